@@ -1,0 +1,45 @@
+#include "collectives/base/counters.h"
+
+namespace lockstep {
+
+Volume& Volume::operator+=(const Volume& other) {
+  sent_bytes += other.sent_bytes;
+  received_bytes += other.received_bytes;
+  sent_messages += other.sent_messages;
+  received_messages += other.received_messages;
+  return *this;
+}
+
+Volume& Counters::entry(std::string_view label) {
+  const auto found = volumes_.find(label);
+  return found != volumes_.end() ? found->second : volumes_[std::string(label)];
+}
+
+void Counters::add_sent(std::string_view label, std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  entry(label) += {.sent_bytes = bytes, .sent_messages = 1};
+}
+
+void Counters::add_received(std::string_view label, std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  entry(label) += {.received_bytes = bytes, .received_messages = 1};
+}
+
+std::map<std::string, Volume, std::less<>> Counters::by_label() const {
+  const std::lock_guard lock(mutex_);
+  return volumes_;
+}
+
+Volume Counters::total() const {
+  const std::lock_guard lock(mutex_);
+  Volume sum;
+  for (const auto& [label, volume] : volumes_) sum += volume;
+  return sum;
+}
+
+void Counters::reset() {
+  const std::lock_guard lock(mutex_);
+  volumes_.clear();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+// How much one rank sent and received, by label.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+struct Volume {
+  std::int64_t sent_bytes = 0, received_bytes = 0;
+  std::int64_t sent_messages = 0, received_messages = 0;
+
+  Volume& operator+=(const Volume& other);
+  bool operator==(const Volume&) const = default;
+};
+
+// Thread-safe: a rank's compute and its streams count into one.
+class Counters {
+ public:
+  void add_sent(std::string_view label, std::int64_t bytes);
+  void add_received(std::string_view label, std::int64_t bytes);
+  // Everything counted since the last reset.
+  std::map<std::string, Volume, std::less<>> by_label() const;
+  Volume total() const;
+  void reset();
+
+ private:
+  Volume& entry(std::string_view label);
+
+  mutable std::mutex mutex_;
+  std::map<std::string, Volume, std::less<>> volumes_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,57 @@
+// The one error type. It carries what happened as fields (tests compare those) and formats it in
+// one place.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+enum class ErrorKind : std::uint8_t {
+  bad_input,     // a flag, a file or an argument that cannot be used
+  wrong_result,  // a check of a result failed
+  mismatch,      // ranks disagree on what they are doing
+  timeout,       // a wait passed its deadline
+  lost_rank,     // a rank threw, died or left while others needed it
+};
+
+std::string_view name_of(ErrorKind kind);
+
+// Where an error happened and what was expected; fields that do not apply keep their defaults.
+struct ErrorContext {
+  int rank = -1;               // the rank that reports
+  int size = 0;                // ranks in its communicator
+  int failed_rank = -1;        // the rank that caused it, as far as known
+  int peer = -1;               // the rank waited for or exchanged with
+  std::int64_t sequence = -1;  // number of the operation on this communicator, from 0
+  std::string operation = {};  // "all_reduce/ring over threads"
+  std::string expected = {};
+  std::string got = {};
+  std::string hint = {};  // what to do about it
+};
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, std::string_view message, ErrorContext context = {});
+
+  ErrorKind kind() const { return kind_; }
+  const ErrorContext& context() const { return context_; }
+  // What happened, without rank, operation and hint.
+  const std::string& message() const { return message_; }
+  // The process's exit status for this error: 1 wrong result or mismatch, 2 bad input, 4 timeout or
+  // lost rank.
+  int exit_status() const;
+
+ private:
+  ErrorKind kind_;
+  ErrorContext context_;
+  std::string message_;
+};
+
+// Throws Error (bad_input) with `message` unless `condition` holds: the caller's fault, always
+// checked.
+void require(bool condition, std::string_view message, std::string_view hint = "");
+
+}  // namespace lockstep

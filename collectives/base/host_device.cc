@@ -1,0 +1,167 @@
+// The host as a device: ordinary memory, arithmetic in plain loops that the compiler vectorises.
+#include <cstring>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+#include "collectives/base/device.h"
+#include "collectives/base/half.h"
+
+namespace lockstep {
+namespace {
+
+// How a type is computed with: the half types in f32, all others as themselves.
+template <typename T>
+struct Arithmetic {
+  using Wide = T;
+  static T widen(T value) { return value; }
+  static T narrow(T value) { return value; }
+};
+template <>
+struct Arithmetic<Half> {
+  using Wide = float;
+  static float widen(Half value) { return to_float(value); }
+  static Half narrow(float value) { return half_from_float(value); }
+};
+template <>
+struct Arithmetic<BFloat16> {
+  using Wide = float;
+  static float widen(BFloat16 value) { return to_float(value); }
+  static BFloat16 narrow(float value) { return bfloat16_from_float(value); }
+};
+
+// Calls function(T{}) with the C++ type that stores `dtype`: the one switch over types of this
+// device.
+template <typename Function>
+void with_type(DType dtype, Function function) {
+  switch (dtype) {
+    case DType::f16:
+      return function(Half{});
+    case DType::bf16:
+      return function(BFloat16{});
+    case DType::f32:
+      return function(float{});
+    case DType::f64:
+      return function(double{});
+    case DType::i8:
+      return function(std::int8_t{});
+    case DType::u8:
+      return function(std::uint8_t{});
+    case DType::i32:
+      return function(std::int32_t{});
+    case DType::u32:
+      return function(std::uint32_t{});
+    case DType::i64:
+      return function(std::int64_t{});
+    case DType::u64:
+      return function(std::uint64_t{});
+  }
+}
+
+// Signed overflow is undefined in C++; collectives wrap around, as MPI's and NCCL's do.
+template <typename T, typename Function>
+T wrapping(T a, T b, Function function) {
+  if constexpr (std::is_integral_v<T>) {
+    // At least unsigned int: narrower types would promote to int and overflow again.
+    using U = std::common_type_t<std::make_unsigned_t<T>, unsigned>;
+    return static_cast<T>(function(static_cast<U>(a), static_cast<U>(b)));
+  } else {
+    return function(a, b);
+  }
+}
+
+template <typename T, typename Function>
+void combine(T* __restrict into, const T* __restrict from, Count count, Function function) {
+  using A = Arithmetic<T>;
+  for (Count i = 0; i < count; ++i)
+    into[i] = A::narrow(function(A::widen(into[i]), A::widen(from[i])));
+}
+
+template <typename T>
+void reduce_typed(T* into, const T* from, Count count, ReduceOp op) {
+  using W = typename Arithmetic<T>::Wide;
+  switch (op) {
+    case ReduceOp::sum:
+    case ReduceOp::avg:
+      return combine(into, from, count,
+                     [](W a, W b) { return wrapping(a, b, [](auto x, auto y) { return x + y; }); });
+    case ReduceOp::prod:
+      return combine(into, from, count,
+                     [](W a, W b) { return wrapping(a, b, [](auto x, auto y) { return x * y; }); });
+    // A NaN in either operand is kept, so that it is seen on every rank.
+    case ReduceOp::min:
+      return combine(into, from, count, [](W a, W b) { return b < a || b != b ? b : a; });
+    case ReduceOp::max:
+      return combine(into, from, count, [](W a, W b) { return a < b || b != b ? b : a; });
+  }
+}
+
+class HostDevice final : public Device {
+ public:
+  std::string_view name() const override { return "host"; }
+
+  std::byte* allocate(Count bytes) override {
+    return static_cast<std::byte*>(
+        ::operator new (static_cast<std::size_t>(bytes), std::align_val_t{64}));
+  }
+  void release(std::byte* memory, Count) noexcept override {
+    ::operator delete (memory, std::align_val_t{64});
+  }
+
+  void copy(Slice into, Slice from) override {
+    if (from.count > 0) std::memcpy(into.data, from.data, static_cast<std::size_t>(from.bytes()));
+  }
+
+  void reduce(Slice into, Slice from, ReduceOp op) override {
+    with_type(into.dtype, [&]<typename T>(T) {
+      reduce_typed(reinterpret_cast<T*>(into.data), reinterpret_cast<const T*>(from.data),
+                   into.count, op);
+    });
+  }
+
+  void divide(Slice data, Count divisor) override {
+    with_type(data.dtype, [&]<typename T>(T) {
+      using A = Arithmetic<T>;
+      T* values = reinterpret_cast<T*>(data.data);
+      for (Count i = 0; i < data.count; ++i)
+        values[i] = A::narrow(static_cast<typename A::Wide>(
+            A::widen(values[i]) / static_cast<typename A::Wide>(divisor)));
+    });
+  }
+};
+
+}  // namespace
+
+Device& host_device() {
+  static HostDevice device;
+  return device;
+}
+
+Memory::Memory(Device& device, Ledger* ledger, MemoryUse use, Count bytes)
+    : device_(&device), ledger_(ledger), use_(use), data_(device.allocate(bytes)), bytes_(bytes) {
+  if (ledger_) ledger_->add(use_, bytes_);
+}
+
+Memory::Memory(Memory&& other) noexcept
+    : device_(other.device_),
+      ledger_(other.ledger_),
+      use_(other.use_),
+      data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+Memory& Memory::operator=(Memory&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(ledger_, other.ledger_);
+  std::swap(use_, other.use_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Memory::~Memory() {
+  if (!data_) return;
+  if (ledger_) ledger_->remove(use_, bytes_);
+  device_->release(data_, bytes_);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+// The memory ledger: how many bytes one rank holds now and held at most, by what they are for.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+
+namespace lockstep {
+
+enum class MemoryUse : std::uint8_t {
+  parameters,
+  gradients,
+  optimizer,
+  activations,
+  communication,
+  workspace,
+};
+inline constexpr int memory_uses = 6;
+std::string_view name_of(MemoryUse use);
+
+// Thread-safe: a rank's compute and its streams share one ledger. Outlives every allocation charged
+// to it.
+class Ledger {
+ public:
+  void add(MemoryUse use, std::int64_t bytes);
+  void remove(MemoryUse use, std::int64_t bytes);
+
+  std::int64_t bytes(MemoryUse use) const { return entry(use).now.load(std::memory_order_relaxed); }
+  std::int64_t peak_bytes(MemoryUse use) const {
+    return entry(use).peak.load(std::memory_order_relaxed);
+  }
+  // Of all uses together. The peak of the total is at most the sum of the peaks.
+  std::int64_t total_bytes() const { return total_.now.load(std::memory_order_relaxed); }
+  std::int64_t peak_total_bytes() const { return total_.peak.load(std::memory_order_relaxed); }
+
+ private:
+  struct Entry {
+    std::atomic<std::int64_t> now = 0;
+    std::atomic<std::int64_t> peak = 0;
+    void add(std::int64_t bytes);
+  };
+  const Entry& entry(MemoryUse use) const { return entries_[static_cast<std::size_t>(use)]; }
+
+  std::array<Entry, memory_uses> entries_;
+  Entry total_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+#include "collectives/base/trace.h"
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+namespace lockstep {
+namespace {
+
+double now_us() {
+  return std::chrono::duration<double, std::micro>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+Trace::Span::Span(Trace* trace, int track, std::string_view name, std::string_view category,
+                  std::int64_t bytes)
+    : trace_(trace), track_(track), category_(category), bytes_(bytes) {
+  if (!trace_) return;
+  name_ = name;
+  begin_us_ = now_us();
+}
+
+Trace::Span::~Span() {
+  if (!trace_) return;
+  trace_->add({.phase = 'X',
+               .track = track_,
+               .name = std::move(name_),
+               .category = category_,
+               .begin_us = begin_us_,
+               .duration_us = now_us() - begin_us_,
+               .bytes = bytes_,
+               .values = {}});
+}
+
+void Trace::add(Event event) {
+  const std::lock_guard lock(mutex_);
+  events_.push_back(std::move(event));
+}
+
+void Trace::name_track(int track, std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  if (std::ssize(track_names_) <= track) track_names_.resize(static_cast<std::size_t>(track) + 1);
+  track_names_[static_cast<std::size_t>(track)] = name;
+}
+
+void Trace::flow_begin(int track, const std::string& id) {
+  add({'s', track, id, "message", now_us(), 0, -1, {}});
+}
+
+void Trace::flow_end(int track, const std::string& id) {
+  add({'f', track, id, "message", now_us(), 0, -1, {}});
+}
+
+void Trace::memory(const Ledger& ledger) {
+  Event event{'C', 0, "memory", "memory", now_us(), 0, -1, {}};
+  for (int use = 0; use < memory_uses; ++use)
+    event.values.push_back(ledger.bytes(static_cast<MemoryUse>(use)));
+  add(std::move(event));
+}
+
+std::string Trace::events() const {
+  using nlohmann::json;
+  const std::lock_guard lock(mutex_);
+  json all = json::array();
+  all.push_back({{"ph", "M"},
+                 {"name", "process_name"},
+                 {"pid", rank_},
+                 {"args", {{"name", "rank " + std::to_string(rank_)}}}});
+  for (std::size_t track = 0; track < track_names_.size(); ++track)
+    all.push_back({{"ph", "M"},
+                   {"name", "thread_name"},
+                   {"pid", rank_},
+                   {"tid", track},
+                   {"args", {{"name", track_names_[track]}}}});
+  for (const Event& event : events_) {
+    json entry = {{"ph", std::string(1, event.phase)},
+                  {"pid", rank_},
+                  {"tid", event.track},
+                  {"name", event.name},
+                  {"cat", event.category},
+                  {"ts", event.begin_us}};
+    if (event.phase == 'X') entry["dur"] = event.duration_us;
+    if (event.bytes >= 0) entry["args"]["bytes"] = event.bytes;
+    if (event.phase == 's' || event.phase == 'f') {
+      entry["name"] = "message";
+      entry["id"] = event.name;
+    }
+    // Bound to the span around it rather than to the next one that begins.
+    if (event.phase == 'f') entry["bp"] = "e";
+    for (std::size_t use = 0; use < event.values.size(); ++use)
+      entry["args"][std::string(name_of(static_cast<MemoryUse>(use)))] = event.values[use];
+    all.push_back(std::move(entry));
+  }
+  const std::string text = all.dump();
+  return text.substr(1, text.size() - 2);
+}
+
+std::string trace_file(const std::vector<std::string>& events_by_rank) {
+  std::string text = R"({"displayTimeUnit":"ms","traceEvents":[)";
+  for (std::size_t i = 0; i < events_by_rank.size(); ++i)
+    text += (i == 0 ? "\n" : ",\n") + events_by_rank[i];
+  return text + "\n]}\n";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+// What one rank did and when, for Perfetto (https://ui.perfetto.dev) or chrome://tracing.
+//
+// A rank is a process in the picture, a track (its compute, a stream) a line. Spans on a track
+// nest; arrows lead from a send to its receive; counters draw memory over time.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/base/ledger.h"
+
+namespace lockstep {
+
+// Thread-safe. Times are of the machine's monotonic clock, so that ranks on one host line up.
+class Trace {
+ public:
+  explicit Trace(int rank) : rank_(rank) {}
+
+  // A span from its construction to its destruction. With no trace it does nothing.
+  class Span {
+   public:
+    Span(Trace* trace, int track, std::string_view name, std::string_view category,
+         std::int64_t bytes = -1);
+    ~Span();
+    Span(const Span&) = delete;
+
+   private:
+    Trace* trace_;
+    int track_;
+    std::string name_;
+    std::string_view category_;
+    std::int64_t bytes_;
+    double begin_us_ = 0;
+  };
+
+  void name_track(int track, std::string_view name);
+  // Arrow from the span that is open on `track` here to the one open where it ends. `id` is the
+  // same on both sides.
+  void flow_begin(int track, const std::string& id);
+  void flow_end(int track, const std::string& id);
+  // What the ledger holds now, by use.
+  void memory(const Ledger& ledger);
+
+  // The events as JSON objects separated by commas.
+  std::string events() const;
+
+ private:
+  struct Event {
+    char phase;
+    int track;
+    std::string name;
+    std::string_view category;
+    double begin_us;
+    double duration_us;
+    std::int64_t bytes;
+    std::vector<std::int64_t> values;
+  };
+  void add(Event event);
+
+  int rank_;
+  mutable std::mutex mutex_;
+  std::vector<Event> events_;
+  std::vector<std::string> track_names_;
+};
+
+// A whole trace file of the events of all ranks.
+std::string trace_file(const std::vector<std::string>& events_by_rank);
+
+}  // namespace lockstep

@@ -1,0 +1,102 @@
+#include "collectives/communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "collectives/all_gather/all_gather.h"
+#include "collectives/base/error.h"
+
+namespace lockstep {
+
+Communicator::Communicator(std::unique_ptr<Transport> transport, RankRecords records, int track)
+    : transport_(std::move(transport)), records_(records), track_(track) {}
+
+Call Communicator::message_call(Slice data) const {
+  if (in_collective_) return call_;
+  Call call;
+  call.signature.count = data.count;
+  call.signature.dtype = data.dtype;
+  call.label = label_.empty() ? name_of(Operation::send_recv) : std::string_view(label_);
+  return call;
+}
+
+void Communicator::check_peer(int peer) const {
+  require(peer >= 0 && peer < size(),
+          fmt::format("rank {} exchanges a message with rank {}", rank(), peer),
+          fmt::format("ranks of this communicator are 0 to {}", size() - 1));
+}
+
+Request Communicator::isend(Slice data, int to) {
+  check_peer(to);
+  return transport_->isend(message_call(data), data, to);
+}
+
+Request Communicator::irecv(Slice data, int from) {
+  check_peer(from);
+  return transport_->irecv(message_call(data), data, from);
+}
+
+void Communicator::send_recv(Slice leaving, int to, Slice arriving, int from) {
+  const Request sending = isend(leaving, to);
+  irecv(arriving, from)->wait();
+  sending->wait();
+}
+
+void Communicator::send_recv_reduce(Slice leaving, int to, Slice growing, int from, ReduceOp op) {
+  check_peer(to);
+  check_peer(from);
+  transport_->send_recv_reduce(message_call(leaving), leaving, to, growing, from, op);
+}
+
+Memory Communicator::scratch(Slice like, Count count) {
+  return Memory(*like.device, records_.ledger, MemoryUse::communication,
+                count * element_bytes(like.dtype));
+}
+
+Communicator Communicator::duplicate(int track) {
+  std::vector<int> everyone(static_cast<std::size_t>(size()));
+  for (int i = 0; i < size(); ++i) everyone[i] = i;
+  return Communicator(transport_->subgroup(everyone), records_, track);
+}
+
+std::unique_ptr<Communicator> Communicator::split(int color, int key) {
+  std::vector<std::int32_t> choices(2 * static_cast<std::size_t>(size()));
+  choices[2 * rank()] = color;
+  choices[2 * rank() + 1] = key;
+  all_gather(*this, host_slice(std::span(choices)));
+  if (color < 0) return nullptr;
+
+  std::vector<int> members;
+  for (int i = 0; i < size(); ++i)
+    if (choices[2 * i] == color) members.push_back(i);
+  std::ranges::stable_sort(members, {}, [&](int member) { return choices[2 * member + 1]; });
+  return std::make_unique<Communicator>(transport_->subgroup(members), records_, track_);
+}
+
+CollectiveCall::CollectiveCall(Communicator& comm, Operation operation, std::string_view algorithm,
+                               Slice data, ReduceOp op, int root)
+    : comm_(comm),
+      span_(comm.records_.trace, comm.track_, name_of(operation), "communication", data.bytes()) {
+  require(!comm.in_collective_, "a collective is called inside another on the same communicator");
+  Signature& signature = comm.call_.signature;
+  signature = {.sequence = comm.next_sequence_++,
+               .count = data.count,
+               .root = root,
+               .operation = operation,
+               .dtype = data.dtype,
+               .op = op};
+  std::copy_n(algorithm.begin(), std::min(algorithm.size(), signature.algorithm.size() - 1),
+              signature.algorithm.begin());
+  comm.call_.label = comm.label_.empty() ? name_of(operation) : std::string_view(comm.label_);
+  comm.transport_->enter(comm.call_);
+  comm.in_collective_ = true;
+}
+
+CollectiveCall::~CollectiveCall() {
+  comm_.in_collective_ = false;
+  comm_.transport_->leave();
+}
+
+}  // namespace lockstep

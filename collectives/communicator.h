@@ -1,0 +1,93 @@
+// All that an algorithm sees: a group of ranks, and moving and combining slices between them.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "collectives/base/device.h"
+#include "collectives/base/trace.h"
+#include "collectives/transport/transport.h"
+
+namespace lockstep {
+
+// What belongs to one rank, whichever communicators it uses. Both may be absent.
+struct RankRecords {
+  Ledger* ledger = nullptr;
+  Trace* trace = nullptr;
+};
+
+// Used by one thread at a time; a second thread of the rank takes a duplicate().
+class Communicator {
+ public:
+  explicit Communicator(std::unique_ptr<Transport> transport, RankRecords records = {},
+                        int track = 0);
+
+  int rank() const { return transport_->rank(); }
+  int size() const { return transport_->size(); }
+  int right() const { return (rank() + 1) % size(); }
+  int left() const { return (rank() + size() - 1) % size(); }
+
+  // Start a message; the data must stay until wait(). Messages between two ranks keep their order.
+  Request isend(Slice data, int to);
+  Request irecv(Slice data, int from);
+  void send(Slice data, int to) { isend(data, to)->wait(); }
+  void recv(Slice data, int from) { irecv(data, from)->wait(); }
+  void send_recv(Slice leaving, int to, Slice arriving, int from);
+  // growing = growing (op) what comes from `from`, while `leaving` goes to `to`.
+  void send_recv_reduce(Slice leaving, int to, Slice growing, int from, ReduceOp op);
+
+  void copy(Slice into, Slice from) { into.device->copy(into, from); }
+  void reduce(Slice into, Slice from, ReduceOp op) { into.device->reduce(into, from, op); }
+  // Ends an average: divides the complete sum `data` by the number of ranks. Nothing for other
+  // reductions.
+  void complete(Slice data, ReduceOp op) {
+    if (op == ReduceOp::avg) data.device->divide(data, size());
+  }
+  // Scratch of `count` elements of the type and on the device of `like`, charged as communication.
+  Memory scratch(Slice like, Count count);
+
+  // The same ranks with messages of their own, for a second thread; every rank calls it in the same
+  // order. `track` numbers its line in the trace.
+  Communicator duplicate(int track);
+  // The ranks that pass the same color >= 0, ordered by (key, rank). Every rank calls it; with a
+  // negative color a rank gets no communicator.
+  std::unique_ptr<Communicator> split(int color, int key);
+
+  // The name under which traffic is counted from now on; empty: the operation's name.
+  void set_label(std::string label) { label_ = std::move(label); }
+
+  Transport& transport() { return *transport_; }
+  RankRecords records() const { return records_; }
+  int track() const { return track_; }
+
+ private:
+  friend class CollectiveCall;
+  Call message_call(Slice data) const;
+  void check_peer(int peer) const;
+
+  std::unique_ptr<Transport> transport_;
+  RankRecords records_;
+  int track_;
+  std::string label_;
+  std::int64_t next_sequence_ = 0;
+  bool in_collective_ = false;
+  Call call_{};
+};
+
+// One collective operation from its first message to its last. While it lives, every message
+// carries its signature.
+class CollectiveCall {
+ public:
+  CollectiveCall(Communicator& comm, Operation operation, std::string_view algorithm, Slice data,
+                 ReduceOp op = ReduceOp::sum, int root = -1);
+  ~CollectiveCall();
+  CollectiveCall(const CollectiveCall&) = delete;
+
+ private:
+  Communicator& comm_;
+  Trace::Span span_;
+};
+
+}  // namespace lockstep

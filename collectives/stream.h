@@ -1,0 +1,60 @@
+// A second line of execution of a rank: collectives enqueued on it run in order, beside the rank's
+// compute.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "collectives/communicator.h"
+
+namespace lockstep {
+
+class Stream {
+ public:
+  // What became of one piece of work.
+  class Handle {
+   public:
+    // Returns when the work is done; throws what it threw.
+    void wait();
+    bool done() const;
+
+   private:
+    friend class Stream;
+    struct State;
+    std::shared_ptr<State> state_;
+  };
+
+  // Every rank of `comm` makes its streams in the same order: each has a duplicate of the
+  // communicator. `track` is its line in the trace.
+  Stream(Communicator& comm, int track, std::string name);
+  // Finishes the work that was enqueued. After a failure the rest is dropped.
+  ~Stream();
+  Stream(const Stream&) = delete;
+
+  // Runs work(communicator of the stream) after all that was enqueued before. Never waits.
+  Handle enqueue(std::function<void(Communicator&)> work);
+
+  // Seconds the stream has spent working, so far.
+  double busy_seconds() const;
+  Communicator& communicator() { return comm_; }
+
+ private:
+  void run();
+
+  Communicator comm_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::pair<std::function<void(Communicator&)>, std::shared_ptr<Handle::State>>> queue_;
+  std::exception_ptr failure_;
+  double busy_seconds_ = 0;
+  bool closing_ = false;
+  int exceptions_ = std::uncaught_exceptions();
+  std::thread thread_;
+};
+
+}  // namespace lockstep

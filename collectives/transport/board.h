@@ -1,0 +1,114 @@
+// The board: what each rank of a group is doing now, and why the world was stopped.
+//
+// It lies in memory that the ranks share (this process's, or a segment between processes of one
+// host), holds only atomics, and is valid when zeroed. Waiting goes through wait() alone: it ends
+// when the thing waited for is there, and throws when the world was stopped, when a peer does
+// something else, left or died, or past the deadline.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "collectives/base/error.h"
+#include "collectives/transport/transport.h"
+
+namespace lockstep {
+
+// The first failure in the world.
+struct AbortNotice {
+  std::atomic<std::int32_t> claimed;  // by rank + 1; 0 by nobody
+  std::atomic<std::uint32_t> published;
+  ErrorKind kind;
+  std::array<char, 2048> text;
+
+  bool raised() const { return published.load(std::memory_order_acquire) != 0; }
+  int rank() const { return claimed.load() - 1; }
+  // True if the world rank `failed_rank` is the first to fail: its error is the one that all ranks
+  // report.
+  bool claim(int failed_rank);
+  // Claims, and says why.
+  bool raise(int failed_rank, const std::exception& cause);
+};
+
+// One rank's line on the board; its own cache line, written by that rank only.
+struct alignas(64) BoardSlot {
+  static constexpr int words = static_cast<int>(sizeof(Signature) / 8);
+  std::atomic<std::uint32_t> version;     // odd while the signature is being written
+  std::atomic<std::int32_t> waiting_for;  // peer + 1; 0 when not waiting
+  std::atomic<std::uint32_t> left;        // the rank's program is over
+  std::atomic<std::int32_t> process;      // where ranks are processes: its id
+  std::array<std::atomic<std::uint64_t>, words> signature;
+};
+
+class Board {
+ public:
+  // `world_ranks[i]` is the rank in the world of this group's rank i: errors name those.
+  Board(BoardSlot* slots, AbortNotice* notice, std::vector<int> world_ranks, double timeout_s,
+        std::string transport);
+
+  int size() const { return static_cast<int>(world_ranks_.size()); }
+  int world_rank(int rank) const { return world_ranks_[rank]; }
+  AbortNotice& notice() { return *notice_; }
+  double timeout_s() const { return timeout_s_; }
+
+  void enter(int rank, const Signature& signature);
+  void leave(int rank);
+  void end(int rank) { slots_[rank].left.store(1, std::memory_order_release); }
+  // Asked about a peer that keeps a rank waiting: "" or what is wrong with its process.
+  void set_health_check(std::function<std::string(int rank)> check) { health_ = std::move(check); }
+
+  // Waits in `rank`'s name, until ready() is true, for something from `peer`. `pause()` gives the
+  // processor away for a bounded time. The caller has spun already if it wanted to.
+  template <typename Ready, typename Pause>
+  void wait(int rank, int peer, const Call& call, Ready ready, Pause pause) {
+    using Clock = std::chrono::steady_clock;
+    const Waiting mark(slots_[rank], peer);
+    const auto start = Clock::now();
+    while (!ready()) {
+      const double waited = std::chrono::duration<double>(Clock::now() - start).count();
+      examine(rank, peer, call, waited);
+      pause();
+    }
+  }
+
+  // Throws if `got`, which came with a message from `peer`, is not what this rank is doing.
+  void match(int rank, int peer, const Call& call, const Signature& got) const {
+    if (got != call.signature) throw_mismatch(rank, peer, call, got);
+  }
+  // Throws the world's failure, if there is one.
+  void check_notice(int rank, int peer, const Call& call) const {
+    if (notice_->raised()) throw_notice(rank, peer, call);
+  }
+  // An error's fields as far as this board knows them.
+  ErrorContext context(int rank, int peer, const Call& call) const;
+
+ private:
+  struct Waiting {
+    Waiting(BoardSlot& slot, int peer) : slot_(slot) { slot_.waiting_for.store(peer + 1); }
+    ~Waiting() { slot_.waiting_for.store(0); }
+    BoardSlot& slot_;
+  };
+
+  void examine(int rank, int peer, const Call& call, double waited_s) const;
+  [[noreturn]] void throw_mismatch(int rank, int peer, const Call& call,
+                                   const Signature& got) const;
+  [[noreturn]] void throw_notice(int rank, int peer, const Call& call) const;
+  [[noreturn]] void throw_timeout(int rank, int peer, const Call& call, double waited_s) const;
+  Signature read(int rank) const;
+  int root_of_wait(int rank) const;
+  std::string describe() const;
+
+  BoardSlot* slots_;
+  AbortNotice* notice_;
+  std::vector<int> world_ranks_;
+  double timeout_s_;
+  std::string transport_;
+  std::function<std::string(int)> health_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+// A transport that passes everything on to another one. Counting, tracing and faulty transports
+// change what they need.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "collectives/transport/transport.h"
+
+namespace lockstep {
+
+class TransportDecorator : public Transport {
+ public:
+  explicit TransportDecorator(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
+
+  std::string_view name() const override { return inner_->name(); }
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  void enter(const Call& call) override { inner_->enter(call); }
+  void leave() override { inner_->leave(); }
+  Request isend(const Call& call, Slice data, int to) override {
+    return inner_->isend(call, data, to);
+  }
+  Request irecv(const Call& call, Slice data, int from) override {
+    return inner_->irecv(call, data, from);
+  }
+  void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
+                        ReduceOp op) override {
+    inner_->send_recv_reduce(call, leaving, to, growing, from, op);
+  }
+  std::unique_ptr<Transport> subgroup(std::span<const int> members) override {
+    return inner_->subgroup(members);
+  }
+  bool abort(const std::exception& cause) override { return inner_->abort(cause); }
+  void abandon() override { inner_->abandon(); }
+  double now_seconds() const override { return inner_->now_seconds(); }
+  VendorCollectives* vendor() override { return inner_->vendor(); }
+
+ protected:
+  std::unique_ptr<Transport> inner_;
+};
+
+}  // namespace lockstep

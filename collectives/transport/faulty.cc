@@ -1,0 +1,156 @@
+#include "collectives/transport/faulty.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "collectives/base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::pair<std::string_view, FaultKind> kinds[] = {
+    {"throw", FaultKind::throws}, {"delay", FaultKind::delays}, {"hang", FaultKind::hangs},
+    {"kill", FaultKind::kills},   {"stop", FaultKind::stops},   {"exit", FaultKind::exits},
+    {"count", FaultKind::count},  {"dtype", FaultKind::dtype},  {"op", FaultKind::op},
+    {"root", FaultKind::root},    {"order", FaultKind::order},
+};
+
+FaultKind kind_from_name(std::string_view name) {
+  std::string known;
+  for (const auto& [known_name, kind] : kinds) {
+    if (known_name == name) return kind;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", known_name);
+  }
+  require(false, fmt::format("--fault: unknown kind '{}'", name),
+          fmt::format("choose one of {}", known));
+  return FaultKind::throws;
+}
+
+std::int64_t number(std::string_view key, std::string_view text) {
+  std::int64_t value = -1;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  require(code == std::errc{} && end == text.data() + text.size() && value >= 0,
+          fmt::format("--fault: {}='{}' is not a number from 0", key, text));
+  return value;
+}
+
+// Announces something else than the rank does, as a program with a bug would.
+Call spoiled(Call call, FaultKind kind) {
+  Signature& s = call.signature;
+  if (kind == FaultKind::count) ++s.count;
+  if (kind == FaultKind::dtype) s.dtype = s.dtype == DType::i32 ? DType::u32 : DType::i32;
+  if (kind == FaultKind::op) s.op = s.op == ReduceOp::max ? ReduceOp::min : ReduceOp::max;
+  if (kind == FaultKind::root) ++s.root;
+  if (kind == FaultKind::order) ++s.sequence;
+  return call;
+}
+
+class FaultyTransport final : public TransportDecorator {
+ public:
+  FaultyTransport(std::unique_ptr<Transport> inner, const FaultPlan& plan,
+                  std::shared_ptr<std::atomic<std::int64_t>> operations)
+      : TransportDecorator(std::move(inner)), plan_(plan), operations_(std::move(operations)) {}
+
+  void enter(const Call& call) override {
+    active_ = operations_->fetch_add(1) == plan_.operation;
+    if (active_) strike(call);
+    inner_->enter(planted(call));
+  }
+  void leave() override {
+    active_ = false;
+    inner_->leave();
+  }
+  Request isend(const Call& call, Slice data, int to) override {
+    return inner_->isend(planted(call), data, to);
+  }
+  Request irecv(const Call& call, Slice data, int from) override {
+    return inner_->irecv(planted(call), data, from);
+  }
+  void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
+                        ReduceOp op) override {
+    inner_->send_recv_reduce(planted(call), leaving, to, growing, from, op);
+  }
+  std::unique_ptr<Transport> subgroup(std::span<const int> members) override {
+    return std::make_unique<FaultyTransport>(inner_->subgroup(members), plan_, operations_);
+  }
+
+ private:
+  Call planted(const Call& call) const { return active_ ? spoiled(call, plan_.kind) : call; }
+
+  void strike(const Call& call) {
+    using namespace std::chrono_literals;
+    switch (plan_.kind) {
+      case FaultKind::throws:
+        throw Error(ErrorKind::lost_rank,
+                    fmt::format("planted fault in operation {}", call.signature.text()),
+                    {.rank = rank(), .size = size(), .failed_rank = rank()});
+      case FaultKind::delays:
+        return std::this_thread::sleep_for(100ms);
+      case FaultKind::hangs: {
+        // Until another rank has noticed and stopped the world: then this receive throws.
+        std::byte nothing{};
+        Call never = call;
+        never.signature = {};
+        inner_->irecv(never, {&nothing, 0, DType::u8, nullptr}, rank())->wait();
+        return;
+      }
+      case FaultKind::kills:
+        std::raise(SIGKILL);
+        return;
+      case FaultKind::stops:
+        std::raise(SIGSTOP);
+        return;
+      case FaultKind::exits:
+        _exit(3);
+      default:
+        return;
+    }
+  }
+
+  FaultPlan plan_;
+  std::shared_ptr<std::atomic<std::int64_t>> operations_;
+  bool active_ = false;
+};
+
+}  // namespace
+
+FaultPlan parse_fault(std::string_view text) {
+  FaultPlan plan;
+  bool has_kind = false;
+  while (!text.empty()) {
+    const std::string_view item = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), item.size() + 1));
+    const std::size_t equals = item.find('=');
+    const std::string_view key = item.substr(0, equals);
+    require(equals != std::string_view::npos && (key == "rank" || key == "op" || key == "kind"),
+            fmt::format("--fault: cannot read '{}'", item), "write rank=R,op=N,kind=K");
+    const std::string_view value = item.substr(equals + 1);
+    if (key == "rank") plan.rank = static_cast<int>(number(key, value));
+    if (key == "op") plan.operation = number(key, value);
+    if (key == "kind") plan.kind = kind_from_name(value), has_kind = true;
+  }
+  require(has_kind, "--fault: no kind given", "write rank=R,op=N,kind=K");
+  return plan;
+}
+
+std::unique_ptr<Transport> faulty(std::unique_ptr<Transport> inner, const FaultPlan& plan,
+                                  bool processes) {
+  const bool needs_process = plan.kind == FaultKind::kills || plan.kind == FaultKind::stops ||
+                             plan.kind == FaultKind::exits;
+  require(processes || !needs_process, "--fault: kill, stop and exit need ranks that are processes",
+          "run under mpirun, or plant throw or hang");
+  require(plan.rank < inner->size(),
+          fmt::format("--fault: rank {} of a world of {}", plan.rank, inner->size()),
+          fmt::format("ranks are 0 to {}", inner->size() - 1));
+  if (plan.rank != inner->rank()) return inner;
+  return std::make_unique<FaultyTransport>(std::move(inner), plan,
+                                           std::make_shared<std::atomic<std::int64_t>>(0));
+}
+
+}  // namespace lockstep

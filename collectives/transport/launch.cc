@@ -1,0 +1,89 @@
+#include "collectives/transport/launch.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "collectives/base/error.h"
+#include "collectives/transport/counting.h"
+#include "collectives/transport/mpi_loader.h"
+#include "collectives/transport/threads.h"
+#include "collectives/transport/tracing.h"
+
+namespace lockstep {
+namespace {
+
+// Runs the program on one rank whose end of the world is `transport`.
+void run_rank(const LaunchOptions& options, std::unique_ptr<Transport> transport, bool processes,
+              const std::function<void(RankContext&)>& program) {
+  Counters counters;
+  Ledger ledger;
+  std::optional<Trace> trace;
+  if (options.trace) {
+    trace.emplace(transport->rank());
+    trace->name_track(0, "compute");
+  }
+  if (options.fault) transport = faulty(std::move(transport), *options.fault, processes);
+  transport = counting(std::move(transport), counters);
+  if (trace) transport = tracing(std::move(transport), *trace);
+
+  Trace* const records = trace ? &*trace : nullptr;
+  Communicator world(std::move(transport), {.ledger = &ledger, .trace = records});
+  RankContext context{world, counters, ledger, records};
+  program(context);
+}
+
+void launch_threads(const LaunchOptions& options,
+                    const std::function<void(RankContext&)>& program) {
+  auto ends = threads_world({.ranks = options.ranks, .timeout_s = options.timeout_s});
+  std::mutex mutex;
+  std::exception_ptr first_failure;
+
+  const auto run = [&](std::unique_ptr<Transport> end) {
+    // A second end to the same rank, because the first is gone when the error arrives here.
+    const int own[] = {end->rank()};
+    const auto emergency = end->subgroup(own);
+    try {
+      run_rank(options, std::move(end), false, program);
+    } catch (const std::exception& error) {
+      const std::lock_guard lock(mutex);
+      if (emergency->abort(error)) first_failure = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> ranks;
+    for (auto& end : ends) ranks.emplace_back(run, std::move(end));
+  }
+  if (first_failure) std::rethrow_exception(first_failure);
+}
+
+void launch_processes(const LaunchOptions& options,
+                      const std::function<void(RankContext&)>& program) {
+  const auto world = open_process_world(options.timeout_s);
+  try {
+    run_rank(options, world->transport(), true, program);
+  } catch (const std::exception& error) {
+    world->fail(error);
+    throw;
+  }
+  world->finish();
+}
+
+}  // namespace
+
+void launch(const LaunchOptions& options, const std::function<void(RankContext&)>& program) {
+  require(options.ranks >= 1, fmt::format("--ranks {}", options.ranks), "use at least 1 rank");
+  require(options.timeout_s > 0, fmt::format("--timeout {}", options.timeout_s),
+          "use a time above 0 seconds");
+  if (launched_by_mpi())
+    launch_processes(options, program);
+  else
+    launch_threads(options, program);
+}
+
+bool launched_by_mpi() { return started_by_mpi(); }
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+// Starts a world: the same program on every rank, as threads of this process or as the processes
+// that mpirun started.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "collectives/base/counters.h"
+#include "collectives/base/ledger.h"
+#include "collectives/base/trace.h"
+#include "collectives/communicator.h"
+#include "collectives/transport/faulty.h"
+
+namespace lockstep {
+
+struct LaunchOptions {
+  int ranks = 1;          // of the threads transport; under mpirun its number of processes counts
+  double timeout_s = 30;  // the deadline of every wait
+  bool trace = false;
+  std::optional<FaultPlan> fault;
+};
+
+// What a rank's program gets. Lives as long as the program.
+struct RankContext {
+  Communicator& world;
+  Counters& counters;
+  Ledger& ledger;
+  Trace* trace;  // null unless asked for
+};
+
+// Runs `program` on every rank and returns when all are done. Throws the error of the rank that
+// failed first: every other rank was stopped and reported the same cause.
+void launch(const LaunchOptions& options, const std::function<void(RankContext&)>& program);
+
+// True when mpirun or srun started this process as one of several.
+bool launched_by_mpi();
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+#include "collectives/transport/mailbox.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <thread>
+
+namespace lockstep {
+namespace {
+
+long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
+           const timespec* timeout = nullptr) {
+  return syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation | FUTEX_PRIVATE_FLAG,
+                 value, timeout, nullptr, 0);
+}
+
+}  // namespace
+
+void Bell::ring() {
+  // Sequentially consistent, as is sleep(): either the sleeper sees the new count or we see the
+  // sleeper.
+  count_.fetch_add(1);
+  if (sleepers_.load() > 0) futex(count_, FUTEX_WAKE, 1);
+}
+
+void Bell::sleep(std::uint32_t count, double seconds) {
+  const auto whole = static_cast<std::time_t>(seconds);
+  const timespec timeout{whole, static_cast<long>((seconds - static_cast<double>(whole)) * 1e9)};
+  sleepers_.fetch_add(1);
+  if (count_.load() == count) futex(count_, FUTEX_WAIT, count, &timeout);
+  sleepers_.fetch_sub(1);
+}
+
+void Message::cancel() {
+  std::uint32_t expected = posted;
+  if (state.compare_exchange_strong(expected, cancelled)) return;
+  while (state.load() == taken) std::this_thread::yield();
+}
+
+void Mailbox::push(std::shared_ptr<Message> message) {
+  const std::lock_guard lock(mutex_);
+  messages_.push_back(std::move(message));
+  pushed_.fetch_add(1, std::memory_order_release);
+}
+
+std::shared_ptr<Message> Mailbox::pop(std::int64_t number) {
+  const std::lock_guard lock(mutex_);
+  auto message = std::move(messages_[static_cast<std::size_t>(number - first_)]);
+  while (!messages_.empty() && !messages_.front()) {
+    messages_.pop_front();
+    ++first_;
+  }
+  return message;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,23 @@
+// The threads transport: the ranks are threads of this process and reach each other's memory.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/transport/transport.h"
+
+namespace lockstep {
+
+struct ThreadsOptions {
+  int ranks = 1;
+  double timeout_s = 30;
+  // Microseconds a waiting rank spins before it sleeps; < 0: some where every rank has a core, none
+  // otherwise.
+  double spin_us = -1;
+};
+
+// The ends of a new world, one for each rank. The world lives as long as any of them.
+std::vector<std::unique_ptr<Transport>> threads_world(const ThreadsOptions& options);
+
+}  // namespace lockstep

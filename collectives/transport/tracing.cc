@@ -1,0 +1,97 @@
+#include "collectives/transport/tracing.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+// Waits for a message under a span; a receive ends the arrow that its send began.
+class TracedTransfer final : public Transfer {
+ public:
+  TracedTransfer(Request inner, Trace& trace, int track, std::string name, std::string arrow,
+                 Count bytes)
+      : inner_(std::move(inner)),
+        trace_(trace),
+        track_(track),
+        name_(std::move(name)),
+        arrow_(std::move(arrow)),
+        bytes_(bytes) {}
+  void wait() override {
+    const Trace::Span span(&trace_, track_, name_, "message", bytes_);
+    inner_->wait();
+    if (!arrow_.empty()) trace_.flow_end(track_, arrow_);
+  }
+
+ private:
+  Request inner_;
+  Trace& trace_;
+  int track_;
+  std::string name_, arrow_;
+  Count bytes_;
+};
+
+class TracingTransport final : public TransportDecorator {
+ public:
+  TracingTransport(std::unique_ptr<Transport> inner, Trace& trace, std::string group, int track)
+      : TransportDecorator(std::move(inner)),
+        trace_(trace),
+        group_(std::move(group)),
+        track_(track),
+        sent_(static_cast<std::size_t>(size())),
+        received_(static_cast<std::size_t>(size())) {}
+
+  Request isend(const Call& call, Slice data, int to) override {
+    const Trace::Span span(&trace_, track_, fmt::format("send to {}", to), "message", data.bytes());
+    trace_.flow_begin(track_, arrow(rank(), to, sent_[to]++));
+    return std::make_unique<TracedTransfer>(inner_->isend(call, data, to), trace_, track_,
+                                            fmt::format("wait for send to {}", to), "",
+                                            data.bytes());
+  }
+
+  Request irecv(const Call& call, Slice data, int from) override {
+    return std::make_unique<TracedTransfer>(inner_->irecv(call, data, from), trace_, track_,
+                                            fmt::format("receive from {}", from),
+                                            arrow(from, rank(), received_[from]++), data.bytes());
+  }
+
+  void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
+                        ReduceOp op) override {
+    const Trace::Span span(&trace_, track_, fmt::format("send to {}, reduce from {}", to, from),
+                           "message", growing.bytes());
+    trace_.flow_begin(track_, arrow(rank(), to, sent_[to]++));
+    inner_->send_recv_reduce(call, leaving, to, growing, from, op);
+    trace_.flow_end(track_, arrow(from, rank(), received_[from]++));
+  }
+
+  std::unique_ptr<Transport> subgroup(std::span<const int> members) override {
+    const std::vector<int> list(members.begin(), members.end());
+    std::string name = fmt::format("{}/{}#{}", group_, fmt::join(list, ","), subgroups_[list]++);
+    return std::make_unique<TracingTransport>(inner_->subgroup(members), trace_, std::move(name),
+                                              ++tracks_ + track_);
+  }
+
+ private:
+  // The n-th message of a pair has the same name on both sides.
+  std::string arrow(int from, int to, std::int64_t number) const {
+    return fmt::format("{}:{}>{}:{}", group_, from, to, number);
+  }
+
+  Trace& trace_;
+  std::string group_;
+  int track_;
+  int tracks_ = 0;
+  std::vector<std::int64_t> sent_, received_;
+  std::map<std::vector<int>, int> subgroups_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> tracing(std::unique_ptr<Transport> inner, Trace& trace) {
+  return std::make_unique<TracingTransport>(std::move(inner), trace, "world", 0);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+#include "collectives/transport/transport.h"
+
+#include <fmt/format.h>
+
+namespace lockstep {
+
+std::string_view name_of(Operation operation) {
+  switch (operation) {
+    case Operation::send_recv:
+      return "send_recv";
+    case Operation::all_reduce:
+      return "all_reduce";
+    case Operation::reduce_scatter:
+      return "reduce_scatter";
+    case Operation::all_gather:
+      return "all_gather";
+    case Operation::broadcast:
+      return "broadcast";
+    case Operation::reduce:
+      return "reduce";
+    case Operation::gather:
+      return "gather";
+    case Operation::scatter:
+      return "scatter";
+    case Operation::all_to_all:
+      return "all_to_all";
+    case Operation::barrier:
+      return "barrier";
+  }
+  return "unknown";
+}
+
+namespace {
+bool reduces(Operation operation) {
+  return operation == Operation::all_reduce || operation == Operation::reduce_scatter ||
+         operation == Operation::reduce;
+}
+}  // namespace
+
+std::string Signature::text() const {
+  std::string text(name_of(operation));
+  if (algorithm[0] != 0) text += fmt::format("/{}", algorithm.data());
+  if (sequence >= 0) text += fmt::format(" #{}", sequence);
+  text += fmt::format(" of {} {}", count, name_of(dtype));
+  if (reduces(operation) || op != ReduceOp::sum) text += fmt::format(", {}", name_of(op));
+  if (root >= 0) text += fmt::format(", root {}", root);
+  return text;
+}
+
+}  // namespace lockstep

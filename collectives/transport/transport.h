@@ -1,0 +1,114 @@
+// The contract between algorithms and what moves bytes: one rank's end of a group of ranks.
+//
+// Messages from one rank to another arrive in the order they were sent. Every message carries the
+// signature of the operation it belongs to, so ranks that disagree find out from the first message
+// between them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "collectives/base/slice.h"
+
+namespace lockstep {
+
+enum class Operation : std::uint8_t {
+  send_recv,
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  reduce,
+  gather,
+  scatter,
+  all_to_all,
+  barrier,
+};
+std::string_view name_of(Operation operation);
+
+// What a rank is doing. Travels with each message; plain bytes, so that it fits a header and shared
+// memory.
+struct Signature {
+  std::int64_t sequence = -1;  // of the operation on this communicator; -1 between operations
+  Count count = 0;             // elements of the whole buffer; for send_recv, of the message
+  std::int32_t root = -1;
+  Operation operation = Operation::send_recv;
+  DType dtype = DType::u8;
+  ReduceOp op = ReduceOp::sum;
+  std::uint8_t reserved = 0;
+  std::array<char, 24> algorithm = {};  // its name, ended by zeros
+
+  bool operator==(const Signature&) const = default;
+  // "all_reduce/ring #6 of 1024 f32, sum"
+  std::string text() const;
+};
+
+// A signature and the name under which this rank counts its traffic.
+struct Call {
+  Signature signature;
+  std::string_view label;
+};
+
+// A message on its way. Destroyed unfinished, it is cancelled: nothing touches its memory
+// afterwards.
+class Transfer {
+ public:
+  virtual ~Transfer() = default;
+  // Returns when the memory may be used again (send) or holds the data (receive). Throws Error on a
+  // mismatch, on a lost rank, and past the deadline.
+  virtual void wait() = 0;
+};
+using Request = std::unique_ptr<Transfer>;
+
+// Collectives of the library underneath, where it has them; measured beside ours as `vendor`.
+class VendorCollectives {
+ public:
+  virtual ~VendorCollectives() = default;
+  virtual std::string_view library() const = 0;
+  virtual void all_reduce(Slice data, ReduceOp op) = 0;
+  virtual void barrier() = 0;
+};
+
+// Used by one thread at a time. Several threads of a rank use a subgroup of all ranks each.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual std::string_view name() const = 0;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // Says what this rank does from now on; leave() ends it. A rank that waits compares it with what
+  // its peers do.
+  virtual void enter(const Call& call) = 0;
+  virtual void leave() = 0;
+
+  // Starts a message. Never waits for the receiver (else 1F1B deadlocks). `data` stays untouched
+  // until wait().
+  virtual Request isend(const Call& call, Slice data, int to) = 0;
+  virtual Request irecv(const Call& call, Slice data, int from) = 0;
+  // growing = growing (op) the message from `from`, while `leaving` goes to `to`. No scratch where
+  // ranks share memory.
+  virtual void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
+                                ReduceOp op) = 0;
+
+  // A group of the ranks `members` (ranks of this group, ascending in the new one), called by each
+  // of them in the same order. Its messages never mix with this group's.
+  virtual std::unique_ptr<Transport> subgroup(std::span<const int> members) = 0;
+
+  // Stops the world: every rank blocked in a call wakes and names this rank and `cause`. True if
+  // nobody failed before.
+  virtual bool abort(const std::exception& cause) = 0;
+  // This rank gives up: waits of its own other threads throw at once. abort() follows with the
+  // reason.
+  virtual void abandon() = 0;
+
+  virtual double now_seconds() const = 0;
+  virtual VendorCollectives* vendor() { return nullptr; }
+};
+
+}  // namespace lockstep

@@ -1,0 +1,145 @@
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "collectives/base/counters.h"
+#include "collectives/base/device.h"
+#include "collectives/base/error.h"
+#include "collectives/base/half.h"
+#include "collectives/base/trace.h"
+
+namespace lockstep {
+namespace {
+
+TEST(Chunks, CoverEverythingOnceAndWrapAround) {
+  for (int parts = 1; parts <= 9; ++parts) {
+    for (const Count count : {Count{0}, Count{1}, Count{7}, Count{8}, Count{9}, Count{100}}) {
+      const Chunks chunk({.count = count, .dtype = DType::f32}, parts);
+      Count total = 0;
+      for (int i = 0; i < parts; ++i) {
+        total += chunk[i].count;
+        EXPECT_LE(chunk[i].count, chunk.largest());
+        EXPECT_EQ(chunk[i].data, chunk[i - parts].data);
+        EXPECT_EQ(chunk[i].data, chunk[i + 3 * parts].data);
+        EXPECT_EQ(chunk[i].data + chunk[i].bytes() == chunk[i + 1].data,
+                  i + 1 < parts || count == 0);
+      }
+      EXPECT_EQ(total, count);
+    }
+  }
+}
+
+TEST(Half, EveryValueSurvivesARoundTrip) {
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const Half half{static_cast<std::uint16_t>(bits)};
+    const BFloat16 brain{static_cast<std::uint16_t>(bits)};
+    if (std::isnan(to_float(half)))
+      EXPECT_TRUE(std::isnan(to_float(half_from_float(to_float(half)))));
+    else
+      EXPECT_EQ(half_from_float(to_float(half)).bits, bits);
+    if (std::isnan(to_float(brain)))
+      EXPECT_TRUE(std::isnan(to_float(bfloat16_from_float(to_float(brain)))));
+    else
+      EXPECT_EQ(bfloat16_from_float(to_float(brain)).bits, bits);
+  }
+}
+
+TEST(Half, RoundsToNearestEven) {
+  EXPECT_EQ(to_float(bfloat16_from_float(1.0F + 0x1p-8F)), 1.0F);
+  EXPECT_EQ(to_float(bfloat16_from_float(1.0F + 0x3p-8F)), 1.0F + 0x1p-6F);
+  EXPECT_EQ(to_float(half_from_float(1.0F + 0x1p-11F)), 1.0F);
+  EXPECT_EQ(to_float(half_from_float(1.0F + 0x3p-11F)), 1.0F + 0x1p-9F);
+  EXPECT_EQ(to_float(half_from_float(65519.0F)), 65504.0F);
+  EXPECT_TRUE(std::isinf(to_float(half_from_float(65520.0F))));
+  EXPECT_EQ(to_float(half_from_float(0x1p-25F)), 0.0F);
+  EXPECT_EQ(to_float(half_from_float(0x3p-25F)), 0x1p-23F);
+}
+
+TEST(HostDevice, IntegersWrapAndNanIsKept) {
+  std::vector<std::int8_t> a = {127, -128}, b = {1, -1};
+  host_device().reduce(host_slice(std::span(a)), host_slice(std::span(b)), ReduceOp::sum);
+  EXPECT_EQ(a, (std::vector<std::int8_t>{-128, 127}));
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const ReduceOp op : all_reduce_ops) {
+    std::vector<float> x = {nan, 1}, y = {1, nan};
+    host_device().reduce(host_slice(std::span(x)), host_slice(std::span(y)), op);
+    EXPECT_TRUE(std::isnan(x[0]) && std::isnan(x[1])) << name_of(op);
+  }
+}
+
+TEST(Ledger, KeepsPeaksByUseAndInTotal) {
+  Ledger ledger;
+  {
+    const Memory a(host_device(), &ledger, MemoryUse::parameters, 100);
+    const Memory b(host_device(), &ledger, MemoryUse::gradients, 50);
+  }
+  Memory c(host_device(), &ledger, MemoryUse::gradients, 60);
+  const Memory moved = std::move(c);
+  EXPECT_EQ(ledger.bytes(MemoryUse::parameters), 0);
+  EXPECT_EQ(ledger.bytes(MemoryUse::gradients), 60);
+  EXPECT_EQ(ledger.peak_bytes(MemoryUse::parameters), 100);
+  EXPECT_EQ(ledger.peak_bytes(MemoryUse::gradients), 60);
+  EXPECT_EQ(ledger.peak_total_bytes(), 150);
+}
+
+TEST(Error, TextNamesRankOperationAndWhatToDo) {
+  const Error error(ErrorKind::timeout, "timed out",
+                    {.rank = 3,
+                     .size = 8,
+                     .failed_rank = 2,
+                     .peer = 2,
+                     .sequence = 6,
+                     .operation = "all_reduce/ring over mpi",
+                     .expected = "a message",
+                     .got = "none in 30.0 s",
+                     .hint = "look at rank 2"});
+  EXPECT_STREQ(error.what(),
+               "rank 3 of 8, all_reduce/ring over mpi #6: [timeout] timed out (expected a message, "
+               "got none in 30.0 s); look at rank 2");
+  EXPECT_EQ(error.exit_status(), 4);
+}
+
+TEST(Trace, IsJsonWithNestedSpansArrowsAndMemory) {
+  Trace trace(2);
+  trace.name_track(0, "compute");
+  Ledger ledger;
+  ledger.add(MemoryUse::activations, 64);
+  {
+    const Trace::Span outer(&trace, 0, "step \"1\"", "step");
+    const Trace::Span inner(&trace, 0, "forward", "compute", 12);
+    trace.flow_begin(0, "world:0>1:0");
+    trace.memory(ledger);
+  }
+  const auto file = nlohmann::json::parse(trace_file({trace.events()}));
+  int spans = 0, arrows = 0, counters = 0;
+  double outer_begin = 0, inner_begin = 0;
+  for (const auto& event : file.at("traceEvents")) {
+    spans += event.at("ph") == "X";
+    arrows += event.at("ph") == "s" && event.at("id") == "world:0>1:0";
+    counters += event.at("ph") == "C" && event.at("args").at("activations") == 64;
+    if (event.at("name") == "forward") inner_begin = event.at("ts");
+    if (event.at("name") == "step \"1\"") outer_begin = event.at("ts");
+  }
+  EXPECT_EQ(spans, 2);
+  EXPECT_EQ(arrows, 1);
+  EXPECT_EQ(counters, 1);
+  EXPECT_LE(outer_begin, inner_begin);
+}
+
+TEST(Counters, AddByLabel) {
+  Counters counters;
+  counters.add_sent("gradients", 10);
+  counters.add_sent("gradients", 5);
+  counters.add_received("loss", 8);
+  EXPECT_EQ(counters.by_label()["gradients"], (Volume{.sent_bytes = 15, .sent_messages = 2}));
+  EXPECT_EQ(
+      counters.total(),
+      (Volume{.sent_bytes = 15, .received_bytes = 8, .sent_messages = 2, .received_messages = 1}));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,241 @@
+// Every algorithm on every number of ranks, count, type and reduction, against the result computed
+// without ranks. Data is distinct for each rank and index and integer-valued, so equality is exact
+// in any order of summation.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "collectives/all_gather/all_gather.h"
+#include "collectives/all_reduce/all_reduce.h"
+#include "collectives/barrier/barrier.h"
+#include "collectives/base/error.h"
+#include "collectives/base/half.h"
+#include "collectives/broadcast/broadcast.h"
+#include "collectives/gather/gather.h"
+#include "collectives/reduce/reduce.h"
+#include "collectives/reduce_scatter/reduce_scatter.h"
+#include "tests/collectives/world.h"
+
+namespace lockstep {
+namespace {
+
+using test::on_ranks;
+
+constexpr int world_sizes[] = {1, 2, 3, 4, 5, 7, 8, 9, 16};
+
+std::vector<Count> counts_for(int ranks) { return {0, 1, ranks - 1, ranks, ranks + 1, 1000}; }
+
+// Small enough that products and 16-bit sums stay exact for every world size here.
+double element(int rank, Count index, ReduceOp op) {
+  if (op == ReduceOp::prod) return (rank + index) % 5 == 0 ? 2 : 1;
+  return static_cast<double>((rank * 7 + index * 3) % 13 + (rank == 0 ? 1 : 0));
+}
+
+double combined(int ranks, Count index, ReduceOp op) {
+  double result = element(0, index, op);
+  for (int rank = 1; rank < ranks; ++rank) {
+    const double value = element(rank, index, op);
+    if (op == ReduceOp::sum || op == ReduceOp::avg) result += value;
+    if (op == ReduceOp::prod) result *= value;
+    if (op == ReduceOp::min) result = std::min(result, value);
+    if (op == ReduceOp::max) result = std::max(result, value);
+  }
+  return result;
+}
+
+template <typename T>
+std::vector<T> values_of(int rank, Count count, ReduceOp op) {
+  std::vector<T> values(static_cast<std::size_t>(count));
+  for (Count i = 0; i < count; ++i) values[i] = static_cast<T>(element(rank, i, op));
+  return values;
+}
+
+template <typename T>
+T expected_value(int ranks, Count index, ReduceOp op) {
+  const T total = static_cast<T>(combined(ranks, index, op));
+  return op == ReduceOp::avg ? static_cast<T>(total / static_cast<T>(ranks)) : total;
+}
+
+template <typename T>
+void check_all_reduce(int ranks, Count count, ReduceOp op) {
+  on_ranks(ranks, [&](RankContext& context) {
+    auto values = values_of<T>(context.world.rank(), count, op);
+    all_reduce(context.world, host_slice(std::span(values)), op, "ring");
+    for (Count i = 0; i < count; ++i)
+      ASSERT_EQ(values[i], expected_value<T>(ranks, i, op))
+          << "rank " << context.world.rank() << " index " << i << " of " << count << " "
+          << name_of(op);
+  });
+}
+
+TEST(AllReduce, EveryWorldSizeAndCount) {
+  for (const int ranks : world_sizes)
+    for (const Count count : counts_for(ranks))
+      check_all_reduce<float>(ranks, count, ReduceOp::sum);
+}
+
+TEST(AllReduce, EveryReductionAndType) {
+  for (const ReduceOp op : all_reduce_ops) {
+    check_all_reduce<float>(3, 50, op);
+    check_all_reduce<double>(3, 50, op);
+    check_all_reduce<std::int8_t>(3, 50, op);
+    check_all_reduce<std::uint8_t>(3, 50, op);
+    check_all_reduce<std::int32_t>(3, 50, op);
+    check_all_reduce<std::uint32_t>(3, 50, op);
+    check_all_reduce<std::int64_t>(3, 50, op);
+    check_all_reduce<std::uint64_t>(3, 50, op);
+  }
+}
+
+TEST(AllReduce, HalfTypesAddInFloat) {
+  on_ranks(4, [](RankContext& context) {
+    std::vector<BFloat16> values(33);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = bfloat16_from_float(
+          static_cast<float>(element(context.world.rank(), static_cast<Count>(i), ReduceOp::sum)));
+    const Slice slice{reinterpret_cast<std::byte*>(values.data()), 33, DType::bf16, &host_device()};
+    all_reduce(context.world, slice);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      ASSERT_EQ(to_float(values[i]), combined(4, static_cast<Count>(i), ReduceOp::sum));
+  });
+}
+
+TEST(AllReduce, SameBitsOnEveryRankForAnyData) {
+  const auto results = on_ranks<std::vector<float>>(5, [](RankContext& context) {
+    std::vector<float> values(777);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = 1.0F / static_cast<float>(3 + i * 7 +
+                                            static_cast<std::size_t>(context.world.rank()) * 31);
+    all_reduce(context.world, host_slice(std::span(values)));
+    return values;
+  });
+  for (const auto& result : results)
+    EXPECT_EQ(std::memcmp(result.data(), results[0].data(), 777 * 4), 0);
+}
+
+TEST(AllReduce, TrafficEqualsItsClosedForm) {
+  for (const int ranks : world_sizes) {
+    for (const Count count : counts_for(ranks)) {
+      Count all_ranks = 0;
+      const auto volumes = on_ranks<Volume>(ranks, [&](RankContext& context) {
+        std::vector<double> values(static_cast<std::size_t>(count), 1.0);
+        all_reduce(context.world, host_slice(std::span(values)));
+        return context.counters.by_label()["all_reduce"];
+      });
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Traffic expected = ring_all_reduce_sent(rank, ranks, count);
+        EXPECT_EQ(volumes[rank].sent_bytes, expected.elements * 8)
+            << ranks << " ranks, count " << count;
+        EXPECT_EQ(volumes[rank].sent_messages, expected.messages);
+        all_ranks += expected.elements;
+      }
+      EXPECT_EQ(all_ranks, 2 * (ranks - 1) * count) << "each element crosses 2 (p - 1) links";
+    }
+  }
+}
+
+TEST(ReduceScatter, RankOwnsItsChunk) {
+  for (const int ranks : world_sizes) {
+    for (const Count count : counts_for(ranks)) {
+      on_ranks(ranks, [&](RankContext& context) {
+        auto values = values_of<float>(context.world.rank(), count, ReduceOp::sum);
+        const Slice data = host_slice(std::span(values));
+        reduce_scatter(context.world, data);
+        const Slice own = Chunks(data, ranks)[context.world.rank()];
+        const Count first = (own.data - data.data) / 4;
+        for (Count i = 0; i < own.count; ++i)
+          ASSERT_EQ(host_span<float>(own)[i], combined(ranks, first + i, ReduceOp::sum));
+      });
+    }
+  }
+}
+
+TEST(AllGather, EveryRankHoldsAllChunks) {
+  for (const int ranks : world_sizes) {
+    for (const Count count : counts_for(ranks)) {
+      on_ranks(ranks, [&](RankContext& context) {
+        std::vector<std::int32_t> values(static_cast<std::size_t>(count), -1);
+        const Slice data = host_slice(std::span(values));
+        const Slice own = Chunks(data, ranks)[context.world.rank()];
+        const Count first = (own.data - data.data) / 4;
+        for (Count i = 0; i < own.count; ++i)
+          host_span<std::int32_t>(own)[i] = static_cast<std::int32_t>(first + i);
+        all_gather(context.world, data);
+        for (Count i = 0; i < count; ++i) ASSERT_EQ(values[i], i);
+      });
+    }
+  }
+}
+
+TEST(BroadcastReduceGather, EveryRootAndWorldSize) {
+  for (const int ranks : world_sizes) {
+    on_ranks(ranks, [&](RankContext& context) {
+      Communicator& world = context.world;
+      for (int root = 0; root < ranks; ++root) {
+        auto values = values_of<float>(world.rank(), 21, ReduceOp::sum);
+        broadcast(world, host_slice(std::span(values)), root);
+        ASSERT_EQ(values, values_of<float>(root, 21, ReduceOp::sum));
+
+        values = values_of<float>(world.rank(), 21, ReduceOp::avg);
+        reduce(world, host_slice(std::span(values)), ReduceOp::avg, root);
+        for (Count i = 0; world.rank() == root && i < 21; ++i)
+          ASSERT_EQ(values[i], expected_value<float>(ranks, i, ReduceOp::avg));
+
+        const auto texts =
+            gather_text(world, std::string(static_cast<std::size_t>(world.rank() * 3), 'x'), root);
+        if (world.rank() != root) {
+          ASSERT_TRUE(texts.empty());
+          continue;
+        }
+        for (int rank = 0; rank < ranks; ++rank) ASSERT_EQ(std::ssize(texts[rank]), rank * 3);
+      }
+    });
+  }
+}
+
+TEST(Barrier, NobodyLeavesBeforeAllHaveCome) {
+  std::atomic<int> arrived = 0;
+  on_ranks(9, [&](RankContext& context) {
+    for (int round = 1; round <= 20; ++round) {
+      ++arrived;
+      barrier(context.world);
+      ASSERT_GE(arrived.load(), 9 * round);
+      barrier(context.world);
+    }
+  });
+}
+
+TEST(Split, GroupsByColorOrderedByKey) {
+  on_ranks(6, [](RankContext& context) {
+    const int rank = context.world.rank();
+    const auto group = context.world.split(rank == 5 ? -1 : rank % 2, -rank);
+    if (rank == 5) {
+      ASSERT_EQ(group, nullptr);
+      return;
+    }
+    ASSERT_EQ(group->size(), rank % 2 == 0 ? 3 : 2);
+    // Keys are negative ranks, so the highest rank comes first.
+    ASSERT_EQ(group->rank(), rank % 2 == 0 ? (4 - rank) / 2 : (3 - rank) / 2);
+    std::vector<std::int32_t> sum = {rank};
+    all_reduce(*group, host_slice(std::span(sum)));
+    ASSERT_EQ(sum[0], rank % 2 == 0 ? 0 + 2 + 4 : 1 + 3);
+  });
+}
+
+TEST(AllReduce, FarMoreRanksThanCores) { check_all_reduce<float>(64, 1000, ReduceOp::sum); }
+
+TEST(AllReduce, UnknownAlgorithmNamesTheKnownOnes) {
+  try {
+    on_ranks(1, [](RankContext& context) {
+      all_reduce(context.world, Slice{.device = &host_device()}, ReduceOp::sum, "ringg");
+    });
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+    EXPECT_NE(std::string(error.what()).find("ring, vendor"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,185 @@
+// What a failing, absent or disagreeing rank does to the others: an error within bounds that names
+// it.
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "collectives/all_reduce/all_reduce.h"
+#include "collectives/barrier/barrier.h"
+#include "collectives/base/error.h"
+#include "collectives/broadcast/broadcast.h"
+#include "tests/collectives/world.h"
+
+namespace lockstep {
+namespace {
+
+// Runs `body` on the ranks and returns what each of them threw, and what launch threw.
+struct Outcome {
+  std::vector<std::optional<Error>> by_rank;
+  std::optional<Error> launched;
+  double seconds = 0;
+};
+
+Outcome run(int ranks, const std::function<void(RankContext&)>& body, double timeout_s = 10,
+            std::optional<FaultPlan> fault = {}) {
+  Outcome outcome;
+  outcome.by_rank.resize(static_cast<std::size_t>(ranks));
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    launch({.ranks = ranks, .timeout_s = timeout_s, .trace = false, .fault = fault},
+           [&](RankContext& context) {
+             const int rank = context.world.rank();
+             try {
+               body(context);
+             } catch (const Error& error) {
+               outcome.by_rank[rank] = error;
+               throw;
+             }
+           });
+  } catch (const Error& error) {
+    outcome.launched = error;
+  } catch (const std::exception&) {
+  }
+  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return outcome;
+}
+
+void ring_of(RankContext& context, Count count = 1000, ReduceOp op = ReduceOp::sum) {
+  std::vector<float> data(static_cast<std::size_t>(count), 1);
+  all_reduce(context.world, host_slice(std::span(data)), op);
+}
+
+TEST(Failure, EveryRankNamesTheOneThatThrew) {
+  const Outcome outcome = run(4, [](RankContext& context) {
+    ring_of(context);
+    if (context.world.rank() == 2) throw std::runtime_error("disk on fire");
+    ring_of(context);
+  });
+  EXPECT_LT(outcome.seconds, 2);
+  for (const int rank : {0, 1, 3}) {
+    ASSERT_TRUE(outcome.by_rank[rank]) << "rank " << rank << " went on";
+    const Error& error = *outcome.by_rank[rank];
+    EXPECT_EQ(error.kind(), ErrorKind::lost_rank);
+    EXPECT_EQ(error.context().failed_rank, 2);
+    EXPECT_EQ(error.context().rank, rank);
+    EXPECT_EQ(error.context().sequence, 1);
+    EXPECT_NE(std::string(error.what()).find("disk on fire"), std::string::npos) << error.what();
+    EXPECT_EQ(error.exit_status(), 4);
+  }
+}
+
+TEST(Failure, RankThatEndsEarlyIsNamed) {
+  const Outcome outcome = run(3, [](RankContext& context) {
+    if (context.world.rank() != 1) ring_of(context);
+  });
+  ASSERT_TRUE(outcome.launched);
+  EXPECT_EQ(outcome.launched->kind(), ErrorKind::lost_rank);
+  EXPECT_EQ(outcome.launched->context().failed_rank, 1);
+  EXPECT_LT(outcome.seconds, 3);
+}
+
+TEST(Failure, AbsentRankIsNamedAtTheDeadline) {
+  const Outcome outcome = run(
+      4, [](RankContext& context) { ring_of(context); }, 0.5,
+      FaultPlan{.rank = 3, .operation = 0, .kind = FaultKind::hangs});
+  ASSERT_TRUE(outcome.launched);
+  EXPECT_EQ(outcome.launched->kind(), ErrorKind::timeout);
+  EXPECT_EQ(outcome.launched->context().failed_rank, 3);
+  EXPECT_EQ(outcome.launched->exit_status(), 4);
+  EXPECT_GE(outcome.seconds, 0.5);
+  EXPECT_LT(outcome.seconds, 2);
+}
+
+TEST(Failure, LateRankDoesNoHarm) {
+  const Outcome outcome = run(
+      3, [](RankContext& context) { ring_of(context); }, 5,
+      FaultPlan{.rank = 1, .operation = 0, .kind = FaultKind::delays});
+  EXPECT_FALSE(outcome.launched);
+  EXPECT_GE(outcome.seconds, 0.1);
+}
+
+struct Disagreement {
+  std::string name;
+  FaultKind kind;
+};
+class Mismatch : public testing::TestWithParam<Disagreement> {};
+
+// Found from the messages or the board, long before the deadline, in every position of the ring.
+TEST_P(Mismatch, IsFoundAtOnce) {
+  for (const int ranks : {2, 3, 5}) {
+    for (int culprit = 0; culprit < ranks; ++culprit) {
+      const Outcome outcome = run(
+          ranks,
+          [](RankContext& context) {
+            ring_of(context);
+            std::vector<float> data(10);
+            broadcast(context.world, host_slice(std::span(data)), 0);
+            ring_of(context);
+          },
+          30, FaultPlan{.rank = culprit, .operation = 1, .kind = GetParam().kind});
+      ASSERT_TRUE(outcome.launched) << ranks << " ranks, culprit " << culprit;
+      EXPECT_EQ(outcome.launched->kind(), ErrorKind::mismatch) << outcome.launched->what();
+      EXPECT_FALSE(outcome.launched->context().expected.empty());
+      EXPECT_FALSE(outcome.launched->context().got.empty());
+      EXPECT_NE(outcome.launched->context().expected, outcome.launched->context().got);
+      EXPECT_EQ(outcome.launched->exit_status(), 1);
+      EXPECT_LT(outcome.seconds, 2) << outcome.launched->what();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Mismatch,
+                         testing::Values(Disagreement{"count", FaultKind::count},
+                                         Disagreement{"dtype", FaultKind::dtype},
+                                         Disagreement{"op", FaultKind::op},
+                                         Disagreement{"root", FaultKind::root},
+                                         Disagreement{"order", FaultKind::order}),
+                         [](const auto& test_info) { return test_info.param.name; });
+
+// No message ever meets: with two roots of two ranks both only send. The board shows it.
+TEST(Failure, TwoRootsAreFoundWithoutAMessage) {
+  const Outcome outcome = run(
+      2,
+      [](RankContext& context) {
+        std::vector<float> data(10);
+        broadcast(context.world, host_slice(std::span(data)), context.world.rank());
+      },
+      30);
+  ASSERT_TRUE(outcome.launched);
+  EXPECT_EQ(outcome.launched->kind(), ErrorKind::mismatch);
+  EXPECT_LT(outcome.seconds, 2);
+}
+
+TEST(Failure, OtherOperationAndSkippedCallAreFound) {
+  const auto skipping = [](RankContext& context) {
+    if (context.world.rank() != 1) barrier(context.world);
+    ring_of(context);
+  };
+  const Outcome outcome = run(3, skipping, 30);
+  ASSERT_TRUE(outcome.launched);
+  EXPECT_EQ(outcome.launched->kind(), ErrorKind::mismatch);
+  EXPECT_LT(outcome.seconds, 2);
+}
+
+TEST(Failure, MessageOfAnotherSizeIsFound) {
+  const Outcome outcome = run(2, [](RankContext& context) {
+    std::vector<float> data(context.world.rank() == 0 ? 4 : 5);
+    if (context.world.rank() == 0) context.world.send(host_slice(std::span(data)), 1);
+    if (context.world.rank() == 1) context.world.recv(host_slice(std::span(data)), 0);
+  });
+  ASSERT_TRUE(outcome.launched);
+  EXPECT_EQ(outcome.launched->kind(), ErrorKind::mismatch);
+}
+
+TEST(Fault, TextIsCheckedAtTheDoor) {
+  const FaultPlan plan = parse_fault("rank=1,op=7,kind=throw");
+  EXPECT_EQ(plan.rank, 1);
+  EXPECT_EQ(plan.operation, 7);
+  EXPECT_EQ(plan.kind, FaultKind::throws);
+  for (const char* bad : {"", "rank=1", "rank=x,kind=throw", "kind=explode", "rang=1,kind=throw",
+                          "rank=-1,kind=hang", "kind"})
+    EXPECT_THROW(parse_fault(bad), Error) << bad;
+}
+
+}  // namespace
+}  // namespace lockstep
