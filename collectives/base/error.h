@@ -26,10 +26,10 @@ struct ErrorContext {
   int failed_rank = -1;        // the rank that caused it, as far as known
   int peer = -1;               // the rank waited for or exchanged with
   std::int64_t sequence = -1;  // number of the operation on this communicator, from 0
-  std::string operation = {};  // "all_reduce/ring over threads"
-  std::string expected = {};
-  std::string got = {};
-  std::string hint = {};  // what to do about it
+  std::string operation;       // "all_reduce/ring over threads"
+  std::string expected;
+  std::string got;
+  std::string hint;  // what to do about it
 };
 
 class Error : public std::runtime_error {

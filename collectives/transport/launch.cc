@@ -9,7 +9,6 @@
 
 #include "collectives/base/error.h"
 #include "collectives/transport/counting.h"
-#include "collectives/transport/mpi_loader.h"
 #include "collectives/transport/threads.h"
 #include "collectives/transport/tracing.h"
 
@@ -60,30 +59,13 @@ void launch_threads(const LaunchOptions& options,
   if (first_failure) std::rethrow_exception(first_failure);
 }
 
-void launch_processes(const LaunchOptions& options,
-                      const std::function<void(RankContext&)>& program) {
-  const auto world = open_process_world(options.timeout_s);
-  try {
-    run_rank(options, world->transport(), true, program);
-  } catch (const std::exception& error) {
-    world->fail(error);
-    throw;
-  }
-  world->finish();
-}
-
 }  // namespace
 
 void launch(const LaunchOptions& options, const std::function<void(RankContext&)>& program) {
   require(options.ranks >= 1, fmt::format("--ranks {}", options.ranks), "use at least 1 rank");
   require(options.timeout_s > 0, fmt::format("--timeout {}", options.timeout_s),
           "use a time above 0 seconds");
-  if (launched_by_mpi())
-    launch_processes(options, program);
-  else
-    launch_threads(options, program);
+  launch_threads(options, program);
 }
-
-bool launched_by_mpi() { return started_by_mpi(); }
 
 }  // namespace lockstep

@@ -33,7 +33,4 @@ struct RankContext {
 // failed first: every other rank was stopped and reported the same cause.
 void launch(const LaunchOptions& options, const std::function<void(RankContext&)>& program);
 
-// True when mpirun or srun started this process as one of several.
-bool launched_by_mpi();
-
 }  // namespace lockstep

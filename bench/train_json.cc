@@ -1,0 +1,96 @@
+#include "bench/train_json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "bench/environment.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json config_of(const TrainOptions& o, const TrainResult& r) {
+  return {{"technique", o.technique},
+          {"ranks", r.world_size},
+          {"transport", r.transport},
+          {"threads", r.threads_per_rank},
+          {"model", o.model},
+          {"parameters", r.parameters},
+          {"init", o.init},
+          {"data", o.data},
+          {"order", o.order},
+          {"seed", o.seed},
+          {"global_batch", o.global_batch},
+          {"micro_batches", o.micro_batches},
+          {"sequence_length", r.tokens_per_step / o.global_batch},
+          {"steps", o.steps},
+          {"dtype", name_of(o.dtype)},
+          {"lr", o.learning_rate},
+          {"warmup_steps", o.warmup_steps},
+          {"min_lr", o.minimum_learning_rate < 0 ? o.learning_rate : o.minimum_learning_rate},
+          {"weight_decay", o.weight_decay},
+          {"grad_clip", o.grad_clip},
+          {"beta1", o.beta1},
+          {"beta2", o.beta2},
+          {"eps", o.eps},
+          {"validation_fraction", o.validation_fraction},
+          {"eval_interval", o.eval_interval},
+          {"overlap", o.overlap},
+          {"first_bucket_bytes", o.first_bucket_bytes},
+          {"bucket_bytes", o.bucket_bytes}};
+}
+
+// {"total": n, label: n, ...} of one field of the volumes.
+ordered_json by_label(const RankRecord& rank, std::int64_t Volume::*field) {
+  ordered_json object = {{"total", 0}};
+  std::int64_t total = 0;
+  for (const auto& [label, volume] : rank.traffic) {
+    object[label] = volume.*field;
+    total += volume.*field;
+  }
+  object["total"] = total;
+  return object;
+}
+
+ordered_json rank_of(const RankRecord& rank) {
+  return {{"rank", rank.rank},
+          {"sent_bytes", by_label(rank, &Volume::sent_bytes)},
+          {"received_bytes", by_label(rank, &Volume::received_bytes)},
+          {"sent_messages", by_label(rank, &Volume::sent_messages)},
+          {"received_messages", by_label(rank, &Volume::received_messages)},
+          {"peak_bytes", rank.peak_bytes},
+          {"time",
+           {{"busy", rank.busy_seconds},
+            {"idle", rank.idle_seconds},
+            {"exposed_communication", rank.exposed_communication_seconds}}}};
+}
+
+}  // namespace
+
+std::string train_json(const TrainOptions& options, const TrainResult& result) {
+  ordered_json file = {
+      {"schema", "lockstep.train/1"},         {"environment", environment_json()},
+      {"config", config_of(options, result)}, {"unigram_entropy", result.unigram_entropy},
+      {"steps", ordered_json::array()},       {"validation", ordered_json::array()},
+      {"ranks", ordered_json::array()},       {"theory", ordered_json::array()}};
+  for (const StepRecord& s : result.steps)
+    file["steps"].push_back({{"step", s.step},
+                             {"loss", s.loss},
+                             {"grad_norm", s.grad_norm},
+                             {"seconds", s.seconds},
+                             {"tokens_per_second", s.tokens_per_second}});
+  for (const ValidationRecord& v : result.validation)
+    file["validation"].push_back({{"step", v.step}, {"loss", v.loss}});
+  for (const RankRecord& rank : result.ranks) file["ranks"].push_back(rank_of(rank));
+  for (const TheoryRecord& t : result.theory)
+    file["theory"].push_back({{"quantity", t.quantity},
+                              {"rank", t.rank},
+                              {"formula", t.formula},
+                              {"expected", t.expected},
+                              {"measured", t.measured},
+                              {"exact", t.exact}});
+  if (!result.sample.empty()) file["sample"] = result.sample;
+  return file.dump(1) + "\n";
+}
+
+}  // namespace lockstep

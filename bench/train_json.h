@@ -1,0 +1,14 @@
+// The result file of `lockstep train --json`, schema lockstep.train/1.
+#pragma once
+
+#include <string>
+
+#include "parallel/options.h"
+#include "parallel/result.h"
+
+namespace lockstep {
+
+// The whole file as text. Every effective option stands in it, so that the run can be repeated.
+std::string train_json(const TrainOptions& options, const TrainResult& result);
+
+}  // namespace lockstep

@@ -1,0 +1,96 @@
+#include "collectives/base/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "collectives/base/error.h"
+
+namespace lockstep {
+namespace {
+
+// A new file beside `path`; removed unless it was renamed.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& path)
+      : path_(path), name_(fmt::format("{}.tmp-XXXXXX", path)) {
+    require(!std::filesystem::is_directory(path),
+            fmt::format("cannot write {}: it is a folder", path), "name a file");
+    descriptor_ = mkstemp(name_.data());
+    check(descriptor_ >= 0);
+    // mkstemp lets only the owner read; results are for everyone the umask allows.
+    const mode_t mask = umask(0);
+    umask(mask);
+    fchmod(descriptor_, 0666 & ~mask);
+  }
+  ~TemporaryFile() {
+    if (descriptor_ >= 0) close(descriptor_);
+    if (!renamed_) unlink(name_.c_str());
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+
+  void write(std::string_view content) {
+    while (!content.empty()) {
+      const ssize_t written = ::write(descriptor_, content.data(), content.size());
+      check(written > 0);
+      content.remove_prefix(static_cast<std::size_t>(written));
+    }
+    check(fsync(descriptor_) == 0);
+  }
+  void rename() {
+    check(std::rename(name_.c_str(), path_.c_str()) == 0);
+    renamed_ = true;
+  }
+
+ private:
+  void check(bool success) const {
+    if (success) return;
+    const int reason = errno;
+    unlink(name_.c_str());
+    require(false, fmt::format("cannot write {}: {}", path_, std::strerror(reason)),
+            "name a file in a folder that exists and that you may write to");
+  }
+
+  std::string path_, name_;
+  int descriptor_ = -1;
+  bool renamed_ = false;
+};
+
+}  // namespace
+
+std::int64_t file_bytes(const std::string& path) {
+  struct stat status {};
+  require(stat(path.c_str(), &status) == 0,
+          fmt::format("cannot read {}: {}", path, std::strerror(errno)), "check the path");
+  require(S_ISREG(status.st_mode), fmt::format("cannot read {}: it is not a regular file", path),
+          "name a file");
+  return status.st_size;
+}
+
+std::string read_text(const std::string& path, std::int64_t most_bytes) {
+  const std::int64_t bytes = file_bytes(path);
+  require(bytes <= most_bytes,
+          fmt::format("{} has {} bytes, more than the {} that are read", path, bytes, most_bytes));
+  std::ifstream file(path, std::ios::binary);
+  std::string text(static_cast<std::size_t>(bytes), '\0');
+  file.read(text.data(), bytes);
+  require(file.gcount() == bytes, fmt::format("cannot read all of {}", path),
+          "check the file's permissions");
+  return text;
+}
+
+void write_file(const std::string& path, std::string_view content) {
+  TemporaryFile file(path);
+  file.write(content);
+  file.rename();
+}
+
+void check_writable(const std::string& path) { const TemporaryFile file(path); }
+
+}  // namespace lockstep

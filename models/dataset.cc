@@ -1,0 +1,132 @@
+#include "models/dataset.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+#include "models/random.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t most_bytes = std::int64_t{4} << 30;
+constexpr int header_words = 256;
+constexpr std::int32_t token_file_magic = 20240520, token_file_version = 1;
+
+std::int32_t word(const std::string& bytes, int index) {
+  std::int32_t value = 0;
+  std::memcpy(&value, bytes.data() + 4 * index, 4);
+  return value;
+}
+
+bool is_token_file(const std::string& bytes) {
+  return bytes.size() >= 4 && word(bytes, 0) == token_file_magic;
+}
+
+std::vector<std::uint16_t> tokens_of_file(const std::string& bytes, const std::string& path) {
+  constexpr std::size_t header = 4 * header_words;
+  require(bytes.size() >= header,
+          fmt::format("{}: a token file's header of {} bytes is cut off", path, header),
+          "write the file again");
+  require(word(bytes, 1) == token_file_version,
+          fmt::format("{}: token file version {}", path, word(bytes, 1)),
+          "only version 1 is known");
+  const std::int64_t count = word(bytes, 2);
+  const auto held = static_cast<std::int64_t>((bytes.size() - header) / 2);
+  require(
+      count >= 0 && count == held && bytes.size() == header + 2 * static_cast<std::size_t>(count),
+      fmt::format("{}: the header announces {} tokens, the file holds {}", path, count, held),
+      "the file is truncated or has extra bytes; write it again");
+  std::vector<std::uint16_t> tokens(static_cast<std::size_t>(count));
+  std::memcpy(tokens.data(), bytes.data() + header, tokens.size() * 2);
+  return tokens;
+}
+
+}  // namespace
+
+Dataset::Dataset(const std::string& path, int vocabulary, double validation_fraction)
+    : path_(path) {
+  const std::string bytes = read_text(path, most_bytes);
+  require(!bytes.empty(), fmt::format("{} is empty", path), "give a text or a token file");
+  if (is_token_file(bytes)) {
+    tokens_ = tokens_of_file(bytes, path);
+  } else {
+    tokens_.resize(bytes.size());
+    std::ranges::transform(bytes, tokens_.begin(),
+                           [](char c) { return static_cast<std::uint8_t>(c); });
+  }
+  const auto beyond =
+      std::ranges::find_if(tokens_, [&](std::uint16_t token) { return token >= vocabulary; });
+  if (beyond != tokens_.end())
+    require(false,
+            fmt::format("{}: token {} is {}, the model's vocabulary has {}", path,
+                        beyond - tokens_.begin(), *beyond, vocabulary),
+            "use a model with a larger vocabulary or other data");
+  training_ = std::ssize(tokens_) -
+              static_cast<Count>(validation_fraction * static_cast<double>(tokens_.size()));
+}
+
+void Dataset::append(Batch& batch, Count begin, int length) const {
+  const auto at = tokens_.begin() + begin;
+  batch.inputs.insert(batch.inputs.end(), at, at + length);
+  batch.targets.insert(batch.targets.end(), at + 1, at + length + 1);
+  ++batch.sequences;
+}
+
+Batch Dataset::batch(Order order, int step, int global_batch, int first, int count, int length,
+                     std::uint64_t seed) const {
+  Batch batch{.length = length};
+  const Count starts = training_ - length;
+  require(starts >= 1,
+          fmt::format("{}: {} training tokens are too few for a sequence of {}", path_, training_,
+                      length),
+          "give more text or a smaller --sequence-length");
+  for (int row = first; row < first + count; ++row) {
+    if (order == Order::random) {
+      append(batch,
+             static_cast<Count>(random_bits(seed, step, row) % static_cast<std::uint64_t>(starts)),
+             length);
+      continue;
+    }
+    const Count sequence = Count{step} * global_batch + row;
+    require(sequence * length + length < training_,
+            fmt::format("{}: step {} needs sequence {}, the file has {} of {} tokens", path_, step,
+                        sequence, (training_ - 1) / length, length),
+            "lower --steps or --global-batch, or use --order random");
+    append(batch, sequence * length, length);
+  }
+  return batch;
+}
+
+int Dataset::validation_sequences(int length) const {
+  const Count held_out = std::ssize(tokens_) - training_;
+  require(held_out > length,
+          fmt::format("{}: {} held-out tokens are too few for a sequence of {}", path_, held_out,
+                      length),
+          "raise --validation-fraction or give more text");
+  return static_cast<int>((held_out - 1) / length);
+}
+
+Batch Dataset::validation_batch(int first, int count, int length) const {
+  Batch batch{.length = length};
+  for (int i = first; i < first + count; ++i) append(batch, training_ + Count{i} * length, length);
+  return batch;
+}
+
+double Dataset::unigram_entropy() const {
+  std::map<std::uint16_t, Count> counts;
+  for (Count i = 0; i < training_; ++i) ++counts[tokens_[i]];
+  double entropy = 0;
+  for (const auto& [token, count] : counts) {
+    const double share = static_cast<double>(count) / static_cast<double>(training_);
+    entropy -= share * std::log(share);
+  }
+  return entropy;
+}
+
+}  // namespace lockstep

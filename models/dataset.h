@@ -1,0 +1,50 @@
+// Tokens to train on: text as bytes, or a token file in llm.c's format.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/base/dtype.h"
+
+namespace lockstep {
+
+// Row-major [sequences, length]; the target of each input is the token after it.
+struct Batch {
+  std::vector<std::int32_t> inputs, targets;
+  int sequences = 0, length = 0;
+};
+
+enum class Order { sequential, random };
+
+class Dataset {
+ public:
+  // Reads the file. The last `validation_fraction` of its tokens are held out. A token file is
+  // known by its first word (20240520); anything else is text. Throws Error (bad_input) naming the
+  // file and what is wrong: missing, empty, truncated, or a token beyond the vocabulary.
+  Dataset(const std::string& path, int vocabulary, double validation_fraction);
+
+  // Rows first .. first + count - 1 of the global batch of `step`. Sequential: step s takes
+  // sequences s*G .. s*G+G-1, sequence i begins at token i*length. Random: where a row begins
+  // depends on (seed, step, row) alone, so it is the same whichever rank takes the row. Throws
+  // Error (bad_input) when the file has too few tokens.
+  Batch batch(Order order, int step, int global_batch, int first, int count, int length,
+              std::uint64_t seed) const;
+
+  // The held-out tokens as sequences without overlap.
+  int validation_sequences(int length) const;
+  Batch validation_batch(int first, int count, int length) const;
+
+  Count training_tokens() const { return training_; }
+  // Entropy of single training tokens, nats: the loss of the best model that sees no context.
+  double unigram_entropy() const;
+
+ private:
+  void append(Batch& batch, Count begin, int length) const;
+
+  std::string path_;
+  std::vector<std::uint16_t> tokens_;
+  Count training_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,126 @@
+#include "models/gpt_config.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+struct Preset {
+  std::string_view name;
+  GptConfig config;
+};
+constexpr int byte_vocabulary = 256;
+constexpr Preset presets[] = {
+    {"nano", {.layers = 4, .heads = 4, .width = 128, .context = 64, .vocabulary = byte_vocabulary}},
+    {"small",
+     {.layers = 6, .heads = 6, .width = 384, .context = 256, .vocabulary = byte_vocabulary}},
+    {"gpt2", {.layers = 12, .heads = 12, .width = 768, .context = 1024, .vocabulary = 50257}},
+};
+
+int integer(const json& file, const char* key, const std::string& path) {
+  require(file.contains(key), fmt::format("{}: no \"{}\"", path, key), "give a GPT-2 config.json");
+  const json& value = file[key];
+  require(value.is_number_integer() && value >= 1 && value <= 1'000'000'000,
+          fmt::format("{}: \"{}\" is {}", path, key, value.dump()),
+          "use a whole number of at least 1");
+  return value.get<int>();
+}
+
+// A model that computes something else must not be taken for one of ours.
+void refuse_unless(bool same, const json& file, const char* key, const std::string& path,
+                   const char* known) {
+  require(same, fmt::format("{}: \"{}\" is {}", path, key, file[key].dump()),
+          fmt::format("only {} is known", known));
+}
+
+}  // namespace
+
+GptConfig GptConfig::preset(std::string_view name) {
+  std::string known;
+  for (const Preset& preset : presets) {
+    if (preset.name == name) return preset.config;
+    known += fmt::format("{}, ", preset.name);
+  }
+  require(false, fmt::format("no model '{}'", name),
+          fmt::format("choose one of {}or give a config.json", known));
+  return {};
+}
+
+Count GptConfig::parameter_count() const {
+  const Count c = width;
+  const Count block = 12 * c * c + 13 * c;
+  return Count{vocabulary} * c + Count{context} * c + layers * block + 2 * c;
+}
+
+void check(const GptConfig& config) {
+  const auto within = [](int value, int most, const char* what) {
+    require(value >= 1 && value <= most, fmt::format("a model of {} {}", value, what),
+            fmt::format("use 1 to {}", most));
+  };
+  within(config.layers, 1'000, "layers");
+  within(config.heads, 1'000, "heads");
+  within(config.width, 100'000, "width");
+  within(config.context, 1'000'000, "context");
+  within(config.vocabulary, 10'000'000, "vocabulary");
+  require(config.width % config.heads == 0,
+          fmt::format("a width of {} in {} heads", config.width, config.heads),
+          "the width must be a multiple of the heads");
+  require(config.layer_norm_epsilon > 0 && config.layer_norm_epsilon < 1,
+          fmt::format("a layer_norm_epsilon of {}", config.layer_norm_epsilon),
+          "use a number between 0 and 1");
+}
+
+GptConfig read_gpt_config(const std::string& path) {
+  constexpr std::int64_t most_bytes = 1 << 20;
+  const json file = json::parse(read_text(path, most_bytes), nullptr, false);
+  require(file.is_object(), fmt::format("{}: not a JSON object", path), "give a GPT-2 config.json");
+  GptConfig config{.layers = integer(file, "n_layer", path),
+                   .heads = integer(file, "n_head", path),
+                   .width = integer(file, "n_embd", path),
+                   .context = integer(file, "n_positions", path),
+                   .vocabulary = integer(file, "vocab_size", path)};
+  if (file.contains("layer_norm_epsilon")) {
+    require(file["layer_norm_epsilon"].is_number(),
+            fmt::format("{}: \"layer_norm_epsilon\" is no number", path));
+    config.layer_norm_epsilon = file["layer_norm_epsilon"];
+  }
+  if (file.contains("model_type"))
+    refuse_unless(file["model_type"] == "gpt2", file, "model_type", path, "gpt2");
+  if (file.contains("activation_function"))
+    refuse_unless(file["activation_function"] == "gelu_new", file, "activation_function", path,
+                  "gelu_new");
+  if (file.contains("tie_word_embeddings"))
+    refuse_unless(file["tie_word_embeddings"] == true, file, "tie_word_embeddings", path, "true");
+  try {
+    check(config);
+  } catch (const Error& error) {
+    require(false, fmt::format("{}: {}", path, error.message()), error.context().hint);
+  }
+  return config;
+}
+
+std::string gpt_config_json(const GptConfig& c) {
+  const nlohmann::ordered_json file = {{"model_type", "gpt2"},
+                                       {"architectures", {"GPT2LMHeadModel"}},
+                                       {"n_layer", c.layers},
+                                       {"n_head", c.heads},
+                                       {"n_embd", c.width},
+                                       {"n_positions", c.context},
+                                       {"vocab_size", c.vocabulary},
+                                       {"activation_function", "gelu_new"},
+                                       {"layer_norm_epsilon", c.layer_norm_epsilon},
+                                       {"tie_word_embeddings", true},
+                                       {"resid_pdrop", 0.0},
+                                       {"embd_pdrop", 0.0},
+                                       {"attn_pdrop", 0.0}};
+  return file.dump(1) + "\n";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+// The size of a GPT, from a preset or a config.json as Hugging Face writes it for GPT-2.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "collectives/base/dtype.h"
+
+namespace lockstep {
+
+struct GptConfig {
+  int layers = 0, heads = 0, width = 0, context = 0, vocabulary = 0;
+  double layer_norm_epsilon = 1e-5;
+
+  // nano, small, gpt2. Throws Error (bad_input) listing them for another name.
+  static GptConfig preset(std::string_view name);
+  // Parameters of the model; the tied head counts once.
+  Count parameter_count() const;
+};
+
+// Throws Error (bad_input) that names the field and its range.
+void check(const GptConfig& config);
+
+// Reads a config.json. Throws Error (bad_input) naming the file and what is missing, unknown or out
+// of range.
+GptConfig read_gpt_config(const std::string& path);
+// The same file, as text.
+std::string gpt_config_json(const GptConfig& config);
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+#include "models/layers/layer_norm.h"
+
+namespace lockstep {
+
+LayerNorm::LayerNorm(Parameters& parameters, const std::string& name, Count width, double epsilon)
+    : parameters_(parameters),
+      epsilon_(epsilon),
+      weight_(parameters.add(name + ".weight", {width})),
+      bias_(parameters.add(name + ".bias", {width})) {}
+
+void LayerNorm::forward(Backend& backend, Slice out, LayerNormStash& stash, Slice x, Count rows,
+                        Ledger& ledger) const {
+  ensure(stash.mean, {rows}, x.dtype, ledger, MemoryUse::activations);
+  ensure(stash.rstd, {rows}, x.dtype, ledger, MemoryUse::activations);
+  backend.layer_norm(out, stash.mean.slice(), stash.rstd.slice(), x, parameters_.value(weight_),
+                     parameters_.value(bias_), rows, epsilon_);
+}
+
+void LayerNorm::backward_input(Backend& backend, Slice dx, Slice base, Slice dout,
+                               const LayerNormStash& stash, Slice x, Count rows) const {
+  backend.layer_norm_backward_input(dx, base, dout, x, stash.mean.slice(), stash.rstd.slice(),
+                                    parameters_.value(weight_), rows);
+}
+
+void LayerNorm::backward_weight(Backend& backend, Slice dout, const LayerNormStash& stash, Slice x,
+                                Count rows) const {
+  backend.layer_norm_backward_weight(parameters_.gradient(weight_), parameters_.gradient(bias_),
+                                     dout, x, stash.mean.slice(), stash.rstd.slice(), rows);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+#include "models/layers/linear.h"
+
+namespace lockstep {
+
+Linear::Linear(Parameters& parameters, const std::string& name, Count in, Count out)
+    : parameters_(parameters),
+      in_(in),
+      out_(out),
+      weight_(parameters.add(name + ".weight", {in, out})),
+      bias_(parameters.add(name + ".bias", {out})) {}
+
+void Linear::forward(Backend& backend, Slice out, Slice base, Slice x, Count rows) const {
+  backend.add_bias(out, base, parameters_.value(bias_), rows);
+  backend.gemm({x, rows, in_}, {parameters_.value(weight_), in_, out_}, {out, rows, out_}, 1);
+}
+
+void Linear::backward_input(Backend& backend, Slice dx, Slice dout, Count rows) const {
+  backend.gemm({dout, rows, out_}, Matrix(parameters_.value(weight_), in_, out_).t(),
+               {dx, rows, in_}, 0);
+}
+
+void Linear::backward_weight(Backend& backend, Slice dout, Slice x, Count rows) const {
+  backend.gemm(Matrix(x, rows, in_).t(), {dout, rows, out_},
+               {parameters_.gradient(weight_), in_, out_}, 1);
+  backend.sum_rows(parameters_.gradient(bias_), dout, rows);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,93 @@
+// GELU, AdamW and norms: kernels that see one element at a time.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include "models/ops/kernels.h"
+
+namespace lockstep::host {
+namespace {
+
+constexpr double cubic = 0.044715;
+const double root_2_over_pi = std::sqrt(2 * std::numbers::inv_pi);
+
+// tanh(u) = 1 - 2 / (exp(2u) + 1): one exponential, which vectorises; no cancellation that matters
+// after 1 + tanh.
+template <typename T>
+T tanh_from_exp(T u) {
+  return T{1} - T{2} / (std::exp(T{2} * u) + T{1});
+}
+
+}  // namespace
+
+// Hendrycks and Gimpel, "Gaussian error linear units", 2016, in the tanh form of GPT-2.
+template <typename T>
+void gelu(T* out, const T* x, Count count) {
+  const T a = static_cast<T>(root_2_over_pi), b = static_cast<T>(cubic);
+#pragma omp parallel for simd schedule(static)
+  for (Count i = 0; i < count; ++i) {
+    const T v = x[i];
+    out[i] = T{0.5} * v * (T{1} + tanh_from_exp(a * (v + b * v * v * v)));
+  }
+}
+
+template <typename T>
+void gelu_backward(T* dx, const T* dout, const T* x, Count count) {
+  const T a = static_cast<T>(root_2_over_pi), b = static_cast<T>(cubic);
+#pragma omp parallel for simd schedule(static)
+  for (Count i = 0; i < count; ++i) {
+    const T v = x[i];
+    const T t = tanh_from_exp(a * (v + b * v * v * v));
+    const T inner = a * (T{1} + T{3} * b * v * v);
+    dx[i] = dout[i] * T{0.5} * (T{1} + t + v * (T{1} - t * t) * inner);
+  }
+}
+
+template <typename T>
+void adamw(T* value, const T* gradient, T* first, T* second, Count count, const AdamWStep& s) {
+  const T scale = static_cast<T>(s.gradient_scale), beta1 = static_cast<T>(s.beta1),
+          beta2 = static_cast<T>(s.beta2);
+  const auto n = static_cast<double>(s.step);
+  const T step_size = static_cast<T>(s.learning_rate / (1 - std::pow(s.beta1, n)));
+  const T second_correction = static_cast<T>(1 / std::sqrt(1 - std::pow(s.beta2, n)));
+  const T eps = static_cast<T>(s.eps), keep = static_cast<T>(1 - s.learning_rate * s.weight_decay);
+#pragma omp parallel for simd schedule(static)
+  for (Count i = 0; i < count; ++i) {
+    const T g = gradient[i] * scale;
+    const T m = beta1 * first[i] + (T{1} - beta1) * g;
+    const T v = beta2 * second[i] + (T{1} - beta2) * g * g;
+    first[i] = m;
+    second[i] = v;
+    value[i] = value[i] * keep - step_size * m / (std::sqrt(v) * second_correction + eps);
+  }
+}
+
+template <typename T>
+double squared_norm(const T* x, Count count) {
+  constexpr Count part = 16384;
+  const Count parts = (count + part - 1) / part;
+  std::vector<double> sums(static_cast<std::size_t>(parts));
+#pragma omp parallel for schedule(static)
+  for (Count p = 0; p < parts; ++p) {
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (Count i = p * part; i < std::min(count, (p + 1) * part); ++i)
+      sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    sums[p] = sum;
+  }
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
+template void gelu(float*, const float*, Count);
+template void gelu(double*, const double*, Count);
+template void gelu_backward(float*, const float*, const float*, Count);
+template void gelu_backward(double*, const double*, const double*, Count);
+template void adamw(float*, const float*, float*, float*, Count, const AdamWStep&);
+template void adamw(double*, const double*, double*, double*, Count, const AdamWStep&);
+template double squared_norm(const float*, Count);
+template double squared_norm(const double*, Count);
+
+}  // namespace lockstep::host

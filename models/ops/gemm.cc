@@ -1,0 +1,28 @@
+// Matrix products come from libraries: oneDNN for float (its kernels reach the processor's peak at
+// the model's shapes), CBLAS for double, which oneDNN does not have on processors.
+#include <cblas.h>
+#include <fmt/format.h>
+#include <oneapi/dnnl/dnnl.h>
+
+#include "collectives/base/error.h"
+#include "models/ops/kernels.h"
+
+namespace lockstep::host {
+
+void sgemm(bool transpose_a, bool transpose_b, Count m, Count n, Count k, const float* a, Count lda,
+           const float* b, Count ldb, float beta, float* c, Count ldc) {
+  const dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k,
+                                          1.0F, a, lda, b, ldb, beta, c, ldc);
+  require(status == dnnl_success, fmt::format("oneDNN refuses a {} x {} x {} product (status {})",
+                                              m, n, k, static_cast<int>(status)));
+}
+
+void dgemm(bool transpose_a, bool transpose_b, Count m, Count n, Count k, const double* a,
+           Count lda, const double* b, Count ldb, double beta, double* c, Count ldc) {
+  const auto integer = [](Count value) { return static_cast<int>(value); };
+  cblas_dgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans,
+              transpose_b ? CblasTrans : CblasNoTrans, integer(m), integer(n), integer(k), 1.0, a,
+              integer(lda), b, integer(ldb), beta, c, integer(ldc));
+}
+
+}  // namespace lockstep::host

@@ -1,0 +1,59 @@
+// The host's kernels, for float and double. Each .cc beside this header instantiates its own.
+#pragma once
+
+#include <cstdint>
+
+#include "models/backend.h"
+
+namespace lockstep::host {
+
+void sgemm(bool transpose_a, bool transpose_b, Count m, Count n, Count k, const float* a, Count lda,
+           const float* b, Count ldb, float beta, float* c, Count ldc);
+void dgemm(bool transpose_a, bool transpose_b, Count m, Count n, Count k, const double* a,
+           Count lda, const double* b, Count ldb, double beta, double* c, Count ldc);
+
+inline void gemm(bool ta, bool tb, Count m, Count n, Count k, const float* a, Count lda,
+                 const float* b, Count ldb, float beta, float* c, Count ldc) {
+  sgemm(ta, tb, m, n, k, a, lda, b, ldb, beta, c, ldc);
+}
+inline void gemm(bool ta, bool tb, Count m, Count n, Count k, const double* a, Count lda,
+                 const double* b, Count ldb, double beta, double* c, Count ldc) {
+  dgemm(ta, tb, m, n, k, a, lda, b, ldb, beta, c, ldc);
+}
+
+template <typename T>
+void add_bias(T* out, const T* base, const T* bias, Count rows, Count columns);
+template <typename T>
+void sum_rows(T* sum, const T* x, Count rows, Count columns);
+template <typename T>
+void layer_norm(T* out, T* mean, T* rstd, const T* x, const T* weight, const T* bias, Count rows,
+                Count columns, T epsilon);
+template <typename T>
+void layer_norm_backward_input(T* dx, const T* base, const T* dout, const T* x, const T* mean,
+                               const T* rstd, const T* weight, Count rows, Count columns);
+template <typename T>
+void layer_norm_backward_weight(T* dweight, T* dbias, const T* dout, const T* x, const T* mean,
+                                const T* rstd, Count rows, Count columns);
+template <typename T>
+void gelu(T* out, const T* x, Count count);
+template <typename T>
+void gelu_backward(T* dx, const T* dout, const T* x, Count count);
+template <typename T>
+void attention(T* out, T* log_sum_exp, const T* qkv, const AttentionShape& shape);
+template <typename T>
+void attention_backward(T* dqkv, const T* dout, const T* out, const T* log_sum_exp, const T* qkv,
+                        const AttentionShape& shape);
+template <typename T>
+void embedding(T* out, const T* tokens, const T* positions, const std::int32_t* inputs, Count rows,
+               Count length, Count columns);
+template <typename T>
+void embedding_backward(T* dtokens, T* dpositions, const T* dout, const std::int32_t* inputs,
+                        Count rows, Count length, Count columns);
+template <typename T>
+double cross_entropy(T* logits, const std::int32_t* targets, Count rows, Count columns, T scale);
+template <typename T>
+void adamw(T* value, const T* gradient, T* first, T* second, Count count, const AdamWStep& step);
+template <typename T>
+double squared_norm(const T* x, Count count);
+
+}  // namespace lockstep::host

@@ -1,0 +1,199 @@
+#include "models/safetensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+#include "collectives/base/half.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t most_header_bytes = 16 << 20;
+constexpr int most_depth = 8;
+constexpr std::pair<std::string_view, DType> dtype_names[] = {
+    {"F16", DType::f16}, {"BF16", DType::bf16}, {"F32", DType::f32}, {"F64", DType::f64},
+    {"I8", DType::i8},   {"U8", DType::u8},     {"I32", DType::i32}, {"U32", DType::u32},
+    {"I64", DType::i64}, {"U64", DType::u64}};
+
+[[noreturn]] void refuse(const std::string& path, std::string_view what) {
+  throw Error(ErrorKind::bad_input, fmt::format("{}: {}", path, what),
+              {.hint = "the file is broken or no safetensors file"});
+}
+
+// The header as JSON; nlohmann keeps the last of equal keys silently, so they are caught while
+// parsing.
+json parse_json(const std::string& path, std::string_view header) {
+  std::vector<std::set<std::string>> keys;
+  std::string fault;
+  const auto watch = [&](int depth, json::parse_event_t event, json& value) {
+    if (depth > most_depth) fault = "the header is nested too deeply";
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end && !keys.empty()) keys.pop_back();
+    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
+      fault = fmt::format("the name '{}' occurs twice in the header", value.get<std::string>());
+    return fault.empty();
+  };
+  const json parsed = json::parse(header, watch, false);
+  if (!fault.empty()) refuse(path, fault);
+  if (!parsed.is_object()) refuse(path, "the header is not a JSON object");
+  return parsed;
+}
+
+std::int64_t whole_number(const std::string& path, const json& value, std::string_view what) {
+  if (!value.is_number_integer() || value.is_number_float() || value < 0 ||
+      (value.is_number_unsigned() && value.get<std::uint64_t>() > std::uint64_t{1} << 62))
+    refuse(path,
+           fmt::format("{} is {}, not a whole number in range", what, value.dump().substr(0, 40)));
+  return value.get<std::int64_t>();
+}
+
+DType dtype_of_tensor(const std::string& path, const std::string& name, const json& value) {
+  for (const auto& [text, dtype] : dtype_names)
+    if (value == text) return dtype;
+  refuse(path,
+         fmt::format("tensor '{}' has the unknown type {}", name, value.dump().substr(0, 40)));
+}
+
+TensorEntry entry_of(const std::string& path, const std::string& name, const json& value) {
+  if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") ||
+      !value.contains("data_offsets"))
+    refuse(path, fmt::format("tensor '{}' lacks dtype, shape or data_offsets", name));
+  TensorEntry entry{.name = name, .dtype = dtype_of_tensor(path, name, value["dtype"])};
+  const json &shape = value["shape"], &offsets = value["data_offsets"];
+  if (!shape.is_array() || shape.size() > 8)
+    refuse(path, fmt::format("tensor '{}' has no usable shape", name));
+  if (!offsets.is_array() || offsets.size() != 2)
+    refuse(path, fmt::format("tensor '{}' has no usable data_offsets", name));
+
+  std::int64_t bytes = element_bytes(entry.dtype);
+  for (const json& extent : shape) {
+    entry.shape.push_back(
+        whole_number(path, extent, fmt::format("an extent of tensor '{}'", name)));
+    if (__builtin_mul_overflow(bytes, entry.shape.back(), &bytes))
+      refuse(path, fmt::format("the shape of tensor '{}' overflows", name));
+  }
+  entry.begin = whole_number(path, offsets[0], fmt::format("the begin of tensor '{}'", name));
+  entry.end = whole_number(path, offsets[1], fmt::format("the end of tensor '{}'", name));
+  if (entry.end - entry.begin != bytes)
+    refuse(path, fmt::format("tensor '{}' needs {} bytes for its shape, its offsets hold {}", name,
+                             bytes, entry.end - entry.begin));
+  return entry;
+}
+
+template <typename From, typename To, typename Convert>
+void convert(const std::string& bytes, Slice into, Convert function) {
+  for (Count i = 0; i < into.count; ++i) {
+    From value;
+    std::memcpy(&value, bytes.data() + i * static_cast<Count>(sizeof(From)), sizeof(From));
+    host_span<To>(into)[i] = static_cast<To>(function(value));
+  }
+}
+
+template <typename To>
+void convert_to(DType from, const std::string& bytes, Slice into) {
+  const auto same = [](auto value) { return value; };
+  const auto half = [](auto value) { return to_float(value); };
+  if (from == DType::f32) return convert<float, To>(bytes, into, same);
+  if (from == DType::f64) return convert<double, To>(bytes, into, same);
+  if (from == DType::f16) return convert<Half, To>(bytes, into, half);
+  convert<BFloat16, To>(bytes, into, half);
+}
+
+}  // namespace
+
+std::vector<TensorEntry> parse_safetensors_header(const std::string& path, std::string_view header,
+                                                  std::int64_t data_bytes) {
+  std::vector<TensorEntry> tensors;
+  const json parsed = parse_json(path, header);
+  for (const auto& [name, value] : parsed.items())
+    if (name != "__metadata__") tensors.push_back(entry_of(path, name, value));
+
+  std::ranges::sort(tensors, {}, [](const TensorEntry& t) { return std::pair(t.begin, t.end); });
+  std::int64_t covered = 0;
+  for (const TensorEntry& tensor : tensors) {
+    if (tensor.begin != covered)
+      refuse(path, fmt::format("tensor '{}' begins at byte {}, the one before it ends at {}",
+                               tensor.name, tensor.begin, covered));
+    covered = tensor.end;
+  }
+  if (covered != data_bytes)
+    refuse(path, fmt::format("the header describes {} bytes of data, the file holds {}", covered,
+                             data_bytes));
+  return tensors;
+}
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
+  constexpr std::int64_t length_bytes = 8;
+  const std::int64_t bytes = file_bytes(path);
+  if (bytes < length_bytes)
+    refuse(path, fmt::format("{} bytes are too few for a header's length", bytes));
+  std::ifstream file(path, std::ios::binary);
+  std::uint64_t length = 0;
+  file.read(reinterpret_cast<char*>(&length), length_bytes);
+  if (!file) refuse(path, "cannot be read");
+  if (length > static_cast<std::uint64_t>(std::min(most_header_bytes, bytes - length_bytes)))
+    refuse(path, fmt::format("a header of {} bytes in a file of {} (at most {} are read)", length,
+                             bytes, most_header_bytes));
+
+  std::string header(length, '\0');
+  file.read(header.data(), static_cast<std::streamsize>(length));
+  if (!file) refuse(path, "the header cannot be read");
+  if (header.empty() || header[0] != '{') refuse(path, "the header does not begin with '{'");
+  data_begin_ = length_bytes + static_cast<std::int64_t>(length);
+  tensors_ = parse_safetensors_header(path, header, bytes - data_begin_);
+}
+
+void SafetensorsFile::read(const TensorEntry& tensor, Slice into) const {
+  const bool floating = tensor.dtype == DType::f16 || tensor.dtype == DType::bf16 ||
+                        tensor.dtype == DType::f32 || tensor.dtype == DType::f64;
+  if (!floating)
+    refuse(path_, fmt::format("tensor '{}' holds {}, not floating-point numbers", tensor.name,
+                              name_of(tensor.dtype)));
+  if (tensor.count() != into.count)
+    refuse(path_, fmt::format("tensor '{}' has {} elements, {} are expected", tensor.name,
+                              tensor.count(), into.count));
+  std::string bytes(static_cast<std::size_t>(tensor.end - tensor.begin), '\0');
+  std::ifstream file(path_, std::ios::binary);
+  file.seekg(data_begin_ + tensor.begin);
+  file.read(bytes.data(), std::ssize(bytes));
+  if (!file) refuse(path_, fmt::format("tensor '{}' cannot be read", tensor.name));
+  if (into.dtype == DType::f64)
+    convert_to<double>(tensor.dtype, bytes, into);
+  else
+    convert_to<float>(tensor.dtype, bytes, into);
+}
+
+void write_safetensors(const std::string& path, const std::vector<NamedSlice>& tensors) {
+  nlohmann::ordered_json header = {{"__metadata__", {{"format", "pt"}}}};
+  std::int64_t offset = 0;
+  for (const NamedSlice& tensor : tensors) {
+    const auto name =
+        std::ranges::find(dtype_names, tensor.data.dtype, [](const auto& n) { return n.second; });
+    header[tensor.name] = {{"dtype", name->first},
+                           {"shape", tensor.shape},
+                           {"data_offsets", {offset, offset + tensor.data.bytes()}}};
+    offset += tensor.data.bytes();
+  }
+  std::string text = header.dump();
+  // The data begin at a multiple of 8, as readers that map the file expect.
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const std::uint64_t length = text.size();
+  std::string content(reinterpret_cast<const char*>(&length), sizeof length);
+  content.reserve(content.size() + text.size() + static_cast<std::size_t>(offset));
+  content += text;
+  for (const NamedSlice& tensor : tensors)
+    content.append(reinterpret_cast<const char*>(tensor.data.data),
+                   static_cast<std::size_t>(tensor.data.bytes()));
+  write_file(path, content);
+}
+
+}  // namespace lockstep

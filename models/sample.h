@@ -1,0 +1,16 @@
+// Text from a model of bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "models/gpt.h"
+
+namespace lockstep {
+
+// `prompt` and `tokens` bytes after it, each drawn from the model's distribution at `temperature` >
+// 0. Bytes that are neither printable nor line ends are shown as '?'.
+std::string sample_text(Gpt& model, const std::string& prompt, int tokens, double temperature,
+                        std::uint64_t seed);
+
+}  // namespace lockstep

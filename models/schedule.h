@@ -1,0 +1,19 @@
+// The learning rate over the steps of a run.
+#pragma once
+
+namespace lockstep {
+
+// Rises linearly to `peak` during the warm-up; then stays, or falls along half a cosine to
+// `minimum` at the last step.
+struct LearningRateSchedule {
+  double peak = 0;
+  int warmup_steps = 0;
+  double minimum = 0;
+  int total_steps = 0;
+  bool cosine = false;
+
+  // For step 0 .. total_steps - 1.
+  double at(int step) const;
+};
+
+}  // namespace lockstep

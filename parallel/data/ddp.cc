@@ -1,0 +1,147 @@
+#include "parallel/data/ddp.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <optional>
+
+#include "collectives/all_reduce/all_reduce.h"
+#include "collectives/base/error.h"
+#include "collectives/broadcast/broadcast.h"
+#include "collectives/stream.h"
+#include "parallel/data/bucket.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int communication_track = 1;
+
+class Ddp final : public Technique {
+ public:
+  Ddp(RankContext& context, Gpt& model, const TrainOptions& options)
+      : context_(context),
+        model_(model),
+        optimizer_(model.parameters(),
+                   {options.beta1, options.beta2, options.eps, options.weight_decay},
+                   context.ledger),
+        buckets_(
+            make_buckets(model.parameters(), options.first_bucket_bytes, options.bucket_bytes)),
+        bucket_of_(model.parameters().list().size()),
+        missing_(buckets_.size()) {
+    for (std::size_t b = 0; b < buckets_.size(); ++b)
+      for (int i = buckets_[b].first; i <= buckets_[b].last; ++i) bucket_of_[i] = b;
+    if (options.overlap) stream_.emplace(context.world, communication_track, "communication");
+    communicator().set_label("gradients");
+  }
+
+  void prepare() override {
+    context_.world.set_label("weights");
+    broadcast(context_.world, model_.parameters().values());
+    context_.world.set_label(stream_ ? "" : "gradients");
+  }
+
+  Share share(int global_batch) const override {
+    const int rows = global_batch / context_.world.size();
+    return {.first = context_.world.rank() * rows, .count = rows};
+  }
+
+  double accumulate(std::span<const Batch> micro_batches, Count total_targets) override {
+    model_.parameters().zero_gradients();
+    double loss = 0;
+    // Only the last micro-batch completes the gradients; before it there is nothing to exchange.
+    for (const Batch& batch : micro_batches.first(micro_batches.size() - 1))
+      loss += model_.forward_backward(batch, total_targets);
+    expect_all();
+    loss += model_.forward_backward(micro_batches.back(), total_targets, [&](int i) { ready(i); });
+
+    const Transport& transport = context_.world.transport();
+    const double begin = transport.now_seconds();
+    if (!stream_)
+      for (const Bucket& bucket : buckets_) all_reduce(context_.world, view(bucket));
+    for (Stream::Handle& handle : in_flight_) handle.wait();
+    exposed_seconds_ += transport.now_seconds() - begin;
+    return loss;
+  }
+
+  // Every rank holds the same gradients now.
+  double gradient_norm() override {
+    return std::sqrt(squared_norm(model_.parameters().gradients()));
+  }
+  void update(double learning_rate, double gradient_scale) override {
+    optimizer_.step(learning_rate, gradient_scale);
+  }
+  double exposed_seconds() const override { return exposed_seconds_; }
+
+  std::vector<TheoryRecord> theory() const override {
+    const int rank = context_.world.rank(), ranks = context_.world.size();
+    Traffic sum;
+    for (const Bucket& bucket : buckets_) {
+      const Traffic sent = ring_all_reduce_sent(rank, ranks, bucket.count);
+      sum.messages += sent.messages;
+      sum.elements += sent.elements;
+    }
+    const Count element = element_bytes(model_.parameters().dtype());
+    return {{.quantity = "sent_bytes",
+             .rank = rank,
+             .formula = "2(P-1)/P * Psi * beta",
+             .expected = static_cast<double>(sum.elements * element)},
+            {.quantity = "sent_messages",
+             .rank = rank,
+             .formula = "2(P-1) * buckets",
+             .expected = static_cast<double>(sum.messages)}};
+  }
+
+ private:
+  Communicator& communicator() { return stream_ ? stream_->communicator() : context_.world; }
+  Slice view(const Bucket& bucket) {
+    return model_.parameters().gradients().part(bucket.offset, bucket.count);
+  }
+
+  void expect_all() {
+    in_flight_.clear();
+    next_ = 0;
+    for (std::size_t b = 0; b < buckets_.size(); ++b)
+      missing_[b] = buckets_[b].last - buckets_[b].first + 1;
+  }
+
+  // A bucket leaves when it is complete and all before it have left: every rank then reduces them
+  // in one order.
+  void ready(int parameter) {
+    --missing_[bucket_of_[parameter]];
+    for (; stream_ && next_ < buckets_.size() && missing_[next_] == 0; ++next_)
+      in_flight_.push_back(stream_->enqueue(
+          [data = view(buckets_[next_])](Communicator& comm) { all_reduce(comm, data); }));
+  }
+
+  RankContext& context_;
+  Gpt& model_;
+  AdamW optimizer_;
+  std::vector<Bucket> buckets_;
+  std::vector<std::size_t> bucket_of_;  // by parameter
+  std::vector<int> missing_;            // by bucket: gradients that backward has not finished yet
+  std::size_t next_ = 0;                // first bucket that has not left
+  std::vector<Stream::Handle> in_flight_;
+  double exposed_seconds_ = 0;
+  std::optional<Stream> stream_;
+};
+
+}  // namespace
+
+void check_ddp(const TrainOptions& options, int ranks) {
+  require(options.global_batch >= ranks,
+          fmt::format("{} ranks share a global batch of {} sequences", ranks, options.global_batch),
+          "use no more ranks than sequences");
+  require(options.global_batch % ranks == 0,
+          fmt::format("a global batch of {} sequences on {} ranks", options.global_batch, ranks),
+          "--global-batch must be a multiple of --ranks");
+  const int rows = options.global_batch / ranks;
+  require(rows % options.micro_batches == 0,
+          fmt::format("{} sequences of a rank in {} micro-batches", rows, options.micro_batches),
+          "--global-batch / --ranks must be a multiple of --micro-batches");
+}
+
+std::unique_ptr<Technique> make_ddp(RankContext& context, Gpt& model, const TrainOptions& options) {
+  return std::make_unique<Ddp>(context, model, options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+// Everything that decides a training run, with the defaults of the command line.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "collectives/base/dtype.h"
+
+namespace lockstep {
+
+struct TrainOptions {
+  std::string technique = "serial";
+  std::string model = "nano";  // a preset, or the path of a config.json
+  std::string init;            // weights to start from; empty: random ones from the seed
+  std::string data;            // text or token file
+  std::string order = "random";
+  std::uint64_t seed = 1;
+
+  int global_batch = 12;
+  int micro_batches = 1;    // per rank and step
+  int sequence_length = 0;  // 0: the model's context
+  int steps = 100;
+  DType dtype = DType::f32;
+  int threads = 0;  // of each rank; 0: the cores divided by the ranks
+
+  double learning_rate = 1e-3;
+  int warmup_steps = 0;
+  double minimum_learning_rate = -1;  // < 0: constant after the warm-up; else cosine down to this
+  double weight_decay = 0.1;
+  double grad_clip = 1.0;  // 0: none
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+
+  double validation_fraction = 0;
+  int eval_interval = 0;  // 0: after the last step only
+
+  bool overlap = true;  // all-reduce buckets while backward goes on
+  std::int64_t first_bucket_bytes = std::int64_t{1} << 20;
+  std::int64_t bucket_bytes = std::int64_t{25} << 20;
+
+  std::string save;  // final weights; empty: none
+  int sample = 0;    // tokens of text to write after training
+  std::string prompt = "\n";
+};
+
+}  // namespace lockstep

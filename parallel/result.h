@@ -1,0 +1,62 @@
+// What a training run measured, beside what its closed forms say.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "collectives/base/counters.h"
+
+namespace lockstep {
+
+struct StepRecord {
+  int step = 0;
+  double loss = 0;       // mean over all targets of the step, nats
+  double grad_norm = 0;  // before clipping
+  double seconds = 0;
+  double tokens_per_second = 0;
+};
+
+struct ValidationRecord {
+  int step = 0;  // optimizer steps taken before
+  double loss = 0;
+};
+
+// One line of theory = measured.
+struct TheoryRecord {
+  std::string quantity;
+  int rank = 0;
+  std::string formula;
+  double expected = 0;
+  double measured = 0;
+  bool exact = true;  // the two must be equal; otherwise the formula is an estimate
+};
+
+struct RankRecord {
+  int rank = 0;
+  std::map<std::string, Volume, std::less<>> traffic;  // of the last optimizer step, by label
+  std::map<std::string, std::int64_t> peak_bytes;      // of the whole run, by use, and "total"
+  double busy_seconds = 0, idle_seconds = 0, exposed_communication_seconds = 0;
+};
+
+struct TrainResult {
+  std::vector<StepRecord> steps;
+  std::vector<ValidationRecord> validation;
+  std::vector<RankRecord> ranks;
+  std::vector<TheoryRecord> theory;
+  std::string transport;
+  int world_size = 1;
+  int threads_per_rank = 1;
+  std::int64_t parameters = 0;
+  std::int64_t tokens_per_step = 0;
+  double unigram_entropy =
+      0;  // of the training tokens, nats: what a model without context can reach
+  std::string sample;
+  std::vector<std::string> trace_events;  // of each rank, where a trace was asked for
+};
+
+// True when every exact line of theory holds.
+bool theory_holds(const TrainResult& result);
+
+}  // namespace lockstep

@@ -1,0 +1,59 @@
+#include "parallel/serial/serial.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "collectives/base/error.h"
+
+namespace lockstep {
+namespace {
+
+class Serial final : public Technique {
+ public:
+  Serial(RankContext& context, Gpt& model, const TrainOptions& options)
+      : model_(model),
+        optimizer_(model.parameters(),
+                   {options.beta1, options.beta2, options.eps, options.weight_decay},
+                   context.ledger) {}
+
+  void prepare() override {}
+  Share share(int global_batch) const override { return {.first = 0, .count = global_batch}; }
+
+  double accumulate(std::span<const Batch> micro_batches, Count total_targets) override {
+    model_.parameters().zero_gradients();
+    double loss = 0;
+    for (const Batch& batch : micro_batches) loss += model_.forward_backward(batch, total_targets);
+    return loss;
+  }
+
+  double gradient_norm() override {
+    return std::sqrt(squared_norm(model_.parameters().gradients()));
+  }
+  void update(double learning_rate, double gradient_scale) override {
+    optimizer_.step(learning_rate, gradient_scale);
+  }
+
+  std::vector<TheoryRecord> theory() const override {
+    return {{.quantity = "sent_bytes", .formula = "0", .expected = 0},
+            {.quantity = "sent_messages", .formula = "0", .expected = 0}};
+  }
+
+ private:
+  Gpt& model_;
+  AdamW optimizer_;
+};
+
+}  // namespace
+
+void check_serial(const TrainOptions&, int ranks) {
+  require(ranks == 1, fmt::format("serial training on {} ranks", ranks),
+          "use --ranks 1, or train ddp");
+}
+
+std::unique_ptr<Technique> make_serial(RankContext& context, Gpt& model,
+                                       const TrainOptions& options) {
+  return std::make_unique<Serial>(context, model, options);
+}
+
+}  // namespace lockstep

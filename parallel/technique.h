@@ -1,0 +1,60 @@
+// A technique of parallel training: how ranks share the work of one optimizer step. The trainer
+// drives it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "collectives/transport/launch.h"
+#include "models/adamw.h"
+#include "models/dataset.h"
+#include "models/gpt.h"
+#include "parallel/options.h"
+#include "parallel/result.h"
+
+namespace lockstep {
+
+// Sequences of the global batch that one rank computes.
+struct Share {
+  int first = 0;
+  int count = 0;
+};
+
+class Technique {
+ public:
+  virtual ~Technique() = default;
+
+  // Gives every rank the weights of rank 0. Called once, before the first step.
+  virtual void prepare() = 0;
+  virtual Share share(int global_batch) const = 0;
+
+  // Forward and backward of this rank's micro-batches, until the gradients are those of the whole
+  // global batch of `total_targets` targets. Returns this rank's part of the loss: the parts of all
+  // ranks add up to the mean.
+  virtual double accumulate(std::span<const Batch> micro_batches, Count total_targets) = 0;
+  // L2 norm of the gradients of all parameters.
+  virtual double gradient_norm() = 0;
+  // One AdamW step with gradients times `gradient_scale`.
+  virtual void update(double learning_rate, double gradient_scale) = 0;
+
+  // Seconds this rank has waited for communication in accumulate() so far.
+  virtual double exposed_seconds() const { return 0; }
+  // The closed forms of one optimizer step on this rank; the trainer fills in what was measured.
+  virtual std::vector<TheoryRecord> theory() const = 0;
+};
+
+struct TechniqueEntry {
+  std::string_view name;
+  std::string_view summary;
+  // Throws Error (bad_input) naming the rule when the options do not fit `ranks`.
+  void (*check)(const TrainOptions& options, int ranks);
+  std::unique_ptr<Technique> (*make)(RankContext& context, Gpt& model, const TrainOptions& options);
+};
+const std::vector<TechniqueEntry>& techniques();
+// Throws Error (bad_input) listing the techniques there are.
+const TechniqueEntry& technique(std::string_view name);
+
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+// A run computed elsewhere in float64 (tests/golden/tiny): every loss, gradient norm and final
+// weight.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "models/adamw.h"
+#include "models/dataset.h"
+#include "models/gpt.h"
+#include "models/safetensors.h"
+#include "models/weights.h"
+
+namespace lockstep {
+namespace {
+
+const std::string golden = LOCKSTEP_GOLDEN;
+
+void reproduce(DType dtype, double tolerance, double weight_tolerance) {
+  const auto expected = nlohmann::json::parse(std::ifstream(golden + "/expected.json"));
+  Ledger ledger;
+  Gpt model(read_gpt_config(golden + "/config.json"), host_backend(), dtype, ledger);
+  load_weights(golden + "/init.safetensors", model.parameters());
+  const Dataset data(golden + "/tokens.bin", model.config().vocabulary, 0);
+  AdamW optimizer(model.parameters(),
+                  {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1}, ledger);
+
+  for (int step = 0; step < 10; ++step) {
+    model.parameters().zero_gradients();
+    const Batch batch = data.batch(Order::sequential, step, 8, 0, 8, 16, 0);
+    const double loss = model.forward_backward(batch, 8 * 16);
+    const double norm = std::sqrt(squared_norm(model.parameters().gradients()));
+    EXPECT_NEAR(loss / expected["losses"][step].get<double>(), 1, tolerance)
+        << "loss of step " << step;
+    EXPECT_NEAR(norm / expected["grad_norms"][step].get<double>(), 1, tolerance)
+        << "norm of step " << step;
+    optimizer.step(1e-3, std::min(1.0, 1.0 / (norm + 1e-6)));
+  }
+
+  const SafetensorsFile final_weights(golden + "/final.safetensors");
+  for (const TensorEntry& tensor : final_weights.tensors()) {
+    std::vector<double> theirs(static_cast<std::size_t>(tensor.count()));
+    final_weights.read(tensor, host_slice(std::span(theirs)));
+    const Slice ours = model.parameters().value(model.parameters().index(tensor.name));
+    for (Count i = 0; i < ours.count; ++i) {
+      const double value = dtype == DType::f64 ? host_span<double>(ours)[i]
+                                               : static_cast<double>(host_span<float>(ours)[i]);
+      ASSERT_NEAR(value, theirs[i], weight_tolerance * std::max(std::abs(theirs[i]), 1e-3))
+          << tensor.name << "[" << i << "]";
+    }
+  }
+}
+
+// The reference's weights are stored in f32, so they are known to 2^-24 of themselves.
+TEST(Golden, SerialInDouble) { reproduce(DType::f64, 1e-9, 1.2e-7); }
+TEST(Golden, SerialInFloat) { reproduce(DType::f32, 1e-5, 2e-3); }
+
+}  // namespace
+}  // namespace lockstep
