@@ -1,0 +1,16 @@
+// One file per subcommand: each adds itself to the program and returns the exit status when it is
+// run.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <functional>
+
+namespace lockstep {
+
+// What the chosen subcommand does; empty until one was parsed.
+using Action = std::function<int()>;
+
+void add_train(CLI::App& program, Action& chosen);
+void add_doctor(CLI::App& program, Action& chosen);
+
+}  // namespace lockstep

@@ -1,0 +1,11 @@
+// --config FILE: options from a file in CLI11's format; the command line wins over it.
+#pragma once
+
+#include <CLI/App.hpp>
+
+namespace lockstep {
+
+// Unknown keys are errors; only regular files of at most 1 MiB are read.
+void add_config_file(CLI::App& app);
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+// The program: parses the command line, runs one subcommand, turns errors into one line and an exit
+// status.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "cli/command.h"
+#include "collectives/base/error.h"
+
+namespace {
+
+constexpr int bad_input = 2;
+
+int run(int argc, char** argv) {
+  CLI::App program(
+      "Lockstep: the communication and parallelism of large-model training, to learn, run and "
+      "measure.",
+      "lockstep");
+  program.require_subcommand(1);
+  program.fallthrough(false);
+  lockstep::Action chosen;
+  lockstep::add_train(program, chosen);
+  lockstep::add_doctor(program, chosen);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // CLI11 has statuses of its own; ours say bad input with 2.
+    return program.exit(error) == 0 ? 0 : bad_input;
+  }
+  return chosen();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const lockstep::Error& error) {
+    fmt::print(stderr, "lockstep: {}\n", error.what());
+    return error.exit_status();
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "lockstep: out of memory; use a smaller model, batch or sequence length\n");
+    return bad_input;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "lockstep: {}\n", error.what());
+    return 1;
+  }
+}

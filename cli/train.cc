@@ -1,0 +1,161 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+
+#include "bench/train_json.h"
+#include "cli/command.h"
+#include "cli/config_file.h"
+#include "cli/default_text.h"
+#include "cli/progress.h"
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+#include "collectives/base/trace.h"
+#include "parallel/technique.h"
+#include "parallel/trainer.h"
+
+namespace lockstep {
+namespace {
+
+struct TrainCommand {
+  TrainOptions options;
+  LaunchOptions launch;
+  std::string dtype = "f32";
+  std::string clock = "wall";
+  std::string fault;
+  std::string json, trace;
+  bool no_overlap = false;
+};
+
+void add_run_options(CLI::App& app, TrainCommand& c) {
+  app.add_option("--ranks", c.launch.ranks, "ranks, as threads of this process")
+      ->capture_default_str();
+  app.add_option("--timeout", c.launch.timeout_s, "seconds a rank waits for another")
+      ->capture_default_str();
+  app.add_option("--clock", c.clock, "how time is told: wall")->capture_default_str();
+  app.add_option("--fault", c.fault, "plant a fault: rank=R,op=N,kind=K");
+  app.add_option("--threads", c.options.threads,
+                 "threads of each rank; 0: the cores divided by the ranks");
+  app.add_option("--json", c.json, "write the result to this file");
+  app.add_option("--trace", c.trace, "write a trace for ui.perfetto.dev to this file");
+  app.add_option("--save", c.options.save, "write the final weights (safetensors) to this file");
+  app.add_option("--sample", c.options.sample, "write that many tokens of text after training");
+  app.add_option("--prompt", c.options.prompt, "what the text begins with");
+}
+
+void add_model_options(CLI::App& app, TrainCommand& c) {
+  TrainOptions& o = c.options;
+  app.add_option("--model", o.model, "nano, small, gpt2, or a config.json")->capture_default_str();
+  app.add_option("--init", o.init, "weights to start from (safetensors)");
+  app.add_option("--data", o.data, "text or token file; default: the source text of this program");
+  app.add_option("--order", o.order, "random or sequential")->capture_default_str();
+  app.add_option("--seed", o.seed, "of weights and data order")->capture_default_str();
+  app.add_option("--dtype", c.dtype, "f32 or f64")->capture_default_str();
+  app.add_option("--global-batch", o.global_batch, "sequences of a step, over all ranks")
+      ->capture_default_str();
+  app.add_option("--micro-batches", o.micro_batches, "parts of a rank's share, one after another")
+      ->capture_default_str();
+  app.add_option("--sequence-length", o.sequence_length,
+                 "tokens of a sequence; 0: the model's context");
+  app.add_option("--validation-fraction", o.validation_fraction,
+                 "share at the end of the data held out");
+  app.add_option("--eval-interval", o.eval_interval,
+                 "steps between validations; 0: at the end only");
+}
+
+void add_optimizer_options(CLI::App& app, TrainCommand& c) {
+  TrainOptions& o = c.options;
+  app.add_option("--steps", o.steps, "optimizer steps")->capture_default_str();
+  app.add_option("--lr", o.learning_rate, "highest learning rate")->capture_default_str();
+  app.add_option("--warmup-steps", o.warmup_steps, "steps of linear warm-up")
+      ->capture_default_str();
+  app.add_option("--min-lr", o.minimum_learning_rate, "fall to this along a cosine; default: stay");
+  app.add_option("--weight-decay", o.weight_decay)->capture_default_str();
+  app.add_option("--grad-clip", o.grad_clip, "largest gradient norm; 0: any")
+      ->capture_default_str();
+  app.add_option("--beta1", o.beta1)->capture_default_str();
+  app.add_option("--beta2", o.beta2)->capture_default_str();
+  app.add_option("--eps", o.eps)->capture_default_str();
+}
+
+void add_ddp_options(CLI::App& app, TrainCommand& c) {
+  app.add_flag("--no-overlap", c.no_overlap, "all-reduce after backward instead of beside it");
+  app.add_option("--first-bucket-bytes", c.options.first_bucket_bytes)->capture_default_str();
+  app.add_option("--bucket-bytes", c.options.bucket_bytes)->capture_default_str();
+}
+
+void check_outputs(const TrainCommand& c) {
+  for (const std::string& path : {c.json, c.trace, c.options.save})
+    if (!path.empty()) check_writable(path);
+}
+
+void print_summary(const TrainCommand& c, const TrainResult& result) {
+  const StepRecord &first = result.steps.front(), &last = result.steps.back();
+  double seconds = 0;
+  for (const StepRecord& step : result.steps) seconds += step.seconds;
+  fmt::print("{}: {} rank{} over {}, {} parameters, {} steps of {} tokens\n", c.options.technique,
+             result.world_size, result.world_size == 1 ? "" : "s", result.transport,
+             result.parameters, result.steps.size(), result.tokens_per_step);
+  fmt::print("loss {:.4f} -> {:.4f}", first.loss, last.loss);
+  if (!result.validation.empty()) fmt::print("   validation {:.4f}", result.validation.back().loss);
+  fmt::print("   (unigram entropy of the data {:.4f})\n", result.unigram_entropy);
+  fmt::print("{:.0f} tokens/s\n\n", static_cast<double>(result.tokens_per_step) *
+                                        static_cast<double>(result.steps.size()) / seconds);
+  fmt::print("{:<24} {:>4}  {:<22} {:>16} {:>16}\n", "quantity", "rank", "closed form", "expected",
+             "measured");
+  for (const TheoryRecord& t : result.theory)
+    fmt::print("{:<24} {:>4}  {:<22} {:>16.0f} {:>16.0f}{}\n", t.quantity, t.rank, t.formula,
+               t.expected, t.measured, t.expected == t.measured ? "" : "  DIFFERS");
+  if (!result.sample.empty()) fmt::print("\n{}\n", result.sample);
+}
+
+int run(TrainCommand& c) {
+  c.options.dtype = dtype_from_name(c.dtype);
+  c.options.overlap = !c.no_overlap;
+  c.launch.trace = !c.trace.empty();
+  require(c.clock == "wall", fmt::format("--clock '{}'", c.clock), "choose wall");
+  if (!c.fault.empty()) c.launch.fault = parse_fault(c.fault);
+  if (c.options.data.empty()) c.options.data = default_text();
+  check(c.options, c.launch.ranks);
+  check_outputs(c);
+
+  TrainResult result;
+  {
+    Progress progress(c.options.steps);
+    launch(c.launch, [&](RankContext& context) {
+      TrainResult mine =
+          train(context, c.options, [&](const StepRecord& step) { progress.show(step); });
+      if (context.world.rank() == 0) result = std::move(mine);
+    });
+  }
+  print_summary(c, result);
+  if (!c.json.empty()) write_file(c.json, train_json(c.options, result));
+  if (!c.trace.empty()) write_file(c.trace, trace_file(result.trace_events));
+  if (!theory_holds(result))
+    throw Error(
+        ErrorKind::wrong_result, "a measured quantity differs from its closed form",
+        {.hint = "see the lines marked DIFFERS; this is a bug in the technique or in its theory"});
+  return 0;
+}
+
+}  // namespace
+
+void add_train(CLI::App& program, Action& chosen) {
+  CLI::App* train = program.add_subcommand("train", "train a mini-GPT with one technique");
+  train->require_subcommand(1);
+  for (const TechniqueEntry& entry : techniques()) {
+    auto command = std::make_shared<TrainCommand>();
+    CLI::App* app = train->add_subcommand(std::string(entry.name), std::string(entry.summary));
+    command->options.technique = entry.name;
+    add_run_options(*app, *command);
+    add_model_options(*app, *command);
+    add_optimizer_options(*app, *command);
+    if (entry.name == "ddp") add_ddp_options(*app, *command);
+    add_config_file(*app);
+    app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
+  }
+}
+
+}  // namespace lockstep
