@@ -7,11 +7,11 @@
 
 namespace lockstep {
 
-void add_config_file(CLI::App& app) {
+void add_config_file(CLI::App& program) {
   constexpr std::int64_t most_bytes = 1 << 20;
-  app.allow_config_extras(CLI::config_extras_mode::error);
+  program.allow_config_extras(CLI::config_extras_mode::error);
   // CLI11 would read a device or a huge file without limit, so the file is looked at first.
-  app.set_config("--config", "", "read options from this file")
+  program.set_config("--config", "", "read options from this file")
       ->check([](const std::string& path) -> std::string {
         try {
           read_text(path, most_bytes);

@@ -1,4 +1,5 @@
-// --config FILE: options from a file in CLI11's format; the command line wins over it.
+// --config FILE: options from a file in CLI11's format, a section a command ([train.ddp]); the
+// command line wins over it.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -6,6 +7,6 @@
 namespace lockstep {
 
 // Unknown keys are errors; only regular files of at most 1 MiB are read.
-void add_config_file(CLI::App& app);
+void add_config_file(CLI::App& program);
 
 }  // namespace lockstep

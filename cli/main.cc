@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "cli/command.h"
+#include "cli/config_file.h"
 #include "collectives/base/error.h"
 
 namespace {
@@ -18,7 +19,9 @@ int run(int argc, char** argv) {
       "measure.",
       "lockstep");
   program.require_subcommand(1);
-  program.fallthrough(false);
+  // A flag given twice counts as it was given last, so that scripts can add to a command.
+  program.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  lockstep::add_config_file(program);
   lockstep::Action chosen;
   lockstep::add_train(program, chosen);
   lockstep::add_doctor(program, chosen);

@@ -7,7 +7,6 @@
 
 #include "bench/train_json.h"
 #include "cli/command.h"
-#include "cli/config_file.h"
 #include "cli/default_text.h"
 #include "cli/progress.h"
 #include "collectives/base/error.h"
@@ -51,7 +50,9 @@ void add_model_options(CLI::App& app, TrainCommand& c) {
   app.add_option("--init", o.init, "weights to start from (safetensors)");
   app.add_option("--data", o.data, "text or token file; default: the source text of this program");
   app.add_option("--order", o.order, "random or sequential")->capture_default_str();
-  app.add_option("--seed", o.seed, "of weights and data order")->capture_default_str();
+  app.add_option("--seed", o.seed, "of weights and data order")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--dtype", c.dtype, "f32 or f64")->capture_default_str();
   app.add_option("--global-batch", o.global_batch, "sequences of a step, over all ranks")
       ->capture_default_str();
@@ -145,6 +146,7 @@ int run(TrainCommand& c) {
 void add_train(CLI::App& program, Action& chosen) {
   CLI::App* train = program.add_subcommand("train", "train a mini-GPT with one technique");
   train->require_subcommand(1);
+  train->fallthrough();
   for (const TechniqueEntry& entry : techniques()) {
     auto command = std::make_shared<TrainCommand>();
     CLI::App* app = train->add_subcommand(std::string(entry.name), std::string(entry.summary));
@@ -153,7 +155,7 @@ void add_train(CLI::App& program, Action& chosen) {
     add_model_options(*app, *command);
     add_optimizer_options(*app, *command);
     if (entry.name == "ddp") add_ddp_options(*app, *command);
-    add_config_file(*app);
+    app->fallthrough();
     app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
   }
 }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <map>
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
@@ -17,6 +16,8 @@ namespace {
 constexpr std::int64_t most_bytes = std::int64_t{4} << 30;
 constexpr int header_words = 256;
 constexpr std::int32_t token_file_magic = 20240520, token_file_version = 1;
+// llm.c's files for Llama 3 hold 32-bit tokens; taken for text they would train without sense.
+constexpr std::int32_t wide_token_file_magic = 20240801;
 
 std::int32_t word(const std::string& bytes, int index) {
   std::int32_t value = 0;
@@ -24,8 +25,8 @@ std::int32_t word(const std::string& bytes, int index) {
   return value;
 }
 
-bool is_token_file(const std::string& bytes) {
-  return bytes.size() >= 4 && word(bytes, 0) == token_file_magic;
+bool begins_with(const std::string& bytes, std::int32_t magic) {
+  return bytes.size() >= 4 && word(bytes, 0) == magic;
 }
 
 std::vector<std::uint16_t> tokens_of_file(const std::string& bytes, const std::string& path) {
@@ -51,9 +52,15 @@ std::vector<std::uint16_t> tokens_of_file(const std::string& bytes, const std::s
 
 Dataset::Dataset(const std::string& path, int vocabulary, double validation_fraction)
     : path_(path) {
+  require(validation_fraction >= 0 && validation_fraction < 1,
+          fmt::format("a validation fraction of {}", validation_fraction),
+          "use a number from 0 to below 1");
   const std::string bytes = read_text(path, most_bytes);
   require(!bytes.empty(), fmt::format("{} is empty", path), "give a text or a token file");
-  if (is_token_file(bytes)) {
+  require(!begins_with(bytes, wide_token_file_magic),
+          fmt::format("{}: a token file of 32-bit tokens", path),
+          "write the tokens as 16-bit numbers (llm.c's format 20240520)");
+  if (begins_with(bytes, token_file_magic)) {
     tokens_ = tokens_of_file(bytes, path);
   } else {
     tokens_.resize(bytes.size());
@@ -80,6 +87,9 @@ void Dataset::append(Batch& batch, Count begin, int length) const {
 
 Batch Dataset::batch(Order order, int step, int global_batch, int first, int count, int length,
                      std::uint64_t seed) const {
+  require(length >= 1 && step >= 0 && first >= 0 && count >= 0 && first + count <= global_batch,
+          fmt::format("rows {} to {} of a batch of {} at step {}", first, first + count,
+                      global_batch, step));
   Batch batch{.length = length};
   const Count starts = training_ - length;
   require(starts >= 1,
@@ -94,7 +104,7 @@ Batch Dataset::batch(Order order, int step, int global_batch, int first, int cou
       continue;
     }
     const Count sequence = Count{step} * global_batch + row;
-    require(sequence * length + length < training_,
+    require(sequence < (training_ - 1) / length,
             fmt::format("{}: step {} needs sequence {}, the file has {} of {} tokens", path_, step,
                         sequence, (training_ - 1) / length, length),
             "lower --steps or --global-batch, or use --order random");
@@ -113,16 +123,20 @@ int Dataset::validation_sequences(int length) const {
 }
 
 Batch Dataset::validation_batch(int first, int count, int length) const {
+  require(first >= 0 && count >= 0 && first + count <= validation_sequences(length),
+          fmt::format("{}: validation sequences {} to {} of {}", path_, first, first + count,
+                      validation_sequences(length)));
   Batch batch{.length = length};
   for (int i = first; i < first + count; ++i) append(batch, training_ + Count{i} * length, length);
   return batch;
 }
 
 double Dataset::unigram_entropy() const {
-  std::map<std::uint16_t, Count> counts;
+  std::vector<Count> counts(1 << 16);
   for (Count i = 0; i < training_; ++i) ++counts[tokens_[i]];
   double entropy = 0;
-  for (const auto& [token, count] : counts) {
+  for (const Count count : counts) {
+    if (count == 0) continue;
     const double share = static_cast<double>(count) / static_cast<double>(training_);
     entropy -= share * std::log(share);
   }

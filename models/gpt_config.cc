@@ -24,20 +24,24 @@ constexpr Preset presets[] = {
     {"gpt2", {.layers = 12, .heads = 12, .width = 768, .context = 1024, .vocabulary = 50257}},
 };
 
+// What a file says, fit for a terminal: control characters escaped, and short.
+std::string shown(const json& value) { return value.dump(-1, ' ', true).substr(0, 60); }
+
 int integer(const json& file, const char* key, const std::string& path) {
   require(file.contains(key), fmt::format("{}: no \"{}\"", path, key), "give a GPT-2 config.json");
   const json& value = file[key];
   require(value.is_number_integer() && value >= 1 && value <= 1'000'000'000,
-          fmt::format("{}: \"{}\" is {}", path, key, value.dump()),
+          fmt::format("{}: \"{}\" is {}", path, key, shown(value)),
           "use a whole number of at least 1");
   return value.get<int>();
 }
 
 // A model that computes something else must not be taken for one of ours.
-void refuse_unless(bool same, const json& file, const char* key, const std::string& path,
-                   const char* known) {
-  require(same, fmt::format("{}: \"{}\" is {}", path, key, file[key].dump()),
-          fmt::format("only {} is known", known));
+// A key that is absent or null has GPT-2's default.
+void expect(const json& file, const char* key, const json& known, const std::string& path) {
+  if (!file.contains(key) || file[key].is_null()) return;
+  require(file[key] == known, fmt::format("{}: \"{}\" is {}", path, key, shown(file[key])),
+          fmt::format("only {} is known", shown(known)));
 }
 
 }  // namespace
@@ -91,13 +95,13 @@ GptConfig read_gpt_config(const std::string& path) {
             fmt::format("{}: \"layer_norm_epsilon\" is no number", path));
     config.layer_norm_epsilon = file["layer_norm_epsilon"];
   }
-  if (file.contains("model_type"))
-    refuse_unless(file["model_type"] == "gpt2", file, "model_type", path, "gpt2");
-  if (file.contains("activation_function"))
-    refuse_unless(file["activation_function"] == "gelu_new", file, "activation_function", path,
-                  "gelu_new");
-  if (file.contains("tie_word_embeddings"))
-    refuse_unless(file["tie_word_embeddings"] == true, file, "tie_word_embeddings", path, "true");
+  expect(file, "model_type", "gpt2", path);
+  expect(file, "activation_function", "gelu_new", path);
+  expect(file, "tie_word_embeddings", true, path);
+  expect(file, "scale_attn_weights", true, path);
+  expect(file, "scale_attn_by_inverse_layer_idx", false, path);
+  expect(file, "add_cross_attention", false, path);
+  expect(file, "n_inner", 4 * Count{config.width}, path);
   try {
     check(config);
   } catch (const Error& error) {

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 
 #include "collectives/base/error.h"
@@ -21,13 +23,16 @@ constexpr std::int64_t most_header_bytes = 16 << 20;
 constexpr int most_depth = 8;
 constexpr std::pair<std::string_view, DType> dtype_names[] = {
     {"F16", DType::f16}, {"BF16", DType::bf16}, {"F32", DType::f32}, {"F64", DType::f64},
-    {"I8", DType::i8},   {"U8", DType::u8},     {"I32", DType::i32}, {"U32", DType::u32},
-    {"I64", DType::i64}, {"U64", DType::u64}};
+    {"I8", DType::i8},   {"U8", DType::u8},     {"BOOL", DType::u8}, {"I32", DType::i32},
+    {"U32", DType::u32}, {"I64", DType::i64},   {"U64", DType::u64}};
 
 [[noreturn]] void refuse(const std::string& path, std::string_view what) {
   throw Error(ErrorKind::bad_input, fmt::format("{}: {}", path, what),
               {.hint = "the file is broken or no safetensors file"});
 }
+
+// What a file says, fit for a terminal: control characters escaped, and short.
+std::string shown(const json& value) { return value.dump(-1, ' ', true).substr(0, 60); }
 
 // The header as JSON; nlohmann keeps the last of equal keys silently, so they are caught while
 // parsing.
@@ -35,11 +40,12 @@ json parse_json(const std::string& path, std::string_view header) {
   std::vector<std::set<std::string>> keys;
   std::string fault;
   const auto watch = [&](int depth, json::parse_event_t event, json& value) {
-    if (depth > most_depth) fault = "the header is nested too deeply";
+    if (depth > most_depth && fault.empty()) fault = "the header is nested too deeply";
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end && !keys.empty()) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
-      fault = fmt::format("the name '{}' occurs twice in the header", value.get<std::string>());
+    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second &&
+        fault.empty())
+      fault = fmt::format("the name {} occurs twice in the header", shown(value));
     return fault.empty();
   };
   const json parsed = json::parse(header, watch, false);
@@ -49,21 +55,34 @@ json parse_json(const std::string& path, std::string_view header) {
 }
 
 std::int64_t whole_number(const std::string& path, const json& value, std::string_view what) {
-  if (!value.is_number_integer() || value.is_number_float() || value < 0 ||
+  if (!value.is_number_integer() || value < 0 ||
       (value.is_number_unsigned() && value.get<std::uint64_t>() > std::uint64_t{1} << 62))
-    refuse(path,
-           fmt::format("{} is {}, not a whole number in range", what, value.dump().substr(0, 40)));
+    refuse(path, fmt::format("{} is {}, not a whole number in range", what, shown(value)));
   return value.get<std::int64_t>();
 }
 
 DType dtype_of_tensor(const std::string& path, const std::string& name, const json& value) {
   for (const auto& [text, dtype] : dtype_names)
     if (value == text) return dtype;
-  refuse(path,
-         fmt::format("tensor '{}' has the unknown type {}", name, value.dump().substr(0, 40)));
+  refuse(path, fmt::format("tensor '{}' has the unknown type {}", name, shown(value)));
+}
+
+// Names are printed in errors, so what could drive a terminal is refused first.
+void check_name(const std::string& path, const std::string& name) {
+  constexpr std::size_t most_bytes = 1000;
+  const auto control = [](char c) { return static_cast<std::uint8_t>(c) < 0x20 || c == 0x7f; };
+  if (name.empty() || name.size() > most_bytes || std::ranges::any_of(name, control))
+    refuse(path, fmt::format("{} is no name of a tensor", shown(name)));
+}
+
+void check_metadata(const std::string& path, const json& metadata) {
+  const auto is_text = [](const json& value) { return value.is_string(); };
+  if (!metadata.is_object() || !std::ranges::all_of(metadata, is_text))
+    refuse(path, "__metadata__ is not an object of texts");
 }
 
 TensorEntry entry_of(const std::string& path, const std::string& name, const json& value) {
+  check_name(path, name);
   if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") ||
       !value.contains("data_offsets"))
     refuse(path, fmt::format("tensor '{}' lacks dtype, shape or data_offsets", name));
@@ -114,8 +133,12 @@ std::vector<TensorEntry> parse_safetensors_header(const std::string& path, std::
                                                   std::int64_t data_bytes) {
   std::vector<TensorEntry> tensors;
   const json parsed = parse_json(path, header);
-  for (const auto& [name, value] : parsed.items())
-    if (name != "__metadata__") tensors.push_back(entry_of(path, name, value));
+  for (const auto& [name, value] : parsed.items()) {
+    if (name == "__metadata__")
+      check_metadata(path, value);
+    else
+      tensors.push_back(entry_of(path, name, value));
+  }
 
   std::ranges::sort(tensors, {}, [](const TensorEntry& t) { return std::pair(t.begin, t.end); });
   std::int64_t covered = 0;
@@ -158,6 +181,9 @@ void SafetensorsFile::read(const TensorEntry& tensor, Slice into) const {
   if (!floating)
     refuse(path_, fmt::format("tensor '{}' holds {}, not floating-point numbers", tensor.name,
                               name_of(tensor.dtype)));
+  require(into.dtype == DType::f32 || into.dtype == DType::f64,
+          fmt::format("{}: tensors are read into f32 or f64, not {}", path_, name_of(into.dtype)),
+          "use --dtype f32 or f64");
   if (tensor.count() != into.count)
     refuse(path_, fmt::format("tensor '{}' has {} elements, {} are expected", tensor.name,
                               tensor.count(), into.count));
@@ -176,6 +202,13 @@ void write_safetensors(const std::string& path, const std::vector<NamedSlice>& t
   nlohmann::ordered_json header = {{"__metadata__", {{"format", "pt"}}}};
   std::int64_t offset = 0;
   for (const NamedSlice& tensor : tensors) {
+    check_name(path, tensor.name);
+    require(!header.contains(tensor.name),
+            fmt::format("{}: two tensors named '{}'", path, tensor.name));
+    const Count count =
+        std::accumulate(tensor.shape.begin(), tensor.shape.end(), Count{1}, std::multiplies<>());
+    require(count == tensor.data.count, fmt::format("{}: '{}' has {} elements, its shape {}", path,
+                                                    tensor.name, tensor.data.count, count));
     const auto name =
         std::ranges::find(dtype_names, tensor.data.dtype, [](const auto& n) { return n.second; });
     header[tensor.name] = {{"dtype", name->first},

@@ -1,5 +1,7 @@
 #include "models/sample.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -21,9 +23,9 @@ std::int32_t draw(const std::vector<double>& logits, double temperature, double 
       std::min<std::ptrdiff_t>(at - cumulative.begin(), std::ssize(logits) - 1));
 }
 
-char shown(std::int32_t token) {
+std::string shown(std::int32_t token) {
   const bool printable = token == '\n' || token == '\t' || (token >= ' ' && token <= '~');
-  return printable ? static_cast<char>(token) : '?';
+  return printable ? std::string(1, static_cast<char>(token)) : fmt::format("\\x{:02x}", token);
 }
 
 }  // namespace
@@ -34,6 +36,11 @@ std::string sample_text(Gpt& model, const std::string& prompt, int tokens, doubl
   require(temperature > 0, "a temperature of 0 or below", "use a number above 0");
   std::vector<std::int32_t> context;
   for (const char c : prompt) context.push_back(static_cast<std::uint8_t>(c));
+  for (const std::int32_t token : context)
+    require(token < model.config().vocabulary,
+            fmt::format("the prompt's byte {} is beyond the vocabulary of {}", token,
+                        model.config().vocabulary),
+            "use another --prompt or a model of all bytes");
   for (int i = 0; i < tokens; ++i) {
     const std::size_t seen =
         std::min(context.size(), static_cast<std::size_t>(model.config().context));

@@ -9,7 +9,7 @@
 namespace lockstep {
 
 // `prompt` and `tokens` bytes after it, each drawn from the model's distribution at `temperature` >
-// 0. Bytes that are neither printable nor line ends are shown as '?'.
+// 0. Bytes that are neither printable nor line ends are shown as \xNN.
 std::string sample_text(Gpt& model, const std::string& prompt, int tokens, double temperature,
                         std::uint64_t seed);
 

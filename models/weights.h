@@ -9,8 +9,8 @@
 namespace lockstep {
 
 // Reads every parameter from a safetensors file; names may begin with "transformer.", and what
-// GPT-2 files hold besides (the tied lm_head.weight, causal-mask buffers) is passed over. Throws
-// Error (bad_input) naming the tensor that is missing, unknown or of another shape.
+// GPT-2 files hold besides (causal-mask buffers, lm_head.weight equal to wte.weight) is passed
+// over. Throws Error (bad_input) naming the tensor that is missing, unknown or of another shape.
 void load_weights(const std::string& path, Parameters& parameters);
 
 // Writes the file, and config.json beside it.

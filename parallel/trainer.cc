@@ -205,6 +205,7 @@ void check(const TrainOptions& options, int ranks) {
     require(value >= 0 && value < 1, fmt::format("{} {}", flag, value),
             "use a number from 0 to below 1");
   };
+  at_least(ranks, 1, "--ranks");
   at_least(options.global_batch, 1, "--global-batch");
   at_least(options.micro_batches, 1, "--micro-batches");
   at_least(options.steps, 1, "--steps");

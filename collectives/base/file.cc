@@ -66,8 +66,9 @@ class TemporaryFile {
 
 std::int64_t file_bytes(const std::string& path) {
   struct stat status {};
-  require(stat(path.c_str(), &status) == 0,
-          fmt::format("cannot read {}: {}", path, std::strerror(errno)), "check the path");
+  // Before the message, which reads errno: the order of arguments is open.
+  const bool found = stat(path.c_str(), &status) == 0;
+  require(found, fmt::format("cannot read {}: {}", path, std::strerror(errno)), "check the path");
   require(S_ISREG(status.st_mode), fmt::format("cannot read {}: it is not a regular file", path),
           "name a file");
   return status.st_size;

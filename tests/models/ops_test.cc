@@ -1,1 +1,224 @@
+// The kernels against plain formulas in double, and the whole model's gradient against finite
+// differences.
 #include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cmath>
+
+#include "models/adamw.h"
+#include "models/gpt.h"
+#include "models/random.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<double> normals(std::size_t count, std::uint64_t seed) {
+  std::vector<double> values(count);
+  for (std::size_t i = 0; i < count; ++i)
+    values[i] = random_normal(seed, 0, static_cast<std::int64_t>(i));
+  return values;
+}
+
+Slice slice(std::vector<double>& values) { return host_slice(std::span(values)); }
+
+// Lengths below, at and beyond the kernel's block of rows.
+TEST(Attention, EqualsSoftmaxWrittenOut) {
+  for (const Count length : {1, 5, 64, 65, 150}) {
+    const AttentionShape shape{.sequences = 2, .length = length, .heads = 3, .head_size = 4};
+    const Count width = shape.width(), rows = shape.sequences * length;
+    auto qkv = normals(static_cast<std::size_t>(rows * 3 * width), 1);
+    std::vector<double> out(static_cast<std::size_t>(rows * width)),
+        lse(static_cast<std::size_t>(2 * 3 * length));
+    host_backend().attention(slice(out), slice(lse), slice(qkv), shape);
+    for (Count b = 0; b < 2; ++b)
+      for (Count h = 0; h < 3; ++h)
+        for (Count t = 0; t < length; ++t) {
+          const auto at = [&](Count row, Count which, Count i) {
+            return qkv[static_cast<std::size_t>(((b * length + row) * 3 + which) * width + h * 4 +
+                                                i)];
+          };
+          double sum = 0;
+          std::vector<double> mean(4);
+          for (Count s = 0; s <= t; ++s) {
+            double score = 0;
+            for (Count i = 0; i < 4; ++i) score += at(t, 0, i) * at(s, 1, i) / 2;
+            sum += std::exp(score);
+            for (Count i = 0; i < 4; ++i) mean[i] += std::exp(score) * at(s, 2, i);
+          }
+          ASSERT_NEAR(lse[(b * 3 + h) * length + t], std::log(sum), 1e-12);
+          for (Count i = 0; i < 4; ++i)
+            ASSERT_NEAR(out[(b * length + t) * width + h * 4 + i], mean[i] / sum, 1e-12);
+        }
+  }
+}
+
+TEST(Attention, BackwardEqualsFiniteDifferences) {
+  const AttentionShape shape{.sequences = 1, .length = 70, .heads = 2, .head_size = 2};
+  const Count rows = 70, width = 4;
+  auto qkv = normals(rows * 3 * width, 2), dout = normals(rows * width, 3);
+  std::vector<double> out(rows * width), lse(2 * rows), dqkv(qkv.size(), 99);
+  const auto objective = [&] {
+    host_backend().attention(slice(out), slice(lse), slice(qkv), shape);
+    double sum = 0;
+    for (std::size_t i = 0; i < out.size(); ++i) sum += out[i] * dout[i];
+    return sum;
+  };
+  objective();
+  host_backend().attention_backward(slice(dqkv), slice(dout), slice(out), slice(lse), slice(qkv),
+                                    shape);
+  for (std::size_t i = 0; i < qkv.size(); i += 7) {
+    constexpr double h = 1e-5;
+    const double x = qkv[i];
+    qkv[i] = x + h;
+    const double above = objective();
+    qkv[i] = x - h;
+    const double below = objective();
+    qkv[i] = x;
+    ASSERT_NEAR(dqkv[i], (above - below) / (2 * h), 1e-7) << i;
+  }
+}
+
+TEST(Gelu, EqualsItsFormulaAlsoFarOut) {
+  std::vector<double> x = {-40, -3, -0.5, 0, 1e-9, 0.5, 3, 40, 500, -500}, out(x.size()),
+                      dx(x.size()), ones(x.size(), 1);
+  host_backend().gelu(slice(out), slice(x));
+  host_backend().gelu_backward(slice(dx), slice(ones), slice(x));
+  const auto exact = [](double v) {
+    return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+  };
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    EXPECT_NEAR(out[i], exact(x[i]), 1e-12 * std::max(1.0, std::abs(x[i])));
+    EXPECT_NEAR(dx[i], (exact(x[i] + 1e-6) - exact(x[i] - 1e-6)) / 2e-6, 1e-7) << x[i];
+  }
+}
+
+TEST(Kernels, NanIsNotLost) {
+  std::vector<double> x = {1, std::nan(""), 2}, out(3);
+  host_backend().gelu(slice(out), slice(x));
+  EXPECT_TRUE(std::isnan(out[1]));
+  EXPECT_TRUE(std::isnan(squared_norm(slice(x))));
+  const std::int32_t target = 0;
+  EXPECT_TRUE(std::isnan(host_backend().cross_entropy(slice(x), std::span(&target, 1), 1)));
+}
+
+TEST(CrossEntropy, StaysFiniteForLargeLogits) {
+  std::vector<double> logits = {1000, 0, -1000};
+  const std::int32_t target = 2;
+  EXPECT_DOUBLE_EQ(host_backend().cross_entropy(slice(logits), std::span(&target, 1), 1), 2000);
+  EXPECT_EQ(logits, (std::vector<double>{1, 0, -1}));
+}
+
+TEST(AdamW, FirstStepsEqualTheAlgorithmWrittenOut) {
+  Ledger ledger;
+  Parameters parameters(DType::f64, ledger);
+  parameters.add("matrix", {1, 2});
+  parameters.add("vector", {2});
+  parameters.allocate();
+  const auto values = host_span<double>(parameters.values()),
+             gradients = host_span<double>(parameters.gradients());
+  std::ranges::fill(values, 2.0);
+  AdamW optimizer(parameters, {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.5},
+                  ledger);
+  double m = 0, v = 0, decayed = 2, plain = 2;
+  for (int t = 1; t <= 3; ++t) {
+    std::ranges::fill(gradients, 0.4 * t);
+    optimizer.step(0.1, 0.5);
+    const double g = 0.2 * t;
+    m = 0.9 * m + 0.1 * g;
+    v = 0.99 * v + 0.01 * g * g;
+    const double update =
+        0.1 * (m / (1 - std::pow(0.9, t))) / (std::sqrt(v / (1 - std::pow(0.99, t))) + 1e-8);
+    decayed = decayed - 0.1 * 0.5 * decayed - update;
+    plain -= update;
+    EXPECT_NEAR(values[0], decayed, 1e-14);
+    EXPECT_NEAR(values[3], plain, 1e-14);
+  }
+}
+
+constexpr GptConfig tiny{.layers = 2, .heads = 2, .width = 8, .context = 6, .vocabulary = 11};
+
+Batch tiny_batch(int sequences = 3) {
+  Batch batch{.sequences = sequences, .length = 6};
+  for (int i = 0; i < sequences * 6; ++i) {
+    batch.inputs.push_back((i * 5 + 1) % 11);
+    batch.targets.push_back((i * 7 + 3) % 11);
+  }
+  return batch;
+}
+
+TEST(Gpt, GradientEqualsFiniteDifferences) {
+  Ledger ledger;
+  Gpt model(tiny, host_backend(), DType::f64, ledger);
+  model.initialize(3);
+  const Batch batch = tiny_batch();
+  model.forward_backward(batch, 18);
+  const auto values = host_span<double>(model.parameters().values());
+  const auto gradients = host_span<double>(model.parameters().gradients());
+  for (const Parameter& parameter : model.parameters().list()) {
+    for (Count i = 0; i < parameter.count; i += std::max<Count>(1, parameter.count / 5)) {
+      double& x = values[static_cast<std::size_t>(parameter.offset + i)];
+      constexpr double h = 1e-5;
+      const double before = x;
+      x = before + h;
+      const double above = model.loss_sum(batch) / 18;
+      x = before - h;
+      const double below = model.loss_sum(batch) / 18;
+      x = before;
+      ASSERT_NEAR(gradients[parameter.offset + i], (above - below) / (2 * h), 1e-8)
+          << parameter.name << "[" << i << "]";
+    }
+  }
+}
+
+TEST(Gpt, GradientsAddUpOverMicroBatchesAndAreAnnouncedOnce) {
+  Ledger ledger;
+  Gpt whole(tiny, host_backend(), DType::f64, ledger),
+      parts(tiny, host_backend(), DType::f64, ledger);
+  whole.initialize(3);
+  parts.initialize(3);
+  const Batch batch = tiny_batch(3);
+  const double loss = whole.forward_backward(batch, 18);
+  double sum = 0;
+  for (int row = 0; row < 3; ++row) {
+    Batch one{.sequences = 1, .length = 6};
+    one.inputs.assign(batch.inputs.begin() + row * 6, batch.inputs.begin() + row * 6 + 6);
+    one.targets.assign(batch.targets.begin() + row * 6, batch.targets.begin() + row * 6 + 6);
+    std::vector<int> announced(parts.parameters().list().size());
+    sum += parts.forward_backward(one, 18, [&](int i) { ++announced[i]; });
+    EXPECT_EQ(announced, std::vector<int>(announced.size(), 1));
+  }
+  EXPECT_NEAR(sum, loss, 1e-14);
+  const auto a = host_span<double>(whole.parameters().gradients()),
+             b = host_span<double>(parts.parameters().gradients());
+  for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-14);
+}
+
+TEST(Gpt, BitsDoNotDependOnTheThreads) {
+  std::vector<std::vector<float>> gradients;
+  for (const int threads : {1, 2, 3}) {
+    omp_set_num_threads(threads);
+    Ledger ledger;
+    Gpt model(tiny, host_backend(), DType::f32, ledger);
+    model.initialize(3);
+    model.forward_backward(tiny_batch(5), 30);
+    const auto all = host_span<float>(model.parameters().gradients());
+    gradients.emplace_back(all.begin(), all.end());
+  }
+  omp_set_num_threads(1);
+  EXPECT_EQ(gradients[0], gradients[1]);
+  EXPECT_EQ(gradients[0], gradients[2]);
+}
+
+TEST(Gpt, LaterTokensDoNotReachEarlierLogits) {
+  Ledger ledger;
+  Gpt model(tiny, host_backend(), DType::f64, ledger);
+  model.initialize(3);
+  const std::vector<std::int32_t> tokens = {1, 2, 3, 4, 5, 6};
+  const auto logits = model.next_token_logits(std::span(tokens).first(3));
+  EXPECT_EQ(logits.size(), 11U);
+  EXPECT_EQ(logits, model.next_token_logits(std::span(tokens).first(3)));
+  EXPECT_NE(logits, model.next_token_logits(std::span(tokens).first(4)));
+}
+
+}  // namespace
+}  // namespace lockstep

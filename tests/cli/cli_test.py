@@ -1,0 +1,147 @@
+"""The program as its users call it: results, exit statuses, messages, and what is left on disk.
+
+python3 cli_test.py PROGRAM SOURCE_FOLDER
+"""
+
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM, SOURCE = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+GOLDEN = SOURCE / "tests" / "golden" / "tiny"
+GOLDEN_RUN = ["--model", GOLDEN / "config.json", "--init", GOLDEN / "init.safetensors", "--data", GOLDEN / "tokens.bin",
+              "--order", "sequential", "--global-batch", "8", "--steps", "10", "--lr", "1e-3", "--weight-decay", "0.1",
+              "--grad-clip", "1.0", "--beta1", "0.9", "--beta2", "0.95", "--eps", "1e-8", "--dtype", "f64"]
+
+
+class Cli(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = pathlib.Path(self.folder.name)
+        self.addCleanup(self.folder.cleanup)
+
+    def run_program(self, *words):
+        return subprocess.run([PROGRAM, *words], cwd=self.path, capture_output=True, text=True, timeout=120)
+
+    def refused(self, part, *words, status=2):
+        done = self.run_program(*words)
+        said = done.stderr + done.stdout
+        self.assertEqual(done.returncode, status, said)
+        self.assertIn(part, said)
+        self.assertNotIn("terminate called", said)
+
+    def test_golden_run(self):
+        expected = json.loads((GOLDEN / "expected.json").read_text())
+        done = self.run_program("train", "ddp", "--ranks", "4", *GOLDEN_RUN, "--json", "r.json", "--save",
+                                "final.safetensors", "--trace", "t.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        result = json.loads((self.path / "r.json").read_text())
+        self.assertEqual(result["schema"], "lockstep.train/1")
+        for step, loss, norm in zip(result["steps"], expected["losses"], expected["grad_norms"], strict=True):
+            self.assertAlmostEqual(step["loss"] / loss, 1, delta=1e-9)
+            self.assertAlmostEqual(step["grad_norm"] / norm, 1, delta=1e-9)
+        self.assertEqual([rank["rank"] for rank in result["ranks"]], [0, 1, 2, 3])
+        for rank in result["ranks"]:
+            self.assertEqual(rank["sent_bytes"]["total"], 2 * 3 / 4 * result["config"]["parameters"] * 8)
+        for line in result["theory"]:
+            self.assertEqual(line["expected"], line["measured"], line)
+        self.assertEqual(sorted(p.name for p in self.path.iterdir()),
+                         ["config.json", "final.safetensors", "r.json", "t.json"])
+
+    def test_trace_has_both_tracks_and_arrows(self):
+        self.run_program("train", "ddp", "--ranks", "2", *GOLDEN_RUN, "--trace", "t.json")
+        events = json.loads((self.path / "t.json").read_text())["traceEvents"]
+        spans = {(e["pid"], e["tid"], e["name"]) for e in events if e["ph"] == "X"}
+        for rank in (0, 1):
+            self.assertIn((rank, 0, "forward and backward"), spans)
+            self.assertIn((rank, 1, "all_reduce"), spans)
+        begins = {e["id"] for e in events if e["ph"] == "s"}
+        ends = {e["id"] for e in events if e["ph"] == "f"}
+        self.assertTrue(begins)
+        self.assertEqual(begins, ends)
+        self.assertTrue([e for e in events if e["ph"] == "C" and e["args"]["parameters"] > 0])
+
+    def test_saved_weights_can_be_trained_on(self):
+        words = ["--model", GOLDEN / "config.json", "--data", GOLDEN / "tokens.bin", "--global-batch", "2", "--steps", "2"]
+        self.assertEqual(self.run_program("train", "serial", *words, "--save", "a.safetensors").returncode, 0)
+        done = self.run_program("train", "serial", "--model", "config.json", *words[2:], "--init", "a.safetensors")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_default_text_and_sample(self):
+        done = self.run_program("train", "serial", "--steps", "3", "--global-batch", "2", "--sample", "20")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_config_file(self):
+        (self.path / "run.toml").write_text("[train.serial]\nsteps=2\nglobal-batch=2\nlr=0.5\n")
+        done = self.run_program("train", "serial", "--config", "run.toml", "--lr", "0.001", "--json", "r.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        config = json.loads((self.path / "r.json").read_text())["config"]
+        self.assertEqual((config["steps"], config["lr"]), (2, 0.001))
+        (self.path / "bad.toml").write_text("[train.serial]\nstepz=2\n")
+        self.refused("stepz", "train", "serial", "--config", "bad.toml")
+        self.refused("regular file", "train", "serial", "--config", "/dev/urandom")
+
+    def test_bad_flags(self):
+        train = ["train", "ddp", "--steps", "1"]
+        for flag, value in [("--ranks", "0"), ("--ranks", "-1"), ("--ranks", "13"), ("--ranks", "x"), ("--global-batch", "0"),
+                            ("--micro-batches", "0"), ("--micro-batches", "5"), ("--steps", "0"), ("--steps", "-3"),
+                            ("--lr", "nan"), ("--lr", "-1"), ("--lr", "inf"), ("--warmup-steps", "-1"), ("--beta1", "1"),
+                            ("--beta2", "-0.1"), ("--eps", "0"), ("--weight-decay", "-1"), ("--grad-clip", "-1"),
+                            ("--validation-fraction", "1"), ("--validation-fraction", "-0.5"), ("--eval-interval", "-1"),
+                            ("--order", "backwards"), ("--dtype", "i8"), ("--dtype", "f31"), ("--model", "huge"),
+                            ("--model", "missing.json"), ("--sequence-length", "65"), ("--sequence-length", "-1"),
+                            ("--threads", "-1"), ("--timeout", "0"), ("--timeout", "-1"), ("--bucket-bytes", "0"), ("--seed", "-1"),
+                            ("--fault", "rank=9,kind=throw"), ("--fault", "kind=explode"), ("--clock", "sundial"),
+                            ("--data", "missing.txt"), ("--data", "/"), ("--init", "missing.safetensors"),
+                            ("--json", "no/such/folder/r.json"), ("--json", "/"), ("--save", "/proc/r.safetensors"),
+                            ("--no-such-flag", "1")]:
+            with self.subTest(flag=flag, value=value):
+                self.refused("", *train, f"{flag}={value}")
+        self.assertEqual(list(self.path.iterdir()), [])
+
+    def test_bad_commands(self):
+        self.refused("", "")
+        self.refused("", "fly")
+        self.refused("", "train")
+        self.refused("train ddp", "train", "serial", "--ranks", "2")
+
+    def test_broken_files(self):
+        words = ["train", "ddp", "--ranks", "2", *GOLDEN_RUN]
+        weights = (GOLDEN / "init.safetensors").read_bytes()
+        tokens = (GOLDEN / "tokens.bin").read_bytes()
+        for name, content in {"empty": b"", "truncated": weights[:-1], "short": weights[:4], "long": weights + b"x",
+                              "huge": struct.pack("<Q", 1 << 60) + weights[8:], "text": b"hello world, no weights"}.items():
+            with self.subTest(weights=name):
+                (self.path / name).write_bytes(content)
+                self.refused(name, *words, "--init", name, "--save", "out.safetensors")
+        for name, content in {"empty": b"", "truncated": tokens[:-1], "header": tokens[:100],
+                              "version": tokens[:4] + struct.pack("<i", 9) + tokens[8:]}.items():
+            with self.subTest(tokens=name):
+                (self.path / name).write_bytes(content)
+                self.refused(name, *words, "--data", name, "--json", "r.json")
+        for name, content in {"empty": "", "list": "[]", "nothing": "{}", "text": '{"n_layer": "many"}',
+                              "heads": (GOLDEN / "config.json").read_text().replace('"n_head": 4', '"n_head": 5')}.items():
+            with self.subTest(config=name):
+                (self.path / f"{name}.json").write_text(content)
+                self.refused(name, *words, "--model", f"{name}.json")
+        self.assertFalse((self.path / "r.json").exists() or (self.path / "out.safetensors").exists())
+        self.assertFalse(list(self.path.glob("*tmp*")))
+
+    def test_planted_faults(self):
+        words = ["train", "ddp", "--ranks", "3", "--global-batch", "3", "--steps", "5", "--timeout", "1"]
+        self.refused("rank 1", *words, "--fault", "rank=1,op=2,kind=throw", status=4)
+        self.refused("rank 2", *words, "--fault", "rank=2,op=3,kind=hang", status=4)
+        self.refused("mismatch", *words, "--fault", "rank=0,op=1,kind=count", status=1)
+
+    def test_doctor(self):
+        done = self.run_program("doctor")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("oneDNN", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0]])

@@ -1,0 +1,54 @@
+#include "parallel/data/bucket.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "collectives/base/error.h"
+
+namespace lockstep {
+namespace {
+
+Parameters parameters_of(const std::vector<Count>& counts, Ledger& ledger) {
+  Parameters parameters(DType::f32, ledger);
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    parameters.add(fmt::format("p{}", i), {counts[i]});
+  return parameters;
+}
+
+TEST(Buckets, CoverEveryParameterOnceInReverseOrder) {
+  Ledger ledger;
+  const Parameters parameters = parameters_of({10, 1, 5, 100, 7, 3}, ledger);
+  for (const std::int64_t first : {1, 20, 40, 1000})
+    for (const std::int64_t rest : {1, 20, 400, 100000}) {
+      const auto buckets = make_buckets(parameters, first, rest);
+      int next = 5;
+      Count end = parameters.count();
+      for (const Bucket& bucket : buckets) {
+        EXPECT_EQ(bucket.last, next);
+        EXPECT_EQ(bucket.offset + bucket.count, end) << "contiguous in the flat buffer";
+        next = bucket.first - 1;
+        end = bucket.offset;
+      }
+      EXPECT_EQ(next, -1);
+      EXPECT_EQ(end, 0);
+    }
+}
+
+TEST(Buckets, CloseOnceTheyHoldTheirCap) {
+  Ledger ledger;
+  const Parameters parameters = parameters_of({10, 10, 10, 10, 10}, ledger);
+  // 40 bytes each: the first bucket closes at 41 bytes with two of them, the rest at 120 with
+  // three.
+  const auto buckets = make_buckets(parameters, 41, 120);
+  ASSERT_EQ(buckets.size(), 2U);
+  EXPECT_EQ(buckets[0].first, 3);
+  EXPECT_EQ(buckets[1].first, 0);
+}
+
+TEST(Buckets, RefuseNoBytes) {
+  Ledger ledger;
+  EXPECT_THROW(make_buckets(parameters_of({1}, ledger), 0, 1), Error);
+}
+
+}  // namespace
+}  // namespace lockstep

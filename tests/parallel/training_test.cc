@@ -1,0 +1,208 @@
+// Every technique against the run computed elsewhere in float64, and against one rank: losses,
+// gradient norms, final weights, and the traffic and memory of the closed forms.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "collectives/base/error.h"
+#include "models/safetensors.h"
+#include "parallel/technique.h"
+#include "parallel/trainer.h"
+
+namespace lockstep {
+namespace {
+
+const std::string golden = LOCKSTEP_GOLDEN;
+
+TrainOptions golden_run(const std::string& technique, DType dtype = DType::f64) {
+  TrainOptions options;
+  options.technique = technique;
+  options.model = golden + "/config.json";
+  options.init = golden + "/init.safetensors";
+  options.data = golden + "/tokens.bin";
+  options.order = "sequential";
+  options.global_batch = 8;
+  options.steps = 10;
+  options.dtype = dtype;
+  options.threads = 1;
+  return options;
+}
+
+TrainResult run(int ranks, const TrainOptions& options) {
+  TrainResult result;
+  launch({.ranks = ranks, .timeout_s = 30, .trace = false, .fault = {}}, [&](RankContext& context) {
+    TrainResult mine = train(context, options);
+    if (context.world.rank() == 0) result = std::move(mine);
+  });
+  return result;
+}
+
+void expect_golden(const TrainResult& result, double tolerance) {
+  const auto expected = nlohmann::json::parse(std::ifstream(golden + "/expected.json"));
+  ASSERT_EQ(result.steps.size(), 10U);
+  for (const StepRecord& step : result.steps) {
+    EXPECT_NEAR(step.loss / expected["losses"][step.step].get<double>(), 1, tolerance);
+    EXPECT_NEAR(step.grad_norm / expected["grad_norms"][step.step].get<double>(), 1, tolerance);
+  }
+}
+
+std::vector<double> weights_of(const std::string& path) {
+  const SafetensorsFile file(path);
+  std::vector<double> all;
+  for (const TensorEntry& tensor : file.tensors()) {
+    std::vector<double> values(static_cast<std::size_t>(tensor.count()));
+    file.read(tensor, host_slice(std::span(values)));
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+class Ddp : public testing::TestWithParam<int> {
+ protected:
+  Ddp() : folder_(std::filesystem::temp_directory_path() / "lockstep-training-XXXXXX") {
+    std::string name = folder_.string();
+    folder_ = mkdtemp(name.data());
+  }
+  ~Ddp() override { std::filesystem::remove_all(folder_); }
+  std::filesystem::path folder_;
+};
+
+TEST_P(Ddp, ReproducesTheGoldenRunInDouble) {
+  expect_golden(run(GetParam(), golden_run("ddp")), 1e-10);
+}
+TEST_P(Ddp, ReproducesTheGoldenRunInFloat) {
+  expect_golden(run(GetParam(), golden_run("ddp", DType::f32)), 1e-5);
+}
+
+TEST_P(Ddp, FinalWeightsEqualSerial) {
+  TrainOptions serial = golden_run("serial"), ddp = golden_run("ddp");
+  serial.save = folder_ / "serial.safetensors";
+  ddp.save = folder_ / "ddp.safetensors";
+  run(1, serial);
+  run(GetParam(), ddp);
+  const auto expected = weights_of(serial.save), got = weights_of(ddp.save);
+  ASSERT_EQ(expected.size(), got.size());
+  for (std::size_t i = 0; i < got.size(); ++i)
+    ASSERT_NEAR(got[i], expected[i], 1e-10 * std::max(1.0, std::abs(expected[i]))) << i;
+}
+
+TEST_P(Ddp, TrafficEqualsTheClosedFormWhateverTheBuckets) {
+  const int ranks = GetParam();
+  const double parameters = 106304, element = 8;
+  for (const std::int64_t bytes : {std::int64_t{1}, std::int64_t{10'000}, std::int64_t{25} << 20}) {
+    TrainOptions options = golden_run("ddp");
+    options.steps = 2;
+    options.first_bucket_bytes = options.bucket_bytes = bytes;
+    const TrainResult result = run(ranks, options);
+    EXPECT_TRUE(theory_holds(result));
+    ASSERT_EQ(std::ssize(result.ranks), ranks);
+    for (const RankRecord& rank : result.ranks) {
+      ASSERT_EQ(rank.traffic.size(), ranks > 1 ? 1U : 0U)
+          << "nothing but gradients travels in a step";
+      if (ranks == 1) continue;
+      // All tensors of this model divide evenly by these numbers of ranks.
+      EXPECT_EQ(static_cast<double>(rank.traffic.at("gradients").sent_bytes),
+                2.0 * (ranks - 1) / ranks * parameters * element);
+      EXPECT_EQ(rank.traffic.at("gradients").sent_bytes,
+                rank.traffic.at("gradients").received_bytes);
+    }
+  }
+}
+
+TEST_P(Ddp, OverlapAndMicroBatchesChangeNothing) {
+  const int ranks = GetParam();
+  TrainOptions options = golden_run("ddp");
+  const TrainResult overlapped = run(ranks, options);
+  options.overlap = false;
+  const TrainResult plain = run(ranks, options);
+  for (std::size_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(plain.steps[i].loss, overlapped.steps[i].loss)
+        << "the same sums in the same order: the same bits";
+    EXPECT_EQ(plain.steps[i].grad_norm, overlapped.steps[i].grad_norm);
+  }
+  options.micro_batches = 8 / ranks;
+  const TrainResult accumulated = run(ranks, options);
+  expect_golden(accumulated, 1e-10);
+  EXPECT_TRUE(theory_holds(accumulated)) << "gradients are exchanged once a step";
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Ddp, testing::Values(1, 2, 4, 8));
+
+TEST(Training, SameSeedSameBits) {
+  TrainOptions options = golden_run("ddp", DType::f32);
+  options.init.clear();
+  options.order = "random";
+  const TrainResult first = run(2, options), second = run(2, options);
+  options.seed = 2;
+  const TrainResult other = run(2, options);
+  for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(first.steps[i].loss, second.steps[i].loss);
+  EXPECT_NE(first.steps[0].loss, other.steps[0].loss);
+}
+
+TEST(Training, RandomOrderIsTheSameForAnyNumberOfRanks) {
+  TrainOptions options = golden_run("ddp");
+  options.order = "random";
+  const TrainResult one = run(1, options), four = run(4, options);
+  for (std::size_t i = 0; i < 10; ++i) EXPECT_NEAR(one.steps[i].loss, four.steps[i].loss, 1e-10);
+}
+
+TEST(Training, ValidationIsTheSameForAnyNumberOfRanks) {
+  TrainOptions options = golden_run("ddp");
+  options.order = "random";
+  options.validation_fraction = 0.2;
+  options.eval_interval = 5;
+  const TrainResult one = run(1, options), four = run(4, options);
+  ASSERT_EQ(one.validation.size(), 2U);
+  ASSERT_EQ(four.validation.size(), 2U);
+  for (std::size_t i = 0; i < 2; ++i)
+    EXPECT_NEAR(one.validation[i].loss, four.validation[i].loss, 1e-10);
+}
+
+TEST(Training, BadOptionsNameTheRule) {
+  const auto refused = [](int ranks, TrainOptions options, const std::string& part) {
+    try {
+      run(ranks, options);
+      ADD_FAILURE() << "accepted; expected " << part;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::bad_input) << error.what();
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  TrainOptions options = golden_run("ddp");
+  refused(16, options, "no more ranks than sequences");
+  refused(3, options, "multiple of --ranks");
+  options.micro_batches = 3;
+  refused(4, options, "multiple of --micro-batches");
+  refused(2, golden_run("serial"), "train ddp");
+  options = golden_run("ddp");
+  options.sequence_length = 17;
+  refused(1, options, "context");
+  options = golden_run("ddp");
+  options.steps = 1000;
+  refused(2, options, "--order random");
+  options = golden_run("ddp");
+  options.beta1 = 1;
+  refused(1, options, "--beta1");
+  options = golden_run("ddp");
+  options.learning_rate = std::nan("");
+  refused(1, options, "--lr");
+}
+
+TEST(Training, LossThatIsNotFiniteStopsTheRun) {
+  TrainOptions options = golden_run("ddp", DType::f32);
+  options.learning_rate = 1e30;
+  options.grad_clip = 0;
+  try {
+    run(2, options);
+    FAIL() << "went on";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::wrong_result);
+    EXPECT_NE(std::string(error.what()).find("--lr"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
