@@ -2,6 +2,7 @@
 // the model's shapes), CBLAS for double, which oneDNN does not have on processors.
 #include <cblas.h>
 #include <fmt/format.h>
+#include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 
 #include "collectives/base/error.h"
@@ -11,6 +12,9 @@ namespace lockstep::host {
 
 void sgemm(bool transpose_a, bool transpose_b, Count m, Count n, Count k, const float* a, Count lda,
            const float* b, Count ldb, float beta, float* c, Count ldc) {
+  // oneDNN computes wrong products when OpenMP gives it fewer threads than omp_get_max_threads()
+  // promises.
+  if (omp_get_max_threads() > omp_get_thread_limit()) omp_set_num_threads(omp_get_thread_limit());
   const dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k,
                                           1.0F, a, lda, b, ldb, beta, c, ldc);
   require(status == dnnl_success, fmt::format("oneDNN refuses a {} x {} x {} product (status {})",

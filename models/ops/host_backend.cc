@@ -2,6 +2,7 @@
 // models/ that looks at types.
 #include <cblas.h>
 #include <fmt/format.h>
+#include <omp.h>
 
 #include "collectives/base/error.h"
 #include "models/ops/kernels.h"
@@ -26,7 +27,10 @@ T* at(Slice slice) {
 class HostBackend final : public Backend {
  public:
   // Ranks and OpenMP share out the cores; a BLAS with threads of its own would multiply them.
-  HostBackend() { openblas_set_num_threads(1); }
+  HostBackend() {
+    openblas_set_num_threads(1);
+    omp_set_dynamic(0);
+  }
 
   std::string_view name() const override { return "host"; }
 
