@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <exception>
 #include <map>
 #include <numeric>
 #include <thread>
@@ -192,6 +193,8 @@ class ThreadsTransport final : public Transport {
   ThreadsTransport(std::shared_ptr<Group> group, int rank)
       : group_(std::move(group)), rank_(rank) {}
   ~ThreadsTransport() override {
+    // A rank that fails has not ended its program: abort() follows with the reason.
+    if (std::uncaught_exceptions() > 0) return;
     group_->board.end(rank_);
     for (Bell& bell : group_->bells) bell.ring();
   }
