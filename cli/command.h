@@ -11,6 +11,7 @@ namespace lockstep {
 using Action = std::function<int()>;
 
 void add_train(CLI::App& program, Action& chosen);
+void add_bench(CLI::App& program, Action& chosen);
 void add_doctor(CLI::App& program, Action& chosen);
 
 }  // namespace lockstep

@@ -24,6 +24,7 @@ int run(int argc, char** argv) {
   lockstep::add_config_file(program);
   lockstep::Action chosen;
   lockstep::add_train(program, chosen);
+  lockstep::add_bench(program, chosen);
   lockstep::add_doctor(program, chosen);
   try {
     program.parse(argc, argv);

@@ -1,10 +1,15 @@
 # Gathers Lockstep's own source and Markdown into one text to train on:
 #   cmake -DSOURCE=folder -DOUTPUT=file -P default_text.cmake
-file(GLOB_RECURSE files RELATIVE ${SOURCE}
-  ${SOURCE}/*.h ${SOURCE}/*.cc ${SOURCE}/*.md ${SOURCE}/*.py ${SOURCE}/*.cmake)
-list(FILTER files EXCLUDE REGEX "^(build|out)/")
+# Only folders of the project are read: SOURCE also holds builds, results and whatever its user keeps there.
+file(GLOB files RELATIVE ${SOURCE} ${SOURCE}/*.md)
+foreach(folder bench cli cmake collectives lessons models parallel plots tests)
+  file(GLOB_RECURSE more RELATIVE ${SOURCE}
+    ${SOURCE}/${folder}/*.h ${SOURCE}/${folder}/*.cc ${SOURCE}/${folder}/*.cu ${SOURCE}/${folder}/*.md
+    ${SOURCE}/${folder}/*.py ${SOURCE}/${folder}/*.cmake)
+  list(APPEND files ${more})
+endforeach()
+list(FILTER files EXCLUDE REGEX "^tests/golden/")
 list(SORT files)
-# Content goes from file to file: CMake's strings would lose semicolons and brackets.
 file(WRITE ${OUTPUT}.tmp "")
 foreach(name IN LISTS files)
   file(READ ${SOURCE}/${name} content)

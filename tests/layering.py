@@ -1,7 +1,7 @@
-"""Checks who includes whom, and that a planted bad include would be found.
+"""Checks who includes whom, that what is included exists, and the rules of a source file; then that each check can fail.
 
-collectives/base <- collectives <- parallel <- bench <- cli; models sees collectives/base only. Algorithms and
-parallel/ never see a concrete transport.
+collectives/base <- collectives <- parallel <- bench <- cli; models sees collectives/base only. An algorithm sees
+communicators: a concrete transport is known to its own files and to launch.cc alone.
 """
 
 import pathlib
@@ -11,7 +11,6 @@ import sys
 # Folder of a file -> prefixes of what it may include. The longest matching folder decides.
 MAY_INCLUDE = {
     "collectives/base/": ["collectives/base/"],
-    "collectives/transport/": ["collectives/"],
     "collectives/": ["collectives/"],
     "models/": ["models/", "collectives/base/"],
     "parallel/": ["parallel/", "models/", "collectives/"],
@@ -19,37 +18,89 @@ MAY_INCLUDE = {
     "cli/": ["cli/", "bench/", "parallel/", "models/", "collectives/"],
     "tests/": ["tests/", "cli/", "bench/", "parallel/", "models/", "collectives/"],
 }
-CONTRACT = {"collectives/transport/transport.h", "collectives/transport/launch.h", "collectives/transport/faulty.h"}
-CONCRETE_TRANSPORTS = re.compile(r"^(collectives/transport/|mpi\.h$|nccl\.h$|cuda)")
-INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
+TOP_FOLDERS = sorted({folder.split("/")[0] for folder in MAY_INCLUDE})
+
+# Header -> the files that may include it, beside any header of collectives/transport/ not named here.
+TRANSPORT = "collectives/transport/"
+RESTRICTED = {
+    f"{TRANSPORT}transport.h": ["collectives/communicator.h", TRANSPORT, "tests/"],
+    f"{TRANSPORT}launch.h": [f"{TRANSPORT}launch.cc", "parallel/", "bench/", "cli/", "tests/"],
+    f"{TRANSPORT}faulty.h": [f"{TRANSPORT}faulty.cc", f"{TRANSPORT}launch.", "tests/"],
+    f"{TRANSPORT}threads.h": [f"{TRANSPORT}threads.cc", f"{TRANSPORT}launch.cc", "tests/"],
+    f"{TRANSPORT}mpi/": [f"{TRANSPORT}mpi/", f"{TRANSPORT}launch.cc", "tests/"],
+    f"{TRANSPORT}nccl/": [f"{TRANSPORT}nccl/", f"{TRANSPORT}launch.cc", "tests/"],
+    TRANSPORT: [TRANSPORT, "tests/"],
+    "mpi.h": [f"{TRANSPORT}mpi/"],
+    "nccl.h": [f"{TRANSPORT}nccl/"],
+}
+CUDA = re.compile(r"^(cuda|cublas|curand|cooperative_groups|cub/|thrust/)")
+MAY_USE_CUDA = re.compile(rf"cuda[^/]*\.(cc|cu|h)$|/cuda/|^{TRANSPORT}nccl/")
+
+DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(\w+)[ \t]*(.*)$", re.MULTILINE)
 MOST_LINES = 300
 
 
-def faults_of(name, text):
+def wrong_layer(name, included):
     folder = max((f for f in MAY_INCLUDE if name.startswith(f)), key=len)
-    ours = tuple({f.split("/")[0] + "/" for f in MAY_INCLUDE})
-    for included in INCLUDE.findall(text):
-        if included.startswith(ours) and not included.startswith(tuple(MAY_INCLUDE[folder])):
-            yield f"{name} includes {included}: {folder} may include {', '.join(MAY_INCLUDE[folder])}"
-        sees_transports = name.startswith(("collectives/transport/", "tests/"))
-        if CONCRETE_TRANSPORTS.match(included) and included not in CONTRACT and not sees_transports:
-            yield f"{name} includes {included}: only collectives/transport/ knows concrete transports"
+    if included.split("/")[0] in TOP_FOLDERS and not included.startswith(tuple(MAY_INCLUDE[folder])):
+        yield f"{folder} may include {', '.join(MAY_INCLUDE[folder])}"
+    header = max((h for h in RESTRICTED if included.startswith(h)), key=len, default=None)
+    if header and not name.startswith(tuple(RESTRICTED[header])):
+        yield f"only {', '.join(RESTRICTED[header])} may"
+    if CUDA.match(included) and not MAY_USE_CUDA.search(name):
+        yield "only files with cuda in their name, and the NCCL transport, may"
+
+
+def exists(root, included):
+    return (root / included).is_file() or (root / f"{included}.in").is_file()
+
+
+def faults_of(root, name, text):
+    """What is wrong with the file `name` (relative to root) that holds `text`."""
+    for directive, rest in DIRECTIVE.findall(text):
+        if directive == "include":
+            included = rest[1:].split(rest[:1].replace("<", ">"))[0]
+            for rule in wrong_layer(name, included):
+                yield f"{name} includes {included}: {rule}"
+            if rest.startswith('"') and not exists(root, included):
+                yield f"{name} includes {included}: no such file; name it from the root of the project"
+        elif directive != "pragma":
+            yield f"{name} has #{directive}: choose a source file in CMake, or write a function"
+    if name.endswith(".h") and "\n#pragma once\n" not in "\n" + text:
+        yield f"{name} has no #pragma once"
     lines = text.count("\n")
     if lines > MOST_LINES and not name.startswith("tests/"):
         yield f"{name} has {lines} lines: a file of more than {MOST_LINES} is two ideas"
 
 
+# (file, text, part of the fault that must be found)
+PLANTED = [
+    ("models/gpt.cc", '#include "collectives/communicator.h"\n', "models/ may include"),
+    ("collectives/base/error.cc", '#include "collectives/stream.h"\n', "collectives/base/ may include"),
+    ("collectives/stream.cc", '#include "parallel/trainer.h"\n', "collectives/ may include"),
+    ("parallel/data/ddp.cc", '#include "collectives/transport/threads.h"\n', "launch.cc"),
+    ("collectives/transport/counting.cc", '#include "collectives/transport/threads.h"\n', "launch.cc"),
+    ("collectives/all_reduce/ring.cc", '#include "collectives/transport/transport.h"\n', "communicator.h"),
+    ("collectives/all_reduce/ring.cc", "#include <mpi.h>\n", "transport/mpi/"),
+    ("collectives/transport/threads.cc", "#include <mpi.h>\n", "transport/mpi/"),
+    ("parallel/trainer.cc", "# include <cuda_runtime.h>\n", "cuda in their name"),
+    ("models/gpt.cc", '#include "models/no_such_file.h"\n', "no such file"),
+    ("models/gpt.cc", '#include "gpt.h"\n', "no such file"),
+    ("models/gpt.cc", "#ifdef NDEBUG\n", "#ifdef"),
+    ("models/gpt.cc", "#define TWICE(x) x, x\n", "#define"),
+    ("models/gpt.h", "int one();\n", "#pragma once"),
+    ("models/gpt.cc", "\n" * 301, "301 lines"),
+]
+
+
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
-    files = [p for folder in {f.split("/")[0] for f in MAY_INCLUDE} for p in (root / folder).rglob("*.[hc]*")
-             if p.suffix in (".h", ".cc", ".cu")]
-    faults = [fault for path in sorted(files) for fault in faults_of(path.relative_to(root).as_posix(), path.read_text())]
-    planted = [("models/gpt.cc", '#include "collectives/communicator.h"\n'),
-               ("collectives/base/error.cc", '#include "collectives/stream.h"\n'),
-               ("parallel/data/ddp.cc", '#include "collectives/transport/threads.h"\n'),
-               ("collectives/all_reduce/ring.cc", "#include <mpi.h>\n")]
-    faults += [f"a planted {text.strip()} in {name} was not found" for name, text in planted
-               if not list(faults_of(name, text))]
+    files = sorted(path for folder in TOP_FOLDERS for path in (root / folder).rglob("*")
+                   if path.suffix in (".h", ".cc", ".cu"))
+    faults = [fault for path in files for fault in faults_of(root, path.relative_to(root).as_posix(), path.read_text())]
+    for name, text, part in PLANTED:
+        if not any(part in fault for fault in faults_of(root, name, text)):
+            faults.append(f"planted in {name}, but not found: {text.strip() or 'too many lines'}")
     if not files:
         faults.append("no source files found")
     print("\n".join(faults) or f"{len(files)} files include what they may")

@@ -24,6 +24,7 @@ struct World {
   AbortNotice notice{};
   double timeout_s = 30;
   double spin_us = 0;
+  bool oversubscribed = false;  // more ranks than cores
   std::mutex mutex;
   std::vector<std::weak_ptr<Group>> groups;  // to wake everyone on a failure
 
@@ -100,14 +101,16 @@ template <typename Ready>
 void wait_in(Group& group, int rank, int peer, const Call& call, Ready ready) {
   using Clock = std::chrono::steady_clock;
   if (ready()) return;
-  if (group.world->spin_us > 0) {
-    const auto end = Clock::now() + std::chrono::duration<double, std::micro>(group.world->spin_us);
-    do {
-      constexpr int looks_per_clock = 32;
-      for (int look = 0; look < looks_per_clock; ++look)
-        if (ready()) return;
-    } while (Clock::now() < end);
-  }
+  const World& world = *group.world;
+  const auto end = Clock::now() + std::chrono::duration<double, std::micro>(world.spin_us);
+  // The rank waited for may need this very core: always with more ranks than cores, and else while
+  // other programs run.
+  const int looks_per_yield = world.oversubscribed ? 1 : 64;
+  do {
+    for (int look = 0; look < looks_per_yield; ++look)
+      if (ready()) return;
+    std::this_thread::yield();
+  } while (Clock::now() < end);
   // Short sleeps, because a mismatch that sends no message to this rank is seen only by looking at
   // the board.
   constexpr double longest_sleep_s = 0.05;
@@ -270,12 +273,10 @@ std::vector<std::unique_ptr<Transport>> threads_world(const ThreadsOptions& opti
           "use at least 1 rank");
   auto world = std::make_shared<World>();
   world->timeout_s = options.timeout_s;
-  // Where ranks share cores, a spinning rank takes the core from the one it waits for.
-  constexpr double spin_where_cores_suffice_us = 30;
-  const bool enough_cores = options.ranks <= static_cast<int>(std::thread::hardware_concurrency());
-  world->spin_us = options.spin_us >= 0 ? options.spin_us
-                   : enough_cores       ? spin_where_cores_suffice_us
-                                        : 0;
+  // About what a sleep and its end cost: who spins that long at most doubles the price of the wait.
+  constexpr double default_spin_us = 50;
+  world->oversubscribed = options.ranks > static_cast<int>(std::thread::hardware_concurrency());
+  world->spin_us = options.spin_us >= 0 ? options.spin_us : default_spin_us;
 
   std::vector<int> ranks(static_cast<std::size_t>(options.ranks));
   std::iota(ranks.begin(), ranks.end(), 0);

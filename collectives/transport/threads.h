@@ -12,8 +12,8 @@ namespace lockstep {
 struct ThreadsOptions {
   int ranks = 1;
   double timeout_s = 30;
-  // Microseconds a waiting rank spins before it sleeps; < 0: some where every rank has a core, none
-  // otherwise.
+  // Microseconds a waiting rank looks again and again before it sleeps; < 0: the default. With more
+  // ranks than cores it gives its core away between looks.
   double spin_us = -1;
 };
 

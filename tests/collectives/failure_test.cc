@@ -62,7 +62,8 @@ TEST(Failure, EveryRankNamesTheOneThatThrew) {
     EXPECT_EQ(error.kind(), ErrorKind::lost_rank);
     EXPECT_EQ(error.context().failed_rank, 2);
     EXPECT_EQ(error.context().rank, rank);
-    EXPECT_EQ(error.context().sequence, 1);
+    // A rank may hear of it while it is still in the operation before.
+    EXPECT_TRUE(error.context().sequence == 0 || error.context().sequence == 1);
     EXPECT_NE(std::string(error.what()).find("disk on fire"), std::string::npos) << error.what();
     EXPECT_EQ(error.exit_status(), 4);
   }
