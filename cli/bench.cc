@@ -46,7 +46,7 @@ int run(BenchCommand& c) {
     json = std::move(mine);
     all_right = mine_right;
   });
-  if (!c.json.empty()) write_file(c.json, json);
+  if (!c.json.empty() && !json.empty()) write_file(c.json, json);
   if (!all_right) throw Error(ErrorKind::wrong_result, "elements are wrong; see the column #wrong");
   return 0;
 }

@@ -119,7 +119,7 @@ int run(TrainCommand& c) {
   require(c.clock == "wall", fmt::format("--clock '{}'", c.clock), "choose wall");
   if (!c.fault.empty()) c.launch.fault = parse_fault(c.fault);
   if (c.options.data.empty()) c.options.data = default_text();
-  check(c.options, c.launch.ranks);
+  check(c.options, launch_ranks(c.launch));
   check_outputs(c);
 
   TrainResult result;
@@ -131,6 +131,7 @@ int run(TrainCommand& c) {
       if (context.world.rank() == 0) result = std::move(mine);
     });
   }
+  if (result.ranks.empty()) return 0;  // under mpirun rank 0 reports
   print_summary(c, result);
   if (!c.json.empty()) write_file(c.json, train_json(c.options, result));
   if (!c.trace.empty()) write_file(c.trace, trace_file(result.trace_events));

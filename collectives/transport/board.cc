@@ -43,6 +43,12 @@ void Board::enter(int rank, const Signature& signature) {
   slot.version.store(version + 2, std::memory_order_release);
 }
 
+bool Board::all_ended() const {
+  for (int rank = 0; rank < size(); ++rank)
+    if (slots_[rank].left.load(std::memory_order_acquire) == 0) return false;
+  return true;
+}
+
 void Board::leave(int rank) { enter(rank, Signature{}); }
 
 Signature Board::read(int rank) const {

@@ -59,6 +59,7 @@ class Board {
   void enter(int rank, const Signature& signature);
   void leave(int rank);
   void end(int rank) { slots_[rank].left.store(1, std::memory_order_release); }
+  bool all_ended() const;
   // Asked about a peer that keeps a rank waiting: "" or what is wrong with its process.
   void set_health_check(std::function<std::string(int rank)> check) { health_ = std::move(check); }
 

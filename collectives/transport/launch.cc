@@ -9,6 +9,7 @@
 
 #include "collectives/base/error.h"
 #include "collectives/transport/counting.h"
+#include "collectives/transport/mpi_loader.h"
 #include "collectives/transport/threads.h"
 #include "collectives/transport/tracing.h"
 
@@ -59,13 +60,33 @@ void launch_threads(const LaunchOptions& options,
   if (first_failure) std::rethrow_exception(first_failure);
 }
 
+void launch_processes(const LaunchOptions& options,
+                      const std::function<void(RankContext&)>& program) {
+  const auto world = open_process_world(options.timeout_s);
+  try {
+    run_rank(options, world->transport(), true, program);
+  } catch (const std::exception& error) {
+    world->fail(error);
+    throw;
+  }
+  world->finish();
+}
+
 }  // namespace
 
 void launch(const LaunchOptions& options, const std::function<void(RankContext&)>& program) {
   require(options.ranks >= 1, fmt::format("--ranks {}", options.ranks), "use at least 1 rank");
   require(options.timeout_s > 0, fmt::format("--timeout {}", options.timeout_s),
           "use a time above 0 seconds");
-  launch_threads(options, program);
+  if (processes_started() > 0)
+    launch_processes(options, program);
+  else
+    launch_threads(options, program);
+}
+
+int launch_ranks(const LaunchOptions& options) {
+  const int processes = processes_started();
+  return processes > 0 ? processes : options.ranks;
 }
 
 }  // namespace lockstep

@@ -33,4 +33,7 @@ struct RankContext {
 // failed first: every other rank was stopped and reported the same cause.
 void launch(const LaunchOptions& options, const std::function<void(RankContext&)>& program);
 
+// The number of ranks that launch() starts or joins.
+int launch_ranks(const LaunchOptions& options);
+
 }  // namespace lockstep

@@ -1,0 +1,124 @@
+#include "collectives/transport/mpi/group.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <thread>
+
+namespace lockstep {
+
+void check_mpi(int code, std::string_view what) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw Error(ErrorKind::lost_rank,
+              fmt::format("MPI cannot {}: {}", what,
+                          std::string_view(text, static_cast<std::size_t>(length))));
+}
+
+MpiGroup::MpiGroup(MPI_Comm comm, AbortNotice* notice, std::vector<int> world_ranks,
+                   double timeout_s)
+    : comm_(comm) {
+  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(comm_, &rank_);
+  MPI_Comm_size(comm_, &size_);
+  MPI_Comm host = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host),
+            "find the ranks of this host");
+  int ranks_here = 0;
+  MPI_Comm_size(host, &ranks_here);
+  one_host_ = ranks_here == size_;
+  oversubscribed_ = ranks_here > static_cast<int>(std::thread::hardware_concurrency());
+
+  // Rank 0 provides the memory for all: the notice, then a slot for each rank. Fresh pages are
+  // zero, which is valid.
+  const auto bytes = static_cast<MPI_Aint>(sizeof(AbortNotice) + 64 +
+                                           sizeof(BoardSlot) * static_cast<std::size_t>(size_));
+  if (one_host_) {
+    void* memory = nullptr;
+    check_mpi(
+        MPI_Win_allocate_shared(rank_ == 0 ? bytes : 0, 1, MPI_INFO_NULL, host, &memory, &window_),
+        "share memory");
+    MPI_Aint size = 0;
+    int unit = 0;
+    MPI_Win_shared_query(window_, 0, &size, &unit, &memory);
+    if (rank_ == 0) std::memset(memory, 0, static_cast<std::size_t>(bytes));
+    MPI_Barrier(host);
+    const auto start = (reinterpret_cast<std::uintptr_t>(memory) + 63) / 64 * 64;
+    slots_ = reinterpret_cast<BoardSlot*>(start);
+    if (!notice)
+      notice = reinterpret_cast<AbortNotice*>(start +
+                                              sizeof(BoardSlot) * static_cast<std::size_t>(size_));
+  } else {
+    private_slots_ = std::vector<BoardSlot>(static_cast<std::size_t>(size_));
+    slots_ = private_slots_.data();
+    if (!notice) notice = &private_notice_;
+  }
+  MPI_Comm_free(&host);
+  slots_[rank_].process.store(getpid());
+  board_ = std::make_unique<Board>(slots_, notice, std::move(world_ranks), timeout_s, "mpi");
+  board_->set_health_check([this](int peer) { return health(peer); });
+}
+
+// Windows and communicators are freed by all their ranks together; after a failure that would wait
+// for a rank that is gone, and the process ends anyway.
+MpiGroup::~MpiGroup() {
+  if (std::uncaught_exceptions() > 0 || board_->notice().rank() >= 0) return;
+  if (window_ != MPI_WIN_NULL) MPI_Win_free(&window_);
+  MPI_Comm_free(&comm_);
+}
+
+std::string MpiGroup::health(int peer) const {
+  const std::int32_t process = slots_[peer].process.load();
+  if (!one_host_ || process == 0) return "";
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string line;
+  if (!std::getline(file, line)) return fmt::format("(process {}) has died", process);
+  // The state is the letter after the name, which is in parentheses and may hold any character.
+  const std::size_t end = line.rfind(')');
+  const bool dead = end != std::string::npos && end + 2 < line.size() &&
+                    (line[end + 2] == 'Z' || line[end + 2] == 'X');
+  return dead ? fmt::format("(process {}) has died", process) : "";
+}
+
+void MpiGroup::settle() {
+  board_->notice().claim(board_->world_rank(rank_));
+  constexpr auto longer_than_a_look = std::chrono::milliseconds(20);
+  std::this_thread::sleep_for(longer_than_a_look);
+}
+
+void MpiGroup::wait(int peer, const Call& call, MPI_Request& request, MPI_Status* status) {
+  int done = 0;
+  const auto ready = [&] {
+    // Progress would let MPI read memory that the failed rank has freed; some libraries die of it.
+    if (board_->notice().rank() >= 0) return false;
+    check_mpi(MPI_Test(&request, &done, status), "complete a message");
+    return done != 0;
+  };
+  const int looks = oversubscribed_ ? 1 : 2000;
+  for (int look = 0; look < looks; ++look)
+    if (ready()) return;
+  int pauses = 0;
+  const auto pause = [&] {
+    constexpr int yields = 200;
+    constexpr timespec nap{.tv_sec = 0, .tv_nsec = 20'000};
+    if (++pauses < yields)
+      sched_yield();
+    else
+      nanosleep(&nap, nullptr);
+  };
+  try {
+    board_->wait(rank_, peer, call, ready, pause);
+  } catch (const Error& error) {
+    board_->notice().raise(board_->world_rank(rank_), error);
+    settle();
+    throw;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+// A group of MPI ranks: its communicator, and the board that its ranks of one host share.
+#pragma once
+
+#include <mpi.h>
+
+#include <string_view>
+#include <vector>
+
+#include "collectives/transport/board.h"
+
+namespace lockstep {
+
+// Throws Error (lost_rank) with MPI's own words unless `code` is success.
+void check_mpi(int code, std::string_view what);
+
+class MpiGroup {
+ public:
+  // Takes over `comm`; every rank of it calls. A null notice makes one of this group's own: the
+  // world's.
+  MpiGroup(MPI_Comm comm, AbortNotice* notice, std::vector<int> world_ranks, double timeout_s);
+  ~MpiGroup();
+  MpiGroup(const MpiGroup&) = delete;
+
+  MPI_Comm comm() const { return comm_; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  Board& board() { return *board_; }
+
+  // Waits for a request in this rank's name: looks for a while, then gives the processor away, then
+  // sleeps in between.
+  void wait(int peer, const Call& call, MPI_Request& request,
+            MPI_Status* status = MPI_STATUS_IGNORE);
+
+  // This rank fails and is about to free memory that messages are read from: makes every rank stop
+  // its transfers first.
+  void settle();
+
+ private:
+  std::string health(int rank) const;
+
+  MPI_Comm comm_;
+  int rank_ = 0, size_ = 1;
+  bool one_host_ = true;
+  bool oversubscribed_ = false;
+  MPI_Win window_ = MPI_WIN_NULL;
+  std::vector<BoardSlot> private_slots_;  // where hosts share no memory
+  AbortNotice private_notice_{};
+  BoardSlot* slots_ = nullptr;
+  std::unique_ptr<Board> board_;
+};
+
+}  // namespace lockstep

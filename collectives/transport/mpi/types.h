@@ -1,0 +1,15 @@
+// Our types and reductions as MPI names them.
+#pragma once
+
+#include <mpi.h>
+
+#include "collectives/base/dtype.h"
+
+namespace lockstep {
+
+// Throws Error (bad_input) for types that MPI cannot reduce.
+MPI_Datatype mpi_type(DType dtype);
+// An average is summed first.
+MPI_Op mpi_op(ReduceOp op);
+
+}  // namespace lockstep

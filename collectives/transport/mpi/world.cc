@@ -1,0 +1,71 @@
+// The module's entry: joins the world that mpirun started, and leaves it in order or after a
+// failure.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <numeric>
+#include <thread>
+
+#include "collectives/transport/mpi/transport.h"
+#include "collectives/transport/process_world.h"
+
+namespace lockstep {
+namespace {
+
+class MpiWorld final : public ProcessWorld {
+ public:
+  explicit MpiWorld(double timeout_s) {
+    int provided = 0;
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "start");
+    require(provided == MPI_THREAD_MULTIPLE,
+            "this MPI library does not let several threads communicate",
+            "use one built with MPI_THREAD_MULTIPLE");
+    MPI_Comm comm = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "copy the world");
+    int size = 0;
+    MPI_Comm_size(comm, &size);
+    std::vector<int> ranks(static_cast<std::size_t>(size));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    group_ = std::make_shared<MpiGroup>(comm, nullptr, std::move(ranks), timeout_s);
+  }
+
+  std::unique_ptr<Transport> transport() override { return mpi_transport(group_); }
+
+  void finish() override {
+    group_.reset();
+    MPI_Finalize();
+  }
+
+  void fail(const std::exception& cause) override {
+    group_->board().notice().raise(group_->rank(), cause);
+    // What this process says about its failure is said before its end, so the rest comes then.
+    failed_group = new std::shared_ptr<MpiGroup>(group_);
+    std::atexit(end_after_failure);
+  }
+
+ private:
+  inline static std::shared_ptr<MpiGroup>* failed_group = nullptr;
+
+  // mpirun kills the others as soon as one process ends: they should have said why first. The rank
+  // that failed first then ends the job, with the status of its failure.
+  static void end_after_failure() {
+    MpiGroup& group = **failed_group;
+    Board& board = group.board();
+    board.end(group.rank());
+    constexpr auto patience = std::chrono::milliseconds(1500);
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    while (!board.all_ended() && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::yield();
+    MPI_Abort(group.comm(), Error(board.notice().kind, "").exit_status());
+  }
+
+  std::shared_ptr<MpiGroup> group_;
+};
+
+}  // namespace
+}  // namespace lockstep
+
+extern "C" lockstep::ProcessWorld* lockstep_open_world(double timeout_s) {
+  return new lockstep::MpiWorld(timeout_s);
+}

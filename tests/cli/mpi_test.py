@@ -1,0 +1,105 @@
+"""The program under mpirun, with real processes: the golden run, and what a failing process does to the others.
+
+python3 mpi_test.py PROGRAM SOURCE_FOLDER openmpi|mpich
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM, SOURCE, LIBRARY = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
+GOLDEN = SOURCE / "tests" / "golden" / "tiny"
+GOLDEN_RUN = ["--model", GOLDEN / "config.json", "--init", GOLDEN / "init.safetensors", "--data", GOLDEN / "tokens.bin",
+              "--order", "sequential", "--global-batch", "8", "--dtype", "f64"]
+MPIRUN = {"openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"],
+          "mpich": ["mpirun.mpich"]}[LIBRARY]
+TIMEOUT_S = 3
+
+
+class Mpi(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = pathlib.Path(self.folder.name)
+        self.addCleanup(self.folder.cleanup)
+
+    def run_ranks(self, ranks, *words):
+        start = time.monotonic()
+        done = subprocess.run([*MPIRUN, "-np", str(ranks), PROGRAM, *words], cwd=self.path, capture_output=True, text=True,
+                              timeout=90)
+        return done, time.monotonic() - start
+
+    def test_golden_run(self):
+        expected = json.loads((GOLDEN / "expected.json").read_text())
+        for ranks in (1, 2, 4, 8) if LIBRARY == "openmpi" else (1, 2, 4):
+            done, _ = self.run_ranks(ranks, "train", "ddp", *GOLDEN_RUN, "--steps", "10", "--json", "r.json", "--save", "w.safetensors")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            result = json.loads((self.path / "r.json").read_text())
+            self.assertEqual(result["config"]["transport"], "mpi")
+            self.assertEqual(len(result["ranks"]), ranks)
+            for step, loss, norm in zip(result["steps"], expected["losses"], expected["grad_norms"], strict=True):
+                self.assertAlmostEqual(step["loss"] / loss, 1, delta=1e-9)
+                self.assertAlmostEqual(step["grad_norm"] / norm, 1, delta=1e-9)
+            for line in result["theory"]:
+                self.assertEqual(line["expected"], line["measured"], line)
+
+    def test_bench_is_right_also_in_segments(self):
+        done, _ = self.run_ranks(2, "bench", "all_reduce", "-b", "4", "-e", "4M", "-f", "64", "-n", "3", "-w", "1",
+                                 "--algorithm", "ring,vendor")
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        self.assertIn("vendor", done.stdout)
+
+    def fails(self, status, part, *words, ranks=3):
+        done, seconds = self.run_ranks(ranks, "train", "ddp", *GOLDEN_RUN[:-4], "--global-batch", "6", "--steps", "8",
+                                       "--timeout", str(TIMEOUT_S), *words)
+        said = done.stderr + done.stdout
+        if status is None:
+            self.assertNotEqual(done.returncode, 0, said)
+        else:
+            # MPICH's mpirun may kill a rank that is about to end with the same status, and then reports the kill.
+            killed_by_mpirun = [9] if LIBRARY == "mpich" else []
+            self.assertIn(done.returncode, [status, *killed_by_mpirun], said)
+        self.assertIn(part, said)
+        self.assertLess(seconds, TIMEOUT_S + 12, said)
+
+    def test_rank_that_throws(self):
+        self.fails(4, "stopped because rank 1 failed", "--fault", "rank=1,op=3,kind=throw")
+
+    def test_rank_that_stays_away(self):
+        self.fails(4, "rank 2 keeps the others waiting", "--fault", "rank=2,op=3,kind=hang")
+
+    def test_ranks_that_disagree(self):
+        for kind in ("count", "dtype", "op", "root", "order"):
+            with self.subTest(kind=kind):
+                self.fails(1, "mismatch", "--fault", f"rank=1,op=3,kind={kind}")
+
+    def test_rank_that_is_killed(self):
+        # mpirun itself may be the first to notice, and has a status and words of its own.
+        self.fails(None, "", "--fault", "rank=1,op=3,kind=kill")
+
+    def test_rank_that_exits(self):
+        self.fails(None, "", "--fault", "rank=1,op=3,kind=exit")
+
+    def test_bad_input(self):
+        done, _ = self.run_ranks(2, "train", "ddp", *GOLDEN_RUN, "--steps", "0")
+        self.assertEqual(done.returncode, 2, done.stderr)
+
+    def tearDown(self):
+        name = PROGRAM.name
+        alive = [p.name for p in pathlib.Path("/proc").iterdir() if p.name.isdigit() and self.is_ours(p, name)]
+        self.assertEqual(alive, [], "processes are left over")
+
+    def is_ours(self, process, name):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            return words[0] == os.fsencode(PROGRAM) and os.readlink(process / "cwd").startswith(str(self.path))
+        except OSError:
+            return False
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0]])

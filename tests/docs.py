@@ -1,0 +1,138 @@
+"""Checks the Markdown: commands work as written, links lead somewhere, tables name what there is; then that each check
+can fail.
+
+python3 docs.py PROGRAM
+
+Every `sh` or `bash` block runs from top to bottom in a copy of the sources, with PROGRAM in place of the launcher; the
+blocks of one file share that copy. A block that must not run says why: <!-- not run: REASON --> on the line before it.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+FENCE = re.compile(r"(?:<!--\s*not run:\s*(?P<reason>.*?)\s*-->\s*\n)?"
+                   r"^(?P<indent> *)```(?:sh|bash)\n(?P<commands>.*?)^(?P=indent)```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\((?!https?:|#|mailto:)([^)#\s]+)")
+TABLE_ROW = re.compile(r"^\| *(`[^|]*`) *\|", re.MULTILINE)
+NOT_SOURCES = ("build", "out", ".git", "__pycache__")
+# Told apart from the files a README explains: every folder has them.
+EVERYWHERE = {"README.md", "CMakeLists.txt", "__pycache__"}
+LAUNCHER = ("./lockstep", "lockstep")
+
+
+def without_code(text):
+    return re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def faults_of_commands(copy, text, program):
+    shim = copy / "lockstep"
+    shim.unlink(missing_ok=True)
+    shim.write_text(f'#!/bin/sh\nexec "{program}" "$@"\n')
+    shim.chmod(0o755)
+    for fence in FENCE.finditer(text):
+        commands = fence["commands"]
+        if fence["reason"]:
+            continue
+        if not commands.split() or commands.split()[0] not in LAUNCHER:
+            yield f"a block neither begins with ./lockstep nor says <!-- not run: reason -->:\n{commands}"
+            continue
+        try:
+            done = subprocess.run(["bash", "-euo", "pipefail", "-c", commands], cwd=copy, capture_output=True, text=True,
+                                  env={**os.environ, "PATH": f"{copy}:{os.environ['PATH']}"}, timeout=120)
+        except subprocess.TimeoutExpired:
+            yield f"not done within 120 s:\n{commands}"
+            continue
+        if done.returncode != 0:
+            yield f"exit status {done.returncode}:\n{commands}{done.stdout[-2000:]}{done.stderr[-2000:]}"
+
+
+def faults_of_links(path, text):
+    for target in LINK.findall(without_code(text)):
+        if not (path.parent / target).exists():
+            yield f"links to {target}, which does not exist"
+
+
+def first_column(text):
+    return {name.rstrip("/") for cell in TABLE_ROW.findall(text) for name in re.findall(r"`([^`]*)`", cell)}
+
+
+def faults_of_files(folder, text):
+    """A folder's table names only what is there, and nothing beside it stays unnamed: x.h speaks for x.cc too."""
+    named = first_column(text)
+    for name in sorted(named):
+        if not (folder / name).exists():
+            yield f"its table names {name}: there is no such file"
+    for entry in sorted(folder.iterdir()):
+        names = {entry.name, f"{entry.stem}.h"}
+        if entry.name not in EVERYWHERE and not any(name.split("/")[0] in names for name in named):
+            yield f"its table does not name the file {entry.name}"
+
+
+def faults_of_techniques(program, text):
+    section = text.partition("## Techniques\n")[2].partition("\n## ")[0]
+    named, known = first_column(section), techniques(program)
+    if named != known:
+        yield f"its techniques are {sorted(named)}, the program's are {sorted(known)}"
+
+
+def techniques(program):
+    """The techniques that the program knows, as its help lists them."""
+    said = subprocess.run([program, "train", "--help"], capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"^  (\w[\w-]*)", said.partition("Subcommands:")[2], re.MULTILINE))
+
+
+def faults_of(root, path, text, program):
+    yield from faults_of_links(path, text)
+    if path == root / "README.md":
+        yield from faults_of_techniques(program, text)
+    elif path.name == "README.md":
+        yield from faults_of_files(path.parent, text)
+    if FENCE.search(text):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = pathlib.Path(folder) / "copy"
+            shutil.copytree(root, copy, ignore=lambda _, names: [name for name in names if name in NOT_SOURCES])
+            yield from faults_of_commands(copy, text, program)
+
+
+# (file, text, part of the fault that must be found; empty: there must be none)
+PLANTED = [
+    ("CONTRIBUTING.md", "```sh\n./lockstep no-such-command\nlockstep doctor\n```\n", "exit status 2"),
+    ("CONTRIBUTING.md", "```bash\nlockstep doctor >a\ntest -s b\n```\n", "exit status 1"),
+    ("CONTRIBUTING.md", "- so:\n  ```sh\n  lockstep doctor >a\n  test -s a\n  ```\n", ""),
+    ("CONTRIBUTING.md", "```sh\nninja\n```\n", "neither begins"),
+    ("CONTRIBUTING.md", "<!-- not run: takes minutes -->\n```sh\nninja\n```\n", ""),
+    ("CONTRIBUTING.md", "see [there](models/no_such_file.h)\n", "links to models/no_such_file.h"),
+    ("README.md", "## Techniques\n| | |\n|-|-|\n| `magic` | |\n", "techniques are ['magic']"),
+    ("README.md", "", "techniques are []"),
+    ("models/README.md", "| `no_such_file.h` | |\n", "no such file"),
+    ("models/README.md", "", "does not name the file gpt.h"),
+    ("collectives/README.md", "| `transport/no_such_file.h` | |\n", "no such file"),
+]
+
+
+def faults_of_the_checks(root, program):
+    for name, text, part in PLANTED:
+        found = list(faults_of(root, root / name, text, program))
+        if (part and not any(part in fault for fault in found)) or (not part and found):
+            yield f"planted in {name}: {text!r} should give {part or 'no fault'!r}, not {found}"
+
+
+def main():
+    root, program = pathlib.Path(__file__).resolve().parent.parent, pathlib.Path(sys.argv[1]).resolve()
+    files = sorted(path for path in root.rglob("*.md") if not set(path.relative_to(root).parts) & set(NOT_SOURCES))
+    faults = [f"{path.relative_to(root)}: {fault}" for path in files
+              for fault in faults_of(root, path, path.read_text(), program)]
+    faults += faults_of_the_checks(root, program)
+    if root / "README.md" not in files:
+        faults.append("there is no README.md")
+    print("\n".join(faults) or f"{len(files)} files are as they say")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
