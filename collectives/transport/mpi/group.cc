@@ -86,6 +86,15 @@ std::string MpiGroup::health(int peer) const {
   return dead ? fmt::format("(process {}) has died", process) : "";
 }
 
+std::byte* MpiGroup::scratch(Device& device, Count bytes) {
+  // Kept: the pages of fresh memory cost more than the message that passes through it.
+  if (scratch_device_ != &device || scratch_.bytes() < bytes) {
+    scratch_ = Memory(device, nullptr, MemoryUse::communication, bytes);
+    scratch_device_ = &device;
+  }
+  return scratch_.data();
+}
+
 void MpiGroup::settle() {
   board_->notice().claim(board_->world_rank(rank_));
   constexpr auto longer_than_a_look = std::chrono::milliseconds(20);

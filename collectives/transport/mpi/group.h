@@ -6,7 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/base/device.h"
 #include "collectives/transport/board.h"
+#include "collectives/transport/mpi/packet.h"
 
 namespace lockstep {
 
@@ -25,6 +27,9 @@ class MpiGroup {
   int rank() const { return rank_; }
   int size() const { return size_; }
   Board& board() { return *board_; }
+  PacketPool& packets() { return packets_; }
+  // Memory for what arrives and is used at once; at least `bytes`, good until the next call.
+  std::byte* scratch(Device& device, Count bytes);
 
   // Waits for a request in this rank's name: looks for a while, then gives the processor away, then
   // sleeps in between.
@@ -46,6 +51,9 @@ class MpiGroup {
   std::vector<BoardSlot> private_slots_;  // where hosts share no memory
   AbortNotice private_notice_{};
   BoardSlot* slots_ = nullptr;
+  PacketPool packets_;
+  Memory scratch_;
+  Device* scratch_device_ = nullptr;
   std::unique_ptr<Board> board_;
 };
 

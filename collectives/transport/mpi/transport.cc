@@ -16,20 +16,9 @@
 namespace lockstep {
 namespace {
 
-constexpr Count inline_bytes = 4096;
-constexpr Count segment_bytes = Count{128} << 10;
+constexpr Count segment_bytes = Count{512} << 10;
 constexpr int header_tag = 0;
 constexpr std::int64_t data_tags = 30'000;  // MPI promises 32767
-
-struct alignas(64) Header {
-  Signature signature;
-  std::int64_t bytes;
-  std::int64_t number;  // of the message between the two ranks: names the tag of its data
-};
-struct Packet {
-  Header header;
-  std::array<std::byte, inline_bytes> data;
-};
 
 int data_tag(std::int64_t number) { return 1 + static_cast<int>(number % data_tags); }
 
@@ -44,9 +33,9 @@ std::vector<Slice> segments_of(Slice data) {
 class MpiSend final : public Transfer {
  public:
   MpiSend(MpiGroup& group, const Call& call, Slice data, int to, std::int64_t number)
-      : group_(group), call_(call), to_(to), packet_(std::make_unique<Packet>()) {
+      : group_(group), call_(call), to_(to), packet_(group.packets().take()) {
     packet_->header = {call.signature, data.bytes(), number};
-    const bool fits = data.bytes() <= inline_bytes;
+    const bool fits = data.bytes() <= Packet::inline_bytes;
     if (fits && data.count > 0)
       std::memcpy(packet_->data.data(), data.data, static_cast<std::size_t>(data.bytes()));
     post(packet_.get(),
@@ -65,6 +54,7 @@ class MpiSend final : public Transfer {
   void wait() override {
     for (MPI_Request& request : requests_) group_.wait(to_, call_, request);
     finished_ = true;
+    if (packet_) group_.packets().give_back(std::move(packet_));
   }
 
  private:
@@ -113,7 +103,7 @@ class MpiReceive final : public Transfer {
         call_(call),
         into_(into),
         from_(from),
-        packet_(std::make_unique<Packet>()),
+        packet_(group.packets().take()),
         header_(group, packet_.get(), sizeof(Packet), from, header_tag) {}
 
   void wait() override {
@@ -131,28 +121,30 @@ class MpiReceive final : public Transfer {
     header_.wait(call_);
     group_.board().match(group_.rank(), from_, call_, packet_->header.signature);
     if (packet_->header.bytes != into_.bytes()) throw_size();
-    if (into_.bytes() <= inline_bytes) {
+    if (into_.bytes() <= Packet::inline_bytes) {
       use(into_, {packet_->data.data(), into_.count, into_.dtype, into_.device});
     } else {
       receive_segments(use, in_place);
     }
     finished_ = true;
+    group_.packets().give_back(std::move(packet_));
   }
 
   // Two segments are on their way while a third is used; in place, they arrive where they belong.
   template <typename Use>
   void receive_segments(Use use, bool in_place) {
-    constexpr std::size_t ahead = 3;
+    constexpr Count ahead = 2;
     const auto segments = segments_of(into_);
-    const Memory scratch =
-        in_place ? Memory()
-                 : Memory(*into_.device, nullptr, MemoryUse::communication, ahead * segment_bytes);
+    std::byte* const scratch =
+        in_place
+            ? nullptr
+            : group_.scratch(*into_.device,
+                             std::min(static_cast<Count>(segments.size()), ahead) * segment_bytes);
     std::optional<PostedReceive> posted[ahead];
     const auto target = [&](std::size_t i) {
-      const auto offset = static_cast<Count>(i % ahead) * segment_bytes;
-      return in_place
-                 ? segments[i]
-                 : Slice{scratch.data() + offset, segments[i].count, into_.dtype, into_.device};
+      const Count offset = static_cast<Count>(i) % ahead * segment_bytes;
+      return in_place ? segments[i]
+                      : Slice{scratch + offset, segments[i].count, into_.dtype, into_.device};
     };
     const auto post = [&](std::size_t i) {
       if (i < segments.size())

@@ -1,0 +1,43 @@
+// What goes first in every message: its header, with the data behind it when they are few.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "collectives/transport/transport.h"
+
+namespace lockstep {
+
+struct alignas(64) Header {
+  Signature signature;
+  std::int64_t bytes;
+  std::int64_t number;  // of the message between the two ranks: names the tag of its data
+};
+
+struct Packet {
+  // Up to here one more copy costs less than a second message.
+  static constexpr Count inline_bytes = 65536 - static_cast<Count>(sizeof(Header));
+
+  Header header;
+  std::array<std::byte, inline_bytes> data;
+};
+
+// Packets for use again: a fresh one costs more than a short message.
+class PacketPool {
+ public:
+  std::unique_ptr<Packet> take() {
+    if (spare_.empty()) return std::make_unique_for_overwrite<Packet>();
+    std::unique_ptr<Packet> packet = std::move(spare_.back());
+    spare_.pop_back();
+    return packet;
+  }
+  void give_back(std::unique_ptr<Packet> packet) { spare_.push_back(std::move(packet)); }
+
+ private:
+  std::vector<std::unique_ptr<Packet>> spare_;
+};
+
+}  // namespace lockstep
