@@ -12,6 +12,8 @@ using Action = std::function<int()>;
 
 void add_train(CLI::App& program, Action& chosen);
 void add_bench(CLI::App& program, Action& chosen);
+void add_demo(CLI::App& program, Action& chosen);
+void add_plots(CLI::App& program, Action& chosen);
 void add_doctor(CLI::App& program, Action& chosen);
 
 }  // namespace lockstep

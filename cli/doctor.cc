@@ -3,15 +3,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "bench/environment.h"
 #include "cli/command.h"
-#include "cli/python.h"
+#include "cli/process.h"
 #include "models/kernels_info.h"
 
 namespace lockstep {
@@ -21,21 +19,8 @@ struct Finding {
   std::string what, state, fix;
 };
 
-// Where a program lies on PATH; empty if nowhere.
-std::string on_path(const std::string& name) {
-  const char* path = std::getenv("PATH");
-  std::string folders = path ? path : "";
-  for (std::size_t begin = 0; begin <= folders.size();) {
-    const std::size_t end = std::min(folders.find(':', begin), folders.size());
-    const auto file = std::filesystem::path(folders.substr(begin, end - begin)) / name;
-    if (std::filesystem::exists(file)) return file.string();
-    begin = end + 1;
-  }
-  return "";
-}
-
 Finding program(const std::string& what, const std::string& name, const std::string& fix) {
-  const std::string path = on_path(name);
+  const std::string path = find_program(name);
   return {what, path.empty() ? "missing" : path, path.empty() ? fix : ""};
 }
 
@@ -48,7 +33,7 @@ Finding library(const std::string& what, const char* name, const std::string& fi
 
 std::vector<Finding> findings() {
   const auto machine = environment_json();
-  const std::string python = python_with_matplotlib();
+  const std::string python = find_python();
   return {
       {"processor",
        fmt::format("{}, {} cores", machine["processor"].get<std::string>(),

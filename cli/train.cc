@@ -7,8 +7,8 @@
 
 #include "bench/train_json.h"
 #include "cli/command.h"
-#include "cli/default_text.h"
 #include "cli/progress.h"
+#include "cli/share.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/trace.h"

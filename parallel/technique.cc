@@ -10,8 +10,11 @@ namespace lockstep {
 
 const std::vector<TechniqueEntry>& techniques() {
   static const std::vector<TechniqueEntry> entries = {
-      {"serial", "one rank, the reference", check_serial, make_serial},
-      {"ddp", "data parallel: gradients all-reduced in buckets beside backward", check_ddp,
+      {"serial", "one rank, the reference", {1}, check_serial, make_serial},
+      {"ddp",
+       "data parallel: gradients all-reduced in buckets beside backward",
+       {2, 4},
+       check_ddp,
        make_ddp},
   };
   return entries;

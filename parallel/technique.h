@@ -49,6 +49,7 @@ class Technique {
 struct TechniqueEntry {
   std::string_view name;
   std::string_view summary;
+  std::vector<int> demo_ranks;  // what the demo shows it with
   // Throws Error (bad_input) naming the rule when the options do not fit `ranks`.
   void (*check)(const TrainOptions& options, int ranks);
   std::unique_ptr<Technique> (*make)(RankContext& context, Gpt& model, const TrainOptions& options);

@@ -72,7 +72,7 @@ class Trainer {
 
   std::vector<Batch> micro_batches(int step) const {
     std::vector<Batch> batches;
-    const int rows = share_.count / options_.micro_batches;
+    const int rows = rows_of_micro_batch();
     for (int m = 0; m < options_.micro_batches; ++m)
       batches.push_back(dataset_.batch(
           options_.order == "sequential" ? Order::sequential : Order::random, step,
@@ -129,7 +129,7 @@ class Trainer {
 
   double validation_loss() {
     const Trace::Span span(context_.trace, 0, "validation", "compute");
-    constexpr int rows_at_once = 16;
+    const int rows_at_once = rows_of_micro_batch();  // no more memory than training takes
     const int rows = dataset_.validation_sequences(length_);
     const int ranks = context_.world.size(), rank = context_.world.rank();
     double sum = 0;
@@ -179,6 +179,7 @@ class Trainer {
       result_.sample = sample_text(model_, options_.prompt, options_.sample, 0.8, options_.seed);
   }
 
+  int rows_of_micro_batch() const { return share_.count / options_.micro_batches; }
   Count tokens_per_step() const { return Count{options_.global_batch} * length_; }
 
   RankContext& context_;

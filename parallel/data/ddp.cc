@@ -54,12 +54,7 @@ class Ddp final : public Technique {
     expect_all();
     loss += model_.forward_backward(micro_batches.back(), total_targets, [&](int i) { ready(i); });
 
-    const Transport& transport = context_.world.transport();
-    const double begin = transport.now_seconds();
-    if (!stream_)
-      for (const Bucket& bucket : buckets_) all_reduce(context_.world, view(bucket));
-    for (Stream::Handle& handle : in_flight_) handle.wait();
-    exposed_seconds_ += transport.now_seconds() - begin;
+    wait_for_all();
     return loss;
   }
 
@@ -111,6 +106,16 @@ class Ddp final : public Technique {
     for (; stream_ && next_ < buckets_.size() && missing_[next_] == 0; ++next_)
       in_flight_.push_back(stream_->enqueue(
           [data = view(buckets_[next_])](Communicator& comm) { all_reduce(comm, data); }));
+  }
+
+  void wait_for_all() {
+    const Trace::Span span(context_.trace, 0, "wait for gradients", "wait");
+    const Transport& clock = context_.world.transport();
+    const double begin = clock.now_seconds();
+    if (!stream_)
+      for (const Bucket& bucket : buckets_) all_reduce(context_.world, view(bucket));
+    for (Stream::Handle& handle : in_flight_) handle.wait();
+    exposed_seconds_ += clock.now_seconds() - begin;
   }
 
   RankContext& context_;

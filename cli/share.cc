@@ -1,0 +1,25 @@
+#include "cli/share.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "collectives/base/error.h"
+
+namespace lockstep {
+namespace {
+
+std::string shared(const std::string& name, const std::string& instead) {
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe");
+  const auto path = program.parent_path().parent_path() / "share" / name;
+  require(std::filesystem::exists(path), fmt::format("no {}", path.string()),
+          "build again" + instead);
+  return path.string();
+}
+
+}  // namespace
+
+std::string default_text() { return shared("default_text.txt", ", or name a text with --data"); }
+std::string plots_folder() { return shared("plots", ""); }
+
+}  // namespace lockstep

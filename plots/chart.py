@@ -1,0 +1,89 @@
+"""What a plot is: a figure with the table of its numbers and the words for those who cannot see it; and how all look."""
+
+import base64
+import io
+from dataclasses import dataclass
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from cycler import cycler  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
+from matplotlib.ticker import FuncFormatter, MultipleLocator  # noqa: E402
+
+# Okabe and Ito's colours, which all kinds of colour vision can tell apart.
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+MARKERS = ["o", "s", "^", "D", "v", "P", "X"]
+REFERENCE = {"color": "#666666", "linestyle": "--", "linewidth": 1}
+
+matplotlib.rcParams.update({
+    "axes.prop_cycle": cycler(color=COLOURS) + cycler(marker=MARKERS),
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4,
+    "savefig.dpi": 150,
+    # The same results give the same file.
+    "svg.hashsalt": "lockstep",
+})
+
+
+@dataclass(frozen=True)
+class Chart:
+    title: str
+    explanation: str  # what is drawn and what to look for
+    alt: str          # the finding, in words
+    figure: Figure
+    columns: tuple    # of the table of the numbers drawn
+    rows: list
+
+
+def new_figure(width=9.0, height=4.2):
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure, path):
+    """Writes it as the ending of `path` says."""
+    metadata = {"Date": None} if path.endswith(".svg") else None
+    figure.savefig(path, metadata=metadata)
+
+
+def as_data_url(figure):
+    """The figure as an SVG that stands inside a page."""
+    text = io.BytesIO()
+    figure.savefig(text, format="svg", metadata={"Date": None})
+    return "data:image/svg+xml;base64," + base64.b64encode(text.getvalue()).decode()
+
+
+def bytes_text(count):
+    """65536 -> 64 KiB"""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if count >= 1 << power:
+            return f"{count / (1 << power):.4g} {unit}"
+    return f"{count:.0f} B"
+
+
+def bytes_axis(axis, most):
+    """Ticks at round numbers of KiB or MiB from 0 to `most`."""
+    step = 1
+    while most / step > 7:
+        step *= 2
+    axis.set_major_locator(MultipleLocator(step))
+    axis.set_major_formatter(FuncFormatter(lambda count, _: bytes_text(count)))
+
+
+def legend_beside(axes, **options):
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), **options)
+
+
+def legend_above(axes, **options):
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.01), **options)

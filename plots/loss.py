@@ -1,0 +1,94 @@
+"""Loss over steps of every training run, and how far each is from one rank's."""
+
+from itertools import cycle
+
+from matplotlib.ticker import MaxNLocator
+
+from chart import COLOURS, REFERENCE, Chart, legend_beside, new_figure
+
+FEW_STEPS = 50  # so few are drawn with a mark each
+
+
+def reference_of(run, results):
+    """The serial run that does the same training, if there is one."""
+    return next((other for other in results.trainings
+                 if other.is_reference and other is not run and other.same_training(run)), None)
+
+
+def relative_differences(run, reference):
+    return [abs(a - b) / abs(b) if b else abs(a) for a, b in zip(run.steps("loss"), reference.steps("loss"))]
+
+
+def charts(results):
+    """One chart for each training that the runs share."""
+    groups = []
+    for run, name in zip(results.trainings, results.run_names()):
+        group = next((group for group in groups if group[0][0].same_training(run)), None)
+        if group is None:
+            groups.append(group := [])
+        group.append((run, name))
+    return [_chart(group, results, f" of {len(group[0][0].steps('loss'))} steps" if len(groups) > 1 else "")
+            for group in groups]
+
+
+def _chart(group, results, which):
+    references = [reference_of(run, results) for run, _ in group]
+    differences = [relative_differences(run, reference) if reference else None
+                   for (run, _), reference in zip(group, references)]
+    worst = max((max(difference) for difference in differences if difference), default=None)
+    compared = worst is not None
+    figure = new_figure(height=6.0 if compared else 4.2)
+    panels = figure.subplots(2 if compared else 1, 1, squeeze=False, sharex=True,
+                             gridspec_kw={"height_ratios": [3, 2] if compared else [1]})[:, 0]
+    _draw_losses(panels[0], group)
+    if compared:
+        _draw_differences(panels[1], group, differences)
+    panels[-1].set_xlabel("step")
+    panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+
+    rows = []
+    for (run, name), difference in zip(group, differences):
+        losses, validation = run.steps("loss"), run.data["validation"]
+        rows.append((name, run.config["dtype"], len(losses), f"{losses[0]:.4f}", f"{losses[-1]:.4f}",
+                     f"{validation[-1]['loss']:.4f}" if validation else "-",
+                     f"{max(difference):.1e}" if difference else "-"))
+    ends = ", ".join(f"{row[0]} from {row[3]} to {row[4]}" for row in rows)
+    return Chart(
+        title=f"Loss{which}",
+        explanation="Mean loss of each step, in nats a token. The dashed line is the unigram entropy: what a model that "
+                    "sees no context can reach." +
+                    (" Below: how far each run is from one rank's, relative; the orders of sums differ, so rounding sets "
+                     "them apart and training slowly widens the gap." if compared else ""),
+        alt=f"Loss over steps: {ends}." +
+            (f" Largest relative difference from one rank: {worst:.1e}." if compared else ""),
+        figure=figure,
+        columns=("run", "type", "steps", "first loss", "last loss", "validation loss",
+                 "largest relative difference from one rank"),
+        rows=rows)
+
+
+def _draw_losses(axes, group):
+    for (run, name), colour in zip(group, cycle(COLOURS)):
+        # One rank's line is broad: equal ones lie inside it and both are seen.
+        look = {"linewidth": 5, "alpha": 0.35} if run.is_reference else {}
+        axes.plot(run.steps("step"), run.steps("loss"), label=name, color=colour, marker="", **look)
+        axes.plot([v["step"] for v in run.data["validation"]], [v["loss"] for v in run.data["validation"]],
+                  color=colour, marker="o", linestyle="")
+    if any(run.data["validation"] for run, _ in group):
+        axes.plot([], [], color="black", marker="o", linestyle="", label="validation")
+    axes.axhline(group[0][0].data["unigram_entropy"], label="unigram entropy", **REFERENCE)
+    axes.set_ylabel("loss (nats)")
+    legend_beside(axes)
+
+
+def _draw_differences(axes, group, all_differences):
+    for (run, name), differences, colour in zip(group, all_differences, cycle(COLOURS)):
+        if differences is None:
+            continue
+        # Equal losses have no place on a logarithmic axis: they are left out of the line.
+        drawn = [difference or float("nan") for difference in differences]
+        axes.plot(run.steps("step"), drawn, label=name if any(differences) else f"{name}: equal", color=colour,
+                  marker="." if len(drawn) <= FEW_STEPS else "")
+    axes.set_yscale("log")
+    axes.set_ylabel("|loss - one rank's|\nrelative")
+    legend_beside(axes)

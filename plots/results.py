@@ -1,0 +1,152 @@
+"""Reads what Lockstep writes: results of training, of benchmarks, and traces, told apart by their content."""
+
+import json
+import pathlib
+import statistics
+from dataclasses import dataclass, field
+
+
+class BadInput(Exception):
+    """A file that is not what a plot can use; the text says what, where, and what to do."""
+
+
+# What two training runs must share for their losses to be the same but for rounding.
+SAME_TRAINING = ("model", "init", "data", "order", "seed", "global_batch", "sequence_length", "lr", "warmup_steps",
+                 "min_lr", "weight_decay", "grad_clip", "beta1", "beta2", "eps", "steps", "dtype")
+
+
+@dataclass(frozen=True)
+class TrainRun:
+    path: pathlib.Path
+    data: dict
+
+    @property
+    def config(self):
+        return self.data["config"]
+
+    @property
+    def name(self):
+        ranks, transport, dtype = (self.config[key] for key in ("ranks", "transport", "dtype"))
+        parts = [self.config["technique"]]
+        parts += [f"{ranks} ranks"] if ranks > 1 else []
+        parts += [transport] if transport != "threads" else []
+        parts += [dtype] if dtype != "f32" else []
+        return " ".join(parts)
+
+    @property
+    def is_reference(self):
+        return self.config["technique"] == "serial"
+
+    def steps(self, key):
+        return [step[key] for step in self.data["steps"]]
+
+    def tokens_per_second(self):
+        """The median step's: the first ones also warm up."""
+        return statistics.median(self.steps("tokens_per_second"))
+
+    def same_training(self, other):
+        """Whether both learn the same from the same text, which its entropy tells apart from one changed since."""
+        return (self.data["unigram_entropy"] == other.data["unigram_entropy"] and
+                all(self.config[key] == other.config[key] for key in SAME_TRAINING))
+
+
+@dataclass(frozen=True)
+class BenchPoint:
+    operation: str
+    algorithm: str
+    transport: str
+    ranks: int
+    bytes: int
+    in_place: bool
+    values: dict  # Google Benchmark's entry
+
+
+@dataclass(frozen=True)
+class BenchRun:
+    path: pathlib.Path
+    data: dict
+
+    @property
+    def memory_bandwidth(self):
+        """Bytes per second read and written by all ranks copying at once, measured in the same run."""
+        return float(self.data["context"]["lockstep.memory_bandwidth_bytes_per_s"])
+
+    def points(self):
+        for entry in self.data["benchmarks"]:
+            if entry["run_type"] != "iteration":
+                continue
+            operation, algorithm, transport = entry["name"].split("/")[:3]
+            yield BenchPoint(operation, algorithm, transport, int(entry["ranks"]), int(entry["bytes"]),
+                             bool(entry["in_place"]), entry)
+
+
+@dataclass(frozen=True)
+class Trace:
+    path: pathlib.Path
+    data: dict
+
+    @property
+    def events(self):
+        return self.data["traceEvents"]
+
+
+@dataclass
+class Results:
+    trainings: list = field(default_factory=list)
+    benchmarks: list = field(default_factory=list)
+    traces: list = field(default_factory=list)
+
+    def environments(self):
+        for run in self.trainings:
+            yield run.data["environment"]
+        for run in self.benchmarks:
+            yield json.loads(run.data["context"]["lockstep.environment"])
+
+    def run_names(self):
+        """A name for each training run; runs that share one are told apart by their files."""
+        names = [run.name for run in self.trainings]
+        return [name if names.count(name) == 1 else f"{name} ({run.path.stem})"
+                for name, run in zip(names, self.trainings)]
+
+
+def read(paths):
+    """The results in the files. Raises BadInput."""
+    results = Results()
+    for path in map(pathlib.Path, paths):
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise BadInput(f"cannot read {path}: {error.strerror}") from error
+        except ValueError as error:
+            raise BadInput(f"{path} is not JSON: {error}; write it again") from error
+        try:
+            _sort_in(results, path, data)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise BadInput(f"{path} lacks what its kind of file holds ({error!r}); write it again") from error
+    return results
+
+
+def _sort_in(results, path, data):
+    if not isinstance(data, dict):
+        raise BadInput(f"{path} is not a result of Lockstep; use what --json or --trace wrote")
+    context = data.get("context")
+    schema = data.get("schema") or (context.get("lockstep.schema") if isinstance(context, dict) else None)
+    if schema == "lockstep.train/1":
+        run = TrainRun(path, data)
+        if not run.steps("loss") or not data["ranks"]:
+            raise BadInput(f"{path} holds no step; train at least one")
+        run.name, run.data["environment"]["commit"], data["theory"], data["validation"], run.same_training(run)
+        results.trainings.append(run)
+    elif schema == "lockstep.bench/1":
+        run = BenchRun(path, data)
+        json.loads(context["lockstep.environment"])
+        if not list(run.points()) or run.memory_bandwidth <= 0:
+            raise BadInput(f"{path} holds no measurement; run the benchmark again")
+        results.benchmarks.append(run)
+    elif "traceEvents" in data:
+        results.traces.append(Trace(path, data))
+    elif schema:
+        raise BadInput(f"{path} has the schema {schema}, which these plots do not know; "
+                       "use those of the version that wrote it")
+    else:
+        raise BadInput(f"{path} is not a result of Lockstep; use what --json or --trace wrote")

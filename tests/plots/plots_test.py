@@ -1,0 +1,202 @@
+"""What is drawn is what was measured, the page stands alone, and bad files are refused.
+
+python3 plots_test.py PROGRAM SOURCE_FOLDER
+"""
+
+import copy
+import html.parser
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+DISTRIBUTION_PYTHON = "/usr/bin/python3"
+if importlib.util.find_spec("matplotlib") is None and sys.executable != DISTRIBUTION_PYTHON:
+    os.execv(DISTRIBUTION_PYTHON, [DISTRIBUTION_PYTHON, "-B", *sys.argv])
+
+PROGRAM, SOURCE = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+sys.path.insert(0, str(SOURCE / "plots"))
+
+import bandwidth  # noqa: E402
+import loss  # noqa: E402
+import memory  # noqa: E402
+import report  # noqa: E402
+import results  # noqa: E402
+import speed  # noqa: E402
+import timeline  # noqa: E402
+import traffic  # noqa: E402
+
+GOLDEN = SOURCE / "tests" / "golden" / "tiny"
+TRAIN = ["--model", GOLDEN / "config.json", "--data", GOLDEN / "tokens.bin", "--global-batch", "4", "--steps", "4",
+         "--validation-fraction", "0.2"]
+
+
+class Page(html.parser.HTMLParser):
+    """What a page asks for from elsewhere, and what its pictures and tables hold."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.requests, self.alts, self.figures, self.tables_in_figures, self.cells = [], [], 0, 0, []
+        self.open_tags = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        for name in ("src", "href", "srcset", "data", "action"):
+            if name in attributes and not attributes[name].startswith("data:"):
+                self.requests.append(attributes[name])
+        self.open_tags += [] if tag in ("meta", "img", "link") else [tag]
+        self.alts += [attributes.get("alt", "")] if tag == "img" else []
+        self.figures += tag == "figure"
+        self.tables_in_figures += tag == "table" and "figure" in self.open_tags
+
+    def handle_endtag(self, tag):
+        assert self.open_tags.pop() == tag, f"</{tag}> closes another tag"
+
+    def handle_data(self, text):
+        if self.open_tags[-1:] == ["td"]:
+            self.cells.append(text)
+
+
+class Plots(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        cls.run_program("train", "serial", *TRAIN, "--json", "serial.json")
+        cls.run_program("train", "ddp", "--ranks", "2", *TRAIN, "--json", "ddp.json", "--trace", "trace.json")
+        cls.run_program("bench", "all_reduce", "-b", "4", "-e", "64K", "-f", "16", "-n", "4", "--json", "bench.json")
+        cls.files = [cls.folder / name for name in ("serial.json", "ddp.json", "trace.json", "bench.json")]
+        cls.results = results.read(cls.files)
+
+    @classmethod
+    def run_program(cls, *words, status=0):
+        done = subprocess.run([PROGRAM, *words], cwd=cls.folder, capture_output=True, text=True, timeout=200)
+        assert done.returncode == status, f"{words}: status {done.returncode}\n{done.stdout}{done.stderr}"
+        return done
+
+    def test_loss_is_drawn_as_measured(self):
+        (chart,) = loss.charts(self.results)
+        losses, differences = chart.figure.axes
+        drawn = {line.get_label(): list(line.get_ydata()) for line in losses.lines}
+        self.assertEqual(drawn["serial"], self.results.trainings[0].steps("loss"))
+        self.assertEqual(drawn["ddp 2 ranks"], self.results.trainings[1].steps("loss"))
+        self.assertEqual(len(differences.lines), 1)
+
+    def test_runs_of_other_trainings_are_not_compared(self):
+        other = copy.deepcopy(self.results)
+        other.trainings[1].data["config"]["lr"] *= 2
+        charts = loss.charts(other)
+        self.assertEqual([len(chart.rows) for chart in charts], [1, 1])
+        self.assertEqual(charts[1].rows[0][-1], "-")
+
+    def test_the_largest_difference_is_found(self):
+        changed = copy.deepcopy(self.results)
+        changed.trainings[1].data["steps"][2]["loss"] = 1.25 * changed.trainings[0].data["steps"][2]["loss"]
+        (chart,) = loss.charts(changed)
+        self.assertEqual(chart.rows[1][-1], "2.5e-01")
+        self.assertIn("2.5e-01", chart.alt)
+
+    def test_speed_is_the_median_steps(self):
+        changed = copy.deepcopy(self.results)
+        for run, speeds in zip(changed.trainings, ([1, 100, 100, 100], [2, 150, 150, 150])):
+            for step, tokens in zip(run.data["steps"], speeds):
+                step["tokens_per_second"] = tokens
+        (chart,) = speed.charts(changed)
+        self.assertEqual([bar.get_width() for bar in chart.figure.axes[0].patches], [100, 150])
+        self.assertEqual(chart.rows[1][-1], "1.50")
+
+    def test_traffic_stands_beside_its_closed_form(self):
+        (chart,) = traffic.charts(self.results)
+        lines = [line for line in self.results.trainings[1].data["theory"] if line["quantity"] == "sent_bytes"]
+        axes = chart.figure.axes[0]
+        self.assertEqual([bar.get_width() for bar in axes.patches], [line["measured"] for line in lines])
+        self.assertEqual(list(axes.lines[0].get_xdata()), [line["expected"] for line in lines])
+        self.assertIn("all are equal", chart.alt)
+
+    def test_a_wrong_closed_form_is_seen(self):
+        changed = copy.deepcopy(self.results)
+        changed.trainings[1].data["theory"][0]["measured"] += 4
+        self.assertIn("1 differ", traffic.charts(changed)[0].alt)
+        self.assertEqual(traffic.charts(changed)[0].rows[0][-1], "4")
+        self.assertIn('class="wrong"', report.verdict(changed))
+        self.assertNotIn('class="wrong"', report.verdict(self.results))
+
+    def test_memory_is_stacked_by_use(self):
+        (chart,) = memory.charts(self.results)
+        peaks = self.results.trainings[0].data["ranks"][0]["peak_bytes"]
+        bars = [container.patches[0] for container in chart.figure.axes[0].containers]
+        self.assertEqual([bar.get_width() for bar in bars], [peaks[use] for use in memory.USES])
+        self.assertEqual(bars[3].get_x(), peaks["parameters"] + peaks["gradients"] + peaks["optimizer"])
+
+    def test_bandwidth_is_drawn_as_measured(self):
+        (chart,) = bandwidth.charts(self.results)
+        times, speeds = chart.figure.axes
+        points = [point for point in self.results.benchmarks[0].points() if point.in_place]
+        self.assertEqual(list(times.lines[0].get_ydata()), [point.values["p50_us"] for point in points])
+        self.assertEqual(list(speeds.lines[0].get_xdata()), [4, 64, 1024, 16384])
+        self.assertAlmostEqual(speeds.lines[1].get_ydata()[0] * 1e9, self.results.benchmarks[0].memory_bandwidth)
+
+    def test_timeline_shows_every_stream_of_the_last_step(self):
+        (chart,) = timeline.charts(self.results)
+        self.assertIn("step 3", chart.title)
+        self.assertEqual([label.get_text() for label in chart.figure.axes[0].get_yticklabels()],
+                         [f"rank {rank} {stream}" for rank in (0, 1) for stream in ("compute", "communication")])
+
+    def test_hidden_communication_is_what_no_wait_lies_beside(self):
+        def span(category, begin, duration, rank=0):
+            return {"pid": rank, "cat": category, "ts": begin, "dur": duration}
+
+        spans = [span("compute", 0, 6), span("communication", 2, 5), span("communication", 7, 3), span("wait", 6, 4),
+                 span("communication", 0, 8, rank=1)]
+        self.assertAlmostEqual(timeline._hidden(spans, 0), 1 - 4 / 8)
+        self.assertEqual(timeline._hidden(spans, 1), 1)
+        self.assertIsNone(timeline._hidden(spans, 2))
+
+    def test_the_page_stands_alone_and_says_all(self):
+        done = self.run_program("report", *self.files, "--output", "report.html")
+        self.assertIn("report.html", done.stdout)
+        page = Page((self.folder / "report.html").read_text())
+        self.assertEqual(page.requests, [])
+        self.assertEqual(page.open_tags, [])
+        self.assertEqual(len(page.alts), 6)
+        self.assertTrue(all(len(alt) > 40 for alt in page.alts), page.alts)
+        self.assertEqual((page.figures, page.tables_in_figures), (6, 6))
+        for line in self.results.trainings[1].data["theory"]:
+            self.assertIn(f"{line['expected']:.0f}", page.cells)
+        again = self.run_program("report", *self.files, "--output", "again.html")
+        self.assertEqual(again.returncode, 0)
+        self.assertEqual((self.folder / "report.html").read_bytes(), (self.folder / "again.html").read_bytes())
+
+    def test_each_kind_of_plot_is_a_file(self):
+        for kind, begins in (("loss.svg", b"<?xml"), ("traffic.png", b"\x89PNG"), ("memory.pdf", b"%PDF")):
+            self.run_program("plot", kind.split(".")[0], *self.files, "-o", kind)
+            self.assertTrue((self.folder / kind).read_bytes().startswith(begins))
+
+    def test_bad_input_is_refused_by_name(self):
+        good = (self.folder / "ddp.json").read_text()
+        bad = {"empty.json": "", "cut.json": good[:len(good) // 2], "list.json": "[1]", "other.json": '{"a": 1}',
+               "newer.json": good.replace("lockstep.train/1", "lockstep.train/9"),
+               "hollow.json": '{"schema": "lockstep.train/1", "config": {}}',
+               "no_steps.json": json.dumps({**json.loads(good), "steps": []})}
+        for name, text in bad.items():
+            (self.folder / name).write_text(text)
+        for name in (*bad, "missing.json"):
+            done = self.run_program("report", self.files[0], name, "--output", "bad.html", status=2)
+            self.assertIn(name, done.stderr)
+            self.assertNotIn("Traceback", done.stderr)
+        for words in (["plot", "bandwidth", "ddp.json"], ["plot", "magic", "ddp.json"], ["plot", "loss", "ddp.json", "-o", "x.gif"],
+                      ["report"], ["report", "ddp.json", "--output", "no/such/folder/report.html"]):
+            done = self.run_program(*words, status=2)
+            self.assertNotIn("Traceback", done.stderr)
+        self.assertFalse((self.folder / "bad.html").exists())
+        self.assertEqual([path.name for path in self.folder.iterdir() if ".part" in path.name], [])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
