@@ -1,12 +1,18 @@
 #include <fmt/format.h>
+#include <omp.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <memory>
 
 #include "bench/all_reduce.h"
+#include "bench/model.h"
 #include "cli/command.h"
+#include "cli/share.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "parallel/trainer.h"
 
 namespace lockstep {
 namespace {
@@ -22,8 +28,9 @@ std::int64_t bytes_from(const std::string& text, const char* flag) {
   std::size_t digits = 0;
   while (digits < text.size() && text[digits] >= '0' && text[digits] <= '9') ++digits;
   const std::string suffix = text.substr(digits);
-  const std::size_t power = suffix.empty() ? 0 : std::string("KMG").find(suffix) + 1;
-  require(digits > 0 && digits <= 12 && power <= 3 && suffix.size() <= 1,
+  constexpr std::array<std::string_view, 4> suffixes = {"", "K", "M", "G"};
+  const auto power = std::ranges::find(suffixes, suffix) - suffixes.begin();
+  require(digits > 0 && digits <= 12 && power < std::ssize(suffixes),
           fmt::format("{} '{}'", flag, text),
           "write a number of bytes, with K, M or G for powers of 1024");
   return std::stoll(text.substr(0, digits)) << (10 * power);
@@ -51,13 +58,7 @@ int run(BenchCommand& c) {
   return 0;
 }
 
-}  // namespace
-
-void add_bench(CLI::App& program, Action& chosen) {
-  CLI::App* bench =
-      program.add_subcommand("bench", "measure a collective, with nccl-tests' flags and table");
-  bench->require_subcommand(1);
-  bench->fallthrough();
+void add_all_reduce(CLI::App* bench, Action& chosen) {
   auto command = std::make_shared<BenchCommand>();
   CLI::App* app = bench->add_subcommand("all_reduce",
                                         "every rank ends with the combination of all ranks' data");
@@ -83,6 +84,61 @@ void add_bench(CLI::App& program, Action& chosen) {
   app->add_option("--timeout", c.launch.timeout_s, "seconds a rank waits for another")
       ->capture_default_str();
   app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
+}
+
+struct ModelCommand {
+  ModelBenchOptions options;
+  std::string dtype = "f32", json;
+};
+
+int run(ModelCommand& c) {
+  c.options.train.dtype = dtype_from_name(c.dtype);
+  if (c.options.train.data.empty()) c.options.train.data = default_text();
+  check(c.options.train, 1);
+  require(launch_ranks({}) == 1, "bench model under mpirun or srun", "run it alone");
+  for (const int threads : c.options.threads)
+    require(threads >= 1 && threads <= omp_get_thread_limit(), fmt::format("--threads {}", threads),
+            fmt::format("use numbers from 1 to {}", omp_get_thread_limit()));
+  if (!c.json.empty()) check_writable(c.json);
+  // One thread makes all of it: with two, OpenMP's pools would take each other's cores.
+  std::string json;
+  launch({}, [&](RankContext& context) { json = bench_model(context, c.options); });
+  if (!c.json.empty()) write_file(c.json, json);
+  return 0;
+}
+
+void add_model(CLI::App* bench, Action& chosen) {
+  auto command = std::make_shared<ModelCommand>();
+  CLI::App* app = bench->add_subcommand(
+      "model", "a training step beside the rate of its matrix products alone");
+  ModelCommand& c = *command;
+  TrainOptions& train = c.options.train;
+  app->add_option("--model", train.model, "nano, small, gpt2, or a config.json")
+      ->capture_default_str();
+  app->add_option("--global-batch", train.global_batch, "sequences of a step")
+      ->capture_default_str();
+  app->add_option("--sequence-length", train.sequence_length,
+                  "tokens of a sequence; 0: the model's context");
+  app->add_option("--data", train.data,
+                  "text or token file; default: the source text of this program");
+  app->add_option("--steps", train.steps, "steps timed")->capture_default_str();
+  app->add_option("--threads", c.options.threads, "one or more, separated by commas")
+      ->delimiter(',')
+      ->capture_default_str();
+  app->add_option("--dtype", c.dtype, "f32 or f64")->capture_default_str();
+  app->add_option("--json", c.json, "write the results to this file, as Google Benchmark does");
+  app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
+}
+
+}  // namespace
+
+void add_bench(CLI::App& program, Action& chosen) {
+  CLI::App* bench = program.add_subcommand(
+      "bench", "measure a collective, with nccl-tests' flags and table; or the model");
+  bench->require_subcommand(1);
+  bench->fallthrough();
+  add_all_reduce(bench, chosen);
+  add_model(bench, chosen);
 }
 
 }  // namespace lockstep

@@ -110,6 +110,11 @@ GptConfig read_gpt_config(const std::string& path) {
   return config;
 }
 
+GptConfig gpt_config(const std::string& preset_or_path) {
+  return preset_or_path.find('.') == std::string::npos ? GptConfig::preset(preset_or_path)
+                                                       : read_gpt_config(preset_or_path);
+}
+
 std::string gpt_config_json(const GptConfig& c) {
   const nlohmann::ordered_json file = {{"model_type", "gpt2"},
                                        {"architectures", {"GPT2LMHeadModel"}},

@@ -24,6 +24,8 @@ void check(const GptConfig& config);
 // Reads a config.json. Throws Error (bad_input) naming the file and what is missing, unknown or out
 // of range.
 GptConfig read_gpt_config(const std::string& path);
+// The preset of that name, or the config.json at that path; throws as these do.
+GptConfig gpt_config(const std::string& preset_or_path);
 // The same file, as text.
 std::string gpt_config_json(const GptConfig& config);
 

@@ -21,11 +21,6 @@
 namespace lockstep {
 namespace {
 
-GptConfig model_config(const TrainOptions& options) {
-  return options.model.find('.') == std::string::npos ? GptConfig::preset(options.model)
-                                                      : read_gpt_config(options.model);
-}
-
 int threads_per_rank(const TrainOptions& options, int ranks) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   return options.threads > 0 ? options.threads : std::max(1, cores / ranks);
@@ -37,7 +32,7 @@ class Trainer {
   Trainer(RankContext& context, const TrainOptions& options)
       : context_(context),
         options_(options),
-        config_(model_config(options)),
+        config_(gpt_config(options.model)),
         length_(options.sequence_length > 0 ? options.sequence_length : config_.context),
         dataset_(options.data, config_.vocabulary, options.validation_fraction),
         model_(config_, host_backend(), options.dtype, context.ledger),
@@ -228,7 +223,7 @@ void check(const TrainOptions& options, int ranks) {
   require(options.dtype == DType::f32 || options.dtype == DType::f64,
           fmt::format("--dtype {}", name_of(options.dtype)), "choose f32 or f64");
   technique(options.technique).check(options, ranks);
-  const GptConfig config = model_config(options);
+  const GptConfig config = gpt_config(options.model);
   require(options.sequence_length <= config.context,
           fmt::format("--sequence-length {} with a context of {}", options.sequence_length,
                       config.context),

@@ -35,7 +35,7 @@ def _chart(operation, results):
         rows += [(name, bytes_text(point.bytes), f"{point.values['p50_us']:.1f}", f"{point.values['p90_us']:.1f}",
                   f"{point.values['algbw_gb_per_s']:.2f}", f"{point.values['busbw_gb_per_s']:.2f}",
                   f"{point.values['wrong']:.0f}") for point in points]
-    for bandwidth in sorted({run.memory_bandwidth for run in results.benchmarks})[-1:]:
+    for bandwidth in sorted({run.memory_bandwidth for run in results.benchmarks if list(run.points())})[-1:]:
         speeds.axhline(bandwidth / 1e9, label="memory, all ranks copying", **{**REFERENCE, "marker": ""})
     for axes, name in ((times, "time (µs), median; band: least to 90 %"), (speeds, "bus bandwidth (GB/s)")):
         axes.set_xscale("log", base=2)

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <vector>
 
+#include "models/ops/exponential.h"
 #include "models/ops/kernels.h"
 
 namespace lockstep::host {
@@ -65,7 +66,7 @@ void attend(T* out, T* log_sum_exp, const Head<const T>& h, const AttentionShape
       T sum = 0;
 #pragma omp simd reduction(+ : sum)
       for (Count c = 0; c < seen; ++c) {
-        row[c] = std::exp((row[c] - highest) * scale);
+        row[c] = exponential((row[c] - highest) * scale);
         sum += row[c];
       }
       const T normalise = T{1} / sum;
@@ -101,7 +102,7 @@ void attend_backward(const Head<T>& d, const T* dout, const T* out, const T* log
       const T l = log_sum_exp[first + r];
 #pragma omp simd
       for (Count c = 0; c < seen; ++c) {
-        p_row[c] = std::exp(p_row[c] * scale - l);
+        p_row[c] = exponential(p_row[c] * scale - l);
         ds_row[c] = p_row[c] * (ds_row[c] - product) * scale;
       }
       std::fill(p_row + seen, p_row + keys, T{0});

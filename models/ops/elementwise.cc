@@ -4,6 +4,7 @@
 #include <numbers>
 #include <vector>
 
+#include "models/ops/exponential.h"
 #include "models/ops/kernels.h"
 
 namespace lockstep::host {
@@ -16,7 +17,7 @@ const double root_2_over_pi = std::sqrt(2 * std::numbers::inv_pi);
 // after 1 + tanh.
 template <typename T>
 T tanh_from_exp(T u) {
-  return T{1} - T{2} / (std::exp(T{2} * u) + T{1});
+  return T{1} - T{2} / (exponential(T{2} * u) + T{1});
 }
 
 }  // namespace

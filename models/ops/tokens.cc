@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "models/ops/exponential.h"
 #include "models/ops/kernels.h"
 
 namespace lockstep::host {
@@ -49,7 +50,7 @@ double cross_entropy(T* logits, const std::int32_t* targets, Count rows, Count c
     T sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (Count c = 0; c < columns; ++c) {
-      row[c] = std::exp(row[c] - highest);
+      row[c] = exponential(row[c] - highest);
       sum += row[c];
     }
     losses[r] = static_cast<double>(std::log(sum) - target);

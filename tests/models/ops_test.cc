@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <bit>
 #include <cmath>
+#include <limits>
 
 #include "models/adamw.h"
 #include "models/gpt.h"
+#include "models/ops/exponential.h"
 #include "models/random.h"
 
 namespace lockstep {
@@ -20,6 +23,25 @@ std::vector<double> normals(std::size_t count, std::uint64_t seed) {
 }
 
 Slice slice(std::vector<double>& values) { return host_slice(std::span(values)); }
+
+// Every 64th float of the range, so that every exponent and many mantissas are met.
+TEST(Exponential, IsWithinTwoUnitsInTheLastPlace) {
+  constexpr double unit = 0x1p-23;
+  for (std::uint32_t bits = 0; bits <= std::bit_cast<std::uint32_t>(88.0F); bits += 64)
+    for (const float sign : {1.0F, -1.0F}) {
+      const float x = std::max(sign * std::bit_cast<float>(bits), -87.0F);
+      const double exact = std::exp(static_cast<double>(x));
+      ASSERT_NEAR(static_cast<double>(host::exponential(x)) / exact, 1, 2 * unit) << x;
+    }
+}
+
+TEST(Exponential, BeyondItsRangeKeepsWhatSumsNeed) {
+  EXPECT_TRUE(std::isnan(host::exponential(std::nanf(""))));
+  for (const float far : {-88.0F, -1e30F, -std::numeric_limits<float>::infinity()})
+    EXPECT_LT(host::exponential(far), 2e-38F);
+  for (const float far : {89.0F, 1e30F, std::numeric_limits<float>::infinity()})
+    EXPECT_GT(host::exponential(far), 1e38F);
+}
 
 // Lengths below, at and beyond the kernel's block of rows.
 TEST(Attention, EqualsSoftmaxWrittenOut) {
