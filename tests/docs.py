@@ -22,7 +22,10 @@ TABLE_ROW = re.compile(r"^\| *(`[^|]*`) *\|", re.MULTILINE)
 NOT_SOURCES = ("build", "out", ".git", "__pycache__")
 # Told apart from the files a README explains: every folder has them.
 EVERYWHERE = {"README.md", "CMakeLists.txt", "__pycache__"}
-LAUNCHER = ("./lockstep", "lockstep")
+LAUNCHER = ("./lockstep", "lockstep", "mpirun.openmpi", "mpirun.mpich")
+
+# Containers, where the tests often run, have no other user; Open MPI wants to be asked twice.
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
 def without_code(text):
@@ -39,11 +42,11 @@ def faults_of_commands(copy, text, program):
         if fence["reason"]:
             continue
         if not commands.split() or commands.split()[0] not in LAUNCHER:
-            yield f"a block neither begins with ./lockstep nor says <!-- not run: reason -->:\n{commands}"
+            yield f"a block neither begins with ./lockstep or mpirun nor says <!-- not run: reason -->:\n{commands}"
             continue
         try:
             done = subprocess.run(["bash", "-euo", "pipefail", "-c", commands], cwd=copy, capture_output=True, text=True,
-                                  env={**os.environ, "PATH": f"{copy}:{os.environ['PATH']}"}, timeout=120)
+                                  env={**os.environ, **AS_ROOT, "PATH": f"{copy}:{os.environ['PATH']}"}, timeout=120)
         except subprocess.TimeoutExpired:
             yield f"not done within 120 s:\n{commands}"
             continue

@@ -4,7 +4,9 @@ python3 cli_test.py PROGRAM SOURCE_FOLDER
 """
 
 import json
+import os
 import pathlib
+import pty
 import struct
 import subprocess
 import sys
@@ -16,6 +18,18 @@ GOLDEN = SOURCE / "tests" / "golden" / "tiny"
 GOLDEN_RUN = ["--model", GOLDEN / "config.json", "--init", GOLDEN / "init.safetensors", "--data", GOLDEN / "tokens.bin",
               "--order", "sequential", "--global-batch", "8", "--steps", "10", "--lr", "1e-3", "--weight-decay", "0.1",
               "--grad-clip", "1.0", "--beta1", "0.9", "--beta2", "0.95", "--eps", "1e-8", "--dtype", "f64"]
+
+
+def tensors_of(path):
+    """A safetensors file as its specification has it: name to (shape, values), for F32 and F64."""
+    content = path.read_bytes()
+    (length,) = struct.unpack_from("<Q", content)
+    header, data = json.loads(content[8:8 + length]), content[8 + length:]
+    header.pop("__metadata__", None)
+    letter = {"F32": "f", "F64": "d"}
+    return {name: (entry["shape"], [value for (value,) in struct.iter_unpack("<" + letter[entry["dtype"]],
+                                                                             data[slice(*entry["data_offsets"])])])
+            for name, entry in header.items()}
 
 
 class Cli(unittest.TestCase):
@@ -51,6 +65,45 @@ class Cli(unittest.TestCase):
             self.assertEqual(line["expected"], line["measured"], line)
         self.assertEqual(sorted(p.name for p in self.path.iterdir()),
                          ["config.json", "final.safetensors", "r.json", "t.json"])
+
+    def test_saved_weights_are_safetensors_of_the_golden_run(self):
+        self.run_program("train", "serial", *GOLDEN_RUN, "--save", "final.safetensors")
+        ours, expected = tensors_of(self.path / "final.safetensors"), tensors_of(GOLDEN / "final.safetensors")
+        self.assertEqual(set(ours), set(expected))
+        for name, (shape, values) in expected.items():
+            self.assertEqual(ours[name][0], shape, name)
+            # The expected ones were rounded to f32.
+            for ours_value, value in zip(ours[name][1], values, strict=True):
+                self.assertAlmostEqual(ours_value, value, delta=1.2e-7 * max(abs(value), 1e-3), msg=name)
+
+    def test_communication_begins_before_backward_ends(self):
+        self.run_program("train", "ddp", "--ranks", "2", *GOLDEN_RUN, "--first-bucket-bytes", "100000", "--bucket-bytes", "100000",
+                         "--trace", "t.json")
+        events = [e for e in json.loads((self.path / "t.json").read_text())["traceEvents"] if e["ph"] == "X" and e["pid"] == 0]
+        backward = [e for e in events if e["tid"] == 0 and e["name"] == "forward and backward"]
+        reduces = [e["ts"] for e in events if e["tid"] == 1 and e["name"] == "all_reduce"]
+        self.assertEqual(len(backward), 10)
+        for step in backward:
+            inside = [ts for ts in reduces if step["ts"] < ts < step["ts"] + step["dur"]]
+            self.assertGreaterEqual(len(inside), 1, "no bucket left while backward went on")
+
+    def test_progress_is_for_terminals(self):
+        words = [PROGRAM, "train", "serial", *GOLDEN_RUN]
+        self.assertNotIn("\r", self.run_program(*words[1:]).stderr)
+        ours, theirs = pty.openpty()
+        with os.fdopen(ours, "rb") as terminal:
+            done = subprocess.run(words, cwd=self.path, stdout=subprocess.DEVNULL, stderr=theirs, timeout=120)
+            os.close(theirs)
+            shown = b""
+            # Reading what no one can write to any more is an error, once all of it was read.
+            try:
+                while part := terminal.read1():
+                    shown += part
+            except OSError:
+                pass
+        self.assertEqual(done.returncode, 0)
+        last = shown.decode().split("\r")[-2 if shown.endswith(b"\r\n") else -1]
+        self.assertRegex(last, r"10/10 +loss 4\.\d+ +\d+ tokens/s +0 s left")
 
     def test_trace_has_both_tracks_and_arrows(self):
         self.run_program("train", "ddp", "--ranks", "2", *GOLDEN_RUN, "--trace", "t.json")

@@ -1,0 +1,92 @@
+// Text and token files, the batches cut from them, and the schedule of the learning rate.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "models/dataset.h"
+#include "models/schedule.h"
+#include "tests/models/files.h"
+
+namespace lockstep {
+namespace {
+
+std::string token_file(std::vector<std::int32_t> head, const std::vector<std::uint16_t>& tokens) {
+  head.resize(256);
+  return std::string(reinterpret_cast<const char*>(head.data()), 1024) +
+         std::string(reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size());
+}
+
+TEST_F(Files, BrokenDatasetsAreRefused) {
+  const Hostile broken[] = {
+      {"empty", "", "is empty"},
+      {"beyond the vocabulary", "abc\xff", "token 3 is 255, the model's vocabulary has 200"},
+      {"short header", token_file({20240520, 1, 0}, {}).substr(0, 1023), "cut off"},
+      {"version", token_file({20240520, 2, 1}, {1}), "version 2"},
+      {"truncated", token_file({20240520, 1, 3}, {1, 2}), "announces 3 tokens, the file holds 2"},
+      {"extra", token_file({20240520, 1, 1}, {1, 2}), "announces 1 tokens, the file holds 2"},
+      {"odd byte", token_file({20240520, 1, 1}, {1}) + "x", "announces 1"},
+      {"negative", token_file({20240520, 1, -1}, {1}), "announces -1"},
+      {"token", token_file({20240520, 1, 2}, {1, 200}), "token 1 is 200"},
+      {"32-bit tokens", token_file({20240801, 7, 2}, {1, 200}), "32-bit tokens"},
+  };
+  for (const auto& [name, content, message] : broken) {
+    SCOPED_TRACE(name);
+    expect_refused([&] { Dataset(write("d", content), 200, 0); }, message);
+  }
+  expect_refused([] { Dataset("/dev/zero", 256, 0); }, "not a regular file");
+  const std::string file = write("d", "abcdefgh");
+  expect_refused([&] { Dataset(file, 256, 1); }, "a validation fraction of 1");
+  expect_refused([&] { Dataset(file, 256, std::nan("")); }, "a validation fraction");
+  expect_refused([&] { Dataset(file, 256, 0).batch(Order::random, 0, 1, 0, 1, 8, 0); },
+                 "too few for a sequence of 8");
+}
+
+TEST_F(Files, BatchesAreTheSameHoweverTheyAreCut) {
+  std::vector<std::uint16_t> tokens(101);
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::uint16_t>(i);
+  const Dataset data(write("d", token_file({20240520, 1, 101}, tokens)), 256, 0.2);
+  EXPECT_EQ(data.training_tokens(), 81);
+
+  const Batch second = data.batch(Order::sequential, 1, 4, 1, 2, 5, 0);
+  EXPECT_EQ(second.inputs, (std::vector<std::int32_t>{25, 26, 27, 28, 29, 30, 31, 32, 33, 34}));
+  EXPECT_EQ(second.targets, (std::vector<std::int32_t>{26, 27, 28, 29, 30, 31, 32, 33, 34, 35}));
+  EXPECT_EQ(data.batch(Order::sequential, 3, 4, 3, 1, 5, 0).targets.back(), 80);
+  expect_refused([&] { data.batch(Order::sequential, 4, 4, 0, 1, 5, 0); },
+                 "the file has 16 of 5 tokens");
+
+  const Batch whole = data.batch(Order::random, 7, 4, 0, 4, 5, 42);
+  for (int row = 0; row < 4; ++row) {
+    const Batch part = data.batch(Order::random, 7, 4, row, 1, 5, 42);
+    EXPECT_TRUE(std::equal(part.inputs.begin(), part.inputs.end(), whole.inputs.begin() + 5 * row));
+  }
+  EXPECT_NE(whole.inputs, data.batch(Order::random, 8, 4, 0, 4, 5, 42).inputs);
+  EXPECT_NE(whole.inputs, data.batch(Order::random, 7, 4, 0, 4, 5, 43).inputs);
+  for (int step = 0; step < 500; ++step)
+    for (const std::int32_t target : data.batch(Order::random, step, 1, 0, 1, 5, 1).targets)
+      ASSERT_LT(target, 81);
+
+  EXPECT_EQ(data.validation_sequences(5), 3);
+  EXPECT_EQ(data.validation_batch(1, 1, 5).inputs.front(), 86);
+  expect_refused([&] { data.validation_batch(3, 1, 5); }, "validation sequences 3 to 4 of 3");
+}
+
+TEST_F(Files, EntropyOfTheTrainingText) {
+  EXPECT_DOUBLE_EQ(Dataset(write("d", "abababab"), 256, 0).unigram_entropy(), std::log(2));
+  EXPECT_DOUBLE_EQ(Dataset(write("d", "aaaab"), 256, 0.2).unigram_entropy(), 0);
+}
+
+TEST(Schedule, WarmsUpAndFallsToTheMinimum) {
+  const LearningRateSchedule flat{.peak = 2, .total_steps = 10};
+  EXPECT_EQ(flat.at(0), 2);
+  EXPECT_EQ(flat.at(9), 2);
+  const LearningRateSchedule cosine{
+      .peak = 2, .warmup_steps = 4, .minimum = 1, .total_steps = 15, .cosine = true};
+  EXPECT_DOUBLE_EQ(cosine.at(0), 0.5);
+  EXPECT_DOUBLE_EQ(cosine.at(3), 2);
+  EXPECT_DOUBLE_EQ(cosine.at(4), 2);
+  EXPECT_DOUBLE_EQ(cosine.at(9), 1.5);
+  EXPECT_DOUBLE_EQ(cosine.at(14), 1);
+}
+
+}  // namespace
+}  // namespace lockstep
