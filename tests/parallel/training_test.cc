@@ -42,7 +42,7 @@ TrainResult run(int ranks, const TrainOptions& options) {
 
 void expect_golden(const TrainResult& result, double tolerance) {
   const auto expected = nlohmann::json::parse(std::ifstream(golden + "/expected.json"));
-  ASSERT_EQ(result.steps.size(), 10U);
+  ASSERT_FALSE(result.steps.empty());
   for (const StepRecord& step : result.steps) {
     EXPECT_NEAR(step.loss / expected["losses"][step.step].get<double>(), 1, tolerance);
     EXPECT_NEAR(step.grad_norm / expected["grad_norms"][step.step].get<double>(), 1, tolerance);
@@ -89,7 +89,7 @@ TEST_P(Ddp, FinalWeightsEqualSerial) {
     ASSERT_NEAR(got[i], expected[i], 1e-10 * std::max(1.0, std::abs(expected[i]))) << i;
 }
 
-TEST_P(Ddp, TrafficEqualsTheClosedFormWhateverTheBuckets) {
+TEST_P(Ddp, ResultAndTrafficEqualTheClosedFormWhateverTheBuckets) {
   const int ranks = GetParam();
   const double parameters = 106304, element = 8;
   for (const std::int64_t bytes : {std::int64_t{1}, std::int64_t{10'000}, std::int64_t{25} << 20}) {
@@ -97,6 +97,7 @@ TEST_P(Ddp, TrafficEqualsTheClosedFormWhateverTheBuckets) {
     options.steps = 2;
     options.first_bucket_bytes = options.bucket_bytes = bytes;
     const TrainResult result = run(ranks, options);
+    expect_golden(result, 1e-10);
     EXPECT_TRUE(theory_holds(result));
     ASSERT_EQ(std::ssize(result.ranks), ranks);
     for (const RankRecord& rank : result.ranks) {

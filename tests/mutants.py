@@ -1,0 +1,72 @@
+"""Plants bugs that tests must find, one at a time, in a copy of the sources: a bug that no test finds is a missing test.
+
+python3 mutants.py --check          every bug can still be planted (a test runs this)
+python3 mutants.py [PART OF FILE]   builds and tests with each bug; takes about a minute a bug
+"""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# What needs no model or sources: the rest of the tests is what must find the bugs.
+NOT_ASKED = "docs|demo|plots|launcher|mpi|format|layering|mutants"
+
+# (file, what it says, what it says with the bug)
+MUTANTS = [
+    ("collectives/reduce_scatter/ring.cc", "chunk[rank - 2 - step]", "chunk[rank - 1 - step]"),
+    ("collectives/all_gather/ring.cc", "chunk[rank - 1 - step]", "chunk[rank + 1 - step]"),
+    ("collectives/broadcast/binomial.cc", "step > 0; step /= 2", "step > 1; step /= 2"),
+    ("collectives/broadcast/binomial.cc", "(from_root & reach) == 0", "(from_root & reach) != 0"),
+    ("collectives/transport/board.cc", "theirs != call.signature)", "false)"),
+    ("collectives/transport/board.cc", "culprit = next;", "break;"),
+    ("models/adamw.cc", "parameter.decays() ? options_.weight_decay : 0", "options_.weight_decay"),
+    ("models/layers/block.cc", "make(s.middle, width_), s.input.slice()", "make(s.middle, width_), {}"),
+    ("models/layers/block.cc", "backward_input(backend, dx, s.dmiddle.slice()", "backward_input(backend, dx, {}"),
+    ("models/ops/attention.cc", "if (first > 0)", "if (first > 64)"),
+    ("models/ops/attention.cc", "(ds_row[c] - product)", "(ds_row[c])"),
+    ("parallel/data/bucket.cc", "buckets.size() == 1 ? first_bytes : bytes", "bytes"),
+    ("parallel/data/ddp.cc", "missing_[next_] == 0", "missing_[next_] <= 1"),
+    ("parallel/data/ddp.cc", ".first = context_.world.rank() * rows", ".first = 0"),
+]
+
+
+def with_bug(text, name, right, wrong):
+    if right not in text:
+        raise SystemExit(f"{name} no longer says {right!r}: plant another bug there")
+    return text.replace(right, wrong, 1)
+
+
+def run(command, folder):
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def main():
+    if sys.argv[1:] == ["--check"]:
+        for name, right, wrong in MUTANTS:
+            with_bug((ROOT / name).read_text(), name, right, wrong)
+        return 0
+    chosen = [mutant for mutant in MUTANTS if all(part in mutant[0] for part in sys.argv[1:])]
+    survivors = 0
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder) / "copy"
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns("build", "out", ".git", "__pycache__"))
+        run(["cmake", "--preset", "release"], copy)
+        for name, right, wrong in chosen:
+            text = (copy / name).read_text()
+            (copy / name).write_text(with_bug(text, name, right, wrong))
+            if run(["cmake", "--build", "--preset", "release"], copy).returncode != 0:
+                verdict = "does not build"
+            else:
+                tests = run(["ctest", "--preset", "release", "--stop-on-failure", "-E", NOT_ASKED], copy)
+                verdict = "found" if tests.returncode != 0 else "SURVIVED"
+            survivors += verdict != "found"
+            print(f"{verdict}: {name}: {right} -> {wrong}", flush=True)
+            (copy / name).write_text(text)
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
