@@ -158,7 +158,8 @@ void check(const BenchOptions& options) {
   within(options.factor, 2, 1024, "-f");
   within(options.iterations, 1, 1'000'000, "-n");
   within(options.warmup, 0, 1'000'000, "-w");
-  for (const std::string& algorithm : options.algorithms) all_reduce_algorithm(algorithm);
+  for (const std::string& algorithm : options.algorithms)
+    find_algorithm(all_reduce_algorithms(), "all_reduce", algorithm);
   with_type(options.dtype, [](auto) {});
 }
 

@@ -23,9 +23,10 @@ Call Communicator::message_call(Slice data) const {
 }
 
 void Communicator::check_peer(int peer) const {
-  require(peer >= 0 && peer < size(),
-          fmt::format("rank {} exchanges a message with rank {}", rank(), peer),
-          fmt::format("ranks of this communicator are 0 to {}", size() - 1));
+  if (peer >= 0 && peer < size()) return;
+  throw Error(ErrorKind::bad_input,
+              fmt::format("rank {} exchanges a message with rank {}", rank(), peer),
+              {.hint = fmt::format("ranks of this communicator are 0 to {}", size() - 1)});
 }
 
 Request Communicator::isend(Slice data, int to) {
@@ -36,6 +37,11 @@ Request Communicator::isend(Slice data, int to) {
 Request Communicator::irecv(Slice data, int from) {
   check_peer(from);
   return transport_->irecv(message_call(data), data, from);
+}
+
+Request Communicator::irecv_reduce(Slice growing, int from, ReduceOp op) {
+  check_peer(from);
+  return transport_->irecv_reduce(message_call(growing), growing, from, op);
 }
 
 void Communicator::send_recv(Slice leaving, int to, Slice arriving, int from) {

@@ -26,17 +26,30 @@ class Communicator {
 
   int rank() const { return transport_->rank(); }
   int size() const { return transport_->size(); }
+  // Consecutive ranks that share a node; 0 if nodes hold different numbers or ranks are mixed.
+  int ranks_per_node() const { return transport_->ranks_per_node(); }
   int right() const { return (rank() + 1) % size(); }
   int left() const { return (rank() + size() - 1) % size(); }
 
   // Start a message; the data must stay until wait(). Messages between two ranks keep their order.
   Request isend(Slice data, int to);
   Request irecv(Slice data, int from);
+  // The same, but wait() makes growing = growing (op) the message.
+  Request irecv_reduce(Slice growing, int from, ReduceOp op);
   void send(Slice data, int to) { isend(data, to)->wait(); }
   void recv(Slice data, int from) { irecv(data, from)->wait(); }
+  void recv_reduce(Slice growing, int from, ReduceOp op) {
+    irecv_reduce(growing, from, op)->wait();
+  }
   void send_recv(Slice leaving, int to, Slice arriving, int from);
   // growing = growing (op) what comes from `from`, while `leaving` goes to `to`.
   void send_recv_reduce(Slice leaving, int to, Slice growing, int from, ReduceOp op);
+
+  // Where ranks share an address space: shows `data` to all, waits until all have come, and returns
+  // what each shows, by rank; good until the next meeting.
+  std::span<const Slice> meet(Slice data) {
+    return transport_->shared_memory()->meet(message_call(data), data);
+  }
 
   void copy(Slice into, Slice from) { into.device->copy(into, from); }
   void reduce(Slice into, Slice from, ReduceOp op) { into.device->reduce(into, from, op); }

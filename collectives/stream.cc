@@ -3,8 +3,11 @@
 namespace lockstep {
 
 struct Stream::Handle::State {
+  explicit State(Concurrency& lines) : concurrency(lines), finished(lines.condition()) {}
+
+  Concurrency& concurrency;
   mutable std::mutex mutex;
-  std::condition_variable finished;
+  std::unique_ptr<Concurrency::Condition> finished;
   bool done = false;
   std::exception_ptr failure;
 
@@ -12,24 +15,28 @@ struct Stream::Handle::State {
     const std::lock_guard lock(mutex);
     done = true;
     failure = std::move(thrown);
-    finished.notify_all();
+    finished->notify_all();
   }
 };
 
 // Has no deadline of its own: every wait inside the work has one, so the work ends.
 void Stream::Handle::wait() {
   std::unique_lock lock(state_->mutex);
-  state_->finished.wait(lock, [&] { return state_->done; });
+  state_->finished->wait(lock, [&] { return state_->done; });
   if (state_->failure) std::rethrow_exception(state_->failure);
 }
 
 bool Stream::Handle::done() const {
+  state_->concurrency.catch_up();
   const std::lock_guard lock(state_->mutex);
   return state_->done;
 }
 
 Stream::Stream(Communicator& comm, int track, std::string name)
-    : comm_(comm.duplicate(track)), thread_([this] { run(); }) {
+    : comm_(comm.duplicate(track)),
+      concurrency_(comm_.transport().concurrency()),
+      wake_(concurrency_.condition()),
+      task_(concurrency_.start([this] { run(); })) {
   if (comm_.records().trace) comm_.records().trace->name_track(track, name);
 }
 
@@ -40,18 +47,19 @@ Stream::~Stream() {
     const std::lock_guard lock(mutex_);
     closing_ = true;
   }
-  wake_.notify_one();
-  thread_.join();
+  wake_->notify_all();
+  task_.reset();
 }
 
 Stream::Handle Stream::enqueue(std::function<void(Communicator&)> work) {
   Handle handle;
-  handle.state_ = std::make_shared<Handle::State>();
+  handle.state_ = std::make_shared<Handle::State>(concurrency_);
+  concurrency_.catch_up();
   {
     const std::lock_guard lock(mutex_);
     queue_.emplace_back(std::move(work), handle.state_);
   }
-  wake_.notify_one();
+  wake_->notify_all();
   return handle;
 }
 
@@ -63,7 +71,7 @@ double Stream::busy_seconds() const {
 void Stream::run() {
   std::unique_lock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [&] { return closing_ || !queue_.empty(); });
+    wake_->wait(lock, [&] { return closing_ || !queue_.empty(); });
     if (queue_.empty()) return;
     auto [work, state] = std::move(queue_.front());
     queue_.pop_front();
@@ -79,6 +87,7 @@ void Stream::run() {
       }
     }
     const double seconds = comm_.transport().now_seconds() - begin;
+    concurrency_.catch_up();
 
     lock.lock();
     failure_ = thrown;

@@ -2,13 +2,11 @@
 // compute.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <thread>
 
 #include "collectives/communicator.h"
 
@@ -47,14 +45,15 @@ class Stream {
   void run();
 
   Communicator comm_;
+  Concurrency& concurrency_;
   mutable std::mutex mutex_;
-  std::condition_variable wake_;
+  std::unique_ptr<Concurrency::Condition> wake_;
   std::deque<std::pair<std::function<void(Communicator&)>, std::shared_ptr<Handle::State>>> queue_;
   std::exception_ptr failure_;
   double busy_seconds_ = 0;
   bool closing_ = false;
   int exceptions_ = std::uncaught_exceptions();
-  std::thread thread_;
+  std::unique_ptr<Concurrency::Task> task_;
 };
 
 }  // namespace lockstep

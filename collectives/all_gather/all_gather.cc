@@ -2,9 +2,16 @@
 
 namespace lockstep {
 
-void all_gather(Communicator& comm, Slice data) {
-  const CollectiveCall call(comm, Operation::all_gather, "ring", data);
-  ring_all_gather(comm, data);
+const std::vector<AllGatherAlgorithm>& all_gather_algorithms() {
+  static const std::vector<AllGatherAlgorithm> algorithms = {
+      all_gather_ring(), all_gather_recursive_doubling(), all_gather_bruck(), all_gather_linear()};
+  return algorithms;
+}
+
+void all_gather(Communicator& comm, Slice data, std::string_view algorithm) {
+  const auto& chosen = usable_algorithm(all_gather_algorithms(), "all_gather", algorithm, comm);
+  const CollectiveCall call(comm, Operation::all_gather, chosen.name, data);
+  chosen.run(comm, data);
 }
 
 }  // namespace lockstep

@@ -5,12 +5,34 @@
 
 namespace lockstep {
 
-void ring_all_gather(Communicator& comm, Slice data) {
-  const int p = comm.size(), rank = comm.rank();
+void ring_all_gather(Communicator& comm, Slice data, const Circle& ring) {
+  const int p = ring.size, rank = ring.rank;
   const Chunks chunk(data, p);
 
   for (int step = 0; step < p - 1; ++step)
-    comm.send_recv(chunk[rank - step], comm.right(), chunk[rank - 1 - step], comm.left());
+    comm.send_recv(chunk[rank - step], ring.right(), chunk[rank - 1 - step], ring.left());
+}
+
+// A rank does not send what its right neighbour provides.
+Traffic ring_all_gather_traffic(Count count, int p, int rank) {
+  const Parts chunk(count, p);
+  return {.sent_messages = p - 1,
+          .sent_elements = count - chunk[rank + 1],
+          .received_messages = p - 1,
+          .received_elements = count - chunk[rank]};
+}
+
+AllGatherAlgorithm all_gather_ring() {
+  return {.name = "ring",
+          .run = [](Communicator& comm,
+                    Slice data) { ring_all_gather(comm, data, whole_circle(comm)); },
+          .traffic = [](const Problem& x,
+                        int rank) { return ring_all_gather_traffic(x.count, x.ranks, rank); },
+          .seconds =
+              [](const Problem& x, const LinkModel& links) {
+                return (x.ranks - 1) * links.between.seconds(x.chunk_bytes(x.ranks));
+              },
+          .formula = "(p-1) (a + n/p b)"};
 }
 
 }  // namespace lockstep

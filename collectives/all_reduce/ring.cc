@@ -10,17 +10,30 @@
 #include "collectives/reduce_scatter/reduce_scatter.h"
 
 namespace lockstep {
+namespace {
 
-void ring_all_reduce(Communicator& comm, Slice data, ReduceOp op) {
-  ring_reduce_scatter(comm, data, op);
-  ring_all_gather(comm, data);
+void run(Communicator& comm, Slice data, ReduceOp op) {
+  const Circle ring = whole_circle(comm);
+  ring_reduce_scatter(comm, data, op, ring);
+  comm.complete(Chunks(data, ring.size)[ring.rank], op);
+  ring_all_gather(comm, data, ring);
 }
 
-// Exact for unequal chunks c_i: rank i keeps c_i in the first half and c_(i+1) in the second.
-Traffic ring_all_reduce_sent(int rank, int ranks, Count count) {
-  const Chunks chunk({.count = count, .dtype = DType::u8}, ranks);
-  return {.messages = 2 * (ranks - 1),
-          .elements = 2 * count - chunk[rank].count - chunk[rank + 1].count};
+}  // namespace
+
+AllReduceAlgorithm all_reduce_ring() {
+  return {.name = "ring",
+          .run = run,
+          .traffic =
+              [](const Problem& x, int rank) {
+                return ring_reduce_scatter_traffic(x.count, x.ranks, rank) +
+                       ring_all_gather_traffic(x.count, x.ranks, rank);
+              },
+          .seconds =
+              [](const Problem& x, const LinkModel& links) {
+                return 2 * (x.ranks - 1) * links.between.seconds(x.chunk_bytes(x.ranks));
+              },
+          .formula = "2(p-1) (a + n/p b)"};
 }
 
 }  // namespace lockstep

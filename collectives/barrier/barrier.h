@@ -1,12 +1,17 @@
 // Barrier: no rank leaves before every rank has come.
 #pragma once
 
-#include "collectives/communicator.h"
+#include <vector>
+
+#include "collectives/algorithm.h"
 
 namespace lockstep {
 
 void barrier(Communicator& comm);
 
-void dissemination_barrier(Communicator& comm);
+using BarrierAlgorithm = Algorithm<>;
+const std::vector<BarrierAlgorithm>& barrier_algorithms();
+
+BarrierAlgorithm barrier_dissemination();
 
 }  // namespace lockstep

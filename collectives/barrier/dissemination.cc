@@ -7,12 +7,28 @@
 #include "collectives/barrier/barrier.h"
 
 namespace lockstep {
+namespace {
 
-void dissemination_barrier(Communicator& comm) {
+void run(Communicator& comm, Slice nothing) {
   const int p = comm.size(), rank = comm.rank();
-  const Slice nothing{.dtype = DType::u8, .device = &host_device()};
   for (int distance = 1; distance < p; distance *= 2)
     comm.send_recv(nothing, (rank + distance) % p, nothing, (rank - distance + p) % p);
+}
+
+}  // namespace
+
+BarrierAlgorithm barrier_dissemination() {
+  return {
+      .name = "dissemination",
+      .run = run,
+      .traffic =
+          [](const Problem& x, int) {
+            const Count rounds = ceil_log2(x.ranks);
+            return Traffic{rounds, 0, rounds, 0};
+          },
+      .seconds = [](const Problem& x,
+                    const LinkModel& links) { return ceil_log2(x.ranks) * links.between.alpha_s; },
+      .formula = "ceil(lg p) a"};
 }
 
 }  // namespace lockstep

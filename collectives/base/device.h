@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string_view>
 
 #include "collectives/base/dtype.h"
@@ -14,6 +15,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string_view name() const = 0;
+  // False: slices have addresses, and nothing behind them.
+  virtual bool stores() const { return true; }
 
   // At least `bytes` bytes, aligned to 64. Release takes the same number.
   virtual std::byte* allocate(Count bytes) = 0;
@@ -23,6 +26,9 @@ class Device {
   virtual void copy(Slice into, Slice from) = 0;
   // into = into (op) from, element by element; avg adds, as sum does.
   virtual void reduce(Slice into, Slice from, ReduceOp op) = 0;
+  // Each of the slices, of one count and type and apart from each other = the combination of all of
+  // them in their order, divided by `divisor`.
+  virtual void reduce_all(std::span<const Slice> slices, ReduceOp op, Count divisor) = 0;
   // data = data / divisor: integers round towards zero. Ends an average.
   virtual void divide(Slice data, Count divisor) = 0;
 };
@@ -30,6 +36,9 @@ class Device {
 // Memory of this process, arithmetic by this thread. f16 and bf16 are added in f32 and rounded to
 // nearest even.
 Device& host_device();
+
+// No storage: addresses and sizes only, for simulations.
+Device& none_device();
 
 // Memory with an owner: charged to a ledger while it lives.
 class Memory {

@@ -119,6 +119,21 @@ class HostDevice final : public Device {
     });
   }
 
+  void reduce_all(std::span<const Slice> slices, ReduceOp op, Count divisor) override {
+    // A block of all slices stays in the first-level cache between its reading and its writing.
+    constexpr Count block_bytes = 4096;
+    const Slice first = slices[0];
+    const Count step = block_bytes / element_bytes(first.dtype);
+    for (Count begin = 0; begin < first.count; begin += step) {
+      const auto block = [&](const Slice& whole) {
+        return whole.part(begin, std::min(step, first.count - begin));
+      };
+      for (const Slice& other : slices.subspan(1)) reduce(block(first), block(other), op);
+      if (divisor > 1) divide(block(first), divisor);
+      for (const Slice& other : slices.subspan(1)) copy(block(other), block(first));
+    }
+  }
+
   void divide(Slice data, Count divisor) override {
     with_type(data.dtype, [&]<typename T>(T) {
       using A = Arithmetic<T>;

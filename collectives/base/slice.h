@@ -38,23 +38,45 @@ std::span<T> host_span(Slice slice) {
   return {reinterpret_cast<T*>(slice.data), static_cast<std::size_t>(slice.count)};
 }
 
-// `parts` nearly equal parts of a slice: the first count % parts of them hold one element more.
-// chunk[i] takes any i and wraps around, so ring arithmetic needs no modulo.
+// `count` elements in `parts` nearly equal parts: the first count % parts of them hold one more.
+class Parts {
+ public:
+  Parts(Count count, int parts) : count_(count), parts_(parts) {}
+
+  // Where part 0 <= i <= parts begins.
+  Count offset(int i) const { return i * (count_ / parts_) + std::min<Count>(i, count_ % parts_); }
+  // Elements of part i; any i, it wraps around.
+  Count operator[](int i) const { return range(wrapped(i), 1); }
+  // Elements of the parts first .. first + number - 1; no wrapping.
+  Count range(int first, int number) const { return offset(first + number) - offset(first); }
+  // The same, wrapping around behind the last part.
+  Count around(int first, int number) const {
+    const int begin = wrapped(first), to_the_end = std::min(number, parts_ - begin);
+    return range(begin, to_the_end) + range(0, number - to_the_end);
+  }
+  Count largest() const { return (count_ + parts_ - 1) / parts_; }
+  int wrapped(int i) const { return (i % parts_ + parts_) % parts_; }
+
+ private:
+  Count count_;
+  int parts_;
+};
+
+// The parts of a slice. chunk[i] takes any i and wraps around, so ring arithmetic needs no modulo.
 class Chunks {
  public:
-  Chunks(Slice whole, int parts) : whole_(whole), parts_(parts) {}
+  Chunks(Slice whole, int parts) : whole_(whole), parts_(whole.count, parts) {}
 
-  Slice operator[](int index) const {
-    const Count i = ((index % parts_) + parts_) % parts_;
-    const Count size = whole_.count / parts_, extra = whole_.count % parts_;
-    return whole_.part(i * size + std::min(i, extra), size + (i < extra ? 1 : 0));
+  Slice operator[](int i) const { return range(parts_.wrapped(i), 1); }
+  // Parts first .. first + number - 1 as one slice; no wrapping.
+  Slice range(int first, int number) const {
+    return whole_.part(parts_.offset(first), parts_.range(first, number));
   }
-  // Elements of the largest part.
-  Count largest() const { return (whole_.count + parts_ - 1) / parts_; }
+  Count largest() const { return parts_.largest(); }
 
  private:
   Slice whole_;
-  int parts_;
+  Parts parts_;
 };
 
 }  // namespace lockstep

@@ -1,25 +1,14 @@
 #include "collectives/base/trace.h"
 
-#include <chrono>
 #include <nlohmann/json.hpp>
 
 namespace lockstep {
-namespace {
-
-double now_us() {
-  return std::chrono::duration<double, std::micro>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-}  // namespace
-
 Trace::Span::Span(Trace* trace, int track, std::string_view name, std::string_view category,
                   std::int64_t bytes)
     : trace_(trace), track_(track), category_(category), bytes_(bytes) {
   if (!trace_) return;
   name_ = name;
-  begin_us_ = now_us();
+  begin_us_ = trace_->now_us();
 }
 
 Trace::Span::~Span() {
@@ -29,7 +18,7 @@ Trace::Span::~Span() {
                .name = std::move(name_),
                .category = category_,
                .begin_us = begin_us_,
-               .duration_us = now_us() - begin_us_,
+               .duration_us = trace_->now_us() - begin_us_,
                .bytes = bytes_,
                .values = {}});
 }

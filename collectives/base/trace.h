@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -14,10 +15,12 @@
 
 namespace lockstep {
 
-// Thread-safe. Times are of the machine's monotonic clock, so that ranks on one host line up.
+// Thread-safe. Times are those of the ranks' clock, so that ranks on one host line up.
 class Trace {
  public:
-  explicit Trace(int rank) : rank_(rank) {}
+  // `now_seconds` reads the clock; it must outlive nothing that is not traced any more.
+  Trace(int rank, std::function<double()> now_seconds)
+      : rank_(rank), now_seconds_(std::move(now_seconds)) {}
 
   // A span from its construction to its destruction. With no trace it does nothing.
   class Span {
@@ -59,8 +62,10 @@ class Trace {
     std::vector<std::int64_t> values;
   };
   void add(Event event);
+  double now_us() const { return now_seconds_() * 1e6; }
 
   int rank_;
+  std::function<double()> now_seconds_;
   mutable std::mutex mutex_;
   std::vector<Event> events_;
   std::vector<std::string> track_names_;

@@ -2,9 +2,17 @@
 
 namespace lockstep {
 
-void broadcast(Communicator& comm, Slice data, int root) {
-  const CollectiveCall call(comm, Operation::broadcast, "binomial", data, ReduceOp::sum, root);
-  binomial_broadcast(comm, data, root);
+const std::vector<BroadcastAlgorithm>& broadcast_algorithms() {
+  static const std::vector<BroadcastAlgorithm> algorithms = {broadcast_binomial_tree(),
+                                                             broadcast_linear(), broadcast_chain(),
+                                                             broadcast_scatter_all_gather()};
+  return algorithms;
+}
+
+void broadcast(Communicator& comm, Slice data, int root, std::string_view algorithm) {
+  const auto& chosen = usable_algorithm(broadcast_algorithms(), "broadcast", algorithm, comm);
+  const CollectiveCall call(comm, Operation::broadcast, chosen.name, data, ReduceOp::sum, root);
+  chosen.run(comm, data, root);
 }
 
 }  // namespace lockstep

@@ -1,13 +1,26 @@
-// Broadcast: every rank ends with the root's data.
+// Broadcast: every rank ends with the root's data. The menu of its algorithms.
 #pragma once
 
-#include "collectives/communicator.h"
+#include <string_view>
+#include <vector>
+
+#include "collectives/algorithm.h"
 
 namespace lockstep {
 
-// data of rank `root` is copied to every rank.
-void broadcast(Communicator& comm, Slice data, int root = 0);
+// Afterwards data is what it was on rank `root`, on every rank. Throws as all_reduce does.
+void broadcast(Communicator& comm, Slice data, int root = 0,
+               std::string_view algorithm = "binomial_tree");
+
+using BroadcastAlgorithm = Algorithm<int>;
+const std::vector<BroadcastAlgorithm>& broadcast_algorithms();
+
+BroadcastAlgorithm broadcast_binomial_tree();
+BroadcastAlgorithm broadcast_linear();
+BroadcastAlgorithm broadcast_chain();
+BroadcastAlgorithm broadcast_scatter_all_gather();
 
 void binomial_broadcast(Communicator& comm, Slice data, int root);
+Traffic binomial_broadcast_traffic(const Problem& problem, int rank);
 
 }  // namespace lockstep

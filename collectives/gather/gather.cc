@@ -1,14 +1,20 @@
 #include "collectives/gather/gather.h"
 
-#include <numeric>
+#include <algorithm>
 
 #include "collectives/all_gather/all_gather.h"
 
 namespace lockstep {
 
-void gather(Communicator& comm, Slice data, int root) {
-  const CollectiveCall call(comm, Operation::gather, "linear", data, ReduceOp::sum, root);
-  linear_gather(comm, data, root);
+const std::vector<GatherAlgorithm>& gather_algorithms() {
+  static const std::vector<GatherAlgorithm> algorithms = {gather_linear(), gather_binomial_tree()};
+  return algorithms;
+}
+
+void gather(Communicator& comm, Slice data, int root, std::string_view algorithm) {
+  const auto& chosen = usable_algorithm(gather_algorithms(), "gather", algorithm, comm);
+  const CollectiveCall call(comm, Operation::gather, chosen.name, data, ReduceOp::sum, root);
+  chosen.run(comm, data, root);
 }
 
 std::vector<std::string> gather_text(Communicator& comm, const std::string& text, int root) {

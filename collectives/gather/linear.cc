@@ -1,14 +1,13 @@
 // Linear gather: every rank sends its chunk straight to the root.
 //
-//   rounds 1 (the root receives p - 1 messages)   bytes sent per rank  n / p, the root 0   scratch
+//   rounds 1 (p - 1 messages come to the root)   bytes sent per rank  n / p, the root 0   scratch
 //   none
-#include <vector>
-
 #include "collectives/gather/gather.h"
 
 namespace lockstep {
+namespace {
 
-void linear_gather(Communicator& comm, Slice data, int root) {
+void run(Communicator& comm, Slice data, int root) {
   const int p = comm.size(), rank = comm.rank();
   const Chunks chunk(data, p);
   if (rank != root) {
@@ -19,6 +18,26 @@ void linear_gather(Communicator& comm, Slice data, int root) {
   for (int from = 0; from < p; ++from)
     if (from != root) arriving.push_back(comm.irecv(chunk[from], from));
   for (const Request& request : arriving) request->wait();
+}
+
+}  // namespace
+
+GatherAlgorithm gather_linear() {
+  return {.name = "linear",
+          .run = run,
+          .traffic =
+              [](const Problem& x, int rank) {
+                const Count own = Parts(x.count, x.ranks)[rank];
+                return rank == x.root ? Traffic{0, 0, x.ranks - 1, x.count - own}
+                                      : Traffic{1, own, 0, 0};
+              },
+          .seconds =
+              [](const Problem& x, const LinkModel& links) {
+                return (x.ranks > 1 ? links.between.alpha_s : 0) +
+                       (x.ranks - 1) * x.chunk_bytes(x.ranks) * links.between.beta_s_per_byte;
+              },
+          .formula = "a + n (p-1)/p b",
+          .exact = equal_chunks};
 }
 
 }  // namespace lockstep

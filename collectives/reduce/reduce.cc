@@ -2,9 +2,17 @@
 
 namespace lockstep {
 
-void reduce(Communicator& comm, Slice data, ReduceOp op, int root) {
-  const CollectiveCall call(comm, Operation::reduce, "binomial", data, op, root);
-  binomial_reduce(comm, data, op, root);
+const std::vector<ReduceAlgorithm>& reduce_algorithms() {
+  static const std::vector<ReduceAlgorithm> algorithms = {reduce_binomial_tree(), reduce_linear(),
+                                                          reduce_scatter_gather()};
+  return algorithms;
+}
+
+void reduce(Communicator& comm, Slice data, ReduceOp op, int root, std::string_view algorithm) {
+  const auto& chosen = usable_algorithm(reduce_algorithms(), "reduce", algorithm, comm);
+  const CollectiveCall call(comm, Operation::reduce, chosen.name, data, op, root);
+  chosen.run(comm, data, op, root);
+  if (comm.rank() == root) comm.complete(data, op);
 }
 
 }  // namespace lockstep

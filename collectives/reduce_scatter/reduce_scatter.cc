@@ -2,9 +2,17 @@
 
 namespace lockstep {
 
-void reduce_scatter(Communicator& comm, Slice data, ReduceOp op) {
-  const CollectiveCall call(comm, Operation::reduce_scatter, "ring", data, op);
-  ring_reduce_scatter(comm, data, op);
+const std::vector<ReduceScatterAlgorithm>& reduce_scatter_algorithms() {
+  static const std::vector<ReduceScatterAlgorithm> algorithms = {
+      reduce_scatter_ring(), reduce_scatter_recursive_halving(), reduce_scatter_pairwise()};
+  return algorithms;
+}
+
+void reduce_scatter(Communicator& comm, Slice data, ReduceOp op, std::string_view algorithm) {
+  const auto& chosen =
+      usable_algorithm(reduce_scatter_algorithms(), "reduce_scatter", algorithm, comm);
+  const CollectiveCall call(comm, Operation::reduce_scatter, chosen.name, data, op);
+  chosen.run(comm, data, op);
 }
 
 }  // namespace lockstep

@@ -11,16 +11,45 @@
 
 namespace lockstep {
 
-void ring_reduce_scatter(Communicator& comm, Slice data, ReduceOp op) {
-  const int p = comm.size(), rank = comm.rank();
+void ring_reduce_scatter(Communicator& comm, Slice data, ReduceOp op, const Circle& ring) {
+  const int p = ring.size, rank = ring.rank;
   const Chunks chunk(data, p);
 
   for (int step = 0; step < p - 1; ++step) {
     const Slice leaving = chunk[rank - 1 - step];  // already the sum over step + 1 ranks
     const Slice growing = chunk[rank - 2 - step];
-    comm.send_recv_reduce(leaving, comm.right(), growing, comm.left(), op);
+    comm.send_recv_reduce(leaving, ring.right(), growing, ring.left(), op);
   }
-  comm.complete(chunk[rank], op);
+}
+
+// A rank keeps its own chunk, and never sees the one that its left neighbour owns.
+Traffic ring_reduce_scatter_traffic(Count count, int p, int rank) {
+  const Parts chunk(count, p);
+  return {.sent_messages = p - 1,
+          .sent_elements = count - chunk[rank],
+          .received_messages = p - 1,
+          .received_elements = count - chunk[rank - 1]};
+}
+
+namespace {
+
+void run(Communicator& comm, Slice data, ReduceOp op) {
+  ring_reduce_scatter(comm, data, op, whole_circle(comm));
+  comm.complete(Chunks(data, comm.size())[comm.rank()], op);
+}
+
+}  // namespace
+
+ReduceScatterAlgorithm reduce_scatter_ring() {
+  return {.name = "ring",
+          .run = run,
+          .traffic = [](const Problem& x,
+                        int rank) { return ring_reduce_scatter_traffic(x.count, x.ranks, rank); },
+          .seconds =
+              [](const Problem& x, const LinkModel& links) {
+                return (x.ranks - 1) * links.between.seconds(x.chunk_bytes(x.ranks));
+              },
+          .formula = "(p-1) (a + n/p b)"};
 }
 
 }  // namespace lockstep

@@ -104,7 +104,9 @@ void Board::examine(int rank, int peer, const Call& call, double waited_s) const
     throw Error(ErrorKind::lost_rank,
                 fmt::format("rank {} {} while this rank waits for it", c.peer, fault), c);
   }
-  if (waited_s > timeout_s_) throw_timeout(rank, peer, call, waited_s);
+  if (waited_s > timeout_s_)
+    throw_timeout(rank, peer, call, "timed out", fmt::format("none in {:.1f} s", waited_s),
+                  "; raise --timeout if it is only slow");
 }
 
 void Board::throw_mismatch(int rank, int peer, const Call& call, const Signature& got) const {
@@ -149,14 +151,28 @@ std::string Board::describe() const {
   return text + (size() > most ? ", ..." : "");
 }
 
-void Board::throw_timeout(int rank, int peer, const Call& call, double waited_s) const {
+void Board::throw_size(int rank, int peer, const Call& call, Slice into, Slice got) const {
+  ErrorContext c = context(rank, peer, call);
+  c.expected = fmt::format("{} {}", into.count, name_of(into.dtype));
+  c.got = fmt::format("{} {}", got.count, name_of(got.dtype));
+  throw Error(ErrorKind::mismatch, fmt::format("a message from rank {} has another size", c.peer),
+              c);
+}
+
+void Board::give_up(int rank, int peer, const Call& call) const {
+  constexpr double long_enough_s = 1;
+  examine(rank, peer, call, long_enough_s);
+  throw_timeout(rank, peer, call, "all ranks wait", "none, and none is on its way", "");
+}
+
+void Board::throw_timeout(int rank, int peer, const Call& call, std::string_view what,
+                          std::string_view got, std::string_view advice) const {
   ErrorContext c = context(rank, peer, call);
   c.failed_rank = world_rank(root_of_wait(rank));
   c.expected = fmt::format("a message to or from rank {}", c.peer);
-  c.got = fmt::format("none in {:.1f} s", waited_s);
-  c.hint = fmt::format("rank {} keeps the others waiting; raise --timeout if it is only slow",
-                       c.failed_rank);
-  throw Error(ErrorKind::timeout, fmt::format("timed out; the board: {}", describe()), c);
+  c.got = got;
+  c.hint = fmt::format("rank {} keeps the others waiting{}", c.failed_rank, advice);
+  throw Error(ErrorKind::timeout, fmt::format("{}; the board: {}", what, describe()), c);
 }
 
 }  // namespace lockstep

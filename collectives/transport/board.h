@@ -81,6 +81,12 @@ class Board {
   void match(int rank, int peer, const Call& call, const Signature& got) const {
     if (got != call.signature) throw_mismatch(rank, peer, call, got);
   }
+  // Throws if a message of `got` came where this rank takes `into`.
+  void match_size(int rank, int peer, const Call& call, Slice into, Slice got) const {
+    if (got.count != into.count || got.dtype != into.dtype) throw_size(rank, peer, call, into, got);
+  }
+  // Throws what keeps this rank from getting something from `peer` that will never come.
+  [[noreturn]] void give_up(int rank, int peer, const Call& call) const;
   // Throws the world's failure, if there is one.
   void check_notice(int rank, int peer, const Call& call) const {
     if (notice_->raised()) throw_notice(rank, peer, call);
@@ -88,18 +94,25 @@ class Board {
   // An error's fields as far as this board knows them.
   ErrorContext context(int rank, int peer, const Call& call) const;
 
- private:
-  struct Waiting {
+  // Says, while it lives, whom a rank waits for.
+  class Waiting {
+   public:
     Waiting(BoardSlot& slot, int peer) : slot_(slot) { slot_.waiting_for.store(peer + 1); }
     ~Waiting() { slot_.waiting_for.store(0); }
+    Waiting(const Waiting&) = delete;
+
+   private:
     BoardSlot& slot_;
   };
 
+ private:
   void examine(int rank, int peer, const Call& call, double waited_s) const;
   [[noreturn]] void throw_mismatch(int rank, int peer, const Call& call,
                                    const Signature& got) const;
   [[noreturn]] void throw_notice(int rank, int peer, const Call& call) const;
-  [[noreturn]] void throw_timeout(int rank, int peer, const Call& call, double waited_s) const;
+  [[noreturn]] void throw_size(int rank, int peer, const Call& call, Slice into, Slice got) const;
+  [[noreturn]] void throw_timeout(int rank, int peer, const Call& call, std::string_view what,
+                                  std::string_view got, std::string_view advice) const;
   Signature read(int rank) const;
   int root_of_wait(int rank) const;
   std::string describe() const;

@@ -16,6 +16,10 @@ class CountingTransport final : public TransportDecorator {
     counters_.add_received(call.label, data.bytes());
     return inner_->irecv(call, data, from);
   }
+  Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) override {
+    counters_.add_received(call.label, growing.bytes());
+    return inner_->irecv_reduce(call, growing, from, op);
+  }
   void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
                         ReduceOp op) override {
     counters_.add_sent(call.label, leaving.bytes());

@@ -24,6 +24,9 @@ class TransportDecorator : public Transport {
   Request irecv(const Call& call, Slice data, int from) override {
     return inner_->irecv(call, data, from);
   }
+  Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) override {
+    return inner_->irecv_reduce(call, growing, from, op);
+  }
   void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
                         ReduceOp op) override {
     inner_->send_recv_reduce(call, leaving, to, growing, from, op);
@@ -34,6 +37,9 @@ class TransportDecorator : public Transport {
   bool abort(const std::exception& cause) override { return inner_->abort(cause); }
   void abandon() override { inner_->abandon(); }
   double now_seconds() const override { return inner_->now_seconds(); }
+  Concurrency& concurrency() override { return inner_->concurrency(); }
+  int ranks_per_node() const override { return inner_->ranks_per_node(); }
+  SharedMemory* shared_memory() override { return inner_->shared_memory(); }
   VendorCollectives* vendor() override { return inner_->vendor(); }
 
  protected:

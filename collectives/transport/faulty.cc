@@ -51,7 +51,7 @@ Call spoiled(Call call, FaultKind kind) {
   return call;
 }
 
-class FaultyTransport final : public TransportDecorator {
+class FaultyTransport final : public TransportDecorator, public SharedMemory {
  public:
   FaultyTransport(std::unique_ptr<Transport> inner, const FaultPlan& plan,
                   std::shared_ptr<std::atomic<std::int64_t>> operations)
@@ -72,9 +72,16 @@ class FaultyTransport final : public TransportDecorator {
   Request irecv(const Call& call, Slice data, int from) override {
     return inner_->irecv(planted(call), data, from);
   }
+  Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) override {
+    return inner_->irecv_reduce(planted(call), growing, from, op);
+  }
   void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
                         ReduceOp op) override {
     inner_->send_recv_reduce(planted(call), leaving, to, growing, from, op);
+  }
+  SharedMemory* shared_memory() override { return inner_->shared_memory() ? this : nullptr; }
+  std::span<const Slice> meet(const Call& call, Slice data) override {
+    return inner_->shared_memory()->meet(planted(call), data);
   }
   std::unique_ptr<Transport> subgroup(std::span<const int> members) override {
     return std::make_unique<FaultyTransport>(inner_->subgroup(members), plan_, operations_);

@@ -12,6 +12,7 @@
 #include "collectives/transport/mpi_loader.h"
 #include "collectives/transport/threads.h"
 #include "collectives/transport/tracing.h"
+#include "collectives/transport/virtual/virtual_world.h"
 
 namespace lockstep {
 namespace {
@@ -23,7 +24,7 @@ void run_rank(const LaunchOptions& options, std::unique_ptr<Transport> transport
   Ledger ledger;
   std::optional<Trace> trace;
   if (options.trace) {
-    trace.emplace(transport->rank());
+    trace.emplace(transport->rank(), [end = transport.get()] { return end->now_seconds(); });
     trace->name_track(0, "compute");
   }
   if (options.fault) transport = faulty(std::move(transport), *options.fault, processes);
@@ -38,7 +39,9 @@ void run_rank(const LaunchOptions& options, std::unique_ptr<Transport> transport
 
 void launch_threads(const LaunchOptions& options,
                     const std::function<void(RankContext&)>& program) {
-  auto ends = threads_world({.ranks = options.ranks, .timeout_s = options.timeout_s});
+  auto ends = threads_world({.ranks = options.ranks,
+                             .ranks_per_node = options.links.ranks_per_node,
+                             .timeout_s = options.timeout_s});
   std::mutex mutex;
   std::exception_ptr first_failure;
 
@@ -60,6 +63,28 @@ void launch_threads(const LaunchOptions& options,
   if (first_failure) std::rethrow_exception(first_failure);
 }
 
+void launch_virtual(const LaunchOptions& options,
+                    const std::function<void(RankContext&)>& program) {
+  VirtualTime time(options.clock == Clock::cpu);
+  std::exception_ptr first_failure;
+  auto ends = virtual_world(time, options.ranks, options.links);
+  for (auto& owned : ends) {
+    const auto run = [&] {
+      auto end = std::move(owned);
+      const int own[] = {end->rank()};
+      const auto emergency = end->subgroup(own);
+      try {
+        run_rank(options, std::move(end), false, program);
+      } catch (const std::exception& error) {
+        if (emergency->abort(error)) first_failure = std::current_exception();
+      }
+    };
+    time.add(run, 0);
+  }
+  time.run();
+  if (first_failure) std::rethrow_exception(first_failure);
+}
+
 void launch_processes(const LaunchOptions& options,
                       const std::function<void(RankContext&)>& program) {
   const auto world = open_process_world(options.timeout_s);
@@ -74,11 +99,32 @@ void launch_processes(const LaunchOptions& options,
 
 }  // namespace
 
+Clock clock_from_name(std::string_view name) {
+  for (const Clock clock : {Clock::wall, Clock::cpu, Clock::unit})
+    if (name_of(clock) == name) return clock;
+  throw Error(ErrorKind::bad_input, fmt::format("no clock '{}'", name),
+              {.hint = "--clock is wall, cpu or unit"});
+}
+
+std::string_view name_of(Clock clock) {
+  switch (clock) {
+    case Clock::wall:
+      return "wall";
+    case Clock::cpu:
+      return "cpu";
+    case Clock::unit:
+      return "unit";
+  }
+  return "unknown";
+}
+
 void launch(const LaunchOptions& options, const std::function<void(RankContext&)>& program) {
   require(options.ranks >= 1, fmt::format("--ranks {}", options.ranks), "use at least 1 rank");
   require(options.timeout_s > 0, fmt::format("--timeout {}", options.timeout_s),
           "use a time above 0 seconds");
-  if (processes_started() > 0)
+  if (options.clock != Clock::wall)
+    launch_virtual(options, program);
+  else if (processes_started() > 0)
     launch_processes(options, program);
   else
     launch_threads(options, program);

@@ -8,17 +8,26 @@
 
 #include "collectives/base/counters.h"
 #include "collectives/base/ledger.h"
+#include "collectives/base/links.h"
 #include "collectives/base/trace.h"
 #include "collectives/communicator.h"
 #include "collectives/transport/faulty.h"
 
 namespace lockstep {
 
+// What time is. `wall`: the machine's. The others are virtual (transport/virtual/): a rank's clock
+// advances by what messages cost and, with `cpu`, by the processor time of its own computing.
+enum class Clock { wall, cpu, unit };
+Clock clock_from_name(std::string_view name);
+std::string_view name_of(Clock clock);
+
 struct LaunchOptions {
   int ranks = 1;          // of the threads transport; under mpirun its number of processes counts
   double timeout_s = 30;  // the deadline of every wait
   bool trace = false;
   std::optional<FaultPlan> fault;
+  Clock clock = Clock::wall;
+  LinkModel links = {};  // of virtual time; its nodes hold for threads, too
 };
 
 // What a rank's program gets. Lives as long as the program.

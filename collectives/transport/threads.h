@@ -11,6 +11,7 @@ namespace lockstep {
 
 struct ThreadsOptions {
   int ranks = 1;
+  int ranks_per_node = 0;  // so many are said to share a node; 0: all
   double timeout_s = 30;
   // Microseconds a waiting rank looks again and again before it sleeps; < 0: the default. With more
   // ranks than cores it gives its core away between looks.

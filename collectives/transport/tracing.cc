@@ -58,6 +58,13 @@ class TracingTransport final : public TransportDecorator {
                                             arrow(from, rank(), received_[from]++), data.bytes());
   }
 
+  Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) override {
+    return std::make_unique<TracedTransfer>(inner_->irecv_reduce(call, growing, from, op), trace_,
+                                            track_, fmt::format("reduce from {}", from),
+                                            arrow(from, rank(), received_[from]++),
+                                            growing.bytes());
+  }
+
   void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
                         ReduceOp op) override {
     const Trace::Span span(&trace_, track_, fmt::format("send to {}, reduce from {}", to, from),

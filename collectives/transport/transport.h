@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -74,6 +75,41 @@ class VendorCollectives {
   virtual void barrier() = 0;
 };
 
+// Where ranks share an address space, each can look at the others' data.
+class SharedMemory {
+ public:
+  virtual ~SharedMemory() = default;
+  // Shows `data` to the other ranks, waits until every rank has come here, and returns what each
+  // shows, by rank: good until the second meeting after this one.
+  virtual std::span<const Slice> meet(const Call& call, Slice data) = 0;
+};
+
+// How a rank runs a second line of execution beside its program: threads, or what stands for them
+// under a virtual clock.
+class Concurrency {
+ public:
+  // Lines wait here for what others do, under a mutex that all of them hold when they look.
+  class Condition {
+   public:
+    virtual ~Condition() = default;
+    virtual void wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready) = 0;
+    virtual void notify_all() = 0;
+  };
+  // Destroyed, it waits for its end.
+  class Task {
+   public:
+    virtual ~Task() = default;
+  };
+
+  virtual ~Concurrency() = default;
+  virtual std::unique_ptr<Condition> condition() = 0;
+  virtual std::unique_ptr<Task> start(std::function<void()> body) = 0;
+  // What this line does next is seen by others at its own time: under a virtual clock everything
+  // earlier has happened when this returns.
+  virtual void catch_up() = 0;
+};
+Concurrency& threads_concurrency();
+
 // Used by one thread at a time. Several threads of a rank use a subgroup of all ranks each.
 class Transport {
  public:
@@ -91,8 +127,10 @@ class Transport {
   // until wait().
   virtual Request isend(const Call& call, Slice data, int to) = 0;
   virtual Request irecv(const Call& call, Slice data, int from) = 0;
-  // growing = growing (op) the message from `from`, while `leaving` goes to `to`. No scratch where
-  // ranks share memory.
+  // The same, but wait() makes growing = growing (op) the message. No scratch where ranks share
+  // memory.
+  virtual Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) = 0;
+  // isend, irecv_reduce, and the wait for both.
   virtual void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
                                 ReduceOp op) = 0;
 
@@ -107,7 +145,11 @@ class Transport {
   // reason.
   virtual void abandon() = 0;
 
+  // Consecutive ranks that share a node; 0 if nodes hold different numbers or ranks are mixed.
+  virtual int ranks_per_node() const = 0;
   virtual double now_seconds() const = 0;
+  virtual Concurrency& concurrency() { return threads_concurrency(); }
+  virtual SharedMemory* shared_memory() { return nullptr; }
   virtual VendorCollectives* vendor() { return nullptr; }
 };
 

@@ -70,20 +70,17 @@ class Ddp final : public Technique {
   std::vector<TheoryRecord> theory() const override {
     const int rank = context_.world.rank(), ranks = context_.world.size();
     Traffic sum;
-    for (const Bucket& bucket : buckets_) {
-      const Traffic sent = ring_all_reduce_sent(rank, ranks, bucket.count);
-      sum.messages += sent.messages;
-      sum.elements += sent.elements;
-    }
+    for (const Bucket& bucket : buckets_)
+      sum += all_reduce_ring().traffic({.ranks = ranks, .count = bucket.count}, rank);
     const Count element = element_bytes(model_.parameters().dtype());
     return {{.quantity = "sent_bytes",
              .rank = rank,
              .formula = "2(P-1)/P * Psi * beta",
-             .expected = static_cast<double>(sum.elements * element)},
+             .expected = static_cast<double>(sum.sent_elements * element)},
             {.quantity = "sent_messages",
              .rank = rank,
              .formula = "2(P-1) * buckets",
-             .expected = static_cast<double>(sum.messages)}};
+             .expected = static_cast<double>(sum.sent_messages)}};
   }
 
  private:

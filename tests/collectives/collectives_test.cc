@@ -124,11 +124,11 @@ TEST(AllReduce, TrafficEqualsItsClosedForm) {
         return context.counters.by_label()["all_reduce"];
       });
       for (int rank = 0; rank < ranks; ++rank) {
-        const Traffic expected = ring_all_reduce_sent(rank, ranks, count);
-        EXPECT_EQ(volumes[rank].sent_bytes, expected.elements * 8)
+        const Traffic expected = all_reduce_ring().traffic({.ranks = ranks, .count = count}, rank);
+        EXPECT_EQ(volumes[rank].sent_bytes, expected.sent_elements * 8)
             << ranks << " ranks, count " << count;
-        EXPECT_EQ(volumes[rank].sent_messages, expected.messages);
-        all_ranks += expected.elements;
+        EXPECT_EQ(volumes[rank].sent_messages, expected.sent_messages);
+        all_ranks += expected.sent_elements;
       }
       EXPECT_EQ(all_ranks, 2 * (ranks - 1) * count) << "each element crosses 2 (p - 1) links";
     }
@@ -233,7 +233,8 @@ TEST(AllReduce, UnknownAlgorithmNamesTheKnownOnes) {
     FAIL() << "nothing was thrown";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::bad_input);
-    EXPECT_NE(std::string(error.what()).find("ring, vendor"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("ring, bidirectional_ring"), std::string::npos)
+        << error.what();
   }
 }
 

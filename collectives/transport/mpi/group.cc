@@ -9,6 +9,8 @@
 #include <fstream>
 #include <thread>
 
+#include "collectives/base/links.h"
+
 namespace lockstep {
 
 void check_mpi(int code, std::string_view what) {
@@ -33,6 +35,7 @@ MpiGroup::MpiGroup(MPI_Comm comm, AbortNotice* notice, std::vector<int> world_ra
   int ranks_here = 0;
   MPI_Comm_size(host, &ranks_here);
   one_host_ = ranks_here == size_;
+  ranks_per_node_ = find_ranks_per_node(host);
   oversubscribed_ = ranks_here > static_cast<int>(std::thread::hardware_concurrency());
 
   // Rank 0 provides the memory for all: the notice, then a slot for each rank. Fresh pages are
@@ -63,6 +66,15 @@ MpiGroup::MpiGroup(MPI_Comm comm, AbortNotice* notice, std::vector<int> world_ra
   slots_[rank_].process.store(getpid());
   board_ = std::make_unique<Board>(slots_, notice, std::move(world_ranks), timeout_s, "mpi");
   board_->set_health_check([this](int peer) { return health(peer); });
+}
+
+int MpiGroup::find_ranks_per_node(MPI_Comm host) const {
+  int first_of_host = rank_;
+  MPI_Bcast(&first_of_host, 1, MPI_INT, 0, host);
+  std::vector<int> node_of_rank(static_cast<std::size_t>(size_));
+  check_mpi(MPI_Allgather(&first_of_host, 1, MPI_INT, node_of_rank.data(), 1, MPI_INT, comm_),
+            "exchange the ranks' hosts");
+  return lockstep::ranks_per_node(node_of_rank);
 }
 
 // Windows and communicators are freed by all their ranks together; after a failure that would wait

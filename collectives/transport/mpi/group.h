@@ -27,6 +27,7 @@ class MpiGroup {
   int rank() const { return rank_; }
   int size() const { return size_; }
   Board& board() { return *board_; }
+  int ranks_per_node() const { return ranks_per_node_; }
   PacketPool& packets() { return packets_; }
   // Memory for what arrives and is used at once; at least `bytes`, good until the next call.
   std::byte* scratch(Device& device, Count bytes);
@@ -42,9 +43,11 @@ class MpiGroup {
 
  private:
   std::string health(int rank) const;
+  int find_ranks_per_node(MPI_Comm host) const;
 
   MPI_Comm comm_;
   int rank_ = 0, size_ = 1;
+  int ranks_per_node_ = 1;
   bool one_host_ = true;
   bool oversubscribed_ = false;
   MPI_Win window_ = MPI_WIN_NULL;

@@ -98,21 +98,22 @@ class PostedReceive {
 
 class MpiReceive final : public Transfer {
  public:
-  MpiReceive(MpiGroup& group, const Call& call, Slice into, int from)
+  // With an operation the message is combined into `into`, else it arrives there.
+  MpiReceive(MpiGroup& group, const Call& call, Slice into, int from, std::optional<ReduceOp> op)
       : group_(group),
         call_(call),
         into_(into),
         from_(from),
+        op_(op),
         packet_(group.packets().take()),
         header_(group, packet_.get(), sizeof(Packet), from, header_tag) {}
 
   void wait() override {
     if (finished_) return;
-    receive([&](Slice part, Slice arrived) { part.device->copy(part, arrived); }, true);
-  }
-  // into = into (op) the message
-  void reduce(ReduceOp op) {
-    receive([&](Slice part, Slice arrived) { part.device->reduce(part, arrived, op); }, false);
+    if (op_)
+      receive([&](Slice part, Slice arrived) { part.device->reduce(part, arrived, *op_); }, false);
+    else
+      receive([&](Slice part, Slice arrived) { part.device->copy(part, arrived); }, true);
   }
 
  private:
@@ -171,6 +172,7 @@ class MpiReceive final : public Transfer {
   Call call_;
   Slice into_;
   int from_;
+  std::optional<ReduceOp> op_;
   std::unique_ptr<Packet> packet_;
   PostedReceive header_;
   bool finished_ = false;
@@ -197,13 +199,16 @@ class MpiTransport final : public Transport, public VendorCollectives {
     return std::make_unique<MpiSend>(*group_, call, data, to, sent_[to]++);
   }
   Request irecv(const Call& call, Slice data, int from) override {
-    return std::make_unique<MpiReceive>(*group_, call, data, from);
+    return std::make_unique<MpiReceive>(*group_, call, data, from, std::nullopt);
+  }
+  Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) override {
+    return std::make_unique<MpiReceive>(*group_, call, growing, from, op);
   }
   void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
                         ReduceOp op) override {
-    MpiReceive receiving(*group_, call, growing, from);
+    MpiReceive receiving(*group_, call, growing, from, op);
     MpiSend sending(*group_, call, leaving, to, sent_[to]++);
-    receiving.reduce(op);
+    receiving.wait();
     sending.wait();
   }
 
@@ -226,6 +231,7 @@ class MpiTransport final : public Transport, public VendorCollectives {
   }
   void abandon() override { board().notice().claim(board().world_rank(rank())); }
 
+  int ranks_per_node() const override { return group_->ranks_per_node(); }
   double now_seconds() const override {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
         .count();

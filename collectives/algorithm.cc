@@ -1,0 +1,25 @@
+#include "collectives/algorithm.h"
+
+namespace lockstep {
+
+std::string unmet(Need need, Communicator& comm) {
+  switch (need) {
+    case Need::nothing:
+      return "";
+    case Need::power_of_two_ranks:
+      if (std::has_single_bit(static_cast<unsigned>(comm.size()))) return "";
+      return fmt::format("a power of two of ranks, there are {}", comm.size());
+    case Need::full_nodes:
+      if (comm.ranks_per_node() > 0) return "";
+      return "as many ranks on every node, in order";
+    case Need::shared_memory:
+      if (comm.transport().shared_memory()) return "";
+      return "ranks that share an address space (the threads transport)";
+    case Need::vendor:
+      if (comm.transport().vendor()) return "";
+      return "a transport with collectives of its own (start the program under mpirun)";
+  }
+  return "";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,109 @@
+// What the tables of algorithms share: an entry is a name, the code, what it needs, and its closed
+// forms.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/base/error.h"
+#include "collectives/base/links.h"
+#include "collectives/communicator.h"
+
+namespace lockstep {
+
+// What one rank sends and receives in one run; exact, not an estimate.
+struct Traffic {
+  Count sent_messages = 0, sent_elements = 0;
+  Count received_messages = 0, received_elements = 0;
+
+  Traffic& operator+=(const Traffic& other) {
+    sent_messages += other.sent_messages;
+    sent_elements += other.sent_elements;
+    received_messages += other.received_messages;
+    received_elements += other.received_elements;
+    return *this;
+  }
+  friend Traffic operator+(Traffic a, const Traffic& b) { return a += b; }
+  bool operator==(const Traffic&) const = default;
+};
+
+// What a closed form is about.
+struct Problem {
+  int ranks = 1;
+  Count count = 0;  // elements of the whole buffer
+  Count element_bytes = 4;
+  int root = 0;
+  int ranks_per_node = 1;
+
+  double bytes() const { return static_cast<double>(count * element_bytes); }
+  // Bytes of the largest of `parts` chunks.
+  double chunk_bytes(int parts) const {
+    return static_cast<double>((count + parts - 1) / parts * element_bytes);
+  }
+};
+
+// Where a closed form of the time equals the simulated time.
+inline bool equal_chunks(const Problem& x) { return x.count % x.ranks == 0; }
+inline bool power_of_two(const Problem& x) {
+  return std::has_single_bit(static_cast<unsigned>(x.ranks));
+}
+inline bool equal_chunks_of_power_of_two(const Problem& x) {
+  return equal_chunks(x) && power_of_two(x);
+}
+
+enum class Need {
+  nothing,
+  power_of_two_ranks,
+  full_nodes,     // as many ranks on every node
+  shared_memory,  // ranks that share an address space
+  vendor,         // a transport with collectives of its own
+};
+// "" or why `comm` cannot run what needs that: "power-of-two ranks, there are 6".
+std::string unmet(Need need, Communicator& comm);
+
+template <typename... Arguments>
+struct Algorithm {
+  std::string_view name;
+  void (*run)(Communicator&, Slice, Arguments...);
+  // Null for what we cannot see into: the vendor's.
+  Traffic (*traffic)(const Problem&, int rank) = nullptr;
+  double (*seconds)(const Problem&, const LinkModel&) = nullptr;
+  std::string_view formula = {};  // of the time; n bytes, p ranks, a latency, b seconds a byte
+  // Where `seconds` is exact, if not everywhere; elsewhere it is an upper bound.
+  bool (*exact)(const Problem&) = nullptr;
+  Need need = Need::nothing;
+};
+
+// Throws Error (bad_input) listing the known names when `name` is not among them.
+template <typename Entry>
+const Entry& find_algorithm(const std::vector<Entry>& table, std::string_view operation,
+                            std::string_view name) {
+  std::string known;
+  for (const Entry& entry : table) {
+    if (entry.name == name) return entry;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
+  }
+  throw Error(ErrorKind::bad_input, fmt::format("{} has no algorithm '{}'", operation, name),
+              {.hint = fmt::format("choose one of {}", known)});
+}
+
+// As find_algorithm; throws, too, when `comm` lacks what the algorithm needs.
+template <typename Entry>
+const Entry& usable_algorithm(const std::vector<Entry>& table, std::string_view operation,
+                              std::string_view name, Communicator& comm) {
+  const Entry& entry = find_algorithm(table, operation, name);
+  const std::string reason = unmet(entry.need, comm);
+  require(reason.empty(), fmt::format("{}/{} needs {}", operation, name, reason),
+          "choose another --algorithm");
+  return entry;
+}
+
+// Exponents of 2 around p >= 1: 2^floor_log2(p) <= p <= 2^ceil_log2(p).
+inline int floor_log2(int p) { return std::bit_width(static_cast<unsigned>(p)) - 1; }
+inline int ceil_log2(int p) { return std::bit_width(static_cast<unsigned>(p - 1)); }
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// Halving-doubling: reduce-scatter by recursive halving, then all-gather by recursive doubling.
+//
+//   rounds 2 lg p (+ 2)   bytes sent per rank  2 n (p - 1) / p (+ n)    scratch none where ranks
+//   share memory
+//
+// The ring's bytes in few rounds, when p is a power of two; otherwise the rest is folded in
+// (fold.h), which costs all the data twice more. Rabenseifner, "Optimization of collective
+// reduction operations", 2004.
+#include "collectives/all_gather/all_gather.h"
+#include "collectives/all_reduce/all_reduce.h"
+#include "collectives/all_reduce/fold.h"
+#include "collectives/reduce_scatter/reduce_scatter.h"
+
+namespace lockstep {
+namespace {
+
+void run(Communicator& comm, Slice data, ReduceOp op) {
+  const int q = participants(comm.size());
+  fold_in(comm, data, op);
+  if (comm.rank() < q) {
+    const Chunks chunk(data, q);
+    recursive_halving(comm, chunk, q, op);
+    comm.complete(chunk[comm.rank()], op);
+    recursive_doubling(comm, chunk, q);
+  }
+  fold_out(comm, data);
+}
+
+}  // namespace
+
+AllReduceAlgorithm all_reduce_halving_doubling() {
+  return {.name = "halving_doubling",
+          .run = run,
+          .traffic =
+              [](const Problem& x, int rank) {
+                const int q = participants(x.ranks);
+                if (rank >= q) return folded_traffic(x, rank, {});
+                return folded_traffic(x, rank,
+                                      recursive_halving_traffic(x.count, q, rank) +
+                                          recursive_doubling_traffic(x.count, q, rank));
+              },
+          .seconds =
+              [](const Problem& x, const LinkModel& links) {
+                const int q = participants(x.ranks);
+                return 2 * (floor_log2(x.ranks) * links.between.alpha_s +
+                            (q - 1) * x.chunk_bytes(q) * links.between.beta_s_per_byte) +
+                       fold_seconds(x, links);
+              },
+          .formula = "2 lg p a + 2 n (p-1)/p b, + 2 a + 3 n b unless p is a power of two",
+          .exact = equal_chunks_of_power_of_two};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+// Recursive doubling: in each round every rank exchanges all its data with the rank at that
+// distance, and both combine; what a rank's data is the sum of doubles.
+//
+//   rounds lg p (+ 2)   bytes sent per rank  n lg p (+ n)         scratch n
+//
+// Fewest rounds possible: for small data. Behind a power of two the rest is folded in (fold.h).
+#include "collectives/all_reduce/all_reduce.h"
+#include "collectives/all_reduce/fold.h"
+
+namespace lockstep {
+namespace {
+
+void run(Communicator& comm, Slice data, ReduceOp op) {
+  const int q = participants(comm.size());
+  fold_in(comm, data, op);
+  if (comm.rank() < q) {
+    const Memory memory = comm.scratch(data, data.count);
+    const Slice arrived = memory.slice(data.count, data.dtype);
+    for (int distance = 1; distance < q; distance *= 2) {
+      const int peer = comm.rank() ^ distance;
+      comm.send_recv(data, peer, arrived, peer);
+      comm.reduce(data, arrived, op);
+    }
+    comm.complete(data, op);
+  }
+  fold_out(comm, data);
+}
+
+}  // namespace
+
+AllReduceAlgorithm all_reduce_recursive_doubling() {
+  return {
+      .name = "recursive_doubling",
+      .run = run,
+      .traffic =
+          [](const Problem& x, int rank) {
+            const Count rounds = floor_log2(x.ranks);
+            return folded_traffic(x, rank, {rounds, rounds * x.count, rounds, rounds * x.count});
+          },
+      .seconds =
+          [](const Problem& x, const LinkModel& links) {
+            return floor_log2(x.ranks) * links.between.seconds(x.bytes()) + fold_seconds(x, links);
+          },
+      .formula = "lg p (a + n b), + 2 a + 3 n b unless p is a power of two",
+      .exact = power_of_two};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+// All-to-all: every rank has a chunk for every other; the transpose of a matrix of chunks. The menu
+// of its algorithms.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "collectives/algorithm.h"
+
+namespace lockstep {
+
+// Chunk i of out = chunk `rank` of `in` on rank i; both of one count, a multiple of the number of
+// ranks, and apart from each other. Throws as all_reduce does.
+void all_to_all(Communicator& comm, Slice out, Slice in, std::string_view algorithm = "pairwise");
+
+// The same with a count for every pair: in holds in_counts[i] elements for rank i, one after the
+// other; out gets out_counts[i] from rank i, which is what that rank's in_counts say of this one.
+void all_to_all_v(Communicator& comm, Slice out, std::span<const Count> out_counts, Slice in,
+                  std::span<const Count> in_counts);
+
+using AllToAllAlgorithm = Algorithm<Slice>;
+const std::vector<AllToAllAlgorithm>& all_to_all_algorithms();
+
+AllToAllAlgorithm all_to_all_pairwise();
+AllToAllAlgorithm all_to_all_bruck();
+AllToAllAlgorithm all_to_all_linear();
+
+}  // namespace lockstep

@@ -1,0 +1,145 @@
+#include "collectives/base/links.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <utility>
+
+#include "collectives/base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view how_to_write =
+    "write a preset or alpha=TIME,beta=BANDWIDTH, and for nodes node=RANKS,node-alpha=TIME,"
+    "node-beta=BANDWIDTH";
+
+struct Preset {
+  std::string_view name, what;
+  LinkModel links;
+};
+
+constexpr Link link(double microseconds, double gb_per_s) {
+  return {microseconds * 1e-6, 1e-9 / gb_per_s};
+}
+constexpr LinkModel flat(Link one) { return {one, one, 0}; }
+
+constexpr Link nvlink = link(2, 450), ndr = link(2, 50);
+
+// Line rates of one direction; latencies are what a small message takes with the usual software.
+constexpr Preset presets[] = {
+    {"free", "messages cost nothing", {}},
+    {"loopback", "TCP on one machine", flat(link(15, 5))},
+    {"10gbe", "10 Gbit/s Ethernet, TCP", flat(link(25, 1.25))},
+    {"100gbe", "100 Gbit/s Ethernet, RoCE", flat(link(4, 12.5))},
+    {"hdr", "InfiniBand HDR, 200 Gbit/s", flat(link(2, 25))},
+    {"ndr", "InfiniBand NDR, 400 Gbit/s", flat(ndr)},
+    {"nvlink", "NVLink 4, 450 GB/s a direction", flat(nvlink)},
+    {"dgx", "nodes of 8 ranks on NVLink 4, each rank with NDR to the others", {nvlink, ndr, 8}},
+};
+
+[[noreturn]] void refuse(std::string_view item) {
+  throw Error(ErrorKind::bad_input, fmt::format("--link: cannot read '{}'", item),
+              {.hint = std::string(how_to_write)});
+}
+
+// A number and the unit behind it.
+std::pair<double, std::string_view> quantity(std::string_view item, std::string_view text) {
+  double value = 0;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (fault != std::errc() || !std::isfinite(value) || value < 0) refuse(item);
+  return {value, text.substr(static_cast<std::size_t>(end - text.data()))};
+}
+
+double scale_of(std::string_view item, std::string_view unit,
+                std::initializer_list<std::pair<std::string_view, double>> units) {
+  for (const auto& [name, scale] : units)
+    if (unit == name) return scale;
+  refuse(item);
+}
+
+double read_alpha(std::string_view item, std::string_view text) {
+  const auto [value, unit] = quantity(item, text);
+  return value *
+         scale_of(item, unit, {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}});
+}
+
+double read_beta(std::string_view item, std::string_view text) {
+  const auto [value, unit] = quantity(item, text);
+  if (unit.empty()) return value;
+  const double bytes_per_s =
+      value * scale_of(item, unit, {{"B/s", 1}, {"KB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}});
+  if (bytes_per_s <= 0) refuse(item);
+  return 1 / bytes_per_s;
+}
+
+std::string text_of(std::string_view prefix, const Link& link) {
+  return fmt::format("{0}alpha={1},{0}beta={2}", prefix, link.alpha_s, link.beta_s_per_byte);
+}
+
+}  // namespace
+
+int ranks_per_node(std::span<const int> node_of_rank) {
+  const auto first_other = std::ranges::adjacent_find(node_of_rank, std::ranges::not_equal_to());
+  const auto size = static_cast<int>(node_of_rank.size());
+  if (first_other == node_of_rank.end()) return size;
+  const int each = static_cast<int>(first_other - node_of_rank.begin()) + 1;
+  if (size % each != 0) return 0;
+  for (int i = 1; i < size; ++i)
+    if ((node_of_rank[i] == node_of_rank[i - 1]) != (i % each != 0)) return 0;
+  return each;
+}
+
+LinkModel parse_links(std::string_view text) {
+  for (const Preset& preset : presets)
+    if (preset.name == text) return preset.links;
+
+  LinkModel links;
+  bool has_node_alpha = false, has_node_beta = false;
+  while (!text.empty()) {
+    const std::string_view item = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), item.size() + 1));
+    const std::size_t equals = std::min(item.find('='), item.size());
+    const std::string_view key = item.substr(0, equals);
+    const std::string_view value = item.substr(std::min(equals + 1, item.size()));
+    if (key == "alpha") {
+      links.between.alpha_s = read_alpha(item, value);
+    } else if (key == "beta") {
+      links.between.beta_s_per_byte = read_beta(item, value);
+    } else if (key == "node-alpha") {
+      links.inside.alpha_s = read_alpha(item, value);
+      has_node_alpha = true;
+    } else if (key == "node-beta") {
+      links.inside.beta_s_per_byte = read_beta(item, value);
+      has_node_beta = true;
+    } else if (key == "node") {
+      const auto [ranks, unit] = quantity(item, value);
+      if (!unit.empty() || ranks < 1 || ranks > 1e6 || ranks != std::floor(ranks)) refuse(item);
+      links.ranks_per_node = static_cast<int>(ranks);
+    } else {
+      refuse(item);
+    }
+  }
+  if (!has_node_alpha) links.inside.alpha_s = links.between.alpha_s;
+  if (!has_node_beta) links.inside.beta_s_per_byte = links.between.beta_s_per_byte;
+  return links;
+}
+
+std::string text_of(const LinkModel& links) {
+  std::string text = text_of("", links.between);
+  if (links.ranks_per_node > 0)
+    text += fmt::format(",node={},{}", links.ranks_per_node, text_of("node-", links.inside));
+  return text;
+}
+
+std::string link_presets() {
+  std::string text;
+  for (const Preset& preset : presets)
+    text += fmt::format("  {:<9} {}\n", preset.name, preset.what);
+  return text;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+// The binomial tree over p ranks. Counted from the root, rank v is the child of v without its
+// lowest set bit, and has children v + 1, v + 2, v + 4, ... below that bit.
+#pragma once
+
+#include <algorithm>
+
+namespace lockstep {
+
+class BinomialTree {
+ public:
+  BinomialTree(int rank, int ranks, int root)
+      : ranks_(ranks), root_(root), place_((rank - root + ranks) % ranks) {
+    while (reach_ < ranks && (place_ & reach_) == 0) reach_ *= 2;
+  }
+
+  bool is_root() const { return place_ == 0; }
+  int parent() const { return rank_at(place_ - reach_); }
+  // Children are at the distances 1, 2, 4, ... below reach() at which has_child().
+  int reach() const { return reach_; }
+  bool has_child(int distance) const { return distance < reach_ && place_ + distance < ranks_; }
+  int child(int distance) const { return rank_at(place_ + distance); }
+  int children() const {
+    int number = 0;
+    for (int distance = 1; distance < reach_; distance *= 2) number += has_child(distance);
+    return number;
+  }
+  // Ranks in the subtree of this rank, and in that of a child.
+  int subtree() const { return std::min(reach_, ranks_ - place_); }
+  int subtree_of_child(int distance) const {
+    return std::min(distance, ranks_ - place_ - distance);
+  }
+
+ private:
+  int rank_at(int place) const { return (place + root_) % ranks_; }
+
+  int ranks_, root_, place_;
+  int reach_ = 1;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,88 @@
+#include "collectives/operations.h"
+
+#include "collectives/all_gather/all_gather.h"
+#include "collectives/all_reduce/all_reduce.h"
+#include "collectives/all_to_all/all_to_all.h"
+#include "collectives/barrier/barrier.h"
+#include "collectives/broadcast/broadcast.h"
+#include "collectives/gather/gather.h"
+#include "collectives/reduce/reduce.h"
+#include "collectives/reduce_scatter/reduce_scatter.h"
+#include "collectives/scatter/scatter.h"
+#include "collectives/send_recv/send_recv.h"
+
+namespace lockstep {
+namespace {
+
+// The entries of a typed table, run by `call(comm, data, arguments, name)`.
+template <typename Entry, typename Call>
+std::vector<AnyAlgorithm> erased(const std::vector<Entry>& table, Call call) {
+  std::vector<AnyAlgorithm> any;
+  for (const Entry& entry : table)
+    any.push_back({.name = entry.name,
+                   .run = [call, name = entry.name](
+                              Communicator& comm, Slice data,
+                              const Arguments& arguments) { call(comm, data, arguments, name); },
+                   .traffic = entry.traffic,
+                   .seconds = entry.seconds,
+                   .formula = entry.formula,
+                   .exact = entry.exact,
+                   .need = entry.need});
+  return any;
+}
+
+std::vector<OperationEntry> make_operations() {
+  using C = Communicator;
+  using A = const Arguments&;
+  using Name = std::string_view;
+  return {
+      {Operation::all_reduce, true, false, true,
+       erased(all_reduce_algorithms(),
+              [](C& comm, Slice data, A a, Name name) { all_reduce(comm, data, a.op, name); })},
+      {Operation::reduce_scatter, true, false, true,
+       erased(reduce_scatter_algorithms(),
+              [](C& comm, Slice data, A a, Name name) { reduce_scatter(comm, data, a.op, name); })},
+      {Operation::all_gather, false, false, true,
+       erased(all_gather_algorithms(),
+              [](C& comm, Slice data, A, Name name) { all_gather(comm, data, name); })},
+      {Operation::broadcast, false, true, true,
+       erased(broadcast_algorithms(),
+              [](C& comm, Slice data, A a, Name name) { broadcast(comm, data, a.root, name); })},
+      {Operation::reduce, true, true, true,
+       erased(reduce_algorithms(),
+              [](C& comm, Slice data, A a, Name name) { reduce(comm, data, a.op, a.root, name); })},
+      {Operation::gather, false, true, true,
+       erased(gather_algorithms(),
+              [](C& comm, Slice data, A a, Name name) { gather(comm, data, a.root, name); })},
+      {Operation::scatter, false, true, true,
+       erased(scatter_algorithms(),
+              [](C& comm, Slice data, A a, Name name) { scatter(comm, data, a.root, name); })},
+      {Operation::all_to_all, false, false, false,
+       erased(all_to_all_algorithms(),
+              [](C& comm, Slice data, A a, Name name) { all_to_all(comm, a.out, data, name); })},
+      {Operation::send_recv, false, false, false,
+       erased(send_recv_algorithms(),
+              [](C& comm, Slice data, A a, Name) { send_recv(comm, a.out, data); })},
+      {Operation::barrier, false, false, true,
+       erased(barrier_algorithms(), [](C& comm, Slice, A, Name) { barrier(comm); })},
+  };
+}
+
+}  // namespace
+
+const std::vector<OperationEntry>& operations() {
+  static const std::vector<OperationEntry> all = make_operations();
+  return all;
+}
+
+const OperationEntry& find_operation(std::string_view name) {
+  std::string known;
+  for (const OperationEntry& entry : operations()) {
+    if (name_of(entry.operation) == name) return entry;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", name_of(entry.operation));
+  }
+  throw Error(ErrorKind::bad_input, fmt::format("no operation '{}'", name),
+              {.hint = fmt::format("choose one of {}", known)});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// Every operation and algorithm behind one signature, for what goes through all of them: tests,
+// benchmarks, tables of closed forms.
+#pragma once
+
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "collectives/algorithm.h"
+
+namespace lockstep {
+
+// What an operation takes beside its data; each reads what it needs.
+struct Arguments {
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+  Slice out;  // of all_to_all, which is not in place
+};
+
+struct AnyAlgorithm {
+  std::string_view name;
+  // The operation by this algorithm, as a call by name does it.
+  std::function<void(Communicator&, Slice data, const Arguments&)> run;
+  Traffic (*traffic)(const Problem&, int rank);
+  double (*seconds)(const Problem&, const LinkModel&);
+  std::string_view formula;
+  bool (*exact)(const Problem&);
+  Need need;
+};
+
+struct OperationEntry {
+  Operation operation;
+  bool reduces;  // takes a ReduceOp
+  bool has_root;
+  bool in_place;
+  std::vector<AnyAlgorithm> algorithms;
+};
+const std::vector<OperationEntry>& operations();
+// Throws Error (bad_input) listing the operations.
+const OperationEntry& find_operation(std::string_view name);
+
+}  // namespace lockstep

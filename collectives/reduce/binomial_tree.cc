@@ -1,0 +1,36 @@
+// Binomial reduce: the binomial broadcast run backwards; the data of half of the ranks that are
+// left is combined into the other half in each round.
+//
+//   rounds ceil(lg p)   bytes sent per rank  n, the root 0        scratch none where ranks share
+//   memory
+#include "collectives/binomial_tree.h"
+#include "collectives/reduce/reduce.h"
+
+namespace lockstep {
+
+void binomial_reduce(Communicator& comm, Slice data, ReduceOp op, int root) {
+  const BinomialTree tree(comm.rank(), comm.size(), root);
+  for (int distance = 1; distance < tree.reach(); distance *= 2)
+    if (tree.has_child(distance)) comm.recv_reduce(data, tree.child(distance), op);
+  if (!tree.is_root()) comm.send(data, tree.parent());
+}
+
+Traffic binomial_reduce_traffic(const Problem& x, int rank) {
+  const BinomialTree tree(rank, x.ranks, x.root);
+  const Count sent = tree.is_root() ? 0 : 1;
+  return {sent, sent * x.count, tree.children(), tree.children() * x.count};
+}
+
+ReduceAlgorithm reduce_binomial_tree() {
+  return {.name = "binomial_tree",
+          .run = binomial_reduce,
+          .traffic = binomial_reduce_traffic,
+          .seconds =
+              [](const Problem& x, const LinkModel& links) {
+                return ceil_log2(x.ranks) * links.between.seconds(x.bytes());
+              },
+          .formula = "ceil(lg p) (a + n b)",
+          .exact = power_of_two};
+}
+
+}  // namespace lockstep

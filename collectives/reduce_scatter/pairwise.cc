@@ -1,0 +1,45 @@
+// Pairwise exchange: in round i every rank gives the rank i ahead that rank's chunk, as it was, and
+// takes its own from the rank i behind.
+//
+//   rounds p - 1        bytes sent per rank  n (p - 1) / p        scratch none where ranks share
+//   memory
+//
+// The ring's cost, but every chunk is summed by one rank in one place, and every pair of ranks
+// needs a link.
+#include "collectives/reduce_scatter/reduce_scatter.h"
+
+namespace lockstep {
+namespace {
+
+void run(Communicator& comm, Slice data, ReduceOp op) {
+  const int p = comm.size(), rank = comm.rank();
+  const Chunks chunk(data, p);
+  for (int distance = 1; distance < p; ++distance) {
+    const int to = (rank + distance) % p, from = (rank - distance + p) % p;
+    comm.send_recv_reduce(chunk[to], to, chunk[rank], from, op);
+  }
+  comm.complete(chunk[rank], op);
+}
+
+}  // namespace
+
+ReduceScatterAlgorithm reduce_scatter_pairwise() {
+  return {.name = "pairwise",
+          .run = run,
+          .traffic =
+              [](const Problem& x, int rank) {
+                const Parts chunk(x.count, x.ranks);
+                return Traffic{.sent_messages = x.ranks - 1,
+                               .sent_elements = x.count - chunk[rank],
+                               .received_messages = x.ranks - 1,
+                               .received_elements = (x.ranks - 1) * chunk[rank]};
+              },
+          .seconds =
+              [](const Problem& x, const LinkModel& links) {
+                return (x.ranks - 1) * links.between.seconds(x.chunk_bytes(x.ranks));
+              },
+          .formula = "(p-1) (a + n/p b)",
+          .exact = equal_chunks};
+}
+
+}  // namespace lockstep

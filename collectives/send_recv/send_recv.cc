@@ -1,0 +1,20 @@
+#include "collectives/send_recv/send_recv.h"
+
+namespace lockstep {
+
+const std::vector<SendRecvAlgorithm>& send_recv_algorithms() {
+  static const std::vector<SendRecvAlgorithm> algorithms = {send_recv_shift()};
+  return algorithms;
+}
+
+void send_recv(Communicator& comm, Slice out, Slice in) {
+  require(out.count == in.count && out.dtype == in.dtype,
+          fmt::format("send_recv of {} {} into {} {}", in.count, name_of(in.dtype), out.count,
+                      name_of(out.dtype)),
+          "use slices of one type and count");
+  const SendRecvAlgorithm& chosen = send_recv_algorithms().front();
+  const CollectiveCall call(comm, Operation::send_recv, chosen.name, in);
+  chosen.run(comm, out, in);
+}
+
+}  // namespace lockstep

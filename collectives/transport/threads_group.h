@@ -1,0 +1,97 @@
+// A group of ranks that are threads: their mailboxes, bells and board, and how a rank waits.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "collectives/base/links.h"
+#include "collectives/transport/board.h"
+#include "collectives/transport/mailbox.h"
+#include "collectives/transport/meeting.h"
+#include "collectives/transport/subgroups.h"
+
+namespace lockstep {
+
+class ThreadsGroup;
+
+// What all groups of one world share.
+struct ThreadsWorld {
+  AbortNotice notice{};
+  double timeout_s = 30;
+  double spin_us = 0;
+  bool oversubscribed = false;  // more ranks than cores
+  LinkModel nodes;
+  std::mutex mutex;
+  std::vector<std::weak_ptr<ThreadsGroup>> groups;  // to wake everyone on a failure
+
+  void wake_all();
+};
+
+class ThreadsGroup {
+ public:
+  ThreadsGroup(std::shared_ptr<ThreadsWorld> shared_world, std::vector<int> world_ranks)
+      : world(std::move(shared_world)),
+        bells(world_ranks.size()),
+        slots(world_ranks.size()),
+        mailboxes(world_ranks.size() * world_ranks.size()),
+        board(slots.data(), &world->notice, std::move(world_ranks), world->timeout_s, "threads"),
+        meeting(static_cast<std::size_t>(board.size())) {
+    std::vector<int> nodes;
+    for (int rank = 0; rank < size(); ++rank)
+      nodes.push_back(world->nodes.node(board.world_rank(rank)));
+    ranks_per_node = lockstep::ranks_per_node(nodes);
+  }
+
+  int size() const { return board.size(); }
+  Mailbox& mailbox(int from, int to) {
+    return mailboxes[static_cast<std::size_t>(from) * bells.size() + static_cast<std::size_t>(to)];
+  }
+  std::shared_ptr<ThreadsGroup> subgroup(int rank, const std::vector<int>& members);
+
+  std::shared_ptr<ThreadsWorld> world;
+  std::vector<Bell> bells;
+  std::vector<BoardSlot> slots;
+  std::vector<Mailbox> mailboxes;
+  Board board;
+  Meeting meeting;
+  int ranks_per_node = 1;
+
+ private:
+  Subgroups<ThreadsGroup> subgroups_;
+};
+
+// Waits in the name of one rank of a group: spins for a while, then sleeps until its bell rings.
+template <typename Ready>
+void wait_in(ThreadsGroup& group, int rank, int peer, const Call& call, Ready ready) {
+  using Clock = std::chrono::steady_clock;
+  if (ready()) return;
+  const ThreadsWorld& world = *group.world;
+  const auto end = Clock::now() + std::chrono::duration<double, std::micro>(world.spin_us);
+  // The rank waited for may need this very core: always with more ranks than cores, and else while
+  // other programs run.
+  const int looks_per_yield = world.oversubscribed ? 1 : 64;
+  do {
+    for (int look = 0; look < looks_per_yield; ++look)
+      if (ready()) return;
+    std::this_thread::yield();
+  } while (Clock::now() < end);
+  // Short sleeps, because a mismatch that sends no message to this rank is seen only by looking at
+  // the board.
+  constexpr double longest_sleep_s = 0.05;
+  std::uint32_t rung = group.bells[rank].count();
+  group.board.wait(
+      rank, peer, call,
+      [&] {
+        rung = group.bells[rank].count();
+        return ready();
+      },
+      [&] { group.bells[rank].sleep(rung, longest_sleep_s); });
+}
+
+std::shared_ptr<ThreadsGroup> make_group(const std::shared_ptr<ThreadsWorld>& world,
+                                         std::vector<int> world_ranks);
+
+}  // namespace lockstep

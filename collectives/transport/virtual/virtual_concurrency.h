@@ -1,0 +1,20 @@
+// A rank's streams in virtual time: lines of their own.
+#pragma once
+
+#include "collectives/transport/transport.h"
+#include "collectives/transport/virtual/virtual_time.h"
+
+namespace lockstep {
+
+class VirtualConcurrency final : public Concurrency {
+ public:
+  explicit VirtualConcurrency(VirtualTime& time) : time_(time) {}
+  std::unique_ptr<Condition> condition() override;
+  std::unique_ptr<Task> start(std::function<void()> body) override;
+  void catch_up() override;
+
+ private:
+  VirtualTime& time_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,240 @@
+// A send leaves at its rank's time and goes through the link model; a receive ends when the message
+// has arrived. The data stay with the sender until it reuses them, and are copied only then.
+#include "collectives/transport/virtual/virtual_world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <unordered_map>
+
+#include "collectives/transport/subgroups.h"
+#include "collectives/transport/virtual/message.h"
+
+namespace lockstep {
+namespace {
+
+class Group {
+ public:
+  Group(std::shared_ptr<VirtualWorld> shared_world, std::vector<int> world_ranks)
+      : world(std::move(shared_world)),
+        slots(world_ranks.size()),
+        board(slots.data(), &world->notice, std::move(world_ranks),
+              std::numeric_limits<double>::infinity(), "virtual") {
+    std::vector<int> nodes;
+    for (int rank = 0; rank < board.size(); ++rank)
+      nodes.push_back(world->links.node(board.world_rank(rank)));
+    ranks_per_node = lockstep::ranks_per_node(nodes);
+  }
+
+  // References to a channel stay good.
+  VirtualChannel& channel(int from, int to) {
+    return channels_[static_cast<std::int64_t>(from) * board.size() + to];
+  }
+  std::shared_ptr<Group> subgroup(int rank, const std::vector<int>& members) {
+    return subgroups_.join(rank, members, [&] {
+      std::vector<int> world_ranks;
+      for (const int member : members) world_ranks.push_back(board.world_rank(member));
+      return std::make_shared<Group>(world, std::move(world_ranks));
+    });
+  }
+
+  std::shared_ptr<VirtualWorld> world;
+  std::vector<BoardSlot> slots;
+  Board board;
+  int ranks_per_node = 1;
+
+ private:
+  std::unordered_map<std::int64_t, VirtualChannel> channels_;
+  Subgroups<Group> subgroups_;
+};
+
+// While it lives, the line's own computing costs nothing: the transport is at work.
+class AtWork {
+ public:
+  explicit AtWork(VirtualTime& time) : time_(time) { time_.pause_compute(); }
+  ~AtWork() { time_.resume_compute(); }
+  AtWork(const AtWork&) = delete;
+
+ private:
+  VirtualTime& time_;
+};
+
+class SendTransfer final : public Transfer {
+ public:
+  SendTransfer(VirtualWorld& world, std::shared_ptr<VirtualMessage> message)
+      : world_(world), message_(std::move(message)) {}
+  ~SendTransfer() override {
+    if (!finished_) message_->cancelled = true;
+  }
+  void wait() override {
+    if (finished_) return;
+    const AtWork work(world_.time);
+    world_.time.sleep_until(message_->sent_at);
+    message_->keep_data();
+    finished_ = true;
+  }
+
+ private:
+  VirtualWorld& world_;
+  std::shared_ptr<VirtualMessage> message_;
+  bool finished_ = false;
+};
+
+class ReceiveTransfer final : public Transfer {
+ public:
+  // With an operation the message is combined into `into`, else copied there.
+  ReceiveTransfer(Group& group, int rank, int from, const Call& call, Slice into,
+                  std::optional<ReduceOp> op)
+      : group_(group),
+        channel_(group.channel(from, rank)),
+        rank_(rank),
+        from_(from),
+        call_(call),
+        into_(into),
+        op_(op),
+        number_(channel_.receives++) {}
+
+  void wait() override {
+    if (finished_) return;
+    const std::shared_ptr<VirtualMessage> message = arrived();
+    if (op_)
+      into_.device->reduce(into_, message->data, *op_);
+    else
+      into_.device->copy(into_, message->data);
+    message->taken = true;
+    finished_ = true;
+  }
+
+ private:
+  std::shared_ptr<VirtualMessage> arrived() {
+    VirtualTime& time = group_.world->time;
+    const AtWork work(time);
+    time.catch_up();
+    const auto is_there = [&] {
+      const auto* message = channel_.find(number_);
+      return message && (*message)->arrives_at && !(*message)->cancelled;
+    };
+    while (!is_there()) wait_for_sender();
+    const std::shared_ptr<VirtualMessage> message = *channel_.find(number_);
+    time.sleep_until(*message->arrives_at);
+    channel_.drop(number_);
+    group_.board.match(rank_, from_, call_, message->signature);
+    group_.board.match_size(rank_, from_, call_, into_, message->data);
+    return message;
+  }
+
+  void wait_for_sender() {
+    VirtualWorld& world = *group_.world;
+    group_.board.check_notice(rank_, from_, call_);
+    const Board::Waiting mark(group_.slots[rank_], from_);
+    channel_.receiver = &world.time.line();
+    const bool goes_on = world.time.wait();
+    channel_.receiver = nullptr;
+    if (!goes_on) group_.board.give_up(rank_, from_, call_);
+    group_.board.check_notice(rank_, from_, call_);
+  }
+
+  Group& group_;
+  VirtualChannel& channel_;
+  int rank_, from_;
+  Call call_;
+  Slice into_;
+  std::optional<ReduceOp> op_;
+  std::int64_t number_;
+  bool finished_ = false;
+};
+
+class VirtualTransport final : public Transport {
+ public:
+  VirtualTransport(std::shared_ptr<Group> group, int rank)
+      : group_(std::move(group)), rank_(rank) {}
+  ~VirtualTransport() override {
+    // A rank that fails has not ended its program: abort() follows with the reason.
+    if (std::uncaught_exceptions() == 0) board().end(rank_);
+  }
+
+  std::string_view name() const override { return "virtual"; }
+  int rank() const override { return rank_; }
+  int size() const override { return board().size(); }
+
+  void enter(const Call& call) override {
+    board().enter(rank_, call.signature);
+    board().check_notice(rank_, -1, call);
+  }
+  void leave() override { board().leave(rank_); }
+
+  Request isend(const Call& call, Slice data, int to) override {
+    VirtualWorld& world = *group_->world;
+    const AtWork work(world.time);
+    world.time.catch_up();
+    const int own = board().world_rank(rank_), other = board().world_rank(to);
+    const Link& link = world.links.link(own, other);
+    auto& ways = world.links.same_node(own, other) ? world.inside : world.between;
+    VirtualChannel& channel = group_->channel(rank_, to);
+    const auto message =
+        std::make_shared<VirtualMessage>(world, channel, ways[other], link, call, data);
+    channel.messages.push_back(message);
+    message->leave(world.time.line().now(), ways[own], link.alpha_s, message);
+    return std::make_unique<SendTransfer>(world, message);
+  }
+  Request irecv(const Call& call, Slice data, int from) override {
+    return std::make_unique<ReceiveTransfer>(*group_, rank_, from, call, data, std::nullopt);
+  }
+  Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) override {
+    return std::make_unique<ReceiveTransfer>(*group_, rank_, from, call, growing, op);
+  }
+  void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
+                        ReduceOp op) override {
+    const Request sending = isend(call, leaving, to);
+    irecv_reduce(call, growing, from, op)->wait();
+    sending->wait();
+  }
+
+  std::unique_ptr<Transport> subgroup(std::span<const int> members) override {
+    const std::vector<int> list(members.begin(), members.end());
+    const auto own = std::ranges::find(list, rank_);
+    return std::make_unique<VirtualTransport>(group_->subgroup(rank_, list),
+                                              static_cast<int>(own - list.begin()));
+  }
+
+  bool abort(const std::exception& cause) override {
+    const bool first = group_->world->notice.raise(board().world_rank(rank_), cause);
+    group_->world->time.wake_all();
+    return first;
+  }
+  void abandon() override {
+    group_->world->notice.claim(board().world_rank(rank_));
+    group_->world->time.wake_all();
+  }
+
+  int ranks_per_node() const override { return group_->ranks_per_node; }
+  double now_seconds() const override {
+    const AtWork work(group_->world->time);
+    return group_->world->time.line().now();
+  }
+  Concurrency& concurrency() override { return group_->world->concurrency; }
+
+ private:
+  Board& board() const { return group_->board; }
+
+  std::shared_ptr<Group> group_;
+  int rank_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Transport>> virtual_world(VirtualTime& time, int ranks,
+                                                      const LinkModel& links) {
+  const auto world = std::make_shared<VirtualWorld>(time, links, ranks);
+  std::vector<int> everyone(static_cast<std::size_t>(ranks));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  const auto group = std::make_shared<Group>(world, everyone);
+  std::vector<std::unique_ptr<Transport>> ends;
+  for (const int rank : everyone) ends.push_back(std::make_unique<VirtualTransport>(group, rank));
+  return ends;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,404 @@
+// Every algorithm of every operation, run by one text: results against those computed without
+// ranks, counters against the closed forms, virtual time against the closed forms.
+//
+// Data is distinct for each rank and index and integer-valued, so equality is exact in any order of
+// summation.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/all_to_all/all_to_all.h"
+#include "collectives/base/half.h"
+#include "collectives/operations.h"
+#include "tests/collectives/world.h"
+
+namespace lockstep {
+namespace {
+
+using test::on_ranks;
+
+// Small enough that products and 16-bit sums stay exact for every world size here.
+double element(int rank, Count index, ReduceOp op) {
+  if (op == ReduceOp::prod) return (rank + index) % 5 == 0 ? 2 : 1;
+  return static_cast<double>((rank * 7 + index * 3) % 13 + (rank == 0 ? 1 : 0));
+}
+
+double combined(int ranks, Count index, ReduceOp op) {
+  double result = element(0, index, op);
+  for (int rank = 1; rank < ranks; ++rank) {
+    const double value = element(rank, index, op);
+    if (op == ReduceOp::sum || op == ReduceOp::avg) result += value;
+    if (op == ReduceOp::prod) result *= value;
+    if (op == ReduceOp::min) result = std::min(result, value);
+    if (op == ReduceOp::max) result = std::max(result, value);
+  }
+  return result;
+}
+
+// How a type stores a number, and what it makes of the end of an average.
+template <typename T>
+struct Number {
+  static T from(double value) { return static_cast<T>(value); }
+  static T averaged(double sum, int ranks) { return static_cast<T>(from(sum) / from(ranks)); }
+};
+template <>
+struct Number<BFloat16> {
+  static BFloat16 from(double value) { return bfloat16_from_float(static_cast<float>(value)); }
+  static BFloat16 averaged(double sum, int ranks) {
+    return from(static_cast<float>(sum) / static_cast<float>(ranks));
+  }
+};
+template <>
+struct Number<Half> {
+  static Half from(double value) { return half_from_float(static_cast<float>(value)); }
+  static Half averaged(double sum, int ranks) {
+    return from(static_cast<float>(sum) / static_cast<float>(ranks));
+  }
+};
+
+template <typename T>
+Slice slice_of(std::vector<T>& values, DType dtype) {
+  return {reinterpret_cast<std::byte*>(values.data()), std::ssize(values), dtype, &host_device()};
+}
+
+// What a rank holds at `index` after the operation, or nothing where any value may be.
+std::optional<double> expected(const OperationEntry& entry, const Problem& x, int rank, Count index,
+                               ReduceOp op) {
+  const Parts part(x.count, x.ranks);
+  int owner = 0;
+  while (owner + 1 < x.ranks && index >= part.offset(owner + 1)) ++owner;
+  switch (entry.operation) {
+    case Operation::all_reduce:
+      return combined(x.ranks, index, op);
+    case Operation::reduce_scatter:
+      if (owner != rank) return std::nullopt;
+      return combined(x.ranks, index, op);
+    case Operation::all_gather:
+      return element(owner, index, op);
+    case Operation::broadcast:
+      return element(x.root, index, op);
+    case Operation::reduce:
+      if (rank != x.root) return std::nullopt;
+      return combined(x.ranks, index, op);
+    case Operation::gather:
+      if (rank != x.root) return std::nullopt;
+      return element(owner, index, op);
+    case Operation::scatter:
+      if (owner != rank) return std::nullopt;
+      return element(x.root, index, op);
+    case Operation::all_to_all:
+      return element(owner, part.offset(rank) + index - part.offset(owner), op);
+    case Operation::send_recv:
+      return element((rank + x.ranks - 1) % x.ranks, index, op);
+    case Operation::barrier:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// Runs on one rank and checks its results.
+template <typename T>
+void run_and_check(Communicator& comm, const OperationEntry& entry, const AnyAlgorithm& algorithm,
+                   const Problem& x, DType dtype, ReduceOp op) {
+  std::vector<T> values(static_cast<std::size_t>(x.count)), out(values.size());
+  const Parts part(x.count, x.ranks);
+  const Count own_begin = part.offset(comm.rank()), own_end = part.offset(comm.rank() + 1);
+  const bool brings_a_chunk =
+      entry.operation == Operation::all_gather || entry.operation == Operation::gather;
+  for (Count i = 0; i < x.count; ++i)
+    values[i] = Number<T>::from(
+        brings_a_chunk && (i < own_begin || i >= own_end) ? 99 : element(comm.rank(), i, op));
+  algorithm.run(comm, slice_of(values, dtype),
+                {.op = op, .root = x.root, .out = slice_of(out, dtype)});
+  const std::vector<T>& result = entry.in_place ? values : out;
+  for (Count i = 0; i < x.count; ++i) {
+    const auto value = expected(entry, x, comm.rank(), i, op);
+    if (!value) continue;
+    const T exact = entry.reduces && op == ReduceOp::avg ? Number<T>::averaged(*value, x.ranks)
+                                                         : Number<T>::from(*value);
+    ASSERT_EQ(std::memcmp(&result[i], &exact, sizeof exact), 0)
+        << name_of(entry.operation) << "/" << algorithm.name << ", " << x.ranks << " ranks, root "
+        << x.root << ", rank " << comm.rank() << ", index " << i << " of " << x.count << ", "
+        << name_of(dtype) << " " << name_of(op);
+  }
+}
+
+Traffic counted(const Counters& counters, Operation operation, Count element) {
+  const auto labels = counters.by_label();
+  const auto found = labels.find(name_of(operation));
+  if (found == labels.end()) return {};
+  const Volume& v = found->second;
+  return {v.sent_messages, v.sent_bytes / element, v.received_messages, v.received_bytes / element};
+}
+
+Problem problem_of(const OperationEntry& entry, int ranks, Count count, Count element) {
+  const bool needs_multiple = entry.operation == Operation::all_to_all;
+  return {.ranks = ranks,
+          .count = entry.operation == Operation::barrier ? 0
+                   : needs_multiple                      ? count * ranks
+                                                         : count,
+          .element_bytes = element,
+          .root = static_cast<int>(count % ranks),
+          .ranks_per_node = ranks};
+}
+
+bool usable(const AnyAlgorithm& algorithm, int ranks, const LaunchOptions& options) {
+  switch (algorithm.need) {
+    case Need::nothing:
+      return true;
+    case Need::power_of_two_ranks:
+      return std::has_single_bit(static_cast<unsigned>(ranks));
+    case Need::full_nodes:
+      return options.links.ranks_per_node == 0 || ranks % options.links.ranks_per_node == 0;
+    case Need::shared_memory:
+      return options.clock == Clock::wall;
+    case Need::vendor:
+      return false;
+  }
+  return false;
+}
+
+// Calls body(entry, algorithm) for all that can run.
+template <typename Body>
+void for_all(int ranks, const LaunchOptions& options, Body body) {
+  for (const OperationEntry& entry : operations())
+    for (const AnyAlgorithm& algorithm : entry.algorithms)
+      if (usable(algorithm, ranks, options)) body(entry, algorithm);
+}
+
+constexpr int world_sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16};
+
+// At least 31 for every world size: none, one, odd, below, at and above the ranks, and longer ones.
+std::vector<Count> counts_for(int ranks) {
+  std::vector<Count> counts = {ranks - 1,  ranks,       ranks + 1, 2 * ranks, 4 * ranks + 1,
+                               48 * ranks, 210 * ranks, 97,        1000,      4096};
+  for (Count i = 0; i <= 22; ++i) counts.push_back(i);
+  return counts;
+}
+
+// The counters of every rank, and the time at which the last one ended.
+struct Outcome {
+  std::vector<Traffic> traffic;
+  double seconds = 0;
+};
+
+Outcome run_virtually(const OperationEntry& entry, const AnyAlgorithm& algorithm, const Problem& x,
+                      const LinkModel& links) {
+  Outcome outcome{.traffic = std::vector<Traffic>(static_cast<std::size_t>(x.ranks))};
+  launch({.ranks = x.ranks, .trace = false, .fault = {}, .clock = Clock::unit, .links = links},
+         [&](RankContext& context) {
+           run_and_check<float>(context.world, entry, algorithm, x, DType::f32, ReduceOp::sum);
+           outcome.traffic[context.world.rank()] =
+               counted(context.counters, entry.operation, x.element_bytes);
+           outcome.seconds = std::max(outcome.seconds, context.world.transport().now_seconds());
+         });
+  return outcome;
+}
+
+TEST(Algorithms, ResultsTrafficAndTimeInVirtualTime) {
+  const LinkModel links = parse_links("alpha=64,beta=0.25");
+  for (const int ranks : world_sizes) {
+    const LaunchOptions options{.fault = {}, .clock = Clock::unit, .links = links};
+    for_all(ranks, options, [&](const OperationEntry& entry, const AnyAlgorithm& algorithm) {
+      for (const Count count : counts_for(ranks)) {
+        const Problem x = problem_of(entry, ranks, count, 4);
+        SCOPED_TRACE(fmt::format("{}/{}, {} ranks, count {}, root {}", name_of(entry.operation),
+                                 algorithm.name, ranks, x.count, x.root));
+        const Outcome outcome = run_virtually(entry, algorithm, x, links);
+        for (int rank = 0; rank < ranks; ++rank) {
+          const Traffic closed = algorithm.traffic(x, rank);
+          EXPECT_EQ(outcome.traffic[rank], closed)
+              << "rank " << rank << ": messages, elements sent " << closed.sent_messages << ", "
+              << closed.sent_elements << ", counted " << outcome.traffic[rank].sent_messages << ", "
+              << outcome.traffic[rank].sent_elements << "; received " << closed.received_messages
+              << ", " << closed.received_elements << ", counted "
+              << outcome.traffic[rank].received_messages << ", "
+              << outcome.traffic[rank].received_elements;
+        }
+        const double closed = algorithm.seconds(x, links);
+        if (!algorithm.exact || algorithm.exact(x))
+          EXPECT_EQ(outcome.seconds, closed);
+        else
+          EXPECT_LE(outcome.seconds, closed) << "an upper bound";
+        if (testing::Test::HasFailure()) return;
+      }
+    });
+  }
+}
+
+template <typename T>
+void check_everything(int ranks, const std::vector<Count>& counts, DType dtype, ReduceOp op,
+                      LaunchOptions options) {
+  options.ranks = ranks;
+  for_all(ranks, options, [&](const OperationEntry& entry, const AnyAlgorithm& algorithm) {
+    launch(options, [&](RankContext& context) {
+      for (const Count count : counts)
+        run_and_check<T>(context.world, entry, algorithm,
+                         problem_of(entry, ranks, count, element_bytes(dtype)), dtype, op);
+    });
+  });
+}
+
+void check_every_type(int ranks, const std::vector<Count>& counts, ReduceOp op,
+                      const LaunchOptions& options) {
+  check_everything<float>(ranks, counts, DType::f32, op, options);
+  check_everything<double>(ranks, counts, DType::f64, op, options);
+  check_everything<Half>(ranks, counts, DType::f16, op, options);
+  check_everything<BFloat16>(ranks, counts, DType::bf16, op, options);
+  check_everything<std::int8_t>(ranks, counts, DType::i8, op, options);
+  check_everything<std::uint8_t>(ranks, counts, DType::u8, op, options);
+  check_everything<std::int32_t>(ranks, counts, DType::i32, op, options);
+  check_everything<std::uint32_t>(ranks, counts, DType::u32, op, options);
+  check_everything<std::int64_t>(ranks, counts, DType::i64, op, options);
+  check_everything<std::uint64_t>(ranks, counts, DType::u64, op, options);
+}
+
+TEST(Algorithms, EveryTypeAndReductionInVirtualTime) {
+  for (const ReduceOp op : all_reduce_ops)
+    for (const int ranks : {1, 3, 4, 7, 16})
+      check_every_type(ranks, {0, 1, 50}, op, {.fault = {}, .clock = Clock::unit});
+}
+
+TEST(Algorithms, EveryTypeAndReductionOnThreads) {
+  for (const ReduceOp op : all_reduce_ops)
+    for (const int ranks : {2, 3}) check_every_type(ranks, {0, 1, 50}, op, {.fault = {}});
+}
+
+TEST(Algorithms, EveryWorldSizeOnThreads) {
+  for (const int ranks : world_sizes)
+    check_everything<float>(ranks, {0, 1, ranks - 1, ranks, 97, 1000}, DType::f32, ReduceOp::sum,
+                            {.fault = {}});
+}
+
+TEST(Algorithms, DataOfSeveralSegmentsOnThreads) {
+  for (const int ranks : {2, 3, 4})
+    check_everything<float>(ranks, {300'007}, DType::f32, ReduceOp::avg, {.fault = {}});
+}
+
+TEST(Algorithms, NodesOfSeveralRanks) {
+  const LinkModel nodes = parse_links("alpha=2,beta=1,node=3,node-alpha=1,node-beta=0.5");
+  for (const Clock clock : {Clock::unit, Clock::wall})
+    for (const int ranks : {3, 6, 9})
+      check_everything<float>(ranks, {0, 1, 50}, DType::f32, ReduceOp::sum,
+                              {.fault = {}, .clock = clock, .links = nodes});
+
+  // Six ranks on two nodes: two rounds each way inside, one each way between.
+  double end = 0;
+  launch({.ranks = 6, .fault = {}, .clock = Clock::unit, .links = nodes},
+         [&](RankContext& context) {
+           std::vector<float> values(60);
+           find_operation("all_reduce")
+               .algorithms.front()
+               .run(context.world, host_slice(std::span(values)), {});
+           end = std::max(end, context.world.transport().now_seconds());
+         });
+  const Problem x{.ranks = 6, .count = 60, .ranks_per_node = 3};
+  const auto& entries = find_operation("all_reduce").algorithms;
+  const auto hierarchical = std::ranges::find(entries, "hierarchical", &AnyAlgorithm::name);
+  EXPECT_EQ(hierarchical->seconds(x, nodes), 4 * (1 + 80 * 0.5) + 2 * (2 + 40 * 1));
+  EXPECT_GT(end, hierarchical->seconds(x, nodes)) << "a ring crosses between nodes all the time";
+  double two_level_end = 0;
+  launch({.ranks = 6, .fault = {}, .clock = Clock::unit, .links = nodes},
+         [&](RankContext& context) {
+           std::vector<float> values(60);
+           hierarchical->run(context.world, host_slice(std::span(values)), {});
+           two_level_end = std::max(two_level_end, context.world.transport().now_seconds());
+         });
+  EXPECT_EQ(two_level_end, hierarchical->seconds(x, nodes));
+}
+
+TEST(Algorithms, WhatCannotRunSaysWhy) {
+  const auto refused = [](int ranks, const LinkModel& links, std::string_view operation,
+                          std::string_view name, const std::string& part) {
+    try {
+      launch({.ranks = ranks, .fault = {}, .clock = Clock::unit, .links = links},
+             [&](RankContext& context) {
+               std::vector<float> values(8);
+               const auto& entries = find_operation(operation).algorithms;
+               std::ranges::find(entries, name, &AnyAlgorithm::name)
+                   ->run(context.world, host_slice(std::span(values)), {});
+             });
+      ADD_FAILURE() << operation << "/" << name << " ran";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  refused(6, {}, "all_gather", "recursive_doubling", "needs a power of two of ranks, there are 6");
+  refused(4, {}, "all_reduce", "direct", "share an address space");
+  refused(4, {}, "all_reduce", "vendor", "under mpirun");
+  refused(5, parse_links("alpha=1,node=3"), "all_reduce", "hierarchical",
+          "as many ranks on every node");
+  EXPECT_THROW(find_operation("all_redux"), Error);
+}
+
+TEST(AllToAllV, CountsThatDifferForEveryPair) {
+  for (const Clock clock : {Clock::unit, Clock::wall}) {
+    for (const int ranks : {1, 2, 5}) {
+      launch({.ranks = ranks, .fault = {}, .clock = clock}, [&](RankContext& context) {
+        const int rank = context.world.rank();
+        const auto count = [](int from, int to) { return static_cast<Count>((from * 3 + to) % 4); };
+        const auto value = [](int from, int to, Count i) {
+          return static_cast<std::int32_t>(from * 100 + to * 10 + i);
+        };
+        std::vector<Count> in_counts, out_counts;
+        std::vector<std::int32_t> in, out, wanted;
+        for (int other = 0; other < ranks; ++other) {
+          in_counts.push_back(count(rank, other));
+          out_counts.push_back(count(other, rank));
+          for (Count i = 0; i < in_counts.back(); ++i) in.push_back(value(rank, other, i));
+          for (Count i = 0; i < out_counts.back(); ++i) wanted.push_back(value(other, rank, i));
+        }
+        out.resize(wanted.size());
+        all_to_all_v(context.world, host_slice(std::span(out)), out_counts,
+                     host_slice(std::span(in)), in_counts);
+        ASSERT_EQ(out, wanted);
+        in_counts[0] += 1;
+        ASSERT_THROW(all_to_all_v(context.world, host_slice(std::span(out)), out_counts,
+                                  host_slice(std::span(in)), in_counts),
+                     Error);
+      });
+    }
+  }
+}
+
+// Long enough for several segments; nothing is stored.
+TEST(Algorithms, TrafficAndTimeOfLongData) {
+  for (const double alpha : {1.0, 64.0, 1e6}) {
+    const LinkModel links = parse_links(fmt::format("alpha={},beta=0.0009765625", alpha));
+    for (const int ranks : world_sizes) {
+      const LaunchOptions options{
+          .ranks = ranks, .fault = {}, .clock = Clock::unit, .links = links};
+      for_all(ranks, options, [&](const OperationEntry& entry, const AnyAlgorithm& algorithm) {
+        for (const Count count : {Count{65536}, Count{1} << 20, Count{524288} * ranks,
+                                  Count{100'003}, Count{1} << 22}) {
+          const Problem x = problem_of(entry, ranks, count, 4);
+          SCOPED_TRACE(fmt::format("{}/{}, {} ranks, count {}, alpha {}", name_of(entry.operation),
+                                   algorithm.name, ranks, x.count, alpha));
+          double end = 0;
+          launch(options, [&](RankContext& context) {
+            Communicator& comm = context.world;
+            const Slice like{.dtype = DType::f32, .device = &none_device()};
+            const Memory data = comm.scratch(like, x.count), out = comm.scratch(like, x.count);
+            algorithm.run(comm, data.slice(x.count, DType::f32),
+                          {.root = x.root, .out = out.slice(x.count, DType::f32)});
+            EXPECT_EQ(counted(context.counters, entry.operation, 4),
+                      algorithm.traffic(x, comm.rank()))
+                << "rank " << comm.rank();
+            end = std::max(end, comm.transport().now_seconds());
+          });
+          const double closed = algorithm.seconds(x, links);
+          if (!algorithm.exact || algorithm.exact(x))
+            EXPECT_EQ(end, closed);
+          else
+            EXPECT_LE(end, closed) << "an upper bound";
+          if (testing::Test::HasFailure()) return;
+        }
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
