@@ -4,34 +4,37 @@
 
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/barrier/barrier.h"
+#include "collectives/broadcast/broadcast.h"
 
 namespace lockstep {
 
-std::vector<double> measure(Communicator& comm, int warmup, int iterations,
-                            const std::function<void()>& prepare,
-                            const std::function<void()>& operation) {
+std::vector<std::vector<double>> measure(Communicator& comm, int warmup, int iterations,
+                                         const std::vector<Timed>& compared, WhoseTime whose) {
   const Transport& clock = comm.transport();
-  std::vector<double> seconds;
-  for (int i = 0; i < warmup + iterations; ++i) {
-    prepare();
+  std::vector<std::vector<double>> seconds(compared.size());
+  const auto run = [&](std::size_t which, bool counts) {
+    if (compared[which].prepare) compared[which].prepare();
     barrier(comm);
+    comm.transport().align();
     const double begin = clock.now_seconds();
-    operation();
-    if (i >= warmup) seconds.push_back(clock.now_seconds() - begin);
-  }
-  all_reduce(comm, host_slice(std::span(seconds)), ReduceOp::max);
-  return seconds;
-}
+    compared[which].operation();
+    if (counts) seconds[which].push_back(clock.now_seconds() - begin);
+  };
+  for (int i = 0; i < warmup + iterations; ++i)
+    for (std::size_t k = 0; k < compared.size(); ++k)
+      run(i % 2 == 0 ? k : compared.size() - 1 - k, i >= warmup);
 
-double copy_bytes_per_second(Communicator& comm, Count bytes, int iterations) {
-  const Slice like{.dtype = DType::u8, .device = &host_device()};
-  const Memory source = comm.scratch(like, bytes), target = comm.scratch(like, bytes);
-  std::fill_n(source.data(), bytes, std::byte{1});
-  const auto seconds = measure(
-      comm, 1, iterations, [] {},
-      [&] { comm.copy(target.slice(bytes, DType::u8), source.slice(bytes, DType::u8)); });
-  constexpr int read_and_write = 2;
-  return static_cast<double>(read_and_write * bytes * comm.size()) / percentile(seconds, 0.5);
+  for (std::vector<double>& samples : seconds) {
+    const Slice all = host_slice(std::span(samples));
+    if (whose == WhoseTime::rank_0)
+      broadcast(comm, all, 0);
+    else
+      all_reduce(comm, all,
+                 whose == WhoseTime::average   ? ReduceOp::avg
+                 : whose == WhoseTime::fastest ? ReduceOp::min
+                                               : ReduceOp::max);
+  }
+  return seconds;
 }
 
 double percentile(std::vector<double> samples, double share) {

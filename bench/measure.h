@@ -1,4 +1,4 @@
-// One measurement of one operation on all ranks.
+// Measurements of operations on all ranks.
 #pragma once
 
 #include <functional>
@@ -8,17 +8,21 @@
 
 namespace lockstep {
 
-// Runs prepare() and then the timed operation(), `warmup` + `iterations` times, with a barrier
-// before each. Returns for each counted iteration the seconds of the slowest rank; the same on
-// every rank.
-std::vector<double> measure(Communicator& comm, int warmup, int iterations,
-                            const std::function<void()>& prepare,
-                            const std::function<void()>& operation);
+// One of the things that are compared.
+struct Timed {
+  std::function<void()> prepare;  // before the clock starts
+  std::function<void()> operation;
+};
 
-// Bytes a second that all ranks together copy, each from memory of `bytes` to other memory: what
-// bounds a collective between ranks that share the memory. Reads and writes are both counted. The
-// same on every rank.
-double copy_bytes_per_second(Communicator& comm, Count bytes, int iterations);
+// Whose time an iteration's is.
+enum class WhoseTime { rank_0, average, fastest, slowest };
+
+// Runs each of `compared` in turn, iteration by iteration, every second time in reverse order, so
+// that what disturbs the machine disturbs all alike; a barrier before each run. The first `warmup`
+// rounds do not count. Returns the seconds of each, by iteration; the same on every rank.
+std::vector<std::vector<double>> measure(Communicator& comm, int warmup, int iterations,
+                                         const std::vector<Timed>& compared,
+                                         WhoseTime whose = WhoseTime::slowest);
 
 // The value at `share` (0 to 1) of the sorted samples.
 double percentile(std::vector<double> samples, double share);

@@ -9,10 +9,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json config_of(const TrainOptions& o, const TrainResult& r) {
+ordered_json config_of(const TrainOptions& o, const LaunchOptions& world, const TrainResult& r) {
   return {{"technique", o.technique},
           {"ranks", r.world_size},
           {"transport", r.transport},
+          {"clock", name_of(world.clock)},
+          {"link", text_of(world.links)},
           {"threads", r.threads_per_rank},
           {"model", o.model},
           {"parameters", r.parameters},
@@ -67,12 +69,16 @@ ordered_json rank_of(const RankRecord& rank) {
 
 }  // namespace
 
-std::string train_json(const TrainOptions& options, const TrainResult& result) {
-  ordered_json file = {
-      {"schema", "lockstep.train/1"},         {"environment", environment_json()},
-      {"config", config_of(options, result)}, {"unigram_entropy", result.unigram_entropy},
-      {"steps", ordered_json::array()},       {"validation", ordered_json::array()},
-      {"ranks", ordered_json::array()},       {"theory", ordered_json::array()}};
+std::string train_json(const TrainOptions& options, const LaunchOptions& world,
+                       const TrainResult& result) {
+  ordered_json file = {{"schema", "lockstep.train/1"},
+                       {"environment", environment_json()},
+                       {"config", config_of(options, world, result)},
+                       {"unigram_entropy", result.unigram_entropy},
+                       {"steps", ordered_json::array()},
+                       {"validation", ordered_json::array()},
+                       {"ranks", ordered_json::array()},
+                       {"theory", ordered_json::array()}};
   for (const StepRecord& s : result.steps)
     file["steps"].push_back({{"step", s.step},
                              {"loss", s.loss},

@@ -1,33 +1,39 @@
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <memory>
 
-#include "bench/all_reduce.h"
-#include "bench/model.h"
+#include "bench/collective.h"
 #include "cli/command.h"
-#include "cli/share.h"
+#include "cli/world_flags.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
-#include "parallel/trainer.h"
 
 namespace lockstep {
 namespace {
 
+// nccl-tests' flags as they are given; what they mean is read later.
 struct BenchCommand {
   BenchOptions options;
-  LaunchOptions launch{.ranks = 2};
-  std::string min_bytes = "8", max_bytes = "32M", dtype = "f32", op = "sum", json;
+  WorldFlags world{.launch = {.ranks = 2}};
+  std::string min_bytes = "8", max_bytes = "32M", step_bytes, dtype = "f32", op = "sum",
+              buffers = "hot", json;
+  int threads = 0, gpus = 0;  // of nccl-tests: their product is the number of ranks
+  int check = 1, whose = 3;
+  int without_meaning = 0;
+  CLI::Option* factor = nullptr;
 };
 
 // "64K" is 65536: sizes count in powers of 1024, as nccl-tests' do.
 std::int64_t bytes_from(const std::string& text, const char* flag) {
   std::size_t digits = 0;
   while (digits < text.size() && text[digits] >= '0' && text[digits] <= '9') ++digits;
-  const std::string suffix = text.substr(digits);
+  std::string suffix = text.substr(digits);
+  std::ranges::transform(suffix, suffix.begin(), [](char c) {
+    return c == 'k' || c == 'm' || c == 'g' ? static_cast<char>(c - 'a' + 'A') : c;
+  });
   constexpr std::array<std::string_view, 4> suffixes = {"", "K", "M", "G"};
   const auto power = std::ranges::find(suffixes, suffix) - suffixes.begin();
   require(digits > 0 && digits <= 12 && power < std::ssize(suffixes),
@@ -36,97 +42,119 @@ std::int64_t bytes_from(const std::string& text, const char* flag) {
   return std::stoll(text.substr(0, digits)) << (10 * power);
 }
 
+// Our names of types, and those of nccl-tests.
+std::vector<DType> dtypes_from(const std::string& name) {
+  if (name == "all") return {std::begin(all_dtypes), std::end(all_dtypes)};
+  constexpr std::pair<std::string_view, DType> theirs[] = {
+      {"int8", DType::i8},      {"uint8", DType::u8},  {"int32", DType::i32},
+      {"uint32", DType::u32},   {"int64", DType::i64}, {"uint64", DType::u64},
+      {"half", DType::f16},     {"float", DType::f32}, {"double", DType::f64},
+      {"bfloat16", DType::bf16}};
+  const auto found = std::ranges::find(theirs, name, &std::pair<std::string_view, DType>::first);
+  return {found != std::end(theirs) ? found->second : dtype_from_name(name)};
+}
+
+std::vector<ReduceOp> ops_from(const std::string& name) {
+  if (name == "all") return {std::begin(all_reduce_ops), std::end(all_reduce_ops)};
+  return {reduce_op_from_name(name)};
+}
+
+void read(BenchCommand& c) {
+  BenchOptions& o = c.options;
+  o.min_bytes = bytes_from(c.min_bytes, "-b");
+  o.max_bytes = bytes_from(c.max_bytes, "-e");
+  if (!c.step_bytes.empty() && c.factor->count() == 0)
+    o.step_bytes = bytes_from(c.step_bytes, "-i");
+  o.dtypes = dtypes_from(c.dtype);
+  o.ops = ops_from(c.op);
+  o.buffers = buffers_from_name(c.buffers);
+  o.check = c.check > 0;
+  require(c.whose >= 0 && c.whose <= 3, fmt::format("-a {}", c.whose), "use a number from 0 to 3");
+  o.whose = static_cast<WhoseTime>(c.whose);
+  // A reduction makes no difference to what only moves data.
+  if (!find_operation(o.operation).reduces) o.ops = {ReduceOp::sum};
+  if (c.threads > 0 || c.gpus > 0)
+    c.world.launch.ranks = std::max(1, c.threads) * std::max(1, c.gpus);
+  c.world.read();
+  check(o, launch_ranks(c.world.launch));
+}
+
 int run(BenchCommand& c) {
-  c.options.min_bytes = bytes_from(c.min_bytes, "-b");
-  c.options.max_bytes = bytes_from(c.max_bytes, "-e");
-  c.options.dtype = dtype_from_name(c.dtype);
-  c.options.op = reduce_op_from_name(c.op);
-  check(c.options);
+  read(c);
   if (!c.json.empty()) check_writable(c.json);
-
-  std::string json;
-  bool all_right = true;
-  launch(c.launch, [&](RankContext& context) {
-    bool mine_right = true;
-    std::string mine = bench_all_reduce(context, c.options, mine_right);
-    if (context.world.rank() != 0) return;
-    json = std::move(mine);
-    all_right = mine_right;
+  BenchRun measured;
+  launch(c.world.launch, [&](RankContext& context) {
+    BenchRun mine = bench_collective(context, c.options, c.world.launch);
+    if (context.world.rank() == 0) measured = std::move(mine);
   });
-  if (!c.json.empty() && !json.empty()) write_file(c.json, json);
-  if (!all_right) throw Error(ErrorKind::wrong_result, "elements are wrong; see the column #wrong");
+  if (!c.json.empty() && !measured.results.empty())
+    write_file(c.json, bench_json(measured, c.options, c.world.launch));
+  if (std::ranges::any_of(measured.results, [](const BenchResult& r) { return r.wrong > 0; }))
+    throw Error(ErrorKind::wrong_result, "elements are wrong; see the column #wrong");
   return 0;
 }
 
-void add_all_reduce(CLI::App* bench, Action& chosen) {
+void add_size_flags(CLI::App& app, BenchCommand& c) {
+  app.add_option("-b,--minbytes", c.min_bytes, "smallest size, with K, M or G")
+      ->capture_default_str();
+  app.add_option("-e,--maxbytes", c.max_bytes, "largest size")->capture_default_str();
+  c.factor = app.add_option("-f,--stepfactor", c.options.factor,
+                            "each size is that many times the one before")
+                 ->capture_default_str();
+  app.add_option("-i,--stepbytes", c.step_bytes, "each size is that much more than the one before");
+  app.add_option("-d,--datatype", c.dtype,
+                 "f32 f64 f16 bf16 i8 u8 i32 u32 i64 u64, nccl-tests' names of them, or all")
+      ->capture_default_str();
+  app.add_option("-o,--op", c.op, "sum, prod, min, max, avg, or all")->capture_default_str();
+  app.add_option("-r,--root", c.options.root, "of what has one")->capture_default_str();
+}
+
+void add_measuring_flags(CLI::App& app, BenchCommand& c) {
+  app.add_option("-n,--iters", c.options.iterations, "counted iterations")->capture_default_str();
+  app.add_option("-w,--warmup_iters", c.options.warmup, "iterations before those")
+      ->capture_default_str();
+  app.add_option("-m,--agg_iters", c.options.operations_per_iteration, "operations an iteration")
+      ->capture_default_str();
+  app.add_option("--repetitions", c.options.repetitions, "of all iterations; what compare looks at")
+      ->capture_default_str();
+  app.add_option("-c,--check", c.check, "0: do not check results")->capture_default_str();
+  app.add_option("-a,--average", c.whose,
+                 "whose time counts: 0 rank 0's, 1 the average, 2 the fastest's, 3 the slowest's")
+      ->capture_default_str();
+  app.add_option("--buffers", c.buffers,
+                 "hot: untouched between operations; dirty: inputs written anew before each; "
+                 "consume: and outputs read within the time")
+      ->capture_default_str();
+  app.add_option("-J,--json", c.json, "write the results to this file, as Google Benchmark does");
+  app.add_option("--algorithm", c.options.algorithms,
+                 "one or more, separated by commas; all: the whole table")
+      ->delimiter(',');
+}
+
+// What nccl-tests' command lines hold beside: the number of ranks, and what only GPUs have.
+void add_nccl_flags(CLI::App& app, BenchCommand& c) {
+  app.add_option("-t,--nthreads", c.threads, "with -g: the number of ranks");
+  app.add_option("-g,--ngpus", c.gpus, "with -t: the number of ranks");
+  for (const char* flag : {"-z,--blocking", "-G,--cudagraph", "-C,--report_cputime",
+                           "-p,--parallel_init", "-R,--local_register"})
+    app.add_option(flag, c.without_meaning, "taken as nccl-tests does; no effect without GPUs")
+        ->group("nccl-tests");
+  app.add_option("-T", c.world.launch.timeout_s, "as --timeout")->group("nccl-tests");
+}
+
+void add_collective(CLI::App& bench, const OperationEntry& entry, Action& chosen) {
   auto command = std::make_shared<BenchCommand>();
-  CLI::App* app = bench->add_subcommand("all_reduce",
-                                        "every rank ends with the combination of all ranks' data");
+  command->options.operation = name_of(entry.operation);
+  std::string algorithms;
+  for (const AnyAlgorithm& algorithm : entry.algorithms)
+    algorithms += fmt::format(" {}", algorithm.name);
+  CLI::App* app =
+      bench.add_subcommand(command->options.operation, fmt::format("algorithms:{}", algorithms));
   app->fallthrough();
-  BenchCommand& c = *command;
-  app->add_option("-b,--minbytes", c.min_bytes, "smallest size, with K, M or G")
-      ->capture_default_str();
-  app->add_option("-e,--maxbytes", c.max_bytes, "largest size")->capture_default_str();
-  app->add_option("-f,--stepfactor", c.options.factor,
-                  "each size is that many times the one before")
-      ->capture_default_str();
-  app->add_option("-n,--iters", c.options.iterations, "counted iterations")->capture_default_str();
-  app->add_option("-w,--warmup_iters", c.options.warmup, "iterations before those")
-      ->capture_default_str();
-  app->add_option("-d,--datatype", c.dtype, "f32, f64, i32, u32, i64, u64")->capture_default_str();
-  app->add_option("-o,--op", c.op, "sum, prod, min, max, avg")->capture_default_str();
-  app->add_option("-J,--json", c.json, "write the results to this file, as Google Benchmark does");
-  app->add_option("--algorithm", c.options.algorithms, "one or more, separated by commas")
-      ->delimiter(',')
-      ->capture_default_str();
-  app->add_option("--ranks", c.launch.ranks, "ranks, as threads of this process")
-      ->capture_default_str();
-  app->add_option("--timeout", c.launch.timeout_s, "seconds a rank waits for another")
-      ->capture_default_str();
-  app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
-}
-
-struct ModelCommand {
-  ModelBenchOptions options;
-  std::string dtype = "f32", json;
-};
-
-int run(ModelCommand& c) {
-  c.options.train.dtype = dtype_from_name(c.dtype);
-  if (c.options.train.data.empty()) c.options.train.data = default_text();
-  check(c.options.train, 1);
-  require(launch_ranks({}) == 1, "bench model under mpirun or srun", "run it alone");
-  for (const int threads : c.options.threads)
-    require(threads >= 1 && threads <= omp_get_thread_limit(), fmt::format("--threads {}", threads),
-            fmt::format("use numbers from 1 to {}", omp_get_thread_limit()));
-  if (!c.json.empty()) check_writable(c.json);
-  // One thread makes all of it: with two, OpenMP's pools would take each other's cores.
-  std::string json;
-  launch({}, [&](RankContext& context) { json = bench_model(context, c.options); });
-  if (!c.json.empty()) write_file(c.json, json);
-  return 0;
-}
-
-void add_model(CLI::App* bench, Action& chosen) {
-  auto command = std::make_shared<ModelCommand>();
-  CLI::App* app = bench->add_subcommand(
-      "model", "a training step beside the rate of its matrix products alone");
-  ModelCommand& c = *command;
-  TrainOptions& train = c.options.train;
-  app->add_option("--model", train.model, "nano, small, gpt2, or a config.json")
-      ->capture_default_str();
-  app->add_option("--global-batch", train.global_batch, "sequences of a step")
-      ->capture_default_str();
-  app->add_option("--sequence-length", train.sequence_length,
-                  "tokens of a sequence; 0: the model's context");
-  app->add_option("--data", train.data,
-                  "text or token file; default: the source text of this program");
-  app->add_option("--steps", train.steps, "steps timed")->capture_default_str();
-  app->add_option("--threads", c.options.threads, "one or more, separated by commas")
-      ->delimiter(',')
-      ->capture_default_str();
-  app->add_option("--dtype", c.dtype, "f32 or f64")->capture_default_str();
-  app->add_option("--json", c.json, "write the results to this file, as Google Benchmark does");
+  add_size_flags(*app, *command);
+  add_measuring_flags(*app, *command);
+  command->world.add(*app);
+  add_nccl_flags(*app, *command);
   app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
 }
 
@@ -137,8 +165,8 @@ void add_bench(CLI::App& program, Action& chosen) {
       "bench", "measure a collective, with nccl-tests' flags and table; or the model");
   bench->require_subcommand(1);
   bench->fallthrough();
-  add_all_reduce(bench, chosen);
-  add_model(bench, chosen);
+  for (const OperationEntry& entry : operations()) add_collective(*bench, entry, chosen);
+  add_bench_model(*bench, chosen);
 }
 
 }  // namespace lockstep

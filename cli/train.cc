@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/progress.h"
 #include "cli/share.h"
+#include "cli/world_flags.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/trace.h"
@@ -20,23 +21,17 @@ namespace {
 
 struct TrainCommand {
   TrainOptions options;
-  LaunchOptions launch;
+  WorldFlags world;
   std::string dtype = "f32";
-  std::string clock = "wall";
-  std::string fault;
   std::string json, trace;
   bool no_overlap = false;
 };
 
 void add_run_options(CLI::App& app, TrainCommand& c) {
-  app.add_option("--ranks", c.launch.ranks, "ranks, as threads of this process")
-      ->capture_default_str();
-  app.add_option("--timeout", c.launch.timeout_s, "seconds a rank waits for another")
-      ->capture_default_str();
-  app.add_option("--clock", c.clock, "how time is told: wall")->capture_default_str();
-  app.add_option("--fault", c.fault, "plant a fault: rank=R,op=N,kind=K");
-  app.add_option("--threads", c.options.threads,
-                 "threads of each rank; 0: the cores divided by the ranks");
+  c.world.add(app);
+  app.add_option(
+      "--threads", c.options.threads,
+      "threads of each rank; 0: the cores divided by the ranks, under a virtual clock 1");
   app.add_option("--json", c.json, "write the result to this file");
   app.add_option("--trace", c.trace, "write a trace for ui.perfetto.dev to this file");
   app.add_option("--save", c.options.save, "write the final weights (safetensors) to this file");
@@ -102,8 +97,13 @@ void print_summary(const TrainCommand& c, const TrainResult& result) {
   fmt::print("loss {:.4f} -> {:.4f}", first.loss, last.loss);
   if (!result.validation.empty()) fmt::print("   validation {:.4f}", result.validation.back().loss);
   fmt::print("   (unigram entropy of the data {:.4f})\n", result.unigram_entropy);
-  fmt::print("{:.0f} tokens/s\n\n", static_cast<double>(result.tokens_per_step) *
-                                        static_cast<double>(result.steps.size()) / seconds);
+  const auto tokens =
+      static_cast<double>(result.tokens_per_step) * static_cast<double>(result.steps.size());
+  if (c.world.launch.clock == Clock::unit)
+    fmt::print("{:g} units of time a step\n\n", seconds / static_cast<double>(result.steps.size()));
+  else
+    fmt::print("{:.0f} tokens/s{}\n\n", tokens / seconds,
+               c.world.launch.clock == Clock::cpu ? " of virtual time" : "");
   fmt::print("{:<24} {:>4}  {:<22} {:>16} {:>16}\n", "quantity", "rank", "closed form", "expected",
              "measured");
   for (const TheoryRecord& t : result.theory)
@@ -115,17 +115,23 @@ void print_summary(const TrainCommand& c, const TrainResult& result) {
 int run(TrainCommand& c) {
   c.options.dtype = dtype_from_name(c.dtype);
   c.options.overlap = !c.no_overlap;
-  c.launch.trace = !c.trace.empty();
-  require(c.clock == "wall", fmt::format("--clock '{}'", c.clock), "choose wall");
-  if (!c.fault.empty()) c.launch.fault = parse_fault(c.fault);
+  c.world.read();
+  LaunchOptions& world = c.world.launch;
+  world.trace = !c.trace.empty();
+  if (world.clock != Clock::wall) {
+    require(c.options.threads <= 1,
+            fmt::format("--threads {} with the clock {}", c.options.threads, c.world.clock),
+            "a rank computes with one thread there");
+    c.options.threads = 1;
+  }
   if (c.options.data.empty()) c.options.data = default_text();
-  check(c.options, launch_ranks(c.launch));
+  check(c.options, launch_ranks(world));
   check_outputs(c);
 
   TrainResult result;
   {
     Progress progress(c.options.steps);
-    launch(c.launch, [&](RankContext& context) {
+    launch(world, [&](RankContext& context) {
       TrainResult mine =
           train(context, c.options, [&](const StepRecord& step) { progress.show(step); });
       if (context.world.rank() == 0) result = std::move(mine);
@@ -133,7 +139,7 @@ int run(TrainCommand& c) {
   }
   if (result.ranks.empty()) return 0;  // under mpirun rank 0 reports
   print_summary(c, result);
-  if (!c.json.empty()) write_file(c.json, train_json(c.options, result));
+  if (!c.json.empty()) write_file(c.json, train_json(c.options, world, result));
   if (!c.trace.empty()) write_file(c.trace, trace_file(result.trace_events));
   if (!theory_holds(result))
     throw Error(

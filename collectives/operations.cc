@@ -62,7 +62,7 @@ std::vector<OperationEntry> make_operations() {
               [](C& comm, Slice data, A a, Name name) { all_to_all(comm, a.out, data, name); })},
       {Operation::send_recv, false, false, false,
        erased(send_recv_algorithms(),
-              [](C& comm, Slice data, A a, Name) { send_recv(comm, a.out, data); })},
+              [](C& comm, Slice data, A a, Name name) { send_recv(comm, a.out, data, name); })},
       {Operation::barrier, false, false, true,
        erased(barrier_algorithms(), [](C& comm, Slice, A, Name) { barrier(comm); })},
   };

@@ -94,7 +94,9 @@ class Trainer {
     traffic_ = context_.counters.by_label();
 
     record.loss = sum_over_ranks(loss);
-    record.tokens_per_second = static_cast<double>(tokens_per_step()) / record.seconds;
+    // Under the clock `unit` computing takes no time.
+    record.tokens_per_second =
+        record.seconds > 0 ? static_cast<double>(tokens_per_step()) / record.seconds : 0;
     check_finite(record);
     return record;
   }

@@ -1,10 +1,13 @@
 #include "collectives/all_gather/all_gather.h"
 
+#include "collectives/vendor.h"
+
 namespace lockstep {
 
 const std::vector<AllGatherAlgorithm>& all_gather_algorithms() {
   static const std::vector<AllGatherAlgorithm> algorithms = {
-      all_gather_ring(), all_gather_recursive_doubling(), all_gather_bruck(), all_gather_linear()};
+      all_gather_ring(), all_gather_recursive_doubling(), all_gather_bruck(), all_gather_linear(),
+      vendor_algorithm<Operation::all_gather>()};
   return algorithms;
 }
 

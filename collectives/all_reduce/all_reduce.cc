@@ -1,5 +1,7 @@
 #include "collectives/all_reduce/all_reduce.h"
 
+#include "collectives/vendor.h"
+
 namespace lockstep {
 
 const std::vector<AllReduceAlgorithm>& all_reduce_algorithms() {
@@ -15,7 +17,7 @@ const std::vector<AllReduceAlgorithm>& all_reduce_algorithms() {
       all_reduce_hierarchical(),
       all_reduce_torus(),
       all_reduce_direct(),
-      all_reduce_vendor(),
+      vendor_algorithm<Operation::all_reduce, ReduceOp>(),
   };
   return algorithms;
 }

@@ -28,6 +28,5 @@ AllReduceAlgorithm all_reduce_linear();
 AllReduceAlgorithm all_reduce_hierarchical();
 AllReduceAlgorithm all_reduce_torus();
 AllReduceAlgorithm all_reduce_direct();
-AllReduceAlgorithm all_reduce_vendor();
 
 }  // namespace lockstep

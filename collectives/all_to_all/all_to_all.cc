@@ -1,5 +1,7 @@
 #include "collectives/all_to_all/all_to_all.h"
 
+#include "collectives/vendor.h"
+
 #include <numeric>
 
 namespace lockstep {
@@ -29,7 +31,8 @@ void check(Communicator& comm, std::string_view name, Slice slice, std::span<con
 
 const std::vector<AllToAllAlgorithm>& all_to_all_algorithms() {
   static const std::vector<AllToAllAlgorithm> algorithms = {
-      all_to_all_pairwise(), all_to_all_bruck(), all_to_all_linear()};
+      all_to_all_pairwise(), all_to_all_bruck(), all_to_all_linear(),
+      vendor_algorithm<Operation::all_to_all, Slice>()};
   return algorithms;
 }
 

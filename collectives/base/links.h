@@ -17,6 +17,7 @@ struct Link {
   double alpha_s = 0;          // latency
   double beta_s_per_byte = 0;  // 1 / bandwidth
 
+  bool operator==(const Link&) const = default;
   double seconds(double bytes) const { return alpha_s + bytes * beta_s_per_byte; }
 };
 

@@ -1,11 +1,13 @@
 #include "collectives/broadcast/broadcast.h"
 
+#include "collectives/vendor.h"
+
 namespace lockstep {
 
 const std::vector<BroadcastAlgorithm>& broadcast_algorithms() {
-  static const std::vector<BroadcastAlgorithm> algorithms = {broadcast_binomial_tree(),
-                                                             broadcast_linear(), broadcast_chain(),
-                                                             broadcast_scatter_all_gather()};
+  static const std::vector<BroadcastAlgorithm> algorithms = {
+      broadcast_binomial_tree(), broadcast_linear(), broadcast_chain(),
+      broadcast_scatter_all_gather(), vendor_algorithm<Operation::broadcast, int>()};
   return algorithms;
 }
 

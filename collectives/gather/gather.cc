@@ -1,5 +1,7 @@
 #include "collectives/gather/gather.h"
 
+#include "collectives/vendor.h"
+
 #include <algorithm>
 
 #include "collectives/all_gather/all_gather.h"
@@ -7,7 +9,8 @@
 namespace lockstep {
 
 const std::vector<GatherAlgorithm>& gather_algorithms() {
-  static const std::vector<GatherAlgorithm> algorithms = {gather_linear(), gather_binomial_tree()};
+  static const std::vector<GatherAlgorithm> algorithms = {
+      gather_linear(), gather_binomial_tree(), vendor_algorithm<Operation::gather, int>()};
   return algorithms;
 }
 

@@ -1,10 +1,13 @@
 #include "collectives/reduce/reduce.h"
 
+#include "collectives/vendor.h"
+
 namespace lockstep {
 
 const std::vector<ReduceAlgorithm>& reduce_algorithms() {
-  static const std::vector<ReduceAlgorithm> algorithms = {reduce_binomial_tree(), reduce_linear(),
-                                                          reduce_scatter_gather()};
+  static const std::vector<ReduceAlgorithm> algorithms = {
+      reduce_binomial_tree(), reduce_linear(), reduce_scatter_gather(),
+      vendor_algorithm<Operation::reduce, ReduceOp, int>()};
   return algorithms;
 }
 

@@ -1,10 +1,13 @@
 #include "collectives/reduce_scatter/reduce_scatter.h"
 
+#include "collectives/vendor.h"
+
 namespace lockstep {
 
 const std::vector<ReduceScatterAlgorithm>& reduce_scatter_algorithms() {
   static const std::vector<ReduceScatterAlgorithm> algorithms = {
-      reduce_scatter_ring(), reduce_scatter_recursive_halving(), reduce_scatter_pairwise()};
+      reduce_scatter_ring(), reduce_scatter_recursive_halving(), reduce_scatter_pairwise(),
+      vendor_algorithm<Operation::reduce_scatter, ReduceOp>()};
   return algorithms;
 }
 

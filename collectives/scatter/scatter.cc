@@ -1,10 +1,12 @@
 #include "collectives/scatter/scatter.h"
 
+#include "collectives/vendor.h"
+
 namespace lockstep {
 
 const std::vector<ScatterAlgorithm>& scatter_algorithms() {
-  static const std::vector<ScatterAlgorithm> algorithms = {scatter_linear(),
-                                                           scatter_binomial_tree()};
+  static const std::vector<ScatterAlgorithm> algorithms = {
+      scatter_linear(), scatter_binomial_tree(), vendor_algorithm<Operation::scatter, int>()};
   return algorithms;
 }
 

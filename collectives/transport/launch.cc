@@ -122,6 +122,9 @@ void launch(const LaunchOptions& options, const std::function<void(RankContext&)
   require(options.ranks >= 1, fmt::format("--ranks {}", options.ranks), "use at least 1 rank");
   require(options.timeout_s > 0, fmt::format("--timeout {}", options.timeout_s),
           "use a time above 0 seconds");
+  require(options.clock == Clock::wall || processes_started() == 0,
+          fmt::format("the clock {} under mpirun or srun", name_of(options.clock)),
+          "virtual ranks live in one process: start it alone, with --ranks");
   if (options.clock != Clock::wall)
     launch_virtual(options, program);
   else if (processes_started() > 0)

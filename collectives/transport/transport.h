@@ -71,8 +71,10 @@ class VendorCollectives {
  public:
   virtual ~VendorCollectives() = default;
   virtual std::string_view library() const = 0;
-  virtual void all_reduce(Slice data, ReduceOp op) = 0;
-  virtual void barrier() = 0;
+  virtual bool supports(DType dtype) const = 0;
+  // As ours: in place on `data`, but all_to_all and send_recv, which read it and write `out`. A
+  // reduction to a root leaves an average undivided.
+  virtual void run(Operation operation, Slice data, Slice out, ReduceOp op, int root) = 0;
 };
 
 // Where ranks share an address space, each can look at the others' data.
@@ -148,6 +150,9 @@ class Transport {
   // Consecutive ranks that share a node; 0 if nodes hold different numbers or ranks are mixed.
   virtual int ranks_per_node() const = 0;
   virtual double now_seconds() const = 0;
+  // Under a virtual clock, waits until every rank has come, and all go on at one time; costs
+  // nothing. On a real clock there is no such thing, and nothing happens.
+  virtual void align() {}
   virtual Concurrency& concurrency() { return threads_concurrency(); }
   virtual SharedMemory* shared_memory() { return nullptr; }
   virtual VendorCollectives* vendor() { return nullptr; }

@@ -16,6 +16,8 @@ GOLDEN = SOURCE / "tests" / "golden" / "tiny"
 # The thread sanitizer's preset allows OpenMP one thread.
 THREADS = range(1, 1 + min(2, len(os.sched_getaffinity(0)), int(os.environ.get("OMP_THREAD_LIMIT", 2))))
 
+OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send_recv")
+
 
 class Bench(unittest.TestCase):
     def setUp(self):
@@ -34,7 +36,7 @@ class Bench(unittest.TestCase):
         rows = [line.split() for line in done.stdout.splitlines() if line and not line.startswith("#")]
         self.assertEqual([int(row[0]) for row in rows], [4, 128, 4096])
         for row, (out_of_place, in_place) in zip(rows, zip(entries[::2], entries[1::2]), strict=True):
-            for entry, (time, algbw, busbw, wrong) in ((out_of_place, row[4:8]), (in_place, row[8:12])):
+            for entry, (time, algbw, busbw, wrong) in ((out_of_place, row[6:10]), (in_place, row[10:14])):
                 self.assertAlmostEqual(entry["p50_us"], float(time), delta=0.006)
                 self.assertEqual((entry["bytes"], entry["wrong"], wrong), (int(row[0]), 0, "0"))
                 self.assertAlmostEqual(entry["algbw_gb_per_s"], entry["bytes"] / entry["p50_us"] / 1e3, delta=1e-9)
@@ -42,11 +44,51 @@ class Bench(unittest.TestCase):
                 self.assertAlmostEqual(entry["busbw_gb_per_s"], float(busbw), delta=0.006)
                 self.assertLessEqual(entry["min_us"], entry["p50_us"])
 
-    def test_every_type_and_reduction_is_right(self):
-        for dtype in ("f32", "f64", "i32", "u32", "i64", "u64"):
-            for op in ("sum", "prod", "min", "max", "avg"):
-                with self.subTest(dtype=dtype, op=op):
-                    self.bench("all_reduce", "--ranks", "3", "-b", "1K", "-e", "1K", "-n", "1", "-w", "0", "-d", dtype, "-o", op)
+    def test_every_operation_algorithm_type_and_reduction_is_right(self):
+        for operation in OPERATIONS:
+            with self.subTest(operation=operation):
+                done = self.bench(operation, "--ranks", "3", "-b", "1", "-e", "700", "-f", "13", "-n", "1", "-w", "0", "-d", "all",
+                                  "-o", "all", "--algorithm", "all", "-r", "2")
+                self.assertIn("# Out of bounds values : 0 OK", done.stdout)
+
+    def test_samples_are_kept_by_repetition(self):
+        self.bench("all_reduce", "-b", "1K", "-e", "1K", "-n", "4", "--repetitions", "3", "--algorithm", "ring,direct", "--json", "b.json")
+        entries = [entry for entry in json.loads((self.path / "b.json").read_text())["benchmarks"] if entry["run_type"] == "iteration"]
+        self.assertEqual(len(entries), 2 * 2 * 3)
+        for entry in entries:
+            self.assertEqual(len(entry["samples_us"]), 4)
+            self.assertAlmostEqual(entry["real_time"], sum(entry["samples_us"]) / 4, delta=1e-6 * entry["real_time"])
+            self.assertIn(entry["label"], entry["name"])
+
+    def test_virtual_time_equals_the_model_every_time(self):
+        words = ["all_reduce", "--ranks", "16", "-b", "1M", "-e", "4M", "-f", "4", "--algorithm", "ring,halving_doubling,segmented_ring",
+                 "--clock", "unit", "--link", "alpha=3us,beta=10GB/s", "-n", "2", "-w", "0"]
+        first, second = self.bench(*words).stdout, self.bench(*words).stdout
+        self.assertEqual(first, second)
+        for row in (line.split() for line in first.splitlines() if not line.startswith("#")):
+            self.assertEqual((row[6], row[10]), (row[14], row[14]), row)
+
+    def test_what_cannot_run_is_skipped_with_the_reason(self):
+        done = self.bench("all_gather", "--ranks", "3", "-b", "12", "-e", "12", "-n", "1", "--algorithm", "all")
+        self.assertIn("# skipped: recursive_doubling: needs a power of two of ranks, there are 3", done.stdout)
+        done = self.bench("all_gather", "--ranks", "3", "--algorithm", "recursive_doubling", status=2)
+        self.assertIn("power of two", done.stderr)
+
+    def test_command_lines_of_nccl_tests(self):
+        for line in ("all_reduce -b 8 -e 1K -f 2 -g 2", "all_reduce -b 8 -e 8K -f 2 -t 2 -g 2 -n 3 -w 1", "all_reduce -b 1K -e 4K -i 1K -g 2",
+                     "all_reduce -b 1K -e 1K -d all -o all -g 2 -n 1", "all_reduce -b 4K -e 4K -d half -o max -g 2 -c 0",
+                     "all_gather -b 8 -e 1K -f 2 -g 3", "reduce_scatter -b 8 -e 1K -f 2 -g 3 -d bfloat16", "broadcast -b 8 -e 1K -f 2 -g 3 -r 1",
+                     "reduce -b 8 -e 1K -f 2 -g 3 -r 2 -o min", "gather -b 8 -e 1K -f 2 -g 2", "scatter -b 8 -e 1K -f 2 -g 2",
+                     "all_to_all -b 8 -e 1K -f 2 -g 4", "send_recv -b 8 -e 1K -f 2 -g 2", "all_reduce --minbytes 8 --maxbytes 1K --stepfactor 2 --ngpus 2",
+                     "all_reduce -b 1K -e 1K -n 2 -m 3 -g 2 -z 1", "all_reduce -b 1K -e 1K -g 2 -G 1 -C 1 -p 1 -R 1 -T 20",
+                     "all_reduce -b 1k -e 2k -g 2 -a 1", "all_reduce -b 1K -e 1K -g 2 -J out.json"):
+            with self.subTest(line=line):
+                done = self.bench(*line.split())
+                ranks = 4 if "-t 2" in line or "-g 4" in line else 3 if "-g 3" in line else 2
+                self.assertIn(f"among {ranks} ranks", done.stdout)
+                if "-c 0" in line:
+                    self.assertIn("N/A", done.stdout)
+        self.assertTrue((self.path / "out.json").exists())
 
     def test_model_measures_products_and_steps(self):
         done = self.bench("model", "--model", GOLDEN / "config.json", "--data", GOLDEN / "tokens.bin", "--global-batch", "2", "--steps",
@@ -62,7 +104,11 @@ class Bench(unittest.TestCase):
     def test_bad_flags_are_refused(self):
         for words in (["all_reduce", "-b", "0"], ["all_reduce", "-b", "1T"], ["all_reduce", "-b", "8", "-e", "4"],
                       ["all_reduce", "-f", "1"], ["all_reduce", "-n", "0"], ["all_reduce", "-w", "-1"],
-                      ["all_reduce", "-d", "bf16"], ["all_reduce", "-o", "xor"], ["all_reduce", "--algorithm", "magic"],
+                      ["all_reduce", "-d", "i7"], ["all_reduce", "-r", "2"], ["all_reduce", "--buffers", "cold"],
+                      ["all_reduce", "-m", "0"], ["all_reduce", "--repetitions", "0"], ["all_reduce", "-a", "4"],
+                      ["all_reduce", "-i", "-1"], ["all_reduce", "--clock", "sun"], ["all_reduce", "--link", "ndr"],
+                      ["all_reduce", "--clock", "unit", "--link", "alpha=fast"], ["all_reduce", "--clock", "unit", "--link", "x"],
+                      ["all_reduce", "--algorithm", "direct", "--clock", "unit"], ["all_reduce", "-o", "xor"], ["all_reduce", "--algorithm", "magic"],
                       ["all_reduce", "--ranks", "0"], ["all_reduce", "--json", "no/such/folder/b.json"], ["all_reduce", "--magic"],
                       ["model", "--model", "huge"], ["model", "--threads", "0"], ["model", "--steps", "0"],
                       ["model", "--dtype", "i8"], ["model", "--json", "/proc/m.json"], ["magic"], []):

@@ -19,6 +19,7 @@ GOLDEN_RUN = ["--model", GOLDEN / "config.json", "--init", GOLDEN / "init.safete
 MPIRUN = {"openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"],
           "mpich": ["mpirun.mpich"]}[LIBRARY]
 TIMEOUT_S = 3
+OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send_recv")
 
 
 class Mpi(unittest.TestCase):
@@ -52,6 +53,16 @@ class Mpi(unittest.TestCase):
                                  "--algorithm", "ring,vendor")
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         self.assertIn("vendor", done.stdout)
+
+    def test_every_operation_algorithm_type_and_reduction_is_right(self):
+        for ranks in (1, 2, 3, 5) if LIBRARY == "openmpi" else (1, 2, 3):
+            for operation in OPERATIONS:
+                with self.subTest(operation=operation, ranks=ranks):
+                    done, _ = self.run_ranks(ranks, "bench", operation, "-b", "1", "-e", "700", "-f", "13", "-n", "1", "-w", "0",
+                                             "-d", "all", "-o", "all", "--algorithm", "all", "-r", str(ranks - 1))
+                    self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+                    self.assertIn("# Out of bounds values : 0 OK", done.stdout)
+                    self.assertIn(" vendor ", done.stdout)
 
     def fails(self, status, part, *words, ranks=3, flags=()):
         # What a process that is torn down in the middle has not freed is no leak.

@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "collectives/base/device.h"
-#include "collectives/transport/mpi/types.h"
+#include "collectives/transport/mpi/vendor.h"
 
 namespace lockstep {
 namespace {
@@ -178,10 +178,12 @@ class MpiReceive final : public Transfer {
   bool finished_ = false;
 };
 
-class MpiTransport final : public Transport, public VendorCollectives {
+class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(std::shared_ptr<MpiGroup> group)
-      : group_(std::move(group)), sent_(static_cast<std::size_t>(group_->size())) {}
+      : group_(std::move(group)),
+        vendor_(*group_),
+        sent_(static_cast<std::size_t>(group_->size())) {}
   ~MpiTransport() override {
     if (std::uncaught_exceptions() == 0) board().end(rank());
   }
@@ -237,20 +239,13 @@ class MpiTransport final : public Transport, public VendorCollectives {
         .count();
   }
 
-  VendorCollectives* vendor() override { return this; }
-  std::string_view library() const override { return "MPI"; }
-  void all_reduce(Slice data, ReduceOp op) override {
-    check_mpi(MPI_Allreduce(MPI_IN_PLACE, data.data, static_cast<int>(data.count),
-                            mpi_type(data.dtype), mpi_op(op), group_->comm()),
-              "all-reduce");
-    if (op == ReduceOp::avg) data.device->divide(data, size());
-  }
-  void barrier() override { check_mpi(MPI_Barrier(group_->comm()), "wait at a barrier"); }
+  VendorCollectives* vendor() override { return &vendor_; }
 
  private:
   Board& board() { return group_->board(); }
 
   std::shared_ptr<MpiGroup> group_;
+  MpiCollectives vendor_;
   std::vector<std::int64_t> sent_;  // messages to each rank
 };
 

@@ -45,6 +45,8 @@ class Group {
   std::vector<BoardSlot> slots;
   Board board;
   int ranks_per_node = 1;
+  int aligning = 0;  // ranks that have come to this round
+  std::int64_t rounds_aligned = 0;
 
  private:
   std::unordered_map<std::int64_t, VirtualChannel> channels_;
@@ -214,6 +216,23 @@ class VirtualTransport final : public Transport {
   double now_seconds() const override {
     const AtWork work(group_->world->time);
     return group_->world->time.line().now();
+  }
+  void align() override {
+    VirtualTime& time = group_->world->time;
+    const AtWork work(time);
+    time.catch_up();
+    const std::int64_t round = group_->rounds_aligned;
+    if (++group_->aligning == size()) {
+      group_->aligning = 0;
+      ++group_->rounds_aligned;
+      time.wake_all();
+      return;
+    }
+    while (group_->rounds_aligned == round) {
+      const Call call{};
+      if (!time.wait()) board().give_up(rank_, rank_, call);
+      board().check_notice(rank_, -1, call);
+    }
   }
   Concurrency& concurrency() override { return group_->world->concurrency; }
 

@@ -1,0 +1,111 @@
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
+
+#include "bench/collective.h"
+#include "bench/environment.h"
+
+namespace lockstep {
+namespace {
+
+std::string name_of(const BenchResult& r, const OperationEntry& entry) {
+  std::string name = fmt::format(
+      "{}/{}/{}/ranks:{}/bytes:{:.0f}/in_place:{}/type:{}", name_of(entry.operation), r.algorithm,
+      r.transport, r.problem.ranks, r.problem.bytes(), r.in_place ? 1 : 0, name_of(r.dtype));
+  if (entry.reduces) name += fmt::format("/redop:{}", name_of(r.op));
+  if (entry.has_root) name += fmt::format("/root:{}", r.problem.root);
+  return name;
+}
+
+// The samples of one repetition.
+std::vector<double> repetition_of(const BenchResult& result, int repetition, int iterations) {
+  const auto begin = result.seconds.begin() + static_cast<std::ptrdiff_t>(repetition) * iterations;
+  return {begin, begin + iterations};
+}
+
+// Hands one repetition's samples to Google Benchmark, which keeps statistics and writes them.
+void report(benchmark::State& state, const BenchResult& result, Operation operation,
+            const std::vector<double>& seconds) {
+  std::size_t i = 0;
+  for (auto _ : state) state.SetIterationTime(seconds[i++]);
+  BenchResult repetition = result;
+  repetition.seconds = seconds;
+  state.counters["ranks"] = result.problem.ranks;
+  state.counters["bytes"] = result.problem.bytes();
+  state.counters["in_place"] = result.in_place;
+  state.counters["algbw_gb_per_s"] = repetition.algbw_gb_per_s();
+  state.counters["busbw_gb_per_s"] = repetition.busbw_gb_per_s(operation);
+  state.counters["wrong"] = result.wrong;
+  state.counters["min_us"] = percentile(seconds, 0) * 1e6;
+  state.counters["p50_us"] = percentile(seconds, 0.5) * 1e6;
+  state.counters["p90_us"] = percentile(seconds, 0.9) * 1e6;
+  state.counters["p99_us"] = percentile(seconds, 0.99) * 1e6;
+  state.counters["max_us"] = percentile(seconds, 1) * 1e6;
+  state.counters["copy_us"] = result.copy_seconds * 1e6;
+  state.counters["model_us"] = result.model_seconds * 1e6;
+  state.SetLabel(result.algorithm);
+}
+
+// The fastest copy of all sizes: the line that a plot draws over bandwidths.
+double memory_bandwidth(const BenchRun& run) {
+  double fastest = 0;
+  constexpr int read_and_write = 2;
+  for (const BenchResult& r : run.results)
+    if (r.copy_seconds > 0)
+      fastest =
+          std::max(fastest, read_and_write * r.problem.bytes() * r.problem.ranks / r.copy_seconds);
+  return fastest;
+}
+
+}  // namespace
+
+std::string bench_json(const BenchRun& run, const BenchOptions& options,
+                       const LaunchOptions& world) {
+  const OperationEntry& entry = find_operation(options.operation);
+  for (const BenchResult& result : run.results) {
+    auto repetition = std::make_shared<int>(0);
+    benchmark::RegisterBenchmark(name_of(result, entry).c_str(),
+                                 [&result, &options, &entry, repetition](benchmark::State& state) {
+                                   report(
+                                       state, result, entry.operation,
+                                       repetition_of(result, (*repetition)++, options.iterations));
+                                 })
+        ->UseManualTime()
+        ->Iterations(options.iterations)
+        ->Repetitions(options.repetitions)
+        ->Unit(benchmark::kMicrosecond);
+  }
+  benchmark::AddCustomContext("lockstep.schema", "lockstep.bench/1");
+  benchmark::AddCustomContext("lockstep.environment", environment_json().dump());
+  benchmark::AddCustomContext("lockstep.memory_bandwidth_bytes_per_s",
+                              fmt::format("{:.6g}", memory_bandwidth(run)));
+  benchmark::AddCustomContext("lockstep.buffers", std::string(name_of(options.buffers)));
+  benchmark::AddCustomContext("lockstep.clock", std::string(name_of(world.clock)));
+  benchmark::AddCustomContext("lockstep.link", text_of(run.links));
+  std::ostringstream text, ignored;
+  benchmark::JSONReporter writer;
+  writer.SetOutputStream(&text);
+  writer.SetErrorStream(&ignored);
+  benchmark::RunSpecifiedBenchmarks(&writer);
+  benchmark::ClearRegisteredBenchmarks();
+
+  // Google Benchmark keeps no samples; readers of its format pass over a key they do not know. Its
+  // aggregates hold NaN, which is not JSON, where a counter is 0.
+  auto file =
+      nlohmann::ordered_json::parse(std::regex_replace(text.str(), std::regex(": NaN"), ": null"));
+  auto result = run.results.begin();
+  for (auto& written : file["benchmarks"]) {
+    if (written["run_type"] != "iteration") continue;
+    const int repetition = written["repetition_index"];
+    auto& samples = written["samples_us"] = nlohmann::ordered_json::array();
+    for (const double seconds : repetition_of(*result, repetition, options.iterations))
+      samples.push_back(seconds * 1e6);
+    if (repetition + 1 == options.repetitions) ++result;
+  }
+  return file.dump(1) + "\n";
+}
+
+}  // namespace lockstep

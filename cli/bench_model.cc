@@ -1,0 +1,63 @@
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "bench/model.h"
+#include "cli/command.h"
+#include "cli/share.h"
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+#include "parallel/trainer.h"
+
+namespace lockstep {
+namespace {
+
+struct ModelCommand {
+  ModelBenchOptions options;
+  std::string dtype = "f32", json;
+};
+
+int run(ModelCommand& c) {
+  c.options.train.dtype = dtype_from_name(c.dtype);
+  if (c.options.train.data.empty()) c.options.train.data = default_text();
+  check(c.options.train, 1);
+  require(launch_ranks({}) == 1, "bench model under mpirun or srun", "run it alone");
+  for (const int threads : c.options.threads)
+    require(threads >= 1 && threads <= omp_get_thread_limit(), fmt::format("--threads {}", threads),
+            fmt::format("use numbers from 1 to {}", omp_get_thread_limit()));
+  if (!c.json.empty()) check_writable(c.json);
+  // One thread makes all of it: with two, OpenMP's pools would take each other's cores.
+  std::string json;
+  launch({}, [&](RankContext& context) { json = bench_model(context, c.options); });
+  if (!c.json.empty()) write_file(c.json, json);
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_model(CLI::App& bench, Action& chosen) {
+  auto command = std::make_shared<ModelCommand>();
+  CLI::App* app =
+      bench.add_subcommand("model", "a training step beside the rate of its matrix products alone");
+  ModelCommand& c = *command;
+  TrainOptions& train = c.options.train;
+  app->add_option("--model", train.model, "nano, small, gpt2, or a config.json")
+      ->capture_default_str();
+  app->add_option("--global-batch", train.global_batch, "sequences of a step")
+      ->capture_default_str();
+  app->add_option("--sequence-length", train.sequence_length,
+                  "tokens of a sequence; 0: the model's context");
+  app->add_option("--data", train.data,
+                  "text or token file; default: the source text of this program");
+  app->add_option("--steps", train.steps, "steps timed")->capture_default_str();
+  app->add_option("--threads", c.options.threads, "one or more, separated by commas")
+      ->delimiter(',')
+      ->capture_default_str();
+  app->add_option("--dtype", c.dtype, "f32 or f64")->capture_default_str();
+  app->add_option("--json", c.json, "write the results to this file, as Google Benchmark does");
+  app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,85 @@
+#include "collectives/transport/mpi/vendor.h"
+
+#include <numeric>
+
+#include "collectives/base/device.h"
+#include "collectives/base/error.h"
+#include "collectives/transport/mpi/types.h"
+
+namespace lockstep {
+namespace {
+
+// Counts and places of the chunks, as MPI takes them.
+struct Layout {
+  Layout(Count count, int parts) {
+    const Parts part(count, parts);
+    for (int i = 0; i < parts; ++i) {
+      counts.push_back(static_cast<int>(part[i]));
+      places.push_back(static_cast<int>(part.offset(i)));
+    }
+  }
+  std::vector<int> counts, places;
+};
+
+}  // namespace
+
+bool MpiCollectives::supports(DType dtype) const {
+  return dtype != DType::f16 && dtype != DType::bf16;
+}
+
+void MpiCollectives::run(Operation operation, Slice data, Slice out, ReduceOp reduction, int root) {
+  const MPI_Comm comm = group_.comm();
+  const int p = group_.size(), rank = group_.rank(), n = static_cast<int>(data.count);
+  const MPI_Datatype type = mpi_type(data.dtype);
+  const MPI_Op op = mpi_op(reduction);
+  const Layout chunk(data.count, p);
+  const auto at = [&](int part) {
+    return data.data + chunk.places[part] * element_bytes(data.dtype);
+  };
+  const bool at_root = rank == root;
+  const auto check = [](int code) { check_mpi(code, "run a collective of its own"); };
+  switch (operation) {
+    case Operation::all_reduce:
+      check(MPI_Allreduce(MPI_IN_PLACE, data.data, n, type, op, comm));
+      if (reduction == ReduceOp::avg) data.device->divide(data, p);
+      return;
+    case Operation::reduce:
+      check(MPI_Reduce(at_root ? MPI_IN_PLACE : data.data, data.data, n, type, op, root, comm));
+      return;
+    case Operation::reduce_scatter: {
+      const Slice own{at(rank), chunk.counts[rank], data.dtype, data.device};
+      const Memory memory(*data.device, nullptr, MemoryUse::communication, own.bytes());
+      check(MPI_Reduce_scatter(data.data, memory.data(), chunk.counts.data(), type, op, comm));
+      data.device->copy(own, memory.slice(own.count, own.dtype));
+      if (reduction == ReduceOp::avg) data.device->divide(own, p);
+      return;
+    }
+    case Operation::all_gather:
+      check(MPI_Allgatherv(MPI_IN_PLACE, 0, type, data.data, chunk.counts.data(),
+                           chunk.places.data(), type, comm));
+      return;
+    case Operation::broadcast:
+      check(MPI_Bcast(data.data, n, type, root, comm));
+      return;
+    case Operation::gather:
+      check(MPI_Gatherv(at_root ? MPI_IN_PLACE : at(rank), chunk.counts[rank], type, data.data,
+                        chunk.counts.data(), chunk.places.data(), type, root, comm));
+      return;
+    case Operation::scatter:
+      check(MPI_Scatterv(data.data, chunk.counts.data(), chunk.places.data(), type,
+                         at_root ? MPI_IN_PLACE : at(rank), chunk.counts[rank], type, root, comm));
+      return;
+    case Operation::all_to_all:
+      check(MPI_Alltoall(data.data, n / p, type, out.data, n / p, type, comm));
+      return;
+    case Operation::send_recv:
+      check(MPI_Sendrecv(data.data, n, type, (rank + 1) % p, 0, out.data, n, type,
+                         (rank + p - 1) % p, 0, comm, MPI_STATUS_IGNORE));
+      return;
+    case Operation::barrier:
+      check(MPI_Barrier(comm));
+      return;
+  }
+}
+
+}  // namespace lockstep

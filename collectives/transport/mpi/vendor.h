@@ -1,0 +1,20 @@
+// MPI's own collectives, to be measured beside ours.
+#pragma once
+
+#include "collectives/transport/mpi/group.h"
+
+namespace lockstep {
+
+class MpiCollectives final : public VendorCollectives {
+ public:
+  explicit MpiCollectives(MpiGroup& group) : group_(group) {}
+
+  std::string_view library() const override { return "MPI"; }
+  bool supports(DType dtype) const override;
+  void run(Operation operation, Slice data, Slice out, ReduceOp op, int root) override;
+
+ private:
+  MpiGroup& group_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+// The library's own collective as an entry of a table, to be measured beside ours.
+#pragma once
+
+#include "collectives/algorithm.h"
+
+namespace lockstep {
+
+// What an entry's arguments beside the data are, for any table.
+struct VendorArguments {
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+  Slice out;
+
+  void take(ReduceOp reduction) { op = reduction; }
+  void take(int rank) { root = rank; }
+  void take(Slice slice) { out = slice; }
+};
+
+// For tables whose algorithms take (Slice data, Arguments...), or, where they take `out` too,
+// (Slice out, Slice in).
+template <Operation operation, typename... Arguments>
+Algorithm<Arguments...> vendor_algorithm() {
+  return {.name = "vendor",
+          .run =
+              [](Communicator& comm, Slice data, Arguments... arguments) {
+                VendorArguments taken;
+                (taken.take(arguments), ...);
+                constexpr bool has_out = (std::is_same_v<Arguments, Slice> || ...);
+                const Slice in = has_out ? taken.out : data, out = has_out ? data : Slice{};
+                comm.transport().vendor()->run(operation, in, out, taken.op, taken.root);
+              },
+          .need = Need::vendor};
+}
+
+}  // namespace lockstep
