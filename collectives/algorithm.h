@@ -82,11 +82,11 @@ struct Algorithm {
 template <typename Entry>
 const Entry& find_algorithm(const std::vector<Entry>& table, std::string_view operation,
                             std::string_view name) {
-  std::string known;
-  for (const Entry& entry : table) {
+  for (const Entry& entry : table)
     if (entry.name == name) return entry;
+  std::string known;
+  for (const Entry& entry : table)
     known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
-  }
   throw Error(ErrorKind::bad_input, fmt::format("{} has no algorithm '{}'", operation, name),
               {.hint = fmt::format("choose one of {}", known)});
 }
@@ -97,8 +97,9 @@ const Entry& usable_algorithm(const std::vector<Entry>& table, std::string_view 
                               std::string_view name, Communicator& comm) {
   const Entry& entry = find_algorithm(table, operation, name);
   const std::string reason = unmet(entry.need, comm);
-  require(reason.empty(), fmt::format("{}/{} needs {}", operation, name, reason),
-          "choose another --algorithm");
+  if (!reason.empty())
+    throw Error(ErrorKind::bad_input, fmt::format("{}/{} needs {}", operation, name, reason),
+                {.hint = "choose another --algorithm"});
   return entry;
 }
 

@@ -51,6 +51,12 @@ class Communicator {
     return transport_->shared_memory()->meet(message_call(data), data);
   }
 
+  // The same, but shows a copy of `data`, of at most SharedMemory::copied_bytes: the rank may go on
+  // and write to its data.
+  std::span<const Slice> meet_with_copy(Slice data) {
+    return transport_->shared_memory()->meet_with_copy(message_call(data), data);
+  }
+
   void copy(Slice into, Slice from) { into.device->copy(into, from); }
   void reduce(Slice into, Slice from, ReduceOp op) { into.device->reduce(into, from, op); }
   // Ends an average: divides the complete sum `data` by the number of ranks. Nothing for other

@@ -83,6 +83,9 @@ class FaultyTransport final : public TransportDecorator, public SharedMemory {
   std::span<const Slice> meet(const Call& call, Slice data) override {
     return inner_->shared_memory()->meet(planted(call), data);
   }
+  std::span<const Slice> meet_with_copy(const Call& call, Slice data) override {
+    return inner_->shared_memory()->meet_with_copy(planted(call), data);
+  }
   std::unique_ptr<Transport> subgroup(std::span<const int> members) override {
     return std::make_unique<FaultyTransport>(inner_->subgroup(members), plan_, operations_);
   }

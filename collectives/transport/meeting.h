@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/base/device.h"
 #include "collectives/transport/transport.h"
 
 namespace lockstep {
@@ -16,6 +17,14 @@ class Meeting {
  public:
   explicit Meeting(std::size_t ranks) : seats_(ranks), shown_{Shown(ranks), Shown(ranks)} {}
 
+  // A copy of `data` for the next round of `rank`; goes with the group, not with the rank.
+  Slice copy_of(int rank, Slice data) {
+    Seat& seat = seats_[rank];
+    const std::uint64_t round = seat.round.load(std::memory_order_relaxed) + 1;
+    const Slice copy{seat.copies[round % 2].data(), data.count, data.dtype, data.device};
+    data.device->copy(copy, data);
+    return copy;
+  }
   // The number of the round that `rank` has come to.
   std::uint64_t come(int rank, const Signature& signature, Slice data) {
     Seat& seat = seats_[rank];
@@ -38,6 +47,7 @@ class Meeting {
   struct alignas(64) Seat {
     std::atomic<std::uint64_t> round = 0;
     std::array<Signature, 2> signatures;
+    alignas(64) std::array<std::array<std::byte, SharedMemory::copied_bytes>, 2> copies;
   };
   std::vector<Seat> seats_;
   std::array<Shown, 2> shown_;

@@ -148,6 +148,9 @@ class ThreadsTransport final : public Transport, public SharedMemory {
     }
     return meeting.shown(round);
   }
+  std::span<const Slice> meet_with_copy(const Call& call, Slice data) override {
+    return meet(call, group_->meeting.copy_of(rank_, data));
+  }
   int ranks_per_node() const override { return group_->ranks_per_node; }
 
   bool abort(const std::exception& cause) override {

@@ -70,8 +70,11 @@ void wait_in(ThreadsGroup& group, int rank, int peer, const Call& call, Ready re
   if (ready()) return;
   const ThreadsWorld& world = *group.world;
   const auto end = Clock::now() + std::chrono::duration<double, std::micro>(world.spin_us);
-  // The rank waited for may need this very core: always with more ranks than cores, and else while
-  // other programs run.
+  // A message from another core takes less than a yield. But the rank waited for may need this very
+  // core: always with more ranks than cores, and else while other programs run.
+  constexpr int looks_before_yields = 2000;
+  for (int look = 0; look < looks_before_yields && !world.oversubscribed; ++look)
+    if (ready()) return;
   const int looks_per_yield = world.oversubscribed ? 1 : 64;
   do {
     for (int look = 0; look < looks_per_yield; ++look)

@@ -84,6 +84,10 @@ class SharedMemory {
   // Shows `data` to the other ranks, waits until every rank has come here, and returns what each
   // shows, by rank: good until the second meeting after this one.
   virtual std::span<const Slice> meet(const Call& call, Slice data) = 0;
+  // The same with copies, which stay as they are until the second meeting after this one, whatever
+  // becomes of `data`.
+  static constexpr Count copied_bytes = 4096;
+  virtual std::span<const Slice> meet_with_copy(const Call& call, Slice data) = 0;
 };
 
 // How a rank runs a second line of execution beside its program: threads, or what stands for them
