@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <sstream>
 
 #include "bench/collective.h"
@@ -46,7 +45,7 @@ void report(benchmark::State& state, const BenchResult& result, Operation operat
   state.counters["max_us"] = percentile(seconds, 1) * 1e6;
   state.counters["copy_us"] = result.copy_seconds * 1e6;
   state.counters["model_us"] = result.model_seconds * 1e6;
-  state.SetLabel(result.algorithm);
+  state.SetLabel(result.chosen);
 }
 
 // The fastest copy of all sizes: the line that a plot draws over bandwidths.
@@ -94,8 +93,11 @@ std::string bench_json(const BenchRun& run, const BenchOptions& options,
 
   // Google Benchmark keeps no samples; readers of its format pass over a key they do not know. Its
   // aggregates hold NaN, which is not JSON, where a counter is 0.
-  auto file =
-      nlohmann::ordered_json::parse(std::regex_replace(text.str(), std::regex(": NaN"), ": null"));
+  std::string json = text.str();
+  constexpr std::string_view not_json = ": NaN", missing = ": null";
+  for (auto at = json.find(not_json); at != std::string::npos; at = json.find(not_json, at))
+    json.replace(at, not_json.size(), missing);
+  auto file = nlohmann::ordered_json::parse(json);
   auto result = run.results.begin();
   for (auto& written : file["benchmarks"]) {
     if (written["run_type"] != "iteration") continue;

@@ -53,9 +53,12 @@ void check(const BenchOptions& options, int ranks) {
   within(options.operations_per_iteration, 1, 1'000'000, "-m");
   within(options.repetitions, 1, 10'000, "--repetitions");
   within(options.root, 0, ranks - 1, "-r");
+  require(options.stores_data || (!options.check && options.buffers == Buffers::hot),
+          "--device none with -c 1 or --buffers", "there are no results to check, and no buffers");
   const OperationEntry& entry = find_operation(options.operation);
   for (const std::string& algorithm : options.algorithms)
-    if (algorithm != "all") find_algorithm(entry.algorithms, options.operation, algorithm);
+    if (algorithm != "all" && algorithm != "auto")
+      find_algorithm(entry.algorithms, options.operation, algorithm);
 }
 
 }  // namespace lockstep

@@ -12,22 +12,24 @@
 namespace lockstep {
 namespace {
 
-// Algorithms that can run here; why the others cannot goes to `skipped`.
-std::vector<const AnyAlgorithm*> chosen_algorithms(Communicator& comm, const OperationEntry& entry,
-                                                   const BenchOptions& options,
-                                                   std::vector<std::string>& skipped) {
-  std::vector<const AnyAlgorithm*> chosen;
+// Names of algorithms that can run here; why the others cannot goes to `skipped`.
+std::vector<std::string> chosen_algorithms(Communicator& comm, const OperationEntry& entry,
+                                           const BenchOptions& options,
+                                           std::vector<std::string>& skipped) {
+  std::vector<std::string> chosen;
   const auto add = [&](const AnyAlgorithm& algorithm) {
     const std::string reason = unmet(algorithm.need, comm);
     if (reason.empty())
-      chosen.push_back(&algorithm);
+      chosen.emplace_back(algorithm.name);
     else
       skipped.push_back(fmt::format("{}: needs {}", algorithm.name, reason));
   };
-  if (options.algorithms.empty()) add(entry.algorithms.front());
+  if (options.algorithms.empty()) chosen.emplace_back("auto");
   for (const std::string& name : options.algorithms) {
     if (name == "all")
       for (const AnyAlgorithm& algorithm : entry.algorithms) add(algorithm);
+    else if (name == "auto")
+      chosen.push_back(name);
     else
       add(find_algorithm(entry.algorithms, options.operation, name));
   }
@@ -44,12 +46,11 @@ class Point {
         options_(options),
         problem_(problem),
         op_(op),
-        input_memory_(comm.scratch(like(dtype), problem.count)),
-        output_memory_(comm.scratch(like(dtype), problem.count)),
+        input_memory_(comm.scratch(like(dtype, options), problem.count)),
+        output_memory_(comm.scratch(like(dtype, options), problem.count)),
         input_(input_memory_.slice(problem.count, dtype)),
         output_(output_memory_.slice(problem.count, dtype)) {
-    fill_input(input_, entry, problem, comm.rank(), op);
-    std::memset(output_.data, 0, static_cast<std::size_t>(output_.bytes()));
+    begin_anew();
   }
 
   Timed timed(const AnyAlgorithm& algorithm, bool in_place) {
@@ -66,8 +67,7 @@ class Point {
   }
   // Elements that are wrong on any rank after one operation on fresh data.
   double wrong(const AnyAlgorithm& algorithm, bool in_place) {
-    fill_input(input_, entry_, problem_, comm_.rank(), op_);
-    std::memset(output_.data, 0, static_cast<std::size_t>(output_.bytes()));
+    begin_anew();
     if (in_place) comm_.copy(output_, input_);
     run(algorithm, in_place);
     auto wrong = static_cast<double>(wrong_elements(output_, entry_, problem_, comm_.rank(), op_));
@@ -76,7 +76,15 @@ class Point {
   }
 
  private:
-  static Slice like(DType dtype) { return {.dtype = dtype, .device = &host_device()}; }
+  static Slice like(DType dtype, const BenchOptions& options) {
+    return {.dtype = dtype, .device = options.stores_data ? &host_device() : &none_device()};
+  }
+
+  void begin_anew() {
+    if (!options_.stores_data) return;
+    fill_input(input_, entry_, problem_, comm_.rank(), op_);
+    std::memset(output_.data, 0, static_cast<std::size_t>(output_.bytes()));
+  }
 
   void prepare(bool in_place) {
     if (options_.buffers == Buffers::hot) return;
@@ -145,26 +153,30 @@ LinkModel links_of(Communicator& comm, const LaunchOptions& world) {
 
 std::vector<BenchResult> run_point(Communicator& comm, const OperationEntry& entry,
                                    const BenchOptions& options,
-                                   const std::vector<const AnyAlgorithm*>& algorithms,
+                                   const std::vector<std::string>& algorithms,
                                    const LinkModel& links, const Problem& problem, DType dtype,
                                    ReduceOp op) {
   Point point(comm, entry, options, problem, dtype, op);
   std::vector<BenchResult> results;
   std::vector<Timed> compared;
-  for (const AnyAlgorithm* algorithm : algorithms) {
-    if (algorithm->need == Need::vendor && !comm.transport().vendor()->supports(dtype)) continue;
+  const Slice like{.count = problem.count, .dtype = dtype, .device = &host_device()};
+  for (const std::string& name : algorithms) {
+    const AnyAlgorithm& algorithm =
+        usable_algorithm(entry.algorithms, entry.operation, name, comm, like);
+    if (algorithm.need == Need::vendor && !comm.transport().vendor()->supports(dtype)) continue;
     for (const bool in_place : {false, true}) {
       if (in_place && !entry.in_place) continue;
-      results.push_back({.algorithm = std::string(algorithm->name),
+      results.push_back({.algorithm = name,
                          .transport = std::string(comm.transport().name()),
+                         .chosen = std::string(algorithm.name),
                          .problem = problem,
                          .dtype = dtype,
                          .op = op,
                          .in_place = in_place});
       BenchResult& result = results.back();
-      result.wrong = options.check ? point.wrong(*algorithm, in_place) : -1;
-      if (algorithm->seconds) result.model_seconds = algorithm->seconds(problem, links);
-      compared.push_back(point.timed(*algorithm, in_place));
+      result.wrong = options.check ? point.wrong(algorithm, in_place) : -1;
+      if (algorithm.seconds) result.model_seconds = algorithm.seconds(problem, links);
+      compared.push_back(point.timed(algorithm, in_place));
     }
   }
   compared.push_back(point.timed_copy());

@@ -20,7 +20,7 @@ std::string_view name_of(Buffers buffers);
 
 struct BenchOptions {
   std::string operation = "all_reduce";
-  std::vector<std::string> algorithms;  // empty: the first of the table; "all"
+  std::vector<std::string> algorithms;  // empty: auto; "all": the whole table
   std::int64_t min_bytes = 8, max_bytes = std::int64_t{32} << 20;
   int factor = 2;               // each size is that many times the one before, or,
   std::int64_t step_bytes = 0;  // if above 0, so much more
@@ -29,6 +29,7 @@ struct BenchOptions {
   std::vector<ReduceOp> ops = {ReduceOp::sum};
   int root = 0;
   bool check = true;
+  bool stores_data = true;  // else on the device `none`: addresses alone, for thousands of ranks
   Buffers buffers = Buffers::hot;
   WhoseTime whose = WhoseTime::slowest;
 };
@@ -41,6 +42,7 @@ void check(const BenchOptions& options, int ranks);
 // One algorithm, in place or not, at one point.
 struct BenchResult {
   std::string algorithm, transport;
+  std::string chosen;  // by auto
   Problem problem;
   DType dtype = DType::f32;
   ReduceOp op = ReduceOp::sum;

@@ -32,7 +32,8 @@ std::vector<std::vector<double>> measure(Communicator& comm, int warmup, int ite
       all_reduce(comm, all,
                  whose == WhoseTime::average   ? ReduceOp::avg
                  : whose == WhoseTime::fastest ? ReduceOp::min
-                                               : ReduceOp::max);
+                                               : ReduceOp::max,
+                 "recursive_doubling");
   }
   return seconds;
 }

@@ -58,23 +58,24 @@ void print_head(const BenchOptions& options, const OperationEntry& entry, Commun
     fmt::print("# {} ranks share {} cores: times are of taking turns, too\n", comm.ranks_per_node(),
                cores);
   for (const std::string& reason : run.skipped) fmt::print("# skipped: {}\n", reason);
-  fmt::print("#\n#{:>62}{:^35}{:^35}\n", "", "out-of-place", "in-place");
-  fmt::print("#{:>12}{:>12}{:>6}{:>6}{:>5}  {:<19}", "size", "count", "type", "redop", "root",
+  fmt::print("#\n#{:>67}{:^35}{:^35}\n", "", "out-of-place", "in-place");
+  fmt::print("#{:>12}{:>12}{:>6}{:>6}{:>5}  {:<24}", "size", "count", "type", "redop", "root",
              "algorithm");
   for (int i = 0; i < 2; ++i)
     fmt::print("  {:>10}{:>8}{:>8}{:>7}", "time", "algbw", "busbw", "#wrong");
   fmt::print("  {:>10}{:>6}\n", "model", "copy");
-  fmt::print("#{:>12}{:>12}{:>6}{:>6}{:>5}  {:<19}", "(B)", "(elements)", "", "", "", "");
+  fmt::print("#{:>12}{:>12}{:>6}{:>6}{:>5}  {:<24}", "(B)", "(elements)", "", "", "", "");
   for (int i = 0; i < 2; ++i) fmt::print("  {:>10}{:>8}{:>8}{:>7}", "(us)", "(GB/s)", "(GB/s)", "");
   fmt::print("  {:>10}{:>6}\n", "(us)", "(%)");
 }
 
 void print_row(const BenchResult& result, const OperationEntry& entry, const LaunchOptions& world) {
   if (!result.in_place)
-    fmt::print(" {:>12.0f}{:>12}{:>6}{:>6}{:>5}  {:<19}", result.problem.bytes(),
-               result.problem.count, name_of(result.dtype),
-               entry.reduces ? name_of(result.op) : "none",
-               entry.has_root ? result.problem.root : -1, result.algorithm);
+    fmt::print(
+        " {:>12.0f}{:>12}{:>6}{:>6}{:>5}  {:<24}", result.problem.bytes(), result.problem.count,
+        name_of(result.dtype), entry.reduces ? name_of(result.op) : "none",
+        entry.has_root ? result.problem.root : -1,
+        result.algorithm == "auto" ? fmt::format("auto={}", result.chosen) : result.algorithm);
   print_measured(result, entry.operation);
   if (result.in_place != entry.in_place) return;
   if (!entry.in_place) fmt::print("  {:>10}{:>8}{:>8}{:>7}", "N/A", "N/A", "N/A", "N/A");

@@ -3,9 +3,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <memory>
 
 #include "bench/collective.h"
+#include "bench/tuning_file.h"
 #include "cli/command.h"
 #include "cli/world_flags.h"
 #include "collectives/base/error.h"
@@ -19,7 +21,8 @@ struct BenchCommand {
   BenchOptions options;
   WorldFlags world{.launch = {.ranks = 2}};
   std::string min_bytes = "8", max_bytes = "32M", step_bytes, dtype = "f32", op = "sum",
-              buffers = "hot", json;
+              buffers = "hot", device = "host", json, tuned, tune;
+  Tuning tuning;
   int threads = 0, gpus = 0;  // of nccl-tests: their product is the number of ranks
   int check = 1, whose = 3;
   int without_meaning = 0;
@@ -68,7 +71,12 @@ void read(BenchCommand& c) {
   o.dtypes = dtypes_from(c.dtype);
   o.ops = ops_from(c.op);
   o.buffers = buffers_from_name(c.buffers);
-  o.check = c.check > 0;
+  require(c.device == "host" || c.device == "none", fmt::format("--device '{}'", c.device),
+          "choose host or none");
+  o.stores_data = c.device == "host";
+  require(o.stores_data || c.world.clock != "wall", "--device none with the clock wall",
+          "what has no data takes no real time; add --clock unit");
+  o.check = c.check > 0 && o.stores_data;
   require(c.whose >= 0 && c.whose <= 3, fmt::format("-a {}", c.whose), "use a number from 0 to 3");
   o.whose = static_cast<WhoseTime>(c.whose);
   // A reduction makes no difference to what only moves data.
@@ -76,12 +84,22 @@ void read(BenchCommand& c) {
   if (c.threads > 0 || c.gpus > 0)
     c.world.launch.ranks = std::max(1, c.threads) * std::max(1, c.gpus);
   c.world.read();
+  if (!c.tuned.empty()) c.tuning = read_tuning(c.tuned);
+  c.world.launch.tuning = &c.tuning;
+  if (!c.tune.empty() && o.algorithms.empty()) o.algorithms = {"all"};
   check(o, launch_ranks(c.world.launch));
+}
+
+// Choices for other operations and worlds stay in the file.
+void write_tuning(const BenchCommand& c, const Tuning& measured) {
+  const Tuning known = std::filesystem::exists(c.tune) ? read_tuning(c.tune) : Tuning();
+  write_file(c.tune, tuning_json(merged(known, measured)));
 }
 
 int run(BenchCommand& c) {
   read(c);
-  if (!c.json.empty()) check_writable(c.json);
+  for (const std::string& path : {c.json, c.tune})
+    if (!path.empty()) check_writable(path);
   BenchRun measured;
   launch(c.world.launch, [&](RankContext& context) {
     BenchRun mine = bench_collective(context, c.options, c.world.launch);
@@ -89,6 +107,8 @@ int run(BenchCommand& c) {
   });
   if (!c.json.empty() && !measured.results.empty())
     write_file(c.json, bench_json(measured, c.options, c.world.launch));
+  if (!c.tune.empty() && !measured.results.empty())
+    write_tuning(c, tuning_of(measured, find_operation(c.options.operation)));
   if (std::ranges::any_of(measured.results, [](const BenchResult& r) { return r.wrong > 0; }))
     throw Error(ErrorKind::wrong_result, "elements are wrong; see the column #wrong");
   return 0;
@@ -125,10 +145,17 @@ void add_measuring_flags(CLI::App& app, BenchCommand& c) {
                  "hot: untouched between operations; dirty: inputs written anew before each; "
                  "consume: and outputs read within the time")
       ->capture_default_str();
+  app.add_option("--device", c.device,
+                 "host, or none: sizes without data, for thousands of ranks in virtual time")
+      ->capture_default_str();
   app.add_option("-J,--json", c.json, "write the results to this file, as Google Benchmark does");
   app.add_option("--algorithm", c.options.algorithms,
-                 "one or more, separated by commas; all: the whole table")
+                 "one or more, separated by commas; all: the whole table; auto, the default: what "
+                 "--tuned says, or the closed forms")
       ->delimiter(',');
+  app.add_option("--tuned", c.tuned, "choose by this file, which --tune wrote");
+  app.add_option("--tune", c.tune,
+                 "write the fastest algorithm of each size to this file; measures all of them");
 }
 
 // What nccl-tests' command lines hold beside: the number of ranks, and what only GPUs have.

@@ -1,6 +1,13 @@
 #include "collectives/algorithm.h"
 
+#include "collectives/tuning.h"
+
 namespace lockstep {
+
+std::string_view tuned_name(Operation operation, const Communicator& comm, Slice data) {
+  const Tuning* const tuning = comm.records().tuning;
+  return tuning ? tuning->find(operation, comm, data.bytes()) : std::string_view();
+}
 
 std::string unmet(Need need, Communicator& comm) {
   switch (need) {

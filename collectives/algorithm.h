@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <string>
 #include <string_view>
@@ -62,6 +63,8 @@ enum class Need {
   shared_memory,  // ranks that share an address space
   vendor,         // a transport with collectives of its own
 };
+// What was measured to be the fastest for `data`; "" if nothing was.
+std::string_view tuned_name(Operation operation, const Communicator& comm, Slice data);
 // "" or why `comm` cannot run what needs that: "power-of-two ranks, there are 6".
 std::string unmet(Need need, Communicator& comm);
 
@@ -76,6 +79,9 @@ struct Algorithm {
   // Where `seconds` is exact, if not everywhere; elsewhere it is an upper bound.
   bool (*exact)(const Problem&) = nullptr;
   Need need = Need::nothing;
+  // Only to measure others against: the closed form leaves out what handling p messages costs one
+  // rank.
+  bool is_baseline = false;
 };
 
 // Throws Error (bad_input) listing the known names when `name` is not among them.
@@ -88,17 +94,46 @@ const Entry& find_algorithm(const std::vector<Entry>& table, std::string_view op
   for (const Entry& entry : table)
     known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
   throw Error(ErrorKind::bad_input, fmt::format("{} has no algorithm '{}'", operation, name),
-              {.hint = fmt::format("choose one of {}", known)});
+              {.hint = fmt::format("choose one of {}, or auto", known)});
 }
 
-// As find_algorithm; throws, too, when `comm` lacks what the algorithm needs.
+// The algorithm for `data` among those that can run here: the tuned one where there is a
+// measurement; else `direct` where there is one, because ranks that share memory need no messages;
+// else the one whose closed form is the shortest.
 template <typename Entry>
-const Entry& usable_algorithm(const std::vector<Entry>& table, std::string_view operation,
-                              std::string_view name, Communicator& comm) {
-  const Entry& entry = find_algorithm(table, operation, name);
+const Entry& choose_algorithm(const std::vector<Entry>& table, Operation operation,
+                              Communicator& comm, Slice data) {
+  const std::string_view tuned = tuned_name(operation, comm, data);
+  if (!tuned.empty()) return find_algorithm(table, name_of(operation), tuned);
+  const Problem problem{.ranks = comm.size(),
+                        .count = data.count,
+                        .element_bytes = element_bytes(data.dtype),
+                        .ranks_per_node = std::max(1, comm.ranks_per_node())};
+  const LinkModel links = comm.transport().links();
+  const Entry* best = nullptr;
+  double best_s = 0;
+  for (const Entry& entry : table) {
+    if (entry.is_baseline || entry.need == Need::vendor || !unmet(entry.need, comm).empty())
+      continue;
+    if (entry.need == Need::shared_memory) return entry;
+    const double seconds = entry.seconds(problem, links);
+    if (!best || seconds < best_s) best = &entry, best_s = seconds;
+  }
+  return *best;
+}
+
+// What `name` means for `data`: an entry of the table, or, for "auto", the one that
+// choose_algorithm() takes. Throws Error (bad_input) when there is none, or `comm` lacks what it
+// needs.
+template <typename Entry>
+const Entry& usable_algorithm(const std::vector<Entry>& table, Operation operation,
+                              std::string_view name, Communicator& comm, Slice data) {
+  const Entry& entry = name == "auto" ? choose_algorithm(table, operation, comm, data)
+                                      : find_algorithm(table, name_of(operation), name);
   const std::string reason = unmet(entry.need, comm);
   if (!reason.empty())
-    throw Error(ErrorKind::bad_input, fmt::format("{}/{} needs {}", operation, name, reason),
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{}/{} needs {}", name_of(operation), entry.name, reason),
                 {.hint = "choose another --algorithm"});
   return entry;
 }

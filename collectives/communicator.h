@@ -12,10 +12,13 @@
 
 namespace lockstep {
 
-// What belongs to one rank, whichever communicators it uses. Both may be absent.
+struct Tuning;
+
+// What belongs to one rank, whichever communicators it uses. Each may be absent.
 struct RankRecords {
   Ledger* ledger = nullptr;
   Trace* trace = nullptr;
+  const Tuning* tuning = nullptr;
 };
 
 // Used by one thread at a time; a second thread of the rank takes a duplicate().
@@ -78,6 +81,7 @@ class Communicator {
   void set_label(std::string label) { label_ = std::move(label); }
 
   Transport& transport() { return *transport_; }
+  const Transport& transport() const { return *transport_; }
   RankRecords records() const { return records_; }
   int track() const { return track_; }
 

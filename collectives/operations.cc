@@ -27,7 +27,8 @@ std::vector<AnyAlgorithm> erased(const std::vector<Entry>& table, Call call) {
                    .seconds = entry.seconds,
                    .formula = entry.formula,
                    .exact = entry.exact,
-                   .need = entry.need});
+                   .need = entry.need,
+                   .is_baseline = entry.is_baseline});
   return any;
 }
 

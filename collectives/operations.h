@@ -26,6 +26,7 @@ struct AnyAlgorithm {
   std::string_view formula;
   bool (*exact)(const Problem&);
   Need need;
+  bool is_baseline;
 };
 
 struct OperationEntry {

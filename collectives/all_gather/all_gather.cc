@@ -12,7 +12,8 @@ const std::vector<AllGatherAlgorithm>& all_gather_algorithms() {
 }
 
 void all_gather(Communicator& comm, Slice data, std::string_view algorithm) {
-  const auto& chosen = usable_algorithm(all_gather_algorithms(), "all_gather", algorithm, comm);
+  const auto& chosen =
+      usable_algorithm(all_gather_algorithms(), Operation::all_gather, algorithm, comm, data);
   const CollectiveCall call(comm, Operation::all_gather, chosen.name, data);
   chosen.run(comm, data);
 }

@@ -39,7 +39,8 @@ AllGatherAlgorithm all_gather_linear() {
                        (x.ranks - 1) * x.chunk_bytes(x.ranks) * links.between.beta_s_per_byte;
               },
           .formula = "a + n (p-1)/p b",
-          .exact = equal_chunks};
+          .exact = equal_chunks,
+          .is_baseline = true};
 }
 
 }  // namespace lockstep

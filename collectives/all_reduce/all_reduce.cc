@@ -23,7 +23,8 @@ const std::vector<AllReduceAlgorithm>& all_reduce_algorithms() {
 }
 
 void all_reduce(Communicator& comm, Slice data, ReduceOp op, std::string_view algorithm) {
-  const auto& chosen = usable_algorithm(all_reduce_algorithms(), "all_reduce", algorithm, comm);
+  const auto& chosen =
+      usable_algorithm(all_reduce_algorithms(), Operation::all_reduce, algorithm, comm, data);
   const CollectiveCall call(comm, Operation::all_reduce, chosen.name, data, op);
   chosen.run(comm, data, op);
 }

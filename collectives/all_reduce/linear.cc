@@ -42,7 +42,8 @@ AllReduceAlgorithm all_reduce_linear() {
                 return 2 * (links.between.alpha_s +
                             (x.ranks - 1) * x.bytes() * links.between.beta_s_per_byte);
               },
-          .formula = "2 (a + (p-1) n b)"};
+          .formula = "2 (a + (p-1) n b)",
+          .is_baseline = true};
 }
 
 }  // namespace lockstep

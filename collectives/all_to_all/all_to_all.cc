@@ -41,7 +41,8 @@ void all_to_all(Communicator& comm, Slice out, Slice in, std::string_view algori
           fmt::format("all_to_all of {} {} into {} {} among {} ranks", in.count, name_of(in.dtype),
                       out.count, name_of(out.dtype), comm.size()),
           "use slices of one type and count, a multiple of the number of ranks");
-  const auto& chosen = usable_algorithm(all_to_all_algorithms(), "all_to_all", algorithm, comm);
+  const auto& chosen =
+      usable_algorithm(all_to_all_algorithms(), Operation::all_to_all, algorithm, comm, in);
   const CollectiveCall call(comm, Operation::all_to_all, chosen.name, in);
   chosen.run(comm, out, in);
 }

@@ -36,7 +36,8 @@ AllToAllAlgorithm all_to_all_linear() {
                 return (x.ranks > 1 ? links.between.alpha_s : 0) +
                        (x.ranks - 1) * x.chunk_bytes(x.ranks) * links.between.beta_s_per_byte;
               },
-          .formula = "a + n (p-1)/p b"};
+          .formula = "a + n (p-1)/p b",
+          .is_baseline = true};
 }
 
 }  // namespace lockstep

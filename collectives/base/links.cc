@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <functional>
+#include <set>
 #include <utility>
 
 #include "collectives/base/error.h"
@@ -83,14 +83,13 @@ std::string text_of(std::string_view prefix, const Link& link) {
 }  // namespace
 
 int ranks_per_node(std::span<const int> node_of_rank) {
-  const auto first_other = std::ranges::adjacent_find(node_of_rank, std::ranges::not_equal_to());
   const auto size = static_cast<int>(node_of_rank.size());
-  if (first_other == node_of_rank.end()) return size;
-  const int each = static_cast<int>(first_other - node_of_rank.begin()) + 1;
-  if (size % each != 0) return 0;
+  const std::set<int> nodes(node_of_rank.begin(), node_of_rank.end());
+  const int each = size / static_cast<int>(nodes.size());
+  // Every change of node is at the end of a full one, so there are as many changes as there can be.
   for (int i = 1; i < size; ++i)
     if ((node_of_rank[i] == node_of_rank[i - 1]) != (i % each != 0)) return 0;
-  return each;
+  return size % each == 0 ? each : 0;
 }
 
 LinkModel parse_links(std::string_view text) {

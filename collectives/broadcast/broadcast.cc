@@ -12,7 +12,8 @@ const std::vector<BroadcastAlgorithm>& broadcast_algorithms() {
 }
 
 void broadcast(Communicator& comm, Slice data, int root, std::string_view algorithm) {
-  const auto& chosen = usable_algorithm(broadcast_algorithms(), "broadcast", algorithm, comm);
+  const auto& chosen =
+      usable_algorithm(broadcast_algorithms(), Operation::broadcast, algorithm, comm, data);
   const CollectiveCall call(comm, Operation::broadcast, chosen.name, data, ReduceOp::sum, root);
   chosen.run(comm, data, root);
 }

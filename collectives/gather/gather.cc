@@ -15,7 +15,8 @@ const std::vector<GatherAlgorithm>& gather_algorithms() {
 }
 
 void gather(Communicator& comm, Slice data, int root, std::string_view algorithm) {
-  const auto& chosen = usable_algorithm(gather_algorithms(), "gather", algorithm, comm);
+  const auto& chosen =
+      usable_algorithm(gather_algorithms(), Operation::gather, algorithm, comm, data);
   const CollectiveCall call(comm, Operation::gather, chosen.name, data, ReduceOp::sum, root);
   chosen.run(comm, data, root);
 }

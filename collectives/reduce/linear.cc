@@ -32,7 +32,8 @@ ReduceAlgorithm reduce_linear() {
                 return (x.ranks > 1 ? links.between.alpha_s : 0) +
                        (x.ranks - 1) * x.bytes() * links.between.beta_s_per_byte;
               },
-          .formula = "a + (p-1) n b"};
+          .formula = "a + (p-1) n b",
+          .is_baseline = true};
 }
 
 }  // namespace lockstep

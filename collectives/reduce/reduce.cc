@@ -12,7 +12,8 @@ const std::vector<ReduceAlgorithm>& reduce_algorithms() {
 }
 
 void reduce(Communicator& comm, Slice data, ReduceOp op, int root, std::string_view algorithm) {
-  const auto& chosen = usable_algorithm(reduce_algorithms(), "reduce", algorithm, comm);
+  const auto& chosen =
+      usable_algorithm(reduce_algorithms(), Operation::reduce, algorithm, comm, data);
   const CollectiveCall call(comm, Operation::reduce, chosen.name, data, op, root);
   chosen.run(comm, data, op, root);
   if (comm.rank() == root) comm.complete(data, op);

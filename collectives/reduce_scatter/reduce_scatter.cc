@@ -12,8 +12,8 @@ const std::vector<ReduceScatterAlgorithm>& reduce_scatter_algorithms() {
 }
 
 void reduce_scatter(Communicator& comm, Slice data, ReduceOp op, std::string_view algorithm) {
-  const auto& chosen =
-      usable_algorithm(reduce_scatter_algorithms(), "reduce_scatter", algorithm, comm);
+  const auto& chosen = usable_algorithm(reduce_scatter_algorithms(), Operation::reduce_scatter,
+                                        algorithm, comm, data);
   const CollectiveCall call(comm, Operation::reduce_scatter, chosen.name, data, op);
   chosen.run(comm, data, op);
 }

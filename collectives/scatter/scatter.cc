@@ -11,7 +11,8 @@ const std::vector<ScatterAlgorithm>& scatter_algorithms() {
 }
 
 void scatter(Communicator& comm, Slice data, int root, std::string_view algorithm) {
-  const auto& chosen = usable_algorithm(scatter_algorithms(), "scatter", algorithm, comm);
+  const auto& chosen =
+      usable_algorithm(scatter_algorithms(), Operation::scatter, algorithm, comm, data);
   const CollectiveCall call(comm, Operation::scatter, chosen.name, data, ReduceOp::sum, root);
   chosen.run(comm, data, root);
 }

@@ -15,7 +15,8 @@ void send_recv(Communicator& comm, Slice out, Slice in, std::string_view algorit
           fmt::format("send_recv of {} {} into {} {}", in.count, name_of(in.dtype), out.count,
                       name_of(out.dtype)),
           "use slices of one type and count");
-  const auto& chosen = usable_algorithm(send_recv_algorithms(), "send_recv", algorithm, comm);
+  const auto& chosen =
+      usable_algorithm(send_recv_algorithms(), Operation::send_recv, algorithm, comm, in);
   const CollectiveCall call(comm, Operation::send_recv, chosen.name, in);
   chosen.run(comm, out, in);
 }

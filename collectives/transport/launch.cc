@@ -33,7 +33,8 @@ void run_rank(const LaunchOptions& options, std::unique_ptr<Transport> transport
   if (trace) transport = tracing(std::move(transport), *trace);
 
   Trace* const records = trace ? &*trace : nullptr;
-  Communicator world(std::move(transport), {.ledger = &ledger, .trace = records});
+  Communicator world(std::move(transport),
+                     {.ledger = &ledger, .trace = records, .tuning = options.tuning});
   RankContext context{world, counters, ledger, records};
   program(context);
 }

@@ -27,7 +27,8 @@ struct LaunchOptions {
   bool trace = false;
   std::optional<FaultPlan> fault;
   Clock clock = Clock::wall;
-  LinkModel links = {};  // of virtual time; its nodes hold for threads, too
+  const Tuning* tuning = nullptr;  // what `auto` chooses by; outlives the world
+  LinkModel links = {};            // of virtual time; its nodes hold for threads, too
 };
 
 // What a rank's program gets. Lives as long as the program.

@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include "collectives/base/links.h"
 #include "collectives/base/slice.h"
 
 namespace lockstep {
@@ -153,6 +154,11 @@ class Transport {
 
   // Consecutive ranks that share a node; 0 if nodes hold different numbers or ranks are mixed.
   virtual int ranks_per_node() const = 0;
+  // What messages cost here, roughly: for choosing between algorithms. Exact under a virtual clock.
+  virtual LinkModel links() const {
+    constexpr Link usual{.alpha_s = 1e-6, .beta_s_per_byte = 1e-10};
+    return {.inside = usual, .between = usual, .ranks_per_node = ranks_per_node()};
+  }
   virtual double now_seconds() const = 0;
   // Under a virtual clock, waits until every rank has come, and all go on at one time; costs
   // nothing. On a real clock there is no such thing, and nothing happens.

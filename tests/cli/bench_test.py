@@ -68,11 +68,40 @@ class Bench(unittest.TestCase):
         for row in (line.split() for line in first.splitlines() if not line.startswith("#")):
             self.assertEqual((row[6], row[10]), (row[14], row[14]), row)
 
+    def test_a_thousand_ranks_without_data(self):
+        ranks = 1024 if "ASAN_OPTIONS" not in os.environ and "TSAN_OPTIONS" not in os.environ else 32
+        done = self.bench("all_reduce", "--ranks", str(ranks), "--device", "none", "--clock", "unit", "--link", "dgx", "-b", "64M", "-e", "64M",
+                          "-n", "1", "-w", "0", "--algorithm", "ring,hierarchical,halving_doubling")
+        times = {row[5]: float(row[6]) for row in map(str.split, done.stdout.splitlines()) if not row[0].startswith("#")}
+        self.assertLess(times["hierarchical"], times["ring"])
+        self.assertIn("N/A", done.stdout)
+
     def test_what_cannot_run_is_skipped_with_the_reason(self):
         done = self.bench("all_gather", "--ranks", "3", "-b", "12", "-e", "12", "-n", "1", "--algorithm", "all")
         self.assertIn("# skipped: recursive_doubling: needs a power of two of ranks, there are 3", done.stdout)
         done = self.bench("all_gather", "--ranks", "3", "--algorithm", "recursive_doubling", status=2)
         self.assertIn("power of two", done.stderr)
+
+    def test_auto_chooses_by_memory_model_or_measurement(self):
+        def chosen(*words):
+            done = self.bench("all_reduce", "-b", "64", "-e", "4M", "-i", "4194240", "-n", "2", "-w", "0", *words)
+            return [line.split()[5] for line in done.stdout.splitlines() if not line.startswith("#")]
+        self.assertEqual(chosen("--ranks", "3"), ["auto=direct"] * 2)
+        slow = ["--ranks", "16", "--clock", "unit", "--link", "10gbe"]
+        self.assertEqual(chosen(*slow)[0], "auto=recursive_doubling")
+        self.assertIn(chosen(*slow)[1], ("auto=segmented_ring", "auto=halving_doubling"))
+        self.bench("all_reduce", "-b", "64", "-e", "4M", "-i", "4194240", "-n", "2", *slow, "--algorithm", "ring,binomial_tree", "--tune", "t.json")
+        self.assertEqual(chosen(*slow, "--tuned", "t.json"), ["auto=binomial_tree", "auto=ring"])
+        self.assertEqual(chosen("--ranks", "3", "--tuned", "t.json"), ["auto=direct"] * 2)
+        self.bench("all_reduce", "-b", "64", "-e", "64", "-n", "1", "--ranks", "3", "--algorithm", "linear", "--tune", "t.json")
+        self.assertEqual(chosen(*slow, "--tuned", "t.json"), ["auto=binomial_tree", "auto=ring"])
+        self.assertEqual(chosen("--ranks", "3", "--tuned", "t.json"), ["auto=linear"] * 2)
+        for content in ("", "[]", '{"schema": "lockstep.tuning/2"}', '{"schema": "lockstep.tuning/1"}',
+                        '{"schema": "lockstep.tuning/1", "choices": [{"operation": "all_reduce"}]}',
+                        '{"schema": "lockstep.tuning/1", "choices": [{"operation": "fly", "transport": "threads", "ranks": 2, '
+                        '"from_bytes": 0, "algorithm": "ring"}]}'):
+            (self.path / "bad.json").write_text(content)
+            self.bench("all_reduce", "--tuned", "bad.json", status=2)
 
     def test_command_lines_of_nccl_tests(self):
         for line in ("all_reduce -b 8 -e 1K -f 2 -g 2", "all_reduce -b 8 -e 8K -f 2 -t 2 -g 2 -n 3 -w 1", "all_reduce -b 1K -e 4K -i 1K -g 2",
@@ -106,6 +135,7 @@ class Bench(unittest.TestCase):
                       ["all_reduce", "-f", "1"], ["all_reduce", "-n", "0"], ["all_reduce", "-w", "-1"],
                       ["all_reduce", "-d", "i7"], ["all_reduce", "-r", "2"], ["all_reduce", "--buffers", "cold"],
                       ["all_reduce", "-m", "0"], ["all_reduce", "--repetitions", "0"], ["all_reduce", "-a", "4"],
+                      ["all_reduce", "--device", "none"], ["all_reduce", "--device", "gpu"],
                       ["all_reduce", "-i", "-1"], ["all_reduce", "--clock", "sun"], ["all_reduce", "--link", "ndr"],
                       ["all_reduce", "--clock", "unit", "--link", "alpha=fast"], ["all_reduce", "--clock", "unit", "--link", "x"],
                       ["all_reduce", "--algorithm", "direct", "--clock", "unit"], ["all_reduce", "-o", "xor"], ["all_reduce", "--algorithm", "magic"],

@@ -19,6 +19,7 @@ GOLDEN_RUN = ["--model", GOLDEN / "config.json", "--init", GOLDEN / "init.safete
 MPIRUN = {"openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"],
           "mpich": ["mpirun.mpich"]}[LIBRARY]
 TIMEOUT_S = 3
+SANITIZED = "ASAN_OPTIONS" in os.environ or "TSAN_OPTIONS" in os.environ
 OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send_recv")
 
 
@@ -55,7 +56,7 @@ class Mpi(unittest.TestCase):
         self.assertIn("vendor", done.stdout)
 
     def test_every_operation_algorithm_type_and_reduction_is_right(self):
-        for ranks in (1, 2, 3, 5) if LIBRARY == "openmpi" else (1, 2, 3):
+        for ranks in (3,) if SANITIZED else (1, 2, 3, 5) if LIBRARY == "openmpi" else (1, 2, 3):
             for operation in OPERATIONS:
                 with self.subTest(operation=operation, ranks=ranks):
                     done, _ = self.run_ranks(ranks, "bench", operation, "-b", "1", "-e", "700", "-f", "13", "-n", "1", "-w", "0",

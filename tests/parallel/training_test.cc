@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
 #include "models/safetensors.h"
 #include "parallel/technique.h"
@@ -131,6 +132,31 @@ TEST_P(Ddp, OverlapAndMicroBatchesChangeNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Ddp, testing::Values(1, 2, 4, 8));
+
+TEST(Training, VirtualTimeChangesNoBitAndCostsWhatTheClosedFormSays) {
+  TrainOptions options = golden_run("ddp");
+  options.steps = 3;
+  options.overlap = false;
+  const TrainResult wall = run(4, options);
+  const LinkModel links = parse_links("alpha=5,beta=0.0009765625");
+  TrainResult unit;
+  launch({.ranks = 4, .fault = {}, .clock = Clock::unit, .links = links},
+         [&](RankContext& context) {
+           TrainResult mine = train(context, options);
+           if (context.world.rank() == 0) unit = std::move(mine);
+         });
+  const double gradients =
+      all_reduce_ring().seconds({.ranks = 4, .count = 106304, .element_bytes = 8}, links);
+  const double loss =
+      all_reduce_ring().seconds({.ranks = 4, .count = 1, .element_bytes = 8}, links);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(unit.steps[i].loss, wall.steps[i].loss);
+    EXPECT_EQ(unit.steps[i].grad_norm, wall.steps[i].grad_norm);
+    EXPECT_GE(unit.steps[i].seconds, gradients);
+    EXPECT_LE(unit.steps[i].seconds, gradients + loss) << "computing costs nothing";
+  }
+  EXPECT_TRUE(theory_holds(unit));
+}
 
 TEST(Training, SameSeedSameBits) {
   TrainOptions options = golden_run("ddp", DType::f32);

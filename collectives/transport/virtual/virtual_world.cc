@@ -217,6 +217,7 @@ class VirtualTransport final : public Transport {
     const AtWork work(group_->world->time);
     return group_->world->time.line().now();
   }
+  LinkModel links() const override { return group_->world->links; }
   void align() override {
     VirtualTime& time = group_->world->time;
     const AtWork work(time);
