@@ -13,6 +13,7 @@ using Action = std::function<int()>;
 void add_train(CLI::App& program, Action& chosen);
 void add_bench(CLI::App& program, Action& chosen);
 void add_bench_model(CLI::App& bench, Action& chosen);
+void add_compare(CLI::App& program, Action& chosen);
 void add_demo(CLI::App& program, Action& chosen);
 void add_plots(CLI::App& program, Action& chosen);
 void add_doctor(CLI::App& program, Action& chosen);

@@ -25,6 +25,7 @@ int run(int argc, char** argv) {
   lockstep::Action chosen;
   lockstep::add_train(program, chosen);
   lockstep::add_bench(program, chosen);
+  lockstep::add_compare(program, chosen);
   lockstep::add_demo(program, chosen);
   lockstep::add_plots(program, chosen);
   lockstep::add_doctor(program, chosen);

@@ -1,0 +1,60 @@
+#include "bench/compare.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "cli/command.h"
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int regression = 3;
+
+struct CompareCommand {
+  std::string old_path, new_path, markdown;
+  CompareLimits limits;
+};
+
+int run(const CompareCommand& c) {
+  require(c.limits.effect >= 0 && c.limits.effect < 10, fmt::format("--effect {}", c.limits.effect),
+          "use a share from 0 to 10");
+  require(c.limits.rate > 0 && c.limits.rate < 1, fmt::format("--rate {}", c.limits.rate),
+          "use a share between 0 and 1");
+  if (!c.markdown.empty()) check_writable(c.markdown);
+  const Comparison comparison = compare(c.old_path, c.new_path, c.limits);
+  for (const std::string& warning : comparison.warnings)
+    fmt::print("# warning: the environments differ: {}\n", warning);
+  fmt::print("{:<72}{:>12}{:>12}{:>9}{:>10}  {}\n", "measurement", "old (us)", "new (us)", "change",
+             "q", "verdict");
+  for (const ComparedRow& row : comparison.rows)
+    fmt::print("{:<72}{:>12.2f}{:>12.2f}{:>+8.1f}%{:>10.2g}  {}\n", row.name, row.old_median,
+               row.new_median, row.change() * 100, row.rate, name_of(row.verdict));
+  fmt::print("{} slower, {} faster, {} the same, of {}\n", comparison.count(Verdict::slower),
+             comparison.count(Verdict::faster), comparison.count(Verdict::same),
+             comparison.rows.size());
+  if (!c.markdown.empty()) write_file(c.markdown, markdown_of(comparison));
+  return comparison.count(Verdict::slower) > 0 ? regression : 0;
+}
+
+}  // namespace
+
+void add_compare(CLI::App& program, Action& chosen) {
+  auto command = std::make_shared<CompareCommand>();
+  CLI::App* app = program.add_subcommand(
+      "compare",
+      "what has become slower from one result to another; exit status 3 if anything has");
+  app->add_option("old", command->old_path, "a result of bench --json or train --json")->required();
+  app->add_option("new", command->new_path, "a later one of the same measurements")->required();
+  app->add_option("--effect", command->limits.effect, "smallest change of a median that counts")
+      ->capture_default_str();
+  app->add_option("--rate", command->limits.rate, "largest share of false alarms")
+      ->capture_default_str();
+  app->add_option("--markdown", command->markdown, "write the table to this file, too");
+  app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
+}
+
+}  // namespace lockstep
