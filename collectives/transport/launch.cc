@@ -1,7 +1,6 @@
 #include "collectives/transport/launch.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <exception>
 #include <mutex>
@@ -39,23 +38,6 @@ void run_rank(const LaunchOptions& options, std::unique_ptr<Transport> transport
   program(context);
 }
 
-// Gives this thread, and those it will start, the rank's share of the cores, as mpirun does. Else
-// the system wakes a rank on the core of the one that woke it, where they take turns.
-void bind_to_cores(int rank, int ranks) {
-  cpu_set_t all, own;
-  if (sched_getaffinity(0, sizeof all, &all) != 0) return;
-  const int cores = CPU_COUNT(&all);
-  // With fewer cores than ranks, neighbours share one.
-  const int first = rank * cores / ranks, share = std::max(1, cores / ranks);
-  CPU_ZERO(&own);
-  for (int core = 0, place = 0; core < CPU_SETSIZE; ++core)
-    if (CPU_ISSET(core, &all)) {
-      if (place >= first && place < first + share) CPU_SET(core, &own);
-      ++place;
-    }
-  sched_setaffinity(0, sizeof own, &own);
-}
-
 void launch_threads(const LaunchOptions& options,
                     const std::function<void(RankContext&)>& program) {
   auto ends = threads_world({.ranks = options.ranks,
@@ -65,7 +47,6 @@ void launch_threads(const LaunchOptions& options,
   std::exception_ptr first_failure;
 
   const auto run = [&](std::unique_ptr<Transport> end) {
-    if (options.ranks > 1) bind_to_cores(end->rank(), options.ranks);
     // A second end to the same rank, because the first is gone when the error arrives here.
     const int own[] = {end->rank()};
     const auto emergency = end->subgroup(own);

@@ -9,6 +9,7 @@
 
 #include "collectives/base/links.h"
 #include "collectives/transport/board.h"
+#include "collectives/transport/core_place.h"
 #include "collectives/transport/mailbox.h"
 #include "collectives/transport/meeting.h"
 #include "collectives/transport/subgroups.h"
@@ -35,6 +36,7 @@ class ThreadsGroup {
   ThreadsGroup(std::shared_ptr<ThreadsWorld> shared_world, std::vector<int> world_ranks)
       : world(std::move(shared_world)),
         bells(world_ranks.size()),
+        places(world_ranks.size()),
         slots(world_ranks.size()),
         mailboxes(world_ranks.size() * world_ranks.size()),
         board(slots.data(), &world->notice, std::move(world_ranks), world->timeout_s, "threads"),
@@ -53,6 +55,7 @@ class ThreadsGroup {
 
   std::shared_ptr<ThreadsWorld> world;
   std::vector<Bell> bells;
+  std::vector<CorePlace> places;
   std::vector<BoardSlot> slots;
   std::vector<Mailbox> mailboxes;
   Board board;
@@ -75,6 +78,8 @@ void wait_in(ThreadsGroup& group, int rank, int peer, const Call& call, Ready re
   constexpr int looks_before_yields = 2000;
   for (int look = 0; look < looks_before_yields && !world.oversubscribed; ++look)
     if (ready()) return;
+  if (!world.oversubscribed)
+    group.places[rank].part_from(group.places[peer], group.board.world_rank(rank));
   const int looks_per_yield = world.oversubscribed ? 1 : 64;
   do {
     for (int look = 0; look < looks_per_yield; ++look)

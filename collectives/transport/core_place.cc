@@ -1,0 +1,29 @@
+#include "collectives/transport/core_place.h"
+
+#include <sched.h>
+
+namespace lockstep {
+
+void CorePlace::note() { core_.store(sched_getcpu(), std::memory_order_relaxed); }
+
+void CorePlace::part_from(const CorePlace& other, int rank) {
+  note();
+  if (core_.load(std::memory_order_relaxed) != other.core_.load(std::memory_order_relaxed)) return;
+  constexpr auto between_moves = std::chrono::milliseconds(2);
+  const auto now = std::chrono::steady_clock::now();
+  if (now - moved_ < between_moves) return;
+  moved_ = now;
+
+  cpu_set_t all;
+  if (sched_getaffinity(0, sizeof all, &all) != 0) return;
+  int place = rank % CPU_COUNT(&all), core = -1;
+  while (place >= 0)
+    if (CPU_ISSET(++core, &all)) --place;
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  CPU_SET(core, &own);
+  if (sched_setaffinity(0, sizeof own, &own) == 0) sched_setaffinity(0, sizeof all, &all);
+  note();
+}
+
+}  // namespace lockstep
