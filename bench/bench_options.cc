@@ -24,6 +24,7 @@ std::string_view name_of(Buffers buffers) {
 }
 
 std::vector<std::int64_t> sizes_of(const BenchOptions& options, DType dtype, int ranks) {
+  if (options.operation == name_of(Operation::barrier)) return {0};
   // nccl-tests rounds, too, for what needs equal chunks.
   const Count shared =
       find_operation(options.operation).operation == Operation::all_to_all ? ranks : 1;

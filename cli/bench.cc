@@ -175,8 +175,8 @@ void add_collective(CLI::App& bench, const OperationEntry& entry, Action& chosen
   std::string algorithms;
   for (const AnyAlgorithm& algorithm : entry.algorithms)
     algorithms += fmt::format(" {}", algorithm.name);
-  CLI::App* app =
-      bench.add_subcommand(command->options.operation, fmt::format("algorithms:{}", algorithms));
+  CLI::App* app = bench.add_subcommand(command->options.operation,
+                                       fmt::format("{}:{}", entry.summary, algorithms));
   app->fallthrough();
   add_size_flags(*app, *command);
   add_measuring_flags(*app, *command);

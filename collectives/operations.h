@@ -31,6 +31,7 @@ struct AnyAlgorithm {
 
 struct OperationEntry {
   Operation operation;
+  std::string_view summary;
   bool reduces;  // takes a ReduceOp
   bool has_root;
   bool in_place;

@@ -16,7 +16,7 @@ GOLDEN = SOURCE / "tests" / "golden" / "tiny"
 # The thread sanitizer's preset allows OpenMP one thread.
 THREADS = range(1, 1 + min(2, len(os.sched_getaffinity(0)), int(os.environ.get("OMP_THREAD_LIMIT", 2))))
 
-OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send_recv")
+OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send_recv", "barrier")
 
 
 class Bench(unittest.TestCase):
