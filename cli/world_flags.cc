@@ -7,6 +7,7 @@
 namespace lockstep {
 
 void WorldFlags::add(CLI::App& app) {
+  launch.flight = "out/flight.json";
   app.add_option("--ranks", launch.ranks, "ranks, as threads of this process")
       ->capture_default_str();
   app.add_option("--timeout", launch.timeout_s, "seconds a rank waits for another")
@@ -21,6 +22,10 @@ void WorldFlags::add(CLI::App& app) {
                              "node-alpha=TIME,node-beta=BANDWIDTH], or a preset:\n{}",
                              link_presets()));
   app.add_option("--fault", fault, "plant a fault: rank=R,op=N,kind=K");
+  app.add_option("--flight", launch.flight,
+                 "where the ranks' last operations are written if the run fails; under mpirun each "
+                 "rank's in a file of its own")
+      ->capture_default_str();
 }
 
 void WorldFlags::read() {

@@ -12,7 +12,7 @@ struct WorldFlags {
   LaunchOptions launch;
   std::string clock = "wall", link, fault;
 
-  // Adds --ranks, --timeout, --clock, --link and --fault.
+  // Adds --ranks, --timeout, --clock, --link, --fault and --flight.
   void add(CLI::App& app);
   // Reads what was given into `launch`. Throws Error (bad_input) naming the flag.
   void read();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <vector>
 
 #include "collectives/all_gather/all_gather.h"
@@ -102,7 +103,8 @@ CollectiveCall::CollectiveCall(Communicator& comm, Operation operation, std::str
 
 CollectiveCall::~CollectiveCall() {
   comm_.in_collective_ = false;
-  comm_.transport_->leave();
+  // Where it failed, the others shall see it.
+  if (std::uncaught_exceptions() == 0) comm_.transport_->leave();
 }
 
 }  // namespace lockstep

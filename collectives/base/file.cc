@@ -15,25 +15,22 @@
 namespace lockstep {
 namespace {
 
-// A new file beside `path`; removed unless it was renamed.
-class TemporaryFile {
+// A new file for `path`, which gets its name only when it is complete.
+class NewFile {
  public:
-  explicit TemporaryFile(const std::string& path)
-      : path_(path), name_(fmt::format("{}.tmp-XXXXXX", path)) {
+  explicit NewFile(const std::string& path) : path_(path) {
     require(!std::filesystem::is_directory(path),
             fmt::format("cannot write {}: it is a folder", path), "name a file");
-    descriptor_ = mkstemp(name_.data());
-    check(descriptor_ >= 0);
-    // mkstemp lets only the owner read; results are for everyone the umask allows.
-    const mode_t mask = umask(0);
-    umask(mask);
-    fchmod(descriptor_, 0666 & ~mask);
+    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+    // Without a name, nothing is left of it if this process is killed.
+    descriptor_ = open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_WRONLY, 0666);
+    if (descriptor_ < 0) open_with_name();
   }
-  ~TemporaryFile() {
-    if (descriptor_ >= 0) close(descriptor_);
-    if (!renamed_) unlink(name_.c_str());
+  ~NewFile() {
+    close(descriptor_);
+    if (!name_.empty()) unlink(name_.c_str());
   }
-  TemporaryFile(const TemporaryFile&) = delete;
+  NewFile(const NewFile&) = delete;
 
   void write(std::string_view content) {
     while (!content.empty()) {
@@ -43,23 +40,42 @@ class TemporaryFile {
     }
     check(fsync(descriptor_) == 0);
   }
-  void rename() {
+  void take_name() {
+    if (name_.empty()) link_temporary_name();
     check(std::rename(name_.c_str(), path_.c_str()) == 0);
-    renamed_ = true;
+    name_.clear();
   }
 
  private:
+  // Some file systems have no files without a name.
+  void open_with_name() {
+    name_ = fmt::format("{}.tmp-XXXXXX", path_);
+    descriptor_ = mkstemp(name_.data());
+    if (descriptor_ < 0) name_.clear();
+    check(descriptor_ >= 0);
+    // mkstemp lets only the owner read; results are for everyone the umask allows.
+    const mode_t mask = umask(0);
+    umask(mask);
+    fchmod(descriptor_, 0666 & ~mask);
+  }
+  // A link cannot replace a file, but a renamed one can.
+  void link_temporary_name() {
+    const std::string self = fmt::format("/proc/self/fd/{}", descriptor_);
+    const std::string name = fmt::format("{}.tmp-{}-{}", path_, getpid(), descriptor_);
+    check(linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0);
+    name_ = name;
+  }
   void check(bool success) const {
     if (success) return;
     const int reason = errno;
-    unlink(name_.c_str());
+    if (!name_.empty()) unlink(name_.c_str());
     require(false, fmt::format("cannot write {}: {}", path_, std::strerror(reason)),
             "name a file in a folder that exists and that you may write to");
   }
 
-  std::string path_, name_;
+  std::string path_;
+  std::string name_;  // a temporary one, if it has one
   int descriptor_ = -1;
-  bool renamed_ = false;
 };
 
 }  // namespace
@@ -87,11 +103,11 @@ std::string read_text(const std::string& path, std::int64_t most_bytes) {
 }
 
 void write_file(const std::string& path, std::string_view content) {
-  TemporaryFile file(path);
+  NewFile file(path);
   file.write(content);
-  file.rename();
+  file.take_name();
 }
 
-void check_writable(const std::string& path) { const TemporaryFile file(path); }
+void check_writable(const std::string& path) { const NewFile file(path); }
 
 }  // namespace lockstep

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <cmath>
 #include <cstring>
+#include <thread>
 
 namespace lockstep {
 
@@ -16,6 +18,9 @@ bool AbortNotice::raise(int failed_rank, const std::exception& cause) {
   if (!claim(failed_rank) || raised()) return false;
   const auto* error = dynamic_cast<const Error*>(&cause);
   kind = error ? error->kind() : ErrorKind::lost_rank;
+  const bool names_one =
+      error && (error->kind() == ErrorKind::mismatch || error->context().failed_rank >= 0);
+  culprit = names_one ? error->context().failed_rank : failed_rank;
   const std::string_view what = cause.what();
   const std::size_t length = std::min(what.size(), text.size() - 1);
   std::memcpy(text.data(), what.data(), length);
@@ -34,35 +39,48 @@ Board::Board(BoardSlot* slots, AbortNotice* notice, std::vector<int> world_ranks
 
 void Board::enter(int rank, const Signature& signature) {
   BoardSlot& slot = slots_[rank];
-  const auto words = std::bit_cast<std::array<std::uint64_t, BoardSlot::words>>(signature);
-  const std::uint32_t version = slot.version.load(std::memory_order_relaxed);
-  slot.version.store(version + 1, std::memory_order_relaxed);
+  const std::int64_t place = signature.sequence % BoardSlot::remembered;
+  BoardSlot::Line& line = slot.lines[static_cast<std::size_t>(place)];
+  const auto words = std::bit_cast<std::array<std::uint64_t, BoardSlot::Line::words>>(signature);
+  const std::uint32_t version = line.version.load(std::memory_order_relaxed);
+  line.version.store(version + 1, std::memory_order_relaxed);
   // Readers that see any of the new words also see the odd version.
-  for (int i = 0; i < BoardSlot::words; ++i)
-    slot.signature[i].store(words[i], std::memory_order_release);
-  slot.version.store(version + 2, std::memory_order_release);
+  for (int i = 0; i < BoardSlot::Line::words; ++i)
+    line.signature[i].store(words[i], std::memory_order_release);
+  line.version.store(version + 2, std::memory_order_release);
+  slot.newest.store(place, std::memory_order_release);
+  slot.where.store(RankState::Where::inside, std::memory_order_release);
 }
 
 bool Board::all_ended() const {
   for (int rank = 0; rank < size(); ++rank)
-    if (slots_[rank].left.load(std::memory_order_acquire) == 0) return false;
+    if (!has_ended(rank)) return false;
   return true;
 }
 
-void Board::leave(int rank) { enter(rank, Signature{}); }
-
-Signature Board::read(int rank) const {
-  const BoardSlot& slot = slots_[rank];
-  std::array<std::uint64_t, BoardSlot::words> words;
+Signature Board::read(const BoardSlot::Line& line) const {
+  std::array<std::uint64_t, BoardSlot::Line::words> words;
   std::uint32_t before, after;
   do {
-    before = slot.version.load(std::memory_order_acquire);
-    for (int i = 0; i < BoardSlot::words; ++i)
-      words[i] = slot.signature[i].load(std::memory_order_acquire);
-    after = slot.version.load(std::memory_order_relaxed);
+    before = line.version.load(std::memory_order_acquire);
+    for (int i = 0; i < BoardSlot::Line::words; ++i)
+      words[i] = line.signature[i].load(std::memory_order_acquire);
+    after = line.version.load(std::memory_order_relaxed);
   } while (before != after || (before & 1) != 0);
-  // A slot nobody has written yet is all zeros, which would read as operation number 0.
+  // A line nobody has written yet is all zeros, which would read as operation number 0.
   return before == 0 ? Signature{} : std::bit_cast<Signature>(words);
+}
+
+Signature Board::announced(int rank, std::int64_t sequence) const {
+  if (sequence < 0) return {};
+  const auto place = static_cast<std::size_t>(sequence % BoardSlot::remembered);
+  const Signature found = read(slots_[rank].lines[place]);
+  return found.sequence == sequence ? found : Signature{};
+}
+
+Signature Board::last(int rank) const {
+  const std::int64_t newest = slots_[rank].newest.load(std::memory_order_acquire);
+  return read(slots_[rank].lines[static_cast<std::size_t>(newest)]);
 }
 
 ErrorContext Board::context(int rank, int peer, const Call& call) const {
@@ -85,13 +103,13 @@ void Board::examine(int rank, int peer, const Call& call, double waited_s) const
   // A rank at the same operation number in another operation will never send what we wait for.
   if (call.signature.sequence >= 0) {
     for (int other = 0; other < size(); ++other) {
-      const Signature theirs = read(other);
-      if (theirs.sequence == call.signature.sequence && theirs != call.signature)
+      const Signature theirs = announced(other, call.signature.sequence);
+      if (theirs.sequence >= 0 && theirs != call.signature)
         throw_mismatch(rank, other, call, theirs);
     }
   }
   std::string fault;
-  if (slots_[peer].left.load(std::memory_order_acquire) != 0)
+  if (has_ended(peer))
     fault = "has ended its program";
   else if (health_)
     fault = health_(peer);
@@ -101,8 +119,9 @@ void Board::examine(int rank, int peer, const Call& call, double waited_s) const
     if (waited_s < grace_s) return;
     ErrorContext c = context(rank, peer, call);
     c.failed_rank = c.peer;
-    throw Error(ErrorKind::lost_rank,
-                fmt::format("rank {} {} while this rank waits for it", c.peer, fault), c);
+    throw Error(
+        ErrorKind::lost_rank,
+        fmt::format("rank {} {} while this rank waits for it: {}", c.peer, fault, verdict()), c);
   }
   if (waited_s > timeout_s_)
     throw_timeout(rank, peer, call, "timed out", fmt::format("none in {:.1f} s", waited_s),
@@ -110,21 +129,57 @@ void Board::examine(int rank, int peer, const Call& call, double waited_s) const
 }
 
 void Board::throw_mismatch(int rank, int peer, const Call& call, const Signature& got) const {
-  ErrorContext c = context(rank, peer, call);
-  c.expected = call.signature.text();
+  // A message of an earlier operation than this one: it was that one in which the ranks differed.
+  Call differs = call;
+  if (const Signature ours = announced(rank, got.sequence); ours.sequence >= 0 && ours != got)
+    differs.signature = ours;
+  ErrorContext c = context(rank, peer, differs);
+  c.failed_rank = culprit_of_mismatch(rank, peer, differs, got);
+  c.expected = differs.signature.text();
   c.got = got.text();
   c.hint =
       "every rank must make the same calls in the same order with the same count, type, reduction "
       "and root";
-  throw Error(ErrorKind::mismatch, fmt::format("rank {} is doing something else", c.peer), c);
+  throw Error(ErrorKind::mismatch,
+              c.failed_rank == c.rank
+                  ? fmt::format("this rank is doing something else than rank {}", c.peer)
+                  : fmt::format("rank {} is doing something else", c.peer),
+              c);
+}
+
+// Of two ranks that do different things, the one that fewer ranks agree with; -1 if none is.
+int Board::culprit_of_mismatch(int rank, int peer, const Call& call, const Signature& got) const {
+  if (call.signature.sequence < 0) return -1;  // of single messages the board knows nothing
+  constexpr auto patience = std::chrono::milliseconds(200);
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const auto votes = [&](const Signature& signature) {
+    int count = 0;
+    for (int other = 0; other < size(); ++other)
+      count += announced(other, signature.sequence) == signature;
+    return count;
+  };
+  int with_us = 0, with_peer = 0;
+  do {
+    // Another rank may have found out first: then that is the world's error.
+    check_notice(rank, peer, call);
+    with_us = votes(call.signature), with_peer = votes(got);
+    if (std::abs(with_us - with_peer) > size() - with_us - with_peer) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } while (std::isfinite(timeout_s_) && std::chrono::steady_clock::now() < deadline);
+  if (with_us == with_peer) return -1;
+  return world_rank(with_us > with_peer ? peer : rank);
 }
 
 void Board::throw_notice(int rank, int peer, const Call& call) const {
   ErrorContext c = context(rank, peer, call);
-  c.failed_rank = notice_->rank();
-  throw Error(
-      notice_->kind,
-      fmt::format("stopped because rank {} failed: {}", c.failed_rank, notice_->text.data()), c);
+  const int reporter = notice_->rank();
+  c.failed_rank = notice_->culprit;
+  const std::string_view cause = notice_->text.data();
+  throw Error(notice_->kind,
+              c.failed_rank == reporter
+                  ? fmt::format("stopped because rank {} failed: {}", reporter, cause)
+                  : fmt::format("stopped by rank {}, which says: {}", reporter, cause),
+              c);
 }
 
 // Follows who waits for whom to the rank that is not waiting: the one that keeps the others.
@@ -138,17 +193,16 @@ int Board::root_of_wait(int rank) const {
   return culprit;
 }
 
-std::string Board::describe() const {
-  constexpr int most = 16;
-  std::string text;
-  for (int rank = 0; rank < std::min(size(), most); ++rank) {
-    const Signature s = read(rank);
+std::string Board::verdict() const {
+  std::vector<RankState> states;
+  for (int rank = 0; rank < size(); ++rank) {
     const int peer = slots_[rank].waiting_for.load() - 1;
-    text += fmt::format("{}rank {}: {}", rank == 0 ? "" : ", ", world_rank(rank),
-                        s.sequence < 0 ? "between operations" : s.text());
-    if (peer >= 0) text += fmt::format(" waiting for rank {}", world_rank(peer));
+    states.push_back({.rank = world_rank(rank),
+                      .last = last(rank),
+                      .where = slots_[rank].where.load(std::memory_order_acquire),
+                      .waits_for = peer < 0 || peer == rank ? -1 : world_rank(peer)});
   }
-  return text + (size() > most ? ", ..." : "");
+  return lockstep::verdict(states);
 }
 
 void Board::throw_size(int rank, int peer, const Call& call, Slice into, Slice got) const {
@@ -172,7 +226,7 @@ void Board::throw_timeout(int rank, int peer, const Call& call, std::string_view
   c.expected = fmt::format("a message to or from rank {}", c.peer);
   c.got = got;
   c.hint = fmt::format("rank {} keeps the others waiting{}", c.failed_rank, advice);
-  throw Error(ErrorKind::timeout, fmt::format("{}; the board: {}", what, describe()), c);
+  throw Error(ErrorKind::timeout, fmt::format("{}: {}", what, verdict()), c);
 }
 
 }  // namespace lockstep

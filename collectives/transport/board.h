@@ -16,6 +16,7 @@
 
 #include "collectives/base/error.h"
 #include "collectives/transport/transport.h"
+#include "collectives/transport/verdict.h"
 
 namespace lockstep {
 
@@ -24,6 +25,7 @@ struct AbortNotice {
   std::atomic<std::int32_t> claimed;  // by rank + 1; 0 by nobody
   std::atomic<std::uint32_t> published;
   ErrorKind kind;
+  std::int32_t culprit;  // the rank that caused it, as far as known; else -1
   std::array<char, 2048> text;
 
   bool raised() const { return published.load(std::memory_order_acquire) != 0; }
@@ -35,14 +37,22 @@ struct AbortNotice {
   bool raise(int failed_rank, const std::exception& cause);
 };
 
-// One rank's line on the board; its own cache line, written by that rank only.
+// One rank's lines on the board, on cache lines of their own, written by that rank only.
 struct alignas(64) BoardSlot {
-  static constexpr int words = static_cast<int>(sizeof(Signature) / 8);
-  std::atomic<std::uint32_t> version;     // odd while the signature is being written
+  // An operation that the rank has announced.
+  struct Line {
+    static constexpr int words = static_cast<int>(sizeof(Signature) / 8);
+    std::atomic<std::uint32_t> version;  // odd while it is being written; 0: never written
+    std::array<std::atomic<std::uint64_t>, words> signature;
+  };
+  // A rank may be some operations ahead of one that it needs nothing from, but is remembered.
+  static constexpr int remembered = 4;
+
   std::atomic<std::int32_t> waiting_for;  // peer + 1; 0 when not waiting
-  std::atomic<std::uint32_t> left;        // the rank's program is over
-  std::atomic<std::int32_t> process;      // where ranks are processes: its id
-  std::array<std::atomic<std::uint64_t>, words> signature;
+  std::atomic<RankState::Where> where;
+  std::atomic<std::int32_t> process;  // where ranks are processes: its id
+  std::atomic<std::int64_t> newest;   // the line written last
+  std::array<Line, remembered> lines;
 };
 
 class Board {
@@ -57,8 +67,12 @@ class Board {
   double timeout_s() const { return timeout_s_; }
 
   void enter(int rank, const Signature& signature);
-  void leave(int rank);
-  void end(int rank) { slots_[rank].left.store(1, std::memory_order_release); }
+  void leave(int rank) {
+    slots_[rank].where.store(RankState::Where::outside, std::memory_order_release);
+  }
+  void end(int rank) {
+    slots_[rank].where.store(RankState::Where::ended, std::memory_order_release);
+  }
   bool all_ended() const;
   // Asked about a peer that keeps a rank waiting: "" or what is wrong with its process.
   void set_health_check(std::function<std::string(int rank)> check) { health_ = std::move(check); }
@@ -91,6 +105,8 @@ class Board {
   void check_notice(int rank, int peer, const Call& call) const {
     if (notice_->raised()) throw_notice(rank, peer, call);
   }
+  // Who does what, and who waits for whom.
+  std::string verdict() const;
   // An error's fields as far as this board knows them.
   ErrorContext context(int rank, int peer, const Call& call) const;
 
@@ -113,9 +129,15 @@ class Board {
   [[noreturn]] void throw_size(int rank, int peer, const Call& call, Slice into, Slice got) const;
   [[noreturn]] void throw_timeout(int rank, int peer, const Call& call, std::string_view what,
                                   std::string_view got, std::string_view advice) const;
-  Signature read(int rank) const;
+  // What a rank announced as its operation of that number; sequence -1 if it has not, or long ago.
+  Signature announced(int rank, std::int64_t sequence) const;
+  Signature last(int rank) const;
+  Signature read(const BoardSlot::Line& line) const;
+  bool has_ended(int rank) const {
+    return slots_[rank].where.load(std::memory_order_acquire) == RankState::Where::ended;
+  }
   int root_of_wait(int rank) const;
-  std::string describe() const;
+  int culprit_of_mismatch(int rank, int peer, const Call& call, const Signature& got) const;
 
   BoardSlot* slots_;
   AbortNotice* notice_;

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <thread>
+#include <vector>
 
 #include "collectives/base/error.h"
 
@@ -17,8 +18,9 @@ namespace {
 constexpr std::pair<std::string_view, FaultKind> kinds[] = {
     {"throw", FaultKind::throws}, {"delay", FaultKind::delays}, {"hang", FaultKind::hangs},
     {"kill", FaultKind::kills},   {"stop", FaultKind::stops},   {"exit", FaultKind::exits},
-    {"count", FaultKind::count},  {"dtype", FaultKind::dtype},  {"op", FaultKind::op},
-    {"root", FaultKind::root},    {"order", FaultKind::order},
+    {"leave", FaultKind::leaves}, {"skip", FaultKind::skips},   {"count", FaultKind::count},
+    {"dtype", FaultKind::dtype},  {"op", FaultKind::op},        {"root", FaultKind::root},
+    {"order", FaultKind::order},
 };
 
 FaultKind kind_from_name(std::string_view name) {
@@ -51,6 +53,12 @@ Call spoiled(Call call, FaultKind kind) {
   return call;
 }
 
+// A message that is neither sent nor received.
+class NoTransfer final : public Transfer {
+ public:
+  void wait() override {}
+};
+
 class FaultyTransport final : public TransportDecorator, public SharedMemory {
  public:
   FaultyTransport(std::unique_ptr<Transport> inner, const FaultPlan& plan,
@@ -60,30 +68,40 @@ class FaultyTransport final : public TransportDecorator, public SharedMemory {
   void enter(const Call& call) override {
     active_ = operations_->fetch_add(1) == plan_.operation;
     if (active_) strike(call);
+    if (skips()) return;
     inner_->enter(planted(call));
   }
   void leave() override {
+    // A rank that skips a call numbers those after it as if it had never been.
+    if (skips())
+      ++skipped_;
+    else
+      inner_->leave();
     active_ = false;
-    inner_->leave();
   }
   Request isend(const Call& call, Slice data, int to) override {
+    if (skips()) return std::make_unique<NoTransfer>();
     return inner_->isend(planted(call), data, to);
   }
   Request irecv(const Call& call, Slice data, int from) override {
+    if (skips()) return std::make_unique<NoTransfer>();
     return inner_->irecv(planted(call), data, from);
   }
   Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) override {
+    if (skips()) return std::make_unique<NoTransfer>();
     return inner_->irecv_reduce(planted(call), growing, from, op);
   }
   void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
                         ReduceOp op) override {
-    inner_->send_recv_reduce(planted(call), leaving, to, growing, from, op);
+    if (!skips()) inner_->send_recv_reduce(planted(call), leaving, to, growing, from, op);
   }
   SharedMemory* shared_memory() override { return inner_->shared_memory() ? this : nullptr; }
   std::span<const Slice> meet(const Call& call, Slice data) override {
+    if (skips()) return alone(data);
     return inner_->shared_memory()->meet(planted(call), data);
   }
   std::span<const Slice> meet_with_copy(const Call& call, Slice data) override {
+    if (skips()) return alone(data);
     return inner_->shared_memory()->meet_with_copy(planted(call), data);
   }
   std::unique_ptr<Transport> subgroup(std::span<const int> members) override {
@@ -91,7 +109,16 @@ class FaultyTransport final : public TransportDecorator, public SharedMemory {
   }
 
  private:
-  Call planted(const Call& call) const { return active_ ? spoiled(call, plan_.kind) : call; }
+  bool skips() const { return active_ && plan_.kind == FaultKind::skips; }
+  Call planted(const Call& call) const {
+    Call announced = active_ ? spoiled(call, plan_.kind) : call;
+    if (announced.signature.sequence >= 0) announced.signature.sequence -= skipped_;
+    return announced;
+  }
+  std::span<const Slice> alone(Slice data) {
+    shown_.assign(static_cast<std::size_t>(size()), data);
+    return shown_;
+  }
 
   void strike(const Call& call) {
     using namespace std::chrono_literals;
@@ -118,6 +145,8 @@ class FaultyTransport final : public TransportDecorator, public SharedMemory {
         return;
       case FaultKind::exits:
         _exit(3);
+      case FaultKind::leaves:
+        _exit(0);
       default:
         return;
     }
@@ -126,6 +155,8 @@ class FaultyTransport final : public TransportDecorator, public SharedMemory {
   FaultPlan plan_;
   std::shared_ptr<std::atomic<std::int64_t>> operations_;
   bool active_ = false;
+  std::int64_t skipped_ = 0;
+  std::vector<Slice> shown_;
 };
 
 }  // namespace
@@ -152,8 +183,9 @@ FaultPlan parse_fault(std::string_view text) {
 std::unique_ptr<Transport> faulty(std::unique_ptr<Transport> inner, const FaultPlan& plan,
                                   bool processes) {
   const bool needs_process = plan.kind == FaultKind::kills || plan.kind == FaultKind::stops ||
-                             plan.kind == FaultKind::exits;
-  require(processes || !needs_process, "--fault: kill, stop and exit need ranks that are processes",
+                             plan.kind == FaultKind::exits || plan.kind == FaultKind::leaves;
+  require(processes || !needs_process,
+          "--fault: kill, stop, exit and leave need ranks that are processes",
           "run under mpirun, or plant throw or hang");
   require(plan.rank < inner->size(),
           fmt::format("--fault: rank {} of a world of {}", plan.rank, inner->size()),

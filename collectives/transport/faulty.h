@@ -17,6 +17,8 @@ enum class FaultKind : std::uint8_t {
   kills,   // SIGKILL to the rank's process
   stops,   // SIGSTOP to the rank's process
   exits,   // the rank's process exits with status 3
+  leaves,  // the rank's process exits as if all were well
+  skips,   // the rank does not make the call
   count,   // the rank announces one element more
   dtype,   // ... another type
   op,      // ... another reduction
@@ -30,11 +32,12 @@ struct FaultPlan {
   FaultKind kind = FaultKind::throws;
 };
 
-// Reads "rank=1,op=7,kind=throw"; kinds are throw delay hang kill stop exit count dtype op root
-// order. Throws Error (bad_input) that names what is wrong.
+// Reads "rank=1,op=7,kind=throw"; kinds are throw delay hang kill stop exit leave skip count
+// dtype op root order. Throws Error (bad_input) that names what is wrong.
 FaultPlan parse_fault(std::string_view text);
 
-// `processes` says whether a rank is a process of its own: kill, stop and exit need that.
+// `processes` says whether a rank is a process of its own: kill, stop, exit and leave need
+// that.
 std::unique_ptr<Transport> faulty(std::unique_ptr<Transport> inner, const FaultPlan& plan,
                                   bool processes);
 

@@ -2,13 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <deque>
 #include <exception>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "collectives/base/error.h"
+#include "collectives/base/file.h"
 #include "collectives/transport/counting.h"
+#include "collectives/transport/flight.h"
 #include "collectives/transport/mpi_loader.h"
 #include "collectives/transport/threads.h"
 #include "collectives/transport/tracing.h"
@@ -17,9 +22,25 @@
 namespace lockstep {
 namespace {
 
+// Runs one rank; of several, what it throws says which rank threw it.
+void run_named(RankContext& context, const std::function<void(RankContext&)>& program) {
+  try {
+    program(context);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {
+    const int rank = context.world.rank();
+    if (context.world.size() == 1) throw;
+    throw Error(ErrorKind::lost_rank, error.what(),
+                {.rank = rank, .size = context.world.size(), .failed_rank = rank});
+  }
+}
+
 // Runs the program on one rank whose end of the world is `transport`.
 void run_rank(const LaunchOptions& options, std::unique_ptr<Transport> transport, bool processes,
-              const std::function<void(RankContext&)>& program) {
+              FlightRecorder& recorder, const std::function<void(RankContext&)>& program) {
   Counters counters;
   Ledger ledger;
   std::optional<Trace> trace;
@@ -27,6 +48,7 @@ void run_rank(const LaunchOptions& options, std::unique_ptr<Transport> transport
     trace.emplace(transport->rank(), [end = transport.get()] { return end->now_seconds(); });
     trace->name_track(0, "compute");
   }
+  transport = recording(std::move(transport), recorder);
   if (options.fault) transport = faulty(std::move(transport), *options.fault, processes);
   transport = counting(std::move(transport), counters);
   if (trace) transport = tracing(std::move(transport), *trace);
@@ -35,7 +57,35 @@ void run_rank(const LaunchOptions& options, std::unique_ptr<Transport> transport
   Communicator world(std::move(transport),
                      {.ledger = &ledger, .trace = records, .tuning = options.tuning});
   RankContext context{world, counters, ledger, records};
-  program(context);
+  run_named(context, program);
+}
+
+// Ends a failed world: writes what its ranks did last, and throws its error, which says where.
+[[noreturn]] void fail(const std::exception_ptr& failure, const std::string& path,
+                       const std::vector<const FlightRecorder*>& recorders) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    if (path.empty() || error.kind() == ErrorKind::bad_input) throw;
+    ErrorContext context = error.context();
+    if (!context.hint.empty()) context.hint += "; ";
+    try {
+      if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
+        std::filesystem::create_directories(folder);
+      write_file(path, flight_file(error, recorders));
+      context.hint += fmt::format("what the ranks did last is in {}", path);
+    } catch (const std::exception& unwritten) {
+      context.hint +=
+          fmt::format("what the ranks did last could not be kept: {}", unwritten.what());
+    }
+    throw Error(error.kind(), error.message(), context);
+  }
+}
+
+std::vector<const FlightRecorder*> pointers(const std::deque<FlightRecorder>& recorders) {
+  std::vector<const FlightRecorder*> all;
+  for (const FlightRecorder& recorder : recorders) all.push_back(&recorder);
+  return all;
 }
 
 void launch_threads(const LaunchOptions& options,
@@ -43,6 +93,8 @@ void launch_threads(const LaunchOptions& options,
   auto ends = threads_world({.ranks = options.ranks,
                              .ranks_per_node = options.links.ranks_per_node,
                              .timeout_s = options.timeout_s});
+  std::deque<FlightRecorder> recorders;
+  for (int rank = 0; rank < options.ranks; ++rank) recorders.emplace_back(rank);
   std::mutex mutex;
   std::exception_ptr first_failure;
 
@@ -51,7 +103,7 @@ void launch_threads(const LaunchOptions& options,
     const int own[] = {end->rank()};
     const auto emergency = end->subgroup(own);
     try {
-      run_rank(options, std::move(end), false, program);
+      run_rank(options, std::move(end), false, recorders[own[0]], program);
     } catch (const std::exception& error) {
       const std::lock_guard lock(mutex);
       if (emergency->abort(error)) first_failure = std::current_exception();
@@ -61,11 +113,17 @@ void launch_threads(const LaunchOptions& options,
     std::vector<std::jthread> ranks;
     for (auto& end : ends) ranks.emplace_back(run, std::move(end));
   }
-  if (first_failure) std::rethrow_exception(first_failure);
+  if (first_failure) fail(first_failure, options.flight, pointers(recorders));
 }
 
 void launch_virtual(const LaunchOptions& options,
                     const std::function<void(RankContext&)>& program) {
+  // In a world of thousands a rank keeps fewer, so that all of them fit into memory.
+  constexpr std::size_t kept_in_all = 1 << 20, kept_at_least = 64;
+  const std::size_t kept = std::clamp(kept_in_all / static_cast<std::size_t>(options.ranks),
+                                      kept_at_least, FlightRecorder::kept_operations);
+  std::deque<FlightRecorder> recorders;
+  for (int rank = 0; rank < options.ranks; ++rank) recorders.emplace_back(rank, kept);
   VirtualTime time(options.clock == Clock::cpu);
   std::exception_ptr first_failure;
   auto ends = virtual_world(time, options.ranks, options.links);
@@ -75,7 +133,7 @@ void launch_virtual(const LaunchOptions& options,
       const int own[] = {end->rank()};
       const auto emergency = end->subgroup(own);
       try {
-        run_rank(options, std::move(end), false, program);
+        run_rank(options, std::move(end), false, recorders[own[0]], program);
       } catch (const std::exception& error) {
         if (emergency->abort(error)) first_failure = std::current_exception();
       }
@@ -83,17 +141,23 @@ void launch_virtual(const LaunchOptions& options,
     time.add(run, 0);
   }
   time.run();
-  if (first_failure) std::rethrow_exception(first_failure);
+  if (first_failure) fail(first_failure, options.flight, pointers(recorders));
 }
 
 void launch_processes(const LaunchOptions& options,
                       const std::function<void(RankContext&)>& program) {
   const auto world = open_process_world(options.timeout_s);
+  auto end = world->transport();
+  FlightRecorder recorder(end->rank());
   try {
-    run_rank(options, world->transport(), true, program);
+    run_rank(options, std::move(end), true, recorder, program);
   } catch (const std::exception& error) {
     world->fail(error);
-    throw;
+    std::filesystem::path path = options.flight;
+    if (!path.empty())
+      path.replace_filename(
+          fmt::format("{}-{}{}", path.stem().string(), recorder.rank(), path.extension().string()));
+    fail(std::current_exception(), path.string(), {&recorder});
   }
   world->finish();
 }

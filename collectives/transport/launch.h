@@ -29,6 +29,9 @@ struct LaunchOptions {
   Clock clock = Clock::wall;
   const Tuning* tuning = nullptr;  // what `auto` chooses by; outlives the world
   LinkModel links = {};            // of virtual time; its nodes hold for threads, too
+  // Where the ranks' last operations are written when the world fails; empty: nowhere. A process
+  // that is one rank puts its number into the name.
+  std::string flight;
 };
 
 // What a rank's program gets. Lives as long as the program.

@@ -125,6 +125,9 @@ TEST_P(Mismatch, IsFoundAtOnce) {
       EXPECT_NE(outcome.launched->context().expected, outcome.launched->context().got);
       EXPECT_EQ(outcome.launched->exit_status(), 1);
       EXPECT_LT(outcome.seconds, 2) << outcome.launched->what();
+      // Two ranks cannot tell which of them is wrong; of more, the one that stands alone is.
+      EXPECT_EQ(outcome.launched->context().failed_rank, ranks == 2 ? -1 : culprit)
+          << outcome.launched->what();
     }
   }
 }
@@ -134,7 +137,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Mismatch,
                                          Disagreement{"dtype", FaultKind::dtype},
                                          Disagreement{"op", FaultKind::op},
                                          Disagreement{"root", FaultKind::root},
-                                         Disagreement{"order", FaultKind::order}),
+                                         Disagreement{"order", FaultKind::order},
+                                         Disagreement{"skip", FaultKind::skips}),
                          [](const auto& test_info) { return test_info.param.name; });
 
 // No message ever meets: with two roots of two ranks both only send. The board shows it.

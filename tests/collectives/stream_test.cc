@@ -56,7 +56,7 @@ TEST(Stream, RankThatThrowsDoesNotWaitForItsStream) {
     });
     FAIL() << "nothing was thrown";
   } catch (const std::exception& error) {
-    EXPECT_STREQ(error.what(), "on purpose");
+    EXPECT_STREQ(error.what(), "rank 1 of 2: [lost rank] on purpose");
   }
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }

@@ -1,10 +1,15 @@
 // The module's entry: joins the world that mpirun started, and leaves it in order or after a
 // failure.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <numeric>
+#include <string>
 #include <thread>
 
 #include "collectives/transport/mpi/transport.h"
@@ -57,9 +62,27 @@ class MpiWorld final : public ProcessWorld {
     const auto deadline = std::chrono::steady_clock::now() + patience;
     while (!board.all_ended() && std::chrono::steady_clock::now() < deadline)
       std::this_thread::yield();
-    MPI_Abort(group.comm(), Error(board.notice().kind, "").exit_status());
+    std::fflush(nullptr);
+    remove_mapped_segments();
+    exit_status = Error(board.notice().kind, "").exit_status();
+    if (board.notice().rank() != board.world_rank(group.rank())) _exit(exit_status);
+    // MPICH's call may wait for ever where mpirun was told to leave the others alone.
+    std::signal(SIGALRM, [](int) { _exit(exit_status); });
+    constexpr unsigned seconds_to_abort = 1;
+    alarm(seconds_to_abort);
+    MPI_Abort(group.comm(), exit_status);
   }
 
+  // Segments of shared memory that the library made for this job; killed processes leave them.
+  static void remove_mapped_segments() {
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+      const std::size_t path = line.find("/dev/shm/");
+      if (path != std::string::npos) unlink(line.c_str() + path);
+    }
+  }
+
+  inline static int exit_status = 0;
   std::shared_ptr<MpiGroup> group_;
 };
 

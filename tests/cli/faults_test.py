@@ -1,0 +1,117 @@
+"""Thirteen ways in which one rank of four goes wrong, on one transport: who is named, how soon, and that nothing is left.
+
+python3 faults_test.py FAULTS_PROGRAM threads|openmpi|mpich
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM, TRANSPORT = pathlib.Path(sys.argv[1]), sys.argv[2]
+MPIRUN = {"threads": [],
+          "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-np", "4"],
+          "mpich": ["mpirun.mpich", "-np", "4"]}[TRANSPORT]
+TIMEOUT_S = 2
+SANITIZED = "ASAN_OPTIONS" in os.environ or "TSAN_OPTIONS" in os.environ
+# A process that dies leaves messages behind, which count for half a second; of the rest the others hear at once.
+BOUNDS_S = {"lost rank": 1, "mismatch": 1, "timeout": TIMEOUT_S + 1}
+SLOWNESS = 4 if SANITIZED else 1
+DEATHS = {"kill": "lost rank", "exit0": "lost rank", "exit3": "lost rank", "stop": "timeout"}
+MISTAKES = {"throw": "lost rank", "count": "mismatch", "count_large": "mismatch", "dtype": "mismatch", "op": "mismatch", "root": "mismatch",
+            "order": "mismatch", "order_large": "mismatch", "skip": "mismatch"}
+FAULTS = {**MISTAKES, "absent": "timeout"} if TRANSPORT == "threads" else {**DEATHS, **MISTAKES}
+SPOKEN = re.compile(r"^error rank=(\d) failed=(-?\d+) sequence=(-?\d+) kind=(.*) time=(.*) in (.*)$", re.MULTILINE)
+
+
+def segments():
+    return set(os.listdir("/dev/shm"))
+
+
+class Faults(unittest.TestCase):
+    def run_with(self, fault, flags=()):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name)
+        # What a process that is torn down in the middle has not freed is no leak.
+        environment = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
+        # Through files: a process that outlives mpirun would hold a pipe open.
+        with open(self.path / "said", "w") as said:
+            status = subprocess.run([*MPIRUN, *flags, PROGRAM, fault, str(TIMEOUT_S)], cwd=self.path, stdout=said, stderr=said,
+                                    env=environment, timeout=60).returncode
+        return status, (self.path / "said").read_text()
+
+    def check_error(self, fault, kind, said):
+        """What the ranks that are left say: each the same cause, the right operation, soon."""
+        begun = float(re.search(r"^fault time=(.*) process", said, re.MULTILINE).group(1))
+        errors = [e for e in SPOKEN.findall(said) if e[0] != "1"]
+        self.assertEqual(sorted(e[0] for e in errors), ["0", "2", "3"], said)
+        for rank, failed, sequence, spoken_kind, when, operation in errors:
+            self.assertEqual((failed, spoken_kind), ("1", kind), said)
+            self.assertLess(float(when) - begun, BOUNDS_S[kind] * SLOWNESS, said)
+            # A broadcast lets ranks go on that need nothing from rank 1: they hear of it in the next operation.
+            self.assertIn((sequence, operation.split("/")[0]), [("3", "broadcast"), ("4", "all_reduce")] if fault in ("root", "skip")
+                          else [("3", "all_reduce")], said)
+        if fault != "throw":  # that happened between operations
+            self.assertRegex(said, r"over \w+ #3: \[")
+
+    def check_flight(self, fault):
+        files = sorted(self.path.glob("flight*.json"))
+        ranks = set()
+        for file in files:
+            flight = json.loads(file.read_text())
+            self.assertEqual(flight["schema"], "lockstep.flight/1")
+            self.assertEqual(flight["error"]["failed_rank"], 1)
+            self.assertIn("disk on fire" if fault == "throw" else "#3", flight["error"]["verdict"])
+            events = [e for e in flight["traceEvents"] if e["ph"] in "iB"]
+            ranks |= {e["pid"] for e in events}
+            for rank in {0, 2, 3} & {e["pid"] for e in events}:
+                last = [e for e in events if e["pid"] == rank][-1]
+                self.assertEqual(last["ph"], "B", "the rank was in an operation at the end")
+                self.assertIn(last["args"]["sequence"], [3, 4] if fault in ("root", "skip") else [3])
+            if fault in ("absent", "stop"):
+                self.assertIn("rank 1 never entered all_reduce/ring #3", flight["error"]["verdict"])
+        self.assertLessEqual({0, 2, 3}, ranks)
+
+    def check_nothing_is_left(self, segments_before):
+        deadline = time.monotonic() + 2
+        while time.monotonic() < deadline and (self.alive() or segments() - segments_before):
+            time.sleep(0.05)
+        self.assertEqual(self.alive(), [], "processes are left over")
+        self.assertEqual(segments() - segments_before, set(), "shared memory is left over")
+        self.assertEqual({p.name for p in self.path.iterdir() if not re.fullmatch(r"said|flight(-\d)?\.json", p.name)}, set(), "files are left over")
+
+    def alive(self):
+        found = []
+        for process in pathlib.Path("/proc").iterdir():
+            try:
+                if process.name.isdigit() and os.readlink(process / "cwd") == str(self.path) and (process / "cmdline").read_bytes():
+                    found.append(process.name)
+            except OSError:
+                pass
+        return found
+
+    def test_every_fault(self):
+        for fault, kind in FAULTS.items():
+            with self.subTest(fault=fault):
+                before = segments()
+                # MPICH's mpirun ends the others before they can speak, unless told; after a kill it always does.
+                spared = TRANSPORT == "mpich" and fault in ("exit0", "exit3")
+                status, said = self.run_with(fault, ["-disable-auto-cleanup"] if spared else [])
+                self.check_nothing_is_left(before)
+                if spared or (fault, TRANSPORT) == ("exit0", "mpich"):
+                    self.assertIn("[lost rank]", said)
+                else:
+                    self.assertNotEqual(status, 0, said)
+                if (fault, TRANSPORT) != ("kill", "mpich"):
+                    self.check_error(fault, kind, said)
+                    self.check_flight(fault)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0]])
