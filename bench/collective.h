@@ -2,10 +2,12 @@
 // checked.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "bench/measure.h"
+#include "bench/peer.h"
 #include "collectives/operations.h"
 #include "collectives/transport/launch.h"
 
@@ -32,6 +34,9 @@ struct BenchOptions {
   bool stores_data = true;  // else on the device `none`: addresses alone, for thousands of ranks
   Buffers buffers = Buffers::hot;
   WhoseTime whose = WhoseTime::slowest;
+  // Other libraries, in processes of their own, measured in turn with the algorithms.
+  std::vector<std::shared_ptr<Peer>> peers;
+  std::string serve;  // this process is such a peer's; what to do lies there
 };
 
 // The sizes in bytes for a type, rounded down to what `ranks` ranks can share; each once.

@@ -192,6 +192,31 @@ Comparison compare(const std::string& old_path, const std::string& new_path,
           .rows = compare_samples(before.samples, after.samples, limits)};
 }
 
+void check_baseline(const std::string& path) {
+  constexpr std::string_view expected = "lockstep.bench/1";
+  const Measurements measurements = read(path);
+  const auto found = measurements.settings.find("lockstep.schema");
+  const std::string schema =
+      found == measurements.settings.end() ? measurements.schema : found->second;
+  if (schema != expected)
+    refuse(path, fmt::format("its schema is {}, a baseline's is {}", schema, expected));
+}
+
+std::string text_of(const Comparison& comparison) {
+  std::string text;
+  for (const std::string& warning : comparison.warnings)
+    text += fmt::format("# warning: the environments differ: {}\n", warning);
+  text += fmt::format("{:<72}{:>12}{:>12}{:>9}{:>10}  {}\n", "measurement", "old (us)", "new (us)",
+                      "change", "q", "verdict");
+  for (const ComparedRow& row : comparison.rows)
+    text +=
+        fmt::format("{:<72}{:>12.2f}{:>12.2f}{:>+8.1f}%{:>10.2g}  {}\n", row.name, row.old_median,
+                    row.new_median, row.change() * 100, row.rate, name_of(row.verdict));
+  return text + fmt::format("{} slower, {} faster, {} the same, of {}\n",
+                            comparison.count(Verdict::slower), comparison.count(Verdict::faster),
+                            comparison.count(Verdict::same), comparison.rows.size());
+}
+
 std::string markdown_of(const Comparison& comparison) {
   std::string text =
       "| measurement | old (us) | new (us) | change | q | verdict |\n|---|---|---|---|---|---|\n";

@@ -46,6 +46,11 @@ std::vector<ComparedRow> compare_samples(const Samples& before, const Samples& a
 Comparison compare(const std::string& old_path, const std::string& new_path,
                    const CompareLimits& limits);
 
+// Throws Error (bad_input) if the file is not what `bench --json` of this version writes.
+void check_baseline(const std::string& path);
+
+// A table for a terminal, the warnings before it and the verdicts' numbers after.
+std::string text_of(const Comparison& comparison);
 // A table in Markdown.
 std::string markdown_of(const Comparison& comparison);
 

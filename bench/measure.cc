@@ -1,6 +1,7 @@
 #include "bench/measure.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/barrier/barrier.h"
@@ -8,33 +9,67 @@
 
 namespace lockstep {
 
+namespace {
+
+double of_ranks(const std::vector<double>& seconds, WhoseTime whose) {
+  switch (whose) {
+    case WhoseTime::rank_0:
+      return seconds.front();
+    case WhoseTime::average:
+      return std::accumulate(seconds.begin(), seconds.end(), 0.0) /
+             static_cast<double>(seconds.size());
+    case WhoseTime::fastest:
+      return *std::ranges::min_element(seconds);
+    case WhoseTime::slowest:
+      return *std::ranges::max_element(seconds);
+  }
+  return 0;
+}
+
+// From each rank's samples those that count, the same on every rank.
+void agree(Communicator& comm, std::vector<double>& samples, WhoseTime whose) {
+  const Slice all = host_slice(std::span(samples));
+  if (whose == WhoseTime::rank_0)
+    broadcast(comm, all, 0);
+  else
+    all_reduce(comm, all,
+               whose == WhoseTime::average   ? ReduceOp::avg
+               : whose == WhoseTime::fastest ? ReduceOp::min
+                                             : ReduceOp::max,
+               "recursive_doubling");
+}
+
+}  // namespace
+
+double run_once(Communicator& comm, const Timed& timed) {
+  if (timed.prepare) timed.prepare();
+  barrier(comm);
+  comm.transport().align();
+  const double begin = comm.transport().now_seconds();
+  timed.operation();
+  return comm.transport().now_seconds() - begin;
+}
+
 std::vector<std::vector<double>> measure(Communicator& comm, int warmup, int iterations,
                                          const std::vector<Timed>& compared, WhoseTime whose) {
-  const Transport& clock = comm.transport();
   std::vector<std::vector<double>> seconds(compared.size());
-  const auto run = [&](std::size_t which, bool counts) {
-    if (compared[which].prepare) compared[which].prepare();
+  const bool shares_caches =
+      std::ranges::any_of(compared, [](const Timed& timed) { return bool(timed.elsewhere); });
+  const auto run = [&](const Timed& timed) {
+    if (!timed.elsewhere) return run_once(comm, timed);
     barrier(comm);
-    comm.transport().align();
-    const double begin = clock.now_seconds();
-    compared[which].operation();
-    if (counts) seconds[which].push_back(clock.now_seconds() - begin);
+    return comm.rank() == 0 ? of_ranks(timed.elsewhere(), whose) : 0.0;
   };
-  for (int i = 0; i < warmup + iterations; ++i)
-    for (std::size_t k = 0; k < compared.size(); ++k)
-      run(i % 2 == 0 ? k : compared.size() - 1 - k, i >= warmup);
-
-  for (std::vector<double>& samples : seconds) {
-    const Slice all = host_slice(std::span(samples));
-    if (whose == WhoseTime::rank_0)
-      broadcast(comm, all, 0);
-    else
-      all_reduce(comm, all,
-                 whose == WhoseTime::average   ? ReduceOp::avg
-                 : whose == WhoseTime::fastest ? ReduceOp::min
-                                               : ReduceOp::max,
-                 "recursive_doubling");
+  for (int i = 0; i < warmup + iterations; ++i) {
+    for (std::size_t k = 0; k < compared.size(); ++k) {
+      const std::size_t which = i % 2 == 0 ? k : compared.size() - 1 - k;
+      if (shares_caches) run(compared[which]);
+      const double sample = run(compared[which]);
+      if (i >= warmup) seconds[which].push_back(sample);
+    }
   }
+  for (std::size_t k = 0; k < compared.size(); ++k)
+    agree(comm, seconds[k], compared[k].elsewhere ? WhoseTime::rank_0 : whose);
   return seconds;
 }
 

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -7,8 +8,10 @@
 #include <memory>
 
 #include "bench/collective.h"
+#include "bench/compare.h"
 #include "bench/tuning_file.h"
 #include "cli/command.h"
+#include "cli/process.h"
 #include "cli/world_flags.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
@@ -23,6 +26,8 @@ struct BenchCommand {
   std::string min_bytes = "8", max_bytes = "32M", step_bytes, dtype = "f32", op = "sum",
               buffers = "hot", device = "host", json, tuned, tune;
   Tuning tuning;
+  std::vector<std::string> peers;
+  std::string baseline, plot;
   int threads = 0, gpus = 0;  // of nccl-tests: their product is the number of ranks
   int check = 1, whose = 3;
   int without_meaning = 0;
@@ -90,28 +95,98 @@ void read(BenchCommand& c) {
   check(o, launch_ranks(c.world.launch));
 }
 
+// The same points, as another program's command line.
+std::vector<std::string> peer_words(const BenchCommand& c) {
+  const BenchOptions& o = c.options;
+  std::vector<std::string> words = {"bench", o.operation, "--algorithm", "vendor"};
+  const auto add = [&](const char* flag, const auto& value) {
+    words.insert(words.end(), {flag, fmt::format("{}", value)});
+  };
+  add("-b", o.min_bytes), add("-e", o.max_bytes), add("-f", o.factor);
+  if (o.step_bytes > 0) add("-i", o.step_bytes);
+  add("-d", c.dtype), add("-o", c.op), add("-r", o.root);
+  add("-m", o.operations_per_iteration), add("-c", c.check), add("--buffers", c.buffers);
+  return words;
+}
+
+void start_peers(BenchCommand& c) {
+  if (c.peers.empty()) return;
+  require(c.world.launch.clock == Clock::wall &&
+              launch_ranks(c.world.launch) == c.world.launch.ranks &&
+              launch_ranks({.ranks = 0}) == 0,
+          "--peer under mpirun or a virtual clock",
+          "it is for ranks that are threads; under mpirun the library's own call is the algorithm "
+          "vendor");
+  for (const std::string& library : c.peers)
+    c.options.peers.push_back(
+        std::make_shared<Peer>(PeerCommand{.library = library,
+                                           .ranks = c.world.launch.ranks,
+                                           .timeout_s = c.world.launch.timeout_s,
+                                           .words = peer_words(c)}));
+}
+
 // Choices for other operations and worlds stay in the file.
 void write_tuning(const BenchCommand& c, const Tuning& measured) {
   const Tuning known = std::filesystem::exists(c.tune) ? read_tuning(c.tune) : Tuning();
   write_file(c.tune, tuning_json(merged(known, measured)));
 }
 
+// A file in the folder for temporary ones, gone with this.
+class TemporaryPath {
+ public:
+  TemporaryPath()
+      : path_(std::filesystem::temp_directory_path() / fmt::format("lockstep-{}.json", getpid())) {}
+  ~TemporaryPath() { std::filesystem::remove(path_); }
+  TemporaryPath(const TemporaryPath&) = delete;
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+void check_plot(const std::string& path) {
+  if (path.empty()) return;
+  const auto ending = std::filesystem::path(path).extension();
+  require(ending == ".svg" || ending == ".png" || ending == ".pdf", fmt::format("--plot {}", path),
+          "its name must end with .svg, .png or .pdf");
+  require(!find_python().empty(), "--plot: no python3 that has matplotlib",
+          "apt-get install python3-matplotlib");
+}
+
+// What --json, --plot and --baseline ask for.
+int write_results(const BenchCommand& c, const BenchRun& measured) {
+  const TemporaryPath temporary;
+  const std::string json = c.json.empty() ? temporary.path() : c.json;
+  if (c.json.empty() && c.plot.empty() && c.baseline.empty()) return 0;
+  write_file(json, bench_json(measured, c.options, c.world.launch));
+  if (!c.plot.empty() &&
+      run_plots("plot.py", {"bandwidth", json, "--output", c.plot}, "/dev/null") != 0)
+    throw Error(ErrorKind::bad_input, fmt::format("--plot {}: nothing was drawn", c.plot),
+                {.hint = fmt::format("lockstep plot bandwidth {} says why", json)});
+  if (c.baseline.empty()) return 0;
+  const Comparison comparison = compare(c.baseline, json, {});
+  fmt::print("\nagainst {}:\n{}", c.baseline, text_of(comparison));
+  return comparison.count(Verdict::slower) > 0 ? exit_regression : 0;
+}
+
 int run(BenchCommand& c) {
   read(c);
-  for (const std::string& path : {c.json, c.tune})
+  for (const std::string& path : {c.json, c.tune, c.plot})
     if (!path.empty()) check_writable(path);
+  check_plot(c.plot);
+  if (!c.baseline.empty()) check_baseline(c.baseline);
+  start_peers(c);
   BenchRun measured;
   launch(c.world.launch, [&](RankContext& context) {
     BenchRun mine = bench_collective(context, c.options, c.world.launch);
     if (context.world.rank() == 0) measured = std::move(mine);
   });
-  if (!c.json.empty() && !measured.results.empty())
-    write_file(c.json, bench_json(measured, c.options, c.world.launch));
+  const int status = measured.results.empty() ? 0 : write_results(c, measured);
   if (!c.tune.empty() && !measured.results.empty())
     write_tuning(c, tuning_of(measured, find_operation(c.options.operation)));
   if (std::ranges::any_of(measured.results, [](const BenchResult& r) { return r.wrong > 0; }))
     throw Error(ErrorKind::wrong_result, "elements are wrong; see the column #wrong");
-  return 0;
+  return status;
 }
 
 void add_size_flags(CLI::App& app, BenchCommand& c) {
@@ -149,10 +224,18 @@ void add_measuring_flags(CLI::App& app, BenchCommand& c) {
                  "host, or none: sizes without data, for thousands of ranks in virtual time")
       ->capture_default_str();
   app.add_option("-J,--json", c.json, "write the results to this file, as Google Benchmark does");
+  app.add_option("--baseline", c.baseline,
+                 "compare with this earlier result; exit status 3 if anything is slower");
+  app.add_option("--plot", c.plot, "draw the results as a picture: .svg, .png or .pdf");
   app.add_option("--algorithm", c.options.algorithms,
                  "one or more, separated by commas; all: the whole table; auto, the default: what "
                  "--tuned says, or the closed forms")
       ->delimiter(',');
+  app.add_option("--peer", c.peers,
+                 "openmpi, mpich: their own call, in processes of its own, in the same table and "
+                 "measured in turn")
+      ->delimiter(',');
+  app.add_option("--serve", c.options.serve, "what --peer starts")->group("");
   app.add_option("--tuned", c.tuned, "choose by this file, which --tune wrote");
   app.add_option("--tune", c.tune,
                  "write the fastest algorithm of each size to this file; measures all of them");

@@ -10,6 +10,8 @@ namespace lockstep {
 // What the chosen subcommand does; empty until one was parsed.
 using Action = std::function<int()>;
 
+constexpr int exit_regression = 3;
+
 void add_train(CLI::App& program, Action& chosen);
 void add_bench(CLI::App& program, Action& chosen);
 void add_bench_model(CLI::App& bench, Action& chosen);

@@ -12,8 +12,6 @@
 namespace lockstep {
 namespace {
 
-constexpr int regression = 3;
-
 struct CompareCommand {
   std::string old_path, new_path, markdown;
   CompareLimits limits;
@@ -26,18 +24,9 @@ int run(const CompareCommand& c) {
           "use a share between 0 and 1");
   if (!c.markdown.empty()) check_writable(c.markdown);
   const Comparison comparison = compare(c.old_path, c.new_path, c.limits);
-  for (const std::string& warning : comparison.warnings)
-    fmt::print("# warning: the environments differ: {}\n", warning);
-  fmt::print("{:<72}{:>12}{:>12}{:>9}{:>10}  {}\n", "measurement", "old (us)", "new (us)", "change",
-             "q", "verdict");
-  for (const ComparedRow& row : comparison.rows)
-    fmt::print("{:<72}{:>12.2f}{:>12.2f}{:>+8.1f}%{:>10.2g}  {}\n", row.name, row.old_median,
-               row.new_median, row.change() * 100, row.rate, name_of(row.verdict));
-  fmt::print("{} slower, {} faster, {} the same, of {}\n", comparison.count(Verdict::slower),
-             comparison.count(Verdict::faster), comparison.count(Verdict::same),
-             comparison.rows.size());
+  fmt::print("{}", text_of(comparison));
   if (!c.markdown.empty()) write_file(c.markdown, markdown_of(comparison));
-  return comparison.count(Verdict::slower) > 0 ? regression : 0;
+  return comparison.count(Verdict::slower) > 0 ? exit_regression : 0;
 }
 
 }  // namespace

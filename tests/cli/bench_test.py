@@ -6,6 +6,7 @@ python3 bench_test.py PROGRAM SOURCE_FOLDER
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,8 +26,9 @@ class Bench(unittest.TestCase):
         self.path = pathlib.Path(self.folder.name)
         self.addCleanup(self.folder.cleanup)
 
-    def bench(self, *words, status=0):
-        done = subprocess.run([PROGRAM, "bench", *words], cwd=self.path, capture_output=True, text=True, timeout=120)
+    def bench(self, *words, status=0, environment=None):
+        done = subprocess.run([PROGRAM, "bench", *words], cwd=self.path, capture_output=True, text=True, timeout=120,
+                              env={**os.environ, **(environment or {})})
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done
 
@@ -50,6 +52,61 @@ class Bench(unittest.TestCase):
                 done = self.bench(operation, "--ranks", "3", "-b", "1", "-e", "700", "-f", "13", "-n", "1", "-w", "0", "-d", "all",
                                   "-o", "all", "--algorithm", "all", "-r", "2")
                 self.assertIn("# Out of bounds values : 0 OK", done.stdout)
+
+    def test_peers_stand_in_the_same_table(self):
+        before = set(os.listdir("/dev/shm"))
+        for library in filter(lambda name: shutil.which(f"mpirun.{name}"), ("openmpi", "mpich")):
+            with self.subTest(library=library):
+                done = self.bench("all_reduce", "-b", "8", "-e", "128K", "-f", "128", "-d", "all", "-n", "4", "--algorithm", "ring",
+                                  "--peer", library, "--json", "b.json")
+                entries = json.loads((self.path / "b.json").read_text())["benchmarks"]
+                for size in (8, 1024, 131072):
+                    for dtype in ("f32", "i64"):
+                        found = [e for e in entries if f"/bytes:{size}/" in e["name"] and f"type:{dtype}/" in e["name"]]
+                        self.assertEqual(len(found), 4, "in place and out of place, ours and the peer's")
+                        for entry in found:
+                            self.assertEqual(entry["wrong"], 0)
+                            self.assertEqual(len(entry["samples_us"]), 4)
+                            self.assertGreater(min(entry["samples_us"]), 0)
+                self.assertIn(f" {library} ", done.stdout)
+                self.assertEqual(len({e["name"] for e in entries}), len(entries))
+        self.assertEqual(set(os.listdir("/dev/shm")) - before, set(), "shared memory is left over")
+
+    def test_a_peer_that_is_missing_or_dies_is_an_error(self):
+        before = set(os.listdir("/dev/shm"))
+        self.assertIn("not on PATH", self.bench("all_reduce", "--peer", "openmpi", status=2, environment={"PATH": str(self.path)}).stderr)
+        self.assertIn("openmpi or mpich", self.bench("all_reduce", "--peer", "nccl", status=2).stderr)
+        self.bench("all_reduce", "--peer", "openmpi", "--clock", "unit", status=2)
+        (self.path / "mpirun.openmpi").write_text("#!/bin/sh\necho no network\nexit 1\n")
+        (self.path / "mpirun.openmpi").chmod(0o755)
+        self.assertIn("no network", self.bench("all_reduce", "--peer", "openmpi", status=4, environment={"PATH": f"{self.path}:/bin"}).stderr)
+        self.assertEqual(set(os.listdir("/dev/shm")) - before, set(), "shared memory is left over")
+
+    def test_baseline(self):
+        words = ("all_reduce", "-b", "64K", "-e", "256K", "-n", "6", "--clock", "unit", "--link", "10gbe", "--algorithm", "ring")
+        self.bench(*words, "--json", "old.json")
+        self.assertIn("0 slower", self.bench(*words, "--baseline", "old.json").stdout)
+        file = json.loads((self.path / "old.json").read_text())
+        for entry in file["benchmarks"]:
+            entry["samples_us"] = [sample / 2 for sample in entry["samples_us"]]
+        (self.path / "fast.json").write_text(json.dumps(file))
+        self.assertIn("SLOWER", self.bench(*words, "--baseline", "fast.json", status=3).stdout)
+        file["context"]["lockstep.schema"] = "lockstep.bench/0"
+        (self.path / "future.json").write_text(json.dumps(file))
+        for name in ("future.json", "missing.json"):
+            done = self.bench(*words, "--baseline", name, status=2)
+            self.assertEqual(done.stdout, "", "it is refused before anything is measured")
+            self.assertIn(name, done.stderr)
+
+    def test_plot(self):
+        words = ("all_reduce", "-b", "1K", "-e", "4K", "-n", "2", "--algorithm", "ring,direct")
+        self.assertIn("must end with", self.bench(*words, "--plot", "picture.gif", status=2).stderr)
+        done = subprocess.run([PROGRAM, "bench", *words, "--plot", "picture.svg"], cwd=self.path, capture_output=True, text=True, timeout=120)
+        if "no python3 that has matplotlib" in done.stderr:
+            self.skipTest("no python3 has matplotlib")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("<svg", (self.path / "picture.svg").read_text())
+        self.assertEqual([p.name for p in self.path.iterdir() if p.suffix == ".json"], [])
 
     def test_samples_are_kept_by_repetition(self):
         self.bench("all_reduce", "-b", "1K", "-e", "1K", "-n", "4", "--repetitions", "3", "--algorithm", "ring,direct", "--json", "b.json")

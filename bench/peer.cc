@@ -1,0 +1,220 @@
+#include "bench/peer.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/futex.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "collectives/barrier/barrier.h"
+#include "collectives/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using Futex = std::atomic<std::uint32_t>;
+constexpr int most_ranks = 1024;
+constexpr int go_on = 0, quit = 1, run_out_of_place = 2, run_in_place = 3;
+constexpr int look_again_ms = 200;
+
+// Sleeps until `word` is no longer `old`, or for a while. Not std::atomic's wait, which is for the
+// threads of one process.
+void sleep_on(Futex& word, std::uint32_t old) {
+  const timespec patience{.tv_sec = 0, .tv_nsec = look_again_ms * 1'000'000};
+  syscall(SYS_futex, &word, FUTEX_WAIT, old, &patience, nullptr, 0);
+}
+void wake_all(Futex& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, most_ranks, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+// Shared between processes; zeroed when new.
+struct PeerBoard {
+  Futex told;      // commands so far
+  Futex answered;  // the last command that all ranks have obeyed
+  std::atomic<std::uint32_t> answers;
+  std::atomic<std::int32_t> command;
+  std::int32_t ranks;
+  pid_t asking;  // the process that measures
+  std::int32_t supported;
+  std::array<double, 2> wrong;
+  std::array<double, most_ranks> seconds;
+};
+
+namespace {
+
+PeerBoard* map_board(const std::string& path, int flags) {
+  const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC | flags, 0600);
+  require(descriptor >= 0, fmt::format("cannot open {}: {}", path, std::strerror(errno)));
+  const bool sized = flags == 0 || ftruncate(descriptor, sizeof(PeerBoard)) == 0;
+  void* memory =
+      mmap(nullptr, sizeof(PeerBoard), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  close(descriptor);
+  require(sized && memory != MAP_FAILED,
+          fmt::format("cannot map {}: {}", path, std::strerror(errno)));
+  return static_cast<PeerBoard*>(memory);
+}
+
+std::string log_of(const std::string& board_path) { return board_path + ".log"; }
+
+std::vector<std::string> launcher_words(const std::string& library, int ranks) {
+  const std::string count = std::to_string(ranks);
+  if (library == "openmpi")
+    return {"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-np", count};
+  require(library == "mpich", fmt::format("--peer '{}'", library), "choose openmpi or mpich");
+  return {"mpirun.mpich", "-np", count};
+}
+
+// Starts a program whose words go to the file `log`; -1 if it is not there.
+pid_t start(const std::vector<std::string>& words, const std::string& log) {
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT, 0600);
+  posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+  pid_t child = -1;
+  const int failed =
+      posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  return failed == 0 ? child : -1;
+}
+
+}  // namespace
+
+Peer::Peer(PeerCommand command) : command_(std::move(command)) {
+  require(command_.ranks <= most_ranks,
+          fmt::format("--peer {} with {} ranks", library(), command_.ranks),
+          fmt::format("a peer has at most {}", most_ranks));
+  std::vector<std::string> words = launcher_words(library(), command_.ranks);
+  board_path_ = fmt::format("/dev/shm/lockstep-peer-{}-{}", library(), getpid());
+  log_path_ = log_of(board_path_);
+  board_ = map_board(board_path_, O_CREAT | O_EXCL);
+  board_->ranks = command_.ranks;
+  board_->asking = getpid();
+  words.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
+  words.insert(words.end(), command_.words.begin(), command_.words.end());
+  words.insert(words.end(), {"--serve", board_path_});
+  launcher_ = start(words, log_path_);
+  if (launcher_ >= 0) return;
+  stop();
+  require(false, fmt::format("--peer {}: {} is not on PATH", library(), words.front()),
+          "install it, or leave the peer away");
+}
+
+Peer::~Peer() { stop(); }
+
+void Peer::stop() {
+  if (launcher_ > 0) {
+    board_->command.store(quit);
+    board_->told.fetch_add(1);
+    wake_all(board_->told);
+    constexpr int most_looks = 50;
+    int looks = 0;
+    while (waitpid(launcher_, nullptr, WNOHANG) == 0) {
+      usleep(look_again_ms * 100);
+      if (++looks == most_looks) kill(launcher_, SIGTERM);
+    }
+    launcher_ = -1;
+  }
+  munmap(board_, sizeof(PeerBoard));
+  unlink(board_path_.c_str());
+  unlink(log_path_.c_str());
+}
+
+std::string Peer::last_words() const {
+  std::ifstream log(log_path_);
+  std::string last;
+  for (std::string line; std::getline(log, line);)
+    if (line.starts_with("lockstep: ") || last.empty()) last = line;
+  return last.empty() ? "it said nothing" : last;
+}
+
+void Peer::tell(int what) {
+  board_->answers.store(0);
+  board_->command.store(what);
+  const std::uint32_t number = board_->told.fetch_add(1) + 1;
+  wake_all(board_->told);
+  const auto start = std::chrono::steady_clock::now();
+  while (board_->answered.load() != number) {
+    sleep_on(board_->answered, number - 1);
+    if (board_->answered.load() == number) break;
+    const bool ended = waitpid(launcher_, nullptr, WNOHANG) != 0;
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+    if (ended) launcher_ = -1;
+    if (ended || waited.count() > command_.timeout_s)
+      throw Error(ErrorKind::lost_rank,
+                  fmt::format("the peer {} {}: {}", library(),
+                              ended ? "has ended"
+                                    : fmt::format("does not answer in {:.0f} s", waited.count()),
+                              last_words()),
+                  {.hint = "leave --peer away, or see whether its mpirun works here"});
+  }
+}
+
+void Peer::next_point() { tell(go_on); }
+bool Peer::supports_point() const { return board_->supported != 0; }
+double Peer::wrong(bool in_place) const { return board_->wrong[in_place ? 1 : 0]; }
+
+std::vector<double> Peer::run(bool in_place) {
+  tell(in_place ? run_in_place : run_out_of_place);
+  return {board_->seconds.begin(), board_->seconds.begin() + board_->ranks};
+}
+
+PeerServer::PeerServer(const std::string& path, int rank)
+    : path_(path), board_(map_board(path, 0)), rank_(rank) {}
+
+PeerServer::~PeerServer() { munmap(board_, sizeof(PeerBoard)); }
+
+int PeerServer::wait_for_command() const {
+  while (board_->told.load() == obeyed_) {
+    sleep_on(board_->told, obeyed_);
+    if (kill(board_->asking, 0) == 0 || errno != ESRCH) continue;
+    // Whoever asked was killed, and cannot tidy up.
+    unlink(path_.c_str());
+    unlink(log_of(path_).c_str());
+    return quit;
+  }
+  return board_->command.load();
+}
+
+void PeerServer::answer() {
+  ++obeyed_;
+  if (board_->answers.fetch_add(1) + 1 < static_cast<std::uint32_t>(board_->ranks)) return;
+  board_->answered.store(obeyed_);
+  wake_all(board_->answered);
+}
+
+void PeerServer::serve(Communicator& comm, const std::vector<Timed>& entries,
+                       const std::vector<double>& wrong) {
+  if (wait_for_command() == quit) return;
+  if (rank_ == 0) {
+    board_->supported = !entries.empty();
+    for (std::size_t i = 0; i < wrong.size(); ++i) board_->wrong[i] = wrong[i];
+  }
+  answer();
+  for (int command = wait_for_command(); command == run_out_of_place || command == run_in_place;
+       command = wait_for_command()) {
+    const Timed& entry = entries.at(command == run_in_place ? 1 : 0);
+    board_->seconds[static_cast<std::size_t>(rank_)] = run_once(comm, entry);
+    answer();
+  }
+}
+
+}  // namespace lockstep

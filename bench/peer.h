@@ -1,0 +1,80 @@
+// The library of other processes, measured in turn with ours, iteration by iteration.
+//
+// `mpirun` starts this program once more; its ranks sleep on a board in shared memory until they
+// are told to run an operation once, and write there how long it took. So the two never run at the
+// same time, and what disturbs the machine disturbs both alike.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/measure.h"
+
+namespace lockstep {
+
+struct PeerBoard;
+
+// What has to be said to measure a peer at the same points: words of `lockstep bench`.
+struct PeerCommand {
+  std::string library;  // openmpi or mpich
+  int ranks = 0;
+  double timeout_s = 30;
+  std::vector<std::string> words;
+};
+
+// The side that compares. Not thread-safe: rank 0's.
+class Peer {
+ public:
+  // Starts the processes and waits for them. Throws Error (bad_input) if they do not come.
+  explicit Peer(PeerCommand command);
+  ~Peer();
+  Peer(const Peer&) = delete;
+
+  const std::string& library() const { return command_.library; }
+  // Goes on to the next point, in the order of the benchmark's loops. Throws Error (lost_rank) if
+  // the processes are gone.
+  void next_point();
+  bool supports_point() const;
+  // Elements that were wrong at this point.
+  double wrong(bool in_place) const;
+  // Runs the operation on all of the peer's ranks; the seconds that each took.
+  std::vector<double> run(bool in_place);
+
+ private:
+  void tell(int what);
+  std::string last_words() const;
+  void stop();
+
+  PeerCommand command_;
+  std::string board_path_, log_path_;
+  PeerBoard* board_ = nullptr;
+  pid_t launcher_ = -1;
+};
+
+// The peer's side: a rank that runs what it is told.
+class PeerServer {
+ public:
+  // Joins the board at `path`.
+  PeerServer(const std::string& path, int rank);
+  ~PeerServer();
+  PeerServer(const PeerServer&) = delete;
+
+  // One point: answers with `wrong` elements out of place and in place, then runs `entries`
+  // (out of place, in place; none if the library has no such type) until told to go on.
+  void serve(Communicator& comm, const std::vector<Timed>& entries,
+             const std::vector<double>& wrong);
+
+ private:
+  int wait_for_command() const;
+  void answer();
+
+  std::string path_;
+  PeerBoard* board_ = nullptr;
+  int rank_;
+  std::uint32_t obeyed_ = 0;  // commands
+};
+
+}  // namespace lockstep
