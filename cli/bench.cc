@@ -15,6 +15,8 @@
 #include "cli/world_flags.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/trace.h"
+#include "collectives/gather/gather.h"
 
 namespace lockstep {
 namespace {
@@ -24,7 +26,7 @@ struct BenchCommand {
   BenchOptions options;
   WorldFlags world{.launch = {.ranks = 2}};
   std::string min_bytes = "8", max_bytes = "32M", step_bytes, dtype = "f32", op = "sum",
-              buffers = "hot", device = "host", json, tuned, tune;
+              buffers = "hot", device = "host", json, tuned, tune, trace;
   Tuning tuning;
   std::vector<std::string> peers;
   std::string baseline, plot;
@@ -171,16 +173,23 @@ int write_results(const BenchCommand& c, const BenchRun& measured) {
 
 int run(BenchCommand& c) {
   read(c);
-  for (const std::string& path : {c.json, c.tune, c.plot})
+  for (const std::string& path : {c.json, c.tune, c.plot, c.trace})
     if (!path.empty()) check_writable(path);
   check_plot(c.plot);
   if (!c.baseline.empty()) check_baseline(c.baseline);
   start_peers(c);
   BenchRun measured;
+  std::vector<std::string> trace;
+  c.world.launch.trace = !c.trace.empty();
   launch(c.world.launch, [&](RankContext& context) {
     BenchRun mine = bench_collective(context, c.options, c.world.launch);
-    if (context.world.rank() == 0) measured = std::move(mine);
+    std::vector<std::string> events;
+    if (context.trace) events = gather_text(context.world, context.trace->events());
+    if (context.world.rank() != 0) return;
+    measured = std::move(mine);
+    trace = std::move(events);
   });
+  if (!trace.empty()) write_file(c.trace, trace_file(trace));
   const int status = measured.results.empty() ? 0 : write_results(c, measured);
   if (!c.tune.empty() && !measured.results.empty())
     write_tuning(c, tuning_of(measured, find_operation(c.options.operation)));
@@ -224,6 +233,7 @@ void add_measuring_flags(CLI::App& app, BenchCommand& c) {
                  "host, or none: sizes without data, for thousands of ranks in virtual time")
       ->capture_default_str();
   app.add_option("-J,--json", c.json, "write the results to this file, as Google Benchmark does");
+  app.add_option("--trace", c.trace, "write a trace for ui.perfetto.dev to this file");
   app.add_option("--baseline", c.baseline,
                  "compare with this earlier result; exit status 3 if anything is slower");
   app.add_option("--plot", c.plot, "draw the results as a picture: .svg, .png or .pdf");

@@ -85,7 +85,10 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
 CollectiveCall::CollectiveCall(Communicator& comm, Operation operation, std::string_view algorithm,
                                Slice data, ReduceOp op, int root)
     : comm_(comm),
-      span_(comm.records_.trace, comm.track_, name_of(operation), "communication", data.bytes()) {
+      span_(
+          comm.records_.trace, comm.track_,
+          comm.records_.trace ? fmt::format("{}/{}", name_of(operation), algorithm) : std::string(),
+          "communication", data.bytes()) {
   require(!comm.in_collective_, "a collective is called inside another on the same communicator");
   Signature& signature = comm.call_.signature;
   signature = {.sequence = comm.next_sequence_++,

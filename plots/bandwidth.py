@@ -1,61 +1,85 @@
 """Time and bus bandwidth of collectives over the size of the message."""
 
+import math
+
 from matplotlib.ticker import FuncFormatter
 
-from chart import REFERENCE, Chart, bytes_text, legend_beside, new_figure
+from chart import REFERENCE, Chart, bytes_text, legend_beside, line_styles, new_figure, sizes_axis, time_text, times_axis
+from results import lines_of, setting_of
 
 
 def charts(results):
-    operations = sorted({point.operation for run in results.benchmarks for point in run.points()})
+    operations = sorted({point.operation for run in results.benchmarks for point in run.points() if point.bytes > 0})
     return [_chart(operation, results) for operation in operations]
 
 
-def _name(point):
-    algorithm = "the library's own" if point.algorithm == "vendor" else point.algorithm
-    return f"{algorithm}, {point.transport}, {point.ranks} ranks"
+def crossovers(lines):
+    """Where another line becomes the fastest: (bytes, time, who was, who is), by size."""
+    times = {name: {point.bytes: point.values["p50_us"] for point in points} for name, points in lines.items()}
+    sizes = sorted({size for line in times.values() for size in line})
+
+    def fastest(size):
+        return min((line[size], name) for name, line in times.items() if size in line)[1]
+
+    found = []
+    for size, larger in zip(sizes, sizes[1:]):
+        was, now = fastest(size), fastest(larger)
+        if was == now or larger not in times[was] or size not in times[now]:
+            continue
+        # Both lines are straight between the two sizes, on the logarithmic axes.
+        ahead, behind = (math.log(times[now][at] / times[was][at]) for at in (size, larger))
+        share = ahead / (ahead - behind) if ahead > behind else 0.5
+        found.append((size * (larger / size) ** share, times[was][size] * (times[was][larger] / times[was][size]) ** share,
+                      was, now))
+    return found
 
 
 def _chart(operation, results):
-    lines = {}
-    for run in results.benchmarks:
-        for point in run.points():
-            if point.operation == operation and point.in_place:
-                lines.setdefault(_name(point), []).append(point)
-    figure = new_figure(width=11)
+    points = [point for run in results.benchmarks for point in run.points() if point.operation == operation and point.bytes > 0]
+    lines = lines_of(points)
+    figure = new_figure(width=11, height=max(4.2, 1.2 + 0.22 * len(lines)))
     times, speeds = figure.subplots(1, 2)
     rows = []
-    for name, points in lines.items():
-        points.sort(key=lambda point: point.bytes)
-        sizes = [point.bytes for point in points]
-        (line,) = times.plot(sizes, [point.values["p50_us"] for point in points], label=name)
-        times.fill_between(sizes, [point.values["min_us"] for point in points],
-                           [point.values["p90_us"] for point in points], color=line.get_color(), alpha=0.15, linewidth=0)
+    for (name, line), style in zip(lines.items(), line_styles(len(lines))):
+        sizes = [point.bytes for point in line]
+        times.plot(sizes, [point.values["p50_us"] for point in line], label=name, **style)
+        times.fill_between(sizes, [point.values["min_us"] for point in line],
+                           [point.values["p90_us"] for point in line], color=style["color"], alpha=0.1, linewidth=0)
         # One rank moves nothing, which a logarithmic axis cannot show.
-        speeds.plot(sizes, [point.values["busbw_gb_per_s"] or float("nan") for point in points], label=name)
+        speeds.plot(sizes, [point.values["busbw_gb_per_s"] or float("nan") for point in line], label=name, **style)
         rows += [(name, bytes_text(point.bytes), f"{point.values['p50_us']:.1f}", f"{point.values['p90_us']:.1f}",
                   f"{point.values['algbw_gb_per_s']:.2f}", f"{point.values['busbw_gb_per_s']:.2f}",
-                  f"{point.values['wrong']:.0f}") for point in points]
-    for bandwidth in sorted({run.memory_bandwidth for run in results.benchmarks if list(run.points())})[-1:]:
+                  f"{point.values['wrong']:.0f}") for point in line]
+    # Under a virtual clock a copy takes no time.
+    for bandwidth in sorted({run.memory_bandwidth for run in results.benchmarks if list(run.points()) and run.clock == "wall"})[-1:]:
         speeds.axhline(bandwidth / 1e9, label="memory, all ranks copying", **{**REFERENCE, "marker": ""})
-    for axes, name in ((times, "time (µs), median; band: least to 90 %"), (speeds, "bus bandwidth (GB/s)")):
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: bytes_text(count)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.tick_params(axis="x", labelrotation=30)
-        axes.set_xlabel("bytes of each rank")
-        axes.set_ylabel(name)
+    found = crossovers(lines)
+    if found:
+        times.plot([at for at, *_ in found], [time for _, time, *_ in found], linestyle="", marker="o", markersize=10,
+                   markerfacecolor="none", markeredgecolor="black", zorder=9)
+        speeds.plot([], [], linestyle="", marker="o", markersize=10, markerfacecolor="none", markeredgecolor="black",
+                    label="another is fastest from here")
+    for axes in (times, speeds):
+        sizes_axis(axes)
+    times_axis(times)
+    times.set_ylabel("time, median; band: least to 90 %")
+    speeds.set_yscale("log")
+    speeds.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    speeds.set_ylabel("bus bandwidth (GB/s)")
     legend_beside(speeds)
     best = max((float(row[5]), row[0], row[1]) for row in rows)
-    wrong = sum(point.values["wrong"] for points in lines.values() for point in points)
+    wrong = sum(max(0, point.values["wrong"]) for line in lines.values() for point in line)
+    setting = setting_of(points)
+    changes = "; ".join(f"{now} becomes faster than {was} at {bytes_text(round(at))}, {time_text(time)}" for at, time, was, now in found)
     return Chart(
-        title=f"Bandwidth of {operation}",
-        explanation="In place; the slowest rank's time, median of the iterations. Bus bandwidth is what each rank would need "
-                    "of a link that the ring keeps busy: bytes / time, times 2 (P - 1) / P for an all-reduce. The dashed line "
-                    "is what all ranks together read and write when they only copy, measured in the same run; messages that "
-                    "fit the caches may pass it.",
+        title=f"Bandwidth of {operation}" + (f": {setting}" if setting else ""),
+        explanation="In place where the operation can; the slowest rank's time, median of the iterations. Bus bandwidth is what "
+                    "each rank would need of a link that the ring keeps busy: bytes / time, times 2 (P - 1) / P for an "
+                    "all-reduce. The dashed line is what all ranks together read and write when they only copy, measured in the "
+                    "same run; messages that fit the caches may pass it.",
         alt=f"Time and bus bandwidth of {operation} over message size for {', '.join(lines)}. "
-            f"Highest: {best[0]:.2f} GB/s with {best[1]} at {best[2]}. Wrong elements: {wrong:.0f}.",
+            f"Highest: {best[0]:.2f} GB/s with {best[1]} at {best[2]}. " + (f"{changes[0].upper()}{changes[1:]}. " if changes else "") +
+            f"Wrong elements: {wrong:.0f}.",
         figure=figure,
-        columns=("algorithm, transport, ranks", "size", "median µs", "90 % µs", "algbw GB/s", "busbw GB/s", "wrong"),
+        columns=("algorithm", "size", "median µs", "90 % µs", "algbw GB/s", "busbw GB/s", "wrong"),
         rows=rows)

@@ -37,6 +37,13 @@ matplotlib.rcParams.update({
 })
 
 
+def line_styles(count):
+    """A style for each of many lines: the colours again, in other strokes, when they are used up."""
+    strokes = ["-", "--", ":", "-."]
+    return [{"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)],
+             "linestyle": strokes[i // len(COLOURS) % len(strokes)]} for i in range(count)]
+
+
 @dataclass(frozen=True)
 class Chart:
     title: str
@@ -70,6 +77,27 @@ def bytes_text(count):
         if count >= 1 << power:
             return f"{count / (1 << power):.4g} {unit}"
     return f"{count:.0f} B"
+
+
+def time_text(microseconds):
+    """1234.5 -> 1.23 ms"""
+    for scale, unit in ((1e6, "s"), (1e3, "ms")):
+        if microseconds >= scale:
+            return f"{microseconds / scale:.3g} {unit}"
+    return f"{microseconds:.3g} µs"
+
+
+def sizes_axis(axes):
+    """Bytes of messages, from few to many."""
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: bytes_text(count)))
+    axes.tick_params(axis="x", labelrotation=30)
+    axes.set_xlabel("bytes of each rank")
+
+
+def times_axis(axes):
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: time_text(value)))
 
 
 def bytes_axis(axis, most):

@@ -5,15 +5,18 @@ import pathlib
 import sys
 
 import bandwidth
+import fit
 import loss
+import matrix
 import memory
+import scaling
 import speed
 import timeline
 import traffic
 from chart import save
 from results import BadInput, read
 
-KINDS = {module.__name__: module for module in (loss, speed, traffic, memory, bandwidth, timeline)}
+KINDS = {module.__name__: module for module in (loss, speed, traffic, memory, bandwidth, fit, scaling, timeline, matrix)}
 FORMATS = (".svg", ".png", ".pdf")
 
 

@@ -60,6 +60,42 @@ class BenchPoint:
     in_place: bool
     values: dict  # Google Benchmark's entry
 
+    @property
+    def best_place(self):
+        """In place, or the only way there is."""
+        return self.in_place or self.operation in ("all_to_all", "send_recv")
+
+    @property
+    def name(self):
+        return "the library's own" if self.algorithm == "vendor" else self.algorithm
+
+
+def lines_of(points):
+    """Points by line, in the order of their sizes: a name says what sets the line apart from the others."""
+    points = [point for point in points if point.best_place]
+    ranks = {point.ranks for point in points}
+    transports = {}
+    for point in points:
+        transports.setdefault(point.name, set()).add(point.transport)
+    lines = {}
+    for point in points:
+        parts = [point.name]
+        parts += [point.transport] if len(transports[point.name]) > 1 else []
+        parts += [f"{point.ranks} ranks"] if len(ranks) > 1 else []
+        lines.setdefault(", ".join(parts), {}).setdefault(point.bytes, []).append(point)
+    return {name: [_median_point(sizes[size]) for size in sorted(sizes)] for name, sizes in lines.items()}
+
+
+def _median_point(points):
+    """Of repetitions, the one in the middle."""
+    return sorted(points, key=lambda point: point.values["p50_us"])[len(points) // 2]
+
+
+def setting_of(points):
+    """What all points share: "threads, 2 ranks"."""
+    transports, ranks = {point.transport for point in points}, {point.ranks for point in points}
+    return ", ".join([*transports] * (len(transports) == 1) + [f"{rank} ranks" for rank in ranks] * (len(ranks) == 1))
+
 
 @dataclass(frozen=True)
 class BenchRun:
@@ -71,9 +107,19 @@ class BenchRun:
         """Bytes per second read and written by all ranks copying at once, measured in the same run."""
         return float(self.data["context"]["lockstep.memory_bandwidth_bytes_per_s"])
 
+    @property
+    def clock(self):
+        return self.data["context"]["lockstep.clock"]
+
+    @property
+    def link(self):
+        """What messages cost, as the closed forms have it."""
+        return self.data["context"]["lockstep.link"]
+
     def points(self):
         for entry in self.data["benchmarks"]:
-            if "busbw_gb_per_s" not in entry:  # of a model, not of a collective
+            # A model's are no collective's; of several repetitions there are averages and deviations, too.
+            if "busbw_gb_per_s" not in entry or entry["run_type"] != "iteration":
                 continue
             operation, algorithm, transport = entry["name"].split("/")[:3]
             yield BenchPoint(operation, algorithm, transport, int(entry["ranks"]), int(entry["bytes"]),
@@ -140,7 +186,7 @@ def _sort_in(results, path, data):
     elif schema == "lockstep.bench/1":
         run = BenchRun(path, data)
         json.loads(context["lockstep.environment"])
-        if not data["benchmarks"] or (list(run.points()) and run.memory_bandwidth <= 0):
+        if not data["benchmarks"] or (list(run.points()) and run.clock == "wall" and run.memory_bandwidth <= 0):
             raise BadInput(f"{path} holds no measurement; run the benchmark again")
         results.benchmarks.append(run)
     elif "traceEvents" in data:

@@ -34,8 +34,8 @@ void Trace::name_track(int track, std::string_view name) {
   track_names_[static_cast<std::size_t>(track)] = name;
 }
 
-void Trace::flow_begin(int track, const std::string& id) {
-  add({'s', track, id, "message", now_us(), 0, -1, {}});
+void Trace::flow_begin(int track, const std::string& id, std::int64_t bytes) {
+  add({'s', track, id, "message", now_us(), 0, bytes, {}});
 }
 
 void Trace::flow_end(int track, const std::string& id) {

@@ -42,7 +42,7 @@ class Trace {
   void name_track(int track, std::string_view name);
   // Arrow from the span that is open on `track` here to the one open where it ends. `id` is the
   // same on both sides.
-  void flow_begin(int track, const std::string& id);
+  void flow_begin(int track, const std::string& id, std::int64_t bytes);
   void flow_end(int track, const std::string& id);
   // What the ledger holds now, by use.
   void memory(const Ledger& ledger);

@@ -46,7 +46,7 @@ class TracingTransport final : public TransportDecorator {
 
   Request isend(const Call& call, Slice data, int to) override {
     const Trace::Span span(&trace_, track_, fmt::format("send to {}", to), "message", data.bytes());
-    trace_.flow_begin(track_, arrow(rank(), to, sent_[to]++));
+    trace_.flow_begin(track_, arrow(rank(), to, sent_[to]++), data.bytes());
     return std::make_unique<TracedTransfer>(inner_->isend(call, data, to), trace_, track_,
                                             fmt::format("wait for send to {}", to), "",
                                             data.bytes());
@@ -69,7 +69,7 @@ class TracingTransport final : public TransportDecorator {
                         ReduceOp op) override {
     const Trace::Span span(&trace_, track_, fmt::format("send to {}, reduce from {}", to, from),
                            "message", growing.bytes());
-    trace_.flow_begin(track_, arrow(rank(), to, sent_[to]++));
+    trace_.flow_begin(track_, arrow(rank(), to, sent_[to]++), leaving.bytes());
     inner_->send_recv_reduce(call, leaving, to, growing, from, op);
     trace_.flow_end(track_, arrow(from, rank(), received_[from]++));
   }

@@ -112,7 +112,7 @@ TEST(Trace, IsJsonWithNestedSpansArrowsAndMemory) {
   {
     const Trace::Span outer(&trace, 0, "step \"1\"", "step");
     const Trace::Span inner(&trace, 0, "forward", "compute", 12);
-    trace.flow_begin(0, "world:0>1:0");
+    trace.flow_begin(0, "world:0>1:0", 64);
     trace.memory(ledger);
   }
   const auto file = nlohmann::json::parse(trace_file({trace.events()}));

@@ -1,0 +1,77 @@
+"""Latency and bandwidth that fit the measured times of collectives, and how far each time is from them."""
+
+from chart import REFERENCE, Chart, bytes_text, legend_beside, line_styles, new_figure, sizes_axis, time_text, times_axis
+from results import lines_of, setting_of
+
+# Two parameters pass through two points whatever they are.
+FEWEST_SIZES = 4
+
+
+def charts(results):
+    operations = sorted({point.operation for run in results.benchmarks for point in run.points() if point.bytes > 0})
+    return [chart for operation in operations for chart in _charts(operation, results)]
+
+
+def alpha_beta(sizes, times):
+    """The a, b >= 0 for which a + b n is nearest to the times, relative to each."""
+    weights = [1 / time**2 for time in times]
+
+    def total(*factors):
+        return sum(weight * product for weight, product in zip(weights, map(_product, zip(*factors))))
+
+    ones = [1.0] * len(sizes)
+    w, n, nn = total(ones), total(sizes), total(sizes, sizes)
+    t, nt = total(times), total(sizes, times)
+    determinant = w * nn - n * n
+    a, b = (t * nn - n * nt) / determinant, (w * nt - n * t) / determinant
+    if a < 0:
+        return 0.0, nt / nn
+    if b < 0:
+        return t / w, 0.0
+    return a, b
+
+
+def _product(factors):
+    result = 1.0
+    for factor in factors:
+        result *= factor
+    return result
+
+
+def _charts(operation, results):
+    points = [point for run in results.benchmarks for point in run.points() if point.operation == operation and point.bytes > 0]
+    lines = {name: line for name, line in lines_of(points).items() if len(line) >= FEWEST_SIZES}
+    if not lines:
+        return []
+    figure = new_figure(width=11, height=max(4.2, 1.2 + 0.22 * len(lines)))
+    times, residuals = figure.subplots(1, 2)
+    rows, worst = [], []
+    for (name, line), style in zip(lines.items(), line_styles(len(lines))):
+        sizes, measured = [point.bytes for point in line], [point.values["p50_us"] for point in line]
+        alpha, beta = alpha_beta(sizes, measured)
+        fitted = [alpha + beta * size for size in sizes]
+        off = [(time / fit - 1) * 100 for time, fit in zip(measured, fitted)]
+        times.plot(sizes, measured, **{**style, "linestyle": ""})
+        times.plot(sizes, fitted, **{**style, "marker": ""})
+        residuals.plot(sizes, off, label=name, **style)
+        rows.append((name, f"{alpha:.3g}", f"{1e-3 / beta:.3g}" if beta > 0 else "-", f"{max(off, key=abs):+.1f}",
+                     bytes_text(sizes[off.index(max(off, key=abs))])))
+        worst.append((abs(max(off, key=abs)), name))
+    residuals.axhline(0, **{**REFERENCE, "marker": ""})
+    for axes in (times, residuals):
+        sizes_axis(axes)
+    times_axis(times)
+    times.set_ylabel("time: points measured, lines fitted")
+    residuals.set_ylabel("measured over fitted (%)")
+    legend_beside(residuals)
+    setting = setting_of(points)
+    return [Chart(
+        title=f"Latency and bandwidth of {operation}" + (f": {setting}" if setting else ""),
+        explanation="Each algorithm's times with the line a + b n that fits them best, relative to each time: a is what a "
+                    "message of no bytes would take, 1 / b the bandwidth of a large one. On the right, how far each time is "
+                    "from its line: a bend shows where the caches end, or where the library changes its protocol.",
+        alt=f"Fits of {operation}: " + "; ".join(f"{row[0]} {time_text(float(row[1]))} and {row[2]} GB/s" for row in rows) +
+            f". Farthest from its line: {max(worst)[1]}, {max(worst)[0]:.0f} %.",
+        figure=figure,
+        columns=("algorithm", "a, µs", "1 / b, GB/s", "largest deviation %", "at"),
+        rows=rows)]

@@ -1,0 +1,99 @@
+"""Which rank sends how much to which: the messages of each collective in a trace."""
+
+import bisect
+
+from chart import Chart, bytes_text, new_figure
+
+MOST_PANELS = 6
+MOST_RANKS_WITH_NUMBERS = 8
+
+
+def charts(results):
+    return [chart for trace in results.traces for chart in _charts(trace, len(results.traces) > 1)]
+
+
+def messages(trace):
+    """{(collective, its bytes): {(from, to): (messages, bytes)}}, of one call of each."""
+    spans = {}
+    for event in trace.events:
+        if event["ph"] == "X" and event.get("cat") == "communication":
+            spans.setdefault((event["pid"], event["tid"]), []).append(event)
+    calls = {}
+    for (rank, _), track in spans.items():
+        track.sort(key=lambda span: span["ts"])
+        for span in track:
+            counts = calls.setdefault(_name(span), {})
+            counts[rank] = counts.get(rank, 0) + 1
+    receivers = {event["id"]: event["pid"] for event in trace.events if event["ph"] == "f"}
+
+    totals = {}
+    for event in trace.events:
+        if event["ph"] != "s" or event["id"] not in receivers:
+            continue
+        track = spans.get((event["pid"], event["tid"]), [])
+        place = bisect.bisect_right([span["ts"] for span in track], event["ts"]) - 1
+        if place < 0 or event["ts"] > track[place]["ts"] + track[place]["dur"]:
+            continue
+        pair = totals.setdefault(_name(track[place]), {}).setdefault((event["pid"], receivers[event["id"]]), [0, 0])
+        pair[0] += 1
+        pair[1] += event["args"]["bytes"]
+    return {name: {pair: (count / max(calls[name].values()), total / max(calls[name].values()))
+                   for pair, (count, total) in sorted(pairs.items())} for name, pairs in totals.items()}
+
+
+def _name(span):
+    return span["name"], span["args"]["bytes"]
+
+
+def _charts(trace, several):
+    found = messages(trace)
+    if not found:
+        return []
+    # The collectives that move most.
+    chosen = sorted(found, key=lambda name: -sum(total for _, total in found[name].values()))[:MOST_PANELS]
+    ranks = 1 + max(rank for name in chosen for pair in found[name] for rank in pair)
+    columns = min(3, len(chosen))
+    lines = -(-len(chosen) // columns)
+    figure = new_figure(width=3.4 * columns + 0.6, height=3.3 * lines + 0.3)
+    rows = []
+    for panel, name in enumerate(chosen):
+        axes = figure.add_subplot(lines, columns, panel + 1)
+        _draw(figure, axes, found[name], ranks)
+        axes.set_title(f"{name[0]} of {bytes_text(name[1])}")
+        rows += [(name[0], bytes_text(name[1]), source, target, f"{count:g}", f"{total:g}")
+                 for (source, target), (count, total) in found[name].items()]
+    busiest = {name: max(_sums(found[name], 0)) for name in chosen}
+    return [Chart(
+        title="Messages between ranks" + (f" ({trace.path.name})" if several else ""),
+        explanation="Bytes that each rank (row) sends to each other (column) in one call. A ring is a diagonal, a tree a few "
+                    "cells, an exchange of all with all a full square. What ranks read of each other's memory is no message.",
+        alt="Messages between ranks. Most that one rank sends in a call: "
+            + ", ".join(f"{name[0]} of {bytes_text(name[1])} {busiest[name]:g} bytes" for name in chosen) + ".",
+        figure=figure,
+        columns=("collective", "size", "from rank", "to rank", "messages", "bytes"),
+        rows=rows)]
+
+
+def _sums(pairs, end):
+    sums = {}
+    for pair, (_, total) in pairs.items():
+        sums[pair[end]] = sums.get(pair[end], 0) + total
+    return sums.values()
+
+
+def _draw(figure, axes, pairs, ranks):
+    cells = [[pairs.get((source, target), (0, 0))[1] or float("nan") for target in range(ranks)] for source in range(ranks)]
+    most = max(total for _, total in pairs.values())
+    image = axes.imshow(cells, cmap="Blues", vmin=0, vmax=most * 1.3)
+    if ranks <= MOST_RANKS_WITH_NUMBERS:
+        for (source, target), (_, total) in pairs.items():
+            axes.text(target, source, bytes_text(round(total)).replace(" ", "\n"), ha="center", va="center", fontsize=7,
+                      color="white" if total > 0.7 * most * 1.3 else "black")
+        axes.set_xticks(range(ranks))
+        axes.set_yticks(range(ranks))
+    else:
+        bar = figure.colorbar(image, ax=axes, shrink=0.8)
+        bar.ax.yaxis.set_major_formatter(lambda count, _: bytes_text(count))
+    axes.grid(visible=False)
+    axes.set_xlabel("to rank")
+    axes.set_ylabel("from rank")

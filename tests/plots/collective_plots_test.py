@@ -1,0 +1,129 @@
+"""Plots of collectives: crossovers, fits, scaling beside closed forms, and who sends what to whom.
+
+python3 collective_plots_test.py PROGRAM SOURCE_FOLDER
+"""
+
+import copy
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+DISTRIBUTION_PYTHON = "/usr/bin/python3"
+if importlib.util.find_spec("matplotlib") is None and sys.executable != DISTRIBUTION_PYTHON:
+    os.execv(DISTRIBUTION_PYTHON, [DISTRIBUTION_PYTHON, "-B", *sys.argv])
+
+PROGRAM, SOURCE = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+sys.path.insert(0, str(SOURCE / "plots"))
+
+import bandwidth  # noqa: E402
+import fit  # noqa: E402
+import matrix  # noqa: E402
+import results  # noqa: E402
+import scaling  # noqa: E402
+
+UNIT = ["--clock", "unit", "--link", "alpha=2us,beta=1GB/s", "-n", "1", "-w", "0"]
+SIZES = [2 ** exponent for exponent in range(10, 21, 2)]
+
+
+class CollectivePlots(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+
+    @classmethod
+    def bench(cls, operation, *words):
+        done = subprocess.run([PROGRAM, "bench", operation, *words], cwd=cls.folder, capture_output=True, text=True, timeout=200)
+        assert done.returncode == 0, f"{words}: status {done.returncode}\n{done.stdout}{done.stderr}"
+
+    def lines(self, times):
+        """Lines of points at SIZES, from {algorithm: time of a size}."""
+        points = [results.BenchPoint("all_reduce", name, "threads", 2, size, True, {"p50_us": time(size)})
+                  for name, time in times.items() for size in SIZES]
+        return results.lines_of(points)
+
+    def test_a_crossover_lies_where_the_lines_meet(self):
+        lines = self.lines({"few_steps": lambda n: n / 100, "few_bytes": lambda n: 40.96 * (n / 4096) ** 0.5,
+                            "never": lambda n: n})
+        ((at, time, was, now),) = bandwidth.crossovers(lines)
+        self.assertAlmostEqual(at / 4096, 1)
+        self.assertAlmostEqual(time, 40.96)
+        self.assertEqual((was, now), ("few_steps", "few_bytes"))
+
+    def test_a_crossover_between_sizes_is_interpolated(self):
+        lines = self.lines({"a": lambda n: n / 100, "b": lambda n: 81.92 * (n / 8192) ** 0.5})
+        ((at, _, _, _),) = bandwidth.crossovers(lines)
+        self.assertAlmostEqual(at / 8192, 1)
+
+    def test_an_exact_line_is_fitted_exactly(self):
+        alpha, beta = fit.alpha_beta(SIZES, [3 + 0.002 * size for size in SIZES])
+        self.assertAlmostEqual(alpha, 3)
+        self.assertAlmostEqual(beta, 0.002)
+
+    def test_a_fit_has_no_negative_latency_or_bandwidth(self):
+        alpha, beta = fit.alpha_beta(SIZES, [0.002 * size - 1 for size in SIZES])
+        self.assertEqual(alpha, 0)
+        self.assertGreater(beta, 0)
+        alpha, beta = fit.alpha_beta(SIZES, [10 - 1e-6 * size for size in SIZES])
+        self.assertEqual(beta, 0)
+        self.assertAlmostEqual(alpha, 10, delta=1)
+
+    def test_in_virtual_time_the_fit_finds_the_links_back(self):
+        self.bench("all_reduce", *UNIT, "--ranks", "4", "-b", "1K", "-e", "1M", "-f", "4", "--algorithm", "recursive_doubling",
+                   "--json", "fit.json")
+        (chart,) = fit.charts(results.read([self.folder / "fit.json"]))
+        ((name, alpha, bandwidth_gb, deviation, _),) = chart.rows
+        # Two steps of a latency and all bytes each.
+        self.assertEqual((name, alpha, bandwidth_gb), ("recursive_doubling", "4", "0.5"))
+        self.assertLess(abs(float(deviation)), 0.05)
+
+    def test_scaling_lies_on_the_closed_forms(self):
+        names = []
+        for ranks in ("2", "4", "8"):
+            names.append(self.folder / f"ranks_{ranks}.json")
+            self.bench("all_reduce", *UNIT, "--ranks", ranks, "-b", "64K", "-e", "64K", "--device", "none", "--algorithm",
+                       "ring,binomial_tree", "--json", names[-1])
+        read = results.read(names)
+        (chart,) = scaling.charts(read)
+        self.assertEqual({row[0]: [r[1] for r in chart.rows if r[0] == row[0]] for row in chart.rows},
+                         {"ring": [2, 4, 8], "binomial_tree": [2, 4, 8]})
+        self.assertEqual({row[4] for row in chart.rows}, {"+0.00"})
+        drawn = list(chart.figure.axes[0].lines[0].get_ydata())
+        for ranks, time in zip((2, 4, 8), drawn, strict=True):  # 2 (p - 1) (a + n / p b), a = 2 us, b = 1 us a KB
+            self.assertAlmostEqual(time, 2 * (ranks - 1) * (2 + 65.536 / ranks))
+        changed = copy.deepcopy(read)
+        for entry in changed.benchmarks[1].data["benchmarks"]:
+            entry["p50_us"] *= 1.5
+        self.assertIn("+50.00", {row[4] for row in scaling.charts(changed)[0].rows})
+        self.assertEqual(scaling.charts(results.read(names[:1])), [])
+
+    def test_the_matrix_is_the_closed_form_of_each_pair(self):
+        self.bench("all_reduce", *UNIT, "--ranks", "4", "-b", "64K", "-e", "64K", "-c", "0", "--algorithm", "ring,linear", "-n", "3",
+                   "--trace", "trace.json")
+        (trace,) = results.read([self.folder / "trace.json"]).traces
+        found = matrix.messages(trace)
+        ring = found["all_reduce/ring", 65536]
+        self.assertEqual(ring, {(rank, (rank + 1) % 4): (6, 6 * 16384) for rank in range(4)})
+        linear = found["all_reduce/linear", 65536]
+        self.assertEqual(linear, {**{(0, rank): (1, 65536) for rank in (1, 2, 3)}, **{(rank, 0): (1, 65536) for rank in (1, 2, 3)}})
+        (chart,) = matrix.charts(results.Results(traces=[trace]))
+        self.assertIn(("all_reduce/ring", "64 KiB", 3, 0, "6", "98304"), chart.rows)
+
+    def test_lines_are_named_by_what_sets_them_apart(self):
+        def point(algorithm, transport, ranks):
+            return results.BenchPoint("all_reduce", algorithm, transport, ranks, 8, True, {"p50_us": 1})
+
+        self.assertEqual(list(results.lines_of([point("ring", "threads", 2), point("openmpi", "mpi", 2)])), ["ring", "openmpi"])
+        self.assertEqual(list(results.lines_of([point("ring", "threads", 2), point("ring", "mpi", 2), point("vendor", "mpi", 2)])),
+                         ["ring, threads", "ring, mpi", "the library's own"])
+        self.assertEqual(list(results.lines_of([point("ring", "threads", 2), point("ring", "threads", 4)])),
+                         ["ring, 2 ranks", "ring, 4 ranks"])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
