@@ -57,7 +57,8 @@ LinkModel links_of(Communicator& comm, const LaunchOptions& world) {
 }  // namespace
 
 double BenchResult::algbw_gb_per_s() const {
-  return problem.bytes() / percentile(seconds, 0.5) / 1e9;
+  const double time = percentile(seconds, 0.5);
+  return time > 0 ? problem.bytes() / time / 1e9 : 0;  // over links that cost nothing there is none
 }
 
 double BenchResult::busbw_gb_per_s(Operation operation) const {

@@ -67,7 +67,7 @@ void PointBuffers::prepare(bool in_place) {
 
 // In place, the input lies where the output will.
 void PointBuffers::run(const AnyAlgorithm& algorithm, bool in_place) {
-  if (!entry_.in_place) {
+  if (entry_.out_of_place && !in_place) {
     algorithm.run(comm_, input_, {.op = op_, .root = problem_.root, .out = output_});
     return;
   }

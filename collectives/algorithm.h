@@ -72,6 +72,8 @@ template <typename... Arguments>
 struct Algorithm {
   std::string_view name;
   void (*run)(Communicator&, Slice, Arguments...);
+  // (out, in, ...): out of place, where that takes no copy first.
+  void (*run_apart)(Communicator&, Slice, Slice, Arguments...) = nullptr;
   // Null for what we cannot see into: the vendor's.
   Traffic (*traffic)(const Problem&, int rank) = nullptr;
   double (*seconds)(const Problem&, const LinkModel&) = nullptr;
@@ -105,6 +107,8 @@ const Entry& choose_algorithm(const std::vector<Entry>& table, Operation operati
                               Communicator& comm, Slice data) {
   const std::string_view tuned = tuned_name(operation, comm, data);
   if (!tuned.empty()) return find_algorithm(table, name_of(operation), tuned);
+  for (const Entry& entry : table)
+    if (entry.need == Need::shared_memory && unmet(entry.need, comm).empty()) return entry;
   const Problem problem{.ranks = comm.size(),
                         .count = data.count,
                         .element_bytes = element_bytes(data.dtype),
@@ -115,7 +119,6 @@ const Entry& choose_algorithm(const std::vector<Entry>& table, Operation operati
   for (const Entry& entry : table) {
     if (entry.is_baseline || entry.need == Need::vendor || !unmet(entry.need, comm).empty())
       continue;
-    if (entry.need == Need::shared_memory) return entry;
     const double seconds = entry.seconds(problem, links);
     if (!best || seconds < best_s) best = &entry, best_s = seconds;
   }

@@ -38,36 +38,43 @@ std::vector<OperationEntry> make_operations() {
   using Name = std::string_view;
   return {
       {Operation::all_reduce, "every rank ends with the combination of all ranks' data", true,
-       false, true,
+       false, true, true,
        erased(all_reduce_algorithms(),
-              [](C& comm, Slice data, A a, Name name) { all_reduce(comm, data, a.op, name); })},
+              [](C& comm, Slice data, A a, Name name) {
+                if (a.out.device)
+                  all_reduce(comm, a.out, data, a.op, name);
+                else
+                  all_reduce(comm, data, a.op, name);
+              })},
       {Operation::reduce_scatter, "every rank ends with its chunk of the combination", true, false,
-       true,
+       true, false,
        erased(reduce_scatter_algorithms(),
               [](C& comm, Slice data, A a, Name name) { reduce_scatter(comm, data, a.op, name); })},
-      {Operation::all_gather, "every rank ends with all ranks' chunks", false, false, true,
+      {Operation::all_gather, "every rank ends with all ranks' chunks", false, false, true, false,
        erased(all_gather_algorithms(),
               [](C& comm, Slice data, A, Name name) { all_gather(comm, data, name); })},
-      {Operation::broadcast, "every rank ends with the root's data", false, true, true,
+      {Operation::broadcast, "every rank ends with the root's data", false, true, true, false,
        erased(broadcast_algorithms(),
               [](C& comm, Slice data, A a, Name name) { broadcast(comm, data, a.root, name); })},
       {Operation::reduce, "the root ends with the combination of all ranks' data", true, true, true,
+       false,
        erased(reduce_algorithms(),
               [](C& comm, Slice data, A a, Name name) { reduce(comm, data, a.op, a.root, name); })},
-      {Operation::gather, "the root ends with all ranks' chunks", false, true, true,
+      {Operation::gather, "the root ends with all ranks' chunks", false, true, true, false,
        erased(gather_algorithms(),
               [](C& comm, Slice data, A a, Name name) { gather(comm, data, a.root, name); })},
       {Operation::scatter, "every rank ends with its chunk of the root's data", false, true, true,
+       false,
        erased(scatter_algorithms(),
               [](C& comm, Slice data, A a, Name name) { scatter(comm, data, a.root, name); })},
-      {Operation::all_to_all, "every rank has a chunk for every other", false, false, false,
+      {Operation::all_to_all, "every rank has a chunk for every other", false, false, false, true,
        erased(all_to_all_algorithms(),
               [](C& comm, Slice data, A a, Name name) { all_to_all(comm, a.out, data, name); })},
       {Operation::send_recv, "every rank sends to the right and receives from the left", false,
-       false, false,
+       false, false, true,
        erased(send_recv_algorithms(),
               [](C& comm, Slice data, A a, Name name) { send_recv(comm, a.out, data, name); })},
-      {Operation::barrier, "no rank leaves before every rank has come", false, false, true,
+      {Operation::barrier, "no rank leaves before every rank has come", false, false, true, false,
        erased(barrier_algorithms(), [](C& comm, Slice, A, Name) { barrier(comm); })},
   };
 }

@@ -14,7 +14,7 @@ namespace lockstep {
 struct Arguments {
   ReduceOp op = ReduceOp::sum;
   int root = 0;
-  Slice out;  // of all_to_all, which is not in place
+  Slice out;  // of what is not in place; all_reduce is where this is empty
 };
 
 struct AnyAlgorithm {
@@ -35,6 +35,7 @@ struct OperationEntry {
   bool reduces;  // takes a ReduceOp
   bool has_root;
   bool in_place;
+  bool out_of_place;  // itself; else its data are copied first
   std::vector<AnyAlgorithm> algorithms;
 };
 const std::vector<OperationEntry>& operations();

@@ -29,6 +29,13 @@ Algorithm<Arguments...> vendor_algorithm() {
                 const Slice in = has_out ? taken.out : data, out = has_out ? data : Slice{};
                 comm.transport().vendor()->run(operation, in, out, taken.op, taken.root);
               },
+          .run_apart = operation == Operation::all_reduce
+                           ? +[](Communicator& comm, Slice out, Slice in, Arguments... arguments) {
+                               VendorArguments taken;
+                               (taken.take(arguments), ...);
+                               comm.transport().vendor()->run(operation, in, out, taken.op, 0);
+                             }
+                           : nullptr,
           .need = Need::vendor};
 }
 

@@ -1,7 +1,5 @@
 """Which rank sends how much to which: the messages of each collective in a trace."""
 
-import bisect
-
 from chart import Chart, bytes_text, new_figure
 
 MOST_PANELS = 6
@@ -14,35 +12,25 @@ def charts(results):
 
 def messages(trace):
     """{(collective, its bytes): {(from, to): (messages, bytes)}}, of one call of each."""
-    spans = {}
-    for event in trace.events:
-        if event["ph"] == "X" and event.get("cat") == "communication":
-            spans.setdefault((event["pid"], event["tid"]), []).append(event)
-    calls = {}
-    for (rank, _), track in spans.items():
-        track.sort(key=lambda span: span["ts"])
-        for span in track:
-            counts = calls.setdefault(_name(span), {})
-            counts[rank] = counts.get(rank, 0) + 1
     receivers = {event["id"]: event["pid"] for event in trace.events if event["ph"] == "f"}
-
-    totals = {}
+    totals, calls, pending = {}, {}, {}
+    # A rank writes an event when it ends: a collective's follows those of its messages, also where no time passes.
     for event in trace.events:
-        if event["ph"] != "s" or event["id"] not in receivers:
-            continue
-        track = spans.get((event["pid"], event["tid"]), [])
-        place = bisect.bisect_right([span["ts"] for span in track], event["ts"]) - 1
-        if place < 0 or event["ts"] > track[place]["ts"] + track[place]["dur"]:
-            continue
-        pair = totals.setdefault(_name(track[place]), {}).setdefault((event["pid"], receivers[event["id"]]), [0, 0])
-        pair[0] += 1
-        pair[1] += event["args"]["bytes"]
+        track = event["pid"], event.get("tid")
+        if event["ph"] == "s" and event["id"] in receivers:
+            pending.setdefault(track, []).append(event)
+        elif event["ph"] == "X" and event.get("cat") == "communication":
+            name = event["name"], event["args"]["bytes"]
+            counts = calls.setdefault(name, {})
+            counts[event["pid"]] = counts.get(event["pid"], 0) + 1
+            for message in pending.pop(track, []):
+                if message["ts"] < event["ts"]:  # sent before, by no collective
+                    continue
+                pair = totals.setdefault(name, {}).setdefault((message["pid"], receivers[message["id"]]), [0, 0])
+                pair[0] += 1
+                pair[1] += message["args"]["bytes"]
     return {name: {pair: (count / max(calls[name].values()), total / max(calls[name].values()))
                    for pair, (count, total) in sorted(pairs.items())} for name, pairs in totals.items()}
-
-
-def _name(span):
-    return span["name"], span["args"]["bytes"]
 
 
 def _charts(trace, several):

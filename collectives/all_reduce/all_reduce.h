@@ -14,6 +14,11 @@ namespace lockstep {
 void all_reduce(Communicator& comm, Slice data, ReduceOp op = ReduceOp::sum,
                 std::string_view algorithm = "ring");
 
+// out = op over the ranks of in, which stays as it is. Both of one count and type, and apart from
+// each other.
+void all_reduce(Communicator& comm, Slice out, Slice in, ReduceOp op = ReduceOp::sum,
+                std::string_view algorithm = "ring");
+
 using AllReduceAlgorithm = Algorithm<ReduceOp>;
 const std::vector<AllReduceAlgorithm>& all_reduce_algorithms();
 

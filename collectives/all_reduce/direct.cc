@@ -10,27 +10,34 @@
 namespace lockstep {
 namespace {
 
-void run_small(Communicator& comm, Slice data, ReduceOp op) {
-  const auto shown = comm.meet_with_copy(data);
-  comm.copy(data, shown[0]);
-  for (const Slice& other : shown.subspan(1)) comm.reduce(data, other, op);
-  comm.complete(data, op);
+// This rank's chunk of what each rank shows.
+std::vector<Slice> own_chunks(Communicator& comm, Slice data) {
+  std::vector<Slice> chunks;
+  for (const Slice& whole : comm.meet(data))
+    chunks.push_back(Chunks(whole, comm.size())[comm.rank()]);
+  return chunks;
 }
 
-void run(Communicator& comm, Slice data, ReduceOp op) {
-  if (data.bytes() <= SharedMemory::copied_bytes) return run_small(comm, data, op);
-  std::vector<Slice> chunk;
-  for (const Slice& whole : comm.meet(data))
-    chunk.push_back(Chunks(whole, comm.size())[comm.rank()]);
-  data.device->reduce_all(chunk, op, op == ReduceOp::avg ? comm.size() : 1);
-  comm.meet(data);
+void run_apart(Communicator& comm, Slice out, Slice in, ReduceOp op) {
+  const Count divisor = op == ReduceOp::avg ? comm.size() : 1;
+  if (in.bytes() <= SharedMemory::copied_bytes) {
+    const auto shown = comm.meet_with_copy(in);
+    return out.device->reduce_all(std::span(&out, 1), shown, op, divisor);
+  }
+  const auto from = own_chunks(comm, in);
+  const auto into = out.data == in.data ? from : own_chunks(comm, out);
+  out.device->reduce_all(into, from, op, divisor);
+  comm.meet(out);
 }
+
+void run(Communicator& comm, Slice data, ReduceOp op) { run_apart(comm, data, data, op); }
 
 }  // namespace
 
 AllReduceAlgorithm all_reduce_direct() {
   return {.name = "direct",
           .run = run,
+          .run_apart = run_apart,
           .traffic = [](const Problem&, int) { return Traffic{}; },
           .formula = "one pass over memory",
           .need = Need::shared_memory};

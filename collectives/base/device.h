@@ -26,9 +26,11 @@ class Device {
   virtual void copy(Slice into, Slice from) = 0;
   // into = into (op) from, element by element; avg adds, as sum does.
   virtual void reduce(Slice into, Slice from, ReduceOp op) = 0;
-  // Each of the slices, of one count and type and apart from each other = the combination of all of
-  // them in their order, divided by `divisor`.
-  virtual void reduce_all(std::span<const Slice> slices, ReduceOp op, Count divisor) = 0;
+  // Each of `into` = the combination of all of `from` in their order, divided by `divisor`. All of
+  // one count and type and apart from each other, but that each of `into` may be its like of
+  // `from`.
+  virtual void reduce_all(std::span<const Slice> into, std::span<const Slice> from, ReduceOp op,
+                          Count divisor) = 0;
   // data = data / divisor: integers round towards zero. Ends an average.
   virtual void divide(Slice data, Count divisor) = 0;
 };

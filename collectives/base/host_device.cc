@@ -77,22 +77,27 @@ void combine(T* __restrict into, const T* __restrict from, Count count, Function
     into[i] = A::narrow(function(A::widen(into[i]), A::widen(from[i])));
 }
 
-template <typename T>
-void reduce_typed(T* into, const T* from, Count count, ReduceOp op) {
-  using W = typename Arithmetic<T>::Wide;
+template <typename T, typename Function>
+void combine(T* __restrict into, const T* __restrict a, const T* __restrict b, Count count,
+             Function function) {
+  using A = Arithmetic<T>;
+  for (Count i = 0; i < count; ++i) into[i] = A::narrow(function(A::widen(a[i]), A::widen(b[i])));
+}
+
+// Calls use(function) with what the reduction does to two values of a type's arithmetic.
+template <typename W, typename Use>
+void with_reduction(ReduceOp op, Use use) {
   switch (op) {
     case ReduceOp::sum:
     case ReduceOp::avg:
-      return combine(into, from, count,
-                     [](W a, W b) { return wrapping(a, b, [](auto x, auto y) { return x + y; }); });
+      return use([](W a, W b) { return wrapping(a, b, [](auto x, auto y) { return x + y; }); });
     case ReduceOp::prod:
-      return combine(into, from, count,
-                     [](W a, W b) { return wrapping(a, b, [](auto x, auto y) { return x * y; }); });
+      return use([](W a, W b) { return wrapping(a, b, [](auto x, auto y) { return x * y; }); });
     // A NaN in either operand is kept, so that it is seen on every rank.
     case ReduceOp::min:
-      return combine(into, from, count, [](W a, W b) { return b < a || b != b ? b : a; });
+      return use([](W a, W b) { return b < a || b != b ? b : a; });
     case ReduceOp::max:
-      return combine(into, from, count, [](W a, W b) { return a < b || b != b ? b : a; });
+      return use([](W a, W b) { return a < b || b != b ? b : a; });
   }
 }
 
@@ -114,23 +119,33 @@ class HostDevice final : public Device {
 
   void reduce(Slice into, Slice from, ReduceOp op) override {
     with_type(into.dtype, [&]<typename T>(T) {
-      reduce_typed(reinterpret_cast<T*>(into.data), reinterpret_cast<const T*>(from.data),
-                   into.count, op);
+      with_reduction<typename Arithmetic<T>::Wide>(op, [&](auto function) {
+        combine(reinterpret_cast<T*>(into.data), reinterpret_cast<const T*>(from.data), into.count,
+                function);
+      });
     });
   }
 
-  void reduce_all(std::span<const Slice> slices, ReduceOp op, Count divisor) override {
+  void reduce_all(std::span<const Slice> into, std::span<const Slice> from, ReduceOp op,
+                  Count divisor) override {
     // A block of all slices stays in the first-level cache between its reading and its writing.
     constexpr Count block_bytes = 4096;
-    const Slice first = slices[0];
-    const Count step = block_bytes / element_bytes(first.dtype);
-    for (Count begin = 0; begin < first.count; begin += step) {
+    const Count step = block_bytes / element_bytes(into[0].dtype);
+    for (Count begin = 0; begin < into[0].count; begin += step) {
       const auto block = [&](const Slice& whole) {
-        return whole.part(begin, std::min(step, first.count - begin));
+        return whole.part(begin, std::min(step, into[0].count - begin));
       };
-      for (const Slice& other : slices.subspan(1)) reduce(block(first), block(other), op);
-      if (divisor > 1) divide(block(first), divisor);
-      for (const Slice& other : slices.subspan(1)) copy(block(other), block(first));
+      const Slice first = block(into[0]);
+      std::size_t taken = 1;
+      if (first.data != block(from[0]).data) {
+        if (from.size() == 1)
+          copy(first, block(from[0]));
+        else
+          combine_two(first, block(from[0]), block(from[1]), op), ++taken;
+      }
+      for (const Slice& other : from.subspan(taken)) reduce(first, block(other), op);
+      if (divisor > 1) divide(first, divisor);
+      for (const Slice& other : into.subspan(1)) copy(block(other), first);
     }
   }
 
@@ -141,6 +156,16 @@ class HostDevice final : public Device {
       for (Count i = 0; i < data.count; ++i)
         values[i] = A::narrow(static_cast<typename A::Wide>(
             A::widen(values[i]) / static_cast<typename A::Wide>(divisor)));
+    });
+  }
+
+ private:
+  static void combine_two(Slice into, Slice a, Slice b, ReduceOp op) {
+    with_type(into.dtype, [&]<typename T>(T) {
+      with_reduction<typename Arithmetic<T>::Wide>(op, [&](auto function) {
+        combine(reinterpret_cast<T*>(into.data), reinterpret_cast<const T*>(a.data),
+                reinterpret_cast<const T*>(b.data), into.count, function);
+      });
     });
   }
 };

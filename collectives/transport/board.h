@@ -10,6 +10,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <string>
 #include <vector>
@@ -114,7 +115,10 @@ class Board {
   class Waiting {
    public:
     Waiting(BoardSlot& slot, int peer) : slot_(slot) { slot_.waiting_for.store(peer + 1); }
-    ~Waiting() { slot_.waiting_for.store(0); }
+    // A wait that failed stays on the board: it says who kept this rank.
+    ~Waiting() {
+      if (std::uncaught_exceptions() == 0) slot_.waiting_for.store(0);
+    }
     Waiting(const Waiting&) = delete;
 
    private:

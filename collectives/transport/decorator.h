@@ -37,6 +37,7 @@ class TransportDecorator : public Transport {
   bool abort(const std::exception& cause) override { return inner_->abort(cause); }
   void abandon() override { inner_->abandon(); }
   double now_seconds() const override { return inner_->now_seconds(); }
+  double about_now_seconds() const override { return inner_->about_now_seconds(); }
   LinkModel links() const override { return inner_->links(); }
   void align() override { inner_->align(); }
   Concurrency& concurrency() override { return inner_->concurrency(); }

@@ -21,7 +21,7 @@ class RecordingTransport final : public TransportDecorator {
         log_(recorder.log(group_)) {}
 
   void enter(const Call& call) override {
-    log_->add({.begin_s = now_seconds(),
+    log_->add({.begin_s = about_now_seconds(),
                .signature = call.signature,
                .peer = -1,
                .kind = FlightLog::Kind::collective,
@@ -60,7 +60,7 @@ class RecordingTransport final : public TransportDecorator {
   // The messages of a collective are its own affair.
   void note(FlightLog::Kind kind, const Call& call, int peer) {
     if (call.signature.sequence >= 0) return;
-    log_->add({.begin_s = now_seconds(),
+    log_->add({.begin_s = about_now_seconds(),
                .signature = call.signature,
                .peer = peer,
                .kind = kind,

@@ -15,42 +15,59 @@ namespace lockstep {
 // A rank that has come to round n + 1 has done with what was shown in round n: two rounds suffice.
 class Meeting {
  public:
-  explicit Meeting(std::size_t ranks) : seats_(ranks), shown_{Shown(ranks), Shown(ranks)} {}
+  explicit Meeting(std::size_t ranks) : seats_(ranks) {
+    for (Seat& seat : seats_) seat.seen.fill(std::vector<Slice>(ranks));
+  }
 
   // A copy of `data` for the next round of `rank`; goes with the group, not with the rank.
   Slice copy_of(int rank, Slice data) {
     Seat& seat = seats_[rank];
-    const std::uint64_t round = seat.round.load(std::memory_order_relaxed) + 1;
-    const Slice copy{seat.copies[round % 2].data(), data.count, data.dtype, data.device};
+    const Slice copy{seat.copies[(seat.rounds + 1) % 2].data(), data.count, data.dtype,
+                     data.device};
     data.device->copy(copy, data);
     return copy;
   }
   // The number of the round that `rank` has come to.
   std::uint64_t come(int rank, const Signature& signature, Slice data) {
     Seat& seat = seats_[rank];
-    const std::uint64_t round = seat.round.load(std::memory_order_relaxed) + 1;
-    seat.signatures[round % 2] = signature;
-    shown_[round % 2][rank] = data;
-    seat.round.store(round);
+    const std::uint64_t round = ++seat.rounds;
+    Note& note = seat.notes[round % 2];
+    note.signature = signature;
+    note.data = data;
+    note.round.store(round, std::memory_order_release);
+    seat.seen[round % 2][rank] = data;
     return round;
   }
   bool has_come(int rank, std::uint64_t round) const {
-    return seats_[rank].round.load(std::memory_order_acquire) >= round;
+    return seats_[rank].notes[round % 2].round.load(std::memory_order_acquire) >= round;
+  }
+  // `rank` takes note of what `other`, who has come, shows there.
+  void see(int rank, int other, std::uint64_t round) {
+    seats_[rank].seen[round % 2][other] = seats_[other].notes[round % 2].data;
   }
   const Signature& signature(int rank, std::uint64_t round) const {
-    return seats_[rank].signatures[round % 2];
+    return seats_[rank].notes[round % 2].signature;
   }
-  std::span<const Slice> shown(std::uint64_t round) const { return shown_[round % 2]; }
+  std::span<const Slice> seen(int rank, std::uint64_t round) const {
+    return seats_[rank].seen[round % 2];
+  }
 
  private:
-  using Shown = std::vector<Slice>;
-  struct alignas(64) Seat {
+  // Cache lines go in pairs; what others wait for shares none with what its rank alone writes.
+  static constexpr std::size_t lines = 128;
+
+  struct alignas(lines) Note {
     std::atomic<std::uint64_t> round = 0;
-    std::array<Signature, 2> signatures;
-    alignas(64) std::array<std::array<std::byte, SharedMemory::copied_bytes>, 2> copies;
+    Signature signature;
+    Slice data;
+  };
+  struct alignas(lines) Seat {
+    std::array<Note, 2> notes;
+    alignas(lines) std::array<std::array<std::byte, SharedMemory::copied_bytes>, 2> copies;
+    alignas(lines) std::uint64_t rounds = 0;
+    std::array<std::vector<Slice>, 2> seen;
   };
   std::vector<Seat> seats_;
-  std::array<Shown, 2> shown_;
 };
 
 }  // namespace lockstep

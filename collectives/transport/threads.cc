@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <exception>
 #include <numeric>
 #include <optional>
@@ -103,7 +102,7 @@ class ThreadsTransport final : public Transport, public SharedMemory {
 
   void enter(const Call& call) override {
     group_->board.enter(rank_, call.signature);
-    group_->places[rank_].note();
+    group_->places[rank_].note_now_and_then();
     group_->board.check_notice(rank_, -1, call);
   }
   void leave() override { group_->board.leave(rank_); }
@@ -146,8 +145,9 @@ class ThreadsTransport final : public Transport, public SharedMemory {
       if (other == rank_) continue;
       wait_in(*group_, rank_, other, call, [&] { return meeting.has_come(other, round); });
       group_->board.match(rank_, other, call, meeting.signature(other, round));
+      meeting.see(rank_, other, round);
     }
-    return meeting.shown(round);
+    return meeting.seen(rank_, round);
   }
   std::span<const Slice> meet_with_copy(const Call& call, Slice data) override {
     return meet(call, group_->meeting.copy_of(rank_, data));
@@ -164,10 +164,8 @@ class ThreadsTransport final : public Transport, public SharedMemory {
     group_->world->wake_all();
   }
 
-  double now_seconds() const override {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-  }
+  double now_seconds() const override { return steady_seconds(); }
+  double about_now_seconds() const override { return about_steady_seconds(); }
 
  private:
   std::shared_ptr<Message> post(const Call& call, Slice data, int to) {

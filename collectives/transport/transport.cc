@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <ctime>
+
 namespace lockstep {
 
 std::string_view name_of(Operation operation) {
@@ -31,11 +33,21 @@ std::string_view name_of(Operation operation) {
 }
 
 namespace {
+
+double seconds_of(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
 bool reduces(Operation operation) {
   return operation == Operation::all_reduce || operation == Operation::reduce_scatter ||
          operation == Operation::reduce;
 }
 }  // namespace
+
+double steady_seconds() { return seconds_of(CLOCK_MONOTONIC); }
+double about_steady_seconds() { return seconds_of(CLOCK_MONOTONIC_COARSE); }
 
 std::string Signature::text() const {
   std::string text(name_of(operation));

@@ -73,8 +73,8 @@ class VendorCollectives {
   virtual ~VendorCollectives() = default;
   virtual std::string_view library() const = 0;
   virtual bool supports(DType dtype) const = 0;
-  // As ours: in place on `data`, but all_to_all and send_recv, which read it and write `out`. A
-  // reduction to a root leaves an average undivided.
+  // As ours: in place on `data`, but all_to_all and send_recv, which read it and write `out`, and
+  // all_reduce where there is an `out`. A reduction to a root leaves an average undivided.
   virtual void run(Operation operation, Slice data, Slice out, ReduceOp op, int root) = 0;
 };
 
@@ -116,6 +116,10 @@ class Concurrency {
   virtual void catch_up() = 0;
 };
 Concurrency& threads_concurrency();
+
+// The machine's clock: seconds since it started.
+double steady_seconds();
+double about_steady_seconds();
 
 // Used by one thread at a time. Several threads of a rank use a subgroup of all ranks each.
 class Transport {
@@ -160,6 +164,8 @@ class Transport {
     return {.inside = usual, .between = usual, .ranks_per_node = ranks_per_node()};
   }
   virtual double now_seconds() const = 0;
+  // The same clock to a few milliseconds, for a fraction of the price.
+  virtual double about_now_seconds() const { return now_seconds(); }
   // Under a virtual clock, waits until every rank has come, and all go on at one time; costs
   // nothing. On a real clock there is no such thing, and nothing happens.
   virtual void align() {}

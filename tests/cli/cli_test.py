@@ -81,7 +81,7 @@ class Cli(unittest.TestCase):
                          "--trace", "t.json")
         events = [e for e in json.loads((self.path / "t.json").read_text())["traceEvents"] if e["ph"] == "X" and e["pid"] == 0]
         backward = [e for e in events if e["tid"] == 0 and e["name"] == "forward and backward"]
-        reduces = [e["ts"] for e in events if e["tid"] == 1 and e["name"] == "all_reduce"]
+        reduces = [e["ts"] for e in events if e["tid"] == 1 and e["name"] == "all_reduce/ring"]
         self.assertEqual(len(backward), 10)
         for step in backward:
             inside = [ts for ts in reduces if step["ts"] < ts < step["ts"] + step["dur"]]
@@ -111,7 +111,7 @@ class Cli(unittest.TestCase):
         spans = {(e["pid"], e["tid"], e["name"]) for e in events if e["ph"] == "X"}
         for rank in (0, 1):
             self.assertIn((rank, 0, "forward and backward"), spans)
-            self.assertIn((rank, 1, "all_reduce"), spans)
+            self.assertIn((rank, 1, "all_reduce/ring"), spans)
         begins = {e["id"] for e in events if e["ph"] == "s"}
         ends = {e["id"] for e in events if e["ph"] == "f"}
         self.assertTrue(begins)

@@ -110,7 +110,7 @@ void run_and_check(Communicator& comm, const OperationEntry& entry, const AnyAlg
     values[i] = Number<T>::from(
         brings_a_chunk && (i < own_begin || i >= own_end) ? 99 : element(comm.rank(), i, op));
   algorithm.run(comm, slice_of(values, dtype),
-                {.op = op, .root = x.root, .out = slice_of(out, dtype)});
+                {.op = op, .root = x.root, .out = entry.in_place ? Slice{} : slice_of(out, dtype)});
   const std::vector<T>& result = entry.in_place ? values : out;
   for (Count i = 0; i < x.count; ++i) {
     const auto value = expected(entry, x, comm.rank(), i, op);

@@ -88,6 +88,34 @@ TEST(AllReduce, EveryReductionAndType) {
   }
 }
 
+TEST(AllReduce, OutOfPlaceLeavesItsInput) {
+  for (const int ranks : {1, 2, 3, 5}) {
+    for (const Count count : {0, 1, 7, 1000, 5000}) {
+      for (const AllReduceAlgorithm& algorithm : all_reduce_algorithms()) {
+        for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg}) {
+          on_ranks(ranks, [&](RankContext& context) {
+            if (!unmet(algorithm.need, context.world).empty()) return;
+            auto in = values_of<double>(context.world.rank(), count, op);
+            const auto before = in;
+            std::vector<double> out(in.size(), -1);
+            all_reduce(context.world, host_slice(std::span(out)), host_slice(std::span(in)), op,
+                       algorithm.name);
+            ASSERT_EQ(in, before) << algorithm.name;
+            for (Count i = 0; i < count; ++i)
+              ASSERT_EQ(out[i], expected_value<double>(ranks, i, op))
+                  << algorithm.name << " of " << ranks << " ranks, index " << i << " of " << count;
+          });
+        }
+      }
+    }
+  }
+  on_ranks(2, [](RankContext& context) {
+    std::vector<float> in(4), out(5);
+    EXPECT_THROW(all_reduce(context.world, host_slice(std::span(out)), host_slice(std::span(in))),
+                 Error);
+  });
+}
+
 TEST(AllReduce, HalfTypesAddInFloat) {
   on_ranks(4, [](RankContext& context) {
     std::vector<BFloat16> values(33);

@@ -107,6 +107,11 @@ class CollectivePlots(unittest.TestCase):
                    "--trace", "trace.json")
         (trace,) = results.read([self.folder / "trace.json"]).traces
         found = matrix.messages(trace)
+        self.bench("all_reduce", "--clock", "unit", "--ranks", "4", "-b", "64K", "-e", "64K", "-c", "0", "--algorithm", "ring,linear",
+                   "--trace", "timeless.json")
+        timeless = matrix.messages(results.read([self.folder / "timeless.json"]).traces[0])
+        for name in (("all_reduce/ring", 65536), ("all_reduce/linear", 65536)):
+            self.assertEqual(found[name], timeless[name])
         ring = found["all_reduce/ring", 65536]
         self.assertEqual(ring, {(rank, (rank + 1) % 4): (6, 6 * 16384) for rank in range(4)})
         linear = found["all_reduce/linear", 65536]

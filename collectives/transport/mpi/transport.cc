@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cstring>
 #include <numeric>
 #include <optional>
@@ -234,10 +233,8 @@ class MpiTransport final : public Transport {
   void abandon() override { board().notice().claim(board().world_rank(rank())); }
 
   int ranks_per_node() const override { return group_->ranks_per_node(); }
-  double now_seconds() const override {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-  }
+  double now_seconds() const override { return steady_seconds(); }
+  double about_now_seconds() const override { return about_steady_seconds(); }
 
   VendorCollectives* vendor() override { return &vendor_; }
 

@@ -39,10 +39,13 @@ void MpiCollectives::run(Operation operation, Slice data, Slice out, ReduceOp re
   const bool at_root = rank == root;
   const auto check = [](int code) { check_mpi(code, "run a collective of its own"); };
   switch (operation) {
-    case Operation::all_reduce:
-      check(MPI_Allreduce(MPI_IN_PLACE, data.data, n, type, op, comm));
-      if (reduction == ReduceOp::avg) data.device->divide(data, p);
+    case Operation::all_reduce: {
+      const bool in_place = !out.device;
+      const Slice result = in_place ? data : out;
+      check(MPI_Allreduce(in_place ? MPI_IN_PLACE : data.data, result.data, n, type, op, comm));
+      if (reduction == ReduceOp::avg) result.device->divide(result, p);
       return;
+    }
     case Operation::reduce:
       check(MPI_Reduce(at_root ? MPI_IN_PLACE : data.data, data.data, n, type, op, root, comm));
       return;
