@@ -46,6 +46,10 @@ Request Communicator::irecv_reduce(Slice growing, int from, ReduceOp op) {
 }
 
 void Communicator::send_recv(Slice leaving, int to, Slice arriving, int from) {
+  check_peer(to);
+  check_peer(from);
+  if (in_collective_) return transport_->send_recv(call_, leaving, to, arriving, from);
+  // Two messages, each with a size of its own.
   const Request sending = isend(leaving, to);
   irecv(arriving, from)->wait();
   sending->wait();
@@ -54,7 +58,10 @@ void Communicator::send_recv(Slice leaving, int to, Slice arriving, int from) {
 void Communicator::send_recv_reduce(Slice leaving, int to, Slice growing, int from, ReduceOp op) {
   check_peer(to);
   check_peer(from);
-  transport_->send_recv_reduce(message_call(leaving), leaving, to, growing, from, op);
+  if (in_collective_) return transport_->send_recv_reduce(call_, leaving, to, growing, from, op);
+  const Request sending = isend(leaving, to);
+  irecv_reduce(growing, from, op)->wait();
+  sending->wait();
 }
 
 Memory Communicator::scratch(Slice like, Count count) {

@@ -20,6 +20,11 @@ class CountingTransport final : public TransportDecorator {
     counters_.add_received(call.label, growing.bytes());
     return inner_->irecv_reduce(call, growing, from, op);
   }
+  void send_recv(const Call& call, Slice leaving, int to, Slice arriving, int from) override {
+    counters_.add_sent(call.label, leaving.bytes());
+    counters_.add_received(call.label, arriving.bytes());
+    inner_->send_recv(call, leaving, to, arriving, from);
+  }
   void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
                         ReduceOp op) override {
     counters_.add_sent(call.label, leaving.bytes());

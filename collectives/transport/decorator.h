@@ -27,6 +27,9 @@ class TransportDecorator : public Transport {
   Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) override {
     return inner_->irecv_reduce(call, growing, from, op);
   }
+  void send_recv(const Call& call, Slice leaving, int to, Slice arriving, int from) override {
+    inner_->send_recv(call, leaving, to, arriving, from);
+  }
   void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
                         ReduceOp op) override {
     inner_->send_recv_reduce(call, leaving, to, growing, from, op);

@@ -91,6 +91,9 @@ class FaultyTransport final : public TransportDecorator, public SharedMemory {
     if (skips()) return std::make_unique<NoTransfer>();
     return inner_->irecv_reduce(planted(call), growing, from, op);
   }
+  void send_recv(const Call& call, Slice leaving, int to, Slice arriving, int from) override {
+    if (!skips()) inner_->send_recv(planted(call), leaving, to, arriving, from);
+  }
   void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
                         ReduceOp op) override {
     if (!skips()) inner_->send_recv_reduce(planted(call), leaving, to, growing, from, op);

@@ -44,6 +44,11 @@ class RecordingTransport final : public TransportDecorator {
     note(FlightLog::Kind::receive, call, from);
     return inner_->irecv_reduce(call, growing, from, op);
   }
+  void send_recv(const Call& call, Slice leaving, int to, Slice arriving, int from) override {
+    note(FlightLog::Kind::send, call, to);
+    note(FlightLog::Kind::receive, call, from);
+    inner_->send_recv(call, leaving, to, arriving, from);
+  }
   void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
                         ReduceOp op) override {
     note(FlightLog::Kind::send, call, to);

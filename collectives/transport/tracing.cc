@@ -65,6 +65,13 @@ class TracingTransport final : public TransportDecorator {
                                             growing.bytes());
   }
 
+  void send_recv(const Call& call, Slice leaving, int to, Slice arriving, int from) override {
+    const Trace::Span span(&trace_, track_, fmt::format("send to {}, receive from {}", to, from),
+                           "message", arriving.bytes());
+    trace_.flow_begin(track_, arrow(rank(), to, sent_[to]++), leaving.bytes());
+    inner_->send_recv(call, leaving, to, arriving, from);
+    trace_.flow_end(track_, arrow(from, rank(), received_[from]++));
+  }
   void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
                         ReduceOp op) override {
     const Trace::Span span(&trace_, track_, fmt::format("send to {}, reduce from {}", to, from),

@@ -141,7 +141,14 @@ class Transport {
   // The same, but wait() makes growing = growing (op) the message. No scratch where ranks share
   // memory.
   virtual Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) = 0;
-  // isend, irecv_reduce, and the wait for both.
+  // isend, irecv, and the wait for both. The other ends of the two messages are in such a call,
+  // too: a transport may cut what they pass.
+  virtual void send_recv(const Call& call, Slice leaving, int to, Slice arriving, int from) {
+    const Request sending = isend(call, leaving, to);
+    irecv(call, arriving, from)->wait();
+    sending->wait();
+  }
+  // The same with irecv_reduce.
   virtual void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
                                 ReduceOp op) = 0;
 

@@ -55,6 +55,14 @@ class Mpi(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         self.assertIn("vendor", done.stdout)
 
+    def test_long_data_is_right_in_every_operation_and_algorithm(self):
+        for operation in OPERATIONS:
+            with self.subTest(operation=operation):
+                done, _ = self.run_ranks(3, "bench", operation, "-b", "300001", "-e", "1200004", "-f", "4", "-n", "1", "-w", "0",
+                                         "--algorithm", "all")
+                self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+                self.assertIn("# Out of bounds values : 0 OK", done.stdout)
+
     def test_every_operation_algorithm_type_and_reduction_is_right(self):
         for ranks in (3,) if SANITIZED else (1, 2, 3, 5) if LIBRARY == "openmpi" else (1, 2, 3):
             for operation in OPERATIONS:

@@ -7,9 +7,11 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <memory>
 #include <thread>
 
 #include "collectives/base/links.h"
+#include "collectives/transport/mpi/peer_memory.h"
 
 namespace lockstep {
 
@@ -38,11 +40,13 @@ MpiGroup::MpiGroup(MPI_Comm comm, AbortNotice* notice, std::vector<int> world_ra
   ranks_per_node_ = find_ranks_per_node(host);
   oversubscribed_ = ranks_here > static_cast<int>(std::thread::hardware_concurrency());
 
-  // Rank 0 provides the memory for all: the notice, then a slot for each rank. Fresh pages are
-  // zero, which is valid.
-  const auto bytes = static_cast<MPI_Aint>(sizeof(AbortNotice) + 64 +
-                                           sizeof(BoardSlot) * static_cast<std::size_t>(size_));
+  // Rank 0 provides the memory for all: places to pass data through and a slot for each rank, then
+  // the notice. Slots and notice are valid when zeroed.
+  const auto ranks = static_cast<std::size_t>(size_);
+  const std::size_t shared =
+      alignof(Staging) + (sizeof(Staging) + sizeof(BoardSlot)) * ranks + sizeof(AbortNotice);
   if (one_host_) {
+    const auto bytes = static_cast<MPI_Aint>(shared);
     void* memory = nullptr;
     check_mpi(
         MPI_Win_allocate_shared(rank_ == 0 ? bytes : 0, 1, MPI_INFO_NULL, host, &memory, &window_),
@@ -50,15 +54,18 @@ MpiGroup::MpiGroup(MPI_Comm comm, AbortNotice* notice, std::vector<int> world_ra
     MPI_Aint size = 0;
     int unit = 0;
     MPI_Win_shared_query(window_, 0, &size, &unit, &memory);
-    if (rank_ == 0) std::memset(memory, 0, static_cast<std::size_t>(bytes));
+    std::size_t space = shared;
+    staging_ = static_cast<Staging*>(std::align(alignof(Staging), 1, memory, space));
+    slots_ = reinterpret_cast<BoardSlot*>(staging_ + ranks);
+    if (!notice) notice = reinterpret_cast<AbortNotice*>(slots_ + ranks);
+    if (rank_ == 0) {
+      for (std::size_t i = 0; i < ranks; ++i) staging_[i].clear();
+      std::memset(static_cast<void*>(slots_), 0, sizeof(BoardSlot) * ranks + sizeof(AbortNotice));
+    }
     MPI_Barrier(host);
-    const auto start = (reinterpret_cast<std::uintptr_t>(memory) + 63) / 64 * 64;
-    slots_ = reinterpret_cast<BoardSlot*>(start);
-    if (!notice)
-      notice = reinterpret_cast<AbortNotice*>(start +
-                                              sizeof(BoardSlot) * static_cast<std::size_t>(size_));
+    refused_peer_memory_ = lockstep::refused_peer_memory(host);
   } else {
-    private_slots_ = std::vector<BoardSlot>(static_cast<std::size_t>(size_));
+    private_slots_ = std::vector<BoardSlot>(ranks);
     slots_ = private_slots_.data();
     if (!notice) notice = &private_notice_;
   }

@@ -3,12 +3,14 @@
 
 #include <mpi.h>
 
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "collectives/base/device.h"
 #include "collectives/transport/board.h"
 #include "collectives/transport/mpi/packet.h"
+#include "collectives/transport/mpi/staging.h"
 
 namespace lockstep {
 
@@ -29,6 +31,10 @@ class MpiGroup {
   Board& board() { return *board_; }
   int ranks_per_node() const { return ranks_per_node_; }
   PacketPool& packets() { return packets_; }
+  // A rank's places in shared memory; null where hosts share none.
+  Staging* staging(int rank) { return staging_ ? &staging_[rank] : nullptr; }
+  // Why the system keeps MPI from copying between processes at once; "" if it does not.
+  const std::string& refused_peer_memory() const { return refused_peer_memory_; }
   // Memory for what arrives and is used at once; at least `bytes`, good until the next call.
   std::byte* scratch(Device& device, Count bytes);
 
@@ -54,6 +60,8 @@ class MpiGroup {
   std::vector<BoardSlot> private_slots_;  // where hosts share no memory
   AbortNotice private_notice_{};
   BoardSlot* slots_ = nullptr;
+  Staging* staging_ = nullptr;
+  std::string refused_peer_memory_;
   PacketPool packets_;
   Memory scratch_;
   Device* scratch_device_ = nullptr;

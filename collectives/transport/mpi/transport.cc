@@ -1,181 +1,16 @@
-// Messages over MPI. A message is a header, with the data in it when they are few; longer data
-// follow in segments, whose receives are posted only after the header was found to fit: so ranks
-// that disagree are told how, and never by MPI.
+// A rank's end of a group of MPI processes.
 #include "collectives/transport/mpi/transport.h"
 
-#include <fmt/format.h>
-
-#include <cstring>
-#include <numeric>
+#include <deque>
+#include <memory>
 #include <optional>
+#include <vector>
 
-#include "collectives/base/device.h"
+#include "collectives/transport/mpi/messages.h"
 #include "collectives/transport/mpi/vendor.h"
 
 namespace lockstep {
 namespace {
-
-constexpr Count segment_bytes = Count{512} << 10;
-constexpr int header_tag = 0;
-constexpr std::int64_t data_tags = 30'000;  // MPI promises 32767
-
-int data_tag(std::int64_t number) { return 1 + static_cast<int>(number % data_tags); }
-
-std::vector<Slice> segments_of(Slice data) {
-  std::vector<Slice> segments;
-  const Count length = segment_bytes / element_bytes(data.dtype);
-  for (Count begin = 0; begin < data.count; begin += length)
-    segments.push_back(data.part(begin, std::min(length, data.count - begin)));
-  return segments;
-}
-
-class MpiSend final : public Transfer {
- public:
-  MpiSend(MpiGroup& group, const Call& call, Slice data, int to, std::int64_t number)
-      : group_(group), call_(call), to_(to), packet_(group.packets().take()) {
-    packet_->header = {call.signature, data.bytes(), number};
-    const bool fits = data.bytes() <= Packet::inline_bytes;
-    if (fits && data.count > 0)
-      std::memcpy(packet_->data.data(), data.data, static_cast<std::size_t>(data.bytes()));
-    post(packet_.get(),
-         static_cast<int>(sizeof(Header)) + static_cast<int>(fits ? data.bytes() : 0), header_tag);
-    if (!fits)
-      for (const Slice& segment : segments_of(data))
-        post(segment.data, static_cast<int>(segment.bytes()), data_tag(number));
-  }
-  // MPI cannot take back a send. It happens when this rank fails: the packet stays for MPI to read
-  // until the process ends.
-  ~MpiSend() override {
-    if (finished_) return;
-    group_.settle();
-    static_cast<void>(packet_.release());
-  }
-  void wait() override {
-    for (MPI_Request& request : requests_) group_.wait(to_, call_, request);
-    finished_ = true;
-    if (packet_) group_.packets().give_back(std::move(packet_));
-  }
-
- private:
-  void post(const void* data, int bytes, int tag) {
-    check_mpi(MPI_Isend(data, bytes, MPI_BYTE, to_, tag, group_.comm(), &requests_.emplace_back()),
-              "send");
-  }
-
-  MpiGroup& group_;
-  Call call_;
-  int to_;
-  std::unique_ptr<Packet> packet_;
-  std::vector<MPI_Request> requests_;
-  bool finished_ = false;
-};
-
-// A receive in flight: withdrawn when it is destroyed unfinished, so that nothing is written to its
-// memory afterwards.
-class PostedReceive {
- public:
-  PostedReceive(MpiGroup& group, void* into, Count bytes, int from, int tag)
-      : group_(group), from_(from) {
-    check_mpi(
-        MPI_Irecv(into, static_cast<int>(bytes), MPI_BYTE, from, tag, group.comm(), &request_),
-        "receive");
-  }
-  ~PostedReceive() {
-    // After a failure nothing moves any more, so nothing is written.
-    if (request_ == MPI_REQUEST_NULL || group_.board().notice().rank() >= 0) return;
-    MPI_Cancel(&request_);
-    MPI_Wait(&request_, MPI_STATUS_IGNORE);
-  }
-  PostedReceive(const PostedReceive&) = delete;
-  void wait(const Call& call) { group_.wait(from_, call, request_); }
-
- private:
-  MpiGroup& group_;
-  int from_;
-  MPI_Request request_ = MPI_REQUEST_NULL;
-};
-
-class MpiReceive final : public Transfer {
- public:
-  // With an operation the message is combined into `into`, else it arrives there.
-  MpiReceive(MpiGroup& group, const Call& call, Slice into, int from, std::optional<ReduceOp> op)
-      : group_(group),
-        call_(call),
-        into_(into),
-        from_(from),
-        op_(op),
-        packet_(group.packets().take()),
-        header_(group, packet_.get(), sizeof(Packet), from, header_tag) {}
-
-  void wait() override {
-    if (finished_) return;
-    if (op_)
-      receive([&](Slice part, Slice arrived) { part.device->reduce(part, arrived, *op_); }, false);
-    else
-      receive([&](Slice part, Slice arrived) { part.device->copy(part, arrived); }, true);
-  }
-
- private:
-  template <typename Use>
-  void receive(Use use, bool in_place) {
-    header_.wait(call_);
-    group_.board().match(group_.rank(), from_, call_, packet_->header.signature);
-    if (packet_->header.bytes != into_.bytes()) throw_size();
-    if (into_.bytes() <= Packet::inline_bytes) {
-      use(into_, {packet_->data.data(), into_.count, into_.dtype, into_.device});
-    } else {
-      receive_segments(use, in_place);
-    }
-    finished_ = true;
-    group_.packets().give_back(std::move(packet_));
-  }
-
-  // Two segments are on their way while a third is used; in place, they arrive where they belong.
-  template <typename Use>
-  void receive_segments(Use use, bool in_place) {
-    constexpr Count ahead = 2;
-    const auto segments = segments_of(into_);
-    std::byte* const scratch =
-        in_place
-            ? nullptr
-            : group_.scratch(*into_.device,
-                             std::min(static_cast<Count>(segments.size()), ahead) * segment_bytes);
-    std::optional<PostedReceive> posted[ahead];
-    const auto target = [&](std::size_t i) {
-      const Count offset = static_cast<Count>(i) % ahead * segment_bytes;
-      return in_place ? segments[i]
-                      : Slice{scratch + offset, segments[i].count, into_.dtype, into_.device};
-    };
-    const auto post = [&](std::size_t i) {
-      if (i < segments.size())
-        posted[i % ahead].emplace(group_, target(i).data, target(i).bytes(), from_,
-                                  data_tag(packet_->header.number));
-    };
-    for (std::size_t i = 0; i < ahead; ++i) post(i);
-    for (std::size_t i = 0; i < segments.size(); ++i) {
-      posted[i % ahead]->wait(call_);
-      if (!in_place) use(segments[i], target(i));
-      post(i + ahead);
-    }
-  }
-
-  [[noreturn]] void throw_size() const {
-    ErrorContext context = group_.board().context(group_.rank(), from_, call_);
-    context.expected = fmt::format("{} bytes", into_.bytes());
-    context.got = fmt::format("{} bytes", packet_->header.bytes);
-    throw Error(ErrorKind::mismatch,
-                fmt::format("a message from rank {} has another size", context.peer), context);
-  }
-
-  MpiGroup& group_;
-  Call call_;
-  Slice into_;
-  int from_;
-  std::optional<ReduceOp> op_;
-  std::unique_ptr<Packet> packet_;
-  PostedReceive header_;
-  bool finished_ = false;
-};
 
 class MpiTransport final : public Transport {
  public:
@@ -205,12 +40,12 @@ class MpiTransport final : public Transport {
   Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) override {
     return std::make_unique<MpiReceive>(*group_, call, growing, from, op);
   }
+  void send_recv(const Call& call, Slice leaving, int to, Slice arriving, int from) override {
+    exchange(call, leaving, to, arriving, from, std::nullopt);
+  }
   void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
                         ReduceOp op) override {
-    MpiReceive receiving(*group_, call, growing, from, op);
-    MpiSend sending(*group_, call, leaving, to, sent_[to]++);
-    receiving.wait();
-    sending.wait();
+    exchange(call, leaving, to, growing, from, op);
   }
 
   std::unique_ptr<Transport> subgroup(std::span<const int> members) override {
@@ -240,6 +75,37 @@ class MpiTransport final : public Transport {
 
  private:
   Board& board() { return group_->board(); }
+
+  // Piece by piece through shared memory, where both sides have cut the data alike.
+  void exchange(const Call& call, Slice leaving, int to, Slice arriving, int from,
+                std::optional<ReduceOp> op) {
+    const auto out = pieces_of(leaving), in = pieces_of(arriving);
+    std::deque<MpiSend> sending;
+    std::deque<MpiReceive> receiving;
+    for (const Slice& piece : in) receiving.emplace_back(*group_, call, piece, from, op);
+    constexpr std::size_t ahead = 2;
+    std::size_t sent = 0;
+    const auto send_until = [&](std::size_t end) {
+      for (; sent < std::min(end, out.size()); ++sent)
+        sending.emplace_back(*group_, call, out[sent], to, sent_[to]++);
+    };
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      send_until(i + ahead);
+      receiving[i].wait();
+    }
+    send_until(out.size());
+    for (MpiSend& send : sending) send.wait();
+  }
+
+  // One piece where cutting would gain nothing.
+  std::vector<Slice> pieces_of(Slice data) {
+    std::vector<Slice> pieces;
+    const Count length = group_->staging(rank()) ? Staging::place_bytes / element_bytes(data.dtype)
+                                                 : std::max<Count>(data.count, 1);
+    for (Count begin = 0; begin < std::max<Count>(data.count, 1); begin += length)
+      pieces.push_back(data.part(begin, std::min(length, data.count - begin)));
+    return pieces;
+  }
 
   std::shared_ptr<MpiGroup> group_;
   MpiCollectives vendor_;

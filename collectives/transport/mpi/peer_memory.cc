@@ -1,0 +1,34 @@
+#include "collectives/transport/mpi/peer_memory.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace lockstep {
+
+std::string refused_peer_memory(MPI_Comm comm) {
+  struct Place {
+    std::int64_t process;
+    std::uint64_t address;
+  };
+  int rank = 0, size = 0;
+  MPI_Comm_rank(comm, &rank);
+  MPI_Comm_size(comm, &size);
+  std::uint64_t lent = 1, read = 0;
+  const Place own{getpid(), reinterpret_cast<std::uint64_t>(&lent)};
+  std::vector<Place> places(static_cast<std::size_t>(size));
+  MPI_Allgather(&own, sizeof own, MPI_BYTE, places.data(), sizeof own, MPI_BYTE, comm);
+  const Place& next = places[static_cast<std::size_t>((rank + 1) % size)];
+  const iovec here{&read, sizeof read}, there{reinterpret_cast<void*>(next.address), sizeof read};
+  const auto process = static_cast<pid_t>(next.process);
+  int reason = process_vm_readv(process, &here, 1, &there, 1, 0) == sizeof read ? 0 : errno;
+  MPI_Allreduce(MPI_IN_PLACE, &reason, 1, MPI_INT, MPI_MAX, comm);
+  return reason == 0 ? "" : std::strerror(reason);
+}
+
+}  // namespace lockstep
