@@ -30,7 +30,7 @@ RESTRICTED = {
     f"{TRANSPORT}mpi/": [f"{TRANSPORT}mpi/", f"{TRANSPORT}launch.cc", "tests/"],
     f"{TRANSPORT}nccl/": [f"{TRANSPORT}nccl/", f"{TRANSPORT}launch.cc", "tests/"],
     TRANSPORT: [TRANSPORT, "tests/"],
-    "mpi.h": [f"{TRANSPORT}mpi/"],
+    "mpi.h": [f"{TRANSPORT}mpi/", "tests/smpi/"],
     "nccl.h": [f"{TRANSPORT}nccl/"],
 }
 CUDA = re.compile(r"^(cuda|cublas|curand|cooperative_groups|cub/|thrust/)")

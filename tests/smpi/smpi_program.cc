@@ -1,0 +1,107 @@
+// Our algorithms on simulated MPI: one all-reduce under SimGrid's smpirun, and the simulated time
+// it took. A transport of blocking messages and nothing else, because polling costs simulated time.
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "collectives/all_reduce/all_reduce.h"
+
+namespace lockstep {
+namespace {
+
+class SmpiTransfer final : public Transfer {
+ public:
+  explicit SmpiTransfer(Slice into, std::optional<ReduceOp> op)
+      : into_(into), op_(op), arrived_(op ? static_cast<std::size_t>(into.bytes()) : 0) {}
+  void* memory() { return op_ ? arrived_.data() : into_.data; }
+  MPI_Request* request() { return &request_; }
+  void wait() override {
+    MPI_Wait(&request_, MPI_STATUS_IGNORE);
+    if (op_)
+      into_.device->reduce(into_, {arrived_.data(), into_.count, into_.dtype, nullptr}, *op_);
+    op_.reset();
+  }
+
+ private:
+  Slice into_;
+  std::optional<ReduceOp> op_;
+  std::vector<std::byte> arrived_;
+  MPI_Request request_ = MPI_REQUEST_NULL;
+};
+
+class SmpiTransport final : public Transport {
+ public:
+  SmpiTransport() {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &size_);
+  }
+  std::string_view name() const override { return "smpi"; }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  void enter(const Call&) override {}
+  void leave() override {}
+  Request isend(const Call&, Slice data, int to) override {
+    auto transfer = std::make_unique<SmpiTransfer>(data, std::nullopt);
+    MPI_Isend(data.data, static_cast<int>(data.bytes()), MPI_BYTE, to, 0, MPI_COMM_WORLD,
+              transfer->request());
+    return transfer;
+  }
+  Request irecv(const Call&, Slice data, int from) override {
+    return receive(data, from, std::nullopt);
+  }
+  Request irecv_reduce(const Call&, Slice growing, int from, ReduceOp op) override {
+    return receive(growing, from, op);
+  }
+  void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
+                        ReduceOp op) override {
+    const Request sending = isend(call, leaving, to);
+    irecv_reduce(call, growing, from, op)->wait();
+    sending->wait();
+  }
+  std::unique_ptr<Transport> subgroup(std::span<const int>) override { std::abort(); }
+  bool abort(const std::exception&) override { return MPI_Abort(MPI_COMM_WORLD, 1) == MPI_SUCCESS; }
+  void abandon() override {}
+  int ranks_per_node() const override { return 1; }
+  double now_seconds() const override { return MPI_Wtime(); }
+
+ private:
+  static Request receive(Slice into, int from, std::optional<ReduceOp> op) {
+    auto transfer = std::make_unique<SmpiTransfer>(into, op);
+    MPI_Irecv(transfer->memory(), static_cast<int>(into.bytes()), MPI_BYTE, from, 0, MPI_COMM_WORLD,
+              transfer->request());
+    return transfer;
+  }
+
+  int rank_ = 0, size_ = 1;
+};
+
+// Prints the simulated seconds of one all-reduce of `count` f32, or that its result is wrong.
+int run(const char* algorithm, Count count) {
+  Communicator comm(std::make_unique<SmpiTransport>());
+  std::vector<float> data(static_cast<std::size_t>(count), static_cast<float>(comm.rank()));
+  // All begin at the same simulated time; a barrier would let some go earlier than others.
+  const double begin = MPI_Wtime();
+  all_reduce(comm, host_slice(std::span(data)), ReduceOp::sum, algorithm);
+  double seconds = MPI_Wtime() - begin, slowest = 0;
+  MPI_Reduce(&seconds, &slowest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+  const float sum = static_cast<float>(comm.size() * (comm.size() - 1) / 2);
+  for (const float value : data)
+    if (value != sum) return fmt::print("wrong on rank {}\n", comm.rank()), 1;
+  if (comm.rank() == 0) fmt::print("{:.12g}\n", slowest);
+  return 0;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  const int status = argc == 3 ? lockstep::run(argv[1], std::atoll(argv[2])) : 2;
+  MPI_Finalize();
+  return status;
+}
