@@ -78,7 +78,9 @@ std::string bench_json(const BenchRun& run, const BenchOptions& options,
         ->Unit(benchmark::kMicrosecond);
   }
   benchmark::AddCustomContext("lockstep.schema", "lockstep.bench/1");
-  benchmark::AddCustomContext("lockstep.environment", environment_json().dump());
+  auto environment = environment_json();
+  if (!run.library.empty()) environment["mpi"] = run.library;
+  benchmark::AddCustomContext("lockstep.environment", environment.dump());
   benchmark::AddCustomContext("lockstep.memory_bandwidth_bytes_per_s",
                               fmt::format("{:.6g}", memory_bandwidth(run)));
   benchmark::AddCustomContext("lockstep.buffers", std::string(name_of(options.buffers)));

@@ -109,6 +109,7 @@ BenchRun bench_collective(RankContext& context, const BenchOptions& options,
                             run.skipped.empty() ? "none was named" : run.skipped.front()),
                 {.hint = "choose another --algorithm"});
   run.links = links_of(comm, world);
+  if (VendorCollectives* const vendor = comm.transport().vendor()) run.library = vendor->library();
   std::optional<PeerServer> server;
   if (!options.serve.empty()) server.emplace(options.serve, comm.rank());
   const bool prints = comm.rank() == 0;

@@ -67,6 +67,7 @@ struct BenchRun {
   std::vector<BenchResult> results;
   std::vector<std::string> skipped;  // "recursive_doubling: needs a power of two of ranks ..."
   LinkModel links;                   // that the model's figures are for
+  std::string library;               // of `vendor`, where there is one
 };
 
 // Measures on all ranks; the same results on every rank. Rank 0 prints the table as it goes.

@@ -101,7 +101,8 @@ Measurements read(const std::string& path) {
 
 std::vector<std::string> differences(const Measurements& before, const Measurements& after) {
   std::vector<std::string> found;
-  for (const char* key : {"processor", "cores", "memory_bytes", "system", "compiler", "build"}) {
+  for (const char* key : {"processor", "cores", "memory_bytes", "system", "compiler", "build",
+                          "mpi", "settings", "cuda_driver", "nccl"}) {
     const json a = before.environment.value(key, json()), b = after.environment.value(key, json());
     if (a != b) found.push_back(fmt::format("{}: {} before, {} now", key, a.dump(), b.dump()));
   }

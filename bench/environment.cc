@@ -1,12 +1,16 @@
 #include "bench/environment.h"
 
+#include <dlfcn.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "bench/build_info.h"
@@ -30,6 +34,52 @@ std::string utc_now() {
   return text;
 }
 
+// What users set to tune libraries, by name or by how it begins. Nothing else is looked at: an
+// environment holds secrets.
+std::map<std::string, std::string> settings() {
+  constexpr std::string_view allowed[] = {"OMP_NUM_THREADS",
+                                          "OMP_PROC_BIND",
+                                          "OMP_PLACES",
+                                          "OMP_THREAD_LIMIT",
+                                          "OMPI_MCA_btl",
+                                          "OMPI_MCA_pml",
+                                          "OMPI_MCA_coll",
+                                          "OMPI_MCA_osc",
+                                          "OMPI_MCA_mpi_",
+                                          "OMPI_MCA_rmaps_",
+                                          "OMPI_MCA_hwloc_",
+                                          "MPIR_CVAR_",
+                                          "UCX_TLS",
+                                          "UCX_NET_DEVICES",
+                                          "NCCL_ALGO",
+                                          "NCCL_PROTO",
+                                          "NCCL_MAX_NCHANNELS",
+                                          "NCCL_P2P_DISABLE",
+                                          "CUDA_VISIBLE_DEVICES",
+                                          "ONEDNN_MAX_CPU_ISA"};
+  std::map<std::string, std::string> found;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string_view text = *entry;
+    const std::size_t equals = text.find('=');
+    const std::string_view name = text.substr(0, equals);
+    if (std::ranges::any_of(allowed, [&](auto prefix) { return name.starts_with(prefix); }))
+      found.emplace(name, text.substr(std::min(text.size(), equals + 1)));
+  }
+  return found;
+}
+
+// What a library that may be missing says of its version through `function`, an int(int*); 0 if it
+// is missing.
+int version_of(const char* library, const char* function) {
+  void* const handle = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
+  if (!handle) return 0;
+  int version = 0;
+  const auto ask = reinterpret_cast<int (*)(int*)>(dlsym(handle, function));
+  if (ask && ask(&version) != 0) version = 0;
+  dlclose(handle);
+  return version;
+}
+
 }  // namespace
 
 nlohmann::ordered_json environment_json() {
@@ -42,6 +92,9 @@ nlohmann::ordered_json environment_json() {
           {"cores", std::thread::hardware_concurrency()},
           {"memory_bytes", memory_bytes},
           {"system", std::string(system.sysname) + " " + system.release + " " + system.machine},
+          {"cuda_driver", version_of("libcuda.so.1", "cuDriverGetVersion")},
+          {"nccl", version_of("libnccl.so.2", "ncclGetVersion")},
+          {"settings", settings()},
           {"compiler", build_info::compiler},
           {"build", build_info::type},
           {"version", build_info::version},

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <thread>
+#include "bench/warnings.h"
 
 namespace lockstep {
 namespace {
@@ -53,10 +53,9 @@ void print_head(const BenchOptions& options, const OperationEntry& entry, Commun
       name_of(options.buffers), text_of(options.whose));
   fmt::print("# model: {}   copy: a copy of all bytes read and written, over the time\n",
              described(run.links));
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  if (comm.ranks_per_node() > cores && comm.transport().name() != "virtual")
-    fmt::print("# {} ranks share {} cores: times are of taking turns, too\n", comm.ranks_per_node(),
-               cores);
+  if (!run.library.empty()) fmt::print("# library: {}\n", run.library);
+  for (const std::string& warning : warnings_of(comm, options))
+    fmt::print("# warning: {}\n", warning);
   for (const std::string& reason : run.skipped) fmt::print("# skipped: {}\n", reason);
   fmt::print("#\n#{:>67}{:^35}{:^35}\n", "", "out-of-place", "in-place");
   fmt::print("#{:>12}{:>12}{:>6}{:>6}{:>5}  {:<24}", "size", "count", "type", "redop", "root",
@@ -96,6 +95,9 @@ void print_end(const BenchRun& run, const OperationEntry& entry) {
     sum += result.busbw_gb_per_s(entry.operation);
     wrong += std::max(0.0, result.wrong);
   }
+  for (const BenchResult& result : run.results)
+    if (const std::string warning = stall_warning(result); !warning.empty())
+      fmt::print("# warning: {}\n", warning);
   fmt::print("# Out of bounds values : {:.0f} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
   fmt::print("# Avg bus bandwidth    : {:g}\n",
              run.results.empty() ? 0 : sum / static_cast<double>(run.results.size()));

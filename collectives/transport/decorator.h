@@ -47,6 +47,7 @@ class TransportDecorator : public Transport {
   int ranks_per_node() const override { return inner_->ranks_per_node(); }
   SharedMemory* shared_memory() override { return inner_->shared_memory(); }
   VendorCollectives* vendor() override { return inner_->vendor(); }
+  std::vector<std::string> hindrances() const override { return inner_->hindrances(); }
 
  protected:
   std::unique_ptr<Transport> inner_;

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "collectives/base/links.h"
 #include "collectives/base/slice.h"
@@ -179,6 +180,8 @@ class Transport {
   virtual Concurrency& concurrency() { return threads_concurrency(); }
   virtual SharedMemory* shared_memory() { return nullptr; }
   virtual VendorCollectives* vendor() { return nullptr; }
+  // What in this system makes messages slower than they could be, in words.
+  virtual std::vector<std::string> hindrances() const { return {}; }
 };
 
 }  // namespace lockstep

@@ -108,6 +108,15 @@ class Bench(unittest.TestCase):
         self.assertIn("<svg", (self.path / "picture.svg").read_text())
         self.assertEqual([p.name for p in self.path.iterdir() if p.suffix == ".json"], [])
 
+    def test_the_environment_is_recorded_without_secrets(self):
+        self.bench("all_reduce", "-b", "8", "-e", "8", "-n", "1", "--json", "b.json",
+                   environment={"UCX_TLS": "tcp,self", "SECRET_TOKEN": "do-not-tell", "OMPI_MCA_btl": "tcp"})
+        text = (self.path / "b.json").read_text()
+        environment = json.loads(json.loads(text)["context"]["lockstep.environment"])
+        self.assertEqual(environment["settings"].get("UCX_TLS"), "tcp,self")
+        self.assertEqual(environment["settings"].get("OMPI_MCA_btl"), "tcp")
+        self.assertNotIn("do-not-tell", text)
+
     def test_samples_are_kept_by_repetition(self):
         self.bench("all_reduce", "-b", "1K", "-e", "1K", "-n", "4", "--repetitions", "3", "--algorithm", "ring,direct", "--json", "b.json")
         entries = [entry for entry in json.loads((self.path / "b.json").read_text())["benchmarks"] if entry["run_type"] == "iteration"]

@@ -1,6 +1,8 @@
 // A rank's end of a group of MPI processes.
 #include "collectives/transport/mpi/transport.h"
 
+#include <fmt/format.h>
+
 #include <deque>
 #include <memory>
 #include <optional>
@@ -72,6 +74,14 @@ class MpiTransport final : public Transport {
   double about_now_seconds() const override { return about_steady_seconds(); }
 
   VendorCollectives* vendor() override { return &vendor_; }
+  std::vector<std::string> hindrances() const override {
+    if (group_->refused_peer_memory().empty()) return {};
+    return {
+        fmt::format("the system refuses to copy between processes (process_vm_readv: {}), so MPI "
+                    "libraries copy "
+                    "long messages twice; in a container, allow SYS_PTRACE",
+                    group_->refused_peer_memory())};
+  }
 
  private:
   Board& board() { return group_->board(); }

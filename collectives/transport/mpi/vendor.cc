@@ -1,6 +1,8 @@
 #include "collectives/transport/mpi/vendor.h"
 
+#include <algorithm>
 #include <numeric>
+#include <string>
 
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
@@ -22,6 +24,24 @@ struct Layout {
 };
 
 }  // namespace
+
+std::string_view MpiCollectives::library() const {
+  // Open MPI goes on after a comma, MPICH on the next line, with a tab in between.
+  static const std::string name = [] {
+    char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+    MPI_Get_library_version(text, &length);
+    std::string words(text, static_cast<std::size_t>(length));
+    words = words.substr(0, words.find_first_of(",\n"));
+    std::erase(words, ':');
+    std::ranges::replace(words, '\t', ' ');
+    const std::string version = " Version";
+    if (const auto at = words.find(version); at != std::string::npos)
+      words.erase(at, version.size());
+    return words.substr(0, words.find_last_not_of(' ') + 1);
+  }();
+  return name;
+}
 
 bool MpiCollectives::supports(DType dtype) const {
   return dtype != DType::f16 && dtype != DType::bf16;

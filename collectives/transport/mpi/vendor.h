@@ -9,7 +9,8 @@ class MpiCollectives final : public VendorCollectives {
  public:
   explicit MpiCollectives(MpiGroup& group) : group_(group) {}
 
-  std::string_view library() const override { return "MPI"; }
+  // "Open MPI v4.1.4", "MPICH 4.0.2".
+  std::string_view library() const override;
   bool supports(DType dtype) const override;
   void run(Operation operation, Slice data, Slice out, ReduceOp op, int root) override;
 
