@@ -37,6 +37,7 @@ ordered_json config_of(const TrainOptions& o, const LaunchOptions& world, const 
           {"eps", o.eps},
           {"validation_fraction", o.validation_fraction},
           {"eval_interval", o.eval_interval},
+          {"algorithm", o.algorithm},
           {"overlap", o.overlap},
           {"first_bucket_bytes", o.first_bucket_bytes},
           {"bucket_bytes", o.bucket_bytes}};

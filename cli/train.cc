@@ -10,6 +10,7 @@
 #include "cli/progress.h"
 #include "cli/share.h"
 #include "cli/world_flags.h"
+#include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/trace.h"
@@ -76,7 +77,17 @@ void add_optimizer_options(CLI::App& app, TrainCommand& c) {
   app.add_option("--eps", o.eps)->capture_default_str();
 }
 
+std::string all_reduce_names() {
+  std::string names;
+  for (const AllReduceAlgorithm& entry : all_reduce_algorithms())
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", entry.name);
+  return names;
+}
+
 void add_ddp_options(CLI::App& app, TrainCommand& c) {
+  app.add_option("--algorithm", c.options.algorithm,
+                 fmt::format("of the all-reduce: {}, or auto", all_reduce_names()))
+      ->capture_default_str();
   app.add_flag("--no-overlap", c.no_overlap, "all-reduce after backward instead of beside it");
   app.add_option("--first-bucket-bytes", c.options.first_bucket_bytes)->capture_default_str();
   app.add_option("--bucket-bytes", c.options.bucket_bytes)->capture_default_str();

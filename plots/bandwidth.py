@@ -5,12 +5,11 @@ import math
 from matplotlib.ticker import FuncFormatter
 
 from chart import REFERENCE, Chart, bytes_text, legend_beside, line_styles, new_figure, sizes_axis, time_text, times_axis
-from results import lines_of, setting_of
+from results import by_operation_and_ranks, lines_of, setting_of
 
 
 def charts(results):
-    operations = sorted({point.operation for run in results.benchmarks for point in run.points() if point.bytes > 0})
-    return [_chart(operation, results) for operation in operations]
+    return [_chart(operation, points, results) for operation, points in by_operation_and_ranks(results)]
 
 
 def crossovers(lines):
@@ -34,8 +33,7 @@ def crossovers(lines):
     return found
 
 
-def _chart(operation, results):
-    points = [point for run in results.benchmarks for point in run.points() if point.operation == operation and point.bytes > 0]
+def _chart(operation, points, results):
     lines = lines_of(points)
     figure = new_figure(width=11, height=max(4.2, 1.2 + 0.22 * len(lines)))
     times, speeds = figure.subplots(1, 2)
@@ -69,10 +67,9 @@ def _chart(operation, results):
     legend_beside(speeds)
     best = max((float(row[5]), row[0], row[1]) for row in rows)
     wrong = sum(max(0, point.values["wrong"]) for line in lines.values() for point in line)
-    setting = setting_of(points)
     changes = "; ".join(f"{now} becomes faster than {was} at {bytes_text(round(at))}, {time_text(time)}" for at, time, was, now in found)
     return Chart(
-        title=f"Bandwidth of {operation}" + (f": {setting}" if setting else ""),
+        title=f"Bandwidth of {operation}: {setting_of(points)}",
         explanation="In place where the operation can; the slowest rank's time, median of the iterations. Bus bandwidth is what "
                     "each rank would need of a link that the ring keeps busy: bytes / time, times 2 (P - 1) / P for an "
                     "all-reduce. The dashed line is what all ranks together read and write when they only copy, measured in the "

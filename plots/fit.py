@@ -1,15 +1,14 @@
 """Latency and bandwidth that fit the measured times of collectives, and how far each time is from them."""
 
 from chart import REFERENCE, Chart, bytes_text, legend_beside, line_styles, new_figure, sizes_axis, time_text, times_axis
-from results import lines_of, setting_of
+from results import by_operation_and_ranks, lines_of, setting_of
 
 # Two parameters pass through two points whatever they are.
 FEWEST_SIZES = 4
 
 
 def charts(results):
-    operations = sorted({point.operation for run in results.benchmarks for point in run.points() if point.bytes > 0})
-    return [chart for operation in operations for chart in _charts(operation, results)]
+    return [chart for operation, points in by_operation_and_ranks(results) for chart in _charts(operation, points)]
 
 
 def alpha_beta(sizes, times):
@@ -38,8 +37,7 @@ def _product(factors):
     return result
 
 
-def _charts(operation, results):
-    points = [point for run in results.benchmarks for point in run.points() if point.operation == operation and point.bytes > 0]
+def _charts(operation, points):
     lines = {name: line for name, line in lines_of(points).items() if len(line) >= FEWEST_SIZES}
     if not lines:
         return []
@@ -64,9 +62,8 @@ def _charts(operation, results):
     times.set_ylabel("time: points measured, lines fitted")
     residuals.set_ylabel("measured over fitted (%)")
     legend_beside(residuals)
-    setting = setting_of(points)
     return [Chart(
-        title=f"Latency and bandwidth of {operation}" + (f": {setting}" if setting else ""),
+        title=f"Latency and bandwidth of {operation}: {setting_of(points)}",
         explanation="Each algorithm's times with the line a + b n that fits them best, relative to each time: a is what a "
                     "message of no bytes would take, 1 / b the bandwidth of a large one. On the right, how far each time is "
                     "from its line: a bend shows where the caches end, or where the library changes its protocol.",

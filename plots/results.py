@@ -73,7 +73,6 @@ class BenchPoint:
 def lines_of(points):
     """Points by line, in the order of their sizes: a name says what sets the line apart from the others."""
     points = [point for point in points if point.best_place]
-    ranks = {point.ranks for point in points}
     transports = {}
     for point in points:
         transports.setdefault(point.name, set()).add(point.transport)
@@ -81,7 +80,6 @@ def lines_of(points):
     for point in points:
         parts = [point.name]
         parts += [point.transport] if len(transports[point.name]) > 1 else []
-        parts += [f"{point.ranks} ranks"] if len(ranks) > 1 else []
         lines.setdefault(", ".join(parts), {}).setdefault(point.bytes, []).append(point)
     return {name: [_median_point(sizes[size]) for size in sorted(sizes)] for name, sizes in lines.items()}
 
@@ -91,10 +89,20 @@ def _median_point(points):
     return sorted(points, key=lambda point: point.values["p50_us"])[len(points) // 2]
 
 
+def by_operation_and_ranks(results):
+    """The points of each operation and number of ranks: what can be compared with one another."""
+    groups = {}
+    for run in results.benchmarks:
+        for point in run.points():
+            if point.bytes > 0:
+                groups.setdefault((point.operation, point.ranks), []).append(point)
+    return [(operation, groups[operation, ranks]) for operation, ranks in sorted(groups)]
+
+
 def setting_of(points):
-    """What all points share: "threads, 2 ranks"."""
-    transports, ranks = {point.transport for point in points}, {point.ranks for point in points}
-    return ", ".join([*transports] * (len(transports) == 1) + [f"{rank} ranks" for rank in ranks] * (len(ranks) == 1))
+    """What all points share: "2 ranks, threads"."""
+    transports = {point.transport for point in points}
+    return ", ".join([f"{points[0].ranks} ranks"] + [*transports] * (len(transports) == 1))
 
 
 @dataclass(frozen=True)

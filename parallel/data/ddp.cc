@@ -32,6 +32,9 @@ class Ddp final : public Technique {
       for (int i = buckets_[b].first; i <= buckets_[b].last; ++i) bucket_of_[i] = b;
     if (options.overlap) stream_.emplace(context.world, communication_track, "communication");
     communicator().set_label("gradients");
+    for (const Bucket& bucket : buckets_)
+      algorithms_.push_back(&usable_algorithm(all_reduce_algorithms(), Operation::all_reduce,
+                                              options.algorithm, communicator(), view(bucket)));
   }
 
   void prepare() override {
@@ -69,17 +72,28 @@ class Ddp final : public Technique {
 
   std::vector<TheoryRecord> theory() const override {
     const int rank = context_.world.rank(), ranks = context_.world.size();
-    Traffic sum;
-    for (const Bucket& bucket : buckets_)
-      sum += all_reduce_ring().traffic({.ranks = ranks, .count = bucket.count}, rank);
     const Count element = element_bytes(model_.parameters().dtype());
+    Traffic sum;
+    bool all_rings = true;
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+      // Of a library's own all-reduce we see no messages.
+      if (!algorithms_[b]->traffic) return {};
+      sum += algorithms_[b]->traffic({.ranks = ranks,
+                                      .count = buckets_[b].count,
+                                      .element_bytes = element,
+                                      .ranks_per_node = context_.world.ranks_per_node()},
+                                     rank);
+      all_rings = all_rings && algorithms_[b]->name == "ring";
+    }
+    const std::string by_bucket =
+        fmt::format("all_reduce/{}, by bucket", algorithms_.front()->name);
     return {{.quantity = "sent_bytes",
              .rank = rank,
-             .formula = "2(P-1)/P * Psi * beta",
+             .formula = all_rings ? "2(P-1)/P * Psi * beta" : by_bucket,
              .expected = static_cast<double>(sum.sent_elements * element)},
             {.quantity = "sent_messages",
              .rank = rank,
-             .formula = "2(P-1) * buckets",
+             .formula = all_rings ? "2(P-1) * buckets" : by_bucket,
              .expected = static_cast<double>(sum.sent_messages)}};
   }
 
@@ -102,7 +116,9 @@ class Ddp final : public Technique {
     --missing_[bucket_of_[parameter]];
     for (; stream_ && next_ < buckets_.size() && missing_[next_] == 0; ++next_)
       in_flight_.push_back(stream_->enqueue(
-          [data = view(buckets_[next_])](Communicator& comm) { all_reduce(comm, data); }));
+          [data = view(buckets_[next_]), name = algorithms_[next_]->name](Communicator& comm) {
+            all_reduce(comm, data, ReduceOp::sum, name);
+          }));
   }
 
   void wait_for_all() {
@@ -110,7 +126,8 @@ class Ddp final : public Technique {
     const Transport& clock = context_.world.transport();
     const double begin = clock.now_seconds();
     if (!stream_)
-      for (const Bucket& bucket : buckets_) all_reduce(context_.world, view(bucket));
+      for (std::size_t b = 0; b < buckets_.size(); ++b)
+        all_reduce(context_.world, view(buckets_[b]), ReduceOp::sum, algorithms_[b]->name);
     for (Stream::Handle& handle : in_flight_) handle.wait();
     exposed_seconds_ += clock.now_seconds() - begin;
   }
@@ -119,9 +136,10 @@ class Ddp final : public Technique {
   Gpt& model_;
   AdamW optimizer_;
   std::vector<Bucket> buckets_;
-  std::vector<std::size_t> bucket_of_;  // by parameter
-  std::vector<int> missing_;            // by bucket: gradients that backward has not finished yet
-  std::size_t next_ = 0;                // first bucket that has not left
+  std::vector<const AllReduceAlgorithm*> algorithms_;  // by bucket
+  std::vector<std::size_t> bucket_of_;                 // by parameter
+  std::vector<int> missing_;  // by bucket: gradients that backward has not finished yet
+  std::size_t next_ = 0;      // first bucket that has not left
   std::vector<Stream::Handle> in_flight_;
   double exposed_seconds_ = 0;
   std::optional<Stream> stream_;
@@ -130,6 +148,8 @@ class Ddp final : public Technique {
 }  // namespace
 
 void check_ddp(const TrainOptions& options, int ranks) {
+  if (options.algorithm != "auto")
+    find_algorithm(all_reduce_algorithms(), name_of(Operation::all_reduce), options.algorithm);
   require(options.global_batch >= ranks,
           fmt::format("{} ranks share a global batch of {} sequences", ranks, options.global_batch),
           "use no more ranks than sequences");

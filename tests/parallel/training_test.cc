@@ -114,6 +114,25 @@ TEST_P(Ddp, ResultAndTrafficEqualTheClosedFormWhateverTheBuckets) {
   }
 }
 
+TEST_P(Ddp, ResultAndTrafficAreRightWithEveryAlgorithm) {
+  const int ranks = GetParam();
+  for (const AllReduceAlgorithm& algorithm : all_reduce_algorithms()) {
+    if (algorithm.need == Need::vendor) continue;
+    TrainOptions options = golden_run("ddp");
+    options.steps = 2;
+    options.algorithm = algorithm.name;
+    options.first_bucket_bytes = 10'000;
+    SCOPED_TRACE(algorithm.name);
+    const TrainResult result = run(ranks, options);
+    expect_golden(result, 1e-10);
+    EXPECT_TRUE(theory_holds(result));
+    EXPECT_EQ(result.theory.size(), 5U * static_cast<std::size_t>(ranks));
+  }
+  TrainOptions unknown = golden_run("ddp");
+  unknown.algorithm = "ringg";
+  EXPECT_THROW(check(unknown, ranks), Error);
+}
+
 TEST_P(Ddp, OverlapAndMicroBatchesChangeNothing) {
   const int ranks = GetParam();
   TrainOptions options = golden_run("ddp");

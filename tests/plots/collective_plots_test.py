@@ -126,8 +126,10 @@ class CollectivePlots(unittest.TestCase):
         self.assertEqual(list(results.lines_of([point("ring", "threads", 2), point("openmpi", "mpi", 2)])), ["ring", "openmpi"])
         self.assertEqual(list(results.lines_of([point("ring", "threads", 2), point("ring", "mpi", 2), point("vendor", "mpi", 2)])),
                          ["ring, threads", "ring, mpi", "the library's own"])
-        self.assertEqual(list(results.lines_of([point("ring", "threads", 2), point("ring", "threads", 4)])),
-                         ["ring, 2 ranks", "ring, 4 ranks"])
+        run = results.BenchRun(pathlib.Path("x"), {"benchmarks": [
+            {"name": f"all_reduce/ring/threads/ranks:{ranks}", "run_type": "iteration", "busbw_gb_per_s": 1, "ranks": ranks, "bytes": 8,
+             "in_place": 1} for ranks in (4, 2)]})
+        self.assertEqual([points[0].ranks for _, points in results.by_operation_and_ranks(results.Results(benchmarks=[run]))], [2, 4])
 
 
 if __name__ == "__main__":
