@@ -1,8 +1,12 @@
 // lockstep doctor: what this machine offers, and what to do about what is missing.
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -31,6 +35,32 @@ Finding library(const std::string& what, const char* name, const std::string& fi
   return {what, name, ""};
 }
 
+bool is_mapped(const std::string& path) {
+  for (const auto& process : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream maps(process.path() / "maps");
+    for (std::string line; std::getline(maps, line);)
+      if (line.ends_with(path)) return true;
+  }
+  return false;
+}
+
+// Shared memory of MPI jobs and benchmarks that were killed: it stays until someone removes it.
+Finding leftovers() {
+  constexpr std::string_view ours[] = {"vader_segment.", "mpich_shm", "lockstep-peer-"};
+  const std::filesystem::path folder = "/dev/shm";
+  std::vector<std::string> left;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename();
+    if (std::ranges::any_of(ours, [&](auto prefix) { return name.starts_with(prefix); }) &&
+        !is_mapped(entry.path().string()))
+      left.push_back(entry.path().string());
+  }
+  if (left.empty()) return {"shared memory", "nothing is left over", ""};
+  return {"shared memory", fmt::format("{} segments of killed jobs", left.size()),
+          fmt::format("rm {}", fmt::join(left, " "))};
+}
+
 std::vector<Finding> findings() {
   const auto machine = environment_json();
   const std::string python = find_python();
@@ -48,6 +78,7 @@ std::vector<Finding> findings() {
       library("NCCL", "libnccl.so.2", "only needed for several GPUs: install libnccl2"),
       {"python", python.empty() ? "no python3 with matplotlib" : python,
        python.empty() ? "apt-get install python3-matplotlib" : ""},
+      leftovers(),
   };
 }
 

@@ -190,6 +190,11 @@ class Cli(unittest.TestCase):
         self.refused("rank 2", *words, "--fault", "rank=2,op=3,kind=hang", status=4)
         self.refused("mismatch", *words, "--fault", "rank=0,op=1,kind=count", status=1)
 
+    def test_doctor_finds_what_killed_jobs_left(self):
+        with tempfile.NamedTemporaryFile(prefix="lockstep-peer-", dir="/dev/shm") as left:
+            self.assertRegex(self.run_program("doctor").stdout, f"rm .*{left.name}")
+        self.assertNotIn(left.name, self.run_program("doctor").stdout)
+
     def test_doctor(self):
         done = self.run_program("doctor")
         self.assertEqual(done.returncode, 0, done.stderr)
