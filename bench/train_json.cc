@@ -38,6 +38,7 @@ ordered_json config_of(const TrainOptions& o, const LaunchOptions& world, const 
           {"validation_fraction", o.validation_fraction},
           {"eval_interval", o.eval_interval},
           {"algorithm", o.algorithm},
+          {"reduce_dtype", name_of(o.reduce_dtype.value_or(o.dtype))},
           {"overlap", o.overlap},
           {"first_bucket_bytes", o.first_bucket_bytes},
           {"bucket_bytes", o.bucket_bytes}};
@@ -65,7 +66,8 @@ ordered_json rank_of(const RankRecord& rank) {
           {"time",
            {{"busy", rank.busy_seconds},
             {"idle", rank.idle_seconds},
-            {"exposed_communication", rank.exposed_communication_seconds}}}};
+            {"exposed_communication", rank.exposed_communication_seconds},
+            {"hidden_communication", rank.hidden_communication_seconds}}}};
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ namespace {
 struct TrainCommand {
   TrainOptions options;
   WorldFlags world;
-  std::string dtype = "f32";
+  std::string dtype = "f32", reduce_dtype;
   std::string json, trace;
   bool no_overlap = false;
 };
@@ -88,6 +88,10 @@ void add_ddp_options(CLI::App& app, TrainCommand& c) {
   app.add_option("--algorithm", c.options.algorithm,
                  fmt::format("of the all-reduce: {}, or auto", all_reduce_names()))
       ->capture_default_str();
+  app.add_option(
+      "--reduce-dtype", c.reduce_dtype,
+      "f64, f32, bf16 or f16: what gradients are rounded to for the all-reduce; default: "
+      "their own type");
   app.add_flag("--no-overlap", c.no_overlap, "all-reduce after backward instead of beside it");
   app.add_option("--first-bucket-bytes", c.options.first_bucket_bytes)->capture_default_str();
   app.add_option("--bucket-bytes", c.options.bucket_bytes)->capture_default_str();
@@ -125,6 +129,7 @@ void print_summary(const TrainCommand& c, const TrainResult& result) {
 
 int run(TrainCommand& c) {
   c.options.dtype = dtype_from_name(c.dtype);
+  if (!c.reduce_dtype.empty()) c.options.reduce_dtype = dtype_from_name(c.reduce_dtype);
   c.options.overlap = !c.no_overlap;
   c.world.read();
   LaunchOptions& world = c.world.launch;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "collectives/base/dtype.h"
@@ -33,8 +34,9 @@ struct TrainOptions {
   double validation_fraction = 0;
   int eval_interval = 0;  // 0: after the last step only
 
-  std::string algorithm = "ring";  // of the all-reduce, or auto
-  bool overlap = true;             // all-reduce buckets while backward goes on
+  std::string algorithm = "ring";     // of the all-reduce, or auto
+  std::optional<DType> reduce_dtype;  // that gradients travel in; else their own
+  bool overlap = true;                // all-reduce buckets while backward goes on
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20;
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
 

@@ -58,6 +58,7 @@ json to_json(const RankRecord& record, const std::vector<TheoryRecord>& theory) 
                {"busy", record.busy_seconds},
                {"idle", record.idle_seconds},
                {"exposed", record.exposed_communication_seconds},
+               {"hidden", record.hidden_communication_seconds},
                {"traffic", json::object()},
                {"theory", json::array()}};
   for (const auto& [label, volume] : record.traffic) text["traffic"][label] = to_json(volume);
@@ -72,6 +73,7 @@ void read_rank(const json& text, TrainResult& result) {
   record.busy_seconds = text["busy"];
   record.idle_seconds = text["idle"];
   record.exposed_communication_seconds = text["exposed"];
+  record.hidden_communication_seconds = text["hidden"];
   for (const auto& [label, volume] : text["traffic"].items())
     record.traffic[label] = volume_from(volume);
   for (const json& t : text["theory"])

@@ -37,7 +37,8 @@ struct RankRecord {
   int rank = 0;
   std::map<std::string, Volume, std::less<>> traffic;  // of the last optimizer step, by label
   std::map<std::string, std::int64_t> peak_bytes;      // of the whole run, by use, and "total"
-  double busy_seconds = 0, idle_seconds = 0, exposed_communication_seconds = 0;
+  double busy_seconds = 0, idle_seconds = 0, exposed_communication_seconds = 0,
+         hidden_communication_seconds = 0;
 };
 
 struct TrainResult {

@@ -42,6 +42,8 @@ class Technique {
 
   // Seconds this rank has waited for communication in accumulate() so far.
   virtual double exposed_seconds() const { return 0; }
+  // Seconds of its communication so far, also of that which went on beside compute.
+  virtual double communication_seconds() const { return exposed_seconds(); }
   // The closed forms of one optimizer step on this rank; the trainer fills in what was measured.
   virtual std::vector<TheoryRecord> theory() const = 0;
 };

@@ -162,6 +162,8 @@ class Trainer {
     record.peak_bytes["total"] = context_.ledger.peak_total_bytes();
     record.busy_seconds = result_busy_;
     record.exposed_communication_seconds = technique_->exposed_seconds();
+    record.hidden_communication_seconds =
+        std::max(0.0, technique_->communication_seconds() - technique_->exposed_seconds());
 
     collect(context_, record, technique_->theory(), model_.parameters(), result_);
     if (context_.world.rank() != 0) return;

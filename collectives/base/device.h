@@ -31,6 +31,8 @@ class Device {
   // `from`.
   virtual void reduce_all(std::span<const Slice> into, std::span<const Slice> from, ReduceOp op,
                           Count divisor) = 0;
+  // into = from, rounded to nearest even; of one count, both of floating types.
+  virtual void convert(Slice into, Slice from) = 0;
   // data = data / divisor: integers round towards zero. Ends an average.
   virtual void divide(Slice data, Count divisor) = 0;
 };

@@ -41,6 +41,10 @@ Count element_bytes(DType dtype) {
   return 0;
 }
 
+bool is_floating(DType dtype) {
+  return dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f32 || dtype == DType::f64;
+}
+
 std::string_view name_of(DType dtype) {
   switch (dtype) {
     case DType::f16:

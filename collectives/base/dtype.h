@@ -21,6 +21,7 @@ inline constexpr ReduceOp all_reduce_ops[] = {ReduceOp::sum, ReduceOp::prod, Red
 // Bytes of one element.
 Count element_bytes(DType dtype);
 
+bool is_floating(DType dtype);
 std::string_view name_of(DType dtype);
 std::string_view name_of(ReduceOp op);
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collectives/base/device.h"
+#include "collectives/base/error.h"
 #include "collectives/base/half.h"
 
 namespace lockstep {
@@ -147,6 +148,24 @@ class HostDevice final : public Device {
       if (divisor > 1) divide(first, divisor);
       for (const Slice& other : into.subspan(1)) copy(block(other), first);
     }
+  }
+
+  void convert(Slice into, Slice from) override {
+    with_type(from.dtype, [&]<typename From>(From) {
+      with_type(into.dtype, [&]<typename Into>(Into) {
+        using Wide = typename Arithmetic<Into>::Wide;
+        if constexpr (std::is_floating_point_v<Wide> &&
+                      std::is_floating_point_v<typename Arithmetic<From>::Wide>) {
+          const auto* values = reinterpret_cast<const From*>(from.data);
+          auto* converted = reinterpret_cast<Into*>(into.data);
+          for (Count i = 0; i < into.count; ++i)
+            converted[i] =
+                Arithmetic<Into>::narrow(static_cast<Wide>(Arithmetic<From>::widen(values[i])));
+        } else {
+          require(false, "integers are converted on no device");
+        }
+      });
+    });
   }
 
   void divide(Slice data, Count divisor) override {

@@ -26,6 +26,7 @@ class NoneDevice final : public Device {
   void copy(Slice, Slice) override {}
   void reduce(Slice, Slice, ReduceOp) override {}
   void reduce_all(std::span<const Slice>, std::span<const Slice>, ReduceOp, Count) override {}
+  void convert(Slice, Slice) override {}
   void divide(Slice, Count) override {}
 
  private:

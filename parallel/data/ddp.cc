@@ -35,6 +35,11 @@ class Ddp final : public Technique {
     for (const Bucket& bucket : buckets_)
       algorithms_.push_back(&usable_algorithm(all_reduce_algorithms(), Operation::all_reduce,
                                               options.algorithm, communicator(), view(bucket)));
+    reduce_dtype_ = options.reduce_dtype.value_or(options.dtype);
+    if (reduce_dtype_ == options.dtype) return;
+    Count largest = 0;
+    for (const Bucket& bucket : buckets_) largest = std::max(largest, bucket.count);
+    rounded_ = communicator().scratch({.dtype = reduce_dtype_, .device = &host_device()}, largest);
   }
 
   void prepare() override {
@@ -69,10 +74,13 @@ class Ddp final : public Technique {
     optimizer_.step(learning_rate, gradient_scale);
   }
   double exposed_seconds() const override { return exposed_seconds_; }
+  double communication_seconds() const override {
+    return stream_ ? stream_->busy_seconds() : exposed_seconds_;
+  }
 
   std::vector<TheoryRecord> theory() const override {
     const int rank = context_.world.rank(), ranks = context_.world.size();
-    const Count element = element_bytes(model_.parameters().dtype());
+    const Count element = element_bytes(reduce_dtype_);
     Traffic sum;
     bool all_rings = true;
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
@@ -85,11 +93,13 @@ class Ddp final : public Technique {
                                      rank);
       all_rings = all_rings && algorithms_[b]->name == "ring";
     }
+    const bool own_type = reduce_dtype_ == model_.parameters().dtype();
+    const std::string beta = own_type ? "beta" : std::to_string(element);
     const std::string by_bucket =
         fmt::format("all_reduce/{}, by bucket", algorithms_.front()->name);
     return {{.quantity = "sent_bytes",
              .rank = rank,
-             .formula = all_rings ? "2(P-1)/P * Psi * beta" : by_bucket,
+             .formula = all_rings ? fmt::format("2(P-1)/P * Psi * {}", beta) : by_bucket,
              .expected = static_cast<double>(sum.sent_elements * element)},
             {.quantity = "sent_messages",
              .rank = rank,
@@ -115,10 +125,20 @@ class Ddp final : public Technique {
   void ready(int parameter) {
     --missing_[bucket_of_[parameter]];
     for (; stream_ && next_ < buckets_.size() && missing_[next_] == 0; ++next_)
-      in_flight_.push_back(stream_->enqueue(
-          [data = view(buckets_[next_]), name = algorithms_[next_]->name](Communicator& comm) {
-            all_reduce(comm, data, ReduceOp::sum, name);
-          }));
+      in_flight_.push_back(
+          stream_->enqueue([this, bucket = next_](Communicator& comm) { reduce(comm, bucket); }));
+  }
+
+  void reduce(Communicator& comm, std::size_t bucket) {
+    const Slice gradients = view(buckets_[bucket]);
+    const std::string_view algorithm = algorithms_[bucket]->name;
+    if (reduce_dtype_ == gradients.dtype)
+      return all_reduce(comm, gradients, ReduceOp::sum, algorithm);
+    // Buckets are reduced one after another, so they share the memory for what is rounded.
+    const Slice rounded = rounded_.slice(gradients.count, reduce_dtype_);
+    gradients.device->convert(rounded, gradients);
+    all_reduce(comm, rounded, ReduceOp::sum, algorithm);
+    gradients.device->convert(gradients, rounded);
   }
 
   void wait_for_all() {
@@ -126,8 +146,7 @@ class Ddp final : public Technique {
     const Transport& clock = context_.world.transport();
     const double begin = clock.now_seconds();
     if (!stream_)
-      for (std::size_t b = 0; b < buckets_.size(); ++b)
-        all_reduce(context_.world, view(buckets_[b]), ReduceOp::sum, algorithms_[b]->name);
+      for (std::size_t b = 0; b < buckets_.size(); ++b) reduce(context_.world, b);
     for (Stream::Handle& handle : in_flight_) handle.wait();
     exposed_seconds_ += clock.now_seconds() - begin;
   }
@@ -137,9 +156,11 @@ class Ddp final : public Technique {
   AdamW optimizer_;
   std::vector<Bucket> buckets_;
   std::vector<const AllReduceAlgorithm*> algorithms_;  // by bucket
-  std::vector<std::size_t> bucket_of_;                 // by parameter
-  std::vector<int> missing_;  // by bucket: gradients that backward has not finished yet
-  std::size_t next_ = 0;      // first bucket that has not left
+  DType reduce_dtype_ = DType::f32;
+  Memory rounded_;                      // gradients of a bucket in another type than their own
+  std::vector<std::size_t> bucket_of_;  // by parameter
+  std::vector<int> missing_;            // by bucket: gradients that backward has not finished yet
+  std::size_t next_ = 0;                // first bucket that has not left
   std::vector<Stream::Handle> in_flight_;
   double exposed_seconds_ = 0;
   std::optional<Stream> stream_;
@@ -148,6 +169,9 @@ class Ddp final : public Technique {
 }  // namespace
 
 void check_ddp(const TrainOptions& options, int ranks) {
+  require(!options.reduce_dtype || is_floating(*options.reduce_dtype),
+          fmt::format("--reduce-dtype {}", name_of(options.reduce_dtype.value_or(DType::f32))),
+          "choose f64, f32, bf16 or f16");
   if (options.algorithm != "auto")
     find_algorithm(all_reduce_algorithms(), name_of(Operation::all_reduce), options.algorithm);
   require(options.global_batch >= ranks,

@@ -59,6 +59,24 @@ TEST(Half, RoundsToNearestEven) {
   EXPECT_EQ(to_float(half_from_float(0x3p-25F)), 0x1p-23F);
 }
 
+TEST(HostDevice, ConvertsBetweenFloatingTypes) {
+  std::vector<double> values = {1, -0.5, 1 + 0x1p-9, 65504, 0};
+  std::vector<std::uint16_t> halves(values.size()), brains(values.size());
+  std::vector<double> back(values.size());
+  Device& device = host_device();
+  const Count n = std::ssize(values);
+  const Slice half{reinterpret_cast<std::byte*>(halves.data()), n, DType::f16, &device};
+  const Slice brain{reinterpret_cast<std::byte*>(brains.data()), n, DType::bf16, &device};
+  device.convert(half, host_slice(std::span(values)));
+  device.convert(host_slice(std::span(back)), half);
+  EXPECT_EQ(back, values) << "f16 holds all of them";
+  device.convert(brain, host_slice(std::span(values)));
+  device.convert(host_slice(std::span(back)), brain);
+  EXPECT_EQ(back, (std::vector<double>{1, -0.5, 1, 65536, 0})) << "bf16 rounds to 8 bits";
+  std::vector<std::int32_t> integers(values.size());
+  EXPECT_THROW(device.convert(host_slice(std::span(integers)), half), Error);
+}
+
 TEST(HostDevice, IntegersWrapAndNanIsKept) {
   std::vector<std::int8_t> a = {127, -128}, b = {1, -1};
   host_device().reduce(host_slice(std::span(a)), host_slice(std::span(b)), ReduceOp::sum);

@@ -133,6 +133,51 @@ TEST_P(Ddp, ResultAndTrafficAreRightWithEveryAlgorithm) {
   EXPECT_THROW(check(unknown, ranks), Error);
 }
 
+// Gradients rounded to 8 or 11 bits: the losses follow, and the bytes are a fraction.
+TEST_P(Ddp, GradientsTravelInAShorterType) {
+  const int ranks = GetParam();
+  for (const auto& [type, tolerance] : {std::pair{DType::bf16, 2e-3}, {DType::f16, 2e-4}}) {
+    TrainOptions options = golden_run("ddp");
+    options.reduce_dtype = type;
+    options.first_bucket_bytes = 10'000;
+    const TrainResult result = run(ranks, options);
+    expect_golden(result, tolerance);
+    EXPECT_NE(result.steps.back().loss, run(ranks, golden_run("ddp")).steps.back().loss);
+    EXPECT_TRUE(theory_holds(result));
+    for (const RankRecord& rank : result.ranks) {
+      if (ranks == 1) continue;
+      EXPECT_EQ(static_cast<double>(rank.traffic.at("gradients").sent_bytes),
+                2.0 * (ranks - 1) / ranks * 106304 * 2);
+    }
+  }
+  TrainOptions same = golden_run("ddp"), integers = golden_run("ddp");
+  same.reduce_dtype = DType::f64;
+  expect_golden(run(ranks, same), 1e-10);
+  integers.reduce_dtype = DType::i32;
+  EXPECT_THROW(check(integers, ranks), Error);
+}
+
+TEST(DdpTime, HiddenAndExposedAreAllCommunication) {
+  TrainOptions options = golden_run("ddp");
+  const auto times = [&](bool overlap) {
+    options.overlap = overlap;
+    TrainResult result;
+    launch({.ranks = 2, .clock = Clock::unit, .links = parse_links("alpha=1us,beta=1GB/s")},
+           [&](RankContext& context) {
+             TrainResult mine = train(context, options);
+             if (context.world.rank() == 0) result = std::move(mine);
+           });
+    return result.ranks.front();
+  };
+  // Where computing takes no time, nothing hides behind it.
+  const RankRecord overlapped = times(true), after = times(false);
+  EXPECT_GT(after.exposed_communication_seconds, 0);
+  EXPECT_EQ(after.hidden_communication_seconds, 0);
+  EXPECT_NEAR(overlapped.exposed_communication_seconds + overlapped.hidden_communication_seconds,
+              after.exposed_communication_seconds, 1e-12);
+  EXPECT_NEAR(overlapped.hidden_communication_seconds, 0, 1e-12);
+}
+
 TEST_P(Ddp, OverlapAndMicroBatchesChangeNothing) {
   const int ranks = GetParam();
   TrainOptions options = golden_run("ddp");
