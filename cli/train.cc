@@ -119,10 +119,10 @@ void print_summary(const TrainCommand& c, const TrainResult& result) {
   else
     fmt::print("{:.0f} tokens/s{}\n\n", tokens / seconds,
                c.world.launch.clock == Clock::cpu ? " of virtual time" : "");
-  fmt::print("{:<24} {:>4}  {:<22} {:>16} {:>16}\n", "quantity", "rank", "closed form", "expected",
+  fmt::print("{:<24} {:>4}  {:<40} {:>14} {:>14}\n", "quantity", "rank", "closed form", "expected",
              "measured");
   for (const TheoryRecord& t : result.theory)
-    fmt::print("{:<24} {:>4}  {:<22} {:>16.0f} {:>16.0f}{}\n", t.quantity, t.rank, t.formula,
+    fmt::print("{:<24} {:>4}  {:<40} {:>14.0f} {:>14.0f}{}\n", t.quantity, t.rank, t.formula,
                t.expected, t.measured, t.expected == t.measured ? "" : "  DIFFERS");
   if (!result.sample.empty()) fmt::print("\n{}\n", result.sample);
 }
