@@ -54,7 +54,40 @@ LinkModel links_of(Communicator& comm, const LaunchOptions& world) {
   return {.inside = link, .between = link, .ranks_per_node = comm.ranks_per_node()};
 }
 
+struct PointSpec {
+  DType dtype;
+  ReduceOp op;
+  Problem problem;
+};
+
+std::vector<PointSpec> points_of(Communicator& comm, const BenchOptions& options, bool prints,
+                                 std::vector<std::string>& skipped) {
+  std::vector<PointSpec> points;
+  VendorCollectives* const vendor = comm.transport().vendor();
+  for (const DType dtype : options.dtypes) {
+    if (vendor && !vendor->supports(dtype)) {
+      skipped.push_back(fmt::format("vendor: {} has no {}", vendor->library(), name_of(dtype)));
+      if (prints) fmt::print("# skipped: {}\n", skipped.back());
+    }
+    for (const ReduceOp op : options.ops)
+      for (const std::int64_t bytes : sizes_of(options, dtype, comm.size()))
+        points.push_back({.dtype = dtype,
+                          .op = op,
+                          .problem = {.ranks = comm.size(),
+                                      .count = bytes / element_bytes(dtype),
+                                      .element_bytes = element_bytes(dtype),
+                                      .root = options.root,
+                                      .ranks_per_node = std::max(1, comm.ranks_per_node())}});
+  }
+  return points;
+}
+
 }  // namespace
+
+void BenchResult::add(const BenchResult& repetition) {
+  seconds.insert(seconds.end(), repetition.seconds.begin(), repetition.seconds.end());
+  wrong = std::max(wrong, repetition.wrong);
+}
 
 double BenchResult::algbw_gb_per_s() const {
   const double time = percentile(seconds, 0.5);
@@ -114,30 +147,27 @@ BenchRun bench_collective(RankContext& context, const BenchOptions& options,
   if (!options.serve.empty()) server.emplace(options.serve, comm.rank());
   const bool prints = comm.rank() == 0;
   if (prints) print_head(options, entry, comm, run);
-  for (const DType dtype : options.dtypes) {
-    VendorCollectives* const vendor = comm.transport().vendor();
-    if (vendor && !vendor->supports(dtype)) {
-      run.skipped.push_back(fmt::format("vendor: {} has no {}", vendor->library(), name_of(dtype)));
-      if (prints) fmt::print("# skipped: {}\n", run.skipped.back());
-    }
-    for (const ReduceOp op : options.ops) {
-      for (const std::int64_t bytes : sizes_of(options, dtype, comm.size())) {
-        const Problem problem{.ranks = comm.size(),
-                              .count = bytes / element_bytes(dtype),
-                              .element_bytes = element_bytes(dtype),
-                              .root = options.root,
-                              .ranks_per_node = std::max(1, comm.ranks_per_node())};
-        BenchPoint point(comm, entry, options, problem, dtype, op);
-        for (const std::string& name : algorithms) point.add(name, run.links);
-        if (server) {
-          point.serve(*server);
-          continue;
-        }
-        for (const auto& peer : options.peers) point.add(*peer);
-        for (BenchResult& result : point.measured()) {
-          if (prints) print_row(result, entry, world);
+  const auto points = points_of(comm, options, prints, run.skipped);
+  // Whole sweeps are repeated, so that repetitions lie apart in time and see what the machine does
+  // in between.
+  for (int repetition = 0; repetition < options.repetitions; ++repetition) {
+    std::size_t row = 0;
+    for (const PointSpec& spec : points) {
+      BenchPoint point(comm, entry, options, spec.problem, spec.dtype, spec.op);
+      for (const std::string& name : algorithms) point.add(name, run.links);
+      if (server) {
+        point.serve(*server);
+        continue;
+      }
+      for (const auto& peer : options.peers) point.add(*peer);
+      for (BenchResult& result : point.measured()) {
+        if (repetition == 0)
           run.results.push_back(std::move(result));
-        }
+        else
+          run.results[row].add(result);
+        if (prints && repetition + 1 == options.repetitions)
+          print_row(run.results[row], entry, world);
+        ++row;
       }
     }
   }

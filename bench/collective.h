@@ -57,6 +57,8 @@ struct BenchResult {
   double copy_seconds = 0;   // of a plain copy of the same bytes by all ranks, in the same rounds
   double model_seconds = 0;  // what the closed form says; 0 where there is none
 
+  // Adds what another repetition of the same measured.
+  void add(const BenchResult& repetition);
   double algbw_gb_per_s() const;
   double busbw_gb_per_s(Operation operation) const;
   // The time a copy of all bytes that the operation must read and write would take, over its own.

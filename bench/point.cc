@@ -46,8 +46,8 @@ void BenchPoint::add(Peer& peer) {
 
 std::vector<BenchResult> BenchPoint::measured() {
   compared_.push_back(buffers_.timed_copy());
-  const auto seconds = measure(comm_, options_.warmup, options_.iterations * options_.repetitions,
-                               compared_, options_.whose);
+  const auto seconds =
+      measure(comm_, options_.warmup, options_.iterations, compared_, options_.whose);
   for (std::size_t i = 0; i < results_.size(); ++i) {
     for (const double iteration : seconds[i])
       results_[i].seconds.push_back(iteration / options_.operations_per_iteration);

@@ -107,7 +107,8 @@ std::vector<std::string> peer_words(const BenchCommand& c) {
   add("-b", o.min_bytes), add("-e", o.max_bytes), add("-f", o.factor);
   if (o.step_bytes > 0) add("-i", o.step_bytes);
   add("-d", c.dtype), add("-o", c.op), add("-r", o.root);
-  add("-m", o.operations_per_iteration), add("-c", c.check), add("--buffers", c.buffers);
+  add("--repetitions", o.repetitions), add("-m", o.operations_per_iteration), add("-c", c.check),
+      add("--buffers", c.buffers);
   return words;
 }
 
@@ -219,7 +220,8 @@ void add_measuring_flags(CLI::App& app, BenchCommand& c) {
       ->capture_default_str();
   app.add_option("-m,--agg_iters", c.options.operations_per_iteration, "operations an iteration")
       ->capture_default_str();
-  app.add_option("--repetitions", c.options.repetitions, "of all iterations; what compare looks at")
+  app.add_option("--repetitions", c.options.repetitions,
+                 "of the whole; with 5 or more, compare counts each once")
       ->capture_default_str();
   app.add_option("-c,--check", c.check, "0: do not check results")->capture_default_str();
   app.add_option("-a,--average", c.whose,

@@ -72,8 +72,8 @@ def _chart(operation, points, results):
         title=f"Bandwidth of {operation}: {setting_of(points)}",
         explanation="In place where the operation can; the slowest rank's time, median of the iterations. Bus bandwidth is what "
                     "each rank would need of a link that the ring keeps busy: bytes / time, times 2 (P - 1) / P for an "
-                    "all-reduce. The dashed line is what all ranks together read and write when they only copy, measured in the "
-                    "same run; messages that fit the caches may pass it.",
+                    "all-reduce. The dashed line is what all ranks together read and write when they only copy the largest "
+                    "message, measured in the same run; smaller ones may pass it in the caches.",
         alt=f"Time and bus bandwidth of {operation} over message size for {', '.join(lines)}. "
             f"Highest: {best[0]:.2f} GB/s with {best[1]} at {best[2]}. " + (f"{changes[0].upper()}{changes[1:]}. " if changes else "") +
             f"Wrong elements: {wrong:.0f}.",
