@@ -57,12 +57,12 @@ class Bench(unittest.TestCase):
         before = set(os.listdir("/dev/shm"))
         for library in filter(lambda name: shutil.which(f"mpirun.{name}"), ("openmpi", "mpich")):
             with self.subTest(library=library):
-                done = self.bench("all_reduce", "-b", "8", "-e", "128K", "-f", "128", "-d", "all", "-n", "4", "--algorithm", "ring",
-                                  "--peer", library, "--json", "b.json")
+                done = self.bench("all_reduce", "-b", "8", "-e", "128K", "-f", "128", "-d", "i64", "-o", "all", "-n", "4", "-w", "1",
+                                  "--algorithm", "ring", "--peer", library, "--json", "b.json")
                 entries = json.loads((self.path / "b.json").read_text())["benchmarks"]
                 for size in (8, 1024, 131072):
-                    for dtype in ("f32", "i64"):
-                        found = [e for e in entries if f"/bytes:{size}/" in e["name"] and f"type:{dtype}/" in e["name"]]
+                    for op in ("sum", "avg"):
+                        found = [e for e in entries if f"/bytes:{size}/" in e["name"] and f"redop:{op}/" in e["name"]]
                         self.assertEqual(len(found), 4, "in place and out of place, ours and the peer's")
                         for entry in found:
                             self.assertEqual(entry["wrong"], 0)

@@ -64,11 +64,14 @@ class Mpi(unittest.TestCase):
                 self.assertIn("# Out of bounds values : 0 OK", done.stdout)
 
     def test_every_operation_algorithm_type_and_reduction_is_right(self):
-        for ranks in (3,) if SANITIZED else (1, 2, 3, 5) if LIBRARY == "openmpi" else (1, 2, 3):
+        # MPICH does not give a core away while it waits: with more ranks than cores, everything takes time slices.
+        in_full = (3,) if SANITIZED else (1, 2, 3, 4, 5) if LIBRARY == "openmpi" else (1, 2, 3)
+        for ranks in in_full if SANITIZED else (1, 2, 3, 4, 5):
             for operation in OPERATIONS:
                 with self.subTest(operation=operation, ranks=ranks):
+                    types = ["-d", "all", "-o", "all"] if ranks in in_full else []
                     done, _ = self.run_ranks(ranks, "bench", operation, "-b", "1", "-e", "700", "-f", "13", "-n", "1", "-w", "0",
-                                             "-d", "all", "-o", "all", "--algorithm", "all", "-r", str(ranks - 1))
+                                             *types, "--algorithm", "all", "-r", str(ranks - 1))
                     self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
                     self.assertIn("# Out of bounds values : 0 OK", done.stdout)
                     self.assertIn(" vendor ", done.stdout)
