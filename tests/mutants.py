@@ -32,7 +32,7 @@ MUTANTS = [
     ("collectives/transport/virtual/virtual_world.cc", "message_->keep_data();", ""),
     ("collectives/transport/board.cc", "theirs != call.signature)", "false)"),
     ("collectives/transport/board.cc", "with_us > with_peer ? peer : rank", "with_us > with_peer ? rank : peer"),
-    ("collectives/transport/board.cc", "differs.signature = ours;", ""),
+    ("collectives/transport/board.cc", "ours != got)", "ours == got)"),
     ("collectives/transport/flight.h", "next_ % capacity_", "0"),
     ("collectives/communicator.cc", "if (std::uncaught_exceptions() == 0) comm_", "comm_"),
     ("collectives/transport/board.cc", "culprit = next;", "break;"),
