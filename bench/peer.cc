@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/futex.h>
-#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -17,10 +16,10 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 
 #include "collectives/barrier/barrier.h"
 #include "collectives/base/error.h"
+#include "collectives/base/process.h"
 
 namespace lockstep {
 namespace {
@@ -69,31 +68,12 @@ PeerBoard* map_board(const std::string& path, int flags) {
   return static_cast<PeerBoard*>(memory);
 }
 
-std::string log_of(const std::string& board_path) { return board_path + ".log"; }
-
 std::vector<std::string> launcher_words(const std::string& library, int ranks) {
   const std::string count = std::to_string(ranks);
   if (library == "openmpi")
     return {"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-np", count};
   require(library == "mpich", fmt::format("--peer '{}'", library), "choose openmpi or mpich");
   return {"mpirun.mpich", "-np", count};
-}
-
-// Starts a program whose words go to the file `log`; -1 if it is not there.
-pid_t start(const std::vector<std::string>& words, const std::string& log) {
-  std::vector<char*> arguments;
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT, 0600);
-  posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-  pid_t child = -1;
-  const int failed =
-      posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  return failed == 0 ? child : -1;
 }
 
 }  // namespace
@@ -104,14 +84,17 @@ Peer::Peer(PeerCommand command) : command_(std::move(command)) {
           fmt::format("a peer has at most {}", most_ranks));
   std::vector<std::string> words = launcher_words(library(), command_.ranks);
   board_path_ = fmt::format("/dev/shm/lockstep-peer-{}-{}", library(), getpid());
-  log_path_ = log_of(board_path_);
   board_ = map_board(board_path_, O_CREAT | O_EXCL);
   board_->ranks = command_.ranks;
   board_->asking = getpid();
   words.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
   words.insert(words.end(), command_.words.begin(), command_.words.end());
   words.insert(words.end(), {"--serve", board_path_});
-  launcher_ = start(words, log_path_);
+  const std::string log_path = board_path_ + ".log";
+  launcher_ = start_program(words, log_path);
+  // It stays as long as somebody has it open; whatever becomes of this process, nothing is left.
+  log_.open(log_path);
+  unlink(log_path.c_str());
   if (launcher_ >= 0) return;
   stop();
   require(false, fmt::format("--peer {}: {} is not on PATH", library(), words.front()),
@@ -125,23 +108,22 @@ void Peer::stop() {
     board_->command.store(quit);
     board_->told.fetch_add(1);
     wake_all(board_->told);
-    constexpr int most_looks = 50;
-    int looks = 0;
-    while (waitpid(launcher_, nullptr, WNOHANG) == 0) {
-      usleep(look_again_ms * 100);
-      if (++looks == most_looks) kill(launcher_, SIGTERM);
+    constexpr int looks_before_it_is_told = 50, looks_before_it_is_killed = 150;
+    constexpr useconds_t between_looks_us = 20'000;
+    for (int look = 0; waitpid(launcher_, nullptr, WNOHANG) == 0; ++look) {
+      if (look == looks_before_it_is_told) kill(launcher_, SIGTERM);
+      if (look == looks_before_it_is_killed) kill(launcher_, SIGKILL);
+      usleep(between_looks_us);
     }
     launcher_ = -1;
   }
   munmap(board_, sizeof(PeerBoard));
   unlink(board_path_.c_str());
-  unlink(log_path_.c_str());
 }
 
-std::string Peer::last_words() const {
-  std::ifstream log(log_path_);
+std::string Peer::last_words() {
   std::string last;
-  for (std::string line; std::getline(log, line);)
+  for (std::string line; std::getline(log_, line);)
     if (line.starts_with("lockstep: ") || last.empty()) last = line;
   return last.empty() ? "it said nothing" : last;
 }
@@ -168,7 +150,10 @@ void Peer::tell(int what) {
   }
 }
 
-void Peer::next_point() { tell(go_on); }
+void Peer::next_point() {
+  tell(go_on);
+  unlink(board_path_.c_str());  // all ranks have joined
+}
 bool Peer::supports_point() const { return board_->supported != 0; }
 double Peer::wrong(bool in_place) const { return board_->wrong[in_place ? 1 : 0]; }
 
@@ -186,10 +171,10 @@ int PeerServer::wait_for_command() const {
   while (board_->told.load() == obeyed_) {
     sleep_on(board_->told, obeyed_);
     if (kill(board_->asking, 0) == 0 || errno != ESRCH) continue;
-    // Whoever asked was killed, and cannot tidy up.
+    // Whoever asked was killed, and can neither tidy up nor tell.
     unlink(path_.c_str());
-    unlink(log_of(path_).c_str());
-    return quit;
+    board_->command.store(quit);
+    board_->told.fetch_add(1);
   }
   return board_->command.load();
 }

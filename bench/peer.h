@@ -7,6 +7,8 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,11 +47,12 @@ class Peer {
 
  private:
   void tell(int what);
-  std::string last_words() const;
+  std::string last_words();
   void stop();
 
   PeerCommand command_;
-  std::string board_path_, log_path_;
+  std::string board_path_;
+  std::ifstream log_;  // what the processes said
   PeerBoard* board_ = nullptr;
   pid_t launcher_ = -1;
 };

@@ -1,15 +1,15 @@
 #include "cli/process.h"
 
-#include <fcntl.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 
 #include "cli/share.h"
 #include "collectives/base/error.h"
+#include "collectives/base/process.h"
 
 namespace lockstep {
 
@@ -33,22 +33,9 @@ std::string find_python() {
 }
 
 int run_program(const std::vector<std::string>& words, const std::string& output) {
-  std::vector<char*> arguments;
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  if (!output.empty()) {
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output.c_str(),
-                                     O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-  }
-  pid_t child = 0;
-  const int failed =
-      posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
   constexpr int not_started = 127, signalled = 128;
-  if (failed != 0) return not_started;
+  const pid_t child = start_program(words, output);
+  if (child < 0) return not_started;
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
   return WIFSIGNALED(status) ? signalled + WTERMSIG(status) : WEXITSTATUS(status);

@@ -75,7 +75,7 @@ std::vector<OperationEntry> make_operations() {
        erased(send_recv_algorithms(),
               [](C& comm, Slice data, A a, Name name) { send_recv(comm, a.out, data, name); })},
       {Operation::barrier, "no rank leaves before every rank has come", false, false, true, false,
-       erased(barrier_algorithms(), [](C& comm, Slice, A, Name) { barrier(comm); })},
+       erased(barrier_algorithms(), [](C& comm, Slice, A, Name name) { barrier(comm, name); })},
   };
 }
 

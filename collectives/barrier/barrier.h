@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-void barrier(Communicator& comm);
+void barrier(Communicator& comm, std::string_view algorithm = "auto");
 
 using BarrierAlgorithm = Algorithm<>;
 const std::vector<BarrierAlgorithm>& barrier_algorithms();

@@ -9,68 +9,51 @@ namespace {
 
 constexpr std::size_t most_listed = 16;
 
-// The ranks of which `holds`.
+// Ranks whose last act is the same.
+struct Alike {
+  Signature last;
+  RankState::Where where;
+  std::vector<int> ranks;
+};
+
+// Those of which `holds`, in the order of their first.
 template <typename Holds>
-std::vector<int> ranks_where(std::span<const RankState> ranks, Holds holds) {
-  std::vector<int> found;
-  for (const RankState& state : ranks)
-    if (holds(state)) found.push_back(state.rank);
-  return found;
+std::vector<Alike> alike(std::span<const RankState> ranks, Holds holds) {
+  std::vector<Alike> groups;
+  for (const RankState& state : ranks) {
+    if (!holds(state)) continue;
+    auto group = std::ranges::find_if(
+        groups, [&](const Alike& g) { return g.last == state.last && g.where == state.where; });
+    if (group == groups.end())
+      group = groups.insert(group, {.last = state.last, .where = state.where, .ranks = {}});
+    group->ranks.push_back(state.rank);
+  }
+  return groups;
 }
 
-std::string last_act(const RankState& state) {
-  const std::string last = state.last.sequence < 0 ? "its first operation" : state.last.text();
-  switch (state.where) {
+std::string how_late(const Alike& late) {
+  const bool entered_none = late.last.sequence < 0;
+  switch (late.where) {
     case RankState::Where::inside:
-      return fmt::format("still in {}", last);
+      return fmt::format("still in {}", late.last.text());
     case RankState::Where::ended:
-      return state.last.sequence < 0 ? "its program ended without an operation"
-                                     : fmt::format("its program ended after {}", last);
+      return entered_none ? "its program ended without an operation"
+                          : fmt::format("its program ended after {}", late.last.text());
     default:
-      return state.last.sequence < 0 ? "it has entered none" : fmt::format("it left {}", last);
+      return entered_none ? "it has entered none" : fmt::format("it left {}", late.last.text());
   }
 }
 
-// Ranks that did the same, once: "rank 1 never entered #6: it left broadcast #5".
-std::vector<std::string> late_ranks(std::span<const RankState> ranks, const Signature& newest) {
-  std::vector<std::string> lines;
-  std::vector<std::string> said;
-  for (const RankState& state : ranks) {
-    if (state.last.sequence >= newest.sequence) continue;
-    const std::string act = last_act(state);
-    if (std::ranges::find(said, act) != said.end()) continue;
-    said.push_back(act);
-    const auto same = ranks_where(ranks, [&](const RankState& other) {
-      return other.last.sequence < newest.sequence && last_act(other) == act;
-    });
-    lines.push_back(fmt::format("{} never entered {}: {}", ranks_text(same), newest.text(), act));
+std::string_view verb(const Alike& group) {
+  const bool one = group.ranks.size() == 1;
+  switch (group.where) {
+    case RankState::Where::inside:
+      return one ? "is in" : "are in";
+    case RankState::Where::ended:
+      return "ended after";
+    default:
+      return one ? "has left" : "have left";
   }
-  return lines;
-}
-
-// Who is where at the newest operation: a line for each thing that ranks do there.
-std::vector<std::string> newest_ranks(std::span<const RankState> ranks, std::int64_t newest) {
-  std::vector<std::string> lines;
-  for (const RankState& state : ranks) {
-    if (state.last.sequence != newest) continue;
-    const auto same = ranks_where(ranks, [&](const RankState& other) {
-      return other.last == state.last && other.where == state.where;
-    });
-    if (same.front() != state.rank) continue;
-    const bool one = same.size() == 1;
-    const auto verb = [&] {
-      switch (state.where) {
-        case RankState::Where::inside:
-          return one ? "is in" : "are in";
-        case RankState::Where::ended:
-          return "ended after";
-        default:
-          return one ? "has left" : "have left";
-      }
-    };
-    lines.push_back(fmt::format("{} {} {}", ranks_text(same), verb(), state.last.text()));
-  }
-  return lines;
 }
 
 std::string waits(std::span<const RankState> ranks) {
@@ -106,19 +89,25 @@ std::string ranks_text(std::span<const int> ranks) {
 }
 
 std::string verdict(std::span<const RankState> ranks) {
-  const auto newest = std::ranges::max_element(
-      ranks, {}, [](const RankState& state) { return state.last.sequence; });
+  Signature newest;
+  for (const RankState& state : ranks)
+    if (state.last.sequence > newest.sequence) newest = state.last;
   std::vector<std::string> parts;
-  if (newest != ranks.end() && newest->last.sequence >= 0) {
-    parts = late_ranks(ranks, newest->last);
-    std::ranges::move(newest_ranks(ranks, newest->last.sequence), std::back_inserter(parts));
+  if (newest.sequence >= 0) {
+    for (const Alike& late : alike(
+             ranks, [&](const RankState& state) { return state.last.sequence < newest.sequence; }))
+      parts.push_back(fmt::format("{} never entered {}: {}", ranks_text(late.ranks), newest.text(),
+                                  how_late(late)));
+    for (const Alike& there : alike(
+             ranks, [&](const RankState& state) { return state.last.sequence == newest.sequence; }))
+      parts.push_back(
+          fmt::format("{} {} {}", ranks_text(there.ranks), verb(there), there.last.text()));
   }
   if (std::string text = waits(ranks); !text.empty()) parts.push_back(std::move(text));
-  const auto ended = ranks_where(ranks, [](const RankState& state) {
-    return state.where == RankState::Where::ended && state.last.sequence < 0;
-  });
-  if (parts.size() <= 1 && !ended.empty())
-    parts.push_back(fmt::format("{} ended", ranks_text(ended)));
+  if (newest.sequence < 0)
+    for (const Alike& ended : alike(
+             ranks, [](const RankState& state) { return state.where == RankState::Where::ended; }))
+      parts.push_back(fmt::format("{} ended", ranks_text(ended.ranks)));
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 

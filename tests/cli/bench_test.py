@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 PROGRAM, SOURCE = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
@@ -81,6 +82,35 @@ class Bench(unittest.TestCase):
         (self.path / "mpirun.openmpi").chmod(0o755)
         self.assertIn("no network", self.bench("all_reduce", "--peer", "openmpi", status=4, environment={"PATH": f"{self.path}:/bin"}).stderr)
         self.assertEqual(set(os.listdir("/dev/shm")) - before, set(), "shared memory is left over")
+
+    def test_a_killed_benchmark_leaves_no_peer(self):
+        if not shutil.which("mpirun.openmpi"):
+            self.skipTest("no mpirun.openmpi")
+        before = set(os.listdir("/dev/shm"))
+        words = [PROGRAM, "bench", "all_reduce", "-b", "8", "-e", "8", "-f", "2", "-n", "10", "--repetitions", "10000", "-c", "0",
+                 "--algorithm", "ring", "--peer", "openmpi"]
+        with subprocess.Popen(words, cwd=self.path, stdout=subprocess.DEVNULL) as running:
+            self.wait_until(lambda: any(name.startswith("lockstep-peer-") for name in os.listdir("/dev/shm")), "the peer does not start")
+            self.wait_until(lambda: not any(name.startswith("lockstep-peer-") for name in os.listdir("/dev/shm")), "the board keeps its name")
+            running.kill()
+        self.wait_until(lambda: not set(os.listdir("/dev/shm")) - before, "shared memory is left over")
+        self.wait_until(lambda: not self.processes_here(), "processes are left over")
+
+    def wait_until(self, holds, otherwise):
+        deadline = time.monotonic() + 30
+        while not holds():
+            self.assertLess(time.monotonic(), deadline, otherwise)
+            time.sleep(0.01)
+
+    def processes_here(self):
+        found = []
+        for process in pathlib.Path("/proc").iterdir():
+            try:
+                if process.name.isdigit() and os.readlink(process / "cwd") == str(self.path) and (process / "cmdline").read_bytes():
+                    found.append(process.name)
+            except OSError:
+                pass
+        return found
 
     def test_baseline(self):
         words = ("all_reduce", "-b", "64K", "-e", "256K", "-n", "6", "--clock", "unit", "--link", "10gbe", "--algorithm", "ring")

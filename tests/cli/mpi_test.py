@@ -54,6 +54,7 @@ class Mpi(unittest.TestCase):
                                  "--algorithm", "ring,vendor")
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         self.assertIn("vendor", done.stdout)
+        self.assertRegex(done.stdout, r"# library: Open MPI v\d" if LIBRARY == "openmpi" else r"# library: MPICH \d")
 
     def test_long_data_is_right_in_every_operation_and_algorithm(self):
         for operation in OPERATIONS:

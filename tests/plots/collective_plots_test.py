@@ -4,26 +4,19 @@ python3 collective_plots_test.py PROGRAM SOURCE_FOLDER
 """
 
 import copy
-import importlib.util
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
 
-DISTRIBUTION_PYTHON = "/usr/bin/python3"
-if importlib.util.find_spec("matplotlib") is None and sys.executable != DISTRIBUTION_PYTHON:
-    os.execv(DISTRIBUTION_PYTHON, [DISTRIBUTION_PYTHON, "-B", *sys.argv])
+from plots_setting import PROGRAM, SOURCE  # first: it puts the plots on the path
 
-PROGRAM, SOURCE = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-sys.path.insert(0, str(SOURCE / "plots"))
-
-import bandwidth  # noqa: E402
-import fit  # noqa: E402
-import matrix  # noqa: E402
-import results  # noqa: E402
-import scaling  # noqa: E402
+import bandwidth
+import fit
+import matrix
+import results
+import scaling
 
 UNIT = ["--clock", "unit", "--link", "alpha=2us,beta=1GB/s", "-n", "1", "-w", "0"]
 SIZES = [2 ** exponent for exponent in range(10, 21, 2)]

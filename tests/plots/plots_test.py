@@ -5,30 +5,23 @@ python3 plots_test.py PROGRAM SOURCE_FOLDER
 
 import copy
 import html.parser
-import importlib.util
 import json
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
 
-DISTRIBUTION_PYTHON = "/usr/bin/python3"
-if importlib.util.find_spec("matplotlib") is None and sys.executable != DISTRIBUTION_PYTHON:
-    os.execv(DISTRIBUTION_PYTHON, [DISTRIBUTION_PYTHON, "-B", *sys.argv])
+from plots_setting import PROGRAM, SOURCE  # first: it puts the plots on the path
 
-PROGRAM, SOURCE = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-sys.path.insert(0, str(SOURCE / "plots"))
-
-import bandwidth  # noqa: E402
-import loss  # noqa: E402
-import memory  # noqa: E402
-import report  # noqa: E402
-import results  # noqa: E402
-import speed  # noqa: E402
-import timeline  # noqa: E402
-import traffic  # noqa: E402
+import bandwidth
+import loss
+import memory
+import report
+import results
+import speed
+import timeline
+import traffic
 
 GOLDEN = SOURCE / "tests" / "golden" / "tiny"
 TRAIN = ["--model", GOLDEN / "config.json", "--data", GOLDEN / "tokens.bin", "--global-batch", "4", "--steps", "4",

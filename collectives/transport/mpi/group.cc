@@ -9,6 +9,7 @@
 #include <fstream>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "collectives/base/links.h"
 #include "collectives/transport/mpi/peer_memory.h"
@@ -115,6 +116,7 @@ std::byte* MpiGroup::scratch(Device& device, Count bytes) {
 }
 
 void MpiGroup::settle() {
+  if (std::exchange(settled_, true)) return;
   board_->notice().claim(board_->world_rank(rank_));
   constexpr auto longer_than_a_look = std::chrono::milliseconds(20);
   std::this_thread::sleep_for(longer_than_a_look);

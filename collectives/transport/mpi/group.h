@@ -56,6 +56,7 @@ class MpiGroup {
   int ranks_per_node_ = 1;
   bool one_host_ = true;
   bool oversubscribed_ = false;
+  bool settled_ = false;
   MPI_Win window_ = MPI_WIN_NULL;
   std::vector<BoardSlot> private_slots_;  // where hosts share no memory
   AbortNotice private_notice_{};

@@ -78,32 +78,39 @@ class MpiTransport final : public Transport {
     if (group_->refused_peer_memory().empty()) return {};
     return {
         fmt::format("the system refuses to copy between processes (process_vm_readv: {}), so MPI "
-                    "libraries copy "
-                    "long messages twice; in a container, allow SYS_PTRACE",
+                    "libraries copy long messages twice; in a container, allow SYS_PTRACE",
                     group_->refused_peer_memory())};
   }
 
  private:
   Board& board() { return group_->board(); }
 
-  // Piece by piece through shared memory, where both sides have cut the data alike.
+  // Piece by piece through shared memory, where both sides have cut the data alike; a few at a
+  // time, so that memory is enough for data of any length.
   void exchange(const Call& call, Slice leaving, int to, Slice arriving, int from,
                 std::optional<ReduceOp> op) {
+    if (std::max(leaving.bytes(), arriving.bytes()) <= Staging::place_bytes) {
+      MpiReceive receiving(*group_, call, arriving, from, op);
+      MpiSend sending(*group_, call, leaving, to, sent_[to]++);
+      receiving.wait();
+      return sending.wait();
+    }
+    constexpr std::size_t ahead = 2;
     const auto out = pieces_of(leaving), in = pieces_of(arriving);
     std::deque<MpiSend> sending;
     std::deque<MpiReceive> receiving;
-    for (const Slice& piece : in) receiving.emplace_back(*group_, call, piece, from, op);
-    constexpr std::size_t ahead = 2;
-    std::size_t sent = 0;
-    const auto send_until = [&](std::size_t end) {
-      for (; sent < std::min(end, out.size()); ++sent)
+    std::size_t sent = 0, posted = 0;
+    for (std::size_t i = 0; i < std::max(out.size(), in.size()); ++i) {
+      for (; posted < std::min(i + ahead, in.size()); ++posted)
+        receiving.emplace_back(*group_, call, in[posted], from, op);
+      for (; sent < std::min(i + ahead, out.size()); ++sent)
         sending.emplace_back(*group_, call, out[sent], to, sent_[to]++);
-    };
-    for (std::size_t i = 0; i < in.size(); ++i) {
-      send_until(i + ahead);
-      receiving[i].wait();
+      if (!receiving.empty()) {
+        receiving.front().wait();
+        receiving.pop_front();
+      }
+      for (; sending.size() > 2 * ahead; sending.pop_front()) sending.front().wait();
     }
-    send_until(out.size());
     for (MpiSend& send : sending) send.wait();
   }
 
