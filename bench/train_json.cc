@@ -9,6 +9,13 @@ namespace {
 
 using nlohmann::ordered_json;
 
+// {"1": 2.5}: how many times longer rank 1 computes.
+ordered_json slow_ranks_of(const TrainOptions& o) {
+  ordered_json ranks = ordered_json::object();
+  for (const auto& [rank, factor] : o.slow_ranks) ranks[std::to_string(rank)] = factor;
+  return ranks;
+}
+
 ordered_json config_of(const TrainOptions& o, const LaunchOptions& world, const TrainResult& r) {
   return {{"technique", o.technique},
           {"ranks", r.world_size},
@@ -41,7 +48,20 @@ ordered_json config_of(const TrainOptions& o, const LaunchOptions& world, const 
           {"reduce_dtype", name_of(o.reduce_dtype.value_or(o.dtype))},
           {"overlap", o.overlap},
           {"first_bucket_bytes", o.first_bucket_bytes},
-          {"bucket_bytes", o.bucket_bytes}};
+          {"bucket_bytes", o.bucket_bytes},
+          {"servers", o.servers},
+          {"colocated", o.colocated},
+          {"mode", o.mode},
+          {"staleness", o.staleness},
+          {"slow_ranks", slow_ranks_of(o)},
+          {"compute_time", o.compute_seconds}};
+}
+
+// Steps that took effect on their own.
+ordered_json update_of(const UpdateRecord& update) {
+  return {{"rank", update.rank},       {"step", update.step}, {"server", update.server},
+          {"seconds", update.seconds}, {"loss", update.loss}, {"lead", update.lead},
+          {"delay", update.delay}};
 }
 
 // {"total": n, label: n, ...} of one field of the volumes.
@@ -98,6 +118,9 @@ std::string train_json(const TrainOptions& options, const LaunchOptions& world,
                               {"expected", t.expected},
                               {"measured", t.measured},
                               {"exact", t.exact}});
+  for (const UpdateRecord& update : result.updates) file["updates"].push_back(update_of(update));
+  for (const LostRank& lost : result.lost)
+    file["lost"].push_back({{"rank", lost.rank}, {"step", lost.step}, {"why", lost.why}});
   if (!result.sample.empty()) file["sample"] = result.sample;
   return file.dump(1) + "\n";
 }

@@ -25,6 +25,7 @@ struct TrainCommand {
   WorldFlags world;
   std::string dtype = "f32", reduce_dtype;
   std::string json, trace;
+  std::vector<std::string> slow_ranks;
   bool no_overlap = false;
 };
 
@@ -33,6 +34,10 @@ void add_run_options(CLI::App& app, TrainCommand& c) {
   app.add_option(
       "--threads", c.options.threads,
       "threads of each rank; 0: the cores divided by the ranks, under a virtual clock 1");
+  app.add_option("--slow-rank", c.slow_ranks,
+                 "RANK:FACTOR: this rank computes that many times longer; may be given again");
+  app.add_option("--compute-time", c.options.compute_seconds,
+                 "under the clock unit: what forward and backward of a rank's part of a step take");
   app.add_option("--json", c.json, "write the result to this file");
   app.add_option("--trace", c.trace, "write a trace for ui.perfetto.dev to this file");
   app.add_option("--save", c.options.save, "write the final weights (safetensors) to this file");
@@ -97,6 +102,33 @@ void add_ddp_options(CLI::App& app, TrainCommand& c) {
   app.add_option("--bucket-bytes", c.options.bucket_bytes)->capture_default_str();
 }
 
+void add_ps_options(CLI::App& app, TrainCommand& c) {
+  TrainOptions& o = c.options;
+  app.add_option("--servers", o.servers, "ranks that are servers; the others are workers")
+      ->capture_default_str();
+  app.add_flag("--colocated", o.colocated, "a server beside every worker instead");
+  app.add_option("--mode", o.mode,
+                 "bsp: all workers in step; asp: none waits for another; ssp: none is more than "
+                 "--staleness steps ahead")
+      ->capture_default_str();
+  app.add_option("--staleness", o.staleness)->capture_default_str();
+}
+
+// R:FACTOR
+std::pair<int, double> parse_slow_rank(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  try {
+    std::size_t rank_end = 0, factor_end = 0;
+    const int rank = std::stoi(text, &rank_end);
+    const double factor = std::stod(text.substr(colon + 1), &factor_end);
+    if (rank_end == colon && colon + 1 + factor_end == text.size()) return {rank, factor};
+  } catch (const std::logic_error&) {
+    // Not a number: the same error as for one with something behind it.
+  }
+  throw Error(ErrorKind::bad_input, fmt::format("--slow-rank {}", text),
+              {.hint = "write RANK:FACTOR, for example 1:2.5"});
+}
+
 void check_outputs(const TrainCommand& c) {
   for (const std::string& path : {c.json, c.trace, c.options.save})
     if (!path.empty()) check_writable(path);
@@ -124,6 +156,9 @@ void print_summary(const TrainCommand& c, const TrainResult& result) {
   for (const TheoryRecord& t : result.theory)
     fmt::print("{:<24} {:>4}  {:<40} {:>14.0f} {:>14.0f}{}\n", t.quantity, t.rank, t.formula,
                t.expected, t.measured, t.expected == t.measured ? "" : "  DIFFERS");
+  for (const LostRank& lost : result.lost)
+    fmt::print("\nrank {} was lost in step {}: {}; the others went on\n", lost.rank, lost.step,
+               lost.why);
   if (!result.sample.empty()) fmt::print("\n{}\n", result.sample);
 }
 
@@ -131,6 +166,7 @@ int run(TrainCommand& c) {
   c.options.dtype = dtype_from_name(c.dtype);
   if (!c.reduce_dtype.empty()) c.options.reduce_dtype = dtype_from_name(c.reduce_dtype);
   c.options.overlap = !c.no_overlap;
+  for (const std::string& text : c.slow_ranks) c.options.slow_ranks.insert(parse_slow_rank(text));
   c.world.read();
   LaunchOptions& world = c.world.launch;
   world.trace = !c.trace.empty();
@@ -140,6 +176,9 @@ int run(TrainCommand& c) {
             "a rank computes with one thread there");
     c.options.threads = 1;
   }
+  require(c.options.compute_seconds == 0 || world.clock == Clock::unit,
+          fmt::format("--compute-time with the clock {}", c.world.clock),
+          "other clocks measure it; add --clock unit");
   if (c.options.data.empty()) c.options.data = default_text();
   check(c.options, launch_ranks(world));
   check_outputs(c);
@@ -178,6 +217,7 @@ void add_train(CLI::App& program, Action& chosen) {
     add_model_options(*app, *command);
     add_optimizer_options(*app, *command);
     if (entry.name == "ddp") add_ddp_options(*app, *command);
+    if (entry.name == "ps") add_ps_options(*app, *command);
     app->fallthrough();
     app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
   }

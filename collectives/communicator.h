@@ -44,6 +44,10 @@ class Communicator {
   void recv_reduce(Slice growing, int from, ReduceOp op) {
     irecv_reduce(growing, from, op)->wait();
   }
+  // The place of the receive whose message comes first; `from` are the senders. See Transport.
+  std::size_t wait_any(std::span<const Request> receives, std::span<const int> from) {
+    return transport_->wait_any(message_call({}), receives, from);
+  }
   void send_recv(Slice leaving, int to, Slice arriving, int from);
   // growing = growing (op) what comes from `from`, while `leaving` goes to `to`.
   void send_recv_reduce(Slice leaving, int to, Slice growing, int from, ReduceOp op);

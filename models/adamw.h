@@ -1,6 +1,8 @@
 // AdamW over flat parameters. Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
 #pragma once
 
+#include <span>
+
 #include "models/backend.h"
 #include "models/parameters.h"
 
@@ -12,14 +14,22 @@ struct AdamWOptions {
 
 class AdamW {
  public:
-  // Keeps two moments of the parameters' type, charged as optimizer.
-  AdamW(Parameters& parameters, const AdamWOptions& options, Ledger& ledger);
+  // Of the elements that begin at `first` of a model's flat buffer and are in `values`: a range may
+  // begin and end inside a parameter. `list` must outlive this. Keeps two moments of the values'
+  // type, charged as optimizer.
+  AdamW(std::span<const Parameter> list, Count first, Slice values, Slice gradients,
+        const AdamWOptions& options, Ledger& ledger);
+  // Of all parameters.
+  AdamW(Parameters& parameters, const AdamWOptions& options, Ledger& ledger)
+      : AdamW(parameters.list(), 0, parameters.values(), parameters.gradients(), options, ledger) {}
   // One step with gradients times `gradient_scale` (the factor of clipping). Matrices decay,
   // vectors do not.
   void step(double learning_rate, double gradient_scale = 1.0);
 
  private:
-  Parameters& parameters_;
+  std::span<const Parameter> list_;
+  Count first_;
+  Slice values_, gradients_;
   AdamWOptions options_;
   Tensor first_moment_, second_moment_;
   std::int64_t steps_ = 0;

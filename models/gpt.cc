@@ -17,7 +17,7 @@ std::vector<Block> make_blocks(Parameters& parameters, const GptConfig& config) 
 
 }  // namespace
 
-Gpt::Gpt(const GptConfig& config, Backend& backend, DType dtype, Ledger& ledger)
+Gpt::Gpt(const GptConfig& config, Backend& backend, DType dtype, Ledger& ledger, bool has_memory)
     : config_(config),
       backend_(backend),
       ledger_(ledger),
@@ -28,7 +28,7 @@ Gpt::Gpt(const GptConfig& config, Backend& backend, DType dtype, Ledger& ledger)
       last_norm_(parameters_, "ln_f", config.width, config.layer_norm_epsilon),
       stashes_(blocks_.size()) {
   check(config);
-  parameters_.allocate();
+  if (has_memory) parameters_.allocate();
 }
 
 void Gpt::initialize(std::uint64_t seed) {

@@ -19,7 +19,10 @@ namespace lockstep {
 
 class Gpt {
  public:
-  Gpt(const GptConfig& config, Backend& backend, DType dtype, Ledger& ledger);
+  // Without memory it is its parameters' names and shapes: for ranks that keep some of them, but do
+  // not compute.
+  Gpt(const GptConfig& config, Backend& backend, DType dtype, Ledger& ledger,
+      bool has_memory = true);
   Gpt(const Gpt&) = delete;
 
   const GptConfig& config() const { return config_; }

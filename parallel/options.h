@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -40,9 +41,25 @@ struct TrainOptions {
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20;
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
 
+  int servers = 1;           // parameter servers among the ranks
+  bool colocated = false;    // a server beside every worker instead
+  std::string mode = "bsp";  // bsp: all workers in step; ssp: at most `staleness` steps apart; asp
+  int staleness = 0;
+
+  std::map<int, double> slow_ranks;  // how many times longer these ranks compute
+  double compute_seconds = 0;        // under the clock unit: of a rank's part of a step
+
   std::string save;  // final weights; empty: none
   int sample = 0;    // tokens of text to write after training
   std::string prompt = "\n";
 };
+
+// Throws Error (bad_input) that names the option and the rule it breaks, before anything is
+// started.
+void check(const TrainOptions& options, int ranks);
+
+// The learning rate of a step, and what gradients of that norm are multiplied by to be clipped.
+double learning_rate(const TrainOptions& options, int step);
+double clip_factor(const TrainOptions& options, double gradient_norm);
 
 }  // namespace lockstep

@@ -1,6 +1,9 @@
 #include "parallel/report.h"
 
+#include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "collectives/base/error.h"
 #include "collectives/gather/gather.h"
@@ -24,23 +27,6 @@ double measured(const RankRecord& record, const std::string& quantity) {
   constexpr std::string_view peak = "peak_bytes.";
   require(quantity.starts_with(peak), "a closed form of the unknown quantity " + quantity);
   return static_cast<double>(record.peak_bytes.at(quantity.substr(peak.size())));
-}
-
-// The states that AdamW training keeps, wherever no technique shards them.
-std::vector<TheoryRecord> memory_theory(const RankRecord& record, const Parameters& parameters) {
-  const auto bytes = static_cast<double>(parameters.count() * element_bytes(parameters.dtype()));
-  return {{.quantity = "peak_bytes.parameters",
-           .rank = record.rank,
-           .formula = "Psi * beta",
-           .expected = bytes},
-          {.quantity = "peak_bytes.gradients",
-           .rank = record.rank,
-           .formula = "Psi * beta",
-           .expected = bytes},
-          {.quantity = "peak_bytes.optimizer",
-           .rank = record.rank,
-           .formula = "2 * Psi * beta",
-           .expected = 2 * bytes}};
 }
 
 json to_json(const Volume& v) {
@@ -89,14 +75,63 @@ void read_rank(const json& text, TrainResult& result) {
 }  // namespace
 
 void collect(RankContext& context, const RankRecord& record, std::vector<TheoryRecord> theory,
-             const Parameters& parameters, TrainResult& result) {
-  for (TheoryRecord& line : memory_theory(record, parameters)) theory.push_back(std::move(line));
+             TrainResult& result) {
   for (TheoryRecord& line : theory) line.measured = measured(record, line.quantity);
 
   context.world.set_label("report");
   for (const std::string& text : gather_text(context.world, to_json(record, theory).dump()))
     read_rank(json::parse(text), result);
   if (context.trace) result.trace_events = gather_text(context.world, context.trace->events());
+}
+
+void collect_own_runs(Communicator& world, const OwnRun& own, TrainResult& result) {
+  json mine = {{"steps", json::array()}, {"updates", json::array()}, {"lost", json::array()}};
+  for (const StepRecord& s : own.steps)
+    mine["steps"].push_back({s.step, s.loss, s.grad_norm, s.seconds});
+  for (const UpdateRecord& u : own.updates)
+    mine["updates"].push_back({u.rank, u.step, u.seconds, u.lead, u.delay, u.server});
+  for (const LostRank& l : own.lost) mine["lost"].push_back({l.rank, l.step, l.why});
+
+  world.set_label("report");
+  std::vector<json> runs;
+  for (const std::string& text : gather_text(world, mine.dump())) runs.push_back(json::parse(text));
+  double ended = 0;
+  for (int step = 0;; ++step) {
+    StepRecord all{.step = step};
+    int ranks = 0;
+    double end = 0;
+    for (const json& run : runs) {
+      if (step >= std::ssize(run["steps"])) continue;
+      const json& s = run["steps"][static_cast<std::size_t>(step)];
+      ++ranks;
+      all.loss += s[1].get<double>();
+      all.grad_norm += s[2].get<double>();
+      end = std::max(end, s[3].get<double>());
+    }
+    if (ranks == 0) break;
+    all.loss /= ranks;
+    all.grad_norm /= ranks;
+    all.seconds = end - std::exchange(ended, end);
+    result.steps.push_back(all);
+  }
+  for (const json& run : runs) {
+    for (const json& u : run["updates"]) {
+      const json& steps = runs[u[0].get<std::size_t>()]["steps"];
+      const auto step = u[1].get<std::size_t>();
+      // A worker that was lost after its last push could not say what its loss was.
+      const double loss = step < steps.size() ? steps[step][1].get<double>()
+                                              : std::numeric_limits<double>::quiet_NaN();
+      result.updates.push_back({.rank = u[0],
+                                .step = u[1],
+                                .server = u[5],
+                                .seconds = u[2],
+                                .loss = loss,
+                                .lead = u[3],
+                                .delay = u[4]});
+    }
+    for (const json& l : run["lost"])
+      result.lost.push_back({.rank = l[0], .step = l[1], .why = l[2]});
+  }
 }
 
 }  // namespace lockstep

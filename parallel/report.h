@@ -2,7 +2,6 @@
 #pragma once
 
 #include "collectives/transport/launch.h"
-#include "models/parameters.h"
 #include "parallel/result.h"
 
 namespace lockstep {
@@ -10,6 +9,18 @@ namespace lockstep {
 // Every rank calls it with its own record and the technique's closed forms for it. On rank 0
 // `result` gains the ranks, the theory with what was measured, and the traces.
 void collect(RankContext& context, const RankRecord& record, std::vector<TheoryRecord> theory,
-             const Parameters& parameters, TrainResult& result);
+             TrainResult& result);
+
+// What one rank did where ranks are not in step.
+struct OwnRun {
+  std::vector<StepRecord> steps;  // `seconds` since the run began
+  std::vector<UpdateRecord> updates;
+  std::vector<LostRank> lost;  // itself, or nobody
+};
+
+// Every rank calls it with what it did. On rank 0 `result` gains the updates, the lost ranks, and
+// the steps: losses and norms are the mean of the ranks', a step has ended when the last of them
+// has taken it.
+void collect_own_runs(Communicator& world, const OwnRun& own, TrainResult& result);
 
 }  // namespace lockstep

@@ -18,6 +18,23 @@ struct StepRecord {
   double tokens_per_second = 0;
 };
 
+// A worker's step that took effect on its own, where workers are not in step.
+struct UpdateRecord {
+  int rank = 0, step = 0;  // the worker, and which of its steps
+  int server = 0;          // that applied its part
+  double seconds = 0;      // since the run began
+  double loss = 0;         // of the worker's batch
+  int lead = 0;            // steps the worker was ahead of the slowest
+  int delay = 0;           // updates by others between its pull and its push
+};
+
+// A rank that failed while the others went on.
+struct LostRank {
+  int rank = 0;
+  int step = 0;
+  std::string why;
+};
+
 struct ValidationRecord {
   int step = 0;  // optimizer steps taken before
   double loss = 0;
@@ -43,6 +60,8 @@ struct RankRecord {
 
 struct TrainResult {
   std::vector<StepRecord> steps;
+  std::vector<UpdateRecord> updates;
+  std::vector<LostRank> lost;
   std::vector<ValidationRecord> validation;
   std::vector<RankRecord> ranks;
   std::vector<TheoryRecord> theory;

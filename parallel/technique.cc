@@ -4,20 +4,49 @@
 
 #include "collectives/base/error.h"
 #include "parallel/data/ddp.h"
+#include "parallel/parameter_server/ps.h"
 #include "parallel/serial/serial.h"
 
 namespace lockstep {
+namespace {
+
+int all_compute(const TrainOptions&, int ranks) { return ranks; }
+
+}  // namespace
 
 const std::vector<TechniqueEntry>& techniques() {
   static const std::vector<TechniqueEntry> entries = {
-      {"serial", "one rank, the reference", {1}, check_serial, make_serial},
+      {"serial", "one rank, the reference", {1}, check_serial, all_compute, make_serial},
       {"ddp",
        "data parallel: gradients all-reduced in buckets beside backward",
        {2, 4},
        check_ddp,
+       all_compute,
        make_ddp},
+      {"ps",
+       "parameter server: workers push gradients to servers and pull parameters",
+       {3, 5},
+       check_ps,
+       ps_workers,
+       make_ps},
   };
   return entries;
+}
+
+std::vector<TheoryRecord> replicated_states(int rank, const Parameters& parameters) {
+  const auto bytes = static_cast<double>(parameters.count() * element_bytes(parameters.dtype()));
+  return {{.quantity = "peak_bytes.parameters",
+           .rank = rank,
+           .formula = "Psi * beta",
+           .expected = bytes},
+          {.quantity = "peak_bytes.gradients",
+           .rank = rank,
+           .formula = "Psi * beta",
+           .expected = bytes},
+          {.quantity = "peak_bytes.optimizer",
+           .rank = rank,
+           .formula = "2 * Psi * beta",
+           .expected = 2 * bytes}};
 }
 
 const TechniqueEntry& technique(std::string_view name) {

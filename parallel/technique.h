@@ -40,13 +40,28 @@ class Technique {
   // One AdamW step with gradients times `gradient_scale`.
   virtual void update(double learning_rate, double gradient_scale) = 0;
 
+  // Whether all ranks take each step together. Else each takes its own, as often as the others or
+  // not at all: serve() is called on ranks that do not compute, until the others have taken theirs.
+  virtual bool in_step() const { return true; }
+  virtual void serve() {}
+  // Where ranks are not in step: this rank has failed, and leaves what is left to the others.
+  virtual void depart() {}
+  // Called once, after the last step: gives every rank that computes the final weights.
+  virtual void finish() {}
+
   // Seconds this rank has waited for communication in accumulate() so far.
   virtual double exposed_seconds() const { return 0; }
   // Seconds of its communication so far, also of that which went on beside compute.
   virtual double communication_seconds() const { return exposed_seconds(); }
-  // The closed forms of one optimizer step on this rank; the trainer fills in what was measured.
+  // The closed forms on this rank: traffic of one optimizer step (of the run, where ranks are not
+  // in step), peaks of memory. The trainer fills in what was measured.
   virtual std::vector<TheoryRecord> theory() const = 0;
+  // The steps that took effect on this rank, in their order; none where ranks are in step.
+  virtual std::vector<UpdateRecord> updates() const { return {}; }
 };
+
+// What every rank keeps under AdamW where nothing is sharded.
+std::vector<TheoryRecord> replicated_states(int rank, const Parameters& parameters);
 
 struct TechniqueEntry {
   std::string_view name;
@@ -54,6 +69,8 @@ struct TechniqueEntry {
   std::vector<int> demo_ranks;  // what the demo shows it with
   // Throws Error (bad_input) naming the rule when the options do not fit `ranks`.
   void (*check)(const TrainOptions& options, int ranks);
+  // Ranks 0 .. n - 1 compute, on models of their own.
+  int (*computing_ranks)(const TrainOptions& options, int ranks);
   std::unique_ptr<Technique> (*make)(RankContext& context, Gpt& model, const TrainOptions& options);
 };
 const std::vector<TechniqueEntry>& techniques();

@@ -13,7 +13,6 @@
 #include "models/gpt.h"
 #include "models/gpt_config.h"
 #include "models/sample.h"
-#include "models/schedule.h"
 #include "models/weights.h"
 #include "parallel/report.h"
 #include "parallel/technique.h"
@@ -35,27 +34,69 @@ class Trainer {
         config_(gpt_config(options.model)),
         length_(options.sequence_length > 0 ? options.sequence_length : config_.context),
         dataset_(options.data, config_.vocabulary, options.validation_fraction),
-        model_(config_, host_backend(), options.dtype, context.ledger),
+        computing_ranks_(
+            technique(options.technique).computing_ranks(options, context.world.size())),
+        computes_(context.world.rank() < computing_ranks_),
+        model_(config_, host_backend(), options.dtype, context.ledger, computes_),
         technique_(technique(options.technique).make(context, model_, options)),
         share_(technique_->share(options.global_batch)) {}
 
   TrainResult run(const OnStep& on_step) {
     load_weights_on_rank_0();
     technique_->prepare();
+    if (technique_->in_step())
+      run_in_step(on_step);
+    else
+      run_at_own_pace(on_step);
+    finish();
+    return std::move(result_);
+  }
+
+ private:
+  void run_in_step(const OnStep& on_step) {
     for (int step = 0; step < options_.steps; ++step) {
       const StepRecord record = take_step(step);
       if (context_.world.rank() == 0 && on_step) on_step(record);
       result_.steps.push_back(record);
       const bool evaluate_now =
           options_.eval_interval > 0 && (step + 1) % options_.eval_interval == 0;
-      if (options_.validation_fraction > 0 && (evaluate_now || step + 1 == options_.steps))
-        result_.validation.push_back({.step = step + 1, .loss = validation_loss()});
+      if (evaluate_now || step + 1 == options_.steps) evaluate(step + 1);
     }
-    finish();
-    return std::move(result_);
+    technique_->finish();
   }
 
- private:
+  // Traffic is that of the whole run: ranks have no step in common.
+  void run_at_own_pace(const OnStep& on_step) {
+    OwnRun own;
+    context_.counters.reset();
+    const double begin = context_.world.transport().now_seconds();
+    try {
+      if (!computes_) technique_->serve();
+      for (int step = 0; computes_ && step < options_.steps; ++step) {
+        StepRecord record = take_own_step(step);
+        check_finite(record);
+        if (context_.world.rank() == 0 && on_step) on_step(record);
+        record.seconds = context_.world.transport().now_seconds() - begin;
+        own.steps.push_back(record);
+      }
+    } catch (const Error& error) {
+      // Only who failed itself leaves the others to go on.
+      if (error.kind() != ErrorKind::lost_rank || !computes_ ||
+          error.context().failed_rank != context_.world.rank())
+        throw;
+      own.lost.push_back({.rank = context_.world.rank(),
+                          .step = static_cast<int>(own.steps.size()),
+                          .why = error.message()});
+    }
+    if (!own.lost.empty()) technique_->depart();
+    traffic_ = context_.counters.by_label();
+    technique_->finish();
+    own.updates = technique_->updates();
+    collect_own_runs(context_.world, own, result_);
+    for (StepRecord& step : result_.steps) step.tokens_per_second = rate(step.seconds);
+    evaluate(options_.steps);
+  }
+
   // A broken file is then reported once, and every rank learns that rank 0 failed.
   void load_weights_on_rank_0() {
     if (context_.world.rank() != 0) return;
@@ -68,36 +109,40 @@ class Trainer {
   std::vector<Batch> micro_batches(int step) const {
     std::vector<Batch> batches;
     const int rows = rows_of_micro_batch();
-    for (int m = 0; m < options_.micro_batches; ++m)
+    for (int m = 0; computes_ && m < options_.micro_batches; ++m)
       batches.push_back(dataset_.batch(
           options_.order == "sequential" ? Order::sequential : Order::random, step,
           options_.global_batch, share_.first + m * rows, rows, length_, options_.seed));
     return batches;
   }
 
+  // One step of all ranks.
   StepRecord take_step(int step) {
-    const Transport& transport = context_.world.transport();
     context_.counters.reset();
+    StepRecord record = take_own_step(step);
+    // Counted before the loss is reported, so that it is the technique's own traffic.
+    traffic_ = context_.counters.by_label();
+    record.loss = over_ranks(record.loss, ReduceOp::sum);
+    record.grad_norm = over_ranks(record.grad_norm, ReduceOp::max);
+    record.tokens_per_second = rate(record.seconds);
+    check_finite(record);
+    return record;
+  }
+
+  // One step of this rank, with its part of the loss.
+  StepRecord take_own_step(int step) {
+    const Transport& transport = context_.world.transport();
     const double exposed_before = technique_->exposed_seconds();
     const double begin = transport.now_seconds();
     StepRecord record{.step = step};
-    double loss = 0;
     {
       const Trace::Span span(context_.trace, 0, fmt::format("step {}", step), "step");
-      loss = compute_gradients(step);
+      record.loss = compute_gradients(step);
       record.grad_norm = technique_->gradient_norm();
       update(step, record.grad_norm);
     }
     record.seconds = transport.now_seconds() - begin;
     result_busy_ += record.seconds - (technique_->exposed_seconds() - exposed_before);
-    // Counted before the loss is reported, so that it is the technique's own traffic.
-    traffic_ = context_.counters.by_label();
-
-    record.loss = sum_over_ranks(loss);
-    // Under the clock `unit` computing takes no time.
-    record.tokens_per_second =
-        record.seconds > 0 ? static_cast<double>(tokens_per_step()) / record.seconds : 0;
-    check_finite(record);
     return record;
   }
 
@@ -110,36 +155,30 @@ class Trainer {
 
   void update(int step, double norm) {
     const Trace::Span span(context_.trace, 0, "optimizer", "optimizer");
-    const bool cosine = options_.minimum_learning_rate >= 0;
-    const LearningRateSchedule schedule{
-        .peak = options_.learning_rate,
-        .warmup_steps = options_.warmup_steps,
-        .minimum = cosine ? options_.minimum_learning_rate : options_.learning_rate,
-        .total_steps = options_.steps,
-        .cosine = cosine};
-    // As torch.nn.utils.clip_grad_norm_: the small term keeps a norm of zero harmless.
-    constexpr double norm_epsilon = 1e-6;
-    const double scale =
-        options_.grad_clip > 0 ? std::min(1.0, options_.grad_clip / (norm + norm_epsilon)) : 1.0;
-    technique_->update(schedule.at(step), scale);
+    technique_->update(learning_rate(options_, step), clip_factor(options_, norm));
+  }
+
+  void evaluate(int steps) {
+    if (options_.validation_fraction > 0)
+      result_.validation.push_back({.step = steps, .loss = validation_loss()});
   }
 
   double validation_loss() {
     const Trace::Span span(context_.trace, 0, "validation", "compute");
     const int rows_at_once = rows_of_micro_batch();  // no more memory than training takes
     const int rows = dataset_.validation_sequences(length_);
-    const int ranks = context_.world.size(), rank = context_.world.rank();
     double sum = 0;
-    // Blocks of rows are dealt to the ranks in turn.
-    for (int first = rank * rows_at_once; first < rows; first += ranks * rows_at_once)
+    // Blocks of rows are dealt to the ranks that compute, in turn.
+    for (int first = context_.world.rank() * rows_at_once; computes_ && first < rows;
+         first += computing_ranks_ * rows_at_once)
       sum += model_.loss_sum(
           dataset_.validation_batch(first, std::min(rows_at_once, rows - first), length_));
-    return sum_over_ranks(sum) / (static_cast<double>(rows) * length_);
+    return over_ranks(sum, ReduceOp::sum) / (static_cast<double>(rows) * length_);
   }
 
-  double sum_over_ranks(double value) {
+  double over_ranks(double value, ReduceOp op) {
     context_.world.set_label("report");
-    all_reduce(context_.world, host_slice(std::span(&value, 1)));
+    all_reduce(context_.world, host_slice(std::span(&value, 1)), op);
     context_.world.set_label("gradients");
     return value;
   }
@@ -165,7 +204,7 @@ class Trainer {
     record.hidden_communication_seconds =
         std::max(0.0, technique_->communication_seconds() - technique_->exposed_seconds());
 
-    collect(context_, record, technique_->theory(), model_.parameters(), result_);
+    collect(context_, record, technique_->theory(), result_);
     if (context_.world.rank() != 0) return;
     result_.transport = context_.world.transport().name();
     result_.world_size = context_.world.size();
@@ -178,6 +217,10 @@ class Trainer {
       result_.sample = sample_text(model_, options_.prompt, options_.sample, 0.8, options_.seed);
   }
 
+  // Tokens of a step in a second. Under the clock `unit` computing takes no time.
+  double rate(double seconds) const {
+    return seconds > 0 ? static_cast<double>(tokens_per_step()) / seconds : 0;
+  }
   int rows_of_micro_batch() const { return share_.count / options_.micro_batches; }
   Count tokens_per_step() const { return Count{options_.global_batch} * length_; }
 
@@ -186,6 +229,8 @@ class Trainer {
   GptConfig config_;
   int length_;
   Dataset dataset_;
+  int computing_ranks_;
+  bool computes_;  // this rank
   Gpt model_;
   std::unique_ptr<Technique> technique_;
   Share share_;
@@ -195,44 +240,6 @@ class Trainer {
 };
 
 }  // namespace
-
-void check(const TrainOptions& options, int ranks) {
-  const auto at_least = [](double value, double least, const char* flag) {
-    require(value >= least && std::isfinite(value), fmt::format("{} {}", flag, value),
-            fmt::format("use a finite number of at least {}", least));
-  };
-  const auto below_one = [](double value, const char* flag) {
-    require(value >= 0 && value < 1, fmt::format("{} {}", flag, value),
-            "use a number from 0 to below 1");
-  };
-  at_least(ranks, 1, "--ranks");
-  at_least(options.global_batch, 1, "--global-batch");
-  at_least(options.micro_batches, 1, "--micro-batches");
-  at_least(options.steps, 1, "--steps");
-  at_least(options.threads, 0, "--threads");
-  at_least(options.sequence_length, 0, "--sequence-length");
-  at_least(options.learning_rate, 0, "--lr");
-  at_least(options.warmup_steps, 0, "--warmup-steps");
-  at_least(options.weight_decay, 0, "--weight-decay");
-  at_least(options.grad_clip, 0, "--grad-clip");
-  at_least(options.eval_interval, 0, "--eval-interval");
-  at_least(options.sample, 0, "--sample");
-  below_one(options.beta1, "--beta1");
-  below_one(options.beta2, "--beta2");
-  below_one(options.validation_fraction, "--validation-fraction");
-  require(options.eps > 0 && std::isfinite(options.eps), fmt::format("--eps {}", options.eps),
-          "use a number above 0");
-  require(options.order == "random" || options.order == "sequential",
-          fmt::format("--order '{}'", options.order), "choose random or sequential");
-  require(options.dtype == DType::f32 || options.dtype == DType::f64,
-          fmt::format("--dtype {}", name_of(options.dtype)), "choose f32 or f64");
-  technique(options.technique).check(options, ranks);
-  const GptConfig config = gpt_config(options.model);
-  require(options.sequence_length <= config.context,
-          fmt::format("--sequence-length {} with a context of {}", options.sequence_length,
-                      config.context),
-          "use no more tokens than the model's context");
-}
 
 TrainResult train(RankContext& context, const TrainOptions& options, const OnStep& on_step) {
   check(options, context.world.size());

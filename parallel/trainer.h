@@ -9,10 +9,6 @@
 
 namespace lockstep {
 
-// Throws Error (bad_input) that names the option and the rule it breaks, before anything is
-// started.
-void check(const TrainOptions& options, int ranks);
-
 // Called on rank 0 after each step.
 using OnStep = std::function<void(const StepRecord&)>;
 

@@ -8,6 +8,11 @@
 #include <thread>
 
 namespace lockstep {
+namespace {
+
+const std::string left = "has ended its program";
+
+}  // namespace
 
 bool AbortNotice::claim(int failed_rank) {
   std::int32_t holder = 0;
@@ -96,10 +101,10 @@ ErrorContext Board::context(int rank, int peer, const Call& call) const {
   return context;
 }
 
-void Board::examine(int rank, int peer, const Call& call, double waited_s) const {
-  check_notice(rank, peer, call);
+void Board::examine(int rank, std::span<const int> peers, const Call& call, double waited_s) const {
+  check_notice(rank, peers.front(), call);
   if (notice_->rank() == world_rank(rank))
-    throw Error(ErrorKind::lost_rank, "this rank has given up", context(rank, peer, call));
+    throw Error(ErrorKind::lost_rank, "this rank has given up", context(rank, peers.front(), call));
   // A rank at the same operation number in another operation will never send what we wait for.
   if (call.signature.sequence >= 0) {
     for (int other = 0; other < size(); ++other) {
@@ -108,24 +113,30 @@ void Board::examine(int rank, int peer, const Call& call, double waited_s) const
         throw_mismatch(rank, other, call, theirs);
     }
   }
-  std::string fault;
-  if (has_ended(peer))
-    fault = "has ended its program";
-  else if (health_)
-    fault = health_(peer);
-  if (!fault.empty()) {
+  for (const int peer : peers) {
+    const std::string fault = has_ended(peer) ? left : health_ ? health_(peer) : "";
+    if (fault.empty()) continue;
     // What it sent before it went may still be on its way.
     constexpr double grace_s = 0.5;
     if (waited_s < grace_s) return;
-    ErrorContext c = context(rank, peer, call);
-    c.failed_rank = c.peer;
-    throw Error(
-        ErrorKind::lost_rank,
-        fmt::format("rank {} {} while this rank waits for it: {}", c.peer, fault, verdict()), c);
+    throw_lost(rank, peer, call, fault);
   }
   if (waited_s > timeout_s_)
-    throw_timeout(rank, peer, call, "timed out", fmt::format("none in {:.1f} s", waited_s),
+    throw_timeout(rank, peers, call, "timed out", fmt::format("none in {:.1f} s", waited_s),
                   "; raise --timeout if it is only slow");
+}
+
+void Board::check_departed(int rank, std::span<const int> peers, const Call& call) const {
+  for (const int peer : peers)
+    if (has_ended(peer)) throw_lost(rank, peer, call, left);
+}
+
+void Board::throw_lost(int rank, int peer, const Call& call, std::string_view fault) const {
+  ErrorContext c = context(rank, peer, call);
+  c.failed_rank = c.peer;
+  throw Error(ErrorKind::lost_rank,
+              fmt::format("rank {} {} while this rank waits for it: {}", c.peer, fault, verdict()),
+              c);
 }
 
 void Board::throw_mismatch(int rank, int peer, const Call& call, const Signature& got) const {
@@ -213,17 +224,20 @@ void Board::throw_size(int rank, int peer, const Call& call, Slice into, Slice g
               c);
 }
 
-void Board::give_up(int rank, int peer, const Call& call) const {
+void Board::give_up(int rank, std::span<const int> peers, const Call& call) const {
   constexpr double long_enough_s = 1;
-  examine(rank, peer, call, long_enough_s);
-  throw_timeout(rank, peer, call, "all ranks wait", "none, and none is on its way", "");
+  examine(rank, peers, call, long_enough_s);
+  throw_timeout(rank, peers, call, "all ranks wait", "none, and none is on its way", "");
 }
 
-void Board::throw_timeout(int rank, int peer, const Call& call, std::string_view what,
-                          std::string_view got, std::string_view advice) const {
-  ErrorContext c = context(rank, peer, call);
+void Board::throw_timeout(int rank, std::span<const int> peers, const Call& call,
+                          std::string_view what, std::string_view got,
+                          std::string_view advice) const {
+  ErrorContext c = context(rank, peers.front(), call);
   c.failed_rank = world_rank(root_of_wait(rank));
-  c.expected = fmt::format("a message to or from rank {}", c.peer);
+  std::vector<int> awaited;
+  for (const int peer : peers) awaited.push_back(world_rank(peer));
+  c.expected = fmt::format("a message to or from {}", ranks_text(awaited));
   c.got = got;
   c.hint = fmt::format("rank {} keeps the others waiting{}", c.failed_rank, advice);
   throw Error(ErrorKind::timeout, fmt::format("{}: {}", what, verdict()), c);

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -74,20 +75,23 @@ class Board {
   void end(int rank) {
     slots_[rank].where.store(RankState::Where::ended, std::memory_order_release);
   }
+  bool has_ended(int rank) const {
+    return slots_[rank].where.load(std::memory_order_acquire) == RankState::Where::ended;
+  }
   bool all_ended() const;
   // Asked about a peer that keeps a rank waiting: "" or what is wrong with its process.
   void set_health_check(std::function<std::string(int rank)> check) { health_ = std::move(check); }
 
-  // Waits in `rank`'s name, until ready() is true, for something from `peer`. `pause()` gives the
-  // processor away for a bounded time. The caller has spun already if it wanted to.
+  // Waits in `rank`'s name, until ready() is true, for something from one of `peers`. `pause()`
+  // gives the processor away for a bounded time. The caller has spun already if it wanted to.
   template <typename Ready, typename Pause>
-  void wait(int rank, int peer, const Call& call, Ready ready, Pause pause) {
+  void wait(int rank, std::span<const int> peers, const Call& call, Ready ready, Pause pause) {
     using Clock = std::chrono::steady_clock;
-    const Waiting mark(slots_[rank], peer);
+    const Waiting mark(slots_[rank], peers.front());
     const auto start = Clock::now();
     while (!ready()) {
       const double waited = std::chrono::duration<double>(Clock::now() - start).count();
-      examine(rank, peer, call, waited);
+      examine(rank, peers, call, waited);
       pause();
     }
   }
@@ -100,8 +104,10 @@ class Board {
   void match_size(int rank, int peer, const Call& call, Slice into, Slice got) const {
     if (got.count != into.count || got.dtype != into.dtype) throw_size(rank, peer, call, into, got);
   }
-  // Throws what keeps this rank from getting something from `peer` that will never come.
-  [[noreturn]] void give_up(int rank, int peer, const Call& call) const;
+  // Throws what keeps this rank from getting something from `peers` that will never come.
+  [[noreturn]] void give_up(int rank, std::span<const int> peers, const Call& call) const;
+  // Throws if one of `peers`, from which nothing has come, has left the group.
+  void check_departed(int rank, std::span<const int> peers, const Call& call) const;
   // Throws the world's failure, if there is one.
   void check_notice(int rank, int peer, const Call& call) const {
     if (notice_->raised()) throw_notice(rank, peer, call);
@@ -126,20 +132,19 @@ class Board {
   };
 
  private:
-  void examine(int rank, int peer, const Call& call, double waited_s) const;
+  void examine(int rank, std::span<const int> peers, const Call& call, double waited_s) const;
+  [[noreturn]] void throw_lost(int rank, int peer, const Call& call, std::string_view fault) const;
   [[noreturn]] void throw_mismatch(int rank, int peer, const Call& call,
                                    const Signature& got) const;
   [[noreturn]] void throw_notice(int rank, int peer, const Call& call) const;
   [[noreturn]] void throw_size(int rank, int peer, const Call& call, Slice into, Slice got) const;
-  [[noreturn]] void throw_timeout(int rank, int peer, const Call& call, std::string_view what,
-                                  std::string_view got, std::string_view advice) const;
+  [[noreturn]] void throw_timeout(int rank, std::span<const int> peers, const Call& call,
+                                  std::string_view what, std::string_view got,
+                                  std::string_view advice) const;
   // What a rank announced as its operation of that number; sequence -1 if it has not, or long ago.
   Signature announced(int rank, std::int64_t sequence) const;
   Signature last(int rank) const;
   Signature read(const BoardSlot::Line& line) const;
-  bool has_ended(int rank) const {
-    return slots_[rank].where.load(std::memory_order_acquire) == RankState::Where::ended;
-  }
   int root_of_wait(int rank) const;
   int culprit_of_mismatch(int rank, int peer, const Call& call, const Signature& got) const;
 

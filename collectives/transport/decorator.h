@@ -34,13 +34,19 @@ class TransportDecorator : public Transport {
                         ReduceOp op) override {
     inner_->send_recv_reduce(call, leaving, to, growing, from, op);
   }
+  std::size_t wait_any(const Call& call, std::span<const Request> receives,
+                       std::span<const int> from) override {
+    return inner_->wait_any(call, receives, from);
+  }
   std::unique_ptr<Transport> subgroup(std::span<const int> members) override {
     return inner_->subgroup(members);
   }
   bool abort(const std::exception& cause) override { return inner_->abort(cause); }
+  void depart() override { inner_->depart(); }
   void abandon() override { inner_->abandon(); }
   double now_seconds() const override { return inner_->now_seconds(); }
   double about_now_seconds() const override { return inner_->about_now_seconds(); }
+  void pass(double seconds) override { inner_->pass(seconds); }
   LinkModel links() const override { return inner_->links(); }
   void align() override { inner_->align(); }
   Concurrency& concurrency() override { return inner_->concurrency(); }

@@ -57,6 +57,7 @@ Call spoiled(Call call, FaultKind kind) {
 class NoTransfer final : public Transfer {
  public:
   void wait() override {}
+  std::optional<double> arrives_at() override { return 0; }
 };
 
 class FaultyTransport final : public TransportDecorator, public SharedMemory {
@@ -66,8 +67,7 @@ class FaultyTransport final : public TransportDecorator, public SharedMemory {
       : TransportDecorator(std::move(inner)), plan_(plan), operations_(std::move(operations)) {}
 
   void enter(const Call& call) override {
-    active_ = operations_->fetch_add(1) == plan_.operation;
-    if (active_) strike(call);
+    begin(call);
     if (skips()) return;
     inner_->enter(planted(call));
   }
@@ -80,14 +80,17 @@ class FaultyTransport final : public TransportDecorator, public SharedMemory {
     active_ = false;
   }
   Request isend(const Call& call, Slice data, int to) override {
+    const LoneMessage message(*this, call);
     if (skips()) return std::make_unique<NoTransfer>();
     return inner_->isend(planted(call), data, to);
   }
   Request irecv(const Call& call, Slice data, int from) override {
+    const LoneMessage message(*this, call);
     if (skips()) return std::make_unique<NoTransfer>();
     return inner_->irecv(planted(call), data, from);
   }
   Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) override {
+    const LoneMessage message(*this, call);
     if (skips()) return std::make_unique<NoTransfer>();
     return inner_->irecv_reduce(planted(call), growing, from, op);
   }
@@ -112,6 +115,27 @@ class FaultyTransport final : public TransportDecorator, public SharedMemory {
   }
 
  private:
+  // Counts a message that is no part of a collective as an operation of its own.
+  class LoneMessage {
+   public:
+    LoneMessage(FaultyTransport& transport, const Call& call)
+        : transport_(transport), is_alone_(call.signature.sequence < 0) {
+      if (is_alone_) transport_.begin(call);
+    }
+    ~LoneMessage() {
+      if (is_alone_) transport_.active_ = false;
+    }
+    LoneMessage(const LoneMessage&) = delete;
+
+   private:
+    FaultyTransport& transport_;
+    bool is_alone_;
+  };
+
+  void begin(const Call& call) {
+    active_ = operations_->fetch_add(1) == plan_.operation;
+    if (active_) strike(call);
+  }
   bool skips() const { return active_ && plan_.kind == FaultKind::skips; }
   Call planted(const Call& call) const {
     Call announced = active_ ? spoiled(call, plan_.kind) : call;

@@ -28,7 +28,7 @@ enum class FaultKind : std::uint8_t {
 
 struct FaultPlan {
   int rank = 0;
-  std::int64_t operation = 0;  // number of the collective, over all communicators of the rank
+  std::int64_t operation = 0;  // number of the collective, or of the message that is no part of one
   FaultKind kind = FaultKind::throws;
 };
 

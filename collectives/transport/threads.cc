@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <numeric>
 #include <optional>
@@ -74,6 +75,10 @@ class ReceiveTransfer final : public Transfer {
     });
     finished_ = true;
   }
+  std::optional<double> arrives_at() override {
+    if (!group_.mailbox(from_, rank_).has(number_)) return std::nullopt;
+    return 0;
+  }
 
  private:
   ThreadsGroup& group_;
@@ -91,9 +96,7 @@ class ThreadsTransport final : public Transport, public SharedMemory {
       : group_(std::move(group)), rank_(rank) {}
   ~ThreadsTransport() override {
     // A rank that fails has not ended its program: abort() follows with the reason.
-    if (std::uncaught_exceptions() > 0) return;
-    group_->board.end(rank_);
-    for (Bell& bell : group_->bells) bell.ring();
+    if (std::uncaught_exceptions() == 0) depart();
   }
 
   std::string_view name() const override { return "threads"; }
@@ -128,6 +131,17 @@ class ThreadsTransport final : public Transport, public SharedMemory {
     sending.wait();
   }
 
+  std::size_t wait_any(const Call& call, std::span<const Request> receives,
+                       std::span<const int> from) override {
+    std::span<const Request>::iterator first;
+    wait_in(*group_, rank_, from, call, [&] {
+      first = std::ranges::find_if(receives,
+                                   [](const Request& r) { return r->arrives_at().has_value(); });
+      return first != receives.end();
+    });
+    return static_cast<std::size_t>(first - receives.begin());
+  }
+
   std::unique_ptr<Transport> subgroup(std::span<const int> members) override {
     const std::vector<int> list(members.begin(), members.end());
     const auto own = std::find(list.begin(), list.end(), rank_);
@@ -159,11 +173,16 @@ class ThreadsTransport final : public Transport, public SharedMemory {
     group_->world->wake_all();
     return first;
   }
+  void depart() override {
+    group_->board.end(rank_);
+    for (Bell& bell : group_->bells) bell.ring();
+  }
   void abandon() override {
     group_->world->notice.claim(group_->board.world_rank(rank_));
     group_->world->wake_all();
   }
 
+  void pass(double seconds) override { sleep_for(seconds); }
   double now_seconds() const override { return steady_seconds(); }
   double about_now_seconds() const override { return about_steady_seconds(); }
 

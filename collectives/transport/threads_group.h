@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -66,9 +67,11 @@ class ThreadsGroup {
   Subgroups<ThreadsGroup> subgroups_;
 };
 
-// Waits in the name of one rank of a group: spins for a while, then sleeps until its bell rings.
+// Waits in the name of one rank of a group for something from one of `peers`: spins for a while,
+// then sleeps until its bell rings.
 template <typename Ready>
-void wait_in(ThreadsGroup& group, int rank, int peer, const Call& call, Ready ready) {
+void wait_in(ThreadsGroup& group, int rank, std::span<const int> peers, const Call& call,
+             Ready ready) {
   using Clock = std::chrono::steady_clock;
   if (ready()) return;
   const ThreadsWorld& world = *group.world;
@@ -79,7 +82,7 @@ void wait_in(ThreadsGroup& group, int rank, int peer, const Call& call, Ready re
   for (int look = 0; look < looks_before_yields && !world.oversubscribed; ++look)
     if (ready()) return;
   if (!world.oversubscribed)
-    group.places[rank].part_from(group.places[peer], group.board.world_rank(rank));
+    group.places[rank].part_from(group.places[peers.front()], group.board.world_rank(rank));
   const int looks_per_yield = world.oversubscribed ? 1 : 64;
   do {
     for (int look = 0; look < looks_per_yield; ++look)
@@ -91,12 +94,17 @@ void wait_in(ThreadsGroup& group, int rank, int peer, const Call& call, Ready re
   constexpr double longest_sleep_s = 0.05;
   std::uint32_t rung = group.bells[rank].count();
   group.board.wait(
-      rank, peer, call,
+      rank, peers, call,
       [&] {
         rung = group.bells[rank].count();
         return ready();
       },
       [&] { group.bells[rank].sleep(rung, longest_sleep_s); });
+}
+
+template <typename Ready>
+void wait_in(ThreadsGroup& group, int rank, int peer, const Call& call, Ready ready) {
+  wait_in(group, rank, std::span(&peer, 1), call, ready);
 }
 
 std::shared_ptr<ThreadsGroup> make_group(const std::shared_ptr<ThreadsWorld>& world,

@@ -25,6 +25,7 @@ class TracedTransfer final : public Transfer {
     inner_->wait();
     if (!arrow_.empty()) trace_.flow_end(track_, arrow_);
   }
+  std::optional<double> arrives_at() override { return inner_->arrives_at(); }
 
  private:
   Request inner_;

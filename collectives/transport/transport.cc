@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <ctime>
+#include <thread>
 
 namespace lockstep {
 
@@ -48,6 +50,9 @@ bool reduces(Operation operation) {
 
 double steady_seconds() { return seconds_of(CLOCK_MONOTONIC); }
 double about_steady_seconds() { return seconds_of(CLOCK_MONOTONIC_COARSE); }
+void sleep_for(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
 
 std::string Signature::text() const {
   std::string text(name_of(operation));

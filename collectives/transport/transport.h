@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -65,6 +66,9 @@ class Transfer {
   // Returns when the memory may be used again (send) or holds the data (receive). Throws Error on a
   // mismatch, on a lost rank, and past the deadline.
   virtual void wait() = 0;
+  // Of a receive: when its message comes, on this rank's clock; nothing while that is not known. A
+  // real clock knows it of those that are there.
+  virtual std::optional<double> arrives_at() { return std::nullopt; }
 };
 using Request = std::unique_ptr<Transfer>;
 
@@ -121,6 +125,8 @@ Concurrency& threads_concurrency();
 // The machine's clock: seconds since it started.
 double steady_seconds();
 double about_steady_seconds();
+// Sleeps.
+void sleep_for(double seconds);
 
 // Used by one thread at a time. Several threads of a rank use a subgroup of all ranks each.
 class Transport {
@@ -153,6 +159,13 @@ class Transport {
   virtual void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
                                 ReduceOp op) = 0;
 
+  // Waits until the message of one of `receives` has come, and returns its place: under a virtual
+  // clock that of the first in time, else of the first in the list. `from` are their senders.
+  // Throws Error (lost_rank) when none has come and one of them left or died; it names the rank,
+  // and the others may be waited for again.
+  virtual std::size_t wait_any(const Call& call, std::span<const Request> receives,
+                               std::span<const int> from) = 0;
+
   // A group of the ranks `members` (ranks of this group, ascending in the new one), called by each
   // of them in the same order. Its messages never mix with this group's.
   virtual std::unique_ptr<Transport> subgroup(std::span<const int> members) = 0;
@@ -160,6 +173,8 @@ class Transport {
   // Stops the world: every rank blocked in a call wakes and names this rank and `cause`. True if
   // nobody failed before.
   virtual bool abort(const std::exception& cause) = 0;
+  // This rank leaves the group, and the others go on: only who waits for it is told so.
+  virtual void depart() = 0;
   // This rank gives up: waits of its own other threads throw at once. abort() follows with the
   // reason.
   virtual void abandon() = 0;
@@ -174,6 +189,8 @@ class Transport {
   virtual double now_seconds() const = 0;
   // The same clock to a few milliseconds, for a fraction of the price.
   virtual double about_now_seconds() const { return now_seconds(); }
+  // Lets that time pass on this rank's clock.
+  virtual void pass(double seconds) = 0;
   // Under a virtual clock, waits until every rank has come, and all go on at one time; costs
   // nothing. On a real clock there is no such thing, and nothing happens.
   virtual void align() {}

@@ -10,6 +10,7 @@
 #include "collectives/broadcast/broadcast.h"
 #include "collectives/stream.h"
 #include "parallel/data/bucket.h"
+#include "parallel/pace.h"
 
 namespace lockstep {
 namespace {
@@ -21,6 +22,7 @@ class Ddp final : public Technique {
   Ddp(RankContext& context, Gpt& model, const TrainOptions& options)
       : context_(context),
         model_(model),
+        pace_(context.world, options),
         optimizer_(model.parameters(),
                    {options.beta1, options.beta2, options.eps, options.weight_decay},
                    context.ledger),
@@ -58,9 +60,10 @@ class Ddp final : public Technique {
     double loss = 0;
     // Only the last micro-batch completes the gradients; before it there is nothing to exchange.
     for (const Batch& batch : micro_batches.first(micro_batches.size() - 1))
-      loss += model_.forward_backward(batch, total_targets);
+      loss += pace_.forward_backward(model_, batch, total_targets);
     expect_all();
-    loss += model_.forward_backward(micro_batches.back(), total_targets, [&](int i) { ready(i); });
+    loss += pace_.forward_backward(model_, micro_batches.back(), total_targets,
+                                   [&](int i) { ready(i); });
 
     wait_for_all();
     return loss;
@@ -81,11 +84,12 @@ class Ddp final : public Technique {
   std::vector<TheoryRecord> theory() const override {
     const int rank = context_.world.rank(), ranks = context_.world.size();
     const Count element = element_bytes(reduce_dtype_);
+    std::vector<TheoryRecord> lines = replicated_states(rank, model_.parameters());
     Traffic sum;
     bool all_rings = true;
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
       // Of a library's own all-reduce we see no messages.
-      if (!algorithms_[b]->traffic) return {};
+      if (!algorithms_[b]->traffic) return lines;
       sum += algorithms_[b]->traffic({.ranks = ranks,
                                       .count = buckets_[b].count,
                                       .element_bytes = element,
@@ -97,14 +101,17 @@ class Ddp final : public Technique {
     const std::string beta = own_type ? "beta" : std::to_string(element);
     const std::string by_bucket =
         fmt::format("all_reduce/{}, by bucket", algorithms_.front()->name);
-    return {{.quantity = "sent_bytes",
-             .rank = rank,
-             .formula = all_rings ? fmt::format("2(P-1)/P * Psi * {}", beta) : by_bucket,
-             .expected = static_cast<double>(sum.sent_elements * element)},
-            {.quantity = "sent_messages",
-             .rank = rank,
-             .formula = all_rings ? "2(P-1) * buckets" : by_bucket,
-             .expected = static_cast<double>(sum.sent_messages)}};
+    const TheoryRecord traffic[] = {
+        {.quantity = "sent_bytes",
+         .rank = rank,
+         .formula = all_rings ? fmt::format("2(P-1)/P * Psi * {}", beta) : by_bucket,
+         .expected = static_cast<double>(sum.sent_elements * element)},
+        {.quantity = "sent_messages",
+         .rank = rank,
+         .formula = all_rings ? "2(P-1) * buckets" : by_bucket,
+         .expected = static_cast<double>(sum.sent_messages)}};
+    lines.insert(lines.begin(), std::begin(traffic), std::end(traffic));
+    return lines;
   }
 
  private:
@@ -153,6 +160,7 @@ class Ddp final : public Technique {
 
   RankContext& context_;
   Gpt& model_;
+  Pace pace_;
   AdamW optimizer_;
   std::vector<Bucket> buckets_;
   std::vector<const AllReduceAlgorithm*> algorithms_;  // by bucket

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "collectives/base/error.h"
+#include "parallel/pace.h"
 
 namespace lockstep {
 namespace {
@@ -13,6 +14,7 @@ class Serial final : public Technique {
  public:
   Serial(RankContext& context, Gpt& model, const TrainOptions& options)
       : model_(model),
+        pace_(context.world, options),
         optimizer_(model.parameters(),
                    {options.beta1, options.beta2, options.eps, options.weight_decay},
                    context.ledger) {}
@@ -23,7 +25,8 @@ class Serial final : public Technique {
   double accumulate(std::span<const Batch> micro_batches, Count total_targets) override {
     model_.parameters().zero_gradients();
     double loss = 0;
-    for (const Batch& batch : micro_batches) loss += model_.forward_backward(batch, total_targets);
+    for (const Batch& batch : micro_batches)
+      loss += pace_.forward_backward(model_, batch, total_targets);
     return loss;
   }
 
@@ -35,12 +38,17 @@ class Serial final : public Technique {
   }
 
   std::vector<TheoryRecord> theory() const override {
-    return {{.quantity = "sent_bytes", .formula = "0", .expected = 0},
-            {.quantity = "sent_messages", .formula = "0", .expected = 0}};
+    std::vector<TheoryRecord> lines = {
+        {.quantity = "sent_bytes", .formula = "0", .expected = 0},
+        {.quantity = "sent_messages", .formula = "0", .expected = 0}};
+    for (TheoryRecord& line : replicated_states(0, model_.parameters()))
+      lines.push_back(std::move(line));
+    return lines;
   }
 
  private:
   Gpt& model_;
+  Pace pace_;
   AdamW optimizer_;
 };
 

@@ -20,7 +20,8 @@ MPIRUN = {"openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe"
           "mpich": ["mpirun.mpich"]}[LIBRARY]
 TIMEOUT_S = 3
 SANITIZED = "ASAN_OPTIONS" in os.environ or "TSAN_OPTIONS" in os.environ
-OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send_recv")
+OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send_recv",
+              "barrier")
 
 
 class Mpi(unittest.TestCase):
@@ -48,6 +49,31 @@ class Mpi(unittest.TestCase):
                 self.assertAlmostEqual(step["grad_norm"] / norm, 1, delta=1e-9)
             for line in result["theory"]:
                 self.assertEqual(line["expected"], line["measured"], line)
+
+    def test_parameter_server(self):
+        expected = json.loads((GOLDEN / "expected.json").read_text())
+        for ranks, words in ((3, ["--servers", "1"]), (4, ["--servers", "2"]), (4, ["--colocated"]),
+                             (3, ["--servers", "2", "--mode", "asp"])):
+            with self.subTest(words=words):
+                done, _ = self.run_ranks(ranks, "train", "ps", *words, *GOLDEN_RUN, "--steps", "10", "--json", "r.json")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                result = json.loads((self.path / "r.json").read_text())
+                for step, loss in zip(result["steps"], expected["losses"], strict=True):
+                    self.assertAlmostEqual(step["loss"] / loss, 1, delta=1e-9)
+
+    def test_workers_of_a_parameter_server_keep_their_bound_and_may_fail(self):
+        words = ["train", "ps", "--servers", "2", "--mode", "ssp", "--staleness", "1", *GOLDEN_RUN, "--steps", "10", "--json", "r.json"]
+        done, _ = self.run_ranks(4, *words, "--slow-rank", "0:3")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        updates = json.loads((self.path / "r.json").read_text())["updates"]
+        self.assertEqual(len(updates), 2 * 2 * 10)
+        self.assertLessEqual(max(update["lead"] for update in updates), 1)
+        for operation in ("3", "12"):
+            done, _ = self.run_ranks(4, *words, "--fault", f"rank=1,op={operation},kind=throw")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            result = json.loads((self.path / "r.json").read_text())
+            self.assertEqual([lost["rank"] for lost in result["lost"]], [1])
+            self.assertEqual(len([u for u in result["updates"] if u["rank"] == 0]), 2 * 10)
 
     def test_bench_is_right_also_in_segments(self):
         done, _ = self.run_ranks(2, "bench", "all_reduce", "-b", "4", "-e", "4M", "-f", "64", "-n", "3", "-w", "1",

@@ -8,6 +8,7 @@
 #include "collectives/barrier/barrier.h"
 #include "collectives/base/error.h"
 #include "collectives/broadcast/broadcast.h"
+#include "collectives/transport/board.h"
 #include "tests/collectives/world.h"
 
 namespace lockstep {
@@ -153,6 +154,28 @@ TEST(Failure, TwoRootsAreFoundWithoutAMessage) {
   ASSERT_TRUE(outcome.launched);
   EXPECT_EQ(outcome.launched->kind(), ErrorKind::mismatch);
   EXPECT_LT(outcome.seconds, 2);
+}
+
+// Two ranks may go on for a while after an operation in which they differed: the error is about
+// that one, not about where they are when they find out.
+TEST(Failure, AMismatchFoundLaterIsOfTheOperationInWhichItHappened) {
+  std::vector<BoardSlot> slots(3);
+  AbortNotice notice{};
+  Board board(slots.data(), &notice, {0, 1, 2}, 1, "test");
+  const auto signature = [](std::int64_t sequence, Count count) {
+    return Signature{.sequence = sequence, .count = count, .operation = Operation::broadcast};
+  };
+  for (int rank = 0; rank < 3; ++rank) board.enter(rank, signature(4, rank == 1 ? 11 : 10));
+  for (const int rank : {0, 2}) board.enter(rank, signature(5, 20));
+  try {
+    board.match(0, 1, {.signature = signature(5, 20), .label = {}}, signature(4, 11));
+    FAIL() << "they do not match";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.context().sequence, 4);
+    EXPECT_EQ(error.context().expected, signature(4, 10).text());
+    EXPECT_EQ(error.context().got, signature(4, 11).text());
+    EXPECT_EQ(error.context().failed_rank, 1);
+  }
 }
 
 TEST(Failure, OtherOperationAndSkippedCallAreFound) {

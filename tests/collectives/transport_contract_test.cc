@@ -1,5 +1,7 @@
-// What every transport promises, on the threads transport.
+// What every transport promises, on threads and in virtual time.
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "collectives/base/error.h"
 #include "tests/collectives/world.h"
@@ -102,6 +104,128 @@ TEST(TransportContract, PeersOutOfRangeAreRefused) {
     EXPECT_THROW(context.world.isend(host_slice(std::span(&value, 1)), 2), Error);
     EXPECT_THROW(context.world.irecv(host_slice(std::span(&value, 1)), -1), Error);
   });
+}
+
+// Rank 0 takes one message of every other rank, in the order in which they come.
+std::vector<int> order_of_arrival(Communicator& world) {
+  std::vector<int> data(static_cast<std::size_t>(world.size())), from, order;
+  std::vector<Request> receives;
+  for (int peer = 1; peer < world.size(); ++peer) {
+    receives.push_back(world.irecv(host_slice(std::span(&data[peer], 1)), peer));
+    from.push_back(peer);
+  }
+  while (!receives.empty()) {
+    const auto place = static_cast<std::ptrdiff_t>(world.wait_any(receives, from));
+    receives[place]->wait();
+    order.push_back(from[place]);
+    EXPECT_EQ(data[from[place]], 10 * from[place]);
+    receives.erase(receives.begin() + place);
+    from.erase(from.begin() + place);
+  }
+  return order;
+}
+
+TEST(WaitAny, TakesWhatHasCome) {
+  for (const Clock clock : {Clock::wall, Clock::unit}) {
+    std::vector<int> order;
+    launch({.ranks = 5, .fault = {}, .clock = clock}, [&](RankContext& context) {
+      Communicator& world = context.world;
+      int mine = 10 * world.rank();
+      if (world.rank() == 0) {
+        order = order_of_arrival(world);
+        return;
+      }
+      // The last rank is the first to send, 50 ms before the next.
+      world.transport().pass(0.05 * (world.size() - world.rank()));
+      world.send(host_slice(std::span(&mine, 1)), 0);
+    });
+    EXPECT_EQ(order, (std::vector<int>{4, 3, 2, 1})) << name_of(clock);
+  }
+}
+
+TEST(WaitAny, NamesTheRankThatDepartedAndGoesOn) {
+  for (const Clock clock : {Clock::wall, Clock::unit}) {
+    int lost = -1;
+    std::vector<int> order;
+    launch({.ranks = 4, .fault = {}, .clock = clock}, [&](RankContext& context) {
+      Communicator pair = context.world.duplicate(0);
+      int data = 7;
+      const Slice slice = host_slice(std::span(&data, 1));
+      if (pair.rank() == 2) return pair.transport().depart();
+      if (pair.rank() != 0) {
+        pair.transport().pass(1 + 0.1 * pair.rank());
+        return pair.send(slice, 0);
+      }
+      std::vector<Request> receives;
+      std::vector<int> from = {1, 2, 3};
+      for (const int peer : from) receives.push_back(pair.irecv(slice, peer));
+      while (!receives.empty()) {
+        std::ptrdiff_t place = 0;
+        try {
+          place = static_cast<std::ptrdiff_t>(pair.wait_any(receives, from));
+          receives[place]->wait();
+          order.push_back(from[place]);
+        } catch (const Error& error) {
+          EXPECT_EQ(error.kind(), ErrorKind::lost_rank);
+          lost = error.context().failed_rank;
+          place = std::ranges::find(from, lost) - from.begin();
+        }
+        receives.erase(receives.begin() + place);
+        from.erase(from.begin() + place);
+      }
+    });
+    EXPECT_EQ(lost, 2) << name_of(clock);
+    EXPECT_EQ(order, (std::vector<int>{1, 3})) << name_of(clock);
+  }
+}
+
+TEST(WaitAny, ADeadlineHoldsForAllOfThem) {
+  try {
+    on_ranks(
+        3,
+        [](RankContext& context) {
+          int data = 0;
+          const Slice slice = host_slice(std::span(&data, 1));
+          if (context.world.rank() > 0) return context.world.recv(slice, 0);
+          const int from[] = {1, 2};
+          std::vector<Request> receives;
+          for (const int peer : from) receives.push_back(context.world.irecv(slice, peer));
+          context.world.wait_any(receives, from);
+        },
+        0.3);
+    FAIL() << "waited for ever";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::timeout);
+  }
+}
+
+// The first in time is taken, not the first to leave: rank 1's long message is on its way when rank
+// 2's comes through a way of its own.
+TEST(WaitAny, ChoosesByTheTimeOfArrivalInVirtualTime) {
+  std::vector<std::pair<int, double>> taken;
+  launch({.ranks = 3,
+          .fault = {},
+          .clock = Clock::unit,
+          .links = parse_links("alpha=0,beta=1,node=2,node-alpha=0,node-beta=1")},
+         [&](RankContext& context) {
+           Communicator& world = context.world;
+           std::vector<std::uint8_t> data(world.rank() == 1 ? 100 : 10), more(10);
+           if (world.rank() == 2) world.transport().pass(20);
+           if (world.rank() > 0) return world.send(host_slice(std::span(data)), 0);
+           std::vector<std::uint8_t> first(100), second(10);
+           std::vector<Request> receives;
+           receives.push_back(world.irecv(host_slice(std::span(first)), 1));
+           receives.push_back(world.irecv(host_slice(std::span(second)), 2));
+           std::vector<int> from = {1, 2};
+           while (!receives.empty()) {
+             const auto place = static_cast<std::ptrdiff_t>(world.wait_any(receives, from));
+             taken.emplace_back(from[place], world.transport().now_seconds());
+             receives[place]->wait();
+             receives.erase(receives.begin() + place);
+             from.erase(from.begin() + place);
+           }
+         });
+  EXPECT_EQ(taken, (std::vector<std::pair<int, double>>{{2, 30}, {1, 100}}));
 }
 
 }  // namespace

@@ -130,6 +130,38 @@ TEST(CrossEntropy, StaysFiniteForLargeLogits) {
   EXPECT_EQ(logits, (std::vector<double>{1, 0, -1}));
 }
 
+// Cut anywhere, also inside a parameter, the parts take the steps of the whole.
+TEST(AdamW, PartsTakeTheSameStepsAsTheWhole) {
+  Ledger ledger;
+  constexpr Count count = 7 + 30 + 5;
+  const auto make = [&](Parameters& parameters) {
+    parameters.add("bias", {7});
+    parameters.add("matrix", {6, 5});
+    parameters.add("norm", {5});
+    parameters.allocate();
+    for (Count i = 0; i < count; ++i) {
+      host_span<double>(parameters.values())[i] = 1 + 0.1 * static_cast<double>(i);
+      host_span<double>(parameters.gradients())[i] = 0.01 * static_cast<double>(i) - 0.2;
+    }
+  };
+  Parameters whole(DType::f64, ledger), cut(DType::f64, ledger);
+  make(whole);
+  make(cut);
+  const AdamWOptions options{.weight_decay = 0.5};
+  AdamW all(whole, options, ledger);
+  std::vector<AdamW> parts;
+  const Parts part(count, 4);
+  for (int i = 0; i < 4; ++i)
+    parts.emplace_back(cut.list(), part.offset(i), cut.values().part(part.offset(i), part[i]),
+                       cut.gradients().part(part.offset(i), part[i]), options, ledger);
+  for (int step = 0; step < 3; ++step) {
+    all.step(0.1, 0.5);
+    for (AdamW& one : parts) one.step(0.1, 0.5);
+  }
+  for (Count i = 0; i < count; ++i)
+    EXPECT_EQ(host_span<double>(cut.values())[i], host_span<double>(whole.values())[i]) << i;
+}
+
 TEST(AdamW, FirstStepsEqualTheAlgorithmWrittenOut) {
   Ledger ledger;
   Parameters parameters(DType::f64, ledger);

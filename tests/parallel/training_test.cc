@@ -3,73 +3,19 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
-#include "models/safetensors.h"
-#include "parallel/technique.h"
-#include "parallel/trainer.h"
+#include "tests/parallel/training.h"
 
 namespace lockstep {
 namespace {
 
-const std::string golden = LOCKSTEP_GOLDEN;
+using test::expect_golden;
+using test::golden_run;
+using test::run;
 
-TrainOptions golden_run(const std::string& technique, DType dtype = DType::f64) {
-  TrainOptions options;
-  options.technique = technique;
-  options.model = golden + "/config.json";
-  options.init = golden + "/init.safetensors";
-  options.data = golden + "/tokens.bin";
-  options.order = "sequential";
-  options.global_batch = 8;
-  options.steps = 10;
-  options.dtype = dtype;
-  options.threads = 1;
-  return options;
-}
-
-TrainResult run(int ranks, const TrainOptions& options) {
-  TrainResult result;
-  launch({.ranks = ranks, .timeout_s = 30, .trace = false, .fault = {}}, [&](RankContext& context) {
-    TrainResult mine = train(context, options);
-    if (context.world.rank() == 0) result = std::move(mine);
-  });
-  return result;
-}
-
-void expect_golden(const TrainResult& result, double tolerance) {
-  const auto expected = nlohmann::json::parse(std::ifstream(golden + "/expected.json"));
-  ASSERT_FALSE(result.steps.empty());
-  for (const StepRecord& step : result.steps) {
-    EXPECT_NEAR(step.loss / expected["losses"][step.step].get<double>(), 1, tolerance);
-    EXPECT_NEAR(step.grad_norm / expected["grad_norms"][step.step].get<double>(), 1, tolerance);
-  }
-}
-
-std::vector<double> weights_of(const std::string& path) {
-  const SafetensorsFile file(path);
-  std::vector<double> all;
-  for (const TensorEntry& tensor : file.tensors()) {
-    std::vector<double> values(static_cast<std::size_t>(tensor.count()));
-    file.read(tensor, host_slice(std::span(values)));
-    all.insert(all.end(), values.begin(), values.end());
-  }
-  return all;
-}
-
-class Ddp : public testing::TestWithParam<int> {
- protected:
-  Ddp() : folder_(std::filesystem::temp_directory_path() / "lockstep-training-XXXXXX") {
-    std::string name = folder_.string();
-    folder_ = mkdtemp(name.data());
-  }
-  ~Ddp() override { std::filesystem::remove_all(folder_); }
-  std::filesystem::path folder_;
-};
+class Ddp : public testing::TestWithParam<int> {};
 
 TEST_P(Ddp, ReproducesTheGoldenRunInDouble) {
   expect_golden(run(GetParam(), golden_run("ddp")), 1e-10);
@@ -78,17 +24,7 @@ TEST_P(Ddp, ReproducesTheGoldenRunInFloat) {
   expect_golden(run(GetParam(), golden_run("ddp", DType::f32)), 1e-5);
 }
 
-TEST_P(Ddp, FinalWeightsEqualSerial) {
-  TrainOptions serial = golden_run("serial"), ddp = golden_run("ddp");
-  serial.save = folder_ / "serial.safetensors";
-  ddp.save = folder_ / "ddp.safetensors";
-  run(1, serial);
-  run(GetParam(), ddp);
-  const auto expected = weights_of(serial.save), got = weights_of(ddp.save);
-  ASSERT_EQ(expected.size(), got.size());
-  for (std::size_t i = 0; i < got.size(); ++i)
-    ASSERT_NEAR(got[i], expected[i], 1e-10 * std::max(1.0, std::abs(expected[i]))) << i;
-}
+TEST_P(Ddp, FinalWeightsEqualSerial) { test::expect_same_weights(GetParam(), golden_run("ddp")); }
 
 TEST_P(Ddp, ResultAndTrafficEqualTheClosedFormWhateverTheBuckets) {
   const int ranks = GetParam();
@@ -203,12 +139,8 @@ TEST(Training, VirtualTimeChangesNoBitAndCostsWhatTheClosedFormSays) {
   options.overlap = false;
   const TrainResult wall = run(4, options);
   const LinkModel links = parse_links("alpha=5,beta=0.0009765625");
-  TrainResult unit;
-  launch({.ranks = 4, .fault = {}, .clock = Clock::unit, .links = links},
-         [&](RankContext& context) {
-           TrainResult mine = train(context, options);
-           if (context.world.rank() == 0) unit = std::move(mine);
-         });
+  const TrainResult unit =
+      run({.ranks = 4, .fault = {}, .clock = Clock::unit, .links = links}, options);
   const double gradients =
       all_reduce_ring().seconds({.ranks = 4, .count = 106304, .element_bytes = 8}, links);
   const double loss =
@@ -216,8 +148,8 @@ TEST(Training, VirtualTimeChangesNoBitAndCostsWhatTheClosedFormSays) {
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(unit.steps[i].loss, wall.steps[i].loss);
     EXPECT_EQ(unit.steps[i].grad_norm, wall.steps[i].grad_norm);
-    EXPECT_GE(unit.steps[i].seconds, gradients);
-    EXPECT_LE(unit.steps[i].seconds, gradients + loss) << "computing costs nothing";
+    // Computing costs nothing; reporting the loss leaves ranks apart by at most what it takes.
+    EXPECT_NEAR(unit.steps[i].seconds, gradients, loss);
   }
   EXPECT_TRUE(theory_holds(unit));
 }

@@ -63,10 +63,15 @@ class SmpiTransport final : public Transport {
     irecv_reduce(call, growing, from, op)->wait();
     sending->wait();
   }
+  std::size_t wait_any(const Call&, std::span<const Request>, std::span<const int>) override {
+    std::abort();
+  }
   std::unique_ptr<Transport> subgroup(std::span<const int>) override { std::abort(); }
   bool abort(const std::exception&) override { return MPI_Abort(MPI_COMM_WORLD, 1) == MPI_SUCCESS; }
+  void depart() override {}
   void abandon() override {}
   int ranks_per_node() const override { return 1; }
+  void pass(double) override { std::abort(); }
   double now_seconds() const override { return MPI_Wtime(); }
 
  private:

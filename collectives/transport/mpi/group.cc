@@ -1,11 +1,9 @@
 #include "collectives/transport/mpi/group.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <cstring>
-#include <ctime>
 #include <fstream>
 #include <memory>
 #include <thread>
@@ -123,28 +121,14 @@ void MpiGroup::settle() {
 }
 
 void MpiGroup::wait(int peer, const Call& call, MPI_Request& request, MPI_Status* status) {
-  int done = 0;
-  const auto ready = [&] {
-    // Progress would let MPI read memory that the failed rank has freed; some libraries die of it.
-    if (board_->notice().rank() >= 0) return false;
-    check_mpi(MPI_Test(&request, &done, status), "complete a message");
-    return done != 0;
-  };
-  const int looks = oversubscribed_ ? 1 : 2000;
-  for (int look = 0; look < looks; ++look)
-    if (ready()) return;
-  int pauses = 0;
-  const auto pause = [&] {
-    constexpr int yields = 200;
-    constexpr timespec nap{.tv_sec = 0, .tv_nsec = 20'000};
-    if (++pauses < yields)
-      sched_yield();
-    else
-      nanosleep(&nap, nullptr);
-  };
   try {
-    board_->wait(rank_, peer, call, ready, pause);
+    wait_until(std::span(&peer, 1), call, [&] {
+      int done = 0;
+      check_mpi(MPI_Test(&request, &done, status), "complete a message");
+      return done != 0;
+    });
   } catch (const Error& error) {
+    if (board_->has_ended(peer) && board_->notice().rank() < 0) throw;
     board_->notice().raise(board_->world_rank(rank_), error);
     settle();
     throw;

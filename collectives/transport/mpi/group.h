@@ -2,7 +2,10 @@
 #pragma once
 
 #include <mpi.h>
+#include <sched.h>
 
+#include <ctime>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,8 +41,30 @@ class MpiGroup {
   // Memory for what arrives and is used at once; at least `bytes`, good until the next call.
   std::byte* scratch(Device& device, Count bytes);
 
-  // Waits for a request in this rank's name: looks for a while, then gives the processor away, then
-  // sleeps in between.
+  // Waits in this rank's name until there is something from one of `peers`: looks for a while, then
+  // gives the processor away, then sleeps in between.
+  template <typename IsThere>
+  void wait_until(std::span<const int> peers, const Call& call, IsThere is_there) {
+    const auto ready = [&] {
+      // Progress would let MPI read memory that the failed rank has freed; some libraries die of
+      // it.
+      return board_->notice().rank() < 0 && is_there();
+    };
+    const int looks = oversubscribed_ ? 1 : 2000;
+    for (int look = 0; look < looks; ++look)
+      if (ready()) return;
+    int pauses = 0;
+    const auto pause = [&] {
+      constexpr int yields = 200;
+      constexpr timespec nap{.tv_sec = 0, .tv_nsec = 20'000};
+      if (++pauses < yields)
+        sched_yield();
+      else
+        nanosleep(&nap, nullptr);
+    };
+    board_->wait(rank_, peers, call, ready, pause);
+  }
+  // The same for a request. A wait that fails stops the world, unless the peer has departed.
   void wait(int peer, const Call& call, MPI_Request& request,
             MPI_Status* status = MPI_STATUS_IGNORE);
 

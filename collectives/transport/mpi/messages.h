@@ -48,11 +48,12 @@ class MpiSend final : public Transfer {
       for (const Slice& segment : segments_of(data))
         post(segment.data, static_cast<int>(segment.bytes()), data_tag(number));
   }
-  // MPI cannot take back a send. It happens when this rank fails: the packet stays for MPI to read
-  // until the process ends.
+  // MPI cannot take back a send: the packet stays for MPI to read until the process ends. It
+  // happens when this rank fails, and to what was for a rank that departed, or from it.
   ~MpiSend() override {
     if (finished_) return;
-    group_.settle();
+    const Board& board = group_.board();
+    if (!board.has_ended(to_) && !board.has_ended(group_.rank())) group_.settle();
     static_cast<void>(packet_.release());
   }
   void wait() override {
@@ -103,6 +104,11 @@ class PostedReceive {
   }
   PostedReceive(const PostedReceive&) = delete;
   void wait(const Call& call) { group_.wait(from_, call, request_); }
+  bool arrived() {
+    int done = 0;
+    check_mpi(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), "look for a message");
+    return done != 0;
+  }
 
  private:
   MpiGroup& group_;
@@ -128,6 +134,10 @@ class MpiReceive final : public Transfer {
       receive([&](Slice part, Slice arrived) { part.device->reduce(part, arrived, *op_); }, false);
     else
       receive([&](Slice part, Slice arrived) { part.device->copy(part, arrived); }, true);
+  }
+  std::optional<double> arrives_at() override {
+    if (!header_.arrived()) return std::nullopt;
+    return 0;
   }
 
  private:

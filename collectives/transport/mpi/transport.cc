@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -50,6 +51,17 @@ class MpiTransport final : public Transport {
     exchange(call, leaving, to, growing, from, op);
   }
 
+  std::size_t wait_any(const Call& call, std::span<const Request> receives,
+                       std::span<const int> from) override {
+    std::span<const Request>::iterator first;
+    group_->wait_until(from, call, [&] {
+      first = std::ranges::find_if(receives,
+                                   [](const Request& r) { return r->arrives_at().has_value(); });
+      return first != receives.end();
+    });
+    return static_cast<std::size_t>(first - receives.begin());
+  }
+
   std::unique_ptr<Transport> subgroup(std::span<const int> members) override {
     MPI_Group all, some;
     MPI_Comm_group(group_->comm(), &all);
@@ -67,9 +79,11 @@ class MpiTransport final : public Transport {
   bool abort(const std::exception& cause) override {
     return board().notice().raise(board().world_rank(rank()), cause);
   }
+  void depart() override { board().end(rank()); }
   void abandon() override { board().notice().claim(board().world_rank(rank())); }
 
   int ranks_per_node() const override { return group_->ranks_per_node(); }
+  void pass(double seconds) override { sleep_for(seconds); }
   double now_seconds() const override { return steady_seconds(); }
   double about_now_seconds() const override { return about_steady_seconds(); }
 

@@ -41,7 +41,7 @@ struct VirtualChannel {
   std::deque<std::shared_ptr<VirtualMessage>> messages;
   std::int64_t first = 0;  // number of messages.front()
   std::int64_t receives = 0;
-  Line* receiver = nullptr;  // while it waits
+  Line* receiver = nullptr;  // while it waits for this or others
 
   std::shared_ptr<VirtualMessage>* find(std::int64_t number) {
     const std::int64_t place = number - first;

@@ -1,6 +1,7 @@
 #include "collectives/transport/virtual/virtual_time.h"
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 #include <utility>
 
@@ -19,6 +20,13 @@ void VirtualTime::push(double time, Line* line, Event* event) {
   events_.push({time, next_number_++, line, event});
 }
 
+// What would have resumed it later does not any more.
+void VirtualTime::resume_at(double time, Line& line) {
+  line.resumed_by_ = next_number_;
+  line.resumed_at_ = time;
+  push(time, &line, nullptr);
+}
+
 Line& VirtualTime::add(std::function<void()> body, double start) {
   ++unfinished_;
   lines_.emplace_back(new Line([this, run = std::move(body)] {
@@ -26,12 +34,14 @@ Line& VirtualTime::add(std::function<void()> body, double start) {
     run();
     pause_compute();
   }));
-  push(start, lines_.back().get(), nullptr);
+  resume_at(start, *lines_.back());
   return *lines_.back();
 }
 
 void VirtualTime::resume(Line& line) {
   running_ = &line;
+  line.waiting_ = false;
+  line.resumed_by_ = -1;
   line.fiber_.resume();
   running_ = nullptr;
   if (line.finished()) --unfinished_;
@@ -44,7 +54,7 @@ void VirtualTime::run() {
       events_.pop();
       if (next.event) {
         next.event->happen(next.time);
-      } else {
+      } else if (next.line->resumed_by_ == next.number) {
         next.line->now_ = std::max(next.line->now_, next.time);
         resume(*next.line);
       }
@@ -53,7 +63,6 @@ void VirtualTime::run() {
       Line& line = *lines_[i];
       if (line.finished()) continue;
       line.stuck_ = true;
-      line.waiting_ = false;
       resume(line);
     }
   }
@@ -73,21 +82,22 @@ void VirtualTime::sleep_until(double time) {
   Line& self = *running_;
   self.now_ = std::max(self.now_, time);
   if (events_.empty() || events_.top().time >= self.now_) return;
-  push(self.now_, &self, nullptr);
+  resume_at(self.now_, self);
   self.fiber_.suspend();
 }
 
-bool VirtualTime::wait() {
+bool VirtualTime::wait(double time) {
   Line& self = *running_;
   self.waiting_ = true;
+  if (std::isfinite(time)) resume_at(time, self);
   self.fiber_.suspend();
   return !std::exchange(self.stuck_, false);
 }
 
 void VirtualTime::wake(Line& other, double time) {
   if (!other.waiting_) return;
-  other.waiting_ = false;
-  push(std::max(time, other.now_), &other, nullptr);
+  const double begin = std::max(time, other.now_);
+  if (other.resumed_by_ < 0 || begin < other.resumed_at_) resume_at(begin, other);
 }
 
 void VirtualTime::wake_all() {

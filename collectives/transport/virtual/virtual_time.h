@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <queue>
 #include <vector>
@@ -32,6 +33,9 @@ class Line {
   double now_ = 0;
   double processor_s_ = 0;  // the thread's processor time when this line last ran on its own
   bool waiting_ = false;
+  // The event that resumes it, if there is one: its number and its time.
+  std::int64_t resumed_by_ = -1;
+  double resumed_at_ = 0;
   bool stuck_ = false;
 };
 
@@ -62,10 +66,10 @@ class VirtualTime {
   void catch_up();
   // Lets the line wait until `time`, if that is ahead.
   void sleep_until(double time);
-  // Waits for wake(). False: nothing will happen any more.
-  bool wait();
-  // Ends the wait of `other` at `time`; does nothing to a line that does not wait. Also from
-  // events.
+  // Waits for wake(), at most until `time`. False: nothing will happen any more.
+  bool wait(double time = std::numeric_limits<double>::infinity());
+  // Ends the wait of `other` at `time`, unless that ends earlier anyway; does nothing to a line
+  // that does not wait. Also from events.
   void wake(Line& other, double time);
   // Ends the wait of every line, now.
   void wake_all();
@@ -82,6 +86,7 @@ class VirtualTime {
     }
   };
   void push(double time, Line* line, Event* event);
+  void resume_at(double time, Line& line);
   void resume(Line& line);
 
   bool measures_compute_;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -109,17 +110,17 @@ class ReceiveTransfer final : public Transfer {
     message->taken = true;
     finished_ = true;
   }
+  std::optional<double> arrives_at() override {
+    const auto* message = channel_.find(number_);
+    return message && !(*message)->cancelled ? (*message)->arrives_at : std::nullopt;
+  }
 
  private:
   std::shared_ptr<VirtualMessage> arrived() {
     VirtualTime& time = group_.world->time;
     const AtWork work(time);
     time.catch_up();
-    const auto is_there = [&] {
-      const auto* message = channel_.find(number_);
-      return message && (*message)->arrives_at && !(*message)->cancelled;
-    };
-    while (!is_there()) wait_for_sender();
+    while (!arrives_at()) wait_for_sender();
     const std::shared_ptr<VirtualMessage> message = *channel_.find(number_);
     time.sleep_until(*message->arrives_at);
     channel_.drop(number_);
@@ -135,8 +136,10 @@ class ReceiveTransfer final : public Transfer {
     channel_.receiver = &world.time.line();
     const bool goes_on = world.time.wait();
     channel_.receiver = nullptr;
-    if (!goes_on) group_.board.give_up(rank_, from_, call_);
+    const std::span peers(&from_, 1);
+    if (!goes_on) group_.board.give_up(rank_, peers, call_);
     group_.board.check_notice(rank_, from_, call_);
+    if (!arrives_at()) group_.board.check_departed(rank_, peers, call_);
   }
 
   Group& group_;
@@ -195,6 +198,28 @@ class VirtualTransport final : public Transport {
     sending->wait();
   }
 
+  std::size_t wait_any(const Call& call, std::span<const Request> receives,
+                       std::span<const int> from) override {
+    VirtualTime& time = group_->world->time;
+    const AtWork work(time);
+    time.catch_up();
+    const auto arrival = [](const Request& receive) {
+      return receive->arrives_at().value_or(std::numeric_limits<double>::infinity());
+    };
+    while (true) {
+      const auto first = std::ranges::min_element(receives, {}, arrival);
+      if (arrival(*first) <= time.line().now())
+        return static_cast<std::size_t>(first - receives.begin());
+      board().check_notice(rank_, from.front(), call);
+      if (!std::isfinite(arrival(*first))) board().check_departed(rank_, from, call);
+      const Board::Waiting mark(group_->slots[rank_], from.front());
+      for (const int peer : from) group_->channel(peer, rank_).receiver = &time.line();
+      const bool goes_on = time.wait(arrival(*first));
+      for (const int peer : from) group_->channel(peer, rank_).receiver = nullptr;
+      if (!goes_on) board().give_up(rank_, from, call);
+    }
+  }
+
   std::unique_ptr<Transport> subgroup(std::span<const int> members) override {
     const std::vector<int> list(members.begin(), members.end());
     const auto own = std::ranges::find(list, rank_);
@@ -207,12 +232,21 @@ class VirtualTransport final : public Transport {
     group_->world->time.wake_all();
     return first;
   }
+  void depart() override {
+    board().end(rank_);
+    group_->world->time.wake_all();
+  }
   void abandon() override {
     group_->world->notice.claim(board().world_rank(rank_));
     group_->world->time.wake_all();
   }
 
   int ranks_per_node() const override { return group_->ranks_per_node; }
+  void pass(double seconds) override {
+    VirtualTime& time = group_->world->time;
+    const AtWork work(time);
+    time.sleep_until(time.line().now() + seconds);
+  }
   double now_seconds() const override {
     const AtWork work(group_->world->time);
     return group_->world->time.line().now();
@@ -231,7 +265,7 @@ class VirtualTransport final : public Transport {
     }
     while (group_->rounds_aligned == round) {
       const Call call{};
-      if (!time.wait()) board().give_up(rank_, rank_, call);
+      if (!time.wait()) board().give_up(rank_, std::span(&rank_, 1), call);
       board().check_notice(rank_, -1, call);
     }
   }

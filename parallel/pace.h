@@ -1,0 +1,25 @@
+// How long a rank's own computing takes: as long as it does, or longer by the factor of
+// --slow-rank; under the clock `unit`, where computing takes no time, what --compute-time says.
+#pragma once
+
+#include "collectives/communicator.h"
+#include "models/gpt.h"
+#include "parallel/options.h"
+
+namespace lockstep {
+
+class Pace {
+ public:
+  Pace(Communicator& world, const TrainOptions& options);
+
+  // The model's forward_backward() of one micro-batch.
+  double forward_backward(Gpt& model, const Batch& batch, Count total_targets,
+                          const Gpt::GradientReady& ready = {});
+
+ private:
+  Transport& clock_;
+  double factor_;
+  double seconds_;  // of a micro-batch
+};
+
+}  // namespace lockstep

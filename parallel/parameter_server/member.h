@@ -1,0 +1,59 @@
+// What a rank of a parameter server has in every mode: a worker's end, a server's, or both.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "parallel/pace.h"
+#include "parallel/parameter_server/server.h"
+#include "parallel/parameter_server/worker.h"
+#include "parallel/technique.h"
+
+namespace lockstep {
+
+class Member : public Technique {
+ public:
+  Member(RankContext& context, Gpt& model, const TrainOptions& options);
+
+  void prepare() override;
+  Share share(int global_batch) const override;
+  double exposed_seconds() const override { return exposed_seconds_; }
+
+ protected:
+  // Servers send their parts to all workers.
+  void spread_parameters();
+  double compute(std::span<const Batch> micro_batches, Count targets);
+  template <typename Work>
+  void communicate(Work work) {
+    const Trace::Span span(context_.trace, 0, "wait for the parameter server", "wait");
+    const Transport& clock = context_.world.transport();
+    const double begin = clock.now_seconds();
+    work();
+    exposed_seconds_ += clock.now_seconds() - begin;
+  }
+
+  Count element() const { return element_bytes(model_.parameters().dtype()); }
+  // Elements of the server's part.
+  Count own_count() const {
+    return Parts(model_.parameters().count(), roles_.servers)[roles_.server_of_rank(rank_)];
+  }
+  TheoryRecord line(const char* quantity, std::string formula, Count expected) const;
+  // Peaks of memory on this rank.
+  std::vector<TheoryRecord> states() const;
+
+  RankContext& context_;
+  const TrainOptions& options_;
+  Roles roles_;
+  int rank_;
+  Gpt& model_;
+  Pace pace_;
+  Communicator comm_;
+  Worker worker_;
+  Tensor own_values_, own_gradients_;  // where the server is apart
+  Slice gradients_;                    // the server's part
+  std::optional<Server> server_;
+  std::optional<AdamW> optimizer_;
+  double exposed_seconds_ = 0;
+};
+
+}  // namespace lockstep

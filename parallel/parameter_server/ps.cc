@@ -1,0 +1,52 @@
+#include "parallel/parameter_server/ps.h"
+
+#include <fmt/format.h>
+
+#include "collectives/base/error.h"
+#include "parallel/parameter_server/modes.h"
+#include "parallel/parameter_server/roles.h"
+
+namespace lockstep {
+
+void check_ps(const TrainOptions& options, int ranks) {
+  require(options.mode == "bsp" || options.mode == "asp" || options.mode == "ssp",
+          fmt::format("--mode '{}'", options.mode), "choose bsp, asp or ssp");
+  require(options.staleness >= 0, fmt::format("--staleness {}", options.staleness),
+          "use 0 steps or more");
+  require(options.staleness == 0 || options.mode == "ssp",
+          fmt::format("--staleness {} in mode {}", options.staleness, options.mode),
+          "it bounds --mode ssp");
+  if (options.colocated) {
+    require(options.mode == "bsp", fmt::format("--colocated in mode {}", options.mode),
+            "a server that does not wait for its workers needs a rank of its own");
+    require(options.servers == 1, fmt::format("--servers {} --colocated", options.servers),
+            "there is a server on every rank: leave --servers away");
+  } else {
+    require(options.servers >= 1 && options.servers < ranks,
+            fmt::format("{} servers among {} ranks", options.servers, ranks),
+            "use at least 1 server, and more ranks than servers");
+  }
+  const int workers = ps_workers(options, ranks);
+  require(
+      options.global_batch % workers == 0,
+      fmt::format("a global batch of {} sequences on {} workers", options.global_batch, workers),
+      "--global-batch must be a multiple of the workers, which are --ranks less --servers");
+  const int rows = options.global_batch / workers;
+  require(rows % options.micro_batches == 0,
+          fmt::format("{} sequences of a worker in {} micro-batches", rows, options.micro_batches),
+          "--global-batch / workers must be a multiple of --micro-batches");
+  require(options.mode == "bsp" || options.eval_interval == 0,
+          fmt::format("--eval-interval {} in mode {}", options.eval_interval, options.mode),
+          "workers that do not wait for each other have no weights in common before the end");
+}
+
+int ps_workers(const TrainOptions& options, int ranks) {
+  return roles_of(options, ranks).workers();
+}
+
+std::unique_ptr<Technique> make_ps(RankContext& context, Gpt& model, const TrainOptions& options) {
+  return options.mode == "bsp" ? make_bsp(context, model, options)
+                               : make_asp(context, model, options);
+}
+
+}  // namespace lockstep

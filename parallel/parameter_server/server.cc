@@ -1,0 +1,139 @@
+#include "parallel/parameter_server/server.h"
+
+#include <algorithm>
+
+namespace lockstep {
+
+void Server::take_parameters(int worker) {
+  if (comm_.rank() != worker) comm_.recv(parameters_, worker);
+}
+
+void Server::collect() {
+  comm_.set_label("push");
+  bool empty = !roles_.colocated;
+  for (int worker = 0; worker < roles_.workers(); ++worker) {
+    if (worker == comm_.rank()) continue;
+    if (std::exchange(empty, false))
+      comm_.recv(gradients_, worker);
+    else
+      comm_.recv_reduce(gradients_, worker, ReduceOp::sum);
+  }
+}
+
+void Server::reply() {
+  const int first = roles_.first_worker(roles_.server_of_rank(comm_.rank()));
+  for (int i = 0; i < roles_.workers(); ++i)
+    if (const int worker = (first + i) % roles_.workers(); worker != comm_.rank()) send_to(worker);
+}
+
+void Server::finish() {
+  while (!replies_.empty()) {
+    const Request reply = std::move(replies_.back().second);
+    replies_.pop_back();
+    reply->wait();
+  }
+}
+
+void Server::serve(int steps, int most_lead, const std::function<void(const Push&)>& apply) {
+  clients_ = std::vector<Client>(static_cast<std::size_t>(roles_.workers()));
+  for (int worker = 0; worker < roles_.workers(); ++worker) expect(worker);
+  while (!from_.empty()) {
+    if (const std::optional<int> worker = take_next()) {
+      // The replies read the parameters, which are about to change.
+      finish_replies();
+      note(*worker, apply);
+      if (clients_[static_cast<std::size_t>(*worker)].clock < steps) expect(*worker);
+    }
+    release(most_lead);
+  }
+  finish_replies();
+}
+
+// The worker whose gradients have come; nobody, if one was lost instead.
+std::optional<int> Server::take_next() {
+  try {
+    const std::size_t place = comm_.wait_any(receives_, from_);
+    const int worker = from_[place];
+    const Request gradients = std::move(receives_[place]);
+    forget(worker);
+    clients_[static_cast<std::size_t>(worker)].norm_receive->wait();
+    gradients->wait();
+    return worker;
+  } catch (const Error& error) {
+    lose(error);
+    return {};
+  }
+}
+
+void Server::finish_replies() {
+  while (!replies_.empty()) {
+    try {
+      finish();
+    } catch (const Error& error) {
+      lose(error);
+    }
+  }
+}
+
+void Server::note(int worker, const std::function<void(const Push&)>& apply) {
+  Client& client = clients_[static_cast<std::size_t>(worker)];
+  apply({.worker = worker,
+         .step = client.clock,
+         .gradient_norm = client.norm,
+         .lead = client.clock - slowest(),
+         .delay = updates_ - client.updates_seen});
+  ++updates_;
+  ++client.clock;
+  client.owed = true;
+}
+
+void Server::release(int most_lead) {
+  const int least = slowest();
+  for (int worker = 0; worker < roles_.workers(); ++worker) {
+    Client& client = clients_[static_cast<std::size_t>(worker)];
+    if (client.lost || !client.owed || client.clock - least > most_lead) continue;
+    client.owed = false;
+    client.updates_seen = updates_;
+    send_to(worker);
+  }
+}
+
+void Server::lose(const Error& error) {
+  const int worker = error.context().failed_rank;
+  const bool is_client =
+      worker >= 0 && worker < roles_.workers() && !clients_[static_cast<std::size_t>(worker)].lost;
+  if (error.kind() != ErrorKind::lost_rank || !is_client) throw;
+  clients_[static_cast<std::size_t>(worker)].lost = true;
+  forget(worker);
+  std::erase_if(replies_, [&](const auto& reply) { return reply.first == worker; });
+}
+
+int Server::slowest() const {
+  int least = unlimited;
+  for (const Client& client : clients_)
+    if (!client.lost) least = std::min(least, client.clock);
+  return least;
+}
+
+void Server::send_to(int worker) {
+  comm_.set_label("pull");
+  replies_.emplace_back(worker, comm_.isend(parameters_, worker));
+}
+
+// All pushes arrive in the same memory: a receive writes there when it is waited for.
+void Server::expect(int worker) {
+  comm_.set_label("push");
+  Client& client = clients_[static_cast<std::size_t>(worker)];
+  client.norm_receive = comm_.irecv(host_slice(std::span(&client.norm, 1)), worker);
+  receives_.push_back(comm_.irecv(gradients_, worker));
+  from_.push_back(worker);
+}
+
+void Server::forget(int worker) {
+  const auto place = std::ranges::find(from_, worker) - from_.begin();
+  if (place == std::ssize(from_)) return;
+  receives_.erase(receives_.begin() + place);
+  from_.erase(from_.begin() + place);
+}
+
+}  // namespace lockstep

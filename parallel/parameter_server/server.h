@@ -1,0 +1,81 @@
+// A server's end of a parameter server: it keeps a part of the parameters, takes the workers'
+// gradients for it, and sends it to them.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/error.h"
+#include "collectives/communicator.h"
+#include "parallel/parameter_server/roles.h"
+
+namespace lockstep {
+
+// A worker's gradients, as a server took them.
+struct Push {
+  int worker = 0, step = 0;
+  double gradient_norm = 0;  // of all gradients, not of this part alone
+  int lead = 0;              // steps the worker was ahead of the slowest
+  int delay = 0;             // updates by others since the worker last got the parameters
+};
+
+class Server {
+ public:
+  // `parameters` and `gradients` are this server's parts. Where a worker is beside it, `gradients`
+  // begin as that worker's.
+  Server(Communicator& comm, const Roles& roles, Slice parameters, Slice gradients)
+      : comm_(comm), roles_(roles), parameters_(parameters), gradients_(gradients) {}
+
+  // The parameters become what `worker` pushes.
+  void take_parameters(int worker);
+  // In step: the gradients become the sum of all workers', in the order of their ranks.
+  void collect();
+  // Starts to send the parameters to every worker; finish() ends it. They must not change
+  // meanwhile.
+  void reply();
+  void finish();
+
+  // Not in step: takes `steps` pushes of every worker as they come. Each is applied by itself, and
+  // answered once the worker is at most `most_lead` steps ahead of the slowest (Ho et al., "More
+  // effective distributed ML via a stale synchronous parallel parameter server", NIPS 2013).
+  // Workers that fail are left out; throws Error when anybody else does.
+  static constexpr int unlimited = std::numeric_limits<int>::max();
+  void serve(int steps, int most_lead, const std::function<void(const Push&)>& apply);
+  bool lost_a_worker() const { return std::ranges::any_of(clients_, &Client::lost); }
+
+ private:
+  struct Client {
+    int clock = 0;  // steps that it has pushed
+    bool lost = false, owed = false;
+    int updates_seen = 0;
+    double norm = 0;
+    Request norm_receive;
+  };
+
+  void send_to(int worker);
+  void expect(int worker);
+  void forget(int worker);
+  std::optional<int> take_next();
+  void note(int worker, const std::function<void(const Push&)>& apply);
+  void finish_replies();
+  void release(int most_lead);
+  int slowest() const;
+  // The worker that `error` says is lost; rethrows what says anything else.
+  void lose(const Error& error);
+
+  Communicator& comm_;
+  Roles roles_;
+  Slice parameters_, gradients_;
+  std::vector<std::pair<int, Request>> replies_;
+  std::vector<Client> clients_;  // by worker
+  // Pushes that are to come, the longest awaited first, and the workers they come from.
+  std::vector<Request> receives_;
+  std::vector<int> from_;
+  int updates_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+#include "parallel/parameter_server/worker.h"
+
+namespace lockstep {
+
+template <typename Use>
+void Worker::for_servers(Use use) const {
+  const int first = roles_.first_server(comm_.rank());
+  for (int i = 0; i < roles_.servers; ++i) {
+    const int server = (first + i) % roles_.servers, rank = roles_.rank_of_server(server);
+    if (rank != comm_.rank()) use(server, rank);
+  }
+}
+
+void Worker::push(Slice gradients, std::optional<double> norm) {
+  const Chunks part(gradients, roles_.servers);
+  comm_.set_label("push");
+  norm_ = norm.value_or(0);
+  for_servers([&](int server, int rank) {
+    if (norm) sends_.push_back(comm_.isend(host_slice(std::span(&norm_, 1)), rank));
+    sends_.push_back(comm_.isend(part[server], rank));
+  });
+}
+
+void Worker::pull(Slice parameters) {
+  const Chunks part(parameters, roles_.servers);
+  comm_.set_label("pull");
+  std::vector<Request> receives;
+  std::vector<int> from;
+  for_servers([&](int server, int rank) {
+    receives.push_back(comm_.irecv(part[server], rank));
+    from.push_back(rank);
+  });
+  // In any order: a server may need its reply taken before it can go on to serve others.
+  while (!receives.empty()) {
+    const auto place = static_cast<std::ptrdiff_t>(comm_.wait_any(receives, from));
+    receives[static_cast<std::size_t>(place)]->wait();
+    receives.erase(receives.begin() + place);
+    from.erase(from.begin() + place);
+  }
+  for (const Request& send : sends_) send->wait();
+  sends_.clear();
+}
+
+}  // namespace lockstep

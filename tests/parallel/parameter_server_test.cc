@@ -1,0 +1,332 @@
+// The parameter server: in step it is one rank's run, whatever the servers; asynchronously it keeps
+// its bound, takes what comes first, and survives its workers.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "collectives/all_reduce/all_reduce.h"
+#include "collectives/base/error.h"
+#include "parallel/parameter_server/closed_form.h"
+#include "parallel/parameter_server/server.h"
+#include "parallel/parameter_server/worker.h"
+#include "tests/parallel/training.h"
+
+namespace lockstep {
+namespace {
+
+using test::expect_golden;
+using test::golden_run;
+using test::run;
+
+TrainOptions ps_run(int servers, const std::string& mode = "bsp", DType dtype = DType::f64) {
+  TrainOptions options = golden_run("ps", dtype);
+  options.servers = servers;
+  options.mode = mode;
+  return options;
+}
+
+// Workers compute for one unit of time a step, rank 1 for three.
+TrainOptions straggler_run(const std::string& mode, int staleness = 0) {
+  TrainOptions options = ps_run(2, mode);
+  options.staleness = staleness;
+  options.compute_seconds = 1;
+  options.slow_ranks = {{1, 3.0}};
+  return options;
+}
+const LaunchOptions unit_time = {
+    .ranks = 6, .fault = {}, .clock = Clock::unit, .links = parse_links("alpha=0,beta=1e-9")};
+
+int most_lead(const TrainResult& result) {
+  return std::ranges::max_element(result.updates, {}, &UpdateRecord::lead)->lead;
+}
+double seconds(const TrainResult& result) {
+  double sum = 0;
+  for (const StepRecord& step : result.steps) sum += step.seconds;
+  return sum;
+}
+
+struct Shape {
+  int workers, servers;
+};
+class InStep : public testing::TestWithParam<Shape> {
+ protected:
+  int ranks() const { return GetParam().workers + GetParam().servers; }
+};
+
+TEST_P(InStep, ReproducesTheGoldenRun) {
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    const TrainResult result = run(ranks(), ps_run(GetParam().servers, "bsp", dtype));
+    expect_golden(result, dtype == DType::f64 ? 1e-10 : 1e-5);
+    EXPECT_TRUE(theory_holds(result));
+    EXPECT_EQ(result.theory.size(), 6U * static_cast<std::size_t>(ranks()));
+    EXPECT_TRUE(result.updates.empty());
+  }
+}
+
+TEST_P(InStep, FinalWeightsEqualSerial) {
+  test::expect_same_weights(ranks(), ps_run(GetParam().servers));
+}
+
+TEST_P(InStep, BytesAreThoseOfTheKeys) {
+  const auto [workers, servers] = GetParam();
+  TrainOptions options = ps_run(servers);
+  options.steps = 1;
+  const TrainResult result = run(ranks(), options);
+  const Parts part(106304, servers);
+  for (const RankRecord& rank : result.ranks) {
+    const bool is_server = rank.rank >= workers;
+    const Count elements = is_server ? workers * part[rank.rank - workers] : 106304;
+    EXPECT_EQ(rank.traffic.at("push").sent_bytes, is_server ? 0 : elements * 8);
+    EXPECT_EQ(rank.traffic.at("push").received_bytes, is_server ? elements * 8 : 0);
+    EXPECT_EQ(rank.traffic.at("pull").sent_bytes, is_server ? elements * 8 : 0);
+    EXPECT_EQ(rank.traffic.at("pull").received_bytes, is_server ? 0 : elements * 8);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(WorkersAndServers, InStep,
+                         testing::Values(Shape{1, 1}, Shape{2, 1}, Shape{2, 3}, Shape{4, 2},
+                                         Shape{8, 5}),
+                         [](const auto& test_info) {
+                           return std::to_string(test_info.param.workers) + "_" +
+                                  std::to_string(test_info.param.servers);
+                         });
+
+TEST(Colocated, IsOneRanksRunWithTheTrafficOfARing) {
+  for (const int ranks : {1, 2, 4, 8}) {
+    TrainOptions options = ps_run(1);
+    options.colocated = true;
+    const TrainResult result = run(ranks, options);
+    expect_golden(result, 1e-10);
+    EXPECT_TRUE(theory_holds(result));
+    if (ranks == 1) continue;
+    const TrainResult ring = run(ranks, golden_run("ddp"));
+    for (std::size_t i = 0; i < result.ranks.size(); ++i) {
+      const auto& traffic = result.ranks[i].traffic;
+      EXPECT_EQ(traffic.at("push").sent_bytes + traffic.at("pull").sent_bytes,
+                ring.ranks[i].traffic.at("gradients").sent_bytes);
+      EXPECT_EQ(result.ranks[i].peak_bytes.at("optimizer"), 2 * 106304 * 8 / ranks);
+    }
+    test::expect_same_weights(ranks, options);
+  }
+}
+
+TEST(AtOwnPace, OneWorkerIsSerial) {
+  for (const std::string mode : {"asp", "ssp"}) {
+    for (const int servers : {1, 3}) {
+      const TrainResult result = run(1 + servers, ps_run(servers, mode));
+      expect_golden(result, 1e-10);
+      EXPECT_TRUE(theory_holds(result));
+      EXPECT_EQ(most_lead(result), 0);
+      test::expect_same_weights(1 + servers, ps_run(servers, mode));
+    }
+  }
+}
+
+// On a real clock, with workers that are slow in turn.
+TEST(AtOwnPace, StalenessNeverExceedsItsBound) {
+  for (const int staleness : {0, 1, 3}) {
+    TrainOptions options = ps_run(2, "ssp");
+    options.staleness = staleness;
+    options.slow_ranks = {{staleness, 4.0}};
+    const TrainResult result = run(6, options);
+    EXPECT_EQ(result.updates.size(), 2 * 4 * 10U);
+    EXPECT_LE(most_lead(result), staleness);
+    EXPECT_TRUE(theory_holds(result));
+  }
+}
+
+TEST(AtOwnPace, AStragglerIsWaitedForAsFarAsTheModeSays) {
+  const TrainResult bsp = run(unit_time, straggler_run("bsp")),
+                    asp = run(unit_time, straggler_run("asp"));
+  EXPECT_EQ(most_lead(asp), 9 - 3) << "the last of 10 steps, when the other has taken 3";
+  for (const int staleness : {0, 1, 2, 5}) {
+    const TrainResult ssp = run(unit_time, straggler_run("ssp", staleness));
+    EXPECT_EQ(most_lead(ssp), staleness);
+    EXPECT_TRUE(theory_holds(ssp));
+  }
+  EXPECT_NEAR(seconds(bsp), 30, 0.1);
+  // What each of them has done when the fast ones are through.
+  const auto done_by = [](const TrainResult& result, double time) {
+    return std::ranges::count_if(
+        result.updates, [&](const UpdateRecord& u) { return u.server == 0 && u.seconds < time; });
+  };
+  EXPECT_EQ(done_by(asp, 10.5), 3 * 10 + 3);
+  EXPECT_EQ(done_by(run(unit_time, straggler_run("ssp", 2)), 10.5), 3 * 6 + 3);
+}
+
+TEST(AtOwnPace, TheSameEveryTimeInVirtualTime) {
+  for (const std::string mode : {"asp", "ssp"}) {
+    const TrainResult first = run(unit_time, straggler_run(mode)),
+                      second = run(unit_time, straggler_run(mode));
+    ASSERT_EQ(first.updates.size(), second.updates.size());
+    for (std::size_t i = 0; i < first.updates.size(); ++i) {
+      EXPECT_EQ(first.updates[i].rank, second.updates[i].rank);
+      EXPECT_EQ(first.updates[i].loss, second.updates[i].loss);
+      EXPECT_EQ(first.updates[i].seconds, second.updates[i].seconds);
+    }
+  }
+}
+
+TEST(AtOwnPace, EveryUpdateIsInTheTrace) {
+  LaunchOptions world = unit_time;
+  world.trace = true;
+  const TrainResult result = run(world, straggler_run("ssp", 2));
+  for (const UpdateRecord& u : result.updates) {
+    const std::string& server = result.trace_events[static_cast<std::size_t>(4 + u.server)];
+    EXPECT_NE(server.find("worker " + std::to_string(u.rank) + ", its step " +
+                          std::to_string(u.step) + ", " + std::to_string(u.lead) + " ahead"),
+              std::string::npos);
+  }
+  for (const std::string& events : result.trace_events)
+    EXPECT_EQ(events.find(", 3 ahead"), std::string::npos);
+}
+
+// A worker that fails anywhere: the others take all their steps.
+TEST(Failing, WorkersAreLeftOut) {
+  for (const Clock clock : {Clock::wall, Clock::unit}) {
+    for (const std::string mode : {"asp", "ssp"}) {
+      for (const int operation : {2, 3, 4, 5, 6, 9, 20}) {
+        TrainOptions options = ps_run(2, mode);
+        options.global_batch = 6;
+        options.staleness = mode == "ssp" ? 1 : 0;
+        const TrainResult result =
+            run({.ranks = 5,
+                 .timeout_s = 20,
+                 .fault = FaultPlan{.rank = 1, .operation = operation, .kind = FaultKind::throws},
+                 .clock = clock},
+                options);
+        ASSERT_EQ(result.lost.size(), 1U) << operation;
+        EXPECT_EQ(result.lost[0].rank, 1);
+        EXPECT_NE(result.lost[0].why.find("planted"), std::string::npos);
+        EXPECT_EQ(result.steps.size(), 10U);
+        for (const int rank : {0, 2})
+          EXPECT_EQ(std::ranges::count(result.updates, rank, &UpdateRecord::rank), 2 * 10);
+        EXPECT_TRUE(theory_holds(result));
+      }
+    }
+  }
+}
+
+TEST(Failing, AServerEndsTheRun) {
+  for (const Clock clock : {Clock::wall, Clock::unit}) {
+    for (const std::string mode : {"bsp", "asp", "ssp"}) {
+      try {
+        run({.ranks = 4,
+             .timeout_s = 20,
+             .fault = FaultPlan{.rank = 3, .operation = 9, .kind = FaultKind::throws},
+             .clock = clock},
+            ps_run(2, mode));
+        ADD_FAILURE() << "went on";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::lost_rank) << error.what();
+        EXPECT_EQ(error.context().failed_rank, 3) << error.what();
+      }
+    }
+  }
+}
+
+TEST(Failing, AWorkerInStepEndsTheRun) {
+  EXPECT_THROW(
+      run({.ranks = 3, .fault = FaultPlan{.rank = 1, .operation = 9, .kind = FaultKind::throws}},
+          ps_run(1)),
+      Error);
+}
+
+// One push and pull in unit time.
+double simulated(const Roles& roles, Count count, const std::string& links) {
+  double longest = 0;
+  launch({.ranks = roles.ranks, .fault = {}, .clock = Clock::unit, .links = parse_links(links)},
+         [&](RankContext& context) {
+           std::vector<float> parameters(static_cast<std::size_t>(count), 1),
+               gradients(static_cast<std::size_t>(count), 1);
+           Communicator& world = context.world;
+           Worker worker(world, roles);
+           const int rank = world.rank();
+           std::optional<Server> server;
+           if (roles.is_server(rank)) {
+             const int own = roles.server_of_rank(rank);
+             server.emplace(world, roles,
+                            Chunks(host_slice(std::span(parameters)), roles.servers)[own],
+                            Chunks(host_slice(std::span(gradients)), roles.servers)[own]);
+           }
+           if (roles.is_worker(rank)) worker.push(host_slice(std::span(gradients)));
+           if (server) server->collect(), server->reply();
+           if (roles.is_worker(rank)) worker.pull(host_slice(std::span(parameters)));
+           if (server) server->finish();
+           longest = std::max(longest, world.transport().now_seconds());
+         });
+  return longest;
+}
+
+TEST(Time, EqualsItsClosedForm) {
+  const std::string links = "alpha=3,beta=0.5";
+  const Link link{.alpha_s = 3, .beta_s_per_byte = 0.5};
+  const Count count = 240;
+  for (const auto& [workers, servers] :
+       {Shape{1, 1}, Shape{2, 1}, Shape{8, 1}, Shape{2, 2}, Shape{8, 2}, Shape{8, 8}, Shape{2, 6},
+        Shape{12, 4}, Shape{3, 12}}) {
+    const Roles roles{.ranks = workers + servers, .servers = servers};
+    EXPECT_EQ(simulated(roles, count, links), push_pull_seconds(roles, count * 4, link))
+        << workers << " workers, " << servers << " servers";
+  }
+  for (const int ranks : {2, 3, 8}) {
+    const Roles roles{.ranks = ranks, .servers = ranks, .colocated = true};
+    EXPECT_EQ(simulated(roles, count, links), push_pull_seconds(roles, count * 4, link)) << ranks;
+  }
+  // Neither a multiple of the other: ways stand still for a while.
+  const Roles uneven{.ranks = 5, .servers = 2};
+  EXPECT_GE(simulated(uneven, count, links), push_pull_seconds(uneven, count * 4, link));
+}
+
+TEST(Time, OneServersLinkGrowsWithTheWorkersAndARingsDoesNot) {
+  const Link link{.alpha_s = 0, .beta_s_per_byte = 1};
+  for (const int workers : {2, 8, 64}) {
+    EXPECT_EQ(push_pull_seconds({.ranks = workers + 1}, 1000, link), 2.0 * workers * 1000);
+    EXPECT_LT(all_reduce_ring().seconds({.ranks = workers, .count = 6400, .element_bytes = 1},
+                                        {.inside = link, .between = link}),
+              2.0 * 6400);
+  }
+}
+
+TEST(Options, ThatDoNotFitNameTheRule) {
+  const auto refused = [](int ranks, const TrainOptions& options, const std::string& part) {
+    try {
+      check(options, ranks);
+      ADD_FAILURE() << "accepted; expected " << part;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  refused(2, ps_run(2), "more ranks than servers");
+  refused(2, ps_run(0), "at least 1 server");
+  refused(4, ps_run(1), "multiple of the workers");
+  refused(3, ps_run(1, "fast"), "bsp, asp or ssp");
+  TrainOptions options = ps_run(1, "asp");
+  options.staleness = 1;
+  refused(3, options, "--mode ssp");
+  options = ps_run(1, "ssp");
+  options.staleness = -1;
+  refused(3, options, "0 steps or more");
+  options = ps_run(1, "asp");
+  options.colocated = true;
+  refused(4, options, "rank of its own");
+  options.mode = "bsp";
+  options.servers = 2;
+  refused(4, options, "leave --servers away");
+  options = ps_run(1, "asp");
+  options.eval_interval = 2;
+  refused(3, options, "no weights in common");
+  options = ps_run(1);
+  options.micro_batches = 3;
+  refused(3, options, "multiple of --micro-batches");
+  options = ps_run(1);
+  options.slow_ranks = {{3, 2.0}};
+  refused(3, options, "ranks are 0 to 2");
+  options.slow_ranks = {{1, 0.5}};
+  refused(3, options, "--slow-rank 1:");
+}
+
+}  // namespace
+}  // namespace lockstep

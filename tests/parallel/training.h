@@ -1,0 +1,96 @@
+// What tests of training share: the run computed elsewhere in float64, and what to compare with it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "models/safetensors.h"
+#include "parallel/trainer.h"
+
+namespace lockstep::test {
+
+inline const std::string golden = LOCKSTEP_GOLDEN;
+
+inline TrainOptions golden_run(const std::string& technique, DType dtype = DType::f64) {
+  TrainOptions options;
+  options.technique = technique;
+  options.model = golden + "/config.json";
+  options.init = golden + "/init.safetensors";
+  options.data = golden + "/tokens.bin";
+  options.order = "sequential";
+  options.global_batch = 8;
+  options.steps = 10;
+  options.dtype = dtype;
+  options.threads = 1;
+  return options;
+}
+
+inline TrainResult run(const LaunchOptions& world, const TrainOptions& options) {
+  TrainResult result;
+  launch(world, [&](RankContext& context) {
+    TrainResult mine = train(context, options);
+    if (context.world.rank() == 0) result = std::move(mine);
+  });
+  return result;
+}
+
+inline TrainResult run(int ranks, const TrainOptions& options) {
+  return run({.ranks = ranks, .timeout_s = 30, .fault = {}}, options);
+}
+
+inline void expect_golden(const TrainResult& result, double tolerance) {
+  const auto expected = nlohmann::json::parse(std::ifstream(golden + "/expected.json"));
+  ASSERT_FALSE(result.steps.empty());
+  for (const StepRecord& step : result.steps) {
+    EXPECT_NEAR(step.loss / expected["losses"][step.step].get<double>(), 1, tolerance);
+    EXPECT_NEAR(step.grad_norm / expected["grad_norms"][step.step].get<double>(), 1, tolerance);
+  }
+}
+
+inline std::vector<double> weights_of(const std::string& path) {
+  const SafetensorsFile file(path);
+  std::vector<double> all;
+  for (const TensorEntry& tensor : file.tensors()) {
+    std::vector<double> values(static_cast<std::size_t>(tensor.count()));
+    file.read(tensor, host_slice(std::span(values)));
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+// A folder for the files of one test.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "lockstep-test-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  std::string file(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// The final weights of both runs are the same to 1e-10.
+inline void expect_same_weights(int ranks, TrainOptions options) {
+  const Folder folder;
+  TrainOptions serial = golden_run("serial");
+  serial.save = folder.file("serial.safetensors");
+  options.save = folder.file("other.safetensors");
+  run(1, serial);
+  run(ranks, options);
+  const auto expected = weights_of(serial.save), got = weights_of(options.save);
+  ASSERT_EQ(expected.size(), got.size());
+  for (std::size_t i = 0; i < got.size(); ++i)
+    ASSERT_NEAR(got[i], expected[i], 1e-10 * std::max(1.0, std::abs(expected[i]))) << i;
+}
+
+}  // namespace lockstep::test
