@@ -12,9 +12,9 @@ namespace lockstep {
 namespace {
 
 std::string name_of(const BenchResult& r, const OperationEntry& entry) {
-  std::string name = fmt::format(
-      "{}/{}/{}/ranks:{}/bytes:{:.0f}/in_place:{}/type:{}", name_of(entry.operation), r.algorithm,
-      r.transport, r.problem.ranks, r.problem.bytes(), r.in_place ? 1 : 0, name_of(r.dtype));
+  std::string name = fmt::format("{}/{}/{}/ranks:{}/bytes:{:.0f}/in_place:{}/type:{}", entry.name,
+                                 r.algorithm, r.transport, r.problem.ranks, r.problem.bytes(),
+                                 r.in_place ? 1 : 0, name_of(r.dtype));
   if (entry.reduces) name += fmt::format("/redop:{}", name_of(r.op));
   if (entry.has_root) name += fmt::format("/root:{}", r.problem.root);
   return name;
@@ -61,9 +61,8 @@ double memory_bandwidth(const BenchRun& run) {
 
 }  // namespace
 
-std::string bench_json(const BenchRun& run, const BenchOptions& options,
-                       const LaunchOptions& world) {
-  const OperationEntry& entry = find_operation(options.operation);
+std::string bench_json(const BenchRun& run, const OperationEntry& entry,
+                       const BenchOptions& options, const LaunchOptions& world) {
   for (const BenchResult& result : run.results) {
     auto repetition = std::make_shared<int>(0);
     benchmark::RegisterBenchmark(name_of(result, entry).c_str(),

@@ -60,8 +60,8 @@ struct PointSpec {
   Problem problem;
 };
 
-std::vector<PointSpec> points_of(Communicator& comm, const BenchOptions& options, bool prints,
-                                 std::vector<std::string>& skipped) {
+std::vector<PointSpec> points_of(Communicator& comm, int ranks, const BenchOptions& options,
+                                 bool prints, std::vector<std::string>& skipped) {
   std::vector<PointSpec> points;
   VendorCollectives* const vendor = comm.transport().vendor();
   for (const DType dtype : options.dtypes) {
@@ -70,10 +70,10 @@ std::vector<PointSpec> points_of(Communicator& comm, const BenchOptions& options
       if (prints) fmt::print("# skipped: {}\n", skipped.back());
     }
     for (const ReduceOp op : options.ops)
-      for (const std::int64_t bytes : sizes_of(options, dtype, comm.size()))
+      for (const std::int64_t bytes : sizes_of(options, dtype, ranks))
         points.push_back({.dtype = dtype,
                           .op = op,
-                          .problem = {.ranks = comm.size(),
+                          .problem = {.ranks = ranks,
                                       .count = bytes / element_bytes(dtype),
                                       .element_bytes = element_bytes(dtype),
                                       .root = options.root,
@@ -130,10 +130,9 @@ double BenchResult::copy_share(Operation operation) const {
   return copy_seconds * needed() / percentile(seconds, 0.5);
 }
 
-BenchRun bench_collective(RankContext& context, const BenchOptions& options,
-                          const LaunchOptions& world) {
+BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int ranks,
+                         const BenchOptions& options, const LaunchOptions& world) {
   Communicator& comm = context.world;
-  const OperationEntry& entry = find_operation(options.operation);
   BenchRun run;
   const auto algorithms = chosen_algorithms(comm, entry, options, run.skipped);
   if (algorithms.empty())
@@ -146,8 +145,8 @@ BenchRun bench_collective(RankContext& context, const BenchOptions& options,
   std::optional<PeerServer> server;
   if (!options.serve.empty()) server.emplace(options.serve, comm.rank());
   const bool prints = comm.rank() == 0;
-  if (prints) print_head(options, entry, comm, run);
-  const auto points = points_of(comm, options, prints, run.skipped);
+  if (prints) print_head(options, entry, ranks, comm, run);
+  const auto points = points_of(comm, ranks, options, prints, run.skipped);
   // Whole sweeps are repeated, so that repetitions lie apart in time and see what the machine does
   // in between.
   for (int repetition = 0; repetition < options.repetitions; ++repetition) {

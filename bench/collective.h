@@ -72,12 +72,13 @@ struct BenchRun {
   std::string library;               // of `vendor`, where there is one
 };
 
-// Measures on all ranks; the same results on every rank. Rank 0 prints the table as it goes.
-BenchRun bench_collective(RankContext& context, const BenchOptions& options,
-                          const LaunchOptions& world);
+// Measures an operation among the first `ranks` ranks of the world; what the others do, if there
+// are any, is the operation's. The same results on every rank. Rank 0 prints the table as it goes.
+BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int ranks,
+                         const BenchOptions& options, const LaunchOptions& world);
 
 // What was measured, as Google Benchmark writes it, with the samples added to each entry.
-std::string bench_json(const BenchRun& run, const BenchOptions& options,
-                       const LaunchOptions& world);
+std::string bench_json(const BenchRun& run, const OperationEntry& entry,
+                       const BenchOptions& options, const LaunchOptions& world);
 
 }  // namespace lockstep

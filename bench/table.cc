@@ -42,10 +42,9 @@ void print_measured(const BenchResult& result, Operation operation) {
 
 }  // namespace
 
-void print_head(const BenchOptions& options, const OperationEntry& entry, Communicator& comm,
-                const BenchRun& run) {
-  fmt::print("# {} among {} ranks over {}\n", name_of(entry.operation), comm.size(),
-             comm.transport().name());
+void print_head(const BenchOptions& options, const OperationEntry& entry, int ranks,
+                Communicator& comm, const BenchRun& run) {
+  fmt::print("# {} among {} ranks over {}\n", entry.name, ranks, comm.transport().name());
   fmt::print(
       "# warm-up {}   iterations {}   repetitions {}   operations an iteration {}   buffers {}   "
       "time: median of {}\n",

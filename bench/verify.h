@@ -12,7 +12,8 @@ namespace lockstep {
 void fill_input(Slice data, const OperationEntry& entry, const Problem& problem, int rank,
                 ReduceOp op);
 
-// Elements of `result` that are not what the operation gives this rank.
+// Elements of `result` that are not what the operation gives this rank, if it is one of those that
+// take part.
 Count wrong_elements(Slice result, const OperationEntry& entry, const Problem& problem, int rank,
                      ReduceOp op);
 

@@ -19,7 +19,7 @@ template <typename Entry, typename Call>
 std::vector<AnyAlgorithm> erased(const std::vector<Entry>& table, Call call) {
   std::vector<AnyAlgorithm> any;
   for (const Entry& entry : table)
-    any.push_back({.name = entry.name,
+    any.push_back({.name = std::string(entry.name),
                    .run = [call, name = entry.name](
                               Communicator& comm, Slice data,
                               const Arguments& arguments) { call(comm, data, arguments, name); },
@@ -37,8 +37,8 @@ std::vector<OperationEntry> make_operations() {
   using A = const Arguments&;
   using Name = std::string_view;
   return {
-      {Operation::all_reduce, "every rank ends with the combination of all ranks' data", true,
-       false, true, true,
+      {Operation::all_reduce, name_of(Operation::all_reduce),
+       "every rank ends with the combination of all ranks' data", true, false, true, true,
        erased(all_reduce_algorithms(),
               [](C& comm, Slice data, A a, Name name) {
                 if (a.out.device)
@@ -46,35 +46,40 @@ std::vector<OperationEntry> make_operations() {
                 else
                   all_reduce(comm, data, a.op, name);
               })},
-      {Operation::reduce_scatter, "every rank ends with its chunk of the combination", true, false,
-       true, false,
+      {Operation::reduce_scatter, name_of(Operation::reduce_scatter),
+       "every rank ends with its chunk of the combination", true, false, true, false,
        erased(reduce_scatter_algorithms(),
               [](C& comm, Slice data, A a, Name name) { reduce_scatter(comm, data, a.op, name); })},
-      {Operation::all_gather, "every rank ends with all ranks' chunks", false, false, true, false,
+      {Operation::all_gather, name_of(Operation::all_gather),
+       "every rank ends with all ranks' chunks", false, false, true, false,
        erased(all_gather_algorithms(),
               [](C& comm, Slice data, A, Name name) { all_gather(comm, data, name); })},
-      {Operation::broadcast, "every rank ends with the root's data", false, true, true, false,
+      {Operation::broadcast, name_of(Operation::broadcast), "every rank ends with the root's data",
+       false, true, true, false,
        erased(broadcast_algorithms(),
               [](C& comm, Slice data, A a, Name name) { broadcast(comm, data, a.root, name); })},
-      {Operation::reduce, "the root ends with the combination of all ranks' data", true, true, true,
-       false,
+      {Operation::reduce, name_of(Operation::reduce),
+       "the root ends with the combination of all ranks' data", true, true, true, false,
        erased(reduce_algorithms(),
               [](C& comm, Slice data, A a, Name name) { reduce(comm, data, a.op, a.root, name); })},
-      {Operation::gather, "the root ends with all ranks' chunks", false, true, true, false,
+      {Operation::gather, name_of(Operation::gather), "the root ends with all ranks' chunks", false,
+       true, true, false,
        erased(gather_algorithms(),
               [](C& comm, Slice data, A a, Name name) { gather(comm, data, a.root, name); })},
-      {Operation::scatter, "every rank ends with its chunk of the root's data", false, true, true,
-       false,
+      {Operation::scatter, name_of(Operation::scatter),
+       "every rank ends with its chunk of the root's data", false, true, true, false,
        erased(scatter_algorithms(),
               [](C& comm, Slice data, A a, Name name) { scatter(comm, data, a.root, name); })},
-      {Operation::all_to_all, "every rank has a chunk for every other", false, false, false, true,
+      {Operation::all_to_all, name_of(Operation::all_to_all),
+       "every rank has a chunk for every other", false, false, false, true,
        erased(all_to_all_algorithms(),
               [](C& comm, Slice data, A a, Name name) { all_to_all(comm, a.out, data, name); })},
-      {Operation::send_recv, "every rank sends to the right and receives from the left", false,
-       false, false, true,
+      {Operation::send_recv, name_of(Operation::send_recv),
+       "every rank sends to the right and receives from the left", false, false, false, true,
        erased(send_recv_algorithms(),
               [](C& comm, Slice data, A a, Name name) { send_recv(comm, a.out, data, name); })},
-      {Operation::barrier, "no rank leaves before every rank has come", false, false, true, false,
+      {Operation::barrier, name_of(Operation::barrier), "no rank leaves before every rank has come",
+       false, false, true, false,
        erased(barrier_algorithms(), [](C& comm, Slice, A, Name name) { barrier(comm, name); })},
   };
 }

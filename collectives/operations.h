@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,11 +19,11 @@ struct Arguments {
 };
 
 struct AnyAlgorithm {
-  std::string_view name;
+  std::string name;
   // The operation by this algorithm, as a call by name does it.
   std::function<void(Communicator&, Slice data, const Arguments&)> run;
   Traffic (*traffic)(const Problem&, int rank);
-  double (*seconds)(const Problem&, const LinkModel&);
+  std::function<double(const Problem&, const LinkModel&)> seconds;
   std::string_view formula;
   bool (*exact)(const Problem&);
   Need need;
@@ -31,6 +32,7 @@ struct AnyAlgorithm {
 
 struct OperationEntry {
   Operation operation;
+  std::string_view name;
   std::string_view summary;
   bool reduces;  // takes a ReduceOp
   bool has_root;

@@ -10,7 +10,9 @@ FEW_STEPS = 50  # so few are drawn with a mark each
 
 
 def reference_of(run, results):
-    """The serial run that does the same training, if there is one."""
+    """The serial run that does the same training, if there is one and `run` should equal it."""
+    if not run.is_in_step:
+        return None
     return next((other for other in results.trainings
                  if other.is_reference and other is not run and other.same_training(run)), None)
 

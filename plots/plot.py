@@ -9,6 +9,7 @@ import fit
 import loss
 import matrix
 import memory
+import progress
 import scaling
 import speed
 import timeline
@@ -16,7 +17,7 @@ import traffic
 from chart import save
 from results import BadInput, read
 
-KINDS = {module.__name__: module for module in (loss, speed, traffic, memory, bandwidth, fit, scaling, timeline, matrix)}
+KINDS = {module.__name__: module for module in (loss, progress, speed, traffic, memory, bandwidth, fit, scaling, timeline, matrix)}
 FORMATS = (".svg", ".png", ".pdf")
 
 

@@ -27,11 +27,25 @@ class TrainRun:
     @property
     def name(self):
         ranks, transport, dtype = (self.config[key] for key in ("ranks", "transport", "dtype"))
-        parts = [self.config["technique"]]
+        parts = [self.config["technique"], *self._servers()]
         parts += [f"{ranks} ranks"] if ranks > 1 else []
         parts += [transport] if transport != "threads" else []
         parts += [dtype] if dtype != "f32" else []
         return " ".join(parts)
+
+    def _servers(self):
+        """What tells parameter servers apart."""
+        if self.config["technique"] != "ps":
+            return []
+        mode, servers = self.config["mode"], self.config["servers"]
+        if mode == "ssp":
+            mode += f" {self.config['staleness']},"
+        return [mode, "colocated" if self.config["colocated"] else f"{servers} server{'s' if servers > 1 else ''}"]
+
+    @property
+    def is_in_step(self):
+        """Whether every step is one of all ranks: else losses are not one rank's, and traffic is the whole run's."""
+        return not self.data.get("updates")
 
     @property
     def is_reference(self):
@@ -63,7 +77,7 @@ class BenchPoint:
     @property
     def best_place(self):
         """In place, or the only way there is."""
-        return self.in_place or self.operation in ("all_to_all", "send_recv")
+        return self.in_place or self.operation in ("all_to_all", "send_recv", "ps")
 
     @property
     def name(self):

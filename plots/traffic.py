@@ -1,11 +1,12 @@
-"""Bytes and messages of a step: measured beside the closed form."""
+"""Bytes of a step that all ranks take together: measured beside the closed form."""
 
 from chart import COLOURS, Chart, bytes_axis, legend_above, new_figure
 
 
 def charts(results):
     lines = [(name, line) for run, name in zip(results.trainings, results.run_names())
-             for line in run.data["theory"] if line["quantity"] == "sent_bytes" and run.config["ranks"] > 1]
+             for line in run.data["theory"]
+             if line["quantity"] == "sent_bytes" and run.config["ranks"] > 1 and run.is_in_step]
     if not lines:
         return []
     figure = new_figure(height=1.4 + 0.3 * len(lines))

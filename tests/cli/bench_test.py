@@ -112,6 +112,24 @@ class Bench(unittest.TestCase):
                 pass
         return found
 
+    def test_a_parameter_server_beside_all_reduces(self):
+        self.bench("ps", "--workers", "2", "-b", "8", "-e", "512K", "-f", "256", "-n", "4", "-d", "i64", "--json", "ps.json")
+        entries = json.loads((self.path / "ps.json").read_text())["benchmarks"]
+        names = {e["name"].split("/")[1] for e in entries}
+        self.assertEqual(names, {"ps_1_server", "ps_2_servers", "ps_N_servers", "ps_colocated", "ring", "double_binary_tree"})
+        self.assertTrue(all(e["wrong"] == 0 and e["name"].startswith("ps/") for e in entries))
+        virtual = ("--clock", "unit", "--link", "10gbe", "-b", "1M", "-e", "1M", "-n", "1", "-w", "0")
+        self.bench("ps", "--workers", "3,16", "--servers", "1,3", "--algorithm", "ring", "--device", "none", *virtual, "--json", "ps.json")
+        entries = json.loads((self.path / "ps.json").read_text())["benchmarks"]
+        self.assertEqual(len(entries), 6)
+        for entry in entries:
+            if "ranks:16" not in entry["name"] or "3_servers" not in entry["name"]:
+                self.assertAlmostEqual(entry["p50_us"] / entry["model_us"], 1, delta=1e-5, msg=entry["name"])
+        self.assertIn("write numbers from 1", self.bench("ps", "--servers", "few", status=2).stderr)
+        self.assertIn("--workers 0", self.bench("ps", "--workers", "0", status=2).stderr)
+        self.bench("ps", "--ranks", "3", status=2)
+        self.bench("ps", "--algorithm", "rong", status=2)
+
     def test_baseline(self):
         words = ("all_reduce", "-b", "64K", "-e", "256K", "-n", "6", "--clock", "unit", "--link", "10gbe", "--algorithm", "ring")
         self.bench(*words, "--json", "old.json")

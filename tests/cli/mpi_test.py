@@ -61,6 +61,12 @@ class Mpi(unittest.TestCase):
                 for step, loss in zip(result["steps"], expected["losses"], strict=True):
                     self.assertAlmostEqual(step["loss"] / loss, 1, delta=1e-9)
 
+    def test_bench_of_a_parameter_server(self):
+        done, _ = self.run_ranks(4, "bench", "ps", "-b", "8", "-e", "512K", "-f", "256", "-n", "2", "-w", "1", "-d", "i64")
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        self.assertIn("# ps among 2 ranks", done.stdout)
+        self.assertIn("# Out of bounds values : 0 OK", done.stdout)
+
     def test_workers_of_a_parameter_server_keep_their_bound_and_may_fail(self):
         words = ["train", "ps", "--servers", "2", "--mode", "ssp", "--staleness", "1", *GOLDEN_RUN, "--steps", "10", "--json", "r.json"]
         done, _ = self.run_ranks(4, *words, "--slow-rank", "0:3")

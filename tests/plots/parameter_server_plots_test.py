@@ -1,0 +1,98 @@
+"""Plots of parameter servers: what they draw equals what was measured.
+
+python3 parameter_server_plots_test.py PROGRAM SOURCE_FOLDER
+"""
+
+import copy
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from plots_setting import PROGRAM, SOURCE
+
+import loss
+import progress
+import results
+import scaling
+import traffic
+
+GOLDEN = SOURCE / "tests" / "golden" / "tiny"
+TRAIN = ["--model", GOLDEN / "config.json", "--data", GOLDEN / "tokens.bin", "--global-batch", "4", "--steps", "6",
+         "--clock", "unit", "--compute-time", "1", "--slow-rank", "1:3"]
+MODES = {"bsp": [], "asp": [], "ssp": ["--staleness", "1"]}
+
+
+class ParameterServerPlots(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        for mode, flags in MODES.items():
+            cls.run_program("train", "ps", "--ranks", "6", "--servers", "2", "--mode", mode, *flags, *TRAIN, "--json", f"{mode}.json")
+        cls.run_program("train", "serial", *TRAIN[:-2], "--json", "serial.json")
+        cls.run_program("bench", "ps", "--workers", "2,4,8", "-b", "64K", "-e", "64K", "-n", "1", "-w", "0", "--clock", "unit",
+                        "--link", "10gbe", "--json", "bench.json")
+        cls.results = results.read([cls.folder / f"{name}.json" for name in (*MODES, "serial", "bench")])
+
+    @classmethod
+    def run_program(cls, *words):
+        done = subprocess.run([PROGRAM, *words], cwd=cls.folder, capture_output=True, text=True, timeout=200)
+        assert done.returncode == 0, f"{words}: status {done.returncode}\n{done.stdout}{done.stderr}"
+
+    def test_runs_are_told_apart_by_mode_and_servers(self):
+        self.assertEqual(self.results.run_names()[:3], [
+            "ps bsp 2 servers 6 ranks virtual", "ps asp 2 servers 6 ranks virtual", "ps ssp 1, 2 servers 6 ranks virtual"])
+
+    def test_a_run_in_step_is_drawn_by_its_steps(self):
+        run = self.results.trainings[0]
+        seconds, steps, losses = progress.curve(run)
+        self.assertEqual(losses, run.steps("loss"))
+        self.assertEqual(steps, [1, 2, 3, 4, 5, 6])
+        self.assertAlmostEqual(seconds[-1], sum(run.steps("seconds")))
+
+    def test_others_are_drawn_by_their_updates_in_the_order_of_time(self):
+        run = self.results.trainings[1]
+        seconds, steps, losses = progress.curve(run)
+        first = [update for update in run.data["updates"] if update["server"] == 0]
+        self.assertEqual(len(losses), 4 * 6)
+        self.assertEqual(seconds, sorted(seconds))
+        self.assertEqual(steps[-1], 6)
+        self.assertEqual(losses[0], first[0]["loss"])
+        self.assertAlmostEqual(losses[-1], sum(update["loss"] for update in first[-4:]) / 4)
+
+    def test_a_worker_that_was_lost_leaves_a_gap(self):
+        run = copy.deepcopy(self.results.trainings[1])
+        for update in run.data["updates"]:
+            if update["step"] == 5 and update["rank"] == 0:
+                update["loss"] = None
+        self.assertEqual(len(progress.curve(run)[2]), 4 * 6 - 1)
+
+    def test_the_picture_says_who_was_ahead(self):
+        chart = next(chart for chart in progress.charts(self.results) if len(chart.rows) == 4)
+        ahead = {row[0].split()[1].strip(","): row[4] for row in chart.rows if row[0].startswith("ps")}
+        self.assertEqual(ahead["bsp"], 0)
+        self.assertEqual(ahead["ssp"], 1)
+        self.assertGreater(ahead["asp"], 1)
+        self.assertEqual([axes.get_xlabel() for axes in chart.figure.axes], ["units of time", "steps of all workers"])
+
+    def test_only_runs_in_step_are_compared_with_one_rank(self):
+        bsp, asp, ssp, serial = self.results.trainings
+        self.assertIs(loss.reference_of(bsp, self.results), serial)
+        self.assertIsNone(loss.reference_of(asp, self.results))
+        (chart,) = traffic.charts(self.results)
+        self.assertEqual(len(chart.rows), 6)
+
+    def test_scaling_lies_on_the_closed_forms(self):
+        (chart,) = scaling.charts(self.results)
+        self.assertEqual({row[0] for row in chart.rows},
+                         {"ps_1_server", "ps_2_servers", "ps_N_servers", "ps_colocated", "ring", "double_binary_tree"})
+        for row in chart.rows:
+            if row[0] != "double_binary_tree":  # its form is exact for many segments only
+                self.assertEqual(row[-1], "+0.00", row)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
