@@ -33,6 +33,15 @@ const std::vector<TechniqueEntry>& techniques() {
   return entries;
 }
 
+void check_shares(const TrainOptions& options, int ranks) {
+  require(
+      options.global_batch >= ranks * options.micro_batches,
+      fmt::format("a global batch of {} sequences for {} ranks that compute, in {} micro-batches "
+                  "each",
+                  options.global_batch, ranks, options.micro_batches),
+      "use at least as many sequences as micro-batches of all ranks");
+}
+
 std::vector<TheoryRecord> replicated_states(int rank, const Parameters& parameters) {
   const auto bytes = static_cast<double>(parameters.count() * element_bytes(parameters.dtype()));
   return {{.quantity = "peak_bytes.parameters",

@@ -17,11 +17,21 @@
 
 namespace lockstep {
 
-// Sequences of the global batch that one rank computes.
+// Sequences of the global batch that one rank computes, or one of its micro-batches.
 struct Share {
   int first = 0;
   int count = 0;
+
+  // Part i of nearly equal ones. Gradients are sums over targets divided by their number in the
+  // whole batch, so parts of unequal size weigh what they should.
+  Share part(int i, int parts) const {
+    const Parts part(count, parts);
+    return {.first = first + static_cast<int>(part.offset(i)), .count = static_cast<int>(part[i])};
+  }
 };
+// Throws Error (bad_input) unless every micro-batch of every one of `ranks` computing ranks has a
+// sequence.
+void check_shares(const TrainOptions& options, int ranks);
 
 class Technique {
  public:

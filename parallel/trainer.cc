@@ -108,11 +108,12 @@ class Trainer {
 
   std::vector<Batch> micro_batches(int step) const {
     std::vector<Batch> batches;
-    const int rows = rows_of_micro_batch();
-    for (int m = 0; computes_ && m < options_.micro_batches; ++m)
-      batches.push_back(dataset_.batch(
-          options_.order == "sequential" ? Order::sequential : Order::random, step,
-          options_.global_batch, share_.first + m * rows, rows, length_, options_.seed));
+    for (int m = 0; computes_ && m < options_.micro_batches; ++m) {
+      const Share rows = share_.part(m, options_.micro_batches);
+      batches.push_back(
+          dataset_.batch(options_.order == "sequential" ? Order::sequential : Order::random, step,
+                         options_.global_batch, rows.first, rows.count, length_, options_.seed));
+    }
     return batches;
   }
 
@@ -165,7 +166,9 @@ class Trainer {
 
   double validation_loss() {
     const Trace::Span span(context_.trace, 0, "validation", "compute");
-    const int rows_at_once = rows_of_micro_batch();  // no more memory than training takes
+    const Share largest = Share{.count = options_.global_batch}.part(0, computing_ranks_);
+    // No more memory than training takes.
+    const int rows_at_once = largest.part(0, options_.micro_batches).count;
     const int rows = dataset_.validation_sequences(length_);
     double sum = 0;
     // Blocks of rows are dealt to the ranks that compute, in turn.
@@ -221,7 +224,6 @@ class Trainer {
   double rate(double seconds) const {
     return seconds > 0 ? static_cast<double>(tokens_per_step()) / seconds : 0;
   }
-  int rows_of_micro_batch() const { return share_.count / options_.micro_batches; }
   Count tokens_per_step() const { return Count{options_.global_batch} * length_; }
 
   RankContext& context_;

@@ -51,12 +51,12 @@ MUTANTS = [
     ("parallel/parameter_server/server.cc", "      finish_replies();\n      note", "      note"),
     ("parallel/parameter_server/server.cc", "(first + i) % roles_.workers()", "i"),
     ("parallel/parameter_server/worker.cc", "(first + i) % roles_.servers", "i"),
-    ("parallel/parameter_server/asp.cc", "total_targets / roles_.workers()", "total_targets"),
+    ("parallel/parameter_server/asp.cc", "* own / options_.global_batch", ""),
     ("parallel/parameter_server/asp.cc", "clip_factor(options_, push.gradient_norm)", "1"),
-    ("parallel/parameter_server/member.cc", "rank_ * rows", "0"),
+    ("parallel/technique.h", "first + static_cast<int>(part.offset(i))", "first"),
     ("parallel/data/bucket.cc", "buckets.size() == 1 ? first_bytes : bytes", "bytes"),
-    ("parallel/data/ddp.cc", "missing_[next_] == 0", "missing_[next_] <= 1"),
-    ("parallel/data/ddp.cc", ".first = context_.world.rank() * rows", ".first = 0"),
+    ("parallel/data/bucket.cc", "missing_[order_[next_]] == 0", "missing_[order_[next_]] <= 1"),
+    ("parallel/data/bucket.h", "order_ = finished_;", ""),
 ]
 
 

@@ -1,5 +1,8 @@
 #include "parallel/data/bucket.h"
 
+#include <numeric>
+#include <utility>
+
 #include "collectives/base/error.h"
 
 namespace lockstep {
@@ -20,6 +23,32 @@ std::vector<Bucket> make_buckets(const Parameters& parameters, std::int64_t firs
     open = bucket.count * element < (buckets.size() == 1 ? first_bytes : bytes);
   }
   return buckets;
+}
+
+BucketQueue::BucketQueue(const Parameters& parameters, std::vector<Bucket> buckets)
+    : buckets_(std::move(buckets)),
+      bucket_of_(parameters.list().size()),
+      missing_(buckets_.size()),
+      order_(buckets_.size()) {
+  std::iota(order_.begin(), order_.end(), std::size_t{0});
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    for (int i = buckets_[b].first; i <= buckets_[b].last; ++i) bucket_of_[i] = b;
+}
+
+void BucketQueue::begin() {
+  finished_.clear();
+  next_ = 0;
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    missing_[b] = buckets_[b].last - buckets_[b].first + 1;
+}
+
+std::vector<std::size_t> BucketQueue::ready(int parameter) {
+  const std::size_t bucket = bucket_of_[parameter];
+  if (--missing_[bucket] == 0) finished_.push_back(bucket);
+  std::vector<std::size_t> leaving;
+  for (; next_ < order_.size() && missing_[order_[next_]] == 0; ++next_)
+    leaving.push_back(order_[next_]);
+  return leaving;
 }
 
 }  // namespace lockstep

@@ -26,21 +26,17 @@ class Ddp final : public Technique {
         optimizer_(model.parameters(),
                    {options.beta1, options.beta2, options.eps, options.weight_decay},
                    context.ledger),
-        buckets_(
-            make_buckets(model.parameters(), options.first_bucket_bytes, options.bucket_bytes)),
-        bucket_of_(model.parameters().list().size()),
-        missing_(buckets_.size()) {
-    for (std::size_t b = 0; b < buckets_.size(); ++b)
-      for (int i = buckets_[b].first; i <= buckets_[b].last; ++i) bucket_of_[i] = b;
+        queue_(model.parameters(),
+               make_buckets(model.parameters(), options.first_bucket_bytes, options.bucket_bytes)) {
     if (options.overlap) stream_.emplace(context.world, communication_track, "communication");
     communicator().set_label("gradients");
-    for (const Bucket& bucket : buckets_)
+    for (const Bucket& bucket : queue_.buckets())
       algorithms_.push_back(&usable_algorithm(all_reduce_algorithms(), Operation::all_reduce,
                                               options.algorithm, communicator(), view(bucket)));
     reduce_dtype_ = options.reduce_dtype.value_or(options.dtype);
     if (reduce_dtype_ == options.dtype) return;
     Count largest = 0;
-    for (const Bucket& bucket : buckets_) largest = std::max(largest, bucket.count);
+    for (const Bucket& bucket : queue_.buckets()) largest = std::max(largest, bucket.count);
     rounded_ = communicator().scratch({.dtype = reduce_dtype_, .device = &host_device()}, largest);
   }
 
@@ -51,8 +47,7 @@ class Ddp final : public Technique {
   }
 
   Share share(int global_batch) const override {
-    const int rows = global_batch / context_.world.size();
-    return {.first = context_.world.rank() * rows, .count = rows};
+    return Share{.count = global_batch}.part(context_.world.rank(), context_.world.size());
   }
 
   double accumulate(std::span<const Batch> micro_batches, Count total_targets) override {
@@ -61,11 +56,13 @@ class Ddp final : public Technique {
     // Only the last micro-batch completes the gradients; before it there is nothing to exchange.
     for (const Batch& batch : micro_batches.first(micro_batches.size() - 1))
       loss += pace_.forward_backward(model_, batch, total_targets);
-    expect_all();
+    in_flight_.clear();
+    queue_.begin();
     loss += pace_.forward_backward(model_, micro_batches.back(), total_targets,
                                    [&](int i) { ready(i); });
 
     wait_for_all();
+    queue_.rebuild();
     return loss;
   }
 
@@ -87,11 +84,11 @@ class Ddp final : public Technique {
     std::vector<TheoryRecord> lines = replicated_states(rank, model_.parameters());
     Traffic sum;
     bool all_rings = true;
-    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    for (std::size_t b = 0; b < queue_.buckets().size(); ++b) {
       // Of a library's own all-reduce we see no messages.
       if (!algorithms_[b]->traffic) return lines;
       sum += algorithms_[b]->traffic({.ranks = ranks,
-                                      .count = buckets_[b].count,
+                                      .count = queue_.buckets()[b].count,
                                       .element_bytes = element,
                                       .ranks_per_node = context_.world.ranks_per_node()},
                                      rank);
@@ -120,24 +117,15 @@ class Ddp final : public Technique {
     return model_.parameters().gradients().part(bucket.offset, bucket.count);
   }
 
-  void expect_all() {
-    in_flight_.clear();
-    next_ = 0;
-    for (std::size_t b = 0; b < buckets_.size(); ++b)
-      missing_[b] = buckets_[b].last - buckets_[b].first + 1;
-  }
-
-  // A bucket leaves when it is complete and all before it have left: every rank then reduces them
-  // in one order.
   void ready(int parameter) {
-    --missing_[bucket_of_[parameter]];
-    for (; stream_ && next_ < buckets_.size() && missing_[next_] == 0; ++next_)
-      in_flight_.push_back(
-          stream_->enqueue([this, bucket = next_](Communicator& comm) { reduce(comm, bucket); }));
+    for (const std::size_t bucket : queue_.ready(parameter))
+      if (stream_)
+        in_flight_.push_back(
+            stream_->enqueue([this, bucket](Communicator& comm) { reduce(comm, bucket); }));
   }
 
   void reduce(Communicator& comm, std::size_t bucket) {
-    const Slice gradients = view(buckets_[bucket]);
+    const Slice gradients = view(queue_.buckets()[bucket]);
     const std::string_view algorithm = algorithms_[bucket]->name;
     if (reduce_dtype_ == gradients.dtype)
       return all_reduce(comm, gradients, ReduceOp::sum, algorithm);
@@ -153,7 +141,7 @@ class Ddp final : public Technique {
     const Transport& clock = context_.world.transport();
     const double begin = clock.now_seconds();
     if (!stream_)
-      for (std::size_t b = 0; b < buckets_.size(); ++b) reduce(context_.world, b);
+      for (const std::size_t bucket : queue_.order()) reduce(context_.world, bucket);
     for (Stream::Handle& handle : in_flight_) handle.wait();
     exposed_seconds_ += clock.now_seconds() - begin;
   }
@@ -162,13 +150,10 @@ class Ddp final : public Technique {
   Gpt& model_;
   Pace pace_;
   AdamW optimizer_;
-  std::vector<Bucket> buckets_;
+  BucketQueue queue_;
   std::vector<const AllReduceAlgorithm*> algorithms_;  // by bucket
   DType reduce_dtype_ = DType::f32;
-  Memory rounded_;                      // gradients of a bucket in another type than their own
-  std::vector<std::size_t> bucket_of_;  // by parameter
-  std::vector<int> missing_;            // by bucket: gradients that backward has not finished yet
-  std::size_t next_ = 0;                // first bucket that has not left
+  Memory rounded_;  // gradients of a bucket in another type than their own
   std::vector<Stream::Handle> in_flight_;
   double exposed_seconds_ = 0;
   std::optional<Stream> stream_;
@@ -182,16 +167,7 @@ void check_ddp(const TrainOptions& options, int ranks) {
           "choose f64, f32, bf16 or f16");
   if (options.algorithm != "auto")
     find_algorithm(all_reduce_algorithms(), name_of(Operation::all_reduce), options.algorithm);
-  require(options.global_batch >= ranks,
-          fmt::format("{} ranks share a global batch of {} sequences", ranks, options.global_batch),
-          "use no more ranks than sequences");
-  require(options.global_batch % ranks == 0,
-          fmt::format("a global batch of {} sequences on {} ranks", options.global_batch, ranks),
-          "--global-batch must be a multiple of --ranks");
-  const int rows = options.global_batch / ranks;
-  require(rows % options.micro_batches == 0,
-          fmt::format("{} sequences of a rank in {} micro-batches", rows, options.micro_batches),
-          "--global-batch / --ranks must be a multiple of --micro-batches");
+  check_shares(options, ranks);
 }
 
 std::unique_ptr<Technique> make_ddp(RankContext& context, Gpt& model, const TrainOptions& options) {

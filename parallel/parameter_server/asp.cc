@@ -24,7 +24,8 @@ class Asp final : public Member {
 
   double accumulate(std::span<const Batch> micro_batches, Count total_targets) override {
     // Its gradients are applied by themselves: those of the mean over its own part of the batch.
-    return compute(micro_batches, total_targets / roles_.workers());
+    const Count own = share(options_.global_batch).count;
+    return compute(micro_batches, total_targets * own / options_.global_batch);
   }
   double gradient_norm() override {
     norm_ = std::sqrt(squared_norm(model_.parameters().gradients()));

@@ -42,8 +42,7 @@ void Member::prepare() {
 
 Share Member::share(int global_batch) const {
   if (!roles_.is_worker(rank_)) return {};
-  const int rows = global_batch / roles_.workers();
-  return {.first = rank_ * rows, .count = rows};
+  return Share{.count = global_batch}.part(rank_, roles_.workers());
 }
 
 void Member::spread_parameters() {

@@ -26,15 +26,7 @@ void check_ps(const TrainOptions& options, int ranks) {
             fmt::format("{} servers among {} ranks", options.servers, ranks),
             "use at least 1 server, and more ranks than servers");
   }
-  const int workers = ps_workers(options, ranks);
-  require(
-      options.global_batch % workers == 0,
-      fmt::format("a global batch of {} sequences on {} workers", options.global_batch, workers),
-      "--global-batch must be a multiple of the workers, which are --ranks less --servers");
-  const int rows = options.global_batch / workers;
-  require(rows % options.micro_batches == 0,
-          fmt::format("{} sequences of a worker in {} micro-batches", rows, options.micro_batches),
-          "--global-batch / workers must be a multiple of --micro-batches");
+  check_shares(options, ps_workers(options, ranks));
   require(options.mode == "bsp" || options.eval_interval == 0,
           fmt::format("--eval-interval {} in mode {}", options.eval_interval, options.mode),
           "workers that do not wait for each other have no weights in common before the end");

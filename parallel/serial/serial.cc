@@ -54,9 +54,10 @@ class Serial final : public Technique {
 
 }  // namespace
 
-void check_serial(const TrainOptions&, int ranks) {
+void check_serial(const TrainOptions& options, int ranks) {
   require(ranks == 1, fmt::format("serial training on {} ranks", ranks),
           "use --ranks 1, or train ddp");
+  check_shares(options, ranks);
 }
 
 std::unique_ptr<Technique> make_serial(RankContext& context, Gpt& model,

@@ -50,5 +50,28 @@ TEST(Buckets, RefuseNoBytes) {
   EXPECT_THROW(make_buckets(parameters_of({1}, ledger), 0, 1), Error);
 }
 
+using Leaving = std::vector<std::size_t>;
+
+TEST(BucketQueue, LetsBucketsLeaveInOneOrderAndRebuildsItFromWhatFinishedFirst) {
+  Ledger ledger;
+  const Parameters parameters = parameters_of({10, 10, 10, 10}, ledger);
+  BucketQueue queue(parameters, make_buckets(parameters, 1, 80));  // of 3, of 2 and 1, of 0
+  ASSERT_EQ(queue.buckets().size(), 3U);
+
+  queue.begin();
+  EXPECT_EQ(queue.ready(0), Leaving{}) << "two buckets are before it";
+  EXPECT_EQ(queue.ready(2), Leaving{}) << "and of this one half is missing";
+  EXPECT_EQ(queue.ready(3), Leaving{0});
+  EXPECT_EQ(queue.ready(1), (Leaving{1, 2}));
+  queue.rebuild();
+  EXPECT_EQ(queue.order(), (Leaving{2, 0, 1}));
+
+  queue.begin();
+  EXPECT_EQ(queue.ready(0), Leaving{2}) << "it was the first to be finished";
+  EXPECT_EQ(queue.ready(1), Leaving{});
+  EXPECT_EQ(queue.ready(2), Leaving{});
+  EXPECT_EQ(queue.ready(3), (Leaving{0, 1}));
+}
+
 }  // namespace
 }  // namespace lockstep

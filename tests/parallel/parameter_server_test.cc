@@ -301,7 +301,6 @@ TEST(Options, ThatDoNotFitNameTheRule) {
   };
   refused(2, ps_run(2), "more ranks than servers");
   refused(2, ps_run(0), "at least 1 server");
-  refused(4, ps_run(1), "multiple of the workers");
   refused(3, ps_run(1, "fast"), "bsp, asp or ssp");
   TrainOptions options = ps_run(1, "asp");
   options.staleness = 1;
@@ -319,8 +318,8 @@ TEST(Options, ThatDoNotFitNameTheRule) {
   options.eval_interval = 2;
   refused(3, options, "no weights in common");
   options = ps_run(1);
-  options.micro_batches = 3;
-  refused(3, options, "multiple of --micro-batches");
+  options.micro_batches = 5;
+  refused(3, options, "as many sequences as micro-batches");
   options = ps_run(1);
   options.slow_ranks = {{3, 2.0}};
   refused(3, options, "ranks are 0 to 2");
