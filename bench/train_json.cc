@@ -34,6 +34,7 @@ ordered_json config_of(const TrainOptions& o, const LaunchOptions& world, const 
           {"sequence_length", r.tokens_per_step / o.global_batch},
           {"steps", o.steps},
           {"dtype", name_of(o.dtype)},
+          {"loss_scaling", loss_scaling(o)},
           {"lr", o.learning_rate},
           {"warmup_steps", o.warmup_steps},
           {"min_lr", o.minimum_learning_rate < 0 ? o.learning_rate : o.minimum_learning_rate},
@@ -107,7 +108,9 @@ std::string train_json(const TrainOptions& options, const LaunchOptions& world,
                              {"loss", s.loss},
                              {"grad_norm", s.grad_norm},
                              {"seconds", s.seconds},
-                             {"tokens_per_second", s.tokens_per_second}});
+                             {"tokens_per_second", s.tokens_per_second},
+                             {"loss_scale", s.loss_scale},
+                             {"skipped", s.skipped}});
   for (const ValidationRecord& v : result.validation)
     file["validation"].push_back({{"step", v.step}, {"loss", v.loss}});
   for (const RankRecord& rank : result.ranks) file["ranks"].push_back(rank_of(rank));

@@ -70,6 +70,7 @@ std::vector<Finding> findings() {
                    machine["cores"].get<int>()),
        ""},
       {"GEMM f32", float_gemm_library(), ""},
+      {"GEMM bf16", bf16_gemm_library(), ""},
       {"GEMM f64", double_gemm_library(), ""},
       program("Open MPI", "mpirun.openmpi", "apt-get install openmpi-bin libopenmpi-dev"),
       program("MPICH", "mpirun.mpich", "apt-get install mpich libmpich-dev"),

@@ -14,6 +14,7 @@
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/trace.h"
+#include "models/kernels_info.h"
 #include "parallel/technique.h"
 #include "parallel/trainer.h"
 
@@ -54,7 +55,14 @@ void add_model_options(CLI::App& app, TrainCommand& c) {
   app.add_option("--seed", o.seed, "of weights and data order")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--dtype", c.dtype, "f32 or f64")->capture_default_str();
+  app.add_option("--dtype", c.dtype,
+                 "of parameters, activations and gradients: f32, f64, bf16 or f16; 16 bits are "
+                 "computed with in f32, and AdamW keeps f32 weights")
+      ->capture_default_str();
+  app.add_option(
+      "--loss-scaling", o.loss_scaling,
+      "when the scale of the loss falls and grows: as torch, megatron or deepspeed do, or "
+      "none; default: torch for f16, else none");
   app.add_option("--global-batch", o.global_batch, "sequences of a step, over all ranks")
       ->capture_default_str();
   app.add_option("--micro-batches", o.micro_batches, "parts of a rank's share, one after another")
@@ -141,6 +149,7 @@ void print_summary(const TrainCommand& c, const TrainResult& result) {
   fmt::print("{}: {} rank{} over {}, {} parameters, {} steps of {} tokens\n", c.options.technique,
              result.world_size, result.world_size == 1 ? "" : "s", result.transport,
              result.parameters, result.steps.size(), result.tokens_per_step);
+  if (c.options.dtype == DType::bf16) fmt::print("products of bf16: {}\n", bf16_gemm_library());
   fmt::print("loss {:.4f} -> {:.4f}", first.loss, last.loss);
   if (!result.validation.empty()) fmt::print("   validation {:.4f}", result.validation.back().loss);
   fmt::print("   (unigram entropy of the data {:.4f})\n", result.unigram_entropy);

@@ -12,31 +12,47 @@ AdamW::AdamW(std::span<const Parameter> list, Count first, Slice values, Slice g
       values_(values),
       gradients_(gradients),
       options_(options),
-      first_moment_({values.count}, values.dtype, ledger, MemoryUse::optimizer),
-      second_moment_({values.count}, values.dtype, ledger, MemoryUse::optimizer) {
+      backend_(host_backend(), ledger),
+      first_moment_({values.count}, statistics_type(values.dtype), ledger, MemoryUse::optimizer),
+      second_moment_({values.count}, statistics_type(values.dtype), ledger, MemoryUse::optimizer) {
+  if (is_narrow(values.dtype))
+    master_ = Tensor({values.count}, DType::f32, ledger, MemoryUse::optimizer);
   for (const Tensor* moment : {&first_moment_, &second_moment_})
     std::memset(moment->slice().data, 0, static_cast<std::size_t>(moment->slice().bytes()));
 }
 
 void AdamW::step(double learning_rate, double gradient_scale) {
+  const bool has_master = is_narrow(values_.dtype);
+  // The values begin as what they are when the first step is taken: weights may be loaded before.
+  if (has_master && steps_ == 0) convert(master_.slice(), values_);
+  const Slice stepping = has_master ? master_.slice() : values_;
   ++steps_;
   for (const Parameter& parameter : list_) {
     const Count begin = std::max(parameter.offset, first_);
     const Count end = std::min(parameter.offset + parameter.count, first_ + values_.count);
     if (begin >= end) continue;
     const auto part = [&](Slice flat) { return flat.part(begin - first_, end - begin); };
-    host_backend().adamw(part(values_), part(gradients_), part(first_moment_.slice()),
-                         part(second_moment_.slice()),
-                         {.learning_rate = learning_rate,
-                          .beta1 = options_.beta1,
-                          .beta2 = options_.beta2,
-                          .eps = options_.eps,
-                          .weight_decay = parameter.decays() ? options_.weight_decay : 0,
-                          .gradient_scale = gradient_scale,
-                          .step = steps_});
+    backend_.adamw(part(stepping), part(gradients_), part(first_moment_.slice()),
+                   part(second_moment_.slice()),
+                   {.learning_rate = learning_rate,
+                    .beta1 = options_.beta1,
+                    .beta2 = options_.beta2,
+                    .eps = options_.eps,
+                    .weight_decay = parameter.decays() ? options_.weight_decay : 0,
+                    .gradient_scale = gradient_scale,
+                    .step = steps_});
   }
+  if (has_master) convert(values_, stepping);
 }
 
-double squared_norm(Slice gradients) { return host_backend().squared_norm(gradients); }
+Count optimizer_bytes(DType dtype) {
+  const Count each = element_bytes(statistics_type(dtype));
+  return is_narrow(dtype) ? 3 * each : 2 * each;
+}
+
+double squared_norm(Slice gradients) {
+  Ledger small;  // a block is widened at a time
+  return NarrowBackend(host_backend(), small).squared_norm(gradients);
+}
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "models/backend.h"
+#include "models/narrow_backend.h"
 #include "models/parameters.h"
 
 namespace lockstep {
@@ -16,7 +17,8 @@ class AdamW {
  public:
   // Of the elements that begin at `first` of a model's flat buffer and are in `values`: a range may
   // begin and end inside a parameter. `list` must outlive this. Keeps two moments of the values'
-  // type, charged as optimizer.
+  // type, charged as optimizer; for values of 16 bits they are f32, and so is a copy of the values
+  // that takes the steps.
   AdamW(std::span<const Parameter> list, Count first, Slice values, Slice gradients,
         const AdamWOptions& options, Ledger& ledger);
   // Of all parameters.
@@ -31,9 +33,14 @@ class AdamW {
   Count first_;
   Slice values_, gradients_;
   AdamWOptions options_;
+  NarrowBackend backend_;
+  Tensor master_;  // of values of 16 bits
   Tensor first_moment_, second_moment_;
   std::int64_t steps_ = 0;
 };
+
+// Bytes that AdamW keeps for each parameter of that type.
+Count optimizer_bytes(DType dtype);
 
 // Sum of squares in f64; the same bits for the same input, whatever the number of threads.
 double squared_norm(Slice gradients);

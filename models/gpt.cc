@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "collectives/base/error.h"
+#include "models/narrow_backend.h"
 #include "models/random.h"
 
 namespace lockstep {
@@ -45,12 +46,9 @@ void Gpt::initialize(std::uint64_t seed) {
                              : 0.0;
     };
     const Slice slice = parameters_.value(static_cast<int>(p));
-    for (Count i = 0; i < slice.count; ++i) {
-      if (slice.dtype == DType::f64)
-        host_span<double>(slice)[i] = value(i);
-      else
-        host_span<float>(slice)[i] = static_cast<float>(value(i));
-    }
+    std::vector<double> values(static_cast<std::size_t>(slice.count));
+    for (Count i = 0; i < slice.count; ++i) values[i] = value(i);
+    convert(slice, host_slice(std::span(values)));
   }
 }
 
@@ -84,10 +82,11 @@ double Gpt::head_loss(std::span<const std::int32_t> targets, double scale) {
   return backend_.cross_entropy(logits, targets, scale);
 }
 
-double Gpt::forward_backward(const Batch& batch, Count total_targets, const GradientReady& ready) {
+double Gpt::forward_backward(const Batch& batch, Count total_targets, const GradientReady& ready,
+                             double loss_scale) {
   forward(batch.inputs, {batch.sequences, batch.length});
   const double share = 1.0 / static_cast<double>(total_targets);
-  const double loss = head_loss(batch.targets, share) * share;
+  const double loss = head_loss(batch.targets, share * loss_scale) * share;
 
   backward_head(ready);
   backward_blocks(ready);
@@ -146,9 +145,7 @@ std::vector<double> Gpt::next_token_logits(std::span<const std::int32_t> context
   backend_.gemm({last_row, 1, c}, Matrix(parameters_.value(tokens_), v, c).t(),
                 {logits.slice(), 1, v}, 0);
   std::vector<double> result(static_cast<std::size_t>(v));
-  for (Count i = 0; i < v; ++i)
-    result[i] = logits.dtype() == DType::f64 ? logits.data<double>()[i]
-                                             : static_cast<double>(logits.data<float>()[i]);
+  convert(host_slice(std::span(result)), logits.slice());
   return result;
 }
 

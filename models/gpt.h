@@ -34,9 +34,10 @@ class Gpt {
 
   // Called once for each parameter, when backward has finished its gradient.
   using GradientReady = std::function<void(int parameter)>;
-  // Adds the gradients of (sum of the batch's token losses) / total_targets, and returns that
-  // quotient.
-  double forward_backward(const Batch& batch, Count total_targets, const GradientReady& ready = {});
+  // Returns (sum of the batch's token losses) / total_targets, and adds the gradients of that
+  // quotient times `loss_scale`.
+  double forward_backward(const Batch& batch, Count total_targets, const GradientReady& ready = {},
+                          double loss_scale = 1);
   // The sum of the batch's token losses.
   double loss_sum(const Batch& batch);
   // The logits [vocabulary] of the token after `context`, which is not longer than the model's

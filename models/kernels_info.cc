@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <oneapi/dnnl/dnnl.h>
 
+#include "models/ops/bf16_gemm.h"
+
 namespace lockstep {
 namespace {
 
@@ -36,6 +38,10 @@ std::string float_gemm_library() {
   const dnnl_version_t* version = dnnl_version();
   return fmt::format("oneDNN {}.{}.{}, {}", version->major, version->minor, version->patch,
                      instruction_set());
+}
+
+std::string bf16_gemm_library() {
+  return host::has_bf16_gemm() ? float_gemm_library() : "in f32: no instructions for it here";
 }
 
 std::string double_gemm_library() {

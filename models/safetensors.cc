@@ -10,9 +10,9 @@
 #include <numeric>
 #include <set>
 
+#include "collectives/base/device.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
-#include "collectives/base/half.h"
 
 namespace lockstep {
 namespace {
@@ -108,25 +108,6 @@ TensorEntry entry_of(const std::string& path, const std::string& name, const jso
   return entry;
 }
 
-template <typename From, typename To, typename Convert>
-void convert(const std::string& bytes, Slice into, Convert function) {
-  for (Count i = 0; i < into.count; ++i) {
-    From value;
-    std::memcpy(&value, bytes.data() + i * static_cast<Count>(sizeof(From)), sizeof(From));
-    host_span<To>(into)[i] = static_cast<To>(function(value));
-  }
-}
-
-template <typename To>
-void convert_to(DType from, const std::string& bytes, Slice into) {
-  const auto same = [](auto value) { return value; };
-  const auto half = [](auto value) { return to_float(value); };
-  if (from == DType::f32) return convert<float, To>(bytes, into, same);
-  if (from == DType::f64) return convert<double, To>(bytes, into, same);
-  if (from == DType::f16) return convert<Half, To>(bytes, into, half);
-  convert<BFloat16, To>(bytes, into, half);
-}
-
 }  // namespace
 
 std::vector<TensorEntry> parse_safetensors_header(const std::string& path, std::string_view header,
@@ -181,9 +162,11 @@ void SafetensorsFile::read(const TensorEntry& tensor, Slice into) const {
   if (!floating)
     refuse(path_, fmt::format("tensor '{}' holds {}, not floating-point numbers", tensor.name,
                               name_of(tensor.dtype)));
-  require(into.dtype == DType::f32 || into.dtype == DType::f64,
-          fmt::format("{}: tensors are read into f32 or f64, not {}", path_, name_of(into.dtype)),
-          "use --dtype f32 or f64");
+  require(is_floating(into.dtype),
+          fmt::format("{}: tensors are read into floating-point types, "
+                      "not {}",
+                      path_, name_of(into.dtype)),
+          "use --dtype f32, f64, bf16 or f16");
   if (tensor.count() != into.count)
     refuse(path_, fmt::format("tensor '{}' has {} elements, {} are expected", tensor.name,
                               tensor.count(), into.count));
@@ -192,10 +175,8 @@ void SafetensorsFile::read(const TensorEntry& tensor, Slice into) const {
   file.seekg(data_begin_ + tensor.begin);
   file.read(bytes.data(), std::ssize(bytes));
   if (!file) refuse(path_, fmt::format("tensor '{}' cannot be read", tensor.name));
-  if (into.dtype == DType::f64)
-    convert_to<double>(tensor.dtype, bytes, into);
-  else
-    convert_to<float>(tensor.dtype, bytes, into);
+  into.device->convert(
+      into, {reinterpret_cast<std::byte*>(bytes.data()), into.count, tensor.dtype, into.device});
 }
 
 void write_safetensors(const std::string& path, const std::vector<NamedSlice>& tensors) {

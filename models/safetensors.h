@@ -28,8 +28,8 @@ class SafetensorsFile {
 
   const std::string& path() const { return path_; }
   const std::vector<TensorEntry>& tensors() const { return tensors_; }
-  // Reads a tensor into host memory of f32 or f64, converted from any floating type. `into.count`
-  // must be its count.
+  // Reads a tensor into host memory, converted between any floating types. `into.count` must be its
+  // count.
   void read(const TensorEntry& tensor, Slice into) const;
 
  private:

@@ -8,6 +8,7 @@
 #include "collectives/base/error.h"
 #include "models/gpt_config.h"
 #include "models/schedule.h"
+#include "parallel/loss_scale.h"
 #include "parallel/technique.h"
 
 namespace lockstep {
@@ -46,14 +47,20 @@ void check(const TrainOptions& options, int ranks) {
           "use a number above 0");
   require(options.order == "random" || options.order == "sequential",
           fmt::format("--order '{}'", options.order), "choose random or sequential");
-  require(options.dtype == DType::f32 || options.dtype == DType::f64,
-          fmt::format("--dtype {}", name_of(options.dtype)), "choose f32 or f64");
+  require(is_floating(options.dtype), fmt::format("--dtype {}", name_of(options.dtype)),
+          "choose f32, f64, bf16 or f16");
+  loss_scaling_from_name(loss_scaling(options));
   technique(options.technique).check(options, ranks);
   const GptConfig config = gpt_config(options.model);
   require(options.sequence_length <= config.context,
           fmt::format("--sequence-length {} with a context of {}", options.sequence_length,
                       config.context),
           "use no more tokens than the model's context");
+}
+
+std::string loss_scaling(const TrainOptions& options) {
+  if (!options.loss_scaling.empty()) return options.loss_scaling;
+  return options.dtype == DType::f16 ? "torch" : "none";
 }
 
 double learning_rate(const TrainOptions& options, int step) {

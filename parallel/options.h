@@ -23,7 +23,8 @@ struct TrainOptions {
   int sequence_length = 0;  // 0: the model's context
   int steps = 100;
   DType dtype = DType::f32;
-  int threads = 0;  // of each rank; 0: the cores divided by the ranks
+  std::string loss_scaling;  // none, torch, megatron, deepspeed; empty: torch for f16, else none
+  int threads = 0;           // of each rank; 0: the cores divided by the ranks
 
   double learning_rate = 1e-3;
   int warmup_steps = 0;
@@ -57,6 +58,9 @@ struct TrainOptions {
 // Throws Error (bad_input) that names the option and the rule it breaks, before anything is
 // started.
 void check(const TrainOptions& options, int ranks);
+
+// The rule of loss scaling by name, with its default.
+std::string loss_scaling(const TrainOptions& options);
 
 // The learning rate of a step, and what gradients of that norm are multiplied by to be clipped.
 double learning_rate(const TrainOptions& options, int step);

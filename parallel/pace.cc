@@ -8,19 +8,22 @@ Pace::Pace(Communicator& world, const TrainOptions& options)
       seconds_(options.compute_seconds / options.micro_batches) {}
 
 double Pace::forward_backward(Gpt& model, const Batch& batch, Count total_targets,
-                              const Gpt::GradientReady& ready) {
+                              double loss_scale, const Gpt::GradientReady& ready) {
   if (seconds_ > 0) clock_.pass(factor_ * seconds_);
-  if (factor_ == 1) return model.forward_backward(batch, total_targets, ready);
+  if (factor_ == 1) return model.forward_backward(batch, total_targets, ready, loss_scale);
   // Gradient by gradient, so that what is sent beside backward leaves later, too.
   double since = clock_.now_seconds();
   const auto fall_behind = [&] {
     clock_.pass((factor_ - 1) * (clock_.now_seconds() - since));
     since = clock_.now_seconds();
   };
-  return model.forward_backward(batch, total_targets, [&](int parameter) {
-    fall_behind();
-    if (ready) ready(parameter);
-  });
+  return model.forward_backward(
+      batch, total_targets,
+      [&](int parameter) {
+        fall_behind();
+        if (ready) ready(parameter);
+      },
+      loss_scale);
 }
 
 }  // namespace lockstep

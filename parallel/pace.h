@@ -13,7 +13,7 @@ class Pace {
   Pace(Communicator& world, const TrainOptions& options);
 
   // The model's forward_backward() of one micro-batch.
-  double forward_backward(Gpt& model, const Batch& batch, Count total_targets,
+  double forward_backward(Gpt& model, const Batch& batch, Count total_targets, double loss_scale,
                           const Gpt::GradientReady& ready = {});
 
  private:

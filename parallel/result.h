@@ -16,6 +16,8 @@ struct StepRecord {
   double grad_norm = 0;  // before clipping
   double seconds = 0;
   double tokens_per_second = 0;
+  double loss_scale = 1;  // that its gradients were computed with
+  bool skipped = false;   // because they overflowed
 };
 
 // A worker's step that took effect on its own, where workers are not in step.

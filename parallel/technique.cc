@@ -43,7 +43,9 @@ void check_shares(const TrainOptions& options, int ranks) {
 }
 
 std::vector<TheoryRecord> replicated_states(int rank, const Parameters& parameters) {
-  const auto bytes = static_cast<double>(parameters.count() * element_bytes(parameters.dtype()));
+  const DType dtype = parameters.dtype();
+  const auto bytes = static_cast<double>(parameters.count() * element_bytes(dtype));
+  const auto states = static_cast<double>(parameters.count() * optimizer_bytes(dtype));
   return {{.quantity = "peak_bytes.parameters",
            .rank = rank,
            .formula = "Psi * beta",
@@ -54,8 +56,8 @@ std::vector<TheoryRecord> replicated_states(int rank, const Parameters& paramete
            .expected = bytes},
           {.quantity = "peak_bytes.optimizer",
            .rank = rank,
-           .formula = "2 * Psi * beta",
-           .expected = 2 * bytes}};
+           .formula = is_narrow(dtype) ? "12 * Psi" : "2 * Psi * beta",
+           .expected = states}};
 }
 
 const TechniqueEntry& technique(std::string_view name) {

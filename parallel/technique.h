@@ -42,9 +42,10 @@ class Technique {
   virtual Share share(int global_batch) const = 0;
 
   // Forward and backward of this rank's micro-batches, until the gradients are those of the whole
-  // global batch of `total_targets` targets. Returns this rank's part of the loss: the parts of all
-  // ranks add up to the mean.
-  virtual double accumulate(std::span<const Batch> micro_batches, Count total_targets) = 0;
+  // global batch of `total_targets` targets, times `loss_scale`. Returns this rank's part of the
+  // loss, not scaled: the parts of all ranks add up to the mean.
+  virtual double accumulate(std::span<const Batch> micro_batches, Count total_targets,
+                            double loss_scale) = 0;
   // L2 norm of the gradients of all parameters.
   virtual double gradient_norm() = 0;
   // One AdamW step with gradients times `gradient_scale`.

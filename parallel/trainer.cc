@@ -12,8 +12,10 @@
 #include "models/dataset.h"
 #include "models/gpt.h"
 #include "models/gpt_config.h"
+#include "models/narrow_backend.h"
 #include "models/sample.h"
 #include "models/weights.h"
+#include "parallel/loss_scale.h"
 #include "parallel/report.h"
 #include "parallel/technique.h"
 
@@ -24,6 +26,9 @@ int threads_per_rank(const TrainOptions& options, int ranks) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   return options.threads > 0 ? options.threads : std::max(1, cores / ranks);
 }
+
+// Of traffic that is not the technique's.
+const std::string report_label = "report";
 
 // One rank's run. Lives through the whole of it.
 class Trainer {
@@ -37,9 +42,13 @@ class Trainer {
         computing_ranks_(
             technique(options.technique).computing_ranks(options, context.world.size())),
         computes_(context.world.rank() < computing_ranks_),
-        model_(config_, host_backend(), options.dtype, context.ledger, computes_),
+        narrow_(host_backend(), context.ledger),
+        model_(config_, is_narrow(options.dtype) ? narrow_ : host_backend(), options.dtype,
+               context.ledger, computes_),
         technique_(technique(options.technique).make(context, model_, options)),
-        share_(technique_->share(options.global_batch)) {}
+        share_(technique_->share(options.global_batch)),
+        scaler_(loss_scaling_from_name(loss_scaling(options))),
+        scales_(loss_scaling(options) != "none") {}
 
   TrainResult run(const OnStep& on_step) {
     load_weights_on_rank_0();
@@ -123,6 +132,7 @@ class Trainer {
     StepRecord record = take_own_step(step);
     // Counted before the loss is reported, so that it is the technique's own traffic.
     traffic_ = context_.counters.by_label();
+    traffic_.erase(report_label);
     record.loss = over_ranks(record.loss, ReduceOp::sum);
     record.grad_norm = over_ranks(record.grad_norm, ReduceOp::max);
     record.tokens_per_second = rate(record.seconds);
@@ -135,28 +145,37 @@ class Trainer {
     const Transport& transport = context_.world.transport();
     const double exposed_before = technique_->exposed_seconds();
     const double begin = transport.now_seconds();
-    StepRecord record{.step = step};
+    StepRecord record{.step = step, .loss_scale = scaler_.scale()};
     {
       const Trace::Span span(context_.trace, 0, fmt::format("step {}", step), "step");
       record.loss = compute_gradients(step);
-      record.grad_norm = technique_->gradient_norm();
-      update(step, record.grad_norm);
+      record.grad_norm = technique_->gradient_norm() / scaler_.scale();
+      record.skipped = scales_ && any_overflowed(record.grad_norm);
+      if (!record.skipped) update(step, record.grad_norm);
+      scaler_.update(record.skipped);
     }
     record.seconds = transport.now_seconds() - begin;
     result_busy_ += record.seconds - (technique_->exposed_seconds() - exposed_before);
     return record;
   }
 
+  // The same on every rank: all skip a step, or none does.
+  bool any_overflowed(double norm) {
+    return over_ranks(std::isfinite(norm) ? 0 : 1, ReduceOp::max) > 0;
+  }
+
   double compute_gradients(int step) {
     const Trace::Span span(context_.trace, 0, "forward and backward", "compute");
-    const double loss = technique_->accumulate(micro_batches(step), tokens_per_step());
+    const double loss =
+        technique_->accumulate(micro_batches(step), tokens_per_step(), scaler_.scale());
     if (context_.trace) context_.trace->memory(context_.ledger);
     return loss;
   }
 
   void update(int step, double norm) {
     const Trace::Span span(context_.trace, 0, "optimizer", "optimizer");
-    technique_->update(learning_rate(options_, step), clip_factor(options_, norm));
+    technique_->update(learning_rate(options_, step),
+                       clip_factor(options_, norm) / scaler_.scale());
   }
 
   void evaluate(int steps) {
@@ -180,14 +199,17 @@ class Trainer {
   }
 
   double over_ranks(double value, ReduceOp op) {
-    context_.world.set_label("report");
+    context_.world.set_label(report_label);
     all_reduce(context_.world, host_slice(std::span(&value, 1)), op);
     context_.world.set_label("gradients");
     return value;
   }
 
   void check_finite(const StepRecord& record) const {
+    // Where even so small a scale overflows, the loss itself is too large or no number.
+    constexpr double smallest_scale = 0x1p-24;
     if (std::isfinite(record.loss) && std::isfinite(record.grad_norm)) return;
+    if (record.skipped && record.loss_scale > smallest_scale) return;
     throw Error(ErrorKind::wrong_result,
                 fmt::format("step {}: loss {}, gradient norm {}", record.step, record.loss,
                             record.grad_norm),
@@ -233,9 +255,12 @@ class Trainer {
   Dataset dataset_;
   int computing_ranks_;
   bool computes_;  // this rank
+  NarrowBackend narrow_;
   Gpt model_;
   std::unique_ptr<Technique> technique_;
   Share share_;
+  LossScaler scaler_;
+  bool scales_;
   TrainResult result_;
   std::map<std::string, Volume, std::less<>> traffic_;
   double result_busy_ = 0;

@@ -7,9 +7,11 @@
 #include <charconv>
 #include <chrono>
 #include <csignal>
+#include <limits>
 #include <thread>
 #include <vector>
 
+#include "collectives/base/device.h"
 #include "collectives/base/error.h"
 
 namespace lockstep {
@@ -20,7 +22,7 @@ constexpr std::pair<std::string_view, FaultKind> kinds[] = {
     {"kill", FaultKind::kills},   {"stop", FaultKind::stops},   {"exit", FaultKind::exits},
     {"leave", FaultKind::leaves}, {"skip", FaultKind::skips},   {"count", FaultKind::count},
     {"dtype", FaultKind::dtype},  {"op", FaultKind::op},        {"root", FaultKind::root},
-    {"order", FaultKind::order},
+    {"order", FaultKind::order},  {"nan", FaultKind::nan},
 };
 
 FaultKind kind_from_name(std::string_view name) {
@@ -82,6 +84,7 @@ class FaultyTransport final : public TransportDecorator, public SharedMemory {
   Request isend(const Call& call, Slice data, int to) override {
     const LoneMessage message(*this, call);
     if (skips()) return std::make_unique<NoTransfer>();
+    poison(data);
     return inner_->isend(planted(call), data, to);
   }
   Request irecv(const Call& call, Slice data, int from) override {
@@ -95,19 +98,25 @@ class FaultyTransport final : public TransportDecorator, public SharedMemory {
     return inner_->irecv_reduce(planted(call), growing, from, op);
   }
   void send_recv(const Call& call, Slice leaving, int to, Slice arriving, int from) override {
-    if (!skips()) inner_->send_recv(planted(call), leaving, to, arriving, from);
+    if (skips()) return;
+    poison(leaving);
+    inner_->send_recv(planted(call), leaving, to, arriving, from);
   }
   void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
                         ReduceOp op) override {
-    if (!skips()) inner_->send_recv_reduce(planted(call), leaving, to, growing, from, op);
+    if (skips()) return;
+    poison(leaving);
+    inner_->send_recv_reduce(planted(call), leaving, to, growing, from, op);
   }
   SharedMemory* shared_memory() override { return inner_->shared_memory() ? this : nullptr; }
   std::span<const Slice> meet(const Call& call, Slice data) override {
     if (skips()) return alone(data);
+    poison(data);
     return inner_->shared_memory()->meet(planted(call), data);
   }
   std::span<const Slice> meet_with_copy(const Call& call, Slice data) override {
     if (skips()) return alone(data);
+    poison(data);
     return inner_->shared_memory()->meet_with_copy(planted(call), data);
   }
   std::unique_ptr<Transport> subgroup(std::span<const int> members) override {
@@ -135,6 +144,13 @@ class FaultyTransport final : public TransportDecorator, public SharedMemory {
   void begin(const Call& call) {
     active_ = operations_->fetch_add(1) == plan_.operation;
     if (active_) strike(call);
+  }
+  // What overflowed on this rank, or was never a number.
+  void poison(Slice data) const {
+    if (!active_ || plan_.kind != FaultKind::nan || data.count == 0 || !is_floating(data.dtype))
+      return;
+    double nan = std::numeric_limits<double>::quiet_NaN();
+    data.device->convert(data.first(1), host_slice(std::span(&nan, 1)));
   }
   bool skips() const { return active_ && plan_.kind == FaultKind::skips; }
   Call planted(const Call& call) const {

@@ -24,6 +24,7 @@ enum class FaultKind : std::uint8_t {
   op,      // ... another reduction
   root,    // ... another root
   order,   // ... the next operation
+  nan,     // the rank's first number is none, where it has floating-point numbers
 };
 
 struct FaultPlan {
@@ -33,7 +34,7 @@ struct FaultPlan {
 };
 
 // Reads "rank=1,op=7,kind=throw"; kinds are throw delay hang kill stop exit leave skip count
-// dtype op root order. Throws Error (bad_input) that names what is wrong.
+// dtype op root order nan. Throws Error (bad_input) that names what is wrong.
 FaultPlan parse_fault(std::string_view text);
 
 // `processes` says whether a rank is a process of its own: kill, stop, exit and leave need

@@ -1,5 +1,7 @@
 #include "models/layers/block.h"
 
+#include "models/narrow_backend.h"
+
 namespace lockstep {
 
 Block::Block(Parameters& parameters, const std::string& name, const GptConfig& config)
@@ -25,8 +27,8 @@ void Block::forward(Backend& backend, Slice out, BlockStash& s, Ledger& ledger) 
   };
   norm_1_.forward(backend, make(s.normed_1, width_), s.norm_1, s.input.slice(), n, ledger);
   qkv_.forward(backend, make(s.qkv, 3 * width_), {}, s.normed_1.slice(), n);
-  ensure(s.log_sum_exp, {s.rows.sequences, heads_, s.rows.length}, out.dtype, ledger,
-         MemoryUse::activations);
+  ensure(s.log_sum_exp, {s.rows.sequences, heads_, s.rows.length}, statistics_type(out.dtype),
+         ledger, MemoryUse::activations);
   backend.attention(make(s.attended, width_), s.log_sum_exp.slice(), s.qkv.slice(), shape(s.rows));
   project_.forward(backend, make(s.middle, width_), s.input.slice(), s.attended.slice(), n);
 

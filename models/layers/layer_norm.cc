@@ -1,5 +1,7 @@
 #include "models/layers/layer_norm.h"
 
+#include "models/narrow_backend.h"
+
 namespace lockstep {
 
 LayerNorm::LayerNorm(Parameters& parameters, const std::string& name, Count width, double epsilon)
@@ -10,8 +12,8 @@ LayerNorm::LayerNorm(Parameters& parameters, const std::string& name, Count widt
 
 void LayerNorm::forward(Backend& backend, Slice out, LayerNormStash& stash, Slice x, Count rows,
                         Ledger& ledger) const {
-  ensure(stash.mean, {rows}, x.dtype, ledger, MemoryUse::activations);
-  ensure(stash.rstd, {rows}, x.dtype, ledger, MemoryUse::activations);
+  for (Tensor* statistic : {&stash.mean, &stash.rstd})
+    ensure(*statistic, {rows}, statistics_type(x.dtype), ledger, MemoryUse::activations);
   backend.layer_norm(out, stash.mean.slice(), stash.rstd.slice(), x, parameters_.value(weight_),
                      parameters_.value(bias_), rows, epsilon_);
 }

@@ -50,15 +50,16 @@ class Ddp final : public Technique {
     return Share{.count = global_batch}.part(context_.world.rank(), context_.world.size());
   }
 
-  double accumulate(std::span<const Batch> micro_batches, Count total_targets) override {
+  double accumulate(std::span<const Batch> micro_batches, Count total_targets,
+                    double loss_scale) override {
     model_.parameters().zero_gradients();
     double loss = 0;
     // Only the last micro-batch completes the gradients; before it there is nothing to exchange.
     for (const Batch& batch : micro_batches.first(micro_batches.size() - 1))
-      loss += pace_.forward_backward(model_, batch, total_targets);
+      loss += pace_.forward_backward(model_, batch, total_targets, loss_scale);
     in_flight_.clear();
     queue_.begin();
-    loss += pace_.forward_backward(model_, micro_batches.back(), total_targets,
+    loss += pace_.forward_backward(model_, micro_batches.back(), total_targets, loss_scale,
                                    [&](int i) { ready(i); });
 
     wait_for_all();

@@ -22,10 +22,11 @@ class Asp final : public Member {
   }
   bool in_step() const override { return false; }
 
-  double accumulate(std::span<const Batch> micro_batches, Count total_targets) override {
+  double accumulate(std::span<const Batch> micro_batches, Count total_targets,
+                    double loss_scale) override {
     // Its gradients are applied by themselves: those of the mean over its own part of the batch.
     const Count own = share(options_.global_batch).count;
-    return compute(micro_batches, total_targets * own / options_.global_batch);
+    return compute(micro_batches, total_targets * own / options_.global_batch, loss_scale);
   }
   double gradient_norm() override {
     norm_ = std::sqrt(squared_norm(model_.parameters().gradients()));

@@ -19,10 +19,11 @@ class Bsp final : public Member {
     if (servers_) servers_->set_label("norm");
   }
 
-  double accumulate(std::span<const Batch> micro_batches, Count total_targets) override {
+  double accumulate(std::span<const Batch> micro_batches, Count total_targets,
+                    double loss_scale) override {
     double loss = 0;
     if (roles_.is_worker(rank_)) {
-      loss = compute(micro_batches, total_targets);
+      loss = compute(micro_batches, total_targets, loss_scale);
       worker_.push(model_.parameters().gradients());
     }
     if (server_) communicate([&] { server_->collect(); });

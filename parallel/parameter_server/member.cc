@@ -51,10 +51,11 @@ void Member::spread_parameters() {
   if (server_) server_->finish();
 }
 
-double Member::compute(std::span<const Batch> micro_batches, Count targets) {
+double Member::compute(std::span<const Batch> micro_batches, Count targets, double loss_scale) {
   model_.parameters().zero_gradients();
   double loss = 0;
-  for (const Batch& batch : micro_batches) loss += pace_.forward_backward(model_, batch, targets);
+  for (const Batch& batch : micro_batches)
+    loss += pace_.forward_backward(model_, batch, targets, loss_scale);
   return loss;
 }
 
@@ -69,10 +70,13 @@ std::vector<TheoryRecord> Member::states() const {
   const bool worker = roles_.is_worker(rank_), server = roles_.is_server(rank_);
   const Count own = server ? own_count() * element() : 0;
   const Count kept = worker ? model_.parameters().count() * element() : own;
+  const DType dtype = model_.parameters().dtype();
+  const std::string states = is_narrow(dtype) ? "12 * Psi/S" : "2 * Psi/S * beta";
   const std::string all_or_part = worker ? "Psi * beta" : "Psi/S * beta";
   return {line("peak_bytes.parameters", all_or_part, kept),
           line("peak_bytes.gradients", all_or_part, kept),
-          line("peak_bytes.optimizer", server ? "2 * Psi/S * beta" : "0", 2 * own)};
+          line("peak_bytes.optimizer", server ? states : "0",
+               own / element() * optimizer_bytes(dtype))};
 }
 
 }  // namespace lockstep

@@ -22,7 +22,7 @@ class Member : public Technique {
  protected:
   // Servers send their parts to all workers.
   void spread_parameters();
-  double compute(std::span<const Batch> micro_batches, Count targets);
+  double compute(std::span<const Batch> micro_batches, Count targets, double loss_scale);
   template <typename Work>
   void communicate(Work work) {
     const Trace::Span span(context_.trace, 0, "wait for the parameter server", "wait");

@@ -30,6 +30,9 @@ void check_ps(const TrainOptions& options, int ranks) {
   require(options.mode == "bsp" || options.eval_interval == 0,
           fmt::format("--eval-interval {} in mode {}", options.eval_interval, options.mode),
           "workers that do not wait for each other have no weights in common before the end");
+  require(options.mode == "bsp" || loss_scaling(options) == "none",
+          fmt::format("--loss-scaling {} in mode {}", loss_scaling(options), options.mode),
+          "ranks skip a step together, and these take none together; use --mode bsp, or bf16");
 }
 
 int ps_workers(const TrainOptions& options, int ranks) {

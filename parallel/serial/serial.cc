@@ -22,11 +22,12 @@ class Serial final : public Technique {
   void prepare() override {}
   Share share(int global_batch) const override { return {.first = 0, .count = global_batch}; }
 
-  double accumulate(std::span<const Batch> micro_batches, Count total_targets) override {
+  double accumulate(std::span<const Batch> micro_batches, Count total_targets,
+                    double loss_scale) override {
     model_.parameters().zero_gradients();
     double loss = 0;
     for (const Batch& batch : micro_batches)
-      loss += pace_.forward_backward(model_, batch, total_targets);
+      loss += pace_.forward_backward(model_, batch, total_targets, loss_scale);
     return loss;
   }
 

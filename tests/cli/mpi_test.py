@@ -52,8 +52,8 @@ class Mpi(unittest.TestCase):
 
     def test_parameter_server(self):
         expected = json.loads((GOLDEN / "expected.json").read_text())
-        for ranks, words in ((3, ["--servers", "1"]), (4, ["--servers", "2"]), (4, ["--colocated"]),
-                             (3, ["--servers", "2", "--mode", "asp"])):
+        cases = ((4, ["--colocated"]), (3, ["--servers", "2", "--mode", "asp"]), (3, ["--servers", "1"]), (4, ["--servers", "2"]))
+        for ranks, words in cases[:2] if SANITIZED else cases:
             with self.subTest(words=words):
                 done, _ = self.run_ranks(ranks, "train", "ps", *words, *GOLDEN_RUN, "--steps", "10", "--json", "r.json")
                 self.assertEqual(done.returncode, 0, done.stderr)
@@ -74,7 +74,7 @@ class Mpi(unittest.TestCase):
         updates = json.loads((self.path / "r.json").read_text())["updates"]
         self.assertEqual(len(updates), 2 * 2 * 10)
         self.assertLessEqual(max(update["lead"] for update in updates), 1)
-        for operation in ("3", "12"):
+        for operation in ("12",) if SANITIZED else ("3", "12"):
             done, _ = self.run_ranks(4, *words, "--fault", f"rank=1,op={operation},kind=throw")
             self.assertEqual(done.returncode, 0, done.stderr)
             result = json.loads((self.path / "r.json").read_text())

@@ -9,6 +9,7 @@
 
 #include "models/adamw.h"
 #include "models/gpt.h"
+#include "models/narrow_backend.h"
 #include "models/ops/exponential.h"
 #include "models/random.h"
 
@@ -129,6 +130,140 @@ TEST(CrossEntropy, StaysFiniteForLargeLogits) {
   EXPECT_DOUBLE_EQ(host_backend().cross_entropy(slice(logits), std::span(&target, 1), 1), 2000);
   EXPECT_EQ(logits, (std::vector<double>{1, 0, -1}));
 }
+
+// Every operation on 16 bits is the one on f32, of the same numbers, rounded once.
+class NarrowOps : public testing::TestWithParam<DType> {
+ protected:
+  NarrowOps() : narrow_(host_backend(), ledger_) {}
+
+  // The same numbers in both types.
+  struct Pair {
+    Tensor narrow, wide;
+  };
+  Pair pair(
+      Count count, double (*shape)(double) = [](double x) { return x; }) {
+    Pair made{Tensor({count}, GetParam(), ledger_, MemoryUse::workspace),
+              Tensor({count}, DType::f32, ledger_, MemoryUse::workspace)};
+    ++made_;
+    for (Count i = 0; i < count; ++i)
+      made.wide.data<float>()[i] = static_cast<float>(shape(random_normal(7, made_, i)));
+    convert(made.narrow.slice(), made.wide.slice());
+    convert(made.wide.slice(), made.narrow.slice());
+    return made;
+  }
+  void expect_rounded(const Pair& result) {
+    Tensor rounded({result.wide.count()}, GetParam(), ledger_, MemoryUse::workspace);
+    convert(rounded.slice(), result.wide.slice());
+    for (Count i = 0; i < rounded.count(); ++i)
+      ASSERT_EQ(rounded.data<std::uint16_t>()[i], result.narrow.data<std::uint16_t>()[i]) << i;
+  }
+
+  Ledger ledger_;
+  NarrowBackend narrow_;
+  Backend& wide_ = host_backend();
+  std::int64_t made_ = 0;
+};
+
+TEST_P(NarrowOps, Products) {
+  // Of integers every order of summation gives the same bits.
+  const auto integer = [](double x) { return std::round(4 * x); };
+  const Pair a = pair(6 * 10, integer), b = pair(10 * 7, integer), c = pair(6 * 7, integer);
+  for (const double beta : {0.0, 1.0}) {
+    narrow_.gemm({a.narrow.slice(), 6, 10}, {b.narrow.slice(), 10, 7}, {c.narrow.slice(), 6, 7},
+                 beta);
+    wide_.gemm({a.wide.slice(), 6, 10}, {b.wide.slice(), 10, 7}, {c.wide.slice(), 6, 7}, beta);
+    expect_rounded(c);
+    convert(c.wide.slice(), c.narrow.slice());
+  }
+  narrow_.gemm(Matrix(a.narrow.slice(), 10, 6).t(), {b.narrow.slice(), 10, 7},
+               {c.narrow.slice(), 6, 7}, 0);
+  wide_.gemm(Matrix(a.wide.slice(), 10, 6).t(), {b.wide.slice(), 10, 7}, {c.wide.slice(), 6, 7}, 0);
+  expect_rounded(c);
+}
+
+TEST_P(NarrowOps, RowsAndElements) {
+  const Pair x = pair(5 * 8), base = pair(5 * 8), bias = pair(8), out = pair(5 * 8), sum = pair(8);
+  for (const bool has_base : {false, true}) {
+    narrow_.add_bias(out.narrow.slice(), has_base ? base.narrow.slice() : Slice{},
+                     bias.narrow.slice(), 5);
+    wide_.add_bias(out.wide.slice(), has_base ? base.wide.slice() : Slice{}, bias.wide.slice(), 5);
+    expect_rounded(out);
+  }
+  narrow_.sum_rows(sum.narrow.slice(), x.narrow.slice(), 5);
+  wide_.sum_rows(sum.wide.slice(), x.wide.slice(), 5);
+  expect_rounded(sum);
+  narrow_.gelu(out.narrow.slice(), x.narrow.slice());
+  wide_.gelu(out.wide.slice(), x.wide.slice());
+  expect_rounded(out);
+  narrow_.gelu_backward(base.narrow.slice(), base.narrow.slice(), x.narrow.slice());
+  wide_.gelu_backward(base.wide.slice(), base.wide.slice(), x.wide.slice());
+  expect_rounded(base);
+  EXPECT_EQ(narrow_.squared_norm(x.narrow.slice()), wide_.squared_norm(x.wide.slice()));
+}
+
+TEST_P(NarrowOps, LayerNorm) {
+  const Pair x = pair(5 * 8), weight = pair(8), bias = pair(8), out = pair(5 * 8),
+             dout = pair(5 * 8), dx = pair(5 * 8), dweight = pair(8), dbias = pair(8);
+  Tensor mean({5}, DType::f32, ledger_, MemoryUse::workspace),
+      rstd({5}, DType::f32, ledger_, MemoryUse::workspace);
+  narrow_.layer_norm(out.narrow.slice(), mean.slice(), rstd.slice(), x.narrow.slice(),
+                     weight.narrow.slice(), bias.narrow.slice(), 5, 1e-5);
+  wide_.layer_norm(out.wide.slice(), mean.slice(), rstd.slice(), x.wide.slice(),
+                   weight.wide.slice(), bias.wide.slice(), 5, 1e-5);
+  expect_rounded(out);
+  narrow_.layer_norm_backward_input(dx.narrow.slice(), dx.narrow.slice(), dout.narrow.slice(),
+                                    x.narrow.slice(), mean.slice(), rstd.slice(),
+                                    weight.narrow.slice(), 5);
+  wide_.layer_norm_backward_input(dx.wide.slice(), dx.wide.slice(), dout.wide.slice(),
+                                  x.wide.slice(), mean.slice(), rstd.slice(), weight.wide.slice(),
+                                  5);
+  expect_rounded(dx);
+  narrow_.layer_norm_backward_weight(dweight.narrow.slice(), dbias.narrow.slice(),
+                                     dout.narrow.slice(), x.narrow.slice(), mean.slice(),
+                                     rstd.slice(), 5);
+  wide_.layer_norm_backward_weight(dweight.wide.slice(), dbias.wide.slice(), dout.wide.slice(),
+                                   x.wide.slice(), mean.slice(), rstd.slice(), 5);
+  expect_rounded(dweight);
+  expect_rounded(dbias);
+}
+
+TEST_P(NarrowOps, Attention) {
+  constexpr AttentionShape shape{.sequences = 2, .length = 6, .heads = 2, .head_size = 4};
+  const Pair qkv = pair(12 * 24), out = pair(12 * 8), dout = pair(12 * 8), dqkv = pair(12 * 24);
+  Tensor sums({2, 2, 6}, DType::f32, ledger_, MemoryUse::workspace);
+  narrow_.attention(out.narrow.slice(), sums.slice(), qkv.narrow.slice(), shape);
+  wide_.attention(out.wide.slice(), sums.slice(), qkv.wide.slice(), shape);
+  expect_rounded(out);
+  convert(out.wide.slice(), out.narrow.slice());
+  narrow_.attention_backward(dqkv.narrow.slice(), dout.narrow.slice(), out.narrow.slice(),
+                             sums.slice(), qkv.narrow.slice(), shape);
+  wide_.attention_backward(dqkv.wide.slice(), dout.wide.slice(), out.wide.slice(), sums.slice(),
+                           qkv.wide.slice(), shape);
+  expect_rounded(dqkv);
+}
+
+TEST_P(NarrowOps, EmbeddingsAndLoss) {
+  const std::vector<std::int32_t> tokens = {3, 0, 3, 3, 9, 0};
+  const Pair table = pair(10 * 8), positions = pair(5 * 8), out = pair(6 * 8);
+  narrow_.embedding(out.narrow.slice(), table.narrow.slice(), positions.narrow.slice(), tokens, 3);
+  wide_.embedding(out.wide.slice(), table.wide.slice(), positions.wide.slice(), tokens, 3);
+  expect_rounded(out);
+  convert(out.wide.slice(), out.narrow.slice());
+  narrow_.embedding_backward(table.narrow.slice(), positions.narrow.slice(), out.narrow.slice(),
+                             tokens, 3);
+  wide_.embedding_backward(table.wide.slice(), positions.wide.slice(), out.wide.slice(), tokens, 3);
+  expect_rounded(table);
+  expect_rounded(positions);
+  const std::vector<std::int32_t> targets = {1, 7, 0, 4, 2, 6};
+  EXPECT_EQ(narrow_.cross_entropy(out.narrow.slice(), targets, 0.5),
+            wide_.cross_entropy(out.wide.slice(), targets, 0.5));
+  expect_rounded(out);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, NarrowOps, testing::Values(DType::bf16, DType::f16),
+                         [](const auto& test_info) {
+                           return std::string(name_of(test_info.param));
+                         });
 
 // Cut anywhere, also inside a parameter, the parts take the steps of the whole.
 TEST(AdamW, PartsTakeTheSameStepsAsTheWhole) {

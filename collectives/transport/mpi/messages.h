@@ -54,7 +54,7 @@ class MpiSend final : public Transfer {
     if (finished_) return;
     const Board& board = group_.board();
     if (!board.has_ended(to_) && !board.has_ended(group_.rank())) group_.settle();
-    static_cast<void>(packet_.release());
+    PacketPool::keep(std::move(packet_));
   }
   void wait() override {
     for (MPI_Request& request : requests_) group_.wait(to_, call_, request);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "collectives/transport/transport.h"
@@ -36,6 +37,13 @@ class PacketPool {
     return packet;
   }
   void give_back(std::unique_ptr<Packet> packet) { spare_.push_back(std::move(packet)); }
+  // A packet that MPI may read until the process ends.
+  static void keep(std::unique_ptr<Packet> packet) {
+    static std::mutex mutex;
+    static auto& kept = *new std::vector<std::unique_ptr<Packet>>;
+    const std::lock_guard lock(mutex);
+    kept.push_back(std::move(packet));
+  }
 
  private:
   std::vector<std::unique_ptr<Packet>> spare_;

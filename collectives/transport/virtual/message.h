@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "collectives/base/device.h"
@@ -59,12 +60,12 @@ struct VirtualChannel {
 // Happens, as an event, when its first byte reaches the receiver.
 class VirtualMessage final : public VirtualTime::Event {
  public:
-  VirtualMessage(VirtualWorld& world, VirtualChannel& channel, Ways& receiver, const Link& link,
-                 const Call& call, Slice slice)
+  VirtualMessage(VirtualWorld& world, std::weak_ptr<VirtualChannel> channel, Ways& receiver,
+                 const Link& link, const Call& call, Slice slice)
       : signature(call.signature),
         data(slice),
         world_(world),
-        channel_(channel),
+        channel_(std::move(channel)),
         receiver_(receiver),
         on_link_s_(static_cast<double>(slice.bytes()) * link.beta_s_per_byte) {}
 
@@ -77,9 +78,11 @@ class VirtualMessage final : public VirtualTime::Event {
   }
   void happen(double now) override {
     arrives_at = receiver_.in_free = std::max(now, receiver_.in_free) + on_link_s_;
-    if (channel_.receiver) world_.time.wake(*channel_.receiver, *arrives_at);
+    const auto channel = channel_.lock();  // gone if both ends are
+    if (channel && channel->receiver) world_.time.wake(*channel->receiver, *arrives_at);
     self_.reset();
   }
+  void drop() override { self_.reset(); }
   // The sender goes on and may write to its data.
   void keep_data() {
     if (taken || data.count == 0 || !data.device->stores()) return;
@@ -97,7 +100,7 @@ class VirtualMessage final : public VirtualTime::Event {
 
  private:
   VirtualWorld& world_;
-  VirtualChannel& channel_;
+  std::weak_ptr<VirtualChannel> channel_;
   Ways& receiver_;
   double on_link_s_;
   Memory memory_;

@@ -49,7 +49,7 @@ void VirtualTime::resume(Line& line) {
 
 void VirtualTime::run() {
   while (unfinished_ > 0) {
-    while (!events_.empty()) {
+    while (unfinished_ > 0 && !events_.empty()) {
       const Entry next = events_.top();
       events_.pop();
       if (next.event) {
@@ -66,6 +66,8 @@ void VirtualTime::run() {
       resume(line);
     }
   }
+  for (; !events_.empty(); events_.pop())
+    if (events_.top().event) events_.top().event->drop();
 }
 
 void VirtualTime::pause_compute() {

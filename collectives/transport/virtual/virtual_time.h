@@ -46,6 +46,8 @@ class VirtualTime {
    public:
     virtual ~Event() = default;
     virtual void happen(double now) = 0;
+    // It will not happen any more: every line has ended.
+    virtual void drop() = 0;
   };
 
   // Whether the processor time that a line's own code takes advances its clock.

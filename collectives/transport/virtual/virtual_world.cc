@@ -30,9 +30,10 @@ class Group {
     ranks_per_node = lockstep::ranks_per_node(nodes);
   }
 
-  // References to a channel stay good.
-  VirtualChannel& channel(int from, int to) {
-    return channels_[static_cast<std::int64_t>(from) * board.size() + to];
+  const std::shared_ptr<VirtualChannel>& channel(int from, int to) {
+    auto& channel = channels_[static_cast<std::int64_t>(from) * board.size() + to];
+    if (!channel) channel = std::make_shared<VirtualChannel>();
+    return channel;
   }
   std::shared_ptr<Group> subgroup(int rank, const std::vector<int>& members) {
     return subgroups_.join(rank, members, [&] {
@@ -50,7 +51,7 @@ class Group {
   std::int64_t rounds_aligned = 0;
 
  private:
-  std::unordered_map<std::int64_t, VirtualChannel> channels_;
+  std::unordered_map<std::int64_t, std::shared_ptr<VirtualChannel>> channels_;
   Subgroups<Group> subgroups_;
 };
 
@@ -92,7 +93,7 @@ class ReceiveTransfer final : public Transfer {
   ReceiveTransfer(Group& group, int rank, int from, const Call& call, Slice into,
                   std::optional<ReduceOp> op)
       : group_(group),
-        channel_(group.channel(from, rank)),
+        channel_(*group.channel(from, rank)),
         rank_(rank),
         from_(from),
         call_(call),
@@ -178,10 +179,10 @@ class VirtualTransport final : public Transport {
     const int own = board().world_rank(rank_), other = board().world_rank(to);
     const Link& link = world.links.link(own, other);
     auto& ways = world.links.same_node(own, other) ? world.inside : world.between;
-    VirtualChannel& channel = group_->channel(rank_, to);
+    const auto& channel = group_->channel(rank_, to);
     const auto message =
         std::make_shared<VirtualMessage>(world, channel, ways[other], link, call, data);
-    channel.messages.push_back(message);
+    channel->messages.push_back(message);
     message->leave(world.time.line().now(), ways[own], link.alpha_s, message);
     return std::make_unique<SendTransfer>(world, message);
   }
@@ -213,9 +214,9 @@ class VirtualTransport final : public Transport {
       board().check_notice(rank_, from.front(), call);
       if (!std::isfinite(arrival(*first))) board().check_departed(rank_, from, call);
       const Board::Waiting mark(group_->slots[rank_], from.front());
-      for (const int peer : from) group_->channel(peer, rank_).receiver = &time.line();
+      for (const int peer : from) group_->channel(peer, rank_)->receiver = &time.line();
       const bool goes_on = time.wait(arrival(*first));
-      for (const int peer : from) group_->channel(peer, rank_).receiver = nullptr;
+      for (const int peer : from) group_->channel(peer, rank_)->receiver = nullptr;
       if (!goes_on) board().give_up(rank_, from, call);
     }
   }

@@ -1,0 +1,212 @@
+#include "models/narrow_backend.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/device.h"
+#include "models/ops/bf16_gemm.h"
+#include "models/ops/convert.h"
+
+namespace lockstep {
+
+namespace {
+
+// The pairs of types that every operation converts between have kernels of their own.
+void convert_block(Slice into, Slice from) {
+  const auto as = []<typename T>(Slice slice, T*) { return reinterpret_cast<T*>(slice.data); };
+  float* const f32 = nullptr;
+  BFloat16* const bf16 = nullptr;
+  Half* const f16 = nullptr;
+  const std::pair types(into.dtype, from.dtype);
+  if (types == std::pair(DType::f32, DType::bf16))
+    host::widen(as(into, f32), as(from, bf16), into.count);
+  else if (types == std::pair(DType::f32, DType::f16))
+    host::widen(as(into, f32), as(from, f16), into.count);
+  else if (types == std::pair(DType::bf16, DType::f32))
+    host::narrow(as(into, bf16), as(from, f32), into.count);
+  else if (types == std::pair(DType::f16, DType::f32))
+    host::narrow(as(into, f16), as(from, f32), into.count);
+  else
+    into.device->convert(into, from);
+}
+
+}  // namespace
+
+void convert(Slice into, Slice from) {
+  constexpr Count block = 1 << 14;
+#pragma omp parallel for schedule(static)
+  for (Count begin = 0; begin < into.count; begin += block) {
+    const Count length = std::min(block, into.count - begin);
+    convert_block(into.part(begin, length), from.part(begin, length));
+  }
+}
+
+Slice NarrowBackend::room(int operand, Slice like) {
+  if (!is_narrow(like.dtype)) return like;
+  Tensor& room = rooms_[static_cast<std::size_t>(operand)];
+  if (room.count() < like.count)
+    ensure(room, {like.count}, DType::f32, ledger_, MemoryUse::workspace);
+  return room.slice().first(like.count);
+}
+
+Slice NarrowBackend::widened(int operand, Slice x) {
+  if (!x.data || !is_narrow(x.dtype)) return x;
+  const Slice wide = room(operand, x);
+  convert(wide, x);
+  return wide;
+}
+
+namespace {
+
+// Rounds what was computed in a room of its own.
+void store(Slice into, Slice wide) {
+  if (into.data != wide.data) convert(into, wide);
+}
+
+Matrix with(const Matrix& matrix, Slice slice) {
+  Matrix other = matrix;
+  other.slice = slice;
+  return other;
+}
+
+}  // namespace
+
+void NarrowBackend::gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) {
+  static const bool has_instructions = host::has_bf16_gemm();
+  if (c.slice.dtype == DType::bf16 && has_instructions) return host::bf16_gemm(a, b, c, beta);
+  const Slice sum = beta == 0 ? room(2, c.slice) : widened(2, c.slice);
+  wide_.gemm(with(a, widened(0, a.slice)), with(b, widened(1, b.slice)), with(c, sum), beta);
+  store(c.slice, sum);
+}
+
+void NarrowBackend::add_bias(Slice out, Slice base, Slice bias, Count rows) {
+  const Slice sum = room(0, out);
+  wide_.add_bias(sum, widened(1, base), widened(2, bias), rows);
+  store(out, sum);
+}
+
+void NarrowBackend::sum_rows(Slice sum, Slice x, Count rows) {
+  const Slice wide = widened(0, sum);
+  wide_.sum_rows(wide, widened(1, x), rows);
+  store(sum, wide);
+}
+
+void NarrowBackend::layer_norm(Slice out, Slice mean, Slice rstd, Slice x, Slice weight, Slice bias,
+                               Count rows, double epsilon) {
+  const Slice wide = room(0, out);
+  wide_.layer_norm(wide, mean, rstd, widened(1, x), widened(2, weight), widened(3, bias), rows,
+                   epsilon);
+  store(out, wide);
+}
+
+void NarrowBackend::layer_norm_backward_input(Slice dx, Slice base, Slice dout, Slice x, Slice mean,
+                                              Slice rstd, Slice weight, Count rows) {
+  const Slice wide = room(0, dx);
+  wide_.layer_norm_backward_input(wide, widened(1, base), widened(2, dout), widened(3, x), mean,
+                                  rstd, widened(4, weight), rows);
+  store(dx, wide);
+}
+
+void NarrowBackend::layer_norm_backward_weight(Slice dweight, Slice dbias, Slice dout, Slice x,
+                                               Slice mean, Slice rstd, Count rows) {
+  const Slice weight = widened(0, dweight), bias = widened(1, dbias);
+  wide_.layer_norm_backward_weight(weight, bias, widened(2, dout), widened(3, x), mean, rstd, rows);
+  store(dweight, weight);
+  store(dbias, bias);
+}
+
+void NarrowBackend::gelu(Slice out, Slice x) {
+  const Slice wide = room(0, out);
+  wide_.gelu(wide, widened(1, x));
+  store(out, wide);
+}
+
+void NarrowBackend::gelu_backward(Slice dx, Slice dout, Slice x) {
+  const Slice wide = room(0, dx);
+  wide_.gelu_backward(wide, widened(1, dout), widened(2, x));
+  store(dx, wide);
+}
+
+void NarrowBackend::attention(Slice out, Slice log_sum_exp, Slice qkv,
+                              const AttentionShape& shape) {
+  const Slice wide = room(0, out);
+  wide_.attention(wide, log_sum_exp, widened(1, qkv), shape);
+  store(out, wide);
+}
+
+void NarrowBackend::attention_backward(Slice dqkv, Slice dout, Slice out, Slice log_sum_exp,
+                                       Slice qkv, const AttentionShape& shape) {
+  const Slice wide = room(0, dqkv);
+  wide_.attention_backward(wide, widened(1, dout), widened(2, out), log_sum_exp, widened(3, qkv),
+                           shape);
+  store(dqkv, wide);
+}
+
+// Of the table only the rows that occur are widened, so its size does not matter.
+void NarrowBackend::embedding(Slice out, Slice tokens, Slice positions,
+                              std::span<const std::int32_t> inputs, Count length) {
+  if (!is_narrow(out.dtype)) return wide_.embedding(out, tokens, positions, inputs, length);
+  const Count rows = std::ssize(inputs), width = out.count / rows;
+  const Slice wide = room(0, out), rows_of_tokens = room(1, out);
+  std::vector<std::int32_t> places(inputs.size());
+  for (Count r = 0; r < rows; ++r) {
+    rows_of_tokens.device->convert(rows_of_tokens.part(r * width, width),
+                                   tokens.part(inputs[r] * width, width));
+    places[static_cast<std::size_t>(r)] = static_cast<std::int32_t>(r);
+  }
+  wide_.embedding(wide, rows_of_tokens, widened(2, positions), places, length);
+  store(out, wide);
+}
+
+void NarrowBackend::embedding_backward(Slice dtokens, Slice dpositions, Slice dout,
+                                       std::span<const std::int32_t> inputs, Count length) {
+  if (!is_narrow(dout.dtype))
+    return wide_.embedding_backward(dtokens, dpositions, dout, inputs, length);
+  const Count width = dout.count / std::ssize(inputs);
+  std::unordered_map<std::int32_t, std::int32_t> place_of;
+  std::vector<std::int32_t> distinct, places;
+  for (const std::int32_t token : inputs) {
+    const auto [place, is_new] =
+        place_of.try_emplace(token, static_cast<std::int32_t>(distinct.size()));
+    if (is_new) distinct.push_back(token);
+    places.push_back(place->second);
+  }
+  const Slice table = room(0, dout.first(std::ssize(distinct) * width));
+  const auto for_rows = [&](auto use) {
+    for (std::size_t i = 0; i < distinct.size(); ++i)
+      use(table.part(static_cast<Count>(i) * width, width),
+          dtokens.part(distinct[i] * width, width));
+  };
+  for_rows([](Slice wide, Slice row) { wide.device->convert(wide, row); });
+  const Slice used = dpositions.first(length * width), wide_positions = widened(1, used);
+  wide_.embedding_backward(table, wide_positions, widened(2, dout), places, length);
+  for_rows([](Slice wide, Slice row) { row.device->convert(row, wide); });
+  store(used, wide_positions);
+}
+
+double NarrowBackend::cross_entropy(Slice logits, std::span<const std::int32_t> targets,
+                                    double scale) {
+  const Slice wide = widened(0, logits);
+  const double loss = wide_.cross_entropy(wide, targets, scale);
+  store(logits, wide);
+  return loss;
+}
+
+void NarrowBackend::adamw(Slice value, Slice gradient, Slice first_moment, Slice second_moment,
+                          const AdamWStep& step) {
+  wide_.adamw(value, widened(0, gradient), first_moment, second_moment, step);
+}
+
+// Block by block, so that it takes little memory and the bits do not depend on the threads.
+double NarrowBackend::squared_norm(Slice x) {
+  if (!is_narrow(x.dtype)) return wide_.squared_norm(x);
+  constexpr Count block = 1 << 16;
+  double sum = 0;
+  for (Count begin = 0; begin < x.count; begin += block)
+    sum += wide_.squared_norm(widened(0, x.part(begin, std::min(block, x.count - begin))));
+  return sum;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+// Arithmetic on data that are kept in 16 bits: every operation widens what it reads to f32,
+// computes there, and rounds what it writes to nearest even. So sums are taken in f32 and rounded
+// once.
+#pragma once
+
+#include <array>
+
+#include "models/backend.h"
+#include "models/tensor.h"
+
+namespace lockstep {
+
+// Whether a type is kept in 16 bits and computed with in f32.
+inline bool is_narrow(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
+// What statistics of data of that type are kept in: means and sums of exponentials need the digits.
+inline DType statistics_type(DType dtype) { return is_narrow(dtype) ? DType::f32 : dtype; }
+
+// into = from, of floating types, by all threads of the caller.
+void convert(Slice into, Slice from);
+
+// For one rank: its widened copies are charged to `ledger` as workspace. Slices of other types go
+// to `wide` as they are.
+class NarrowBackend final : public Backend {
+ public:
+  NarrowBackend(Backend& wide, Ledger& ledger) : wide_(wide), ledger_(ledger) {}
+
+  std::string_view name() const override { return wide_.name(); }
+  void gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) override;
+  void add_bias(Slice out, Slice base, Slice bias, Count rows) override;
+  void sum_rows(Slice sum, Slice x, Count rows) override;
+  void layer_norm(Slice out, Slice mean, Slice rstd, Slice x, Slice weight, Slice bias, Count rows,
+                  double epsilon) override;
+  void layer_norm_backward_input(Slice dx, Slice base, Slice dout, Slice x, Slice mean, Slice rstd,
+                                 Slice weight, Count rows) override;
+  void layer_norm_backward_weight(Slice dweight, Slice dbias, Slice dout, Slice x, Slice mean,
+                                  Slice rstd, Count rows) override;
+  void gelu(Slice out, Slice x) override;
+  void gelu_backward(Slice dx, Slice dout, Slice x) override;
+  void attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape) override;
+  void attention_backward(Slice dqkv, Slice dout, Slice out, Slice log_sum_exp, Slice qkv,
+                          const AttentionShape& shape) override;
+  void embedding(Slice out, Slice tokens, Slice positions, std::span<const std::int32_t> inputs,
+                 Count length) override;
+  void embedding_backward(Slice dtokens, Slice dpositions, Slice dout,
+                          std::span<const std::int32_t> inputs, Count length) override;
+  double cross_entropy(Slice logits, std::span<const std::int32_t> targets, double scale) override;
+  void adamw(Slice value, Slice gradient, Slice first_moment, Slice second_moment,
+             const AdamWStep& step) override;
+  double squared_norm(Slice x) override;
+
+ private:
+  // Memory for one operand of the running operation, which numbers its operands.
+  Slice room(int operand, Slice like);
+  // The operand in f32: its own memory if it is, else a copy; an empty slice stays empty.
+  Slice widened(int operand, Slice x);
+
+  Backend& wide_;
+  Ledger& ledger_;
+  std::array<Tensor, 6> rooms_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,14 @@
+// Between f32 and the types of 16 bits: rounded to nearest even, as devices convert.
+#pragma once
+
+#include "collectives/base/dtype.h"
+#include "collectives/base/half.h"
+
+namespace lockstep::host {
+
+void widen(float* into, const BFloat16* from, Count count);
+void widen(float* into, const Half* from, Count count);
+void narrow(BFloat16* into, const float* from, Count count);
+void narrow(Half* into, const float* from, Count count);
+
+}  // namespace lockstep::host

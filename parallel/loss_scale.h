@@ -1,0 +1,41 @@
+// Dynamic loss scaling: gradients in f16 are computed of a multiple of the loss, so that small ones
+// do not become zero; the multiple falls when they overflow, and grows when they have not for a
+// while. Micikevicius et al., "Mixed precision training", ICLR 2018.
+#pragma once
+
+#include <string_view>
+
+namespace lockstep {
+
+// The rules of three frameworks, which differ in when the scale falls and grows:
+//   torch      GradScaler: falls at every overflow; grows after `window` steps without.
+//   megatron   DynamicGradScaler: falls from the second overflow on since it last grew.
+//   deepspeed  DynamicLossScaler: falls from the second overflow on since it last grew, and grows
+//   at
+//              the step after `window` ones without.
+//   none       the scale is 1 and stays.
+enum class LossScaling { none, torch, megatron, deepspeed };
+// Throws Error (bad_input) listing the names.
+LossScaling loss_scaling_from_name(std::string_view name);
+
+class LossScaler {
+ public:
+  explicit LossScaler(LossScaling rule);
+  // With another first scale, and another number of steps after which it grows.
+  LossScaler(LossScaling rule, double initial, int window);
+
+  double scale() const { return scale_; }
+  // After each step: whether its gradients overflowed, and so it was skipped.
+  void update(bool overflowed);
+
+ private:
+  void fall();
+
+  LossScaling rule_;
+  double scale_;
+  int window_;
+  int clean_ = 0;           // steps since the last overflow or growth
+  int overflows_left_ = 1;  // that the scale survives, and one
+};
+
+}  // namespace lockstep

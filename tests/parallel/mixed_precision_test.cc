@@ -1,0 +1,190 @@
+// Parameters, activations and gradients in 16 bits: close to f64's run, with f32 master weights,
+// and with steps that all ranks skip together when gradients overflow.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "collectives/base/error.h"
+#include "models/adamw.h"
+#include "models/dataset.h"
+#include "models/gpt.h"
+#include "models/gpt_config.h"
+#include "models/narrow_backend.h"
+#include "parallel/loss_scale.h"
+#include "tests/parallel/training.h"
+
+namespace lockstep {
+namespace {
+
+using test::expect_golden;
+using test::golden_run;
+using test::run;
+
+using Scales = std::vector<double>;
+
+// The scale after each step, where the steps marked 1 overflow.
+Scales trace(LossScaling rule) {
+  LossScaler scaler(rule, 16, 4);
+  Scales scales;
+  for (const char step : std::string("00001011000001")) {
+    scaler.update(step == '1');
+    scales.push_back(scaler.scale());
+  }
+  return scales;
+}
+
+// What the frameworks' own code does with these steps.
+TEST(LossScale, FollowsEachFrameworksRule) {
+  EXPECT_EQ(trace(LossScaling::torch), (Scales{16, 16, 16, 32, 16, 16, 8, 4, 4, 4, 4, 8, 8, 4}));
+  EXPECT_EQ(trace(LossScaling::megatron),
+            (Scales{16, 16, 16, 32, 32, 32, 16, 8, 8, 8, 8, 16, 16, 16}));
+  EXPECT_EQ(trace(LossScaling::deepspeed),
+            (Scales{16, 16, 16, 16, 16, 16, 8, 4, 4, 4, 4, 4, 8, 8}));
+  EXPECT_EQ(trace(LossScaling::none), Scales(14, 16));
+}
+
+TEST(LossScale, BeginsWhereTheFrameworkDoes) {
+  EXPECT_EQ(LossScaler(LossScaling::torch).scale(), 65536);
+  EXPECT_EQ(LossScaler(LossScaling::megatron).scale(), 4294967296.0);
+  EXPECT_EQ(LossScaler(LossScaling::deepspeed).scale(), 65536);
+  EXPECT_EQ(LossScaler(LossScaling::none).scale(), 1);
+  LossScaler megatron(LossScaling::megatron, 2, 4);
+  for (int i = 0; i < 10; ++i) megatron.update(true);
+  EXPECT_EQ(megatron.scale(), 1) << "it has a smallest scale";
+  EXPECT_EQ(loss_scaling_from_name("deepspeed"), LossScaling::deepspeed);
+  EXPECT_THROW(loss_scaling_from_name("apex"), Error);
+}
+
+struct Case {
+  const char* technique;
+  int ranks;
+};
+class Narrow : public testing::TestWithParam<Case> {
+ protected:
+  TrainOptions options(DType dtype) const { return golden_run(GetParam().technique, dtype); }
+  TrainResult train(DType dtype) const { return run(GetParam().ranks, options(dtype)); }
+};
+
+TEST_P(Narrow, StaysCloseToDouble) {
+  expect_golden(train(DType::bf16), 1e-2);
+  expect_golden(train(DType::f16), 2e-3);
+}
+
+TEST_P(Narrow, KeepsTwoTwoAndTwelveBytesAParameter) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const TrainResult result = train(dtype);
+    EXPECT_TRUE(theory_holds(result));
+    std::int64_t optimizer = 0;
+    for (const RankRecord& rank : result.ranks) {
+      EXPECT_LE(rank.peak_bytes.at("parameters"), 2 * 106304);
+      EXPECT_EQ(rank.peak_bytes.at("parameters"), rank.peak_bytes.at("gradients"));
+      optimizer += rank.peak_bytes.at("optimizer");
+    }
+    const bool sharded = std::string(GetParam().technique) == "ps";
+    EXPECT_EQ(optimizer, std::int64_t{12} * 106304 * (sharded ? 1 : GetParam().ranks));
+  }
+}
+
+// 2^32 times the loss is more than f16 holds, so the first steps are skipped until the scale fits.
+TEST_P(Narrow, StepsThatOverflowAreSkippedByAll) {
+  TrainOptions begins_high = options(DType::f16);
+  begins_high.loss_scaling = "megatron";
+  begins_high.steps = 24;
+  begins_high.order = "random";
+  const TrainResult result = run(GetParam().ranks, begins_high);
+  const auto first_taken = std::ranges::find(result.steps, false, &StepRecord::skipped);
+  ASSERT_NE(first_taken, result.steps.end());
+  EXPECT_GT(first_taken - result.steps.begin(), 4);
+  EXPECT_TRUE(
+      std::all_of(first_taken, result.steps.end(), [](const StepRecord& s) { return !s.skipped; }));
+  // The second overflow is the first that lowers the scale.
+  EXPECT_EQ(result.steps[1].loss_scale, result.steps[0].loss_scale);
+  EXPECT_EQ(result.steps[2].loss_scale, result.steps[0].loss_scale / 2);
+  EXPECT_TRUE(theory_holds(result));
+}
+
+INSTANTIATE_TEST_SUITE_P(Techniques, Narrow,
+                         testing::Values(Case{"serial", 1}, Case{"ddp", 2}, Case{"ddp", 4},
+                                         Case{"ps", 3}),
+                         [](const auto& test_info) {
+                           return std::string(test_info.param.technique) +
+                                  std::to_string(test_info.param.ranks);
+                         });
+
+// Of a batch of ten million targets, one alone has gradients below what f16 holds.
+TEST(LossScale, KeepsSmallGradients) {
+  Ledger ledger;
+  NarrowBackend narrow(host_backend(), ledger);
+  const GptConfig config = gpt_config(test::golden + "/config.json");
+  Gpt model(config, narrow, DType::f16, ledger), exact(config, host_backend(), DType::f32, ledger);
+  const Dataset dataset(test::golden + "/tokens.bin", config.vocabulary, 0);
+  const Batch batch = dataset.batch(Order::sequential, 0, 8, 0, 8, 16, 1);
+  model.initialize(1);
+  exact.initialize(1);
+  constexpr Count targets = 10'000'000;
+  exact.forward_backward(batch, targets);
+  const double expected = std::sqrt(squared_norm(exact.parameters().gradients()));
+  const auto norm = [&](double scale) {
+    model.parameters().zero_gradients();
+    model.forward_backward(batch, targets, {}, scale);
+    return std::sqrt(squared_norm(model.parameters().gradients())) / scale;
+  };
+  EXPECT_NEAR(norm(65536) / expected, 1, 0.01);
+  EXPECT_LT(norm(1) / expected, 0.9);
+}
+
+// One rank's gradients hold a number that is none: the step is skipped on every rank, or their
+// weights would differ from then on.
+TEST(Overflow, OnOneRankSkipsTheStepOnEvery) {
+  struct Fault {
+    Case where;
+    int rank, operation;  // what carries the gradients of an early step
+  };
+  for (const auto& [where, rank, operation] :
+       {Fault{{"ddp", 2}, 0, 5}, Fault{{"ddp", 2}, 1, 5}, Fault{{"ddp", 4}, 3, 5},
+        Fault{{"ps", 3}, 0, 3}, Fault{{"ps", 3}, 1, 2}}) {
+    const FaultPlan nan{.rank = rank, .operation = operation, .kind = FaultKind::nan};
+    const TrainResult result = run({.ranks = where.ranks, .timeout_s = 20, .fault = nan},
+                                   golden_run(where.technique, DType::f16));
+    EXPECT_EQ(std::ranges::count(result.steps, true, &StepRecord::skipped), 1)
+        << where.technique << " of " << where.ranks << ", rank " << rank;
+    EXPECT_EQ(result.steps.back().loss_scale, 32768);
+    EXPECT_TRUE(std::isfinite(result.steps.back().loss));
+    EXPECT_TRUE(theory_holds(result));
+  }
+}
+
+TEST(Overflow, WithoutScalingEndsTheRun) {
+  const TrainOptions options = golden_run("ddp", DType::bf16);
+  const FaultPlan nan{.rank = 1, .operation = 2, .kind = FaultKind::nan};
+  EXPECT_THROW(run({.ranks = 2, .timeout_s = 20, .fault = nan}, options), Error);
+}
+
+TEST(MixedPrecision, WeightsAreSavedAndLoadedInTheirType) {
+  const test::Folder folder;
+  TrainOptions options = golden_run("ddp", DType::bf16);
+  options.save = folder.file("bf16.safetensors");
+  run(2, options);
+  const SafetensorsFile file(options.save);
+  for (const TensorEntry& tensor : file.tensors()) EXPECT_EQ(tensor.dtype, DType::bf16);
+  TrainOptions next = options;
+  next.init = options.save;
+  next.save = folder.file("next.safetensors");
+  EXPECT_LT(run(1, next).steps.front().loss, run(1, options).steps.front().loss);
+}
+
+TEST(MixedPrecision, OptionsThatDoNotFitAreRefused) {
+  TrainOptions options = golden_run("ps", DType::f16);
+  options.mode = "asp";
+  EXPECT_THROW(check(options, 3), Error);
+  options.dtype = DType::bf16;
+  EXPECT_NO_THROW(check(options, 3));
+  options.loss_scaling = "apex";
+  EXPECT_THROW(check(options, 3), Error);
+  options = golden_run("ddp", DType::i32);
+  EXPECT_THROW(check(options, 2), Error);
+}
+
+}  // namespace
+}  // namespace lockstep
