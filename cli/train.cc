@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -142,6 +143,17 @@ void check_outputs(const TrainCommand& c) {
     if (!path.empty()) check_writable(path);
 }
 
+void print_staleness(const std::vector<UpdateRecord>& updates) {
+  int lead = 0, delays = 0;
+  for (const UpdateRecord& update : updates) {
+    lead = std::max(lead, update.lead);
+    delays += update.delay;
+  }
+  fmt::print(
+      "at most {} steps ahead of the slowest; {:.2f} updates by others not seen, on average\n",
+      lead, static_cast<double>(delays) / static_cast<double>(updates.size()));
+}
+
 void print_summary(const TrainCommand& c, const TrainResult& result) {
   const StepRecord &first = result.steps.front(), &last = result.steps.back();
   double seconds = 0;
@@ -149,6 +161,7 @@ void print_summary(const TrainCommand& c, const TrainResult& result) {
   fmt::print("{}: {} rank{} over {}, {} parameters, {} steps of {} tokens\n", c.options.technique,
              result.world_size, result.world_size == 1 ? "" : "s", result.transport,
              result.parameters, result.steps.size(), result.tokens_per_step);
+  if (!result.updates.empty()) print_staleness(result.updates);
   if (c.options.dtype == DType::bf16) fmt::print("products of bf16: {}\n", bf16_gemm_library());
   fmt::print("loss {:.4f} -> {:.4f}", first.loss, last.loss);
   if (!result.validation.empty()) fmt::print("   validation {:.4f}", result.validation.back().loss);

@@ -56,7 +56,9 @@ class Asp final : public Member {
       everywhere.reply();
       everywhere.finish();
     } else {
-      Worker(context_.world, roles_).pull(model_.parameters().values());
+      // The servers come when the slowest worker has taken its last step, each of which may take as
+      // long as the deadline allows.
+      Worker(context_.world, roles_).pull(model_.parameters().values(), options_.steps);
     }
   }
 

@@ -1,5 +1,7 @@
 #include "parallel/parameter_server/worker.h"
 
+#include "collectives/base/error.h"
+
 namespace lockstep {
 
 template <typename Use>
@@ -21,7 +23,18 @@ void Worker::push(Slice gradients, std::optional<double> norm) {
   });
 }
 
-void Worker::pull(Slice parameters) {
+std::size_t Worker::wait_any(std::span<const Request> receives, std::span<const int> from,
+                             int deadlines) {
+  for (int missed = 1;; ++missed) {
+    try {
+      return comm_.wait_any(receives, from);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::timeout || missed == deadlines) throw;
+    }
+  }
+}
+
+void Worker::pull(Slice parameters, int deadlines) {
   const Chunks part(parameters, roles_.servers);
   comm_.set_label("pull");
   std::vector<Request> receives;
@@ -32,7 +45,7 @@ void Worker::pull(Slice parameters) {
   });
   // In any order: a server may need its reply taken before it can go on to serve others.
   while (!receives.empty()) {
-    const auto place = static_cast<std::ptrdiff_t>(comm_.wait_any(receives, from));
+    const auto place = static_cast<std::ptrdiff_t>(wait_any(receives, from, deadlines));
     receives[static_cast<std::size_t>(place)]->wait();
     receives.erase(receives.begin() + place);
     from.erase(from.begin() + place);

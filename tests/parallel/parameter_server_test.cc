@@ -155,6 +155,20 @@ TEST(AtOwnPace, AStragglerIsWaitedForAsFarAsTheModeSays) {
   EXPECT_EQ(done_by(run(unit_time, straggler_run("ssp", 2)), 10.5), 3 * 6 + 3);
 }
 
+// The fast ones are through long before, and wait for the final parameters beyond the deadline.
+TEST(AtOwnPace, WhoIsThroughWaitsForTheSlowest) {
+  TrainOptions options = ps_run(1, "asp");
+  options.compute_seconds = 0.05;
+  options.slow_ranks = {{1, 6.0}};
+  constexpr double deadline_s = 1;
+  const TrainResult result = run({.ranks = 3, .timeout_s = deadline_s, .fault = {}}, options);
+  EXPECT_EQ(result.updates.size(), 20U);
+  double seconds_of_rank_0 = 0;
+  for (const UpdateRecord& update : result.updates)
+    if (update.rank == 0) seconds_of_rank_0 = update.seconds;
+  EXPECT_GT(result.updates.back().seconds - seconds_of_rank_0, deadline_s);
+}
+
 TEST(AtOwnPace, TheSameEveryTimeInVirtualTime) {
   for (const std::string mode : {"asp", "ssp"}) {
     const TrainResult first = run(unit_time, straggler_run(mode)),
