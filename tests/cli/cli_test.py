@@ -141,7 +141,7 @@ class Cli(unittest.TestCase):
     def test_bad_flags(self):
         train = ["train", "ddp", "--steps", "1"]
         for flag, value in [("--ranks", "0"), ("--ranks", "-1"), ("--ranks", "13"), ("--ranks", "x"), ("--global-batch", "0"),
-                            ("--micro-batches", "0"), ("--micro-batches", "5"), ("--steps", "0"), ("--steps", "-3"),
+                            ("--micro-batches", "0"), ("--micro-batches", "13"), ("--steps", "0"), ("--steps", "-3"),
                             ("--lr", "nan"), ("--lr", "-1"), ("--lr", "inf"), ("--warmup-steps", "-1"), ("--beta1", "1"),
                             ("--beta2", "-0.1"), ("--eps", "0"), ("--weight-decay", "-1"), ("--grad-clip", "-1"),
                             ("--validation-fraction", "1"), ("--validation-fraction", "-0.5"), ("--eval-interval", "-1"),

@@ -1,0 +1,57 @@
+"""Hosts of its own on this machine: real processes over real TCP, and nothing left of the network afterwards.
+
+python3 network_test.py PROGRAM SOURCE_FOLDER
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM, SOURCE = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+
+
+def namespaces_work():
+    if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "tc", "mpirun.openmpi"))):
+        return False
+    made = subprocess.run(["ip", "netns", "add", "lockstep-test"], capture_output=True).returncode == 0
+    return made and subprocess.run(["ip", "netns", "del", "lockstep-test"], capture_output=True).returncode == 0
+
+
+class Network(unittest.TestCase):
+    def run_on(self, hosts, rate, *words):
+        with tempfile.TemporaryDirectory() as folder:
+            return subprocess.run([SOURCE / "bench" / "network.sh", str(hosts), rate, *words], cwd=folder, capture_output=True,
+                                  text=True, timeout=120)
+
+    def test_wrong_numbers_are_refused(self):
+        for words in ((0, "1gbit", "true"), ("four", "1gbit", "true"), (4, "1gbit")):
+            done = self.run_on(*words)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("usage:", done.stderr)
+
+    @unittest.skipUnless(namespaces_work(), "cannot make network namespaces here")
+    def test_ranks_on_hosts_of_their_own(self):
+        before = subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout
+        done = self.run_on(3, "1gbit", PROGRAM, "bench", "all_reduce", "-b", "4", "-e", "1M", "-f", "512", "-n", "2", "-w", "1",
+                           "--algorithm", "ring,hierarchical,vendor")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("# Out of bounds values : 0 OK", done.stdout)
+        # 4/3 MiB a rank at 1 Gbit/s: a message that went past the links would be quicker.
+        time_us = float(re.search(r"^ +1048576 .* ring +([0-9.]+)", done.stdout, re.MULTILINE).group(1))
+        self.assertGreater(time_us, 4 / 3 * 2**20 * 8 / 1e3)
+        done = self.run_on(2, "1gbit", PROGRAM, "train", "ps", "--servers", "1", "--global-batch", "1", "--steps", "2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.run_on(2, "1gbit", PROGRAM, "train", "serial").returncode, 2)
+        done = self.run_on(2, "fast", "true")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("cannot shape the links to 'fast'", done.stderr)
+        self.assertEqual(subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout, before)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
