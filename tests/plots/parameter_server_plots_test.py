@@ -14,6 +14,7 @@ from plots_setting import PROGRAM, SOURCE
 
 import loss
 import progress
+import report
 import results
 import scaling
 import traffic
@@ -84,6 +85,15 @@ class ParameterServerPlots(unittest.TestCase):
         self.assertIsNone(loss.reference_of(asp, self.results))
         (chart,) = traffic.charts(self.results)
         self.assertEqual(len(chart.rows), 6)
+
+    def test_what_was_not_checked_is_not_wrong(self):
+        changed = copy.deepcopy(self.results)
+        for entry in changed.benchmarks[0].data["benchmarks"]:
+            entry["wrong"] = -1
+        self.assertNotIn("Wrong elements", report.verdict(changed))
+        self.assertIn("Wrong elements in the collectives measured: 0", report.verdict(self.results))
+        changed.benchmarks[0].data["benchmarks"][0]["wrong"] = 3
+        self.assertIn('class="wrong">Wrong elements in the collectives measured: 3', report.verdict(changed))
 
     def test_scaling_lies_on_the_closed_forms(self):
         (chart,) = scaling.charts(self.results)
