@@ -200,7 +200,7 @@ TEST(AtOwnPace, EveryUpdateIsInTheTrace) {
 TEST(Failing, WorkersAreLeftOut) {
   for (const Clock clock : {Clock::wall, Clock::unit}) {
     for (const std::string mode : {"asp", "ssp"}) {
-      for (const int operation : {2, 3, 4, 5, 6, 9, 20}) {
+      for (const int operation : {3, 4, 6, 20}) {
         TrainOptions options = ps_run(2, mode);
         options.global_batch = 6;
         options.staleness = mode == "ssp" ? 1 : 0;
