@@ -157,9 +157,9 @@ class Plots(unittest.TestCase):
         page = Page((self.folder / "report.html").read_text())
         self.assertEqual(page.requests, [])
         self.assertEqual(page.open_tags, [])
-        self.assertEqual(len(page.alts), 8)
+        self.assertEqual(len(page.alts), 9)
         self.assertTrue(all(len(alt) > 40 for alt in page.alts), page.alts)
-        self.assertEqual((page.figures, page.tables_in_figures), (8, 8))
+        self.assertEqual((page.figures, page.tables_in_figures), (9, 9))
         for line in self.results.trainings[1].data["theory"]:
             self.assertIn(f"{line['expected']:.0f}", page.cells)
         again = self.run_program("report", *self.files, "--output", "again.html")
