@@ -20,6 +20,11 @@ def _percent(share):
     return f"{round(share * 100, 2) + 0.0:+.2f}"  # no -0.00
 
 
+def _who(operation):
+    """Of a parameter server the workers are counted, which its servers come on top of."""
+    return "workers" if operation == "ps" else "ranks"
+
+
 def _chart(operation, size, clock, link, points):
     lines = {}
     for point in sorted(points, key=lambda point: point.ranks):
@@ -39,7 +44,7 @@ def _chart(operation, size, clock, link, points):
                   _percent(time / form - 1) if form else "-") for point, time, form in zip(line, times, forms)]
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:.0f}"))
-    axes.set_xlabel("ranks")
+    axes.set_xlabel(_who(operation))
     times_axis(axes)
     axes.set_ylabel("time")
     legend_beside(axes)
@@ -47,10 +52,10 @@ def _chart(operation, size, clock, link, points):
     last = sorted((line[-1].values["p50_us"], name) for name, line in lines.items() if line[-1].ranks == most)
     kind = "real time" if clock == "wall" else f"virtual time, {link}"
     return Chart(
-        title=f"{operation} of {bytes_text(size)} over ranks: {kind}",
+        title=f"{operation} of {bytes_text(size)} over {_who(operation)}: {kind}",
         explanation="Points are what the algorithm took, lines what its closed form says. An algorithm whose number of steps grows "
                     "with the ranks rises in a straight line; one that halves the distance each step rises with their logarithm.",
-        alt=f"Time of {operation} of {bytes_text(size)} for {len(lines)} algorithms up to {most} ranks. There: "
+        alt=f"Time of {operation} of {bytes_text(size)} for {len(lines)} algorithms up to {most} {_who(operation)}. There: "
             + ", ".join(f"{name} {time_text(time)}" for time, name in last) + ".",
         figure=figure,
         columns=("algorithm", "ranks", "time µs", "closed form µs", "deviation %"),

@@ -142,7 +142,7 @@ class Transport {
   virtual void leave() = 0;
 
   // Starts a message. Never waits for the receiver (else 1F1B deadlocks). `data` stays untouched
-  // until wait().
+  // until wait(). A receive writes to its memory in wait() alone, so several may share it.
   virtual Request isend(const Call& call, Slice data, int to) = 0;
   virtual Request irecv(const Call& call, Slice data, int from) = 0;
   // The same, but wait() makes growing = growing (op) the message. No scratch where ranks share

@@ -1,9 +1,13 @@
 // For versions of oneDNN whose interface this program does not know.
 #include "models/ops/bf16_gemm.h"
 
+#include "collectives/base/error.h"
+
 namespace lockstep::host {
 
 bool has_bf16_gemm() { return false; }
-void bf16_gemm(const Matrix&, const Matrix&, const Matrix&, double) {}
+void bf16_gemm(const Matrix&, const Matrix&, const Matrix&, double) {
+  require(false, "a product of bf16 where has_bf16_gemm() is false");
+}
 
 }  // namespace lockstep::host

@@ -13,6 +13,8 @@ import tempfile
 import time
 import unittest
 
+from processes import processes_in
+
 PROGRAM, SOURCE = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 GOLDEN = SOURCE / "tests" / "golden" / "tiny"
 # The thread sanitizer's preset allows OpenMP one thread.
@@ -94,23 +96,13 @@ class Bench(unittest.TestCase):
             self.wait_until(lambda: not any(name.startswith("lockstep-peer-") for name in os.listdir("/dev/shm")), "the board keeps its name")
             running.kill()
         self.wait_until(lambda: not set(os.listdir("/dev/shm")) - before, "shared memory is left over")
-        self.wait_until(lambda: not self.processes_here(), "processes are left over")
+        self.wait_until(lambda: not processes_in(self.path), "processes are left over")
 
     def wait_until(self, holds, otherwise):
         deadline = time.monotonic() + 30
         while not holds():
             self.assertLess(time.monotonic(), deadline, otherwise)
             time.sleep(0.01)
-
-    def processes_here(self):
-        found = []
-        for process in pathlib.Path("/proc").iterdir():
-            try:
-                if process.name.isdigit() and os.readlink(process / "cwd") == str(self.path) and (process / "cmdline").read_bytes():
-                    found.append(process.name)
-            except OSError:
-                pass
-        return found
 
     def test_a_parameter_server_beside_all_reduces(self):
         self.bench("ps", "--workers", "2", "-b", "8", "-e", "512K", "-f", "256", "-n", "4", "-d", "i64", "--json", "ps.json")

@@ -13,6 +13,8 @@ import tempfile
 import time
 import unittest
 
+from processes import processes_in
+
 PROGRAM, TRANSPORT = pathlib.Path(sys.argv[1]), sys.argv[2]
 MPIRUN = {"threads": [],
           "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-np", "4"],
@@ -80,21 +82,11 @@ class Faults(unittest.TestCase):
 
     def check_nothing_is_left(self, segments_before):
         deadline = time.monotonic() + 2
-        while time.monotonic() < deadline and (self.alive() or segments() - segments_before):
+        while time.monotonic() < deadline and (processes_in(self.path) or segments() - segments_before):
             time.sleep(0.05)
-        self.assertEqual(self.alive(), [], "processes are left over")
+        self.assertEqual(processes_in(self.path), [], "processes are left over")
         self.assertEqual(segments() - segments_before, set(), "shared memory is left over")
         self.assertEqual({p.name for p in self.path.iterdir() if not re.fullmatch(r"said|flight(-\d)?\.json", p.name)}, set(), "files are left over")
-
-    def alive(self):
-        found = []
-        for process in pathlib.Path("/proc").iterdir():
-            try:
-                if process.name.isdigit() and os.readlink(process / "cwd") == str(self.path) and (process / "cmdline").read_bytes():
-                    found.append(process.name)
-            except OSError:
-                pass
-        return found
 
     def test_every_fault(self):
         for fault, kind in FAULTS.items():

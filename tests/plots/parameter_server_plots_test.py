@@ -97,6 +97,7 @@ class ParameterServerPlots(unittest.TestCase):
 
     def test_scaling_lies_on_the_closed_forms(self):
         (chart,) = scaling.charts(self.results)
+        self.assertEqual(chart.figure.axes[0].get_xlabel(), "workers")
         self.assertEqual({row[0] for row in chart.rows},
                          {"ps_1_server", "ps_2_servers", "ps_N_servers", "ps_colocated", "ring", "double_binary_tree"})
         for row in chart.rows:
