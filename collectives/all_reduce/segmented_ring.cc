@@ -21,22 +21,26 @@ int segments_of(Count chunk_bytes) {
   return static_cast<int>(std::max<Count>(1, (chunk_bytes + segment_bytes - 1) / segment_bytes));
 }
 
-void run(Communicator& comm, Slice data, ReduceOp op) {
+void run_apart(Communicator& comm, Slice out, Slice in, ReduceOp op) {
   const int p = comm.size(), rank = comm.rank();
-  const Chunks chunk(data, p);
+  if (p == 1) return comm.copy(out, in);
+  const Chunks result(out, p), own(in, p);
   // The same number for every chunk, because a round passes each segment of the one before.
-  const int segments = segments_of(chunk.largest() * element_bytes(data.dtype));
-  const auto segment = [&](int which, int i) { return Chunks(chunk[which], segments)[i]; };
+  const int segments = segments_of(own.largest() * element_bytes(in.dtype));
+  const auto segment = [&](const Chunks& chunk, int which, int i) {
+    return Chunks(chunk[which], segments)[i];
+  };
 
   std::vector<Request> sent;  // round by round, segment by segment
-  for (int i = 0; p > 1 && i < segments; ++i)
-    sent.push_back(comm.isend(segment(rank - 1, i), comm.right()));
+  for (int i = 0; i < segments; ++i)
+    sent.push_back(comm.isend(segment(own, rank - 1, i), comm.right()));
   const int rounds = 2 * (p - 1);
   for (int round = 0; round < rounds; ++round) {
     for (int i = 0; i < segments; ++i) {
-      const Slice arriving = segment(rank - 2 - round, i);
+      const Slice arriving = segment(result, rank - 2 - round, i);
       const bool grows = round < p - 1;
       if (grows) {
+        if (out.data != in.data) comm.copy(arriving, segment(own, rank - 2 - round, i));
         comm.recv_reduce(arriving, comm.left(), op);
         if (round == p - 2) comm.complete(arriving, op);
       } else {
@@ -49,6 +53,8 @@ void run(Communicator& comm, Slice data, ReduceOp op) {
   }
   for (const Request& send : sent) send->wait();
 }
+
+void run(Communicator& comm, Slice data, ReduceOp op) { run_apart(comm, data, data, op); }
 
 Traffic traffic(const Problem& x, int rank) {
   const Parts chunk(x.count, x.ranks);
@@ -75,6 +81,7 @@ double seconds(const Problem& x, const LinkModel& links) {
 AllReduceAlgorithm all_reduce_segmented_ring() {
   return {.name = "segmented_ring",
           .run = run,
+          .run_apart = run_apart,
           .traffic = traffic,
           .seconds = seconds,
           .formula = "max(K S s b + a, K (a + s b) + (S-1) s b), K = 2(p-1)",
