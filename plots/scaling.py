@@ -6,14 +6,24 @@ from chart import Chart, bytes_text, legend_beside, line_styles, new_figure, tim
 
 
 def charts(results):
-    """One for each operation, size and kind of time that was measured at several numbers of ranks."""
+    """One for each operation, size and kind of time that was measured at several numbers of ranks. What was simulated on one
+    link stands beside what was measured on real ones."""
     groups = {}
     for run in results.benchmarks:
         for point in run.points():
             if point.best_place:
                 link = run.link if run.clock != "wall" else ""
-                groups.setdefault((point.operation, point.bytes, run.clock, link), []).append(point)
-    return [_chart(*key, points) for key, points in sorted(groups.items()) if len({point.ranks for point in points}) > 1]
+                groups.setdefault((point.operation, point.bytes), {}).setdefault((run.clock, link), []).append(point)
+    found = []
+    for (operation, size), kinds in sorted(groups.items()):
+        real = [points for (clock, _), points in kinds.items() if clock == "wall"]
+        if real and len(kinds) == 2:
+            (clock, link), simulated = next(item for item in kinds.items() if item[0][0] != "wall")
+            found.append(_chart(operation, size, f"real time beside virtual time, {link}", simulated, real[0]))
+            continue
+        for (clock, link), points in sorted(kinds.items()):
+            found.append(_chart(operation, size, "real time" if clock == "wall" else f"virtual time, {link}", points))
+    return [chart for chart in found if chart]
 
 
 def _percent(share):
@@ -25,32 +35,50 @@ def _who(operation):
     return "workers" if operation == "ps" else "ranks"
 
 
-def _chart(operation, size, clock, link, points):
+def _lines(points, suffix, forms):
+    """(name, algorithm, points, closed forms) of each line. Real points beside simulated ones take those's closed forms."""
     lines = {}
     for point in sorted(points, key=lambda point: point.ranks):
-        name = point.name if point.transport in ("threads", "virtual") else f"{point.name}, {point.transport}"
+        name = point.name if suffix or point.transport in ("threads", "virtual") else f"{point.name}, {point.transport}"
         lines.setdefault(name, []).append(point)
+    return [(name + suffix, name, line, [forms.get((point.name, point.ranks), point.values["model_us"]) for point in line])
+            for name, line in lines.items()]
+
+
+def _chart(operation, size, kind, points, real=()):
+    if len({point.ranks for point in [*points, *real]}) < 2:
+        return None
+    forms = {(point.name, point.ranks): point.values["model_us"] for point in points}
+    lines = _lines(points, "", forms) + _lines(real, ", real", forms)
+    styles = {}
+    for _, algorithm, _, _ in lines:
+        styles.setdefault(algorithm, None)
+    styles = dict(zip(styles, line_styles(len(styles))))
     figure = new_figure(width=9, height=max(4.4, 1.2 + 0.22 * len(lines)))
     axes = figure.subplots()
     rows = []
-    for (name, line), style in zip(lines.items(), line_styles(len(lines))):
+    for name, algorithm, line, formulas in lines:
+        style = styles[algorithm]
+        if name.endswith(", real"):  # a ring around the simulated point where the two agree
+            style = {**style, "markersize": 11, "markerfacecolor": "none"}
         times = [point.values["p50_us"] for point in line]
-        forms = [point.values["model_us"] for point in line]
         axes.plot([point.ranks for point in line], times, **{**style, "linestyle": ""})
         # Without a closed form there is nothing but the points to connect.
-        axes.plot([point.ranks for point in line], forms if all(forms) else times, **{**style, "marker": "", "linewidth": 1.1})
+        axes.plot([point.ranks for point in line], formulas if all(formulas) else times,
+                  **{**style, "marker": "", "linewidth": 1.1})
         axes.plot([], [], label=name, **style)
         rows += [(name, point.ranks, f"{time:.6g}", f"{form:.6g}" if form else "-",
-                  _percent(time / form - 1) if form else "-") for point, time, form in zip(line, times, forms)]
+                  _percent(time / form - 1) if form else "-") for point, time, form in zip(line, times, formulas)]
     axes.set_xscale("log", base=2)
+    axes.set_xticks(sorted({point.ranks for _, _, line, _ in lines for point in line}))
+    axes.minorticks_off()
     axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:.0f}"))
     axes.set_xlabel(_who(operation))
     times_axis(axes)
     axes.set_ylabel("time")
     legend_beside(axes)
-    most = max(point.ranks for point in points)
-    last = sorted((line[-1].values["p50_us"], name) for name, line in lines.items() if line[-1].ranks == most)
-    kind = "real time" if clock == "wall" else f"virtual time, {link}"
+    most = max(point.ranks for _, _, line, _ in lines for point in line)
+    last = sorted((line[-1].values["p50_us"], name) for name, _, line, _ in lines if line[-1].ranks == most)
     return Chart(
         title=f"{operation} of {bytes_text(size)} over {_who(operation)}: {kind}",
         explanation="Points are what the algorithm took, lines what its closed form says. An algorithm whose number of steps grows "

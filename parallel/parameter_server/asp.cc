@@ -36,7 +36,7 @@ class Asp final : public Member {
   void update(double, double) override {
     communicate([&] {
       worker_.push(model_.parameters().gradients(), norm_);
-      worker_.pull(model_.parameters().values());
+      worker_.pull_any(model_.parameters().values());
     });
   }
 
@@ -58,7 +58,7 @@ class Asp final : public Member {
     } else {
       // The servers come when the slowest worker has taken its last step, each of which may take as
       // long as the deadline allows.
-      Worker(context_.world, roles_).pull(model_.parameters().values(), options_.steps);
+      Worker(context_.world, roles_).pull_any(model_.parameters().values(), options_.steps);
     }
   }
 

@@ -1,5 +1,5 @@
 // Bulk synchronous: all workers take every step together. The servers wait for all pushes, add them
-// up in the order of the ranks, and answer. The result is one rank's.
+// up, each in an order that is always the same, and answer. The result is one rank's.
 #include <cmath>
 
 #include "collectives/all_reduce/all_reduce.h"

@@ -4,6 +4,13 @@
 
 namespace lockstep {
 
+template <typename Use>
+void Server::for_workers(Use use) const {
+  const int first = roles_.first_worker(roles_.server_of_rank(comm_.rank()));
+  for (int i = 0; i < roles_.workers(); ++i)
+    if (const int worker = (first + i) % roles_.workers(); worker != comm_.rank()) use(worker);
+}
+
 void Server::take_parameters(int worker) {
   if (comm_.rank() != worker) comm_.recv(parameters_, worker);
 }
@@ -11,19 +18,16 @@ void Server::take_parameters(int worker) {
 void Server::collect() {
   comm_.set_label("push");
   bool empty = !roles_.colocated;
-  for (int worker = 0; worker < roles_.workers(); ++worker) {
-    if (worker == comm_.rank()) continue;
+  for_workers([&](int worker) {
     if (std::exchange(empty, false))
       comm_.recv(gradients_, worker);
     else
       comm_.recv_reduce(gradients_, worker, ReduceOp::sum);
-  }
+  });
 }
 
 void Server::reply() {
-  const int first = roles_.first_worker(roles_.server_of_rank(comm_.rank()));
-  for (int i = 0; i < roles_.workers(); ++i)
-    if (const int worker = (first + i) % roles_.workers(); worker != comm_.rank()) send_to(worker);
+  for_workers([&](int worker) { send_to(worker); });
 }
 
 void Server::finish() {

@@ -32,7 +32,8 @@ class Server {
 
   // The parameters become what `worker` pushes.
   void take_parameters(int worker);
-  // In step: the gradients become the sum of all workers', in the order of their ranks.
+  // In step: the gradients become the sum of all workers'. Every server begins with another one, so
+  // that not all of them wait for the same worker's way out.
   void collect();
   // Starts to send the parameters to every worker; finish() ends it. They must not change
   // meanwhile.
@@ -56,6 +57,9 @@ class Server {
     Request norm_receive;
   };
 
+  // Calls use(worker) for every worker but this rank.
+  template <typename Use>
+  void for_workers(Use use) const;
   void send_to(int worker);
   void expect(int worker);
   void forget(int worker);

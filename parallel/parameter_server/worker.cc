@@ -34,7 +34,14 @@ std::size_t Worker::wait_any(std::span<const Request> receives, std::span<const 
   }
 }
 
-void Worker::pull(Slice parameters, int deadlines) {
+void Worker::pull(Slice parameters) {
+  const Chunks part(parameters, roles_.servers);
+  comm_.set_label("pull");
+  for_servers([&](int server, int rank) { comm_.recv(part[server], rank); });
+  finish_push();
+}
+
+void Worker::pull_any(Slice parameters, int deadlines) {
   const Chunks part(parameters, roles_.servers);
   comm_.set_label("pull");
   std::vector<Request> receives;
@@ -43,13 +50,16 @@ void Worker::pull(Slice parameters, int deadlines) {
     receives.push_back(comm_.irecv(part[server], rank));
     from.push_back(rank);
   });
-  // In any order: a server may need its reply taken before it can go on to serve others.
   while (!receives.empty()) {
     const auto place = static_cast<std::ptrdiff_t>(wait_any(receives, from, deadlines));
     receives[static_cast<std::size_t>(place)]->wait();
     receives.erase(receives.begin() + place);
     from.erase(from.begin() + place);
   }
+  finish_push();
+}
+
+void Worker::finish_push() {
   for (const Request& send : sends_) send->wait();
   sends_.clear();
 }

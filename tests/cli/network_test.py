@@ -44,6 +44,12 @@ class Network(unittest.TestCase):
         # 4/3 MiB a rank at 1 Gbit/s: a message that went past the links would be quicker.
         time_us = float(re.search(r"^ +1048576 .* ring +([0-9.]+)", done.stdout, re.MULTILINE).group(1))
         self.assertGreater(time_us, 4 / 3 * 2**20 * 8 / 1e3)
+        # Two workers and two servers keep all links busy: 4 MiB in and out of each. Were both servers to wait for one worker
+        # first, or both workers for one server, it would take twice as long.
+        done = self.run_on(4, "1gbit", PROGRAM, "bench", "ps", "--servers", "2", "-b", "4M", "-e", "4M", "-n", "5", "-w", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        time_us = float(re.search(r"^ +4194304 .* ps_2_servers +([0-9.]+)", done.stdout, re.MULTILINE).group(1))
+        self.assertLess(time_us, 1.6 * 2 * 2**22 * 8 / 1e3)
         done = self.run_on(2, "1gbit", PROGRAM, "train", "ps", "--servers", "1", "--global-batch", "1", "--steps", "2")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(self.run_on(2, "1gbit", PROGRAM, "train", "serial").returncode, 2)

@@ -94,6 +94,19 @@ class CollectivePlots(unittest.TestCase):
             entry["p50_us"] *= 1.5
         self.assertIn("+50.00", {row[4] for row in scaling.charts(changed)[0].rows})
         self.assertEqual(scaling.charts(results.read(names[:1])), [])
+        # What was measured stands beside what was simulated, and is compared with the same closed form.
+        measured = copy.deepcopy(read)
+        for run in measured.benchmarks:
+            run.data["context"]["lockstep.clock"] = "wall"
+            for entry in run.data["benchmarks"]:
+                entry["name"] = entry["name"].replace("virtual", "mpi")
+                entry["p50_us"] *= 1.25
+                entry["model_us"] *= 3
+        (chart,) = scaling.charts(results.Results(benchmarks=read.benchmarks + measured.benchmarks))
+        self.assertEqual({(row[0], row[4]) for row in chart.rows},
+                         {("ring", "+0.00"), ("binomial_tree", "+0.00"), ("ring, real", "+25.00"), ("binomial_tree, real", "+25.00")})
+        self.assertIn("beside virtual time", chart.title)
+        self.assertEqual(len(scaling.charts(measured)), 1)
 
     def test_the_matrix_is_the_closed_form_of_each_pair(self):
         self.bench("all_reduce", *UNIT, "--ranks", "4", "-b", "64K", "-e", "64K", "-c", "0", "--algorithm", "ring,linear", "-n", "3",
