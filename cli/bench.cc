@@ -100,7 +100,7 @@ void add_nccl_flags(CLI::App& app, BenchCommand& c) {
   app.add_option("-T", c.world.launch.timeout_s, "as --timeout")->group("nccl-tests");
 }
 
-void add_collective(CLI::App& bench, const OperationEntry& entry, Action& chosen) {
+void add_collective(CLI::App& bench, const OperationEntry& entry, Command& chosen) {
   auto command = std::make_shared<BenchCommand>();
   command->options.operation = name_of(entry.operation);
   std::string algorithms;
@@ -119,7 +119,7 @@ void add_collective(CLI::App& bench, const OperationEntry& entry, Action& chosen
 
 }  // namespace
 
-void add_bench(CLI::App& program, Action& chosen) {
+void add_bench(CLI::App& program, Command& chosen) {
   CLI::App* bench = program.add_subcommand(
       "bench", "measure a collective, with nccl-tests' flags and table; or the model");
   bench->require_subcommand(1);

@@ -37,7 +37,7 @@ int run(ModelCommand& c) {
 
 }  // namespace
 
-void add_bench_model(CLI::App& bench, Action& chosen) {
+void add_bench_model(CLI::App& bench, Command& chosen) {
   auto command = std::make_shared<ModelCommand>();
   CLI::App* app =
       bench.add_subcommand("model", "a training step beside the rate of its matrix products alone");

@@ -61,7 +61,7 @@ int run(PsCommand& c) {
 
 }  // namespace
 
-void add_bench_ps(CLI::App& bench, Action& chosen) {
+void add_bench_ps(CLI::App& bench, Command& chosen) {
   auto command = std::make_shared<PsCommand>();
   command->options.operation = "all_reduce";  // is what it comes to
   command->options.algorithms = {"all"};

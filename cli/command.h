@@ -8,17 +8,18 @@
 namespace lockstep {
 
 // What the chosen subcommand does; empty until one was parsed.
-using Action = std::function<int()>;
+using Command = std::function<int()>;
 
 constexpr int exit_regression = 3;
 
-void add_train(CLI::App& program, Action& chosen);
-void add_bench(CLI::App& program, Action& chosen);
-void add_bench_model(CLI::App& bench, Action& chosen);
-void add_bench_ps(CLI::App& bench, Action& chosen);
-void add_compare(CLI::App& program, Action& chosen);
-void add_demo(CLI::App& program, Action& chosen);
-void add_plots(CLI::App& program, Action& chosen);
-void add_doctor(CLI::App& program, Action& chosen);
+void add_train(CLI::App& program, Command& chosen);
+void add_bench(CLI::App& program, Command& chosen);
+void add_bench_model(CLI::App& bench, Command& chosen);
+void add_bench_ps(CLI::App& bench, Command& chosen);
+void add_compare(CLI::App& program, Command& chosen);
+void add_demo(CLI::App& program, Command& chosen);
+void add_schedule(CLI::App& program, Command& chosen);
+void add_plots(CLI::App& program, Command& chosen);
+void add_doctor(CLI::App& program, Command& chosen);
 
 }  // namespace lockstep

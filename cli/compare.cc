@@ -31,7 +31,7 @@ int run(const CompareCommand& c) {
 
 }  // namespace
 
-void add_compare(CLI::App& program, Action& chosen) {
+void add_compare(CLI::App& program, Command& chosen) {
   auto command = std::make_shared<CompareCommand>();
   CLI::App* app = program.add_subcommand(
       "compare",

@@ -221,7 +221,7 @@ int run(const DemoCommand& command) {
 
 }  // namespace
 
-void add_demo(CLI::App& program, Action& chosen) {
+void add_demo(CLI::App& program, Command& chosen) {
   CLI::App* app = program.add_subcommand(
       "demo", "every technique trains and is checked against one rank; a table and a report");
   auto command = std::make_shared<DemoCommand>();

@@ -93,7 +93,7 @@ int run() {
 
 }  // namespace
 
-void add_doctor(CLI::App& parent, Action& chosen) {
+void add_doctor(CLI::App& parent, Command& chosen) {
   CLI::App* doctor =
       parent.add_subcommand("doctor", "what this machine offers, each fault with its fix");
   doctor->callback([&chosen] { chosen = run; });

@@ -22,11 +22,12 @@ int run(int argc, char** argv) {
   // A flag given twice counts as it was given last, so that scripts can add to a command.
   program.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   lockstep::add_config_file(program);
-  lockstep::Action chosen;
+  lockstep::Command chosen;
   lockstep::add_train(program, chosen);
   lockstep::add_bench(program, chosen);
   lockstep::add_compare(program, chosen);
   lockstep::add_demo(program, chosen);
+  lockstep::add_schedule(program, chosen);
   lockstep::add_plots(program, chosen);
   lockstep::add_doctor(program, chosen);
   try {

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-void add_script(CLI::App& program, Action& chosen, const std::string& name,
+void add_script(CLI::App& program, Command& chosen, const std::string& name,
                 const std::string& summary) {
   CLI::App* app = program.add_subcommand(name, summary);
   app->set_help_flag();
@@ -20,7 +20,7 @@ void add_script(CLI::App& program, Action& chosen, const std::string& name,
 
 }  // namespace
 
-void add_plots(CLI::App& program, Action& chosen) {
+void add_plots(CLI::App& program, Command& chosen) {
   add_script(program, chosen, "plot", "draw one kind of plot of results");
   add_script(program, chosen, "report", "every plot of results on one page, report.html");
 }

@@ -227,7 +227,7 @@ int run(TrainCommand& c) {
 
 }  // namespace
 
-void add_train(CLI::App& program, Action& chosen) {
+void add_train(CLI::App& program, Command& chosen) {
   CLI::App* train = program.add_subcommand("train", "train a mini-GPT with one technique");
   train->require_subcommand(1);
   train->fallthrough();

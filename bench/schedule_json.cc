@@ -1,0 +1,61 @@
+#include "bench/schedule_json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace lockstep {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json rank_of(const Timeline& timeline, int rank) {
+  const RankTimeline& line = timeline.ranks[static_cast<std::size_t>(rank)];
+  ordered_json actions = ordered_json::array();
+  for (const Interval& interval : line.intervals)
+    actions.push_back({{"stage", interval.action.stage},
+                       {"pass", std::string(1, static_cast<char>(interval.action.pass))},
+                       {"micro_batch", interval.action.micro_batch},
+                       {"begin", value_of(timeline.time(interval.begin))},
+                       {"end", value_of(timeline.time(interval.end))},
+                       {"with_next", interval.action.with_next}});
+  return {{"rank", rank},
+          {"busy", value_of(timeline.busy(rank))},
+          {"idle", value_of(timeline.idle(rank))},
+          {"inner_idle", value_of(timeline.inner_idle(rank))},
+          {"in_flight", line.in_flight},
+          {"unfinished", line.unfinished},
+          {"actions", actions}};
+}
+
+}  // namespace
+
+std::string schedule_json(const ScheduleResult& result) {
+  const Timeline& timeline = result.timeline;
+  ordered_json file = {{"schema", "lockstep.schedule/1"},
+                       {"name", result.name},
+                       {"config",
+                        {{"ranks", result.schedule.ranks()},
+                         {"stages", result.schedule.stages},
+                         {"micro_batches", result.schedule.micro_batches},
+                         {"forward", value_of(result.times.forward)},
+                         {"input_gradient", value_of(result.times.input_gradient)},
+                         {"weight_gradient", value_of(result.times.weight_gradient)},
+                         {"hop", value_of(result.times.hop)}}},
+                       {"makespan", value_of(timeline.makespan())},
+                       {"bubble",
+                        {{"fraction", value_of(timeline.bubble_fraction())},
+                         {"overhead", value_of(timeline.bubble_overhead())}}},
+                       {"ranks", ordered_json::array()},
+                       {"theory", ordered_json::array()}};
+  for (int rank = 0; rank < result.schedule.ranks(); ++rank)
+    file["ranks"].push_back(rank_of(timeline, rank));
+  for (const TheoryRecord& t : result.theory)
+    file["theory"].push_back({{"quantity", t.quantity},
+                              {"rank", t.rank},
+                              {"formula", t.formula},
+                              {"expected", t.expected},
+                              {"measured", t.measured},
+                              {"exact", t.exact}});
+  return file.dump(1) + "\n";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,454 @@
+// Schedules as data: their closed forms, their orders, what is refused, and how they travel.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "collectives/base/error.h"
+#include "parallel/pipeline/check.h"
+#include "parallel/pipeline/communication.h"
+#include "parallel/pipeline/figures.h"
+#include "parallel/pipeline/schedules.h"
+#include "parallel/pipeline/simulate.h"
+#include "parallel/pipeline/text.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+const std::vector<PassTimes> durations = {{.forward = 1, .input_gradient = 1, .weight_gradient = 1},
+                                          {.forward = 2, .input_gradient = 2, .weight_gradient = 1},
+                                          {.forward = 3, .input_gradient = 4, .weight_gradient = 2},
+                                          {.forward = Rational(3, 2),
+                                           .input_gradient = Rational(7, 3),
+                                           .weight_gradient = Rational(1, 5)}};
+
+bool fits(const ScheduleEntry& entry, const PipelineShape& shape) {
+  try {
+    complete(entry, shape);
+    return true;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+    return false;
+  }
+}
+
+// Calls use(shape) for all shapes that the entry takes.
+template <typename Use>
+int for_shapes(const ScheduleEntry& entry, Use use) {
+  int shapes = 0;
+  for (int p = 1; p <= 8; ++p)
+    for (int m = 1; m <= 32; ++m)
+      for (int v = 1; v <= 4; ++v) {
+        const PipelineShape shape{.ranks = p, .micro_batches = m, .virtual_stages = v};
+        if (!fits(entry, shape)) continue;
+        ++shapes;
+        use(shape);
+      }
+  return shapes;
+}
+
+std::string text_of_rank(const Schedule& schedule, int rank) {
+  std::string text;
+  for (const Action& action : schedule.by_rank[static_cast<std::size_t>(rank)])
+    text += fmt::format("{}{}{}", text.empty() ? "" : " ", static_cast<char>(action.pass),
+                        action.micro_batch);
+  return text;
+}
+
+class EverySchedule : public testing::TestWithParam<std::string_view> {
+ protected:
+  const ScheduleEntry& entry = find_schedule(GetParam());
+};
+
+TEST_P(EverySchedule, CanBeRun) {
+  EXPECT_GE(for_shapes(entry,
+                       [&](const PipelineShape& x) {
+                         const Schedule schedule = make_schedule(entry, x);
+                         ASSERT_NO_THROW(check(schedule)) << x.ranks << " " << x.micro_batches;
+                         EXPECT_EQ(schedule.ranks(), x.ranks);
+                         EXPECT_EQ(schedule.stages, x.stages());
+                         EXPECT_EQ(schedule.micro_batches, x.micro_batches);
+                       }),
+            100);
+}
+
+TEST_P(EverySchedule, TakesAsLongAsItsClosedForm) {
+  int compared = 0;
+  for (const PassTimes& times : durations)
+    for_shapes(entry, [&](const PipelineShape& x) {
+      const Timeline timeline = simulate(make_schedule(entry, x), times);
+      // Every rank does all the work of its share.
+      for (int rank = 0; rank < x.ranks; ++rank)
+        EXPECT_EQ(timeline.busy(rank), x.micro_batches * times.total());
+      const auto makespan = entry.makespan(x, times);
+      if (!makespan) return;
+      ++compared;
+      EXPECT_EQ(timeline.makespan(), *makespan) << fmt::format(
+          "p {} m {} v {} times {} {} {}", x.ranks, x.micro_batches, x.virtual_stages,
+          text_of(times.forward), text_of(times.input_gradient), text_of(times.weight_gradient));
+    });
+  EXPECT_GE(compared, 100);
+}
+
+TEST_P(EverySchedule, HoldsAsManyMicroBatchesAsItsClosedForm) {
+  int compared = 0;
+  for (const PassTimes& times : durations)
+    for_shapes(entry, [&](const PipelineShape& x) {
+      const Timeline timeline = simulate(make_schedule(entry, x), times);
+      for (int rank = 0; rank < x.ranks; ++rank) {
+        const auto in_flight = entry.in_flight(x, rank);
+        if (!in_flight) continue;
+        ++compared;
+        EXPECT_EQ(timeline.ranks[static_cast<std::size_t>(rank)].in_flight, *in_flight)
+            << fmt::format("rank {} of {}, m {} v {}", rank, x.ranks, x.micro_batches,
+                           x.virtual_stages);
+      }
+    });
+  EXPECT_GE(compared, 400);
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, EverySchedule, testing::ValuesIn([] {
+                           std::vector<std::string_view> names;
+                           for (const ScheduleEntry& entry : schedules())
+                             names.push_back(entry.name);
+                           return names;
+                         }()),
+                         [](const auto& entry) {
+                           std::string name(entry.param);
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+// The figures of p = 4, m = 8, tF = tI = tW = 1, computed elsewhere.
+TEST(Schedules, GoldenFigures) {
+  const std::map<std::string_view, std::pair<Rational, int>> makespans = {
+      {"naive", {96, 1}},
+      {"gpipe", {33, 1}},
+      {"gpipe-lifo", {33, 1}},
+      {"1f1b", {33, 1}},
+      {"zb-h1", {27, 1}},
+      {"zb-h2", {27, 1}},
+      {"zb-v", {Rational(51, 2), 2}},
+      {"dualpipe-v", {27, 2}}};
+  for (const auto& [name, expected] : makespans) {
+    const PipelineShape shape{.ranks = 4, .micro_batches = 8, .virtual_stages = expected.second};
+    EXPECT_EQ(simulate(make_schedule(find_schedule(name), shape), {}).makespan(), expected.first)
+        << name;
+  }
+  for (const auto& [v, makespan] : {std::pair{2, Rational(57, 2)}, std::pair{4, Rational(105, 4)}})
+    for (const std::string_view name : {"interleaved", "interleaved-rounds", "looped-bfs"}) {
+      const PipelineShape shape{.ranks = 4, .micro_batches = 8, .virtual_stages = v};
+      EXPECT_EQ(simulate(make_schedule(find_schedule(name), shape), {}).makespan(), makespan);
+    }
+  const Timeline timeline =
+      simulate(make_schedule(find_schedule("1f1b"), {.ranks = 4, .micro_batches = 8}), {});
+  EXPECT_EQ(timeline.bubble_fraction(), Rational(3, 11));
+  EXPECT_EQ(timeline.bubble_overhead(), Rational(3, 8));
+  EXPECT_EQ(timeline.idle(2), Rational(9));
+}
+
+// Between its first action and its last no rank of these waits.
+TEST(Schedules, ZeroBubbleInsideEveryRank) {
+  for (const std::string_view name : {"zb-h2", "zb-v"})
+    for (int p = 2; p <= 8; ++p)
+      for (int m = 2 * p - 1; m <= 24; ++m) {
+        const ScheduleEntry& entry = find_schedule(name);
+        const PipelineShape shape =
+            complete(entry, {.ranks = p, .micro_batches = m, .virtual_stages = 0});
+        const Timeline timeline = simulate(make_schedule(entry, shape), {});
+        for (int rank = 0; rank < p; ++rank)
+          EXPECT_EQ(timeline.inner_idle(rank), Rational(0)) << name;
+      }
+  for (const PassTimes& times : durations) {
+    if (times.forward + times.input_gradient < 2 * times.weight_gradient) continue;
+    const Timeline timeline =
+        simulate(make_schedule(find_schedule("zb-h2"), {.ranks = 5, .micro_batches = 12}), times);
+    EXPECT_EQ(timeline.inner_idle(0),
+              4 * (times.forward + times.input_gradient - 2 * times.weight_gradient));
+  }
+}
+
+TEST(Schedules, HoldUnfinishedWeightGradients) {
+  for (int p = 2; p <= 8; ++p)
+    for (int m = 2 * p; m <= 24; ++m) {
+      const auto unfinished = [&](std::string_view name, int rank) {
+        const ScheduleEntry& entry = find_schedule(name);
+        const PipelineShape shape =
+            complete(entry, {.ranks = p, .micro_batches = m, .virtual_stages = 0});
+        return simulate(make_schedule(entry, shape), {})
+            .ranks[static_cast<std::size_t>(rank)]
+            .unfinished;
+      };
+      for (const int rank : {0, p / 2, p - 1}) {
+        EXPECT_EQ(unfinished("zb-h1", rank), p);
+        EXPECT_EQ(unfinished("zb-h2", rank), 2 * p - 1);
+        EXPECT_EQ(unfinished("zb-v", rank), 2 * p);
+        EXPECT_EQ(unfinished("dualpipe-v", rank), 2 * p + 1);
+      }
+    }
+}
+
+TEST(Schedules, OrdersAreThoseOfTheLiterature) {
+  const auto text = [](std::string_view name, PipelineShape shape, int rank) {
+    return text_of_rank(make_schedule(find_schedule(name), shape), rank);
+  };
+  EXPECT_EQ(text("zb-h1", {.ranks = 4, .micro_batches = 8}, 2),
+            "F0 F1 I0 F2 I1 F3 I2 W0 F4 I3 W1 F5 I4 W2 F6 I5 W3 F7 I6 W4 I7 W5 W6 W7");
+  EXPECT_EQ(text("zb-h2", {.ranks = 4, .micro_batches = 8}, 3),
+            "F0 I0 F1 I1 F2 I2 F3 I3 F4 I4 F5 I5 F6 I6 W0 F7 I7 W1 W2 W3 W4 W5 W6 W7");
+  EXPECT_EQ(text("1f1b", {.ranks = 4, .micro_batches = 5}, 1), "F0 F1 F2 B0 F3 B1 F4 B2 B3 B4");
+  EXPECT_EQ(text("gpipe-lifo", {.ranks = 2, .micro_batches = 3}, 1), "F0 F1 F2 B2 B1 B0");
+  EXPECT_EQ(csv_of(make_schedule(find_schedule("interleaved"),
+                                 {.ranks = 2, .micro_batches = 4, .virtual_stages = 2})),
+            "0F0,0F1,2F0,2F1,0F2,2B0,0F3,2B1,2F2,0B0,2F3,0B1,2B2,2B3,0B2,0B3\n"
+            "1F0,1F1,3F0,3B0,3F1,3B1,1F2,1B0,1F3,1B1,3F2,3B2,3F3,3B3,1B2,1B3\n");
+}
+
+// Gradients are then added up as without a pipeline, bit for bit.
+TEST(Schedules, BackwardPassesAscend) {
+  for (const ScheduleEntry& entry : schedules()) {
+    if (entry.name == "gpipe-lifo") continue;
+    for (int p = 2; p <= 8; ++p)
+      for (int m = 2 * p; m <= 5 * p; m += p) {
+        const PipelineShape shape =
+            complete(entry, {.ranks = p, .micro_batches = m, .virtual_stages = 0});
+        for (const auto& actions : make_schedule(entry, shape).by_rank) {
+          std::map<int, int> next;
+          for (const Action& action : actions) {
+            if (action.pass == Pass::forward || action.pass == Pass::input_gradient) continue;
+            EXPECT_EQ(action.micro_batch, next[action.stage]++) << entry.name;
+          }
+        }
+      }
+  }
+}
+
+TEST(Schedules, ShapesThatDoNotFitAreNamed) {
+  const auto message = [](std::string_view name, PipelineShape shape) -> std::string {
+    try {
+      make_schedule(find_schedule(name), shape);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message("interleaved", {.ranks = 4, .micro_batches = 6, .virtual_stages = 2}),
+              HasSubstr("ranks <= group <= micro-batches"));
+  EXPECT_THAT(message("interleaved-rounds", {.ranks = 4, .micro_batches = 9, .virtual_stages = 2}),
+              HasSubstr("divisible by the rounds"));
+  EXPECT_THAT(message("dualpipe-v", {.ranks = 4, .micro_batches = 7, .virtual_stages = 2}),
+              HasSubstr("twice as many micro-batches"));
+  EXPECT_THAT(message("1f1b", {.ranks = 4, .micro_batches = 8, .virtual_stages = 2}),
+              HasSubstr("with 2 stages on every rank"));
+  EXPECT_THAT(message("gpipe", {.ranks = 4, .micro_batches = 8, .group = 4}),
+              HasSubstr("only interleaved"));
+  EXPECT_THAT(message("gpipe", {.ranks = 0, .micro_batches = 8}), HasSubstr("0 ranks"));
+  EXPECT_THAT(message("gpipe", {.ranks = 2, .micro_batches = 0}), HasSubstr("0 micro-batches"));
+  EXPECT_THROW(find_schedule("2f2b"), Error);
+}
+
+// What the rule of the groups keeps out: with a small rest they are true deadlocks, however much is
+// buffered.
+TEST(Deadlock, IsProvedAndItsCycleNamed) {
+  const std::vector<std::pair<PipelineShape, std::vector<int>>> cases = {
+      {{.ranks = 4, .virtual_stages = 3, .group = 4}, {5, 9, 13}},
+      {{.ranks = 6, .virtual_stages = 2, .group = 6}, {8, 9, 14, 15, 20, 21}}};
+  for (const auto& [shape, micro_batches] : cases)
+    for (const int m : micro_batches) {
+      PipelineShape x = shape;
+      x.micro_batches = m;
+      const Schedule schedule = find_schedule("interleaved").make(x);
+      try {
+        check(schedule);
+        FAIL() << "no deadlock of " << x.ranks << " ranks with " << m;
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), HasSubstr("the schedule is a deadlock: rank "));
+      }
+      EXPECT_THROW(simulate(schedule, {}), Error);
+      // Each rank of the cycle waits for what the next one has not come to.
+      const std::vector<Wait> cycle =
+          play(schedule, [](int, std::span<const Action>, std::int64_t) { return 0; });
+      ASSERT_THAT(cycle, Not(IsEmpty()));
+      for (std::size_t i = 0; i < cycle.size(); ++i) {
+        const Wait& wait = cycle[i];
+        const Wait& next = cycle[(i + 1) % cycle.size()];
+        EXPECT_EQ(wait.needed_rank, next.rank);
+        const auto& actions = schedule.by_rank[static_cast<std::size_t>(next.rank)];
+        const auto place = [&](const Action& action) {
+          return std::ranges::find_if(actions, [&](const Action& a) {
+            return a.stage == action.stage && a.micro_batch == action.micro_batch &&
+                   (a.pass == action.pass);
+          });
+        };
+        EXPECT_LT(place(next.action), place(wait.needed));
+      }
+    }
+}
+
+TEST(Deadlock, IsNamedInWords) {
+  const Schedule schedule = schedule_from_csv("0F0,0B1,0F1,0B0\n1F0,1B0,1F1,1B1\n", "text");
+  try {
+    check(schedule);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("0B1 on rank 0, but not yet its forward pass"));
+  }
+  const Schedule circle = schedule_from_csv("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", "text");
+  try {
+    check(circle);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rank 0 waits at 0B0 for 1B0 of rank 1, "
+                                        "rank 1 waits at 1F1 for 0F1 of rank 0"));
+  }
+}
+
+TEST(Check, NamesWhatIsWrong) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"0F0,0B0\n1F0\n", "no backward pass of stage 1 for micro-batch 0"},
+      {"0F0,0B0\n1F0,1I0\n", "no weight gradient of stage 1 for micro-batch 0"},
+      {"0F0,0B0\n2F0,2B0\n", "no forward pass of stage 1 for micro-batch 0"},
+      {"0F0,0F0,0B0\n", "0F0 on rank 0, but its stage has done that before"},
+      {"0F0,0B0,0B0\n", "0B0 on rank 0, but its stage has done that before"},
+      {"0F0,0B0,0W0\n", "0W0 on rank 0, but its stage has done that before"},
+      {"0F0,0B0\n1F0,1B0,0F1,0B1\n", "0F1 on rank 1, but its stage is on rank 0"},
+      {"0B0,0F0\n", "0B0 on rank 0, but not yet its forward pass"},
+      {"0F0,0W0,0I0\n", "0W0 on rank 0, but not yet the gradient of its input"}};
+  for (const auto& [text, words] : cases) {
+    try {
+      check(schedule_from_csv(text, "text"));
+      FAIL() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+      EXPECT_THAT(error.what(), HasSubstr(words));
+    }
+  }
+  EXPECT_THROW(check(Schedule{}), Error);
+}
+
+TEST(Text, ComesBack) {
+  for (const ScheduleEntry& entry : schedules())
+    for (const int p : {1, 2, 5}) {
+      const PipelineShape shape =
+          complete(entry, {.ranks = p, .micro_batches = 2 * p, .virtual_stages = 0});
+      const Schedule schedule = make_schedule(entry, shape);
+      EXPECT_EQ(schedule_from_csv(csv_of(schedule), "text"), schedule) << entry.name;
+    }
+  EXPECT_THAT(csv_of(make_schedule(find_schedule("dualpipe-v"),
+                                   {.ranks = 2, .micro_batches = 4, .virtual_stages = 2})),
+              HasSubstr("(0F3;3B1)OVERLAP_F_B"));
+}
+
+TEST(Text, IsReadAsPyTorchWritesIt) {
+  const Schedule schedule = schedule_from_csv(
+      "0F0,0SEND_F0,0F1,,0RECV_B0, 0B0 ,0B1\r\n\n,1RECV_F0,1F0,1I0,1W0,1F1,1B1\n", "text");
+  EXPECT_EQ(schedule.stages, 2);
+  EXPECT_EQ(schedule.micro_batches, 2);
+  EXPECT_EQ(text_of_rank(schedule, 0), "F0 F1 B0 B1");
+  EXPECT_EQ(text_of_rank(schedule, 1), "F0 I0 W0 F1 B1");
+  for (const std::string text : {"0F0,0X0\n", "0F\n", "F0\n", "0F0;0B0\n",
+                                 "(0F0;0SEND_F0)OVERLAP_F_B\n", "0F99999999999\n", "0UNSHARD\n"}) {
+    try {
+      schedule_from_csv(text, "file.csv");
+      FAIL() << text;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("file.csv, line 1: '"));
+    }
+  }
+  EXPECT_THROW(schedule_from_csv("\n,,\n", "text"), Error);
+}
+
+TEST(Communication, OneSidedOrdersDeadlockWhereSendsWait) {
+  for (const int p : {2, 3, 4, 8})
+    for (int m = 1; m <= 11; ++m) {
+      const Schedule schedule =
+          make_schedule(find_schedule("1f1b"), {.ranks = p, .micro_batches = m});
+      const Program program = in_order(schedule);
+      EXPECT_THAT(stuck_ranks(program, Sends::go_on), IsEmpty());
+      EXPECT_EQ(stuck_ranks(program, Sends::wait_for_receiver).empty(), m < 2) << p << " " << m;
+      EXPECT_THAT(stuck_ranks(in_exchanges(schedule), Sends::wait_for_receiver), IsEmpty());
+    }
+}
+
+TEST(Communication, OfASimulationIsSafeForEverySchedule) {
+  for (const ScheduleEntry& entry : schedules())
+    for (int p = 2; p <= 8; ++p)
+      for (const int m : {2 * p, 3 * p, 4 * p}) {
+        const PipelineShape shape =
+            complete(entry, {.ranks = p, .micro_batches = m, .virtual_stages = 0});
+        const Schedule schedule = make_schedule(entry, shape);
+        const Program program = as_simulated(schedule);
+        EXPECT_THAT(stuck_ranks(program, Sends::wait_for_receiver), IsEmpty()) << entry.name;
+        // Every rank computes as the schedule says; every message has both its ends.
+        std::multiset<std::string> sent, received;
+        for (int rank = 0; rank < p; ++rank) {
+          std::vector<Action> computed;
+          for (const Step& step : program.by_rank[static_cast<std::size_t>(rank)]) {
+            const int back = step.action.pass == Pass::forward ? -1 : 1;
+            const auto name = [&](int stage, int from, int to) {
+              return fmt::format("{} {} {} {} {}", stage, static_cast<char>(step.action.pass),
+                                 step.action.micro_batch, from, to);
+            };
+            if (step.kind == Step::Kind::compute) computed.push_back(step.action);
+            if (step.kind == Step::Kind::send)
+              sent.insert(name(step.action.stage, rank, step.peer));
+            if (step.kind == Step::Kind::receive)
+              received.insert(name(step.action.stage + back, step.peer, rank));
+          }
+          EXPECT_EQ(computed, schedule.by_rank[static_cast<std::size_t>(rank)]);
+        }
+        EXPECT_EQ(sent, received);
+        // V-shaped placements turn around on the last rank without a message.
+        const bool is_v = entry.name == "zb-v" || entry.name == "dualpipe-v";
+        EXPECT_EQ(std::ssize(sent), 2 * m * (shape.stages() - 1 - (is_v ? 1 : 0)));
+      }
+}
+
+TEST(Communication, IsWrittenAsPyTorchDoes) {
+  const Program program =
+      as_simulated(make_schedule(find_schedule("gpipe"), {.ranks = 2, .micro_batches = 1}));
+  std::string text;
+  for (const auto& steps : program.by_rank)
+    for (const Step& step : steps) text += text_of(step) + " ";
+  EXPECT_EQ(text, "0F0 0SEND_F0 0RECV_B0 0B0 1RECV_F0 1F0 1B0 1SEND_B0 ");
+}
+
+// Where messages take a hop of k, GPipe pays it on the way there and back, 1F1B in every round.
+TEST(Communication, LatencyIsExposedAsTheFormulasSay) {
+  const Rational hop(1, 10);
+  const PassTimes times{.hop = hop};
+  for (int p = 2; p <= 8; ++p)
+    for (int rounds = 1; rounds <= 4; ++rounds) {
+      const int m = rounds * p;
+      const PipelineShape shape{.ranks = p, .micro_batches = m};
+      const auto extra = [&](std::string_view name) {
+        const Schedule schedule = make_schedule(find_schedule(name), shape);
+        return simulate(schedule, times).makespan() - simulate(schedule, {}).makespan();
+      };
+      EXPECT_EQ(extra("gpipe"), 2 * (p - 1) * hop);
+      EXPECT_EQ(extra("1f1b"), (2 * (p - 1) * rounds + 2 * (p - 2)) * hop);
+    }
+}
+
+TEST(Figures, StandBesideTheirClosedForms) {
+  const ScheduleEntry& entry = find_schedule("1f1b");
+  const PipelineShape shape{.ranks = 4, .micro_batches = 8};
+  const Timeline timeline = simulate(make_schedule(entry, shape), {});
+  const auto lines = schedule_theory(entry, shape, {}, timeline);
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_EQ(lines[0].expected, 33);
+  EXPECT_EQ(lines[0].measured, 33);
+  EXPECT_EQ(lines[2].expected, 3);
+  EXPECT_EQ(lines[2].measured, 3);
+  EXPECT_EQ(schedule_theory(entry, shape, {.hop = 1}, timeline).size(), 4u);
+}
+
+}  // namespace
+}  // namespace lockstep
