@@ -42,6 +42,10 @@ TEST(LossScale, FollowsEachFrameworksRule) {
   EXPECT_EQ(trace(LossScaling::deepspeed),
             (Scales{16, 16, 16, 16, 16, 16, 8, 4, 4, 4, 4, 4, 8, 8}));
   EXPECT_EQ(trace(LossScaling::none), Scales(14, 16));
+  // DeepSpeed counts on from the last overflow, also past a growth: the next comes a window later.
+  LossScaler deepspeed(LossScaling::deepspeed, 16, 4);
+  for (int i = 0; i < 9; ++i) deepspeed.update(false);
+  EXPECT_EQ(deepspeed.scale(), 64);
 }
 
 TEST(LossScale, BeginsWhereTheFrameworkDoes) {

@@ -247,6 +247,33 @@ TEST(Failing, AWorkerInStepEndsTheRun) {
       Error);
 }
 
+// A reply is what the worker's own push made of the parameters, however late the worker takes it:
+// nothing changes them under way.
+TEST(AtOwnPace, RepliesAreTakenBeforeTheNextUpdate) {
+  const Roles roles{.ranks = 3, .servers = 1};
+  launch({.ranks = 3, .fault = {}, .clock = Clock::wall, .links = {}}, [&](RankContext& context) {
+    Communicator& world = context.world;
+    std::vector<float> parameters = {0}, gradients = {1};
+    const Slice values = host_slice(std::span(parameters)), push = host_slice(std::span(gradients));
+    if (world.rank() == 2) {
+      Server(world, roles, values, push).serve(1, Server::unlimited, [&](const Push&) {
+        parameters[0] += gradients[0];
+      });
+      return;
+    }
+    // Of pushes that have come the server takes worker 0's first.
+    Worker worker(world, roles);
+    if (world.rank() == 1) world.recv(push, 0);
+    worker.push(push, 1);
+    if (world.rank() == 0) {
+      world.send(push, 1);
+      sleep_for(0.05);
+    }
+    worker.pull_any(values);
+    EXPECT_EQ(parameters[0], world.rank() + 1);
+  });
+}
+
 // One push and pull in unit time.
 double simulated(const Roles& roles, Count count, const std::string& links) {
   double longest = 0;
