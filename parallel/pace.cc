@@ -8,7 +8,7 @@ Pace::Pace(Communicator& world, const TrainOptions& options)
       seconds_(options.compute_seconds / options.micro_batches) {}
 
 double Pace::forward_backward(Gpt& model, const Batch& batch, Count total_targets,
-                              double loss_scale, const Gpt::GradientReady& ready) {
+                              double loss_scale, const GradientReady& ready) {
   if (seconds_ > 0) clock_.pass(factor_ * seconds_);
   if (factor_ == 1) return model.forward_backward(batch, total_targets, ready, loss_scale);
   // Gradient by gradient, so that what is sent beside backward leaves later, too.

@@ -14,7 +14,7 @@ class Pace {
 
   // The model's forward_backward() of one micro-batch.
   double forward_backward(Gpt& model, const Batch& batch, Count total_targets, double loss_scale,
-                          const Gpt::GradientReady& ready = {});
+                          const GradientReady& ready = {});
 
  private:
   Transport& clock_;

@@ -44,32 +44,32 @@ void Block::backward_input(Backend& backend, Slice dx, BlockStash& s, Ledger& le
     ensure(tensor, {n, columns}, dx.dtype, ledger, MemoryUse::activations);
     return tensor.slice();
   };
-  const Slice dhidden = make(s.dhidden, 4 * width_);
-  contract_.backward_input(backend, dhidden, s.dout.slice(), n);
+  const Slice dhidden = make(s.gradients.hidden, 4 * width_);
+  contract_.backward_input(backend, dhidden, s.gradients.output.slice(), n);
   backend.gelu_backward(dhidden, dhidden, s.hidden.slice());
-  expand_.backward_input(backend, make(s.dnormed_2, width_), dhidden, n);
-  norm_2_.backward_input(backend, make(s.dmiddle, width_), s.dout.slice(), s.dnormed_2.slice(),
-                         s.norm_2, s.middle.slice(), n);
+  expand_.backward_input(backend, make(s.gradients.normed_2, width_), dhidden, n);
+  norm_2_.backward_input(backend, make(s.gradients.middle, width_), s.gradients.output.slice(),
+                         s.gradients.normed_2.slice(), s.norm_2, s.middle.slice(), n);
 
-  // dnormed_1 holds the gradient of the attention's output until the attention has been gone
-  // through.
-  const Slice dattended = make(s.dnormed_1, width_);
-  project_.backward_input(backend, dattended, s.dmiddle.slice(), n);
-  backend.attention_backward(make(s.dqkv, 3 * width_), dattended, s.attended.slice(),
+  // gradients.normed_1 holds the gradient of the attention's output until the attention has been
+  // gone through.
+  const Slice dattended = make(s.gradients.normed_1, width_);
+  project_.backward_input(backend, dattended, s.gradients.middle.slice(), n);
+  backend.attention_backward(make(s.gradients.qkv, 3 * width_), dattended, s.attended.slice(),
                              s.log_sum_exp.slice(), s.qkv.slice(), shape(s.rows));
-  qkv_.backward_input(backend, s.dnormed_1.slice(), s.dqkv.slice(), n);
-  norm_1_.backward_input(backend, dx, s.dmiddle.slice(), s.dnormed_1.slice(), s.norm_1,
-                         s.input.slice(), n);
+  qkv_.backward_input(backend, s.gradients.normed_1.slice(), s.gradients.qkv.slice(), n);
+  norm_1_.backward_input(backend, dx, s.gradients.middle.slice(), s.gradients.normed_1.slice(),
+                         s.norm_1, s.input.slice(), n);
 }
 
 void Block::backward_weight(Backend& backend, const BlockStash& s) const {
   const Count n = s.rows.count();
-  contract_.backward_weight(backend, s.dout.slice(), s.activated.slice(), n);
-  expand_.backward_weight(backend, s.dhidden.slice(), s.normed_2.slice(), n);
-  norm_2_.backward_weight(backend, s.dnormed_2.slice(), s.norm_2, s.middle.slice(), n);
-  project_.backward_weight(backend, s.dmiddle.slice(), s.attended.slice(), n);
-  qkv_.backward_weight(backend, s.dqkv.slice(), s.normed_1.slice(), n);
-  norm_1_.backward_weight(backend, s.dnormed_1.slice(), s.norm_1, s.input.slice(), n);
+  contract_.backward_weight(backend, s.gradients.output.slice(), s.activated.slice(), n);
+  expand_.backward_weight(backend, s.gradients.hidden.slice(), s.normed_2.slice(), n);
+  norm_2_.backward_weight(backend, s.gradients.normed_2.slice(), s.norm_2, s.middle.slice(), n);
+  project_.backward_weight(backend, s.gradients.middle.slice(), s.attended.slice(), n);
+  qkv_.backward_weight(backend, s.gradients.qkv.slice(), s.normed_1.slice(), n);
+  norm_1_.backward_weight(backend, s.gradients.normed_1.slice(), s.norm_1, s.input.slice(), n);
 }
 
 }  // namespace lockstep

@@ -16,9 +16,15 @@ struct Rows {
   Count count() const { return sequences * length; }
 };
 
+// What backward_input leaves for backward_weight: gradients of the block's output and of what is in
+// the stash.
+struct BlockGradients {
+  Tensor output, hidden, normed_2;  // [N, C], [N, 4C], [N, C]
+  Tensor middle, qkv, normed_1;     // [N, C], [N, 3C], [N, C]
+};
+
 // What the backward of one micro-batch needs. Any number of micro-batches can be in flight, each
-// with its own. The gradients that backward_input leaves here are what backward_weight takes, at
-// once or later.
+// with its own; the gradients are needed from backward_input on.
 struct BlockStash {
   Rows rows;
   Tensor input;  // [N, C]
@@ -27,8 +33,7 @@ struct BlockStash {
   Tensor log_sum_exp;                  // [sequences, heads, length]
   Tensor middle;                       // [N, C] after the attention's residual
   Tensor normed_2, hidden, activated;  // [N, C], [N, 4C], [N, 4C]
-  Tensor dout, dhidden, dnormed_2;     // gradients of the block's output, of hidden, of normed_2
-  Tensor dmiddle, dqkv, dnormed_1;
+  BlockGradients gradients;
 };
 
 class Block {
@@ -37,8 +42,8 @@ class Block {
 
   // Reads stash.input, which the caller has filled, and writes out[N, C].
   void forward(Backend& backend, Slice out, BlockStash& stash, Ledger& ledger) const;
-  // dx = the gradient of the input, given dout in stash.dout. dx may be the memory of another
-  // stash's dout.
+  // dx = the gradient of the input, given that of the output in stash.gradients.output. dx
+  // may be the memory of another stash's.
   void backward_input(Backend& backend, Slice dx, BlockStash& stash, Ledger& ledger) const;
   // Adds to the gradients of the weights. After it the stash may be used for another micro-batch.
   void backward_weight(Backend& backend, const BlockStash& stash) const;
