@@ -54,6 +54,11 @@ ordered_json config_of(const TrainOptions& o, const LaunchOptions& world, const 
           {"colocated", o.colocated},
           {"mode", o.mode},
           {"staleness", o.staleness},
+          {"schedule", o.schedule},
+          {"schedule_file", o.schedule_file},
+          {"chunks", o.chunks},
+          {"group_size", o.group_size},
+          {"recompute", o.recompute},
           {"slow_ranks", slow_ranks_of(o)},
           {"compute_time", o.compute_seconds}};
 }
@@ -124,6 +129,12 @@ std::string train_json(const TrainOptions& options, const LaunchOptions& world,
   for (const UpdateRecord& update : result.updates) file["updates"].push_back(update_of(update));
   for (const LostRank& lost : result.lost)
     file["lost"].push_back({{"rank", lost.rank}, {"step", lost.step}, {"why", lost.why}});
+  if (result.bubble) {
+    file["bubble"] = {{"fraction", result.bubble->fraction},
+                      {"simulated_fraction", result.bubble->simulated_fraction}};
+    if (const auto expected = result.bubble->expected_fraction)
+      file["bubble"]["expected_fraction"] = *expected;
+  }
   if (!result.sample.empty()) file["sample"] = result.sample;
   return file.dump(1) + "\n";
 }

@@ -16,6 +16,7 @@
 #include "collectives/base/file.h"
 #include "collectives/base/trace.h"
 #include "models/kernels_info.h"
+#include "parallel/pipeline/schedules.h"
 #include "parallel/technique.h"
 #include "parallel/trainer.h"
 
@@ -123,6 +124,32 @@ void add_ps_options(CLI::App& app, TrainCommand& c) {
   app.add_option("--staleness", o.staleness)->capture_default_str();
 }
 
+void add_pipeline_options(CLI::App& app, TrainCommand& c) {
+  TrainOptions& o = c.options;
+  std::string names;
+  for (const ScheduleEntry& entry : schedules())
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", entry.name);
+  app.add_option("--schedule", o.schedule, names)->capture_default_str();
+  app.add_option("--schedule-file", o.schedule_file,
+                 "a schedule in PyTorch's action text instead: a line for every rank");
+  app.add_option("--chunks", o.chunks, "stages on every rank; 0: what the schedule has, or 2");
+  app.add_option("--group-size", o.group_size,
+                 "of interleaved: micro-batches that pass a stage in turn; 0: as many as ranks");
+  app.add_option(
+         "--recompute", o.recompute,
+         "none, or full: keep the stage's input alone, and go forward again before backward")
+      ->capture_default_str();
+}
+
+void print_bubble(const BubbleRecord& bubble) {
+  if (bubble.expected_fraction)
+    fmt::print("bubble: closed form {:.2f} %, ", 100 * *bubble.expected_fraction);
+  else
+    fmt::print("bubble: ");
+  fmt::print("simulated with the times of its passes {:.2f} %, measured {:.2f} %\n",
+             100 * bubble.simulated_fraction, 100 * bubble.fraction);
+}
+
 // R:FACTOR
 std::pair<int, double> parse_slow_rank(const std::string& text) {
   const std::size_t colon = text.find(':');
@@ -161,6 +188,7 @@ void print_summary(const TrainCommand& c, const TrainResult& result) {
   fmt::print("{}: {} rank{} over {}, {} parameters, {} steps of {} tokens\n", c.options.technique,
              result.world_size, result.world_size == 1 ? "" : "s", result.transport,
              result.parameters, result.steps.size(), result.tokens_per_step);
+  if (result.bubble) print_bubble(*result.bubble);
   if (!result.updates.empty()) print_staleness(result.updates);
   if (c.options.dtype == DType::bf16) fmt::print("products of bf16: {}\n", bf16_gemm_library());
   fmt::print("loss {:.4f} -> {:.4f}", first.loss, last.loss);
@@ -201,6 +229,10 @@ int run(TrainCommand& c) {
   require(c.options.compute_seconds == 0 || world.clock == Clock::unit,
           fmt::format("--compute-time with the clock {}", c.world.clock),
           "other clocks measure it; add --clock unit");
+  // A pass of a micro-batch through all of a rank's stages takes one unit, its backward pass two.
+  if (world.clock == Clock::unit && c.options.technique == "pipeline" &&
+      c.options.compute_seconds == 0)
+    c.options.compute_seconds = 3.0 * c.options.micro_batches;
   if (c.options.data.empty()) c.options.data = default_text();
   check(c.options, launch_ranks(world));
   check_outputs(c);
@@ -239,6 +271,7 @@ void add_train(CLI::App& program, Command& chosen) {
     add_model_options(*app, *command);
     add_optimizer_options(*app, *command);
     if (entry.name == "ddp") add_ddp_options(*app, *command);
+    if (entry.name == "pipeline") add_pipeline_options(*app, *command);
     if (entry.name == "ps") add_ps_options(*app, *command);
     app->fallthrough();
     app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });

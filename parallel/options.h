@@ -47,6 +47,12 @@ struct TrainOptions {
   std::string mode = "bsp";  // bsp: all workers in step; ssp: at most `staleness` steps apart; asp
   int staleness = 0;
 
+  std::string schedule = "1f1b";   // of a pipeline
+  std::string schedule_file;       // instead: a schedule as action text
+  int chunks = 0;                  // stages on every rank; 0: what the schedule has
+  int group_size = 0;              // of the schedule interleaved; 0: as many as ranks
+  std::string recompute = "none";  // full: a stash keeps its stage's input alone
+
   std::map<int, double> slow_ranks;  // how many times longer these ranks compute
   double compute_seconds = 0;        // under the clock unit: of a rank's part of a step
 

@@ -24,6 +24,7 @@ double measured(const RankRecord& record, const std::string& quantity) {
   if (quantity == "sent_bytes") return static_cast<double>(volume.sent_bytes);
   if (quantity == "received_bytes") return static_cast<double>(volume.received_bytes);
   if (quantity == "sent_messages") return static_cast<double>(volume.sent_messages);
+  if (quantity == "in_flight") return record.in_flight;
   constexpr std::string_view peak = "peak_bytes.";
   require(quantity.starts_with(peak), "a closed form of the unknown quantity " + quantity);
   return static_cast<double>(record.peak_bytes.at(quantity.substr(peak.size())));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,13 @@ struct UpdateRecord {
   double loss = 0;         // of the worker's batch
   int lead = 0;            // steps the worker was ahead of the slowest
   int delay = 0;           // updates by others between its pull and its push
+};
+
+// Idle time over all time of a pipeline's ranks.
+struct BubbleRecord {
+  double fraction = 0;                      // measured
+  std::optional<double> expected_fraction;  // the closed form's, where there is one
+  double simulated_fraction = 0;            // with the times that the passes took
 };
 
 // A rank that failed while the others went on.
@@ -56,6 +64,7 @@ struct RankRecord {
   int rank = 0;
   std::map<std::string, Volume, std::less<>> traffic;  // of the last optimizer step, by label
   std::map<std::string, std::int64_t> peak_bytes;      // of the whole run, by use, and "total"
+  int in_flight = 0;  // of a pipeline: micro-batches, stage by stage
   double busy_seconds = 0, idle_seconds = 0, exposed_communication_seconds = 0,
          hidden_communication_seconds = 0;
 };
@@ -67,6 +76,7 @@ struct TrainResult {
   std::vector<ValidationRecord> validation;
   std::vector<RankRecord> ranks;
   std::vector<TheoryRecord> theory;
+  std::optional<BubbleRecord> bubble;  // of a pipeline
   std::string transport;
   int world_size = 1;
   int threads_per_rank = 1;

@@ -5,30 +5,48 @@
 #include "collectives/base/error.h"
 #include "parallel/data/ddp.h"
 #include "parallel/parameter_server/ps.h"
+#include "parallel/pipeline/pipeline.h"
 #include "parallel/serial/serial.h"
 
 namespace lockstep {
 namespace {
 
-int all_compute(const TrainOptions&, int ranks) { return ranks; }
+int all_ranks(const TrainOptions&, int ranks) { return ranks; }
+int one_rank(const TrainOptions&, int) { return 1; }
 
 }  // namespace
 
 const std::vector<TechniqueEntry>& techniques() {
   static const std::vector<TechniqueEntry> entries = {
-      {"serial", "one rank, the reference", {1}, check_serial, all_compute, make_serial},
-      {"ddp",
-       "data parallel: gradients all-reduced in buckets beside backward",
-       {2, 4},
-       check_ddp,
-       all_compute,
-       make_ddp},
-      {"ps",
-       "parameter server: workers push gradients to servers and pull parameters",
-       {3, 5},
-       check_ps,
-       ps_workers,
-       make_ps},
+      {.name = "serial",
+       .summary = "one rank, the reference",
+       .demo_ranks = {1},
+       .check = check_serial,
+       .computing_ranks = all_ranks,
+       .ranks_per_model = one_rank,
+       .make = make_serial},
+      {.name = "ddp",
+       .summary = "data parallel: gradients all-reduced in buckets beside backward",
+       .demo_ranks = {2, 4},
+       .check = check_ddp,
+       .computing_ranks = all_ranks,
+       .ranks_per_model = one_rank,
+       .make = make_ddp},
+      {.name = "ps",
+       .summary = "parameter server: workers push gradients to servers and pull parameters",
+       .demo_ranks = {3, 5},
+       .check = check_ps,
+       .computing_ranks = ps_workers,
+       .ranks_per_model = one_rank,
+       .make = make_ps},
+      {.name = "pipeline",
+       .summary = "the layers in stages, micro-batches through them in the order of a schedule",
+       .demo_ranks = {2, 4},
+       .check = check_pipeline,
+       .computing_ranks = all_ranks,
+       .ranks_per_model = all_ranks,
+       .splits_model = true,
+       .make = make_pipeline},
   };
   return entries;
 }

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -40,6 +41,10 @@ class Technique {
   // Gives every rank the weights of rank 0. Called once, before the first step.
   virtual void prepare() = 0;
   virtual Share share(int global_batch) const = 0;
+  // Where no rank holds the whole model: from the whole one on rank 0 to the ranks' parts and back.
+  // Elsewhere `whole` is null.
+  virtual void scatter_weights(Parameters* /*whole*/) {}
+  virtual void gather_weights(Parameters* /*whole*/) {}
 
   // Forward and backward of this rank's micro-batches, until the gradients are those of the whole
   // global batch of `total_targets` targets, times `loss_scale`. Returns this rank's part of the
@@ -48,6 +53,9 @@ class Technique {
                             double loss_scale) = 0;
   // L2 norm of the gradients of all parameters.
   virtual double gradient_norm() = 0;
+  // The sum of the token losses of a batch; where ranks hold one model together, all of them take
+  // the same batch, and their parts add up to it.
+  virtual double loss_sum(const Batch& batch) = 0;
   // One AdamW step with gradients times `gradient_scale`.
   virtual void update(double learning_rate, double gradient_scale) = 0;
 
@@ -67,6 +75,9 @@ class Technique {
   // The closed forms on this rank: traffic of one optimizer step (of the run, where ranks are not
   // in step), peaks of memory. The trainer fills in what was measured.
   virtual std::vector<TheoryRecord> theory() const = 0;
+  // Of a pipeline, after finish().
+  virtual std::optional<BubbleRecord> bubble() const { return {}; }
+  virtual int in_flight() const { return 0; }
   // The steps that took effect on this rank, in their order; none where ranks are in step.
   virtual std::vector<UpdateRecord> updates() const { return {}; }
 };
@@ -82,6 +93,10 @@ struct TechniqueEntry {
   void (*check)(const TrainOptions& options, int ranks);
   // Ranks 0 .. n - 1 compute, on models of their own.
   int (*computing_ranks)(const TrainOptions& options, int ranks);
+  // How many of them hold one model together.
+  int (*ranks_per_model)(const TrainOptions& options, int ranks);
+  // Whether no rank holds the whole model.
+  bool splits_model = false;
   std::unique_ptr<Technique> (*make)(RankContext& context, Gpt& model, const TrainOptions& options);
 };
 const std::vector<TechniqueEntry>& techniques();

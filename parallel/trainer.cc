@@ -39,13 +39,14 @@ class Trainer {
         config_(gpt_config(options.model)),
         length_(options.sequence_length > 0 ? options.sequence_length : config_.context),
         dataset_(options.data, config_.vocabulary, options.validation_fraction),
-        computing_ranks_(
-            technique(options.technique).computing_ranks(options, context.world.size())),
+        entry_(technique(options.technique)),
+        computing_ranks_(entry_.computing_ranks(options, context.world.size())),
+        ranks_per_model_(entry_.ranks_per_model(options, context.world.size())),
         computes_(context.world.rank() < computing_ranks_),
         narrow_(host_backend(), context.ledger),
         model_(config_, is_narrow(options.dtype) ? narrow_ : host_backend(), options.dtype,
-               context.ledger, computes_),
-        technique_(technique(options.technique).make(context, model_, options)),
+               context.ledger, computes_ && !entry_.splits_model),
+        technique_(entry_.make(context, model_, options)),
         share_(technique_->share(options.global_batch)),
         scaler_(loss_scaling_from_name(loss_scaling(options))),
         scales_(loss_scaling(options) != "none") {}
@@ -108,11 +109,23 @@ class Trainer {
 
   // A broken file is then reported once, and every rank learns that rank 0 failed.
   void load_weights_on_rank_0() {
-    if (context_.world.rank() != 0) return;
-    if (options_.init.empty())
-      model_.initialize(options_.seed);
-    else
-      load_weights(options_.init, model_.parameters());
+    with_whole_model([&](Gpt* whole) {
+      if (whole && options_.init.empty()) whole->initialize(options_.seed);
+      if (whole && !options_.init.empty()) load_weights(options_.init, whole->parameters());
+      technique_->scatter_weights(whole ? &whole->parameters() : nullptr);
+    });
+  }
+
+  // Calls use(the whole model) on rank 0, use(null) elsewhere. Where no rank holds it, it is made
+  // for the call, in memory that is not the technique's.
+  template <typename Use>
+  void with_whole_model(Use use) {
+    if (context_.world.rank() != 0) return use(nullptr);
+    if (!entry_.splits_model) return use(&model_);
+    Ledger ledger;
+    NarrowBackend narrow(host_backend(), ledger);
+    Gpt whole(config_, is_narrow(options_.dtype) ? narrow : host_backend(), options_.dtype, ledger);
+    use(&whole);
   }
 
   std::vector<Batch> micro_batches(int step) const {
@@ -185,15 +198,18 @@ class Trainer {
 
   double validation_loss() {
     const Trace::Span span(context_.trace, 0, "validation", "compute");
-    const Share largest = Share{.count = options_.global_batch}.part(0, computing_ranks_);
+    // Ranks that hold one model together take the same rows.
+    const int models = computing_ranks_ / ranks_per_model_;
+    const int model = context_.world.rank() / ranks_per_model_;
+    const Share largest = Share{.count = options_.global_batch}.part(0, models);
     // No more memory than training takes.
     const int rows_at_once = largest.part(0, options_.micro_batches).count;
     const int rows = dataset_.validation_sequences(length_);
     double sum = 0;
-    // Blocks of rows are dealt to the ranks that compute, in turn.
-    for (int first = context_.world.rank() * rows_at_once; computes_ && first < rows;
-         first += computing_ranks_ * rows_at_once)
-      sum += model_.loss_sum(
+    // Blocks of rows are dealt to the models, in turn.
+    for (int first = model * rows_at_once; computes_ && first < rows;
+         first += models * rows_at_once)
+      sum += technique_->loss_sum(
           dataset_.validation_batch(first, std::min(rows_at_once, rows - first), length_));
     return over_ranks(sum, ReduceOp::sum) / (static_cast<double>(rows) * length_);
   }
@@ -223,6 +239,7 @@ class Trainer {
     for (int use = 0; use < memory_uses; ++use)
       record.peak_bytes[std::string(name_of(static_cast<MemoryUse>(use)))] =
           context_.ledger.peak_bytes(static_cast<MemoryUse>(use));
+    record.in_flight = technique_->in_flight();
     record.peak_bytes["total"] = context_.ledger.peak_total_bytes();
     record.busy_seconds = result_busy_;
     record.exposed_communication_seconds = technique_->exposed_seconds();
@@ -230,16 +247,26 @@ class Trainer {
         std::max(0.0, technique_->communication_seconds() - technique_->exposed_seconds());
 
     collect(context_, record, technique_->theory(), result_);
+    save_and_sample();
     if (context_.world.rank() != 0) return;
+    result_.bubble = technique_->bubble();
     result_.transport = context_.world.transport().name();
     result_.world_size = context_.world.size();
     result_.threads_per_rank = omp_get_max_threads();
     result_.parameters = model_.parameters().count();
     result_.tokens_per_step = tokens_per_step();
     result_.unigram_entropy = dataset_.unigram_entropy();
-    if (!options_.save.empty()) save_weights(options_.save, model_.parameters(), config_);
-    if (options_.sample > 0)
-      result_.sample = sample_text(model_, options_.prompt, options_.sample, 0.8, options_.seed);
+  }
+
+  void save_and_sample() {
+    if (options_.save.empty() && options_.sample == 0) return;
+    with_whole_model([&](Gpt* whole) {
+      technique_->gather_weights(whole ? &whole->parameters() : nullptr);
+      if (whole && !options_.save.empty())
+        save_weights(options_.save, whole->parameters(), config_);
+      if (whole && options_.sample > 0)
+        result_.sample = sample_text(*whole, options_.prompt, options_.sample, 0.8, options_.seed);
+    });
   }
 
   // Tokens of a step in a second. Under the clock `unit` computing takes no time.
@@ -253,7 +280,8 @@ class Trainer {
   GptConfig config_;
   int length_;
   Dataset dataset_;
-  int computing_ranks_;
+  const TechniqueEntry& entry_;
+  int computing_ranks_, ranks_per_model_;
   bool computes_;  // this rank
   NarrowBackend narrow_;
   Gpt model_;

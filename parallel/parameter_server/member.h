@@ -17,6 +17,7 @@ class Member : public Technique {
 
   void prepare() override;
   Share share(int global_batch) const override;
+  double loss_sum(const Batch& batch) override { return model_.loss_sum(batch); }
   double exposed_seconds() const override { return exposed_seconds_; }
 
  protected:

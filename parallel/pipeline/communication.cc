@@ -181,6 +181,42 @@ Program as_simulated(const Schedule& schedule) {
   return program;
 }
 
+std::vector<std::vector<std::size_t>> taken_sends(const Program& program, int rank) {
+  const auto& own = program.by_rank[static_cast<std::size_t>(rank)];
+  // Where this rank waits for each message: at the action that uses it.
+  std::map<Name, std::size_t> used_at;
+  for (std::size_t i = 0; i < own.size(); ++i)
+    if (own[i].kind == Step::Kind::compute)
+      used_at[{own[i].action.stage, direction(own[i].action.pass), own[i].action.micro_batch}] = i;
+  // Of every other rank: where it uses a message of this one, and where this one uses the first
+  // message that it sends after that.
+  std::vector<std::vector<std::size_t>> taken(own.size());
+  std::map<Name, std::size_t> known_at;
+  for (const auto& theirs : program.by_rank) {
+    std::optional<std::size_t> next;
+    for (std::size_t i = theirs.size(); i-- > 0;) {
+      const Step& step = theirs[i];
+      const Action& a = step.action;
+      const Pass pass = direction(a.pass);
+      if (step.kind == Step::Kind::send && step.peer == rank) {
+        const std::size_t here =
+            used_at.at({a.stage + (pass == Pass::forward ? 1 : -1), pass, a.micro_batch});
+        next = next ? std::min(*next, here) : here;
+      }
+      if (step.kind == Step::Kind::compute && a.pass != Pass::weight_gradient && next)
+        known_at.emplace(Name{a.stage, pass, a.micro_batch}, *next);
+    }
+  }
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    if (own[i].kind != Step::Kind::send) continue;
+    const Action& a = own[i].action;
+    const auto known =
+        known_at.find({a.stage + (a.pass == Pass::forward ? 1 : -1), a.pass, a.micro_batch});
+    if (known != known_at.end()) taken[std::max(i, known->second)].push_back(i);
+  }
+  return taken;
+}
+
 std::vector<StuckRank> stuck_ranks(const Program& program, Sends sends) {
   return Run(program, sends).run();
 }

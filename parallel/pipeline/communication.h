@@ -39,6 +39,10 @@ Program in_exchanges(const Schedule& schedule);
 // pass their messages in one order. Safe also where a send waits for its receiver.
 Program as_simulated(const Schedule& schedule);
 
+// For every step of a rank, the places of its sends that have certainly been received when it is
+// done: it waited for a message that the receiver sent later. Their memory may be used again.
+std::vector<std::vector<std::size_t>> taken_sends(const Program& program, int rank);
+
 // Whether a send ends by itself or only when it is received.
 enum class Sends { go_on, wait_for_receiver };
 // The ranks that would wait for each other for ever, each at its step; empty if the program ends.

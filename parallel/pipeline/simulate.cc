@@ -1,7 +1,6 @@
 #include "parallel/pipeline/simulate.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 
 #include "parallel/pipeline/check.h"
@@ -11,39 +10,32 @@ namespace lockstep {
 namespace {
 
 // What every time is a multiple of.
-Rational tick_of(const PassTimes& times, const std::vector<int>& stages_on_rank) {
+Rational tick_of(const std::vector<PassTimes>& by_stage, const Rational& hop) {
   std::int64_t denominator = 1, numerator = 0;
-  std::vector<Rational> all = {times.hop};
-  for (const int stages : stages_on_rank)
+  std::vector<Rational> all = {hop};
+  for (const PassTimes& times : by_stage)
     for (const Rational& time : {times.forward, times.input_gradient, times.weight_gradient})
-      all.push_back(time / std::max(1, stages));
+      all.push_back(time);
   for (const Rational& time : all) denominator = std::lcm(denominator, time.denominator());
   for (const Rational& time : all)
     numerator = std::gcd(numerator, time.numerator() * (denominator / time.denominator()));
   return {std::max<std::int64_t>(numerator, 1), denominator};
 }
 
-std::vector<int> stages_by_rank(const Schedule& schedule) {
-  std::vector<int> stages(schedule.by_rank.size());
-  for (const int rank : schedule.rank_of_stage()) ++stages[static_cast<std::size_t>(rank)];
-  return stages;
-}
-
 class Simulation {
  public:
-  Simulation(const Schedule& schedule, const PassTimes& times)
-      : stages_by_rank_(stages_by_rank(schedule)) {
-    timeline_.tick = tick_of(times, stages_by_rank_);
+  Simulation(const Schedule& schedule, const std::vector<PassTimes>& by_stage,
+             const Rational& hop) {
+    timeline_.tick = tick_of(by_stage, hop);
     timeline_.ranks.resize(schedule.by_rank.size());
     for (std::size_t r = 0; r < schedule.by_rank.size(); ++r)
       timeline_.ranks[r].intervals.reserve(schedule.by_rank[r].size());
-    hop_ = ticks(times.hop);
+    hop_ = ticks(hop);
     free_.resize(schedule.by_rank.size());
     held_.resize(schedule.by_rank.size());
-    for (const int stages : stages_by_rank_)
-      durations_.push_back({ticks(times.forward / std::max(1, stages)),
-                            ticks(times.input_gradient / std::max(1, stages)),
-                            ticks(times.weight_gradient / std::max(1, stages))});
+    for (const PassTimes& times : by_stage)
+      durations_.push_back(
+          {ticks(times.forward), ticks(times.input_gradient), ticks(times.weight_gradient)});
   }
 
   std::int64_t hop() const { return hop_; }
@@ -53,7 +45,7 @@ class Simulation {
     const auto r = static_cast<std::size_t>(rank);
     const std::int64_t begin = std::max(free_[r], inputs_at);
     std::int64_t end = begin;
-    for (const Action& action : block) end += duration(r, action.pass);
+    for (const Action& action : block) end += duration(action);
     for (const Action& action : block) {
       timeline_.ranks[r].intervals.push_back({action, begin, end});
       if (action.pass == Pass::forward) hold(r);
@@ -76,9 +68,9 @@ class Simulation {
   };
 
   std::int64_t ticks(const Rational& time) const { return (time / timeline_.tick).numerator(); }
-  std::int64_t duration(std::size_t rank, Pass pass) const {
-    const Durations& d = durations_[rank];
-    switch (pass) {
+  std::int64_t duration(const Action& action) const {
+    const Durations& d = durations_[static_cast<std::size_t>(action.stage)];
+    switch (action.pass) {
       case Pass::forward:
         return d.forward;
       case Pass::backward:
@@ -100,12 +92,11 @@ class Simulation {
     if (pass == Pass::backward || pass == Pass::weight_gradient) --held_[rank].unfinished;
   }
 
-  std::vector<int> stages_by_rank_;
   Timeline timeline_;
   std::int64_t hop_ = 0;
   std::vector<std::int64_t> free_;  // when each rank has ended what it does
   std::vector<Held> held_;
-  std::vector<Durations> durations_;
+  std::vector<Durations> durations_;  // by stage
 };
 
 }  // namespace
@@ -122,16 +113,28 @@ Rational Timeline::bubble_overhead() const {
   return fraction / (1 - fraction);
 }
 
-Timeline simulate(const Schedule& schedule, const PassTimes& times) {
-  Simulation simulation(schedule, times);
-  const std::vector<Wait> stuck = play(
+Timeline simulate_stages(const Schedule& schedule, const std::vector<PassTimes>& by_stage,
+                         const Rational& hop) {
+  Simulation simulation(schedule, by_stage, hop);
+  throw_deadlock(play(
       schedule,
       [&](int rank, std::span<const Action> block, std::int64_t inputs_at) {
         return simulation.run(rank, block, inputs_at);
       },
-      simulation.hop());
-  throw_deadlock(stuck);
+      simulation.hop()));
   return std::move(simulation.timeline());
+}
+
+Timeline simulate(const Schedule& schedule, const PassTimes& times) {
+  const std::vector<int> rank_of = schedule.rank_of_stage();
+  std::vector<PassTimes> by_stage;
+  for (const int rank : rank_of) {
+    const auto stages = std::ranges::count(rank_of, rank);
+    by_stage.push_back({.forward = times.forward / stages,
+                        .input_gradient = times.input_gradient / stages,
+                        .weight_gradient = times.weight_gradient / stages});
+  }
+  return simulate_stages(schedule, by_stage, times.hop);
 }
 
 }  // namespace lockstep

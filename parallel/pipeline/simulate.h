@@ -53,5 +53,8 @@ struct Timeline {
 // on their way. Throws Error (bad_input) naming the cycle when ranks wait for each other for ever.
 // The schedule is complete (see check.h).
 Timeline simulate(const Schedule& schedule, const PassTimes& times);
+// The same with the times of each stage's own passes.
+Timeline simulate_stages(const Schedule& schedule, const std::vector<PassTimes>& by_stage,
+                         const Rational& hop = 0);
 
 }  // namespace lockstep

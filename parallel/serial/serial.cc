@@ -34,6 +34,7 @@ class Serial final : public Technique {
   double gradient_norm() override {
     return std::sqrt(squared_norm(model_.parameters().gradients()));
   }
+  double loss_sum(const Batch& batch) override { return model_.loss_sum(batch); }
   void update(double learning_rate, double gradient_scale) override {
     optimizer_.step(learning_rate, gradient_scale);
   }

@@ -1,0 +1,18 @@
+// The bubble of a run: as measured, as its closed form says, and as the simulator has it with the
+// times that the passes took.
+#pragma once
+
+#include <string>
+
+#include "parallel/pipeline/executor.h"
+#include "parallel/pipeline/schedules.h"
+#include "parallel/result.h"
+
+namespace lockstep {
+
+// Every rank calls it. `name` is the schedule's, or empty where it came from a file.
+BubbleRecord measured_bubble(Communicator& world, const Schedule& schedule,
+                             const Executor& executor, const std::string& name,
+                             const PipelineShape& shape);
+
+}  // namespace lockstep

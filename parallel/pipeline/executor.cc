@@ -1,0 +1,254 @@
+#include "parallel/pipeline/executor.h"
+
+#include <algorithm>
+
+#include "parallel/pipeline/check.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int forward_track = 1, backward_track = 2;
+
+Pass direction(Pass pass) { return pass == Pass::forward ? Pass::forward : Pass::backward; }
+
+std::string_view category(Pass pass) { return pass == Pass::forward ? "forward" : "backward"; }
+
+}  // namespace
+
+Executor::Executor(RankContext& context, const TrainOptions& options, const GptConfig& config,
+                   DType dtype, PipelineRank& rank)
+    : context_(context),
+      config_(config),
+      dtype_(dtype),
+      rank_(rank),
+      recomputes_(options.recompute == "full") {
+  if (const auto slow = options.slow_ranks.find(context.world.rank());
+      slow != options.slow_ranks.end())
+    factor_ = slow->second;
+  const double parts = 3.0 * options.micro_batches * static_cast<double>(rank.stages.size());
+  pass_seconds_ = options.compute_seconds / parts;
+  channels_.emplace(Pass::forward, context.world.duplicate(forward_track));
+  channels_.emplace(Pass::backward, context.world.duplicate(backward_track));
+  channels_.at(Pass::forward).set_label("activations");
+  channels_.at(Pass::backward).set_label("gradients of activations");
+}
+
+double Executor::run(std::span<const Batch> micro_batches, Count total_targets, double loss_scale) {
+  const Transport& clock = context_.world.transport();
+  micro_batches_ = micro_batches;
+  share_ = 1.0 / static_cast<double>(total_targets);
+  scale_ = share_ * loss_scale;
+  loss_ = 0;
+  const double begin = clock.now_seconds();
+  for (std::size_t i = 0; i < rank_.steps.size(); ++i) {
+    const Step& step = rank_.steps[i];
+    if (step.kind == Step::Kind::receive) begin_receive(step);
+    if (step.kind == Step::Kind::send) begin_send(i, step);
+    if (step.kind == Step::Kind::compute) {
+      // A block begins when the inputs of all its actions are there.
+      wait_for_input(step.action);
+      if (step.action.with_next) wait_for_input(rank_.steps[i + 1].action);
+      compute(step.action);
+    }
+    for (const std::size_t send : rank_.taken_sends[i]) finish_send(send);
+  }
+  ++runs_;
+  running_seconds_ += clock.now_seconds() - begin;
+  while (!sent_.empty()) finish_send(sent_.begin()->first);
+  return loss_;
+}
+
+void Executor::begin_receive(const Step& step) {
+  const Action& a = step.action;
+  Message message{.tensor = message_tensor(a)};
+  message.request = channels_.at(a.pass).irecv(message.tensor.slice(), step.peer);
+  arriving_.emplace(Name{a.stage, a.pass, a.micro_batch}, std::move(message));
+}
+
+void Executor::begin_send(std::size_t place, const Step& step) {
+  const Action& a = step.action;
+  auto leaving = leaving_.extract({a.stage, a.pass, a.micro_batch});
+  Message message{.tensor = std::move(leaving.mapped())};
+  message.request = channels_.at(a.pass).isend(message.tensor.slice(), step.peer);
+  sent_.emplace(place, std::move(message));
+}
+
+void Executor::finish_send(std::size_t place) {
+  auto done = sent_.extract(place);
+  done.mapped().request->wait();
+  stashes_.give_message(std::move(done.mapped().tensor));
+}
+
+void Executor::wait_for_input(const Action& action) {
+  const auto found = arriving_.find({action.stage, direction(action.pass), action.micro_batch});
+  if (action.pass == Pass::weight_gradient || found == arriving_.end() || !found->second.request)
+    return;
+  const Trace::Span span(context_.trace, 0, "wait", "wait");
+  const Transport& clock = context_.world.transport();
+  const double begin = clock.now_seconds();
+  found->second.request->wait();
+  found->second.request.reset();
+  waiting_seconds_ += clock.now_seconds() - begin;
+}
+
+Slice Executor::input_of(const Action& action) {
+  const auto found = arriving_.find({action.stage, direction(action.pass), action.micro_batch});
+  return found == arriving_.end() ? Slice{} : found->second.tensor.slice();
+}
+
+void Executor::drop_input(const Action& action) {
+  auto used = arriving_.extract({action.stage, direction(action.pass), action.micro_batch});
+  if (!used.empty()) stashes_.give_message(std::move(used.mapped().tensor));
+}
+
+Tensor Executor::message_tensor(const Action& action) {
+  const Batch& rows = batch(action);
+  Tensor tensor = stashes_.take_message();
+  ensure(tensor, {Count{rows.sequences} * rows.length, config_.width}, dtype_, context_.ledger,
+         MemoryUse::communication);
+  return tensor;
+}
+
+// To the stage that goes on with it: on this rank at once, else with the message that follows.
+void Executor::hand_on(const Action& action, Tensor output) {
+  const Pass pass = direction(action.pass);
+  const int next = action.stage + (pass == Pass::forward ? 1 : -1);
+  if (rank_.stages.contains(next))
+    arriving_.emplace(Name{next, pass, action.micro_batch}, Message{.tensor = std::move(output)});
+  else
+    leaving_.emplace(Name{action.stage, pass, action.micro_batch}, std::move(output));
+}
+
+template <typename Work>
+void Executor::timed(const Action& action, Work work) {
+  const Trace::Span span(context_.trace, 0, text_of(action), category(action.pass));
+  Transport& clock = context_.world.transport();
+  const double begin = clock.now_seconds();
+  work();
+  const double parts = action.pass == Pass::backward ? 2 : 1;
+  const double more = pass_seconds_ > 0 ? factor_ * parts * pass_seconds_
+                                        : (factor_ - 1) * (clock.now_seconds() - begin);
+  if (more > 0) clock.pass(more);
+  const double seconds = clock.now_seconds() - begin;
+  busy_seconds_ += seconds;
+  stage_seconds_[action.stage][action.pass] += seconds;
+}
+
+void Executor::compute(const Action& action) {
+  switch (action.pass) {
+    case Pass::forward:
+      return forward(action);
+    case Pass::backward:
+    case Pass::input_gradient:
+      return backward(action);
+    case Pass::weight_gradient:
+      return weight_gradient(action);
+  }
+}
+
+void Executor::forward(const Action& action) {
+  GptStage& s = stage(action);
+  const Batch& b = batch(action);
+  Flight& here = flight(action);
+  most_in_flight_ = std::max(most_in_flight_, ++in_flight_);
+  Tensor output = s.is_last() ? Tensor() : message_tensor(action);
+  timed(action, [&] {
+    stashes_.take_forward(here.stash, s);
+    s.forward(here.stash, {b.sequences, b.length}, b.inputs, input_of(action), output.slice());
+    if (s.is_last()) loss_ += s.loss(here.stash, b.targets, scale_) * share_;
+    if (recomputes_) keep_input_only(action, here);
+  });
+  drop_input(action);
+  if (!s.is_last()) hand_on(action, std::move(output));
+}
+
+void Executor::backward(const Action& action) {
+  GptStage& s = stage(action);
+  Flight& here = flight(action);
+  Tensor output = s.is_first() ? Tensor() : message_tensor(action);
+  timed(action, [&] {
+    if (recomputes_) make_stash_again(action, here);
+    stashes_.take_backward(here.stash, s);
+    if (action.pass == Pass::backward)
+      s.backward(here.stash, batch(action).inputs, input_of(action), output.slice(), {});
+    else
+      s.backward_input(here.stash, input_of(action), output.slice());
+  });
+  drop_input(action);
+  if (!s.is_first()) hand_on(action, std::move(output));
+  --in_flight_;
+  if (action.pass == Pass::backward) release(action);
+}
+
+void Executor::weight_gradient(const Action& action) {
+  timed(action, [&] { stage(action).backward_weight(flight(action).stash, batch(action).inputs); });
+  release(action);
+}
+
+void Executor::release(const Action& action) {
+  stashes_.give(flight(action).stash, stage(action));
+  flights_.erase({action.stage, Pass::forward, action.micro_batch});
+}
+
+void Executor::keep_input_only(const Action& action, Flight& here) {
+  GptStage& s = stage(action);
+  if (!s.is_first()) {
+    const Slice input = here.stash.blocks.front().input.slice();
+    here.input = stashes_.take_row_block();
+    ensure(here.input, here.stash.blocks.front().input.shape(), dtype_, context_.ledger,
+           MemoryUse::activations);
+    input.device->copy(here.input.slice(), input);
+  }
+  stashes_.give(here.stash, s);
+}
+
+void Executor::make_stash_again(const Action& action, Flight& here) {
+  GptStage& s = stage(action);
+  const Batch& b = batch(action);
+  Tensor output = s.is_last() ? Tensor() : message_tensor(action);
+  stashes_.take_forward(here.stash, s);
+  s.forward(here.stash, {b.sequences, b.length}, b.inputs, here.input.slice(), output.slice());
+  if (s.is_last())
+    s.loss(here.stash, b.targets, scale_);
+  else
+    stashes_.give_message(std::move(output));
+  if (!s.is_first()) stashes_.give_row_block(std::move(here.input));
+}
+
+double Executor::loss_sum(const Batch& batch) {
+  std::vector<Message> sent;
+  double loss = 0;
+  micro_batches_ = std::span(&batch, 1);
+  for (auto& [number, s] : rank_.stages) {
+    const Action action{.stage = number};
+    Flight& here = flight(action);
+    if (!s.is_first() && !rank_.stages.contains(number - 1)) {
+      begin_receive(
+          {Step::Kind::receive, action, rank_.rank_of_stage[static_cast<std::size_t>(number - 1)]});
+      wait_for_input(action);
+    }
+    Tensor output = s.is_last() ? Tensor() : message_tensor(action);
+    stashes_.take_forward(here.stash, s);
+    s.forward(here.stash, {batch.sequences, batch.length}, batch.inputs, input_of(action),
+              output.slice());
+    if (s.is_last()) loss = s.loss(here.stash, batch.targets, 1.0);
+    drop_input(action);
+    release(action);
+    if (s.is_last()) continue;
+    if (rank_.stages.contains(number + 1)) {
+      hand_on(action, std::move(output));
+      continue;
+    }
+    Message& message = sent.emplace_back(Message{.tensor = std::move(output)});
+    message.request = channels_.at(Pass::forward)
+                          .isend(message.tensor.slice(),
+                                 rank_.rank_of_stage[static_cast<std::size_t>(number + 1)]);
+  }
+  for (Message& message : sent) {
+    message.request->wait();
+    stashes_.give_message(std::move(message.tensor));
+  }
+  return loss;
+}
+
+}  // namespace lockstep

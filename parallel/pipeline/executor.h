@@ -1,0 +1,114 @@
+// Runs any schedule on this rank's stages of the model. It knows messages and stages, and no
+// schedule.
+#pragma once
+
+#include <map>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "collectives/transport/launch.h"
+#include "models/dataset.h"
+#include "models/gpt_stage.h"
+#include "parallel/options.h"
+#include "parallel/pipeline/communication.h"
+#include "parallel/pipeline/stashes.h"
+
+namespace lockstep {
+
+// One rank's part of a pipeline.
+struct PipelineRank {
+  std::vector<Step> steps;
+  std::vector<std::vector<std::size_t>> taken_sends;  // see taken_sends()
+  std::vector<int> rank_of_stage;
+  std::map<int, GptStage> stages;
+};
+
+// Seconds of a stage's passes, added up; backward is a backward pass in one piece.
+using StageSeconds = std::map<Pass, double>;
+
+class Executor {
+ public:
+  Executor(RankContext& context, const TrainOptions& options, const GptConfig& config, DType dtype,
+           PipelineRank& rank);
+
+  // Forward and backward of all micro-batches. Adds to the gradients of this rank's stages, and
+  // returns its part of the loss.
+  double run(std::span<const Batch> micro_batches, Count total_targets, double loss_scale);
+
+  // Forward alone, of a batch that all ranks know; the sum of the token losses on the rank of the
+  // last stage, elsewhere 0.
+  double loss_sum(const Batch& batch);
+
+  // Seconds in passes, and waiting for messages, so far; from the beginning of each run to its end.
+  double busy_seconds() const { return busy_seconds_; }
+  double waiting_seconds() const { return waiting_seconds_; }
+  double running_seconds() const { return running_seconds_; }
+  const std::map<int, StageSeconds>& stage_seconds() const { return stage_seconds_; }
+  int runs() const { return runs_; }
+  // The most micro-batches, stage by stage, that were between the beginning of their forward pass
+  // and the end of their backward pass.
+  int most_in_flight() const { return most_in_flight_; }
+
+ private:
+  // A message by its receiver: stage, pass, micro-batch.
+  using Name = std::tuple<int, Pass, int>;
+  struct Message {
+    Tensor tensor;
+    Request request;  // null where it never leaves the rank
+  };
+  struct Flight {
+    StageStash stash;
+    Tensor input;  // kept where the stash is made again
+  };
+
+  void begin_receive(const Step& step);
+  void begin_send(std::size_t place, const Step& step);
+  void finish_send(std::size_t place);
+  void compute(const Action& action);
+  void forward(const Action& action);
+  void backward(const Action& action);
+  void weight_gradient(const Action& action);
+  void keep_input_only(const Action& action, Flight& here);
+  void make_stash_again(const Action& action, Flight& here);
+
+  const Batch& batch(const Action& action) const {
+    return micro_batches_[static_cast<std::size_t>(action.micro_batch)];
+  }
+  GptStage& stage(const Action& action) { return rank_.stages.at(action.stage); }
+  Flight& flight(const Action& action) {
+    return flights_[{action.stage, Pass::forward, action.micro_batch}];
+  }
+  void wait_for_input(const Action& action);
+  // Empty where the stage has no neighbour that gives it one.
+  Slice input_of(const Action& action);
+  void drop_input(const Action& action);
+  Tensor message_tensor(const Action& action);
+  void hand_on(const Action& action, Tensor output);
+  void release(const Action& action);
+  template <typename Work>
+  void timed(const Action& action, Work work);
+
+  RankContext& context_;
+  const GptConfig& config_;
+  DType dtype_;
+  PipelineRank& rank_;
+  bool recomputes_;
+  double factor_ = 1;                      // by which this rank is slow
+  double pass_seconds_ = 0;                // under the clock unit: of each third of a stage's work
+  std::map<Pass, Communicator> channels_;  // activations go forward, gradients back
+
+  std::span<const Batch> micro_batches_;
+  double scale_ = 1, share_ = 1, loss_ = 0;
+  std::map<Name, Message> arriving_;
+  std::map<Name, Tensor> leaving_;
+  std::map<std::size_t, Message> sent_;  // by the place of the step
+  std::map<Name, Flight> flights_;
+  Stashes stashes_;
+
+  int runs_ = 0, in_flight_ = 0, most_in_flight_ = 0;
+  double busy_seconds_ = 0, waiting_seconds_ = 0, running_seconds_ = 0;
+  std::map<int, StageSeconds> stage_seconds_;
+};
+
+}  // namespace lockstep

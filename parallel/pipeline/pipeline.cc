@@ -1,0 +1,285 @@
+#include "parallel/pipeline/pipeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "collectives/all_reduce/all_reduce.h"
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+#include "parallel/pipeline/bubble.h"
+#include "parallel/pipeline/check.h"
+#include "parallel/pipeline/executor.h"
+#include "parallel/pipeline/schedules.h"
+#include "parallel/pipeline/text.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t most_schedule_bytes = std::int64_t{64} << 20;
+constexpr std::string_view tied_algorithm = "ring", norm_algorithm = "recursive_doubling";
+
+PipelineShape shape_of(const TrainOptions& options, int ranks) {
+  return {.ranks = ranks,
+          .micro_batches = options.micro_batches,
+          .virtual_stages = options.chunks,
+          .group = options.group_size};
+}
+
+Schedule schedule_of(const TrainOptions& options, int ranks) {
+  if (options.schedule_file.empty())
+    return make_schedule(find_schedule(options.schedule), shape_of(options, ranks));
+  const std::string text = read_text(options.schedule_file, most_schedule_bytes);
+  return schedule_from_csv(text, options.schedule_file);
+}
+
+// The name that a stage's parameter has in the whole model.
+std::string_view whole_name(const Parameter& parameter) {
+  return parameter.name == "lm_head.weight" ? "wte.weight" : std::string_view(parameter.name);
+}
+
+class Pipeline final : public Technique {
+ public:
+  Pipeline(RankContext& context, Gpt& model, const TrainOptions& options)
+      : context_(context),
+        options_(options),
+        config_(model.config()),
+        backend_(model.backend()),
+        dtype_(options.dtype),
+        schedule_(schedule_of(options, context.world.size())),
+        parameters_(dtype_, context.ledger) {
+    const int rank = context.world.rank();
+    const Program program = as_simulated(schedule_);
+    rank_.steps = program.by_rank[static_cast<std::size_t>(rank)];
+    rank_.taken_sends = taken_sends(program, rank);
+    rank_.rank_of_stage = schedule_.rank_of_stage();
+    for (int s = 0; s < schedule_.stages; ++s)
+      if (rank_of(s) == rank)
+        rank_.stages.try_emplace(s, parameters_, config_, layers(s), backend_, context.ledger);
+    parameters_.allocate();
+    optimizer_.emplace(
+        parameters_, AdamWOptions{options.beta1, options.beta2, options.eps, options.weight_decay},
+        context.ledger);
+    const bool has_end = rank == first_rank() || rank == last_rank();
+    if (first_rank() != last_rank()) tied_ = context.world.split(has_end ? 0 : -1, rank);
+    if (tied_) tied_->set_label("tied embedding");
+    executor_.emplace(context, options, config_, dtype_, rank_);
+  }
+
+  void prepare() override { context_.world.set_label("norm"); }
+  // All ranks work on the same sequences.
+  Share share(int global_batch) const override { return {.first = 0, .count = global_batch}; }
+
+  void scatter_weights(Parameters* whole) override {
+    exchange_weights(whole, [&](Slice there, Slice here, int owner) {
+      if (owner == 0)
+        here.device->copy(here, there);
+      else if (context_.world.rank() == 0)
+        context_.world.send(there, owner);
+      else
+        context_.world.recv(here, 0);
+    });
+  }
+  void gather_weights(Parameters* whole) override {
+    exchange_weights(whole, [&](Slice there, Slice here, int owner) {
+      if (owner == 0)
+        there.device->copy(there, here);
+      else if (context_.world.rank() == 0)
+        context_.world.recv(there, owner);
+      else
+        context_.world.send(here, 0);
+    });
+  }
+
+  double accumulate(std::span<const Batch> micro_batches, Count total_targets,
+                    double loss_scale) override {
+    parameters_.zero_gradients();
+    context_.world.transport().align();
+    const double loss = executor_->run(micro_batches, total_targets, loss_scale);
+    add_tied_gradients();
+    return loss;
+  }
+
+  double gradient_norm() override {
+    // The copy of the tied embedding counts once.
+    double square = squared_norm(parameters_.gradients());
+    if (const auto head = copied_head()) square -= squared_norm(parameters_.gradient(*head));
+    all_reduce(context_.world, host_slice(std::span(&square, 1)), ReduceOp::sum, norm_algorithm);
+    return std::sqrt(square);
+  }
+  void update(double learning_rate, double gradient_scale) override {
+    optimizer_->step(learning_rate, gradient_scale);
+  }
+  double loss_sum(const Batch& batch) override { return executor_->loss_sum(batch); }
+
+  void finish() override {
+    context_.world.set_label("report");
+    bubble_ = measured_bubble(context_.world, schedule_, *executor_,
+                              options_.schedule_file.empty() ? options_.schedule : "",
+                              shape_of(options_, context_.world.size()));
+  }
+  std::optional<BubbleRecord> bubble() const override { return bubble_; }
+  int in_flight() const override { return executor_->most_in_flight(); }
+  double exposed_seconds() const override { return executor_->waiting_seconds(); }
+
+  std::vector<TheoryRecord> theory() const override;
+
+ private:
+  int rank_of(int stage) const { return rank_.rank_of_stage[static_cast<std::size_t>(stage)]; }
+  int first_rank() const { return rank_of(0); }
+  int last_rank() const { return rank_of(schedule_.stages - 1); }
+  StageLayers layers(int stage) const {
+    return layers_of_stage(config_.layers, schedule_.stages, stage);
+  }
+  // The head of a last stage that is not also the first.
+  std::optional<int> copied_head() const {
+    const auto last = rank_.stages.find(schedule_.stages - 1);
+    if (last == rank_.stages.end() || last->second.is_first()) return {};
+    return last->second.head();
+  }
+  std::optional<int> embedding() const {
+    const auto first = rank_.stages.find(0);
+    if (first == rank_.stages.end()) return {};
+    return first->second.tokens();
+  }
+
+  // Both ends then hold the sum of what the embedding and the head have added, in the same bits.
+  void add_tied_gradients() {
+    const auto head = copied_head(), tokens = embedding();
+    if (head && tokens) {
+      const Slice sum = parameters_.gradient(*tokens), other = parameters_.gradient(*head);
+      sum.device->reduce(sum, other, ReduceOp::sum);
+      other.device->copy(other, sum);
+    } else if (tied_) {
+      all_reduce(*tied_, parameters_.gradient(head ? *head : *tokens), ReduceOp::sum,
+                 tied_algorithm);
+    }
+  }
+
+  // Calls move(the whole model's, this rank's, the owner) for every parameter of every stage, on
+  // rank 0 and on the owner; what a rank does not have is empty.
+  template <typename Move>
+  void exchange_weights(Parameters* whole, Move move) {
+    context_.world.set_label("weights");
+    for (int s = 0; s < schedule_.stages; ++s) {
+      const int owner = rank_of(s), rank = context_.world.rank();
+      if (rank != 0 && rank != owner) continue;
+      Parameters names(dtype_, context_.ledger);
+      const GptStage stage(names, config_, layers(s), backend_, context_.ledger);
+      for (int p = stage.first_parameter(); p <= stage.last_parameter(); ++p) {
+        const std::string_view name = whole_name(names.list()[static_cast<std::size_t>(p)]);
+        move(rank == 0 ? whole->value(whole->index(name)) : Slice{},
+             rank == owner ? parameters_.value(rank_.stages.at(s).first_parameter() + p) : Slice{},
+             owner);
+      }
+    }
+    context_.world.set_label("norm");
+  }
+
+  TheoryRecord line(const char* quantity, std::string formula, Count expected,
+                    bool exact = true) const {
+    return {.quantity = quantity,
+            .rank = context_.world.rank(),
+            .formula = std::move(formula),
+            .expected = static_cast<double>(expected),
+            .exact = exact};
+  }
+
+  RankContext& context_;
+  const TrainOptions& options_;
+  GptConfig config_;
+  Backend& backend_;
+  DType dtype_;
+  Schedule schedule_;
+  Parameters parameters_;
+  PipelineRank rank_;
+  std::optional<AdamW> optimizer_;
+  std::unique_ptr<Communicator> tied_;  // the ranks of the first and the last stage
+  std::optional<Executor> executor_;
+  std::optional<BubbleRecord> bubble_;
+};
+
+std::vector<TheoryRecord> Pipeline::theory() const {
+  const int rank = context_.world.rank(), ranks = context_.world.size();
+  const Count element = element_bytes(dtype_);
+  const int length = options_.sequence_length > 0 ? options_.sequence_length : config_.context;
+  const Count tokens = Count{options_.global_batch} * length;
+  // Every boundary between two ranks passes all tokens forward and their gradients back.
+  Count boundaries = 0;
+  for (const auto& [stage, _] : rank_.stages)
+    for (const int next : {stage - 1, stage + 1})
+      if (next >= 0 && next < schedule_.stages && rank_of(next) != rank) ++boundaries;
+  Count bytes = boundaries * tokens * config_.width * element;
+  Count messages = boundaries * options_.micro_batches;
+  const auto add = [&](std::string_view algorithm, const Problem& problem, int member) {
+    const Traffic traffic =
+        find_algorithm(all_reduce_algorithms(), "all_reduce", algorithm).traffic(problem, member);
+    bytes += traffic.sent_elements * problem.element_bytes;
+    messages += traffic.sent_messages;
+  };
+  if (tied_)
+    add(tied_algorithm,
+        {.ranks = 2, .count = Count{config_.vocabulary} * config_.width, .element_bytes = element},
+        tied_->rank());
+  add(norm_algorithm, {.ranks = ranks, .count = 1, .element_bytes = sizeof(double)}, rank);
+
+  const bool recomputes = options_.recompute == "full";
+  const bool even = options_.global_batch % options_.micro_batches == 0;
+  const auto& actions = schedule_.by_rank[static_cast<std::size_t>(rank)];
+  const StashPeaks peaks = stash_peaks(actions, schedule_.stages, config_.layers, recomputes);
+  const Count rows =
+      Share{.count = options_.global_batch}.part(0, options_.micro_batches).count * Count{length};
+  const auto parameters = parameters_.count();
+  std::vector<TheoryRecord> lines = {
+      line("sent_bytes",
+           fmt::format("{} * tokens * C * beta{} + norm", boundaries,
+                       tied_ ? " + V * C * beta" : ""),
+           bytes),
+      line("sent_messages", fmt::format("{} m{} + norm", boundaries, tied_ ? " + 2" : ""),
+           messages),
+      line("peak_bytes.parameters", "Psi_rank * beta", parameters * element),
+      line("peak_bytes.gradients", "Psi_rank * beta", parameters * element),
+      line("peak_bytes.optimizer", is_narrow(dtype_) ? "12 * Psi_rank" : "2 * Psi_rank * beta",
+           parameters * optimizer_bytes(dtype_)),
+      line("peak_bytes.activations",
+           fmt::format("{} blocks + {} block gradients + ends in flight", peaks.blocks,
+                       peaks.block_gradients),
+           stash_bytes(peaks, config_, rows, dtype_), even)};
+  if (options_.schedule_file.empty()) {
+    const ScheduleEntry& entry = find_schedule(options_.schedule);
+    if (const auto in_flight = entry.in_flight(complete(entry, shape_of(options_, ranks)), rank))
+      lines.push_back(line("in_flight", std::string(entry.in_flight_formula), *in_flight));
+  }
+  return lines;
+}
+
+}  // namespace
+
+void check_pipeline(const TrainOptions& options, int ranks) {
+  check_shares(options, 1);
+  require(options.recompute == "none" || options.recompute == "full",
+          fmt::format("--recompute '{}'", options.recompute), "choose none or full");
+  const Schedule schedule = schedule_of(options, ranks);
+  check(schedule);
+  require(schedule.ranks() == ranks,
+          fmt::format("{} is a schedule for {} ranks, and there are {}", options.schedule_file,
+                      schedule.ranks(), ranks),
+          "use as many --ranks as it has lines");
+  require(schedule.micro_batches == options.micro_batches,
+          fmt::format("{} is a schedule of {} micro-batches, and --micro-batches is {}",
+                      options.schedule_file, schedule.micro_batches, options.micro_batches),
+          "use as many");
+  const int layers = gpt_config(options.model).layers;
+  require(schedule.stages <= layers,
+          fmt::format("{} stages of a model with {} layers", schedule.stages, layers),
+          "every stage has at least one layer: use fewer --ranks or --chunks");
+}
+
+std::unique_ptr<Technique> make_pipeline(RankContext& context, Gpt& model,
+                                         const TrainOptions& options) {
+  return std::make_unique<Pipeline>(context, model, options);
+}
+
+}  // namespace lockstep

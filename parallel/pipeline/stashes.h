@@ -1,0 +1,59 @@
+// The memory of micro-batches in flight: taken when a pass begins, given back when it is needed no
+// longer, and used again.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "models/gpt_stage.h"
+#include "parallel/pipeline/schedule.h"
+
+namespace lockstep {
+
+template <typename T>
+class Pool {
+ public:
+  T take() {
+    if (free_.empty()) return T();
+    T one = std::move(free_.back());
+    free_.pop_back();
+    return one;
+  }
+  void give(T one) { free_.push_back(std::move(one)); }
+
+ private:
+  std::vector<T> free_;
+};
+
+// Blocks of all of a rank's stages share their pools.
+class Stashes {
+ public:
+  // What a forward pass fills, and what the gradient of the input adds to it.
+  void take_forward(StageStash& stash, const GptStage& stage);
+  void take_backward(StageStash& stash, const GptStage& stage);
+  // Both, as far as there is anything.
+  void give(StageStash& stash, const GptStage& stage);
+
+  Tensor take_row_block() { return row_blocks_.take(); }
+  void give_row_block(Tensor tensor) { row_blocks_.give(std::move(tensor)); }
+  Tensor take_message() { return messages_.take(); }
+  void give_message(Tensor tensor) { messages_.give(std::move(tensor)); }
+
+ private:
+  Pool<BlockStash> blocks_;
+  Pool<BlockGradients> gradients_;
+  Pool<HeadStash> heads_;
+  Pool<Tensor> ends_;        // gradients at the head and at the embedding
+  Pool<Tensor> row_blocks_;  // inputs kept for a second forward pass
+  Pool<Tensor> messages_;
+};
+
+// The most of each that a rank holds at once when it goes through its actions.
+struct StashPeaks {
+  int blocks = 0, block_gradients = 0, heads = 0, end_gradients = 0, inputs = 0;
+};
+StashPeaks stash_peaks(const std::vector<Action>& actions, int stages, int layers, bool recomputes);
+// Their bytes for micro-batches of `rows` rows.
+Count stash_bytes(const StashPeaks& peaks, const GptConfig& config, Count rows, DType dtype);
+
+}  // namespace lockstep
