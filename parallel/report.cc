@@ -42,6 +42,7 @@ Volume volume_from(const json& v) {
 json to_json(const RankRecord& record, const std::vector<TheoryRecord>& theory) {
   json text = {{"rank", record.rank},
                {"peak_bytes", record.peak_bytes},
+               {"in_flight", record.in_flight},
                {"busy", record.busy_seconds},
                {"idle", record.idle_seconds},
                {"exposed", record.exposed_communication_seconds},
@@ -57,6 +58,7 @@ json to_json(const RankRecord& record, const std::vector<TheoryRecord>& theory) 
 void read_rank(const json& text, TrainResult& result) {
   RankRecord record{.rank = text["rank"]};
   record.peak_bytes = text["peak_bytes"].get<std::map<std::string, std::int64_t>>();
+  record.in_flight = text["in_flight"];
   record.busy_seconds = text["busy"];
   record.idle_seconds = text["idle"];
   record.exposed_communication_seconds = text["exposed"];

@@ -2,7 +2,7 @@
 // another back as one block, in which the communication of each hides behind the compute of the
 // other. DeepSeek-AI, "DualPipe", 2025.
 //
-//   makespan      m tS + (p - 1)(tF&B + tB - 3 tW) of half stages      where tF = tI, m >= 2p
+//   makespan      m tS + (p - 1)(tF&B + tB - 3 tW) of half stages      where tF = tI >= tW, m >= 2p
 //   unfinished    2p + 1 half stages on every rank
 #include <fmt/format.h>
 
@@ -92,9 +92,9 @@ ScheduleEntry dualpipe_v_schedule() {
           .virtual_stages = 2,
           .make = dualpipe_v,
           .check = check_dualpipe_v,
-          .makespan_formula = "m tS + (p - 1)(tF&B + tB - 3 tW)/2, tF = tI",
+          .makespan_formula = "m tS + (p - 1)(tF&B + tB - 3 tW)/2, tF = tI, tW <= tF",
           .makespan = [](const PipelineShape& x, const PassTimes& t) -> std::optional<Rational> {
-            if (t.forward != t.input_gradient) return {};
+            if (t.forward != t.input_gradient || t.weight_gradient > t.forward) return {};
             return x.micro_batches * t.total() +
                    (x.ranks - 1) * (t.total() + t.backward() - 3 * t.weight_gradient) / 2;
           },

@@ -47,19 +47,21 @@ Delays h2(const PipelineShape& x, int stage) {
 }  // namespace
 
 ScheduleEntry zb_h1_schedule() {
-  return {.name = "zb-h1",
-          .summary = "1f1b whose weight gradients fill the bubble, in the memory of 1f1b",
-          .make = [](const PipelineShape& x) { return zero_bubble(x, h1); },
-          .makespan_formula = "m tS + (p - 1)(tF + tI - tW), tW <= tF, m >= p",
-          .makespan = [](const PipelineShape& x, const PassTimes& t) -> std::optional<Rational> {
-            if (t.weight_gradient > t.forward || x.micro_batches < x.ranks) return {};
-            return x.micro_batches * t.total() +
-                   (x.ranks - 1) * (t.forward + t.input_gradient - t.weight_gradient);
-          },
-          .in_flight_formula = "min(p - rank, m)",
-          .in_flight = [](const PipelineShape& x, int rank) -> std::optional<int> {
-            return std::min(x.ranks - rank, x.micro_batches);
-          }};
+  return {
+      .name = "zb-h1",
+      .summary = "1f1b whose weight gradients fill the bubble, in the memory of 1f1b",
+      .make = [](const PipelineShape& x) { return zero_bubble(x, h1); },
+      .makespan_formula = "m tS + (p - 1)(tF + tI - tW), tW <= tF, tW <= tI, m >= p",
+      .makespan = [](const PipelineShape& x, const PassTimes& t) -> std::optional<Rational> {
+        if (t.weight_gradient > std::min(t.forward, t.input_gradient) || x.micro_batches < x.ranks)
+          return {};
+        return x.micro_batches * t.total() +
+               (x.ranks - 1) * (t.forward + t.input_gradient - t.weight_gradient);
+      },
+      .in_flight_formula = "min(p - rank, m)",
+      .in_flight = [](const PipelineShape& x, int rank) -> std::optional<int> {
+        return std::min(x.ranks - rank, x.micro_batches);
+      }};
 }
 
 ScheduleEntry zb_h2_schedule() {

@@ -22,12 +22,15 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-const std::vector<PassTimes> durations = {{.forward = 1, .input_gradient = 1, .weight_gradient = 1},
-                                          {.forward = 2, .input_gradient = 2, .weight_gradient = 1},
-                                          {.forward = 3, .input_gradient = 4, .weight_gradient = 2},
-                                          {.forward = Rational(3, 2),
-                                           .input_gradient = Rational(7, 3),
-                                           .weight_gradient = Rational(1, 5)}};
+const std::vector<PassTimes> durations = {
+    {.forward = 1, .input_gradient = 1, .weight_gradient = 1},
+    {.forward = 2, .input_gradient = 2, .weight_gradient = 1},
+    {.forward = 3, .input_gradient = 4, .weight_gradient = 2},
+    {.forward = 1, .input_gradient = 1, .weight_gradient = 2},
+    {.forward = 2, .input_gradient = Rational(1, 2), .weight_gradient = 1},
+    {.forward = Rational(3, 2),
+     .input_gradient = Rational(7, 3),
+     .weight_gradient = Rational(1, 5)}};
 
 bool fits(const ScheduleEntry& entry, const PipelineShape& shape) {
   try {
