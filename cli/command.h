@@ -15,6 +15,7 @@ constexpr int exit_regression = 3;
 void add_train(CLI::App& program, Command& chosen);
 void add_bench(CLI::App& program, Command& chosen);
 void add_bench_model(CLI::App& bench, Command& chosen);
+void add_bench_pipeline(CLI::App& bench, Command& chosen);
 void add_bench_ps(CLI::App& bench, Command& chosen);
 void add_compare(CLI::App& program, Command& chosen);
 void add_demo(CLI::App& program, Command& chosen);

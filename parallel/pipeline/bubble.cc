@@ -29,7 +29,7 @@ std::vector<PassTimes> mean_times(Communicator& world, const Schedule& schedule,
         seconds[kinds * static_cast<std::size_t>(stage) + k] = time->second;
   all_reduce(world, host_slice(std::span(seconds)), ReduceOp::sum);
   std::vector<PassTimes> means;
-  const double runs = static_cast<double>(executor.runs()) * schedule.micro_batches;
+  const double runs = static_cast<double>(executor.counted_runs()) * schedule.micro_batches;
   for (std::size_t i = 0; i < seconds.size(); i += kinds) {
     const double backward = seconds[i + 1], input = seconds[i + 2], weight = seconds[i + 3];
     const double to_weight = weight > 0 ? backward / 2 : 0;

@@ -1,6 +1,7 @@
 #include "parallel/pipeline/executor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "parallel/pipeline/check.h"
 
@@ -39,6 +40,11 @@ double Executor::run(std::span<const Batch> micro_batches, Count total_targets, 
   share_ = 1.0 / static_cast<double>(total_targets);
   scale_ = share_ * loss_scale;
   loss_ = 0;
+  if (counted_runs_ == 1 && !std::exchange(has_run_, true)) {
+    counted_runs_ = 0;
+    busy_seconds_ = running_seconds_ = 0;
+    stage_seconds_.clear();
+  }
   const double begin = clock.now_seconds();
   for (std::size_t i = 0; i < rank_.steps.size(); ++i) {
     const Step& step = rank_.steps[i];
@@ -52,7 +58,7 @@ double Executor::run(std::span<const Batch> micro_batches, Count total_targets, 
     }
     for (const std::size_t send : rank_.taken_sends[i]) finish_send(send);
   }
-  ++runs_;
+  ++counted_runs_;
   running_seconds_ += clock.now_seconds() - begin;
   while (!sent_.empty()) finish_send(sent_.begin()->first);
   return loss_;

@@ -40,12 +40,13 @@ class Executor {
   // last stage, elsewhere 0.
   double loss_sum(const Batch& batch);
 
-  // Seconds in passes, and waiting for messages, so far; from the beginning of each run to its end.
-  double busy_seconds() const { return busy_seconds_; }
   double waiting_seconds() const { return waiting_seconds_; }
+  // Of the runs that count, all but the first, in which memory is found, if there are more: seconds
+  // in passes, and from the beginning of each run to its end.
+  int counted_runs() const { return counted_runs_; }
+  double busy_seconds() const { return busy_seconds_; }
   double running_seconds() const { return running_seconds_; }
   const std::map<int, StageSeconds>& stage_seconds() const { return stage_seconds_; }
-  int runs() const { return runs_; }
   // The most micro-batches, stage by stage, that were between the beginning of their forward pass
   // and the end of their backward pass.
   int most_in_flight() const { return most_in_flight_; }
@@ -106,7 +107,8 @@ class Executor {
   std::map<Name, Flight> flights_;
   Stashes stashes_;
 
-  int runs_ = 0, in_flight_ = 0, most_in_flight_ = 0;
+  bool has_run_ = false;
+  int counted_runs_ = 0, in_flight_ = 0, most_in_flight_ = 0;
   double busy_seconds_ = 0, waiting_seconds_ = 0, running_seconds_ = 0;
   std::map<int, StageSeconds> stage_seconds_;
 };

@@ -1,0 +1,99 @@
+// lockstep bench pipeline: schedules side by side.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "bench/pipeline.h"
+#include "cli/command.h"
+#include "cli/process.h"
+#include "cli/share.h"
+#include "cli/world_flags.h"
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+
+namespace lockstep {
+namespace {
+
+struct PipelineCommand {
+  PipelineBenchOptions options;
+  WorldFlags world;
+  std::vector<std::string> schedules = {"all"};
+  std::string json, plot;
+};
+
+int run(PipelineCommand& c) {
+  c.world.read();
+  require(launch_ranks({}) == 1, "bench pipeline under mpirun or srun",
+          "run it alone: it starts as many ranks as each point has");
+  for (const auto& [values, flag] : {std::pair{&c.options.ranks, "--ranks"},
+                                     {&c.options.micro_batches, "--micro-batches"},
+                                     {&c.options.chunks, "--chunks"}})
+    for (const int value : *values)
+      require(value >= 1, fmt::format("{} {}", flag, value), "use numbers from 1 on");
+  require(c.options.micro_batch_size >= 1,
+          fmt::format("--micro-batch-size {}", c.options.micro_batch_size), "use 1 or more");
+  for (const std::string& path : {c.json, c.plot})
+    if (!path.empty()) check_writable(path);
+  c.options.train.threads = c.world.launch.clock == Clock::wall ? 0 : 1;
+  if (c.options.train.data.empty()) c.options.train.data = default_text();
+  c.options.schedules.clear();
+  for (const std::string& name : c.schedules) {
+    if (name != "all") find_schedule(name);
+    for (const ScheduleEntry& entry : schedules())
+      if (name == "all" || name == entry.name) c.options.schedules.emplace_back(entry.name);
+  }
+  const std::vector<PipelinePoint> points = bench_pipeline(c.options, c.world.launch);
+  require(std::ranges::any_of(points, [](const PipelinePoint& p) { return p.skipped.empty(); }),
+          "no schedule takes any of these shapes", "see why they were skipped");
+  const std::string json = c.json.empty() && !c.plot.empty() ? c.plot + ".json" : c.json;
+  if (!json.empty()) write_file(json, pipeline_json(points, c.world.launch));
+  if (c.plot.empty()) return 0;
+  const int drawn = run_plots("plot.py", {"pipeline", json, "--output", c.plot});
+  if (c.json.empty()) std::remove(json.c_str());
+  return drawn;
+}
+
+}  // namespace
+
+void add_bench_pipeline(CLI::App& bench, Command& chosen) {
+  auto command = std::make_shared<PipelineCommand>();
+  PipelineCommand& c = *command;
+  c.world.clock = "cpu";
+  CLI::App* app = bench.add_subcommand(
+      "pipeline", "schedules side by side: bubble, memory and speed, simulated and trained");
+  app->add_option("--schedule", c.schedules, "names separated by commas, or all")
+      ->delimiter(',')
+      ->capture_default_str();
+  c.world.add(*app);
+  app->remove_option(app->get_option("--ranks"));
+  app->add_option("-p,--ranks", c.options.ranks, "numbers of ranks, separated by commas")
+      ->delimiter(',')
+      ->capture_default_str();
+  app->add_option("-m,--micro-batches", c.options.micro_batches,
+                  "numbers of micro-batches, separated by commas")
+      ->delimiter(',')
+      ->capture_default_str();
+  app->add_option("-v,--chunks", c.options.chunks,
+                  "stages on every rank where a schedule leaves it open, separated by commas")
+      ->delimiter(',')
+      ->capture_default_str();
+  app->add_flag("--simulate", c.options.only_simulates,
+                "with equal passes, and train nothing: any number of ranks");
+  app->add_option("--model", c.options.train.model, "nano, small, gpt2, or a config.json")
+      ->capture_default_str();
+  app->add_option("--micro-batch-size", c.options.micro_batch_size, "sequences of a micro-batch")
+      ->capture_default_str();
+  app->add_option("--sequence-length", c.options.train.sequence_length,
+                  "tokens of a sequence; 0: the model's context");
+  app->add_option("--steps", c.options.train.steps, "optimizer steps of each training")
+      ->capture_default_str();
+  app->add_option("--recompute", c.options.train.recompute, "none or full")->capture_default_str();
+  app->add_option("--data", c.options.train.data, "text or token file; default: this program's");
+  app->add_option("--json", c.json, "write the results to this file, as Google Benchmark does");
+  app->add_option("--plot", c.plot, "draw them as SVG, PNG or PDF");
+  app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
+}
+
+}  // namespace lockstep
