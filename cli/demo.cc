@@ -27,7 +27,7 @@ constexpr double parity_limit = 1e-10;
 
 struct DemoCommand {
   std::string folder = "out";
-  int steps = 300;
+  int steps = 150;
 };
 
 json read_json(const std::string& path) {
@@ -96,8 +96,9 @@ class Demo {
 
   void train(const TechniqueEntry& technique, int ranks) {
     const std::string name = fmt::format("{}_{}", technique.name, ranks);
-    const Words train = {program_, "train", std::string(technique.name), "--ranks",
-                         std::to_string(ranks)};
+    Words train = {program_, "train", std::string(technique.name), "--ranks",
+                   std::to_string(ranks)};
+    train.insert(train.end(), technique.demo_flags.begin(), technique.demo_flags.end());
     const auto with = [&](Words more) {
       Words words = train;
       words.insert(words.end(), more.begin(), more.end());
@@ -108,7 +109,7 @@ class Demo {
         step(with({"--dtype", "f64", "--steps", "5", "--json", file(check + ".json"), "--save",
                    weights}),
              check) &&
-        step(with({"--steps", std::to_string(command_.steps), "--validation-fraction", "0.05",
+        step(with({"--steps", std::to_string(command_.steps), "--validation-fraction", "0.01",
                    "--eval-interval", std::to_string(std::max(1, command_.steps / 5)), "--json",
                    file(name + ".json")}),
              name) &&

@@ -10,6 +10,7 @@
 #include "bench/schedule_json.h"
 #include "cli/command.h"
 #include "cli/process.h"
+#include "cli/share.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "parallel/pipeline/check.h"
@@ -28,7 +29,7 @@ struct ScheduleCommand {
   std::string forward = "1", input_gradient = "1", weight_gradient = "1", hop = "0";
   int width = 120;
   bool no_chart = false, messages = false;
-  std::string save, json, plot;
+  std::string save, json, plot, explorer;
 
   PassTimes times() const {
     return {.forward = rational_from(forward),
@@ -168,13 +169,22 @@ int compare_all(const ScheduleCommand& c) {
   return 0;
 }
 
+// The page needs nothing beside itself.
+int write_explorer(const std::string& path) {
+  write_file(path, read_text(plots_folder() + "/explorer.html", most_bytes));
+  fmt::print("{}: open it in a browser\n", path);
+  return 0;
+}
+
 int run(const ScheduleCommand& c) {
+  for (const std::string& path : {c.save, c.json, c.plot, c.explorer})
+    if (!path.empty()) check_writable(path);
+  if (!c.explorer.empty() && c.name.empty() && c.file.empty()) return write_explorer(c.explorer);
   require(c.name.empty() != c.file.empty(),
           "schedule needs a name or a --schedule-file, and not both",
           "for example: lockstep schedule 1f1b -p 4 -m 8");
   require(c.width >= 20 && c.width <= 1000, fmt::format("--width {}", c.width), "use 20 to 1000");
-  for (const std::string& path : {c.save, c.json, c.plot})
-    if (!path.empty()) check_writable(path);
+  require(c.explorer.empty(), "--explorer beside a schedule", "the page shows all of them");
   if (c.name == "all") {
     require(c.save.empty() && c.json.empty() && c.plot.empty(), "schedule all writes no file",
             "name one schedule");
@@ -226,6 +236,8 @@ void add_schedule(CLI::App& program, Command& chosen) {
   app->add_option("--save", c->save, "write the schedule as action text");
   app->add_option("--json", c->json, "write every action's time and all figures");
   app->add_option("--plot", c->plot, "draw the chart as SVG, PNG or PDF");
+  app->add_option("--explorer", c->explorer,
+                  "write a page instead on which all schedules can be tried");
   app->callback([c, &chosen] { chosen = [c] { return run(*c); }; });
 }
 

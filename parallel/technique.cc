@@ -42,6 +42,7 @@ const std::vector<TechniqueEntry>& techniques() {
       {.name = "pipeline",
        .summary = "the layers in stages, micro-batches through them in the order of a schedule",
        .demo_ranks = {2, 4},
+       .demo_flags = {"--micro-batches", "12"},
        .check = check_pipeline,
        .computing_ranks = all_ranks,
        .ranks_per_model = all_ranks,

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -88,7 +89,8 @@ std::vector<TheoryRecord> replicated_states(int rank, const Parameters& paramete
 struct TechniqueEntry {
   std::string_view name;
   std::string_view summary;
-  std::vector<int> demo_ranks;  // what the demo shows it with
+  std::vector<int> demo_ranks;          // what the demo shows it with
+  std::vector<std::string> demo_flags;  // and how
   // Throws Error (bad_input) naming the rule when the options do not fit `ranks`.
   void (*check)(const TrainOptions& options, int ranks);
   // Ranks 0 .. n - 1 compute, on models of their own.

@@ -9,15 +9,18 @@ import fit
 import loss
 import matrix
 import memory
+import pipeline
 import progress
 import scaling
+import schedule
 import speed
 import timeline
 import traffic
 from chart import save
 from results import BadInput, read
 
-KINDS = {module.__name__: module for module in (loss, progress, speed, traffic, memory, bandwidth, fit, scaling, timeline, matrix)}
+KINDS = {module.__name__: module for module in (loss, progress, speed, traffic, memory, bandwidth, fit, scaling, timeline,
+                                                schedule, pipeline, matrix)}
 FORMATS = (".svg", ".png", ".pdf")
 
 

@@ -1,4 +1,4 @@
-"""Reads what Lockstep writes: results of training, of benchmarks, and traces, told apart by their content."""
+"""Reads what Lockstep writes: results of training, of benchmarks, schedules and traces, told apart by their content."""
 
 import json
 import pathlib
@@ -120,6 +120,26 @@ def setting_of(points):
 
 
 @dataclass(frozen=True)
+class PipelinePoint:
+    """A schedule at one shape. What was not measured, or has no closed form, is None."""
+    schedule: str
+    ranks: int
+    micro_batches: int
+    chunks: int  # stages of a rank
+    simulated: float  # share of the time that is bubble
+    expected: float
+    measured: float
+    tokens_per_second: float
+    in_flight: list  # micro-batches, by rank
+    activation_bytes: list  # peaks, by rank
+
+    @property
+    def ratio(self):
+        """Micro-batches by rank: the more, the smaller the bubble."""
+        return self.micro_batches / self.ranks
+
+
+@dataclass(frozen=True)
 class BenchRun:
     path: pathlib.Path
     data: dict
@@ -147,6 +167,87 @@ class BenchRun:
             yield BenchPoint(operation, algorithm, transport, int(entry["ranks"]), int(entry["bytes"]),
                              bool(entry["in_place"]), entry)
 
+    def pipeline_points(self):
+        for entry in self.data["benchmarks"]:
+            if entry["name"].startswith("pipeline/") and entry["run_type"] == "iteration":
+                yield _pipeline_point(entry)
+
+
+def _pipeline_point(entry):
+    numbers = {key: float(entry[key]) if key in entry else None
+               for key in ("expected_fraction", "bubble_fraction", "tokens_per_second")}
+    point = PipelinePoint(
+        entry["name"].split("/")[1], int(entry["ranks"]), int(entry["micro_batches"]), int(entry["chunks"]),
+        float(entry["simulated_fraction"]), numbers["expected_fraction"], numbers["bubble_fraction"],
+        numbers["tokens_per_second"], [int(count) for count in entry["in_flight"]],
+        [int(count) for count in entry["peak_activation_bytes"]] if "peak_activation_bytes" in entry else None)
+    if min(point.ranks, point.micro_batches, point.chunks) < 1:
+        raise ValueError(f"{entry['name']}: a shape below 1")
+    if any(len(counts) != point.ranks for counts in (point.in_flight, point.activation_bytes or point.in_flight)):
+        raise ValueError(f"{entry['name']}: not a number for each of {point.ranks} ranks")
+    return point
+
+
+@dataclass(frozen=True)
+class ScheduleRun:
+    path: pathlib.Path
+    data: dict
+
+    @property
+    def name(self):
+        return self.data["name"]
+
+    @property
+    def ranks(self):
+        return self.data["config"]["ranks"]
+
+    @property
+    def stages(self):
+        return self.data["config"]["stages"]
+
+    @property
+    def chunks(self):
+        """Stages of a rank."""
+        return self.stages // self.ranks
+
+    @property
+    def micro_batches(self):
+        return self.data["config"]["micro_batches"]
+
+    @property
+    def makespan(self):
+        return self.data["makespan"]
+
+    @property
+    def bubble(self):
+        """The share of all ranks' time that is idle."""
+        return self.data["bubble"]["fraction"]
+
+    @property
+    def overhead(self):
+        """Idle time by busy time."""
+        return self.data["bubble"]["overhead"]
+
+    def check(self):
+        """Raises what the lack of a key raises, or ValueError."""
+        if not isinstance(self.name, str) or len(self.data["ranks"]) != self.ranks or self.ranks < 1:
+            raise ValueError("no row for each rank")
+        # They are computed with: as numbers, or not at all.
+        self.chunks, self.micro_batches + 0, self.bubble + 0, self.overhead + 0
+        for rank in self.data["ranks"]:
+            rank["in_flight"] + rank["unfinished"]
+            for action in rank["actions"]:
+                self._check_action(action)
+            if rank["actions"] and rank["actions"][-1]["with_next"]:
+                raise ValueError("a last action with a next one")
+
+    def _check_action(self, action):
+        known = action["pass"] in ("F", "B", "I", "W") and isinstance(action["with_next"], bool)
+        if not known or not 0 <= action["stage"] < self.stages or not 0 <= action["micro_batch"] < self.micro_batches:
+            raise ValueError(f"no action of this schedule: {action}")
+        if not 0 <= action["begin"] <= action["end"] <= self.makespan:
+            raise ValueError(f"not within the makespan: {action}")
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -162,6 +263,7 @@ class Trace:
 class Results:
     trainings: list = field(default_factory=list)
     benchmarks: list = field(default_factory=list)
+    schedules: list = field(default_factory=list)
     traces: list = field(default_factory=list)
 
     def environments(self):
@@ -210,7 +312,14 @@ def _sort_in(results, path, data):
         json.loads(context["lockstep.environment"])
         if not data["benchmarks"] or (list(run.points()) and run.clock == "wall" and run.memory_bandwidth <= 0):
             raise BadInput(f"{path} holds no measurement; run the benchmark again")
+        list(run.pipeline_points())
         results.benchmarks.append(run)
+    elif schema == "lockstep.schedule/1":
+        run = ScheduleRun(path, data)
+        run.check()
+        if not any(rank["actions"] for rank in data["ranks"]):
+            raise BadInput(f"{path} holds no action; write the schedule again")
+        results.schedules.append(run)
     elif "traceEvents" in data:
         results.traces.append(Trace(path, data))
     elif schema:

@@ -40,6 +40,12 @@ PipelineShape complete(const ScheduleEntry& entry, PipelineShape shape) {
   require(shape.group == 0 || entry.name == "interleaved",
           fmt::format("groups of {} micro-batches in schedule {}", shape.group, entry.name),
           "only interleaved takes them in groups");
+  constexpr double most_actions = 5e7;
+  require(
+      static_cast<double>(shape.ranks) * shape.virtual_stages * shape.micro_batches <= most_actions,
+      fmt::format("{} ranks with {} stages each and {} micro-batches", shape.ranks,
+                  shape.virtual_stages, shape.micro_batches),
+      "the product may be 50 million");
   if (entry.check) entry.check(shape);
   return shape;
 }

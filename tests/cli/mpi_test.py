@@ -61,6 +61,22 @@ class Mpi(unittest.TestCase):
                 for step, loss in zip(result["steps"], expected["losses"], strict=True):
                     self.assertAlmostEqual(step["loss"] / loss, 1, delta=1e-9)
 
+    def test_pipeline(self):
+        expected = json.loads((GOLDEN / "expected.json").read_text())
+        cases = ((4, ["--schedule", "1f1b"]), (2, ["--schedule", "zb-v"]), (4, ["--schedule", "interleaved", "--chunks", "2"]),
+                 (4, ["--schedule", "zb-h2", "--recompute", "full"]), (4, ["--schedule", "dualpipe-v"]))
+        for ranks, words in cases[:2] if SANITIZED else cases:
+            with self.subTest(words=words):
+                done, _ = self.run_ranks(ranks, "train", "pipeline", *words, *GOLDEN_RUN, "--micro-batches", "8", "--steps", "10",
+                                         "--json", "r.json")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                result = json.loads((self.path / "r.json").read_text())
+                for step, loss, norm in zip(result["steps"], expected["losses"], expected["grad_norms"], strict=True):
+                    self.assertAlmostEqual(step["loss"] / loss, 1, delta=1e-9)
+                    self.assertAlmostEqual(step["grad_norm"] / norm, 1, delta=1e-9)
+                for line in result["theory"]:
+                    self.assertEqual(line["expected"], line["measured"], line)
+
     def test_bench_of_a_parameter_server(self):
         done, _ = self.run_ranks(4, "bench", "ps", "-b", "8", "-e", "512K", "-f", "256", "-n", "2", "-w", "1", "-d", "i64")
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)

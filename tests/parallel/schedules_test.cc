@@ -254,6 +254,8 @@ TEST(Schedules, ShapesThatDoNotFitAreNamed) {
               HasSubstr("only interleaved"));
   EXPECT_THAT(message("gpipe", {.ranks = 0, .micro_batches = 8}), HasSubstr("0 ranks"));
   EXPECT_THAT(message("gpipe", {.ranks = 2, .micro_batches = 0}), HasSubstr("0 micro-batches"));
+  EXPECT_THAT(message("gpipe", {.ranks = 100'000, .micro_batches = 1'000}),
+              HasSubstr("50 million"));
   EXPECT_THROW(find_schedule("2f2b"), Error);
 }
 

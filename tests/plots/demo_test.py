@@ -24,7 +24,7 @@ class Demo(unittest.TestCase):
     def test_every_technique_is_checked_and_reported(self):
         done = self.run_demo("--steps", "4", "--output", "results")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        for row in (["serial", "1"], ["ddp", "2"], ["ddp", "4"]):
+        for row in (["serial", "1"], ["ddp", "2"], ["ddp", "4"], ["pipeline", "2"], ["pipeline", "4"]):
             (line,) = [line.split() for line in done.stdout.splitlines() if line.split()[:2] == row]
             self.assertEqual(line[-1], "ok")
             self.assertLessEqual(float(line[-2]), 1e-10)
