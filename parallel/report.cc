@@ -1,6 +1,9 @@
 #include "parallel/report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -135,6 +138,24 @@ void collect_own_runs(Communicator& world, const OwnRun& own, TrainResult& resul
     for (const json& l : run["lost"])
       result.lost.push_back({.rank = l[0], .step = l[1], .why = l[2]});
   }
+}
+
+void check_finite(const StepRecord& record, const Communicator& world) {
+  // Where even so small a scale overflows, the loss itself is too large or no number.
+  constexpr double smallest_scale = 0x1p-24;
+  if (std::isfinite(record.loss) && std::isfinite(record.grad_norm)) return;
+  if (record.skipped && record.loss_scale > smallest_scale) return;
+  throw Error(
+      ErrorKind::wrong_result,
+      fmt::format("step {}: loss {}, gradient norm {}", record.step, record.loss, record.grad_norm),
+      {.rank = world.rank(),
+       .size = world.size(),
+       .hint = "lower --lr, add --warmup-steps or set --grad-clip"});
+}
+
+bool theory_holds(const TrainResult& result) {
+  return std::ranges::all_of(
+      result.theory, [](const TheoryRecord& t) { return !t.exact || t.expected == t.measured; });
 }
 
 }  // namespace lockstep

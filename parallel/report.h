@@ -11,6 +11,10 @@ namespace lockstep {
 void collect(RankContext& context, const RankRecord& record, std::vector<TheoryRecord> theory,
              TrainResult& result);
 
+// Throws Error (wrong_result) naming the step when its loss or gradient norm is no number, but for
+// a step that was skipped and may go well with a smaller loss scale.
+void check_finite(const StepRecord& record, const Communicator& world);
+
 // What one rank did where ranks are not in step.
 struct OwnRun {
   std::vector<StepRecord> steps;  // `seconds` since the run began

@@ -84,7 +84,7 @@ class Trainer {
       if (!computes_) technique_->serve();
       for (int step = 0; computes_ && step < options_.steps; ++step) {
         StepRecord record = take_own_step(step);
-        check_finite(record);
+        check_finite(record, context_.world);
         if (context_.world.rank() == 0 && on_step) on_step(record);
         record.seconds = context_.world.transport().now_seconds() - begin;
         own.steps.push_back(record);
@@ -149,7 +149,7 @@ class Trainer {
     record.loss = over_ranks(record.loss, ReduceOp::sum);
     record.grad_norm = over_ranks(record.grad_norm, ReduceOp::max);
     record.tokens_per_second = rate(record.seconds);
-    check_finite(record);
+    check_finite(record, context_.world);
     return record;
   }
 
@@ -221,19 +221,6 @@ class Trainer {
     return value;
   }
 
-  void check_finite(const StepRecord& record) const {
-    // Where even so small a scale overflows, the loss itself is too large or no number.
-    constexpr double smallest_scale = 0x1p-24;
-    if (std::isfinite(record.loss) && std::isfinite(record.grad_norm)) return;
-    if (record.skipped && record.loss_scale > smallest_scale) return;
-    throw Error(ErrorKind::wrong_result,
-                fmt::format("step {}: loss {}, gradient norm {}", record.step, record.loss,
-                            record.grad_norm),
-                {.rank = context_.world.rank(),
-                 .size = context_.world.size(),
-                 .hint = "lower --lr, add --warmup-steps or set --grad-clip"});
-  }
-
   void finish() {
     RankRecord record{.rank = context_.world.rank(), .traffic = traffic_};
     for (int use = 0; use < memory_uses; ++use)
@@ -300,11 +287,6 @@ TrainResult train(RankContext& context, const TrainOptions& options, const OnSte
   check(options, context.world.size());
   omp_set_num_threads(threads_per_rank(options, context.world.size()));
   return Trainer(context, options).run(on_step);
-}
-
-bool theory_holds(const TrainResult& result) {
-  return std::ranges::all_of(
-      result.theory, [](const TheoryRecord& t) { return !t.exact || t.expected == t.measured; });
 }
 
 }  // namespace lockstep
