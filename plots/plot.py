@@ -5,6 +5,7 @@ import pathlib
 import sys
 
 import bandwidth
+import bubble
 import fit
 import loss
 import matrix
@@ -19,8 +20,8 @@ import traffic
 from chart import save
 from results import BadInput, read
 
-KINDS = {module.__name__: module for module in (loss, progress, speed, traffic, memory, bandwidth, fit, scaling, timeline,
-                                                schedule, pipeline, matrix)}
+KINDS = {module.__name__: module for module in (loss, progress, speed, traffic, memory, bubble, bandwidth, fit, scaling,
+                                                timeline, schedule, pipeline, matrix)}
 FORMATS = (".svg", ".png", ".pdf")
 
 

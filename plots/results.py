@@ -27,14 +27,17 @@ class TrainRun:
     @property
     def name(self):
         ranks, transport, dtype = (self.config[key] for key in ("ranks", "transport", "dtype"))
-        parts = [self.config["technique"], *self._servers()]
+        parts = [self.config["technique"], *self._variant()]
         parts += [f"{ranks} ranks"] if ranks > 1 else []
         parts += [transport] if transport != "threads" else []
         parts += [dtype] if dtype != "f32" else []
         return " ".join(parts)
 
-    def _servers(self):
-        """What tells parameter servers apart."""
+    def _variant(self):
+        """What tells runs of one technique apart."""
+        if self.config["technique"] == "pipeline":
+            recompute = self.config["recompute"]
+            return [self.config["schedule_file"] or self.config["schedule"], *([f"recompute {recompute}"] * (recompute != "none"))]
         if self.config["technique"] != "ps":
             return []
         mode, servers = self.config["mode"], self.config["servers"]

@@ -57,14 +57,16 @@ PassTimes of_a_rank(const std::vector<PassTimes>& stages, int ranks) {
 
 BubbleRecord measured_bubble(Communicator& world, const Schedule& schedule,
                              const Executor& executor, const std::string& name,
-                             const PipelineShape& shape) {
+                             const PipelineShape& shape, Count message_bytes) {
   double busy = executor.busy_seconds(), makespan = executor.running_seconds();
   all_reduce(world, host_slice(std::span(&busy, 1)), ReduceOp::sum);
   all_reduce(world, host_slice(std::span(&makespan, 1)), ReduceOp::max);
   const std::vector<PassTimes> times = mean_times(world, schedule, executor);
+  const Rational hop =
+      exact(world.transport().links().between.seconds(static_cast<double>(message_bytes)));
   BubbleRecord bubble{
       .fraction = 1 - busy / (world.size() * makespan),
-      .simulated_fraction = value_of(simulate_stages(schedule, times).bubble_fraction())};
+      .simulated_fraction = value_of(simulate_stages(schedule, times, hop).bubble_fraction())};
   if (name.empty()) return bubble;
   const ScheduleEntry& entry = find_schedule(name);
   const PassTimes mean = of_a_rank(times, world.size());

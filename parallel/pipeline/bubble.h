@@ -10,9 +10,11 @@
 
 namespace lockstep {
 
-// Every rank calls it. `name` is the schedule's, or empty where it came from a file.
+// Every rank calls it. `name` is the schedule's, or empty where it came from a file. The
+// simulator's messages, of `message_bytes`, take what the links between ranks cost, exact under a
+// virtual clock.
 BubbleRecord measured_bubble(Communicator& world, const Schedule& schedule,
                              const Executor& executor, const std::string& name,
-                             const PipelineShape& shape);
+                             const PipelineShape& shape, Count message_bytes);
 
 }  // namespace lockstep

@@ -118,7 +118,8 @@ class Pipeline final : public Technique {
     context_.world.set_label("report");
     bubble_ = measured_bubble(context_.world, schedule_, *executor_,
                               options_.schedule_file.empty() ? options_.schedule : "",
-                              shape_of(options_, context_.world.size()));
+                              shape_of(options_, context_.world.size()),
+                              rows() * config_.width * element_bytes(dtype_));
   }
   std::optional<BubbleRecord> bubble() const override { return bubble_; }
   int in_flight() const override { return executor_->most_in_flight(); }
@@ -127,6 +128,13 @@ class Pipeline final : public Technique {
   std::vector<TheoryRecord> theory() const override;
 
  private:
+  Count length() const {
+    return options_.sequence_length > 0 ? options_.sequence_length : config_.context;
+  }
+  // Of the largest micro-batch.
+  Count rows() const {
+    return Share{.count = options_.global_batch}.part(0, options_.micro_batches).count * length();
+  }
   int rank_of(int stage) const { return rank_.rank_of_stage[static_cast<std::size_t>(stage)]; }
   int first_rank() const { return rank_of(0); }
   int last_rank() const { return rank_of(schedule_.stages - 1); }
@@ -204,8 +212,7 @@ class Pipeline final : public Technique {
 std::vector<TheoryRecord> Pipeline::theory() const {
   const int rank = context_.world.rank(), ranks = context_.world.size();
   const Count element = element_bytes(dtype_);
-  const int length = options_.sequence_length > 0 ? options_.sequence_length : config_.context;
-  const Count tokens = Count{options_.global_batch} * length;
+  const Count tokens = options_.global_batch * length();
   // Every boundary between two ranks passes all tokens forward and their gradients back.
   Count boundaries = 0;
   for (const auto& [stage, _] : rank_.stages)
@@ -229,8 +236,6 @@ std::vector<TheoryRecord> Pipeline::theory() const {
   const bool even = options_.global_batch % options_.micro_batches == 0;
   const auto& actions = schedule_.by_rank[static_cast<std::size_t>(rank)];
   const StashPeaks peaks = stash_peaks(actions, schedule_.stages, config_.layers, recomputes);
-  const Count rows =
-      Share{.count = options_.global_batch}.part(0, options_.micro_batches).count * Count{length};
   const auto parameters = parameters_.count();
   std::vector<TheoryRecord> lines = {
       line("sent_bytes",
@@ -246,7 +251,7 @@ std::vector<TheoryRecord> Pipeline::theory() const {
       line("peak_bytes.activations",
            fmt::format("{} blocks + {} block gradients + ends in flight", peaks.blocks,
                        peaks.block_gradients),
-           stash_bytes(peaks, config_, rows, dtype_), even)};
+           stash_bytes(peaks, config_, rows(), dtype_), even)};
   if (options_.schedule_file.empty()) {
     const ScheduleEntry& entry = find_schedule(options_.schedule);
     if (const auto in_flight = entry.in_flight(complete(entry, shape_of(options_, ranks)), rank))

@@ -84,6 +84,26 @@ TEST_P(Pipelines, TheBubbleInUnitTimeIsTheSimulators) {
   EXPECT_TRUE(theory_holds(result));
 }
 
+// Also where messages take time: 1F1B pays for it in every round, GPipe on the way there and back.
+TEST(PipelineTime, OfMessagesIsTheSimulatorsToo) {
+  for (const char* schedule : {"1f1b", "gpipe", "zb-h1", "zb-h2"}) {
+    TrainOptions options = pipeline_run({4, schedule});
+    options.steps = 2;
+    options.compute_seconds = 3.0 * options.micro_batches;
+    const TrainResult result = run({.ranks = 4,
+                                    .timeout_s = 30,
+                                    .fault = {},
+                                    .clock = Clock::unit,
+                                    .links = parse_links("alpha=0.125,beta=0")},
+                                   options);
+    const Timeline timeline =
+        simulate(make_schedule(find_schedule(schedule), {.ranks = 4, .micro_batches = 8}),
+                 {.hop = Rational(1, 8)});
+    EXPECT_NEAR(result.bubble->fraction, value_of(timeline.bubble_fraction()), 1e-9) << schedule;
+    EXPECT_NEAR(result.bubble->simulated_fraction, value_of(timeline.bubble_fraction()), 1e-8);
+  }
+}
+
 // The second forward pass makes the same bits, in less memory.
 TEST_P(Pipelines, RecomputingChangesNothingButTheMemory) {
   TrainOptions options = pipeline_run(GetParam());

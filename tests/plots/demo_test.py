@@ -31,7 +31,7 @@ class Demo(unittest.TestCase):
             equal, all_forms = line[-5], line[-3]
             self.assertEqual(equal, all_forms)
         page = (self.path / "results" / "report.html").read_text()
-        for text in ("ddp 4 ranks", "Bandwidth of all_reduce", "Timeline", 'class="right"'):
+        for text in ("ddp 4 ranks", "pipeline 1f1b 4 ranks", "Bubble of pipelines", "Bandwidth of all_reduce", "Timeline", 'class="right"'):
             self.assertIn(text, page)
         self.assertNotIn('class="wrong"', page)
         commands = [line[2:] for line in done.stdout.splitlines() if line.startswith("$ lockstep")]

@@ -16,6 +16,7 @@ from plots_setting import PROGRAM
 
 from matplotlib.colors import to_rgb
 
+import bubble
 import pipeline
 import report
 import results
@@ -352,6 +353,25 @@ class Pipelines(unittest.TestCase):
         done = run_program(self.folder, "plot", "pipeline", "broken.json", status=2)
         self.assertIn("broken.json", done.stderr)
         self.assertNotIn("Traceback", done.stderr)
+
+
+class Bubble(unittest.TestCase):
+    def test_bars_are_the_three_figures_of_every_training(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            for schedule_name, flags in (("1f1b", []), ("zb-v", ["--recompute", "full"])):
+                run_program(folder, "train", "pipeline", "--ranks", "2", "--micro-batches", "4", "--steps", "1", "--clock", "unit",
+                            "--schedule", schedule_name, *flags, "--json", f"{schedule_name}.json")
+            run_program(folder, "train", "serial", "--steps", "1", "--json", "serial.json")
+            read = results.read([folder / f"{name}.json" for name in ("1f1b", "zb-v", "serial")])
+        del read.trainings[1].data["bubble"]["expected_fraction"]
+        (chart,) = bubble.charts(read)
+        self.assertEqual(chart.rows, [("pipeline 1f1b 2 ranks virtual", "20.00", "20.00", "20.00"),
+                                      ("pipeline zb-v recompute full 2 ranks virtual", "-", "4.00", "4.00")])
+        widths = [bar.get_width() for bar in chart.figure.axes[0].patches]
+        for width, expected in zip(widths, (20, 0, 20, 4, 20, 4), strict=True):
+            self.assertAlmostEqual(width, expected, places=6)
+        self.assertEqual(bubble.charts(results.Results()), [])
 
 
 if __name__ == "__main__":
