@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "parallel/pipeline/check.h"
-
 namespace lockstep {
 namespace {
 
@@ -193,7 +191,7 @@ void Executor::weight_gradient(const Action& action) {
 
 void Executor::release(const Action& action) {
   stashes_.give(flight(action).stash, stage(action));
-  flights_.erase({action.stage, Pass::forward, action.micro_batch});
+  flights_.erase({action.stage, action.micro_batch});
 }
 
 void Executor::keep_input_only(const Action& action, Flight& here) {

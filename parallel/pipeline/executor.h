@@ -5,6 +5,7 @@
 #include <map>
 #include <span>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "collectives/transport/launch.h"
@@ -77,9 +78,7 @@ class Executor {
     return micro_batches_[static_cast<std::size_t>(action.micro_batch)];
   }
   GptStage& stage(const Action& action) { return rank_.stages.at(action.stage); }
-  Flight& flight(const Action& action) {
-    return flights_[{action.stage, Pass::forward, action.micro_batch}];
-  }
+  Flight& flight(const Action& action) { return flights_[{action.stage, action.micro_batch}]; }
   void wait_for_input(const Action& action);
   // Empty where the stage has no neighbour that gives it one.
   Slice input_of(const Action& action);
@@ -103,8 +102,8 @@ class Executor {
   double scale_ = 1, share_ = 1, loss_ = 0;
   std::map<Name, Message> arriving_;
   std::map<Name, Tensor> leaving_;
-  std::map<std::size_t, Message> sent_;  // by the place of the step
-  std::map<Name, Flight> flights_;
+  std::map<std::size_t, Message> sent_;            // by the place of the step
+  std::map<std::pair<int, int>, Flight> flights_;  // by stage and micro-batch
   Stashes stashes_;
 
   bool has_run_ = false;

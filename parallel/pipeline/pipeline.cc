@@ -103,9 +103,7 @@ class Pipeline final : public Technique {
   }
 
   double gradient_norm() override {
-    // The copy of the tied embedding counts once.
-    double square = squared_norm(parameters_.gradients());
-    if (const auto head = copied_head()) square -= squared_norm(parameters_.gradient(*head));
+    double square = own_squared_norm();
     all_reduce(context_.world, host_slice(std::span(&square, 1)), ReduceOp::sum, norm_algorithm);
     return std::sqrt(square);
   }
@@ -151,6 +149,16 @@ class Pipeline final : public Technique {
     const auto first = rank_.stages.find(0);
     if (first == rank_.stages.end()) return {};
     return first->second.tokens();
+  }
+
+  // Without the copy of the tied embedding, which counts once.
+  double own_squared_norm() const {
+    const Slice all = parameters_.gradients();
+    if (!copied_head()) return squared_norm(all);
+    const Parameter& head = parameters_.list()[static_cast<std::size_t>(*copied_head())];
+    const Count behind = head.offset + head.count;
+    return squared_norm(all.part(0, head.offset)) +
+           squared_norm(all.part(behind, all.count - behind));
   }
 
   // Both ends then hold the sum of what the embedding and the head have added, in the same bits.
