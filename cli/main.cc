@@ -28,6 +28,7 @@ int run(int argc, char** argv) {
   lockstep::add_compare(program, chosen);
   lockstep::add_demo(program, chosen);
   lockstep::add_schedule(program, chosen);
+  lockstep::add_mesh(program, chosen);
   lockstep::add_plots(program, chosen);
   lockstep::add_doctor(program, chosen);
   try {

@@ -1,0 +1,65 @@
+// The ranks as a mesh: every rank has a place along each axis, tensor (tp), context (cp), data (dp)
+// and pipeline (pp) parallelism, and works with the ranks that differ from it along one axis, or
+// some. Ranks are numbered along the first axis of an order first; the usual order is
+// Megatron-LM's. Shoeybi et al., "Megatron-LM", 2019; the groups are those of its parallel_state.
+#pragma once
+
+#include <array>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/communicator.h"
+
+namespace lockstep {
+
+enum class Axis : std::uint8_t { tp, cp, dp, pp };
+inline constexpr std::array axes = {Axis::tp, Axis::cp, Axis::dp, Axis::pp};
+std::string_view name_of(Axis axis);
+
+// A number for each axis: how long it is, or where a rank is.
+class AlongAxes {
+ public:
+  constexpr explicit AlongAxes(int all) { values_.fill(all); }
+  int& operator[](Axis axis) { return values_[static_cast<std::size_t>(axis)]; }
+  int operator[](Axis axis) const { return values_[static_cast<std::size_t>(axis)]; }
+  bool operator==(const AlongAxes&) const = default;
+
+ private:
+  std::array<int, axes.size()> values_;
+};
+
+class Mesh {
+ public:
+  static constexpr std::string_view usual_order = "tp-cp-dp-pp";
+
+  // `order` names axes, the first of them the one along which neighbours are consecutive ranks;
+  // those it leaves out have length 1. Throws Error (bad_input) naming the axis for a length below
+  // 1, an unknown or repeated name, and an axis left out that is longer.
+  explicit Mesh(const AlongAxes& lengths, std::string_view order = usual_order);
+
+  int size() const;
+  int length(Axis axis) const { return lengths_[axis]; }
+  const std::vector<Axis>& order() const { return order_; }
+  AlongAxes place_of(int rank) const;
+  int rank_at(const AlongAxes& place) const;
+
+  using Group = std::vector<int>;
+  // The groups of ranks that differ along `along` alone, each ascending, by their first ranks.
+  std::vector<Group> groups(std::initializer_list<Axis> along) const;
+  // The ranks that hold the two ends of a tied embedding: the first and the last of each pipeline.
+  std::vector<Group> embedding_groups() const;
+
+  // The group of `along` that this rank is in. Every rank of `world`, which has as many as the
+  // mesh, calls it in the same order.
+  std::unique_ptr<Communicator> communicator(Communicator& world,
+                                             std::initializer_list<Axis> along) const;
+
+ private:
+  AlongAxes lengths_;
+  std::vector<Axis> order_;  // all axes, the fastest first
+};
+
+}  // namespace lockstep
