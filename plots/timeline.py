@@ -5,7 +5,8 @@ from matplotlib.patches import Patch
 from chart import COLOURS, Chart, legend_above, new_figure
 
 # In this order they are drawn, one over the other.
-CATEGORIES = {"compute": COLOURS[0], "optimizer": COLOURS[2], "wait": "#bbbbbb", "communication": COLOURS[1]}
+CATEGORIES = {"compute": COLOURS[0], "forward": COLOURS[5], "backward": COLOURS[3], "optimizer": COLOURS[2], "wait": "#bbbbbb",
+              "communication": COLOURS[1]}
 
 
 def charts(results):
@@ -42,8 +43,9 @@ def _charts_of(trace, several):
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.set_xlabel("milliseconds from the start of the step")
-    legend_above(axes, ncols=len(CATEGORIES),
-                 handles=[Patch(color=colour, label=category) for category, colour in CATEGORIES.items()])
+    there = {span["cat"] for span in inside}
+    handles = [Patch(color=colour, label=category) for category, colour in CATEGORIES.items() if category in there]
+    legend_above(axes, ncols=len(handles), handles=handles)
     shares = [(rank, _hidden(inside, rank)) for rank in sorted({pid for pid, _ in tracks})]
     hidden = ", ".join(f"rank {rank} {share:.0%}" for rank, share in shares if share is not None)
     return [Chart(

@@ -7,33 +7,15 @@
 #include <optional>
 
 #include "collectives/all_reduce/all_reduce.h"
-#include "collectives/base/error.h"
-#include "collectives/base/file.h"
 #include "parallel/pipeline/bubble.h"
-#include "parallel/pipeline/check.h"
+#include "parallel/pipeline/chosen_schedule.h"
 #include "parallel/pipeline/executor.h"
 #include "parallel/pipeline/schedules.h"
-#include "parallel/pipeline/text.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t most_schedule_bytes = std::int64_t{64} << 20;
 constexpr std::string_view tied_algorithm = "ring", norm_algorithm = "recursive_doubling";
-
-PipelineShape shape_of(const TrainOptions& options, int ranks) {
-  return {.ranks = ranks,
-          .micro_batches = options.micro_batches,
-          .virtual_stages = options.chunks,
-          .group = options.group_size};
-}
-
-Schedule schedule_of(const TrainOptions& options, int ranks) {
-  if (options.schedule_file.empty())
-    return make_schedule(find_schedule(options.schedule), shape_of(options, ranks));
-  const std::string text = read_text(options.schedule_file, most_schedule_bytes);
-  return schedule_from_csv(text, options.schedule_file);
-}
 
 // The name that a stage's parameter has in the whole model.
 std::string_view whole_name(const Parameter& parameter) {
@@ -104,7 +86,9 @@ class Pipeline final : public Technique {
 
   double gradient_norm() override {
     double square = own_squared_norm();
-    all_reduce(context_.world, host_slice(std::span(&square, 1)), ReduceOp::sum, norm_algorithm);
+    communicate([&] {
+      all_reduce(context_.world, host_slice(std::span(&square, 1)), ReduceOp::sum, norm_algorithm);
+    });
     return std::sqrt(square);
   }
   void update(double learning_rate, double gradient_scale) override {
@@ -121,7 +105,9 @@ class Pipeline final : public Technique {
   }
   std::optional<BubbleRecord> bubble() const override { return bubble_; }
   int in_flight() const override { return executor_->most_in_flight(); }
-  double exposed_seconds() const override { return executor_->waiting_seconds(); }
+  double exposed_seconds() const override {
+    return executor_->waiting_seconds() + exposed_seconds_;
+  }
 
   std::vector<TheoryRecord> theory() const override;
 
@@ -151,6 +137,15 @@ class Pipeline final : public Technique {
     return first->second.tokens();
   }
 
+  template <typename Work>
+  void communicate(Work work) {
+    const Trace::Span span(context_.trace, 0, "wait for the other stages", "wait");
+    const Transport& clock = context_.world.transport();
+    const double begin = clock.now_seconds();
+    work();
+    exposed_seconds_ += clock.now_seconds() - begin;
+  }
+
   // Without the copy of the tied embedding, which counts once.
   double own_squared_norm() const {
     const Slice all = parameters_.gradients();
@@ -169,8 +164,10 @@ class Pipeline final : public Technique {
       sum.device->reduce(sum, other, ReduceOp::sum);
       other.device->copy(other, sum);
     } else if (tied_) {
-      all_reduce(*tied_, parameters_.gradient(head ? *head : *tokens), ReduceOp::sum,
-                 tied_algorithm);
+      communicate([&] {
+        all_reduce(*tied_, parameters_.gradient(head ? *head : *tokens), ReduceOp::sum,
+                   tied_algorithm);
+      });
     }
   }
 
@@ -215,6 +212,7 @@ class Pipeline final : public Technique {
   std::unique_ptr<Communicator> tied_;  // the ranks of the first and the last stage
   std::optional<Executor> executor_;
   std::optional<BubbleRecord> bubble_;
+  double exposed_seconds_ = 0;  // beside the executor's
 };
 
 std::vector<TheoryRecord> Pipeline::theory() const {
@@ -269,26 +267,6 @@ std::vector<TheoryRecord> Pipeline::theory() const {
 }
 
 }  // namespace
-
-void check_pipeline(const TrainOptions& options, int ranks) {
-  check_shares(options, 1);
-  require(options.recompute == "none" || options.recompute == "full",
-          fmt::format("--recompute '{}'", options.recompute), "choose none or full");
-  const Schedule schedule = schedule_of(options, ranks);
-  check(schedule);
-  require(schedule.ranks() == ranks,
-          fmt::format("{} is a schedule for {} ranks, and there are {}", options.schedule_file,
-                      schedule.ranks(), ranks),
-          "use as many --ranks as it has lines");
-  require(schedule.micro_batches == options.micro_batches,
-          fmt::format("{} is a schedule of {} micro-batches, and --micro-batches is {}",
-                      options.schedule_file, schedule.micro_batches, options.micro_batches),
-          "use as many");
-  const int layers = gpt_config(options.model).layers;
-  require(schedule.stages <= layers,
-          fmt::format("{} stages of a model with {} layers", schedule.stages, layers),
-          "every stage has at least one layer: use fewer --ranks or --chunks");
-}
 
 std::unique_ptr<Technique> make_pipeline(RankContext& context, Gpt& model,
                                          const TrainOptions& options) {
