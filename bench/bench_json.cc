@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "bench/collective.h"
 #include "bench/environment.h"
+#include "bench/registered.h"
 
 namespace lockstep {
 namespace {
@@ -76,25 +76,17 @@ std::string bench_json(const BenchRun& run, const OperationEntry& entry,
         ->Repetitions(options.repetitions)
         ->Unit(benchmark::kMicrosecond);
   }
-  benchmark::AddCustomContext("lockstep.schema", "lockstep.bench/1");
   auto environment = environment_json();
   if (!run.library.empty()) environment["mpi"] = run.library;
-  benchmark::AddCustomContext("lockstep.environment", environment.dump());
-  benchmark::AddCustomContext("lockstep.memory_bandwidth_bytes_per_s",
-                              fmt::format("{:.6g}", memory_bandwidth(run)));
-  benchmark::AddCustomContext("lockstep.buffers", std::string(name_of(options.buffers)));
-  benchmark::AddCustomContext("lockstep.clock", std::string(name_of(world.clock)));
-  benchmark::AddCustomContext("lockstep.link", text_of(run.links));
-  std::ostringstream text, ignored;
-  benchmark::JSONReporter writer;
-  writer.SetOutputStream(&text);
-  writer.SetErrorStream(&ignored);
-  benchmark::RunSpecifiedBenchmarks(&writer);
-  benchmark::ClearRegisteredBenchmarks();
 
   // Google Benchmark keeps no samples; readers of its format pass over a key they do not know. Its
   // aggregates hold NaN, which is not JSON, where a counter is 0.
-  std::string json = text.str();
+  std::string json = run_registered(
+      {{"lockstep.environment", environment.dump()},
+       {"lockstep.memory_bandwidth_bytes_per_s", fmt::format("{:.6g}", memory_bandwidth(run))},
+       {"lockstep.buffers", std::string(name_of(options.buffers))},
+       {"lockstep.clock", std::string(name_of(world.clock))},
+       {"lockstep.link", text_of(run.links)}});
   constexpr std::string_view not_json = ": NaN", missing = ": null";
   for (auto at = json.find(not_json); at != std::string::npos; at = json.find(not_json, at))
     json.replace(at, not_json.size(), missing);

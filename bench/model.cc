@@ -6,11 +6,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
-#include "bench/environment.h"
 #include "bench/measure.h"
+#include "bench/registered.h"
 #include "collectives/transport/launch.h"
 #include "models/backend.h"
 #include "parallel/trainer.h"
@@ -176,15 +174,7 @@ std::string bench_model(RankContext& context, const ModelBenchOptions& options) 
     report(threads, options, products, measure_with(context, threads, options, products), flops,
            sequences * length);
 
-  std::ostringstream text;
-  benchmark::JSONReporter writer;
-  writer.SetOutputStream(&text);
-  writer.SetErrorStream(&text);
-  benchmark::AddCustomContext("lockstep.schema", "lockstep.bench/1");
-  benchmark::AddCustomContext("lockstep.environment", environment_json().dump());
-  benchmark::RunSpecifiedBenchmarks(&writer);
-  benchmark::ClearRegisteredBenchmarks();
-  return text.str();
+  return run_registered();
 }
 
 }  // namespace lockstep

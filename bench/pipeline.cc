@@ -5,10 +5,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
-#include "bench/environment.h"
 #include "bench/measure.h"
+#include "bench/registered.h"
 #include "collectives/base/error.h"
 #include "parallel/pipeline/simulate.h"
 #include "parallel/trainer.h"
@@ -133,18 +132,10 @@ std::string pipeline_json(const std::vector<PipelinePoint>& points, const Launch
         ->Iterations(1)
         ->Unit(benchmark::kMicrosecond);
   }
-  benchmark::AddCustomContext("lockstep.schema", "lockstep.bench/1");
-  benchmark::AddCustomContext("lockstep.environment", environment_json().dump());
-  benchmark::AddCustomContext("lockstep.clock", std::string(name_of(world.clock)));
-  benchmark::AddCustomContext("lockstep.link", text_of(world.links));
-  std::ostringstream text, ignored;
-  benchmark::JSONReporter writer;
-  writer.SetOutputStream(&text);
-  writer.SetErrorStream(&ignored);
-  benchmark::RunSpecifiedBenchmarks(&writer);
-  benchmark::ClearRegisteredBenchmarks();
   // Readers of Google Benchmark's format pass over what they do not know.
-  auto file = nlohmann::ordered_json::parse(text.str());
+  auto file = nlohmann::ordered_json::parse(
+      run_registered({{"lockstep.clock", std::string(name_of(world.clock))},
+                      {"lockstep.link", text_of(world.links)}}));
   for (std::size_t i = 0; i < written.size(); ++i) {
     file["benchmarks"][i]["in_flight"] = written[i]->in_flight;
     if (written[i]->measured_fraction)

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bench/theory_json.h"
+
 namespace lockstep {
 namespace {
 
@@ -45,16 +47,9 @@ std::string schedule_json(const ScheduleResult& result) {
                         {{"fraction", value_of(timeline.bubble_fraction())},
                          {"overhead", value_of(timeline.bubble_overhead())}}},
                        {"ranks", ordered_json::array()},
-                       {"theory", ordered_json::array()}};
+                       {"theory", theory_json(result.theory)}};
   for (int rank = 0; rank < result.schedule.ranks(); ++rank)
     file["ranks"].push_back(rank_of(timeline, rank));
-  for (const TheoryRecord& t : result.theory)
-    file["theory"].push_back({{"quantity", t.quantity},
-                              {"rank", t.rank},
-                              {"formula", t.formula},
-                              {"expected", t.expected},
-                              {"measured", t.measured},
-                              {"exact", t.exact}});
   return file.dump(1) + "\n";
 }
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/environment.h"
+#include "bench/theory_json.h"
 
 namespace lockstep {
 namespace {
@@ -119,13 +120,7 @@ std::string train_json(const TrainOptions& options, const LaunchOptions& world,
   for (const ValidationRecord& v : result.validation)
     file["validation"].push_back({{"step", v.step}, {"loss", v.loss}});
   for (const RankRecord& rank : result.ranks) file["ranks"].push_back(rank_of(rank));
-  for (const TheoryRecord& t : result.theory)
-    file["theory"].push_back({{"quantity", t.quantity},
-                              {"rank", t.rank},
-                              {"formula", t.formula},
-                              {"expected", t.expected},
-                              {"measured", t.measured},
-                              {"exact", t.exact}});
+  file["theory"] = theory_json(result.theory);
   for (const UpdateRecord& update : result.updates) file["updates"].push_back(update_of(update));
   for (const LostRank& lost : result.lost)
     file["lost"].push_back({{"rank", lost.rank}, {"step", lost.step}, {"why", lost.why}});
