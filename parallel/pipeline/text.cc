@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
-#include <regex>
 
 #include "collectives/base/error.h"
 
@@ -30,18 +30,31 @@ std::string trimmed(const std::string& text) {
   return text.substr(begin, text.find_last_not_of(blank) - begin + 1);
 }
 
+// The number that `text` begins with, of at most 6 digits, which are taken away.
+std::optional<int> take_number(std::string_view& text) {
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  if (digits == 0 || digits > 6) return {};
+  int number = 0;
+  std::from_chars(text.data(), text.data() + digits, number);
+  text.remove_prefix(digits);
+  return number;
+}
+
 // Nothing for a send or a receive.
-std::optional<Action> action_from(const std::string& cell, std::string_view name,
-                                  std::size_t line) {
-  static const std::regex pattern("([0-9]{1,6})(F|B|I|W|SEND_F|RECV_F|SEND_B|RECV_B)([0-9]{1,6})");
-  std::smatch match;
-  require(std::regex_match(cell, match, pattern),
+std::optional<Action> action_from(std::string_view cell, std::string_view name, std::size_t line) {
+  std::string_view rest = cell;
+  const std::optional<int> stage = take_number(rest);
+  const std::string_view pass = rest.substr(0, rest.find_first_of("0123456789"));
+  rest.remove_prefix(pass.size());
+  const std::optional<int> micro_batch = take_number(rest);
+  const bool is_message =
+      pass == "SEND_F" || pass == "RECV_F" || pass == "SEND_B" || pass == "RECV_B";
+  const bool is_action = pass == "F" || pass == "B" || pass == "I" || pass == "W";
+  require(stage && micro_batch && rest.empty() && (is_message || is_action),
           fmt::format("{}, line {}: '{}' is not an action", name, line, cell),
           "write stage, pass (F, B, I or W) and micro-batch, for example 2F0");
-  if (match[2].length() > 1) return {};
-  return Action{.stage = std::stoi(match[1]),
-                .pass = static_cast<Pass>(match[2].str()[0]),
-                .micro_batch = std::stoi(match[3])};
+  if (is_message) return {};
+  return Action{.stage = *stage, .pass = static_cast<Pass>(pass[0]), .micro_batch = *micro_batch};
 }
 
 void add_cell(std::vector<Action>& actions, const std::string& cell, std::string_view name,

@@ -451,6 +451,16 @@ TEST(Communication, LatencyIsExposedAsTheFormulasSay) {
     }
 }
 
+TEST(Times, AreReadExactly) {
+  EXPECT_EQ(rational_from("3"), Rational(3));
+  EXPECT_EQ(rational_from("0.25"), Rational(1, 4));
+  EXPECT_EQ(rational_from("12.05"), Rational(241, 20));
+  EXPECT_EQ(rational_from("2/6"), Rational(1, 3));
+  EXPECT_EQ(rational_from("0"), Rational(0));
+  for (const char* text : {"", ".", "1.", ".5", "1/0", "1/", "-1", "1e3", "1234567", "1.2.3", "x"})
+    EXPECT_THROW(rational_from(text), Error) << text;
+}
+
 TEST(Figures, StandBesideTheirClosedForms) {
   const ScheduleEntry& entry = find_schedule("1f1b");
   const PipelineShape shape{.ranks = 4, .micro_batches = 8};
