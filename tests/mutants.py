@@ -62,7 +62,7 @@ MUTANTS = [
     ("parallel/pipeline/zero_bubble.cc", ".weight_gradients = stage}", ".weight_gradients = stage + 1}"),
     ("parallel/pipeline/zb_v.cc", "up = 2 * p - 1 - r", "up = p + r"),
     ("parallel/pipeline/dualpipe_v.cc", "i > middle ||", "i >= middle ||"),
-    ("parallel/pipeline/play.cc", "rank_of(*needed) == rank ? 0 : hop", "hop"),
+    ("parallel/pipeline/play.cc", "rank_of(*needed) == rank ? 0 : hop", "rank_of(*needed) == rank ? hop : hop"),
     ("parallel/pipeline/simulate.cc", "if (action.pass == Pass::forward) hold(r);", "hold(r);"),
     ("parallel/pipeline/check.cc", "require_of(passes.forward, rank", "require_of(true, rank"),
     ("parallel/pipeline/communication.cc", "events.push_back({intervals[i].end, false", "events.push_back({intervals[i].end, true"),
