@@ -29,7 +29,27 @@ struct Matrix {
 
 struct AttentionShape {
   Count sequences, length, heads, head_size;
+  // heads / kv_heads heads of queries in a row share a head of keys and values. Ainslie et al.,
+  // "GQA", 2023.
+  Count kv_heads;
   Count width() const { return heads * head_size; }
+  Count kv_width() const { return kv_heads * head_size; }
+  Count qkv_width() const { return width() + 2 * kv_width(); }
+};
+
+// Which elements dropout keeps: those are divided by 1 - rate, the others become 0. Srivastava et
+// al., "Dropout", 2014. It depends on the element's place in the whole batch and model alone, so
+// any rank can draw it again at any time, and no mask is kept.
+//
+// Element (r, c) of a tensor [rows, columns] has the index (first_row + r) columns + c. In
+// attention, row r being a query's row of the tensor, the probability of head h and key k has the
+// index ((first_row + r) all_heads + first_head + h) length + k.
+struct Dropout {
+  double rate = 0;  // from 0, which keeps all, to below 1
+  std::uint64_t seed = 0;
+  std::int64_t stream = 0;              // of the step, the layer and the place in it
+  Count first_row = 0;                  // of the tensor's rows, in the whole batch
+  Count first_head = 0, all_heads = 0;  // of this tensor's heads, in all of the model's
 };
 
 struct AdamWStep {
@@ -50,6 +70,11 @@ class Backend {
   virtual void add_bias(Slice out, Slice base, Slice bias, Count rows) = 0;
   // sum += the sum over the rows of x.
   virtual void sum_rows(Slice sum, Slice x, Count rows) = 0;
+  // out = base + dropout(x + bias); base may be empty; out may be x or base.
+  virtual void bias_dropout_add(Slice out, Slice base, Slice x, Slice bias, Count rows,
+                                const Dropout& dropout) = 0;
+  // out = dropout(x), which is its backward too; out may be x.
+  virtual void dropout(Slice out, Slice x, Count rows, const Dropout& dropout) = 0;
 
   // out = (x - mean) rstd weight + bias over each row; keeps rstd[N] and mean[N].
   virtual void layer_norm(Slice out, Slice mean, Slice rstd, Slice x, Slice weight, Slice bias,
@@ -64,23 +89,50 @@ class Backend {
   virtual void gelu(Slice out, Slice x) = 0;
   virtual void gelu_backward(Slice dx, Slice dout, Slice x) = 0;
 
-  // Causal attention. qkv[N, 3C] holds queries, keys, values side by side; out[N, C];
-  // log_sum_exp[sequences, heads, length] is kept for the backward. Works in blocks of rows: memory
-  // is linear in the length. Dao, "FlashAttention-2", 2023.
-  virtual void attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape) = 0;
+  // Causal attention. qkv[N, qkv_width] holds queries, keys, values side by side; out[N, width];
+  // log_sum_exp[sequences, heads, length] is kept for the backward. Dropout is of the softmax's
+  // probabilities. Works in blocks of rows: memory is linear in the length. Dao,
+  // "FlashAttention-2", 2023.
+  virtual void attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape,
+                         const Dropout& dropout) = 0;
   virtual void attention_backward(Slice dqkv, Slice dout, Slice out, Slice log_sum_exp, Slice qkv,
-                                  const AttentionShape& shape) = 0;
+                                  const AttentionShape& shape, const Dropout& dropout) = 0;
 
-  // out[r] = tokens[inputs[r]] + positions[r mod length]
-  virtual void embedding(Slice out, Slice tokens, Slice positions,
-                         std::span<const std::int32_t> inputs, Count length) = 0;
-  virtual void embedding_backward(Slice dtokens, Slice dpositions, Slice dout,
-                                  std::span<const std::int32_t> inputs, Count length) = 0;
+  // out[r] = tokens[inputs[r] - first_token], or zeros where `tokens`, a part of the table, does
+  // not have that row: so parts add up to the whole.
+  virtual void embedding(Slice out, Slice tokens, std::int32_t first_token,
+                         std::span<const std::int32_t> inputs) = 0;
+  virtual void embedding_backward(Slice dtokens, std::int32_t first_token, Slice dout,
+                                  std::span<const std::int32_t> inputs) = 0;
+  // out[r] += positions[(first_row + r) mod length]
+  virtual void add_positions(Slice out, Slice positions, Count first_row, Count rows,
+                             Count length) = 0;
+  virtual void positions_backward(Slice dpositions, Slice dout, Count first_row, Count rows,
+                                  Count length) = 0;
 
-  // The sum over the rows of -log softmax(logits[r])[targets[r]]; logits become their gradient
-  // times `scale`.
-  virtual double cross_entropy(Slice logits, std::span<const std::int32_t> targets,
-                               double scale) = 0;
+  // The sum over the rows of -sum_k q_k log p_k, p being the row's softmax; logits become their
+  // gradient (p - q) scale. q is the target alone, or with smoothing a > 0 and V columns: e / V for
+  // each token, e = a V / (V - 1), and 1 - e more for the target. Szegedy et al., "Rethinking the
+  // Inception architecture", 2016; Megatron-LM's e.
+  virtual double cross_entropy(Slice logits, std::span<const std::int32_t> targets, double scale,
+                               double smoothing) = 0;
+
+  // The same in three steps for logits whose columns are split over ranks: here are those from
+  // first_column on, of which the first `real`, maybe none, exist and the rest is padding. Shoeybi
+  // et al., "Megatron-LM", 2019. What is kept of rows is of statistics_type().
+  //
+  // highest[N] of each row, the type's lowest number where none is real; then over all ranks.
+  virtual void softmax_highest(Slice highest, Slice logits, Count real) = 0;
+  // Logits become exp(z - highest), padding 0. sums[2, N] or, which smoothing needs, [3, N]: of the
+  // exponentials; of the target's z - highest, where it is here; of all z - highest.
+  virtual void softmax_sums(Slice sums, Slice logits, Slice highest,
+                            std::span<const std::int32_t> targets, std::int32_t first_column,
+                            Count real) = 0;
+  // With the sums over all ranks and what softmax_sums left: the loss of the whole rows; logits
+  // become their gradient, padding stays 0.
+  virtual double softmax_gradient(Slice logits, Slice sums, std::span<const std::int32_t> targets,
+                                  std::int32_t first_column, Count real, Count vocabulary,
+                                  double scale, double smoothing) = 0;
 
   // Loshchilov and Hutter, "Decoupled weight decay regularization", 2019, with bias corrections.
   virtual void adamw(Slice value, Slice gradient, Slice first_moment, Slice second_moment,

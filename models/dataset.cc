@@ -90,7 +90,7 @@ Batch Dataset::batch(Order order, int step, int global_batch, int first, int cou
   require(length >= 1 && step >= 0 && first >= 0 && count >= 0 && first + count <= global_batch,
           fmt::format("rows {} to {} of a batch of {} at step {}", first, first + count,
                       global_batch, step));
-  Batch batch{.length = length};
+  Batch batch{.length = length, .first = first, .step = step};
   const Count starts = training_ - length;
   require(starts >= 1,
           fmt::format("{}: {} training tokens are too few for a sequence of {}", path_, training_,

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/base/dtype.h"
+#include "models/layers/rows.h"
 
 namespace lockstep {
 
@@ -13,7 +13,20 @@ namespace lockstep {
 struct Batch {
   std::vector<std::int32_t> inputs, targets;
   int sequences = 0, length = 0;
+  int first = 0;  // of its sequences in the global batch of the step
+  int step = -1;  // below 0: not for training
 };
+
+// Its rows, for training and for anything else.
+inline Rows rows_of(const Batch& batch) {
+  return {.sequences = batch.sequences, .length = batch.length};
+}
+inline Rows rows_in_training(const Batch& batch) {
+  Rows rows = rows_of(batch);
+  rows.first = Count{batch.first} * batch.length;
+  rows.step = batch.step;
+  return rows;
+}
 
 enum class Order { sequential, random };
 

@@ -20,12 +20,13 @@ class Gpt {
   // Without memory it is its parameters' names and shapes: for ranks that keep some of them, but do
   // not compute with all.
   Gpt(const GptConfig& config, Backend& backend, DType dtype, Ledger& ledger,
-      bool has_memory = true);
+      bool has_memory = true, const ModelOptions& options = {});
   Gpt(const Gpt&) = delete;
 
   const GptConfig& config() const { return config_; }
   Backend& backend() const { return backend_; }
   Parameters& parameters() { return parameters_; }
+  const ModelOptions& options() const { return options_; }
 
   // GPT-2's: N(0, 0.02), the projections that end a residual branch by 1 / sqrt(2 layers) less,
   // biases 0, norms 1. A parameter's values depend on the seed and its place alone.
@@ -35,7 +36,7 @@ class Gpt {
   // quotient times `loss_scale`.
   double forward_backward(const Batch& batch, Count total_targets, const GradientReady& ready = {},
                           double loss_scale = 1);
-  // The sum of the batch's token losses.
+  // The sum of the batch's token losses, without dropout and smoothing.
   double loss_sum(const Batch& batch);
   // The logits [vocabulary] of the token after `context`, which is not longer than the model's
   // context.
@@ -43,6 +44,7 @@ class Gpt {
 
  private:
   GptConfig config_;
+  ModelOptions options_;
   Backend& backend_;
   Ledger& ledger_;
   Parameters parameters_;

@@ -59,7 +59,7 @@ GptConfig GptConfig::preset(std::string_view name) {
 
 Count GptConfig::parameter_count() const {
   const Count c = width;
-  const Count block = 12 * c * c + 13 * c;
+  const Count block = (9 * c * c + 10 * c) + qkv_width() * (c + 1);
   return Count{vocabulary} * c + Count{context} * c + layers * block + 2 * c;
 }
 
@@ -76,6 +76,9 @@ void check(const GptConfig& config) {
   require(config.width % config.heads == 0,
           fmt::format("a width of {} in {} heads", config.width, config.heads),
           "the width must be a multiple of the heads");
+  require(config.kv_heads == 0 || (config.kv_heads > 0 && config.heads % config.kv_heads == 0),
+          fmt::format("{} heads with {} of keys and values", config.heads, config.kv_heads),
+          "the heads must be a multiple of those of keys and values");
   require(config.layer_norm_epsilon > 0 && config.layer_norm_epsilon < 1,
           fmt::format("a layer_norm_epsilon of {}", config.layer_norm_epsilon),
           "use a number between 0 and 1");
@@ -90,6 +93,8 @@ GptConfig read_gpt_config(const std::string& path) {
                    .width = integer(file, "n_embd", path),
                    .context = integer(file, "n_positions", path),
                    .vocabulary = integer(file, "vocab_size", path)};
+  if (file.contains("num_key_value_heads"))
+    config.kv_heads = integer(file, "num_key_value_heads", path);
   if (file.contains("layer_norm_epsilon")) {
     require(file["layer_norm_epsilon"].is_number(),
             fmt::format("{}: \"layer_norm_epsilon\" is no number", path));
@@ -116,19 +121,21 @@ GptConfig gpt_config(const std::string& preset_or_path) {
 }
 
 std::string gpt_config_json(const GptConfig& c) {
-  const nlohmann::ordered_json file = {{"model_type", "gpt2"},
-                                       {"architectures", {"GPT2LMHeadModel"}},
-                                       {"n_layer", c.layers},
-                                       {"n_head", c.heads},
-                                       {"n_embd", c.width},
-                                       {"n_positions", c.context},
-                                       {"vocab_size", c.vocabulary},
-                                       {"activation_function", "gelu_new"},
-                                       {"layer_norm_epsilon", c.layer_norm_epsilon},
-                                       {"tie_word_embeddings", true},
-                                       {"resid_pdrop", 0.0},
-                                       {"embd_pdrop", 0.0},
-                                       {"attn_pdrop", 0.0}};
+  nlohmann::ordered_json file = {{"model_type", "gpt2"},
+                                 {"architectures", {"GPT2LMHeadModel"}},
+                                 {"n_layer", c.layers},
+                                 {"n_head", c.heads},
+                                 {"n_embd", c.width},
+                                 {"n_positions", c.context},
+                                 {"vocab_size", c.vocabulary},
+                                 {"activation_function", "gelu_new"},
+                                 {"layer_norm_epsilon", c.layer_norm_epsilon},
+                                 {"tie_word_embeddings", true},
+                                 {"resid_pdrop", 0.0},
+                                 {"embd_pdrop", 0.0},
+                                 {"attn_pdrop", 0.0}};
+  // No key of GPT-2's: it is Llama's.
+  if (c.kv_heads > 0) file["num_key_value_heads"] = c.kv_heads;
   return file.dump(1) + "\n";
 }
 

@@ -10,7 +10,13 @@ namespace lockstep {
 
 struct GptConfig {
   int layers = 0, heads = 0, width = 0, context = 0, vocabulary = 0;
+  int kv_heads = 0;  // of keys and values; 0: as many as heads. See AttentionShape
   double layer_norm_epsilon = 1e-5;
+
+  int key_value_heads() const { return kv_heads > 0 ? kv_heads : heads; }
+  Count head_size() const { return width / heads; }
+  // Columns of queries, keys and values side by side.
+  Count qkv_width() const { return width + 2 * key_value_heads() * head_size(); }
 
   // nano, small, gpt2. Throws Error (bad_input) listing them for another name.
   static GptConfig preset(std::string_view name);

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "models/narrow_backend.h"
+#include <utility>
+
+#include "collectives/base/error.h"
 
 namespace lockstep {
 
@@ -11,31 +13,60 @@ StageLayers layers_of_stage(int layers, int stages, int stage) {
   return {.first = static_cast<int>(parts.offset(stage)), .count = static_cast<int>(parts[stage])};
 }
 
+Recompute recompute_from_name(std::string_view name) {
+  if (name == "none") return Recompute::none;
+  if (name == "selective") return Recompute::selective;
+  require(name == "full", fmt::format("--recompute '{}'", name),
+          "choose none, selective (the attention) or full (every layer)");
+  return Recompute::full;
+}
+
 GptStage::GptStage(Parameters& parameters, const GptConfig& config, StageLayers layers,
-                   Backend& backend, Ledger& ledger)
+                   Backend& backend, Ledger& ledger, const ModelOptions& options,
+                   const LayerFactory& factory)
     : parameters_(parameters),
       config_(config),
       layers_(layers),
       backend_(backend),
       ledger_(ledger),
+      options_(options),
+      split_(factory.split()),
+      masks_(options.dropout, split_),
       first_parameter_(static_cast<int>(parameters.list().size())) {
-  if (is_first()) {
-    tokens_ = parameters.add("wte.weight", {config.vocabulary, config.width});
-    positions_ = parameters.add("wpe.weight", {config.context, config.width});
-  }
+  if (is_first()) embedding_ = factory.embedding(parameters, config);
   for (int i = 0; i < layers.count; ++i)
-    blocks_.emplace_back(parameters, fmt::format("h.{}", layers.first + i), config);
+    blocks_.emplace_back(parameters, layers.first + i, config, options.dropout, factory);
   if (is_last()) {
     norm_.emplace(parameters, "ln_f", config.width, config.layer_norm_epsilon);
-    head_ =
-        tokens_ ? *tokens_ : parameters.add("lm_head.weight", {config.vocabulary, config.width});
+    head_ = factory.head(parameters, config, embedding_.get());
   }
   last_parameter_ = static_cast<int>(parameters.list().size()) - 1;
+}
+
+std::optional<int> GptStage::tokens() const {
+  if (!embedding_) return {};
+  return embedding_->tokens();
+}
+
+std::optional<int> GptStage::head() const {
+  if (!head_) return {};
+  return head_->parameter();
 }
 
 Slice GptStage::buffer(Tensor& tensor, Count rows, Count columns) {
   ensure(tensor, {rows, columns}, parameters_.dtype(), ledger_, MemoryUse::activations);
   return tensor.slice();
+}
+
+template <typename Work>
+void GptStage::with_shared_memory(BlockStash& block, Work work) {
+  const auto exchange = [&] {
+    if (options_.recompute == Recompute::full) std::swap(block.kept, shared_);
+    if (options_.recompute == Recompute::selective) std::swap(block.kept.attention, attention_);
+  };
+  exchange();
+  work();
+  exchange();
 }
 
 void GptStage::forward(StageStash& stash, const Rows& rows, std::span<const std::int32_t> tokens,
@@ -44,82 +75,85 @@ void GptStage::forward(StageStash& stash, const Rows& rows, std::span<const std:
   stash.blocks.resize(blocks_.size());
   for (std::size_t i = 0; i < blocks_.size(); ++i)
     blocks_[i].prepare(stash.blocks[i], rows, parameters_.dtype(), ledger_);
-  const Slice last = is_last() ? buffer(stash.head.input, rows.count(), config_.width) : output;
+  const Slice last = is_last() ? outer(stash.head.input, rows) : output;
   const auto input_of = [&](std::size_t i) {
     return i < blocks_.size() ? stash.blocks[i].input.slice() : last;
   };
 
   if (is_first())
-    backend_.embedding(input_of(0), parameters_.value(*tokens_), parameters_.value(*positions_),
-                       tokens, rows.length);
+    embedding_->forward(backend_, input_of(0), tokens, rows, embedding_mask(rows));
   else if (input.data != input_of(0).data)
     input.device->copy(input_of(0), input);
   for (std::size_t i = 0; i < blocks_.size(); ++i)
-    blocks_[i].forward(backend_, input_of(i + 1), stash.blocks[i], ledger_);
+    with_shared_memory(stash.blocks[i], [&] {
+      blocks_[i].forward(backend_, input_of(i + 1), stash.blocks[i], ledger_);
+    });
   if (is_last())
-    norm_->forward(backend_, buffer(stash.head.normed, rows.count(), config_.width),
-                   stash.head.norm, last, rows.count(), ledger_);
+    norm_->forward(backend_, head_->input(stash.head, rows.count(), ledger_), stash.head.norm, last,
+                   split_.outer_rows(rows.count()), ledger_);
 }
 
 double GptStage::loss(StageStash& stash, std::span<const std::int32_t> targets, double scale) {
-  const Count n = stash.rows.count(), v = config_.vocabulary, c = config_.width;
-  const Slice logits = buffer(stash.head.logits, n, v);
-  backend_.gemm({stash.head.normed.slice(), n, c}, Matrix(parameters_.value(*head_), v, c).t(),
-                {logits, n, v}, 0);
-  return backend_.cross_entropy(logits, targets, scale);
+  const double smoothing = stash.rows.in_training() ? options_.label_smoothing : 0;
+  return head_->loss(backend_, stash.head, targets, scale, smoothing, ledger_);
 }
 
 void GptStage::last_logits(const StageStash& stash, Slice logits) {
   const Count v = config_.vocabulary, c = config_.width;
   const Slice normed = stash.head.normed.slice();
   backend_.gemm({normed.part(normed.count - c, c), 1, c},
-                Matrix(parameters_.value(*head_), v, c).t(), {logits, 1, v}, 0);
-}
-
-void GptStage::head_backward_input(StageStash& stash) {
-  const Count n = stash.rows.count(), v = config_.vocabulary, c = config_.width;
-  const Slice dnormed = buffer(stash.head_gradient, n, c);
-  backend_.gemm({stash.head.logits.slice(), n, v}, {parameters_.value(*head_), v, c},
-                {dnormed, n, c}, 0);
-  norm_->backward_input(backend_, buffer(stash.blocks.back().gradients.output, n, c), {}, dnormed,
-                        stash.head.norm, stash.head.input.slice(), n);
+                Matrix(parameters_.value(head_->parameter()), v, c).t(), {logits, 1, v}, 0);
 }
 
 void GptStage::head_backward_weight(StageStash& stash) {
-  const Count n = stash.rows.count(), v = config_.vocabulary, c = config_.width;
-  // Of a tied embedding this is the first part; backward of the embedding adds the second.
-  backend_.gemm(Matrix(stash.head.logits.slice(), n, v).t(), {stash.head.normed.slice(), n, c},
-                {parameters_.gradient(*head_), v, c}, 1);
-  norm_->backward_weight(backend_, stash.head_gradient.slice(), stash.head.norm,
-                         stash.head.input.slice(), n);
+  head_->backward_weight(backend_, stash.head, stash.rows.count());
 }
 
-void GptStage::block_backward_input(StageStash& stash, std::size_t block, Slice input_gradient) {
-  const Count n = stash.rows.count();
-  const Slice dx = block > 0    ? buffer(stash.blocks[block - 1].gradients.output, n, config_.width)
-                   : is_first() ? buffer(stash.embedding_gradient, n, config_.width)
-                                : input_gradient;
-  blocks_[block].backward_input(backend_, dx, stash.blocks[block], ledger_);
+void GptStage::take_output_gradient(StageStash& stash, Tensor& own, Slice output_gradient,
+                                    Block::Weights weights) {
+  const Slice into = outer(own, stash.rows);
+  if (!is_last()) return into.device->copy(into, output_gradient);
+  const Slice dnormed = outer(stash.head_gradient, stash.rows);
+  head_->backward_input(backend_, dnormed, stash.head, stash.rows.count(),
+                        weights == Block::Weights::now
+                            ? Meanwhile([&] { head_backward_weight(stash); })
+                            : Meanwhile());
+  norm_->backward_input(backend_, into, {}, dnormed, stash.head.norm, stash.head.input.slice(),
+                        outer_rows(stash.rows.count()));
 }
 
 void GptStage::embedding_backward(StageStash& stash, std::span<const std::int32_t> tokens) {
-  backend_.embedding_backward(parameters_.gradient(*tokens_), parameters_.gradient(*positions_),
-                              stash.embedding_gradient.slice(), tokens, stash.rows.length);
+  embedding_->backward(backend_, stash.embedding_gradient.slice(), tokens, stash.rows,
+                       embedding_mask(stash.rows));
 }
 
-void GptStage::take_output_gradient(StageStash& stash, Slice output_gradient) {
-  if (is_last()) return head_backward_input(stash);
-  const Slice own = buffer(stash.blocks.back().gradients.output, stash.rows.count(), config_.width);
-  own.device->copy(own, output_gradient);
+void GptStage::make_again(std::size_t block, StageStash& stash) {
+  if (options_.recompute == Recompute::selective)
+    blocks_[block].attend(backend_, stash.blocks[block], ledger_);
+  if (options_.recompute == Recompute::full)
+    blocks_[block].forward(backend_, outer(made_again_, stash.rows), stash.blocks[block], ledger_);
 }
 
 void GptStage::backward_input(StageStash& stash, Slice output_gradient, Slice input_gradient) {
-  take_output_gradient(stash, output_gradient);
-  for (std::size_t i = blocks_.size(); i-- > 0;) block_backward_input(stash, i, input_gradient);
+  require(options_.recompute != Recompute::full,
+          "backward in two pieces of a stage that recomputes every layer");
+  take_output_gradient(stash, stash.blocks.back().gradients.output, output_gradient,
+                       Block::Weights::later);
+  for (std::size_t i = blocks_.size(); i-- > 0;) {
+    const Slice dx = i > 0        ? outer(stash.blocks[i - 1].gradients.output, stash.rows)
+                     : is_first() ? outer(stash.embedding_gradient, stash.rows)
+                                  : input_gradient;
+    make_again(i, stash);
+    blocks_[i].backward_input(backend_, dx, stash.blocks[i], ledger_, Block::Weights::later);
+  }
 }
 
 void GptStage::backward_weight(StageStash& stash, std::span<const std::int32_t> tokens) {
-  if (is_last()) head_backward_weight(stash);
+  if (is_last()) {
+    head_backward_weight(stash);
+    norm_->backward_weight(backend_, stash.head_gradient.slice(), stash.head.norm,
+                           stash.head.input.slice(), outer_rows(stash.rows.count()));
+  }
   for (std::size_t i = blocks_.size(); i-- > 0;)
     blocks_[i].backward_weight(backend_, stash.blocks[i]);
   if (is_first()) embedding_backward(stash, tokens);
@@ -130,42 +164,30 @@ void GptStage::backward(StageStash& stash, std::span<const std::int32_t> tokens,
   const auto finished = [&](int first, int last) {
     for (int p = last; ready && p >= first; --p) ready(p);
   };
-  take_output_gradient(stash, output_gradient);
+  take_output_gradient(stash, stash.gradients.output, output_gradient, Block::Weights::now);
   if (is_last()) {
-    head_backward_weight(stash);
+    norm_->backward_weight(backend_, stash.head_gradient.slice(), stash.head.norm,
+                           stash.head.input.slice(), outer_rows(stash.rows.count()));
     finished(norm_->weight(), norm_->bias());
-    if (head_ != tokens_) finished(*head_, *head_);
+    if (!embedding_) finished(head_->parameter(), head_->parameter());
   }
   for (std::size_t i = blocks_.size(); i-- > 0;) {
-    block_backward_input(stash, i, input_gradient);
-    blocks_[i].backward_weight(backend_, stash.blocks[i]);
+    const Slice dx = i > 0        ? outer(stash.next_gradient, stash.rows)
+                     : is_first() ? outer(stash.embedding_gradient, stash.rows)
+                                  : input_gradient;
+    BlockStash& block = stash.blocks[i];
+    block.gradients = std::exchange(stash.gradients, {});
+    with_shared_memory(block, [&] {
+      make_again(i, stash);
+      blocks_[i].backward_input(backend_, dx, block, ledger_, Block::Weights::now);
+    });
+    stash.gradients = std::exchange(block.gradients, {});
+    if (i > 0) std::swap(stash.gradients.output, stash.next_gradient);
     finished(blocks_[i].first_parameter(), blocks_[i].last_parameter());
   }
   if (!is_first()) return;
   embedding_backward(stash, tokens);
-  finished(*tokens_, *positions_);
-}
-
-// What Block and LayerNorm keep: input, normed_1, qkv (3), attended, middle, normed_2, hidden (4)
-// and activated (4) of the model's type; two statistics of each norm, and the log-sum-exp of each
-// head.
-Count GptStage::block_bytes(const GptConfig& config, Count rows, DType dtype) {
-  return rows * (16 * Count{config.width} * element_bytes(dtype) +
-                 (4 + Count{config.heads}) * element_bytes(statistics_type(dtype)));
-}
-
-// Of output, hidden (4), normed_2, middle, qkv (3) and normed_1.
-Count GptStage::block_gradient_bytes(const GptConfig& config, Count rows, DType dtype) {
-  return rows * 11 * Count{config.width} * element_bytes(dtype);
-}
-
-Count GptStage::head_bytes(const GptConfig& config, Count rows, DType dtype) {
-  return rows * ((2 * Count{config.width} + config.vocabulary) * element_bytes(dtype) +
-                 2 * element_bytes(statistics_type(dtype)));
-}
-
-Count GptStage::end_gradient_bytes(const GptConfig& config, Count rows, DType dtype) {
-  return rows * config.width * element_bytes(dtype);
+  finished(embedding_->tokens(), embedding_->positions());
 }
 
 }  // namespace lockstep

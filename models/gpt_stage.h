@@ -6,13 +6,16 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "models/backend.h"
 #include "models/gpt_config.h"
 #include "models/layers/block.h"
+#include "models/layers/whole_layers.h"
 #include "models/parameters.h"
 
 namespace lockstep {
@@ -23,17 +26,30 @@ struct StageLayers {
 // Layers of stage `stage` of `stages`, nearly equal: the first ones have one more.
 StageLayers layers_of_stage(int layers, int stages, int stage);
 
-// Of the head: its input, that normed, and the logits, which become their gradient.
-struct HeadStash {
-  Tensor input, normed, logits;  // [N, C], [N, C], [N, V]
-  LayerNormStash norm;
+// What a forward pass keeps for backward: everything; all but the attention's output, which is made
+// again; or every block's input alone. Korthikanti et al., "Reducing activation recomputation in
+// large transformer models", 2022.
+enum class Recompute : std::uint8_t { none, selective, full };
+// Throws Error (bad_input) listing the names for another one.
+Recompute recompute_from_name(std::string_view name);
+
+// How a model is trained, where that is no matter of its size.
+struct ModelOptions {
+  MaskOptions dropout;
+  double label_smoothing = 0;
+  Recompute recompute = Recompute::none;
 };
 
+// One micro-batch: N rows of which n are this rank's outside of the split layers.
 struct StageStash {
   Rows rows;
   std::vector<BlockStash> blocks;
   HeadStash head;
-  Tensor head_gradient, embedding_gradient;  // [N, C], of `normed` and of the embedding's output
+  Tensor head_gradient, embedding_gradient;  // [n, C], of `normed` and of the embedding's output
+  // Of backward in one piece, which goes from block to block: their gradients, and those of the
+  // next block's output, [n, C].
+  BlockGradients gradients;
+  Tensor next_gradient;
 };
 
 // Called once for each parameter, when backward has finished its gradient.
@@ -42,9 +58,10 @@ using GradientReady = std::function<void(int parameter)>;
 class GptStage {
  public:
   // Registers the stage's parameters. The head is tied to the token embedding where the stage has
-  // both; else it has a copy, "lm_head.weight".
+  // both; else it has a copy, "lm_head.weight". With `full` recomputing, backward is in one piece.
   GptStage(Parameters& parameters, const GptConfig& config, StageLayers layers, Backend& backend,
-           Ledger& ledger);
+           Ledger& ledger, const ModelOptions& options = {},
+           const LayerFactory& factory = whole_layers());
 
   bool is_first() const { return layers_.first == 0; }
   bool is_last() const { return layers_.first + layers_.count == config_.layers; }
@@ -52,11 +69,12 @@ class GptStage {
   int first_parameter() const { return first_parameter_; }
   int last_parameter() const { return last_parameter_; }
   // The token embedding of the first stage and the matrix of the last stage's head.
-  std::optional<int> tokens() const { return tokens_; }
-  std::optional<int> head() const { return head_; }
+  std::optional<int> tokens() const;
+  std::optional<int> head() const;
+  Count outer_rows(Count rows) const { return split_.outer_rows(rows); }
 
-  // input[N, C] is what the stage before gave; the first stage takes `tokens` instead. Writes
-  // output[N, C], which on the last stage is the stash's own.
+  // input[n, C] is what the stage before gave; the first stage takes `tokens` instead. Writes
+  // output[n, C], which on the last stage is the stash's own.
   void forward(StageStash& stash, const Rows& rows, std::span<const std::int32_t> tokens,
                Slice input, Slice output);
   // Of the last stage, after forward(): the sum of the token losses. The logits become their
@@ -76,32 +94,42 @@ class GptStage {
   // logits[v] of the last of the rows that went forward.
   void last_logits(const StageStash& stash, Slice logits);
 
-  // Bytes of a micro-batch's stash of one block, and of the gradients that join it; of the head's;
-  // and of the gradient that a stage with a head or an embedding keeps.
-  static Count block_bytes(const GptConfig& config, Count rows, DType dtype);
-  static Count block_gradient_bytes(const GptConfig& config, Count rows, DType dtype);
-  static Count head_bytes(const GptConfig& config, Count rows, DType dtype);
-  static Count end_gradient_bytes(const GptConfig& config, Count rows, DType dtype);
-
  private:
   Slice buffer(Tensor& tensor, Count rows, Count columns);
-  void head_backward_input(StageStash& stash);
-  void head_backward_weight(StageStash& stash);
-  void block_backward_input(StageStash& stash, std::size_t block, Slice input_gradient);
+  Slice outer(Tensor& tensor, const Rows& rows) {
+    return buffer(tensor, split_.outer_rows(rows.count()), config_.width);
+  }
+  Dropout embedding_mask(const Rows& rows) const {
+    return masks_.hidden(rows, 0, Dropped::embedding);
+  }
+  // Calls work() while what is not kept of that block is in memory that all blocks share.
+  template <typename Work>
+  void with_shared_memory(BlockStash& block, Work work);
+  void make_again(std::size_t block, StageStash& stash);
   void embedding_backward(StageStash& stash, std::span<const std::int32_t> tokens);
-  void take_output_gradient(StageStash& stash, Slice output_gradient);
+  // Into `own`, the gradient of the output of the last block.
+  void take_output_gradient(StageStash& stash, Tensor& own, Slice output_gradient,
+                            Block::Weights weights);
+  void head_backward_weight(StageStash& stash);
 
   Parameters& parameters_;
   const GptConfig& config_;
   StageLayers layers_;
   Backend& backend_;
   Ledger& ledger_;
+  ModelOptions options_;
+  LayerSplit split_;
+  Masks masks_;
   int first_parameter_;
-  std::optional<int> tokens_, positions_;
+  std::unique_ptr<Embedding> embedding_;
   std::vector<Block> blocks_;
   std::optional<LayerNorm> norm_;
-  std::optional<int> head_;
+  std::unique_ptr<Head> head_;
   int last_parameter_;
+
+  BlockActivations shared_;    // with `full`
+  AttentionOutput attention_;  // with `selective`
+  Tensor made_again_;          // the output of a block gone forward again
 };
 
 }  // namespace lockstep

@@ -93,6 +93,19 @@ void NarrowBackend::sum_rows(Slice sum, Slice x, Count rows) {
   store(sum, wide);
 }
 
+void NarrowBackend::bias_dropout_add(Slice out, Slice base, Slice x, Slice bias, Count rows,
+                                     const Dropout& dropout) {
+  const Slice wide = room(0, out);
+  wide_.bias_dropout_add(wide, widened(1, base), widened(2, x), widened(3, bias), rows, dropout);
+  store(out, wide);
+}
+
+void NarrowBackend::dropout(Slice out, Slice x, Count rows, const Dropout& which) {
+  const Slice wide = room(0, out);
+  wide_.dropout(wide, widened(1, x), rows, which);
+  store(out, wide);
+}
+
 void NarrowBackend::layer_norm(Slice out, Slice mean, Slice rstd, Slice x, Slice weight, Slice bias,
                                Count rows, double epsilon) {
   const Slice wide = room(0, out);
@@ -129,48 +142,46 @@ void NarrowBackend::gelu_backward(Slice dx, Slice dout, Slice x) {
   store(dx, wide);
 }
 
-void NarrowBackend::attention(Slice out, Slice log_sum_exp, Slice qkv,
-                              const AttentionShape& shape) {
+void NarrowBackend::attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape,
+                              const Dropout& dropout) {
   const Slice wide = room(0, out);
-  wide_.attention(wide, log_sum_exp, widened(1, qkv), shape);
+  wide_.attention(wide, log_sum_exp, widened(1, qkv), shape, dropout);
   store(out, wide);
 }
 
 void NarrowBackend::attention_backward(Slice dqkv, Slice dout, Slice out, Slice log_sum_exp,
-                                       Slice qkv, const AttentionShape& shape) {
+                                       Slice qkv, const AttentionShape& shape,
+                                       const Dropout& dropout) {
   const Slice wide = room(0, dqkv);
   wide_.attention_backward(wide, widened(1, dout), widened(2, out), log_sum_exp, widened(3, qkv),
-                           shape);
+                           shape, dropout);
   store(dqkv, wide);
 }
 
-// Of the table only the rows that occur are widened, so its size does not matter.
-void NarrowBackend::embedding(Slice out, Slice tokens, Slice positions,
-                              std::span<const std::int32_t> inputs, Count length) {
-  if (!is_narrow(out.dtype)) return wide_.embedding(out, tokens, positions, inputs, length);
-  const Count rows = std::ssize(inputs), width = out.count / rows;
-  const Slice wide = room(0, out), rows_of_tokens = room(1, out);
-  std::vector<std::int32_t> places(inputs.size());
-  for (Count r = 0; r < rows; ++r) {
-    rows_of_tokens.device->convert(rows_of_tokens.part(r * width, width),
-                                   tokens.part(inputs[r] * width, width));
-    places[static_cast<std::size_t>(r)] = static_cast<std::int32_t>(r);
-  }
-  wide_.embedding(wide, rows_of_tokens, widened(2, positions), places, length);
-  store(out, wide);
+// A copy: nothing is computed.
+void NarrowBackend::embedding(Slice out, Slice tokens, std::int32_t first_token,
+                              std::span<const std::int32_t> inputs) {
+  wide_.embedding(out, tokens, first_token, inputs);
 }
 
-void NarrowBackend::embedding_backward(Slice dtokens, Slice dpositions, Slice dout,
-                                       std::span<const std::int32_t> inputs, Count length) {
-  if (!is_narrow(dout.dtype))
-    return wide_.embedding_backward(dtokens, dpositions, dout, inputs, length);
-  const Count width = dout.count / std::ssize(inputs);
-  std::unordered_map<std::int32_t, std::int32_t> place_of;
-  std::vector<std::int32_t> distinct, places;
+// Of the table only the rows that occur are widened, so its size does not matter.
+void NarrowBackend::embedding_backward(Slice dtokens, std::int32_t first_token, Slice dout,
+                                       std::span<const std::int32_t> inputs) {
+  if (!is_narrow(dout.dtype)) return wide_.embedding_backward(dtokens, first_token, dout, inputs);
+  const Count width = dout.count / std::ssize(inputs), here = dtokens.count / width;
+  constexpr std::int32_t elsewhere = -1;
+  std::unordered_map<Count, std::int32_t> place_of;
+  std::vector<Count> distinct;
+  std::vector<std::int32_t> places;
   for (const std::int32_t token : inputs) {
+    const Count row = Count{token} - first_token;
+    if (row < 0 || row >= here) {
+      places.push_back(elsewhere);
+      continue;
+    }
     const auto [place, is_new] =
-        place_of.try_emplace(token, static_cast<std::int32_t>(distinct.size()));
-    if (is_new) distinct.push_back(token);
+        place_of.try_emplace(row, static_cast<std::int32_t>(distinct.size()));
+    if (is_new) distinct.push_back(row);
     places.push_back(place->second);
   }
   const Slice table = room(0, dout.first(std::ssize(distinct) * width));
@@ -180,16 +191,51 @@ void NarrowBackend::embedding_backward(Slice dtokens, Slice dpositions, Slice do
           dtokens.part(distinct[i] * width, width));
   };
   for_rows([](Slice wide, Slice row) { wide.device->convert(wide, row); });
-  const Slice used = dpositions.first(length * width), wide_positions = widened(1, used);
-  wide_.embedding_backward(table, wide_positions, widened(2, dout), places, length);
+  wide_.embedding_backward(table, 0, widened(1, dout), places);
   for_rows([](Slice wide, Slice row) { row.device->convert(row, wide); });
-  store(used, wide_positions);
+}
+
+void NarrowBackend::add_positions(Slice out, Slice positions, Count first_row, Count rows,
+                                  Count length) {
+  const Slice sum = widened(0, out);
+  wide_.add_positions(sum, widened(1, positions), first_row, rows, length);
+  store(out, sum);
+}
+
+void NarrowBackend::positions_backward(Slice dpositions, Slice dout, Count first_row, Count rows,
+                                       Count length) {
+  const Slice used = dpositions.first(length * (dout.count / rows)), sum = widened(0, used);
+  wide_.positions_backward(sum, widened(1, dout), first_row, rows, length);
+  store(used, sum);
 }
 
 double NarrowBackend::cross_entropy(Slice logits, std::span<const std::int32_t> targets,
-                                    double scale) {
+                                    double scale, double smoothing) {
   const Slice wide = widened(0, logits);
-  const double loss = wide_.cross_entropy(wide, targets, scale);
+  const double loss = wide_.cross_entropy(wide, targets, scale, smoothing);
+  store(logits, wide);
+  return loss;
+}
+
+void NarrowBackend::softmax_highest(Slice highest, Slice logits, Count real) {
+  wide_.softmax_highest(highest, widened(0, logits), real);
+}
+
+void NarrowBackend::softmax_sums(Slice sums, Slice logits, Slice highest,
+                                 std::span<const std::int32_t> targets, std::int32_t first_column,
+                                 Count real) {
+  const Slice wide = widened(0, logits);
+  wide_.softmax_sums(sums, wide, highest, targets, first_column, real);
+  store(logits, wide);
+}
+
+double NarrowBackend::softmax_gradient(Slice logits, Slice sums,
+                                       std::span<const std::int32_t> targets,
+                                       std::int32_t first_column, Count real, Count vocabulary,
+                                       double scale, double smoothing) {
+  const Slice wide = widened(0, logits);
+  const double loss =
+      wide_.softmax_gradient(wide, sums, targets, first_column, real, vocabulary, scale, smoothing);
   store(logits, wide);
   return loss;
 }

@@ -28,6 +28,9 @@ class NarrowBackend final : public Backend {
   void gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) override;
   void add_bias(Slice out, Slice base, Slice bias, Count rows) override;
   void sum_rows(Slice sum, Slice x, Count rows) override;
+  void bias_dropout_add(Slice out, Slice base, Slice x, Slice bias, Count rows,
+                        const Dropout& dropout) override;
+  void dropout(Slice out, Slice x, Count rows, const Dropout& which) override;
   void layer_norm(Slice out, Slice mean, Slice rstd, Slice x, Slice weight, Slice bias, Count rows,
                   double epsilon) override;
   void layer_norm_backward_input(Slice dx, Slice base, Slice dout, Slice x, Slice mean, Slice rstd,
@@ -36,14 +39,27 @@ class NarrowBackend final : public Backend {
                                   Slice rstd, Count rows) override;
   void gelu(Slice out, Slice x) override;
   void gelu_backward(Slice dx, Slice dout, Slice x) override;
-  void attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape) override;
+  void attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape,
+                 const Dropout& dropout) override;
   void attention_backward(Slice dqkv, Slice dout, Slice out, Slice log_sum_exp, Slice qkv,
-                          const AttentionShape& shape) override;
-  void embedding(Slice out, Slice tokens, Slice positions, std::span<const std::int32_t> inputs,
-                 Count length) override;
-  void embedding_backward(Slice dtokens, Slice dpositions, Slice dout,
-                          std::span<const std::int32_t> inputs, Count length) override;
-  double cross_entropy(Slice logits, std::span<const std::int32_t> targets, double scale) override;
+                          const AttentionShape& shape, const Dropout& dropout) override;
+  void embedding(Slice out, Slice tokens, std::int32_t first_token,
+                 std::span<const std::int32_t> inputs) override;
+  void embedding_backward(Slice dtokens, std::int32_t first_token, Slice dout,
+                          std::span<const std::int32_t> inputs) override;
+  void add_positions(Slice out, Slice positions, Count first_row, Count rows,
+                     Count length) override;
+  void positions_backward(Slice dpositions, Slice dout, Count first_row, Count rows,
+                          Count length) override;
+  double cross_entropy(Slice logits, std::span<const std::int32_t> targets, double scale,
+                       double smoothing) override;
+  void softmax_highest(Slice highest, Slice logits, Count real) override;
+  // The exponentials are rounded as the logits are: so is the p of softmax_gradient, not its loss.
+  void softmax_sums(Slice sums, Slice logits, Slice highest, std::span<const std::int32_t> targets,
+                    std::int32_t first_column, Count real) override;
+  double softmax_gradient(Slice logits, Slice sums, std::span<const std::int32_t> targets,
+                          std::int32_t first_column, Count real, Count vocabulary, double scale,
+                          double smoothing) override;
   void adamw(Slice value, Slice gradient, Slice first_moment, Slice second_moment,
              const AdamWStep& step) override;
   double squared_norm(Slice x) override;

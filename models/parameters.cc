@@ -10,10 +10,13 @@
 
 namespace lockstep {
 
-int Parameters::add(std::string name, std::vector<Count> shape) {
+int Parameters::add(std::string name, std::vector<Count> shape, std::optional<Cut> cut) {
   const Count count = std::accumulate(shape.begin(), shape.end(), Count{1}, std::multiplies<>());
-  list_.push_back(
-      {.name = std::move(name), .shape = std::move(shape), .offset = count_, .count = count});
+  list_.push_back({.name = std::move(name),
+                   .shape = std::move(shape),
+                   .offset = count_,
+                   .count = count,
+                   .cut = std::move(cut)});
   count_ += count;
   return static_cast<int>(list_.size()) - 1;
 }

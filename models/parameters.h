@@ -2,6 +2,7 @@
 // registration.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,11 +11,27 @@
 
 namespace lockstep {
 
+// Which part of the whole model's parameter of its name a rank has, as a matrix; a vector is one
+// row.
+struct Cut {
+  struct Range {
+    Count first = 0, count = 0;
+    bool is_copy = false;  // as Parameter::is_copy
+    bool operator==(const Range&) const = default;
+  };
+  Range rows;                  // rows beyond the whole's are padding: they stay zero
+  std::vector<Range> columns;  // side by side
+
+  bool operator==(const Cut&) const = default;
+};
+
 struct Parameter {
   std::string name;  // as Hugging Face's GPT-2 names it: "h.0.attn.c_attn.weight"
   std::vector<Count> shape;
   Count offset = 0;  // elements from the start of the flat buffers; no padding
   Count count = 0;
+  std::optional<Cut> cut;  // none: the whole
+  bool is_copy = false;    // another rank has the same, which norms and files take
 
   // AdamW decays matrices, not biases and layer norms.
   bool decays() const { return shape.size() >= 2; }
@@ -25,7 +42,8 @@ class Parameters {
   Parameters(DType dtype, Ledger& ledger) : dtype_(dtype), ledger_(ledger) {}
 
   // Registers a parameter and returns its index. Only before allocate().
-  int add(std::string name, std::vector<Count> shape);
+  int add(std::string name, std::vector<Count> shape, std::optional<Cut> cut = {});
+  void mark_as_copy(int i) { list_[static_cast<std::size_t>(i)].is_copy = true; }
   // Makes both buffers: values undefined, gradients zero.
   void allocate();
 

@@ -16,9 +16,16 @@ inline std::uint64_t mix_bits(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// What all indices of a stream share, for loops over them.
+inline std::uint64_t random_key(std::uint64_t seed, std::int64_t stream) {
+  return mix_bits(mix_bits(seed) ^ static_cast<std::uint64_t>(stream));
+}
+
+inline std::uint64_t random_bits(std::uint64_t key, std::int64_t index) {
+  return mix_bits(key ^ static_cast<std::uint64_t>(index));
+}
 inline std::uint64_t random_bits(std::uint64_t seed, std::int64_t stream, std::int64_t index) {
-  return mix_bits(mix_bits(mix_bits(seed) ^ static_cast<std::uint64_t>(stream)) ^
-                  static_cast<std::uint64_t>(index));
+  return random_bits(random_key(seed, stream), index);
 }
 
 // Uniform in (0, 1).

@@ -40,6 +40,9 @@ void check(const TrainOptions& options, int ranks) {
             fmt::format("ranks are 0 to {}", ranks - 1));
     at_least(factor, 1, fmt::format("--slow-rank {}:", rank).c_str());
   }
+  below_one(options.dropout, "--dropout");
+  below_one(options.label_smoothing, "--label-smoothing");
+  model_options(options);
   below_one(options.beta1, "--beta1");
   below_one(options.beta2, "--beta2");
   below_one(options.validation_fraction, "--validation-fraction");
@@ -56,6 +59,14 @@ void check(const TrainOptions& options, int ranks) {
           fmt::format("--sequence-length {} with a context of {}", options.sequence_length,
                       config.context),
           "use no more tokens than the model's context");
+}
+
+ModelOptions model_options(const TrainOptions& options) {
+  return {.dropout = {.rate = options.dropout,
+                      .seed = options.seed,
+                      .streams = dropout_streams_from_name(options.dropout_streams)},
+          .label_smoothing = options.label_smoothing,
+          .recompute = recompute_from_name(options.recompute)};
 }
 
 std::string loss_scaling(const TrainOptions& options) {

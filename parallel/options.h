@@ -7,6 +7,7 @@
 #include <string>
 
 #include "collectives/base/dtype.h"
+#include "models/gpt_stage.h"
 
 namespace lockstep {
 
@@ -47,11 +48,23 @@ struct TrainOptions {
   std::string mode = "bsp";  // bsp: all workers in step; ssp: at most `staleness` steps apart; asp
   int staleness = 0;
 
-  std::string schedule = "1f1b";   // of a pipeline
-  std::string schedule_file;       // instead: a schedule as action text
-  int chunks = 0;                  // stages on every rank; 0: what the schedule has
-  int group_size = 0;              // of the schedule interleaved; 0: as many as ranks
-  std::string recompute = "none";  // full: a stash keeps its stage's input alone
+  std::string schedule = "1f1b";  // of a pipeline
+  std::string schedule_file;      // instead: a schedule as action text
+  int chunks = 0;                 // stages on every rank; 0: what the schedule has
+  int group_size = 0;             // of the schedule interleaved; 0: as many as ranks
+
+  int tensor_ranks = 0;                    // that split every layer; 0: all there are, or 1 in 3d
+  int pipeline_ranks = 1, data_ranks = 0;  // of 3d; 0: as many as there are then
+  std::string mesh_order = "tp-cp-dp-pp";
+  bool sequence_parallel = false;
+  bool keep_gathered = false;  // what a layer's ranks have gathered, for backward
+  bool tensor_overlap = false;
+  int vocabulary_multiple = 1;  // each tensor-parallel rank has a multiple of it
+
+  double dropout = 0;
+  std::string dropout_streams = "place";  // or megatron
+  double label_smoothing = 0;
+  std::string recompute = "none";  // selective: the attention; full: every layer, or stage
 
   std::map<int, double> slow_ranks;  // how many times longer these ranks compute
   double compute_seconds = 0;        // under the clock unit: of a rank's part of a step
@@ -64,6 +77,9 @@ struct TrainOptions {
 // Throws Error (bad_input) that names the option and the rule it breaks, before anything is
 // started.
 void check(const TrainOptions& options, int ranks);
+
+// Those that the model sees. Throws Error (bad_input) for names that are none.
+ModelOptions model_options(const TrainOptions& options);
 
 // The rule of loss scaling by name, with its default.
 std::string loss_scaling(const TrainOptions& options);

@@ -7,23 +7,28 @@ Pace::Pace(Communicator& world, const TrainOptions& options)
       factor_(options.slow_ranks.contains(world.rank()) ? options.slow_ranks.at(world.rank()) : 1),
       seconds_(options.compute_seconds / options.micro_batches) {}
 
-double Pace::forward_backward(Gpt& model, const Batch& batch, Count total_targets,
-                              double loss_scale, const GradientReady& ready) {
+double Pace::forward_backward(const Work& work, const GradientReady& ready) {
   if (seconds_ > 0) clock_.pass(factor_ * seconds_);
-  if (factor_ == 1) return model.forward_backward(batch, total_targets, ready, loss_scale);
+  if (factor_ == 1) return work(ready);
   // Gradient by gradient, so that what is sent beside backward leaves later, too.
   double since = clock_.now_seconds();
   const auto fall_behind = [&] {
     clock_.pass((factor_ - 1) * (clock_.now_seconds() - since));
     since = clock_.now_seconds();
   };
-  return model.forward_backward(
-      batch, total_targets,
-      [&](int parameter) {
-        fall_behind();
-        if (ready) ready(parameter);
+  return work([&](int parameter) {
+    fall_behind();
+    if (ready) ready(parameter);
+  });
+}
+
+double Pace::forward_backward(Gpt& model, const Batch& batch, Count total_targets,
+                              double loss_scale, const GradientReady& ready) {
+  return forward_backward(
+      [&](const GradientReady& finished) {
+        return model.forward_backward(batch, total_targets, finished, loss_scale);
       },
-      loss_scale);
+      ready);
 }
 
 }  // namespace lockstep

@@ -2,6 +2,8 @@
 // --slow-rank; under the clock `unit`, where computing takes no time, what --compute-time says.
 #pragma once
 
+#include <functional>
+
 #include "collectives/communicator.h"
 #include "models/gpt.h"
 #include "parallel/options.h"
@@ -12,7 +14,11 @@ class Pace {
  public:
   Pace(Communicator& world, const TrainOptions& options);
 
-  // The model's forward_backward() of one micro-batch.
+  // Forward and backward of one micro-batch: work(ready) returns its loss and calls `ready` for
+  // each parameter whose gradient is finished.
+  using Work = std::function<double(const GradientReady& ready)>;
+  double forward_backward(const Work& work, const GradientReady& ready = {});
+  // That of the model.
   double forward_backward(Gpt& model, const Batch& batch, Count total_targets, double loss_scale,
                           const GradientReady& ready = {});
 

@@ -27,6 +27,10 @@ double measured(const RankRecord& record, const std::string& quantity) {
   if (quantity == "sent_bytes") return static_cast<double>(volume.sent_bytes);
   if (quantity == "received_bytes") return static_cast<double>(volume.received_bytes);
   if (quantity == "sent_messages") return static_cast<double>(volume.sent_messages);
+  if (constexpr std::string_view of_label = "sent_bytes."; quantity.starts_with(of_label)) {
+    const auto found = record.traffic.find(quantity.substr(of_label.size()));
+    return found == record.traffic.end() ? 0 : static_cast<double>(found->second.sent_bytes);
+  }
   if (quantity == "in_flight") return record.in_flight;
   constexpr std::string_view peak = "peak_bytes.";
   require(quantity.starts_with(peak), "a closed form of the unknown quantity " + quantity);

@@ -86,6 +86,11 @@ class Technique {
 // What every rank keeps under AdamW where nothing is sharded.
 std::vector<TheoryRecord> replicated_states(int rank, const Parameters& parameters);
 
+// The peak of activations of a rank that computes `share` on a whole model; `models` of them
+// validate together.
+TheoryRecord whole_model_activations(int rank, const Gpt& model, const TrainOptions& options,
+                                     const Share& share, int models);
+
 struct TechniqueEntry {
   std::string_view name;
   std::string_view summary;
@@ -95,8 +100,9 @@ struct TechniqueEntry {
   void (*check)(const TrainOptions& options, int ranks);
   // Ranks 0 .. n - 1 compute, on models of their own.
   int (*computing_ranks)(const TrainOptions& options, int ranks);
-  // How many of them hold one model together.
-  int (*ranks_per_model)(const TrainOptions& options, int ranks);
+  // How many models they are, each on one of them or on several, and which one `rank` is of.
+  int (*models)(const TrainOptions& options, int ranks);
+  int (*model_of)(const TrainOptions& options, int ranks, int rank);
   // Whether no rank holds the whole model.
   bool splits_model = false;
   std::unique_ptr<Technique> (*make)(RankContext& context, Gpt& model, const TrainOptions& options);

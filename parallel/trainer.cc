@@ -41,11 +41,11 @@ class Trainer {
         dataset_(options.data, config_.vocabulary, options.validation_fraction),
         entry_(technique(options.technique)),
         computing_ranks_(entry_.computing_ranks(options, context.world.size())),
-        ranks_per_model_(entry_.ranks_per_model(options, context.world.size())),
+        models_(entry_.models(options, context.world.size())),
         computes_(context.world.rank() < computing_ranks_),
         narrow_(host_backend(), context.ledger),
         model_(config_, is_narrow(options.dtype) ? narrow_ : host_backend(), options.dtype,
-               context.ledger, computes_ && !entry_.splits_model),
+               context.ledger, computes_ && !entry_.splits_model, model_options(options)),
         technique_(entry_.make(context, model_, options)),
         share_(technique_->share(options.global_batch)),
         scaler_(loss_scaling_from_name(loss_scaling(options))),
@@ -199,16 +199,15 @@ class Trainer {
   double validation_loss() {
     const Trace::Span span(context_.trace, 0, "validation", "compute");
     // Ranks that hold one model together take the same rows.
-    const int models = computing_ranks_ / ranks_per_model_;
-    const int model = context_.world.rank() / ranks_per_model_;
-    const Share largest = Share{.count = options_.global_batch}.part(0, models);
+    const int model = entry_.model_of(options_, context_.world.size(), context_.world.rank());
+    const Share largest = Share{.count = options_.global_batch}.part(0, models_);
     // No more memory than training takes.
     const int rows_at_once = largest.part(0, options_.micro_batches).count;
     const int rows = dataset_.validation_sequences(length_);
     double sum = 0;
     // Blocks of rows are dealt to the models, in turn.
     for (int first = model * rows_at_once; computes_ && first < rows;
-         first += models * rows_at_once)
+         first += models_ * rows_at_once)
       sum += technique_->loss_sum(
           dataset_.validation_batch(first, std::min(rows_at_once, rows - first), length_));
     return over_ranks(sum, ReduceOp::sum) / (static_cast<double>(rows) * length_);
@@ -268,7 +267,7 @@ class Trainer {
   int length_;
   Dataset dataset_;
   const TechniqueEntry& entry_;
-  int computing_ranks_, ranks_per_model_;
+  int computing_ranks_, models_;
   bool computes_;  // this rank
   NarrowBackend narrow_;
   Gpt model_;

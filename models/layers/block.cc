@@ -1,75 +1,136 @@
 #include "models/layers/block.h"
 
+#include <fmt/format.h>
+
 #include "models/narrow_backend.h"
 
 namespace lockstep {
+namespace {
 
-Block::Block(Parameters& parameters, const std::string& name, const GptConfig& config)
-    : width_(config.width),
-      heads_(config.heads),
-      norm_1_(parameters, name + ".ln_1", width_, config.layer_norm_epsilon),
-      qkv_(parameters, name + ".attn.c_attn", width_, 3 * width_),
-      project_(parameters, name + ".attn.c_proj", width_, width_),
-      norm_2_(parameters, name + ".ln_2", width_, config.layer_norm_epsilon),
-      expand_(parameters, name + ".mlp.c_fc", width_, 4 * width_),
-      contract_(parameters, name + ".mlp.c_proj", 4 * width_, width_) {}
+std::string name_of(int layer, const char* part) { return fmt::format("h.{}.{}", layer, part); }
 
-void Block::prepare(BlockStash& stash, Rows rows, DType dtype, Ledger& ledger) const {
+Slice make(Tensor& tensor, Count rows, Count columns, DType dtype, Ledger& ledger) {
+  ensure(tensor, {rows, columns}, dtype, ledger, MemoryUse::activations);
+  return tensor.slice();
+}
+
+}  // namespace
+
+Block::Block(Parameters& parameters, int layer, const GptConfig& config, const MaskOptions& masks,
+             const LayerFactory& factory)
+    : layer_(layer),
+      split_(factory.split()),
+      masks_(masks, split_),
+      width_(config.width),
+      hidden_(4 * width_ / split_.ranks),
+      heads_(split_.heads(config.heads)),
+      kv_heads_(split_.kv_heads(config.key_value_heads())),
+      head_size_(config.head_size()),
+      norm_1_(parameters, name_of(layer, "ln_1"), width_, config.layer_norm_epsilon),
+      qkv_(factory.queries_keys_values(parameters, name_of(layer, "attn.c_attn"), config)),
+      project_(factory.row(parameters, name_of(layer, "attn.c_proj"), width_, width_)),
+      norm_2_(parameters, name_of(layer, "ln_2"), width_, config.layer_norm_epsilon),
+      expand_(factory.column(parameters, name_of(layer, "mlp.c_fc"), width_, 4 * width_)),
+      contract_(factory.row(parameters, name_of(layer, "mlp.c_proj"), 4 * width_, width_)) {}
+
+void Block::prepare(BlockStash& stash, const Rows& rows, DType dtype, Ledger& ledger) const {
   stash.rows = rows;
-  ensure(stash.input, {rows.count(), width_}, dtype, ledger, MemoryUse::activations);
+  make(stash.input, split_.outer_rows(rows.count()), width_, dtype, ledger);
 }
 
 void Block::forward(Backend& backend, Slice out, BlockStash& s, Ledger& ledger) const {
-  const Count n = s.rows.count();
-  const auto make = [&](Tensor& tensor, Count columns) {
-    ensure(tensor, {n, columns}, out.dtype, ledger, MemoryUse::activations);
-    return tensor.slice();
+  const Count all = s.rows.count(), outer = split_.outer_rows(all);
+  const auto of_all = [&](Tensor& tensor, Count columns) {
+    return make(tensor, all, columns, out.dtype, ledger);
   };
-  norm_1_.forward(backend, make(s.normed_1, width_), s.norm_1, s.input.slice(), n, ledger);
-  qkv_.forward(backend, make(s.qkv, 3 * width_), {}, s.normed_1.slice(), n);
-  ensure(s.log_sum_exp, {s.rows.sequences, heads_, s.rows.length}, statistics_type(out.dtype),
-         ledger, MemoryUse::activations);
-  backend.attention(make(s.attended, width_), s.log_sum_exp.slice(), s.qkv.slice(), shape(s.rows));
-  project_.forward(backend, make(s.middle, width_), s.input.slice(), s.attended.slice(), n);
+  BlockActivations& kept = s.kept;
+  norm_1_.forward(backend, qkv_->input(kept.normed_1, all, ledger), kept.norm_1, s.input.slice(),
+                  outer, ledger);
+  qkv_->forward(backend, of_all(kept.qkv, shape(s.rows).qkv_width()), kept.normed_1, all);
+  attend(backend, s, ledger);
+  const Slice middle = make(kept.middle, outer, width_, out.dtype, ledger);
+  project_->forward(backend, middle, s.input.slice(), kept.attention.out.slice(), all,
+                    projection_mask(s.rows));
 
-  norm_2_.forward(backend, make(s.normed_2, width_), s.norm_2, s.middle.slice(), n, ledger);
-  expand_.forward(backend, make(s.hidden, 4 * width_), {}, s.normed_2.slice(), n);
-  backend.gelu(make(s.activated, 4 * width_), s.hidden.slice());
-  contract_.forward(backend, out, s.middle.slice(), s.activated.slice(), n);
+  norm_2_.forward(backend, expand_->input(kept.normed_2, all, ledger), kept.norm_2, middle, outer,
+                  ledger);
+  expand_->forward(backend, of_all(kept.hidden, hidden_), kept.normed_2, all);
+  backend.gelu(of_all(kept.activated, hidden_), kept.hidden.slice());
+  contract_->forward(backend, out, middle, kept.activated.slice(), all, mlp_mask(s.rows));
 }
 
-void Block::backward_input(Backend& backend, Slice dx, BlockStash& s, Ledger& ledger) const {
-  const Count n = s.rows.count();
-  const auto make = [&](Tensor& tensor, Count columns) {
-    ensure(tensor, {n, columns}, dx.dtype, ledger, MemoryUse::activations);
-    return tensor.slice();
-  };
-  const Slice dhidden = make(s.gradients.hidden, 4 * width_);
-  contract_.backward_input(backend, dhidden, s.gradients.output.slice(), n);
-  backend.gelu_backward(dhidden, dhidden, s.hidden.slice());
-  expand_.backward_input(backend, make(s.gradients.normed_2, width_), dhidden, n);
-  norm_2_.backward_input(backend, make(s.gradients.middle, width_), s.gradients.output.slice(),
-                         s.gradients.normed_2.slice(), s.norm_2, s.middle.slice(), n);
+void Block::attend(Backend& backend, BlockStash& s, Ledger& ledger) const {
+  const Slice qkv = s.kept.qkv.slice();
+  AttentionOutput& attention = s.kept.attention;
+  ensure(attention.log_sum_exp, {s.rows.sequences, heads_, s.rows.length},
+         statistics_type(qkv.dtype), ledger, MemoryUse::activations);
+  backend.attention(make(attention.out, s.rows.count(), shape(s.rows).width(), qkv.dtype, ledger),
+                    attention.log_sum_exp.slice(), qkv, shape(s.rows), attention_mask(s.rows));
+}
 
-  // gradients.normed_1 holds the gradient of the attention's output until the attention has been
-  // gone through.
-  const Slice dattended = make(s.gradients.normed_1, width_);
-  project_.backward_input(backend, dattended, s.gradients.middle.slice(), n);
-  backend.attention_backward(make(s.gradients.qkv, 3 * width_), dattended, s.attended.slice(),
-                             s.log_sum_exp.slice(), s.qkv.slice(), shape(s.rows));
-  qkv_.backward_input(backend, s.gradients.normed_1.slice(), s.gradients.qkv.slice(), n);
-  norm_1_.backward_input(backend, dx, s.gradients.middle.slice(), s.gradients.normed_1.slice(),
-                         s.norm_1, s.input.slice(), n);
+void Block::backward_input(Backend& backend, Slice dx, BlockStash& s, Ledger& ledger,
+                           Weights weights) const {
+  const Count all = s.rows.count(), outer = split_.outer_rows(all);
+  const auto of_all = [&](Tensor& tensor, Count columns) {
+    return make(tensor, all, columns, dx.dtype, ledger);
+  };
+  const auto of_outer = [&](Tensor& tensor) {
+    return make(tensor, outer, width_, dx.dtype, ledger);
+  };
+  const auto now = [&](Meanwhile work) { return weights == Weights::now ? work : Meanwhile(); };
+  BlockGradients& d = s.gradients;
+  const BlockActivations& kept = s.kept;
+
+  const Slice dhidden = of_all(d.hidden, hidden_);
+  contract_->backward_input(backend, dhidden, d.contracted, d.output.slice(), all, mlp_mask(s.rows),
+                            ledger);
+  backend.gelu_backward(dhidden, dhidden, kept.hidden.slice());
+  expand_->backward_input(backend, of_outer(d.normed_2), dhidden, all,
+                          now([&] { mlp_weights(backend, s); }));
+  norm_2_.backward_input(backend, of_outer(d.middle), d.output.slice(), d.normed_2.slice(),
+                         kept.norm_2, kept.middle.slice(), outer);
+
+  // normed_1 holds the gradient of the attention's output until the attention has been gone
+  // through.
+  const Slice dattended = of_outer(d.normed_1).first(all * shape(s.rows).width());
+  project_->backward_input(backend, dattended, d.projected, d.middle.slice(), all,
+                           projection_mask(s.rows), ledger);
+  backend.attention_backward(of_all(d.qkv, shape(s.rows).qkv_width()), dattended,
+                             kept.attention.out.slice(), kept.attention.log_sum_exp.slice(),
+                             kept.qkv.slice(), shape(s.rows), attention_mask(s.rows));
+  qkv_->backward_input(backend, d.normed_1.slice(), d.qkv.slice(), all,
+                       now([&] { attention_weights(backend, s); }));
+  norm_1_.backward_input(backend, dx, d.middle.slice(), d.normed_1.slice(), kept.norm_1,
+                         s.input.slice(), outer);
+  run(now([&] { norm_weights(backend, s); }));
 }
 
 void Block::backward_weight(Backend& backend, const BlockStash& s) const {
-  const Count n = s.rows.count();
-  contract_.backward_weight(backend, s.gradients.output.slice(), s.activated.slice(), n);
-  expand_.backward_weight(backend, s.gradients.hidden.slice(), s.normed_2.slice(), n);
-  norm_2_.backward_weight(backend, s.gradients.normed_2.slice(), s.norm_2, s.middle.slice(), n);
-  project_.backward_weight(backend, s.gradients.middle.slice(), s.attended.slice(), n);
-  qkv_.backward_weight(backend, s.gradients.qkv.slice(), s.normed_1.slice(), n);
-  norm_1_.backward_weight(backend, s.gradients.normed_1.slice(), s.norm_1, s.input.slice(), n);
+  mlp_weights(backend, s);
+  attention_weights(backend, s);
+  norm_weights(backend, s);
+}
+
+void Block::mlp_weights(Backend& backend, const BlockStash& s) const {
+  const Count all = s.rows.count();
+  contract_->backward_weight(backend, s.gradients.contracted, s.gradients.output.slice(),
+                             s.kept.activated.slice(), all);
+  expand_->backward_weight(backend, s.gradients.hidden.slice(), s.kept.normed_2, all);
+}
+
+void Block::attention_weights(Backend& backend, const BlockStash& s) const {
+  const Count all = s.rows.count();
+  project_->backward_weight(backend, s.gradients.projected, s.gradients.middle.slice(),
+                            s.kept.attention.out.slice(), all);
+  qkv_->backward_weight(backend, s.gradients.qkv.slice(), s.kept.normed_1, all);
+}
+
+void Block::norm_weights(Backend& backend, const BlockStash& s) const {
+  const Count outer = split_.outer_rows(s.rows.count());
+  norm_1_.backward_weight(backend, s.gradients.normed_1.slice(), s.kept.norm_1, s.input.slice(),
+                          outer);
+  norm_2_.backward_weight(backend, s.gradients.normed_2.slice(), s.kept.norm_2,
+                          s.kept.middle.slice(), outer);
 }
 
 }  // namespace lockstep

@@ -2,12 +2,17 @@
 
 namespace lockstep {
 
-Linear::Linear(Parameters& parameters, const std::string& name, Count in, Count out)
+Linear::Linear(Parameters& parameters, const std::string& name, Count in, Count out,
+               const LinearCuts& cuts)
     : parameters_(parameters),
       in_(in),
       out_(out),
-      weight_(parameters.add(name + ".weight", {in, out})),
-      bias_(parameters.add(name + ".bias", {out})) {}
+      weight_(parameters.add(name + ".weight", {in, out}, cuts.weight)),
+      bias_(parameters.add(name + ".bias", {out}, cuts.bias)) {}
+
+void Linear::product(Backend& backend, Slice out, Slice x, Count rows) const {
+  backend.gemm({x, rows, in_}, {parameters_.value(weight_), in_, out_}, {out, rows, out_}, 0);
+}
 
 void Linear::forward(Backend& backend, Slice out, Slice base, Slice x, Count rows) const {
   backend.add_bias(out, base, parameters_.value(bias_), rows);
@@ -19,9 +24,12 @@ void Linear::backward_input(Backend& backend, Slice dx, Slice dout, Count rows) 
                {dx, rows, in_}, 0);
 }
 
-void Linear::backward_weight(Backend& backend, Slice dout, Slice x, Count rows) const {
+void Linear::backward_matrix(Backend& backend, Slice dout, Slice x, Count rows) const {
   backend.gemm(Matrix(x, rows, in_).t(), {dout, rows, out_},
                {parameters_.gradient(weight_), in_, out_}, 1);
+}
+
+void Linear::backward_bias(Backend& backend, Slice dout, Count rows) const {
   backend.sum_rows(parameters_.gradient(bias_), dout, rows);
 }
 

@@ -1,6 +1,7 @@
 // A linear layer: out = x W + b, with W stored as [in, out], as Hugging Face's GPT-2 does.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "models/backend.h"
@@ -8,20 +9,34 @@
 
 namespace lockstep {
 
+// Of the weight and the bias of a layer of which a rank has a part.
+struct LinearCuts {
+  std::optional<Cut> weight, bias;
+};
+
 class Linear {
  public:
   // Registers name.weight [in, out] and name.bias [out].
-  Linear(Parameters& parameters, const std::string& name, Count in, Count out);
+  Linear(Parameters& parameters, const std::string& name, Count in, Count out,
+         const LinearCuts& cuts = {});
 
+  Count in() const { return in_; }
+  Count out() const { return out_; }
+  Parameters& parameters() const { return parameters_; }
+  Slice bias_value() const { return parameters_.value(bias_); }
+  int weight() const { return weight_; }
+  int bias() const { return bias_; }
+
+  // out[rows, out] = x W
+  void product(Backend& backend, Slice out, Slice x, Count rows) const;
   // out[rows, out] = base + x W + b; base may be empty.
   void forward(Backend& backend, Slice out, Slice base, Slice x, Count rows) const;
   // dx[rows, in] = dout W^T
   void backward_input(Backend& backend, Slice dx, Slice dout, Count rows) const;
-  // dW += x^T dout, db += the sum of dout over the rows
-  void backward_weight(Backend& backend, Slice dout, Slice x, Count rows) const;
-
-  int weight() const { return weight_; }
-  int bias() const { return bias_; }
+  // dW += x^T dout
+  void backward_matrix(Backend& backend, Slice dout, Slice x, Count rows) const;
+  // db += the sum of dout over the rows
+  void backward_bias(Backend& backend, Slice dout, Count rows) const;
 
  private:
   Parameters& parameters_;

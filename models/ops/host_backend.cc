@@ -50,6 +50,18 @@ class HostBackend final : public Backend {
     with_real(sum.dtype,
               [&]<typename T>(T) { host::sum_rows<T>(at<T>(sum), at<T>(x), rows, sum.count); });
   }
+  void bias_dropout_add(Slice out, Slice base, Slice x, Slice bias, Count rows,
+                        const Dropout& dropout) override {
+    with_real(out.dtype, [&]<typename T>(T) {
+      host::bias_dropout_add<T>(at<T>(out), at<T>(base), at<T>(x), at<T>(bias), rows, bias.count,
+                                dropout);
+    });
+  }
+  void dropout(Slice out, Slice x, Count rows, const Dropout& which) override {
+    with_real(out.dtype, [&]<typename T>(T) {
+      host::dropout<T>(at<T>(out), at<T>(x), rows, x.count / rows, which);
+    });
+  }
 
   void layer_norm(Slice out, Slice mean, Slice rstd, Slice x, Slice weight, Slice bias, Count rows,
                   double epsilon) override {
@@ -82,42 +94,82 @@ class HostBackend final : public Backend {
     });
   }
 
-  void attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape) override {
+  void attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape,
+                 const Dropout& dropout) override {
     with_real(out.dtype, [&]<typename T>(T) {
-      host::attention<T>(at<T>(out), at<T>(log_sum_exp), at<T>(qkv), shape);
+      host::attention<T>(at<T>(out), at<T>(log_sum_exp), at<T>(qkv), shape, dropout);
     });
   }
   void attention_backward(Slice dqkv, Slice dout, Slice out, Slice log_sum_exp, Slice qkv,
-                          const AttentionShape& shape) override {
+                          const AttentionShape& shape, const Dropout& dropout) override {
     with_real(dqkv.dtype, [&]<typename T>(T) {
       host::attention_backward<T>(at<T>(dqkv), at<T>(dout), at<T>(out), at<T>(log_sum_exp),
-                                  at<T>(qkv), shape);
+                                  at<T>(qkv), shape, dropout);
     });
   }
 
-  void embedding(Slice out, Slice tokens, Slice positions, std::span<const std::int32_t> inputs,
-                 Count length) override {
-    const Count rows = std::ssize(inputs);
-    with_real(out.dtype, [&]<typename T>(T) {
-      host::embedding<T>(at<T>(out), at<T>(tokens), at<T>(positions), inputs.data(), rows, length,
-                         out.count / rows);
-    });
+  void embedding(Slice out, Slice tokens, std::int32_t first_token,
+                 std::span<const std::int32_t> inputs) override {
+    const Count rows = std::ssize(inputs), width = out.count / rows;
+    host::embedding(out.data, tokens.data, first_token, tokens.count / width, inputs.data(), rows,
+                    width * element_bytes(out.dtype));
   }
-  void embedding_backward(Slice dtokens, Slice dpositions, Slice dout,
-                          std::span<const std::int32_t> inputs, Count length) override {
-    const Count rows = std::ssize(inputs);
+  void embedding_backward(Slice dtokens, std::int32_t first_token, Slice dout,
+                          std::span<const std::int32_t> inputs) override {
+    const Count rows = std::ssize(inputs), width = dout.count / rows;
     with_real(dout.dtype, [&]<typename T>(T) {
-      host::embedding_backward<T>(at<T>(dtokens), at<T>(dpositions), at<T>(dout), inputs.data(),
-                                  rows, length, dout.count / rows);
+      host::embedding_backward<T>(at<T>(dtokens), first_token, dtokens.count / width, at<T>(dout),
+                                  inputs.data(), rows, width);
+    });
+  }
+  void add_positions(Slice out, Slice positions, Count first_row, Count rows,
+                     Count length) override {
+    with_real(out.dtype, [&]<typename T>(T) {
+      host::add_positions<T>(at<T>(out), at<T>(positions), first_row, rows, length,
+                             out.count / rows);
+    });
+  }
+  void positions_backward(Slice dpositions, Slice dout, Count first_row, Count rows,
+                          Count length) override {
+    with_real(dout.dtype, [&]<typename T>(T) {
+      host::positions_backward<T>(at<T>(dpositions), at<T>(dout), first_row, rows, length,
+                                  dout.count / rows);
     });
   }
 
-  double cross_entropy(Slice logits, std::span<const std::int32_t> targets, double scale) override {
+  double cross_entropy(Slice logits, std::span<const std::int32_t> targets, double scale,
+                       double smoothing) override {
     const Count rows = std::ssize(targets);
     double sum = 0;
     with_real(logits.dtype, [&]<typename T>(T) {
       sum = host::cross_entropy<T>(at<T>(logits), targets.data(), rows, logits.count / rows,
-                                   static_cast<T>(scale));
+                                   static_cast<T>(scale), smoothing);
+    });
+    return sum;
+  }
+  void softmax_highest(Slice highest, Slice logits, Count real) override {
+    const Count rows = highest.count;
+    with_real(logits.dtype, [&]<typename T>(T) {
+      host::softmax_highest<T>(at<T>(highest), at<T>(logits), rows, logits.count / rows, real);
+    });
+  }
+  void softmax_sums(Slice sums, Slice logits, Slice highest, std::span<const std::int32_t> targets,
+                    std::int32_t first_column, Count real) override {
+    const Count rows = std::ssize(targets);
+    with_real(logits.dtype, [&]<typename T>(T) {
+      host::softmax_sums<T>(at<T>(sums), at<T>(logits), at<T>(highest), targets.data(),
+                            first_column, rows, logits.count / rows, real, sums.count == 3 * rows);
+    });
+  }
+  double softmax_gradient(Slice logits, Slice sums, std::span<const std::int32_t> targets,
+                          std::int32_t first_column, Count real, Count vocabulary, double scale,
+                          double smoothing) override {
+    const Count rows = std::ssize(targets);
+    double sum = 0;
+    with_real(logits.dtype, [&]<typename T>(T) {
+      sum = host::softmax_gradient<T>(at<T>(logits), at<T>(sums), targets.data(), first_column,
+                                      rows, logits.count / rows, real, vocabulary,
+                                      static_cast<T>(scale), smoothing);
     });
     return sum;
   }

@@ -26,6 +26,11 @@ void add_bias(T* out, const T* base, const T* bias, Count rows, Count columns);
 template <typename T>
 void sum_rows(T* sum, const T* x, Count rows, Count columns);
 template <typename T>
+void bias_dropout_add(T* out, const T* base, const T* x, const T* bias, Count rows, Count columns,
+                      const Dropout& dropout);
+template <typename T>
+void dropout(T* out, const T* x, Count rows, Count columns, const Dropout& which);
+template <typename T>
 void layer_norm(T* out, T* mean, T* rstd, const T* x, const T* weight, const T* bias, Count rows,
                 Count columns, T epsilon);
 template <typename T>
@@ -39,18 +44,35 @@ void gelu(T* out, const T* x, Count count);
 template <typename T>
 void gelu_backward(T* dx, const T* dout, const T* x, Count count);
 template <typename T>
-void attention(T* out, T* log_sum_exp, const T* qkv, const AttentionShape& shape);
+void attention(T* out, T* log_sum_exp, const T* qkv, const AttentionShape& shape,
+               const Dropout& dropout);
 template <typename T>
 void attention_backward(T* dqkv, const T* dout, const T* out, const T* log_sum_exp, const T* qkv,
-                        const AttentionShape& shape);
+                        const AttentionShape& shape, const Dropout& dropout);
+// Rows of bytes, of any type: `here` of the table's, from first_token on.
+void embedding(std::byte* out, const std::byte* tokens, std::int32_t first_token, Count here,
+               const std::int32_t* inputs, Count rows, Count row_bytes);
 template <typename T>
-void embedding(T* out, const T* tokens, const T* positions, const std::int32_t* inputs, Count rows,
-               Count length, Count columns);
+void embedding_backward(T* dtokens, std::int32_t first_token, Count here, const T* dout,
+                        const std::int32_t* inputs, Count rows, Count columns);
 template <typename T>
-void embedding_backward(T* dtokens, T* dpositions, const T* dout, const std::int32_t* inputs,
-                        Count rows, Count length, Count columns);
+void add_positions(T* out, const T* positions, Count first_row, Count rows, Count length,
+                   Count columns);
 template <typename T>
-double cross_entropy(T* logits, const std::int32_t* targets, Count rows, Count columns, T scale);
+void positions_backward(T* dpositions, const T* dout, Count first_row, Count rows, Count length,
+                        Count columns);
+template <typename T>
+double cross_entropy(T* logits, const std::int32_t* targets, Count rows, Count columns, T scale,
+                     double smoothing);
+template <typename T>
+void softmax_highest(T* highest, const T* logits, Count rows, Count columns, Count real);
+template <typename T>
+void softmax_sums(T* sums, T* logits, const T* highest, const std::int32_t* targets,
+                  Count first_column, Count rows, Count columns, Count real, bool with_logits);
+template <typename T>
+double softmax_gradient(T* logits, const T* sums, const std::int32_t* targets, Count first_column,
+                        Count rows, Count columns, Count real, Count vocabulary, T scale,
+                        double smoothing);
 template <typename T>
 void adamw(T* value, const T* gradient, T* first, T* second, Count count, const AdamWStep& step);
 template <typename T>

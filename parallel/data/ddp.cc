@@ -22,6 +22,7 @@ class Ddp final : public Technique {
   Ddp(RankContext& context, Gpt& model, const TrainOptions& options)
       : context_(context),
         model_(model),
+        options_(options),
         pace_(context.world, options),
         optimizer_(model.parameters(),
                    {options.beta1, options.beta2, options.eps, options.weight_decay},
@@ -84,6 +85,8 @@ class Ddp final : public Technique {
     const int rank = context_.world.rank(), ranks = context_.world.size();
     const Count element = element_bytes(reduce_dtype_);
     std::vector<TheoryRecord> lines = replicated_states(rank, model_.parameters());
+    lines.push_back(
+        whole_model_activations(rank, model_, options_, share(options_.global_batch), ranks));
     Traffic sum;
     bool all_rings = true;
     for (std::size_t b = 0; b < queue_.buckets().size(); ++b) {
@@ -150,6 +153,7 @@ class Ddp final : public Technique {
 
   RankContext& context_;
   Gpt& model_;
+  const TrainOptions& options_;
   Pace pace_;
   AdamW optimizer_;
   BucketQueue queue_;

@@ -18,7 +18,8 @@ constexpr Pass passes[] = {Pass::forward, Pass::backward, Pass::input_gradient,
                            Pass::weight_gradient};
 
 // The mean time of each pass of each stage, known to all ranks. What backward passes in one piece
-// took is halved where others come in two, else it stands in the gradient of the input.
+// took is shared out as those in two pieces were; where there are none, it stands in the gradient
+// of the input.
 std::vector<PassTimes> mean_times(Communicator& world, const Schedule& schedule,
                                   const Executor& executor) {
   const std::size_t kinds = std::size(passes);
@@ -32,7 +33,7 @@ std::vector<PassTimes> mean_times(Communicator& world, const Schedule& schedule,
   const double runs = static_cast<double>(executor.counted_runs()) * schedule.micro_batches;
   for (std::size_t i = 0; i < seconds.size(); i += kinds) {
     const double backward = seconds[i + 1], input = seconds[i + 2], weight = seconds[i + 3];
-    const double to_weight = weight > 0 ? backward / 2 : 0;
+    const double to_weight = weight > 0 ? backward * weight / (input + weight) : 0;
     means.push_back({.forward = exact(seconds[i] / runs),
                      .input_gradient = exact((input + backward - to_weight) / runs),
                      .weight_gradient = exact((weight + to_weight) / runs)});

@@ -28,8 +28,6 @@ Schedule schedule_of(const TrainOptions& options, int ranks) {
 
 void check_pipeline(const TrainOptions& options, int ranks) {
   check_shares(options, 1);
-  require(options.recompute == "none" || options.recompute == "full",
-          fmt::format("--recompute '{}'", options.recompute), "choose none or full");
   const Schedule schedule = schedule_of(options, ranks);
   check(schedule);
   require(schedule.ranks() == ranks,

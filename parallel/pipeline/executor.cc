@@ -14,20 +14,27 @@ std::string_view category(Pass pass) { return pass == Pass::forward ? "forward" 
 
 }  // namespace
 
-Executor::Executor(RankContext& context, const TrainOptions& options, const GptConfig& config,
-                   DType dtype, PipelineRank& rank)
+ModelOptions stage_options(const TrainOptions& options) {
+  ModelOptions of_stages = model_options(options);
+  if (of_stages.recompute == Recompute::full) of_stages.recompute = Recompute::none;
+  return of_stages;
+}
+
+Executor::Executor(RankContext& context, Communicator& pipeline, const TrainOptions& options,
+                   const GptConfig& config, PipelineRank& rank)
     : context_(context),
       config_(config),
-      dtype_(dtype),
+      dtype_(options.dtype),
       rank_(rank),
-      recomputes_(options.recompute == "full") {
+      recomputes_(model_options(options).recompute == Recompute::full),
+      stashes_(model_options(options).recompute) {
   if (const auto slow = options.slow_ranks.find(context.world.rank());
       slow != options.slow_ranks.end())
     factor_ = slow->second;
   const double parts = 3.0 * options.micro_batches * static_cast<double>(rank.stages.size());
   pass_seconds_ = options.compute_seconds / parts;
-  channels_.emplace(Pass::forward, context.world.duplicate(forward_track));
-  channels_.emplace(Pass::backward, context.world.duplicate(backward_track));
+  channels_.emplace(Pass::forward, pipeline.duplicate(forward_track));
+  channels_.emplace(Pass::backward, pipeline.duplicate(backward_track));
   channels_.at(Pass::forward).set_label("activations");
   channels_.at(Pass::backward).set_label("gradients of activations");
 }
@@ -106,9 +113,9 @@ void Executor::drop_input(const Action& action) {
 }
 
 Tensor Executor::message_tensor(const Action& action) {
-  const Batch& rows = batch(action);
+  const Count rows = rows_of(batch(action)).count();
   Tensor tensor = stashes_.take_message();
-  ensure(tensor, {Count{rows.sequences} * rows.length, config_.width}, dtype_, context_.ledger,
+  ensure(tensor, {stage(action).outer_rows(rows), config_.width}, dtype_, context_.ledger,
          MemoryUse::communication);
   return tensor;
 }
@@ -158,7 +165,7 @@ void Executor::forward(const Action& action) {
   Tensor output = s.is_last() ? Tensor() : message_tensor(action);
   timed(action, [&] {
     stashes_.take_forward(here.stash, s);
-    s.forward(here.stash, {b.sequences, b.length}, b.inputs, input_of(action), output.slice());
+    s.forward(here.stash, rows_in_training(b), b.inputs, input_of(action), output.slice());
     if (s.is_last()) loss_ += s.loss(here.stash, b.targets, scale_) * share_;
     if (recomputes_) keep_input_only(action, here);
   });
@@ -172,7 +179,7 @@ void Executor::backward(const Action& action) {
   Tensor output = s.is_first() ? Tensor() : message_tensor(action);
   timed(action, [&] {
     if (recomputes_) make_stash_again(action, here);
-    stashes_.take_backward(here.stash, s);
+    stashes_.take_backward(here.stash, s, action.pass);
     if (action.pass == Pass::backward)
       s.backward(here.stash, batch(action).inputs, input_of(action), output.slice(), {});
     else
@@ -211,7 +218,7 @@ void Executor::make_stash_again(const Action& action, Flight& here) {
   const Batch& b = batch(action);
   Tensor output = s.is_last() ? Tensor() : message_tensor(action);
   stashes_.take_forward(here.stash, s);
-  s.forward(here.stash, {b.sequences, b.length}, b.inputs, here.input.slice(), output.slice());
+  s.forward(here.stash, rows_in_training(b), b.inputs, here.input.slice(), output.slice());
   if (s.is_last())
     s.loss(here.stash, b.targets, scale_);
   else
@@ -233,8 +240,7 @@ double Executor::loss_sum(const Batch& batch) {
     }
     Tensor output = s.is_last() ? Tensor() : message_tensor(action);
     stashes_.take_forward(here.stash, s);
-    s.forward(here.stash, {batch.sequences, batch.length}, batch.inputs, input_of(action),
-              output.slice());
+    s.forward(here.stash, rows_of(batch), batch.inputs, input_of(action), output.slice());
     if (s.is_last()) loss = s.loss(here.stash, batch.targets, 1.0);
     drop_input(action);
     release(action);

@@ -25,13 +25,17 @@ struct PipelineRank {
   std::map<int, GptStage> stages;
 };
 
+// Of its stages: the executor itself keeps nothing but their inputs where everything is made again.
+ModelOptions stage_options(const TrainOptions& options);
+
 // Seconds of a stage's passes, added up; backward is a backward pass in one piece.
 using StageSeconds = std::map<Pass, double>;
 
 class Executor {
  public:
-  Executor(RankContext& context, const TrainOptions& options, const GptConfig& config, DType dtype,
-           PipelineRank& rank);
+  // Among the ranks of `pipeline`.
+  Executor(RankContext& context, Communicator& pipeline, const TrainOptions& options,
+           const GptConfig& config, PipelineRank& rank);
 
   // Forward and backward of all micro-batches. Adds to the gradients of this rank's stages, and
   // returns its part of the loss.

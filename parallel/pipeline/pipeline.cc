@@ -11,16 +11,12 @@
 #include "parallel/pipeline/chosen_schedule.h"
 #include "parallel/pipeline/executor.h"
 #include "parallel/pipeline/schedules.h"
+#include "parallel/split_parameters.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::string_view tied_algorithm = "ring", norm_algorithm = "recursive_doubling";
-
-// The name that a stage's parameter has in the whole model.
-std::string_view whole_name(const Parameter& parameter) {
-  return parameter.name == "lm_head.weight" ? "wte.weight" : std::string_view(parameter.name);
-}
 
 class Pipeline final : public Technique {
  public:
@@ -39,7 +35,8 @@ class Pipeline final : public Technique {
     rank_.rank_of_stage = schedule_.rank_of_stage();
     for (int s = 0; s < schedule_.stages; ++s)
       if (rank_of(s) == rank)
-        rank_.stages.try_emplace(s, parameters_, config_, layers(s), backend_, context.ledger);
+        rank_.stages.try_emplace(s, parameters_, config_, layers(s), backend_, context.ledger,
+                                 stage_options(options));
     parameters_.allocate();
     optimizer_.emplace(
         parameters_, AdamWOptions{options.beta1, options.beta2, options.eps, options.weight_decay},
@@ -47,32 +44,18 @@ class Pipeline final : public Technique {
     const bool has_end = rank == first_rank() || rank == last_rank();
     if (first_rank() != last_rank()) tied_ = context.world.split(has_end ? 0 : -1, rank);
     if (tied_) tied_->set_label("tied embedding");
-    executor_.emplace(context, options, config_, dtype_, rank_);
+    executor_.emplace(context, context.world, options, config_, rank_);
   }
 
-  void prepare() override { context_.world.set_label("norm"); }
+  void prepare() override {}
   // All ranks work on the same sequences.
   Share share(int global_batch) const override { return {.first = 0, .count = global_batch}; }
 
   void scatter_weights(Parameters* whole) override {
-    exchange_weights(whole, [&](Slice there, Slice here, int owner) {
-      if (owner == 0)
-        here.device->copy(here, there);
-      else if (context_.world.rank() == 0)
-        context_.world.send(there, owner);
-      else
-        context_.world.recv(here, 0);
-    });
+    lockstep::scatter_weights(context_.world, whole, parameters_);
   }
   void gather_weights(Parameters* whole) override {
-    exchange_weights(whole, [&](Slice there, Slice here, int owner) {
-      if (owner == 0)
-        there.device->copy(there, here);
-      else if (context_.world.rank() == 0)
-        context_.world.recv(there, owner);
-      else
-        context_.world.send(here, 0);
-    });
+    lockstep::gather_weights(context_.world, whole, parameters_);
   }
 
   double accumulate(std::span<const Batch> micro_batches, Count total_targets,
@@ -85,8 +68,9 @@ class Pipeline final : public Technique {
   }
 
   double gradient_norm() override {
-    double square = own_squared_norm();
+    double square = counted_squared_norm(parameters_);
     communicate([&] {
+      context_.world.set_label("norm");
       all_reduce(context_.world, host_slice(std::span(&square, 1)), ReduceOp::sum, norm_algorithm);
     });
     return std::sqrt(square);
@@ -146,16 +130,6 @@ class Pipeline final : public Technique {
     exposed_seconds_ += clock.now_seconds() - begin;
   }
 
-  // Without the copy of the tied embedding, which counts once.
-  double own_squared_norm() const {
-    const Slice all = parameters_.gradients();
-    if (!copied_head()) return squared_norm(all);
-    const Parameter& head = parameters_.list()[static_cast<std::size_t>(*copied_head())];
-    const Count behind = head.offset + head.count;
-    return squared_norm(all.part(0, head.offset)) +
-           squared_norm(all.part(behind, all.count - behind));
-  }
-
   // Both ends then hold the sum of what the embedding and the head have added, in the same bits.
   void add_tied_gradients() {
     const auto head = copied_head(), tokens = embedding();
@@ -169,26 +143,6 @@ class Pipeline final : public Technique {
                    tied_algorithm);
       });
     }
-  }
-
-  // Calls move(the whole model's, this rank's, the owner) for every parameter of every stage, on
-  // rank 0 and on the owner; what a rank does not have is empty.
-  template <typename Move>
-  void exchange_weights(Parameters* whole, Move move) {
-    context_.world.set_label("weights");
-    for (int s = 0; s < schedule_.stages; ++s) {
-      const int owner = rank_of(s), rank = context_.world.rank();
-      if (rank != 0 && rank != owner) continue;
-      Parameters names(dtype_, context_.ledger);
-      const GptStage stage(names, config_, layers(s), backend_, context_.ledger);
-      for (int p = stage.first_parameter(); p <= stage.last_parameter(); ++p) {
-        const std::string_view name = whole_name(names.list()[static_cast<std::size_t>(p)]);
-        move(rank == 0 ? whole->value(whole->index(name)) : Slice{},
-             rank == owner ? parameters_.value(rank_.stages.at(s).first_parameter() + p) : Slice{},
-             owner);
-      }
-    }
-    context_.world.set_label("norm");
   }
 
   TheoryRecord line(const char* quantity, std::string formula, Count expected,
@@ -238,10 +192,12 @@ std::vector<TheoryRecord> Pipeline::theory() const {
         tied_->rank());
   add(norm_algorithm, {.ranks = ranks, .count = 1, .element_bytes = sizeof(double)}, rank);
 
-  const bool recomputes = options_.recompute == "full";
   const bool even = options_.global_batch % options_.micro_batches == 0;
   const auto& actions = schedule_.by_rank[static_cast<std::size_t>(rank)];
-  const StashPeaks peaks = stash_peaks(actions, schedule_.stages, config_.layers, recomputes);
+  const StashPeaks peaks =
+      stash_peaks(actions, schedule_.stages, config_.layers, model_options(options_).recompute);
+  const ActivationBytes activations(config_, rows(), dtype_, {}, stage_options(options_));
+  const Count stages = std::ssize(rank_.stages);
   const auto parameters = parameters_.count();
   std::vector<TheoryRecord> lines = {
       line("sent_bytes",
@@ -257,7 +213,7 @@ std::vector<TheoryRecord> Pipeline::theory() const {
       line("peak_bytes.activations",
            fmt::format("{} blocks + {} block gradients + ends in flight", peaks.blocks,
                        peaks.block_gradients),
-           stash_bytes(peaks, config_, rows(), dtype_), even)};
+           stash_bytes(peaks, activations) + stages * activations.shared(), even)};
   if (options_.schedule_file.empty()) {
     const ScheduleEntry& entry = find_schedule(options_.schedule);
     if (const auto in_flight = entry.in_flight(complete(entry, shape_of(options_, ranks)), rank))

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/activation_bytes.h"
 #include "models/gpt_stage.h"
 #include "parallel/pipeline/schedule.h"
 
@@ -28,9 +29,12 @@ class Pool {
 // Blocks of all of a rank's stages share their pools.
 class Stashes {
  public:
-  // What a forward pass fills, and what the gradient of the input adds to it.
+  explicit Stashes(Recompute recompute) : recompute_(recompute) {}
+
+  // What a forward pass fills, and what the pass after it, backward or for the input alone, adds to
+  // it.
   void take_forward(StageStash& stash, const GptStage& stage);
-  void take_backward(StageStash& stash, const GptStage& stage);
+  void take_backward(StageStash& stash, const GptStage& stage, Pass pass);
   // Both, as far as there is anything.
   void give(StageStash& stash, const GptStage& stage);
 
@@ -40,20 +44,23 @@ class Stashes {
   void give_message(Tensor tensor) { messages_.give(std::move(tensor)); }
 
  private:
+  Recompute recompute_;
   Pool<BlockStash> blocks_;
+  Pool<AttentionOutput> attentions_;  // made again, where they are kept from then on
   Pool<BlockGradients> gradients_;
   Pool<HeadStash> heads_;
-  Pool<Tensor> ends_;        // gradients at the head and at the embedding
+  Pool<Tensor> ends_;        // gradients at the head, at the embedding and between blocks
   Pool<Tensor> row_blocks_;  // inputs kept for a second forward pass
   Pool<Tensor> messages_;
 };
 
 // The most of each that a rank holds at once when it goes through its actions.
 struct StashPeaks {
-  int blocks = 0, block_gradients = 0, heads = 0, end_gradients = 0, inputs = 0;
+  int blocks = 0, block_gradients = 0, attentions = 0, heads = 0, end_gradients = 0, inputs = 0;
 };
-StashPeaks stash_peaks(const std::vector<Action>& actions, int stages, int layers, bool recomputes);
-// Their bytes for micro-batches of `rows` rows.
-Count stash_bytes(const StashPeaks& peaks, const GptConfig& config, Count rows, DType dtype);
+StashPeaks stash_peaks(const std::vector<Action>& actions, int stages, int layers,
+                       Recompute recompute);
+// Their bytes.
+Count stash_bytes(const StashPeaks& peaks, const ActivationBytes& bytes);
 
 }  // namespace lockstep

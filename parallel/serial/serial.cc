@@ -14,6 +14,7 @@ class Serial final : public Technique {
  public:
   Serial(RankContext& context, Gpt& model, const TrainOptions& options)
       : model_(model),
+        options_(options),
         pace_(context.world, options),
         optimizer_(model.parameters(),
                    {options.beta1, options.beta2, options.eps, options.weight_decay},
@@ -45,11 +46,13 @@ class Serial final : public Technique {
         {.quantity = "sent_messages", .formula = "0", .expected = 0}};
     for (TheoryRecord& line : replicated_states(0, model_.parameters()))
       lines.push_back(std::move(line));
+    lines.push_back(whole_model_activations(0, model_, options_, share(options_.global_batch), 1));
     return lines;
   }
 
  private:
   Gpt& model_;
+  const TrainOptions& options_;
   Pace pace_;
   AdamW optimizer_;
 };

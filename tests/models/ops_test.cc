@@ -11,19 +11,10 @@
 #include "models/gpt.h"
 #include "models/narrow_backend.h"
 #include "models/ops/exponential.h"
-#include "models/random.h"
+#include "tests/models/numbers.h"
 
 namespace lockstep {
 namespace {
-
-std::vector<double> normals(std::size_t count, std::uint64_t seed) {
-  std::vector<double> values(count);
-  for (std::size_t i = 0; i < count; ++i)
-    values[i] = random_normal(seed, 0, static_cast<std::int64_t>(i));
-  return values;
-}
-
-Slice slice(std::vector<double>& values) { return host_slice(std::span(values)); }
 
 // Every 64th float of the range, so that every exponent and many mantissas are met.
 TEST(Exponential, IsWithinTwoUnitsInTheLastPlace) {
@@ -42,63 +33,6 @@ TEST(Exponential, BeyondItsRangeKeepsWhatSumsNeed) {
     EXPECT_LT(host::exponential(far), 2e-38F);
   for (const float far : {89.0F, 1e30F, std::numeric_limits<float>::infinity()})
     EXPECT_GT(host::exponential(far), 1e38F);
-}
-
-// Lengths below, at and beyond the kernel's block of rows.
-TEST(Attention, EqualsSoftmaxWrittenOut) {
-  for (const Count length : {1, 5, 64, 65, 150}) {
-    const AttentionShape shape{.sequences = 2, .length = length, .heads = 3, .head_size = 4};
-    const Count width = shape.width(), rows = shape.sequences * length;
-    auto qkv = normals(static_cast<std::size_t>(rows * 3 * width), 1);
-    std::vector<double> out(static_cast<std::size_t>(rows * width)),
-        lse(static_cast<std::size_t>(2 * 3 * length));
-    host_backend().attention(slice(out), slice(lse), slice(qkv), shape);
-    for (Count b = 0; b < 2; ++b)
-      for (Count h = 0; h < 3; ++h)
-        for (Count t = 0; t < length; ++t) {
-          const auto at = [&](Count row, Count which, Count i) {
-            return qkv[static_cast<std::size_t>(((b * length + row) * 3 + which) * width + h * 4 +
-                                                i)];
-          };
-          double sum = 0;
-          std::vector<double> mean(4);
-          for (Count s = 0; s <= t; ++s) {
-            double score = 0;
-            for (Count i = 0; i < 4; ++i) score += at(t, 0, i) * at(s, 1, i) / 2;
-            sum += std::exp(score);
-            for (Count i = 0; i < 4; ++i) mean[i] += std::exp(score) * at(s, 2, i);
-          }
-          ASSERT_NEAR(lse[(b * 3 + h) * length + t], std::log(sum), 1e-12);
-          for (Count i = 0; i < 4; ++i)
-            ASSERT_NEAR(out[(b * length + t) * width + h * 4 + i], mean[i] / sum, 1e-12);
-        }
-  }
-}
-
-TEST(Attention, BackwardEqualsFiniteDifferences) {
-  const AttentionShape shape{.sequences = 1, .length = 70, .heads = 2, .head_size = 2};
-  const Count rows = 70, width = 4;
-  auto qkv = normals(rows * 3 * width, 2), dout = normals(rows * width, 3);
-  std::vector<double> out(rows * width), lse(2 * rows), dqkv(qkv.size(), 99);
-  const auto objective = [&] {
-    host_backend().attention(slice(out), slice(lse), slice(qkv), shape);
-    double sum = 0;
-    for (std::size_t i = 0; i < out.size(); ++i) sum += out[i] * dout[i];
-    return sum;
-  };
-  objective();
-  host_backend().attention_backward(slice(dqkv), slice(dout), slice(out), slice(lse), slice(qkv),
-                                    shape);
-  for (std::size_t i = 0; i < qkv.size(); i += 7) {
-    constexpr double h = 1e-5;
-    const double x = qkv[i];
-    qkv[i] = x + h;
-    const double above = objective();
-    qkv[i] = x - h;
-    const double below = objective();
-    qkv[i] = x;
-    ASSERT_NEAR(dqkv[i], (above - below) / (2 * h), 1e-7) << i;
-  }
 }
 
 TEST(Gelu, EqualsItsFormulaAlsoFarOut) {
@@ -121,13 +55,13 @@ TEST(Kernels, NanIsNotLost) {
   EXPECT_TRUE(std::isnan(out[1]));
   EXPECT_TRUE(std::isnan(squared_norm(slice(x))));
   const std::int32_t target = 0;
-  EXPECT_TRUE(std::isnan(host_backend().cross_entropy(slice(x), std::span(&target, 1), 1)));
+  EXPECT_TRUE(std::isnan(host_backend().cross_entropy(slice(x), std::span(&target, 1), 1, 0)));
 }
 
 TEST(CrossEntropy, StaysFiniteForLargeLogits) {
   std::vector<double> logits = {1000, 0, -1000};
   const std::int32_t target = 2;
-  EXPECT_DOUBLE_EQ(host_backend().cross_entropy(slice(logits), std::span(&target, 1), 1), 2000);
+  EXPECT_DOUBLE_EQ(host_backend().cross_entropy(slice(logits), std::span(&target, 1), 1, 0), 2000);
   EXPECT_EQ(logits, (std::vector<double>{1, 0, -1}));
 }
 
@@ -182,13 +116,22 @@ TEST_P(NarrowOps, Products) {
 }
 
 TEST_P(NarrowOps, RowsAndElements) {
+  constexpr Dropout dropout{.rate = 0.3, .seed = 1, .first_row = 2};
   const Pair x = pair(5 * 8), base = pair(5 * 8), bias = pair(8), out = pair(5 * 8), sum = pair(8);
   for (const bool has_base : {false, true}) {
     narrow_.add_bias(out.narrow.slice(), has_base ? base.narrow.slice() : Slice{},
                      bias.narrow.slice(), 5);
     wide_.add_bias(out.wide.slice(), has_base ? base.wide.slice() : Slice{}, bias.wide.slice(), 5);
     expect_rounded(out);
+    narrow_.bias_dropout_add(out.narrow.slice(), has_base ? base.narrow.slice() : Slice{},
+                             x.narrow.slice(), bias.narrow.slice(), 5, dropout);
+    wide_.bias_dropout_add(out.wide.slice(), has_base ? base.wide.slice() : Slice{}, x.wide.slice(),
+                           bias.wide.slice(), 5, dropout);
+    expect_rounded(out);
   }
+  narrow_.dropout(out.narrow.slice(), x.narrow.slice(), 5, dropout);
+  wide_.dropout(out.wide.slice(), x.wide.slice(), 5, dropout);
+  expect_rounded(out);
   narrow_.sum_rows(sum.narrow.slice(), x.narrow.slice(), 5);
   wide_.sum_rows(sum.wide.slice(), x.wide.slice(), 5);
   expect_rounded(sum);
@@ -228,36 +171,62 @@ TEST_P(NarrowOps, LayerNorm) {
 }
 
 TEST_P(NarrowOps, Attention) {
-  constexpr AttentionShape shape{.sequences = 2, .length = 6, .heads = 2, .head_size = 4};
-  const Pair qkv = pair(12 * 24), out = pair(12 * 8), dout = pair(12 * 8), dqkv = pair(12 * 24);
+  constexpr AttentionShape shape{2, 6, 2, 4, 1};
+  constexpr Dropout dropout{.rate = 0.3, .seed = 1, .all_heads = 2};
+  const Pair qkv = pair(12 * 16), out = pair(12 * 8), dout = pair(12 * 8), dqkv = pair(12 * 16);
   Tensor sums({2, 2, 6}, DType::f32, ledger_, MemoryUse::workspace);
-  narrow_.attention(out.narrow.slice(), sums.slice(), qkv.narrow.slice(), shape);
-  wide_.attention(out.wide.slice(), sums.slice(), qkv.wide.slice(), shape);
+  narrow_.attention(out.narrow.slice(), sums.slice(), qkv.narrow.slice(), shape, dropout);
+  wide_.attention(out.wide.slice(), sums.slice(), qkv.wide.slice(), shape, dropout);
   expect_rounded(out);
   convert(out.wide.slice(), out.narrow.slice());
   narrow_.attention_backward(dqkv.narrow.slice(), dout.narrow.slice(), out.narrow.slice(),
-                             sums.slice(), qkv.narrow.slice(), shape);
+                             sums.slice(), qkv.narrow.slice(), shape, dropout);
   wide_.attention_backward(dqkv.wide.slice(), dout.wide.slice(), out.wide.slice(), sums.slice(),
-                           qkv.wide.slice(), shape);
+                           qkv.wide.slice(), shape, dropout);
   expect_rounded(dqkv);
 }
 
-TEST_P(NarrowOps, EmbeddingsAndLoss) {
-  const std::vector<std::int32_t> tokens = {3, 0, 3, 3, 9, 0};
-  const Pair table = pair(10 * 8), positions = pair(5 * 8), out = pair(6 * 8);
-  narrow_.embedding(out.narrow.slice(), table.narrow.slice(), positions.narrow.slice(), tokens, 3);
-  wide_.embedding(out.wide.slice(), table.wide.slice(), positions.wide.slice(), tokens, 3);
+// Of a table of the tokens 2 to 11: 0 and 12 are not in it, and what lies around it stays.
+TEST_P(NarrowOps, Embeddings) {
+  const std::vector<std::int32_t> tokens = {3, 0, 3, 3, 9, 12};
+  const Pair memory = pair(13 * 8), positions = pair(5 * 8), out = pair(6 * 8);
+  const Slice table = memory.narrow.slice().part(2 * 8, 10 * 8),
+              wide_table = memory.wide.slice().part(2 * 8, 10 * 8);
+  narrow_.embedding(out.narrow.slice(), table, 2, tokens);
+  wide_.embedding(out.wide.slice(), wide_table, 2, tokens);
+  expect_rounded(out);
+  narrow_.add_positions(out.narrow.slice(), positions.narrow.slice(), 1, 6, 3);
+  wide_.add_positions(out.wide.slice(), positions.wide.slice(), 1, 6, 3);
   expect_rounded(out);
   convert(out.wide.slice(), out.narrow.slice());
-  narrow_.embedding_backward(table.narrow.slice(), positions.narrow.slice(), out.narrow.slice(),
-                             tokens, 3);
-  wide_.embedding_backward(table.wide.slice(), positions.wide.slice(), out.wide.slice(), tokens, 3);
-  expect_rounded(table);
+  narrow_.embedding_backward(table, 2, out.narrow.slice(), tokens);
+  wide_.embedding_backward(wide_table, 2, out.wide.slice(), tokens);
+  expect_rounded(memory);
+  narrow_.positions_backward(positions.narrow.slice(), out.narrow.slice(), 1, 6, 3);
+  wide_.positions_backward(positions.wide.slice(), out.wide.slice(), 1, 6, 3);
   expect_rounded(positions);
+}
+
+TEST_P(NarrowOps, Losses) {
   const std::vector<std::int32_t> targets = {1, 7, 0, 4, 2, 6};
-  EXPECT_EQ(narrow_.cross_entropy(out.narrow.slice(), targets, 0.5),
-            wide_.cross_entropy(out.wide.slice(), targets, 0.5));
-  expect_rounded(out);
+  const Pair whole = pair(6 * 8), split = pair(6 * 8);
+  EXPECT_EQ(narrow_.cross_entropy(whole.narrow.slice(), targets, 0.5, 0.1),
+            wide_.cross_entropy(whole.wide.slice(), targets, 0.5, 0.1));
+  expect_rounded(whole);
+  Tensor highest({6}, DType::f32, ledger_, MemoryUse::workspace),
+      wide_highest({6}, DType::f32, ledger_, MemoryUse::workspace),
+      sums({3, 6}, DType::f32, ledger_, MemoryUse::workspace),
+      wide_sums({3, 6}, DType::f32, ledger_, MemoryUse::workspace);
+  narrow_.softmax_highest(highest.slice(), split.narrow.slice(), 7);
+  wide_.softmax_highest(wide_highest.slice(), split.wide.slice(), 7);
+  narrow_.softmax_sums(sums.slice(), split.narrow.slice(), highest.slice(), targets, 0, 7);
+  wide_.softmax_sums(wide_sums.slice(), split.wide.slice(), wide_highest.slice(), targets, 0, 7);
+  for (Count i = 0; i < 18; ++i) EXPECT_EQ(sums.data<float>()[i], wide_sums.data<float>()[i]);
+  expect_rounded(split);
+  convert(split.wide.slice(), split.narrow.slice());
+  EXPECT_EQ(narrow_.softmax_gradient(split.narrow.slice(), sums.slice(), targets, 0, 7, 7, 2, 0.1),
+            wide_.softmax_gradient(split.wide.slice(), sums.slice(), targets, 0, 7, 7, 2, 0.1));
+  expect_rounded(split);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, NarrowOps, testing::Values(DType::bf16, DType::f16),

@@ -53,6 +53,15 @@ inline void expect_golden(const TrainResult& result, double tolerance) {
   }
 }
 
+inline void expect_same_steps(const TrainResult& result, const TrainResult& expected,
+                              double tolerance) {
+  ASSERT_EQ(result.steps.size(), expected.steps.size());
+  for (std::size_t i = 0; i < expected.steps.size(); ++i) {
+    EXPECT_NEAR(result.steps[i].loss / expected.steps[i].loss, 1, tolerance) << i;
+    EXPECT_NEAR(result.steps[i].grad_norm / expected.steps[i].grad_norm, 1, tolerance) << i;
+  }
+}
+
 inline std::vector<double> weights_of(const std::string& path) {
   const SafetensorsFile file(path);
   std::vector<double> all;

@@ -63,7 +63,7 @@ TEST_P(Ddp, ResultAndTrafficAreRightWithEveryAlgorithm) {
     const TrainResult result = run(ranks, options);
     expect_golden(result, 1e-10);
     EXPECT_TRUE(theory_holds(result));
-    EXPECT_EQ(result.theory.size(), 5U * static_cast<std::size_t>(ranks));
+    EXPECT_EQ(result.theory.size(), 6U * static_cast<std::size_t>(ranks));
   }
   TrainOptions unknown = golden_run("ddp");
   unknown.algorithm = "ringg";

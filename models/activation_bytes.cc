@@ -1,0 +1,120 @@
+#include "models/activation_bytes.h"
+
+#include "models/narrow_backend.h"
+
+namespace lockstep {
+
+Count total(const std::vector<TensorBytes>& tensors) {
+  Count sum = 0;
+  for (const TensorBytes& tensor : tensors) sum += tensor.bytes;
+  return sum;
+}
+
+ActivationBytes::ActivationBytes(const GptConfig& config, Count rows, DType dtype,
+                                 const LayerSplit& split, const ModelOptions& options)
+    : config_(config),
+      rows_(rows),
+      outer_rows_(split.outer_rows(rows)),
+      width_(config.width),
+      element_(element_bytes(dtype)),
+      statistic_(element_bytes(statistics_type(dtype))),
+      split_(split),
+      options_(options) {}
+
+TensorBytes ActivationBytes::of_outer(const char* name) const {
+  return {.name = name, .shape = "n C", .bytes = outer()};
+}
+
+TensorBytes ActivationBytes::of_all(const char* name, Count columns, const char* shape) const {
+  return {.name = name, .shape = shape, .bytes = rows_ * columns * element_};
+}
+
+TensorBytes ActivationBytes::statistics(const char* name, Count number, const char* shape) const {
+  return {.name = name, .shape = shape, .bytes = number * statistic_};
+}
+
+Count ActivationBytes::outer() const { return outer_rows_ * width_ * element_; }
+
+std::vector<TensorBytes> ActivationBytes::attention() const {
+  const Count heads = split_.heads(config_.heads);
+  return {of_all("attention.out", heads * config_.head_size(), "N C/t"),
+          statistics("attention.log_sum_exp", rows_ * heads, "N heads/t")};
+}
+
+std::vector<TensorBytes> ActivationBytes::block() const {
+  const auto normed = [&](const char* name) {
+    const bool gathered = split_.by_sequence && split_.keeps_gathered;
+    return gathered ? of_all(name, width_, "N C") : of_outer(name);
+  };
+  const Count qkv = (split_.heads(config_.heads) + 2 * split_.kv_heads(config_.key_value_heads())) *
+                    config_.head_size();
+  std::vector<TensorBytes> tensors = {
+      of_outer("input"),
+      statistics("norm_1", 2 * outer_rows_, "2 n"),
+      normed("normed_1"),
+      of_all("qkv", qkv, "N (C + 2 C_kv)/t"),
+      of_outer("middle"),
+      statistics("norm_2", 2 * outer_rows_, "2 n"),
+      normed("normed_2"),
+      of_all("hidden", 4 * width_ / split_.ranks, "N 4C/t"),
+      of_all("activated", 4 * width_ / split_.ranks, "N 4C/t"),
+  };
+  for (TensorBytes& tensor : attention()) tensors.push_back(std::move(tensor));
+  return tensors;
+}
+
+std::vector<TensorBytes> ActivationBytes::block_gradients() const {
+  const std::vector<TensorBytes> forward = block();
+  const auto like = [&](const char* name) {
+    for (const TensorBytes& tensor : forward)
+      if (tensor.name == name) return tensor;
+    return TensorBytes{};
+  };
+  std::vector<TensorBytes> tensors = {of_outer("output"), like("hidden"), of_outer("normed_2"),
+                                      of_outer("middle"), like("qkv"),    of_outer("normed_1")};
+  if (split_.by_sequence || options_.dropout.rate > 0)
+    for (const char* name : {"contracted", "projected"})
+      tensors.push_back(of_all(name, width_, "N C"));
+  return tensors;
+}
+
+std::vector<TensorBytes> ActivationBytes::head() const {
+  const bool gathered = split_.by_sequence && split_.keeps_gathered;
+  return {of_outer("head.input"),
+          gathered ? of_all("head.normed", width_, "N C") : of_outer("head.normed"),
+          of_all("logits", split_.vocabulary(config_.vocabulary), "N V/t"),
+          statistics("head.norm", 2 * outer_rows_, "2 n")};
+}
+
+Count ActivationBytes::kept_of_block() const {
+  switch (options_.recompute) {
+    case Recompute::none:
+      return total(block());
+    case Recompute::selective:
+      return total(block()) - total(attention());
+    case Recompute::full:
+      return outer();
+  }
+  return 0;
+}
+
+Count ActivationBytes::shared() const {
+  switch (options_.recompute) {
+    case Recompute::none:
+      return 0;
+    case Recompute::selective:
+      return total(attention());
+    case Recompute::full:
+      // All but the input; and the output, which is made again, is as large as that.
+      return total(block());
+  }
+  return 0;
+}
+
+Count ActivationBytes::of_whole_model() const {
+  const Count next_gradient = config_.layers > 1 ? outer() : 0;
+  return config_.layers * kept_of_block() + shared() + total(head()) + total(block_gradients()) +
+         next_gradient + 2 * outer();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,116 @@
+// The layers of a GPT that may be split over ranks, and what makes them. On one rank they are the
+// whole layers of whole_layers.h; parallel/tensor has others of the same interfaces.
+//
+// N rows of a micro-batch, n of them this rank's outside of the split layers: n = N but where the
+// split is by sequence, too. See LayerSplit.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "models/backend.h"
+#include "models/gpt_config.h"
+#include "models/layers/layer_norm.h"
+#include "models/layers/rows.h"
+#include "models/layers/split.h"
+#include "models/parameters.h"
+
+namespace lockstep {
+
+// Work that may be done while a layer waits for other ranks; may be empty. It is called once.
+using Meanwhile = std::function<void()>;
+inline void run(const Meanwhile& meanwhile) {
+  if (meanwhile) meanwhile();
+}
+
+// x W + b, of which this rank computes some columns. The gradient of x sums over the ranks.
+class ColumnLinear {
+ public:
+  virtual ~ColumnLinear() = default;
+  // Memory for x[n, in] in `kept`, for the caller to fill before forward().
+  virtual Slice input(Tensor& kept, Count rows, Ledger& ledger) const = 0;
+  // out[N, own columns]
+  virtual void forward(Backend& backend, Slice out, const Tensor& kept, Count rows) const = 0;
+  // dx[n, in]
+  virtual void backward_input(Backend& backend, Slice dx, Slice dout, Count rows,
+                              const Meanwhile& meanwhile) const = 0;
+  virtual void backward_weight(Backend& backend, Slice dout, const Tensor& kept,
+                               Count rows) const = 0;
+};
+
+// dropout(x W + b), of which this rank has some columns of x: the product sums over the ranks.
+class RowLinear {
+ public:
+  virtual ~RowLinear() = default;
+  // out[n, out] = base + dropout(x W + b), of x[N, own columns]
+  virtual void forward(Backend& backend, Slice out, Slice base, Slice x, Count rows,
+                       const Dropout& dropout) const = 0;
+  // dx[N, own columns], of dout[n, out]. Keeps in `product` the gradient of x W where that is not
+  // dout itself, for backward_weight().
+  virtual void backward_input(Backend& backend, Slice dx, Tensor& product, Slice dout, Count rows,
+                              const Dropout& dropout, Ledger& ledger) const = 0;
+  virtual void backward_weight(Backend& backend, const Tensor& product, Slice dout, Slice x,
+                               Count rows) const = 0;
+  virtual int last_parameter() const = 0;
+};
+
+// dropout(tokens[input] + positions[place])
+class Embedding {
+ public:
+  virtual ~Embedding() = default;
+  // out[n, C]
+  virtual void forward(Backend& backend, Slice out, std::span<const std::int32_t> inputs,
+                       const Rows& rows, const Dropout& dropout) const = 0;
+  // Adds to the gradients; dout[n, C] is used up.
+  virtual void backward(Backend& backend, Slice dout, std::span<const std::int32_t> inputs,
+                        const Rows& rows, const Dropout& dropout) const = 0;
+  virtual int tokens() const = 0;
+  virtual int positions() const = 0;
+};
+
+// Of the head: its input, that normed, and the logits, which become their gradient.
+struct HeadStash {
+  Tensor input, normed, logits;  // [n, C], [n or N, C], [N, own columns]
+  LayerNormStash norm;
+};
+
+// The logits, of which this rank has some columns, and their loss.
+class Head {
+ public:
+  virtual ~Head() = default;
+  // Memory for x[n, C] in `stash.normed`, for the caller to fill before loss().
+  virtual Slice input(HeadStash& stash, Count rows, Ledger& ledger) const = 0;
+  // The sum of all token losses, the same on every rank; `smoothing` is of the labels. The logits
+  // become their gradient times `scale`.
+  virtual double loss(Backend& backend, HeadStash& stash, std::span<const std::int32_t> targets,
+                      double scale, double smoothing, Ledger& ledger) const = 0;
+  // dx[n, C]
+  virtual void backward_input(Backend& backend, Slice dx, const HeadStash& stash, Count rows,
+                              const Meanwhile& meanwhile) const = 0;
+  virtual void backward_weight(Backend& backend, const HeadStash& stash, Count rows) const = 0;
+  virtual int parameter() const = 0;
+};
+
+class LayerFactory {
+ public:
+  virtual ~LayerFactory() = default;
+  virtual const LayerSplit& split() const = 0;
+
+  // Each registers the part of its parameters that this rank has.
+  virtual std::unique_ptr<ColumnLinear> queries_keys_values(Parameters& parameters,
+                                                            const std::string& name,
+                                                            const GptConfig& config) const = 0;
+  virtual std::unique_ptr<ColumnLinear> column(Parameters& parameters, const std::string& name,
+                                               Count in, Count out) const = 0;
+  virtual std::unique_ptr<RowLinear> row(Parameters& parameters, const std::string& name, Count in,
+                                         Count out) const = 0;
+  virtual std::unique_ptr<Embedding> embedding(Parameters& parameters,
+                                               const GptConfig& config) const = 0;
+  // Tied to the embedding, where the same rank has it.
+  virtual std::unique_ptr<Head> head(Parameters& parameters, const GptConfig& config,
+                                     const Embedding* tied) const = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,176 @@
+#include "models/layers/whole_layers.h"
+
+#include "models/layers/linear.h"
+
+namespace lockstep {
+namespace {
+
+class WholeColumnLinear final : public ColumnLinear {
+ public:
+  WholeColumnLinear(Parameters& parameters, const std::string& name, Count in, Count out)
+      : linear_(parameters, name, in, out) {}
+
+  Slice input(Tensor& kept, Count rows, Ledger& ledger) const override {
+    ensure(kept, {rows, linear_.in()}, linear_.parameters().dtype(), ledger,
+           MemoryUse::activations);
+    return kept.slice();
+  }
+  void forward(Backend& backend, Slice out, const Tensor& kept, Count rows) const override {
+    linear_.forward(backend, out, {}, kept.slice(), rows);
+  }
+  void backward_input(Backend& backend, Slice dx, Slice dout, Count rows,
+                      const Meanwhile& meanwhile) const override {
+    linear_.backward_input(backend, dx, dout, rows);
+    run(meanwhile);
+  }
+  void backward_weight(Backend& backend, Slice dout, const Tensor& kept,
+                       Count rows) const override {
+    linear_.backward_matrix(backend, dout, kept.slice(), rows);
+    linear_.backward_bias(backend, dout, rows);
+  }
+
+ private:
+  Linear linear_;
+};
+
+class WholeRowLinear final : public RowLinear {
+ public:
+  WholeRowLinear(Parameters& parameters, const std::string& name, Count in, Count out)
+      : linear_(parameters, name, in, out) {}
+
+  void forward(Backend& backend, Slice out, Slice base, Slice x, Count rows,
+               const Dropout& dropout) const override {
+    if (dropout.rate == 0) return linear_.forward(backend, out, base, x, rows);
+    linear_.product(backend, out, x, rows);
+    backend.bias_dropout_add(out, base, out, linear_.bias_value(), rows, dropout);
+  }
+  void backward_input(Backend& backend, Slice dx, Tensor& product, Slice dout, Count rows,
+                      const Dropout& dropout, Ledger& ledger) const override {
+    Slice dproduct = dout;
+    if (dropout.rate > 0) {
+      ensure(product, {rows, linear_.out()}, dout.dtype, ledger, MemoryUse::activations);
+      dproduct = product.slice();
+      backend.dropout(dproduct, dout, rows, dropout);
+    }
+    linear_.backward_input(backend, dx, dproduct, rows);
+  }
+  void backward_weight(Backend& backend, const Tensor& product, Slice dout, Slice x,
+                       Count rows) const override {
+    const Slice dproduct = product.count() > 0 ? product.slice() : dout;
+    linear_.backward_matrix(backend, dproduct, x, rows);
+    linear_.backward_bias(backend, dproduct, rows);
+  }
+  int last_parameter() const override { return linear_.bias(); }
+
+ private:
+  Linear linear_;
+};
+
+class WholeEmbedding final : public Embedding {
+ public:
+  WholeEmbedding(Parameters& parameters, const GptConfig& config)
+      : parameters_(parameters),
+        tokens_(parameters.add("wte.weight", {config.vocabulary, config.width})),
+        positions_(parameters.add("wpe.weight", {config.context, config.width})) {}
+
+  void forward(Backend& backend, Slice out, std::span<const std::int32_t> inputs, const Rows& rows,
+               const Dropout& dropout) const override {
+    backend.embedding(out, parameters_.value(tokens_), 0, inputs);
+    backend.add_positions(out, parameters_.value(positions_), 0, rows.count(), rows.length);
+    if (dropout.rate > 0) backend.dropout(out, out, rows.count(), dropout);
+  }
+  void backward(Backend& backend, Slice dout, std::span<const std::int32_t> inputs,
+                const Rows& rows, const Dropout& dropout) const override {
+    if (dropout.rate > 0) backend.dropout(dout, dout, rows.count(), dropout);
+    backend.embedding_backward(parameters_.gradient(tokens_), 0, dout, inputs);
+    backend.positions_backward(parameters_.gradient(positions_), dout, 0, rows.count(),
+                               rows.length);
+  }
+  int tokens() const override { return tokens_; }
+  int positions() const override { return positions_; }
+
+ private:
+  Parameters& parameters_;
+  int tokens_, positions_;
+};
+
+class WholeHead final : public Head {
+ public:
+  WholeHead(Parameters& parameters, const GptConfig& config, const Embedding* tied)
+      : parameters_(parameters),
+        vocabulary_(config.vocabulary),
+        width_(config.width),
+        weight_(tied ? tied->tokens() : parameters.add("lm_head.weight", {vocabulary_, width_})) {
+    if (!tied) parameters.mark_as_copy(weight_);
+  }
+
+  Slice input(HeadStash& stash, Count rows, Ledger& ledger) const override {
+    ensure(stash.normed, {rows, width_}, parameters_.dtype(), ledger, MemoryUse::activations);
+    return stash.normed.slice();
+  }
+  double loss(Backend& backend, HeadStash& stash, std::span<const std::int32_t> targets,
+              double scale, double smoothing, Ledger& ledger) const override {
+    const Count n = std::ssize(targets);
+    ensure(stash.logits, {n, vocabulary_}, parameters_.dtype(), ledger, MemoryUse::activations);
+    const Slice logits = stash.logits.slice();
+    backend.gemm({stash.normed.slice(), n, width_},
+                 Matrix(parameters_.value(weight_), vocabulary_, width_).t(),
+                 {logits, n, vocabulary_}, 0);
+    return backend.cross_entropy(logits, targets, scale, smoothing);
+  }
+  void backward_input(Backend& backend, Slice dx, const HeadStash& stash, Count rows,
+                      const Meanwhile& meanwhile) const override {
+    backend.gemm({stash.logits.slice(), rows, vocabulary_},
+                 {parameters_.value(weight_), vocabulary_, width_}, {dx, rows, width_}, 0);
+    run(meanwhile);
+  }
+  void backward_weight(Backend& backend, const HeadStash& stash, Count rows) const override {
+    // Of a tied embedding this is the first part; backward of the embedding adds the second.
+    backend.gemm(Matrix(stash.logits.slice(), rows, vocabulary_).t(),
+                 {stash.normed.slice(), rows, width_},
+                 {parameters_.gradient(weight_), vocabulary_, width_}, 1);
+  }
+  int parameter() const override { return weight_; }
+
+ private:
+  Parameters& parameters_;
+  Count vocabulary_, width_;
+  int weight_;
+};
+
+class WholeLayers final : public LayerFactory {
+ public:
+  const LayerSplit& split() const override { return split_; }
+  std::unique_ptr<ColumnLinear> queries_keys_values(Parameters& parameters, const std::string& name,
+                                                    const GptConfig& config) const override {
+    return column(parameters, name, config.width, config.qkv_width());
+  }
+  std::unique_ptr<ColumnLinear> column(Parameters& parameters, const std::string& name, Count in,
+                                       Count out) const override {
+    return std::make_unique<WholeColumnLinear>(parameters, name, in, out);
+  }
+  std::unique_ptr<RowLinear> row(Parameters& parameters, const std::string& name, Count in,
+                                 Count out) const override {
+    return std::make_unique<WholeRowLinear>(parameters, name, in, out);
+  }
+  std::unique_ptr<Embedding> embedding(Parameters& parameters,
+                                       const GptConfig& config) const override {
+    return std::make_unique<WholeEmbedding>(parameters, config);
+  }
+  std::unique_ptr<Head> head(Parameters& parameters, const GptConfig& config,
+                             const Embedding* tied) const override {
+    return std::make_unique<WholeHead>(parameters, config, tied);
+  }
+
+ private:
+  LayerSplit split_;
+};
+
+}  // namespace
+
+const LayerFactory& whole_layers() {
+  static const WholeLayers layers;
+  return layers;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+// Which elements dropout keeps, as kernels ask it: a function of an element and its index, that
+// loops vectorise.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "models/backend.h"
+#include "models/random.h"
+
+namespace lockstep::host {
+
+// Of rate 0.
+struct KeepAll {
+  template <typename T>
+  T operator()(T x, Count) const {
+    return x;
+  }
+};
+
+template <typename T>
+class DropoutMask {
+ public:
+  explicit DropoutMask(const Dropout& dropout)
+      : key_(random_key(dropout.seed, dropout.stream)),
+        dropped_below_(static_cast<std::uint64_t>(std::ldexp(dropout.rate, 64))),
+        scale_(static_cast<T>(1 / (1 - dropout.rate))) {}
+
+  T operator()(T x, Count index) const {
+    return random_bits(key_, index) < dropped_below_ ? T{0} : x * scale_;
+  }
+
+ private:
+  std::uint64_t key_, dropped_below_;
+  T scale_;
+};
+
+// Calls function(mask) with what does that rate's work: without dropout the loops are as if there
+// were none.
+template <typename T, typename Function>
+void with_mask(const Dropout& dropout, Function function) {
+  if (dropout.rate > 0)
+    function(DropoutMask<T>(dropout));
+  else
+    function(KeepAll{});
+}
+
+}  // namespace lockstep::host

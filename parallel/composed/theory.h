@@ -1,0 +1,32 @@
+// The closed forms of a composition: the sum of those of its parts.
+#pragma once
+
+#include <vector>
+
+#include "collectives/algorithm.h"
+#include "models/parameters.h"
+#include "parallel/mesh.h"
+#include "parallel/options.h"
+#include "parallel/pipeline/schedule.h"
+#include "parallel/result.h"
+
+namespace lockstep {
+
+inline constexpr const char* gradients_label = "gradients";
+inline constexpr std::string_view gradients_algorithm = "ring", tied_algorithm = "ring",
+                                  norm_algorithm = "recursive_doubling";
+
+struct ComposedRank {
+  const TrainOptions& options;
+  const GptConfig& config;
+  const Mesh& mesh;
+  int rank;
+  const LayerSplit& split;
+  const Schedule& schedule;
+  const Parameters& parameters;
+  Traffic shared;  // of what tensor-parallel ranks have in common
+  int tied_place;  // among the ranks of the first and the last stage; -1: of neither
+};
+std::vector<TheoryRecord> composed_theory(const ComposedRank& rank);
+
+}  // namespace lockstep

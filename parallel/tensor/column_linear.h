@@ -1,0 +1,18 @@
+// A linear layer split by the columns of its matrix: Y_i = X A_i + b_i. Every rank needs all of X,
+// so f is before it, and dX = sum over the ranks of dY_i A_i^T.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "parallel/tensor/ranks.h"
+
+namespace lockstep {
+
+// Of the whole layer's columns this rank has those of `columns`, side by side.
+std::unique_ptr<ColumnLinear> column_linear(TensorRanks& ranks, Parameters& parameters,
+                                            const std::string& name, Count in,
+                                            std::vector<Cut::Range> columns);
+
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+#include "parallel/tensor/layers.h"
+
+#include <fmt/format.h>
+
+#include "collectives/base/error.h"
+#include "parallel/tensor/column_linear.h"
+#include "parallel/tensor/row_linear.h"
+#include "parallel/tensor/vocabulary.h"
+
+namespace lockstep {
+
+void check_split(const GptConfig& config, int length, const LayerSplit& split) {
+  const int t = split.ranks, kv = config.key_value_heads();
+  require(t <= config.heads, fmt::format("{} tensor-parallel ranks for {} heads", t, config.heads),
+          "every rank has at least one head: use fewer ranks");
+  require(config.heads % t == 0,
+          fmt::format("{} heads on {} tensor-parallel ranks", config.heads, t),
+          "the heads must be a multiple of the ranks");
+  require(kv % t == 0 || t % kv == 0,
+          fmt::format("{} heads of keys and values on {} tensor-parallel ranks", kv, t),
+          "one must be a multiple of the other");
+  require(!split.by_sequence || length % t == 0,
+          fmt::format("sequences of {} tokens on {} sequence-parallel ranks", length, t),
+          "--sequence-length must be a multiple of the ranks");
+  require(split.vocabulary_multiple >= 1,
+          fmt::format("--make-vocab-size-divisible-by {}", split.vocabulary_multiple),
+          "use 1 or more");
+}
+
+// Queries, keys and values lie side by side in the whole matrix; a rank has its heads of each.
+std::unique_ptr<ColumnLinear> TensorLayers::queries_keys_values(Parameters& parameters,
+                                                                const std::string& name,
+                                                                const GptConfig& config) const {
+  const LayerSplit& split = ranks_.split();
+  const Count size = config.head_size(), kv = config.key_value_heads();
+  const Count queries = split.heads(config.heads) * size, keys = split.kv_heads(kv) * size;
+  // Neighbours share a head of keys and values where there are fewer than ranks.
+  const Count first_key = kv * split.rank / split.ranks * size;
+  const bool is_copy = kv < split.ranks && kv * split.rank % split.ranks != 0;
+  return column_linear(
+      ranks_, parameters, name, config.width,
+      {{.first = split.rank * queries, .count = queries},
+       {.first = config.width + first_key, .count = keys, .is_copy = is_copy},
+       {.first = config.width + kv * size + first_key, .count = keys, .is_copy = is_copy}});
+}
+
+std::unique_ptr<ColumnLinear> TensorLayers::column(Parameters& parameters, const std::string& name,
+                                                   Count in, Count out) const {
+  const Count own = out / ranks_.split().ranks;
+  return column_linear(ranks_, parameters, name, in,
+                       {{.first = ranks_.split().rank * own, .count = own}});
+}
+
+std::unique_ptr<RowLinear> TensorLayers::row(Parameters& parameters, const std::string& name,
+                                             Count in, Count out) const {
+  return row_linear(ranks_, parameters, name, in, out);
+}
+
+std::unique_ptr<Embedding> TensorLayers::embedding(Parameters& parameters,
+                                                   const GptConfig& config) const {
+  return vocabulary_embedding(ranks_, parameters, config);
+}
+
+std::unique_ptr<Head> TensorLayers::head(Parameters& parameters, const GptConfig& config,
+                                         const Embedding* tied) const {
+  return vocabulary_head(ranks_, parameters, config, tied);
+}
+
+}  // namespace lockstep

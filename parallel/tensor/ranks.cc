@@ -1,0 +1,94 @@
+#include "parallel/tensor/ranks.h"
+
+#include <vector>
+
+#include "collectives/all_gather/all_gather.h"
+#include "collectives/all_reduce/all_reduce.h"
+#include "collectives/reduce_scatter/reduce_scatter.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int tensor_track = 3;
+
+}  // namespace
+
+TensorRanks::TensorRanks(Communicator& comm, const LayerSplit& split, bool overlap, Ledger& ledger)
+    : comm_(comm), split_(split), overlap_(overlap), ledger_(ledger) {
+  if (overlap && !split.by_sequence) stream_.emplace(comm, tensor_track, "tensor");
+}
+
+Slice TensorRanks::own_rows(Slice all) const {
+  return split_.by_sequence ? Chunks(all, split_.ranks)[split_.rank] : all;
+}
+
+Slice TensorRanks::scratch(Use use, Count rows, Count columns, DType dtype) {
+  Tensor& memory = scratch_[static_cast<std::size_t>(use)];
+  if (memory.count() < rows * columns || memory.dtype() != dtype)
+    ensure(memory, {rows * columns}, dtype, ledger_, MemoryUse::communication);
+  return memory.slice().first(rows * columns);
+}
+
+void TensorRanks::gather(Slice all, const char* label) {
+  comm_.set_label(label);
+  all_gather(comm_, all);
+}
+
+// A ring: the part that came last is multiplied while it goes on and the next one comes.
+void TensorRanks::gather(Slice all, const char* label, const OnPart& product) {
+  comm_.set_label(label);
+  const Chunks part(all, comm_.size());
+  for (int step = 0; step < comm_.size(); ++step) {
+    const int here = comm_.rank() - step;
+    Request arriving, leaving;
+    if (step + 1 < comm_.size()) {
+      arriving = comm_.irecv(part[here - 1], comm_.left());
+      leaving = comm_.isend(part[here], comm_.right());
+    }
+    product(here);
+    if (arriving) arriving->wait();
+    if (leaving) leaving->wait();
+  }
+}
+
+void TensorRanks::sum(Slice partial, const char* label) {
+  comm_.set_label(label);
+  if (split_.by_sequence) return reduce_scatter(comm_, partial);
+  all_reduce(comm_, partial);
+}
+
+// A ring: a part travels and grows, while the next one that will come is computed.
+void TensorRanks::sum(Slice partial, const char* label, const OnPart& product) {
+  comm_.set_label(label);
+  const Chunks part(partial, comm_.size());
+  std::vector<Request> leaving;
+  for (int step = 0; step < comm_.size(); ++step) {
+    const int here = comm_.rank() - 1 - step;
+    Request growing;
+    if (step > 0) growing = comm_.irecv_reduce(part[here], comm_.left(), ReduceOp::sum);
+    product(here);
+    if (growing) growing->wait();
+    if (step + 1 < comm_.size()) leaving.push_back(comm_.isend(part[here], comm_.right()));
+  }
+  for (const Request& request : leaving) request->wait();
+}
+
+void TensorRanks::sum(Slice partial, const char* label, const Meanwhile& meanwhile) {
+  if (!stream_ || !meanwhile) {
+    sum(partial, label);
+    return run(meanwhile);
+  }
+  Stream::Handle sum = stream_->enqueue([&](Communicator& comm) {
+    comm.set_label(label);
+    all_reduce(comm, partial);
+  });
+  meanwhile();
+  sum.wait();
+}
+
+void TensorRanks::combine(Slice values, ReduceOp op) {
+  comm_.set_label(loss_label);
+  all_reduce(comm_, values, op);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+#include "parallel/tensor/row_linear.h"
+
+#include "models/layers/linear.h"
+
+namespace lockstep {
+namespace {
+
+class TensorRowLinear final : public RowLinear {
+ public:
+  TensorRowLinear(TensorRanks& ranks, Parameters& parameters, const std::string& name, Count in,
+                  Count out)
+      : ranks_(ranks),
+        linear_(parameters, name, in / ranks.split().ranks, out,
+                {.weight = Cut{.rows = {in / ranks.split().ranks * ranks.split().rank,
+                                        in / ranks.split().ranks},
+                               .columns = {{0, out}}},
+                 .bias = {}}) {}
+
+  void forward(Backend& backend, Slice out, Slice base, Slice x, Count rows,
+               const Dropout& dropout) const override {
+    const bool apart = ranks_.split().by_sequence;
+    const Slice product =
+        apart ? ranks_.scratch(TensorRanks::Use::partial, rows, linear_.out(), out.dtype) : out;
+    if (apart && ranks_.overlaps()) {
+      const Chunks of_product(product, ranks_.split().ranks), of_x(x, ranks_.split().ranks);
+      ranks_.sum(product, TensorRanks::forward_label, TensorRanks::OnPart([&](int part) {
+                   linear_.product(backend, of_product[part], of_x[part],
+                                   rows / ranks_.split().ranks);
+                 }));
+    } else {
+      linear_.product(backend, product, x, rows);
+      ranks_.sum(product, TensorRanks::forward_label);
+    }
+    backend.bias_dropout_add(out, base, ranks_.own_rows(product), linear_.bias_value(),
+                             ranks_.split().outer_rows(rows), dropout);
+  }
+
+  void backward_input(Backend& backend, Slice dx, Tensor& product, Slice dout, Count rows,
+                      const Dropout& dropout, Ledger& ledger) const override {
+    const LayerSplit& split = ranks_.split();
+    if (!split.by_sequence && dropout.rate == 0)
+      return linear_.backward_input(backend, dx, dout, rows);
+
+    ensure(product, {rows, linear_.out()}, dout.dtype, ledger, MemoryUse::activations);
+    const Slice own = ranks_.own_rows(product.slice());
+    if (dropout.rate > 0)
+      backend.dropout(own, dout, split.outer_rows(rows), dropout);
+    else
+      own.device->copy(own, dout);
+    if (!split.by_sequence || !ranks_.overlaps()) {
+      if (split.by_sequence) ranks_.gather(product.slice(), TensorRanks::backward_label);
+      return linear_.backward_input(backend, dx, product.slice(), rows);
+    }
+    const Chunks of_dx(dx, split.ranks), of_product(product.slice(), split.ranks);
+    ranks_.gather(product.slice(), TensorRanks::backward_label, [&](int part) {
+      linear_.backward_input(backend, of_dx[part], of_product[part], rows / split.ranks);
+    });
+  }
+
+  void backward_weight(Backend& backend, const Tensor& product, Slice dout, Slice x,
+                       Count rows) const override {
+    const Slice dproduct = product.count() > 0 ? product.slice() : dout;
+    linear_.backward_matrix(backend, dproduct, x, rows);
+    linear_.backward_bias(backend, ranks_.own_rows(dproduct), ranks_.split().outer_rows(rows));
+  }
+
+  int last_parameter() const override { return linear_.bias(); }
+
+ private:
+  TensorRanks& ranks_;
+  Linear linear_;
+};
+
+}  // namespace
+
+std::unique_ptr<RowLinear> row_linear(TensorRanks& ranks, Parameters& parameters,
+                                      const std::string& name, Count in, Count out) {
+  return std::make_unique<TensorRowLinear>(ranks, parameters, name, in, out);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+#include "parallel/tensor/traffic.h"
+
+#include <fmt/format.h>
+
+#include "collectives/all_gather/all_gather.h"
+#include "collectives/all_reduce/all_reduce.h"
+#include "collectives/reduce_scatter/reduce_scatter.h"
+#include "models/narrow_backend.h"
+#include "parallel/tensor/ranks.h"
+
+namespace lockstep {
+namespace {
+
+Traffic times(int number, const Traffic& one) {
+  return {.sent_messages = number * one.sent_messages,
+          .sent_elements = number * one.sent_elements,
+          .received_messages = number * one.received_messages,
+          .received_elements = number * one.received_elements};
+}
+
+}  // namespace
+
+LabelledTraffic tensor_traffic(const TensorWork& work) {
+  const LayerSplit& split = work.split;
+  const int t = split.ranks, rank = split.rank, layers = work.layers.count;
+  const bool is_first = work.layers.first == 0;
+  const bool is_last = work.layers.first + layers == work.config.layers;
+  const int forward_passes = work.options.recompute == Recompute::full ? 2 : 1;
+  const int forward_passes_of_ends = work.stage_again ? forward_passes : 1;
+  const bool gathers_again = split.by_sequence && !split.keeps_gathered;
+  const auto reduced = [&](Count count) {
+    return find_algorithm(all_reduce_algorithms(), "all_reduce", "ring")
+        .traffic({.ranks = t, .count = count}, rank);
+  };
+
+  LabelledTraffic traffic;
+  for (const Count rows : work.rows) {
+    const Count count = rows * work.config.width;
+    const Traffic gather = ring_all_gather_traffic(count, t, rank);
+    const Traffic scatter = ring_reduce_scatter_traffic(count, t, rank);
+    // What f and g do, once each, in either direction.
+    const Traffic entering = split.by_sequence ? gather : Traffic{};
+    const Traffic leaving = split.by_sequence ? scatter : reduced(count);
+    const Traffic again = gathers_again ? gather : Traffic{};
+    traffic[TensorRanks::forward_label] += times(2 * layers * forward_passes, entering + leaving);
+    traffic[TensorRanks::backward_label] += times(2 * layers, entering + leaving + again);
+    if (is_first)
+      traffic[TensorRanks::embedding_label] += times(forward_passes_of_ends, leaving) + entering;
+    if (!is_last) continue;
+    traffic[TensorRanks::head_label] += times(forward_passes_of_ends, entering) + leaving + again;
+    const int sums = work.options.label_smoothing > 0 ? 3 : 2;
+    traffic[TensorRanks::loss_label] +=
+        times(forward_passes_of_ends, reduced(rows) + reduced(sums * rows));
+  }
+  return traffic;
+}
+
+Count element_bytes_of(std::string_view label, DType dtype) {
+  return element_bytes(label == TensorRanks::loss_label ? statistics_type(dtype) : dtype);
+}
+
+std::string forward_formula(const LayerSplit&, const ModelOptions& options) {
+  return fmt::format("{}(t-1)/t * tokens * C * beta * layers",
+                     options.recompute == Recompute::full ? 8 : 4);
+}
+
+std::string backward_formula(const LayerSplit& split) {
+  return fmt::format("{}(t-1)/t * tokens * C * beta * layers",
+                     split.by_sequence && !split.keeps_gathered ? 6 : 4);
+}
+
+}  // namespace lockstep

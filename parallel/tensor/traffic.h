@@ -1,0 +1,44 @@
+// What tensor parallelism sends, as closed forms. E = N C elements of a micro-batch's activations,
+// t ranks; a ring sends (t-1)/t E for an all-gather or a reduce-scatter, and twice that for an
+// all-reduce.
+//
+//                  layers split                 the sequence, too
+//   forward        2 all-reduces     4(t-1)/t E   2 all-gathers, 2 reduce-scatters        4(t-1)/t
+//   E backward       2 all-reduces     4(t-1)/t E   as many, and 2 all-gathers of inputs, 6(t-1)/t
+//   E
+//                                                 or none where they are kept             4(t-1)/t
+//                                                 E
+//
+// a layer; the forward ones again where it is recomputed.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "collectives/algorithm.h"
+#include "models/gpt_stage.h"
+
+namespace lockstep {
+
+// Traffic of one rank by the labels of TensorRanks.
+using LabelledTraffic = std::map<std::string, Traffic, std::less<>>;
+
+struct TensorWork {
+  const GptConfig& config;
+  const LayerSplit& split;
+  ModelOptions options;
+  DType dtype;
+  std::vector<Count> rows;  // of each micro-batch
+  StageLayers layers;
+  bool stage_again = false;  // whether `full` is of the whole stage, with its ends
+};
+// Of an optimizer step, in elements: those of the loss are of statistics_type(dtype).
+LabelledTraffic tensor_traffic(const TensorWork& work);
+// Bytes of an element that is sent under that label.
+Count element_bytes_of(std::string_view label, DType dtype);
+// The formula of a layer's traffic in one direction, in bytes.
+std::string forward_formula(const LayerSplit& split, const ModelOptions& options);
+std::string backward_formula(const LayerSplit& split);
+
+}  // namespace lockstep

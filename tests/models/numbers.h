@@ -1,0 +1,39 @@
+// What the tests of kernels share: vectors of numbers, as slices.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "collectives/base/slice.h"
+#include "models/random.h"
+
+namespace lockstep {
+
+inline std::vector<double> normals(Count count, std::uint64_t seed) {
+  std::vector<double> values(static_cast<std::size_t>(count));
+  for (Count i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] = random_normal(seed, 0, i);
+  return values;
+}
+
+template <typename T>
+Slice slice(std::vector<T>& values) {
+  return host_slice(std::span(values));
+}
+
+template <typename To, typename From>
+std::vector<To> as(const std::vector<From>& values) {
+  std::vector<To> converted;
+  for (const From value : values) converted.push_back(static_cast<To>(value));
+  return converted;
+}
+
+// Every element within `tolerance` of the expected one.
+template <typename A, typename B>
+void expect_near(const std::vector<A>& values, const std::vector<B>& expected, double tolerance) {
+  ASSERT_EQ(values.size(), expected.size());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    ASSERT_NEAR(static_cast<double>(values[i]), static_cast<double>(expected[i]), tolerance) << i;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,185 @@
+// Techniques along the axes of a mesh against one rank; dropout and recomputing under all of them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "collectives/base/error.h"
+#include "tests/parallel/training.h"
+
+namespace lockstep {
+namespace {
+
+using test::expect_golden;
+using test::expect_same_steps;
+using test::golden_run;
+using test::run;
+using testing::HasSubstr;
+
+struct Shape {
+  int tp, pp, dp;
+  bool by_sequence = false, overlaps = false;
+  const char* schedule = "1f1b";
+  const char* order = "tp-cp-dp-pp";
+  int ranks() const { return tp * pp * dp; }
+};
+void PrintTo(const Shape& s, std::ostream* out) {
+  *out << s.tp << " x " << s.pp << " x " << s.dp << " " << s.schedule << " " << s.order;
+}
+
+TrainOptions composed_run(const Shape& shape, DType dtype = DType::f64) {
+  TrainOptions options = golden_run("3d", dtype);
+  options.tensor_ranks = shape.tp;
+  options.pipeline_ranks = shape.pp;
+  options.data_ranks = shape.dp;
+  options.sequence_parallel = shape.by_sequence;
+  options.tensor_overlap = shape.overlaps;
+  options.schedule = shape.schedule;
+  options.mesh_order = shape.order;
+  options.micro_batches = 2;
+  return options;
+}
+
+class Composed : public testing::TestWithParam<Shape> {};
+
+TEST_P(Composed, ReproducesTheGoldenRun) {
+  const TrainResult result = run(GetParam().ranks(), composed_run(GetParam()));
+  expect_golden(result, 1e-10);
+  EXPECT_TRUE(theory_holds(result));
+}
+
+TEST_P(Composed, FinalWeightsEqualSerial) {
+  test::expect_same_weights(GetParam().ranks(), composed_run(GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, Composed,
+                         testing::Values(Shape{2, 2, 2}, Shape{2, 2, 2, true},
+                                         Shape{2, 2, 2, true, true},
+                                         Shape{2, 2, 2, false, false, "1f1b", "tp-pp-dp"},
+                                         Shape{2, 2, 2, true, false, "zb-h1", "pp-dp-tp"},
+                                         Shape{4, 2, 1, true},
+                                         Shape{2, 2, 1, false, false, "interleaved"},
+                                         Shape{2, 2, 1, true, false, "zb-v"}, Shape{1, 4, 2},
+                                         Shape{2, 1, 4}, Shape{4, 1, 1}, Shape{1, 1, 4}),
+                         [](const auto& test) { return std::to_string(test.index); });
+
+TEST(ComposedRun, InF32FollowsTheGoldenRun) {
+  expect_golden(run(8, composed_run({2, 2, 2, true}, DType::f32)), 1e-5);
+}
+
+// Every sequence is validated once, however the ranks lie.
+TEST(ComposedRun, ValidatesAsSerialDoes) {
+  TrainOptions serial = golden_run("serial");
+  serial.steps = 2;
+  serial.validation_fraction = 0.25;
+  const double expected = run(1, serial).validation.back().loss;
+  for (const char* order : {"tp-cp-dp-pp", "dp-pp-tp"}) {
+    TrainOptions options = composed_run({2, 2, 2, true, false, "1f1b", order});
+    options.steps = 2;
+    options.validation_fraction = 0.25;
+    EXPECT_NEAR(run(8, options).validation.back().loss / expected, 1, 1e-10) << order;
+  }
+}
+
+struct Dropping {
+  const char* technique;
+  int ranks;
+  bool splits_backward = false;
+};
+void PrintTo(const Dropping& d, std::ostream* out) { *out << d.technique; }
+
+class DroppingOut : public testing::TestWithParam<Dropping> {
+ protected:
+  static TrainOptions options_of(const std::string& technique) {
+    TrainOptions options =
+        technique == "3d" ? composed_run({2, 2, 2, true}) : golden_run(technique);
+    if (technique == "ps" || technique == "ddp") options.micro_batches = 2;
+    if (technique == "pipeline") options.micro_batches = 4;
+    if (technique == "pipeline") options.schedule = "zb-h1";
+    if (technique == "3d") options.data_ranks = 0;
+    options.steps = 3;
+    options.dropout = 0.2;
+    return options;
+  }
+};
+
+// What is dropped depends on its place in the whole model and batch.
+TEST_P(DroppingOut, IsTheSameOnAnyRanks) {
+  const TrainResult serial = run(1, options_of("serial"));
+  TrainOptions none = options_of("serial");
+  none.dropout = 0;
+  EXPECT_GT(std::abs(run(1, none).steps.front().loss - serial.steps.front().loss), 1e-6);
+  const TrainResult result = run(GetParam().ranks, options_of(GetParam().technique));
+  expect_same_steps(result, serial, 1e-10);
+  EXPECT_TRUE(theory_holds(result));
+}
+
+TEST_P(DroppingOut, RecomputingChangesNothingButTheMemory) {
+  TrainOptions options = options_of(GetParam().technique);
+  options.validation_fraction = 0.2;
+  const TrainResult kept = run(GetParam().ranks, options);
+  std::int64_t activations = kept.ranks.front().peak_bytes.at("activations");
+  for (const char* recompute : {"selective", "full"}) {
+    options.recompute = recompute;
+    const TrainResult again = run(GetParam().ranks, options);
+    EXPECT_TRUE(theory_holds(again)) << recompute;
+    for (std::size_t i = 0; i < kept.steps.size(); ++i) {
+      EXPECT_EQ(again.steps[i].loss, kept.steps[i].loss) << recompute;
+      EXPECT_EQ(again.steps[i].grad_norm, kept.steps[i].grad_norm) << recompute;
+    }
+    EXPECT_EQ(again.validation.back().loss, kept.validation.back().loss) << recompute;
+    const std::int64_t less = again.ranks.front().peak_bytes.at("activations");
+    EXPECT_LT(less, activations) << recompute;
+    activations = less;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Techniques, DroppingOut,
+                         testing::Values(Dropping{"serial", 1}, Dropping{"ddp", 2},
+                                         Dropping{"ps", 3}, Dropping{"pipeline", 2},
+                                         Dropping{"tp", 2}, Dropping{"sp", 2}, Dropping{"3d", 8}),
+                         [](const auto& test) {
+                           return test.param.technique == std::string("3d") ? "mesh"
+                                                                            : test.param.technique;
+                         });
+
+// With streams of the ranks' own, the run is another, but as reproducible.
+TEST(DroppingOutAsMegatron, IsAnotherRun) {
+  TrainOptions options = golden_run("sp");
+  options.steps = 2;
+  options.dropout = 0.2;
+  const TrainResult by_place = run(2, options);
+  options.dropout_streams = "megatron";
+  const TrainResult own = run(2, options);
+  EXPECT_NE(own.steps[0].loss, by_place.steps[0].loss);
+  EXPECT_EQ(own.steps[1].loss, run(2, options).steps[1].loss);
+}
+
+std::string refusal(int ranks, const TrainOptions& options) {
+  try {
+    run(ranks, options);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_status(), 2);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ComposedRun, RefusesWhatDoesNotFit) {
+  EXPECT_THAT(refusal(6, composed_run({2, 2, 2})), HasSubstr("--tp 2 times --pp 2 times --dp 2"));
+  TrainOptions options = composed_run({2, 2, 0});
+  EXPECT_THAT(refusal(6, options), HasSubstr("must divide --ranks"));
+  options.pipeline_ranks = 0;
+  EXPECT_THAT(refusal(6, options), HasSubstr("--pp 0"));
+  EXPECT_THAT(refusal(6, composed_run({3, 2, 1})), HasSubstr("4 heads on 3"));
+  EXPECT_THAT(refusal(9, composed_run({1, 9, 1})), HasSubstr("9 stages of a model with 8 layers"));
+  EXPECT_THAT(refusal(8, composed_run({2, 2, 2, false, false, "1f1b", "tp-ep"})),
+              HasSubstr("no axis 'ep'"));
+  options = composed_run({2, 2, 2});
+  options.recompute = "some";
+  EXPECT_THAT(refusal(8, options), HasSubstr("--recompute 'some'"));
+  options = composed_run({2, 2, 2});
+  options.dropout = 1;
+  EXPECT_THAT(refusal(8, options), HasSubstr("--dropout 1"));
+}
+
+}  // namespace
+}  // namespace lockstep
