@@ -127,6 +127,7 @@ void add_bench(CLI::App& program, Command& chosen) {
   for (const OperationEntry& entry : operations()) add_collective(*bench, entry, chosen);
   add_bench_ps(*bench, chosen);
   add_bench_pipeline(*bench, chosen);
+  add_bench_tensor(*bench, chosen);
   add_bench_model(*bench, chosen);
 }
 

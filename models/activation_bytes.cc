@@ -105,16 +105,16 @@ Count ActivationBytes::shared() const {
     case Recompute::selective:
       return total(attention());
     case Recompute::full:
-      // All but the input; and the output, which is made again, is as large as that.
-      return total(block());
+      return total(block()) - outer();
   }
   return 0;
 }
 
 Count ActivationBytes::of_whole_model() const {
   const Count next_gradient = config_.layers > 1 ? outer() : 0;
-  return config_.layers * kept_of_block() + shared() + total(head()) + total(block_gradients()) +
-         next_gradient + 2 * outer();
+  const Count made_again = options_.recompute == Recompute::full ? outer() : 0;  // a block's output
+  return config_.layers * kept_of_block() + shared() + made_again + total(head()) +
+         total(block_gradients()) + next_gradient + 2 * outer();
 }
 
 }  // namespace lockstep

@@ -35,7 +35,8 @@ int Parameters::index(std::string_view name) const {
 }
 
 void Parameters::zero_gradients() {
-  std::memset(gradients_.slice().data, 0, static_cast<std::size_t>(gradients_.slice().bytes()));
+  const Slice all = gradients_.slice();
+  if (all.device->stores()) std::memset(all.data, 0, static_cast<std::size_t>(all.bytes()));
 }
 
 }  // namespace lockstep

@@ -15,7 +15,8 @@ Count product(const std::vector<Count>& shape) {
 
 Tensor::Tensor(std::vector<Count> shape, DType dtype, Ledger& ledger, MemoryUse use)
     : shape_(std::move(shape)),
-      memory_(host_device(), &ledger, use, product(shape_) * element_bytes(dtype)),
+      memory_(ledger.device() ? *ledger.device() : host_device(), &ledger, use,
+              product(shape_) * element_bytes(dtype)),
       slice_(memory_.slice(product(shape_), dtype)) {}
 
 Tensor::Tensor(std::vector<Count> shape, Slice slice) : shape_(std::move(shape)), slice_(slice) {

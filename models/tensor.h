@@ -10,7 +10,7 @@ namespace lockstep {
 class Tensor {
  public:
   Tensor() = default;
-  // Owns memory of `shape` elements on the host, charged to `ledger` under `use`.
+  // Owns memory of `shape` elements on the ledger's device, charged to `ledger` under `use`.
   Tensor(std::vector<Count> shape, DType dtype, Ledger& ledger, MemoryUse use);
   // A view: the slice's owner must outlive it. Throws Error unless the slice has as many elements
   // as the shape.

@@ -1,4 +1,5 @@
-// The memory ledger: how many bytes one rank holds now and held at most, by what they are for.
+// The memory ledger: how many bytes one rank holds now and held at most, by what they are for, and
+// on which device it keeps its tensors.
 #pragma once
 
 #include <array>
@@ -7,6 +8,8 @@
 #include <string_view>
 
 namespace lockstep {
+
+class Device;
 
 enum class MemoryUse : std::uint8_t {
   parameters,
@@ -30,6 +33,10 @@ class Ledger {
   std::int64_t peak_bytes(MemoryUse use) const {
     return entry(use).peak.load(std::memory_order_relaxed);
   }
+  // The host's memory unless said otherwise, before anything is charged.
+  void place_on(Device& device) { device_ = &device; }
+  Device* device() const { return device_; }
+
   // Of all uses together. The peak of the total is at most the sum of the peaks.
   std::int64_t total_bytes() const { return total_.now.load(std::memory_order_relaxed); }
   std::int64_t peak_total_bytes() const { return total_.peak.load(std::memory_order_relaxed); }
@@ -42,6 +49,7 @@ class Ledger {
   };
   const Entry& entry(MemoryUse use) const { return entries_[static_cast<std::size_t>(use)]; }
 
+  Device* device_ = nullptr;
   std::array<Entry, memory_uses> entries_;
   Entry total_;
 };

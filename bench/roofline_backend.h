@@ -1,0 +1,76 @@
+// Arithmetic that is not done, but takes the time it would on a processor of a given rate and
+// memory bandwidth, whichever is the longer (Williams, Waterman and Patterson, "Roofline", 2009).
+// With the device `none` and virtual time, layers of any size run as they are, with nothing behind
+// them.
+#pragma once
+
+#include <functional>
+
+#include "models/backend.h"
+
+namespace lockstep {
+
+struct Roofline {
+  double flops_per_s = 400e12;
+  double bytes_per_s = 3e12;
+};
+
+class RooflineBackend final : public Backend {
+ public:
+  // Each operation calls pass(seconds).
+  RooflineBackend(const Roofline& roofline, std::function<void(double)> pass)
+      : roofline_(roofline), pass_(std::move(pass)) {}
+
+  double seconds() const { return seconds_; }
+
+  std::string_view name() const override { return "roofline"; }
+  void gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) override;
+  void add_bias(Slice out, Slice base, Slice bias, Count rows) override;
+  void sum_rows(Slice sum, Slice x, Count rows) override;
+  void bias_dropout_add(Slice out, Slice base, Slice x, Slice bias, Count rows,
+                        const Dropout& dropout) override;
+  void dropout(Slice out, Slice x, Count rows, const Dropout& dropout) override;
+  void layer_norm(Slice out, Slice mean, Slice rstd, Slice x, Slice weight, Slice bias, Count rows,
+                  double epsilon) override;
+  void layer_norm_backward_input(Slice dx, Slice base, Slice dout, Slice x, Slice mean, Slice rstd,
+                                 Slice weight, Count rows) override;
+  void layer_norm_backward_weight(Slice dweight, Slice dbias, Slice dout, Slice x, Slice mean,
+                                  Slice rstd, Count rows) override;
+  void gelu(Slice out, Slice x) override;
+  void gelu_backward(Slice dx, Slice dout, Slice x) override;
+  void attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape,
+                 const Dropout& dropout) override;
+  void attention_backward(Slice dqkv, Slice dout, Slice out, Slice log_sum_exp, Slice qkv,
+                          const AttentionShape& shape, const Dropout& dropout) override;
+  void embedding(Slice out, Slice tokens, std::int32_t first_token,
+                 std::span<const std::int32_t> inputs) override;
+  void embedding_backward(Slice dtokens, std::int32_t first_token, Slice dout,
+                          std::span<const std::int32_t> inputs) override;
+  void add_positions(Slice out, Slice positions, Count first_row, Count rows,
+                     Count length) override;
+  void positions_backward(Slice dpositions, Slice dout, Count first_row, Count rows,
+                          Count length) override;
+  // Losses are 0, norms are 0.
+  double cross_entropy(Slice logits, std::span<const std::int32_t> targets, double scale,
+                       double smoothing) override;
+  void softmax_highest(Slice highest, Slice logits, Count real) override;
+  void softmax_sums(Slice sums, Slice logits, Slice highest, std::span<const std::int32_t> targets,
+                    std::int32_t first_column, Count real) override;
+  double softmax_gradient(Slice logits, Slice sums, std::span<const std::int32_t> targets,
+                          std::int32_t first_column, Count real, Count vocabulary, double scale,
+                          double smoothing) override;
+  void adamw(Slice value, Slice gradient, Slice first_moment, Slice second_moment,
+             const AdamWStep& step) override;
+  double squared_norm(Slice x) override;
+
+ private:
+  void take(double operations, double bytes);
+  // What reads and writes these once each.
+  void move(std::initializer_list<Slice> slices);
+
+  Roofline roofline_;
+  std::function<void(double)> pass_;
+  double seconds_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,113 @@
+// lockstep bench tp: tensor parallelism over ranks and links.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <sstream>
+
+#include "bench/tensor.h"
+#include "cli/command.h"
+#include "cli/process.h"
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+#include "collectives/base/links.h"
+#include "collectives/transport/launch.h"
+
+namespace lockstep {
+namespace {
+
+struct TensorCommand {
+  TensorBenchOptions options;
+  std::vector<std::string> links = {"nvlink"};
+  std::string dtype = "bf16", json, plot;
+  double teraflops = 400, gigabytes = 3000;
+};
+
+// "nvlink,hdr" are two; links written out have commas of their own.
+std::vector<std::string> link_names(const std::vector<std::string>& given) {
+  std::vector<std::string> names;
+  for (const std::string& text : given) {
+    std::istringstream words(text);
+    const char separator = text.find('=') == std::string::npos ? ',' : '\0';
+    for (std::string name; std::getline(words, name, separator);) names.push_back(name);
+  }
+  return names;
+}
+
+int run(TensorCommand& c) {
+  TensorBenchOptions& o = c.options;
+  require(launch_ranks({}) == 1, "bench tp under mpirun or srun",
+          "run it alone: its ranks are simulated");
+  for (const auto& [value, flag] : {std::pair{o.width, "--width"},
+                                    {o.heads, "--heads"},
+                                    {o.length, "--sequence-length"},
+                                    {o.sequences, "--micro-batch-size"}})
+    require(value >= 1 && value <= 10'000'000, fmt::format("{} {}", flag, value),
+            "use 1 to 10 million");
+  require(o.kv_heads >= 0, fmt::format("--kv-heads {}", o.kv_heads), "use 0 or more");
+  constexpr int most_ranks = 16384;
+  for (const int ranks : o.ranks)
+    require(ranks >= 1 && ranks <= most_ranks, fmt::format("--ranks {}", ranks),
+            fmt::format("use 1 to {}", most_ranks));
+  for (const double rate : {c.teraflops, c.gigabytes})
+    require(rate > 0 && std::isfinite(rate), fmt::format("a rate of {}", rate),
+            "--tflops and --memory-bandwidth are above 0");
+  for (const std::string& name : o.recompute) recompute_from_name(name);
+  o.links = link_names(c.links);
+  for (const std::string& link : o.links) parse_links(link);
+  o.dtype = dtype_from_name(c.dtype);
+  require(is_floating(o.dtype), fmt::format("--dtype {}", c.dtype), "choose f64, f32, bf16 or f16");
+  o.roofline = {.flops_per_s = c.teraflops * 1e12, .bytes_per_s = c.gigabytes * 1e9};
+  for (const std::string& path : {c.json, c.plot})
+    if (!path.empty()) check_writable(path);
+
+  const std::vector<TensorPoint> points = bench_tensor(o);
+  require(std::ranges::any_of(points, [](const TensorPoint& p) { return p.skipped.empty(); }),
+          "no point fits such a layer", "see why they were skipped");
+  const std::string json = c.json.empty() && !c.plot.empty() ? c.plot + ".json" : c.json;
+  if (!json.empty()) write_file(json, tensor_json(points, o));
+  if (c.plot.empty()) return 0;
+  const int drawn = run_plots("plot.py", {"tensor", json, "--output", c.plot});
+  if (c.json.empty()) std::remove(json.c_str());
+  return drawn;
+}
+
+}  // namespace
+
+void add_bench_tensor(CLI::App& bench, Command& chosen) {
+  auto command = std::make_shared<TensorCommand>();
+  TensorBenchOptions& o = command->options;
+  CLI::App* app = bench.add_subcommand(
+      "tp",
+      "tensor parallelism over ranks and links: time, traffic and memory of a layer, simulated");
+  const auto list = [&](const char* flag, auto& values, const std::string& help) {
+    app->add_option(flag, values, help + ", separated by commas")
+        ->delimiter(',')
+        ->capture_default_str();
+  };
+  list("--ranks", o.ranks, "numbers of tensor-parallel ranks");
+  list("--variant", o.variants, "tp, sp (the sequence split, too), sp-kept, each with -overlap");
+  list("--recompute", o.recompute, "none, selective, full");
+  app->add_option("--link", command->links,
+                  "between ranks: presets, separated by commas, or alpha=TIME,beta=BANDWIDTH; may "
+                  "be given again")
+      ->capture_default_str();
+  app->add_option("--width", o.width, "of the layer")->capture_default_str();
+  app->add_option("--heads", o.heads, "of the attention")->capture_default_str();
+  app->add_option("--kv-heads", o.kv_heads, "heads of keys and values; 0: as many as heads");
+  app->add_option("--sequence-length", o.length, "tokens of a sequence")->capture_default_str();
+  app->add_option("--micro-batch-size", o.sequences, "sequences of a micro-batch")
+      ->capture_default_str();
+  app->add_option("--dtype", command->dtype, "of weights and activations")->capture_default_str();
+  app->add_option("--tflops", command->teraflops, "a rank's rate, TFLOP/s")->capture_default_str();
+  app->add_option("--memory-bandwidth", command->gigabytes, "of a rank, GB/s")
+      ->capture_default_str();
+  app->add_option("--json", command->json, "write the results to this file");
+  app->add_option("--plot", command->plot, "draw them as SVG, PNG or PDF");
+  app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
+}
+
+}  // namespace lockstep
