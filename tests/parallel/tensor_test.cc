@@ -180,28 +180,6 @@ TEST(TensorRun, InSixteenBitsFollowsSerial) {
   }
 }
 
-// A step's computing goes on beside what is sent: the same traffic in less time.
-TEST(TensorOverlap, HidesCommunication) {
-  const auto seconds = [](bool by_sequence, bool overlaps) {
-    TrainOptions options = tensor_run({4, "", by_sequence, false, overlaps}, DType::f32);
-    options.model = "nano";
-    options.init.clear();
-    options.data = test::golden + "/tokens.bin";
-    options.global_batch = 2;
-    options.steps = 3;
-    options.order = "random";
-    const TrainResult result = run({.ranks = 4,
-                                    .timeout_s = 30,
-                                    .fault = {},
-                                    .clock = Clock::cpu,
-                                    .links = parse_links("alpha=1e-6,beta=1e-9")},
-                                   options);
-    return std::min(result.steps[1].seconds, result.steps[2].seconds);
-  };
-  for (const bool by_sequence : {false, true})
-    EXPECT_LT(seconds(by_sequence, true), seconds(by_sequence, false)) << by_sequence;
-}
-
 std::string refusal(int ranks, const TrainOptions& options) {
   try {
     run(ranks, options);
