@@ -165,11 +165,12 @@ class Composed final : public Technique {
 
 Mesh mesh_of(const TrainOptions& options, int ranks) {
   AlongAxes lengths(1);
-  lengths[tp] = std::max(1, options.tensor_ranks);
+  if (options.tensor_ranks != 0) lengths[tp] = options.tensor_ranks;
   lengths[pp] = options.pipeline_ranks;
-  lengths[dp] = options.data_ranks;
-  if (options.data_ranks == 0) {
-    const int model = lengths[tp] * std::max(1, lengths[pp]);
+  if (options.data_ranks != 0) {
+    lengths[dp] = options.data_ranks;
+  } else {
+    const int model = Mesh(lengths, options.mesh_order).size();
     require(
         ranks % model == 0,
         fmt::format("{} ranks for models on {} x {} ranks each", ranks, lengths[tp], lengths[pp]),
