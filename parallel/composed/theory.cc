@@ -106,7 +106,8 @@ std::vector<TheoryRecord> composed_theory(const ComposedRank& r) {
                                        stages, r.config.layers, model_options(r.options).recompute);
   const ActivationBytes activations(r.config, *std::ranges::max_element(rows), dtype, r.split,
                                     of_stages);
-  const bool even = share.count % r.options.micro_batches == 0;
+  // Where shares differ, a rank may validate more rows at once than it trains on.
+  const bool even = r.options.global_batch % (r.mesh.length(dp) * r.options.micro_batches) == 0;
   const Count parameters = r.parameters.count();
   return {
       line("sent_bytes.layers forward",

@@ -79,6 +79,24 @@ TEST(ComposedRun, ValidatesAsSerialDoes) {
   }
 }
 
+// Replicas with 4 and 3 sequences in 3 micro-batches each.
+TEST(ComposedRun, SharesMayBeUneven) {
+  TrainOptions serial = golden_run("serial");
+  serial.steps = 3;
+  serial.global_batch = 7;
+  serial.validation_fraction = 0.25;
+  const TrainResult expected = run(1, serial);
+  TrainOptions options = composed_run({2, 2, 2, true});
+  options.steps = 3;
+  options.global_batch = 7;
+  options.micro_batches = 3;
+  options.validation_fraction = 0.25;
+  const TrainResult result = run(8, options);
+  expect_same_steps(result, expected, 1e-10);
+  EXPECT_NEAR(result.validation.back().loss / expected.validation.back().loss, 1, 1e-10);
+  EXPECT_TRUE(theory_holds(result));
+}
+
 struct Dropping {
   const char* technique;
   int ranks;
