@@ -44,7 +44,7 @@ MUTANTS = [
     ("models/activation_bytes.cc", "of_outer(\"middle\"),\n      statistics", "statistics"),
     ("models/gpt_stage.cc", "std::swap(block.kept.attention, attention_)", "std::swap(attention_, attention_)"),
     ("parallel/tensor/ranks.cc", "comm_.rank() - 1 - step", "comm_.rank() - step"),
-    ("parallel/tensor/ranks.cc", "sum.wait();", ""),
+    ("parallel/tensor/ranks.cc", "wait([&] { sum.wait(); });", ""),
     ("parallel/tensor/gathered_input.cc", "split.keeps_gathered && pass == Pass::backward", "pass == Pass::backward"),
     ("parallel/tensor/row_linear.cc", "backward_bias(backend, ranks_.own_rows(dproduct)", "backward_bias(backend, dproduct"),
     ("parallel/tensor/vocabulary.cc", "std::clamp<Count>(whole - first, 0, count)", "count"),

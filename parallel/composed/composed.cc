@@ -98,7 +98,7 @@ class Composed final : public Technique {
 
   int in_flight() const override { return executor_->most_in_flight(); }
   double exposed_seconds() const override {
-    return executor_->waiting_seconds() + exposed_seconds_;
+    return executor_->waiting_seconds() + ranks_.waiting_seconds() + exposed_seconds_;
   }
   std::vector<TheoryRecord> theory() const override {
     return composed_theory({.options = options_,
@@ -158,7 +158,7 @@ class Composed final : public Technique {
   std::optional<SharedGradients> shared_;
   std::optional<AdamW> optimizer_;
   std::optional<Executor> executor_;
-  double exposed_seconds_ = 0;  // beside the executor's
+  double exposed_seconds_ = 0;  // beside the executor's and the tensor-parallel ranks'
 };
 
 }  // namespace

@@ -60,14 +60,16 @@ class TensorParallel final : public Technique {
         stage_.backward(stash_, batch.inputs, {}, {}, ready);
         return sum * share;
       });
-    shared_.reduce();
+    ranks_.wait([&] { shared_.reduce(); });
     return own_part(loss);
   }
 
   double gradient_norm() override {
     double square = counted_squared_norm(parameters_);
-    context_.world.set_label("norm");
-    all_reduce(context_.world, host_slice(std::span(&square, 1)), ReduceOp::sum, norm_algorithm);
+    ranks_.wait([&] {
+      context_.world.set_label("norm");
+      all_reduce(context_.world, host_slice(std::span(&square, 1)), ReduceOp::sum, norm_algorithm);
+    });
     return std::sqrt(square);
   }
   double loss_sum(const Batch& batch) override {
@@ -78,6 +80,7 @@ class TensorParallel final : public Technique {
     optimizer_->step(learning_rate, gradient_scale);
   }
 
+  double exposed_seconds() const override { return ranks_.waiting_seconds(); }
   std::vector<TheoryRecord> theory() const override;
 
  private:
