@@ -63,7 +63,7 @@ ordered_json config_of(const TrainOptions& o, const LaunchOptions& world, const 
           {"pp", o.pipeline_ranks},
           {"dp", o.data_ranks},
           {"mesh_order", o.mesh_order},
-          {"sequence_parallel", o.sequence_parallel},
+          {"sequence_parallel", o.sequence_parallel || o.technique == "sp"},
           {"keep_gathered", o.keep_gathered},
           {"tp_overlap", o.tensor_overlap},
           {"make_vocab_size_divisible_by", o.vocabulary_multiple},

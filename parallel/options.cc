@@ -61,6 +61,10 @@ void check(const TrainOptions& options, int ranks) {
           "use no more tokens than the model's context");
 }
 
+int sequence_length(const TrainOptions& options, const GptConfig& config) {
+  return options.sequence_length > 0 ? options.sequence_length : config.context;
+}
+
 ModelOptions model_options(const TrainOptions& options) {
   return {.dropout = {.rate = options.dropout,
                       .seed = options.seed,

@@ -78,6 +78,9 @@ struct TrainOptions {
 // started.
 void check(const TrainOptions& options, int ranks);
 
+// Tokens of a sequence: what was asked for, or the model's context.
+int sequence_length(const TrainOptions& options, const GptConfig& config);
+
 // Those that the model sees. Throws Error (bad_input) for names that are none.
 ModelOptions model_options(const TrainOptions& options);
 

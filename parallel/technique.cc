@@ -119,8 +119,7 @@ std::vector<TheoryRecord> replicated_states(int rank, const Parameters& paramete
 TheoryRecord whole_model_activations(int rank, const Gpt& model, const TrainOptions& options,
                                      const Share& share, int models) {
   const GptConfig& config = model.config();
-  const Count length =
-      options.sequence_length > 0 ? options.sequence_length : Count{config.context};
+  const Count length = sequence_length(options, config);
   const ActivationBytes bytes(config, share.part(0, options.micro_batches).count * length,
                               options.dtype, {}, model.options());
   // Where shares differ, a rank may validate more rows at once than it trains on.

@@ -37,7 +37,7 @@ class Trainer {
       : context_(context),
         options_(options),
         config_(gpt_config(options.model)),
-        length_(options.sequence_length > 0 ? options.sequence_length : config_.context),
+        length_(sequence_length(options, config_)),
         dataset_(options.data, config_.vocabulary, options.validation_fraction),
         entry_(technique(options.technique)),
         computing_ranks_(entry_.computing_ranks(options, context.world.size())),

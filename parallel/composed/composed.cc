@@ -96,9 +96,20 @@ class Composed final : public Technique {
   }
   double loss_sum(const Batch& batch) override { return own_part(executor_->loss_sum(batch)); }
 
+  void finish() override {
+    pipeline_->set_label("report");
+    const Count rows = share(options_.global_batch).part(0, options_.micro_batches).count *
+                       sequence_length(options_, config_);
+    bubble_ = measured_bubble(
+        *pipeline_, schedule_, *executor_, options_.schedule_file.empty() ? options_.schedule : "",
+        shape_of(options_, mesh_.length(pp)),
+        ranks_.split().outer_rows(rows) * config_.width * element_bytes(options_.dtype));
+  }
+  // Of the first rank's pipeline; what its stages wait for inside of a pass counts as busy.
+  std::optional<BubbleRecord> bubble() const override { return bubble_; }
   int in_flight() const override { return executor_->most_in_flight(); }
   double exposed_seconds() const override {
-    return executor_->waiting_seconds() + exposed_seconds_;
+    return executor_->waiting_seconds() + ranks_.waiting_seconds() + exposed_seconds_;
   }
   std::vector<TheoryRecord> theory() const override {
     return composed_theory({.options = options_,
@@ -158,18 +169,20 @@ class Composed final : public Technique {
   std::optional<SharedGradients> shared_;
   std::optional<AdamW> optimizer_;
   std::optional<Executor> executor_;
-  double exposed_seconds_ = 0;  // beside the executor's
+  std::optional<BubbleRecord> bubble_;
+  double exposed_seconds_ = 0;  // beside the executor's and the tensor-parallel ranks'
 };
 
 }  // namespace
 
 Mesh mesh_of(const TrainOptions& options, int ranks) {
   AlongAxes lengths(1);
-  lengths[tp] = std::max(1, options.tensor_ranks);
+  if (options.tensor_ranks != 0) lengths[tp] = options.tensor_ranks;
   lengths[pp] = options.pipeline_ranks;
-  lengths[dp] = options.data_ranks;
-  if (options.data_ranks == 0) {
-    const int model = lengths[tp] * std::max(1, lengths[pp]);
+  if (options.data_ranks != 0) {
+    lengths[dp] = options.data_ranks;
+  } else {
+    const int model = Mesh(lengths, options.mesh_order).size();
     require(
         ranks % model == 0,
         fmt::format("{} ranks for models on {} x {} ranks each", ranks, lengths[tp], lengths[pp]),
@@ -197,8 +210,7 @@ void check_composed(const TrainOptions& options, int ranks) {
   check_shares(options, mesh.length(dp));
   check_pipeline(options, mesh.length(pp));
   const GptConfig config = gpt_config(options.model);
-  check_split(config, options.sequence_length > 0 ? options.sequence_length : config.context,
-              split_of(options, mesh.length(tp), 0));
+  check_split(config, sequence_length(options, config), split_of(options, mesh.length(tp), 0));
 }
 
 std::unique_ptr<Technique> make_composed(RankContext& context, Gpt& model,

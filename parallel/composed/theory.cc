@@ -40,8 +40,7 @@ std::vector<TheoryRecord> composed_theory(const ComposedRank& r) {
   const AlongAxes place = r.mesh.place_of(r.rank);
   const DType dtype = r.options.dtype;
   const Count element = element_bytes(dtype), width = r.config.width;
-  const Count length =
-      r.options.sequence_length > 0 ? r.options.sequence_length : Count{r.config.context};
+  const Count length = sequence_length(r.options, r.config);
   const Share share = Share{.count = r.options.global_batch}.part(place[dp], r.mesh.length(dp));
   const std::vector<int> rank_of_stage = r.schedule.rank_of_stage();
   const int stages = r.schedule.stages;
@@ -106,7 +105,8 @@ std::vector<TheoryRecord> composed_theory(const ComposedRank& r) {
                                        stages, r.config.layers, model_options(r.options).recompute);
   const ActivationBytes activations(r.config, *std::ranges::max_element(rows), dtype, r.split,
                                     of_stages);
-  const bool even = share.count % r.options.micro_batches == 0;
+  // Where shares differ, a rank may validate more rows at once than it trains on.
+  const bool even = r.options.global_batch % (r.mesh.length(dp) * r.options.micro_batches) == 0;
   const Count parameters = r.parameters.count();
   return {
       line("sent_bytes.layers forward",

@@ -96,9 +96,7 @@ class Pipeline final : public Technique {
   std::vector<TheoryRecord> theory() const override;
 
  private:
-  Count length() const {
-    return options_.sequence_length > 0 ? options_.sequence_length : config_.context;
-  }
+  Count length() const { return sequence_length(options_, config_); }
   // Of the largest micro-batch.
   Count rows() const {
     return Share{.count = options_.global_batch}.part(0, options_.micro_batches).count * length();

@@ -29,9 +29,18 @@ Slice TensorRanks::scratch(Use use, Count rows, Count columns, DType dtype) {
   return memory.slice().first(rows * columns);
 }
 
+void TensorRanks::wait(const std::function<void()>& exchange) {
+  if (comm_.size() == 1) return exchange();
+  const Trace::Span span(comm_.records().trace, 0, "wait for the other parts", "wait");
+  const Transport& clock = comm_.transport();
+  const double begin = clock.now_seconds();
+  exchange();
+  waiting_seconds_ += clock.now_seconds() - begin;
+}
+
 void TensorRanks::gather(Slice all, const char* label) {
   comm_.set_label(label);
-  all_gather(comm_, all);
+  wait([&] { all_gather(comm_, all); });
 }
 
 // A ring: the part that came last is multiplied while it goes on and the next one comes.
@@ -46,15 +55,22 @@ void TensorRanks::gather(Slice all, const char* label, const OnPart& product) {
       leaving = comm_.isend(part[here], comm_.right());
     }
     product(here);
-    if (arriving) arriving->wait();
-    if (leaving) leaving->wait();
+    if (!arriving) continue;
+    wait([&] {
+      arriving->wait();
+      leaving->wait();
+    });
   }
 }
 
 void TensorRanks::sum(Slice partial, const char* label) {
   comm_.set_label(label);
-  if (split_.by_sequence) return reduce_scatter(comm_, partial);
-  all_reduce(comm_, partial);
+  wait([&] {
+    if (split_.by_sequence)
+      reduce_scatter(comm_, partial);
+    else
+      all_reduce(comm_, partial);
+  });
 }
 
 // A ring: a part travels and grows, while the next one that will come is computed.
@@ -67,10 +83,12 @@ void TensorRanks::sum(Slice partial, const char* label, const OnPart& product) {
     Request growing;
     if (step > 0) growing = comm_.irecv_reduce(part[here], comm_.left(), ReduceOp::sum);
     product(here);
-    if (growing) growing->wait();
+    if (growing) wait([&] { growing->wait(); });
     if (step + 1 < comm_.size()) leaving.push_back(comm_.isend(part[here], comm_.right()));
   }
-  for (const Request& request : leaving) request->wait();
+  wait([&] {
+    for (const Request& request : leaving) request->wait();
+  });
 }
 
 void TensorRanks::sum(Slice partial, const char* label, const Meanwhile& meanwhile) {
@@ -83,12 +101,12 @@ void TensorRanks::sum(Slice partial, const char* label, const Meanwhile& meanwhi
     all_reduce(comm, partial);
   });
   meanwhile();
-  sum.wait();
+  wait([&] { sum.wait(); });
 }
 
 void TensorRanks::combine(Slice values, ReduceOp op) {
   comm_.set_label(loss_label);
-  all_reduce(comm_, values, op);
+  wait([&] { all_reduce(comm_, values, op); });
 }
 
 }  // namespace lockstep

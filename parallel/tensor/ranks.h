@@ -63,11 +63,16 @@ class TensorRanks {
   // Of the statistics of rows: every rank's value, combined.
   void combine(Slice values, ReduceOp op);
 
+  // Calls exchange(), during which this rank computes nothing; how many seconds all of them took.
+  void wait(const std::function<void()>& exchange);
+  double waiting_seconds() const { return waiting_seconds_; }
+
  private:
   Communicator& comm_;
   LayerSplit split_;
   bool overlap_;
   Ledger& ledger_;
+  double waiting_seconds_ = 0;
   std::array<Tensor, 3> scratch_;
   std::optional<Stream> stream_;  // for what is summed beside other work
 };

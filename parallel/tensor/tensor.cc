@@ -60,14 +60,16 @@ class TensorParallel final : public Technique {
         stage_.backward(stash_, batch.inputs, {}, {}, ready);
         return sum * share;
       });
-    shared_.reduce();
+    ranks_.wait([&] { shared_.reduce(); });
     return own_part(loss);
   }
 
   double gradient_norm() override {
     double square = counted_squared_norm(parameters_);
-    context_.world.set_label("norm");
-    all_reduce(context_.world, host_slice(std::span(&square, 1)), ReduceOp::sum, norm_algorithm);
+    ranks_.wait([&] {
+      context_.world.set_label("norm");
+      all_reduce(context_.world, host_slice(std::span(&square, 1)), ReduceOp::sum, norm_algorithm);
+    });
     return std::sqrt(square);
   }
   double loss_sum(const Batch& batch) override {
@@ -78,6 +80,7 @@ class TensorParallel final : public Technique {
     optimizer_->step(learning_rate, gradient_scale);
   }
 
+  double exposed_seconds() const override { return ranks_.waiting_seconds(); }
   std::vector<TheoryRecord> theory() const override;
 
  private:
@@ -103,8 +106,7 @@ std::vector<TheoryRecord> TensorParallel::theory() const {
   const LayerSplit& split = ranks_.split();
   const ModelOptions model = model_options(options_);
   const DType dtype = options_.dtype;
-  const Count length =
-      options_.sequence_length > 0 ? options_.sequence_length : Count{config_.context};
+  const Count length = sequence_length(options_, config_);
   TensorWork work{.config = config_,
                   .split = split,
                   .options = model,
@@ -176,8 +178,7 @@ void check_tp(const TrainOptions& options, int ranks) {
           fmt::format("--tp {} with {} ranks", options.tensor_ranks, ranks),
           "all ranks are tensor-parallel here; train 3d has other axes, too");
   const GptConfig config = gpt_config(options.model);
-  check_split(config, options.sequence_length > 0 ? options.sequence_length : config.context,
-              split_of(options, ranks, 0));
+  check_split(config, sequence_length(options, config), split_of(options, ranks, 0));
 }
 
 std::unique_ptr<Technique> make_tp(RankContext& context, Gpt& model, const TrainOptions& options) {

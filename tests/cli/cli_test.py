@@ -156,6 +156,44 @@ class Cli(unittest.TestCase):
                 self.refused("", *train, f"{flag}={value}")
         self.assertEqual(list(self.path.iterdir()), [])
 
+    def test_tensor_parallel_run(self):
+        done = self.run_program("train", "tp", "--ranks", "2", *GOLDEN_RUN, "--steps", "2", "--tp-overlap", "--dropout", "0.1",
+                                "--recompute", "selective", "--json", "r.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        result = json.loads((self.path / "r.json").read_text())
+        expected = {"technique": "tp", "tp": 0, "sequence_parallel": False, "tp_overlap": True, "dropout": 0.1,
+                    "recompute": "selective"}
+        self.assertEqual({key: result["config"][key] for key in expected}, expected)
+        quantities = {line["quantity"] for line in result["theory"]}
+        self.assertLessEqual({"sent_bytes.layers forward", "sent_bytes.layers backward", "sent_bytes"}, quantities)
+        for line in result["theory"]:
+            self.assertEqual(line["expected"], line["measured"], line)
+
+    def test_sequence_parallel_run_says_so(self):
+        self.run_program("train", "sp", "--ranks", "2", *GOLDEN_RUN, "--steps", "1", "--json", "r.json")
+        self.assertTrue(json.loads((self.path / "r.json").read_text())["config"]["sequence_parallel"])
+
+    def test_flags_of_split_models(self):
+        nano = ["--model", "nano", "--steps", "1"]
+        self.refused("4 heads on 3 tensor-parallel ranks", "train", "tp", "--ranks", "3", *nano)
+        self.refused("the heads must be a multiple of the ranks", "train", "tp", "--ranks", "3", *nano)
+        self.refused("--tp 2 with 4 ranks", "train", "tp", "--ranks", "4", "--tp", "2", *nano)
+        self.refused("--tp times --pp must divide --ranks", "train", "3d", "--ranks", "6", "--tp", "4", *nano)
+        self.refused("sequences of 7 tokens on 2", "train", "sp", "--ranks", "2", "--sequence-length", "7", *nano)
+        for flag, value, part in [("--recompute", "some", "none, selective (the attention) or full"),
+                                  ("--dropout", "1.5", "from 0 to below 1"), ("--dropout", "-0.1", "from 0 to below 1"),
+                                  ("--dropout", "nan", "from 0 to below 1"), ("--label-smoothing", "1", "from 0 to below 1"),
+                                  ("--dropout-streams", "x", "choose place or megatron"),
+                                  ("--make-vocab-size-divisible-by", "0", "use 1 or more"), ("--tp", "x", "--tp")]:
+            with self.subTest(flag=flag, value=value):
+                self.refused(part, "train", "tp", "--ranks", "2", *nano, f"{flag}={value}")
+        for flag, value in [("--tp", "-2"), ("--pp", "0"), ("--pp", "-1"), ("--dp", "-1"), ("--tp", "99999999999"),
+                            ("--mesh-order", "tp-tp"), ("--mesh-order", "tp-ep"), ("--schedule", "x")]:
+            with self.subTest(flag=flag, value=value):
+                self.refused("", "train", "3d", "--ranks", "2", *nano, f"{flag}={value}")
+        # Whose product is 0 in 32 bits.
+        self.refused("10 million", "train", "3d", "--ranks", "2", "--tp", "65536", "--pp", "65536", *nano)
+
     def test_bad_commands(self):
         self.refused("", "")
         self.refused("", "fly")

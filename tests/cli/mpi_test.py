@@ -77,6 +77,21 @@ class Mpi(unittest.TestCase):
                 for line in result["theory"]:
                     self.assertEqual(line["expected"], line["measured"], line)
 
+    def test_tensor_parallelism(self):
+        expected = json.loads((GOLDEN / "expected.json").read_text())
+        cases = ((4, "tp", []), (4, "sp", ["--tp-overlap"]), (8, "3d", ["--tp", "2", "--pp", "2", "--micro-batches", "2"]))
+        for ranks, technique, words in cases[:2] if SANITIZED else cases:
+            with self.subTest(technique=technique):
+                done, _ = self.run_ranks(ranks, "train", technique, *words, *GOLDEN_RUN, "--steps", "3", "--json", "r.json")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                result = json.loads((self.path / "r.json").read_text())
+                self.assertEqual((len(result["ranks"]), len(result["steps"])), (ranks, 3))
+                for step, loss, norm in zip(result["steps"], expected["losses"], expected["grad_norms"]):
+                    self.assertAlmostEqual(step["loss"] / loss, 1, delta=1e-10)
+                    self.assertAlmostEqual(step["grad_norm"] / norm, 1, delta=1e-10)
+                for line in result["theory"]:
+                    self.assertEqual(line["expected"], line["measured"], line)
+
     def test_bench_of_a_parameter_server(self):
         done, _ = self.run_ranks(4, "bench", "ps", "-b", "8", "-e", "512K", "-f", "256", "-n", "2", "-w", "1", "-d", "i64")
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
@@ -125,10 +140,10 @@ class Mpi(unittest.TestCase):
                     self.assertIn("# Out of bounds values : 0 OK", done.stdout)
                     self.assertIn(" vendor ", done.stdout)
 
-    def fails(self, status, part, *words, ranks=3, flags=()):
+    def fails(self, status, part, *words, technique="ddp", ranks=3, flags=()):
         # What a process that is torn down in the middle has not freed is no leak.
         environment = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
-        done, seconds = self.run_ranks(ranks, "train", "ddp", *GOLDEN_RUN[:-4], "--global-batch", "6", "--steps", "8",
+        done, seconds = self.run_ranks(ranks, "train", technique, *GOLDEN_RUN[:-4], "--global-batch", "6", "--steps", "8",
                                        "--timeout", str(TIMEOUT_S), *words, flags=flags, environment=environment)
         said = done.stderr + done.stdout
         if status is None:
@@ -142,6 +157,11 @@ class Mpi(unittest.TestCase):
 
     def test_rank_that_throws(self):
         self.fails(4, "stopped because rank 1 failed", "--fault", "rank=1,op=3,kind=throw")
+        # In the middle of a layer, the others in one of its exchanges.
+        for technique, words in (("tp", []), ("sp", ["--tp-overlap"])):
+            with self.subTest(technique=technique):
+                self.fails(4, "stopped because rank 1 failed", "--fault", "rank=1,op=60,kind=throw", *words,
+                           technique=technique, ranks=4)
 
     def test_rank_that_stays_away(self):
         self.fails(4, "rank 2 keeps the others waiting", "--fault", "rank=2,op=3,kind=hang")

@@ -65,6 +65,19 @@ TEST(ComposedRun, InF32FollowsTheGoldenRun) {
   expect_golden(run(8, composed_run({2, 2, 2, true}, DType::f32)), 1e-5);
 }
 
+// The bubble of each of its pipelines is that of the schedule alone.
+TEST(ComposedRun, HasThePipelinesBubble) {
+  TrainOptions options = composed_run({2, 4, 1, true});
+  options.micro_batches = 8;
+  options.steps = 2;
+  options.compute_seconds = 3.0 * options.micro_batches;
+  const TrainResult result =
+      run({.ranks = 8, .timeout_s = 30, .fault = {}, .clock = Clock::unit, .links = {}}, options);
+  ASSERT_TRUE(result.bubble.has_value());
+  EXPECT_NEAR(result.bubble->fraction, 3.0 / 11, 1e-12);
+  EXPECT_NEAR(result.bubble->expected_fraction.value_or(0), 3.0 / 11, 1e-12);
+}
+
 // Every sequence is validated once, however the ranks lie.
 TEST(ComposedRun, ValidatesAsSerialDoes) {
   TrainOptions serial = golden_run("serial");
@@ -77,6 +90,24 @@ TEST(ComposedRun, ValidatesAsSerialDoes) {
     options.validation_fraction = 0.25;
     EXPECT_NEAR(run(8, options).validation.back().loss / expected, 1, 1e-10) << order;
   }
+}
+
+// Replicas with 4 and 3 sequences in 3 micro-batches each.
+TEST(ComposedRun, SharesMayBeUneven) {
+  TrainOptions serial = golden_run("serial");
+  serial.steps = 3;
+  serial.global_batch = 7;
+  serial.validation_fraction = 0.25;
+  const TrainResult expected = run(1, serial);
+  TrainOptions options = composed_run({2, 2, 2, true});
+  options.steps = 3;
+  options.global_batch = 7;
+  options.micro_batches = 3;
+  options.validation_fraction = 0.25;
+  const TrainResult result = run(8, options);
+  expect_same_steps(result, expected, 1e-10);
+  EXPECT_NEAR(result.validation.back().loss / expected.validation.back().loss, 1, 1e-10);
+  EXPECT_TRUE(theory_holds(result));
 }
 
 struct Dropping {

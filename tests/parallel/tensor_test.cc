@@ -180,6 +180,27 @@ TEST(TensorRun, InSixteenBitsFollowsSerial) {
   }
 }
 
+// With the clock that counts: what a rank computes takes as long as it was told, and the rest of a
+// step it waits.
+TEST(TensorWaiting, IsNoComputing) {
+  for (const Case& c : {Case{4, "tp"}, Case{4, "overlap", false, false, true}, Case{4, "sp", true},
+                        Case{4, "sp_overlap", true, false, true}}) {
+    TrainOptions options = tensor_run(c);
+    options.steps = 2;
+    options.compute_seconds = 0.5;
+    const TrainResult result = run({.ranks = c.ranks,
+                                    .timeout_s = 30,
+                                    .fault = {},
+                                    .clock = Clock::unit,
+                                    .links = parse_links("alpha=1ms,beta=1GB/s")},
+                                   options);
+    for (const RankRecord& rank : result.ranks) {
+      EXPECT_GT(rank.exposed_communication_seconds, 0.1) << c.name;
+      EXPECT_NEAR(rank.busy_seconds, 2 * 0.5, 1e-9) << c.name;
+    }
+  }
+}
+
 std::string refusal(int ranks, const TrainOptions& options) {
   try {
     run(ranks, options);
