@@ -44,6 +44,12 @@ def line_styles(count):
              "linestyle": strokes[i // len(COLOURS) % len(strokes)]} for i in range(count)]
 
 
+def nested_widths(curves):
+    """Widths of lines: of those that share a stretch the first is widest, so that all are seen."""
+    stretches = [set(zip(curve, curve[1:])) or set(curve) for curve in curves]
+    return [1.2 + 1.6 * sum(not own.isdisjoint(other) for other in stretches[i + 1:]) for i, own in enumerate(stretches)]
+
+
 @dataclass(frozen=True)
 class Chart:
     title: str
@@ -107,6 +113,15 @@ def bytes_axis(axis, most):
         step *= 2
     axis.set_major_locator(MultipleLocator(step))
     axis.set_major_formatter(FuncFormatter(lambda count, _: bytes_text(count)))
+
+
+def log2_axis(axes, values, label):
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
+    if len(values) <= 10:
+        axes.set_xticks(sorted(values))
+    axes.minorticks_off()
+    axes.set_xlabel(label)
 
 
 def legend_beside(axes, **options):

@@ -3,7 +3,8 @@
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from chart import COLOURS, MARKERS, Chart, bytes_axis, bytes_text, legend_beside, line_styles, new_figure
+from chart import (COLOURS, MARKERS, Chart, bytes_axis, bytes_text, legend_beside, line_styles, log2_axis, nested_widths,
+                   new_figure)
 
 # A bubble this small is none: what is measured deviates from nothing by no share of it.
 NO_BUBBLE = 1e-9
@@ -47,12 +48,6 @@ def _styles(count):
             for i, style in enumerate(line_styles(count))]
 
 
-def _widths(curves):
-    """Widths of lines: of those that share a stretch the first is widest, so that all are seen."""
-    stretches = [set(zip(curve, curve[1:])) or set(curve) for curve in curves]
-    return [1.2 + 1.6 * sum(not own.isdisjoint(other) for other in stretches[i + 1:]) for i, own in enumerate(stretches)]
-
-
 def _tokens(speed):
     if speed is None:
         return "-"
@@ -79,15 +74,6 @@ def _curve(line):
 def _rounded(share):
     """In %, so that what differs by rounding alone is the same."""
     return round(100 * share, 9)
-
-
-def _log2_axis(axes, values, label):
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
-    if len(values) <= 10:
-        axes.set_xticks(sorted(values))
-    axes.minorticks_off()
-    axes.set_xlabel(label)
 
 
 def _bubble_chart(kind, points):
@@ -134,10 +120,10 @@ def _has_form(line):
 def _draw_bubbles(axes, lines, styles):
     curves = [_curve(line) for line in lines.values()]
     rings = [[(point.ratio, _rounded(point.simulated)) for point in line] for line in lines.values()]
-    for (name, line), curve, width in zip(lines.items(), curves, _widths(curves)):
+    for (name, line), curve, width in zip(lines.items(), curves, nested_widths(curves)):
         stroke = {} if _has_form(line) else {"linestyle": DOTTED}
         axes.plot(*zip(*curve), label=name, **{**styles[name], **stroke, "marker": "", "linewidth": width})
-    for name, ring, width in zip(lines, rings, _widths(rings)):
+    for name, ring, width in zip(lines, rings, nested_widths(rings)):
         axes.plot(*zip(*ring), linestyle="", marker="o", markersize=5 + 2.4 * width, markerfacecolor="none",
                   color=styles[name]["color"], label=f"{name}, simulated")
     for name, line in lines.items():
@@ -145,7 +131,7 @@ def _draw_bubbles(axes, lines, styles):
         axes.plot([point.ratio for point in measured], [100 * point.measured for point in measured],
                   **{**styles[name], "linestyle": "", "markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.5},
                   label=f"{name}, measured")
-    _log2_axis(axes, {point.ratio for line in lines.values() for point in line}, "micro-batches by rank, m / p")
+    log2_axis(axes, {point.ratio for line in lines.values() for point in line}, "micro-batches by rank, m / p")
 
 
 def _handles(points, styles):
@@ -219,7 +205,7 @@ def _speed_chart(kind, lines):
     for (name, line), style in zip(speeds.items(), _styles(len(lines))):
         if line:
             axes.plot([point.micro_batches for point in line], [point.tokens_per_second for point in line], label=name, **style)
-    _log2_axis(axes, counts, "micro-batches of a step")
+    log2_axis(axes, counts, "micro-batches of a step")
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}"))
     axes.set_ylabel("tokens per second")

@@ -15,13 +15,14 @@ import progress
 import scaling
 import schedule
 import speed
+import tensor
 import timeline
 import traffic
 from chart import save
 from results import BadInput, read
 
 KINDS = {module.__name__: module for module in (loss, progress, speed, traffic, memory, bubble, bandwidth, fit, scaling,
-                                                timeline, schedule, pipeline, matrix)}
+                                                timeline, schedule, pipeline, tensor, matrix)}
 FORMATS = (".svg", ".png", ".pdf")
 
 

@@ -1,9 +1,10 @@
 """Reads what Lockstep writes: results of training, of benchmarks, schedules and traces, told apart by their content."""
 
 import json
+import math
 import pathlib
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 
 class BadInput(Exception):
@@ -143,6 +144,35 @@ class PipelinePoint:
 
 
 @dataclass(frozen=True)
+class TensorPoint:
+    """A layer of a number of tensor-parallel ranks: times, bytes sent and bytes kept, each of one rank."""
+    variant: str
+    recompute: str
+    link: str
+    ranks: int
+    forward_seconds: float
+    backward_seconds: float
+    compute_seconds: float  # of both; the rest is exposed communication
+    exposed_seconds: float
+    forward_bytes: int
+    expected_forward_bytes: int
+    backward_bytes: int
+    expected_backward_bytes: int
+    activation_bytes: int
+    expected_activation_bytes: int
+    megatron_activation_bytes: float
+
+    @property
+    def seconds(self):
+        return self.forward_seconds + self.backward_seconds
+
+    @property
+    def exposed(self):
+        """The share of the time in which communication is waited for."""
+        return self.exposed_seconds / self.seconds
+
+
+@dataclass(frozen=True)
 class BenchRun:
     path: pathlib.Path
     data: dict
@@ -174,6 +204,36 @@ class BenchRun:
         for entry in self.data["benchmarks"]:
             if entry["name"].startswith("pipeline/") and entry["run_type"] == "iteration":
                 yield _pipeline_point(entry)
+
+    @property
+    def layer(self):
+        return self.data["context"]["lockstep.layer"]
+
+    @property
+    def roofline(self):
+        """The rates of a rank's arithmetic and memory, by which time was simulated."""
+        return self.data["context"]["lockstep.roofline"]
+
+    def tensor_points(self):
+        for entry in self.data["benchmarks"]:
+            if entry["name"].startswith("tp/") and entry["run_type"] == "iteration":
+                self.layer + self.roofline  # without them the point says nothing
+                yield _tensor_point(entry)
+
+
+def _tensor_point(entry):
+    words = {key: entry[key] for key in ("variant", "recompute", "link")}
+    numbers = {field.name: float(entry[field.name]) for field in fields(TensorPoint) if field.type is not str}
+    if not all(isinstance(word, str) for word in words.values()):
+        raise ValueError(f"{entry['name']}: no words: {words}")
+    wrong = [name for name, number in numbers.items() if not math.isfinite(number) or number < (name == "ranks")]
+    if wrong:
+        raise ValueError(f"{entry['name']}: out of range: {', '.join(wrong)}")
+    point = TensorPoint(**words, **{field.name: field.type(numbers[field.name]) for field in fields(TensorPoint)
+                                    if field.name in numbers})
+    if point.seconds <= 0:
+        raise ValueError(f"{entry['name']}: no time")
+    return point
 
 
 def _pipeline_point(entry):
@@ -315,7 +375,7 @@ def _sort_in(results, path, data):
         json.loads(context["lockstep.environment"])
         if not data["benchmarks"] or (list(run.points()) and run.clock == "wall" and run.memory_bandwidth <= 0):
             raise BadInput(f"{path} holds no measurement; run the benchmark again")
-        list(run.pipeline_points())
+        list(run.pipeline_points()), list(run.tensor_points())
         results.benchmarks.append(run)
     elif schema == "lockstep.schedule/1":
         run = ScheduleRun(path, data)
