@@ -79,6 +79,25 @@ TEST(ComposedRun, ValidatesAsSerialDoes) {
   }
 }
 
+// Where computing takes no time and messages do.
+TEST(ComposedRun, WaitsNoLongerOnASlowRank) {
+  TrainOptions options = composed_run({2, 2, 2});
+  options.steps = 1;
+  const auto seconds = [&] {
+    return run({.ranks = 8,
+                .timeout_s = 30,
+                .fault = {},
+                .clock = Clock::unit,
+                .links = parse_links("alpha=1ms,beta=1GB/s")},
+               options)
+        .steps.front()
+        .seconds;
+  };
+  const double expected = seconds();
+  options.slow_ranks = {{1, 3}};
+  EXPECT_NEAR(seconds(), expected, 1e-9);
+}
+
 // Validation drops nothing and knows the targets for certain, under every technique.
 TEST(Validation, IsThatOfTheWeightsAlone) {
   const auto validation = [](int ranks, TrainOptions options) {
