@@ -1,20 +1,24 @@
 #include "parallel/pace.h"
 
+#include <utility>
+
 namespace lockstep {
 
-Pace::Pace(Communicator& world, const TrainOptions& options)
+Pace::Pace(Communicator& world, const TrainOptions& options, Seconds waited)
     : clock_(world.transport()),
       factor_(options.slow_ranks.contains(world.rank()) ? options.slow_ranks.at(world.rank()) : 1),
-      seconds_(options.compute_seconds / options.micro_batches) {}
+      seconds_(options.compute_seconds / options.micro_batches),
+      waited_(std::move(waited)) {}
 
 double Pace::forward_backward(const Work& work, const GradientReady& ready) {
   if (seconds_ > 0) clock_.pass(factor_ * seconds_);
   if (factor_ == 1) return work(ready);
   // Gradient by gradient, so that what is sent beside backward leaves later, too.
-  double since = clock_.now_seconds();
+  const auto computed = [&] { return clock_.now_seconds() - (waited_ ? waited_() : 0); };
+  double since = computed();
   const auto fall_behind = [&] {
-    clock_.pass((factor_ - 1) * (clock_.now_seconds() - since));
-    since = clock_.now_seconds();
+    clock_.pass((factor_ - 1) * (computed() - since));
+    since = computed();
   };
   return work([&](int parameter) {
     fall_behind();

@@ -12,7 +12,10 @@ namespace lockstep {
 
 class Pace {
  public:
-  Pace(Communicator& world, const TrainOptions& options);
+  // Where the work itself waits for other ranks, waited() is for how many seconds it has so far:
+  // waiting takes no longer on a slow rank.
+  using Seconds = std::function<double()>;
+  Pace(Communicator& world, const TrainOptions& options, Seconds waited = {});
 
   // Forward and backward of one micro-batch: work(ready) returns its loss and calls `ready` for
   // each parameter whose gradient is finished.
@@ -26,6 +29,7 @@ class Pace {
   Transport& clock_;
   double factor_;
   double seconds_;  // of a micro-batch
+  Seconds waited_;
 };
 
 }  // namespace lockstep

@@ -55,7 +55,8 @@ class Composed final : public Technique {
     const int first = rank_of(0), last = rank_of(schedule_.stages - 1);
     const bool has_end = place_[pp] == first || place_[pp] == last;
     if (first != last) tied_ = pipeline_->split(has_end ? 0 : -1, place_[pp]);
-    executor_.emplace(context, *pipeline_, options, config_, rank_);
+    executor_.emplace(context, *pipeline_, options, config_, rank_,
+                      [this] { return ranks_.waiting_seconds(); });
   }
 
   void prepare() override {}

@@ -21,12 +21,13 @@ ModelOptions stage_options(const TrainOptions& options) {
 }
 
 Executor::Executor(RankContext& context, Communicator& pipeline, const TrainOptions& options,
-                   const GptConfig& config, PipelineRank& rank)
+                   const GptConfig& config, PipelineRank& rank, Seconds waited)
     : context_(context),
       config_(config),
       dtype_(options.dtype),
       rank_(rank),
       recomputes_(model_options(options).recompute == Recompute::full),
+      waited_(std::move(waited)),
       stashes_(model_options(options).recompute) {
   if (const auto slow = options.slow_ranks.find(context.world.rank());
       slow != options.slow_ranks.end())
@@ -134,11 +135,13 @@ template <typename Work>
 void Executor::timed(const Action& action, Work work) {
   const Trace::Span span(context_.trace, 0, text_of(action), category(action.pass));
   Transport& clock = context_.world.transport();
-  const double begin = clock.now_seconds();
+  const auto waited = [&] { return waited_ ? waited_() : 0; };
+  const double begin = clock.now_seconds(), waited_before = waited();
   work();
   const double parts = action.pass == Pass::backward ? 2 : 1;
-  const double more = pass_seconds_ > 0 ? factor_ * parts * pass_seconds_
-                                        : (factor_ - 1) * (clock.now_seconds() - begin);
+  const double computed = clock.now_seconds() - begin - (waited() - waited_before);
+  const double more =
+      pass_seconds_ > 0 ? factor_ * parts * pass_seconds_ : (factor_ - 1) * computed;
   if (more > 0) clock.pass(more);
   const double seconds = clock.now_seconds() - begin;
   busy_seconds_ += seconds;

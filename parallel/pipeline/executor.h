@@ -2,6 +2,7 @@
 // schedule.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <span>
 #include <tuple>
@@ -33,9 +34,11 @@ using StageSeconds = std::map<Pass, double>;
 
 class Executor {
  public:
-  // Among the ranks of `pipeline`.
+  // Among the ranks of `pipeline`. Where layers wait for other ranks, waited() is for how many
+  // seconds they have so far: waiting takes no longer on a slow rank.
+  using Seconds = std::function<double()>;
   Executor(RankContext& context, Communicator& pipeline, const TrainOptions& options,
-           const GptConfig& config, PipelineRank& rank);
+           const GptConfig& config, PipelineRank& rank, Seconds waited = {});
 
   // Forward and backward of all micro-batches. Adds to the gradients of this rank's stages, and
   // returns its part of the loss.
@@ -98,6 +101,7 @@ class Executor {
   DType dtype_;
   PipelineRank& rank_;
   bool recomputes_;
+  Seconds waited_;
   double factor_ = 1;                      // by which this rank is slow
   double pass_seconds_ = 0;                // under the clock unit: of each third of a stage's work
   std::map<Pass, Communicator> channels_;  // activations go forward, gradients back

@@ -23,7 +23,7 @@ class TensorParallel final : public Technique {
       : context_(context),
         options_(options),
         config_(model.config()),
-        pace_(context.world, options),
+        pace_(context.world, options, [this] { return ranks_.waiting_seconds(); }),
         ranks_(context.world, split_of(options, context.world.size(), context.world.rank()),
                options.tensor_overlap, context.ledger),
         layers_(ranks_),

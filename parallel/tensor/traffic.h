@@ -2,12 +2,10 @@
 // t ranks; a ring sends (t-1)/t E for an all-gather or a reduce-scatter, and twice that for an
 // all-reduce.
 //
-//                  layers split                 the sequence, too
-//   forward        2 all-reduces     4(t-1)/t E   2 all-gathers, 2 reduce-scatters        4(t-1)/t
-//   E backward       2 all-reduces     4(t-1)/t E   as many, and 2 all-gathers of inputs, 6(t-1)/t
-//   E
-//                                                 or none where they are kept             4(t-1)/t
-//                                                 E
+//              layers split                the sequence, too
+//   forward    2 all-reduces, 4(t-1)/t E   2 all-gathers, 2 reduce-scatters, 4(t-1)/t E
+//   backward   the same                    the same and 2 all-gathers of inputs, 6(t-1)/t E,
+//                                          or without those where they are kept, 4(t-1)/t E
 //
 // a layer; the forward ones again where it is recomputed.
 #pragma once

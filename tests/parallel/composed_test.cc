@@ -92,6 +92,46 @@ TEST(ComposedRun, ValidatesAsSerialDoes) {
   }
 }
 
+// Where computing takes no time and messages do.
+TEST(ComposedRun, WaitsNoLongerOnASlowRank) {
+  TrainOptions options = composed_run({2, 2, 2});
+  options.steps = 1;
+  const auto seconds = [&] {
+    return run({.ranks = 8,
+                .timeout_s = 30,
+                .fault = {},
+                .clock = Clock::unit,
+                .links = parse_links("alpha=1ms,beta=1GB/s")},
+               options)
+        .steps.front()
+        .seconds;
+  };
+  const double expected = seconds();
+  options.slow_ranks = {{1, 3}};
+  EXPECT_NEAR(seconds(), expected, 1e-9);
+}
+
+// Validation drops nothing and knows the targets for certain, under every technique.
+TEST(Validation, IsThatOfTheWeightsAlone) {
+  const auto validation = [](int ranks, TrainOptions options) {
+    options.steps = 1;
+    options.learning_rate = 0;
+    options.validation_fraction = 0.25;
+    return run(ranks, options).validation.back().loss;
+  };
+  const double expected = validation(1, golden_run("serial"));
+  const auto regularised = [](TrainOptions options) {
+    options.dropout = 0.3;
+    options.label_smoothing = 0.3;
+    return options;
+  };
+  EXPECT_EQ(validation(1, regularised(golden_run("serial"))), expected);
+  for (const char* technique : {"ddp", "pipeline", "tp", "sp"})
+    EXPECT_NEAR(validation(2, regularised(golden_run(technique))) / expected, 1, 1e-10)
+        << technique;
+  EXPECT_NEAR(validation(8, regularised(composed_run({2, 2, 2, true}))) / expected, 1, 1e-10);
+}
+
 // Replicas with 4 and 3 sequences in 3 micro-batches each.
 TEST(ComposedRun, SharesMayBeUneven) {
   TrainOptions serial = golden_run("serial");
@@ -146,6 +186,8 @@ TEST_P(DroppingOut, IsTheSameOnAnyRanks) {
 TEST_P(DroppingOut, RecomputingChangesNothingButTheMemory) {
   TrainOptions options = options_of(GetParam().technique);
   options.validation_fraction = 0.2;
+  options.label_smoothing = 0.1;
+  options.loss_scaling = "torch";
   const TrainResult kept = run(GetParam().ranks, options);
   std::int64_t activations = kept.ranks.front().peak_bytes.at("activations");
   for (const char* recompute : {"selective", "full"}) {
