@@ -165,6 +165,20 @@ const std::vector<std::string>& tensor_variants() {
   return names;
 }
 
+void print_kept_tensors(const TensorBenchOptions& options) {
+  const GptConfig config = config_of(options);
+  for (const std::string& variant : options.variants)
+    for (const int ranks : options.ranks) {
+      const LayerSplit split = split_of({.variant = variant, .ranks = ranks}, 0);
+      const ActivationBytes bytes(config, options.sequences * options.length, options.dtype, split);
+      fmt::print("\n# {} on {} ranks keeps of a layer; N rows, n of them outside of the split\n",
+                 variant, ranks);
+      for (const TensorBytes& tensor : bytes.block())
+        fmt::print("{:<24} {:<20} {:>14} bytes\n", tensor.name, tensor.shape, tensor.bytes);
+      fmt::print("{:<24} {:<20} {:>14} bytes\n", "all", "", total(bytes.block()));
+    }
+}
+
 double megatron_activation_bytes(const TensorBenchOptions& o, const LayerSplit& split,
                                  Recompute recompute) {
   const double element = static_cast<double>(element_bytes(o.dtype)), t = split.ranks;

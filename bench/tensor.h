@@ -48,6 +48,10 @@ struct TensorPoint {
   }
 };
 
+// Prints what a layer keeps for backward, tensor by tensor, for each variant on each number of
+// ranks.
+void print_kept_tensors(const TensorBenchOptions& options);
+
 // Prints a line for each point. Throws Error: bad_input for unknown names, wrong_result where a
 // count differs from its closed form.
 std::vector<TensorPoint> bench_tensor(const TensorBenchOptions& options);

@@ -24,6 +24,7 @@ struct TensorCommand {
   std::vector<std::string> links = {"nvlink"};
   std::string dtype = "bf16", json, plot;
   double teraflops = 400, gigabytes = 3000;
+  bool tensors = false;
 };
 
 // "nvlink,hdr" are two; links written out have commas of their own.
@@ -67,6 +68,7 @@ int run(TensorCommand& c) {
   const std::vector<TensorPoint> points = bench_tensor(o);
   require(std::ranges::any_of(points, [](const TensorPoint& p) { return p.skipped.empty(); }),
           "no point fits such a layer", "see why they were skipped");
+  if (c.tensors) print_kept_tensors(o);
   const std::string json = c.json.empty() && !c.plot.empty() ? c.plot + ".json" : c.json;
   if (!json.empty()) write_file(json, tensor_json(points, o));
   if (c.plot.empty()) return 0;
@@ -105,6 +107,7 @@ void add_bench_tensor(CLI::App& bench, Command& chosen) {
   app->add_option("--tflops", command->teraflops, "a rank's rate, TFLOP/s")->capture_default_str();
   app->add_option("--memory-bandwidth", command->gigabytes, "of a rank, GB/s")
       ->capture_default_str();
+  app->add_flag("--tensors", command->tensors, "say what is kept for backward, tensor by tensor");
   app->add_option("--json", command->json, "write the results to this file");
   app->add_option("--plot", command->plot, "draw them as SVG, PNG or PDF");
   app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });

@@ -10,6 +10,7 @@
 #include "parallel/pipeline/bubble.h"
 #include "parallel/pipeline/chosen_schedule.h"
 #include "parallel/pipeline/pipeline.h"
+#include "parallel/pipeline/stages.h"
 #include "parallel/split_parameters.h"
 #include "parallel/tensor/layers.h"
 #include "parallel/tensor/shared_gradients.h"
@@ -36,25 +37,15 @@ class Composed final : public Technique {
         ranks_(*tensor_, split_of(options, mesh_.length(tp), place_[tp]), options.tensor_overlap,
                context.ledger),
         layers_(ranks_),
-        parameters_(options.dtype, context.ledger) {
-    const Program program = as_simulated(schedule_);
-    rank_.steps = program.by_rank[static_cast<std::size_t>(place_[pp])];
-    rank_.taken_sends = taken_sends(program, place_[pp]);
-    rank_.rank_of_stage = schedule_.rank_of_stage();
-    for (int s = 0; s < schedule_.stages; ++s)
-      if (rank_of(s) == place_[pp])
-        rank_.stages.try_emplace(s, parameters_, config_,
-                                 layers_of_stage(config_.layers, schedule_.stages, s),
-                                 model.backend(), context.ledger, stage_options(options), layers_);
-    shared_.emplace(*tensor_, parameters_, ranks_.split(), config_.key_value_heads(),
-                    context.ledger);
+        parameters_(options.dtype, context.ledger),
+        rank_(part_of_rank(schedule_, place_[pp], parameters_, config_, model.backend(),
+                           context.ledger, stage_options(options), layers_)),
+        shared_(*tensor_, parameters_, ranks_.split(), config_.key_value_heads(), context.ledger),
+        tied_(*pipeline_, rank_, parameters_) {
     parameters_.allocate();
     optimizer_.emplace(
         parameters_, AdamWOptions{options.beta1, options.beta2, options.eps, options.weight_decay},
         context.ledger);
-    const int first = rank_of(0), last = rank_of(schedule_.stages - 1);
-    const bool has_end = place_[pp] == first || place_[pp] == last;
-    if (first != last) tied_ = pipeline_->split(has_end ? 0 : -1, place_[pp]);
     executor_.emplace(context, *pipeline_, options, config_, rank_,
                       [this] { return ranks_.waiting_seconds(); });
   }
@@ -76,8 +67,8 @@ class Composed final : public Technique {
     context_.world.transport().align();
     const double loss = executor_->run(micro_batches, total_targets, loss_scale);
     communicate([&] {
-      shared_->reduce();
-      add_tied_gradients();
+      shared_.reduce();
+      tied_.add_gradients();
       data_->set_label(gradients_label);
       all_reduce(*data_, parameters_.gradients(), ReduceOp::sum, gradients_algorithm);
     });
@@ -120,12 +111,10 @@ class Composed final : public Technique {
                             .split = ranks_.split(),
                             .schedule = schedule_,
                             .parameters = parameters_,
-                            .shared = shared_->traffic(),
-                            .tied_place = tied_ ? tied_->rank() : -1});
+                            .shared = shared_.traffic() + tied_.traffic()});
   }
 
  private:
-  int rank_of(int stage) const { return rank_.rank_of_stage[static_cast<std::size_t>(stage)]; }
   // All ranks of a stage know its loss.
   double own_part(double loss) const { return place_[tp] == 0 ? loss : 0; }
 
@@ -138,36 +127,19 @@ class Composed final : public Technique {
     exposed_seconds_ += clock.now_seconds() - begin;
   }
 
-  // The embedding and the head that is tied to it, on the first and the last stage.
-  void add_tied_gradients() {
-    const auto first = rank_.stages.find(0), last = rank_.stages.find(schedule_.stages - 1);
-    const bool has_first = first != rank_.stages.end(), has_last = last != rank_.stages.end();
-    if (schedule_.stages == 1) return;
-    if (has_first && has_last) {
-      const Slice sum = parameters_.gradient(*first->second.tokens());
-      const Slice other = parameters_.gradient(*last->second.head());
-      sum.device->reduce(sum, other, ReduceOp::sum);
-      other.device->copy(other, sum);
-    } else if (tied_) {
-      tied_->set_label("tied embedding");
-      all_reduce(*tied_,
-                 parameters_.gradient(has_first ? *first->second.tokens() : *last->second.head()),
-                 ReduceOp::sum, tied_algorithm);
-    }
-  }
-
   RankContext& context_;
   const TrainOptions& options_;
   const GptConfig config_;
   Mesh mesh_;
   AlongAxes place_;
-  std::unique_ptr<Communicator> tensor_, pipeline_, data_, model_, tied_;
+  std::unique_ptr<Communicator> tensor_, pipeline_, data_, model_;
   Schedule schedule_;
   TensorRanks ranks_;
   TensorLayers layers_;
   Parameters parameters_;
   PipelineRank rank_;
-  std::optional<SharedGradients> shared_;
+  SharedGradients shared_;
+  TiedEmbedding tied_;
   std::optional<AdamW> optimizer_;
   std::optional<Executor> executor_;
   std::optional<BubbleRecord> bubble_;

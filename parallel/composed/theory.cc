@@ -72,12 +72,6 @@ std::vector<TheoryRecord> composed_theory(const ComposedRank& r) {
     }
   }
   sent.add(r.shared, element);
-  if (r.tied_place >= 0)
-    sent.add_all_reduce(tied_algorithm,
-                        {.ranks = 2,
-                         .count = r.split.vocabulary(r.config.vocabulary) * width,
-                         .element_bytes = element},
-                        r.tied_place);
   sent.add_all_reduce(
       gradients_algorithm,
       {.ranks = r.mesh.length(dp), .count = r.parameters.count(), .element_bytes = element},

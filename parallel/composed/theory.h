@@ -13,7 +13,7 @@
 namespace lockstep {
 
 inline constexpr const char* gradients_label = "gradients";
-inline constexpr std::string_view gradients_algorithm = "ring", tied_algorithm = "ring",
+inline constexpr std::string_view gradients_algorithm = "ring",
                                   norm_algorithm = "recursive_doubling";
 
 struct ComposedRank {
@@ -24,8 +24,7 @@ struct ComposedRank {
   const LayerSplit& split;
   const Schedule& schedule;
   const Parameters& parameters;
-  Traffic shared;  // of what tensor-parallel ranks have in common
-  int tied_place;  // among the ranks of the first and the last stage; -1: of neither
+  Traffic shared;  // of parameters that tensor-parallel ranks, or two stages, have in common
 };
 std::vector<TheoryRecord> composed_theory(const ComposedRank& rank);
 

@@ -11,12 +11,13 @@
 #include "parallel/pipeline/chosen_schedule.h"
 #include "parallel/pipeline/executor.h"
 #include "parallel/pipeline/schedules.h"
+#include "parallel/pipeline/stages.h"
 #include "parallel/split_parameters.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::string_view tied_algorithm = "ring", norm_algorithm = "recursive_doubling";
+constexpr std::string_view norm_algorithm = "recursive_doubling";
 
 class Pipeline final : public Technique {
  public:
@@ -24,26 +25,16 @@ class Pipeline final : public Technique {
       : context_(context),
         options_(options),
         config_(model.config()),
-        backend_(model.backend()),
         dtype_(options.dtype),
         schedule_(schedule_of(options, context.world.size())),
-        parameters_(dtype_, context.ledger) {
-    const int rank = context.world.rank();
-    const Program program = as_simulated(schedule_);
-    rank_.steps = program.by_rank[static_cast<std::size_t>(rank)];
-    rank_.taken_sends = taken_sends(program, rank);
-    rank_.rank_of_stage = schedule_.rank_of_stage();
-    for (int s = 0; s < schedule_.stages; ++s)
-      if (rank_of(s) == rank)
-        rank_.stages.try_emplace(s, parameters_, config_, layers(s), backend_, context.ledger,
-                                 stage_options(options));
+        parameters_(dtype_, context.ledger),
+        rank_(part_of_rank(schedule_, context.world.rank(), parameters_, config_, model.backend(),
+                           context.ledger, stage_options(options))),
+        tied_(context.world, rank_, parameters_) {
     parameters_.allocate();
     optimizer_.emplace(
         parameters_, AdamWOptions{options.beta1, options.beta2, options.eps, options.weight_decay},
         context.ledger);
-    const bool has_end = rank == first_rank() || rank == last_rank();
-    if (first_rank() != last_rank()) tied_ = context.world.split(has_end ? 0 : -1, rank);
-    if (tied_) tied_->set_label("tied embedding");
     executor_.emplace(context, context.world, options, config_, rank_);
   }
 
@@ -63,7 +54,10 @@ class Pipeline final : public Technique {
     parameters_.zero_gradients();
     context_.world.transport().align();
     const double loss = executor_->run(micro_batches, total_targets, loss_scale);
-    add_tied_gradients();
+    if (tied_.is_apart())
+      communicate([&] { tied_.add_gradients(); });
+    else
+      tied_.add_gradients();
     return loss;
   }
 
@@ -102,23 +96,6 @@ class Pipeline final : public Technique {
     return Share{.count = options_.global_batch}.part(0, options_.micro_batches).count * length();
   }
   int rank_of(int stage) const { return rank_.rank_of_stage[static_cast<std::size_t>(stage)]; }
-  int first_rank() const { return rank_of(0); }
-  int last_rank() const { return rank_of(schedule_.stages - 1); }
-  StageLayers layers(int stage) const {
-    return layers_of_stage(config_.layers, schedule_.stages, stage);
-  }
-  // The head of a last stage that is not also the first.
-  std::optional<int> copied_head() const {
-    const auto last = rank_.stages.find(schedule_.stages - 1);
-    if (last == rank_.stages.end() || last->second.is_first()) return {};
-    return last->second.head();
-  }
-  std::optional<int> embedding() const {
-    const auto first = rank_.stages.find(0);
-    if (first == rank_.stages.end()) return {};
-    return first->second.tokens();
-  }
-
   template <typename Work>
   void communicate(Work work) {
     const Trace::Span span(context_.trace, 0, "wait for the other stages", "wait");
@@ -126,21 +103,6 @@ class Pipeline final : public Technique {
     const double begin = clock.now_seconds();
     work();
     exposed_seconds_ += clock.now_seconds() - begin;
-  }
-
-  // Both ends then hold the sum of what the embedding and the head have added, in the same bits.
-  void add_tied_gradients() {
-    const auto head = copied_head(), tokens = embedding();
-    if (head && tokens) {
-      const Slice sum = parameters_.gradient(*tokens), other = parameters_.gradient(*head);
-      sum.device->reduce(sum, other, ReduceOp::sum);
-      other.device->copy(other, sum);
-    } else if (tied_) {
-      communicate([&] {
-        all_reduce(*tied_, parameters_.gradient(head ? *head : *tokens), ReduceOp::sum,
-                   tied_algorithm);
-      });
-    }
   }
 
   TheoryRecord line(const char* quantity, std::string formula, Count expected,
@@ -155,13 +117,12 @@ class Pipeline final : public Technique {
   RankContext& context_;
   const TrainOptions& options_;
   GptConfig config_;
-  Backend& backend_;
   DType dtype_;
   Schedule schedule_;
   Parameters parameters_;
   PipelineRank rank_;
+  TiedEmbedding tied_;
   std::optional<AdamW> optimizer_;
-  std::unique_ptr<Communicator> tied_;  // the ranks of the first and the last stage
   std::optional<Executor> executor_;
   std::optional<BubbleRecord> bubble_;
   double exposed_seconds_ = 0;  // beside the executor's
@@ -178,17 +139,14 @@ std::vector<TheoryRecord> Pipeline::theory() const {
       if (next >= 0 && next < schedule_.stages && rank_of(next) != rank) ++boundaries;
   Count bytes = boundaries * tokens * config_.width * element;
   Count messages = boundaries * options_.micro_batches;
-  const auto add = [&](std::string_view algorithm, const Problem& problem, int member) {
-    const Traffic traffic =
-        find_algorithm(all_reduce_algorithms(), "all_reduce", algorithm).traffic(problem, member);
-    bytes += traffic.sent_elements * problem.element_bytes;
+  const auto add = [&](const Traffic& traffic, Count of_an_element) {
+    bytes += traffic.sent_elements * of_an_element;
     messages += traffic.sent_messages;
   };
-  if (tied_)
-    add(tied_algorithm,
-        {.ranks = 2, .count = Count{config_.vocabulary} * config_.width, .element_bytes = element},
-        tied_->rank());
-  add(norm_algorithm, {.ranks = ranks, .count = 1, .element_bytes = sizeof(double)}, rank);
+  add(tied_.traffic(), element);
+  add(find_algorithm(all_reduce_algorithms(), "all_reduce", norm_algorithm)
+          .traffic({.ranks = ranks, .count = 1, .element_bytes = sizeof(double)}, rank),
+      sizeof(double));
 
   const bool even = options_.global_batch % options_.micro_batches == 0;
   const auto& actions = schedule_.by_rank[static_cast<std::size_t>(rank)];
@@ -200,10 +158,10 @@ std::vector<TheoryRecord> Pipeline::theory() const {
   std::vector<TheoryRecord> lines = {
       line("sent_bytes",
            fmt::format("{} * tokens * C * beta{} + norm", boundaries,
-                       tied_ ? " + V * C * beta" : ""),
+                       tied_.is_apart() ? " + V * C * beta" : ""),
            bytes),
-      line("sent_messages", fmt::format("{} m{} + norm", boundaries, tied_ ? " + 2" : ""),
-           messages),
+      line("sent_messages",
+           fmt::format("{} m{} + norm", boundaries, tied_.is_apart() ? " + 2" : ""), messages),
       line("peak_bytes.parameters", "Psi_rank * beta", parameters * element),
       line("peak_bytes.gradients", "Psi_rank * beta", parameters * element),
       line("peak_bytes.optimizer", is_narrow(dtype_) ? "12 * Psi_rank" : "2 * Psi_rank * beta",
