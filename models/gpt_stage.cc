@@ -31,8 +31,7 @@ GptStage::GptStage(Parameters& parameters, const GptConfig& config, StageLayers 
       ledger_(ledger),
       options_(options),
       split_(factory.split()),
-      masks_(options.dropout, split_),
-      first_parameter_(static_cast<int>(parameters.list().size())) {
+      masks_(options.dropout, split_) {
   if (is_first()) embedding_ = factory.embedding(parameters, config);
   for (int i = 0; i < layers.count; ++i)
     blocks_.emplace_back(parameters, layers.first + i, config, options.dropout, factory);
@@ -40,7 +39,6 @@ GptStage::GptStage(Parameters& parameters, const GptConfig& config, StageLayers 
     norm_.emplace(parameters, "ln_f", config.width, config.layer_norm_epsilon);
     head_ = factory.head(parameters, config, embedding_.get());
   }
-  last_parameter_ = static_cast<int>(parameters.list().size()) - 1;
 }
 
 std::optional<int> GptStage::tokens() const {

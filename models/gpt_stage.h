@@ -66,8 +66,6 @@ class GptStage {
   bool is_first() const { return layers_.first == 0; }
   bool is_last() const { return layers_.first + layers_.count == config_.layers; }
   int layers() const { return layers_.count; }
-  int first_parameter() const { return first_parameter_; }
-  int last_parameter() const { return last_parameter_; }
   // The token embedding of the first stage and the matrix of the last stage's head.
   std::optional<int> tokens() const;
   std::optional<int> head() const;
@@ -120,12 +118,10 @@ class GptStage {
   ModelOptions options_;
   LayerSplit split_;
   Masks masks_;
-  int first_parameter_;
   std::unique_ptr<Embedding> embedding_;
   std::vector<Block> blocks_;
   std::optional<LayerNorm> norm_;
   std::unique_ptr<Head> head_;
-  int last_parameter_;
 
   BlockActivations shared_;    // with `full`
   AttentionOutput attention_;  // with `selective`

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "collectives/gather/gather.h"
 #include "models/adamw.h"
@@ -102,6 +103,30 @@ class PartMemory {
   Tensor tensor_;
 };
 
+// Where copies lie in a rank's flat buffers, in their order.
+std::vector<FlatRange> ranges_of_copies(const Parameters& own) {
+  std::vector<FlatRange> ranges;
+  const auto add = [&](Count first, Count count) {
+    if (!ranges.empty() && ranges.back().first + ranges.back().count == first)
+      ranges.back().count += count;
+    else
+      ranges.push_back({first, count});
+  };
+  for (const Parameter& parameter : own.list()) {
+    if (parameter.is_copy) {
+      add(parameter.offset, parameter.count);
+    } else if (parameter.cut) {
+      Count place = parameter.offset;
+      for (Count row = 0; row < parameter.cut->rows.count; ++row)
+        for (const Cut::Range& range : parameter.cut->columns) {
+          if (range.is_copy) add(place, range.count);
+          place += range.count;
+        }
+    }
+  }
+  return ranges;
+}
+
 }  // namespace
 
 void scatter_weights(Communicator& world, const Parameters* whole, Parameters& own) {
@@ -148,29 +173,6 @@ double counted_squared_norm(const Parameters& own) {
   }
   count_until(own.count());
   return sum;
-}
-
-std::vector<FlatRange> ranges_of_copies(const Parameters& own) {
-  std::vector<FlatRange> ranges;
-  const auto add = [&](Count first, Count count) {
-    if (!ranges.empty() && ranges.back().first + ranges.back().count == first)
-      ranges.back().count += count;
-    else
-      ranges.push_back({first, count});
-  };
-  for (const Parameter& parameter : own.list()) {
-    if (parameter.is_copy) {
-      add(parameter.offset, parameter.count);
-    } else if (parameter.cut) {
-      Count place = parameter.offset;
-      for (Count row = 0; row < parameter.cut->rows.count; ++row)
-        for (const Cut::Range& range : parameter.cut->columns) {
-          if (range.is_copy) add(place, range.count);
-          place += range.count;
-        }
-    }
-  }
-  return ranges;
 }
 
 }  // namespace lockstep

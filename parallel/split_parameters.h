@@ -2,8 +2,6 @@
 // 0 to every rank's part, as its parameters' cuts say, and back; and their gradients have one norm.
 #pragma once
 
-#include <vector>
-
 #include "collectives/communicator.h"
 #include "models/parameters.h"
 
@@ -22,7 +20,5 @@ double counted_squared_norm(const Parameters& own);
 struct FlatRange {
   Count first = 0, count = 0;
 };
-// Where those that are copies lie in a rank's flat buffers, in their order.
-std::vector<FlatRange> ranges_of_copies(const Parameters& own);
 
 }  // namespace lockstep
