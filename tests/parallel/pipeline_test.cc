@@ -86,7 +86,8 @@ TEST_P(Pipelines, TheBubbleInUnitTimeIsTheSimulators) {
 
 // Also where messages take time: 1F1B pays for it in every round, GPipe on the way there and back.
 TEST(PipelineTime, OfMessagesIsTheSimulatorsToo) {
-  for (const char* schedule : {"1f1b", "gpipe", "zb-h1", "zb-h2"}) {
+  for (const char* schedule : {"1f1b", "gpipe", "zb-h1", "zb-h2", "dualpipe-v"}) {
+    const ScheduleEntry& entry = find_schedule(schedule);
     TrainOptions options = pipeline_run({4, schedule});
     options.steps = 2;
     options.compute_seconds = 3.0 * options.micro_batches;
@@ -97,7 +98,8 @@ TEST(PipelineTime, OfMessagesIsTheSimulatorsToo) {
                                     .links = parse_links("alpha=0.125,beta=0")},
                                    options);
     const Timeline timeline =
-        simulate(make_schedule(find_schedule(schedule), {.ranks = 4, .micro_batches = 8}),
+        simulate(make_schedule(
+                     entry, complete(entry, {.ranks = 4, .micro_batches = 8, .virtual_stages = 0})),
                  {.hop = Rational(1, 8)});
     EXPECT_NEAR(result.bubble->fraction, value_of(timeline.bubble_fraction()), 1e-9) << schedule;
     EXPECT_NEAR(result.bubble->simulated_fraction, value_of(timeline.bubble_fraction()), 1e-8);
