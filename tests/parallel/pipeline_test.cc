@@ -225,6 +225,21 @@ TEST(PipelineFiles, AScheduleOfOnesOwnRuns) {
   expect_golden(run(2, options), 1e-10);
 }
 
+// The first rank could go forward long before it can go back, and does not: they are one block.
+TEST(PipelineFiles, ABlockOfTwoPassesBeginsWhenBothCan) {
+  const Folder folder;
+  const std::string text = "0F0,(0F1;0B0)OVERLAP_F_B,0B1\n1F0,1B0,1F1,1B1\n";
+  TrainOptions options = pipeline_run({2, "1f1b"});
+  options.schedule_file = folder.file("schedule.csv");
+  write_file(options.schedule_file, text);
+  options.micro_batches = 2;
+  options.steps = 2;
+  const TrainResult result = run_in_unit_time(2, options);
+  const Timeline timeline = simulate(schedule_from_csv(text, "text"), {});
+  EXPECT_NEAR(result.bubble->fraction, value_of(timeline.bubble_fraction()), 1e-12);
+  EXPECT_NEAR(result.bubble->fraction, 0.5, 1e-12);  // 6 of 12 units
+}
+
 TEST(PipelineErrors, NameTheRule) {
   const Folder folder;
   const auto message = [](const TrainOptions& options, int ranks) -> std::string {
