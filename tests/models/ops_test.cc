@@ -304,28 +304,49 @@ Batch tiny_batch(int sequences = 3) {
   return batch;
 }
 
-TEST(Gpt, GradientEqualsFiniteDifferences) {
+// Of the loss in training, where the same step drops the same.
+void expect_gradient_of_loss(const GptConfig& config, const ModelOptions& options) {
   Ledger ledger;
-  Gpt model(tiny, host_backend(), DType::f64, ledger);
+  Gpt model(config, host_backend(), DType::f64, ledger, true, options);
   model.initialize(3);
-  const Batch batch = tiny_batch();
-  model.forward_backward(batch, 18);
+  Batch batch = tiny_batch();
+  batch.step = 5;
+  const auto loss = [&] { return model.forward_backward(batch, 18); };
   const auto values = host_span<double>(model.parameters().values());
-  const auto gradients = host_span<double>(model.parameters().gradients());
+  // As large as trained ones, so that every branch matters.
+  for (const Parameter& parameter : model.parameters().list())
+    for (Count i = 0; parameter.decays() && i < parameter.count; ++i)
+      values[static_cast<std::size_t>(parameter.offset + i)] *= 10;
+  loss();
+  const auto all = host_span<double>(model.parameters().gradients());
+  const std::vector<double> gradients(all.begin(), all.end());
   for (const Parameter& parameter : model.parameters().list()) {
     for (Count i = 0; i < parameter.count; i += std::max<Count>(1, parameter.count / 5)) {
       double& x = values[static_cast<std::size_t>(parameter.offset + i)];
       constexpr double h = 1e-5;
       const double before = x;
       x = before + h;
-      const double above = model.loss_sum(batch) / 18;
+      const double above = loss();
       x = before - h;
-      const double below = model.loss_sum(batch) / 18;
+      const double below = loss();
       x = before;
-      ASSERT_NEAR(gradients[parameter.offset + i], (above - below) / (2 * h), 1e-8)
+      ASSERT_NEAR(gradients[static_cast<std::size_t>(parameter.offset + i)],
+                  (above - below) / (2 * h), 1e-8)
           << parameter.name << "[" << i << "]";
     }
   }
+}
+
+TEST(Gpt, GradientEqualsFiniteDifferences) {
+  expect_gradient_of_loss(tiny, {});
+  GptConfig shared = tiny;
+  shared.kv_heads = 1;
+  expect_gradient_of_loss(shared, {.label_smoothing = 0.2});
+}
+
+TEST(Gpt, GradientUnderDropoutEqualsFiniteDifferences) {
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+    expect_gradient_of_loss(tiny, {.dropout = {.rate = 0.3, .seed = 4}, .recompute = recompute});
 }
 
 TEST(Gpt, GradientsAddUpOverMicroBatchesAndAreAnnouncedOnce) {

@@ -243,6 +243,9 @@ TEST(ComposedRun, RefusesWhatDoesNotFit) {
   options.pipeline_ranks = 0;
   EXPECT_THAT(refusal(6, options), HasSubstr("--pp 0"));
   EXPECT_THAT(refusal(6, composed_run({3, 2, 1})), HasSubstr("4 heads on 3"));
+  options = composed_run({1, 1, 4});
+  options.global_batch = 7;
+  EXPECT_THAT(refusal(4, options), HasSubstr("a global batch of 7 sequences for 4"));
   EXPECT_THAT(refusal(9, composed_run({1, 9, 1})), HasSubstr("9 stages of a model with 8 layers"));
   EXPECT_THAT(refusal(8, composed_run({2, 2, 2, false, false, "1f1b", "tp-ep"})),
               HasSubstr("no axis 'ep'"));

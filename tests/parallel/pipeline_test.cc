@@ -86,7 +86,8 @@ TEST_P(Pipelines, TheBubbleInUnitTimeIsTheSimulators) {
 
 // Also where messages take time: 1F1B pays for it in every round, GPipe on the way there and back.
 TEST(PipelineTime, OfMessagesIsTheSimulatorsToo) {
-  for (const char* schedule : {"1f1b", "gpipe", "zb-h1", "zb-h2"}) {
+  for (const char* schedule : {"1f1b", "gpipe", "zb-h1", "zb-h2", "dualpipe-v"}) {
+    const ScheduleEntry& entry = find_schedule(schedule);
     TrainOptions options = pipeline_run({4, schedule});
     options.steps = 2;
     options.compute_seconds = 3.0 * options.micro_batches;
@@ -97,7 +98,8 @@ TEST(PipelineTime, OfMessagesIsTheSimulatorsToo) {
                                     .links = parse_links("alpha=0.125,beta=0")},
                                    options);
     const Timeline timeline =
-        simulate(make_schedule(find_schedule(schedule), {.ranks = 4, .micro_batches = 8}),
+        simulate(make_schedule(
+                     entry, complete(entry, {.ranks = 4, .micro_batches = 8, .virtual_stages = 0})),
                  {.hop = Rational(1, 8)});
     EXPECT_NEAR(result.bubble->fraction, value_of(timeline.bubble_fraction()), 1e-9) << schedule;
     EXPECT_NEAR(result.bubble->simulated_fraction, value_of(timeline.bubble_fraction()), 1e-8);
@@ -221,6 +223,21 @@ TEST(PipelineFiles, AScheduleOfOnesOwnRuns) {
   write_file(options.schedule_file, "1F0,1F1,1B0,1B1\n0F0,0F1,2F0,2B0,2F1,2B1,0B0,0B1\n");
   options.micro_batches = 2;
   expect_golden(run(2, options), 1e-10);
+}
+
+// The first rank could go forward long before it can go back, and does not: they are one block.
+TEST(PipelineFiles, ABlockOfTwoPassesBeginsWhenBothCan) {
+  const Folder folder;
+  const std::string text = "0F0,(0F1;0B0)OVERLAP_F_B,0B1\n1F0,1B0,1F1,1B1\n";
+  TrainOptions options = pipeline_run({2, "1f1b"});
+  options.schedule_file = folder.file("schedule.csv");
+  write_file(options.schedule_file, text);
+  options.micro_batches = 2;
+  options.steps = 2;
+  const TrainResult result = run_in_unit_time(2, options);
+  const Timeline timeline = simulate(schedule_from_csv(text, "text"), {});
+  EXPECT_NEAR(result.bubble->fraction, value_of(timeline.bubble_fraction()), 1e-12);
+  EXPECT_NEAR(result.bubble->fraction, 0.5, 1e-12);  // 6 of 12 units
 }
 
 TEST(PipelineErrors, NameTheRule) {

@@ -7,6 +7,7 @@
 
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
+#include "parallel/pace.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {
@@ -92,6 +93,31 @@ TEST_P(Ddp, GradientsTravelInAShorterType) {
   expect_golden(run(ranks, same), 1e-10);
   integers.reduce_dtype = DType::i32;
   EXPECT_THROW(check(integers, ranks), Error);
+}
+
+// What it computes takes a slow rank longer, until the last gradient; what it waits does not.
+TEST(Pace, OfASlowRankStretchesComputing) {
+  launch({.ranks = 1, .fault = {}, .clock = Clock::unit, .links = {}}, [](RankContext& context) {
+    Transport& clock = context.world.transport();
+    TrainOptions options;
+    const auto seconds = [&](double waited) {
+      double waiting = 0;
+      Pace pace(context.world, options, [&] { return waiting; });
+      const double begin = clock.now_seconds();
+      pace.forward_backward([&](const GradientReady& ready) {
+        clock.pass(1 + waited);
+        waiting += waited;
+        ready(1);
+        clock.pass(0.5);
+        ready(0);
+        return 0.0;
+      });
+      return clock.now_seconds() - begin;
+    };
+    options.slow_ranks = {{0, 3}};
+    EXPECT_NEAR(seconds(0), 3 * 1.5, 1e-9);
+    EXPECT_NEAR(seconds(2), 3 * 1.5 + 2, 1e-9);
+  });
 }
 
 TEST(DdpTime, HiddenAndExposedAreAllCommunication) {
