@@ -89,7 +89,8 @@ void add_bench_pipeline(CLI::App& bench, Command& chosen) {
                   "tokens of a sequence; 0: the model's context");
   app->add_option("--steps", c.options.train.steps, "optimizer steps of each training")
       ->capture_default_str();
-  app->add_option("--recompute", c.options.train.recompute, "none or full")->capture_default_str();
+  app->add_option("--recompute", c.options.train.recompute, "none, selective or full")
+      ->capture_default_str();
   app->add_option("--data", c.options.train.data, "text or token file; default: this program's");
   app->add_option("--json", c.json, "write the results to this file, as Google Benchmark does");
   app->add_option("--plot", c.plot, "draw them as SVG, PNG or PDF");

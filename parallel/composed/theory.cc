@@ -102,21 +102,20 @@ std::vector<TheoryRecord> composed_theory(const ComposedRank& r) {
   // Where shares differ, a rank may validate more rows at once than it trains on.
   const bool even = r.options.global_batch % (r.mesh.length(dp) * r.options.micro_batches) == 0;
   const Count parameters = r.parameters.count();
-  return {
-      line("sent_bytes.layers forward",
-           forward_formula(r.split, model_options(r.options)) + " of its stages", layers_forward),
-      line("sent_bytes.layers backward", backward_formula(r.split) + " of its stages",
-           layers_backward),
-      line("sent_bytes", "tensor + pipeline + 2(d-1)/d * Psi_rank * beta + norm", sent.bytes()),
-      line("sent_messages", "of each of them", sent.messages()),
-      line("peak_bytes.parameters", "Psi_rank * beta", parameters * element),
-      line("peak_bytes.gradients", "Psi_rank * beta", parameters * element),
-      line("peak_bytes.optimizer", is_narrow(dtype) ? "12 * Psi_rank" : "2 * Psi_rank * beta",
-           parameters * optimizer_bytes(dtype)),
-      line("peak_bytes.activations",
-           fmt::format("{} blocks + {} block gradients + ends in flight", peaks.blocks,
-                       peaks.block_gradients),
-           stash_bytes(peaks, activations) + own_stages * activations.shared(), even)};
+  return {line("sent_bytes.layers forward",
+               forward_formula(model_options(r.options)) + " of its stages", layers_forward),
+          line("sent_bytes.layers backward", backward_formula(r.split) + " of its stages",
+               layers_backward),
+          line("sent_bytes", "tensor + pipeline + 2(d-1)/d * Psi_rank * beta + norm", sent.bytes()),
+          line("sent_messages", "of each of them", sent.messages()),
+          line("peak_bytes.parameters", "Psi_rank * beta", parameters * element),
+          line("peak_bytes.gradients", "Psi_rank * beta", parameters * element),
+          line("peak_bytes.optimizer", is_narrow(dtype) ? "12 * Psi_rank" : "2 * Psi_rank * beta",
+               parameters * optimizer_bytes(dtype)),
+          line("peak_bytes.activations",
+               fmt::format("{} blocks + {} block gradients + ends in flight", peaks.blocks,
+                           peaks.block_gradients),
+               stash_bytes(peaks, activations) + own_stages * activations.shared(), even)};
 }
 
 }  // namespace lockstep

@@ -130,7 +130,7 @@ std::vector<TheoryRecord> TensorParallel::theory() const {
     bytes += sent;
     messages += traffic.sent_messages;
     if (label == TensorRanks::forward_label)
-      lines.push_back(line("sent_bytes." + label, forward_formula(split, model), sent));
+      lines.push_back(line("sent_bytes." + label, forward_formula(model), sent));
     if (label == TensorRanks::backward_label)
       lines.push_back(line("sent_bytes." + label, backward_formula(split), sent));
   }

@@ -59,7 +59,7 @@ Count element_bytes_of(std::string_view label, DType dtype) {
   return element_bytes(label == TensorRanks::loss_label ? statistics_type(dtype) : dtype);
 }
 
-std::string forward_formula(const LayerSplit&, const ModelOptions& options) {
+std::string forward_formula(const ModelOptions& options) {
   return fmt::format("{}(t-1)/t * tokens * C * beta * layers",
                      options.recompute == Recompute::full ? 8 : 4);
 }

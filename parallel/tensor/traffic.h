@@ -36,7 +36,7 @@ LabelledTraffic tensor_traffic(const TensorWork& work);
 // Bytes of an element that is sent under that label.
 Count element_bytes_of(std::string_view label, DType dtype);
 // The formula of a layer's traffic in one direction, in bytes.
-std::string forward_formula(const LayerSplit& split, const ModelOptions& options);
+std::string forward_formula(const ModelOptions& options);
 std::string backward_formula(const LayerSplit& split);
 
 }  // namespace lockstep
