@@ -51,6 +51,7 @@ void train_point(PipelinePoint& point, const PipelineBenchOptions& options,
   point.tokens_per_second = static_cast<double>(result.tokens_per_step) / point.step_seconds;
   point.measured_fraction = result.bubble->fraction;
   point.simulated_fraction = result.bubble->simulated_fraction;
+  point.replayed_fraction = result.bubble->replayed_fraction;
   point.expected_fraction = result.bubble->expected_fraction;
   for (const RankRecord& rank : result.ranks)
     point.peak_activation_bytes.push_back(rank.peak_bytes.at("activations"));
@@ -64,9 +65,9 @@ void print_point(const PipelinePoint& point) {
   fmt::print("{:<20} {:>5} {:>6} {:>6} ", point.schedule, point.shape.ranks,
              point.shape.micro_batches, point.shape.virtual_stages);
   if (!point.skipped.empty()) return fmt::print("skipped: {}\n", point.skipped);
-  fmt::print("{:>11} {:>10} {:>9} {:>9}", percent(point.expected_fraction),
-             percent(point.simulated_fraction), percent(point.measured_fraction),
-             *std::ranges::max_element(point.in_flight));
+  fmt::print("{:>11} {:>10} {:>9} {:>9} {:>9}", percent(point.expected_fraction),
+             percent(point.simulated_fraction), percent(point.replayed_fraction),
+             percent(point.measured_fraction), *std::ranges::max_element(point.in_flight));
   if (point.measured_fraction)
     fmt::print(" {:>12.0f} {:>14}", point.tokens_per_second,
                *std::ranges::max_element(point.peak_activation_bytes));
@@ -82,6 +83,7 @@ void report(benchmark::State& state, const PipelinePoint& point) {
   if (point.expected_fraction) state.counters["expected_fraction"] = *point.expected_fraction;
   if (!point.measured_fraction) return;
   state.counters["bubble_fraction"] = *point.measured_fraction;
+  state.counters["replayed_fraction"] = *point.replayed_fraction;
   state.counters["tokens_per_second"] = point.tokens_per_second;
 }
 
@@ -94,9 +96,9 @@ std::string name_of(const PipelinePoint& point) {
 
 std::vector<PipelinePoint> bench_pipeline(const PipelineBenchOptions& options,
                                           const LaunchOptions& world) {
-  fmt::print("{:<20} {:>5} {:>6} {:>6} {:>11} {:>10} {:>9} {:>9} {:>12} {:>14}\n", "# bubble in %",
-             "ranks", "m", "chunks", "closed form", "simulated", "measured", "in flight",
-             "tokens/s", "activations B");
+  fmt::print("{:<20} {:>5} {:>6} {:>6} {:>11} {:>10} {:>9} {:>9} {:>9} {:>12} {:>14}\n",
+             "# bubble in %", "ranks", "m", "chunks", "closed form", "simulated", "replayed",
+             "measured", "in flight", "tokens/s", "activations B");
   std::vector<PipelinePoint> points;
   for (const std::string& name : options.schedules) {
     const ScheduleEntry& entry = find_schedule(name);

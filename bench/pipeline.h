@@ -29,7 +29,7 @@ struct PipelinePoint {
   std::optional<double> expected_fraction;  // the closed form's
   std::vector<int> in_flight;               // by rank
   // Of the training.
-  std::optional<double> measured_fraction;
+  std::optional<double> measured_fraction, replayed_fraction;
   double step_seconds = 0, tokens_per_second = 0;
   std::vector<std::int64_t> peak_activation_bytes;  // by rank
   std::string skipped;                              // why there are no figures

@@ -137,7 +137,8 @@ std::string train_json(const TrainOptions& options, const LaunchOptions& world,
     file["lost"].push_back({{"rank", lost.rank}, {"step", lost.step}, {"why", lost.why}});
   if (result.bubble) {
     file["bubble"] = {{"fraction", result.bubble->fraction},
-                      {"simulated_fraction", result.bubble->simulated_fraction}};
+                      {"simulated_fraction", result.bubble->simulated_fraction},
+                      {"replayed_fraction", result.bubble->replayed_fraction}};
     if (const auto expected = result.bubble->expected_fraction)
       file["bubble"]["expected_fraction"] = *expected;
   }

@@ -26,8 +26,10 @@ void print_bubble(const BubbleRecord& bubble) {
     fmt::print("bubble: closed form {:.2f} %, ", 100 * *bubble.expected_fraction);
   else
     fmt::print("bubble: ");
-  fmt::print("simulated with the times of its passes {:.2f} %, measured {:.2f} %\n",
-             100 * bubble.simulated_fraction, 100 * bubble.fraction);
+  fmt::print(
+      "simulated with mean times of its passes {:.2f} %, with the time of each {:.2f} %, "
+      "measured {:.2f} %\n",
+      100 * bubble.simulated_fraction, 100 * bubble.replayed_fraction, 100 * bubble.fraction);
 }
 
 // R:FACTOR

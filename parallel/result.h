@@ -31,11 +31,12 @@ struct UpdateRecord {
   int delay = 0;           // updates by others between its pull and its push
 };
 
-// Idle time over all time of a pipeline's ranks.
+// Idle time over all time of a pipeline's ranks in its last steps, the first one left out.
 struct BubbleRecord {
   double fraction = 0;                      // measured
   std::optional<double> expected_fraction;  // the closed form's, where there is one
-  double simulated_fraction = 0;            // with the times that the passes took
+  double simulated_fraction = 0;            // with the mean times of each stage's passes
+  double replayed_fraction = 0;             // with the time of each single pass
 };
 
 // A rank that failed while the others went on.

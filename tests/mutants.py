@@ -77,6 +77,7 @@ MUTANTS = [
     ("parallel/loss_scale.cc", "if (rule_ != LossScaling::deepspeed) clean_ = 0;", "clean_ = 0;"),
     ("parallel/trainer.cc", "scales_ && any_overflowed(record.grad_norm)", "scales_ && !std::isfinite(record.grad_norm)"),
     ("parallel/pace.cc", "(factor_ - 1) *", "factor_ *"),
+    ("parallel/pipeline/simulate.cc", "duration_(r, intervals.size() + i, block[i])", "duration_(r, i, block[i])"),
     ("parallel/parameter_server/server.cc", "clock - least > most_lead", "clock - least >= most_lead"),
     ("parallel/parameter_server/server.cc", "if (!client.lost) least", "least"),
     ("parallel/parameter_server/server.cc", "      finish_replies();\n      note", "      note"),

@@ -1,9 +1,11 @@
 #include "parallel/pipeline/bubble.h"
 
-#include <algorithm>
 #include <cmath>
+#include <map>
+#include <numeric>
 
 #include "collectives/all_reduce/all_reduce.h"
+#include "collectives/broadcast/broadcast.h"
 #include "parallel/pipeline/simulate.h"
 
 namespace lockstep {
@@ -14,29 +16,49 @@ Rational exact(double seconds) {
   return {static_cast<std::int64_t>(std::llround(seconds * 1e9)), 1'000'000'000};
 }
 
-constexpr Pass passes[] = {Pass::forward, Pass::backward, Pass::input_gradient,
-                           Pass::weight_gradient};
+// What the passes of one run took, in seconds, by rank and place in its schedule.
+using Passes = std::vector<std::vector<double>>;
 
-// The mean time of each pass of each stage, known to all ranks. What backward passes in one piece
-// took is shared out as those in two pieces were; where there are none, it stands in the gradient
-// of the input.
-std::vector<PassTimes> mean_times(Communicator& world, const Schedule& schedule,
-                                  const Executor& executor) {
-  const std::size_t kinds = std::size(passes);
-  std::vector<double> seconds(kinds * static_cast<std::size_t>(schedule.stages));
-  for (const auto& [stage, times] : executor.stage_seconds())
-    for (std::size_t k = 0; k < kinds; ++k)
-      if (const auto time = times.find(passes[k]); time != times.end())
-        seconds[kinds * static_cast<std::size_t>(stage) + k] = time->second;
-  all_reduce(world, host_slice(std::span(seconds)), ReduceOp::sum);
+// Of all ranks, known to all.
+Passes passes_of_all(Communicator& world, const Schedule& schedule,
+                     const std::vector<double>& own) {
+  Passes passes;
+  for (const auto& actions : schedule.by_rank) passes.emplace_back(actions.size());
+  passes[static_cast<std::size_t>(world.rank())] = own;
+  for (int rank = 0; rank < world.size(); ++rank)
+    broadcast(world, host_slice(std::span(passes[static_cast<std::size_t>(rank)])), rank);
+  return passes;
+}
+
+Timeline replayed(const Schedule& schedule, const Passes& passes, const Rational& hop) {
+  std::vector<std::vector<Rational>> times;
+  for (const auto& of_rank : passes) {
+    auto& exact_times = times.emplace_back();
+    for (const double seconds : of_rank) exact_times.push_back(exact(seconds));
+  }
+  return simulate_actions(schedule, times, hop);
+}
+
+// The mean time of each pass of each stage. What backward passes in one piece took is shared out as
+// those in two pieces were; where there are none, it stands in the gradient of the input.
+std::vector<PassTimes> mean_times(const Schedule& schedule, const std::vector<Passes>& runs) {
+  using Seconds = std::map<Pass, double>;
+  std::vector<Seconds> stages(static_cast<std::size_t>(schedule.stages));
+  for (const Passes& passes : runs)
+    for (std::size_t r = 0; r < passes.size(); ++r)
+      for (std::size_t i = 0; i < passes[r].size(); ++i) {
+        const Action& action = schedule.by_rank[r][i];
+        stages[static_cast<std::size_t>(action.stage)][action.pass] += passes[r][i];
+      }
   std::vector<PassTimes> means;
-  const double runs = static_cast<double>(executor.counted_runs()) * schedule.micro_batches;
-  for (std::size_t i = 0; i < seconds.size(); i += kinds) {
-    const double backward = seconds[i + 1], input = seconds[i + 2], weight = seconds[i + 3];
+  const double each = 1.0 / (static_cast<double>(runs.size()) * schedule.micro_batches);
+  for (Seconds& seconds : stages) {
+    const double backward = seconds[Pass::backward], input = seconds[Pass::input_gradient],
+                 weight = seconds[Pass::weight_gradient];
     const double to_weight = weight > 0 ? backward * weight / (input + weight) : 0;
-    means.push_back({.forward = exact(seconds[i] / runs),
-                     .input_gradient = exact((input + backward - to_weight) / runs),
-                     .weight_gradient = exact((weight + to_weight) / runs)});
+    means.push_back({.forward = exact(seconds[Pass::forward] * each),
+                     .input_gradient = exact((input + backward - to_weight) * each),
+                     .weight_gradient = exact((weight + to_weight) * each)});
   }
   return means;
 }
@@ -59,15 +81,24 @@ PassTimes of_a_rank(const std::vector<PassTimes>& stages, int ranks) {
 BubbleRecord measured_bubble(Communicator& world, const Schedule& schedule,
                              const Executor& executor, const std::string& name,
                              const PipelineShape& shape, Count message_bytes) {
-  double busy = executor.busy_seconds(), makespan = executor.running_seconds();
-  all_reduce(world, host_slice(std::span(&busy, 1)), ReduceOp::sum);
-  all_reduce(world, host_slice(std::span(&makespan, 1)), ReduceOp::max);
-  const std::vector<PassTimes> times = mean_times(world, schedule, executor);
   const Rational hop =
       exact(world.transport().links().between.seconds(static_cast<double>(message_bytes)));
+  std::vector<Passes> runs;
+  double busy = 0, measured = 0, replay = 0;
+  for (const RunSeconds& run : executor.runs()) {
+    runs.push_back(passes_of_all(world, schedule, run.passes));
+    for (const auto& of_rank : runs.back())
+      busy = std::accumulate(of_rank.begin(), of_rank.end(), busy);
+    double longest = run.whole;
+    all_reduce(world, host_slice(std::span(&longest, 1)), ReduceOp::max);
+    measured += world.size() * longest;
+    replay += world.size() * value_of(replayed(schedule, runs.back(), hop).makespan());
+  }
+  const std::vector<PassTimes> times = mean_times(schedule, runs);
   BubbleRecord bubble{
-      .fraction = 1 - busy / (world.size() * makespan),
-      .simulated_fraction = value_of(simulate_stages(schedule, times, hop).bubble_fraction())};
+      .fraction = 1 - busy / measured,
+      .simulated_fraction = value_of(simulate_stages(schedule, times, hop).bubble_fraction()),
+      .replayed_fraction = 1 - busy / replay};
   if (name.empty()) return bubble;
   const ScheduleEntry& entry = find_schedule(name);
   const PassTimes mean = of_a_rank(times, world.size());

@@ -1,5 +1,5 @@
-// The bubble of a run: as measured, as its closed form says, and as the simulator has it with the
-// times that the passes took.
+// The bubble of a training: as measured, as its closed form says, and as the simulator has it with
+// the times that the passes took, in the mean and each by itself.
 #pragma once
 
 #include <string>

@@ -46,11 +46,9 @@ double Executor::run(std::span<const Batch> micro_batches, Count total_targets, 
   share_ = 1.0 / static_cast<double>(total_targets);
   scale_ = share_ * loss_scale;
   loss_ = 0;
-  if (counted_runs_ == 1 && !std::exchange(has_run_, true)) {
-    counted_runs_ = 0;
-    busy_seconds_ = running_seconds_ = 0;
-    stage_seconds_.clear();
-  }
+  if (!runs_.empty() && (std::exchange(keeps_first_run_, false) || runs_.size() == kept_runs))
+    runs_.pop_front();
+  runs_.emplace_back();
   const double begin = clock.now_seconds();
   for (std::size_t i = 0; i < rank_.steps.size(); ++i) {
     const Step& step = rank_.steps[i];
@@ -64,8 +62,7 @@ double Executor::run(std::span<const Batch> micro_batches, Count total_targets, 
     }
     for (const std::size_t send : rank_.taken_sends[i]) finish_send(send);
   }
-  ++counted_runs_;
-  running_seconds_ += clock.now_seconds() - begin;
+  runs_.back().whole = clock.now_seconds() - begin;
   while (!sent_.empty()) finish_send(sent_.begin()->first);
   return loss_;
 }
@@ -143,9 +140,7 @@ void Executor::timed(const Action& action, Work work) {
   const double more =
       pass_seconds_ > 0 ? factor_ * parts * pass_seconds_ : (factor_ - 1) * computed;
   if (more > 0) clock.pass(more);
-  const double seconds = clock.now_seconds() - begin;
-  busy_seconds_ += seconds;
-  stage_seconds_[action.stage][action.pass] += seconds;
+  runs_.back().passes.push_back(clock.now_seconds() - begin);
 }
 
 void Executor::compute(const Action& action) {

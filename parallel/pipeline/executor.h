@@ -2,6 +2,7 @@
 // schedule.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <span>
@@ -29,8 +30,11 @@ struct PipelineRank {
 // Of its stages: the executor itself keeps nothing but their inputs where everything is made again.
 ModelOptions stage_options(const TrainOptions& options);
 
-// Seconds of a stage's passes, added up; backward is a backward pass in one piece.
-using StageSeconds = std::map<Pass, double>;
+// How long one run took, in seconds.
+struct RunSeconds {
+  double whole = 0;            // from its beginning to its end
+  std::vector<double> passes;  // in the order of the rank's schedule
+};
 
 class Executor {
  public:
@@ -49,12 +53,10 @@ class Executor {
   double loss_sum(const Batch& batch);
 
   double waiting_seconds() const { return waiting_seconds_; }
-  // Of the runs that count, all but the first, in which memory is found, if there are more: seconds
-  // in passes, and from the beginning of each run to its end.
-  int counted_runs() const { return counted_runs_; }
-  double busy_seconds() const { return busy_seconds_; }
-  double running_seconds() const { return running_seconds_; }
-  const std::map<int, StageSeconds>& stage_seconds() const { return stage_seconds_; }
+  // Of the last runs, at most kept_runs: without the very first, in which memory is found, if there
+  // are more.
+  static constexpr std::size_t kept_runs = 64;
+  const std::deque<RunSeconds>& runs() const { return runs_; }
   // The most micro-batches, stage by stage, that were between the beginning of their forward pass
   // and the end of their backward pass.
   int most_in_flight() const { return most_in_flight_; }
@@ -114,10 +116,10 @@ class Executor {
   std::map<std::pair<int, int>, Flight> flights_;  // by stage and micro-batch
   Stashes stashes_;
 
-  bool has_run_ = false;
-  int counted_runs_ = 0, in_flight_ = 0, most_in_flight_ = 0;
-  double busy_seconds_ = 0, waiting_seconds_ = 0, running_seconds_ = 0;
-  std::map<int, StageSeconds> stage_seconds_;
+  bool keeps_first_run_ = true;
+  std::deque<RunSeconds> runs_;
+  int in_flight_ = 0, most_in_flight_ = 0;
+  double waiting_seconds_ = 0;
 };
 
 }  // namespace lockstep

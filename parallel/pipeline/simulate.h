@@ -56,5 +56,8 @@ Timeline simulate(const Schedule& schedule, const PassTimes& times);
 // The same with the times of each stage's own passes.
 Timeline simulate_stages(const Schedule& schedule, const std::vector<PassTimes>& by_stage,
                          const Rational& hop = 0);
+// The same with the time of each action, by rank and its place in the rank's list.
+Timeline simulate_actions(const Schedule& schedule, const std::vector<std::vector<Rational>>& times,
+                          const Rational& hop = 0);
 
 }  // namespace lockstep

@@ -75,6 +75,7 @@ TEST_P(Pipelines, TheBubbleInUnitTimeIsTheSimulators) {
   ASSERT_TRUE(result.bubble.has_value());
   EXPECT_NEAR(result.bubble->fraction, value_of(timeline.bubble_fraction()), 1e-12);
   EXPECT_NEAR(result.bubble->simulated_fraction, value_of(timeline.bubble_fraction()), 1e-8);
+  EXPECT_NEAR(result.bubble->replayed_fraction, value_of(timeline.bubble_fraction()), 1e-8);
   if (const auto makespan = entry.makespan(shape, {})) {
     EXPECT_NEAR(result.bubble->expected_fraction.value_or(-1),
                 1 - value_of(Rational(24) / *makespan), 1e-8);
@@ -103,6 +104,7 @@ TEST(PipelineTime, OfMessagesIsTheSimulatorsToo) {
                  {.hop = Rational(1, 8)});
     EXPECT_NEAR(result.bubble->fraction, value_of(timeline.bubble_fraction()), 1e-9) << schedule;
     EXPECT_NEAR(result.bubble->simulated_fraction, value_of(timeline.bubble_fraction()), 1e-8);
+    EXPECT_NEAR(result.bubble->replayed_fraction, value_of(timeline.bubble_fraction()), 1e-8);
   }
 }
 

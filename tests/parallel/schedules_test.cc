@@ -461,6 +461,22 @@ TEST(Times, AreReadExactly) {
     EXPECT_THROW(rational_from(text), Error) << text;
 }
 
+// Two ranks, two micro-batches: rank 0 runs F0 F1 B0 B1, rank 1 F0 B0 F1 B1.
+TEST(Simulation, TakesEachActionsOwnTime) {
+  const Schedule schedule =
+      make_schedule(find_schedule("1f1b"), {.ranks = 2, .micro_batches = 2, .virtual_stages = 1});
+  std::vector<std::vector<Rational>> times = {{1, 1, 2, 2}, {1, 2, 1, 2}};
+  EXPECT_EQ(simulate_actions(schedule, times).makespan(), simulate(schedule, {}).makespan());
+  EXPECT_EQ(simulate_actions(schedule, times).makespan(), Rational(9));
+  times[1][2] = 4;  // the second forward pass of rank 1: all that follows comes 3 later
+  EXPECT_EQ(simulate_actions(schedule, times).makespan(), Rational(12));
+  times[0][2] = Rational(5, 2);  // of rank 0 the first backward pass, in whose shadow it idles
+  const Timeline timeline = simulate_actions(schedule, times, Rational(1, 4));
+  EXPECT_EQ(timeline.makespan(), Rational(25, 2));
+  EXPECT_EQ(timeline.busy(0), Rational(13, 2));
+  EXPECT_EQ(timeline.busy(1), Rational(9));
+}
+
 TEST(Figures, StandBesideTheirClosedForms) {
   const ScheduleEntry& entry = find_schedule("1f1b");
   const PipelineShape shape{.ranks = 4, .micro_batches = 8};

@@ -356,7 +356,7 @@ class Pipelines(unittest.TestCase):
 
 
 class Bubble(unittest.TestCase):
-    def test_bars_are_the_three_figures_of_every_training(self):
+    def test_bars_are_the_four_figures_of_every_training(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             for schedule_name, flags in (("1f1b", []), ("zb-v", ["--recompute", "full"])):
@@ -366,10 +366,10 @@ class Bubble(unittest.TestCase):
             read = results.read([folder / f"{name}.json" for name in ("1f1b", "zb-v", "serial")])
         del read.trainings[1].data["bubble"]["expected_fraction"]
         (chart,) = bubble.charts(read)
-        self.assertEqual(chart.rows, [("pipeline 1f1b 2 ranks virtual", "20.00", "20.00", "20.00"),
-                                      ("pipeline zb-v recompute full 2 ranks virtual", "-", "4.00", "4.00")])
+        self.assertEqual(chart.rows, [("pipeline 1f1b 2 ranks virtual", "20.00", "20.00", "20.00", "20.00"),
+                                      ("pipeline zb-v recompute full 2 ranks virtual", "-", "4.00", "4.00", "4.00")])
         widths = [bar.get_width() for bar in chart.figure.axes[0].patches]
-        for width, expected in zip(widths, (20, 0, 20, 4, 20, 4), strict=True):
+        for width, expected in zip(widths, (20, 0, 20, 4, 20, 4, 20, 4), strict=True):
             self.assertAlmostEqual(width, expected, places=6)
         self.assertEqual(bubble.charts(results.Results()), [])
 
