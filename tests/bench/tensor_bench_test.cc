@@ -84,7 +84,7 @@ TEST(TensorBench, CountsWhatTheClosedFormsSay) {
   options.kv_heads = 2;
   options.variants = tensor_variants();
   options.recompute = {"none", "selective", "full"};
-  options.ranks = {1, 2, 4, 8};
+  options.ranks = LOCKSTEP_THOROUGH ? std::vector{1, 2, 4, 8} : std::vector{1, 4};
   options.sequences = 3;
   for (const DType dtype : {DType::bf16, DType::f32}) {
     options.dtype = dtype;

@@ -23,12 +23,14 @@ TrainOptions ps_run(int servers, const std::string& mode = "bsp", DType dtype = 
   TrainOptions options = golden_run("ps", dtype);
   options.servers = servers;
   options.mode = mode;
+  if (mode != "bsp") options.steps = 10;
   return options;
 }
 
 // Workers compute for one unit of time a step, rank 1 for three.
 TrainOptions straggler_run(const std::string& mode, int staleness = 0) {
   TrainOptions options = ps_run(2, mode);
+  options.steps = 10;
   options.staleness = staleness;
   options.compute_seconds = 1;
   options.slow_ranks = {{1, 3.0}};
