@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "bench/point.h"
@@ -60,15 +61,9 @@ struct PointSpec {
   Problem problem;
 };
 
-std::vector<PointSpec> points_of(Communicator& comm, int ranks, const BenchOptions& options,
-                                 bool prints, std::vector<std::string>& skipped) {
+std::vector<PointSpec> points_of(Communicator& comm, int ranks, const BenchOptions& options) {
   std::vector<PointSpec> points;
-  VendorCollectives* const vendor = comm.transport().vendor();
-  for (const DType dtype : options.dtypes) {
-    if (vendor && !vendor->supports(dtype)) {
-      skipped.push_back(fmt::format("vendor: {} has no {}", vendor->library(), name_of(dtype)));
-      if (prints) fmt::print("# skipped: {}\n", skipped.back());
-    }
+  for (const DType dtype : options.dtypes)
     for (const ReduceOp op : options.ops)
       for (const std::int64_t bytes : sizes_of(options, dtype, ranks))
         points.push_back({.dtype = dtype,
@@ -78,7 +73,6 @@ std::vector<PointSpec> points_of(Communicator& comm, int ranks, const BenchOptio
                                       .element_bytes = element_bytes(dtype),
                                       .root = options.root,
                                       .ranks_per_node = std::max(1, comm.ranks_per_node())}});
-  }
   return points;
 }
 
@@ -146,19 +140,28 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
   if (!options.serve.empty()) server.emplace(options.serve, comm.rank());
   const bool prints = comm.rank() == 0;
   if (prints) print_head(options, entry, ranks, comm, run);
-  const auto points = points_of(comm, ranks, options, prints, run.skipped);
+  const auto points = points_of(comm, ranks, options);
+  // What a library lacks is said once, however many points there are.
+  const auto note = [&](const std::string& name, const std::string& library,
+                        const std::string& lacks) {
+    const std::string reason = fmt::format("{}: {} has {}", name, library, lacks);
+    if (lacks.empty() || std::ranges::find(run.skipped, reason) != run.skipped.end()) return;
+    run.skipped.push_back(reason);
+    if (prints) fmt::print("# skipped: {}\n", reason);
+  };
   // Whole sweeps are repeated, so that repetitions lie apart in time and see what the machine does
   // in between.
   for (int repetition = 0; repetition < options.repetitions; ++repetition) {
     std::size_t row = 0;
     for (const PointSpec& spec : points) {
       BenchPoint point(comm, entry, options, spec.problem, spec.dtype, spec.op);
-      for (const std::string& name : algorithms) point.add(name, run.links);
+      for (const std::string& name : algorithms)
+        note(name, run.library, point.add(name, run.links));
       if (server) {
         point.serve(*server);
         continue;
       }
-      for (const auto& peer : options.peers) point.add(*peer);
+      for (const auto& peer : options.peers) note(peer->library(), "it", point.add(*peer));
       for (BenchResult& result : point.measured()) {
         if (repetition == 0)
           run.results.push_back(std::move(result));

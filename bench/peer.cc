@@ -20,6 +20,7 @@
 #include "collectives/barrier/barrier.h"
 #include "collectives/base/error.h"
 #include "collectives/base/process.h"
+#include "collectives/transport/launch.h"
 
 namespace lockstep {
 namespace {
@@ -48,8 +49,8 @@ struct PeerBoard {
   std::atomic<std::uint32_t> answers;
   std::atomic<std::int32_t> command;
   std::int32_t ranks;
-  pid_t asking;  // the process that measures
-  std::int32_t supported;
+  pid_t asking;                 // the process that measures
+  std::array<char, 100> lacks;  // ended by a zero
   std::array<double, 2> wrong;
   std::array<double, most_ranks> seconds;
 };
@@ -68,12 +69,25 @@ PeerBoard* map_board(const std::string& path, int flags) {
   return static_cast<PeerBoard*>(memory);
 }
 
-std::vector<std::string> launcher_words(const std::string& library, int ranks) {
-  const std::string count = std::to_string(ranks);
-  if (library == "openmpi")
-    return {"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-np", count};
-  require(library == "mpich", fmt::format("--peer '{}'", library), "choose openmpi or mpich");
-  return {"mpirun.mpich", "-np", count};
+// The command line that starts the ranks of a peer, up to its board.
+std::vector<std::string> starting_words(const PeerCommand& command) {
+  const std::string count = std::to_string(command.ranks);
+  std::vector<std::string> words, last;
+  if (command.library == "openmpi") {
+    words = {"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-np", count};
+  } else if (command.library == "mpich") {
+    words = {"mpirun.mpich", "-np", count};
+  } else {
+    require(command.library == "gloo", fmt::format("--peer '{}'", command.library),
+            "choose openmpi, mpich or gloo");
+    require(can_be_vendor(command.library), "--peer gloo: this program was built without it",
+            "apt-get install libgloo-dev and build again, or leave the peer away");
+    last = {"--vendor", command.library, "--ranks", count};
+  }
+  words.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
+  words.insert(words.end(), command.words.begin(), command.words.end());
+  words.insert(words.end(), last.begin(), last.end());
+  return words;
 }
 
 }  // namespace
@@ -82,13 +96,11 @@ Peer::Peer(PeerCommand command) : command_(std::move(command)) {
   require(command_.ranks <= most_ranks,
           fmt::format("--peer {} with {} ranks", library(), command_.ranks),
           fmt::format("a peer has at most {}", most_ranks));
-  std::vector<std::string> words = launcher_words(library(), command_.ranks);
+  std::vector<std::string> words = starting_words(command_);
   board_path_ = fmt::format("/dev/shm/lockstep-peer-{}-{}", library(), getpid());
   board_ = map_board(board_path_, O_CREAT | O_EXCL);
   board_->ranks = command_.ranks;
   board_->asking = getpid();
-  words.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
-  words.insert(words.end(), command_.words.begin(), command_.words.end());
   words.insert(words.end(), {"--serve", board_path_});
   const std::string log_path = board_path_ + ".log";
   launcher_ = start_program(words, log_path);
@@ -146,7 +158,8 @@ void Peer::tell(int what) {
                               ended ? "has ended"
                                     : fmt::format("does not answer in {:.0f} s", waited.count()),
                               last_words()),
-                  {.hint = "leave --peer away, or see whether its mpirun works here"});
+                  {.hint = fmt::format("leave --peer away, or see whether {} works here",
+                                       library() == "gloo" ? "TCP to 127.0.0.1" : "its mpirun")});
   }
 }
 
@@ -154,7 +167,8 @@ void Peer::next_point() {
   tell(go_on);
   unlink(board_path_.c_str());  // all ranks have joined
 }
-bool Peer::supports_point() const { return board_->supported != 0; }
+std::string_view Peer::transport() const { return library() == "gloo" ? "tcp" : "mpi"; }
+std::string Peer::lacks() const { return board_->lacks.data(); }
 double Peer::wrong(bool in_place) const { return board_->wrong[in_place ? 1 : 0]; }
 
 std::vector<double> Peer::run(bool in_place) {
@@ -187,10 +201,11 @@ void PeerServer::answer() {
 }
 
 void PeerServer::serve(Communicator& comm, const std::vector<Timed>& entries,
-                       const std::vector<double>& wrong) {
+                       const std::vector<double>& wrong, std::string_view lacks) {
   if (wait_for_command() == quit) return;
   if (rank_ == 0) {
-    board_->supported = !entries.empty();
+    const std::size_t length = lacks.copy(board_->lacks.data(), board_->lacks.size() - 1);
+    board_->lacks[length] = 0;
     for (std::size_t i = 0; i < wrong.size(); ++i) board_->wrong[i] = wrong[i];
   }
   answer();

@@ -1,8 +1,9 @@
 // The library of other processes, measured in turn with ours, iteration by iteration.
 //
-// `mpirun` starts this program once more; its ranks sleep on a board in shared memory until they
-// are told to run an operation once, and write there how long it took. So the two never run at the
-// same time, and what disturbs the machine disturbs both alike.
+// This program is started once more, by `mpirun` or, for gloo, as one process whose ranks are
+// threads; they sleep on a board in shared memory until they are told to run an operation once, and
+// write there how long it took. So the two never run at the same time, and what disturbs the
+// machine disturbs both alike.
 #pragma once
 
 #include <sys/types.h>
@@ -21,7 +22,7 @@ struct PeerBoard;
 
 // What has to be said to measure a peer at the same points: words of `lockstep bench`.
 struct PeerCommand {
-  std::string library;  // openmpi or mpich
+  std::string library;  // openmpi, mpich or gloo
   int ranks = 0;
   double timeout_s = 30;
   std::vector<std::string> words;
@@ -36,10 +37,13 @@ class Peer {
   Peer(const Peer&) = delete;
 
   const std::string& library() const { return command_.library; }
+  // What its messages go over.
+  std::string_view transport() const;
   // Goes on to the next point, in the order of the benchmark's loops. Throws Error (lost_rank) if
   // the processes are gone.
   void next_point();
-  bool supports_point() const;
+  // "" or what the library does not have for this point: "no bf16".
+  std::string lacks() const;
   // Elements that were wrong at this point.
   double wrong(bool in_place) const;
   // Runs the operation on all of the peer's ranks; the seconds that each took.
@@ -65,10 +69,11 @@ class PeerServer {
   ~PeerServer();
   PeerServer(const PeerServer&) = delete;
 
-  // One point: answers with `wrong` elements out of place and in place, then runs `entries`
-  // (out of place, in place; none if the library has no such type) until told to go on.
+  // One point: answers with what the library `lacks` for it and with `wrong` elements out of place
+  // and in place, then runs `entries` (out of place, in place; none if it lacks something) until
+  // told to go on.
   void serve(Communicator& comm, const std::vector<Timed>& entries,
-             const std::vector<double>& wrong);
+             const std::vector<double>& wrong, std::string_view lacks);
 
  private:
   int wait_for_command() const;

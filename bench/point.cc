@@ -14,11 +14,14 @@ BenchPoint::BenchPoint(Communicator& comm, const OperationEntry& entry, const Be
       op_(op),
       buffers_(comm, entry, options, problem, dtype, op) {}
 
-void BenchPoint::add(const std::string& name, const LinkModel& links) {
+std::string BenchPoint::add(const std::string& name, const LinkModel& links) {
   const Slice like{.count = problem_.count, .dtype = dtype_, .device = &host_device()};
   const AnyAlgorithm& algorithm =
       usable_algorithm(entry_.algorithms, entry_.operation, name, comm_, like);
-  if (algorithm.need == Need::vendor && !comm_.transport().vendor()->supports(dtype_)) return;
+  if (algorithm.need == Need::vendor) {
+    lacks_ = comm_.transport().vendor()->lacks(entry_.operation, dtype_, problem_.count);
+    if (!lacks_.empty()) return lacks_;
+  }
   for (const bool in_place : {false, true}) {
     if (in_place && !entry_.in_place) continue;
     BenchResult& result = add_result(name, comm_.transport().name(), in_place);
@@ -27,21 +30,23 @@ void BenchPoint::add(const std::string& name, const LinkModel& links) {
     if (algorithm.seconds) result.model_seconds = algorithm.seconds(problem_, links);
     compared_.push_back(buffers_.timed(algorithm, in_place));
   }
+  return "";
 }
 
-void BenchPoint::add(Peer& peer) {
+std::string BenchPoint::add(Peer& peer) {
   if (comm_.rank() == 0) peer.next_point();
   barrier(comm_);
-  if (!peer.supports_point()) return;
+  if (const std::string lacks = peer.lacks(); !lacks.empty()) return lacks;
   for (const bool in_place : {false, true}) {
     if (in_place && !entry_.in_place) continue;
-    BenchResult& result = add_result(peer.library(), "mpi", in_place);
+    BenchResult& result = add_result(peer.library(), peer.transport(), in_place);
     result.chosen = "vendor";
     result.wrong = options_.check ? peer.wrong(in_place) : -1;
     compared_.push_back({.prepare = {}, .operation = {}, .elsewhere = [&peer, in_place] {
                            return peer.run(in_place);
                          }});
   }
+  return "";
 }
 
 std::vector<BenchResult> BenchPoint::measured() {
@@ -59,7 +64,7 @@ std::vector<BenchResult> BenchPoint::measured() {
 void BenchPoint::serve(PeerServer& server) {
   std::vector<double> wrong;
   for (const BenchResult& result : results_) wrong.push_back(result.wrong);
-  server.serve(comm_, compared_, wrong);
+  server.serve(comm_, compared_, wrong, lacks_);
 }
 
 BenchResult& BenchPoint::add_result(std::string_view name, std::string_view transport,

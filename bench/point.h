@@ -14,10 +14,10 @@ class BenchPoint {
   BenchPoint(Communicator& comm, const OperationEntry& entry, const BenchOptions& options,
              const Problem& problem, DType dtype, ReduceOp op);
 
-  // Compares an algorithm, out of place and, where the operation can, in place. Nothing if it is a
-  // library's that has no such type.
-  void add(const std::string& name, const LinkModel& links);
-  void add(Peer& peer);
+  // Compares an algorithm, out of place and, where the operation can, in place. Not one of a
+  // library that lacks something for it: returns what.
+  std::string add(const std::string& name, const LinkModel& links);
+  std::string add(Peer& peer);
   // Measures what was added.
   std::vector<BenchResult> measured();
   // Runs what was added when it is told to.
@@ -35,6 +35,7 @@ class BenchPoint {
   PointBuffers buffers_;
   std::vector<BenchResult> results_;
   std::vector<Timed> compared_;
+  std::string lacks_;  // what the library underneath does
 };
 
 }  // namespace lockstep

@@ -25,7 +25,7 @@ std::vector<std::string> peer_words(const BenchCommand& c) {
   if (o.step_bytes > 0) add("-i", o.step_bytes);
   add("-d", c.dtype), add("-o", c.op), add("-r", o.root);
   add("--repetitions", o.repetitions), add("-m", o.operations_per_iteration), add("-c", c.check),
-      add("--buffers", c.buffers);
+      add("--buffers", c.buffers), add("--timeout", c.world.launch.timeout_s);
   return words;
 }
 
@@ -79,10 +79,11 @@ void add_collective_flags(CLI::App& app, BenchCommand& c) {
                  "--tuned says, or the closed forms")
       ->delimiter(',');
   app.add_option("--peer", c.peers,
-                 "openmpi, mpich: their own call, in processes of its own, in the same table and "
-                 "measured in turn")
+                 "openmpi, mpich, gloo: their own call, in processes of its own, in the same table "
+                 "and measured in turn")
       ->delimiter(',');
   app.add_option("--serve", c.options.serve, "what --peer starts")->group("");
+  app.add_option("--vendor", c.world.launch.vendor, "whose ranks are threads there")->group("");
   app.add_option("--tuned", c.tuned, "choose by this file, which --tune wrote");
   app.add_option("--tune", c.tune,
                  "write the fastest algorithm of each size to this file; measures all of them");

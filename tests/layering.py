@@ -31,6 +31,8 @@ RESTRICTED = {
     f"{TRANSPORT}nccl/": [f"{TRANSPORT}nccl/", f"{TRANSPORT}launch.cc", "tests/"],
     TRANSPORT: [TRANSPORT, "tests/"],
     "mpi.h": [f"{TRANSPORT}mpi/", "tests/smpi/"],
+    f"{TRANSPORT}gloo/": [f"{TRANSPORT}gloo/"],
+    "gloo/": [f"{TRANSPORT}gloo/"],
     "nccl.h": [f"{TRANSPORT}nccl/"],
 }
 CUDA = re.compile(r"^(cuda|cublas|curand|cooperative_groups|cub/|thrust/)")
@@ -83,6 +85,8 @@ PLANTED = [
     ("collectives/all_reduce/ring.cc", '#include "collectives/transport/transport.h"\n', "communicator.h"),
     ("collectives/all_reduce/ring.cc", "#include <mpi.h>\n", "transport/mpi/"),
     ("collectives/transport/threads.cc", "#include <mpi.h>\n", "transport/mpi/"),
+    ("collectives/transport/modules.cc", "#include <gloo/context.h>\n", "transport/gloo/"),
+    ("collectives/transport/launch.cc", '#include "collectives/transport/gloo/vendor.h"\n', "transport/gloo/"),
     ("parallel/trainer.cc", "# include <cuda_runtime.h>\n", "cuda in their name"),
     ("models/gpt.cc", '#include "models/no_such_file.h"\n', "no such file"),
     ("models/gpt.cc", '#include "gpt.h"\n', "no such file"),

@@ -14,6 +14,7 @@
 #include "collectives/base/file.h"
 #include "collectives/transport/counting.h"
 #include "collectives/transport/flight.h"
+#include "collectives/transport/modules.h"
 #include "collectives/transport/mpi_loader.h"
 #include "collectives/transport/threads.h"
 #include "collectives/transport/tracing.h"
@@ -93,6 +94,9 @@ void launch_threads(const LaunchOptions& options,
   auto ends = threads_world({.ranks = options.ranks,
                              .ranks_per_node = options.links.ranks_per_node,
                              .timeout_s = options.timeout_s});
+  const auto vendor = options.vendor.empty()
+                          ? nullptr
+                          : open_vendor(options.vendor, options.ranks, options.timeout_s);
   std::deque<FlightRecorder> recorders;
   for (int rank = 0; rank < options.ranks; ++rank) recorders.emplace_back(rank);
   std::mutex mutex;
@@ -103,6 +107,7 @@ void launch_threads(const LaunchOptions& options,
     const int own[] = {end->rank()};
     const auto emergency = end->subgroup(own);
     try {
+      if (vendor) end = with_vendor(std::move(end), *vendor);
       run_rank(options, std::move(end), false, recorders[own[0]], program);
     } catch (const std::exception& error) {
       const std::lock_guard lock(mutex);
@@ -202,5 +207,7 @@ int launch_ranks(const LaunchOptions& options) {
   const int processes = processes_started();
   return processes > 0 ? processes : options.ranks;
 }
+
+bool can_be_vendor(std::string_view library) { return has_vendor(library); }
 
 }  // namespace lockstep

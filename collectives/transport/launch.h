@@ -32,6 +32,8 @@ struct LaunchOptions {
   // Where the ranks' last operations are written when the world fails; empty: nowhere. A process
   // that is one rank puts its number into the name.
   std::string flight;
+  // Whose collectives `vendor` are where ranks are threads; empty: there are none.
+  std::string vendor;
 };
 
 // What a rank's program gets. Lives as long as the program.
@@ -48,5 +50,8 @@ void launch(const LaunchOptions& options, const std::function<void(RankContext&)
 
 // The number of ranks that launch() starts or joins.
 int launch_ranks(const LaunchOptions& options);
+
+// Whether a library can be LaunchOptions::vendor here.
+bool can_be_vendor(std::string_view library);
 
 }  // namespace lockstep

@@ -1,13 +1,10 @@
 #include "collectives/transport/mpi_loader.h"
 
-#include <dlfcn.h>
-#include <fmt/format.h>
-
 #include <cstdlib>
-#include <filesystem>
 #include <string>
 
 #include "collectives/base/error.h"
+#include "collectives/transport/modules.h"
 
 namespace lockstep {
 namespace {
@@ -39,17 +36,8 @@ int processes_started() {
 std::unique_ptr<ProcessWorld> open_process_world(double timeout_s) {
   const Library* library = started_by();
   require(library != nullptr, "this process was not started by mpirun");
-  const auto program = std::filesystem::read_symlink("/proc/self/exe");
-  const auto path =
-      program.parent_path().parent_path() / "lib" / fmt::format("liblockstep_{}.so", library->name);
-  // MPI libraries load parts of themselves that look for their symbols globally.
-  void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  require(module != nullptr,
-          fmt::format("no transport for {}: {}", library->name, module ? "" : dlerror()),
-          fmt::format("install {} and build again", library->packages));
-  auto* open = reinterpret_cast<OpenWorld*>(dlsym(module, "lockstep_open_world"));
-  require(open != nullptr, fmt::format("{} is not a transport module", path.string()),
-          "build again");
+  auto* open = reinterpret_cast<OpenWorld*>(
+      module_entry(library->name, "lockstep_open_world", library->packages));
   return std::unique_ptr<ProcessWorld>(open(timeout_s));
 }
 

@@ -77,7 +77,8 @@ class VendorCollectives {
  public:
   virtual ~VendorCollectives() = default;
   virtual std::string_view library() const = 0;
-  virtual bool supports(DType dtype) const = 0;
+  // "" or what there is not: "no bf16". Asked before run() with `count` elements in all.
+  virtual std::string lacks(Operation operation, DType dtype, Count count) const = 0;
   // As ours: in place on `data`, but all_to_all and send_recv, which read it and write `out`, and
   // all_reduce where there is an `out`. A reduction to a root leaves an average undivided.
   virtual void run(Operation operation, Slice data, Slice out, ReduceOp op, int root) = 0;

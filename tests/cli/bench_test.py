@@ -16,6 +16,7 @@ import unittest
 from processes import processes_in
 
 PROGRAM, SOURCE = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+GLOO = PROGRAM.parent.parent / "lib" / "liblockstep_gloo.so"
 GOLDEN = SOURCE / "tests" / "golden" / "tiny"
 # The thread sanitizer's preset allows OpenMP one thread.
 THREADS = range(1, 1 + min(2, len(os.sched_getaffinity(0)), int(os.environ.get("OMP_THREAD_LIMIT", 2))))
@@ -78,10 +79,35 @@ class Bench(unittest.TestCase):
                 self.assertEqual(len({e["name"] for e in entries}), len(entries))
         self.assertEqual(set(os.listdir("/dev/shm")) - before, set(), "shared memory is left over")
 
+    def without_gloo(self):
+        return "no libgloo-dev when it was built" if not GLOO.exists() else ""
+
+    def test_gloo_stands_in_the_same_table(self):
+        if self.without_gloo():
+            done = self.bench("all_reduce", "--peer", "gloo", status=2)
+            self.assertIn("libgloo-dev", done.stderr)
+            self.assertEqual(done.stdout, "", "it is refused before anything is measured")
+            self.skipTest(self.without_gloo())
+        before = set(os.listdir("/dev/shm"))
+        lacking = {"all_reduce": "no bf16", "reduce": "no bf16", "gather": "no gather of unequal chunks",
+                   "scatter": "no scatter of unequal chunks", "reduce_scatter": "no reduce_scatter"}
+        for operation in OPERATIONS:
+            with self.subTest(operation=operation):
+                done = self.bench(operation, "--ranks", "3", "-b", "12", "-e", "100K", "-f", "91", "-n", "1", "-w", "0", "-d", "all", "-o",
+                                  "all", "-r", "2", "--peer", "gloo", "--json", "b.json")
+                entries = [e for e in json.loads((self.path / "b.json").read_text())["benchmarks"] if "/gloo/tcp/" in e["name"]]
+                self.assertEqual({e["wrong"] for e in entries}, set() if operation == "reduce_scatter" else {0})
+                self.assertEqual(" gloo " in done.stdout, operation != "reduce_scatter")
+                skipped = [line for line in done.stdout.splitlines() if line.startswith("# skipped: ")]
+                self.assertEqual(len(skipped), operation in lacking, skipped)
+                self.assertIn(lacking.get(operation, ""), "".join(skipped))
+        self.assertIn("has nothing for 1 rank", self.bench("all_reduce", "--ranks", "1", "-n", "1", "--peer", "gloo").stdout)
+        self.assertEqual(set(os.listdir("/dev/shm")) - before, set(), "shared memory is left over")
+
     def test_a_peer_that_is_missing_or_dies_is_an_error(self):
         before = set(os.listdir("/dev/shm"))
         self.assertIn("not on PATH", self.bench("all_reduce", "--peer", "openmpi", status=2, environment={"PATH": str(self.path)}).stderr)
-        self.assertIn("openmpi or mpich", self.bench("all_reduce", "--peer", "nccl", status=2).stderr)
+        self.assertIn("openmpi, mpich or gloo", self.bench("all_reduce", "--peer", "nccl", status=2).stderr)
         self.bench("all_reduce", "--peer", "openmpi", "--clock", "unit", status=2)
         (self.path / "mpirun.openmpi").write_text("#!/bin/sh\necho no network\nexit 1\n")
         (self.path / "mpirun.openmpi").chmod(0o755)
@@ -91,9 +117,17 @@ class Bench(unittest.TestCase):
     def test_a_killed_benchmark_leaves_no_peer(self):
         if not shutil.which("mpirun.openmpi"):
             self.skipTest("no mpirun.openmpi")
+        self.leaves_nothing_when_killed("openmpi")
+
+    def test_a_killed_benchmark_leaves_no_gloo(self):
+        if self.without_gloo():
+            self.skipTest(self.without_gloo())
+        self.leaves_nothing_when_killed("gloo")
+
+    def leaves_nothing_when_killed(self, library):
         before = set(os.listdir("/dev/shm"))
         words = [PROGRAM, "bench", "all_reduce", "-b", "8", "-e", "8", "-f", "2", "-n", "10", "--repetitions", "10000", "-c", "0",
-                 "--algorithm", "ring", "--peer", "openmpi"]
+                 "--algorithm", "ring", "--peer", library]
         with subprocess.Popen(words, cwd=self.path, stdout=subprocess.DEVNULL) as running:
             self.wait_until(lambda: any(name.startswith("lockstep-peer-") for name in os.listdir("/dev/shm")), "the peer does not start")
             self.wait_until(lambda: not any(name.startswith("lockstep-peer-") for name in os.listdir("/dev/shm")), "the board keeps its name")

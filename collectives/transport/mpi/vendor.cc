@@ -1,5 +1,7 @@
 #include "collectives/transport/mpi/vendor.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -43,8 +45,9 @@ std::string_view MpiCollectives::library() const {
   return name;
 }
 
-bool MpiCollectives::supports(DType dtype) const {
-  return dtype != DType::f16 && dtype != DType::bf16;
+std::string MpiCollectives::lacks(Operation, DType dtype, Count) const {
+  const bool has = dtype != DType::f16 && dtype != DType::bf16;
+  return has ? "" : fmt::format("no {}", name_of(dtype));
 }
 
 void MpiCollectives::run(Operation operation, Slice data, Slice out, ReduceOp reduction, int root) {
