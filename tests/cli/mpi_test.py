@@ -132,8 +132,8 @@ class Mpi(unittest.TestCase):
 
     def test_two_ends_of_a_rank(self):
         test = PROGRAM.with_name("collectives_test")
-        done = subprocess.run([*MPIRUN, "-np", "3", test, "--gtest_filter=TwoEnds.AreForALineEach"], cwd=self.path,
-                              capture_output=True, text=True, timeout=90)
+        done = subprocess.run([*MPIRUN, "-np", "3", test, "--gtest_filter=TwoEnds.AreForALineEach", "--gtest_color=no"],
+                              cwd=self.path, capture_output=True, text=True, timeout=90)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(done.stdout.count("[  PASSED  ] 1 test."), 3, done.stdout)
 
