@@ -48,7 +48,8 @@ class TracingTransport final : public TransportDecorator {
         received_(static_cast<std::size_t>(size())) {}
 
   Request isend(const Call& call, Slice data, int to) override {
-    const Trace::Span span(&trace_, track_, fmt::format("send to {}", to % ranks_), "message", data.bytes());
+    const Trace::Span span(&trace_, track_, fmt::format("send to {}", to % ranks_), "message",
+                           data.bytes());
     trace_.flow_begin(track_, arrow(rank(), to, sent_[to]++), data.bytes());
     return std::make_unique<TracedTransfer>(inner_->isend(call, data, to), trace_, track_,
                                             fmt::format("wait for send to {}", to % ranks_), "",
@@ -69,7 +70,8 @@ class TracingTransport final : public TransportDecorator {
   }
 
   void send_recv(const Call& call, Slice leaving, int to, Slice arriving, int from) override {
-    const Trace::Span span(&trace_, track_, fmt::format("send to {}, receive from {}", to % ranks_, from % ranks_),
+    const Trace::Span span(&trace_, track_,
+                           fmt::format("send to {}, receive from {}", to % ranks_, from % ranks_),
                            "message", arriving.bytes());
     trace_.flow_begin(track_, arrow(rank(), to, sent_[to]++), leaving.bytes());
     inner_->send_recv(call, leaving, to, arriving, from);
@@ -77,7 +79,8 @@ class TracingTransport final : public TransportDecorator {
   }
   void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
                         ReduceOp op) override {
-    const Trace::Span span(&trace_, track_, fmt::format("send to {}, reduce from {}", to % ranks_, from % ranks_),
+    const Trace::Span span(&trace_, track_,
+                           fmt::format("send to {}, reduce from {}", to % ranks_, from % ranks_),
                            "message", growing.bytes());
     trace_.flow_begin(track_, arrow(rank(), to, sent_[to]++), leaving.bytes());
     inner_->send_recv_reduce(call, leaving, to, growing, from, op);
