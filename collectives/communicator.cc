@@ -75,6 +75,12 @@ Communicator Communicator::duplicate(int track) {
   return Communicator(transport_->subgroup(everyone), records_, track);
 }
 
+std::array<Communicator, 2> Communicator::two_ends(int track) {
+  TwoEnds ends = transport_->two_ends();
+  return {Communicator(std::move(ends[0]), records_, track),
+          Communicator(std::move(ends[1]), records_, track + 1)};
+}
+
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   std::vector<std::int32_t> choices(2 * static_cast<std::size_t>(size()));
   choices[2 * rank()] = color;

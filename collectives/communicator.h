@@ -1,6 +1,7 @@
 // All that an algorithm sees: a group of ranks, and moving and combining slices between them.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
@@ -77,6 +78,10 @@ class Communicator {
   // The same ranks with messages of their own, for a second thread; every rank calls it in the same
   // order. `track` numbers its line in the trace.
   Communicator duplicate(int track);
+  // Two communicators of which every rank has an end each in one group of 2 size(), for two threads
+  // of the rank that talk to those of others: see Transport. Their lines in the trace are `track`
+  // and `track + 1`.
+  std::array<Communicator, 2> two_ends(int track);
   // The ranks that pass the same color >= 0, ordered by (key, rank). Every rank calls it; with a
   // negative color a rank gets no communicator.
   std::unique_ptr<Communicator> split(int color, int key);

@@ -61,10 +61,15 @@ class Technique {
   virtual void update(double learning_rate, double gradient_scale) = 0;
 
   // Whether all ranks take each step together. Else each takes its own, as often as the others or
-  // not at all: serve() is called on ranks that do not compute, until the others have taken theirs.
+  // not at all. Before its first every rank calls serve(): one that does not compute is busy in it
+  // until the others have taken theirs, one that does goes on to its steps, and calls
+  // finish_serving() after the last.
   virtual bool in_step() const { return true; }
   virtual void serve() {}
-  // Where ranks are not in step: this rank has failed, and leaves what is left to the others.
+  virtual void finish_serving() {}
+  // Where ranks are not in step: whether the others can go on when this rank fails. It then calls
+  // depart(), and leaves what is left to them.
+  virtual bool is_dispensable() const { return false; }
   virtual void depart() {}
   // Called once, after the last step: gives every rank that computes the final weights.
   virtual void finish() {}

@@ -81,7 +81,7 @@ class Trainer {
     context_.counters.reset();
     const double begin = context_.world.transport().now_seconds();
     try {
-      if (!computes_) technique_->serve();
+      technique_->serve();
       for (int step = 0; computes_ && step < options_.steps; ++step) {
         StepRecord record = take_own_step(step);
         check_finite(record, context_.world);
@@ -89,9 +89,10 @@ class Trainer {
         record.seconds = context_.world.transport().now_seconds() - begin;
         own.steps.push_back(record);
       }
+      technique_->finish_serving();
     } catch (const Error& error) {
       // Only who failed itself leaves the others to go on.
-      if (error.kind() != ErrorKind::lost_rank || !computes_ ||
+      if (error.kind() != ErrorKind::lost_rank || !technique_->is_dispensable() ||
           error.context().failed_rank != context_.world.rank())
         throw;
       own.lost.push_back({.rank = context_.world.rank(),

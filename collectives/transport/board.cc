@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <set>
 #include <thread>
 
 namespace lockstep {
@@ -92,7 +93,7 @@ ErrorContext Board::context(int rank, int peer, const Call& call) const {
   const Signature& s = call.signature;
   ErrorContext context;
   context.rank = world_rank(rank);
-  context.size = size();
+  context.size = static_cast<int>(std::set(world_ranks_.begin(), world_ranks_.end()).size());
   context.peer = peer >= 0 ? world_rank(peer) : -1;
   context.sequence = s.sequence;
   context.operation = std::string(name_of(s.operation));
@@ -208,10 +209,11 @@ std::string Board::verdict() const {
   std::vector<RankState> states;
   for (int rank = 0; rank < size(); ++rank) {
     const int peer = slots_[rank].waiting_for.load() - 1;
+    const bool for_another = peer >= 0 && world_rank(peer) != world_rank(rank);
     states.push_back({.rank = world_rank(rank),
                       .last = last(rank),
                       .where = slots_[rank].where.load(std::memory_order_acquire),
-                      .waits_for = peer < 0 || peer == rank ? -1 : world_rank(peer)});
+                      .waits_for = for_another ? world_rank(peer) : -1});
   }
   return lockstep::verdict(states);
 }

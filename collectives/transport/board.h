@@ -65,6 +65,12 @@ class Board {
 
   int size() const { return static_cast<int>(world_ranks_.size()); }
   int world_rank(int rank) const { return world_ranks_[rank]; }
+  // Of a group in which every rank has two ends.
+  std::vector<int> world_ranks_twice() const {
+    std::vector<int> twice = world_ranks_;
+    twice.insert(twice.end(), world_ranks_.begin(), world_ranks_.end());
+    return twice;
+  }
   AbortNotice& notice() { return *notice_; }
   double timeout_s() const { return timeout_s_; }
 

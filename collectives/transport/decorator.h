@@ -41,6 +41,7 @@ class TransportDecorator : public Transport {
   std::unique_ptr<Transport> subgroup(std::span<const int> members) override {
     return inner_->subgroup(members);
   }
+  TwoEnds two_ends() override { return inner_->two_ends(); }
   bool abort(const std::exception& cause) override { return inner_->abort(cause); }
   void depart() override { inner_->depart(); }
   void abandon() override { inner_->abandon(); }

@@ -64,9 +64,13 @@ class NoTransfer final : public Transfer {
 
 class FaultyTransport final : public TransportDecorator, public SharedMemory {
  public:
-  FaultyTransport(std::unique_ptr<Transport> inner, const FaultPlan& plan,
+  // `operations` counts those of all groups of the rank in a world of `ranks`.
+  FaultyTransport(std::unique_ptr<Transport> inner, const FaultPlan& plan, int ranks,
                   std::shared_ptr<std::atomic<std::int64_t>> operations)
-      : TransportDecorator(std::move(inner)), plan_(plan), operations_(std::move(operations)) {}
+      : TransportDecorator(std::move(inner)),
+        plan_(plan),
+        ranks_(ranks),
+        operations_(std::move(operations)) {}
 
   void enter(const Call& call) override {
     begin(call);
@@ -120,7 +124,14 @@ class FaultyTransport final : public TransportDecorator, public SharedMemory {
     return inner_->shared_memory()->meet_with_copy(planted(call), data);
   }
   std::unique_ptr<Transport> subgroup(std::span<const int> members) override {
-    return std::make_unique<FaultyTransport>(inner_->subgroup(members), plan_, operations_);
+    return std::make_unique<FaultyTransport>(inner_->subgroup(members), plan_, ranks_, operations_);
+  }
+  // One of the two meets the fault: that which makes the call of its number.
+  TwoEnds two_ends() override {
+    TwoEnds ends = inner_->two_ends();
+    for (auto& end : ends)
+      end = std::make_unique<FaultyTransport>(std::move(end), plan_, ranks_, operations_);
+    return ends;
   }
 
  private:
@@ -169,7 +180,7 @@ class FaultyTransport final : public TransportDecorator, public SharedMemory {
       case FaultKind::throws:
         throw Error(ErrorKind::lost_rank,
                     fmt::format("planted fault in operation {}", call.signature.text()),
-                    {.rank = rank(), .size = size(), .failed_rank = rank()});
+                    {.rank = plan_.rank, .size = ranks_, .failed_rank = plan_.rank});
       case FaultKind::delays:
         return std::this_thread::sleep_for(100ms);
       case FaultKind::hangs: {
@@ -196,6 +207,7 @@ class FaultyTransport final : public TransportDecorator, public SharedMemory {
   }
 
   FaultPlan plan_;
+  int ranks_;
   std::shared_ptr<std::atomic<std::int64_t>> operations_;
   bool active_ = false;
   std::int64_t skipped_ = 0;
@@ -234,7 +246,8 @@ std::unique_ptr<Transport> faulty(std::unique_ptr<Transport> inner, const FaultP
           fmt::format("--fault: rank {} of a world of {}", plan.rank, inner->size()),
           fmt::format("ranks are 0 to {}", inner->size() - 1));
   if (plan.rank != inner->rank()) return inner;
-  return std::make_unique<FaultyTransport>(std::move(inner), plan,
+  const int ranks = inner->size();
+  return std::make_unique<FaultyTransport>(std::move(inner), plan, ranks,
                                            std::make_shared<std::atomic<std::int64_t>>(0));
 }
 

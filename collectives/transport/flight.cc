@@ -14,10 +14,12 @@ namespace {
 
 class RecordingTransport final : public TransportDecorator {
  public:
-  RecordingTransport(std::unique_ptr<Transport> inner, FlightRecorder& recorder, std::string group)
+  RecordingTransport(std::unique_ptr<Transport> inner, FlightRecorder& recorder, std::string group,
+                     int ends_per_rank = 1)
       : TransportDecorator(std::move(inner)),
         recorder_(recorder),
         group_(std::move(group)),
+        ranks_(size() / ends_per_rank),
         log_(recorder.log(group_)) {}
 
   void enter(const Call& call) override {
@@ -60,6 +62,13 @@ class RecordingTransport final : public TransportDecorator {
         std::ssize(members) == size() ? group_ : fmt::format("{} {}", group_, ranks_text(members));
     return std::make_unique<RecordingTransport>(inner_->subgroup(members), recorder_, name);
   }
+  TwoEnds two_ends() override {
+    TwoEnds ends = inner_->two_ends();
+    for (std::size_t i = 0; i < ends.size(); ++i)
+      ends[i] = std::make_unique<RecordingTransport>(
+          std::move(ends[i]), recorder_, fmt::format("{}, end {} of 2", group_, i + 1), 2);
+    return ends;
+  }
 
  private:
   // The messages of a collective are its own affair.
@@ -67,13 +76,14 @@ class RecordingTransport final : public TransportDecorator {
     if (call.signature.sequence >= 0) return;
     log_->add({.begin_s = about_now_seconds(),
                .signature = call.signature,
-               .peer = peer,
+               .peer = peer % ranks_,
                .kind = kind,
                .ended = true});
   }
 
   FlightRecorder& recorder_;
   std::string group_;
+  int ranks_;
   std::shared_ptr<FlightLog> log_;
 };
 

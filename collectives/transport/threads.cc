@@ -148,6 +148,11 @@ class ThreadsTransport final : public Transport, public SharedMemory {
     return std::make_unique<ThreadsTransport>(group_->subgroup(rank_, list),
                                               static_cast<int>(own - list.begin()));
   }
+  TwoEnds two_ends() override {
+    const auto group = group_->with_two_ends(rank_);
+    return {std::make_unique<ThreadsTransport>(group, rank_),
+            std::make_unique<ThreadsTransport>(group, size() + rank_)};
+  }
 
   SharedMemory* shared_memory() override { return this; }
   std::span<const Slice> meet(const Call& call, Slice data) override {

@@ -1,5 +1,7 @@
 #include "collectives/transport/threads_group.h"
 
+#include <numeric>
+
 namespace lockstep {
 
 void ThreadsWorld::wake_all() {
@@ -24,6 +26,13 @@ std::shared_ptr<ThreadsGroup> ThreadsGroup::subgroup(int rank, const std::vector
     for (const int member : members) world_ranks.push_back(board.world_rank(member));
     return make_group(world, std::move(world_ranks));
   });
+}
+
+std::shared_ptr<ThreadsGroup> ThreadsGroup::with_two_ends(int rank) {
+  std::vector<int> everyone(static_cast<std::size_t>(size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  return subgroups_.join(rank, everyone,
+                         [&] { return make_group(world, board.world_ranks_twice()); });
 }
 
 }  // namespace lockstep

@@ -53,6 +53,8 @@ class ThreadsGroup {
     return mailboxes[static_cast<std::size_t>(from) * bells.size() + static_cast<std::size_t>(to)];
   }
   std::shared_ptr<ThreadsGroup> subgroup(int rank, const std::vector<int>& members);
+  // Of all ranks, then all of them again: each rank's second end.
+  std::shared_ptr<ThreadsGroup> with_two_ends(int rank);
 
   std::shared_ptr<ThreadsWorld> world;
   std::vector<Bell> bells;

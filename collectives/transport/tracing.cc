@@ -37,37 +37,41 @@ class TracedTransfer final : public Transfer {
 
 class TracingTransport final : public TransportDecorator {
  public:
-  TracingTransport(std::unique_ptr<Transport> inner, Trace& trace, std::string group, int track)
+  TracingTransport(std::unique_ptr<Transport> inner, Trace& trace, std::string group, int track,
+                   int ends_per_rank = 1)
       : TransportDecorator(std::move(inner)),
         trace_(trace),
         group_(std::move(group)),
         track_(track),
+        ranks_(size() / ends_per_rank),
         sent_(static_cast<std::size_t>(size())),
         received_(static_cast<std::size_t>(size())) {}
 
   Request isend(const Call& call, Slice data, int to) override {
-    const Trace::Span span(&trace_, track_, fmt::format("send to {}", to), "message", data.bytes());
+    const Trace::Span span(&trace_, track_, fmt::format("send to {}", to % ranks_), "message",
+                           data.bytes());
     trace_.flow_begin(track_, arrow(rank(), to, sent_[to]++), data.bytes());
     return std::make_unique<TracedTransfer>(inner_->isend(call, data, to), trace_, track_,
-                                            fmt::format("wait for send to {}", to), "",
+                                            fmt::format("wait for send to {}", to % ranks_), "",
                                             data.bytes());
   }
 
   Request irecv(const Call& call, Slice data, int from) override {
     return std::make_unique<TracedTransfer>(inner_->irecv(call, data, from), trace_, track_,
-                                            fmt::format("receive from {}", from),
+                                            fmt::format("receive from {}", from % ranks_),
                                             arrow(from, rank(), received_[from]++), data.bytes());
   }
 
   Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) override {
     return std::make_unique<TracedTransfer>(inner_->irecv_reduce(call, growing, from, op), trace_,
-                                            track_, fmt::format("reduce from {}", from),
+                                            track_, fmt::format("reduce from {}", from % ranks_),
                                             arrow(from, rank(), received_[from]++),
                                             growing.bytes());
   }
 
   void send_recv(const Call& call, Slice leaving, int to, Slice arriving, int from) override {
-    const Trace::Span span(&trace_, track_, fmt::format("send to {}, receive from {}", to, from),
+    const Trace::Span span(&trace_, track_,
+                           fmt::format("send to {}, receive from {}", to % ranks_, from % ranks_),
                            "message", arriving.bytes());
     trace_.flow_begin(track_, arrow(rank(), to, sent_[to]++), leaving.bytes());
     inner_->send_recv(call, leaving, to, arriving, from);
@@ -75,7 +79,8 @@ class TracingTransport final : public TransportDecorator {
   }
   void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
                         ReduceOp op) override {
-    const Trace::Span span(&trace_, track_, fmt::format("send to {}, reduce from {}", to, from),
+    const Trace::Span span(&trace_, track_,
+                           fmt::format("send to {}, reduce from {}", to % ranks_, from % ranks_),
                            "message", growing.bytes());
     trace_.flow_begin(track_, arrow(rank(), to, sent_[to]++), leaving.bytes());
     inner_->send_recv_reduce(call, leaving, to, growing, from, op);
@@ -88,6 +93,14 @@ class TracingTransport final : public TransportDecorator {
     return std::make_unique<TracingTransport>(inner_->subgroup(members), trace_, std::move(name),
                                               ++tracks_ + track_);
   }
+  // Each line of execution on a track of its own.
+  TwoEnds two_ends() override {
+    TwoEnds ends = inner_->two_ends();
+    const std::string name = fmt::format("{}/two ends#{}", group_, two_ends_++);
+    for (auto& end : ends)
+      end = std::make_unique<TracingTransport>(std::move(end), trace_, name, ++tracks_ + track_, 2);
+    return ends;
+  }
 
  private:
   // The n-th message of a pair has the same name on both sides.
@@ -98,7 +111,8 @@ class TracingTransport final : public TransportDecorator {
   Trace& trace_;
   std::string group_;
   int track_;
-  int tracks_ = 0;
+  int ranks_;
+  int tracks_ = 0, two_ends_ = 0;
   std::vector<std::int64_t> sent_, received_;
   std::map<std::vector<int>, int> subgroups_;
 };

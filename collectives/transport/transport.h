@@ -129,7 +129,11 @@ double about_steady_seconds();
 // Sleeps.
 void sleep_for(double seconds);
 
-// Used by one thread at a time. Several threads of a rank use a subgroup of all ranks each.
+class Transport;
+using TwoEnds = std::array<std::unique_ptr<Transport>, 2>;
+
+// Used by one thread at a time. Several threads of a rank use a subgroup of all ranks each, or, to
+// reach each other, the two ends of a group.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -170,6 +174,11 @@ class Transport {
   // A group of the ranks `members` (ranks of this group, ascending in the new one), called by each
   // of them in the same order. Its messages never mix with this group's.
   virtual std::unique_ptr<Transport> subgroup(std::span<const int> members) = 0;
+  // A group of 2 size() ends, called by every rank in the same order: a rank holds those of the
+  // numbers rank() and size() + rank(), each for a line of execution of its own. What passes
+  // between the two of a rank does not leave it: it costs nothing in virtual time, and is not
+  // counted. Errors name the rank, whichever end they speak of.
+  virtual TwoEnds two_ends() = 0;
 
   // Stops the world: every rank blocked in a call wakes and names this rank and `cause`. True if
   // nobody failed before.

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -26,7 +28,9 @@ std::vector<Alike> alike(std::span<const RankState> ranks, Holds holds) {
         groups, [&](const Alike& g) { return g.last == state.last && g.where == state.where; });
     if (group == groups.end())
       group = groups.insert(group, {.last = state.last, .where = state.where, .ranks = {}});
-    group->ranks.push_back(state.rank);
+    // A rank with two ends is one.
+    if (std::ranges::find(group->ranks, state.rank) == group->ranks.end())
+      group->ranks.push_back(state.rank);
   }
   return groups;
 }
@@ -58,8 +62,9 @@ std::string_view verb(const Alike& group) {
 
 std::string waits(std::span<const RankState> ranks) {
   std::vector<std::string> pairs;
+  std::set<std::pair<int, int>> said;  // with two ends, a rank may wait twice
   for (const RankState& state : ranks) {
-    if (state.waits_for < 0) continue;
+    if (state.waits_for < 0 || !said.insert({state.rank, state.waits_for}).second) continue;
     if (pairs.size() == most_listed) {
       pairs.emplace_back("...");
       break;

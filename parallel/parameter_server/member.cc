@@ -3,6 +3,19 @@
 #include <utility>
 
 namespace lockstep {
+namespace {
+
+std::vector<Communicator> ends_of(Communicator& world, const Roles& roles) {
+  std::vector<Communicator> ends;
+  if (!roles.two_ends) {
+    ends.push_back(world.duplicate(1));
+    return ends;
+  }
+  for (Communicator& end : world.two_ends(1)) ends.push_back(std::move(end));
+  return ends;
+}
+
+}  // namespace
 
 Member::Member(RankContext& context, Gpt& model, const TrainOptions& options)
     : context_(context),
@@ -11,23 +24,23 @@ Member::Member(RankContext& context, Gpt& model, const TrainOptions& options)
       rank_(context.world.rank()),
       model_(model),
       pace_(context.world, options),
-      comm_(context.world.duplicate(1)),
-      worker_(comm_, roles_) {
+      ends_(ends_of(context.world, roles_)),
+      worker_(ends_.front(), roles_) {
   if (!roles_.is_server(rank_)) return;
   const Parameters& all = model.parameters();
   const int own = roles_.server_of_rank(rank_);
   const Parts part(all.count(), roles_.servers);
   Slice values, gradients;
-  if (roles_.colocated) {
-    values = all.values().part(part.offset(own), part[own]);
-    gradients = all.gradients().part(part.offset(own), part[own]);
-  } else {
+  if (roles_.server_keeps_own()) {
     own_values_ = Tensor({part[own]}, all.dtype(), context.ledger, MemoryUse::parameters);
     own_gradients_ = Tensor({part[own]}, all.dtype(), context.ledger, MemoryUse::gradients);
     values = own_values_.slice(), gradients = own_gradients_.slice();
+  } else {
+    values = all.values().part(part.offset(own), part[own]);
+    gradients = all.gradients().part(part.offset(own), part[own]);
   }
   gradients_ = gradients;
-  server_.emplace(comm_, roles_, values, gradients);
+  server_.emplace(server_end(), roles_, values, gradients);
   optimizer_.emplace(all.list(), part.offset(own), values, gradients,
                      AdamWOptions{options.beta1, options.beta2, options.eps, options.weight_decay},
                      context.ledger);
@@ -69,10 +82,13 @@ TheoryRecord Member::line(const char* quantity, std::string formula, Count expec
 std::vector<TheoryRecord> Member::states() const {
   const bool worker = roles_.is_worker(rank_), server = roles_.is_server(rank_);
   const Count own = server ? own_count() * element() : 0;
-  const Count kept = worker ? model_.parameters().count() * element() : own;
+  const Count kept = (worker ? model_.parameters().count() * element() : 0) +
+                     (server && roles_.server_keeps_own() ? own : 0);
   const DType dtype = model_.parameters().dtype();
   const std::string states = is_narrow(dtype) ? "12 * Psi/S" : "2 * Psi/S * beta";
-  const std::string all_or_part = worker ? "Psi * beta" : "Psi/S * beta";
+  const std::string all_or_part = roles_.two_ends ? "(1 + 1/N) * Psi * beta"
+                                  : worker        ? "Psi * beta"
+                                                  : "Psi/S * beta";
   return {line("peak_bytes.parameters", all_or_part, kept),
           line("peak_bytes.gradients", all_or_part, kept),
           line("peak_bytes.optimizer", server ? states : "0",

@@ -33,6 +33,7 @@ class Member : public Technique {
     exposed_seconds_ += clock.now_seconds() - begin;
   }
 
+  Communicator& server_end() { return ends_.back(); }
   Count element() const { return element_bytes(model_.parameters().dtype()); }
   // Elements of the server's part.
   Count own_count() const {
@@ -48,9 +49,9 @@ class Member : public Technique {
   int rank_;
   Gpt& model_;
   Pace pace_;
-  Communicator comm_;
+  std::vector<Communicator> ends_;  // this rank's one, or its worker's and its server's
   Worker worker_;
-  Tensor own_values_, own_gradients_;  // where the server is apart
+  Tensor own_values_, own_gradients_;  // where the server keeps its own
   Slice gradients_;                    // the server's part
   std::optional<Server> server_;
   std::optional<AdamW> optimizer_;

@@ -17,8 +17,6 @@ void check_ps(const TrainOptions& options, int ranks) {
           fmt::format("--staleness {} in mode {}", options.staleness, options.mode),
           "it bounds --mode ssp");
   if (options.colocated) {
-    require(options.mode == "bsp", fmt::format("--colocated in mode {}", options.mode),
-            "a server that does not wait for its workers needs a rank of its own");
     require(options.servers == 1, fmt::format("--servers {} --colocated", options.servers),
             "there is a server on every rank: leave --servers away");
   } else {

@@ -4,6 +4,8 @@
 //   bytes sent per step   worker  Psi * beta               a rank of N co-located: 2 (N - 1) / N *
 //                         server  W / S * Psi * beta       Psi * beta, as much as a ring all-reduce
 //   optimizer states      2 Psi * beta / S on a server, none on a worker
+//   parameters and        Psi * beta on a worker, Psi * beta / S on a server; on a rank that is
+//   gradients, each       both, Psi * beta in step, (1 + 1 / N) Psi * beta at its own pace
 //
 // Choose it where workers should not wait for each other (--mode asp, ssp): with few servers their
 // links carry W / S times what a worker's does. Li et al., "Scaling distributed machine learning

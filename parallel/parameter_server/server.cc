@@ -106,7 +106,7 @@ void Server::lose(const Error& error) {
   const int worker = error.context().failed_rank;
   const bool is_client =
       worker >= 0 && worker < roles_.workers() && !clients_[static_cast<std::size_t>(worker)].lost;
-  if (error.kind() != ErrorKind::lost_rank || !is_client) throw;
+  if (error.kind() != ErrorKind::lost_rank || !is_client || roles_.colocated) throw;
   clients_[static_cast<std::size_t>(worker)].lost = true;
   forget(worker);
   std::erase_if(replies_, [&](const auto& reply) { return reply.first == worker; });

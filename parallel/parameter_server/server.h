@@ -43,7 +43,8 @@ class Server {
   // Not in step: takes `steps` pushes of every worker as they come. Each is applied by itself, and
   // answered once the worker is at most `most_lead` steps ahead of the slowest (Ho et al., "More
   // effective distributed ML via a stale synchronous parallel parameter server", NIPS 2013).
-  // Workers that fail are left out; throws Error when anybody else does.
+  // Workers that fail are left out, unless a server goes with them; throws Error when anybody else
+  // does.
   static constexpr int unlimited = std::numeric_limits<int>::max();
   void serve(int steps, int most_lead, const std::function<void(const Push&)>& apply);
   bool lost_a_worker() const { return std::ranges::any_of(clients_, &Client::lost); }

@@ -52,7 +52,8 @@ class Mpi(unittest.TestCase):
 
     def test_parameter_server(self):
         expected = json.loads((GOLDEN / "expected.json").read_text())
-        cases = ((4, ["--colocated"]), (3, ["--servers", "2", "--mode", "asp"]), (3, ["--servers", "1"]), (4, ["--servers", "2"]))
+        cases = ((4, ["--colocated"]), (3, ["--servers", "2", "--mode", "asp"]), (1, ["--colocated", "--mode", "asp"]),
+                 (3, ["--servers", "1"]), (4, ["--servers", "2"]))
         for ranks, words in cases[:2] if SANITIZED else cases:
             with self.subTest(words=words):
                 done, _ = self.run_ranks(ranks, "train", "ps", *words, *GOLDEN_RUN, "--steps", "10", "--json", "r.json")
@@ -111,6 +112,30 @@ class Mpi(unittest.TestCase):
             result = json.loads((self.path / "r.json").read_text())
             self.assertEqual([lost["rank"] for lost in result["lost"]], [1])
             self.assertEqual(len([u for u in result["updates"] if u["rank"] == 0]), 2 * 10)
+
+    def test_a_server_beside_every_worker_at_their_own_pace(self):
+        words = ["train", "ps", "--colocated", *GOLDEN_RUN, "--steps", "10", "--json", "r.json"]
+        for mode in (["--mode", "asp"], ["--mode", "ssp", "--staleness", "1", "--slow-rank", "0:3"]):
+            with self.subTest(mode=mode):
+                done, _ = self.run_ranks(3, *words, *mode)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                result = json.loads((self.path / "r.json").read_text())
+                self.assertEqual(len(result["updates"]), 3 * 3 * 10)
+                if "ssp" in mode:
+                    self.assertLessEqual(max(update["lead"] for update in result["updates"]), 1)
+                for line in result["theory"]:
+                    self.assertEqual(line["expected"], line["measured"], line)
+        done, seconds = self.run_ranks(3, *words, "--mode", "asp", "--fault", "rank=1,op=20,kind=throw")
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("rank 1 of 3: [lost rank] planted fault", done.stderr)
+        self.assertLess(seconds, 20)
+
+    def test_two_ends_of_a_rank(self):
+        test = PROGRAM.with_name("collectives_test")
+        done = subprocess.run([*MPIRUN, "-np", "3", test, "--gtest_filter=TwoEnds.AreForALineEach", "--gtest_color=no"],
+                              cwd=self.path, capture_output=True, text=True, timeout=90)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.count("[  PASSED  ] 1 test."), 3, done.stdout)
 
     def test_bench_is_right_also_in_segments(self):
         done, _ = self.run_ranks(2, "bench", "all_reduce", "-b", "4", "-e", "4M", "-f", "64", "-n", "3", "-w", "1",

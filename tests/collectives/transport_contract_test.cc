@@ -1,4 +1,5 @@
-// What every transport promises, on threads and in virtual time.
+// What every transport promises, on threads and in virtual time; what two ends of a rank do,
+// tests/cli/mpi_test.py also asks of processes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -226,6 +227,123 @@ TEST(WaitAny, ChoosesByTheTimeOfArrivalInVirtualTime) {
            }
          });
   EXPECT_EQ(taken, (std::vector<std::pair<int, double>>{{2, 30}, {1, 100}}));
+}
+
+// Answers one request of every rank with its double, as they come, and passes the rank's number on
+// to the next rank's second end.
+void answer(Communicator& second, int ranks, Count count) {
+  std::vector<std::vector<std::int64_t>> asked(static_cast<std::size_t>(ranks),
+                                               std::vector<std::int64_t>(count));
+  std::vector<Request> receives;
+  std::vector<int> from;
+  for (int rank = 0; rank < ranks; ++rank) {
+    receives.push_back(second.irecv(host_slice(std::span(asked[rank])), rank));
+    from.push_back(rank);
+  }
+  while (!receives.empty()) {
+    const auto place = static_cast<std::ptrdiff_t>(second.wait_any(receives, from));
+    receives[place]->wait();
+    std::vector<std::int64_t>& data = asked[from[place]];
+    for (std::int64_t& value : data) value *= 2;
+    second.send(host_slice(std::span(data)), from[place]);
+    receives.erase(receives.begin() + place);
+    from.erase(from.begin() + place);
+  }
+  const int own = second.rank() - ranks;
+  std::int64_t leaving = own, growing = 100;
+  second.send_recv_reduce(host_slice(std::span(&leaving, 1)), ranks + (own + 1) % ranks,
+                          host_slice(std::span(&growing, 1)), ranks + (own + ranks - 1) % ranks,
+                          ReduceOp::sum);
+  EXPECT_EQ(growing, 100 + (own + ranks - 1) % ranks);
+}
+
+// Every rank's first end asks the second ends of all, its own too, and meanwhile exchanges messages
+// with the first ends beside it.
+void ask(Communicator& first, int ranks, Count count) {
+  const int right = (first.rank() + 1) % ranks, left = (first.rank() + ranks - 1) % ranks;
+  std::vector<std::int64_t> mine(static_cast<std::size_t>(count), first.rank() + 1),
+      beside(static_cast<std::size_t>(count)), answered(static_cast<std::size_t>(count));
+  std::vector<Request> sends;
+  for (int rank = 0; rank < ranks; ++rank)
+    sends.push_back(first.isend(host_slice(std::span(mine)), ranks + rank));
+  first.send_recv(host_slice(std::span(mine)), right, host_slice(std::span(beside)), left);
+  EXPECT_EQ(beside, std::vector<std::int64_t>(static_cast<std::size_t>(count), left + 1));
+  for (int rank = 0; rank < ranks; ++rank) {
+    first.recv(host_slice(std::span(answered)), ranks + rank);
+    EXPECT_EQ(answered[0] + answered.back(), 4 * (first.rank() + 1));
+  }
+  for (const Request& send : sends) send->wait();
+}
+
+void ask_and_answer(RankContext& context) {
+  const int ranks = context.world.size(), rank = context.world.rank();
+  auto [first, second] = context.world.two_ends(1);
+  EXPECT_EQ(first.rank(), rank);
+  EXPECT_EQ(second.rank(), ranks + rank);
+  EXPECT_EQ(first.size(), 2 * ranks);
+  EXPECT_EQ(second.size(), 2 * ranks);
+  Count elements = 0;
+  // In a message, in shared memory, in segments, for transports that tell them apart.
+  for (const Count count : {Count{1}, Count{3000}, Count{14000}, Count{300000}}) {
+    const auto serving = second.transport().concurrency().start(
+        [&, line = &second] { answer(*line, ranks, count); });
+    ask(first, ranks, count);
+    elements += (2 * (ranks - 1) + 1) * count + 1;
+  }
+  EXPECT_EQ(context.counters.total().sent_bytes, elements * 8);
+}
+
+// Under mpirun the ranks are its processes.
+TEST(TwoEnds, AreForALineEach) { on_ranks(3, ask_and_answer); }
+
+TEST(TwoEnds, OfManyRanks) {
+  for (const int ranks : {2, 16}) on_ranks(ranks, ask_and_answer);
+}
+
+TEST(TwoEnds, InVirtualTimeAndTraced) {
+  for (const int ranks : {2, 5})
+    launch({.ranks = ranks, .trace = true, .fault = {}, .clock = Clock::unit}, ask_and_answer);
+}
+
+// A rank's ends share its ways out and in, and nothing between them takes time.
+TEST(TwoEnds, CostWhatLeavesTheRank) {
+  std::vector<double> arrivals(4);
+  launch({.ranks = 2, .fault = {}, .clock = Clock::unit, .links = parse_links("alpha=3,beta=0.5")},
+         [&](RankContext& context) {
+           auto [first, second] = context.world.two_ends(1);
+           const int peer = 1 - context.world.rank();
+           std::vector<std::uint8_t> data(10), more(10);
+           const Slice slice = host_slice(std::span(data)), other = host_slice(std::span(more));
+           const Request to_itself = first.isend(slice, second.rank());
+           second.recv(other, first.rank());
+           EXPECT_EQ(context.world.transport().now_seconds(), 0);
+           const Request one = first.isend(slice, peer), two = second.isend(slice, 2 + peer);
+           first.recv(other, peer);
+           arrivals[first.rank()] = context.world.transport().now_seconds();
+           second.recv(other, 2 + peer);
+           arrivals[second.rank()] = context.world.transport().now_seconds();
+           to_itself->wait(), one->wait(), two->wait();
+         });
+  EXPECT_EQ(arrivals, (std::vector<double>{8, 8, 13, 13}));
+}
+
+TEST(TwoEnds, ErrorsNameTheRank) {
+  for (const Clock clock : {Clock::wall, Clock::unit}) {
+    launch({.ranks = 3, .fault = {}, .clock = clock}, [&](RankContext& context) {
+      auto [first, second] = context.world.two_ends(1);
+      std::uint8_t data = 0;
+      if (context.world.rank() == 2) return second.transport().depart();
+      if (context.world.rank() == 1) return;
+      try {
+        first.recv(host_slice(std::span(&data, 1)), 3 + 2);
+        ADD_FAILURE() << "received from nobody";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::lost_rank);
+        EXPECT_EQ(error.context().failed_rank, 2);
+        EXPECT_EQ(error.context().size, 3);
+      }
+    });
+  }
 }
 
 }  // namespace

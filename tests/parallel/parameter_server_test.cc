@@ -42,6 +42,12 @@ const LaunchOptions unit_time = {
 int most_lead(const TrainResult& result) {
   return std::ranges::max_element(result.updates, {}, &UpdateRecord::lead)->lead;
 }
+// A server beside every worker.
+TrainOptions colocated(TrainOptions options) {
+  options.servers = 1;
+  options.colocated = true;
+  return options;
+}
 double seconds(const TrainResult& result) {
   double sum = 0;
   for (const StepRecord& step : result.steps) sum += step.seconds;
@@ -96,8 +102,7 @@ INSTANTIATE_TEST_SUITE_P(WorkersAndServers, InStep,
 
 TEST(Colocated, IsOneRanksRunWithTheTrafficOfARing) {
   for (const int ranks : {1, 2, 4, 8}) {
-    TrainOptions options = ps_run(1);
-    options.colocated = true;
+    const TrainOptions options = colocated(ps_run(1));
     const TrainResult result = run(ranks, options);
     expect_golden(result, 1e-10);
     EXPECT_TRUE(theory_holds(result));
@@ -111,6 +116,66 @@ TEST(Colocated, IsOneRanksRunWithTheTrafficOfARing) {
     }
     test::expect_same_weights(ranks, options);
   }
+}
+
+TEST(ColocatedAtOwnPace, OneRankIsSerial) {
+  for (const Clock clock : {Clock::wall, Clock::unit}) {
+    for (const std::string mode : {"asp", "ssp"}) {
+      const TrainResult result =
+          run({.ranks = 1, .fault = {}, .clock = clock}, colocated(ps_run(1, mode)));
+      expect_golden(result, 1e-10);
+      EXPECT_TRUE(theory_holds(result));
+      EXPECT_EQ(most_lead(result), 0);
+      EXPECT_EQ(result.updates.size(), 10U);
+      test::expect_same_weights(1, colocated(ps_run(1, mode)));
+    }
+  }
+}
+
+// Only what leaves a rank counts; beside a worker's the server keeps its own part.
+TEST(ColocatedAtOwnPace, BytesAreThoseOfARing) {
+  for (const int ranks : {2, 4, 7}) {
+    TrainOptions options = colocated(ps_run(1, "asp"));
+    options.steps = 3;
+    const TrainResult result = run(ranks, options), ring = run(ranks, golden_run("ddp"));
+    EXPECT_TRUE(theory_holds(result));
+    EXPECT_EQ(result.theory.size(), 6U * static_cast<std::size_t>(ranks));
+    const Parts part(106304, ranks);
+    for (const RankRecord& rank : result.ranks) {
+      const auto& push = rank.traffic.at("push");
+      const auto& pull = rank.traffic.at("pull");
+      const Count own = part[rank.rank];
+      EXPECT_EQ(push.sent_bytes, 3 * (106304 - own + ranks - 1) * 8);
+      EXPECT_EQ(pull.sent_bytes, 3 * (ranks - 1) * own * 8);
+      EXPECT_EQ(pull.received_bytes, 3 * (106304 - own) * 8);
+      EXPECT_EQ(rank.peak_bytes.at("parameters"), (106304 + own) * 8);
+      EXPECT_EQ(rank.peak_bytes.at("optimizer"), 2 * own * 8);
+      if (106304 % ranks != 0) continue;
+      EXPECT_EQ(push.sent_bytes + pull.sent_bytes - 3 * 8 * (ranks - 1),
+                3 * ring.ranks.front().traffic.at("gradients").sent_bytes);
+    }
+  }
+}
+
+TEST(ColocatedAtOwnPace, StalenessNeverExceedsItsBound) {
+  for (const int staleness : {0, 1, 3}) {
+    TrainOptions options = colocated(ps_run(1, "ssp"));
+    options.staleness = staleness;
+    options.slow_ranks = {{staleness, 4.0}};
+    const TrainResult result = run(4, options);
+    EXPECT_EQ(result.updates.size(), 4 * 4 * 10U);
+    EXPECT_LE(most_lead(result), staleness);
+    EXPECT_TRUE(theory_holds(result));
+  }
+}
+
+TEST(ColocatedAtOwnPace, OfManyRanks) {
+  TrainOptions options = colocated(ps_run(1, "asp"));
+  options.global_batch = 16;
+  options.steps = 2;
+  const TrainResult result = run(16, options);
+  EXPECT_EQ(result.updates.size(), 16 * 16 * 2U);
+  EXPECT_TRUE(theory_holds(result));
 }
 
 TEST(AtOwnPace, OneWorkerIsSerial) {
@@ -157,6 +222,24 @@ TEST(AtOwnPace, AStragglerIsWaitedForAsFarAsTheModeSays) {
   EXPECT_EQ(done_by(run(unit_time, straggler_run("ssp", 2)), 10.5), 3 * 6 + 3);
 }
 
+// A server answers while the worker beside it computes.
+TEST(ColocatedAtOwnPace, AStragglersServerKeepsNobodyWaiting) {
+  LaunchOptions world = unit_time;
+  world.ranks = 4;
+  const TrainResult asp = run(world, colocated(straggler_run("asp")));
+  EXPECT_EQ(most_lead(asp), 9 - 3);
+  for (const int server : {0, 1}) {
+    const auto done = std::ranges::count_if(
+        asp.updates, [&](const UpdateRecord& u) { return u.server == server && u.seconds < 10.5; });
+    EXPECT_EQ(done, 3 * 10 + 3);
+  }
+  for (const int staleness : {0, 1, 2, 5}) {
+    const TrainResult ssp = run(world, colocated(straggler_run("ssp", staleness)));
+    EXPECT_EQ(most_lead(ssp), staleness);
+    EXPECT_TRUE(theory_holds(ssp));
+  }
+}
+
 // The fast ones are through long before, and wait for the final parameters beyond the deadline.
 TEST(AtOwnPace, WhoIsThroughWaitsForTheSlowest) {
   TrainOptions options = ps_run(1, "asp");
@@ -171,16 +254,20 @@ TEST(AtOwnPace, WhoIsThroughWaitsForTheSlowest) {
   EXPECT_GT(result.updates.back().seconds - seconds_of_rank_0, deadline_s);
 }
 
+void expect_same_twice(const LaunchOptions& world, const TrainOptions& options) {
+  const TrainResult first = run(world, options), second = run(world, options);
+  ASSERT_EQ(first.updates.size(), second.updates.size());
+  for (std::size_t i = 0; i < first.updates.size(); ++i) {
+    EXPECT_EQ(first.updates[i].rank, second.updates[i].rank);
+    EXPECT_EQ(first.updates[i].loss, second.updates[i].loss);
+    EXPECT_EQ(first.updates[i].seconds, second.updates[i].seconds);
+  }
+}
+
 TEST(AtOwnPace, TheSameEveryTimeInVirtualTime) {
   for (const std::string mode : {"asp", "ssp"}) {
-    const TrainResult first = run(unit_time, straggler_run(mode)),
-                      second = run(unit_time, straggler_run(mode));
-    ASSERT_EQ(first.updates.size(), second.updates.size());
-    for (std::size_t i = 0; i < first.updates.size(); ++i) {
-      EXPECT_EQ(first.updates[i].rank, second.updates[i].rank);
-      EXPECT_EQ(first.updates[i].loss, second.updates[i].loss);
-      EXPECT_EQ(first.updates[i].seconds, second.updates[i].seconds);
-    }
+    expect_same_twice(unit_time, straggler_run(mode));
+    expect_same_twice(unit_time, colocated(straggler_run(mode)));
   }
 }
 
@@ -196,6 +283,27 @@ TEST(AtOwnPace, EveryUpdateIsInTheTrace) {
   }
   for (const std::string& events : result.trace_events)
     EXPECT_EQ(events.find(", 3 ahead"), std::string::npos);
+}
+
+TEST(ColocatedAtOwnPace, UpdatesAreOnTheServersTrack) {
+  LaunchOptions world = unit_time;
+  world.ranks = 2;
+  world.trace = true;
+  const TrainResult result = run(world, colocated(straggler_run("ssp", 2)));
+  for (const std::string& text : result.trace_events) {
+    const auto events = nlohmann::json::parse("[" + text + "]");
+    EXPECT_EQ(std::ranges::count_if(events,
+                                    [](const nlohmann::json& event) {
+                                      return event["name"].get<std::string>().starts_with(
+                                                 "update by worker") &&
+                                             event["tid"] == 2;
+                                    }),
+              2 * 10);
+    EXPECT_TRUE(std::ranges::any_of(events, [](const nlohmann::json& event) {
+      return event["name"] == "thread_name" && event["tid"] == 2 &&
+             event["args"]["name"] == "server";
+    }));
+  }
 }
 
 // A worker that fails anywhere: the others take all their steps.
@@ -237,6 +345,28 @@ TEST(Failing, AServerEndsTheRun) {
       } catch (const Error& error) {
         EXPECT_EQ(error.kind(), ErrorKind::lost_rank) << error.what();
         EXPECT_EQ(error.context().failed_rank, 3) << error.what();
+      }
+    }
+  }
+}
+
+// The faults are its worker's and its server's, whoever comes to that operation.
+TEST(Failing, ARankThatIsBothEndsTheRun) {
+  for (const Clock clock : {Clock::wall, Clock::unit}) {
+    for (const std::string mode : {"asp", "ssp"}) {
+      for (const int operation : {3, 12, 14, 16, 21, 30}) {
+        try {
+          run({.ranks = 3,
+               .timeout_s = 20,
+               .fault = FaultPlan{.rank = 1, .operation = operation, .kind = FaultKind::throws},
+               .clock = clock},
+              colocated(ps_run(1, mode)));
+          ADD_FAILURE() << "went on after operation " << operation;
+        } catch (const Error& error) {
+          EXPECT_EQ(error.kind(), ErrorKind::lost_rank) << error.what();
+          EXPECT_EQ(error.context().failed_rank, 1) << error.what();
+          EXPECT_NE(std::string(error.what()).find("planted"), std::string::npos) << error.what();
+        }
       }
     }
   }
@@ -351,12 +481,17 @@ TEST(Options, ThatDoNotFitNameTheRule) {
   options = ps_run(1, "ssp");
   options.staleness = -1;
   refused(3, options, "0 steps or more");
-  options = ps_run(1, "asp");
-  options.colocated = true;
-  refused(4, options, "rank of its own");
-  options.mode = "bsp";
-  options.servers = 2;
-  refused(4, options, "leave --servers away");
+  for (const std::string mode : {"bsp", "asp", "ssp"}) {
+    options = colocated(ps_run(1, mode));
+    options.servers = 2;
+    refused(4, options, "leave --servers away");
+    refused(9, colocated(ps_run(1, mode)), "as many sequences");
+  }
+  options = colocated(ps_run(1, "asp"));
+  options.eval_interval = 2;
+  refused(4, options, "no weights in common");
+  options = colocated(ps_run(1, "asp", DType::f16));
+  refused(4, options, "use --mode bsp, or bf16");
   options = ps_run(1, "asp");
   options.eval_interval = 2;
   refused(3, options, "no weights in common");

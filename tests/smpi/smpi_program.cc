@@ -67,6 +67,7 @@ class SmpiTransport final : public Transport {
     std::abort();
   }
   std::unique_ptr<Transport> subgroup(std::span<const int>) override { std::abort(); }
+  TwoEnds two_ends() override { std::abort(); }
   bool abort(const std::exception&) override { return MPI_Abort(MPI_COMM_WORLD, 1) == MPI_SUCCESS; }
   void depart() override {}
   void abandon() override {}

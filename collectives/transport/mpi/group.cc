@@ -1,108 +1,9 @@
 #include "collectives/transport/mpi/group.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
-#include <cstring>
-#include <fstream>
-#include <memory>
 #include <thread>
 #include <utility>
 
-#include "collectives/base/links.h"
-#include "collectives/transport/mpi/peer_memory.h"
-
 namespace lockstep {
-
-void check_mpi(int code, std::string_view what) {
-  if (code == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING];
-  int length = 0;
-  MPI_Error_string(code, text, &length);
-  throw Error(ErrorKind::lost_rank,
-              fmt::format("MPI cannot {}: {}", what,
-                          std::string_view(text, static_cast<std::size_t>(length))));
-}
-
-MpiGroup::MpiGroup(MPI_Comm comm, AbortNotice* notice, std::vector<int> world_ranks,
-                   double timeout_s)
-    : comm_(comm) {
-  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
-  MPI_Comm_rank(comm_, &rank_);
-  MPI_Comm_size(comm_, &size_);
-  MPI_Comm host = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host),
-            "find the ranks of this host");
-  int ranks_here = 0;
-  MPI_Comm_size(host, &ranks_here);
-  one_host_ = ranks_here == size_;
-  ranks_per_node_ = find_ranks_per_node(host);
-  oversubscribed_ = ranks_here > static_cast<int>(std::thread::hardware_concurrency());
-
-  // Rank 0 provides the memory for all: places to pass data through and a slot for each rank, then
-  // the notice. Slots and notice are valid when zeroed.
-  const auto ranks = static_cast<std::size_t>(size_);
-  const std::size_t shared =
-      alignof(Staging) + (sizeof(Staging) + sizeof(BoardSlot)) * ranks + sizeof(AbortNotice);
-  if (one_host_) {
-    const auto bytes = static_cast<MPI_Aint>(shared);
-    void* memory = nullptr;
-    check_mpi(
-        MPI_Win_allocate_shared(rank_ == 0 ? bytes : 0, 1, MPI_INFO_NULL, host, &memory, &window_),
-        "share memory");
-    MPI_Aint size = 0;
-    int unit = 0;
-    MPI_Win_shared_query(window_, 0, &size, &unit, &memory);
-    std::size_t space = shared;
-    staging_ = static_cast<Staging*>(std::align(alignof(Staging), 1, memory, space));
-    slots_ = reinterpret_cast<BoardSlot*>(staging_ + ranks);
-    if (!notice) notice = reinterpret_cast<AbortNotice*>(slots_ + ranks);
-    if (rank_ == 0) {
-      for (std::size_t i = 0; i < ranks; ++i) staging_[i].clear();
-      std::memset(static_cast<void*>(slots_), 0, sizeof(BoardSlot) * ranks + sizeof(AbortNotice));
-    }
-    MPI_Barrier(host);
-    refused_peer_memory_ = lockstep::refused_peer_memory(host);
-  } else {
-    private_slots_ = std::vector<BoardSlot>(ranks);
-    slots_ = private_slots_.data();
-    if (!notice) notice = &private_notice_;
-  }
-  MPI_Comm_free(&host);
-  slots_[rank_].process.store(getpid());
-  board_ = std::make_unique<Board>(slots_, notice, std::move(world_ranks), timeout_s, "mpi");
-  board_->set_health_check([this](int peer) { return health(peer); });
-}
-
-int MpiGroup::find_ranks_per_node(MPI_Comm host) const {
-  int first_of_host = rank_;
-  MPI_Bcast(&first_of_host, 1, MPI_INT, 0, host);
-  std::vector<int> node_of_rank(static_cast<std::size_t>(size_));
-  check_mpi(MPI_Allgather(&first_of_host, 1, MPI_INT, node_of_rank.data(), 1, MPI_INT, comm_),
-            "exchange the ranks' hosts");
-  return lockstep::ranks_per_node(node_of_rank);
-}
-
-// Windows and communicators are freed by all their ranks together; after a failure that would wait
-// for a rank that is gone, and the process ends anyway.
-MpiGroup::~MpiGroup() {
-  if (std::uncaught_exceptions() > 0 || board_->notice().rank() >= 0) return;
-  if (window_ != MPI_WIN_NULL) MPI_Win_free(&window_);
-  MPI_Comm_free(&comm_);
-}
-
-std::string MpiGroup::health(int peer) const {
-  const std::int32_t process = slots_[peer].process.load();
-  if (!one_host_ || process == 0) return "";
-  std::ifstream file(fmt::format("/proc/{}/stat", process));
-  std::string line;
-  if (!std::getline(file, line)) return fmt::format("(process {}) has died", process);
-  // The state is the letter after the name, which is in parentheses and may hold any character.
-  const std::size_t end = line.rfind(')');
-  const bool dead = end != std::string::npos && end + 2 < line.size() &&
-                    (line[end + 2] == 'Z' || line[end + 2] == 'X');
-  return dead ? fmt::format("(process {}) has died", process) : "";
-}
 
 std::byte* MpiGroup::scratch(Device& device, Count bytes) {
   // Kept: the pages of fresh memory cost more than the message that passes through it.
@@ -115,7 +16,7 @@ std::byte* MpiGroup::scratch(Device& device, Count bytes) {
 
 void MpiGroup::settle() {
   if (std::exchange(settled_, true)) return;
-  board_->notice().claim(board_->world_rank(rank_));
+  board().notice().claim(board().world_rank(rank()));
   constexpr auto longer_than_a_look = std::chrono::milliseconds(20);
   std::this_thread::sleep_for(longer_than_a_look);
 }
@@ -128,8 +29,8 @@ void MpiGroup::wait(int peer, const Call& call, MPI_Request& request, MPI_Status
       return done != 0;
     });
   } catch (const Error& error) {
-    if (board_->has_ended(peer) && board_->notice().rank() < 0) throw;
-    board_->notice().raise(board_->world_rank(rank_), error);
+    if (board().has_ended(peer) && board().notice().rank() < 0) throw;
+    board().notice().raise(board().world_rank(rank()), error);
     settle();
     throw;
   }

@@ -1,43 +1,38 @@
-// A group of MPI ranks: its communicator, and the board that its ranks of one host share.
+// One end in a group of MPI ranks: what it shares with its process's other ends, and how it waits.
 #pragma once
 
 #include <mpi.h>
 #include <sched.h>
 
 #include <ctime>
+#include <memory>
 #include <span>
-#include <string>
-#include <string_view>
-#include <vector>
+#include <utility>
 
 #include "collectives/base/device.h"
-#include "collectives/transport/board.h"
+#include "collectives/transport/mpi/members.h"
 #include "collectives/transport/mpi/packet.h"
-#include "collectives/transport/mpi/staging.h"
 
 namespace lockstep {
 
-// Throws Error (lost_rank) with MPI's own words unless `code` is success.
-void check_mpi(int code, std::string_view what);
-
 class MpiGroup {
  public:
-  // Takes over `comm`; every rank of it calls. A null notice makes one of this group's own: the
-  // world's.
-  MpiGroup(MPI_Comm comm, AbortNotice* notice, std::vector<int> world_ranks, double timeout_s);
-  ~MpiGroup();
+  // The first or the second of this process's ends.
+  MpiGroup(std::shared_ptr<MpiMembers> members, int end)
+      : members_(std::move(members)),
+        rank_(end * members_->processes() + members_->process()),
+        size_(members_->ends() * members_->processes()) {}
   MpiGroup(const MpiGroup&) = delete;
 
-  MPI_Comm comm() const { return comm_; }
+  MpiMembers& members() { return *members_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
-  Board& board() { return *board_; }
-  int ranks_per_node() const { return ranks_per_node_; }
+  Board& board() { return members_->board(); }
   PacketPool& packets() { return packets_; }
-  // A rank's places in shared memory; null where hosts share none.
-  Staging* staging(int rank) { return staging_ ? &staging_[rank] : nullptr; }
-  // Why the system keeps MPI from copying between processes at once; "" if it does not.
-  const std::string& refused_peer_memory() const { return refused_peer_memory_; }
+  // How MPI reaches another end.
+  int process(int rank) const { return rank % members_->processes(); }
+  MPI_Comm comm_to(int rank) const { return members_->comm(rank_, rank); }
+  MPI_Comm comm_from(int rank) const { return members_->comm(rank, rank_); }
   // Memory for what arrives and is used at once; at least `bytes`, good until the next call.
   std::byte* scratch(Device& device, Count bytes);
 
@@ -48,9 +43,9 @@ class MpiGroup {
     const auto ready = [&] {
       // Progress would let MPI read memory that the failed rank has freed; some libraries die of
       // it.
-      return board_->notice().rank() < 0 && is_there();
+      return board().notice().rank() < 0 && is_there();
     };
-    const int looks = oversubscribed_ ? 1 : 2000;
+    const int looks = members_->oversubscribed() ? 1 : 2000;
     for (int look = 0; look < looks; ++look)
       if (ready()) return;
     int pauses = 0;
@@ -62,7 +57,7 @@ class MpiGroup {
       else
         nanosleep(&nap, nullptr);
     };
-    board_->wait(rank_, peers, call, ready, pause);
+    board().wait(rank_, peers, call, ready, pause);
   }
   // The same for a request. A wait that fails stops the world, unless the peer has departed.
   void wait(int peer, const Call& call, MPI_Request& request,
@@ -73,25 +68,12 @@ class MpiGroup {
   void settle();
 
  private:
-  std::string health(int rank) const;
-  int find_ranks_per_node(MPI_Comm host) const;
-
-  MPI_Comm comm_;
-  int rank_ = 0, size_ = 1;
-  int ranks_per_node_ = 1;
-  bool one_host_ = true;
-  bool oversubscribed_ = false;
+  std::shared_ptr<MpiMembers> members_;
+  int rank_, size_;
   bool settled_ = false;
-  MPI_Win window_ = MPI_WIN_NULL;
-  std::vector<BoardSlot> private_slots_;  // where hosts share no memory
-  AbortNotice private_notice_{};
-  BoardSlot* slots_ = nullptr;
-  Staging* staging_ = nullptr;
-  std::string refused_peer_memory_;
   PacketPool packets_;
   Memory scratch_;
   Device* scratch_device_ = nullptr;
-  std::unique_ptr<Board> board_;
 };
 
 }  // namespace lockstep

@@ -65,7 +65,7 @@ class MpiSend final : public Transfer {
  private:
   // Copies the data to a place of this rank, if one is free and they fit.
   int stage(Slice data) {
-    Staging* const staging = group_.staging(group_.rank());
+    Staging* const staging = group_.members().staging(group_.rank());
     if (!staging || data.bytes() < fewest_staged_bytes || data.bytes() > Staging::place_bytes)
       return Staging::none;
     const int place = staging->take();
@@ -74,7 +74,8 @@ class MpiSend final : public Transfer {
     return place;
   }
   void post(const void* data, int bytes, int tag) {
-    check_mpi(MPI_Isend(data, bytes, MPI_BYTE, to_, tag, group_.comm(), &requests_.emplace_back()),
+    check_mpi(MPI_Isend(data, bytes, MPI_BYTE, group_.process(to_), tag, group_.comm_to(to_),
+                        &requests_.emplace_back()),
               "send");
   }
 
@@ -92,9 +93,9 @@ class PostedReceive {
  public:
   PostedReceive(MpiGroup& group, void* into, Count bytes, int from, int tag)
       : group_(group), from_(from) {
-    check_mpi(
-        MPI_Irecv(into, static_cast<int>(bytes), MPI_BYTE, from, tag, group.comm(), &request_),
-        "receive");
+    check_mpi(MPI_Irecv(into, static_cast<int>(bytes), MPI_BYTE, group.process(from), tag,
+                        group.comm_from(from), &request_),
+              "receive");
   }
   ~PostedReceive() {
     // After a failure nothing moves any more, so nothing is written.
@@ -147,7 +148,7 @@ class MpiReceive final : public Transfer {
     group_.board().match(group_.rank(), from_, call_, packet_->header.signature);
     if (packet_->header.bytes != into_.bytes()) throw_size();
     if (const auto place = static_cast<int>(packet_->header.place); place != Staging::none) {
-      Staging& staging = *group_.staging(from_);
+      Staging& staging = *group_.members().staging(from_);
       use(into_, {staging.data(place), into_.count, into_.dtype, into_.device});
       staging.give_back(place);
     } else if (into_.bytes() <= Packet::inline_bytes) {

@@ -17,7 +17,7 @@ namespace {
 
 class MpiTransport final : public Transport {
  public:
-  explicit MpiTransport(std::shared_ptr<MpiGroup> group)
+  explicit MpiTransport(std::unique_ptr<MpiGroup> group)
       : group_(std::move(group)),
         vendor_(*group_),
         sent_(static_cast<std::size_t>(group_->size())) {}
@@ -63,17 +63,26 @@ class MpiTransport final : public Transport {
   }
 
   std::unique_ptr<Transport> subgroup(std::span<const int> members) override {
+    require(group_->members().ends() == 1, "a part of a group with two ends a rank");
     MPI_Group all, some;
-    MPI_Comm_group(group_->comm(), &all);
+    MPI_Comm_group(own_comm(), &all);
     MPI_Group_incl(all, static_cast<int>(members.size()), members.data(), &some);
     MPI_Comm comm = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_create_group(group_->comm(), some, header_tag, &comm), "make a subgroup");
+    check_mpi(MPI_Comm_create_group(own_comm(), some, header_tag, &comm), "make a subgroup");
     MPI_Group_free(&all);
     MPI_Group_free(&some);
     std::vector<int> world_ranks;
     for (const int member : members) world_ranks.push_back(board().world_rank(member));
-    return mpi_transport(std::make_shared<MpiGroup>(comm, &board().notice(), std::move(world_ranks),
-                                                    board().timeout_s()));
+    return mpi_transport(std::make_shared<MpiMembers>(comm, 1, &board().notice(),
+                                                      std::move(world_ranks), board().timeout_s()),
+                         0);
+  }
+  TwoEnds two_ends() override {
+    MPI_Comm comm = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_dup(own_comm(), &comm), "copy a group");
+    const auto members = std::make_shared<MpiMembers>(
+        comm, 2, &board().notice(), board().world_ranks_twice(), board().timeout_s());
+    return {mpi_transport(members, 0), mpi_transport(members, 1)};
   }
 
   bool abort(const std::exception& cause) override {
@@ -82,22 +91,27 @@ class MpiTransport final : public Transport {
   void depart() override { board().end(rank()); }
   void abandon() override { board().notice().claim(board().world_rank(rank())); }
 
-  int ranks_per_node() const override { return group_->ranks_per_node(); }
+  int ranks_per_node() const override { return group_->members().ranks_per_node(); }
   void pass(double seconds) override { sleep_for(seconds); }
   double now_seconds() const override { return steady_seconds(); }
   double about_now_seconds() const override { return about_steady_seconds(); }
 
-  VendorCollectives* vendor() override { return &vendor_; }
+  // MPI's own know a process as one rank.
+  VendorCollectives* vendor() override {
+    return group_->members().ends() == 1 ? &vendor_ : nullptr;
+  }
   std::vector<std::string> hindrances() const override {
-    if (group_->refused_peer_memory().empty()) return {};
+    const std::string& refused = group_->members().refused_peer_memory();
+    if (refused.empty()) return {};
     return {
         fmt::format("the system refuses to copy between processes (process_vm_readv: {}), so MPI "
                     "libraries copy long messages twice; in a container, allow SYS_PTRACE",
-                    group_->refused_peer_memory())};
+                    refused)};
   }
 
  private:
   Board& board() { return group_->board(); }
+  MPI_Comm own_comm() { return group_->comm_to(rank()); }
 
   // Piece by piece through shared memory, where both sides have cut the data alike; a few at a
   // time, so that memory is enough for data of any length.
@@ -131,22 +145,23 @@ class MpiTransport final : public Transport {
   // One piece where cutting would gain nothing.
   std::vector<Slice> pieces_of(Slice data) {
     std::vector<Slice> pieces;
-    const Count length = group_->staging(rank()) ? Staging::place_bytes / element_bytes(data.dtype)
-                                                 : std::max<Count>(data.count, 1);
+    const Count length = group_->members().staging(rank())
+                             ? Staging::place_bytes / element_bytes(data.dtype)
+                             : std::max<Count>(data.count, 1);
     for (Count begin = 0; begin < std::max<Count>(data.count, 1); begin += length)
       pieces.push_back(data.part(begin, std::min(length, data.count - begin)));
     return pieces;
   }
 
-  std::shared_ptr<MpiGroup> group_;
+  std::unique_ptr<MpiGroup> group_;
   MpiCollectives vendor_;
   std::vector<std::int64_t> sent_;  // messages to each rank
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> mpi_transport(std::shared_ptr<MpiGroup> group) {
-  return std::make_unique<MpiTransport>(std::move(group));
+std::unique_ptr<Transport> mpi_transport(std::shared_ptr<MpiMembers> members, int end) {
+  return std::make_unique<MpiTransport>(std::make_unique<MpiGroup>(std::move(members), end));
 }
 
 }  // namespace lockstep

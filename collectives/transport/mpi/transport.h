@@ -6,6 +6,7 @@
 
 namespace lockstep {
 
-std::unique_ptr<Transport> mpi_transport(std::shared_ptr<MpiGroup> group);
+// One of this process's ends.
+std::unique_ptr<Transport> mpi_transport(std::shared_ptr<MpiMembers> members, int end);
 
 }  // namespace lockstep

@@ -51,7 +51,7 @@ std::string MpiCollectives::lacks(Operation, DType dtype, Count) const {
 }
 
 void MpiCollectives::run(Operation operation, Slice data, Slice out, ReduceOp reduction, int root) {
-  const MPI_Comm comm = group_.comm();
+  const MPI_Comm comm = group_.comm_to(group_.rank());
   const int p = group_.size(), rank = group_.rank(), n = static_cast<int>(data.count);
   const MPI_Datatype type = mpi_type(data.dtype);
   const MPI_Op op = mpi_op(reduction);

@@ -32,32 +32,32 @@ class MpiWorld final : public ProcessWorld {
     MPI_Comm_size(comm, &size);
     std::vector<int> ranks(static_cast<std::size_t>(size));
     std::iota(ranks.begin(), ranks.end(), 0);
-    group_ = std::make_shared<MpiGroup>(comm, nullptr, std::move(ranks), timeout_s);
+    members_ = std::make_shared<MpiMembers>(comm, 1, nullptr, std::move(ranks), timeout_s);
   }
 
-  std::unique_ptr<Transport> transport() override { return mpi_transport(group_); }
+  std::unique_ptr<Transport> transport() override { return mpi_transport(members_, 0); }
 
   void finish() override {
-    group_.reset();
+    members_.reset();
     MPI_Finalize();
   }
 
   void fail(const std::exception& cause) override {
-    group_->board().notice().raise(group_->rank(), cause);
+    members_->board().notice().raise(members_->process(), cause);
     // What this process says about its failure is said before its end, so the rest comes then.
-    failed_group = new std::shared_ptr<MpiGroup>(group_);
+    failed = new std::shared_ptr<MpiMembers>(members_);
     std::atexit(end_after_failure);
   }
 
  private:
-  inline static std::shared_ptr<MpiGroup>* failed_group = nullptr;
+  inline static std::shared_ptr<MpiMembers>* failed = nullptr;
 
   // mpirun kills the others as soon as one process ends: they should have said why first. The rank
   // that failed first then ends the job, with the status of its failure.
   static void end_after_failure() {
-    MpiGroup& group = **failed_group;
-    Board& board = group.board();
-    board.end(group.rank());
+    MpiMembers& members = **failed;
+    Board& board = members.board();
+    board.end(members.process());
     constexpr auto patience = std::chrono::milliseconds(1500);
     const auto deadline = std::chrono::steady_clock::now() + patience;
     while (!board.all_ended() && std::chrono::steady_clock::now() < deadline)
@@ -65,12 +65,12 @@ class MpiWorld final : public ProcessWorld {
     std::fflush(nullptr);
     remove_mapped_segments();
     exit_status = Error(board.notice().kind, "").exit_status();
-    if (board.notice().rank() != board.world_rank(group.rank())) _exit(exit_status);
+    if (board.notice().rank() != board.world_rank(members.process())) _exit(exit_status);
     // MPICH's call may wait for ever where mpirun was told to leave the others alone.
     std::signal(SIGALRM, [](int) { _exit(exit_status); });
     constexpr unsigned seconds_to_abort = 1;
     alarm(seconds_to_abort);
-    MPI_Abort(group.comm(), exit_status);
+    MPI_Abort(members.comm(0, 0), exit_status);
   }
 
   // Segments of shared memory that the library made for this job; killed processes leave them.
@@ -83,7 +83,7 @@ class MpiWorld final : public ProcessWorld {
   }
 
   inline static int exit_status = 0;
-  std::shared_ptr<MpiGroup> group_;
+  std::shared_ptr<MpiMembers> members_;
 };
 
 }  // namespace

@@ -26,13 +26,15 @@ struct VirtualWorld {
         concurrency(virtual_time),
         links(link_model),
         inside(static_cast<std::size_t>(ranks)),
-        between(static_cast<std::size_t>(ranks)) {}
+        between(static_cast<std::size_t>(ranks)),
+        itself(static_cast<std::size_t>(ranks)) {}
 
   VirtualTime& time;
   VirtualConcurrency concurrency;
   LinkModel links;
   AbortNotice notice{};
-  std::vector<Ways> inside, between;  // of each rank, within its node and out of it
+  // Of each rank: within its node, out of it, and to the rank itself.
+  std::vector<Ways> inside, between, itself;
 };
 
 // From one rank to another. Receives are numbered when they are posted, so each gets the message of

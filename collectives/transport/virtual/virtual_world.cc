@@ -9,51 +9,11 @@
 #include <limits>
 #include <numeric>
 #include <optional>
-#include <unordered_map>
 
-#include "collectives/transport/subgroups.h"
-#include "collectives/transport/virtual/message.h"
+#include "collectives/transport/virtual/virtual_group.h"
 
 namespace lockstep {
 namespace {
-
-class Group {
- public:
-  Group(std::shared_ptr<VirtualWorld> shared_world, std::vector<int> world_ranks)
-      : world(std::move(shared_world)),
-        slots(world_ranks.size()),
-        board(slots.data(), &world->notice, std::move(world_ranks),
-              std::numeric_limits<double>::infinity(), "virtual") {
-    std::vector<int> nodes;
-    for (int rank = 0; rank < board.size(); ++rank)
-      nodes.push_back(world->links.node(board.world_rank(rank)));
-    ranks_per_node = lockstep::ranks_per_node(nodes);
-  }
-
-  const std::shared_ptr<VirtualChannel>& channel(int from, int to) {
-    auto& channel = channels_[static_cast<std::int64_t>(from) * board.size() + to];
-    if (!channel) channel = std::make_shared<VirtualChannel>();
-    return channel;
-  }
-  std::shared_ptr<Group> subgroup(int rank, const std::vector<int>& members) {
-    return subgroups_.join(rank, members, [&] {
-      std::vector<int> world_ranks;
-      for (const int member : members) world_ranks.push_back(board.world_rank(member));
-      return std::make_shared<Group>(world, std::move(world_ranks));
-    });
-  }
-
-  std::shared_ptr<VirtualWorld> world;
-  std::vector<BoardSlot> slots;
-  Board board;
-  int ranks_per_node = 1;
-  int aligning = 0;  // ranks that have come to this round
-  std::int64_t rounds_aligned = 0;
-
- private:
-  std::unordered_map<std::int64_t, std::shared_ptr<VirtualChannel>> channels_;
-  Subgroups<Group> subgroups_;
-};
 
 // While it lives, the line's own computing costs nothing: the transport is at work.
 class AtWork {
@@ -90,7 +50,7 @@ class SendTransfer final : public Transfer {
 class ReceiveTransfer final : public Transfer {
  public:
   // With an operation the message is combined into `into`, else copied there.
-  ReceiveTransfer(Group& group, int rank, int from, const Call& call, Slice into,
+  ReceiveTransfer(VirtualGroup& group, int rank, int from, const Call& call, Slice into,
                   std::optional<ReduceOp> op)
       : group_(group),
         channel_(*group.channel(from, rank)),
@@ -143,7 +103,7 @@ class ReceiveTransfer final : public Transfer {
     if (!arrives_at()) group_.board.check_departed(rank_, peers, call_);
   }
 
-  Group& group_;
+  VirtualGroup& group_;
   VirtualChannel& channel_;
   int rank_, from_;
   Call call_;
@@ -155,7 +115,7 @@ class ReceiveTransfer final : public Transfer {
 
 class VirtualTransport final : public Transport {
  public:
-  VirtualTransport(std::shared_ptr<Group> group, int rank)
+  VirtualTransport(std::shared_ptr<VirtualGroup> group, int rank)
       : group_(std::move(group)), rank_(rank) {}
   ~VirtualTransport() override {
     // A rank that fails has not ended its program: abort() follows with the reason.
@@ -177,8 +137,10 @@ class VirtualTransport final : public Transport {
     const AtWork work(world.time);
     world.time.catch_up();
     const int own = board().world_rank(rank_), other = board().world_rank(to);
-    const Link& link = world.links.link(own, other);
-    auto& ways = world.links.same_node(own, other) ? world.inside : world.between;
+    const Link link = own == other ? Link{} : world.links.link(own, other);
+    auto& ways = own == other                        ? world.itself
+                 : world.links.same_node(own, other) ? world.inside
+                                                     : world.between;
     const auto& channel = group_->channel(rank_, to);
     const auto message =
         std::make_shared<VirtualMessage>(world, channel, ways[other], link, call, data);
@@ -226,6 +188,11 @@ class VirtualTransport final : public Transport {
     const auto own = std::ranges::find(list, rank_);
     return std::make_unique<VirtualTransport>(group_->subgroup(rank_, list),
                                               static_cast<int>(own - list.begin()));
+  }
+  TwoEnds two_ends() override {
+    const auto group = group_->with_two_ends(rank_);
+    return {std::make_unique<VirtualTransport>(group, rank_),
+            std::make_unique<VirtualTransport>(group, size() + rank_)};
   }
 
   bool abort(const std::exception& cause) override {
@@ -275,7 +242,7 @@ class VirtualTransport final : public Transport {
  private:
   Board& board() const { return group_->board; }
 
-  std::shared_ptr<Group> group_;
+  std::shared_ptr<VirtualGroup> group_;
   int rank_;
 };
 
@@ -286,7 +253,7 @@ std::vector<std::unique_ptr<Transport>> virtual_world(VirtualTime& time, int ran
   const auto world = std::make_shared<VirtualWorld>(time, links, ranks);
   std::vector<int> everyone(static_cast<std::size_t>(ranks));
   std::iota(everyone.begin(), everyone.end(), 0);
-  const auto group = std::make_shared<Group>(world, everyone);
+  const auto group = std::make_shared<VirtualGroup>(world, everyone);
   std::vector<std::unique_ptr<Transport>> ends;
   for (const int rank : everyone) ends.push_back(std::make_unique<VirtualTransport>(group, rank));
   return ends;

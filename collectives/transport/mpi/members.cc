@@ -1,0 +1,116 @@
+#include "collectives/transport/mpi/members.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "collectives/base/links.h"
+#include "collectives/transport/mpi/peer_memory.h"
+
+namespace lockstep {
+
+void check_mpi(int code, std::string_view what) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw Error(ErrorKind::lost_rank,
+              fmt::format("MPI cannot {}: {}", what,
+                          std::string_view(text, static_cast<std::size_t>(length))));
+}
+
+MpiMembers::MpiMembers(MPI_Comm comm, int ends, AbortNotice* notice, std::vector<int> world_ranks,
+                       double timeout_s)
+    : ends_(ends) {
+  comms_.push_back(comm);
+  while (std::ssize(comms_) < ends * ends)
+    check_mpi(MPI_Comm_dup(comm, &comms_.emplace_back()), "copy a group");
+  for (const MPI_Comm each : comms_) MPI_Comm_set_errhandler(each, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(comm, &process_);
+  MPI_Comm_size(comm, &processes_);
+  MPI_Comm host = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, process_, MPI_INFO_NULL, &host),
+            "find the ranks of this host");
+  int ranks_here = 0;
+  MPI_Comm_size(host, &ranks_here);
+  one_host_ = ranks_here == processes_;
+  ranks_per_node_ = find_ranks_per_node(host);
+  oversubscribed_ = ranks_here * ends > static_cast<int>(std::thread::hardware_concurrency());
+
+  // Rank 0 provides the memory for all: places to pass data through and a slot for each end, then
+  // the notice. Slots and notice are valid when zeroed.
+  const auto all = static_cast<std::size_t>(processes_) * static_cast<std::size_t>(ends);
+  const std::size_t shared =
+      alignof(Staging) + (sizeof(Staging) + sizeof(BoardSlot)) * all + sizeof(AbortNotice);
+  if (one_host_) {
+    const auto bytes = static_cast<MPI_Aint>(shared);
+    void* memory = nullptr;
+    check_mpi(MPI_Win_allocate_shared(process_ == 0 ? bytes : 0, 1, MPI_INFO_NULL, host, &memory,
+                                      &window_),
+              "share memory");
+    MPI_Aint size = 0;
+    int unit = 0;
+    MPI_Win_shared_query(window_, 0, &size, &unit, &memory);
+    std::size_t space = shared;
+    staging_ = static_cast<Staging*>(std::align(alignof(Staging), 1, memory, space));
+    slots_ = reinterpret_cast<BoardSlot*>(staging_ + all);
+    if (!notice) notice = reinterpret_cast<AbortNotice*>(slots_ + all);
+    if (process_ == 0) {
+      for (std::size_t i = 0; i < all; ++i) staging_[i].clear();
+      std::memset(static_cast<void*>(slots_), 0, sizeof(BoardSlot) * all + sizeof(AbortNotice));
+    }
+    MPI_Barrier(host);
+    refused_peer_memory_ = lockstep::refused_peer_memory(host);
+  } else {
+    private_slots_ = std::vector<BoardSlot>(all);
+    slots_ = private_slots_.data();
+    if (!notice) notice = &private_notice_;
+  }
+  MPI_Comm_free(&host);
+  for (int end = process_; end < processes_ * ends; end += processes_)
+    slots_[end].process.store(getpid());
+  board_ = std::make_unique<Board>(slots_, notice, std::move(world_ranks), timeout_s, "mpi");
+  board_->set_health_check([this](int peer) { return health(peer); });
+}
+
+int MpiMembers::find_ranks_per_node(MPI_Comm host) const {
+  int first_of_host = process_;
+  MPI_Bcast(&first_of_host, 1, MPI_INT, 0, host);
+  std::vector<int> node_of_rank(static_cast<std::size_t>(processes_));
+  check_mpi(
+      MPI_Allgather(&first_of_host, 1, MPI_INT, node_of_rank.data(), 1, MPI_INT, comms_.front()),
+      "exchange the ranks' hosts");
+  std::vector<int> node_of_end;
+  for (int end = 0; end < ends_; ++end)
+    node_of_end.insert(node_of_end.end(), node_of_rank.begin(), node_of_rank.end());
+  return lockstep::ranks_per_node(node_of_end);
+}
+
+// Windows and communicators are freed by all their ranks together; after a failure that would wait
+// for a rank that is gone, and the process ends anyway.
+MpiMembers::~MpiMembers() {
+  if (std::uncaught_exceptions() > 0 || board_->notice().rank() >= 0) return;
+  if (window_ != MPI_WIN_NULL) MPI_Win_free(&window_);
+  for (MPI_Comm& comm : comms_) MPI_Comm_free(&comm);
+}
+
+std::string MpiMembers::health(int peer) const {
+  const std::int32_t process = slots_[peer].process.load();
+  if (!one_host_ || process == 0) return "";
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string line;
+  if (!std::getline(file, line)) return fmt::format("(process {}) has died", process);
+  // The state is the letter after the name, which is in parentheses and may hold any character.
+  const std::size_t end = line.rfind(')');
+  const bool dead = end != std::string::npos && end + 2 < line.size() &&
+                    (line[end + 2] == 'Z' || line[end + 2] == 'X');
+  return dead ? fmt::format("(process {}) has died", process) : "";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+// A group of ranks in virtual time: its channels and its board.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "collectives/transport/board.h"
+#include "collectives/transport/subgroups.h"
+#include "collectives/transport/virtual/message.h"
+
+namespace lockstep {
+
+class VirtualGroup {
+ public:
+  VirtualGroup(std::shared_ptr<VirtualWorld> shared_world, std::vector<int> world_ranks)
+      : world(std::move(shared_world)),
+        slots(world_ranks.size()),
+        board(slots.data(), &world->notice, std::move(world_ranks),
+              std::numeric_limits<double>::infinity(), "virtual") {
+    std::vector<int> nodes;
+    for (int rank = 0; rank < board.size(); ++rank)
+      nodes.push_back(world->links.node(board.world_rank(rank)));
+    ranks_per_node = lockstep::ranks_per_node(nodes);
+  }
+
+  const std::shared_ptr<VirtualChannel>& channel(int from, int to) {
+    auto& channel = channels_[static_cast<std::int64_t>(from) * board.size() + to];
+    if (!channel) channel = std::make_shared<VirtualChannel>();
+    return channel;
+  }
+  std::shared_ptr<VirtualGroup> subgroup(int rank, const std::vector<int>& members) {
+    return subgroups_.join(rank, members, [&] {
+      std::vector<int> world_ranks;
+      for (const int member : members) world_ranks.push_back(board.world_rank(member));
+      return std::make_shared<VirtualGroup>(world, std::move(world_ranks));
+    });
+  }
+  // Of all ranks, then all of them again: each rank's second end.
+  std::shared_ptr<VirtualGroup> with_two_ends(int rank) {
+    std::vector<int> everyone(slots.size());
+    std::iota(everyone.begin(), everyone.end(), 0);
+    return subgroups_.join(rank, everyone, [&] {
+      return std::make_shared<VirtualGroup>(world, board.world_ranks_twice());
+    });
+  }
+
+  std::shared_ptr<VirtualWorld> world;
+  std::vector<BoardSlot> slots;
+  Board board;
+  int ranks_per_node = 1;
+  int aligning = 0;  // ranks that have come to this round
+  std::int64_t rounds_aligned = 0;
+
+ private:
+  std::unordered_map<std::int64_t, std::shared_ptr<VirtualChannel>> channels_;
+  Subgroups<VirtualGroup> subgroups_;
+};
+
+}  // namespace lockstep
