@@ -3,6 +3,8 @@
 // tests/emulator/streams.h for when.
 #pragma once
 
+#include <math.h>  // with the functions of all types outside of std, as CUDA has them
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -328,6 +330,8 @@ template <typename T>
 void __stcs(T* into, T value) {
   *into = value;
 }
+using std::max;
+using std::min;
 inline float __expf(float x) { return std::exp(x); }
 inline float __logf(float x) { return std::log(x); }
 inline float __fdividef(float x, float y) { return x / y; }
