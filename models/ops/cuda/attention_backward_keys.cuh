@@ -63,10 +63,8 @@ class KeyWarp {
   }
 
  private:
-  using Piece = float[2][4];  // [16 keys, 16 queries]
-
   __device__ void add_16(const Stage& stage, int q, int query, Count index) {
-    Piece p[pieces_m] = {}, ds[pieces_m] = {};
+    Pair p[pieces_m] = {}, ds[pieces_m] = {};  // [keys, queries]
 #pragma unroll
     for (int k = 0; k < steps_d; ++k) {
       unsigned of_queries[4], of_dout[4];
@@ -80,18 +78,18 @@ class KeyWarp {
         multiply_add<T>(ds[m][1], v_[m][k], of_dout[2], of_dout[3]);
       }
     }
-    const bool hides = first_ + Sizes::warp_rows - 1 > query;
-#pragma unroll
-    for (int m = 0; m < pieces_m; ++m)
-#pragma unroll
-      for (int n = 0; n < 2; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int key = first_ + 16 * m + piece_row(i), column = 8 * n + piece_column(i);
-          differentiate(p[m][n][i], ds[m][n][i], stage.log_sum_exp[q + column],
-                        stage.products[q + column], hides && key > query + column,
-                        index + (query + column) * call_.index_stride() + key);
-        }
+    if (first_ + Sizes::warp_rows - 1 > query) hide_earlier_queries(p, query);
+    if (call_.masks) {
+      const Kept<pieces_m> kept(call_.mask, [&](int m, int n, int i) {
+        return index + (query + 8 * n + piece_column(i)) * call_.index_stride() + first_ + 16 * m +
+               piece_row(i);
+      });
+      kept.apply(ds);
+      differentiate(p, ds, stage, q);
+      kept.apply(p);
+    } else {
+      differentiate(p, ds, stage, q);
+    }
     unsigned left_p[pieces_m][4], left_ds[pieces_m][4];
 #pragma unroll
     for (int m = 0; m < pieces_m; ++m) {
@@ -113,15 +111,35 @@ class KeyWarp {
     }
   }
 
-  // A score and the gradient of its probability become the probability, dropped as forward did, and
-  // the gradient of the score.
-  __device__ void differentiate(float& p, float& ds, float log_sum_exp, float product, bool hidden,
-                                Count index) const {
-    const float undropped =
-        hidden ? 0.0F : exp2_fast(p * (call_.scale * log2_e) - log_sum_exp * log2_e);
-    const float dp = call_.masks ? call_.mask(ds, index) : ds;
-    ds = undropped * (dp - product);
-    p = call_.masks ? call_.mask(undropped, index) : undropped;
+  __device__ void hide_earlier_queries(Pair (&scores)[pieces_m], int query) const {
+#pragma unroll
+    for (int m = 0; m < pieces_m; ++m)
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (first_ + 16 * m + piece_row(i) > query + 8 * n + piece_column(i))
+            scores[m][n][i] = -INFINITY;
+  }
+
+  // Scores and the gradients of their probabilities become the probabilities and the gradients of
+  // the scores.
+  __device__ void differentiate(Pair (&p)[pieces_m], Pair (&ds)[pieces_m], const Stage& stage,
+                                int q) const {
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int odd = 0; odd < 2; ++odd) {
+        const int column = q + 8 * n + piece_column(odd);
+        const float offset = stage.log_sum_exp[column] * log2_e, product = stage.products[column];
+#pragma unroll
+        for (int m = 0; m < pieces_m; ++m)
+#pragma unroll
+          for (int i = odd; i < 4; i += 2) {
+            p[m][n][i] = exp2_fast(p[m][n][i] * (call_.scale * log2_e) - offset);
+            ds[m][n][i] = p[m][n][i] * (ds[m][n][i] - product);
+          }
+      }
   }
 
   const AttentionCall& call_;

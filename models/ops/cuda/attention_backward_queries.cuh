@@ -64,10 +64,8 @@ class QueryWarp {
   }
 
  private:
-  using Piece = float[2][4];  // [16 queries, 16 keys]
-
   __device__ void add_16(KeyTile keys, KeyTile values, int k, int first_key, Count index) {
-    Piece s[pieces_m] = {}, ds[pieces_m] = {};
+    Pair s[pieces_m] = {}, ds[pieces_m] = {};  // [queries, keys]
 #pragma unroll
     for (int d = 0; d < steps_d; ++d) {
       unsigned of_keys[4], of_values[4];
@@ -81,7 +79,12 @@ class QueryWarp {
         multiply_add<T>(ds[m][1], dout_[m][d], of_values[2], of_values[3]);
       }
     }
-    const bool hides = first_key + 15 > first_;
+    if (first_key + 15 > first_) hide_later_keys(s, first_key);
+    if (call_.masks)
+      Kept<pieces_m>(call_.mask, [&](int m, int n, int i) {
+        return index + (first_ + 16 * m + piece_row(i)) * call_.index_stride() + first_key + 8 * n +
+               piece_column(i);
+      }).apply(ds);
     unsigned left[pieces_m][4];
 #pragma unroll
     for (int m = 0; m < pieces_m; ++m) {
@@ -89,16 +92,8 @@ class QueryWarp {
       for (int n = 0; n < 2; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int query = first_ + 16 * m + piece_row(i),
-                    key = first_key + 8 * n + piece_column(i);
-          const float p =
-              hides && key > query
-                  ? 0.0F
-                  : exp2_fast(s[m][n][i] * (call_.scale * log2_e) - log_sum_exp_[m][i / 2]);
-          const float dp = call_.masks
-                               ? call_.mask(ds[m][n][i], index + query * call_.index_stride() + key)
-                               : ds[m][n][i];
-          ds[m][n][i] = p * (dp - product_[m][i / 2]);
+          const float p = exp2_fast(s[m][n][i] * (call_.scale * log2_e) - log_sum_exp_[m][i / 2]);
+          ds[m][n][i] = p * (ds[m][n][i] - product_[m][i / 2]);
         }
       as_left<T>(left[m], ds[m][0], ds[m][1]);
     }
@@ -112,6 +107,17 @@ class QueryWarp {
         multiply_add<T>(dq_[m][n + 1], left[m], of_keys[2], of_keys[3]);
       }
     }
+  }
+
+  __device__ void hide_later_keys(Pair (&scores)[pieces_m], int first_key) const {
+#pragma unroll
+    for (int m = 0; m < pieces_m; ++m)
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (first_key + 8 * n + piece_column(i) > first_ + 16 * m + piece_row(i))
+            scores[m][n][i] = -INFINITY;
   }
 
   const AttentionCall& call_;

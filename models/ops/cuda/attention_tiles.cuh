@@ -95,6 +95,39 @@ __device__ __forceinline__ int piece_column(int i) {
   return static_cast<int>(threadIdx.x % 4) * 2 + i % 2;
 }
 
+// [16, 16] of scores, or of what becomes of them.
+using Pair = float[2][4];
+
+// Which of a lane's elements of pairs [pieces][2][4] dropout keeps: a bit for each. Drawn once, it
+// serves both for probabilities and for their gradients.
+template <int pieces>
+struct Kept {
+  static_assert(pieces * 8 <= 32);
+  unsigned bits = 0;
+  float scale;
+
+  // index_of(piece, n, i) is that of the probability.
+  template <typename Index>
+  __device__ Kept(const host::DropoutMask<float>& mask, Index index_of) : scale(mask.scale()) {
+#pragma unroll
+    for (int m = 0; m < pieces; ++m)
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (!mask.drops(index_of(m, n, i))) bits |= 1u << (8 * m + 4 * n + i);
+  }
+  __device__ void apply(Pair (&values)[pieces]) const {
+#pragma unroll
+    for (int m = 0; m < pieces; ++m)
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          values[m][n][i] = bits >> (8 * m + 4 * n + i) & 1 ? values[m][n][i] * scale : 0.0F;
+  }
+};
+
 // Two neighbouring pieces [16, 16], rounded, as a left factor.
 template <typename T>
 __device__ __forceinline__ void as_left(unsigned (&a)[4], const float (&low)[4],
