@@ -42,6 +42,7 @@ class ForwardWarp {
 
   // Adds what the keys from first_key on contribute.
   __device__ void add(KeyTile keys, KeyTile values, int first_key, Count index) {
+    if (first_key >= first_ + Sizes::warp_rows) return;  // none of this warp's rows sees them
     Scores<pieces_m, pieces_n> scores = {};
     score(scores, keys);
     if (first_key + Sizes::keys - 1 > first_) hide_later_keys(scores, first_key);
