@@ -77,13 +77,20 @@ void enqueue(EmulatedStream* stream, std::function<void()> run,
 }
 
 bool get_on(EmulatedStream* stream) {
-  if (stream->queue.empty()) return false;
   const DeviceWorks works;
-  if (const auto waits_for = stream->queue.front().waits_for) finish(*waits_for);
-  const EmulatedStream::Work work = std::move(stream->queue.front());
-  stream->queue.pop_front();
-  work.run();
-  return true;
+  while (!stream->queue.empty()) {
+    const auto waits_for = stream->queue.front().waits_for;
+    if (waits_for && !waits_for->reached) {
+      // Meanwhile this stream may get on, too, and have another front.
+      finish(*waits_for);
+      continue;
+    }
+    const EmulatedStream::Work work = std::move(stream->queue.front());
+    stream->queue.pop_front();
+    work.run();
+    return true;
+  }
+  return false;
 }
 
 void finish(EmulatedStream* stream) {

@@ -30,7 +30,7 @@ class CardMemory final : public Device {
         cudaMemcpy(into.data, from.data, static_cast<std::size_t>(into.bytes()), cudaMemcpyDefault),
         "copy");
   }
-  void zero(Slice) { refuse(); }
+  void zero(Slice) override { refuse(); }
   void reduce(Slice, Slice, ReduceOp) override { refuse(); }
   void reduce_all(std::span<const Slice>, std::span<const Slice>, ReduceOp, Count) override {
     refuse();
