@@ -14,6 +14,7 @@
 #include "bench/environment.h"
 #include "cli/command.h"
 #include "cli/process.h"
+#include "collectives/base/cuda_module.h"
 #include "models/kernels_info.h"
 
 namespace lockstep {
@@ -74,6 +75,7 @@ std::vector<Finding> findings() {
       {"GEMM f64", double_gemm_library(), ""},
       program("Open MPI", "mpirun.openmpi", "apt-get install openmpi-bin libopenmpi-dev"),
       program("MPICH", "mpirun.mpich", "apt-get install mpich libmpich-dev"),
+      {"GPU", cuda_state(), ""},
       program("CUDA compiler", "nvcc", "only needed for GPUs: install the CUDA toolkit"),
       library("CUDA driver", "libcuda.so.1", "only needed for GPUs: install NVIDIA's driver"),
       library("NCCL", "libnccl.so.2", "only needed for several GPUs: install libnccl2"),
