@@ -76,7 +76,7 @@ std::string bench_json(const BenchRun& run, const OperationEntry& entry,
         ->Repetitions(options.repetitions)
         ->Unit(benchmark::kMicrosecond);
   }
-  auto environment = environment_json();
+  auto environment = environment_json(world.device);
   if (!run.library.empty()) environment["mpi"] = run.library;
 
   // Google Benchmark keeps no samples; readers of its format pass over a key they do not know. Its
@@ -86,6 +86,7 @@ std::string bench_json(const BenchRun& run, const OperationEntry& entry,
        {"lockstep.memory_bandwidth_bytes_per_s", fmt::format("{:.6g}", memory_bandwidth(run))},
        {"lockstep.buffers", std::string(name_of(options.buffers))},
        {"lockstep.clock", std::string(name_of(world.clock))},
+       {"lockstep.device", std::string(options.device->name())},
        {"lockstep.link", text_of(run.links)}});
   constexpr std::string_view not_json = ": NaN", missing = ": null";
   for (auto at = json.find(not_json); at != std::string::npos; at = json.find(not_json, at))

@@ -54,8 +54,10 @@ void check(const BenchOptions& options, int ranks) {
   within(options.operations_per_iteration, 1, 1'000'000, "-m");
   within(options.repetitions, 1, 10'000, "--repetitions");
   within(options.root, 0, ranks - 1, "-r");
-  require(options.stores_data || (!options.check && options.buffers == Buffers::hot),
+  require(options.device->stores() || (!options.check && options.buffers == Buffers::hot),
           "--device none with -c 1 or --buffers", "there are no results to check, and no buffers");
+  require(!options.device->enqueues() || options.buffers != Buffers::consume,
+          "--device cuda with --buffers consume", "the host reads no buffers there; use dirty");
   const OperationEntry& entry = find_operation(options.operation);
   for (const std::string& algorithm : options.algorithms)
     if (algorithm != "all" && algorithm != "auto")

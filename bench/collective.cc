@@ -38,12 +38,12 @@ std::vector<std::string> chosen_algorithms(Communicator& comm, const OperationEn
 
 // A link's latency and bandwidth, from messages of two sizes; under a virtual clock, what was
 // given.
-LinkModel links_of(Communicator& comm, const LaunchOptions& world) {
+LinkModel links_of(Communicator& comm, const BenchOptions& options, const LaunchOptions& world) {
   if (world.clock != Clock::wall || comm.size() == 1) return world.links;
   constexpr Count few = 8, many = Count{4} << 20;
-  const Slice like{.dtype = DType::u8, .device = &host_device()};
+  const Slice like{.dtype = DType::u8, .device = options.device};
   const Memory in = comm.scratch(like, many), out = comm.scratch(like, many);
-  std::fill_n(in.data(), many, std::byte{1});
+  options.device->zero(in.slice(many, DType::u8));
   const auto message = [&](Count bytes) {
     return Timed{.prepare = {}, .operation = [&, bytes] {
                    send_recv(comm, out.slice(bytes, DType::u8), in.slice(bytes, DType::u8));
@@ -134,7 +134,7 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
                 fmt::format("{}: no algorithm can run here: {}", options.operation,
                             run.skipped.empty() ? "none was named" : run.skipped.front()),
                 {.hint = "choose another --algorithm"});
-  run.links = links_of(comm, world);
+  run.links = links_of(comm, options, world);
   if (VendorCollectives* const vendor = comm.transport().vendor()) run.library = vendor->library();
   std::optional<PeerServer> server;
   if (!options.serve.empty()) server.emplace(options.serve, comm.rank());

@@ -31,7 +31,8 @@ struct BenchOptions {
   std::vector<ReduceOp> ops = {ReduceOp::sum};
   int root = 0;
   bool check = true;
-  bool stores_data = true;  // else on the device `none`: addresses alone, for thousands of ranks
+  // Where the buffers lie. On the device `none` they are addresses alone, for thousands of ranks.
+  Device* device = &host_device();
   Buffers buffers = Buffers::hot;
   WhoseTime whose = WhoseTime::slowest;
   // Other libraries, in processes of their own, measured in turn with the algorithms.

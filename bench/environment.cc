@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "bench/build_info.h"
+#include "collectives/base/cuda_module.h"
 
 namespace lockstep {
 namespace {
@@ -80,25 +81,41 @@ int version_of(const char* library, const char* function) {
   return version;
 }
 
+nlohmann::ordered_json card_json() {
+  const CudaCard card = cuda_card();
+  const CudaMemory memory = cuda_memory();
+  return {{"name", card.name},
+          {"compute_capability", std::to_string(card.major) + "." + std::to_string(card.minor)},
+          {"multiprocessors", card.multiprocessors},
+          {"memory_bytes", card.memory_bytes},
+          {"driver", card.driver_version},
+          {"runtime", card.runtime_version},
+          {"peak_allocated_bytes", memory.peak_in_use},
+          {"cached_bytes", memory.cached}};
+}
+
 }  // namespace
 
-nlohmann::ordered_json environment_json() {
+nlohmann::ordered_json environment_json(const Device* device) {
   utsname system{};
   uname(&system);
   const double memory_bytes =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  return {{"time", utc_now()},
-          {"processor", processor()},
-          {"cores", std::thread::hardware_concurrency()},
-          {"memory_bytes", memory_bytes},
-          {"system", std::string(system.sysname) + " " + system.release + " " + system.machine},
-          {"cuda_driver", version_of("libcuda.so.1", "cuDriverGetVersion")},
-          {"nccl", version_of("libnccl.so.2", "ncclGetVersion")},
-          {"settings", settings()},
-          {"compiler", build_info::compiler},
-          {"build", build_info::type},
-          {"version", build_info::version},
-          {"commit", build_info::commit}};
+  nlohmann::ordered_json environment = {
+      {"time", utc_now()},
+      {"processor", processor()},
+      {"cores", std::thread::hardware_concurrency()},
+      {"memory_bytes", memory_bytes},
+      {"system", std::string(system.sysname) + " " + system.release + " " + system.machine},
+      {"cuda_driver", version_of("libcuda.so.1", "cuDriverGetVersion")},
+      {"nccl", version_of("libnccl.so.2", "ncclGetVersion")},
+      {"settings", settings()},
+      {"compiler", build_info::compiler},
+      {"build", build_info::type},
+      {"version", build_info::version},
+      {"commit", build_info::commit}};
+  if (device && device->enqueues()) environment["gpu"] = card_json();
+  return environment;
 }
 
 }  // namespace lockstep

@@ -3,9 +3,12 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "collectives/base/device.h"
+
 namespace lockstep {
 
-// Processor, cores, memory, system, compiler, build, program version and commit, time of day.
-nlohmann::ordered_json environment_json();
+// Processor, cores, memory, system, compiler, build, program version and commit, time of day; and
+// the card, where that is the device.
+nlohmann::ordered_json environment_json(const Device* device = nullptr);
 
 }  // namespace lockstep

@@ -43,7 +43,15 @@ void agree(Communicator& comm, std::vector<double>& samples, WhoseTime whose) {
 
 double run_once(Communicator& comm, const Timed& timed) {
   if (timed.prepare) timed.prepare();
+  const Ledger* const ledger = comm.records().ledger;
+  Device* const device = ledger ? ledger->device() : nullptr;
+  if (device) device->wait();
   barrier(comm);
+  if (device && device->enqueues()) {
+    const Mark begin = device->mark(true);
+    timed.operation();
+    return device->seconds_between(begin, device->mark(true));
+  }
   comm.transport().align();
   const double begin = comm.transport().now_seconds();
   timed.operation();

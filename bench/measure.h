@@ -16,7 +16,8 @@ struct Timed {
   std::function<std::vector<double>()> elsewhere;
 };
 
-// Prepares, waits for all ranks, and runs the operation; the seconds it took here.
+// Prepares, waits for all ranks, and runs the operation; the seconds it took here: where the rank
+// keeps its tensors on a device that enqueues, the seconds it took there.
 double run_once(Communicator& comm, const Timed& timed);
 
 // Whose time an iteration's is.

@@ -6,11 +6,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <nlohmann/json.hpp>
 
+#include "bench/environment.h"
 #include "bench/measure.h"
 #include "bench/registered.h"
 #include "collectives/transport/launch.h"
 #include "models/backend.h"
+#include "models/device_backend.h"
+#include "models/random.h"
 #include "parallel/trainer.h"
 
 namespace lockstep {
@@ -21,12 +26,18 @@ double now_seconds() {
 }
 
 // Seconds of one call: the median of several blocks of calls, after the library has made its code.
-double seconds_of(const Product& product, DType dtype) {
+double seconds_of(const Product& product, DType dtype, Device& device, Backend& backend) {
   const auto& [name, m, n, k, transposed_a, transposed_b, times] = product;
   const Count bytes = element_bytes(dtype);
   const auto matrix = [&](Count rows, Count columns) {
-    Memory memory(host_device(), nullptr, MemoryUse::workspace, rows * columns * bytes);
-    std::fill_n(memory.data(), memory.bytes(), std::byte{0x3c});  // small numbers, in f32 and f64
+    Memory memory(device, nullptr, MemoryUse::workspace, rows * columns * bytes);
+    // Small numbers of any type, not all the same: a card computes faster with those that are.
+    std::vector<std::uint8_t> content(static_cast<std::size_t>(memory.bytes()));
+    for (std::size_t i = 0; i < content.size(); ++i)
+      content[i] = static_cast<std::uint8_t>(i % bytes + 1 == static_cast<std::size_t>(bytes)
+                                                 ? 0x3c
+                                                 : random_bits(1, 0, static_cast<Count>(i)));
+    device.copy(memory.slice(memory.bytes(), DType::u8), host_slice(std::span(content)));
     return memory;
   };
   const Memory a = matrix(m, k), b = matrix(k, n), c = matrix(m, n);
@@ -36,7 +47,8 @@ double seconds_of(const Product& product, DType dtype) {
                right = transposed_b ? Matrix(b_data, n, k).t() : Matrix(b_data, k, n);
   const auto calls = [&](int count) {
     const double begin = now_seconds();
-    for (int i = 0; i < count; ++i) host_backend().gemm(left, right, {c_data, m, n}, 0);
+    for (int i = 0; i < count; ++i) backend.gemm(left, right, {c_data, m, n}, 0);
+    device.wait();
     return (now_seconds() - begin) / count;
   };
 
@@ -69,11 +81,16 @@ double median_step(RankContext& context, const TrainOptions& options) {
 // Products, steps, products again: the better of the two rates is the one to reach.
 Measured measure_with(RankContext& context, int threads, const ModelBenchOptions& options,
                       const std::vector<Product>& products) {
+  Ledger ledger;
+  Device* const placed = context.ledger.device();
+  Device& device = placed ? *placed : host_device();
+  ledger.place_on(device);
   const auto measure_products = [&] {
     omp_set_num_threads(threads);
+    const auto backend = make_backend(ledger);
     std::vector<double> seconds;
     for (const Product& product : products)
-      seconds.push_back(seconds_of(product, options.train.dtype));
+      seconds.push_back(seconds_of(product, options.train.dtype, device, *backend));
     return seconds;
   };
   TrainOptions train = options.train;
@@ -128,6 +145,10 @@ void report(int threads, const ModelBenchOptions& options, const std::vector<Pro
   print("training step", "", measured.step_seconds, flops);
   fmt::print("{:.0f} tokens/s, {:.0f} % of the products' rate\n",
              static_cast<double>(tokens) / measured.step_seconds, 100 * share);
+  if (const Product& dense = products.back(); dense.times == 0)
+    fmt::print(
+        "{:.1f} % of the rate of dense products (MFU)\n",
+        100 * flops / measured.step_seconds / (dense.flops() / measured.product_seconds.back()));
   register_result(fmt::format("step/{}/threads:{}", options.train.model, threads),
                   measured.step_seconds, flops, share);
 }
@@ -166,7 +187,11 @@ std::string bench_model(RankContext& context, const ModelBenchOptions& options) 
   const Count sequences = options.train.global_batch;
   const Count length =
       options.train.sequence_length > 0 ? options.train.sequence_length : config.context;
-  const std::vector<Product> products = products_of_step(config, sequences * length);
+  std::vector<Product> products = products_of_step(config, sequences * length);
+  // What a card's products reach at most, beside those of the model.
+  constexpr Count dense = 8192;
+  if (const Device* const device = context.ledger.device(); device && device->enqueues())
+    products.push_back({"dense", dense, dense, dense, false, false, 0});
   const double flops = step_flops(config, sequences, length);
   fmt::print("# model {}   batch {} x {} tokens   {}   {:.4g} floating-point operations a step\n",
              options.train.model, sequences, length, name_of(options.train.dtype), flops);
@@ -174,7 +199,8 @@ std::string bench_model(RankContext& context, const ModelBenchOptions& options) 
     report(threads, options, products, measure_with(context, threads, options, products), flops,
            sequences * length);
 
-  return run_registered();
+  return run_registered(
+      {{"lockstep.environment", environment_json(context.ledger.device()).dump()}});
 }
 
 }  // namespace lockstep

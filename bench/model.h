@@ -1,5 +1,6 @@
 // How much of the library's matrix-product rate the training of a model reaches: times each of the
-// model's products alone, then whole steps, in one run.
+// model's products alone, then whole steps, in one run. On a card the product "dense", of large
+// square matrices, is the rate that utilisation (MFU) is a share of.
 #pragma once
 
 #include <string>

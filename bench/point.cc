@@ -15,7 +15,7 @@ BenchPoint::BenchPoint(Communicator& comm, const OperationEntry& entry, const Be
       buffers_(comm, entry, options, problem, dtype, op) {}
 
 std::string BenchPoint::add(const std::string& name, const LinkModel& links) {
-  const Slice like{.count = problem_.count, .dtype = dtype_, .device = &host_device()};
+  const Slice like{.count = problem_.count, .dtype = dtype_, .device = options_.device};
   const AnyAlgorithm& algorithm =
       usable_algorithm(entry_.algorithms, entry_.operation, name, comm_, like);
   if (algorithm.need == Need::vendor) {

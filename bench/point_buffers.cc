@@ -1,16 +1,12 @@
 #include "bench/point_buffers.h"
 
-#include <cstring>
-
 #include "bench/verify.h"
 #include "collectives/all_reduce/all_reduce.h"
 
 namespace lockstep {
 namespace {
 
-Slice like(DType dtype, const BenchOptions& options) {
-  return {.dtype = dtype, .device = options.stores_data ? &host_device() : &none_device()};
-}
+Slice like(DType dtype, Device* device) { return {.dtype = dtype, .device = device}; }
 
 }  // namespace
 
@@ -22,10 +18,12 @@ PointBuffers::PointBuffers(Communicator& comm, const OperationEntry& entry,
       options_(options),
       problem_(problem),
       op_(op),
-      input_memory_(comm.scratch(like(dtype, options), problem.count)),
-      output_memory_(comm.scratch(like(dtype, options), problem.count)),
+      input_memory_(comm.scratch(like(dtype, options.device), problem.count)),
+      output_memory_(comm.scratch(like(dtype, options.device), problem.count)),
       input_(input_memory_.slice(problem.count, dtype)),
       output_(output_memory_.slice(problem.count, dtype)) {
+  if (options.device->enqueues())
+    staged_ = comm.scratch(like(dtype, &host_device()), problem.count);
   begin_anew();
 }
 
@@ -48,20 +46,33 @@ double PointBuffers::wrong(const AnyAlgorithm& algorithm, bool in_place) {
   begin_anew();
   if (in_place) comm_.copy(output_, input_);
   run(algorithm, in_place);
-  auto wrong = static_cast<double>(wrong_elements(output_, entry_, problem_, comm_.rank(), op_));
+  const Slice seen = staged(output_);
+  if (seen.data != output_.data) comm_.copy(seen, output_);
+  auto wrong = static_cast<double>(wrong_elements(seen, entry_, problem_, comm_.rank(), op_));
   all_reduce(comm_, host_slice(std::span(&wrong, 1)));
   return wrong;
 }
 
 void PointBuffers::begin_anew() {
-  if (!options_.stores_data) return;
-  fill_input(input_, entry_, problem_, comm_.rank(), op_);
-  std::memset(output_.data, 0, static_cast<std::size_t>(output_.bytes()));
+  if (!options_.device->stores()) return;
+  fill();
+  output_.device->zero(output_);
+}
+
+// Where the host writes and reads what a device of its own holds; else the slice itself.
+Slice PointBuffers::staged(Slice slice) const {
+  return staged_.data() ? staged_.slice(slice.count, slice.dtype) : slice;
+}
+
+void PointBuffers::fill() {
+  const Slice written = staged(input_);
+  fill_input(written, entry_, problem_, comm_.rank(), op_);
+  if (written.data != input_.data) comm_.copy(input_, written);
 }
 
 void PointBuffers::prepare(bool in_place) {
   if (options_.buffers == Buffers::hot) return;
-  fill_input(input_, entry_, problem_, comm_.rank(), op_);
+  fill();
   if (in_place) comm_.copy(output_, input_);
 }
 

@@ -18,6 +18,8 @@ class PointBuffers {
 
  private:
   void begin_anew();
+  Slice staged(Slice slice) const;
+  void fill();
   void prepare(bool in_place);
   void run(const AnyAlgorithm& algorithm, bool in_place);
   void copy_what_it_takes();
@@ -28,7 +30,7 @@ class PointBuffers {
   const BenchOptions& options_;
   Problem problem_;
   ReduceOp op_;
-  Memory input_memory_, output_memory_;
+  Memory input_memory_, output_memory_, staged_;
   Slice input_, output_;
   volatile int sink_ = 0;
 };

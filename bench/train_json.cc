@@ -22,6 +22,7 @@ ordered_json config_of(const TrainOptions& o, const LaunchOptions& world, const 
           {"ranks", r.world_size},
           {"transport", r.transport},
           {"clock", name_of(world.clock)},
+          {"device", world.device ? world.device->name() : host_device().name()},
           {"link", text_of(world.links)},
           {"threads", r.threads_per_rank},
           {"model", o.model},
@@ -113,7 +114,7 @@ ordered_json rank_of(const RankRecord& rank) {
 std::string train_json(const TrainOptions& options, const LaunchOptions& world,
                        const TrainResult& result) {
   ordered_json file = {{"schema", "lockstep.train/1"},
-                       {"environment", environment_json()},
+                       {"environment", environment_json(world.device)},
                        {"config", config_of(options, world, result)},
                        {"unigram_entropy", result.unigram_entropy},
                        {"steps", ordered_json::array()},

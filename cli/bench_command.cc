@@ -11,6 +11,7 @@
 #include "bench/tuning_file.h"
 #include "cli/command.h"
 #include "cli/process.h"
+#include "collectives/base/cuda_module.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 
@@ -107,7 +108,8 @@ void add_measuring_flags(CLI::App& app, BenchCommand& c) {
                  "consume: and outputs read within the time")
       ->capture_default_str();
   app.add_option("--device", c.device,
-                 "host, or none: sizes without data, for thousands of ranks in virtual time")
+                 "host; cuda: the buffers of all ranks lie on one card; none: sizes without data, "
+                 "for thousands of ranks in virtual time")
       ->capture_default_str();
   app.add_option("-J,--json", c.json, "write the results to this file, as Google Benchmark does");
   app.add_option("--baseline", c.baseline,
@@ -124,12 +126,11 @@ void read(BenchCommand& c) {
   o.dtypes = dtypes_from(c.dtype);
   o.ops = ops_from(c.op);
   o.buffers = buffers_from_name(c.buffers);
-  require(c.device == "host" || c.device == "none", fmt::format("--device '{}'", c.device),
-          "choose host or none");
-  o.stores_data = c.device == "host";
-  require(o.stores_data || c.world.clock != "wall", "--device none with the clock wall",
+  o.device = &device_named(c.device);
+  c.world.launch.device = o.device;
+  require(o.device->stores() || c.world.clock != "wall", "--device none with the clock wall",
           "what has no data takes no real time; add --clock unit");
-  o.check = c.check > 0 && o.stores_data;
+  o.check = c.check > 0 && o.device->stores();
   require(c.whose >= 0 && c.whose <= 3, fmt::format("-a {}", c.whose), "use a number from 0 to 3");
   o.whose = static_cast<WhoseTime>(c.whose);
   // A reduction makes no difference to what only moves data.

@@ -7,6 +7,7 @@
 #include "bench/model.h"
 #include "cli/command.h"
 #include "cli/share.h"
+#include "collectives/base/cuda_module.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "parallel/trainer.h"
@@ -16,7 +17,7 @@ namespace {
 
 struct ModelCommand {
   ModelBenchOptions options;
-  std::string dtype = "f32", json;
+  std::string dtype = "f32", device = "host", json;
 };
 
 int run(ModelCommand& c) {
@@ -27,10 +28,13 @@ int run(ModelCommand& c) {
   for (const int threads : c.options.threads)
     require(threads >= 1 && threads <= omp_get_thread_limit(), fmt::format("--threads {}", threads),
             fmt::format("use numbers from 1 to {}", omp_get_thread_limit()));
+  require(c.device != "none", "--device none", "products need numbers; choose host or cuda");
+  Device& device = device_named(c.device);
   if (!c.json.empty()) check_writable(c.json);
   // One thread makes all of it: with two, OpenMP's pools would take each other's cores.
   std::string json;
-  launch({}, [&](RankContext& context) { json = bench_model(context, c.options); });
+  launch({.device = &device},
+         [&](RankContext& context) { json = bench_model(context, c.options); });
   if (!c.json.empty()) write_file(c.json, json);
   return 0;
 }
@@ -55,7 +59,9 @@ void add_bench_model(CLI::App& bench, Command& chosen) {
   app->add_option("--threads", c.options.threads, "one or more, separated by commas")
       ->delimiter(',')
       ->capture_default_str();
-  app->add_option("--dtype", c.dtype, "f32 or f64")->capture_default_str();
+  app->add_option("--dtype", c.dtype, "f32 or f64; on a card bf16 and f16, too")
+      ->capture_default_str();
+  app->add_option("--device", c.device, "host or cuda")->capture_default_str();
   app->add_option("--json", c.json, "write the results to this file, as Google Benchmark does");
   app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
 }

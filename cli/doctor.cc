@@ -14,6 +14,7 @@
 #include "bench/environment.h"
 #include "cli/command.h"
 #include "cli/process.h"
+#include "collectives/base/cuda_module.h"
 #include "collectives/transport/launch.h"
 #include "models/kernels_info.h"
 
@@ -77,6 +78,7 @@ std::vector<Finding> findings() {
       program("MPICH", "mpirun.mpich", "apt-get install mpich libmpich-dev"),
       {"gloo", can_be_vendor("gloo") ? "can be measured" : "missing",
        can_be_vendor("gloo") ? "" : "only needed to measure it: apt-get install libgloo-dev"},
+      {"GPU", cuda_state(), ""},
       program("CUDA compiler", "nvcc", "only needed for GPUs: install the CUDA toolkit"),
       library("CUDA driver", "libcuda.so.1", "only needed for GPUs: install NVIDIA's driver"),
       library("NCCL", "libnccl.so.2", "only needed for several GPUs: install libnccl2"),

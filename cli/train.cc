@@ -11,6 +11,7 @@
 #include "cli/progress.h"
 #include "cli/share.h"
 #include "cli/train_options.h"
+#include "collectives/base/cuda_module.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/trace.h"
@@ -101,6 +102,8 @@ int run(TrainCommand& c) {
   for (const std::string& text : c.slow_ranks) c.options.slow_ranks.insert(parse_slow_rank(text));
   c.world.read();
   LaunchOptions& world = c.world.launch;
+  require(c.device != "none", "--device none", "training needs numbers; choose host or cuda");
+  world.device = &device_named(c.device);
   world.trace = !c.trace.empty();
   if (world.clock != Clock::wall) {
     require(c.options.threads <= 1,

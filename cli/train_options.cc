@@ -10,6 +10,9 @@ namespace {
 
 void add_run_options(CLI::App& app, TrainCommand& c) {
   c.world.add(app);
+  app.add_option("--device", c.device,
+                 "host, or cuda: all ranks compute on one card, each in streams of its own")
+      ->capture_default_str();
   app.add_option(
       "--threads", c.options.threads,
       "threads of each rank; 0: the cores divided by the ranks, under a virtual clock 1");

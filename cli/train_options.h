@@ -13,7 +13,7 @@ namespace lockstep {
 struct TrainCommand {
   TrainOptions options;
   WorldFlags world;
-  std::string dtype = "f32", reduce_dtype;
+  std::string dtype = "f32", reduce_dtype, device = "host";
   std::string json, trace;
   std::vector<std::string> slow_ranks;
   bool no_overlap = false;

@@ -4,7 +4,7 @@
 file(GLOB files RELATIVE ${SOURCE} ${SOURCE}/*.md)
 foreach(folder bench cli cmake collectives lessons models parallel plots tests)
   file(GLOB_RECURSE more RELATIVE ${SOURCE}
-    ${SOURCE}/${folder}/*.h ${SOURCE}/${folder}/*.cc ${SOURCE}/${folder}/*.cu ${SOURCE}/${folder}/*.md
+    ${SOURCE}/${folder}/*.h ${SOURCE}/${folder}/*.cc ${SOURCE}/${folder}/*.cu ${SOURCE}/${folder}/*.cuh ${SOURCE}/${folder}/*.md
     ${SOURCE}/${folder}/*.py ${SOURCE}/${folder}/*.cmake)
   list(APPEND files ${more})
 endforeach()

@@ -9,11 +9,13 @@ struct Stream::Handle::State {
   mutable std::mutex mutex;
   std::unique_ptr<Concurrency::Condition> finished;
   bool done = false;
+  Mark after;
   std::exception_ptr failure;
 
-  void finish(std::exception_ptr thrown) {
+  void finish(std::exception_ptr thrown, const Mark& mark) {
     const std::lock_guard lock(mutex);
     done = true;
+    after = mark;
     failure = std::move(thrown);
     finished->notify_all();
   }
@@ -24,6 +26,7 @@ void Stream::Handle::wait() {
   std::unique_lock lock(state_->mutex);
   state_->finished->wait(lock, [&] { return state_->done; });
   if (state_->failure) std::rethrow_exception(state_->failure);
+  state_->after.follow();
 }
 
 bool Stream::Handle::done() const {
@@ -49,23 +52,50 @@ Stream::~Stream() {
   }
   wake_->notify_all();
   task_.reset();
+  try {
+    last_.follow();  // for who releases what the work used, and never waited for it
+  } catch (...) {
+    // A device that has failed does nothing more.
+  }
 }
 
 Stream::Handle Stream::enqueue(std::function<void(Communicator&)> work) {
   Handle handle;
   handle.state_ = std::make_shared<Handle::State>(concurrency_);
+  Mark before = mark_on(device());
   concurrency_.catch_up();
   {
     const std::lock_guard lock(mutex_);
-    queue_.emplace_back(std::move(work), handle.state_);
+    queue_.push_back({std::move(work), std::move(before), handle.state_});
   }
   wake_->notify_all();
   return handle;
 }
 
+void Stream::count_there(Mark begin, Mark end) {
+  constexpr std::size_t most_kept = 256;  // so old ones are over
+  const std::lock_guard lock(mutex_);
+  times_there_.emplace_back(std::move(begin), std::move(end));
+  add_times_there(most_kept);
+}
+
+Device* Stream::device() const {
+  const Ledger* const ledger = comm_.records().ledger;
+  return ledger ? ledger->device() : nullptr;
+}
+
 double Stream::busy_seconds() const {
   const std::lock_guard lock(mutex_);
+  add_times_there(0);
   return busy_seconds_;
+}
+
+// Waits for what it counts: all but the last `kept`. The caller holds the mutex.
+void Stream::add_times_there(std::size_t kept) const {
+  for (; times_there_.size() > kept; times_there_.pop_front()) {
+    const auto& [begin, end] = times_there_.front();
+    busy_seconds_ += device()->seconds_between(begin, end);
+  }
 }
 
 void Stream::run() {
@@ -73,15 +103,20 @@ void Stream::run() {
   while (true) {
     wake_->wait(lock, [&] { return closing_ || !queue_.empty(); });
     if (queue_.empty()) return;
-    auto [work, state] = std::move(queue_.front());
+    Item item = std::move(queue_.front());
     queue_.pop_front();
     std::exception_ptr thrown = failure_;
     lock.unlock();
 
+    const bool there = device() && device()->enqueues();
     const double begin = comm_.transport().now_seconds();
     if (!thrown) {
       try {
-        work(comm_);
+        item.before.follow();
+        Mark begin_there = there ? device()->mark(true) : Mark();
+        item.work(comm_);
+        last_ = mark_on(device());
+        if (there) count_there(std::move(begin_there), device()->mark(true));
       } catch (...) {
         thrown = std::current_exception();
       }
@@ -91,9 +126,9 @@ void Stream::run() {
 
     lock.lock();
     failure_ = thrown;
-    busy_seconds_ += seconds;
+    if (!there) busy_seconds_ += seconds;
     // Counted before the waiter wakes, so that it sees the time.
-    state->finish(thrown);
+    item.state->finish(thrown, last_);
   }
 }
 

@@ -1,5 +1,6 @@
 // A second line of execution of a rank: collectives enqueued on it run in order, beside the rank's
-// compute.
+// compute. What the rank has enqueued on its ledger's device before that is done before, and what
+// was enqueued there by the work is done before what the rank enqueues after its wait().
 #pragma once
 
 #include <deque>
@@ -37,20 +38,33 @@ class Stream {
   // Runs work(communicator of the stream) after all that was enqueued before. Never waits.
   Handle enqueue(std::function<void(Communicator&)> work);
 
-  // Seconds the stream has spent working, so far.
+  // Seconds the stream has spent working, so far; on a device that enqueues, the device's seconds.
   double busy_seconds() const;
   Communicator& communicator() { return comm_; }
 
  private:
+  struct Item {
+    std::function<void(Communicator&)> work;
+    Mark before;  // on the device of the line that enqueued it
+    std::shared_ptr<Handle::State> state;
+  };
+
   void run();
+  void count_there(Mark begin, Mark end);
+  void add_times_there(std::size_t kept) const;
+  // Where its rank keeps its tensors; null: nowhere in particular.
+  Device* device() const;
 
   Communicator comm_;
   Concurrency& concurrency_;
   mutable std::mutex mutex_;
   std::unique_ptr<Concurrency::Condition> wake_;
-  std::deque<std::pair<std::function<void(Communicator&)>, std::shared_ptr<Handle::State>>> queue_;
+  std::deque<Item> queue_;
+  Mark last_;  // of its own line
   std::exception_ptr failure_;
-  double busy_seconds_ = 0;
+  mutable double busy_seconds_ = 0;
+  // Begin and end of work on a device that enqueues, not counted yet.
+  mutable std::deque<std::pair<Mark, Mark>> times_there_;
   bool closing_ = false;
   int exceptions_ = std::uncaught_exceptions();
   std::unique_ptr<Concurrency::Task> task_;

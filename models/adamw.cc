@@ -1,7 +1,9 @@
 #include "models/adamw.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "models/device_backend.h"
+#include "models/narrow_backend.h"
 
 namespace lockstep {
 
@@ -12,13 +14,13 @@ AdamW::AdamW(std::span<const Parameter> list, Count first, Slice values, Slice g
       values_(values),
       gradients_(gradients),
       options_(options),
-      backend_(host_backend(), ledger),
+      backend_(make_backend(ledger)),
       first_moment_({values.count}, statistics_type(values.dtype), ledger, MemoryUse::optimizer),
       second_moment_({values.count}, statistics_type(values.dtype), ledger, MemoryUse::optimizer) {
   if (is_narrow(values.dtype))
     master_ = Tensor({values.count}, DType::f32, ledger, MemoryUse::optimizer);
   for (const Tensor* moment : {&first_moment_, &second_moment_})
-    std::memset(moment->slice().data, 0, static_cast<std::size_t>(moment->slice().bytes()));
+    moment->slice().device->zero(moment->slice());
 }
 
 void AdamW::step(double learning_rate, double gradient_scale) {
@@ -32,15 +34,15 @@ void AdamW::step(double learning_rate, double gradient_scale) {
     const Count end = std::min(parameter.offset + parameter.count, first_ + values_.count);
     if (begin >= end) continue;
     const auto part = [&](Slice flat) { return flat.part(begin - first_, end - begin); };
-    backend_.adamw(part(stepping), part(gradients_), part(first_moment_.slice()),
-                   part(second_moment_.slice()),
-                   {.learning_rate = learning_rate,
-                    .beta1 = options_.beta1,
-                    .beta2 = options_.beta2,
-                    .eps = options_.eps,
-                    .weight_decay = parameter.decays() ? options_.weight_decay : 0,
-                    .gradient_scale = gradient_scale,
-                    .step = steps_});
+    backend_->adamw(part(stepping), part(gradients_), part(first_moment_.slice()),
+                    part(second_moment_.slice()),
+                    {.learning_rate = learning_rate,
+                     .beta1 = options_.beta1,
+                     .beta2 = options_.beta2,
+                     .eps = options_.eps,
+                     .weight_decay = parameter.decays() ? options_.weight_decay : 0,
+                     .gradient_scale = gradient_scale,
+                     .step = steps_});
   }
   if (has_master) convert(values_, stepping);
 }
@@ -52,7 +54,8 @@ Count optimizer_bytes(DType dtype) {
 
 double squared_norm(Slice gradients) {
   Ledger small;  // a block is widened at a time
-  return NarrowBackend(host_backend(), small).squared_norm(gradients);
+  small.place_on(*gradients.device);
+  return make_backend(small)->squared_norm(gradients);
 }
 
 }  // namespace lockstep

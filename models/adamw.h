@@ -1,10 +1,10 @@
 // AdamW over flat parameters. Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
 #pragma once
 
+#include <memory>
 #include <span>
 
 #include "models/backend.h"
-#include "models/narrow_backend.h"
 #include "models/parameters.h"
 
 namespace lockstep {
@@ -33,7 +33,7 @@ class AdamW {
   Count first_;
   Slice values_, gradients_;
   AdamWOptions options_;
-  NarrowBackend backend_;
+  std::unique_ptr<Backend> backend_;
   Tensor master_;  // of values of 16 bits
   Tensor first_moment_, second_moment_;
   std::int64_t steps_ = 0;

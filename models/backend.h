@@ -32,9 +32,9 @@ struct AttentionShape {
   // heads / kv_heads heads of queries in a row share a head of keys and values. Ainslie et al.,
   // "GQA", 2023.
   Count kv_heads;
-  Count width() const { return heads * head_size; }
-  Count kv_width() const { return kv_heads * head_size; }
-  Count qkv_width() const { return width() + 2 * kv_width(); }
+  constexpr Count width() const { return heads * head_size; }
+  constexpr Count kv_width() const { return kv_heads * head_size; }
+  constexpr Count qkv_width() const { return width() + 2 * kv_width(); }
 };
 
 // Which elements dropout keeps: those are divided by 1 - rate, the others become 0. Srivastava et
@@ -68,6 +68,28 @@ class Backend {
   // out[r] = bias, or out[r] = base[r] + bias where base is given: what a gemm with beta 1 then
   // adds to.
   virtual void add_bias(Slice out, Slice base, Slice bias, Count rows) = 0;
+
+  // A product with what follows or goes before it: a device that has one kernel for it overrides
+  // these, and may round less often.
+  //
+  // c = base + a b + bias; base may be empty.
+  virtual void gemm_bias(const Matrix& a, const Matrix& b, const Matrix& c, Slice base,
+                         Slice bias) {
+    add_bias(c.slice, base, bias, c.rows);
+    gemm(a, b, c, 1);
+  }
+  // hidden = a b + bias; activated = GELU(hidden)
+  virtual void gemm_bias_gelu(const Matrix& a, const Matrix& b, const Matrix& hidden,
+                              Slice activated, Slice bias) {
+    gemm_bias(a, b, hidden, {}, bias);
+    gelu(activated, hidden.slice);
+  }
+  // c = the gradient of `hidden`, that of GELU(hidden) being a b
+  virtual void gemm_gelu_backward(const Matrix& a, const Matrix& b, const Matrix& c, Slice hidden) {
+    gemm(a, b, c, 0);
+    gelu_backward(c.slice, c.slice, hidden);
+  }
+
   // sum += the sum over the rows of x.
   virtual void sum_rows(Slice sum, Slice x, Count rows) = 0;
   // out = base + dropout(x + bias); base may be empty; out may be x or base.

@@ -35,6 +35,8 @@ void convert_block(Slice into, Slice from) {
 }  // namespace
 
 void convert(Slice into, Slice from) {
+  if (into.device != from.device || into.device->enqueues())
+    return into.device->convert(into, from);
   constexpr Count block = 1 << 14;
 #pragma omp parallel for schedule(static)
   for (Count begin = 0; begin < into.count; begin += block) {

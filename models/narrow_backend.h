@@ -15,7 +15,8 @@ inline bool is_narrow(DType dtype) { return dtype == DType::bf16 || dtype == DTy
 // What statistics of data of that type are kept in: means and sums of exponentials need the digits.
 inline DType statistics_type(DType dtype) { return is_narrow(dtype) ? DType::f32 : dtype; }
 
-// into = from, of floating types, by all threads of the caller.
+// into = from, of floating types: in the host's memory by all threads of the caller, else by the
+// device that holds one of them.
 void convert(Slice into, Slice from);
 
 // For one rank: its widened copies are charged to `ledger` as workspace. Slices of other types go

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <functional>
 #include <numeric>
 
@@ -34,9 +33,6 @@ int Parameters::index(std::string_view name) const {
   return -1;
 }
 
-void Parameters::zero_gradients() {
-  const Slice all = gradients_.slice();
-  if (all.device->stores()) std::memset(all.data, 0, static_cast<std::size_t>(all.bytes()));
-}
+void Parameters::zero_gradients() { gradients_.slice().device->zero(gradients_.slice()); }
 
 }  // namespace lockstep

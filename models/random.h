@@ -1,5 +1,5 @@
 // Random numbers that depend on where they are used alone: (seed, stream, index). So every rank can
-// draw any of them.
+// draw any of them. What is constexpr serves on every device.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace lockstep {
 
 // Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (SplitMix64), 2014.
-inline std::uint64_t mix_bits(std::uint64_t x) {
+constexpr std::uint64_t mix_bits(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
@@ -17,14 +17,14 @@ inline std::uint64_t mix_bits(std::uint64_t x) {
 }
 
 // What all indices of a stream share, for loops over them.
-inline std::uint64_t random_key(std::uint64_t seed, std::int64_t stream) {
+constexpr std::uint64_t random_key(std::uint64_t seed, std::int64_t stream) {
   return mix_bits(mix_bits(seed) ^ static_cast<std::uint64_t>(stream));
 }
 
-inline std::uint64_t random_bits(std::uint64_t key, std::int64_t index) {
+constexpr std::uint64_t random_bits(std::uint64_t key, std::int64_t index) {
   return mix_bits(key ^ static_cast<std::uint64_t>(index));
 }
-inline std::uint64_t random_bits(std::uint64_t seed, std::int64_t stream, std::int64_t index) {
+constexpr std::uint64_t random_bits(std::uint64_t seed, std::int64_t stream, std::int64_t index) {
   return random_bits(random_key(seed, stream), index);
 }
 

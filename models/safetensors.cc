@@ -176,7 +176,7 @@ void SafetensorsFile::read(const TensorEntry& tensor, Slice into) const {
   file.read(bytes.data(), std::ssize(bytes));
   if (!file) refuse(path_, fmt::format("tensor '{}' cannot be read", tensor.name));
   into.device->convert(
-      into, {reinterpret_cast<std::byte*>(bytes.data()), into.count, tensor.dtype, into.device});
+      into, {reinterpret_cast<std::byte*>(bytes.data()), into.count, tensor.dtype, &host_device()});
 }
 
 void write_safetensors(const std::string& path, const std::vector<NamedSlice>& tensors) {
@@ -204,9 +204,13 @@ void write_safetensors(const std::string& path, const std::vector<NamedSlice>& t
   std::string content(reinterpret_cast<const char*>(&length), sizeof length);
   content.reserve(content.size() + text.size() + static_cast<std::size_t>(offset));
   content += text;
-  for (const NamedSlice& tensor : tensors)
-    content.append(reinterpret_cast<const char*>(tensor.data.data),
-                   static_cast<std::size_t>(tensor.data.bytes()));
+  for (const NamedSlice& tensor : tensors) {
+    const std::size_t begin = content.size();
+    content.resize(begin + static_cast<std::size_t>(tensor.data.bytes()));
+    tensor.data.device->copy({reinterpret_cast<std::byte*>(content.data() + begin),
+                              tensor.data.count, tensor.data.dtype, &host_device()},
+                             tensor.data);
+  }
   write_file(path, content);
 }
 

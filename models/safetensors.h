@@ -28,8 +28,8 @@ class SafetensorsFile {
 
   const std::string& path() const { return path_; }
   const std::vector<TensorEntry>& tensors() const { return tensors_; }
-  // Reads a tensor into host memory, converted between any floating types. `into.count` must be its
-  // count.
+  // Reads a tensor into memory of any device, converted between any floating types. `into.count`
+  // must be its count.
   void read(const TensorEntry& tensor, Slice into) const;
 
  private:
@@ -48,7 +48,7 @@ struct NamedSlice {
   std::vector<Count> shape;
   Slice data;
 };
-// Writes the tensors in the order given. The file appears whole or not at all.
+// Writes the tensors, of any device, in the order given. The file appears whole or not at all.
 void write_safetensors(const std::string& path, const std::vector<NamedSlice>& tensors);
 
 }  // namespace lockstep

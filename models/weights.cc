@@ -32,7 +32,9 @@ void check_tied_head(const SafetensorsFile& file, const TensorEntry& head,
   if (same) {
     std::vector<std::byte> bytes(static_cast<std::size_t>(expected.bytes()));
     file.read(head, {bytes.data(), expected.count, expected.dtype, &host_device()});
-    same = std::equal(bytes.begin(), bytes.end(), expected.data);
+    std::vector<std::byte> own(bytes.size());
+    expected.device->copy({own.data(), expected.count, expected.dtype, &host_device()}, expected);
+    same = bytes == own;
   }
   require(same, fmt::format("{}: '{}' is not equal to 'wte.weight'", file.path(), head.name),
           "only models whose head is tied to the token embedding are known");

@@ -1,6 +1,5 @@
 #include "parallel/split_parameters.h"
 
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -135,7 +134,7 @@ void scatter_weights(Communicator& world, const Parameters* whole, Parameters& o
   for (int rank = world.size(); rank-- > 0;) {
     const PartMemory memory(parts[static_cast<std::size_t>(rank)], whole->dtype());
     const Slice part = memory.slice();
-    std::memset(part.data, 0, static_cast<std::size_t>(part.bytes()));  // the padding
+    part.device->zero(part);  // the padding
     memory.with_whole(*whole,
                       [](Slice there, Slice here, bool) { here.device->copy(here, there); });
     if (rank > 0)

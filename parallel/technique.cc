@@ -4,6 +4,7 @@
 
 #include "collectives/base/error.h"
 #include "models/activation_bytes.h"
+#include "models/narrow_backend.h"
 #include "parallel/composed/composed.h"
 #include "parallel/data/ddp.h"
 #include "parallel/parameter_server/ps.h"

@@ -10,9 +10,9 @@
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
 #include "models/dataset.h"
+#include "models/device_backend.h"
 #include "models/gpt.h"
 #include "models/gpt_config.h"
-#include "models/narrow_backend.h"
 #include "models/sample.h"
 #include "models/weights.h"
 #include "parallel/loss_scale.h"
@@ -43,9 +43,9 @@ class Trainer {
         computing_ranks_(entry_.computing_ranks(options, context.world.size())),
         models_(entry_.models(options, context.world.size())),
         computes_(context.world.rank() < computing_ranks_),
-        narrow_(host_backend(), context.ledger),
-        model_(config_, is_narrow(options.dtype) ? narrow_ : host_backend(), options.dtype,
-               context.ledger, computes_ && !entry_.splits_model, model_options(options)),
+        backend_(make_backend(context.ledger)),
+        model_(config_, *backend_, options.dtype, context.ledger, computes_ && !entry_.splits_model,
+               model_options(options)),
         technique_(entry_.make(context, model_, options)),
         share_(technique_->share(options.global_batch)),
         scaler_(loss_scaling_from_name(loss_scaling(options))),
@@ -124,8 +124,8 @@ class Trainer {
     if (context_.world.rank() != 0) return use(nullptr);
     if (!entry_.splits_model) return use(&model_);
     Ledger ledger;
-    NarrowBackend narrow(host_backend(), ledger);
-    Gpt whole(config_, is_narrow(options_.dtype) ? narrow : host_backend(), options_.dtype, ledger);
+    const auto backend = make_backend(ledger);
+    Gpt whole(config_, *backend, options_.dtype, ledger);
     use(&whole);
   }
 
@@ -167,6 +167,8 @@ class Trainer {
       record.skipped = scales_ && any_overflowed(record.grad_norm);
       if (!record.skipped) update(step, record.grad_norm);
       scaler_.update(record.skipped);
+      // So that the step's time is the device's, too.
+      if (Device* const device = context_.ledger.device()) device->wait();
     }
     record.seconds = transport.now_seconds() - begin;
     result_busy_ += record.seconds - (technique_->exposed_seconds() - exposed_before);
@@ -270,7 +272,7 @@ class Trainer {
   const TechniqueEntry& entry_;
   int computing_ranks_, models_;
   bool computes_;  // this rank
-  NarrowBackend narrow_;
+  std::unique_ptr<Backend> backend_;
   Gpt model_;
   std::unique_ptr<Technique> technique_;
   Share share_;

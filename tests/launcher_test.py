@@ -172,6 +172,10 @@ class Launcher(unittest.TestCase):
                          [f"ctest --preset {preset} -R gpt" for preset in ("tsan", "dev", "release")])
         self.call("test", "--quick")
         self.assertEqual(self.calls_made(), ["ctest --preset release"])
+        done = self.call("test", "--gpu", "-R", "device")
+        self.assertEqual(done.returncode, 0, done.err)
+        self.assertEqual(self.calls_made(), ["cmake --preset cuda --fresh", "cmake --build --preset cuda",
+                                             "ctest --preset cuda --label-regex ^gpu$ -R device"])
         pathlib.Path(f"{self.broken}-dev").touch()
         done = self.call("test")
         self.assertNotEqual(done.returncode, 0)

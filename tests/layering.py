@@ -36,7 +36,7 @@ RESTRICTED = {
     "nccl.h": [f"{TRANSPORT}nccl/"],
 }
 CUDA = re.compile(r"^(cuda|cublas|curand|cooperative_groups|cub/|thrust/)")
-MAY_USE_CUDA = re.compile(rf"cuda[^/]*\.(cc|cu|h)$|/cuda/|^{TRANSPORT}nccl/")
+MAY_USE_CUDA = re.compile(rf"cuda[^/]*\.(cc|cu|cuh|h)$|/cuda/|^tests/emulator/|^{TRANSPORT}nccl/")
 
 DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(\w+)[ \t]*(.*)$", re.MULTILINE)
 MOST_LINES = 300
@@ -68,7 +68,7 @@ def faults_of(root, name, text):
                 yield f"{name} includes {included}: no such file; name it from the root of the project"
         elif directive != "pragma":
             yield f"{name} has #{directive}: choose a source file in CMake, or write a function"
-    if name.endswith(".h") and "\n#pragma once\n" not in "\n" + text:
+    if name.endswith((".h", ".cuh")) and "\n#pragma once\n" not in "\n" + text:
         yield f"{name} has no #pragma once"
     lines = text.count("\n")
     if lines > MOST_LINES and not name.startswith("tests/"):
@@ -100,7 +100,7 @@ PLANTED = [
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     files = sorted(path for folder in TOP_FOLDERS for path in (root / folder).rglob("*")
-                   if path.suffix in (".h", ".cc", ".cu"))
+                   if path.suffix in (".h", ".cuh", ".cc", ".cu"))
     faults = [fault for path in files for fault in faults_of(root, path.relative_to(root).as_posix(), path.read_text())]
     for name, text, part in PLANTED:
         if not any(part in fault for fault in faults_of(root, name, text)):

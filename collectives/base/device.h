@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string_view>
 
@@ -11,19 +12,43 @@
 
 namespace lockstep {
 
+// A moment in what a thread has a device do: when all is done that it enqueued before. Empty of
+// devices that do everything at once.
+class Mark {
+ public:
+  Mark() = default;
+  Mark(Device& device, std::shared_ptr<const void> event)
+      : device_(&device), event_(std::move(event)) {}
+
+  // What the calling thread enqueues from now on is done after that moment. Never waits.
+  void follow() const;
+  const void* event() const { return event_.get(); }
+
+ private:
+  Device* device_ = nullptr;
+  std::shared_ptr<const void> event_;  // the device's own
+};
+
 class Device {
  public:
   virtual ~Device() = default;
   virtual std::string_view name() const = 0;
   // False: slices have addresses, and nothing behind them.
   virtual bool stores() const { return true; }
+  // Whether operations are enqueued and done later: those of a thread in their order, those of
+  // several in any that their marks allow. Only a copy or conversion to or from the host's memory
+  // returns when it is done.
+  bool enqueues() const { return enqueues_; }
 
   // At least `bytes` bytes, aligned to 64. Release takes the same number.
   virtual std::byte* allocate(Count bytes) = 0;
   virtual void release(std::byte* memory, Count bytes) noexcept = 0;
 
-  // into = from; both of the same count and type.
+  // into = from; both of the same count and type. One of them may be the host's: then either
+  // device does it.
   virtual void copy(Slice into, Slice from) = 0;
+  // Every byte becomes 0.
+  virtual void zero(Slice data) = 0;
   // into = into (op) from, element by element; avg adds, as sum does.
   virtual void reduce(Slice into, Slice from, ReduceOp op) = 0;
   // Each of `into` = the combination of all of `from` in their order, divided by `divisor`. All of
@@ -31,11 +56,35 @@ class Device {
   // `from`.
   virtual void reduce_all(std::span<const Slice> into, std::span<const Slice> from, ReduceOp op,
                           Count divisor) = 0;
-  // into = from, rounded to nearest even; of one count, both of floating types.
+  // into = from, rounded to nearest even; of one count, both of floating types. One of them may be
+  // the host's, as in copy().
   virtual void convert(Slice into, Slice from) = 0;
   // data = data / divisor: integers round towards zero. Ends an average.
   virtual void divide(Slice data, Count divisor) = 0;
+
+  // The moment when all is done that the calling thread has enqueued so far. Between two that are
+  // `timed` seconds_between() tells the time, and waits for it.
+  virtual Mark mark(bool /*timed*/) { return {}; }
+  virtual void follow(const Mark&) {}
+  virtual double seconds_between(const Mark& /*begin*/, const Mark& /*end*/) { return 0; }
+  // Returns at that moment.
+  virtual void wait() {}
+
+ protected:
+  explicit Device(bool enqueues = false) : enqueues_(enqueues) {}
+
+ private:
+  const bool enqueues_;
 };
+
+inline void Mark::follow() const {
+  if (event_) device_->follow(*this);
+}
+
+// The calling thread's mark on a device, if it enqueues anything there.
+inline Mark mark_on(Device* device) {
+  return device && device->enqueues() ? device->mark(false) : Mark();
+}
 
 // Memory of this process, arithmetic by this thread. f16 and bf16 are added in f32 and rounded to
 // nearest even.

@@ -123,7 +123,13 @@ class HostDevice final : public Device {
     ::operator delete (memory, std::align_val_t{64});
   }
 
-  void copy(Slice into, Slice from) override { copy_bytes(into.data, from.data, from.bytes()); }
+  void copy(Slice into, Slice from) override {
+    if (Device* const other = beside(into, from)) return other->copy(into, from);
+    copy_bytes(into.data, from.data, from.bytes());
+  }
+  void zero(Slice data) override {
+    std::memset(data.data, 0, static_cast<std::size_t>(data.bytes()));
+  }
 
   void reduce(Slice into, Slice from, ReduceOp op) override {
     with_type(into.dtype, [&]<typename T>(T) {
@@ -158,6 +164,7 @@ class HostDevice final : public Device {
   }
 
   void convert(Slice into, Slice from) override {
+    if (Device* const other = beside(into, from)) return other->convert(into, from);
     with_type(from.dtype, [&]<typename From>(From) {
       with_type(into.dtype, [&]<typename Into>(Into) {
         using Wide = typename Arithmetic<Into>::Wide;
@@ -186,6 +193,11 @@ class HostDevice final : public Device {
   }
 
  private:
+  // The other device of the two, which knows how to reach the host's memory; null if both are here.
+  Device* beside(const Slice& into, const Slice& from) {
+    Device* const other = into.device == this ? from.device : into.device;
+    return other == this ? nullptr : other;
+  }
   static void combine_two(Slice into, Slice a, Slice b, ReduceOp op) {
     with_type(into.dtype, [&]<typename T>(T) {
       with_reduction<typename Arithmetic<T>::Wide>(op, [&](auto function) {

@@ -24,6 +24,7 @@ class NoneDevice final : public Device {
   void release(std::byte* memory, Count bytes) noexcept override { munmap(memory, mapped(bytes)); }
 
   void copy(Slice, Slice) override {}
+  void zero(Slice) override {}
   void reduce(Slice, Slice, ReduceOp) override {}
   void reduce_all(std::span<const Slice>, std::span<const Slice>, ReduceOp, Count) override {}
   void convert(Slice, Slice) override {}

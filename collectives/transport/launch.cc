@@ -44,6 +44,7 @@ void run_rank(const LaunchOptions& options, std::unique_ptr<Transport> transport
               FlightRecorder& recorder, const std::function<void(RankContext&)>& program) {
   Counters counters;
   Ledger ledger;
+  if (options.device) ledger.place_on(*options.device);
   std::optional<Trace> trace;
   if (options.trace) {
     trace.emplace(transport->rank(), [end = transport.get()] { return end->now_seconds(); });
@@ -195,6 +196,15 @@ void launch(const LaunchOptions& options, const std::function<void(RankContext&)
   require(options.clock == Clock::wall || processes_started() == 0,
           fmt::format("the clock {} under mpirun or srun", name_of(options.clock)),
           "virtual ranks live in one process: start it alone, with --ranks");
+  const bool enqueues = options.device && options.device->enqueues();
+  require(!enqueues || options.clock == Clock::wall,
+          fmt::format("--device {} with the clock {}", options.device ? options.device->name() : "",
+                      name_of(options.clock)),
+          "a card computes in real time: use --clock wall, or --device host");
+  require(
+      !enqueues || processes_started() == 0,
+      fmt::format("--device {} under mpirun or srun", options.device ? options.device->name() : ""),
+      "MPI is given the host's memory here: start it alone, with --ranks N on one card");
   if (options.clock != Clock::wall)
     launch_virtual(options, program);
   else if (processes_started() > 0)

@@ -29,6 +29,7 @@ struct LaunchOptions {
   Clock clock = Clock::wall;
   const Tuning* tuning = nullptr;  // what `auto` chooses by; outlives the world
   LinkModel links = {};            // of virtual time; its nodes hold for threads, too
+  Device* device = nullptr;        // where every rank keeps its tensors; null: the host's memory
   // Where the ranks' last operations are written when the world fails; empty: nowhere. A process
   // that is one rank puts its number into the name.
   std::string flight;

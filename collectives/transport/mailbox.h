@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 
+#include "collectives/base/device.h"
 #include "collectives/transport/transport.h"
 
 namespace lockstep {
@@ -26,12 +27,14 @@ class alignas(64) Bell {
 };
 
 // A message in the sender's memory. The receiver takes it, reads, and marks it done; a sender that
-// gives up cancels.
+// gives up cancels. Where devices enqueue, the receiver reads after what the sender enqueued before
+// it posted, and the sender goes on after what the receiver enqueued to read.
 struct Message {
   enum State : std::uint32_t { posted, taken, done, cancelled };
 
   Signature signature;
   Slice data;
+  Mark written, read;
   Bell* sender = nullptr;
   std::atomic<std::uint32_t> state = posted;
 

@@ -13,17 +13,33 @@
 namespace lockstep {
 
 // A rank that has come to round n + 1 has done with what was shown in round n: two rounds suffice.
+// Where devices enqueue, what a rank enqueues after a round is done after all that the others
+// enqueued before they came.
 class Meeting {
  public:
   explicit Meeting(std::size_t ranks) : seats_(ranks) {
     for (Seat& seat : seats_) seat.seen.fill(std::vector<Slice>(ranks));
   }
+  ~Meeting() {
+    try {
+      for (const Seat& seat : seats_) seat.left.follow();
+    } catch (...) {
+      // A device that has failed reads no more.
+    }
+  }
+  Meeting(const Meeting&) = delete;
 
   // A copy of `data` for the next round of `rank`; goes with the group, not with the rank.
   Slice copy_of(int rank, Slice data) {
     Seat& seat = seats_[rank];
-    const Slice copy{seat.copies[(seat.rounds + 1) % 2].data(), data.count, data.dtype,
-                     data.device};
+    const auto place = (seat.rounds + 1) % 2;
+    Slice copy{seat.copies[place].data(), data.count, data.dtype, data.device};
+    if (data.device->enqueues()) {
+      Memory& there = seat.copies_there[place];
+      if (!there.data())
+        there = Memory(*data.device, nullptr, MemoryUse::communication, SharedMemory::copied_bytes);
+      copy.data = there.data();
+    }
     data.device->copy(copy, data);
     return copy;
   }
@@ -34,6 +50,7 @@ class Meeting {
     Note& note = seat.notes[round % 2];
     note.signature = signature;
     note.data = data;
+    note.mark = mark_on(data.device);
     note.round.store(round, std::memory_order_release);
     seat.seen[round % 2][rank] = data;
     return round;
@@ -43,7 +60,18 @@ class Meeting {
   }
   // `rank` takes note of what `other`, who has come, shows there.
   void see(int rank, int other, std::uint64_t round) {
-    seats_[rank].seen[round % 2][other] = seats_[other].notes[round % 2].data;
+    const Note& note = seats_[other].notes[round % 2];
+    note.mark.follow();
+    seats_[rank].seen[round % 2][other] = note.data;
+  }
+  // `rank` comes no more. Its copies, which the others may still read, go when all have left.
+  void leave(int rank) noexcept {
+    Seat& seat = seats_[rank];
+    try {
+      for (const Note& note : seat.notes) seat.left = mark_on(note.data.device);
+    } catch (...) {
+      // As above.
+    }
   }
   const Signature& signature(int rank, std::uint64_t round) const {
     return seats_[rank].notes[round % 2].signature;
@@ -60,12 +88,15 @@ class Meeting {
     std::atomic<std::uint64_t> round = 0;
     Signature signature;
     Slice data;
+    Mark mark;
   };
   struct alignas(lines) Seat {
     std::array<Note, 2> notes;
     alignas(lines) std::array<std::array<std::byte, SharedMemory::copied_bytes>, 2> copies;
     alignas(lines) std::uint64_t rounds = 0;
     std::array<std::vector<Slice>, 2> seen;
+    std::array<Memory, 2> copies_there;  // on a device that enqueues
+    Mark left;
   };
   std::vector<Seat> seats_;
 };

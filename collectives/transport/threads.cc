@@ -27,6 +27,7 @@ class SendTransfer final : public Transfer {
   void wait() override {
     if (finished_) return;
     wait_in(group_, rank_, to_, call_, [&] { return message_->state.load() == Message::done; });
+    message_->read.follow();
     finished_ = true;
   }
 
@@ -49,7 +50,9 @@ void receive(ThreadsGroup& group, int rank, int from, std::int64_t number, const
   group.board.match_size(rank, from, call, into, message->data);
   // A sender cancels only when it failed; its failure is then on the board, or about to be.
   if (!message->take()) wait_in(group, rank, from, call, [] { return false; });
+  message->written.follow();
   use(message->data);
+  message->read = mark_on(message->data.device);
   message->finish();
 }
 
@@ -95,6 +98,7 @@ class ThreadsTransport final : public Transport, public SharedMemory {
   ThreadsTransport(std::shared_ptr<ThreadsGroup> group, int rank)
       : group_(std::move(group)), rank_(rank) {}
   ~ThreadsTransport() override {
+    group_->meeting.leave(rank_);
     // A rank that fails has not ended its program: abort() follows with the reason.
     if (std::uncaught_exceptions() == 0) depart();
   }
@@ -196,6 +200,7 @@ class ThreadsTransport final : public Transport, public SharedMemory {
     auto message = std::make_shared<Message>();
     message->signature = call.signature;
     message->data = data;
+    message->written = mark_on(data.device);
     message->sender = &group_->bells[rank_];
     group_->mailbox(rank_, to).push(message);
     group_->bells[to].ring();

@@ -54,8 +54,8 @@ void Block::forward(Backend& backend, Slice out, BlockStash& s, Ledger& ledger) 
 
   norm_2_.forward(backend, expand_->input(kept.normed_2, all, ledger), kept.norm_2, middle, outer,
                   ledger);
-  expand_->forward(backend, of_all(kept.hidden, hidden_), kept.normed_2, all);
-  backend.gelu(of_all(kept.activated, hidden_), kept.hidden.slice());
+  const Slice hidden = of_all(kept.hidden, hidden_);
+  expand_->forward_gelu(backend, hidden, of_all(kept.activated, hidden_), kept.normed_2, all);
   contract_->forward(backend, out, middle, kept.activated.slice(), all, mlp_mask(s.rows));
 }
 
@@ -82,9 +82,8 @@ void Block::backward_input(Backend& backend, Slice dx, BlockStash& s, Ledger& le
   const BlockActivations& kept = s.kept;
 
   const Slice dhidden = of_all(d.hidden, hidden_);
-  contract_->backward_input(backend, dhidden, d.contracted, d.output.slice(), all, mlp_mask(s.rows),
-                            ledger);
-  backend.gelu_backward(dhidden, dhidden, kept.hidden.slice());
+  contract_->backward_gelu(backend, dhidden, d.contracted, d.output.slice(), kept.hidden.slice(),
+                           all, mlp_mask(s.rows), ledger);
   expand_->backward_input(backend, of_outer(d.normed_2), dhidden, all,
                           now([&] { mlp_weights(backend, s); }));
   norm_2_.backward_input(backend, of_outer(d.middle), d.output.slice(), d.normed_2.slice(),

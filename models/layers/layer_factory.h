@@ -33,6 +33,12 @@ class ColumnLinear {
   virtual Slice input(Tensor& kept, Count rows, Ledger& ledger) const = 0;
   // out[N, own columns]
   virtual void forward(Backend& backend, Slice out, const Tensor& kept, Count rows) const = 0;
+  // hidden[N, own columns], and activated = GELU(hidden)
+  virtual void forward_gelu(Backend& backend, Slice hidden, Slice activated, const Tensor& kept,
+                            Count rows) const {
+    forward(backend, hidden, kept, rows);
+    backend.gelu(activated, hidden);
+  }
   // dx[n, in]
   virtual void backward_input(Backend& backend, Slice dx, Slice dout, Count rows,
                               const Meanwhile& meanwhile) const = 0;
@@ -51,6 +57,13 @@ class RowLinear {
   // dout itself, for backward_weight().
   virtual void backward_input(Backend& backend, Slice dx, Tensor& product, Slice dout, Count rows,
                               const Dropout& dropout, Ledger& ledger) const = 0;
+  // The same, of x = GELU(hidden): dhidden[N, own columns], the gradient of hidden
+  virtual void backward_gelu(Backend& backend, Slice dhidden, Tensor& product, Slice dout,
+                             Slice hidden, Count rows, const Dropout& dropout,
+                             Ledger& ledger) const {
+    backward_input(backend, dhidden, product, dout, rows, dropout, ledger);
+    backend.gelu_backward(dhidden, dhidden, hidden);
+  }
   virtual void backward_weight(Backend& backend, const Tensor& product, Slice dout, Slice x,
                                Count rows) const = 0;
   virtual int last_parameter() const = 0;

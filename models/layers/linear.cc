@@ -15,13 +15,25 @@ void Linear::product(Backend& backend, Slice out, Slice x, Count rows) const {
 }
 
 void Linear::forward(Backend& backend, Slice out, Slice base, Slice x, Count rows) const {
-  backend.add_bias(out, base, parameters_.value(bias_), rows);
-  backend.gemm({x, rows, in_}, {parameters_.value(weight_), in_, out_}, {out, rows, out_}, 1);
+  backend.gemm_bias({x, rows, in_}, {parameters_.value(weight_), in_, out_}, {out, rows, out_},
+                    base, parameters_.value(bias_));
+}
+
+void Linear::forward_gelu(Backend& backend, Slice hidden, Slice activated, Slice x,
+                          Count rows) const {
+  backend.gemm_bias_gelu({x, rows, in_}, {parameters_.value(weight_), in_, out_},
+                         {hidden, rows, out_}, activated, parameters_.value(bias_));
 }
 
 void Linear::backward_input(Backend& backend, Slice dx, Slice dout, Count rows) const {
   backend.gemm({dout, rows, out_}, Matrix(parameters_.value(weight_), in_, out_).t(),
                {dx, rows, in_}, 0);
+}
+
+void Linear::backward_gelu(Backend& backend, Slice dhidden, Slice dout, Slice hidden,
+                           Count rows) const {
+  backend.gemm_gelu_backward({dout, rows, out_}, Matrix(parameters_.value(weight_), in_, out_).t(),
+                             {dhidden, rows, in_}, hidden);
 }
 
 void Linear::backward_matrix(Backend& backend, Slice dout, Slice x, Count rows) const {

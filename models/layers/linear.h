@@ -31,8 +31,12 @@ class Linear {
   void product(Backend& backend, Slice out, Slice x, Count rows) const;
   // out[rows, out] = base + x W + b; base may be empty.
   void forward(Backend& backend, Slice out, Slice base, Slice x, Count rows) const;
+  // hidden[rows, out] = x W + b; activated = GELU(hidden)
+  void forward_gelu(Backend& backend, Slice hidden, Slice activated, Slice x, Count rows) const;
   // dx[rows, in] = dout W^T
   void backward_input(Backend& backend, Slice dx, Slice dout, Count rows) const;
+  // The same, of x = GELU(hidden): dhidden[rows, in], the gradient of hidden
+  void backward_gelu(Backend& backend, Slice dhidden, Slice dout, Slice hidden, Count rows) const;
   // dW += x^T dout
   void backward_matrix(Backend& backend, Slice dout, Slice x, Count rows) const;
   // db += the sum of dout over the rows

@@ -18,6 +18,10 @@ class WholeColumnLinear final : public ColumnLinear {
   void forward(Backend& backend, Slice out, const Tensor& kept, Count rows) const override {
     linear_.forward(backend, out, {}, kept.slice(), rows);
   }
+  void forward_gelu(Backend& backend, Slice hidden, Slice activated, const Tensor& kept,
+                    Count rows) const override {
+    linear_.forward_gelu(backend, hidden, activated, kept.slice(), rows);
+  }
   void backward_input(Backend& backend, Slice dx, Slice dout, Count rows,
                       const Meanwhile& meanwhile) const override {
     linear_.backward_input(backend, dx, dout, rows);
@@ -46,13 +50,13 @@ class WholeRowLinear final : public RowLinear {
   }
   void backward_input(Backend& backend, Slice dx, Tensor& product, Slice dout, Count rows,
                       const Dropout& dropout, Ledger& ledger) const override {
-    Slice dproduct = dout;
-    if (dropout.rate > 0) {
-      ensure(product, {rows, linear_.out()}, dout.dtype, ledger, MemoryUse::activations);
-      dproduct = product.slice();
-      backend.dropout(dproduct, dout, rows, dropout);
-    }
-    linear_.backward_input(backend, dx, dproduct, rows);
+    linear_.backward_input(backend, dx, undropped(backend, product, dout, rows, dropout, ledger),
+                           rows);
+  }
+  void backward_gelu(Backend& backend, Slice dhidden, Tensor& product, Slice dout, Slice hidden,
+                     Count rows, const Dropout& dropout, Ledger& ledger) const override {
+    linear_.backward_gelu(backend, dhidden,
+                          undropped(backend, product, dout, rows, dropout, ledger), hidden, rows);
   }
   void backward_weight(Backend& backend, const Tensor& product, Slice dout, Slice x,
                        Count rows) const override {
@@ -63,6 +67,15 @@ class WholeRowLinear final : public RowLinear {
   int last_parameter() const override { return linear_.bias(); }
 
  private:
+  // The gradient of the product: dout itself, or what dropout let through of it, in `product`.
+  Slice undropped(Backend& backend, Tensor& product, Slice dout, Count rows, const Dropout& dropout,
+                  Ledger& ledger) const {
+    if (dropout.rate == 0) return dout;
+    ensure(product, {rows, linear_.out()}, dout.dtype, ledger, MemoryUse::activations);
+    backend.dropout(product.slice(), dout, rows, dropout);
+    return product.slice();
+  }
+
   Linear linear_;
 };
 

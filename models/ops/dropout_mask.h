@@ -1,5 +1,5 @@
 // Which elements dropout keeps, as kernels ask it: a function of an element and its index, that
-// loops vectorise.
+// loops vectorise, and devices call.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace lockstep::host {
 // Of rate 0.
 struct KeepAll {
   template <typename T>
-  T operator()(T x, Count) const {
+  constexpr T operator()(T x, Count) const {
     return x;
   }
 };
@@ -26,9 +26,10 @@ class DropoutMask {
         dropped_below_(static_cast<std::uint64_t>(std::ldexp(dropout.rate, 64))),
         scale_(static_cast<T>(1 / (1 - dropout.rate))) {}
 
-  T operator()(T x, Count index) const {
-    return random_bits(key_, index) < dropped_below_ ? T{0} : x * scale_;
-  }
+  constexpr bool drops(Count index) const { return random_bits(key_, index) < dropped_below_; }
+  // What those that are kept are multiplied by.
+  constexpr T scale() const { return scale_; }
+  constexpr T operator()(T x, Count index) const { return drops(index) ? T{0} : x * scale_; }
 
  private:
   std::uint64_t key_, dropped_below_;

@@ -7,6 +7,7 @@
 #include "collectives/all_reduce/all_reduce.h"
 #include "models/activation_bytes.h"
 #include "models/adamw.h"
+#include "models/narrow_backend.h"
 #include "parallel/pipeline/executor.h"
 #include "parallel/pipeline/stashes.h"
 #include "parallel/technique.h"

@@ -38,7 +38,8 @@ class Ddp final : public Technique {
     if (reduce_dtype_ == options.dtype) return;
     Count largest = 0;
     for (const Bucket& bucket : queue_.buckets()) largest = std::max(largest, bucket.count);
-    rounded_ = communicator().scratch({.dtype = reduce_dtype_, .device = &host_device()}, largest);
+    rounded_ = communicator().scratch(
+        {.dtype = reduce_dtype_, .device = model.parameters().gradients().device}, largest);
   }
 
   void prepare() override {

@@ -1,4 +1,5 @@
 #include "parallel/parameter_server/member.h"
+#include "models/narrow_backend.h"
 
 #include <utility>
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "collectives/all_reduce/all_reduce.h"
+#include "models/narrow_backend.h"
 #include "parallel/pipeline/bubble.h"
 #include "parallel/pipeline/chosen_schedule.h"
 #include "parallel/pipeline/executor.h"

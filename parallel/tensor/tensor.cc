@@ -7,6 +7,7 @@
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
 #include "models/activation_bytes.h"
+#include "models/narrow_backend.h"
 #include "parallel/pace.h"
 #include "parallel/tensor/layers.h"
 #include "parallel/tensor/shared_gradients.h"

@@ -38,11 +38,12 @@ class Cli(unittest.TestCase):
         self.path = pathlib.Path(self.folder.name)
         self.addCleanup(self.folder.cleanup)
 
-    def run_program(self, *words):
-        return subprocess.run([PROGRAM, *words], cwd=self.path, capture_output=True, text=True, timeout=120)
+    def run_program(self, *words, **environment):
+        return subprocess.run([PROGRAM, *words], cwd=self.path, capture_output=True, text=True, timeout=120,
+                              env={**os.environ, **environment})
 
-    def refused(self, part, *words, status=2):
-        done = self.run_program(*words)
+    def refused(self, part, *words, status=2, **environment):
+        done = self.run_program(*words, **environment)
         said = done.stderr + done.stdout
         self.assertEqual(done.returncode, status, said)
         self.assertIn(part, said)
@@ -227,6 +228,19 @@ class Cli(unittest.TestCase):
         self.refused("rank 1", *words, "--fault", "rank=1,op=2,kind=throw", status=4)
         self.refused("rank 2", *words, "--fault", "rank=2,op=3,kind=hang", status=4)
         self.refused("mismatch", *words, "--fault", "rank=0,op=1,kind=count", status=1)
+
+    def test_device_that_is_not_there(self):
+        (self.path / "broken.so").write_text("no library\n")
+        for words in [("train", "serial", "--steps", "1"), ("bench", "all_reduce", "-b", "8", "-e", "8")]:
+            cuda = [*words, "--device", "cuda"]
+            with self.subTest(command=words[0]):
+                self.refused("this build has no module /no/module.so", *cuda, LOCKSTEP_CUDA_MODULE="/no/module.so")
+                self.refused("broken.so", *cuda, LOCKSTEP_CUDA_MODULE=f"{self.path}/broken.so")
+                # Whatever else this machine lacks, CUDA sees no GPU then.
+                self.refused("no CUDA: ", *cuda, CUDA_VISIBLE_DEVICES="", LOCKSTEP_CUDA_MODULE="")
+                self.refused("choose host, cuda or none", *words, "--device", "abacus")
+        self.refused("choose host or cuda", "train", "serial", "--device", "none")
+        self.assertIn("this build has no module", self.run_program("doctor", LOCKSTEP_CUDA_MODULE="/no/module.so").stdout)
 
     def test_doctor_finds_what_killed_jobs_left(self):
         with tempfile.NamedTemporaryFile(prefix="lockstep-peer-", dir="/dev/shm") as left:

@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Builds, tests and measures on a machine with a GPU, in one call of less than 8 minutes. What each step says goes to a
+# file of its name in a folder, results as JSON beside it; a step that fails or has no time left does not stop the others.
+#
+#   bench/gpu.sh OUT            where our packages are installed: builds what it needs
+#   bench/gpu.sh --pack FILE    where they are, without a GPU: packs what a machine without them needs
+#   bench/gpu.sh OUT FILE       there: unpacks that instead of building
+#
+# Needs on the machine with the GPU: the driver, cuBLASLt of CUDA 13 (a toolkit's or PyTorch's), and to build nvcc.
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/.."
+programs=(lockstep kernels_test cuda_device_test cuda_collectives_test cuda_training_test)
+most_seconds=460
+
+build() {
+  cmake --preset cuda && cmake --build --preset cuda --target lockstep_cuda "${programs[@]}" default_text
+}
+
+# Programs and modules with every library they load, but the C library's own, which the machine has.
+pack() {
+  local folder
+  folder=$(mktemp -d)
+  build
+  mkdir -p "$folder"/{bin,lib,share,libraries}
+  for program in "${programs[@]}"; do cp "build/cuda/bin/$program" "$folder/bin"; done
+  cp build/cuda/lib/*.so "$folder/lib"
+  cp build/cuda/share/default_text.txt "$folder/share"
+  ldd "$folder"/bin/* "$folder"/lib/liblockstep_cuda.so | awk '$2 == "=>" && $3 ~ "^/" {print $3}' | sort -u |
+    grep -Ev '/(libc|libm|libdl|librt|libpthread)\.so|libcublas|liblockstep_' | xargs -I{} cp -L {} "$folder/libraries"
+  strip --strip-debug "$folder"/bin/* "$folder"/lib/*.so
+  printf '%s\n' "$PWD" >"$folder/sources"
+  tar -C "$folder" -cJf "$1" .
+  rm -r "$folder"
+  ls -l "$1"
+}
+
+# Tests know where the sources were when they were built.
+unpack() {
+  mkdir -p build/gpu
+  tar -C build/gpu -xJf "$1"
+  local sources
+  sources=$(cat build/gpu/sources)
+  [ -e "$sources" ] || { mkdir -p "$(dirname "$sources")" && ln -s "$PWD" "$sources"; }
+}
+
+# step NAME SECONDS COMMAND ...: runs it for at most that long.
+step() {
+  local name=$1 limit=$2 begin=$SECONDS status=0
+  shift 2
+  if [ $((SECONDS + limit)) -gt $most_seconds ]; then
+    limit=$((most_seconds - SECONDS))
+  fi
+  if [ $limit -lt 5 ]; then
+    printf '%-28s no time left\n' "$name" | tee -a "$out/summary.txt"
+    failed=yes
+    return
+  fi
+  timeout -k 5 "$limit" "$@" >"$out/$name.txt" 2>&1 || status=$?
+  printf '%-28s status %3d  %4d s  %s\n' "$name" $status $((SECONDS - begin)) "$(tail -n 1 "$out/$name.txt" | cut -c1-110)" |
+    tee -a "$out/summary.txt"
+  [ $status = 0 ] || failed=yes
+}
+
+if [ "${1:-}" = --pack ]; then
+  pack "$2"
+  exit
+fi
+out=${1:?usage: bench/gpu.sh OUT [FILE] or bench/gpu.sh --pack FILE}
+mkdir -p "$out"
+: >"$out/summary.txt"
+failed=no
+bin=build/cuda/bin
+if [ -n "${2:-}" ]; then
+  bin=build/gpu/bin
+  step unpack 60 bash -c "$(declare -f unpack); set -e; unpack '$2'"
+  # cuBLASLt, where no toolkit is where the module looks for it: PyTorch brings one.
+  blas=$(find / -name 'libcublasLt.so.13' -not -path '/proc/*' 2>/dev/null | head -n 1 || true)
+  export LD_LIBRARY_PATH=$PWD/build/gpu/libraries:${blas:+$(dirname "$blas"):}${LD_LIBRARY_PATH:-}
+else
+  step build 280 bash -c "programs=(${programs[*]}); $(declare -f build); build"
+fi
+
+step machine 30 bash -c "nvidia-smi; nvcc --version; '$bin/lockstep' doctor"
+for test in "${programs[@]:1}"; do
+  step "$test" 60 "$bin/$test" --gtest_output="json:$out/$test.json"
+done
+if command -v compute-sanitizer >/dev/null; then
+  step memcheck 45 compute-sanitizer --error-exitcode 1 "$bin/cuda_device_test" --gtest_filter='*Lie*:*Half*:*Copies*'
+  step memcheck_training 60 compute-sanitizer --error-exitcode 1 "$bin/lockstep" train serial --device cuda --steps 1
+  step racecheck 45 compute-sanitizer --tool racecheck --error-exitcode 1 "$bin/lockstep" train serial --device cuda --steps 1
+fi
+step all_reduce 60 "$bin/lockstep" bench all_reduce --device cuda --ranks 4 -b 1M -e 1G -f 4 -n 20 \
+  --algorithm direct,ring --json "$out/all_reduce.json"
+step ddp 40 "$bin/lockstep" train ddp --device cuda --ranks 4 --steps 20 --json "$out/ddp.json"
+step gpt2 90 "$bin/lockstep" bench model --device cuda --model gpt2 --dtype bf16 --global-batch 32 \
+  --sequence-length 1024 --steps 20 --threads 1 --json "$out/gpt2.json"
+if python3 -c 'import torch' 2>/dev/null; then
+  step pytorch 120 python3 bench/pytorch_gpt2.py --json "$out/pytorch.json"
+else
+  echo "pytorch: no python3 that has torch" | tee -a "$out/summary.txt"
+fi
+[ $failed = no ]

@@ -1,0 +1,51 @@
+# Finds the CUDA toolkit and NCCL, each used where it is and needed nowhere: LOCKSTEP_HAS_CUDA, LOCKSTEP_HAS_NCCL.
+set(LOCKSTEP_CUDA AUTO CACHE STRING "Build the CUDA modules: ON, OFF, or AUTO where nvcc is found")
+set_property(CACHE LOCKSTEP_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(LOCKSTEP_HAS_CUDA OFF)
+set(LOCKSTEP_HAS_NCCL OFF)
+
+# Adds to the sources of the CUDA module. They are listed where they lie, whether or not there is a compiler for them:
+# tests compile them for the processor, too.
+function(lockstep_cuda_sources)
+  list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_CUDA_SOURCES ${ARGN})
+endfunction()
+
+if(NOT LOCKSTEP_CUDA)
+  return()
+endif()
+find_package(CUDAToolkit QUIET)
+# Found without nvcc on PATH, too.
+if(CUDAToolkit_FOUND AND NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND CUDAToolkit_NVCC_EXECUTABLE)
+  set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}" CACHE FILEPATH "nvcc")
+endif()
+# Ampere, Hopper, and code that later cards compile themselves.
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES "80-real;90-real;90-virtual" CACHE STRING "compute capabilities to compile for")
+endif()
+include(CheckLanguage)
+check_language(CUDA)
+if(CMAKE_CUDA_COMPILER)
+  if(CCACHE_PROGRAM)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  endif()
+  enable_language(CUDA)
+  # CMake 3.25 does not know that nvcc has C++20.
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  if(TARGET CUDA::cudart_static AND TARGET CUDA::cublasLt)
+    set(LOCKSTEP_HAS_CUDA ON)
+    find_package(NCCL 2.18 QUIET)
+    set(LOCKSTEP_HAS_NCCL ${NCCL_FOUND})
+  endif()
+endif()
+if(LOCKSTEP_CUDA STREQUAL ON AND NOT LOCKSTEP_HAS_CUDA)
+  message(FATAL_ERROR "LOCKSTEP_CUDA is ON, but toolkit: '${CUDAToolkit_VERSION}', nvcc: '${CMAKE_CUDA_COMPILER}', "
+    "cuBLASLt: '${CUDA_cublasLt_LIBRARY}'. Install the CUDA toolkit, or set CUDACXX to its nvcc.")
+endif()
+if(LOCKSTEP_HAS_CUDA)
+  message(STATUS "CUDA ${CUDAToolkit_VERSION}, NCCL ${NCCL_VERSION}")
+else()
+  message(STATUS "No CUDA toolkit: no module for GPUs")
+endif()

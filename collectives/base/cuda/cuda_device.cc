@@ -1,0 +1,104 @@
+#include "collectives/base/cuda/cuda_device.h"
+
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "collectives/base/cuda/check.h"
+#include "collectives/base/cuda/elementwise.h"
+#include "collectives/base/cuda/line.h"
+#include "collectives/base/error.h"
+
+namespace lockstep::cuda {
+namespace {
+
+void require_here(const Slice& slice, const CudaDevice& device) {
+  require(slice.device == &device,
+          fmt::format("the card computes with memory of the device '{}'",
+                      slice.device ? slice.device->name() : "none at all"),
+          "copy it there first");
+}
+
+}  // namespace
+
+void CudaDevice::copy(Slice into, Slice from) {
+  if (into.count == 0 || into.data == from.data) return;
+  const bool to_host = into.device != this, from_host = from.device != this;
+  const cudaMemcpyKind kind = to_host     ? cudaMemcpyDeviceToHost
+                              : from_host ? cudaMemcpyHostToDevice
+                                          : cudaMemcpyDeviceToDevice;
+  check(cudaMemcpyAsync(into.data, from.data, static_cast<std::size_t>(from.bytes()), kind,
+                        this_stream()),
+        "copy memory");
+  if (to_host || from_host) wait();
+}
+
+void CudaDevice::zero(Slice data) {
+  if (data.count == 0) return;
+  check(cudaMemsetAsync(data.data, 0, static_cast<std::size_t>(data.bytes()), this_stream()),
+        "clear memory");
+}
+
+void CudaDevice::reduce(Slice into, Slice from, ReduceOp op) {
+  const Slice both[] = {into, from};
+  reduce_all(std::span(both, 1), both, op, 1);
+}
+
+void CudaDevice::reduce_all(std::span<const Slice> into, std::span<const Slice> from, ReduceOp op,
+                            Count divisor) {
+  const Slice& first = into[0];
+  if (first.count == 0) return;
+  for (const auto slices : {into, from})
+    for (const Slice& slice : slices) require_here(slice, *this);
+  // In the order of the slices: as many as a kernel takes, then those beside what they became. What
+  // is still to be read must not be written, so all but the last pass write to the first alone.
+  const bool in_one = from.size() <= most_operands && into.size() <= most_operands && divisor <= 1;
+  if (in_one) return enqueue_combine(into, from, op, this_stream());
+  std::span<const Slice> left = from;
+  std::vector<Slice> taken;
+  while (!left.empty()) {
+    const std::size_t room = most_operands - taken.size();
+    const auto now = left.first(std::min(room, left.size()));
+    taken.insert(taken.end(), now.begin(), now.end());
+    enqueue_combine(into.first(1), taken, op, this_stream());
+    left = left.subspan(now.size());
+    taken = {first};
+  }
+  if (divisor > 1) divide(first, divisor);
+  for (const Slice& other : into.subspan(1)) copy(other, first);
+}
+
+void CudaDevice::convert(Slice into, Slice from) {
+  require(is_floating(into.dtype) && is_floating(from.dtype),
+          "integers are converted on no device");
+  if (into.dtype == from.dtype) return copy(into, from);
+  if (into.count == 0) return;
+  // Of the host's memory a copy here is converted.
+  if (from.device != this) {
+    const Memory staged(*this, nullptr, MemoryUse::workspace, from.bytes());
+    copy(staged.slice(from.count, from.dtype), from);
+    return enqueue_convert(into, staged.slice(from.count, from.dtype), this_stream());
+  }
+  if (into.device != this) {
+    const Memory staged(*this, nullptr, MemoryUse::workspace, into.bytes());
+    enqueue_convert(staged.slice(into.count, into.dtype), from, this_stream());
+    return copy(into, staged.slice(into.count, into.dtype));
+  }
+  enqueue_convert(into, from, this_stream());
+}
+
+void CudaDevice::divide(Slice data, Count divisor) {
+  if (data.count == 0) return;
+  require_here(data, *this);
+  enqueue_divide(data, divisor, this_stream());
+}
+
+Mark CudaDevice::mark(bool timed) { return mark_line(*this, timed); }
+void CudaDevice::follow(const Mark& mark) { cuda::follow(mark); }
+double CudaDevice::seconds_between(const Mark& begin, const Mark& end) {
+  return cuda::seconds_between(begin, end);
+}
+void CudaDevice::wait() { wait_for_line(); }
+
+}  // namespace lockstep::cuda

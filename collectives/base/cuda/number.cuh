@@ -1,0 +1,63 @@
+// How types are computed with on the card: the half types in f32, all others as themselves. The
+// conversions round as those of half.h do, bit for bit.
+#pragma once
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "collectives/base/half.h"
+
+namespace lockstep::cuda {
+
+template <typename T>
+struct Number {
+  using Wide = T;
+  static __device__ T widen(T value) { return value; }
+  static __device__ T narrow(T value) { return value; }
+};
+
+template <>
+struct Number<BFloat16> {
+  using Wide = float;
+  static __device__ float widen(BFloat16 value) {
+    return __uint_as_float(static_cast<std::uint32_t>(value.bits) << 16);
+  }
+  static __device__ BFloat16 narrow(float value) {
+    const std::uint32_t bits = __float_as_uint(value);
+    if (value != value) return {static_cast<std::uint16_t>((bits >> 16) | 0x40)};
+    return {static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
+  }
+};
+
+template <>
+struct Number<Half> {
+  using Wide = float;
+  static __device__ float widen(Half value) {
+    const std::uint32_t magnitude = value.bits & 0x7fffu;
+    // The card's conversion makes every NaN the same one.
+    if (magnitude > 0x7c00u)
+      return __uint_as_float((value.bits & 0x8000u) << 16 | magnitude << 13 | 0x7f800000u);
+    __half half;
+    memcpy(&half, &value.bits, sizeof half);
+    return __half2float(half);
+  }
+  static __device__ Half narrow(float value) {
+    const auto sign = static_cast<std::uint16_t>(__float_as_uint(value) >> 16 & 0x8000u);
+    if (value != value) return {static_cast<std::uint16_t>(sign | 0x7e00u)};
+    const __half half = __float2half_rn(value);
+    Half bits;
+    memcpy(&bits, &half, sizeof bits);
+    return bits;
+  }
+};
+
+// `lanes` elements that are read and written at once.
+template <typename T, int lanes>
+struct alignas(sizeof(T) * lanes) Lanes {
+  T of[lanes];
+};
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,84 @@
+#include "collectives/base/cuda_module.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "collectives/base/error.h"
+
+namespace lockstep {
+namespace {
+
+std::filesystem::path module_path() {
+  if (const char* named = std::getenv("LOCKSTEP_CUDA_MODULE"); named && *named) return named;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe");
+  return program.parent_path().parent_path() / "lib" / "liblockstep_cuda.so";
+}
+
+void* open_module() {
+  const auto path = module_path();
+  require(
+      std::filesystem::exists(path),
+      fmt::format("no CUDA: this build has no module {}", path.string()),
+      "install the CUDA toolkit and build again; cmake -DLOCKSTEP_CUDA=ON says what is missing");
+  void* const module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  require(module != nullptr, fmt::format("no CUDA: {}", module ? "" : dlerror()),
+          "install the CUDA toolkit's libraries, or set LD_LIBRARY_PATH to where they are");
+  return module;
+}
+
+// Loaded once; what failed is tried again.
+void* module() {
+  static void* const loaded = open_module();
+  return loaded;
+}
+
+template <typename Function>
+Function* exported(const char* name) {
+  return reinterpret_cast<Function*>(cuda_symbol(name));
+}
+
+}  // namespace
+
+void* cuda_symbol(const char* name) {
+  void* const symbol = dlsym(module(), name);
+  require(symbol != nullptr, fmt::format("{} has no {}", module_path().string(), name),
+          "build again");
+  return symbol;
+}
+
+Device& cuda_device() { return *exported<CudaDeviceFunction>("lockstep_cuda_device")(); }
+
+CudaCard cuda_card() {
+  CudaCard card;
+  exported<CudaCardFunction>("lockstep_cuda_card")(card);
+  return card;
+}
+
+CudaMemory cuda_memory() {
+  CudaMemory memory;
+  exported<CudaMemoryFunction>("lockstep_cuda_memory")(memory);
+  return memory;
+}
+
+std::string cuda_state() {
+  try {
+    const CudaCard card = cuda_card();
+    return fmt::format("{}, compute capability {}.{}, {:.1f} GiB, driver for CUDA {}.{}", card.name,
+                       card.major, card.minor, static_cast<double>(card.memory_bytes) / 0x1p30,
+                       card.driver_version / 1000, card.driver_version % 1000 / 10);
+  } catch (const Error& error) {
+    return error.message();
+  }
+}
+
+Device& device_named(std::string_view name) {
+  if (name == "host") return host_device();
+  if (name == "none") return none_device();
+  require(name == "cuda", fmt::format("--device '{}'", name), "choose host, cuda or none");
+  return cuda_device();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,182 @@
+// The gradient of the queries on tensor cores: a block has a tile of queries and goes over the keys
+// that they see. It computes again what the kernel for keys and values computes, too: two more
+// products of the seven, for sums that need no atomics and no memory of their own.
+#pragma once
+
+#include "collectives/base/cuda/shared_memory.cuh"
+#include "models/ops/cuda/attention_geometry.h"
+#include "models/ops/cuda/attention_tiles.cuh"
+
+namespace lockstep::cuda {
+
+template <typename T, int head_size>
+class QueryWarp {
+ public:
+  using Sizes = QueryTiles<head_size>;
+  static constexpr int pieces_m = Sizes::warp_rows / 16, pieces_d = head_size / 8,
+                       steps_d = head_size / 16;
+  using OwnTile = Tile<T, Sizes::queries, head_size>;
+  using KeyTile = Tile<T, Sizes::keys, head_size>;
+
+  // log_sum_exp and products are those of this head's first query.
+  __device__ QueryWarp(const AttentionCall& call, int first_query, const float* log_sum_exp,
+                       const float* products)
+      : call_(call), first_(first_query) {
+#pragma unroll
+    for (int m = 0; m < pieces_m; ++m) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int row = first_ + 16 * m + piece_row(2 * h);
+        log_sum_exp_[m][h] = row < call.length ? log_sum_exp[row] * log2_e : 0;
+        product_[m][h] = row < call.length ? products[row] : 0;
+      }
+#pragma unroll
+      for (int n = 0; n < pieces_d; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) dq_[m][n][i] = 0;
+    }
+  }
+
+  __device__ void load(OwnTile queries, OwnTile dout) {
+    const int row = static_cast<int>(threadIdx.x / 32) * Sizes::warp_rows;
+#pragma unroll
+    for (int m = 0; m < pieces_m; ++m)
+#pragma unroll
+      for (int k = 0; k < steps_d; ++k) {
+        queries.left(q_[m][k], row + 16 * m, k);
+        dout.left(dout_[m][k], row + 16 * m, k);
+      }
+  }
+
+  // Adds what the tile of keys from first_key on contributes.
+  __device__ void add(KeyTile keys, KeyTile values, int first_key, Count index) {
+#pragma unroll 1
+    for (int k = 0; k < Sizes::keys; k += 16)
+      // Keys after all of this warp's queries are seen by none of them.
+      if (first_key + k < first_ + Sizes::warp_rows) add_16(keys, values, k, first_key + k, index);
+  }
+
+  __device__ void finish(T* dq) const {
+#pragma unroll
+    for (int m = 0; m < pieces_m; ++m)
+      store_rows<T>(dq, call_.stride, first_ + 16 * m, call_.length, dq_[m],
+                    {call_.scale, call_.scale});
+  }
+
+ private:
+  __device__ void add_16(KeyTile keys, KeyTile values, int k, int first_key, Count index) {
+    Pair s[pieces_m] = {}, ds[pieces_m] = {};  // [queries, keys]
+#pragma unroll
+    for (int d = 0; d < steps_d; ++d) {
+      unsigned of_keys[4], of_values[4];
+      keys.right_transposed(of_keys, k, d);
+      values.right_transposed(of_values, k, d);
+#pragma unroll
+      for (int m = 0; m < pieces_m; ++m) {
+        multiply_add<T>(s[m][0], q_[m][d], of_keys[0], of_keys[1]);
+        multiply_add<T>(s[m][1], q_[m][d], of_keys[2], of_keys[3]);
+        multiply_add<T>(ds[m][0], dout_[m][d], of_values[0], of_values[1]);
+        multiply_add<T>(ds[m][1], dout_[m][d], of_values[2], of_values[3]);
+      }
+    }
+    if (first_key + 15 > first_) hide_later_keys(s, first_key);
+    if (call_.masks)
+      Kept<pieces_m>(call_.mask, [&](int m, int n, int i) {
+        return index + (first_ + 16 * m + piece_row(i)) * call_.index_stride() + first_key + 8 * n +
+               piece_column(i);
+      }).apply(ds);
+    unsigned left[pieces_m][4];
+#pragma unroll
+    for (int m = 0; m < pieces_m; ++m) {
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float p = exp2_fast(s[m][n][i] * (call_.scale * log2_e) - log_sum_exp_[m][i / 2]);
+          ds[m][n][i] = p * (ds[m][n][i] - product_[m][i / 2]);
+        }
+      as_left<T>(left[m], ds[m][0], ds[m][1]);
+    }
+#pragma unroll
+    for (int n = 0; n < pieces_d; n += 2) {
+      unsigned of_keys[4];
+      keys.right(of_keys, k, n / 2);
+#pragma unroll
+      for (int m = 0; m < pieces_m; ++m) {
+        multiply_add<T>(dq_[m][n], left[m], of_keys[0], of_keys[1]);
+        multiply_add<T>(dq_[m][n + 1], left[m], of_keys[2], of_keys[3]);
+      }
+    }
+  }
+
+  __device__ void hide_later_keys(Pair (&scores)[pieces_m], int first_key) const {
+#pragma unroll
+    for (int m = 0; m < pieces_m; ++m)
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (first_key + 8 * n + piece_column(i) > first_ + 16 * m + piece_row(i))
+            scores[m][n][i] = -INFINITY;
+  }
+
+  const AttentionCall& call_;
+  int first_;  // query of this warp
+  float log_sum_exp_[pieces_m][2], product_[pieces_m][2];
+  unsigned q_[pieces_m][steps_d][4], dout_[pieces_m][steps_d][4];
+  float dq_[pieces_m][pieces_d][4];
+};
+
+template <typename T, int head_size>
+__global__ void __launch_bounds__(attention_threads)
+    backward_queries_kernel(T* dqkv, const T* dout, const float* log_sum_exp, const float* products,
+                            const T* qkv, const AttentionCall call) {
+  using Warp = QueryWarp<T, head_size>;
+  using Sizes = QueryTiles<head_size>;
+  const int query_tiles = (call.length + Sizes::queries - 1) / Sizes::queries;
+  const int of_all = static_cast<int>(blockIdx.x / query_tiles);
+  const int head = of_all % call.heads, sequence = of_all / call.heads;
+  const int first_query =
+      (query_tiles - 1 - static_cast<int>(blockIdx.x % query_tiles)) * Sizes::queries;
+
+  T* const shared = dynamic_shared<T>();
+  const typename Warp::OwnTile queries{shared}, own_dout{shared + Sizes::queries * head_size};
+  const auto keys_at = [&](int i) {
+    return typename Warp::KeyTile{shared + (2 * Sizes::queries + 2 * i * Sizes::keys) * head_size};
+  };
+  const auto values_at = [&](int i) {
+    return typename Warp::KeyTile{shared +
+                                  (2 * Sizes::queries + (2 * i + 1) * Sizes::keys) * head_size};
+  };
+  const Count first_row = static_cast<Count>(sequence) * call.length;
+  const T* const of_sequence = qkv + first_row * call.stride;
+  const T* const k = of_sequence + call.width + call.kv_head(head) * head_size;
+  const T* const v = k + call.kv_width;
+  queries.begin_load(of_sequence + head * head_size, call.stride, first_query, call.length);
+  own_dout.begin_load(dout + first_row * call.width + head * head_size, call.width, first_query,
+                      call.length);
+  const int seen = min(first_query + Sizes::queries, call.length);
+  const int tiles = (seen + Sizes::keys - 1) / Sizes::keys;
+  const auto begin_load = [&](int t) {
+    if (t < tiles) {
+      keys_at(t % 2).begin_load(k, call.stride, t * Sizes::keys, call.length);
+      values_at(t % 2).begin_load(v, call.stride, t * Sizes::keys, call.length);
+    }
+    commit_copies();
+  };
+  begin_load(0);
+  const Count statistics = static_cast<Count>(of_all) * call.length;
+  Warp warp(call, first_query + static_cast<int>(threadIdx.x / 32) * Sizes::warp_rows,
+            log_sum_exp + statistics, products + statistics);
+  const Count index = call.index_of(sequence, head);
+  for (int t = 0; t < tiles; ++t) {
+    wait_for_copies<0>();
+    __syncthreads();  // tile t is there, and all are done with the one that the next replaces
+    begin_load(t + 1);
+    if (t == 0) warp.load(queries, own_dout);
+    warp.add(keys_at(t % 2), values_at(t % 2), t * Sizes::keys, index);
+  }
+  warp.finish(dqkv + first_row * call.stride + head * head_size);
+}
+
+}  // namespace lockstep::cuda

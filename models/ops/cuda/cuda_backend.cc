@@ -1,0 +1,192 @@
+#include "models/ops/cuda/cuda_backend.h"
+
+#include "collectives/base/cuda/check.h"
+#include "models/narrow_backend.h"
+#include "models/ops/cuda/kernels.h"
+
+namespace lockstep::cuda {
+
+template <typename T>
+T* CudaBackend::room(Room which, Count count) {
+  Tensor& memory = memory_[which];
+  const Count bytes = count * static_cast<Count>(sizeof(T));
+  if (memory.count() < bytes) ensure(memory, {bytes}, DType::u8, ledger_, MemoryUse::workspace);
+  return memory.data<T>();
+}
+
+template <typename T>
+const T* CudaBackend::upload(Room which, std::span<const T> values) {
+  T* const into = room<T>(which, std::ssize(values));
+  uploads_.copy(stream_(), into, values.data(), std::ssize(values) * static_cast<Count>(sizeof(T)));
+  return into;
+}
+
+double CudaBackend::read(const double* on_card) {
+  double* const number = uploads_.number();
+  check(cudaMemcpyAsync(number, on_card, sizeof(double), cudaMemcpyDeviceToHost, stream_()),
+        "copy from the card");
+  check(cudaStreamSynchronize(stream_()), "wait for the card");
+  return *number;
+}
+
+double CudaBackend::sum_of_losses(Count rows) {
+  double* const total = room<double>(sum, 1);
+  sum_doubles(stream_(), total, room<double>(losses, rows), rows);
+  return read(total);
+}
+
+void CudaBackend::gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) {
+  gemm_.run(stream_(), a, b, c, c.slice, beta, {},
+            room<std::byte>(products, Gemm::workspace_bytes));
+}
+
+void CudaBackend::gemm_bias(const Matrix& a, const Matrix& b, const Matrix& c, Slice base,
+                            Slice bias) {
+  const Epilogue epilogue{.kind = Epilogue::Kind::bias, .bias = bias};
+  if (!gemm_.run(stream_(), a, b, c, base, base.data ? 1 : 0, epilogue,
+                 room<std::byte>(products, Gemm::workspace_bytes)))
+    Backend::gemm_bias(a, b, c, base, bias);
+}
+
+void CudaBackend::gemm_bias_gelu(const Matrix& a, const Matrix& b, const Matrix& hidden,
+                                 Slice activated, Slice bias) {
+  const Epilogue epilogue{.kind = Epilogue::Kind::bias_gelu, .bias = bias, .hidden = hidden.slice};
+  Matrix result = hidden;
+  result.slice = activated;
+  if (!gemm_.run(stream_(), a, b, result, {}, 0, epilogue,
+                 room<std::byte>(products, Gemm::workspace_bytes)))
+    Backend::gemm_bias_gelu(a, b, hidden, activated, bias);
+}
+
+void CudaBackend::gemm_gelu_backward(const Matrix& a, const Matrix& b, const Matrix& c,
+                                     Slice hidden) {
+  const Epilogue epilogue{.kind = Epilogue::Kind::gelu_backward, .hidden = hidden};
+  if (!gemm_.run(stream_(), a, b, c, {}, 0, epilogue,
+                 room<std::byte>(products, Gemm::workspace_bytes)))
+    Backend::gemm_gelu_backward(a, b, c, hidden);
+}
+
+void CudaBackend::add_bias(Slice out, Slice base, Slice bias, Count rows) {
+  cuda::add_bias(stream_(), out, base, bias, rows);
+}
+
+void CudaBackend::sum_rows(Slice sums, Slice x, Count rows) {
+  auto* const memory = room<std::byte>(parts, column_parts_bytes(rows, sums.count, x.dtype, 1));
+  cuda::sum_rows(stream_(), sums, x, rows, memory);
+}
+
+void CudaBackend::bias_dropout_add(Slice out, Slice base, Slice x, Slice bias, Count rows,
+                                   const Dropout& dropout) {
+  cuda::bias_dropout_add(stream_(), out, base, x, bias, rows, dropout);
+}
+
+void CudaBackend::dropout(Slice out, Slice x, Count rows, const Dropout& which) {
+  cuda::dropout(stream_(), out, x, rows, which);
+}
+
+void CudaBackend::layer_norm(Slice out, Slice mean, Slice rstd, Slice x, Slice weight, Slice bias,
+                             Count rows, double epsilon) {
+  cuda::layer_norm(stream_(), out, mean, rstd, x, weight, bias, rows, epsilon);
+}
+
+void CudaBackend::layer_norm_backward_input(Slice dx, Slice base, Slice dout, Slice x, Slice mean,
+                                            Slice rstd, Slice weight, Count rows) {
+  cuda::layer_norm_backward_input(stream_(), dx, base, dout, x, mean, rstd, weight, rows);
+}
+
+void CudaBackend::layer_norm_backward_weight(Slice dweight, Slice dbias, Slice dout, Slice x,
+                                             Slice mean, Slice rstd, Count rows) {
+  auto* const memory = room<std::byte>(parts, column_parts_bytes(rows, dweight.count, x.dtype, 2));
+  cuda::layer_norm_backward_weight(stream_(), dweight, dbias, dout, x, mean, rstd, rows, memory);
+}
+
+void CudaBackend::gelu(Slice out, Slice x) { cuda::gelu(stream_(), out, x); }
+
+void CudaBackend::gelu_backward(Slice dx, Slice dout, Slice x) {
+  cuda::gelu_backward(stream_(), dx, dout, x);
+}
+
+void CudaBackend::attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape,
+                            const Dropout& dropout) {
+  cuda::attention(stream_(), out, log_sum_exp, qkv, shape, dropout);
+}
+
+void CudaBackend::attention_backward(Slice dqkv, Slice dout, Slice out, Slice log_sum_exp,
+                                     Slice qkv, const AttentionShape& shape,
+                                     const Dropout& dropout) {
+  auto* const memory = room<std::byte>(parts, log_sum_exp.bytes());
+  cuda::attention_backward(stream_(), dqkv, dout, out, log_sum_exp, qkv, shape, dropout, memory);
+}
+
+void CudaBackend::embedding(Slice out, Slice table, std::int32_t first_token,
+                            std::span<const std::int32_t> inputs) {
+  cuda::embedding(stream_(), out, table, first_token, upload(tokens, inputs), std::ssize(inputs));
+}
+
+void CudaBackend::embedding_backward(Slice dtokens, std::int32_t first_token, Slice dout,
+                                     std::span<const std::int32_t> inputs) {
+  const Count columns = dout.count / std::ssize(inputs);
+  const EmbeddingPlan plan = plan_embedding_backward(inputs, first_token, dtokens.count / columns);
+  if (plan.parts.empty()) return;
+  const std::int32_t* const order = upload(tokens, std::span<const std::int32_t>(plan.order));
+  const auto* const plans = upload(plan_parts, std::span<const EmbeddingPlan::Part>(plan.parts));
+  const auto* const joints =
+      upload(plan_joints, std::span<const EmbeddingPlan::Joint>(plan.joints));
+  auto* const memory =
+      room<std::byte>(slots, plan.slots * columns * element_bytes(statistics_type(dout.dtype)));
+  cuda::embedding_backward(stream_(), dtokens, dout, columns, order, plans, std::ssize(plan.parts),
+                           joints, std::ssize(plan.joints), memory);
+}
+
+void CudaBackend::add_positions(Slice out, Slice positions, Count first_row, Count rows,
+                                Count length) {
+  cuda::add_positions(stream_(), out, positions, first_row, rows, length);
+}
+
+void CudaBackend::positions_backward(Slice dpositions, Slice dout, Count first_row, Count rows,
+                                     Count length) {
+  cuda::positions_backward(stream_(), dpositions, dout, first_row, rows, length);
+}
+
+double CudaBackend::cross_entropy(Slice logits, std::span<const std::int32_t> targets, double scale,
+                                  double smoothing) {
+  const Count rows = std::ssize(targets);
+  cuda::cross_entropy(stream_(), room<double>(losses, rows), logits, upload(tokens, targets), rows,
+                      scale, smoothing);
+  return sum_of_losses(rows);
+}
+
+void CudaBackend::softmax_highest(Slice highest, Slice logits, Count real) {
+  cuda::softmax_highest(stream_(), highest, logits, real);
+}
+
+void CudaBackend::softmax_sums(Slice sums, Slice logits, Slice highest,
+                               std::span<const std::int32_t> targets, std::int32_t first_column,
+                               Count real) {
+  cuda::softmax_sums(stream_(), sums, logits, highest, upload(tokens, targets), std::ssize(targets),
+                     first_column, real);
+}
+
+double CudaBackend::softmax_gradient(Slice logits, Slice sums,
+                                     std::span<const std::int32_t> targets,
+                                     std::int32_t first_column, Count real, Count vocabulary,
+                                     double scale, double smoothing) {
+  const Count rows = std::ssize(targets);
+  cuda::softmax_gradient(stream_(), room<double>(losses, rows), logits, sums,
+                         upload(tokens, targets), rows, first_column, real, vocabulary, scale,
+                         smoothing);
+  return sum_of_losses(rows);
+}
+
+void CudaBackend::adamw(Slice value, Slice gradient, Slice first_moment, Slice second_moment,
+                        const AdamWStep& step) {
+  cuda::adamw(stream_(), value, gradient, first_moment, second_moment, step);
+}
+
+double CudaBackend::squared_norm(Slice x) {
+  double* const total = room<double>(sum, 1);
+  cuda::squared_norm(stream_(), total, x, room<double>(losses, squared_norm_parts));
+  return read(total);
+}
+
+}  // namespace lockstep::cuda

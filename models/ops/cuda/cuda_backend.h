@@ -1,0 +1,93 @@
+// The card's backend: own kernels, and products by cuBLASLt, for f64, f32, bf16 and f16. Sums of
+// the types of 16 bits are taken in f32. The same input gives the same bits in every run.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <vector>
+
+#include "models/backend.h"
+#include "models/ops/cuda/gemm.h"
+#include "models/ops/cuda/uploads.h"
+#include "models/tensor.h"
+
+namespace lockstep::cuda {
+
+// For one line of execution of one rank: everything is put into stream(), and what it needs beside
+// its arguments is on the ledger's device and charged as workspace. Functions that return numbers
+// wait for them; the others return at once. Slices are on the card, spans on the host; spans may be
+// changed when a call has returned.
+class CudaBackend final : public Backend {
+ public:
+  using StreamFunction = cudaStream_t();
+
+  // `tf32`: products of f32 may round their factors to 10 bits of mantissa.
+  CudaBackend(Ledger& ledger, StreamFunction* stream, bool tf32 = false)
+      : ledger_(ledger), stream_(stream), gemm_(tf32) {}
+
+  std::string_view name() const override { return "cuda"; }
+  void gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) override;
+  void gemm_bias(const Matrix& a, const Matrix& b, const Matrix& c, Slice base,
+                 Slice bias) override;
+  void gemm_bias_gelu(const Matrix& a, const Matrix& b, const Matrix& hidden, Slice activated,
+                      Slice bias) override;
+  void gemm_gelu_backward(const Matrix& a, const Matrix& b, const Matrix& c, Slice hidden) override;
+  void add_bias(Slice out, Slice base, Slice bias, Count rows) override;
+  void sum_rows(Slice sum, Slice x, Count rows) override;
+  void bias_dropout_add(Slice out, Slice base, Slice x, Slice bias, Count rows,
+                        const Dropout& dropout) override;
+  void dropout(Slice out, Slice x, Count rows, const Dropout& which) override;
+  void layer_norm(Slice out, Slice mean, Slice rstd, Slice x, Slice weight, Slice bias, Count rows,
+                  double epsilon) override;
+  void layer_norm_backward_input(Slice dx, Slice base, Slice dout, Slice x, Slice mean, Slice rstd,
+                                 Slice weight, Count rows) override;
+  void layer_norm_backward_weight(Slice dweight, Slice dbias, Slice dout, Slice x, Slice mean,
+                                  Slice rstd, Count rows) override;
+  void gelu(Slice out, Slice x) override;
+  void gelu_backward(Slice dx, Slice dout, Slice x) override;
+  void attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape,
+                 const Dropout& dropout) override;
+  void attention_backward(Slice dqkv, Slice dout, Slice out, Slice log_sum_exp, Slice qkv,
+                          const AttentionShape& shape, const Dropout& dropout) override;
+  void embedding(Slice out, Slice tokens, std::int32_t first_token,
+                 std::span<const std::int32_t> inputs) override;
+  void embedding_backward(Slice dtokens, std::int32_t first_token, Slice dout,
+                          std::span<const std::int32_t> inputs) override;
+  void add_positions(Slice out, Slice positions, Count first_row, Count rows,
+                     Count length) override;
+  void positions_backward(Slice dpositions, Slice dout, Count first_row, Count rows,
+                          Count length) override;
+  double cross_entropy(Slice logits, std::span<const std::int32_t> targets, double scale,
+                       double smoothing) override;
+  void softmax_highest(Slice highest, Slice logits, Count real) override;
+  void softmax_sums(Slice sums, Slice logits, Slice highest, std::span<const std::int32_t> targets,
+                    std::int32_t first_column, Count real) override;
+  double softmax_gradient(Slice logits, Slice sums, std::span<const std::int32_t> targets,
+                          std::int32_t first_column, Count real, Count vocabulary, double scale,
+                          double smoothing) override;
+  void adamw(Slice value, Slice gradient, Slice first_moment, Slice second_moment,
+             const AdamWStep& step) override;
+  double squared_norm(Slice x) override;
+
+ private:
+  // What memory of the card is for; each use has its own.
+  enum Room { products, parts, tokens, plan_parts, plan_joints, slots, losses, sum, rooms };
+
+  // At least that many bytes that stay until the next use of that room.
+  template <typename T>
+  T* room(Room which, Count count);
+  template <typename T>
+  const T* upload(Room which, std::span<const T> values);
+  // The number at `on_card`, once it is there.
+  double read(const double* on_card);
+  // The sum of what is in the room of losses.
+  double sum_of_losses(Count rows);
+
+  Ledger& ledger_;
+  StreamFunction* stream_;
+  Gemm gemm_;
+  Uploads uploads_;
+  Tensor memory_[rooms];
+};
+
+}  // namespace lockstep::cuda

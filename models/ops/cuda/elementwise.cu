@@ -1,0 +1,220 @@
+// GELU, AdamW, norms and conversions: kernels that see one element at a time, 16 bytes of them in a
+// step.
+#include <algorithm>
+#include <cmath>
+
+#include "collectives/base/cuda/launch.cuh"
+#include "models/ops/cuda/geometry.h"
+#include "models/ops/cuda/kernels.h"
+#include "models/ops/cuda/numbers.cuh"
+
+namespace lockstep::cuda {
+namespace {
+
+// Calls function(first, here, whole) for the groups of `size` elements that this thread has.
+template <int size, typename Function>
+__device__ __forceinline__ void for_groups(Count count, bool in_packs, Function function) {
+  const Count stride = static_cast<Count>(gridDim.x) * blockDim.x * size;
+  for (Count i = (static_cast<Count>(blockIdx.x) * blockDim.x + threadIdx.x) * size; i < count;
+       i += stride)
+    function(i, count - i, in_packs && count - i >= size);
+}
+
+// tanh(u) = 1 - 2 / (exp(2u) + 1). What is rounded to 16 bits may use the fast exponential.
+template <typename T>
+__device__ __forceinline__ Wide<T> tanh_from_exp(Wide<T> u) {
+  if constexpr (sizeof(T) == 2)
+    return 1.0F - __fdividef(2.0F, __expf(fminf(2.0F * u, 80.0F)) + 1.0F);
+  else
+    return Wide<T>{1} - Wide<T>{2} / (exp(Wide<T>{2} * u) + Wide<T>{1});
+}
+
+constexpr double cubic = 0.044715, root_2_over_pi = 0.79788456080286535588;
+
+template <typename T>
+__global__ void gelu_kernel(T* out, const T* x, Count count, bool whole) {
+  using W = Wide<T>;
+  const W a = static_cast<W>(root_2_over_pi), b = static_cast<W>(cubic);
+  for_groups<Pack<T>::size>(count, whole, [&](Count i, Count here, bool all) {
+    Pack<T> pack = load(x + i, here, all);
+    for (int k = 0; k < Pack<T>::size; ++k) {
+      const W v = pack.x[k];
+      pack.x[k] = W{0.5} * v * (W{1} + tanh_from_exp<T>(a * (v + b * v * v * v)));
+    }
+    store(out + i, pack, here, all);
+  });
+}
+
+template <typename T>
+__global__ void gelu_backward_kernel(T* dx, const T* dout, const T* x, Count count, bool whole) {
+  using W = Wide<T>;
+  const W a = static_cast<W>(root_2_over_pi), b = static_cast<W>(cubic);
+  for_groups<Pack<T>::size>(count, whole, [&](Count i, Count here, bool all) {
+    const Pack<T> values = load(x + i, here, all);
+    Pack<T> d = load(dout + i, here, all);
+    for (int k = 0; k < Pack<T>::size; ++k) {
+      const W v = values.x[k], t = tanh_from_exp<T>(a * (v + b * v * v * v));
+      const W inner = a * (W{1} + W{3} * b * v * v);
+      d.x[k] *= W{0.5} * (W{1} + t + v * (W{1} - t * t) * inner);
+    }
+    store(dx + i, d, here, all);
+  });
+}
+
+// A step's numbers, of the type that it is taken in.
+template <typename W>
+struct StepNumbers {
+  W scale, beta1, beta2, step_size, second_correction, eps, keep;
+
+  explicit StepNumbers(const AdamWStep& s) {
+    const auto n = static_cast<double>(s.step);
+    scale = static_cast<W>(s.gradient_scale);
+    beta1 = static_cast<W>(s.beta1);
+    beta2 = static_cast<W>(s.beta2);
+    step_size = static_cast<W>(s.learning_rate / (1 - std::pow(s.beta1, n)));
+    second_correction = static_cast<W>(1 / std::sqrt(1 - std::pow(s.beta2, n)));
+    eps = static_cast<W>(s.eps);
+    keep = static_cast<W>(1 - s.learning_rate * s.weight_decay);
+  }
+};
+
+// W's in packs of 16 bytes, with as many gradients of G: 8 or 16 bytes.
+template <typename W, typename G>
+__global__ void adamw_kernel(W* value, const G* gradient, W* first, W* second, Count count,
+                             StepNumbers<W> s, bool whole) {
+  constexpr int size = Pack<W>::size;
+  for_groups<size>(count, whole, [&](Count i, Count here, bool all) {
+    Pack<W> v = load(value + i, here, all), m1 = load(first + i, here, all),
+            m2 = load(second + i, here, all);
+    alignas(pack_bytes) G raw[size] = {};
+    if (all) {
+      struct alignas(sizeof(raw)) Whole {
+        G values[size];
+      };
+      *reinterpret_cast<Whole*>(raw) = *reinterpret_cast<const Whole*>(gradient + i);
+    } else {
+      for (int k = 0; k < size; ++k)
+        if (k < here) raw[k] = gradient[i + k];
+    }
+    for (int k = 0; k < size; ++k) {
+      const W g = k < here ? widen(raw[k]) * s.scale : W{0};
+      const W m = s.beta1 * m1.x[k] + (W{1} - s.beta1) * g;
+      const W n = s.beta2 * m2.x[k] + (W{1} - s.beta2) * g * g;
+      m1.x[k] = m;
+      m2.x[k] = n;
+      v.x[k] = v.x[k] * s.keep - s.step_size * m / (sqrt(n) * s.second_correction + s.eps);
+    }
+    store(first + i, m1, here, all);
+    store(second + i, m2, here, all);
+    store(value + i, v, here, all);
+  });
+}
+
+template <typename Into, typename From>
+__global__ void convert_kernel(Into* into, const From* from, Count count, bool whole) {
+  // As many elements as the wider type has in 16 bytes.
+  constexpr int size = std::min(Pack<Into>::size, Pack<From>::size);
+  for_groups<size>(count, whole, [&](Count i, Count here, bool all) {
+    alignas(pack_bytes) From raw[size] = {};
+    alignas(pack_bytes) Into narrowed[size] = {};
+    struct alignas(sizeof(raw)) WholeFrom {
+      From values[size];
+    };
+    struct alignas(sizeof(narrowed)) WholeInto {
+      Into values[size];
+    };
+    if (all) *reinterpret_cast<WholeFrom*>(raw) = *reinterpret_cast<const WholeFrom*>(from + i);
+    for (int k = 0; k < size; ++k) {
+      if (!all && k < here) raw[k] = from[i + k];
+      if (all || k < here) narrowed[k] = narrow<Into>(static_cast<Wide<Into>>(widen(raw[k])));
+      if (!all && k < here) into[i + k] = narrowed[k];
+    }
+    if (all) *reinterpret_cast<WholeInto*>(into + i) = *reinterpret_cast<WholeInto*>(narrowed);
+  });
+}
+
+// parts[block] = its sum of squares: the grid does not depend on the device.
+template <typename T>
+__global__ void squares_kernel(double* parts, const T* x, Count count, bool whole) {
+  __shared__ double room[32];
+  double sum = 0;
+  for_groups<Pack<T>::size>(count, whole, [&](Count i, Count here, bool all) {
+    const Pack<T> pack = load(x + i, here, all);
+    // A pack's squares in the wide type, the rest in f64: f64 is slow where f32 is not.
+    Wide<T> squares = 0;
+    for (int k = 0; k < Pack<T>::size; ++k) squares += pack.x[k] * pack.x[k];
+    sum += static_cast<double>(squares);
+  });
+  sum = block_sum(sum, room);
+  if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+}
+
+// By one block: each thread every so manieth, then the threads' sums.
+__global__ void sum_doubles_kernel(double* sum, const double* values, Count count) {
+  __shared__ double room[32];
+  double mine = 0;
+  for (Count i = threadIdx.x; i < count; i += blockDim.x) mine += values[i];
+  mine = block_sum(mine, room);
+  if (threadIdx.x == 0) *sum = mine;
+}
+
+}  // namespace
+
+void gelu(cudaStream_t stream, Slice out, Slice x) {
+  with_type(x.dtype, [&]<typename T>(T*) {
+    launch(gelu_kernel<T>, over_elements(x.count, pack_size<T>), stream, at<T>(out), at<T>(x),
+           x.count, in_packs<T>(0, {at<T>(out), at<T>(x)}));
+  });
+}
+
+void gelu_backward(cudaStream_t stream, Slice dx, Slice dout, Slice x) {
+  with_type(x.dtype, [&]<typename T>(T*) {
+    launch(gelu_backward_kernel<T>, over_elements(x.count, pack_size<T>), stream, at<T>(dx),
+           at<T>(dout), at<T>(x), x.count, in_packs<T>(0, {at<T>(dx), at<T>(dout), at<T>(x)}));
+  });
+}
+
+void adamw(cudaStream_t stream, Slice value, Slice gradient, Slice first_moment,
+           Slice second_moment, const AdamWStep& step) {
+  require((value.dtype == DType::f64) == (gradient.dtype == DType::f64) &&
+              (value.dtype == DType::f64 || value.dtype == DType::f32),
+          "AdamW on a device: values of " + std::string(name_of(value.dtype)) +
+              " with gradients of " + std::string(name_of(gradient.dtype)),
+          "keep values and moments in f64 for gradients of f64, else in f32");
+  with_type(gradient.dtype, [&]<typename G>(G*) {
+    using W = Wide<G>;
+    // Gradients of 16 bits come in half a pack.
+    const bool whole =
+        in_packs<W>(0, {at<W>(value), at<W>(first_moment), at<W>(second_moment)}) &&
+        reinterpret_cast<std::uintptr_t>(gradient.data) % (sizeof(G) * pack_size<W>) == 0;
+    launch(adamw_kernel<W, G>, over_elements(value.count, pack_size<W>), stream, at<W>(value),
+           at<G>(gradient), at<W>(first_moment), at<W>(second_moment), value.count,
+           StepNumbers<W>(step), whole);
+  });
+}
+
+void convert(cudaStream_t stream, Slice into, Slice from) {
+  with_type(into.dtype, [&]<typename Into>(Into*) {
+    with_type(from.dtype, [&]<typename From>(From*) {
+      const bool whole = in_packs<Into>(0, {at<Into>(into)}) && in_packs<From>(0, {at<From>(from)});
+      launch(convert_kernel<Into, From>,
+             over_elements(into.count, std::min(pack_size<Into>, pack_size<From>)), stream,
+             at<Into>(into), at<From>(from), into.count, whole);
+    });
+  });
+}
+
+void squared_norm(cudaStream_t stream, double* sum, Slice x, double* parts) {
+  with_type(x.dtype, [&]<typename T>(T*) {
+    launch(squares_kernel<T>,
+           {.grid = {static_cast<std::uint32_t>(squared_norm_parts)}, .block = {256}}, stream,
+           parts, at<T>(x), x.count, in_packs<T>(0, {at<T>(x)}));
+  });
+  sum_doubles(stream, sum, parts, squared_norm_parts);
+}
+
+void sum_doubles(cudaStream_t stream, double* sum, const double* values, Count count) {
+  launch(sum_doubles_kernel, {.grid = {1}, .block = {1024}}, stream, sum, values, count);
+}
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,98 @@
+// The device's kernels as the host calls them: on slices, put into a stream. Each .cu beside this
+// header has some. Shapes and meanings are those of models/backend.h; types are f64, f32, bf16 and
+// f16, the same for all slices of a call but where said.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <span>
+#include <vector>
+
+#include "models/backend.h"
+
+namespace lockstep::cuda {
+
+// rows.cu
+void add_bias(cudaStream_t stream, Slice out, Slice base, Slice bias, Count rows);
+void bias_dropout_add(cudaStream_t stream, Slice out, Slice base, Slice x, Slice bias, Count rows,
+                      const Dropout& dropout);
+void dropout(cudaStream_t stream, Slice out, Slice x, Count rows, const Dropout& which);
+void add_positions(cudaStream_t stream, Slice out, Slice positions, Count first_row, Count rows,
+                   Count length);
+// `inputs` is on the device.
+void embedding(cudaStream_t stream, Slice out, Slice tokens, std::int32_t first_token,
+               const std::int32_t* inputs, Count rows);
+
+// layer_norm.cu; means and rstds are of statistics_type().
+void layer_norm(cudaStream_t stream, Slice out, Slice mean, Slice rstd, Slice x, Slice weight,
+                Slice bias, Count rows, double epsilon);
+void layer_norm_backward_input(cudaStream_t stream, Slice dx, Slice base, Slice dout, Slice x,
+                               Slice mean, Slice rstd, Slice weight, Count rows);
+
+// columns.cu: sums over rows, first of parts of them, then of the parts, always in the same order.
+// `parts` is memory of column_parts_bytes().
+Count column_parts_bytes(Count rows, Count columns, DType dtype, int sums);
+void sum_rows(cudaStream_t stream, Slice sum, Slice x, Count rows, void* parts);
+void layer_norm_backward_weight(cudaStream_t stream, Slice dweight, Slice dbias, Slice dout,
+                                Slice x, Slice mean, Slice rstd, Count rows, void* parts);
+void positions_backward(cudaStream_t stream, Slice dpositions, Slice dout, Count first_row,
+                        Count rows, Count length);
+
+// embedding_backward.cu. Which rows of dout belong to which row of the table, sorted by it: made on
+// the host, where the tokens are.
+struct EmbeddingPlan {
+  // Rows begin .. end - 1 of `order` add to `row` of the table: at once if there is no other part
+  // of it (slot -1), else by way of the slot of that number.
+  struct Part {
+    std::int32_t begin, end, row, slot;
+  };
+  // The slots first .. last - 1, in order, add to `row`.
+  struct Joint {
+    std::int32_t row, first, last;
+  };
+  std::vector<std::int32_t> order;
+  std::vector<Part> parts;
+  std::vector<Joint> joints;
+  Count slots = 0;
+};
+EmbeddingPlan plan_embedding_backward(std::span<const std::int32_t> inputs,
+                                      std::int32_t first_token, Count table_rows);
+// The arrays are the plan's, on the device; `slots` holds that many rows of statistics_type().
+void embedding_backward(cudaStream_t stream, Slice dtokens, Slice dout, Count columns,
+                        const std::int32_t* order, const EmbeddingPlan::Part* parts,
+                        Count part_count, const EmbeddingPlan::Joint* joints, Count joint_count,
+                        void* slots);
+
+// elementwise.cu
+void gelu(cudaStream_t stream, Slice out, Slice x);
+void gelu_backward(cudaStream_t stream, Slice dx, Slice dout, Slice x);
+// value and moments are f64 with a gradient of f64, else f32 with one of f32, bf16 or f16.
+void adamw(cudaStream_t stream, Slice value, Slice gradient, Slice first_moment,
+           Slice second_moment, const AdamWStep& step);
+// into = from, of any two of the four types.
+void convert(cudaStream_t stream, Slice into, Slice from);
+// *sum = the sum of squares; `parts` is memory of squared_norm_parts doubles. Both on the device.
+inline constexpr Count squared_norm_parts = 1024;
+void squared_norm(cudaStream_t stream, double* sum, Slice x, double* parts);
+// *sum = values[0] + ... in an order that their number alone decides. Both on the device.
+void sum_doubles(cudaStream_t stream, double* sum, const double* values, Count count);
+
+// cross_entropy.cu; `targets` is on the device, and so is `losses`, a double for each row.
+void cross_entropy(cudaStream_t stream, double* losses, Slice logits, const std::int32_t* targets,
+                   Count rows, double scale, double smoothing);
+void softmax_highest(cudaStream_t stream, Slice highest, Slice logits, Count real);
+void softmax_sums(cudaStream_t stream, Slice sums, Slice logits, Slice highest,
+                  const std::int32_t* targets, Count rows, Count first_column, Count real);
+void softmax_gradient(cudaStream_t stream, double* losses, Slice logits, Slice sums,
+                      const std::int32_t* targets, Count rows, Count first_column, Count real,
+                      Count vocabulary, double scale, double smoothing);
+
+// attention.cu
+void attention(cudaStream_t stream, Slice out, Slice log_sum_exp, Slice qkv,
+               const AttentionShape& shape, const Dropout& dropout);
+// `products` is memory for as many statistics as log_sum_exp has.
+void attention_backward(cudaStream_t stream, Slice dqkv, Slice dout, Slice out, Slice log_sum_exp,
+                        Slice qkv, const AttentionShape& shape, const Dropout& dropout,
+                        void* products);
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,25 @@
+// The loops of kernels in which a warp has a row.
+#pragma once
+
+#include "models/ops/cuda/numbers.cuh"
+
+namespace lockstep::cuda {
+
+// Calls function(row) for the rows of this warp.
+template <typename Function>
+__device__ __forceinline__ void for_rows(Count rows, Function function) {
+  const Count warps = static_cast<Count>(gridDim.x) * (blockDim.x / 32);
+  for (Count r = static_cast<Count>(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32; r < rows;
+       r += warps)
+    function(r);
+}
+
+// Calls function(column, here) for the packs of a row that this lane has, `here` being how many
+// elements the row has from there on.
+template <typename T, typename Function>
+__device__ __forceinline__ void for_packs(Count columns, Function function) {
+  constexpr Count size = Pack<T>::size;
+  for (Count c = threadIdx.x % 32 * size; c < columns; c += 32 * size) function(c, columns - c);
+}
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,126 @@
+// Biases, dropout, positions and the look-up of tokens: a warp for a row, each element read and
+// written once.
+#include "collectives/base/cuda/launch.cuh"
+#include "models/ops/cuda/geometry.h"
+#include "models/ops/cuda/kernels.h"
+#include "models/ops/cuda/row_loops.cuh"
+#include "models/ops/dropout_mask.h"
+
+namespace lockstep::cuda {
+namespace {
+
+template <typename T>
+__global__ void add_bias_kernel(T* out, const T* base, const T* bias, Count rows, Count columns,
+                                bool whole) {
+  for_rows(rows, [&](Count r) {
+    for_packs<T>(columns, [&](Count c, Count here) {
+      Pack<T> sum = load(bias + c, here, whole);
+      if (base) {
+        const Pack<T> from = load(base + r * columns + c, here, whole);
+        for (int i = 0; i < Pack<T>::size; ++i) sum.x[i] += from.x[i];
+      }
+      store(out + r * columns + c, sum, here, whole);
+    });
+  });
+}
+
+// out = base + mask(x + bias); bias and base may be empty. `masks` says whether there is dropout.
+template <typename T>
+__global__ void masked_sum_kernel(T* out, const T* base, const T* x, const T* bias, Count rows,
+                                  Count columns, Count first_row, host::DropoutMask<Wide<T>> mask,
+                                  bool masks, bool whole) {
+  for_rows(rows, [&](Count r) {
+    for_packs<T>(columns, [&](Count c, Count here) {
+      Pack<T> sum = load(x + r * columns + c, here, whole);
+      if (bias) {
+        const Pack<T> b = load(bias + c, here, whole);
+        for (int i = 0; i < Pack<T>::size; ++i) sum.x[i] += b.x[i];
+      }
+      if (masks) {
+        const Count index = (first_row + r) * columns + c;
+        for (int i = 0; i < Pack<T>::size; ++i) sum.x[i] = mask(sum.x[i], index + i);
+      }
+      if (base) {
+        const Pack<T> from = load(base + r * columns + c, here, whole);
+        for (int i = 0; i < Pack<T>::size; ++i) sum.x[i] += from.x[i];
+      }
+      store(out + r * columns + c, sum, here, whole);
+    });
+  });
+}
+
+// out[r] += positions[(first_row + r) mod length]
+template <typename T>
+__global__ void add_positions_kernel(T* out, const T* positions, Count first_row, Count rows,
+                                     Count length, Count columns, bool whole) {
+  for_rows(rows, [&](Count r) {
+    const T* const position = positions + (first_row + r) % length * columns;
+    for_packs<T>(columns, [&](Count c, Count here) {
+      Pack<T> sum = load(out + r * columns + c, here, whole);
+      const Pack<T> add = load(position + c, here, whole);
+      for (int i = 0; i < Pack<T>::size; ++i) sum.x[i] += add.x[i];
+      store(out + r * columns + c, sum, here, whole);
+    });
+  });
+}
+
+template <typename T>
+__global__ void embedding_kernel(T* out, const T* tokens, std::int32_t first_token, Count here_rows,
+                                 const std::int32_t* inputs, Count rows, Count columns,
+                                 bool whole) {
+  for_rows(rows, [&](Count r) {
+    const Count row = static_cast<Count>(inputs[r]) - first_token;
+    const bool is_here = 0 <= row && row < here_rows;
+    for_packs<T>(columns, [&](Count c, Count here) {
+      Pack<T> value{};
+      if (is_here) value = load(tokens + row * columns + c, here, whole);
+      store(out + r * columns + c, value, here, whole);
+    });
+  });
+}
+
+}  // namespace
+
+void add_bias(cudaStream_t stream, Slice out, Slice base, Slice bias, Count rows) {
+  const Count columns = bias.count;
+  with_type(out.dtype, [&]<typename T>(T*) {
+    launch(add_bias_kernel<T>, warp_per_row(rows), stream, at<T>(out), at<T>(base), at<T>(bias),
+           rows, columns, in_packs<T>(columns, {at<T>(out), at<T>(base), at<T>(bias)}));
+  });
+}
+
+void bias_dropout_add(cudaStream_t stream, Slice out, Slice base, Slice x, Slice bias, Count rows,
+                      const Dropout& dropout) {
+  const Count columns = x.count / rows;
+  with_type(out.dtype, [&]<typename T>(T*) {
+    launch(masked_sum_kernel<T>, warp_per_row(rows), stream, at<T>(out), at<T>(base), at<T>(x),
+           at<T>(bias), rows, columns, dropout.first_row, host::DropoutMask<Wide<T>>(dropout),
+           dropout.rate > 0,
+           in_packs<T>(columns, {at<T>(out), at<T>(base), at<T>(x), at<T>(bias)}));
+  });
+}
+
+void dropout(cudaStream_t stream, Slice out, Slice x, Count rows, const Dropout& which) {
+  bias_dropout_add(stream, out, {}, x, {}, rows, which);
+}
+
+void add_positions(cudaStream_t stream, Slice out, Slice positions, Count first_row, Count rows,
+                   Count length) {
+  const Count columns = out.count / rows;
+  with_type(out.dtype, [&]<typename T>(T*) {
+    launch(add_positions_kernel<T>, warp_per_row(rows), stream, at<T>(out), at<T>(positions),
+           first_row, rows, length, columns, in_packs<T>(columns, {at<T>(out), at<T>(positions)}));
+  });
+}
+
+void embedding(cudaStream_t stream, Slice out, Slice tokens, std::int32_t first_token,
+               const std::int32_t* inputs, Count rows) {
+  const Count columns = out.count / rows;
+  with_type(out.dtype, [&]<typename T>(T*) {
+    launch(embedding_kernel<T>, warp_per_row(rows), stream, at<T>(out), at<T>(tokens), first_token,
+           tokens.count / columns, inputs, rows, columns,
+           in_packs<T>(columns, {at<T>(out), at<T>(tokens)}));
+  });
+}
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,324 @@
+// The card as a device: every type and operation against the host's, bit for bit; memory; marks.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <latch>
+#include <random>
+#include <thread>
+
+#include "collectives/base/cuda/vectors.h"
+#include "collectives/base/half.h"
+#include "tests/collectives/card.h"
+
+namespace lockstep {
+namespace {
+
+using test::There;
+using test::WithCard;
+
+// Every way to cut: all phases of one operand, and of a second one behind or beside it.
+TEST(VectorCut, CoversAllElementsAndAlignsVectors) {
+  for (const int lanes : {1, 2, 4, 8, 16})
+    for (Count count = 0; count < 40; ++count)
+      for (std::uintptr_t place = 0; place < 16; ++place) {
+        const std::uintptr_t same[] = {place, place + 16}, apart[] = {place, place + 1};
+        const auto cut = cuda::vector_cut(count, lanes, same);
+        ASSERT_EQ(cut.head + cut.vectors * lanes + cut.tail, count);
+        ASSERT_TRUE(cut.vectors == 0 || (static_cast<Count>(place) + cut.head) % lanes == 0);
+        ASSERT_LT(cut.head, lanes == 1 ? 1 : lanes);
+        ASSERT_LT(cut.tail, lanes);
+        const auto single = cuda::vector_cut(count, lanes, apart);
+        ASSERT_EQ(single.vectors, lanes == 1 ? count : 0);
+        ASSERT_EQ(single.head + single.vectors + single.tail, count);
+      }
+}
+
+TEST(AllocationSize, IsEnoughAndNotMuchMore) {
+  for (Count bytes = 0; bytes < 100'000; ++bytes) {
+    const Count size = cuda::allocation_size(bytes);
+    ASSERT_GE(size, bytes);
+    ASSERT_EQ(size % 512, 0);
+    ASSERT_EQ(cuda::allocation_size(size), size);
+    ASSERT_LE(8 * (size - bytes), std::max<Count>(bytes, 4096));
+  }
+}
+
+// Numbers with everything that a type has: for integers all bits, for floating types all
+// magnitudes, zeros, infinities, numbers below the normal ones.
+std::vector<std::byte> random_numbers(DType dtype, Count count, std::mt19937_64& random) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(count * element_bytes(dtype)));
+  if (!is_floating(dtype)) {
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+    return bytes;
+  }
+  std::vector<double> numbers(static_cast<std::size_t>(count));
+  std::normal_distribution<double> normal;
+  for (double& number : numbers) {
+    const auto kind = random() % 12;
+    number = normal(random) * std::pow(2.0, static_cast<double>(random() % 8));
+    if (kind == 0) number *= 1e-7;
+    if (kind == 1) number = 0;
+    if (kind == 2) number = -0.0;
+    if (kind == 3) number *= 3e4;
+    if (kind == 4) number = 1e39;
+  }
+  host_device().convert({bytes.data(), count, dtype, &host_device()},
+                        host_slice(std::span(numbers)));
+  return bytes;
+}
+
+bool is_nan(DType dtype, const std::byte* element) {
+  double value = 0;
+  if (!is_floating(dtype)) return false;
+  host_device().convert(host_slice(std::span(&value, 1)),
+                        {const_cast<std::byte*>(element), 1, dtype, &host_device()});
+  return std::isnan(value);
+}
+
+// The same bits, but that any NaN is as good as another.
+void expect_same(DType dtype, const std::vector<std::byte>& got,
+                 const std::vector<std::byte>& expected, const std::string& what) {
+  const auto each = static_cast<std::size_t>(element_bytes(dtype));
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t at = 0; at < got.size(); at += each) {
+    if (std::memcmp(&got[at], &expected[at], each) == 0) continue;
+    ASSERT_TRUE(is_nan(dtype, &got[at]) && is_nan(dtype, &expected[at]))
+        << what << ", element " << at / each;
+  }
+}
+
+// Several slices in the memory of a device, each `offset` elements behind an aligned address.
+class Slices {
+ public:
+  Slices(Device& device, DType dtype, const std::vector<std::vector<std::byte>>& contents,
+         Count count, Count offset) {
+    for (const auto& content : contents) {
+      memories_.emplace_back(device, nullptr, MemoryUse::workspace,
+                             (count + offset) * element_bytes(dtype));
+      slices.push_back(memories_.back().slice(count + offset, dtype).part(offset, count));
+      device.copy(slices.back(),
+                  {const_cast<std::byte*>(content.data()), count, dtype, &host_device()});
+    }
+  }
+  std::vector<std::byte> content(std::size_t which) const {
+    const Slice& slice = slices[which];
+    std::vector<std::byte> bytes(static_cast<std::size_t>(slice.bytes()));
+    slice.device->copy({bytes.data(), slice.count, slice.dtype, &host_device()}, slice);
+    return bytes;
+  }
+  std::vector<Slice> slices;
+
+ private:
+  std::vector<Memory> memories_;
+};
+
+class CudaDevice : public WithCard {};
+
+TEST_F(CudaDevice, ReducesAsTheHostDoes) {
+  std::mt19937_64 random(7);
+  for (const DType dtype : all_dtypes)
+    for (const ReduceOp op : all_reduce_ops)
+      for (const Count count : {0, 1, 37, 1000})
+        for (const Count offset : {0, 1, 3})
+          for (const int froms : {1, 2, 5, 16, 33}) {
+            if (froms > 5 && (count != 37 || offset == 3)) continue;
+            std::vector<std::vector<std::byte>> contents;
+            for (int i = 0; i < froms; ++i)
+              contents.push_back(random_numbers(dtype, count, random));
+            const Count divisor = op == ReduceOp::avg ? froms : 1;
+            const int intos = std::min(froms, 18);
+            const std::string what = fmt::format("{} {} of {} from {} at {}", name_of(op),
+                                                 name_of(dtype), count, froms, offset);
+            Slices here(host_device(), dtype, contents, count, offset),
+                there(card(), dtype, contents, count, offset);
+            for (Slices* const s : {&here, &there})
+              s->slices[0].device->reduce_all(
+                  std::span(s->slices).first(static_cast<std::size_t>(intos)), s->slices, op,
+                  divisor);
+            for (std::size_t i = 0; i < static_cast<std::size_t>(froms); ++i)
+              ASSERT_NO_FATAL_FAILURE(expect_same(dtype, there.content(i), here.content(i), what));
+          }
+}
+
+TEST_F(CudaDevice, ReducesSlicesThatLieDifferently) {
+  std::mt19937_64 random(8);
+  for (const DType dtype : all_dtypes) {
+    const std::vector<std::vector<std::byte>> contents = {random_numbers(dtype, 500, random)};
+    Slices into_here(host_device(), dtype, contents, 500, 1),
+        from_here(host_device(), dtype, contents, 500, 2),
+        into_there(card(), dtype, contents, 500, 1), from_there(card(), dtype, contents, 500, 2);
+    host_device().reduce(into_here.slices[0], from_here.slices[0], ReduceOp::sum);
+    card().reduce(into_there.slices[0], from_there.slices[0], ReduceOp::sum);
+    ASSERT_NO_FATAL_FAILURE(
+        expect_same(dtype, into_there.content(0), into_here.content(0), "apart"));
+  }
+}
+
+TEST_F(CudaDevice, KeepsNaN) {
+  const float nan = std::nanf("");
+  for (const ReduceOp op : {ReduceOp::min, ReduceOp::max, ReduceOp::sum})
+    for (const bool first : {false, true}) {
+      const There<float> a(card(), {first ? nan : 1, 2}), b(card(), {first ? 1 : nan, 3});
+      card().reduce(a.slice(), b.slice(), op);
+      ASSERT_TRUE(std::isnan(a.values()[0]));
+      ASSERT_FALSE(std::isnan(a.values()[1]));
+    }
+}
+
+TEST_F(CudaDevice, ConvertsEveryHalfAsTheHostDoes) {
+  for (const DType narrow : {DType::f16, DType::bf16}) {
+    std::vector<std::uint16_t> bits(1 << 16);
+    for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<std::uint16_t>(i);
+    std::vector<std::byte> content(bits.size() * 2);
+    std::memcpy(content.data(), bits.data(), content.size());
+    const Slices narrow_there(card(), narrow, {content}, 1 << 16, 1);
+    const Memory wide_there(card(), nullptr, MemoryUse::workspace, 4 << 16);
+    std::vector<float> here(1 << 16), there(1 << 16);
+    card().convert(wide_there.slice(1 << 16, DType::f32), narrow_there.slices[0]);
+    card().copy(host_slice(std::span(there)), wide_there.slice(1 << 16, DType::f32));
+    host_device().convert(host_slice(std::span(here)),
+                          {content.data(), 1 << 16, narrow, &host_device()});
+    ASSERT_EQ(std::memcmp(here.data(), there.data(), 4 << 16), 0);
+  }
+}
+
+TEST_F(CudaDevice, ConvertsBetweenAllFloatingTypesAndDivides) {
+  std::mt19937_64 random(9);
+  constexpr Count count = 3001;
+  for (const DType from : all_dtypes) {
+    const auto content = random_numbers(from, count, random);
+    for (const Count offset : {0, 1, 2}) {
+      Slices here(host_device(), from, {content}, count, offset),
+          there(card(), from, {content}, count, offset);
+      if (is_floating(from))
+        for (const DType into : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
+          const std::vector<std::byte> nothing(
+              static_cast<std::size_t>(count * element_bytes(into)));
+          const Slices a(host_device(), into, {nothing}, count, offset),
+              b(card(), into, {nothing}, count, offset), c(card(), into, {nothing}, count, 3);
+          host_device().convert(a.slices[0], here.slices[0]);
+          card().convert(b.slices[0], there.slices[0]);
+          host_device().convert(c.slices[0], here.slices[0]);  // and from the host's memory
+          ASSERT_NO_FATAL_FAILURE(expect_same(into, b.content(0), a.content(0), "convert"));
+          ASSERT_NO_FATAL_FAILURE(expect_same(into, c.content(0), a.content(0), "upload"));
+          const Slices d(host_device(), into, {nothing}, count, 1);
+          host_device().convert(d.slices[0], there.slices[0]);
+          ASSERT_NO_FATAL_FAILURE(expect_same(into, d.content(0), a.content(0), "download"));
+        }
+      host_device().divide(here.slices[0], 3);
+      card().divide(there.slices[0], 3);
+      ASSERT_NO_FATAL_FAILURE(expect_same(from, there.content(0), here.content(0), "divide"));
+    }
+  }
+}
+
+TEST_F(CudaDevice, CopiesAndClears) {
+  const There<std::int32_t> a(card(), {1, 2, 3, 4, 5}, 1), b(card(), {0, 0, 0, 0, 0});
+  card().copy(b.slice(), a.slice());
+  card().zero(a.slice().part(1, 3));
+  ASSERT_EQ(b.values(), (std::vector<std::int32_t>{1, 2, 3, 4, 5}));
+  ASSERT_EQ(a.values(), (std::vector<std::int32_t>{1, 0, 0, 0, 5}));
+}
+
+TEST_F(CudaDevice, RefusesWhatItCannotReach) {
+  std::vector<float> here(4);
+  const There<float> there(card(), {1, 2, 3, 4});
+  EXPECT_THROW(card().reduce(there.slice(), host_slice(std::span(here)), ReduceOp::sum), Error);
+  EXPECT_THROW(card().divide(host_slice(std::span(here)), 2), Error);
+  EXPECT_THROW(
+      card().convert(there.slice().part(0, 1), {there.slice().data, 1, DType::i32, &card()}),
+      Error);
+}
+
+// The second thread's work comes after the first's, whose end it never waits for.
+TEST_F(CudaDevice, MarksOrderThreads) {
+  constexpr Count count = 1 << 12;
+  const There<float> ones(card(), std::vector<float>(count, 1)),
+      sum(card(), std::vector<float>(count, 0));
+  Mark mark;
+  std::latch marked(1);
+  std::jthread second([&] {
+    marked.wait();
+    mark.follow();
+    const There<float> seen(card(), std::vector<float>(count, 0));
+    card().copy(seen.slice(), sum.slice());
+    ASSERT_EQ(seen.values(), std::vector<float>(count, 100));
+  });
+  for (int i = 0; i < 100; ++i) card().reduce(sum.slice(), ones.slice(), ReduceOp::sum);
+  mark = card().mark(false);
+  marked.count_down();
+}
+
+// Who follows a line follows what that line followed, though it enqueued nothing of its own.
+TEST_F(CudaDevice, MarksPassOnWhatWasFollowed) {
+  constexpr Count count = 1 << 10;
+  const There<float> ones(card(), std::vector<float>(count, 1)),
+      sum(card(), std::vector<float>(count, 0));
+  Mark first, second;
+  std::latch one(1), two(1);
+  std::jthread between([&] {
+    one.wait();
+    first.follow();
+    second = card().mark(false);
+    two.count_down();
+  });
+  std::jthread last([&] {
+    two.wait();
+    second.follow();
+    const There<float> seen(card(), std::vector<float>(count, 0));
+    card().copy(seen.slice(), sum.slice());
+    ASSERT_EQ(seen.values(), std::vector<float>(count, 50));
+  });
+  for (int i = 0; i < 50; ++i) card().reduce(sum.slice(), ones.slice(), ReduceOp::sum);
+  first = card().mark(false);
+  one.count_down();
+}
+
+TEST_F(CudaDevice, TellsTheTimeBetweenMarks) {
+  const There<float> numbers(card(), std::vector<float>(1 << 16, 1));
+  const Mark begin = card().mark(true);
+  for (int i = 0; i < 10; ++i) card().divide(numbers.slice(), 2);
+  const double seconds = card().seconds_between(begin, card().mark(true));
+  EXPECT_GT(seconds, 0);
+  EXPECT_LT(seconds, 10);
+}
+
+TEST_F(CudaDevice, KeepsReleasedMemoryForItsLine) {
+  constexpr Count bytes = (Count{1} << 20) + 12345;  // a size that no other test asks for
+  const CudaMemory before = cuda_memory();
+  std::byte* first = nullptr;
+  {
+    const Memory memory(card(), nullptr, MemoryUse::workspace, bytes);
+    first = memory.data();
+    EXPECT_EQ(cuda_memory().in_use - before.in_use, cuda::allocation_size(bytes));
+  }
+  EXPECT_EQ(cuda_memory().in_use, before.in_use);
+  EXPECT_GE(cuda_memory().cached, cuda::allocation_size(bytes));
+  std::jthread([&] {
+    const Memory other(card(), nullptr, MemoryUse::workspace, bytes);
+    EXPECT_NE(other.data(), first);
+  }).join();
+  const Memory again(card(), nullptr, MemoryUse::workspace, bytes);
+  EXPECT_EQ(again.data(), first);
+  EXPECT_EQ(cuda_memory().requests - before.requests, 3);
+  EXPECT_EQ(cuda_memory().from_cache - before.from_cache, 1);
+}
+
+TEST_F(CudaDevice, SaysHowMuchWasAskedForWhereTheCardIsFull) {
+  { const Memory kept(card(), nullptr, MemoryUse::workspace, 1 << 20); }
+  try {
+    const Memory memory(card(), nullptr, MemoryUse::workspace, Count{1} << 50);
+    FAIL() << "2^50 bytes were allocated";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+    EXPECT_NE(std::string(error.what()).find("1125899906842624 bytes were asked for"),
+              std::string::npos)
+        << error.what();
+  }
+  EXPECT_EQ(cuda_memory().cached, 0);
+  const Memory memory(card(), nullptr, MemoryUse::workspace, 1 << 20);  // it goes on
+}
+
+}  // namespace
+}  // namespace lockstep

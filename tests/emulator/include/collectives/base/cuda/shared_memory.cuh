@@ -1,0 +1,13 @@
+// The emulator's: stands in for the header of this name.
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace lockstep::cuda {
+
+template <typename T>
+T* dynamic_shared() {
+  return reinterpret_cast<T*>(emulator::dynamic_shared_memory());
+}
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,114 @@
+#include "tests/emulator/memory.h"
+
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+// Of the address sanitizer, where the program is built with it.
+extern "C" {
+__attribute__((weak)) void __asan_poison_memory_region(const volatile void* memory,
+                                                       std::size_t bytes);
+__attribute__((weak)) void __asan_unpoison_memory_region(const volatile void* memory,
+                                                         std::size_t bytes);
+}
+
+namespace emulator {
+namespace {
+
+constexpr std::size_t page = 4096, address_space = std::size_t{1} << 40;
+
+struct Arena {
+  std::byte* begin = nullptr;
+  std::size_t next = 0, used = 0;
+  std::map<const std::byte*, std::size_t> allocations;  // begin and bytes
+  int works = 0;
+
+  Arena() {
+    void* const memory =
+        mmap(nullptr, address_space, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+      std::perror("emulator: address space for the device's memory");
+      std::abort();
+    }
+    begin = static_cast<std::byte*>(memory);
+  }
+};
+
+Arena& arena() {
+  static Arena& the_arena = *new Arena;  // streams may outlive what is static
+  return the_arena;
+}
+
+std::size_t whole_pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
+
+void protect(const std::byte* memory, std::size_t bytes, int protection) {
+  if (mprotect(const_cast<std::byte*>(memory), whole_pages(bytes), protection) != 0) {
+    std::perror("emulator: protection of the device's memory");
+    std::abort();
+  }
+}
+
+void protect_all(int protection) {
+  for (const auto& [memory, bytes] : arena().allocations) protect(memory, bytes, protection);
+}
+
+}  // namespace
+
+std::byte* allocate_device_memory(std::size_t bytes) {
+  Arena& a = arena();
+  if (bytes == 0) bytes = 1;
+  if (a.used + bytes > device_bytes || a.next + whole_pages(bytes) + page > address_space)
+    return nullptr;
+  std::byte* const memory = a.begin + a.next;
+  a.next += whole_pages(bytes) + page;
+  a.used += bytes;
+  a.allocations[memory] = bytes;
+  protect(memory, bytes, PROT_READ | PROT_WRITE);
+  std::memset(memory, 0xff, bytes);
+  if (__asan_poison_memory_region)
+    __asan_poison_memory_region(memory + bytes, whole_pages(bytes) - bytes);
+  if (a.works == 0) protect(memory, bytes, PROT_NONE);
+  return memory;
+}
+
+bool release_device_memory(void* memory) {
+  Arena& a = arena();
+  const auto found = a.allocations.find(static_cast<std::byte*>(memory));
+  if (found == a.allocations.end()) return false;
+  const std::size_t bytes = found->second;
+  if (__asan_unpoison_memory_region) __asan_unpoison_memory_region(memory, whole_pages(bytes));
+  protect(found->first, bytes, PROT_NONE);
+  madvise(memory, whole_pages(bytes), MADV_DONTNEED);
+  a.used -= bytes;
+  a.allocations.erase(found);
+  return true;
+}
+
+bool in_device_memory(const void* memory, std::size_t bytes) {
+  const auto* const begin = static_cast<const std::byte*>(memory);
+  const auto& allocations = arena().allocations;
+  auto after = allocations.upper_bound(begin);
+  if (after == allocations.begin()) return false;
+  --after;
+  return begin + bytes <= after->first + after->second;
+}
+
+bool is_device_address(const void* memory) {
+  const auto* const at = static_cast<const std::byte*>(memory);
+  return arena().begin <= at && at < arena().begin + address_space;
+}
+
+std::size_t device_bytes_used() { return arena().used; }
+
+DeviceWorks::DeviceWorks() {
+  if (arena().works++ == 0) protect_all(PROT_READ | PROT_WRITE);
+}
+
+DeviceWorks::~DeviceWorks() {
+  if (--arena().works == 0) protect_all(PROT_NONE);
+}
+
+}  // namespace emulator

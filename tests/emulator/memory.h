@@ -1,0 +1,31 @@
+// The device's memory: addresses that only the device can read and write. The host gets a
+// segmentation fault there, but while the device works.
+#pragma once
+
+#include <cstddef>
+
+namespace emulator {
+
+// Nullptr where there is not enough. Every allocation ends before a page that nobody can touch, and
+// holds 0xff bytes, NaN in all floating types, until something is written. Addresses are not used
+// again, so that memory that was released crashes, too.
+std::byte* allocate_device_memory(std::size_t bytes);
+// False if it is no allocation's begin.
+bool release_device_memory(void* memory);
+
+// Whether all of these bytes are one allocation's.
+bool in_device_memory(const void* memory, std::size_t bytes);
+// Whether it is among the addresses of the device, allocated or not.
+bool is_device_address(const void* memory);
+std::size_t device_bytes_used();
+constexpr std::size_t device_bytes = std::size_t{16} << 30;
+
+// While one of these lives, the device works. They nest.
+class DeviceWorks {
+ public:
+  DeviceWorks();
+  ~DeviceWorks();
+  DeviceWorks(const DeviceWorks&) = delete;
+};
+
+}  // namespace emulator

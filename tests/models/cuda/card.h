@@ -1,0 +1,138 @@
+// What tests of the card's kernels share: numbers on the card beside the same numbers in f64, with
+// which the host's backend says what should come out. The card is a real one or the emulator.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "collectives/base/cuda/check.h"
+#include "models/narrow_backend.h"
+#include "models/ops/cuda/cuda_backend.h"
+#include "tests/models/numbers.h"
+
+namespace lockstep::cuda {
+
+// Memory from the runtime itself, of exactly the size that was asked for: who leaves it is seen.
+class CardMemory final : public Device {
+ public:
+  std::string_view name() const override { return "card memory"; }
+  std::byte* allocate(Count bytes) override {
+    void* memory = nullptr;
+    check(cudaMalloc(&memory, static_cast<std::size_t>(bytes)), "allocate");
+    return static_cast<std::byte*>(memory);
+  }
+  void release(std::byte* memory, Count) noexcept override { cudaFree(memory); }
+  void copy(Slice into, Slice from) override {
+    check(
+        cudaMemcpy(into.data, from.data, static_cast<std::size_t>(into.bytes()), cudaMemcpyDefault),
+        "copy");
+  }
+  void zero(Slice) override { refuse(); }
+  void reduce(Slice, Slice, ReduceOp) override { refuse(); }
+  void reduce_all(std::span<const Slice>, std::span<const Slice>, ReduceOp, Count) override {
+    refuse();
+  }
+  void convert(Slice, Slice) override { refuse(); }
+  void divide(Slice, Count) override { refuse(); }
+
+ private:
+  static void refuse() { throw Error(ErrorKind::bad_input, "memory only"); }
+};
+
+inline cudaStream_t test_stream() {
+  static const cudaStream_t stream = [] {
+    cudaStream_t made = nullptr;
+    check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "make a stream");
+    return made;
+  }();
+  return stream;
+}
+
+// Numbers on the card, of some type, and in f64 on the host: at first the same.
+struct Both {
+  Tensor card;
+  std::vector<double> exact;
+
+  Slice on_card() const { return exact.empty() ? Slice{} : card.slice(); }
+  Slice on_host() { return exact.empty() ? Slice{} : slice(exact); }
+};
+
+class CardTest : public testing::TestWithParam<DType> {
+ protected:
+  CardTest() {
+    int cards = 0;
+    if (cudaGetDeviceCount(&cards) == cudaSuccess && cards > 0) ledger_.place_on(memory_);
+  }
+  void SetUp() override {
+    if (!ledger_.device()) GTEST_SKIP() << "there is no GPU";
+  }
+
+  DType dtype() const { return GetParam(); }
+  // Of results that are rounded once, relative to the largest of them.
+  double tolerance() const {
+    switch (dtype()) {
+      case DType::f64:
+        return 1e-12;
+      case DType::f32:
+        return 2e-5;
+      case DType::f16:
+        return 4e-3;
+      default:
+        return 2e-2;
+    }
+  }
+
+  Both given(const std::vector<double>& values, DType type) {
+    Both both{Tensor({std::ssize(values)}, type, ledger_, MemoryUse::workspace), values};
+    std::vector<std::byte> raw(static_cast<std::size_t>(both.card.slice().bytes()));
+    const Slice rounded{raw.data(), std::ssize(values), type, &host_device()};
+    convert(rounded, both.on_host());
+    convert(both.on_host(), rounded);
+    check(cudaMemcpy(both.card.slice().data, raw.data(), raw.size(), cudaMemcpyHostToDevice),
+          "copy");
+    return both;
+  }
+  Both given(const std::vector<double>& values) { return given(values, dtype()); }
+  Both random(Count count, double scale = 1) {
+    std::vector<double> values = normals(count, ++seed_);
+    for (double& value : values) value *= scale;
+    return given(values);
+  }
+  // Random, too: what must be overwritten.
+  Both statistics(Count count) { return given(normals(count, ++seed_), statistics_type(dtype())); }
+
+  std::vector<double> read(Slice card) {
+    check(cudaStreamSynchronize(test_stream()), "wait");
+    std::vector<std::byte> raw(static_cast<std::size_t>(card.bytes()));
+    check(cudaMemcpy(raw.data(), card.data, raw.size(), cudaMemcpyDeviceToHost), "copy");
+    std::vector<double> values(static_cast<std::size_t>(card.count));
+    convert(slice(values), {raw.data(), card.count, card.dtype, &host_device()});
+    return values;
+  }
+  void expect_same(const Both& both, double factor = 1) {
+    double largest = 1e-3;
+    for (const double value : both.exact) largest = std::max(largest, std::abs(value));
+    expect_near(read(both.on_card()), both.exact, factor * tolerance() * largest);
+  }
+
+  CardMemory memory_;
+  Ledger ledger_;
+  Backend& host_ = host_backend();
+  CudaBackend card_{ledger_, test_stream};
+  std::uint64_t seed_ = 0;
+};
+
+inline std::string type_name(const testing::TestParamInfo<DType>& info) {
+  return std::string(name_of(info.param));
+}
+
+// Rows and columns: fewer than a warp's lanes, not a multiple of anything, and whole packs.
+struct RowsAndColumns {
+  Count rows, columns;
+};
+inline constexpr RowsAndColumns shapes[] = {{1, 1}, {3, 5}, {17, 64}, {9, 200}, {70, 776}};
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,98 @@
+// Every technique on one card: four ranks that share it reproduce the run computed elsewhere, in
+// double; on the emulated card the first steps of it.
+#include <cstdlib>
+
+#include "tests/collectives/card.h"
+#include "tests/parallel/training.h"
+
+namespace lockstep {
+namespace {
+
+class CudaTraining : public test::WithCard {
+ protected:
+  // Of the golden run, as far as the time of a test allows.
+  static TrainOptions options(const std::string& technique, DType dtype = DType::f64) {
+    TrainOptions options = test::golden_run(technique, dtype);
+    if (std::getenv("LOCKSTEP_CUDA_MODULE")) options.steps = 2;
+    return options;
+  }
+  TrainResult run(int ranks, const TrainOptions& options) {
+    return test::run({.ranks = ranks, .timeout_s = 300, .device = &card()}, options);
+  }
+  void expect_golden(int ranks, const TrainOptions& options, double tolerance = 1e-10) {
+    SCOPED_TRACE(options.technique);
+    const TrainResult result = run(ranks, options);
+    test::expect_golden(result, tolerance);
+    EXPECT_TRUE(theory_holds(result));
+  }
+};
+
+TEST_F(CudaTraining, Serial) { expect_golden(1, options("serial")); }
+TEST_F(CudaTraining, SerialInFloat) { expect_golden(1, options("serial", DType::f32), 1e-5); }
+
+TEST_F(CudaTraining, Ddp) {
+  TrainOptions ddp = options("ddp");
+  ddp.first_bucket_bytes = ddp.bucket_bytes = 100'000;  // several in flight
+  expect_golden(4, ddp);
+  ddp.algorithm = "direct";
+  expect_golden(4, ddp);
+}
+
+TEST_F(CudaTraining, GradientsTravelInAShorterType) {
+  TrainOptions ddp = options("ddp");
+  ddp.reduce_dtype = DType::bf16;
+  expect_golden(4, ddp, 2e-3);
+}
+
+TEST_F(CudaTraining, ParameterServer) {
+  TrainOptions ps = options("ps");
+  ps.servers = 2;
+  expect_golden(4, ps);
+}
+
+TEST_F(CudaTraining, Pipeline) {
+  for (const char* schedule : {"1f1b", "zb-h1"}) {
+    TrainOptions pipeline = options("pipeline");
+    pipeline.schedule = schedule;
+    pipeline.micro_batches = 4;
+    expect_golden(2, pipeline);
+  }
+}
+
+TEST_F(CudaTraining, TensorAndSequence) {
+  const int ranks = std::getenv("LOCKSTEP_CUDA_MODULE") ? 2 : 4;
+  expect_golden(ranks, options("tp"));
+  TrainOptions sp = options("sp");
+  sp.tensor_overlap = true;
+  expect_golden(ranks, sp);
+}
+
+TEST_F(CudaTraining, ThreeDimensions) {
+  TrainOptions mesh = options("3d");
+  mesh.tensor_ranks = 2;
+  mesh.pipeline_ranks = 2;
+  mesh.micro_batches = 2;
+  expect_golden(4, mesh);
+}
+
+// Weights go to the host and to a file as they are on the card.
+TEST_F(CudaTraining, SavesWhatItTrained) {
+  const test::Folder folder;
+  TrainOptions here = options("ddp"), there = here, split = options("tp");
+  here.save = folder.file("here.safetensors");
+  there.save = folder.file("there.safetensors");
+  split.save = folder.file("split.safetensors");
+  test::run(2, here);
+  run(2, there);
+  run(2, split);
+  const auto expected = test::weights_of(here.save);
+  for (const std::string& path : {there.save, split.save}) {
+    const auto got = test::weights_of(path);
+    ASSERT_EQ(expected.size(), got.size());
+    for (std::size_t i = 0; i < got.size(); ++i)
+      ASSERT_NEAR(got[i], expected[i], 1e-10 * std::max(1.0, std::abs(expected[i]))) << i;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
