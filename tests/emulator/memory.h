@@ -6,9 +6,10 @@
 
 namespace emulator {
 
-// Nullptr where there is not enough. Every allocation ends before a page that nobody can touch, and
-// holds 0xff bytes, NaN in all floating types, until something is written. Addresses are not used
-// again, so that memory that was released crashes, too.
+// Nullptr where there is not enough. Every allocation ends before a page that nobody can touch,
+// unless there are very many of them, and holds 0xff bytes, NaN in all floating types, until
+// something is written. Addresses are not used again, so that memory that was released crashes,
+// too.
 std::byte* allocate_device_memory(std::size_t bytes);
 // False if it is no allocation's begin.
 bool release_device_memory(void* memory);

@@ -133,7 +133,7 @@ __global__ void convert_kernel(Into* into, const From* from, Count count, bool w
   });
 }
 
-// parts[block] = its sum of squares: the grid does not depend on the device.
+// parts[block] = its sum of squares: the number of blocks depends on that of elements alone.
 template <typename T>
 __global__ void squares_kernel(double* parts, const T* x, Count count, bool whole) {
   __shared__ double room[32];
@@ -206,11 +206,12 @@ void convert(cudaStream_t stream, Slice into, Slice from) {
 
 void squared_norm(cudaStream_t stream, double* sum, Slice x, double* parts) {
   with_type(x.dtype, [&]<typename T>(T*) {
-    launch(squares_kernel<T>,
-           {.grid = {static_cast<std::uint32_t>(squared_norm_parts)}, .block = {256}}, stream,
-           parts, at<T>(x), x.count, in_packs<T>(0, {at<T>(x)}));
+    Geometry geometry = over_elements(x.count, pack_size<T>);
+    geometry.grid.x = std::min(geometry.grid.x, squared_norm_parts);
+    launch(squares_kernel<T>, geometry, stream, parts, at<T>(x), x.count,
+           in_packs<T>(0, {at<T>(x)}));
+    sum_doubles(stream, sum, parts, geometry.grid.x);
   });
-  sum_doubles(stream, sum, parts, squared_norm_parts);
 }
 
 void sum_doubles(cudaStream_t stream, double* sum, const double* values, Count count) {

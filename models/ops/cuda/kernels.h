@@ -72,7 +72,7 @@ void adamw(cudaStream_t stream, Slice value, Slice gradient, Slice first_moment,
 // into = from, of any two of the four types.
 void convert(cudaStream_t stream, Slice into, Slice from);
 // *sum = the sum of squares; `parts` is memory of squared_norm_parts doubles. Both on the device.
-inline constexpr Count squared_norm_parts = 1024;
+inline constexpr std::uint32_t squared_norm_parts = 1024;
 void squared_norm(cudaStream_t stream, double* sum, Slice x, double* parts);
 // *sum = values[0] + ... in an order that their number alone decides. Both on the device.
 void sum_doubles(cudaStream_t stream, double* sum, const double* values, Count count);
