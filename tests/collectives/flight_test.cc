@@ -9,6 +9,7 @@
 
 #include "collectives/barrier/barrier.h"
 #include "collectives/transport/flight.h"
+#include "collectives/transport/threads.h"
 #include "collectives/transport/verdict.h"
 #include "tests/collectives/world.h"
 
@@ -51,6 +52,14 @@ TEST(Verdict, TellsTheWaysOfBeingLateApart) {
 TEST(Verdict, OfMessagesAloneSaysWhoWaits) {
   const std::vector<RankState> states = {{.rank = 0, .waits_for = 1}, {.rank = 1}};
   EXPECT_EQ(verdict(states), "rank 0 waits for rank 1");
+}
+
+TEST(Verdict, SaysOfARankWithTwoEndsWhatItDoesOnce) {
+  const std::vector<RankState> states = {{.rank = 0, .waits_for = 1},
+                                         {.rank = 1, .where = Where::ended},
+                                         {.rank = 0, .waits_for = 1},
+                                         {.rank = 1, .where = Where::ended}};
+  EXPECT_EQ(verdict(states), "rank 0 waits for rank 1; rank 1 ended");
 }
 
 TEST(Verdict, ListsOfRanksAreShort) {
@@ -98,6 +107,27 @@ TEST(FlightRecorder, KeepsCommunicatorsApartAndForgetsTheOldOnes) {
   }
   EXPECT_TRUE(second_is_there) << "a communicator in use was forgotten";
   EXPECT_LT(tracks, 20);
+}
+
+TEST(FlightRecorder, TwoEndsHaveALogEachAndNameRanks) {
+  FlightRecorder recorder(0);
+  const auto world = recording(std::move(threads_world({.ranks = 1}).front()), recorder);
+  const TwoEnds ends = world->two_ends();
+  std::uint8_t leaving = 7, arriving = 0;
+  Call call;
+  call.signature.count = 1;
+  const Request sending = ends[0]->isend(call, host_slice(std::span(&leaving, 1)), 1);
+  ends[1]->irecv(call, host_slice(std::span(&arriving, 1)), 0)->wait();
+  sending->wait();
+  EXPECT_EQ(arriving, 7);
+  std::string text;
+  for (const auto& event : events_of(recorder)) {
+    if (event.at("name") == "thread_name") text += event.at("args").at("name").get<std::string>();
+    if (event.at("ph") == "i") text += ": " + event.at("name").get<std::string>();
+    text += "\n";
+  }
+  EXPECT_NE(text.find("world, end 1 of 2\n: send to 0\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("world, end 2 of 2\n: receive from 0\n"), std::string::npos) << text;
 }
 
 // A world that fails in its second operation; what its file says.
