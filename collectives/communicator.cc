@@ -69,6 +69,38 @@ Memory Communicator::scratch(Slice like, Count count) {
                 count * element_bytes(like.dtype));
 }
 
+namespace {
+
+// A line of execution with marks at its begin and its end.
+class Line final : public Concurrency::Task {
+ public:
+  Line(Concurrency& concurrency, Device* device, std::function<void()> body)
+      : task_(concurrency.start([this, device, before = mark_on(device), body = std::move(body)] {
+          before.follow();
+          body();
+          end_ = mark_on(device);
+        })) {}
+  ~Line() override {
+    task_.reset();
+    try {
+      end_.follow();
+    } catch (...) {
+      // A device that has failed does nothing more.
+    }
+  }
+
+ private:
+  Mark end_;
+  std::unique_ptr<Concurrency::Task> task_;
+};
+
+}  // namespace
+
+std::unique_ptr<Concurrency::Task> Communicator::start_line(std::function<void()> body) {
+  Device* const device = records_.ledger ? records_.ledger->device() : nullptr;
+  return std::make_unique<Line>(transport_->concurrency(), device, std::move(body));
+}
+
 Communicator Communicator::duplicate(int track) {
   std::vector<int> everyone(static_cast<std::size_t>(size()));
   for (int i = 0; i < size(); ++i) everyone[i] = i;

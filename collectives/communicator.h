@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -82,6 +83,10 @@ class Communicator {
   // of the rank that talk to those of others: see Transport. Their lines in the trace are `track`
   // and `track + 1`.
   std::array<Communicator, 2> two_ends(int track);
+  // A second line of execution of this rank, which runs `body` on a communicator of its own. On the
+  // ledger's device it begins after what this line has enqueued, and who ends the task goes on
+  // after what it has enqueued.
+  std::unique_ptr<Concurrency::Task> start_line(std::function<void()> body);
   // The ranks that pass the same color >= 0, ordered by (key, rank). Every rank calls it; with a
   // negative color a rank gets no communicator.
   std::unique_ptr<Communicator> split(int color, int key);

@@ -33,6 +33,7 @@ MUTANTS = [
     ("collectives/stream.cc", "item.before.follow();", ""),
     ("collectives/stream.cc", "state_->after.follow();", ""),
     ("collectives/stream.cc", "last_.follow();", ""),
+    ("collectives/communicator.cc", "before.follow();", ""),
     ("collectives/base/cuda/line.cc", "line.changed = true;  // who", "// who"),
     ("collectives/base/cuda/vectors.h", "(lanes - first) % lanes", "first % lanes"),
     ("collectives/transport/virtual/message.h", "std::max(now, receiver_.in_free)", "now"),

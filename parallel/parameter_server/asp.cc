@@ -58,7 +58,7 @@ class Asp final : public Member {
 
   void serve() override {
     if (roles_.two_ends)
-      serving_ = server_end().transport().concurrency().start(
+      serving_ = server_end().start_line(
           [this, threads = omp_get_max_threads()] { serve_beside_worker(threads); });
     else if (server_)
       serve_all();

@@ -22,7 +22,7 @@ constexpr std::size_t page = 4096, address_space = std::size_t{1} << 40;
 
 struct Arena {
   std::byte* begin = nullptr;
-  std::size_t next = 0, used = 0;
+  std::size_t next = page, used = 0;  // before the first allocation lies a page, too
   std::map<const std::byte*, std::size_t> allocations;  // begin and bytes
   int works = 0;
 

@@ -50,6 +50,14 @@ TEST_F(CudaTraining, ParameterServer) {
   expect_golden(4, ps);
 }
 
+// The server is a line of execution of the worker's rank, which made and filled its memory.
+TEST_F(CudaTraining, AServerBesideItsWorker) {
+  TrainOptions ps = options("ps");
+  ps.colocated = true;
+  ps.mode = "asp";
+  expect_golden(1, ps);
+}
+
 TEST_F(CudaTraining, Pipeline) {
   for (const char* schedule : {"1f1b", "zb-h1"}) {
     TrainOptions pipeline = options("pipeline");
