@@ -11,18 +11,23 @@ std::vector<std::string> warnings_of(Communicator& comm, const BenchOptions& opt
   std::vector<std::string> warnings;
   if (comm.transport().name() == "virtual") return warnings;
   VendorCollectives* const vendor = comm.transport().vendor();
+  const auto has_peer = [&](std::string_view library) {
+    return std::ranges::any_of(options.peers,
+                               [&](const auto& peer) { return peer->library() == library; });
+  };
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   if (comm.ranks_per_node() > cores) {
     warnings.push_back(fmt::format("{} ranks share {} cores: times are of taking turns, too",
                                    comm.ranks_per_node(), cores));
-    const bool has_mpich =
-        (vendor && vendor->library().find("MPICH") != std::string_view::npos) ||
-        std::ranges::any_of(options.peers, [](const auto& p) { return p->library() == "mpich"; });
-    if (has_mpich)
+    if (has_peer("mpich") || (vendor && vendor->library().find("MPICH") != std::string_view::npos))
       warnings.emplace_back(
           "MPICH 4.0 does not give its core away while it waits: with more ranks than cores its "
           "times are the system's time slices");
   }
+  if (has_peer("gloo") && 2 * comm.size() > cores)
+    warnings.emplace_back(
+        "gloo receives on a second thread of each rank, which does not give its core away while "
+        "the rank sends: with fewer cores than threads its times may be the system's time slices");
   for (const std::string& hindrance : comm.transport().hindrances()) warnings.push_back(hindrance);
   return warnings;
 }
