@@ -96,7 +96,7 @@ MUTANTS = [
     ("parallel/parameter_server/asp.cc", "clip_factor(options_, push.gradient_norm)", "1"),
     ("parallel/parameter_server/roles.h", "return !colocated || two_ends;", "return !colocated;"),
     ("collectives/transport/counting.cc", "if (to != other_end_)", "if (true)"),
-    ("collectives/transport/virtual/virtual_world.cc", "own == other ? Link{} : world", "world"),
+    ("collectives/transport/virtual/virtual_world.cc", "to_other_end ? Link{} : world", "world"),
     ("parallel/pipeline/one_f_one_b.cc", "x.ranks - 1 - stage", "x.ranks - stage"),
     ("parallel/pipeline/interleaved.cc", "2 * (x.ranks - rank - 1)", "(x.ranks - rank - 1)"),
     ("parallel/pipeline/zero_bubble.cc", ".weight_gradients = stage}", ".weight_gradients = stage + 1}"),

@@ -3,7 +3,7 @@
 // A message of b bytes keeps its sender's way out busy for b * beta, begins to arrive alpha after
 // it began to leave, and keeps its receiver's way in busy for b * beta. So messages that leave one
 // rank, or come to one rank, queue. Inside a node and between nodes a rank has ways of their own.
-// What a rank sends to itself costs nothing.
+// What passes between two ends of a rank costs nothing.
 #pragma once
 
 #include <span>

@@ -27,14 +27,14 @@ struct VirtualWorld {
         links(link_model),
         inside(static_cast<std::size_t>(ranks)),
         between(static_cast<std::size_t>(ranks)),
-        itself(static_cast<std::size_t>(ranks)) {}
+        between_ends(static_cast<std::size_t>(ranks)) {}
 
   VirtualTime& time;
   VirtualConcurrency concurrency;
   LinkModel links;
   AbortNotice notice{};
-  // Of each rank: within its node, out of it, and to the rank itself.
-  std::vector<Ways> inside, between, itself;
+  // Of each rank: within its node, out of it, and between its two ends.
+  std::vector<Ways> inside, between, between_ends;
 };
 
 // From one rank to another. Receives are numbered when they are posted, so each gets the message of

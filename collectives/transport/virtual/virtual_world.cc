@@ -137,8 +137,9 @@ class VirtualTransport final : public Transport {
     const AtWork work(world.time);
     world.time.catch_up();
     const int own = board().world_rank(rank_), other = board().world_rank(to);
-    const Link link = own == other ? Link{} : world.links.link(own, other);
-    auto& ways = own == other                        ? world.itself
+    const bool to_other_end = own == other && rank_ != to;
+    const Link link = to_other_end ? Link{} : world.links.link(own, other);
+    auto& ways = to_other_end                        ? world.between_ends
                  : world.links.same_node(own, other) ? world.inside
                                                      : world.between;
     const auto& channel = group_->channel(rank_, to);
