@@ -69,8 +69,9 @@ class MpiSend final : public Transfer {
     if (!staging || data.bytes() < fewest_staged_bytes || data.bytes() > Staging::place_bytes)
       return Staging::none;
     const int place = staging->take();
-    if (place != Staging::none)
-      data.device->copy({staging->data(place), data.count, data.dtype, data.device}, data);
+    if (place == Staging::none) return place;
+    data.device->copy({staging->data(place), data.count, data.dtype, data.device}, data);
+    staging->show(place);
     return place;
   }
   void post(const void* data, int bytes, int tag) {
@@ -149,7 +150,7 @@ class MpiReceive final : public Transfer {
     if (packet_->header.bytes != into_.bytes()) throw_size();
     if (const auto place = static_cast<int>(packet_->header.place); place != Staging::none) {
       Staging& staging = *group_.members().staging(from_);
-      use(into_, {staging.data(place), into_.count, into_.dtype, into_.device});
+      use(into_, {staging.shown(place), into_.count, into_.dtype, into_.device});
       staging.give_back(place);
     } else if (into_.bytes() <= Packet::inline_bytes) {
       use(into_, {packet_->data.data(), into_.count, into_.dtype, into_.device});

@@ -32,6 +32,13 @@ class Staging {
     }
     return none;
   }
+  // The owner has filled it; the receiver looks at it once the message that names it has come.
+  // Where both are threads of one process, C++ knows nothing of the order that MPI gives them.
+  void show(int place) { taken_[place].store(1, std::memory_order_release); }
+  std::byte* shown(int place) {
+    taken_[place].load(std::memory_order_acquire);
+    return data_[place].data();
+  }
   // The receiver is done with it.
   void give_back(int place) { taken_[place].store(0, std::memory_order_release); }
   std::byte* data(int place) { return data_[place].data(); }
