@@ -119,7 +119,8 @@ TEST_F(CudaDevice, ReducesAsTheHostDoes) {
   std::mt19937_64 random(7);
   for (const DType dtype : all_dtypes)
     for (const ReduceOp op : all_reduce_ops)
-      for (const Count count : {0, 1, 37, 1000})
+      for (const Count count :
+           LOCKSTEP_THOROUGH ? std::vector<Count>{0, 1, 37, 1000} : std::vector<Count>{0, 37})
         for (const Count offset : {0, 1, 3})
           for (const int froms : {1, 2, 5, 16, 33}) {
             if (froms > 5 && (count != 37 || offset == 3)) continue;
@@ -276,12 +277,14 @@ TEST_F(CudaDevice, MarksPassOnWhatWasFollowed) {
 }
 
 TEST_F(CudaDevice, TellsTheTimeBetweenMarks) {
-  const There<float> numbers(card(), std::vector<float>(1 << 16, 1));
+  using Clock = std::chrono::steady_clock;
+  const There<float> numbers(card(), std::vector<float>(1 << 12, 1));
+  const Clock::time_point start = Clock::now();
   const Mark begin = card().mark(true);
   for (int i = 0; i < 10; ++i) card().divide(numbers.slice(), 2);
   const double seconds = card().seconds_between(begin, card().mark(true));
   EXPECT_GT(seconds, 0);
-  EXPECT_LT(seconds, 10);
+  EXPECT_LE(seconds, std::chrono::duration<double>(Clock::now() - start).count());
 }
 
 TEST_F(CudaDevice, KeepsReleasedMemoryForItsLine) {
