@@ -1,6 +1,7 @@
 // The card as a device: every type and operation against the host's, bit for bit; memory; marks.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <latch>
