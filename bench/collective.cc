@@ -125,8 +125,10 @@ double BenchResult::copy_share(Operation operation) const {
 }
 
 BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int ranks,
-                         const BenchOptions& options, const LaunchOptions& world) {
+                         const BenchOptions& common, const LaunchOptions& world) {
   Communicator& comm = context.world;
+  BenchOptions options = common;
+  if (Device* const own = context.ledger.device()) options.device = own;
   BenchRun run;
   const auto algorithms = chosen_algorithms(comm, entry, options, run.skipped);
   if (algorithms.empty())

@@ -37,7 +37,8 @@ struct BenchOptions {
   WhoseTime whose = WhoseTime::slowest;
   // Other libraries, in processes of their own, measured in turn with the algorithms.
   std::vector<std::shared_ptr<Peer>> peers;
-  std::string serve;  // this process is such a peer's; what to do lies there
+  std::vector<std::string> without_effect;  // flags that were given, to be warned of
+  std::string serve;                        // this process is such a peer's; what to do lies there
 };
 
 // The sizes in bytes for a type, rounded down to what `ranks` ranks can share; each once.

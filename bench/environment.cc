@@ -81,9 +81,9 @@ int version_of(const char* library, const char* function) {
   return version;
 }
 
-nlohmann::ordered_json card_json() {
-  const CudaCard card = cuda_card();
-  const CudaMemory memory = cuda_memory();
+nlohmann::ordered_json card_json(Device& device) {
+  const CudaCard card = cuda_card(cuda_line(device).card);
+  const CudaMemory memory = cuda_memory(device);
   return {{"name", card.name},
           {"compute_capability", std::to_string(card.major) + "." + std::to_string(card.minor)},
           {"multiprocessors", card.multiprocessors},
@@ -96,7 +96,7 @@ nlohmann::ordered_json card_json() {
 
 }  // namespace
 
-nlohmann::ordered_json environment_json(const Device* device) {
+nlohmann::ordered_json environment_json(Device* device) {
   utsname system{};
   uname(&system);
   const double memory_bytes =
@@ -114,7 +114,7 @@ nlohmann::ordered_json environment_json(const Device* device) {
       {"build", build_info::type},
       {"version", build_info::version},
       {"commit", build_info::commit}};
-  if (device && device->enqueues()) environment["gpu"] = card_json();
+  if (device && device->enqueues()) environment["gpu"] = card_json(*device);
   return environment;
 }
 

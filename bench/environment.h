@@ -9,6 +9,6 @@ namespace lockstep {
 
 // Processor, cores, memory, system, compiler, build, program version and commit, time of day; and
 // the card, where that is the device.
-nlohmann::ordered_json environment_json(const Device* device = nullptr);
+nlohmann::ordered_json environment_json(Device* device = nullptr);
 
 }  // namespace lockstep

@@ -6,14 +6,16 @@
 #   bench/gpu.sh --pack FILE    where they are, without a GPU: packs what a machine without them needs
 #   bench/gpu.sh OUT FILE       there: unpacks that instead of building
 #
-# Needs on the machine with the GPU: the driver, cuBLASLt of CUDA 13 (a toolkit's or PyTorch's), and to build nvcc.
+# Needs on the machine with the GPU: the driver, cuBLASLt of CUDA 13 (a toolkit's or PyTorch's), and to build nvcc. With
+# NCCL (a package or PyTorch's) its transport is tested, too; with several cards also measured.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
-programs=(lockstep kernels_test cuda_device_test cuda_collectives_test cuda_training_test)
+programs=(lockstep kernels_test cuda_device_test cuda_collectives_test nccl_test cuda_training_test)
 most_seconds=460
 
 build() {
   cmake --preset cuda && cmake --build --preset cuda --target lockstep_cuda "${programs[@]}" default_text
+  cmake --build --preset cuda --target lockstep_nccl || echo "no NCCL: its transport is left out"
 }
 
 # Programs and modules with every library they load, but the C library's own, which the machine has.
@@ -74,8 +76,10 @@ if [ -n "${2:-}" ]; then
   bin=build/gpu/bin
   step unpack 60 bash -c "$(declare -f unpack); set -e; unpack '$2'"
   # cuBLASLt, where no toolkit is where the module looks for it: PyTorch brings one.
-  blas=$(find / -name 'libcublasLt.so.13' -not -path '/proc/*' 2>/dev/null | head -n 1 || true)
-  export LD_LIBRARY_PATH=$PWD/build/gpu/libraries:${blas:+$(dirname "$blas"):}${LD_LIBRARY_PATH:-}
+  find_library() { find / -name "$1" -not -type d -not -path '/proc/*' 2>/dev/null | head -n 1 || true; }
+  blas=$(find_library libcublasLt.so.13)
+  nccl=$(find_library libnccl.so.2)
+  export LD_LIBRARY_PATH=$PWD/build/gpu/libraries:${blas:+$(dirname "$blas"):}${nccl:+$(dirname "$nccl"):}${LD_LIBRARY_PATH:-}
 else
   step build 280 bash -c "programs=(${programs[*]}); $(declare -f build); build"
 fi
@@ -91,6 +95,11 @@ if command -v compute-sanitizer >/dev/null; then
 fi
 step all_reduce 60 "$bin/lockstep" bench all_reduce --device cuda --ranks 4 -b 1M -e 1G -f 4 -n 20 \
   --algorithm direct,ring --json "$out/all_reduce.json"
+cards=$({ nvidia-smi -L 2>/dev/null || true; } | wc -l)
+if [ "$cards" -gt 1 ]; then
+  step all_reduce_nccl 60 "$bin/lockstep" bench all_reduce --device cuda --ranks "$cards" -b 1M -e 1G -f 4 -n 20 \
+    --algorithm ring,segmented_ring,halving_doubling,vendor --json "$out/all_reduce_nccl.json"
+fi
 step ddp 40 "$bin/lockstep" train ddp --device cuda --ranks 4 --steps 20 --json "$out/ddp.json"
 step gpt2 90 "$bin/lockstep" bench model --device cuda --model gpt2 --dtype bf16 --global-batch 32 \
   --sequence-length 1024 --steps 20 --threads 1 --json "$out/gpt2.json"

@@ -35,12 +35,17 @@ void start_peers(BenchCommand& c) {
           "--peer under mpirun or a virtual clock",
           "it is for ranks that are threads; under mpirun the library's own call is the algorithm "
           "vendor");
-  for (const std::string& library : c.peers)
+  for (const std::string& library : c.peers) {
+    require(
+        library != "nccl", "--peer nccl",
+        "NCCL runs in the ranks themselves: with --device cuda and a card for each rank its own "
+        "call is the algorithm vendor");
     c.options.peers.push_back(
         std::make_shared<Peer>(PeerCommand{.library = library,
                                            .ranks = c.world.launch.ranks,
                                            .timeout_s = c.world.launch.timeout_s,
                                            .words = peer_words(c)}));
+  }
 }
 
 // Choices for other operations and worlds stay in the file.
@@ -96,7 +101,7 @@ void add_nccl_flags(CLI::App& app, BenchCommand& c) {
   app.add_option("-g,--ngpus", c.gpus, "with -t: the number of ranks");
   for (const char* flag : {"-z,--blocking", "-G,--cudagraph", "-C,--report_cputime",
                            "-p,--parallel_init", "-R,--local_register"})
-    app.add_option(flag, c.without_meaning, "taken as nccl-tests does; no effect without GPUs")
+    app.add_option(flag, c.without_effect[flag], "taken as nccl-tests does; no effect")
         ->group("nccl-tests");
   app.add_option("-T", c.world.launch.timeout_s, "as --timeout")->group("nccl-tests");
 }

@@ -108,7 +108,8 @@ void add_measuring_flags(CLI::App& app, BenchCommand& c) {
                  "consume: and outputs read within the time")
       ->capture_default_str();
   app.add_option("--device", c.device,
-                 "host; cuda: the buffers of all ranks lie on one card; none: sizes without data, "
+                 "host; cuda: buffers on a card for each rank, over NCCL, where there are so many, "
+                 "else all on one; none: sizes without data, "
                  "for thousands of ranks in virtual time")
       ->capture_default_str();
   app.add_option("-J,--json", c.json, "write the results to this file, as Google Benchmark does");
@@ -131,6 +132,9 @@ void read(BenchCommand& c) {
   require(o.device->stores() || c.world.clock != "wall", "--device none with the clock wall",
           "what has no data takes no real time; add --clock unit");
   o.check = c.check > 0 && o.device->stores();
+  if (o.device->enqueues())
+    for (const auto& [flag, value] : c.without_effect)
+      if (value != 0) o.without_effect.push_back(flag);
   require(c.whose >= 0 && c.whose <= 3, fmt::format("-a {}", c.whose), "use a number from 0 to 3");
   o.whose = static_cast<WhoseTime>(c.whose);
   // A reduction makes no difference to what only moves data.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@ struct BenchCommand {
   std::string baseline, plot;
   int threads = 0, gpus = 0;  // of nccl-tests: their product is the number of ranks
   int check = 1, whose = 3;
-  int without_meaning = 0;
+  std::map<std::string, int> without_effect;  // flags of nccl-tests
   CLI::Option* factor = nullptr;
 };
 

@@ -11,7 +11,8 @@ namespace {
 void add_run_options(CLI::App& app, TrainCommand& c) {
   c.world.add(app);
   app.add_option("--device", c.device,
-                 "host, or cuda: all ranks compute on one card, each in streams of its own")
+                 "host, or cuda: a card for each rank, over NCCL, where there are so many, else "
+                 "one for all")
       ->capture_default_str();
   app.add_option(
       "--threads", c.options.threads,

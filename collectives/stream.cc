@@ -39,6 +39,7 @@ Stream::Stream(Communicator& comm, int track, std::string name)
     : comm_(comm.duplicate(track)),
       concurrency_(comm_.transport().concurrency()),
       wake_(concurrency_.condition()),
+      busy_(comm_),
       task_(concurrency_.start([this] { run(); })) {
   if (comm_.records().trace) comm_.records().trace->name_track(track, name);
 }
@@ -72,13 +73,6 @@ Stream::Handle Stream::enqueue(std::function<void(Communicator&)> work) {
   return handle;
 }
 
-void Stream::count_there(Mark begin, Mark end) {
-  constexpr std::size_t most_kept = 256;  // so old ones are over
-  const std::lock_guard lock(mutex_);
-  times_there_.emplace_back(std::move(begin), std::move(end));
-  add_times_there(most_kept);
-}
-
 Device* Stream::device() const {
   const Ledger* const ledger = comm_.records().ledger;
   return ledger ? ledger->device() : nullptr;
@@ -86,16 +80,7 @@ Device* Stream::device() const {
 
 double Stream::busy_seconds() const {
   const std::lock_guard lock(mutex_);
-  add_times_there(0);
-  return busy_seconds_;
-}
-
-// Waits for what it counts: all but the last `kept`. The caller holds the mutex.
-void Stream::add_times_there(std::size_t kept) const {
-  for (; times_there_.size() > kept; times_there_.pop_front()) {
-    const auto& [begin, end] = times_there_.front();
-    busy_seconds_ += device()->seconds_between(begin, end);
-  }
+  return busy_.seconds();
 }
 
 void Stream::run() {
@@ -108,25 +93,24 @@ void Stream::run() {
     std::exception_ptr thrown = failure_;
     lock.unlock();
 
-    const bool there = device() && device()->enqueues();
-    const double begin = comm_.transport().now_seconds();
+    const LineClock& clock = busy_.clock();
+    LineClock::Moment begin, end;
     if (!thrown) {
       try {
         item.before.follow();
-        Mark begin_there = there ? device()->mark(true) : Mark();
+        begin = clock.now();
         item.work(comm_);
         last_ = mark_on(device());
-        if (there) count_there(std::move(begin_there), device()->mark(true));
+        end = clock.now();
       } catch (...) {
         thrown = std::current_exception();
       }
     }
-    const double seconds = comm_.transport().now_seconds() - begin;
     concurrency_.catch_up();
 
     lock.lock();
     failure_ = thrown;
-    if (!there) busy_seconds_ += seconds;
+    if (!thrown) busy_.add(std::move(begin), std::move(end));
     // Counted before the waiter wakes, so that it sees the time.
     item.state->finish(thrown, last_);
   }

@@ -9,7 +9,7 @@
 #include <memory>
 #include <mutex>
 
-#include "collectives/communicator.h"
+#include "collectives/stopwatch.h"
 
 namespace lockstep {
 
@@ -50,8 +50,6 @@ class Stream {
   };
 
   void run();
-  void count_there(Mark begin, Mark end);
-  void add_times_there(std::size_t kept) const;
   // Where its rank keeps its tensors; null: nowhere in particular.
   Device* device() const;
 
@@ -62,9 +60,7 @@ class Stream {
   std::deque<Item> queue_;
   Mark last_;  // of its own line
   std::exception_ptr failure_;
-  mutable double busy_seconds_ = 0;
-  // Begin and end of work on a device that enqueues, not counted yet.
-  mutable std::deque<std::pair<Mark, Mark>> times_there_;
+  Stopwatch busy_;
   bool closing_ = false;
   int exceptions_ = std::uncaught_exceptions();
   std::unique_ptr<Concurrency::Task> task_;

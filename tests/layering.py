@@ -33,7 +33,7 @@ RESTRICTED = {
     "mpi.h": [f"{TRANSPORT}mpi/", "tests/smpi/"],
     f"{TRANSPORT}gloo/": [f"{TRANSPORT}gloo/"],
     "gloo/": [f"{TRANSPORT}gloo/"],
-    "nccl.h": [f"{TRANSPORT}nccl/"],
+    "nccl.h": [f"{TRANSPORT}nccl/", "tests/emulator/"],
 }
 CUDA = re.compile(r"^(cuda|cublas|curand|cooperative_groups|cub/|thrust/)")
 MAY_USE_CUDA = re.compile(rf"cuda[^/]*\.(cc|cu|cuh|h)$|/cuda/|^tests/emulator/|^{TRANSPORT}nccl/")

@@ -23,6 +23,9 @@ void* open_module() {
       std::filesystem::exists(path),
       fmt::format("no CUDA: this build has no module {}", path.string()),
       "install the CUDA toolkit and build again; cmake -DLOCKSTEP_CUDA=ON says what is missing");
+  // Streams that share a queue of the hardware wait for each other: with the usual 8 queues, ranks
+  // that wait for each other's messages could wait for ever.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   void* const module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   require(module != nullptr, fmt::format("no CUDA: {}", module ? "" : dlerror()),
           "install the CUDA toolkit's libraries, or set LD_LIBRARY_PATH to where they are");
@@ -49,18 +52,29 @@ void* cuda_symbol(const char* name) {
   return symbol;
 }
 
-Device& cuda_device() { return *exported<CudaDeviceFunction>("lockstep_cuda_device")(); }
+int cuda_cards() { return exported<CudaCardsFunction>("lockstep_cuda_cards")(); }
 
-CudaCard cuda_card() {
-  CudaCard card;
-  exported<CudaCardFunction>("lockstep_cuda_card")(card);
-  return card;
+Device& cuda_device(int card) {
+  return *exported<CudaDeviceFunction>("lockstep_cuda_device")(card);
 }
 
-CudaMemory cuda_memory() {
+CudaCard cuda_card(int card) {
+  CudaCard found;
+  exported<CudaCardFunction>("lockstep_cuda_card")(card, found);
+  return found;
+}
+
+CudaMemory cuda_memory(Device& card) {
   CudaMemory memory;
-  exported<CudaMemoryFunction>("lockstep_cuda_memory")(memory);
+  exported<CudaMemoryFunction>("lockstep_cuda_memory")(card, memory);
   return memory;
+}
+
+CudaLine cuda_line(Device& card) {
+  CudaLine line;
+  static auto* const function = exported<CudaLineFunction>("lockstep_cuda_line");
+  function(card, line);
+  return line;
 }
 
 std::string cuda_state() {

@@ -3,16 +3,44 @@
 #include <nlohmann/json.hpp>
 
 namespace lockstep {
+namespace {
+
+// A device's tracks are those of the host, so many further down.
+constexpr int tracks_of_device = 100;
+
+// What a device does. Steps and messages are the host's: it waits for their ends.
+bool is_work(std::string_view category) { return category != "step" && category != "message"; }
+
+}  // namespace
+
+void Trace::place_on(Device& device) {
+  if (!device.enqueues()) return;
+  device_ = &device;
+  device.wait();
+  known_ = device.mark(true);
+  device.wait();
+  known_us_ = now_us();
+}
+
+Mark Trace::mark_there() const { return device_ ? device_->mark(true) : Mark(); }
+
 Trace::Span::Span(Trace* trace, int track, std::string_view name, std::string_view category,
                   std::int64_t bytes)
     : trace_(trace), track_(track), category_(category), bytes_(bytes) {
   if (!trace_) return;
   name_ = name;
   begin_us_ = trace_->now_us();
+  if (is_work(category_)) begin_there_ = trace_->mark_there();
 }
 
 Trace::Span::~Span() {
   if (!trace_) return;
+  Mark end_there;
+  try {
+    if (begin_there_.event()) end_there = trace_->mark_there();
+  } catch (...) {
+    begin_there_ = {};  // a device that has failed tells no times
+  }
   trace_->add({.phase = 'X',
                .track = track_,
                .name = std::move(name_),
@@ -20,7 +48,9 @@ Trace::Span::~Span() {
                .begin_us = begin_us_,
                .duration_us = trace_->now_us() - begin_us_,
                .bytes = bytes_,
-               .values = {}});
+               .values = {},
+               .begin_there = begin_there_,
+               .end_there = end_there});
 }
 
 void Trace::add(Event event) {
@@ -57,12 +87,19 @@ std::string Trace::events() const {
                  {"name", "process_name"},
                  {"pid", rank_},
                  {"args", {{"name", "rank " + std::to_string(rank_)}}}});
-  for (std::size_t track = 0; track < track_names_.size(); ++track)
+  const auto name_line = [&](std::size_t line, const std::string& name) {
     all.push_back({{"ph", "M"},
                    {"name", "thread_name"},
                    {"pid", rank_},
-                   {"tid", track},
-                   {"args", {{"name", track_names_[track]}}}});
+                   {"tid", line},
+                   {"args", {{"name", name}}}});
+  };
+  for (std::size_t track = 0; track < track_names_.size(); ++track) {
+    name_line(track, track_names_[track]);
+    if (device_)
+      name_line(track + tracks_of_device,
+                track_names_[track] + " (" + std::string(device_->name()) + ")");
+  }
   for (const Event& event : events_) {
     json entry = {{"ph", std::string(1, event.phase)},
                   {"pid", rank_},
@@ -80,6 +117,14 @@ std::string Trace::events() const {
     if (event.phase == 'f') entry["bp"] = "e";
     for (std::size_t use = 0; use < event.values.size(); ++use)
       entry["args"][std::string(name_of(static_cast<MemoryUse>(use)))] = event.values[use];
+    if (event.begin_there.event()) {
+      json there = entry;
+      there["tid"] = event.track + tracks_of_device;
+      there["ts"] = known_us_ + 1e6 * device_->seconds_between(known_, event.begin_there);
+      there["dur"] = 1e6 * device_->seconds_between(event.begin_there, event.end_there);
+      all.push_back(std::move(there));
+      entry["cat"] = "host";
+    }
     all.push_back(std::move(entry));
   }
   const std::string text = all.dump();

@@ -1,7 +1,9 @@
 // What one rank did and when, for Perfetto (https://ui.perfetto.dev) or chrome://tracing.
 //
 // A rank is a process in the picture, a track (its compute, a stream) a line. Spans on a track
-// nest; arrows lead from a send to its receive; counters draw memory over time.
+// nest; arrows lead from a send to its receive; counters draw memory over time. Where the rank's
+// device enqueues, a span is when the host enqueued, of the category `host`, and a track beside it
+// tells when the device did it.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/base/device.h"
 #include "collectives/base/ledger.h"
 
 namespace lockstep {
@@ -21,6 +24,9 @@ class Trace {
   // `now_seconds` reads the clock; it must outlive nothing that is not traced any more.
   Trace(int rank, std::function<double()> now_seconds)
       : rank_(rank), now_seconds_(std::move(now_seconds)) {}
+
+  // Where the rank computes; called on its thread before the first span.
+  void place_on(Device& device);
 
   // A span from its construction to its destruction. With no trace it does nothing.
   class Span {
@@ -37,6 +43,7 @@ class Trace {
     std::string_view category_;
     std::int64_t bytes_;
     double begin_us_ = 0;
+    Mark begin_there_;
   };
 
   void name_track(int track, std::string_view name);
@@ -60,15 +67,21 @@ class Trace {
     double duration_us;
     std::int64_t bytes;
     std::vector<std::int64_t> values;
+    Mark begin_there{}, end_there{};  // on a device that enqueues
   };
   void add(Event event);
   double now_us() const { return now_seconds_() * 1e6; }
+  // The calling thread's, where there is a device that enqueues.
+  Mark mark_there() const;
 
   int rank_;
   std::function<double()> now_seconds_;
   mutable std::mutex mutex_;
   std::vector<Event> events_;
   std::vector<std::string> track_names_;
+  Device* device_ = nullptr;  // one that enqueues
+  Mark known_;                // a moment there,
+  double known_us_ = 0;       // and when it was
 };
 
 // A whole trace file of the events of all ranks.

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/base/cuda_module.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/transport/counting.h"
@@ -40,14 +41,16 @@ void run_named(RankContext& context, const std::function<void(RankContext&)>& pr
 }
 
 // Runs the program on one rank whose end of the world is `transport`.
-void run_rank(const LaunchOptions& options, std::unique_ptr<Transport> transport, bool processes,
-              FlightRecorder& recorder, const std::function<void(RankContext&)>& program) {
+void run_rank(const LaunchOptions& options, Device* device, std::unique_ptr<Transport> transport,
+              bool processes, FlightRecorder& recorder,
+              const std::function<void(RankContext&)>& program) {
   Counters counters;
   Ledger ledger;
-  if (options.device) ledger.place_on(*options.device);
+  if (device) ledger.place_on(*device);
   std::optional<Trace> trace;
   if (options.trace) {
     trace.emplace(transport->rank(), [end = transport.get()] { return end->now_seconds(); });
+    if (device) trace->place_on(*device);
     trace->name_track(0, "compute");
   }
   transport = recording(std::move(transport), recorder);
@@ -61,6 +64,17 @@ void run_rank(const LaunchOptions& options, std::unique_ptr<Transport> transport
   RankContext context{world, counters, ledger, records};
   run_named(context, program);
 }
+
+// The same on a card of its own.
+void run_rank_on_card(const LaunchOptions& options, Device& card,
+                      std::unique_ptr<Transport> transport, bool processes,
+                      FlightRecorder& recorder, const std::function<void(RankContext&)>& program) {
+  const auto cards = open_cards(std::move(transport), card, options.timeout_s);
+  run_rank(options, &card, cards->transport(), processes, recorder, program);
+  cards->finish();
+}
+
+bool enqueues(const LaunchOptions& options) { return options.device && options.device->enqueues(); }
 
 // Ends a failed world: writes what its ranks did last, and throws its error, which says where.
 [[noreturn]] void fail(const std::exception_ptr& failure, const std::string& path,
@@ -98,6 +112,7 @@ void launch_threads(const LaunchOptions& options,
   const auto vendor = options.vendor.empty()
                           ? nullptr
                           : open_vendor(options.vendor, options.ranks, options.timeout_s);
+  const bool own_cards = enqueues(options) && options.ranks > 1 && cuda_cards() >= options.ranks;
   std::deque<FlightRecorder> recorders;
   for (int rank = 0; rank < options.ranks; ++rank) recorders.emplace_back(rank);
   std::mutex mutex;
@@ -109,7 +124,11 @@ void launch_threads(const LaunchOptions& options,
     const auto emergency = end->subgroup(own);
     try {
       if (vendor) end = with_vendor(std::move(end), *vendor);
-      run_rank(options, std::move(end), false, recorders[own[0]], program);
+      if (own_cards)
+        run_rank_on_card(options, cuda_device(own[0]), std::move(end), false, recorders[own[0]],
+                         program);
+      else
+        run_rank(options, options.device, std::move(end), false, recorders[own[0]], program);
     } catch (const std::exception& error) {
       const std::lock_guard lock(mutex);
       if (emergency->abort(error)) first_failure = std::current_exception();
@@ -139,7 +158,7 @@ void launch_virtual(const LaunchOptions& options,
       const int own[] = {end->rank()};
       const auto emergency = end->subgroup(own);
       try {
-        run_rank(options, std::move(end), false, recorders[own[0]], program);
+        run_rank(options, options.device, std::move(end), false, recorders[own[0]], program);
       } catch (const std::exception& error) {
         if (emergency->abort(error)) first_failure = std::current_exception();
       }
@@ -156,7 +175,11 @@ void launch_processes(const LaunchOptions& options,
   auto end = world->transport();
   FlightRecorder recorder(end->rank());
   try {
-    run_rank(options, std::move(end), true, recorder, program);
+    if (enqueues(options))
+      run_rank_on_card(options, cuda_device(local_rank() % cuda_cards()), std::move(end), true,
+                       recorder, program);
+    else
+      run_rank(options, options.device, std::move(end), true, recorder, program);
   } catch (const std::exception& error) {
     world->fail(error);
     std::filesystem::path path = options.flight;
@@ -196,15 +219,9 @@ void launch(const LaunchOptions& options, const std::function<void(RankContext&)
   require(options.clock == Clock::wall || processes_started() == 0,
           fmt::format("the clock {} under mpirun or srun", name_of(options.clock)),
           "virtual ranks live in one process: start it alone, with --ranks");
-  const bool enqueues = options.device && options.device->enqueues();
-  require(!enqueues || options.clock == Clock::wall,
-          fmt::format("--device {} with the clock {}", options.device ? options.device->name() : "",
-                      name_of(options.clock)),
+  require(!enqueues(options) || options.clock == Clock::wall,
+          fmt::format("--device cuda with the clock {}", name_of(options.clock)),
           "a card computes in real time: use --clock wall, or --device host");
-  require(
-      !enqueues || processes_started() == 0,
-      fmt::format("--device {} under mpirun or srun", options.device ? options.device->name() : ""),
-      "MPI is given the host's memory here: start it alone, with --ranks N on one card");
   if (options.clock != Clock::wall)
     launch_virtual(options, program);
   else if (processes_started() > 0)

@@ -29,7 +29,10 @@ struct LaunchOptions {
   Clock clock = Clock::wall;
   const Tuning* tuning = nullptr;  // what `auto` chooses by; outlives the world
   LinkModel links = {};            // of virtual time; its nodes hold for threads, too
-  Device* device = nullptr;        // where every rank keeps its tensors; null: the host's memory
+  // Where ranks keep their tensors; null: the host's memory. For a card, whichever it is: a card
+  // for each rank, over NCCL, where there are so many or under mpirun; else this one for all of
+  // them.
+  Device* device = nullptr;
   // Where the ranks' last operations are written when the world fails; empty: nowhere. A process
   // that is one rank puts its number into the name.
   std::string flight;

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "collectives/base/error.h"
@@ -23,6 +24,8 @@ class WithVendor final : public TransportDecorator {
 };
 
 std::string module_path(std::string_view library) {
+  if (const char* named = std::getenv("LOCKSTEP_NCCL_MODULE"); named && library == "nccl")
+    return named;
   const auto program = std::filesystem::read_symlink("/proc/self/exe");
   return program.parent_path().parent_path() / "lib" / fmt::format("liblockstep_{}.so", library);
 }
@@ -53,6 +56,15 @@ std::unique_ptr<VendorWorld> open_vendor(std::string_view library, int ranks, do
   auto* open = reinterpret_cast<OpenVendor*>(
       module_entry(library, "lockstep_open_vendor", fmt::format("lib{}-dev", library)));
   return std::unique_ptr<VendorWorld>(open(ranks, timeout_s));
+}
+
+std::unique_ptr<CardWorld> open_cards(std::unique_ptr<Transport> control, Device& card,
+                                      double timeout_s) {
+  auto* open =
+      reinterpret_cast<OpenCards*>(module_entry("nccl", "lockstep_open_cards",
+                                                "libnccl-dev (without it, ranks share the one card "
+                                                "that CUDA_VISIBLE_DEVICES=0 leaves)"));
+  return std::unique_ptr<CardWorld>(open(std::move(control), card, timeout_s));
 }
 
 std::unique_ptr<Transport> with_vendor(std::unique_ptr<Transport> end, VendorWorld& vendor) {

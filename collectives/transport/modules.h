@@ -4,6 +4,7 @@
 #include <memory>
 #include <string_view>
 
+#include "collectives/transport/card_world.h"
 #include "collectives/transport/vendor_world.h"
 
 namespace lockstep {
@@ -18,5 +19,10 @@ bool has_vendor(std::string_view library);
 std::unique_ptr<VendorWorld> open_vendor(std::string_view library, int ranks, double timeout_s);
 // The rank's end of the world, with its end of those collectives. Its subgroups have none.
 std::unique_ptr<Transport> with_vendor(std::unique_ptr<Transport> end, VendorWorld& vendor);
+
+// Gives a rank whose end of the world is `control` an end between cards. Every rank calls it. The
+// module is NCCL's, or what the environment's LOCKSTEP_NCCL_MODULE names, which is for tests.
+std::unique_ptr<CardWorld> open_cards(std::unique_ptr<Transport> control, Device& card,
+                                      double timeout_s);
 
 }  // namespace lockstep

@@ -13,11 +13,12 @@ namespace {
 struct Library {
   const char* name;
   const char* size_variable;
+  const char* local_rank_variable;
   const char* packages;
 };
 constexpr Library libraries[] = {
-    {"openmpi", "OMPI_COMM_WORLD_SIZE", "openmpi-bin libopenmpi-dev"},
-    {"mpich", "PMI_SIZE", "mpich libmpich-dev"},
+    {"openmpi", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "openmpi-bin libopenmpi-dev"},
+    {"mpich", "PMI_SIZE", "MPI_LOCALRANKID", "mpich libmpich-dev"},
 };
 
 const Library* started_by() {
@@ -31,6 +32,13 @@ const Library* started_by() {
 int processes_started() {
   const Library* library = started_by();
   return library ? std::atoi(std::getenv(library->size_variable)) : 0;
+}
+
+int local_rank() {
+  const Library* library = started_by();
+  for (const char* name : {library ? library->local_rank_variable : "", "SLURM_LOCALID"})
+    if (const char* value = std::getenv(name)) return std::atoi(value);
+  return 0;
 }
 
 std::unique_ptr<ProcessWorld> open_process_world(double timeout_s) {

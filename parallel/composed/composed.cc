@@ -6,6 +6,7 @@
 
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
+#include "collectives/stopwatch.h"
 #include "parallel/composed/theory.h"
 #include "parallel/pipeline/bubble.h"
 #include "parallel/pipeline/chosen_schedule.h"
@@ -101,7 +102,7 @@ class Composed final : public Technique {
   std::optional<BubbleRecord> bubble() const override { return bubble_; }
   int in_flight() const override { return executor_->most_in_flight(); }
   double exposed_seconds() const override {
-    return executor_->waiting_seconds() + ranks_.waiting_seconds() + exposed_seconds_;
+    return executor_->waiting_seconds() + ranks_.waiting_seconds() + exposed_.seconds();
   }
   std::vector<TheoryRecord> theory() const override {
     return composed_theory({.options = options_,
@@ -121,10 +122,7 @@ class Composed final : public Technique {
   template <typename Work>
   void communicate(Work work) {
     const Trace::Span span(context_.trace, 0, "gradients", "wait");
-    const Transport& clock = context_.world.transport();
-    const double begin = clock.now_seconds();
-    work();
-    exposed_seconds_ += clock.now_seconds() - begin;
+    exposed_.time(work);
   }
 
   RankContext& context_;
@@ -143,7 +141,7 @@ class Composed final : public Technique {
   std::optional<AdamW> optimizer_;
   std::optional<Executor> executor_;
   std::optional<BubbleRecord> bubble_;
-  double exposed_seconds_ = 0;  // beside the executor's and the tensor-parallel ranks'
+  Stopwatch exposed_{context_.world};  // beside the executor's and the tensor-parallel ranks'
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
 #include "collectives/broadcast/broadcast.h"
+#include "collectives/stopwatch.h"
 #include "collectives/stream.h"
 #include "parallel/data/bucket.h"
 #include "parallel/pace.h"
@@ -77,9 +78,9 @@ class Ddp final : public Technique {
   void update(double learning_rate, double gradient_scale) override {
     optimizer_.step(learning_rate, gradient_scale);
   }
-  double exposed_seconds() const override { return exposed_seconds_; }
+  double exposed_seconds() const override { return exposed_.seconds(); }
   double communication_seconds() const override {
-    return stream_ ? stream_->busy_seconds() : exposed_seconds_;
+    return stream_ ? stream_->busy_seconds() : exposed_.seconds();
   }
 
   std::vector<TheoryRecord> theory() const override {
@@ -144,12 +145,11 @@ class Ddp final : public Technique {
 
   void wait_for_all() {
     const Trace::Span span(context_.trace, 0, "wait for gradients", "wait");
-    const Transport& clock = context_.world.transport();
-    const double begin = clock.now_seconds();
-    if (!stream_)
-      for (const std::size_t bucket : queue_.order()) reduce(context_.world, bucket);
-    for (Stream::Handle& handle : in_flight_) handle.wait();
-    exposed_seconds_ += clock.now_seconds() - begin;
+    exposed_.time([&] {
+      if (!stream_)
+        for (const std::size_t bucket : queue_.order()) reduce(context_.world, bucket);
+      for (Stream::Handle& handle : in_flight_) handle.wait();
+    });
   }
 
   RankContext& context_;
@@ -162,7 +162,7 @@ class Ddp final : public Technique {
   DType reduce_dtype_ = DType::f32;
   Memory rounded_;  // gradients of a bucket in another type than their own
   std::vector<Stream::Handle> in_flight_;
-  double exposed_seconds_ = 0;
+  Stopwatch exposed_{context_.world};
   std::optional<Stream> stream_;
 };
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "collectives/stopwatch.h"
 #include "parallel/pace.h"
 #include "parallel/parameter_server/server.h"
 #include "parallel/parameter_server/worker.h"
@@ -18,7 +19,7 @@ class Member : public Technique {
   void prepare() override;
   Share share(int global_batch) const override;
   double loss_sum(const Batch& batch) override { return model_.loss_sum(batch); }
-  double exposed_seconds() const override { return exposed_seconds_; }
+  double exposed_seconds() const override { return exposed_.seconds(); }
 
  protected:
   // Servers send their parts to all workers.
@@ -27,10 +28,7 @@ class Member : public Technique {
   template <typename Work>
   void communicate(Work work) {
     const Trace::Span span(context_.trace, 0, "wait for the parameter server", "wait");
-    const Transport& clock = context_.world.transport();
-    const double begin = clock.now_seconds();
-    work();
-    exposed_seconds_ += clock.now_seconds() - begin;
+    exposed_.time(work);
   }
 
   Communicator& server_end() { return ends_.back(); }
@@ -55,7 +53,7 @@ class Member : public Technique {
   Slice gradients_;                    // the server's part
   std::optional<Server> server_;
   std::optional<AdamW> optimizer_;
-  double exposed_seconds_ = 0;
+  Stopwatch exposed_{context_.world};
 };
 
 }  // namespace lockstep

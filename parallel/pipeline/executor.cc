@@ -41,7 +41,6 @@ Executor::Executor(RankContext& context, Communicator& pipeline, const TrainOpti
 }
 
 double Executor::run(std::span<const Batch> micro_batches, Count total_targets, double loss_scale) {
-  const Transport& clock = context_.world.transport();
   micro_batches_ = micro_batches;
   share_ = 1.0 / static_cast<double>(total_targets);
   scale_ = share_ * loss_scale;
@@ -49,7 +48,7 @@ double Executor::run(std::span<const Batch> micro_batches, Count total_targets, 
   if (!runs_.empty() && (std::exchange(keeps_first_run_, false) || runs_.size() == kept_runs))
     runs_.pop_front();
   runs_.emplace_back();
-  const double begin = clock.now_seconds();
+  runs_.back().begin = waiting_.clock().now();
   for (std::size_t i = 0; i < rank_.steps.size(); ++i) {
     const Step& step = rank_.steps[i];
     if (step.kind == Step::Kind::receive) begin_receive(step);
@@ -62,7 +61,7 @@ double Executor::run(std::span<const Batch> micro_batches, Count total_targets, 
     }
     for (const std::size_t send : rank_.taken_sends[i]) finish_send(send);
   }
-  runs_.back().whole = clock.now_seconds() - begin;
+  runs_.back().end = waiting_.clock().now();
   while (!sent_.empty()) finish_send(sent_.begin()->first);
   return loss_;
 }
@@ -93,11 +92,8 @@ void Executor::wait_for_input(const Action& action) {
   if (action.pass == Pass::weight_gradient || found == arriving_.end() || !found->second.request)
     return;
   const Trace::Span span(context_.trace, 0, "wait", "wait");
-  const Transport& clock = context_.world.transport();
-  const double begin = clock.now_seconds();
-  found->second.request->wait();
+  waiting_.time([&] { found->second.request->wait(); });
   found->second.request.reset();
-  waiting_seconds_ += clock.now_seconds() - begin;
 }
 
 Slice Executor::input_of(const Action& action) {
@@ -131,16 +127,36 @@ void Executor::hand_on(const Action& action, Tensor output) {
 template <typename Work>
 void Executor::timed(const Action& action, Work work) {
   const Trace::Span span(context_.trace, 0, text_of(action), category(action.pass));
+  auto& [begin, end] = runs_.back().passes.emplace_back();
+  begin = waiting_.clock().now();
+  take_time(action, work);
+  end = waiting_.clock().now();
+}
+
+template <typename Work>
+void Executor::take_time(const Action& action, Work work) {
   Transport& clock = context_.world.transport();
-  const auto waited = [&] { return waited_ ? waited_() : 0; };
-  const double begin = clock.now_seconds(), waited_before = waited();
+  if (pass_seconds_ > 0) {
+    work();
+    return clock.pass(factor_ * (action.pass == Pass::backward ? 2 : 1) * pass_seconds_);
+  }
+  if (factor_ == 1) return work();
+  const auto computed = [&] { return clock.now_seconds() - (waited_ ? waited_() : 0); };
+  const double begin = computed();
   work();
-  const double parts = action.pass == Pass::backward ? 2 : 1;
-  const double computed = clock.now_seconds() - begin - (waited() - waited_before);
-  const double more =
-      pass_seconds_ > 0 ? factor_ * parts * pass_seconds_ : (factor_ - 1) * computed;
-  if (more > 0) clock.pass(more);
-  runs_.back().passes.push_back(clock.now_seconds() - begin);
+  clock.pass((factor_ - 1) * (computed() - begin));
+}
+
+std::vector<RunSeconds> Executor::runs() const {
+  std::vector<RunSeconds> all;
+  const auto seconds = [&](const auto& begin, const auto& end) {
+    return waiting_.clock().between(begin, end);
+  };
+  for (const Run& run : runs_) {
+    RunSeconds& times = all.emplace_back(RunSeconds{seconds(run.begin, run.end), {}});
+    for (const auto& [begin, end] : run.passes) times.passes.push_back(seconds(begin, end));
+  }
+  return all;
 }
 
 void Executor::compute(const Action& action) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/stopwatch.h"
 #include "collectives/transport/launch.h"
 #include "models/dataset.h"
 #include "models/gpt_stage.h"
@@ -52,11 +53,11 @@ class Executor {
   // last stage, elsewhere 0.
   double loss_sum(const Batch& batch);
 
-  double waiting_seconds() const { return waiting_seconds_; }
+  double waiting_seconds() const { return waiting_.seconds(); }
   // Of the last runs, at most kept_runs: without the very first, in which memory is found, if there
   // are more.
   static constexpr std::size_t kept_runs = 64;
-  const std::deque<RunSeconds>& runs() const { return runs_; }
+  std::vector<RunSeconds> runs() const;
   // The most micro-batches, stage by stage, that were between the beginning of their forward pass
   // and the end of their backward pass.
   int most_in_flight() const { return most_in_flight_; }
@@ -97,6 +98,14 @@ class Executor {
   void release(const Action& action);
   template <typename Work>
   void timed(const Action& action, Work work);
+  // On a slow rank, or under the clock unit, longer than it does.
+  template <typename Work>
+  void take_time(const Action& action, Work work);
+
+  struct Run {
+    LineClock::Moment begin, end;
+    std::vector<std::pair<LineClock::Moment, LineClock::Moment>> passes;
+  };
 
   RankContext& context_;
   const GptConfig& config_;
@@ -117,9 +126,9 @@ class Executor {
   Stashes stashes_;
 
   bool keeps_first_run_ = true;
-  std::deque<RunSeconds> runs_;
+  std::deque<Run> runs_;
   int in_flight_ = 0, most_in_flight_ = 0;
-  double waiting_seconds_ = 0;
+  Stopwatch waiting_{context_.world};
 };
 
 }  // namespace lockstep

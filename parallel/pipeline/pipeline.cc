@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "collectives/all_reduce/all_reduce.h"
+#include "collectives/stopwatch.h"
 #include "models/narrow_backend.h"
 #include "parallel/pipeline/bubble.h"
 #include "parallel/pipeline/chosen_schedule.h"
@@ -85,7 +86,7 @@ class Pipeline final : public Technique {
   std::optional<BubbleRecord> bubble() const override { return bubble_; }
   int in_flight() const override { return executor_->most_in_flight(); }
   double exposed_seconds() const override {
-    return executor_->waiting_seconds() + exposed_seconds_;
+    return executor_->waiting_seconds() + exposed_.seconds();
   }
 
   std::vector<TheoryRecord> theory() const override;
@@ -100,10 +101,7 @@ class Pipeline final : public Technique {
   template <typename Work>
   void communicate(Work work) {
     const Trace::Span span(context_.trace, 0, "wait for the other stages", "wait");
-    const Transport& clock = context_.world.transport();
-    const double begin = clock.now_seconds();
-    work();
-    exposed_seconds_ += clock.now_seconds() - begin;
+    exposed_.time(work);
   }
 
   TheoryRecord line(const char* quantity, std::string formula, Count expected,
@@ -126,7 +124,7 @@ class Pipeline final : public Technique {
   std::optional<AdamW> optimizer_;
   std::optional<Executor> executor_;
   std::optional<BubbleRecord> bubble_;
-  double exposed_seconds_ = 0;  // beside the executor's
+  Stopwatch exposed_{context_.world};  // beside the executor's
 };
 
 std::vector<TheoryRecord> Pipeline::theory() const {

@@ -32,10 +32,7 @@ Slice TensorRanks::scratch(Use use, Count rows, Count columns, DType dtype) {
 void TensorRanks::wait(const std::function<void()>& exchange) {
   if (comm_.size() == 1) return exchange();
   const Trace::Span span(comm_.records().trace, 0, "wait for the other parts", "wait");
-  const Transport& clock = comm_.transport();
-  const double begin = clock.now_seconds();
-  exchange();
-  waiting_seconds_ += clock.now_seconds() - begin;
+  waiting_.time(exchange);
 }
 
 void TensorRanks::gather(Slice all, const char* label) {

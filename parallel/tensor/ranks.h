@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "collectives/communicator.h"
+#include "collectives/stopwatch.h"
 #include "collectives/stream.h"
 #include "models/layers/layer_factory.h"
 
@@ -65,14 +66,14 @@ class TensorRanks {
 
   // Calls exchange(), during which this rank computes nothing; how many seconds all of them took.
   void wait(const std::function<void()>& exchange);
-  double waiting_seconds() const { return waiting_seconds_; }
+  double waiting_seconds() const { return waiting_.seconds(); }
 
  private:
   Communicator& comm_;
   LayerSplit split_;
   bool overlap_;
   Ledger& ledger_;
-  double waiting_seconds_ = 0;
+  Stopwatch waiting_{comm_};
   std::array<Tensor, 3> scratch_;
   std::optional<Stream> stream_;  // for what is summed beside other work
 };

@@ -1,11 +1,13 @@
-// Every algorithm of every operation with buffers on the card, whose ranks run ahead: nothing waits
-// for the card until all is enqueued, so that each result hangs on the marks between ranks.
+// Every algorithm of every operation with buffers on cards, whose ranks run ahead: nothing waits
+// for a card until all is enqueued, so that each result hangs on the marks between ranks.
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <deque>
 
 #include "bench/verify.h"
 #include "collectives/all_reduce/all_reduce.h"
+#include "collectives/stopwatch.h"
 #include "collectives/stream.h"
 #include "collectives/transport/launch.h"
 #include "tests/collectives/card.h"
@@ -18,8 +20,10 @@ using test::WithCard;
 
 class CudaCollectives : public WithCard {
  protected:
-  void on_ranks(int ranks, const std::function<void(RankContext&)>& body) {
-    launch({.ranks = ranks, .timeout_s = 60, .device = &card()}, body);
+  // With each rank's card: one for all, or, where there are so many, one for each.
+  void on_ranks(int ranks, const std::function<void(RankContext&, Device& card)>& body) {
+    launch({.ranks = ranks, .timeout_s = 60, .device = &card()},
+           [&](RankContext& context) { body(context, *context.ledger.device()); });
   }
 };
 
@@ -82,11 +86,20 @@ class Rounds {
   std::deque<There<float>> inputs_, results_;
 };
 
+bool lacks(const AnyAlgorithm& algorithm, Communicator& comm, const OperationEntry& entry,
+           Count count) {
+  return algorithm.need == Need::vendor &&
+         !comm.transport().vendor()->lacks(entry.operation, DType::f32, count).empty();
+}
+
 TEST_F(CudaCollectives, EveryAlgorithmOfEveryOperation) {
-  for (const int ranks : {2, 3, 4})
+  const auto numbers_of_ranks = LOCKSTEP_THOROUGH ? std::vector{2, 3, 4} : std::vector{3};
+  const auto counts =
+      LOCKSTEP_THOROUGH ? std::vector<Count>{3, 1000, 4099} : std::vector<Count>{100};
+  for (const int ranks : numbers_of_ranks)
     for (const OperationEntry& entry : operations())
-      for (const Count count : {Count{3}, Count{1000}, Count{4099}})
-        on_ranks(ranks, [&](RankContext& context) {
+      for (const Count count : counts)
+        on_ranks(ranks, [&](RankContext& context, Device& card) {
           // What all_to_all takes is as much for every rank.
           const bool even = entry.operation == Operation::all_to_all;
           const Problem problem{.ranks = ranks,
@@ -94,8 +107,10 @@ TEST_F(CudaCollectives, EveryAlgorithmOfEveryOperation) {
                                 .element_bytes = 4,
                                 .root = ranks - 1};
           for (const AnyAlgorithm& algorithm : entry.algorithms) {
-            if (!unmet(algorithm.need, context.world).empty()) continue;
-            Rounds rounds(card(), entry, problem, context.world.rank());
+            if (!unmet(algorithm.need, context.world).empty() ||
+                lacks(algorithm, context.world, entry, problem.count))
+              continue;
+            Rounds rounds(card, entry, problem, context.world.rank());
             rounds.run(context.world, algorithm);
             EXPECT_EQ(rounds.wrong(), 0) << fmt::format("{}/{} of {} among {} ranks", entry.name,
                                                         algorithm.name, count, ranks);
@@ -108,28 +123,28 @@ TEST_F(CudaCollectives, StreamsAreOrderedWithTheirRank) {
   constexpr Count count = 2000;
   constexpr int buckets = 6;
   for (const int ranks : {2, 4})
-    on_ranks(ranks, [&](RankContext& context) {
+    on_ranks(ranks, [&](RankContext& context, Device& card) {
       std::deque<There<float>> data, results;
       const There<float> own(
-          card(), std::vector<float>(count, static_cast<float>(context.world.rank() + 1)));
+          card, std::vector<float>(count, static_cast<float>(context.world.rank() + 1)));
       for (int i = 0; i < buckets; ++i) {
-        data.emplace_back(card(), std::vector<float>(count, -1));
-        results.emplace_back(card(), std::vector<float>(count, -1));
+        data.emplace_back(card, std::vector<float>(count, -1));
+        results.emplace_back(card, std::vector<float>(count, -1));
       }
       {
         Stream stream(context.world, 1, "communication");
         std::vector<Stream::Handle> handles;
         for (int i = 0; i < buckets; ++i) {
           const Slice bucket = data[static_cast<std::size_t>(i)].slice();
-          card().copy(bucket, own.slice());
+          card.copy(bucket, own.slice());
           handles.push_back(stream.enqueue(
               [bucket](Communicator& comm) { all_reduce(comm, bucket, ReduceOp::sum); }));
         }
         for (int i = 0; i < buckets; ++i) {
           handles[static_cast<std::size_t>(i)].wait();
-          card().copy(results[static_cast<std::size_t>(i)].slice(),
-                      data[static_cast<std::size_t>(i)].slice());
-          card().zero(data[static_cast<std::size_t>(i)].slice());
+          card.copy(results[static_cast<std::size_t>(i)].slice(),
+                    data[static_cast<std::size_t>(i)].slice());
+          card.zero(data[static_cast<std::size_t>(i)].slice());
         }
       }
       const auto sum = static_cast<float>(ranks * (ranks + 1) / 2);
@@ -140,27 +155,49 @@ TEST_F(CudaCollectives, StreamsAreOrderedWithTheirRank) {
 // Work that nobody waits for is done before what comes after the stream's end.
 TEST_F(CudaCollectives, TheEndOfAStreamIsItsLastMark) {
   constexpr Count count = 1000;
-  on_ranks(2, [&](RankContext& context) {
-    const There<float> data(card(), std::vector<float>(count, 2)),
-        result(card(), std::vector<float>(count, 0));
+  on_ranks(2, [&](RankContext& context, Device& card) {
+    const There<float> data(card, std::vector<float>(count, 2)),
+        result(card, std::vector<float>(count, 0));
     {
       Stream stream(context.world, 1, "communication");
       stream.enqueue([&](Communicator& comm) { all_reduce(comm, data.slice(), ReduceOp::sum); });
     }
-    card().copy(result.slice(), data.slice());
+    card.copy(result.slice(), data.slice());
     EXPECT_EQ(result.values(), std::vector<float>(count, 4));
+  });
+}
+
+// The card's seconds, which the host has not waited for when it has enqueued the work.
+TEST_F(CudaCollectives, AStopwatchTellsTheCardsTime) {
+  const bool emulated = std::getenv("LOCKSTEP_CUDA_MODULE") != nullptr;
+  const std::size_t count = std::size_t{1} << (emulated ? 18 : 28);
+  on_ranks(2, [&](RankContext& context, Device& card) {
+    const There<float> data(card, std::vector<float>(count, 1));
+    Stopwatch watch(context.world);
+    EXPECT_EQ(watch.seconds(), 0);
+    card.wait();
+    const double begin = steady_seconds();
+    double enqueued = 0;
+    watch.time([&] {
+      for (int i = 0; i < 4; ++i) card.reduce(data.slice(), data.slice(), ReduceOp::max);
+      enqueued = steady_seconds();
+    });
+    const double seconds = watch.seconds();
+    EXPECT_GT(seconds, enqueued - begin);
+    EXPECT_LE(seconds, steady_seconds() - begin + 1e-3);
+    EXPECT_EQ(watch.seconds(), seconds);
   });
 }
 
 // Messages between the host's memory and the card's.
 TEST_F(CudaCollectives, MessagesBetweenHostAndCard) {
-  on_ranks(2, [&](RankContext& context) {
+  on_ranks(2, [&](RankContext& context, Device& card) {
     Communicator& world = context.world;
     std::vector<float> here = {1, 2, 3};
-    const There<float> there(card(), {4, 5, 6});
+    const There<float> there(card, {4, 5, 6});
     if (world.rank() == 0) {
       world.send(host_slice(std::span(here)), 1);
-      card().divide(there.slice(), 2);
+      card.divide(there.slice(), 2);
       world.send(there.slice(), 1);
     } else {
       world.recv(there.slice(), 0);

@@ -107,7 +107,8 @@ class Bench(unittest.TestCase):
     def test_a_peer_that_is_missing_or_dies_is_an_error(self):
         before = set(os.listdir("/dev/shm"))
         self.assertIn("not on PATH", self.bench("all_reduce", "--peer", "openmpi", status=2, environment={"PATH": str(self.path)}).stderr)
-        self.assertIn("openmpi, mpich or gloo", self.bench("all_reduce", "--peer", "nccl", status=2).stderr)
+        self.assertIn("openmpi, mpich or gloo", self.bench("all_reduce", "--peer", "intel", status=2).stderr)
+        self.assertIn("the algorithm vendor", self.bench("all_reduce", "--peer", "nccl", status=2).stderr)
         self.bench("all_reduce", "--peer", "openmpi", "--clock", "unit", status=2)
         (self.path / "mpirun.openmpi").write_text("#!/bin/sh\necho no network\nexit 1\n")
         (self.path / "mpirun.openmpi").chmod(0o755)
@@ -261,6 +262,21 @@ class Bench(unittest.TestCase):
                 if "-c 0" in line:
                     self.assertIn("N/A", done.stdout)
         self.assertTrue((self.path / "out.json").exists())
+
+    def test_cards_of_their_own_go_over_nccl(self):
+        library = PROGRAM.parent.parent / "lib"
+        emulated = {"LOCKSTEP_CUDA_MODULE": str(library / "liblockstep_cuda_emulated.so"), "LOCKSTEP_EMULATOR_DEVICES": "2",
+                    "LOCKSTEP_NCCL_MODULE": str(library / "liblockstep_nccl_emulated.so")}
+        words = ("all_reduce", "--device", "cuda", "-b", "1K", "-e", "1K", "-n", "2", "--algorithm", "ring,direct,vendor")
+        done = self.bench(*words, "-g", "2", "-G", "1", "-z", "1", environment=emulated)
+        for line in ("among 2 ranks over nccl", "# library: NCCL ", "# warning: -G,--cudagraph has no effect",
+                     "# warning: -z,--blocking has no effect", "# skipped: direct: needs ranks that share an address space"):
+            self.assertIn(line, done.stdout)
+        rows = [line.split() for line in done.stdout.splitlines() if line and not line.startswith("#")]
+        self.assertEqual([(row[5], row[9], row[13]) for row in rows], [("ring", "0", "0"), ("vendor", "0", "0")])
+        on_one = self.bench(*words, "-g", "3", environment=emulated).stdout
+        self.assertIn("among 3 ranks over threads", on_one)
+        self.assertNotIn("has no effect", on_one)
 
     def test_model_measures_products_and_steps(self):
         done = self.bench("model", "--model", GOLDEN / "config.json", "--data", GOLDEN / "tokens.bin", "--global-batch", "2", "--steps",

@@ -1,15 +1,20 @@
 // The card as a device: every type and operation against the host's, bit for bit; memory; marks.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
 #include <latch>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 
 #include "collectives/base/cuda/vectors.h"
 #include "collectives/base/half.h"
+#include "collectives/base/trace.h"
+#include "collectives/transport/transport.h"
 #include "tests/collectives/card.h"
 
 namespace lockstep {
@@ -288,25 +293,65 @@ TEST_F(CudaDevice, TellsTheTimeBetweenMarks) {
   EXPECT_LE(seconds, std::chrono::duration<double>(Clock::now() - start).count());
 }
 
+// A span is when the host enqueued; on the card's track, when the card worked.
+TEST_F(CudaDevice, TracesTellTheCardsTime) {
+  Trace trace(0, steady_seconds);
+  trace.place_on(card());
+  trace.name_track(0, "compute");
+  const There<float> data(card(), std::vector<float>(1 << 17, 1));
+  card().wait();
+  double begin_s = 0, end_s = 0;
+  {
+    const Trace::Span step(&trace, 0, "step 0", "step");
+    begin_s = steady_seconds();
+    {
+      const Trace::Span span(&trace, 0, "sums", "compute", 12);
+      for (int i = 0; i < 4; ++i) card().reduce(data.slice(), data.slice(), ReduceOp::sum);
+    }
+    card().wait();
+    end_s = steady_seconds();
+  }
+  const auto events = nlohmann::json::parse("[" + trace.events() + "]");
+  std::map<std::string, nlohmann::json> found;
+  for (const auto& event : events)
+    if (event["ph"] == "X")
+      found[event["cat"].get<std::string>() + "/" + std::to_string(event["tid"].get<int>())] =
+          event;
+  ASSERT_EQ(found.size(), 3) << events.dump(1);
+  const auto &there = found["compute/100"], &here = found["host/0"];
+  EXPECT_EQ(there["name"], "sums");
+  EXPECT_EQ(there["args"]["bytes"], 12);
+  EXPECT_GT(there["dur"], 0);
+  EXPECT_GE(there["ts"].get<double>(), here["ts"].get<double>() - 100);
+  EXPECT_LE(there["ts"].get<double>() + there["dur"].get<double>(), end_s * 1e6 + 100);
+  EXPECT_GE(there["ts"].get<double>(), begin_s * 1e6 - 100);
+  const auto named = [&](const char* name) {
+    return std::ranges::any_of(events, [&](const auto& event) {
+      return event["ph"] == "M" && event["args"]["name"] == name && event["tid"] == 100;
+    });
+  };
+  EXPECT_TRUE(named("compute (cuda)"));
+}
+
 TEST_F(CudaDevice, KeepsReleasedMemoryForItsLine) {
   constexpr Count bytes = (Count{1} << 20) + 12345;  // a size that no other test asks for
-  const CudaMemory before = cuda_memory();
+  const CudaMemory before = cuda_memory(card());
   std::byte* first = nullptr;
   {
     const Memory memory(card(), nullptr, MemoryUse::workspace, bytes);
     first = memory.data();
-    EXPECT_EQ(cuda_memory().in_use - before.in_use, cuda::allocation_size(bytes));
+    EXPECT_EQ(cuda_memory(card()).in_use - before.in_use, cuda::allocation_size(bytes));
   }
-  EXPECT_EQ(cuda_memory().in_use, before.in_use);
-  EXPECT_GE(cuda_memory().cached, cuda::allocation_size(bytes));
+  EXPECT_EQ(cuda_memory(card()).in_use, before.in_use);
+  EXPECT_GE(cuda_memory(card()).cached, cuda::allocation_size(bytes));
   std::jthread([&] {
     const Memory other(card(), nullptr, MemoryUse::workspace, bytes);
     EXPECT_NE(other.data(), first);
   }).join();
   const Memory again(card(), nullptr, MemoryUse::workspace, bytes);
   EXPECT_EQ(again.data(), first);
-  EXPECT_EQ(cuda_memory().requests - before.requests, 3);
-  EXPECT_EQ(cuda_memory().from_cache - before.from_cache, 1);
+  EXPECT_EQ(cuda_memory(card()).requests - before.requests, 3);
+  EXPECT_EQ(cuda_memory(card()).from_cache - before.from_cache, 1);
 }
 
 TEST_F(CudaDevice, SaysHowMuchWasAskedForWhereTheCardIsFull) {
@@ -320,7 +365,7 @@ TEST_F(CudaDevice, SaysHowMuchWasAskedForWhereTheCardIsFull) {
               std::string::npos)
         << error.what();
   }
-  EXPECT_EQ(cuda_memory().cached, 0);
+  EXPECT_EQ(cuda_memory(card()).cached, 0);
   const Memory memory(card(), nullptr, MemoryUse::workspace, 1 << 20);  // it goes on
 }
 

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -23,8 +24,14 @@ constexpr std::size_t page = 4096, address_space = std::size_t{1} << 40;
 struct Arena {
   std::byte* begin = nullptr;
   std::size_t next = page, used = 0;  // before the first allocation lies a page, too
-  std::map<const std::byte*, std::size_t> allocations;  // begin and bytes
+  struct Allocation {
+    std::size_t bytes;
+    int device;
+  };
+  std::map<const std::byte*, Allocation> allocations;  // by their begins
   int works = 0;
+  bool open = false;
+  std::int64_t ends = 0;  // of work
 
   Arena() {
     void* const memory =
@@ -58,7 +65,8 @@ void open_all() {
   const Arena& a = arena();
   if (a.allocations.size() > most_by_themselves)
     return protect(a.begin, a.next, PROT_READ | PROT_WRITE);
-  for (const auto& [memory, bytes] : a.allocations) protect(memory, bytes, PROT_READ | PROT_WRITE);
+  for (const auto& [memory, allocation] : a.allocations)
+    protect(memory, allocation.bytes, PROT_READ | PROT_WRITE);
 }
 
 void close_all() {
@@ -67,7 +75,7 @@ void close_all() {
 
 }  // namespace
 
-std::byte* allocate_device_memory(std::size_t bytes) {
+std::byte* allocate_device_memory(std::size_t bytes, int device) {
   Arena& a = arena();
   if (bytes == 0) bytes = 1;
   if (a.used + bytes > device_bytes || a.next + whole_pages(bytes) + page > address_space)
@@ -75,12 +83,12 @@ std::byte* allocate_device_memory(std::size_t bytes) {
   std::byte* const memory = a.begin + a.next;
   a.next += whole_pages(bytes) + page;
   a.used += bytes;
-  a.allocations[memory] = bytes;
+  a.allocations[memory] = {bytes, device};
   protect(memory, bytes, PROT_READ | PROT_WRITE);
   std::memset(memory, 0xff, bytes);
   if (__asan_poison_memory_region)
     __asan_poison_memory_region(memory + bytes, whole_pages(bytes) - bytes);
-  if (a.works == 0) protect(memory, bytes, PROT_NONE);
+  if (!a.open) protect(memory, bytes, PROT_NONE);
   return memory;
 }
 
@@ -88,7 +96,7 @@ bool release_device_memory(void* memory) {
   Arena& a = arena();
   const auto found = a.allocations.find(static_cast<std::byte*>(memory));
   if (found == a.allocations.end()) return false;
-  const std::size_t bytes = found->second;
+  const std::size_t bytes = found->second.bytes;
   if (__asan_unpoison_memory_region) __asan_unpoison_memory_region(memory, whole_pages(bytes));
   protect(found->first, bytes, PROT_NONE);
   madvise(memory, whole_pages(bytes), MADV_DONTNEED);
@@ -97,13 +105,17 @@ bool release_device_memory(void* memory) {
   return true;
 }
 
-bool in_device_memory(const void* memory, std::size_t bytes) {
+int device_of(const void* memory, std::size_t bytes) {
   const auto* const begin = static_cast<const std::byte*>(memory);
   const auto& allocations = arena().allocations;
   auto after = allocations.upper_bound(begin);
-  if (after == allocations.begin()) return false;
+  if (after == allocations.begin()) return -1;
   --after;
-  return begin + bytes <= after->first + after->second;
+  return begin + bytes <= after->first + after->second.bytes ? after->second.device : -1;
+}
+
+bool in_device_memory(const void* memory, std::size_t bytes) {
+  return device_of(memory, bytes) >= 0;
 }
 
 bool is_device_address(const void* memory) {
@@ -114,11 +126,20 @@ bool is_device_address(const void* memory) {
 std::size_t device_bytes_used() { return arena().used; }
 
 DeviceWorks::DeviceWorks() {
-  if (arena().works++ == 0) open_all();
+  Arena& a = arena();
+  if (a.works++ > 0 || a.open) return;
+  open_all();
+  a.open = true;
 }
 
+// Closing takes longer than most work. A program that works for long meets a closed door often
+// enough when it is closed now and then.
 DeviceWorks::~DeviceWorks() {
-  if (--arena().works == 0) close_all();
+  constexpr std::int64_t always_closed = 1000, of_so_many = 32;
+  Arena& a = arena();
+  if (--a.works > 0 || (++a.ends > always_closed && a.ends % of_so_many != 0)) return;
+  close_all();
+  a.open = false;
 }
 
 }  // namespace emulator

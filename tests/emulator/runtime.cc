@@ -40,11 +40,13 @@ bool is_pinned(const void* memory) {
   return at < after->first + after->second;
 }
 
-// There is one device, or as many as this variable of the environment says.
+// There is one device, or as many as this variable of the environment says. All of them share the
+// memory, but each allocation belongs to one.
 int devices() {
   const char* const text = std::getenv("LOCKSTEP_EMULATOR_DEVICES");
   return text ? std::atoi(text) : 1;
 }
+thread_local int current_device = 0;
 
 }  // namespace
 
@@ -103,10 +105,12 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return remember(*count > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
 cudaError_t cudaSetDevice(int device) {
-  return remember(0 <= device && device < devices() ? cudaSuccess : cudaErrorInvalidDevice);
+  if (device < 0 || device >= devices()) return remember(cudaErrorInvalidDevice);
+  current_device = device;
+  return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = current_device;
   return remember(devices() > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
 
@@ -171,8 +175,8 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
-  const std::lock_guard lock(device_mutex());
-  emulator::finish_all();
+  std::unique_lock lock(device_mutex());
+  emulator::wait_until(lock, emulator::finish_all);
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
@@ -185,7 +189,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, 0); }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   const std::lock_guard lock(device_mutex());
-  *stream = emulator::make_stream();
+  *stream = emulator::make_stream(current_device);
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
@@ -197,24 +201,24 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  const std::lock_guard lock(device_mutex());
+  std::unique_lock lock(device_mutex());
   if (!stream) return remember(cudaErrorInvalidResourceHandle);
+  emulator::wait_until(lock, [&] { return emulator::finish(stream); });
   emulator::end_stream(stream);
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  const std::lock_guard lock(device_mutex());
-  if (stream)
-    emulator::finish(stream);
-  else
-    emulator::finish_all();
+  std::unique_lock lock(device_mutex());
+  emulator::wait_until(lock,
+                       [&] { return stream ? emulator::finish(stream) : emulator::finish_all(); });
   return cudaSuccess;
 }
 // Who asks again and again sees the stream get on.
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   const std::lock_guard lock(device_mutex());
-  if (!stream) emulator::finish_all();
-  return stream && emulator::get_on(stream) ? cudaErrorNotReady : cudaSuccess;
+  if (!stream) return emulator::finish_all() ? cudaSuccess : cudaErrorNotReady;
+  const bool had_nothing_to_do = emulator::get_on(stream) == emulator::Step::nothing_to_do;
+  return had_nothing_to_do ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const std::lock_guard lock(device_mutex());
@@ -226,7 +230,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-  *event = new EmulatedEvent{nullptr, (flags & cudaEventDisableTiming) == 0};
+  *event = new EmulatedEvent{nullptr, (flags & cudaEventDisableTiming) == 0, current_device};
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -236,6 +240,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::lock_guard lock(device_mutex());
+  if (stream && stream->device != event->device) return remember(cudaErrorInvalidResourceHandle);
   const auto mark = std::make_shared<EmulatedMark>();
   mark->stream = stream;
   event->mark = mark;
@@ -246,8 +251,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  const std::lock_guard lock(device_mutex());
-  if (const auto mark = event->mark) emulator::finish(*mark);
+  std::unique_lock lock(device_mutex());
+  if (const auto mark = event->mark)
+    emulator::wait_until(lock, [&] { return emulator::finish(*mark); });
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -274,13 +280,13 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   const std::lock_guard lock(device_mutex());
-  *memory = emulator::allocate_device_memory(bytes);
+  *memory = emulator::allocate_device_memory(bytes, current_device);
   return remember(*memory ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFree(void* memory) {
-  const std::lock_guard lock(device_mutex());
+  std::unique_lock lock(device_mutex());
   if (!memory) return cudaSuccess;
-  emulator::finish_all();
+  emulator::wait_until(lock, emulator::finish_all);
   return remember(emulator::release_device_memory(memory) ? cudaSuccess : cudaErrorInvalidValue);
 }
 cudaError_t cudaMallocAsync(void** memory, std::size_t bytes, cudaStream_t) {
@@ -302,8 +308,8 @@ cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
   return cudaMallocHost(memory, bytes);
 }
 cudaError_t cudaFreeHost(void* memory) {
-  const std::lock_guard lock(device_mutex());
-  emulator::finish_all();
+  std::unique_lock lock(device_mutex());
+  emulator::wait_until(lock, emulator::finish_all);
   if (memory && pinned().erase(static_cast<std::byte*>(memory)) == 0)
     return remember(cudaErrorInvalidValue);
   std::free(memory);
@@ -325,7 +331,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 // goes there has arrived when the call returns. Only pinned memory is read and written later.
 cudaError_t cudaMemcpyAsync(void* into, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
-  const std::lock_guard lock(device_mutex());
+  std::unique_lock lock(device_mutex());
   if (bytes == 0) return cudaSuccess;
   const bool to_device = emulator::is_device_address(into),
              from_device = emulator::is_device_address(from);
@@ -344,8 +350,9 @@ cudaError_t cudaMemcpyAsync(void* into, const void* from, std::size_t bytes, cud
   } else {
     emulator::enqueue(stream, [=] { std::memmove(into, from, bytes); });
   }
-  if (!to_device && !is_pinned(into)) return cudaStreamSynchronize(stream);
-  return cudaSuccess;
+  const bool waits = !to_device && !is_pinned(into);
+  lock.unlock();
+  return waits ? cudaStreamSynchronize(stream) : cudaSuccess;
 }
 cudaError_t cudaMemcpy(void* into, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   return cudaMemcpyAsync(into, from, bytes, kind, nullptr);
@@ -386,6 +393,8 @@ cudaError_t enqueue_kernel(const cudaLaunchConfig_t& c, const void* kernel,
       !one_to(c.blockDim.z, 64) || threads > 1024)
     return remember(cudaErrorInvalidConfiguration);
   if (c.dynamicSmemBytes > shared) return remember(cudaErrorInvalidValue);
+  if (c.stream && c.stream->device != current_device)
+    return remember(cudaErrorInvalidResourceHandle);
   enqueue(c.stream,
           [c, run = std::move(body)] { run_grid(c.gridDim, c.blockDim, c.dynamicSmemBytes, run); });
   return cudaSuccess;

@@ -11,6 +11,7 @@ namespace {
 
 struct Streams {
   std::vector<EmulatedStream*> all;
+  std::vector<std::unique_ptr<EmulatedStream>> ended;  // marks may still name them
   std::uint64_t seed = 0;
   std::int64_t draws = 0;
 
@@ -33,9 +34,7 @@ void let_others_get_on() {
   while (s.draw() % 2 == 0) {
     EmulatedStream* const other = s.all[s.draw() % s.all.size()];
     if (other->queue.empty()) continue;
-    const auto& waits_for = other->queue.front().waits_for;
-    if (waits_for && !waits_for->reached) continue;
-    get_on(other);
+    if (other->queue.front().may_run()) get_on(other);
   }
 }
 
@@ -52,65 +51,74 @@ void set_stream_seed(std::uint64_t seed) {
   streams().draws = 0;
 }
 
-EmulatedStream* make_stream() {
+EmulatedStream* make_stream(int device) {
   auto* const stream = new EmulatedStream;
+  stream->device = device;
   streams().all.push_back(stream);
   return stream;
 }
 
 void end_stream(EmulatedStream* stream) {
-  finish(stream);
   std::erase(streams().all, stream);
-  delete stream;
+  streams().ended.emplace_back(stream);
 }
 
 void enqueue(EmulatedStream* stream, std::function<void()> run,
-             std::shared_ptr<EmulatedMark> waits_for) {
+             std::shared_ptr<EmulatedMark> waits_for, std::shared_ptr<const bool> cancelled) {
   if (stream) {
-    stream->queue.push_back({std::move(run), std::move(waits_for)});
+    stream->queue.push_back({std::move(run), std::move(waits_for), std::move(cancelled)});
     return;
   }
-  finish_all();
-  if (waits_for) finish(*waits_for);
+  if (!finish_all() || (waits_for && !finish(*waits_for))) std::abort();
   const DeviceWorks works;
   run();
 }
 
-bool get_on(EmulatedStream* stream) {
+Step get_on(EmulatedStream* stream) {
   const DeviceWorks works;
   while (!stream->queue.empty()) {
-    const auto waits_for = stream->queue.front().waits_for;
-    if (waits_for && !waits_for->reached) {
-      // Meanwhile this stream may get on, too, and have another front.
-      finish(*waits_for);
+    if (!stream->queue.front().may_run()) {
+      // Who waits for its own stream waits for ever.
+      if (stream->waits) return Step::stuck;
+      stream->waits = true;
+      const auto waits_for = stream->queue.front().waits_for;
+      const bool can_be = finish(*waits_for);
+      stream->waits = false;
+      if (!can_be) return Step::stuck;
+      // Meanwhile this stream may have got on, too, and have another front.
       continue;
     }
     const EmulatedStream::Work work = std::move(stream->queue.front());
     stream->queue.pop_front();
     work.run();
-    return true;
+    return Step::done;
   }
-  return false;
+  return Step::nothing_to_do;
 }
 
-void finish(EmulatedStream* stream) {
+bool finish(EmulatedStream* stream) {
   const DeviceWorks works;
   while (!stream->queue.empty()) {
     let_others_get_on();
-    get_on(stream);
+    if (get_on(stream) == Step::stuck) return false;
   }
+  return true;
 }
 
-void finish(const EmulatedMark& mark) {
+bool finish(const EmulatedMark& mark) {
   const DeviceWorks works;
   while (!mark.reached) {
     let_others_get_on();
-    if (!mark.reached) get_on(mark.stream);
+    if (mark.reached) return true;
+    if (!mark.stream || get_on(mark.stream) != Step::done) return false;
   }
+  return true;
 }
 
-void finish_all() {
-  for (EmulatedStream* const stream : std::vector(streams().all)) finish(stream);
+bool finish_all() {
+  bool all = true;
+  for (EmulatedStream* const stream : std::vector(streams().all)) all = finish(stream) && all;
+  return all;
 }
 
 }  // namespace emulator

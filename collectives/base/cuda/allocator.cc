@@ -14,6 +14,7 @@ namespace lockstep::cuda {
 
 std::byte* CachingAllocator::allocate(Count bytes) {
   const Count size = allocation_size(bytes);
+  use_card(card_);
   const std::lock_guard lock(mutex_);
   std::byte* memory = take_kept(size, false);
   if (!memory) memory = take_new(size);
@@ -34,7 +35,7 @@ void CachingAllocator::release(std::byte* memory, Count bytes) noexcept {
   const std::lock_guard lock(mutex_);
   statistics_.in_use -= size;
   try {
-    kept_[size].push_back({memory, mark_line(device_, false)});
+    kept_[size].push_back({memory, mark_line(device_, card_, false)});
     statistics_.cached += size;
   } catch (...) {
     // The card has failed, so nobody will want the block again.
@@ -49,7 +50,7 @@ CudaMemory CachingAllocator::statistics() const {
 std::byte* CachingAllocator::take_kept(Count size, bool of_any_line) {
   std::vector<Block>& blocks = kept_[size];
   const auto fits = [&](const Block& block) {
-    return of_any_line || is_of_this_line(block.released);
+    return of_any_line || is_of_this_line(card_, block.released);
   };
   const auto found = std::ranges::find_if(blocks, fits);
   if (found == blocks.end()) return nullptr;

@@ -16,8 +16,8 @@ namespace lockstep::cuda {
 // for the release.
 class CachingAllocator {
  public:
-  // `device` is what the blocks' marks are of.
-  explicit CachingAllocator(Device& device) : device_(device) {}
+  // Of that card; `device` is what the blocks' marks are of.
+  CachingAllocator(Device& device, int card) : device_(device), card_(card) {}
 
   // Where the card is full, everything kept is freed first. Throws Error (bad_input) that says how
   // much was asked for, is held here, and is free.
@@ -36,6 +36,7 @@ class CachingAllocator {
   [[noreturn]] void refuse(Count size) const;
 
   Device& device_;
+  const int card_;
   mutable std::mutex mutex_;
   std::map<Count, std::vector<Block>> kept_;  // by size
   CudaMemory statistics_;

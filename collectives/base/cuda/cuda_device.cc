@@ -7,7 +7,6 @@
 
 #include "collectives/base/cuda/check.h"
 #include "collectives/base/cuda/elementwise.h"
-#include "collectives/base/cuda/line.h"
 #include "collectives/base/error.h"
 
 namespace lockstep::cuda {
@@ -28,15 +27,15 @@ void CudaDevice::copy(Slice into, Slice from) {
   const cudaMemcpyKind kind = to_host     ? cudaMemcpyDeviceToHost
                               : from_host ? cudaMemcpyHostToDevice
                                           : cudaMemcpyDeviceToDevice;
-  check(cudaMemcpyAsync(into.data, from.data, static_cast<std::size_t>(from.bytes()), kind,
-                        this_stream()),
-        "copy memory");
+  check(
+      cudaMemcpyAsync(into.data, from.data, static_cast<std::size_t>(from.bytes()), kind, stream()),
+      "copy memory");
   if (to_host || from_host) wait();
 }
 
 void CudaDevice::zero(Slice data) {
   if (data.count == 0) return;
-  check(cudaMemsetAsync(data.data, 0, static_cast<std::size_t>(data.bytes()), this_stream()),
+  check(cudaMemsetAsync(data.data, 0, static_cast<std::size_t>(data.bytes()), stream()),
         "clear memory");
 }
 
@@ -54,14 +53,14 @@ void CudaDevice::reduce_all(std::span<const Slice> into, std::span<const Slice> 
   // In the order of the slices: as many as a kernel takes, then those beside what they became. What
   // is still to be read must not be written, so all but the last pass write to the first alone.
   const bool in_one = from.size() <= most_operands && into.size() <= most_operands && divisor <= 1;
-  if (in_one) return enqueue_combine(into, from, op, this_stream());
+  if (in_one) return enqueue_combine(into, from, op, stream());
   std::span<const Slice> left = from;
   std::vector<Slice> taken;
   while (!left.empty()) {
     const std::size_t room = most_operands - taken.size();
     const auto now = left.first(std::min(room, left.size()));
     taken.insert(taken.end(), now.begin(), now.end());
-    enqueue_combine(into.first(1), taken, op, this_stream());
+    enqueue_combine(into.first(1), taken, op, stream());
     left = left.subspan(now.size());
     taken = {first};
   }
@@ -78,27 +77,27 @@ void CudaDevice::convert(Slice into, Slice from) {
   if (from.device != this) {
     const Memory staged(*this, nullptr, MemoryUse::workspace, from.bytes());
     copy(staged.slice(from.count, from.dtype), from);
-    return enqueue_convert(into, staged.slice(from.count, from.dtype), this_stream());
+    return enqueue_convert(into, staged.slice(from.count, from.dtype), stream());
   }
   if (into.device != this) {
     const Memory staged(*this, nullptr, MemoryUse::workspace, into.bytes());
-    enqueue_convert(staged.slice(into.count, into.dtype), from, this_stream());
+    enqueue_convert(staged.slice(into.count, into.dtype), from, stream());
     return copy(into, staged.slice(into.count, into.dtype));
   }
-  enqueue_convert(into, from, this_stream());
+  enqueue_convert(into, from, stream());
 }
 
 void CudaDevice::divide(Slice data, Count divisor) {
   if (data.count == 0) return;
   require_here(data, *this);
-  enqueue_divide(data, divisor, this_stream());
+  enqueue_divide(data, divisor, stream());
 }
 
-Mark CudaDevice::mark(bool timed) { return mark_line(*this, timed); }
-void CudaDevice::follow(const Mark& mark) { cuda::follow(mark); }
+Mark CudaDevice::mark(bool timed) { return mark_line(*this, card_, timed); }
+void CudaDevice::follow(const Mark& mark) { cuda::follow(card_, mark); }
 double CudaDevice::seconds_between(const Mark& begin, const Mark& end) {
   return cuda::seconds_between(begin, end);
 }
-void CudaDevice::wait() { wait_for_line(); }
+void CudaDevice::wait() { wait_for_line(card_); }
 
 }  // namespace lockstep::cuda

@@ -1,17 +1,19 @@
-// The card as a device: memory there, arithmetic by kernels.
+// A card as a device: memory there, arithmetic by kernels.
 #pragma once
 
 #include "collectives/base/cuda/allocator.h"
+#include "collectives/base/cuda/line.h"
 #include "collectives/base/device.h"
 
 namespace lockstep::cuda {
 
-// One for all ranks of this process: what tells them apart is their threads, each of which has a
-// line of its own (line.h). Results are those of the host's device, bit for bit; of a NaN that was
-// computed, the payload is the card's.
+// One for all ranks of this process that share it: what tells them apart is their threads, each of
+// which has a line of its own (line.h). Results are those of the host's device, bit for bit; of a
+// NaN that was computed, the payload is the card's.
 class CudaDevice final : public Device {
  public:
-  CudaDevice() : Device(true), allocator_(*this) {}
+  // By its number among those that CUDA shows.
+  explicit CudaDevice(int card) : Device(true), card_(card), allocator_(*this, card) {}
   std::string_view name() const override { return "cuda"; }
 
   std::byte* allocate(Count bytes) override { return allocator_.allocate(bytes); }
@@ -32,8 +34,12 @@ class CudaDevice final : public Device {
   void wait() override;
 
   CudaMemory memory() const { return allocator_.statistics(); }
+  int card() const { return card_; }
+  // The calling thread's.
+  cudaStream_t stream() const { return this_stream(card_); }
 
  private:
+  const int card_;
   CachingAllocator allocator_;
 };
 

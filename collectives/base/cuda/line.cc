@@ -1,7 +1,9 @@
 #include "collectives/base/cuda/line.h"
 
+#include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "collectives/base/cuda/check.h"
@@ -41,75 +43,88 @@ struct Event {
   cudaStream_t of = nullptr;  // where it was recorded last
 };
 
-Pool<Event*>& events(bool timed) {
-  static auto* const plain = new Pool<Event*>;
-  static auto* const with_time = new Pool<Event*>;
-  return timed ? *with_time : *plain;
-}
-
-// An event that goes back to its pool with the last mark that holds it: what waits for it by then
-// waits for the moment, not for the event.
-std::shared_ptr<Event> new_event(bool timed) {
-  Event* const taken = events(timed).take([&] {
-    auto made = std::make_unique<Event>();
-    check(cudaEventCreateWithFlags(&made->event, timed ? cudaEventDefault : cudaEventDisableTiming),
-          "create an event");
-    return made.release();
-  });
-  return {taken, [timed](Event* event) { events(timed).give_back(event); }};
-}
-
 struct Line {
   cudaStream_t stream = nullptr;
   bool changed = false;           // since `last`
   std::shared_ptr<Event> last{};  // of the plain ones
 };
 
-Pool<Line*>& lines() {
-  static auto* const pool = new Pool<Line*>;
-  return *pool;
+// What there is of each card.
+struct Pools {
+  Pool<Event*> plain_events, timed_events;
+  Pool<Line*> lines;
+
+  Pool<Event*>& events(bool timed) { return timed ? timed_events : plain_events; }
+};
+
+Pools& pools(int card) {
+  static auto* const mutex = new std::mutex;
+  static auto* const all = new std::map<int, Pools>;
+  const std::lock_guard lock(*mutex);
+  return (*all)[card];
 }
 
-// A thread's line goes to another thread when it ends.
-class OwnLine {
+// An event that goes back to its pool with the last mark that holds it: what waits for it by then
+// waits for the moment, not for the event.
+std::shared_ptr<Event> new_event(Pool<Event*>& events, bool timed) {
+  Event* const taken = events.take([&] {
+    auto made = std::make_unique<Event>();
+    check(cudaEventCreateWithFlags(&made->event, timed ? cudaEventDefault : cudaEventDisableTiming),
+          "create an event");
+    return made.release();
+  });
+  return {taken, [&events](Event* event) { events.give_back(event); }};
+}
+
+// A thread's lines go to other threads when it ends.
+class OwnLines {
  public:
-  ~OwnLine() {
-    if (line_) lines().give_back(line_);
+  ~OwnLines() {
+    for (const auto& [card, line] : lines_) pools(card).lines.give_back(line);
   }
-  Line& line() {
-    if (!line_) {
-      line_ = lines().take([] {
+  Line& on(int card) {
+    Line*& line = lines_[card];
+    if (!line) {
+      line = pools(card).lines.take([] {
         auto made = std::make_unique<Line>();
         check(cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking), "create a stream");
         return made.release();
       });
     }
-    return *line_;
+    return *line;
   }
 
  private:
-  Line* line_ = nullptr;
+  std::map<int, Line*> lines_;
 };
 
-Line& this_line() {
-  thread_local OwnLine own;
-  return own.line();
+Line& this_line(int card) {
+  thread_local OwnLines own;
+  use_card(card);
+  return own.on(card);
 }
 
 const Event& event_of(const Mark& mark) { return *static_cast<const Event*>(mark.event()); }
 
 }  // namespace
 
-cudaStream_t this_stream() {
-  Line& line = this_line();
+void use_card(int card) {
+  thread_local int used = -1;
+  if (used == card) return;
+  check(cudaSetDevice(card), "use a card");
+  used = card;
+}
+
+cudaStream_t this_stream(int card) {
+  Line& line = this_line(card);
   line.changed = true;
   return line.stream;
 }
 
-Mark mark_line(Device& device, bool timed) {
-  Line& line = this_line();
+Mark mark_line(Device& device, int card, bool timed) {
+  Line& line = this_line(card);
   if (!timed && !line.changed && line.last) return Mark(device, line.last);
-  auto event = new_event(timed);
+  auto event = new_event(pools(card).events(timed), timed);
   event->of = line.stream;
   check(cudaEventRecord(event->event, line.stream), "record an event");
   if (timed) return Mark(device, std::move(event));
@@ -118,11 +133,13 @@ Mark mark_line(Device& device, bool timed) {
   return Mark(device, line.last);
 }
 
-bool is_of_this_line(const Mark& mark) { return event_of(mark).of == this_line().stream; }
+bool is_of_this_line(int card, const Mark& mark) {
+  return event_of(mark).of == this_line(card).stream;
+}
 
-void follow(const Mark& mark) {
-  if (is_of_this_line(mark)) return;
-  Line& line = this_line();
+void follow(int card, const Mark& mark) {
+  if (is_of_this_line(card, mark)) return;
+  Line& line = this_line(card);
   check(cudaStreamWaitEvent(line.stream, event_of(mark).event, 0), "wait for an event");
   line.changed = true;  // who follows this line follows that one, too
 }
@@ -135,8 +152,8 @@ double seconds_between(const Mark& begin, const Mark& end) {
   return static_cast<double>(milliseconds) * 1e-3;
 }
 
-void wait_for_line() {
-  check(cudaStreamSynchronize(this_line().stream), "finish what was enqueued");
+void wait_for_line(int card) {
+  check(cudaStreamSynchronize(this_line(card).stream), "finish what was enqueued");
 }
 
 }  // namespace lockstep::cuda

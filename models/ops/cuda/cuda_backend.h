@@ -4,6 +4,8 @@
 
 #include <cuda_runtime.h>
 
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "models/backend.h"
@@ -19,11 +21,11 @@ namespace lockstep::cuda {
 // changed when a call has returned.
 class CudaBackend final : public Backend {
  public:
-  using StreamFunction = cudaStream_t();
+  using StreamFunction = std::function<cudaStream_t()>;
 
   // `tf32`: products of f32 may round their factors to 10 bits of mantissa.
-  CudaBackend(Ledger& ledger, StreamFunction* stream, bool tf32 = false)
-      : ledger_(ledger), stream_(stream), gemm_(tf32) {}
+  CudaBackend(Ledger& ledger, StreamFunction stream, bool tf32 = false)
+      : ledger_(ledger), stream_(std::move(stream)), gemm_(tf32) {}
 
   std::string_view name() const override { return "cuda"; }
   void gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) override;
@@ -84,7 +86,7 @@ class CudaBackend final : public Backend {
   double sum_of_losses(Count rows);
 
   Ledger& ledger_;
-  StreamFunction* stream_;
+  StreamFunction stream_;
   Gemm gemm_;
   Uploads uploads_;
   Tensor memory_[rooms];

@@ -1,8 +1,10 @@
 // What the module exports of the backend: see models/device_backend.h.
-#include "collectives/base/cuda/line.h"
+#include "collectives/base/cuda/cuda_device.h"
 #include "models/device_backend.h"
 #include "models/ops/cuda/cuda_backend.h"
 
 extern "C" lockstep::Backend* lockstep_cuda_backend(lockstep::Ledger& ledger) {
-  return new lockstep::cuda::CudaBackend(ledger, lockstep::cuda::this_stream);
+  const auto& card = dynamic_cast<lockstep::cuda::CudaDevice&>(*ledger.device());
+  lockstep::cuda::use_card(card.card());  // what is made for the backend is made there
+  return new lockstep::cuda::CudaBackend(ledger, [&card] { return card.stream(); });
 }

@@ -1,0 +1,178 @@
+#include "collectives/transport/nccl/rank.h"
+
+#include <fmt/format.h>
+
+#include "collectives/base/cuda_module.h"
+#include "collectives/transport/nccl/ask.h"
+
+namespace lockstep {
+
+NcclRank::NcclRank(Transport& control, Device& card, double timeout_s)
+    : card_(card),
+      card_number_(cuda_line(card).card),
+      rank_(control.rank()),
+      size_(control.size()),
+      failure_(rank_, size_, timeout_s),
+      ends_(control.two_ends()),
+      from_(static_cast<std::size_t>(size_)),
+      to_(static_cast<std::size_t>(size_)),
+      service_([this] { serve(); }) {}
+
+NcclRank::~NcclRank() {
+  const bool finished = ends_service_.load();
+  if (!finished) fail(Error(ErrorKind::lost_rank, "this rank gives up"));
+  ends_service_ = true;
+  service_ = {};
+  use_card();
+}
+
+void NcclRank::finish() {
+  card_.wait();
+  for (Channel& channel : to_)
+    if (channel.stream)
+      cuda::check(cudaStreamSynchronize(channel.stream->get()), "finish what was enqueued");
+  failure_.check();
+  ends_service_ = true;
+}
+
+cudaStream_t NcclRank::stream() {
+  use_card();
+  return static_cast<cudaStream_t>(cuda_line(card_).stream);
+}
+
+// The runtime keeps the current card by thread, and every thread of this rank has one.
+void NcclRank::use_card() {
+  thread_local int current = -1;
+  if (current == card_number_) return;
+  cuda::check(cudaSetDevice(card_number_), "use the rank's card");
+  current = card_number_;
+}
+
+std::shared_ptr<Loan> NcclRank::lend(Slice data) {
+  failure_.check();
+  const cudaStream_t line = stream();
+  auto loan = std::make_shared<Loan>();
+  loan->data = data;
+  if (data.device->enqueues()) loan->written.record(line);
+  const std::lock_guard lock(mutex_);
+  loan->number = lent_++;
+  loans_[loan->number] = loan;
+  return loan;
+}
+
+void NcclRank::wait(Loan& loan, const Call& call, int to) {
+  const double deadline = steady_seconds() + failure_.timeout_s();
+  {
+    std::unique_lock lock(mutex_);
+    constexpr auto between_looks = std::chrono::milliseconds(50);
+    while (!loan.answered) {
+      answered_.wait_for(lock, between_looks);
+      failure_.check();
+      if (!loan.answered && steady_seconds() > deadline)
+        throw Error(ErrorKind::timeout,
+                    fmt::format("timed out: rank {} has not asked for what this rank sent", to),
+                    {.rank = rank_,
+                     .size = size_,
+                     .failed_rank = to,
+                     .peer = to,
+                     .sequence = call.signature.sequence,
+                     .operation = fmt::format("{} over nccl", name_of(call.signature.operation)),
+                     .hint = "raise --timeout if it is only slow"});
+    }
+  }
+  if (loan.data.device->enqueues()) loan.read.hold(stream());
+}
+
+void NcclRank::take_back(const Loan& loan) {
+  const std::lock_guard lock(mutex_);
+  loans_.erase(loan.number);
+}
+
+std::shared_ptr<Loan> NcclRank::claim(std::int64_t number) {
+  const std::lock_guard lock(mutex_);
+  const auto found = loans_.find(number);
+  if (found == loans_.end())
+    throw Error(ErrorKind::lost_rank, "a message is asked for that its sender has given up",
+                {.rank = rank_, .size = size_});
+  auto loan = found->second;
+  loans_.erase(found);
+  return loan;
+}
+
+void NcclRank::fetch(int from, std::int64_t number, Slice into) {
+  failure_.check();
+  if (from == rank_) return fetch_own(number, into);
+  into.device->enqueues() ? fetch_from_card(from, number, into)
+                          : fetch_from_host(from, number, into);
+}
+
+void NcclRank::fetch_from_host(int from, std::int64_t number, Slice into) {
+  Ask ask{.number = number, .connects = 0, .id = {}};
+  const Slice bytes{into.data, into.bytes(), DType::u8, &host_device()};
+  const std::lock_guard one_at_a_time(asking_);
+  ends_[0]->isend(asking(sizeof ask), bytes_of(ask), size_ + from)->wait();
+  ends_[0]->irecv(call_of(bytes.count), bytes, size_ + from)->wait();
+}
+
+void NcclRank::fetch_from_card(int from, std::int64_t number, Slice into) {
+  Channel& channel = from_[static_cast<std::size_t>(from)];
+  // Whoever asks first receives first.
+  const std::lock_guard lock(channel.mutex);
+  Ask ask{.number = number, .connects = channel.comm ? 0 : 1, .id = {}};
+  if (!channel.comm) check_nccl(failure_, ncclGetUniqueId(&ask.id), "begin to connect");
+  {
+    const std::lock_guard one_at_a_time(asking_);
+    ends_[0]->isend(asking(sizeof ask), bytes_of(ask), size_ + from)->wait();
+  }
+  const cudaStream_t line = stream();
+  if (!channel.comm) channel.comm = make_comm(ask.id, 2, 1);
+  channel.comm->call("receive", [&](ncclComm_t comm) {
+    return ncclRecv(into.data, static_cast<std::size_t>(into.bytes()), ncclInt8, 0, comm, line);
+  });
+  expect_end(line, fmt::format("a message of {} bytes from rank {}", into.bytes(), from));
+}
+
+void NcclRank::fetch_own(std::int64_t number, Slice into) {
+  const auto loan = claim(number);
+  const bool on_card = into.device->enqueues();
+  const cudaStream_t line = stream();
+  if (on_card) loan->written.hold(line);
+  into.device->copy(into, loan->data);
+  if (on_card) loan->read.record(line);
+  const std::lock_guard lock(mutex_);
+  loan->answered = true;
+  answered_.notify_all();
+}
+
+std::shared_ptr<NcclComm> NcclRank::connect(Transport& group) {
+  use_card();
+  ncclUniqueId id{};
+  const Call call = call_of(sizeof id);
+  if (group.rank() == 0) {
+    check_nccl(failure_, ncclGetUniqueId(&id), "begin to connect");
+    std::vector<Request> sent;
+    for (int other = 1; other < group.size(); ++other)
+      sent.push_back(group.isend(call, bytes_of(id), other));
+    for (const Request& request : sent) request->wait();
+  } else {
+    group.irecv(call, bytes_of(id), 0)->wait();
+  }
+  return make_comm(id, group.size(), group.rank());
+}
+
+std::shared_ptr<NcclComm> NcclRank::make_comm(const ncclUniqueId& id, int size, int rank) {
+  auto comm = std::make_shared<NcclComm>(failure_, id, size, rank);
+  const std::lock_guard lock(mutex_);
+  std::erase_if(comms_, [](const auto& other) { return other.expired(); });
+  comms_.push_back(comm);
+  return comm;
+}
+
+void NcclRank::expect_end(cudaStream_t stream, std::string what) {
+  Expected expected{{}, steady_seconds() + failure_.timeout_s(), std::move(what)};
+  expected.event.record(stream);
+  const std::lock_guard lock(mutex_);
+  expected_.push_back(std::move(expected));
+}
+
+}  // namespace lockstep

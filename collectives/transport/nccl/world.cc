@@ -1,0 +1,34 @@
+// The module's entry: a world whose ranks have cards of their own.
+#include <numeric>
+
+#include "collectives/transport/card_world.h"
+#include "collectives/transport/nccl/transport.h"
+
+namespace lockstep {
+namespace {
+
+class NcclWorld final : public CardWorld {
+ public:
+  NcclWorld(std::unique_ptr<Transport> control, Device& card, double timeout_s)
+      : rank_(std::make_shared<NcclRank>(*control, card, timeout_s)),
+        control_(std::move(control)) {}
+
+  std::unique_ptr<Transport> transport() override {
+    std::vector<int> world_ranks(static_cast<std::size_t>(control_->size()));
+    std::iota(world_ranks.begin(), world_ranks.end(), 0);
+    return nccl_transport(rank_, std::move(control_), std::move(world_ranks));
+  }
+  void finish() override { rank_->finish(); }
+
+ private:
+  std::shared_ptr<NcclRank> rank_;
+  std::unique_ptr<Transport> control_;
+};
+
+}  // namespace
+}  // namespace lockstep
+
+extern "C" lockstep::CardWorld* lockstep_open_cards(std::unique_ptr<lockstep::Transport> control,
+                                                    lockstep::Device& card, double timeout_s) {
+  return new lockstep::NcclWorld(std::move(control), card, timeout_s);
+}
