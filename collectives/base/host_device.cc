@@ -1,4 +1,6 @@
-// The host as a device: ordinary memory, arithmetic in plain loops that the compiler vectorises.
+// The host as a device: ordinary memory, or such as other processes see, and arithmetic in plain
+// loops that the compiler vectorises.
+#include <atomic>
 #include <cstring>
 #include <new>
 #include <type_traits>
@@ -7,6 +9,7 @@
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
 #include "collectives/base/half.h"
+#include "collectives/base/shared_heap.h"
 
 namespace lockstep {
 namespace {
@@ -111,15 +114,22 @@ void with_reduction(ReduceOp op, Use use) {
   }
 }
 
+std::atomic<SharedHeap*> shared_heap = nullptr;
+
 class HostDevice final : public Device {
  public:
   std::string_view name() const override { return "host"; }
 
   std::byte* allocate(Count bytes) override {
+    constexpr Count small = 4096;
+    if (SharedHeap* const heap = shared_heap.load(); heap && bytes >= small)
+      if (std::byte* const memory = heap->allocate(bytes)) return memory;
     return static_cast<std::byte*>(
         ::operator new (static_cast<std::size_t>(bytes), std::align_val_t{64}));
   }
   void release(std::byte* memory, Count) noexcept override {
+    if (SharedHeap* const heap = shared_heap.load(); heap && heap->holds(memory))
+      return heap->release(memory);
     ::operator delete (memory, std::align_val_t{64});
   }
 
@@ -214,6 +224,8 @@ Device& host_device() {
   static HostDevice device;
   return device;
 }
+
+void take_host_memory_from(SharedHeap& heap) { shared_heap.store(&heap); }
 
 Memory::Memory(Device& device, Ledger* ledger, MemoryUse use, Count bytes)
     : device_(&device), ledger_(ledger), use_(use), data_(device.allocate(bytes)), bytes_(bytes) {

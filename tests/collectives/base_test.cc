@@ -2,14 +2,17 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <vector>
 
 #include "collectives/base/counters.h"
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
 #include "collectives/base/half.h"
+#include "collectives/base/shared_heap.h"
 #include "collectives/base/trace.h"
 
 namespace lockstep {
@@ -159,6 +162,48 @@ TEST(Counters, AddByLabel) {
   EXPECT_EQ(
       counters.total(),
       (Volume{.sent_bytes = 15, .received_bytes = 8, .sent_messages = 2, .received_messages = 1}));
+}
+
+TEST(SharedHeap, GivesMemoryApartAndTakesItBack) {
+  constexpr Count all = Count{1} << 20;
+  SharedHeap heap(all);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::byte*> blocks;
+    while (std::byte* const block = heap.allocate(10'000)) {
+      EXPECT_TRUE(heap.holds(block));
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block) % 64, 0U);
+      std::memset(block, static_cast<int>(blocks.size()), 10'000);
+      blocks.push_back(block);
+    }
+    EXPECT_GE(blocks.size(), 90U) << "nearly everything, each time again";
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      EXPECT_EQ(blocks[i][0], static_cast<std::byte>(i));
+      EXPECT_EQ(blocks[i][9'999], static_cast<std::byte>(i));
+      heap.release(blocks[i]);
+    }
+    std::byte* const large = heap.allocate(all - 10'000);
+    ASSERT_NE(large, nullptr) << "what was given back is one again";
+    heap.release(large);
+  }
+  EXPECT_EQ(heap.allocate(all), nullptr);
+  std::byte elsewhere{};
+  EXPECT_FALSE(heap.holds(&elsewhere));
+}
+
+TEST(SharedHeap, IsSeenByWhoKnowsItsName) {
+  SharedHeap heap(Count{1} << 20);
+  std::byte* const block = heap.allocate(100);
+  const SharedHeap::View view(heap.name());
+  std::strcpy(reinterpret_cast<char*>(block), "written after the view was made");
+  const std::byte* const seen = view.at(heap.offset(block));
+  EXPECT_NE(seen, block);
+  EXPECT_STREQ(reinterpret_cast<const char*>(seen), "written after the view was made");
+  heap.release(block);
+
+  SharedHeap::Name wrong = heap.name();
+  wrong.file = 1'000'000;
+  EXPECT_THROW(SharedHeap::View{wrong}, std::system_error);
+  EXPECT_THROW(SharedHeap{-1}, std::system_error);
 }
 
 }  // namespace

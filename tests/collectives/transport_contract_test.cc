@@ -1,5 +1,5 @@
-// What every transport promises, on threads and in virtual time; what two ends of a rank do,
-// tests/cli/mpi_test.py also asks of processes.
+// What every transport promises, on threads and in virtual time; what two ends of a rank do and
+// what is sent from a device's memory, tests/cli/mpi_test.py also asks of processes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,6 +46,52 @@ TEST(TransportContract, ReceivesMatchInTheOrderTheyWerePosted) {
     ASSERT_EQ(got[0], 0);
     ASSERT_EQ(got[1], 1);
     ASSERT_EQ(got[2], 2);
+  });
+}
+
+// Under mpirun the ranks are its processes. The memory of the host's device is such as they see of
+// each other, so messages are read from where they lie; others are copied on the way.
+TEST(DeviceMemory, MayBeUsedAgainOnceAMessageIsSent) {
+  on_ranks(2, [](RankContext& context) {
+    Communicator& world = context.world;
+    for (const Count count : {Count{100}, Count{1000}, Count{3000}, Count{300'000}}) {
+      const Memory memory(host_device(), nullptr, MemoryUse::communication, count * 8);
+      std::vector<std::int64_t> other(static_cast<std::size_t>(count));
+      for (const Slice slice : {memory.slice(count, DType::i64), host_slice(std::span(other))}) {
+        const auto numbers = host_span<std::int64_t>(slice);
+        for (std::int64_t i = 0; i < count; ++i) numbers[i] = i * 3 + world.rank();
+        if (world.rank() == 0) {
+          world.send(slice, 1);
+          std::ranges::fill(numbers, -1);
+          continue;
+        }
+        // The sender is there long before.
+        sleep_for(0.05);
+        world.irecv_reduce(slice, 0, ReduceOp::sum)->wait();
+        for (std::int64_t i = 0; i < count; ++i) ASSERT_EQ(numbers[i], i * 6 + 1);
+      }
+    }
+  });
+}
+
+TEST(DeviceMemory, IsSentInManyMessagesAtOnce) {
+  on_ranks(2, [](RankContext& context) {
+    constexpr Count messages = 100, count = 5000;
+    Communicator& world = context.world;
+    const Memory memory(host_device(), nullptr, MemoryUse::communication, messages * count * 8);
+    const Slice all = memory.slice(messages * count, DType::i64);
+    const auto numbers = host_span<std::int64_t>(all);
+    if (world.rank() == 1) {
+      for (Count i = 0; i < messages; ++i) world.recv(all.part(i * count, count), 0);
+      for (std::int64_t i = 0; i < messages * count; ++i) ASSERT_EQ(numbers[i], i);
+      return;
+    }
+    for (std::int64_t i = 0; i < messages * count; ++i) numbers[i] = i;
+    std::vector<Request> sends;
+    for (Count i = 0; i < messages; ++i)
+      sends.push_back(world.isend(all.part(i * count, count), 1));
+    // In any order.
+    for (Count i = messages; i-- > 0;) sends[i]->wait();
   });
 }
 

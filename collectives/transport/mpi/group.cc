@@ -21,19 +21,18 @@ void MpiGroup::settle() {
   std::this_thread::sleep_for(longer_than_a_look);
 }
 
-void MpiGroup::wait(int peer, const Call& call, MPI_Request& request, MPI_Status* status) {
-  try {
-    wait_until(std::span(&peer, 1), call, [&] {
-      int done = 0;
-      check_mpi(MPI_Test(&request, &done, status), "complete a message");
-      return done != 0;
-    });
-  } catch (const Error& error) {
-    if (board().has_ended(peer) && board().notice().rank() < 0) throw;
-    board().notice().raise(board().world_rank(rank()), error);
-    settle();
-    throw;
-  }
+void MpiGroup::wait(int peer, const Call& call, MPI_Request& request) {
+  wait(peer, call, [&] {
+    int done = 0;
+    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "complete a message");
+    return done != 0;
+  });
+}
+
+void MpiGroup::fail(int peer, const Error& error) {
+  if (board().has_ended(peer) && board().notice().rank() < 0) return;
+  board().notice().raise(board().world_rank(rank()), error);
+  settle();
 }
 
 }  // namespace lockstep

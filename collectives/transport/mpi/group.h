@@ -59,15 +59,26 @@ class MpiGroup {
     };
     board().wait(rank_, peers, call, ready, pause);
   }
-  // The same for a request. A wait that fails stops the world, unless the peer has departed.
-  void wait(int peer, const Call& call, MPI_Request& request,
-            MPI_Status* status = MPI_STATUS_IGNORE);
+  // The same for what `peer` does with a message. A wait that fails stops the world, unless the
+  // peer has departed.
+  template <typename IsThere>
+  void wait(int peer, const Call& call, IsThere is_there) {
+    try {
+      wait_until(std::span(&peer, 1), call, is_there);
+    } catch (const Error& error) {
+      fail(peer, error);
+      throw;
+    }
+  }
+  void wait(int peer, const Call& call, MPI_Request& request);
 
   // This rank fails and is about to free memory that messages are read from: makes every rank stop
   // its transfers first.
   void settle();
 
  private:
+  void fail(int peer, const Error& error);
+
   std::shared_ptr<MpiMembers> members_;
   int rank_, size_;
   bool settled_ = false;

@@ -25,9 +25,10 @@ void check_mpi(int code, std::string_view what) {
                           std::string_view(text, static_cast<std::size_t>(length))));
 }
 
-MpiMembers::MpiMembers(MPI_Comm comm, int ends, AbortNotice* notice, std::vector<int> world_ranks,
-                       double timeout_s)
-    : ends_(ends) {
+MpiMembers::MpiMembers(MPI_Comm comm, int ends, const MpiMembers* beside,
+                       std::vector<int> world_ranks, double timeout_s)
+    : ends_(ends), heaps_(beside ? beside->heaps_ : nullptr) {
+  AbortNotice* notice = beside ? &beside->board_->notice() : nullptr;
   comms_.push_back(comm);
   while (std::ssize(comms_) < ends * ends)
     check_mpi(MPI_Comm_dup(comm, &comms_.emplace_back()), "copy a group");
@@ -66,6 +67,7 @@ MpiMembers::MpiMembers(MPI_Comm comm, int ends, AbortNotice* notice, std::vector
       std::memset(static_cast<void*>(slots_), 0, sizeof(BoardSlot) * all + sizeof(AbortNotice));
     }
     MPI_Barrier(host);
+    if (!beside) heaps_ = PeerHeaps::open(host);
     refused_peer_memory_ = lockstep::refused_peer_memory(host);
   } else {
     private_slots_ = std::vector<BoardSlot>(all);

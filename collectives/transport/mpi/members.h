@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/transport/board.h"
+#include "collectives/transport/mpi/peer_heaps.h"
 #include "collectives/transport/mpi/staging.h"
 
 namespace lockstep {
@@ -19,9 +20,9 @@ void check_mpi(int code, std::string_view what);
 // Ends are numbered as in Transport::two_ends: first each process's first, then their second.
 class MpiMembers {
  public:
-  // Takes over `comm`; every rank of it calls. Each of them has so many `ends`. A null notice makes
-  // one of this group's own: the world's.
-  MpiMembers(MPI_Comm comm, int ends, AbortNotice* notice, std::vector<int> world_ranks,
+  // Takes over `comm`; every rank of it calls. Each of them has so many `ends`. What its world
+  // shares it has from `beside`, a group of that world; the world itself is beside none.
+  MpiMembers(MPI_Comm comm, int ends, const MpiMembers* beside, std::vector<int> world_ranks,
              double timeout_s);
   ~MpiMembers();
   MpiMembers(const MpiMembers&) = delete;
@@ -36,9 +37,12 @@ class MpiMembers {
   int ends() const { return ends_; }
   Board& board() { return *board_; }
   int ranks_per_node() const { return ranks_per_node_; }
+  bool one_host() const { return one_host_; }
   bool oversubscribed() const { return oversubscribed_; }
   // An end's places in shared memory; null where hosts share none.
   Staging* staging(int end) { return staging_ ? &staging_[end] : nullptr; }
+  // Where data can be lent; null where they cannot.
+  const PeerHeaps* heaps() const { return heaps_; }
   // Why the system keeps MPI from copying between processes at once; "" if it does not.
   const std::string& refused_peer_memory() const { return refused_peer_memory_; }
 
@@ -57,6 +61,7 @@ class MpiMembers {
   AbortNotice private_notice_{};
   BoardSlot* slots_ = nullptr;
   Staging* staging_ = nullptr;
+  const PeerHeaps* heaps_ = nullptr;
   std::string refused_peer_memory_;
   std::unique_ptr<Board> board_;
 };

@@ -1,7 +1,7 @@
 // One message over MPI, from its one end and from the other. It is a header, with the data in it
-// when they are few. Longer data lie in shared memory while there is a place for them; else they
-// follow in segments, whose receives are posted only after the header was found to fit: so ranks
-// that disagree are told how, and never by MPI.
+// when they are few. Longer data are lent where the receiver sees them, or lie in shared memory
+// while there is a place for them; else they follow in segments, whose receives are posted only
+// after the header was found to fit: so ranks that disagree are told how, and never by MPI.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,6 +20,8 @@ namespace lockstep {
 inline constexpr Count segment_bytes = Count{512} << 10;
 // Fewer travel with their header: MPI libraries send up to about 4 KiB without asking.
 inline constexpr Count fewest_staged_bytes = 3072;
+// Of fewer, a copy costs less than to wait until they are given back.
+inline constexpr Count fewest_lent_bytes = Count{16} << 10;
 inline constexpr int header_tag = 0;
 inline constexpr std::int64_t data_tags = 30'000;  // MPI promises 32767
 
@@ -36,15 +38,20 @@ inline std::vector<Slice> segments_of(Slice data) {
 class MpiSend final : public Transfer {
  public:
   MpiSend(MpiGroup& group, const Call& call, Slice data, int to, std::int64_t number)
-      : group_(group), call_(call), to_(to), packet_(group.packets().take()) {
-    const int place = stage(data);
-    const bool fits = place == Staging::none && data.bytes() <= Packet::inline_bytes;
-    packet_->header = {call.signature, data.bytes(), number, place};
+      : group_(group),
+        call_(call),
+        to_(to),
+        staging_(group.members().staging(group.rank())),
+        place_(find_place(data)),
+        packet_(group.packets().take()) {
+    const bool fits = place_ == Staging::none && data.bytes() <= Packet::inline_bytes;
+    packet_->header = {call.signature, data.bytes(), number, place_,
+                       is_lent() ? heaps()->offset(data.data) : 0};
     if (fits && data.count > 0)
       std::memcpy(packet_->data.data(), data.data, static_cast<std::size_t>(data.bytes()));
     post(packet_.get(),
          static_cast<int>(sizeof(Header)) + static_cast<int>(fits ? data.bytes() : 0), header_tag);
-    if (!fits && place == Staging::none)
+    if (!fits && place_ == Staging::none)
       for (const Slice& segment : segments_of(data))
         post(segment.data, static_cast<int>(segment.bytes()), data_tag(number));
   }
@@ -57,22 +64,37 @@ class MpiSend final : public Transfer {
     PacketPool::keep(std::move(packet_));
   }
   void wait() override {
+    if (finished_) return;
     for (MPI_Request& request : requests_) group_.wait(to_, call_, request);
+    if (is_lent()) group_.wait(to_, call_, [&] { return take_back(); });
     finished_ = true;
     if (packet_) group_.packets().give_back(std::move(packet_));
   }
 
  private:
-  // Copies the data to a place of this rank, if one is free and they fit.
-  int stage(Slice data) {
-    Staging* const staging = group_.members().staging(group_.rank());
-    if (!staging || data.bytes() < fewest_staged_bytes || data.bytes() > Staging::place_bytes)
-      return Staging::none;
-    const int place = staging->take();
-    if (place == Staging::none) return place;
-    data.device->copy({staging->data(place), data.count, data.dtype, data.device}, data);
-    staging->show(place);
+  // Lends the data, or copies them to a place of this rank, where that is possible.
+  int find_place(Slice data) {
+    int place = Staging::none;
+    if (!staging_ || data.bytes() < fewest_staged_bytes) return place;
+    if (data.bytes() >= fewest_lent_bytes && heaps() && heaps()->holds(data.data))
+      place = staging_->lend();
+    if (place == Staging::none && data.bytes() <= Staging::place_bytes) {
+      place = staging_->take();
+      if (place != Staging::none)
+        data.device->copy({staging_->data(place), data.count, data.dtype, data.device}, data);
+    }
+    if (place != Staging::none) staging_->show(place);
     return place;
+  }
+  bool is_lent() const { return Staging::is_loan(place_); }
+  const PeerHeaps* heaps() const { return group_.members().heaps(); }
+  // MPI passes on what others wait for only while it is called.
+  bool take_back() {
+    if (staging_->take_back(place_)) return true;
+    int any = 0;
+    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, header_tag, group_.comm_to(to_), &any, MPI_STATUS_IGNORE),
+              "look for messages");
+    return false;
   }
   void post(const void* data, int bytes, int tag) {
     check_mpi(MPI_Isend(data, bytes, MPI_BYTE, group_.process(to_), tag, group_.comm_to(to_),
@@ -83,6 +105,8 @@ class MpiSend final : public Transfer {
   MpiGroup& group_;
   Call call_;
   int to_;
+  Staging* staging_;
+  int place_;
   std::unique_ptr<Packet> packet_;
   std::vector<MPI_Request> requests_;
   bool finished_ = false;
@@ -150,7 +174,12 @@ class MpiReceive final : public Transfer {
     if (packet_->header.bytes != into_.bytes()) throw_size();
     if (const auto place = static_cast<int>(packet_->header.place); place != Staging::none) {
       Staging& staging = *group_.members().staging(from_);
-      use(into_, {staging.shown(place), into_.count, into_.dtype, into_.device});
+      staging.see(place);
+      std::byte* const data = Staging::is_loan(place)
+                                  ? group_.members().heaps()->at(group_.board().world_rank(from_),
+                                                                 packet_->header.offset)
+                                  : staging.data(place);
+      use(into_, {data, into_.count, into_.dtype, into_.device});
       staging.give_back(place);
     } else if (into_.bytes() <= Packet::inline_bytes) {
       use(into_, {packet_->data.data(), into_.count, into_.dtype, into_.device});

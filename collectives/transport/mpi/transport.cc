@@ -73,7 +73,7 @@ class MpiTransport final : public Transport {
     MPI_Group_free(&some);
     std::vector<int> world_ranks;
     for (const int member : members) world_ranks.push_back(board().world_rank(member));
-    return mpi_transport(std::make_shared<MpiMembers>(comm, 1, &board().notice(),
+    return mpi_transport(std::make_shared<MpiMembers>(comm, 1, &group_->members(),
                                                       std::move(world_ranks), board().timeout_s()),
                          0);
   }
@@ -81,7 +81,7 @@ class MpiTransport final : public Transport {
     MPI_Comm comm = MPI_COMM_NULL;
     check_mpi(MPI_Comm_dup(own_comm(), &comm), "copy a group");
     const auto members = std::make_shared<MpiMembers>(
-        comm, 2, &board().notice(), board().world_ranks_twice(), board().timeout_s());
+        comm, 2, &group_->members(), board().world_ranks_twice(), board().timeout_s());
     return {mpi_transport(members, 0), mpi_transport(members, 1)};
   }
 
@@ -101,12 +101,17 @@ class MpiTransport final : public Transport {
     return group_->members().ends() == 1 ? &vendor_ : nullptr;
   }
   std::vector<std::string> hindrances() const override {
-    const std::string& refused = group_->members().refused_peer_memory();
-    if (refused.empty()) return {};
-    return {
-        fmt::format("the system refuses to copy between processes (process_vm_readv: {}), so MPI "
-                    "libraries copy long messages twice; in a container, allow SYS_PTRACE",
-                    refused)};
+    std::vector<std::string> all;
+    if (const std::string& refused = group_->members().refused_peer_memory(); !refused.empty())
+      all.push_back(fmt::format(
+          "the system refuses to copy between processes (process_vm_readv: {}), so MPI libraries "
+          "copy long messages twice; in a container, allow SYS_PTRACE",
+          refused));
+    if (group_->members().one_host() && !group_->members().heaps())
+      all.push_back(
+          "the system does not let the ranks see each other's memory (memfd_create, or "
+          "/proc/PID/fd of another process), so long messages are copied twice");
+    return all;
   }
 
  private:

@@ -1,0 +1,45 @@
+#include "collectives/transport/mpi/peer_heaps.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <system_error>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+// Ranks may need unequal shares of the memory that there is; nobody gets more than there is.
+Count heap_bytes(int processes) {
+  const Count all = Count{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  return std::min(all, 2 * all / processes);
+}
+
+}  // namespace
+
+const PeerHeaps* PeerHeaps::open(MPI_Comm host) {
+  int processes = 0;
+  MPI_Comm_size(host, &processes);
+  std::unique_ptr<PeerHeaps> heaps(new PeerHeaps);
+  SharedHeap::Name own{};
+  std::vector<SharedHeap::Name> names(static_cast<std::size_t>(processes));
+  int seen = 1;
+  try {
+    own = heaps->own_.emplace(heap_bytes(processes)).name();
+  } catch (const std::system_error&) {
+    seen = 0;
+  }
+  MPI_Allgather(&own, sizeof own, MPI_BYTE, names.data(), sizeof own, MPI_BYTE, host);
+  try {
+    for (const SharedHeap::Name& name : names) heaps->views_.emplace_back(name);
+  } catch (const std::system_error&) {
+    seen = 0;
+  }
+  MPI_Allreduce(MPI_IN_PLACE, &seen, 1, MPI_INT, MPI_MIN, host);
+  if (seen == 0) return nullptr;
+  take_host_memory_from(*heaps->own_);
+  return heaps.release();
+}
+
+}  // namespace lockstep
