@@ -106,7 +106,9 @@ void PointBuffers::copy_what_it_takes() {
 // Reads every cache line, and keeps the compiler from leaving it out.
 void PointBuffers::read(Slice data) {
   constexpr Count line = 64;
-  for (Count i = 0; i < data.bytes(); i += line) sink_ = sink_ + static_cast<int>(data.data[i]);
+  int sum = 0;
+  for (Count i = 0; i < data.bytes(); i += line) sum += static_cast<int>(data.data[i]);
+  sink_ = sum;
 }
 
 }  // namespace lockstep

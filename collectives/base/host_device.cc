@@ -1,7 +1,9 @@
 // The host as a device: ordinary memory, or such as other processes see, and arithmetic in plain
 // loops that the compiler vectorises.
+#include <array>
 #include <atomic>
 #include <cstring>
+#include <fstream>
 #include <new>
 #include <type_traits>
 #include <utility>
@@ -10,6 +12,7 @@
 #include "collectives/base/error.h"
 #include "collectives/base/half.h"
 #include "collectives/base/shared_heap.h"
+#include "collectives/base/stores.h"
 
 namespace lockstep {
 namespace {
@@ -116,6 +119,17 @@ void with_reduction(ReduceOp op, Use use) {
 
 std::atomic<SharedHeap*> shared_heap = nullptr;
 
+// Of the last level; as many as usual where the system does not say.
+Count cache_bytes() {
+  static const Count bytes = [] {
+    constexpr Count usual_kib = Count{32} << 10;
+    Count kib = 0;
+    std::ifstream("/sys/devices/system/cpu/cpu0/cache/index3/size") >> kib;
+    return (kib > 0 ? kib : usual_kib) << 10;
+  }();
+  return bytes;
+}
+
 class HostDevice final : public Device {
  public:
   std::string_view name() const override { return "host"; }
@@ -154,12 +168,15 @@ class HostDevice final : public Device {
                   Count divisor) override {
     // A block of all slices stays in the first-level cache between its reading and its writing.
     constexpr Count block_bytes = 4096;
+    alignas(64) std::array<std::byte, block_bytes> result;
+    const bool past_caches = outgrows_caches(into, from);
     const Count step = block_bytes / element_bytes(into[0].dtype);
     for (Count begin = 0; begin < into[0].count; begin += step) {
       const auto block = [&](const Slice& whole) {
         return whole.part(begin, std::min(step, into[0].count - begin));
       };
-      const Slice first = block(into[0]);
+      Slice first = block(into[0]);
+      if (past_caches) first.data = result.data();
       std::size_t taken = 1;
       if (first.data != block(from[0]).data) {
         if (from.size() == 1)
@@ -169,8 +186,13 @@ class HostDevice final : public Device {
       }
       for (const Slice& other : from.subspan(taken)) reduce(first, block(other), op);
       if (divisor > 1) divide(first, divisor);
-      for (const Slice& other : into.subspan(1)) copy(block(other), first);
+      if (past_caches)
+        for (const Slice& each : into)
+          store_past_caches(block(each).data, first.data, first.bytes());
+      else
+        for (const Slice& other : into.subspan(1)) copy(block(other), first);
     }
+    if (past_caches) stores_done();
   }
 
   void convert(Slice into, Slice from) override {
@@ -207,6 +229,13 @@ class HostDevice final : public Device {
   Device* beside(const Slice& into, const Slice& from) {
     Device* const other = into.device == this ? from.device : into.device;
     return other == this ? nullptr : other;
+  }
+  // Whether what is written is gone from the caches before anyone comes back to it: where each of
+  // several ranks combines its chunk, all data are as many times these slices. In place it was just
+  // read, and is there.
+  static bool outgrows_caches(std::span<const Slice> into, std::span<const Slice> from) {
+    const auto all = static_cast<Count>((into.size() + from.size()) * into.size());
+    return into[0].data != from[0].data && all * into[0].bytes() > cache_bytes();
   }
   static void combine_two(Slice into, Slice a, Slice b, ReduceOp op) {
     with_type(into.dtype, [&]<typename T>(T) {

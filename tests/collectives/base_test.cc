@@ -13,6 +13,7 @@
 #include "collectives/base/error.h"
 #include "collectives/base/half.h"
 #include "collectives/base/shared_heap.h"
+#include "collectives/base/stores.h"
 #include "collectives/base/trace.h"
 
 namespace lockstep {
@@ -162,6 +163,35 @@ TEST(Counters, AddByLabel) {
   EXPECT_EQ(
       counters.total(),
       (Volume{.sent_bytes = 15, .received_bytes = 8, .sent_messages = 2, .received_messages = 1}));
+}
+
+TEST(Stores, PastTheCachesWriteWhatTheyAreToldAndNothingBeside) {
+  for (const std::size_t before : {0, 1, 8, 63})
+    for (const std::size_t bytes : {0, 1, 15, 64, 65, 127, 128, 1000}) {
+      std::vector<std::byte> from(bytes + 3), into(bytes + 200);
+      for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i + 1);
+      store_past_caches(into.data() + before, from.data() + 3, static_cast<Count>(bytes));
+      stores_done();
+      for (std::size_t i = 0; i < into.size(); ++i) {
+        const bool written = i >= before && i < before + bytes;
+        ASSERT_EQ(into[i], written ? from[i - before + 3] : std::byte{}) << before << ", " << bytes;
+      }
+    }
+}
+
+TEST(HostDevice, CombinesWhatOutgrowsTheCaches) {
+  constexpr Count many = 6'000'001;
+  std::vector<std::uint32_t> a(many + 1, 1), b(many + 1, 2), sum(many + 2, 7), other(many + 2, 7);
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] = static_cast<std::uint32_t>(i);
+  const auto part = [&](std::vector<std::uint32_t>& all) {
+    return host_slice(std::span(all)).part(1, many);
+  };
+  const Slice into[] = {part(sum), part(other)}, from[] = {part(a), part(b)};
+  host_device().reduce_all(into, from, ReduceOp::sum, 1);
+  EXPECT_EQ(sum, other);
+  EXPECT_EQ(sum.front(), 7U);
+  EXPECT_EQ(sum.back(), 7U);
+  for (std::size_t i = 1; i <= many; ++i) ASSERT_EQ(sum[i], i + 2);
 }
 
 TEST(SharedHeap, GivesMemoryApartAndTakesItBack) {
