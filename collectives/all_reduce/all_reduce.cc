@@ -30,10 +30,13 @@ void all_reduce(Communicator& comm, Slice data, ReduceOp op, std::string_view al
 }
 
 void all_reduce(Communicator& comm, Slice out, Slice in, ReduceOp op, std::string_view algorithm) {
-  require(out.count == in.count && out.dtype == in.dtype,
-          fmt::format("all_reduce from {} {} to {} {}", in.count, name_of(in.dtype), out.count,
-                      name_of(out.dtype)),
-          "both must have one count and type");
+  require(
+      out.count == in.count && out.dtype == in.dtype,
+      [&] {
+        return fmt::format("all_reduce from {} {} to {} {}", in.count, name_of(in.dtype), out.count,
+                           name_of(out.dtype));
+      },
+      "both must have one count and type");
   const auto& chosen =
       usable_algorithm(all_reduce_algorithms(), Operation::all_reduce, algorithm, comm, in);
   const CollectiveCall call(comm, Operation::all_reduce, chosen.name, in, op);

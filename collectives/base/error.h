@@ -2,6 +2,7 @@
 // one place.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -53,5 +54,11 @@ class Error : public std::runtime_error {
 // Throws Error (bad_input) with `message` unless `condition` holds: the caller's fault, always
 // checked.
 void require(bool condition, std::string_view message, std::string_view hint = "");
+// The same with a message that is made when it is needed: to make one takes longer than a short
+// collective.
+template <std::invocable Message>
+void require(bool condition, Message message, std::string_view hint = "") {
+  if (!condition) require(false, message(), hint);
+}
 
 }  // namespace lockstep

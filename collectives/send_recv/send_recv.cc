@@ -11,10 +11,13 @@ const std::vector<SendRecvAlgorithm>& send_recv_algorithms() {
 }
 
 void send_recv(Communicator& comm, Slice out, Slice in, std::string_view algorithm) {
-  require(out.count == in.count && out.dtype == in.dtype,
-          fmt::format("send_recv of {} {} into {} {}", in.count, name_of(in.dtype), out.count,
-                      name_of(out.dtype)),
-          "use slices of one type and count");
+  require(
+      out.count == in.count && out.dtype == in.dtype,
+      [&] {
+        return fmt::format("send_recv of {} {} into {} {}", in.count, name_of(in.dtype), out.count,
+                           name_of(out.dtype));
+      },
+      "use slices of one type and count");
   const auto& chosen =
       usable_algorithm(send_recv_algorithms(), Operation::send_recv, algorithm, comm, in);
   const CollectiveCall call(comm, Operation::send_recv, chosen.name, in);

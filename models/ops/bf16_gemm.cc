@@ -14,8 +14,9 @@ namespace lockstep::host {
 namespace {
 
 void check(dnnl_status_t status, const char* what) {
-  require(status == dnnl_success,
-          fmt::format("oneDNN cannot {} (status {})", what, static_cast<int>(status)));
+  require(status == dnnl_success, [&] {
+    return fmt::format("oneDNN cannot {} (status {})", what, static_cast<int>(status));
+  });
 }
 
 dnnl_engine_t engine() {

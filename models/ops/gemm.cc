@@ -17,8 +17,10 @@ void sgemm(bool transpose_a, bool transpose_b, Count m, Count n, Count k, const 
   if (omp_get_max_threads() > omp_get_thread_limit()) omp_set_num_threads(omp_get_thread_limit());
   const dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k,
                                           1.0F, a, lda, b, ldb, beta, c, ldc);
-  require(status == dnnl_success, fmt::format("oneDNN refuses a {} x {} x {} product (status {})",
-                                              m, n, k, static_cast<int>(status)));
+  require(status == dnnl_success, [&] {
+    return fmt::format("oneDNN refuses a {} x {} x {} product (status {})", m, n, k,
+                       static_cast<int>(status));
+  });
 }
 
 void dgemm(bool transpose_a, bool transpose_b, Count m, Count n, Count k, const double* a,

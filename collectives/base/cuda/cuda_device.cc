@@ -13,10 +13,13 @@ namespace lockstep::cuda {
 namespace {
 
 void require_here(const Slice& slice, const CudaDevice& device) {
-  require(slice.device == &device,
-          fmt::format("the card computes with memory of the device '{}'",
-                      slice.device ? slice.device->name() : "none at all"),
-          "copy it there first");
+  require(
+      slice.device == &device,
+      [&] {
+        return fmt::format("the card computes with memory of the device '{}'",
+                           slice.device ? slice.device->name() : "none at all");
+      },
+      "copy it there first");
 }
 
 }  // namespace
