@@ -136,6 +136,8 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
                 fmt::format("{}: no algorithm can run here: {}", options.operation,
                             run.skipped.empty() ? "none was named" : run.skipped.front()),
                 {.hint = "choose another --algorithm"});
+  if (comm.rank() == 0)
+    for (const auto& peer : options.peers) peer->wait_for_ranks();
   run.links = links_of(comm, options, world);
   if (VendorCollectives* const vendor = comm.transport().vendor()) run.library = vendor->library();
   std::optional<PeerServer> server;

@@ -163,10 +163,11 @@ void Peer::tell(int what) {
   }
 }
 
-void Peer::next_point() {
+void Peer::wait_for_ranks() {
   tell(go_on);
-  unlink(board_path_.c_str());  // all ranks have joined
+  unlink(board_path_.c_str());
 }
+void Peer::next_point() { tell(go_on); }
 std::string_view Peer::transport() const { return library() == "gloo" ? "tcp" : "mpi"; }
 std::string Peer::lacks() const { return board_->lacks.data(); }
 double Peer::wrong(bool in_place) const { return board_->wrong[in_place ? 1 : 0]; }
@@ -177,7 +178,9 @@ std::vector<double> Peer::run(bool in_place) {
 }
 
 PeerServer::PeerServer(const std::string& path, int rank)
-    : path_(path), board_(map_board(path, 0)), rank_(rank) {}
+    : path_(path), board_(map_board(path, 0)), rank_(rank) {
+  if (wait_for_command() != quit) answer();
+}
 
 PeerServer::~PeerServer() { munmap(board_, sizeof(PeerBoard)); }
 

@@ -31,7 +31,7 @@ struct PeerCommand {
 // The side that compares. Not thread-safe: rank 0's.
 class Peer {
  public:
-  // Starts the processes and waits for them. Throws Error (bad_input) if they do not come.
+  // Starts the processes. Throws Error (bad_input) where that cannot be.
   explicit Peer(PeerCommand command);
   ~Peer();
   Peer(const Peer&) = delete;
@@ -39,8 +39,10 @@ class Peer {
   const std::string& library() const { return command_.library; }
   // What its messages go over.
   std::string_view transport() const;
-  // Goes on to the next point, in the order of the benchmark's loops. Throws Error (lost_rank) if
-  // the processes are gone.
+  // Waits until all its ranks have joined: before that they disturb whatever is measured. Throws
+  // Error (lost_rank) if they do not come, as the others below.
+  void wait_for_ranks();
+  // Goes on to the next point, in the order of the benchmark's loops.
   void next_point();
   // "" or what the library does not have for this point: "no bf16".
   std::string lacks() const;
@@ -64,7 +66,7 @@ class Peer {
 // The peer's side: a rank that runs what it is told.
 class PeerServer {
  public:
-  // Joins the board at `path`.
+  // Joins the board at `path`, and says so.
   PeerServer(const std::string& path, int rank);
   ~PeerServer();
   PeerServer(const PeerServer&) = delete;
