@@ -20,7 +20,7 @@ namespace lockstep {
 inline constexpr Count segment_bytes = Count{512} << 10;
 // Fewer travel with their header: MPI libraries send up to about 4 KiB without asking.
 inline constexpr Count fewest_staged_bytes = 3072;
-// Of fewer, a copy costs less than to wait until they are given back.
+// Of fewer, where ranks share a core, to wait until they are given back costs more than a copy.
 inline constexpr Count fewest_lent_bytes = Count{16} << 10;
 inline constexpr int header_tag = 0;
 inline constexpr std::int64_t data_tags = 30'000;  // MPI promises 32767
