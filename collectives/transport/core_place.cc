@@ -4,12 +4,15 @@
 
 namespace lockstep {
 
-void CorePlace::note() { core_.store(sched_getcpu(), std::memory_order_relaxed); }
+void CorePlace::note() {
+  const int core = sched_getcpu();
+  if (core != core_.load(std::memory_order_relaxed)) core_.store(core, std::memory_order_relaxed);
+}
 
 void CorePlace::part_from(const CorePlace& other, int rank) {
   note();
   if (core_.load(std::memory_order_relaxed) != other.core_.load(std::memory_order_relaxed)) return;
-  constexpr auto between_moves = std::chrono::milliseconds(2);
+  constexpr auto between_moves = std::chrono::microseconds(200);
   const auto now = std::chrono::steady_clock::now();
   if (now - moved_ < between_moves) return;
   moved_ = now;

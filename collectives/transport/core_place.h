@@ -10,21 +10,15 @@ namespace lockstep {
 // Written by its own rank's thread, read by those that wait for it.
 class alignas(64) CorePlace {
  public:
-  // Notes the core that this thread runs on, every few calls: the system seldom moves a thread.
-  void note_now_and_then() {
-    constexpr unsigned calls = 16;
-    if (calls_++ % calls == 0) note();
-  }
+  // Notes the core that this thread runs on.
+  void note();
   // Moves this thread, `rank` of its world, to the core of that number if it shares one with
   // `other`. It stays free to be moved, and moves seldom: where other programs keep the cores busy,
   // they have to be shared.
   void part_from(const CorePlace& other, int rank);
 
  private:
-  void note();
-
   std::atomic<int> core_ = -1;
-  unsigned calls_ = 0;
   std::chrono::steady_clock::time_point moved_{};
 };
 

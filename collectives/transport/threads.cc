@@ -109,7 +109,7 @@ class ThreadsTransport final : public Transport, public SharedMemory {
 
   void enter(const Call& call) override {
     group_->board.enter(rank_, call.signature);
-    group_->places[rank_].note_now_and_then();
+    group_->places[rank_].note();
     group_->board.check_notice(rank_, -1, call);
   }
   void leave() override { group_->board.leave(rank_); }

@@ -1,0 +1,75 @@
+// A rank that waits leaves the core of the one that it waits for.
+#include "collectives/transport/core_place.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <chrono>
+#include <thread>
+
+namespace lockstep {
+namespace {
+
+class CorePlaceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(sched_getaffinity(0, sizeof allowed_, &allowed_), 0);
+    if (CPU_COUNT(&allowed_) < 2) GTEST_SKIP() << "one core: nowhere to go";
+    for (int core = 0; cores_ < 2; ++core)
+      if (CPU_ISSET(core, &allowed_)) core_[cores_++] = core;
+  }
+  void TearDown() override { sched_setaffinity(0, sizeof allowed_, &allowed_); }
+
+  // This thread goes to the rank's core, and is free to leave it.
+  void go_to(int rank) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core_[rank], &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    ASSERT_EQ(sched_setaffinity(0, sizeof allowed_, &allowed_), 0);
+  }
+  // Where rank 1 is after both were on the core of rank `begin` and it waited for rank 0. The
+  // system may have moved it in between: then again.
+  bool parts(int begin) {
+    for (int attempt = 0; attempt < 100; ++attempt) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      CorePlace other, own;
+      go_to(begin);
+      other.note();
+      own.part_from(other, 1);
+      if (sched_getcpu() == core_[1]) return true;
+    }
+    return false;
+  }
+
+  cpu_set_t allowed_{};
+  int core_[2] = {}, cores_ = 0;
+};
+
+TEST_F(CorePlaceTest, WhoWaitsGoesToItsOwnCoreAndStaysFree) {
+  EXPECT_TRUE(parts(0));
+  cpu_set_t now;
+  ASSERT_EQ(sched_getaffinity(0, sizeof now, &now), 0);
+  EXPECT_TRUE(CPU_EQUAL(&now, &allowed_));
+}
+
+// Nobody goes back and forth where other programs need the cores, too.
+TEST_F(CorePlaceTest, MovesSeldom) {
+  int moves = 0;
+  constexpr int attempts = 1000;
+  CorePlace other, own;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int attempt = 0; attempt < attempts; ++attempt) {
+    go_to(0);
+    other.note();
+    own.part_from(other, 1);
+    moves += sched_getcpu() == core_[1];
+  }
+  const std::chrono::duration<double, std::milli> passed = std::chrono::steady_clock::now() - begin;
+  // The system's own moves, too, are few.
+  EXPECT_LE(moves, passed.count() / 0.2 + 1 + attempts / 20);
+  EXPECT_GT(moves, 0);
+}
+
+}  // namespace
+}  // namespace lockstep
