@@ -54,14 +54,13 @@ class Communicator {
   // growing = growing (op) what comes from `from`, while `leaving` goes to `to`.
   void send_recv_reduce(Slice leaving, int to, Slice growing, int from, ReduceOp op);
 
-  // Where ranks share an address space: shows `data` to all, waits until all have come, and returns
-  // what each shows, by rank; good until the next meeting.
-  std::span<const Slice> meet(Slice data) {
-    return transport_->shared_memory()->meet(message_call(data), data);
+  // Where ranks share an address space: shows all of them data and the place of their result, waits
+  // until all have come, and returns what each shows; good until the next meeting.
+  SharedMemory::Shown meet(Slice from, Slice into) {
+    return transport_->shared_memory()->meet(message_call(from), from, into);
   }
-
-  // The same, but shows a copy of `data`, of at most SharedMemory::copied_bytes: the rank may go on
-  // and write to its data.
+  // Shows a copy of `data`, of at most SharedMemory::copied_bytes: the rank may go on and write to
+  // its data.
   std::span<const Slice> meet_with_copy(Slice data) {
     return transport_->shared_memory()->meet_with_copy(message_call(data), data);
   }

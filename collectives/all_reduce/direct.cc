@@ -3,18 +3,19 @@
 //
 //   rounds 2 meetings   bytes sent per rank  0: it reads n, and writes n     scratch none
 //
-// One pass over memory, and no message. Only rank i touches chunk i, so nobody waits in between. Of
-// small data every rank shows a copy, and combines all of them itself: one meeting.
+// One pass over memory, and no message. Only rank i touches chunk i, so nobody waits in between: the
+// ranks meet before, and when all chunks are done. Of small data every rank shows a copy, and
+// combines all of them itself: one meeting.
 #include "collectives/all_reduce/all_reduce.h"
 
 namespace lockstep {
 namespace {
 
-// This rank's chunk of what each rank shows.
-std::vector<Slice> own_chunks(Communicator& comm, Slice data) {
+// Chunk `rank` of each slice.
+std::vector<Slice> chunks_of(std::span<const Slice> slices, int rank) {
   std::vector<Slice> chunks;
-  for (const Slice& whole : comm.meet(data))
-    chunks.push_back(Chunks(whole, comm.size())[comm.rank()]);
+  for (const Slice& whole : slices)
+    chunks.push_back(Chunks(whole, static_cast<int>(slices.size()))[rank]);
   return chunks;
 }
 
@@ -24,10 +25,10 @@ void run_apart(Communicator& comm, Slice out, Slice in, ReduceOp op) {
     const auto shown = comm.meet_with_copy(in);
     return out.device->reduce_all(std::span(&out, 1), shown, op, divisor);
   }
-  const auto from = own_chunks(comm, in);
-  const auto into = out.data == in.data ? from : own_chunks(comm, out);
-  out.device->reduce_all(into, from, op, divisor);
-  comm.meet(out);
+  const auto shown = comm.meet(in, out);
+  out.device->reduce_all(chunks_of(shown.into, comm.rank()), chunks_of(shown.from, comm.rank()), op,
+                         divisor);
+  comm.meet(in, out);
 }
 
 void run(Communicator& comm, Slice data, ReduceOp op) { run_apart(comm, data, data, op); }

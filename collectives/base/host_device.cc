@@ -167,7 +167,7 @@ class HostDevice final : public Device {
   void reduce_all(std::span<const Slice> into, std::span<const Slice> from, ReduceOp op,
                   Count divisor) override {
     // A block of all slices stays in the first-level cache between its reading and its writing.
-    constexpr Count block_bytes = 4096;
+    constexpr Count block_bytes = 8192;
     alignas(64) std::array<std::byte, block_bytes> result;
     const bool past_caches = outgrows_caches(into, from);
     const Count step = block_bytes / element_bytes(into[0].dtype);

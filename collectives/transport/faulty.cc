@@ -113,13 +113,13 @@ class FaultyTransport final : public TransportDecorator, public SharedMemory {
     inner_->send_recv_reduce(planted(call), leaving, to, growing, from, op);
   }
   SharedMemory* shared_memory() override { return inner_->shared_memory() ? this : nullptr; }
-  std::span<const Slice> meet(const Call& call, Slice data) override {
-    if (skips()) return alone(data);
-    poison(data);
-    return inner_->shared_memory()->meet(planted(call), data);
+  Shown meet(const Call& call, Slice from, Slice into) override {
+    if (skips()) return alone(from, into);
+    poison(from);
+    return inner_->shared_memory()->meet(planted(call), from, into);
   }
   std::span<const Slice> meet_with_copy(const Call& call, Slice data) override {
-    if (skips()) return alone(data);
+    if (skips()) return alone(data, {}).from;
     poison(data);
     return inner_->shared_memory()->meet_with_copy(planted(call), data);
   }
@@ -169,9 +169,10 @@ class FaultyTransport final : public TransportDecorator, public SharedMemory {
     if (announced.signature.sequence >= 0) announced.signature.sequence -= skipped_;
     return announced;
   }
-  std::span<const Slice> alone(Slice data) {
-    shown_.assign(static_cast<std::size_t>(size()), data);
-    return shown_;
+  Shown alone(Slice from, Slice into) {
+    from_.assign(static_cast<std::size_t>(size()), from);
+    into_.assign(static_cast<std::size_t>(size()), into);
+    return {from_, into_};
   }
 
   void strike(const Call& call) {
@@ -211,7 +212,7 @@ class FaultyTransport final : public TransportDecorator, public SharedMemory {
   std::shared_ptr<std::atomic<std::int64_t>> operations_;
   bool active_ = false;
   std::int64_t skipped_ = 0;
-  std::vector<Slice> shown_;
+  std::vector<Slice> from_, into_;  // what it shows itself
 };
 
 }  // namespace

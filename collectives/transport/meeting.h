@@ -18,7 +18,7 @@ namespace lockstep {
 class Meeting {
  public:
   explicit Meeting(std::size_t ranks) : seats_(ranks) {
-    for (Seat& seat : seats_) seat.seen.fill(std::vector<Slice>(ranks));
+    for (Seat& seat : seats_) seat.seen.fill({std::vector<Slice>(ranks), std::vector<Slice>(ranks)});
   }
   ~Meeting() {
     try {
@@ -44,15 +44,16 @@ class Meeting {
     return copy;
   }
   // The number of the round that `rank` has come to.
-  std::uint64_t come(int rank, const Signature& signature, Slice data) {
+  std::uint64_t come(int rank, const Signature& signature, Slice from, std::byte* into) {
     Seat& seat = seats_[rank];
     const std::uint64_t round = ++seat.rounds;
     Note& note = seat.notes[round % 2];
     note.signature = signature;
-    note.data = data;
-    note.mark = mark_on(data.device);
+    note.from = from;
+    note.into = into;
+    note.mark = mark_on(from.device);
     note.round.store(round, std::memory_order_release);
-    seat.seen[round % 2][rank] = data;
+    seat.seen[round % 2].take(rank, note);
     return round;
   }
   bool has_come(int rank, std::uint64_t round) const {
@@ -62,13 +63,13 @@ class Meeting {
   void see(int rank, int other, std::uint64_t round) {
     const Note& note = seats_[other].notes[round % 2];
     note.mark.follow();
-    seats_[rank].seen[round % 2][other] = note.data;
+    seats_[rank].seen[round % 2].take(other, note);
   }
   // `rank` comes no more. Its copies, which the others may still read, go when all have left.
   void leave(int rank) noexcept {
     Seat& seat = seats_[rank];
     try {
-      for (const Note& note : seat.notes) seat.left = mark_on(note.data.device);
+      for (const Note& note : seat.notes) seat.left = mark_on(note.from.device);
     } catch (...) {
       // As above.
     }
@@ -76,8 +77,9 @@ class Meeting {
   const Signature& signature(int rank, std::uint64_t round) const {
     return seats_[rank].notes[round % 2].signature;
   }
-  std::span<const Slice> seen(int rank, std::uint64_t round) const {
-    return seats_[rank].seen[round % 2];
+  SharedMemory::Shown seen(int rank, std::uint64_t round) const {
+    const Seen& seen = seats_[rank].seen[round % 2];
+    return {seen.from, seen.into};
   }
 
  private:
@@ -87,14 +89,23 @@ class Meeting {
   struct alignas(lines) Note {
     std::atomic<std::uint64_t> round = 0;
     Signature signature;
-    Slice data;
+    Slice from;
+    std::byte* into = nullptr;
     Mark mark;
+  };
+  struct Seen {
+    std::vector<Slice> from, into;
+
+    void take(int rank, const Note& note) {
+      from[rank] = into[rank] = note.from;
+      into[rank].data = note.into;
+    }
   };
   struct alignas(lines) Seat {
     std::array<Note, 2> notes;
     alignas(lines) std::array<std::array<std::byte, SharedMemory::copied_bytes>, 2> copies;
     alignas(lines) std::uint64_t rounds = 0;
-    std::array<std::vector<Slice>, 2> seen;
+    std::array<Seen, 2> seen;
     std::array<Memory, 2> copies_there;  // on a device that enqueues
     Mark left;
   };

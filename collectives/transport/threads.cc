@@ -159,9 +159,9 @@ class ThreadsTransport final : public Transport, public SharedMemory {
   }
 
   SharedMemory* shared_memory() override { return this; }
-  std::span<const Slice> meet(const Call& call, Slice data) override {
+  Shown meet(const Call& call, Slice from, Slice into) override {
     Meeting& meeting = group_->meeting;
-    const std::uint64_t round = meeting.come(rank_, call.signature, data);
+    const std::uint64_t round = meeting.come(rank_, call.signature, from, into.data);
     for (Bell& bell : group_->bells)
       if (&bell != &group_->bells[rank_]) bell.ring();
     for (int other = 0; other < size(); ++other) {
@@ -173,7 +173,7 @@ class ThreadsTransport final : public Transport, public SharedMemory {
     return meeting.seen(rank_, round);
   }
   std::span<const Slice> meet_with_copy(const Call& call, Slice data) override {
-    return meet(call, group_->meeting.copy_of(rank_, data));
+    return meet(call, group_->meeting.copy_of(rank_, data), {}).from;
   }
   int ranks_per_node() const override { return group_->ranks_per_node; }
 

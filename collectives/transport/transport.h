@@ -88,11 +88,16 @@ class VendorCollectives {
 class SharedMemory {
  public:
   virtual ~SharedMemory() = default;
-  // Shows `data` to the other ranks, waits until every rank has come here, and returns what each
-  // shows, by rank: good until the second meeting after this one.
-  virtual std::span<const Slice> meet(const Call& call, Slice data) = 0;
-  // The same with copies, which stay as they are until the second meeting after this one, whatever
-  // becomes of `data`.
+  // By rank: the data that each shows, and where it takes the result.
+  struct Shown {
+    std::span<const Slice> from, into;
+  };
+  // Shows `from` and `into`, which is like it in all but its place, to the other ranks, waits until
+  // every rank has come here, and returns what all show: good until the second meeting after this
+  // one.
+  virtual Shown meet(const Call& call, Slice from, Slice into) = 0;
+  // Shows copies, which stay as they are until the second meeting after this one, whatever becomes
+  // of `data`.
   static constexpr Count copied_bytes = 4096;
   virtual std::span<const Slice> meet_with_copy(const Call& call, Slice data) = 0;
 };
