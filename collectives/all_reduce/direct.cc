@@ -3,8 +3,8 @@
 //
 //   rounds 2 meetings   bytes sent per rank  0: it reads n, and writes n     scratch none
 //
-// One pass over memory, and no message. Only rank i touches chunk i, so nobody waits in between: the
-// ranks meet before, and when all chunks are done. Of small data every rank shows a copy, and
+// One pass over memory, and no message. Only rank i touches chunk i, so nobody waits in between:
+// the ranks meet before, and when all chunks are done. Of small data every rank shows a copy, and
 // combines all of them itself: one meeting.
 #include "collectives/all_reduce/all_reduce.h"
 

@@ -18,7 +18,8 @@ namespace lockstep {
 class Meeting {
  public:
   explicit Meeting(std::size_t ranks) : seats_(ranks) {
-    for (Seat& seat : seats_) seat.seen.fill({std::vector<Slice>(ranks), std::vector<Slice>(ranks)});
+    for (Seat& seat : seats_)
+      seat.seen.fill({std::vector<Slice>(ranks), std::vector<Slice>(ranks)});
   }
   ~Meeting() {
     try {
