@@ -4,6 +4,9 @@
 //   rounds 2 (p - 1), overlapping     bytes sent per rank  2 n (p - 1) / p      scratch none where
 //   ranks share memory
 //
+// Where ranks share memory, each writes its results to the next one's, which need not come for
+// them.
+//
 // Hides latency and arithmetic behind the link's time when chunks are long. With K = 2 (p - 1)
 // rounds of S segments of s bytes a rank's way out is busy all the time, K S s b + a, unless a
 // segment comes back for its next round later than its turn: then K (a + s b) + (S - 1) s b.
@@ -31,10 +34,16 @@ void run_apart(Communicator& comm, Slice out, Slice in, ReduceOp op) {
     return Chunks(chunk[which], segments)[i];
   };
 
+  // They may come at any time: what is sent from their places goes into them, so it is gone then.
+  std::vector<std::unique_ptr<Window>> windows;
+  const int rounds = 2 * (p - 1);
+  for (int message = (p - 1) * segments; message < rounds * segments; ++message)
+    windows.push_back(comm.open_window(
+        segment(result, rank - 2 - message / segments, message % segments), comm.left(), message));
+
   std::vector<Request> sent;  // round by round, segment by segment
   for (int i = 0; i < segments; ++i)
     sent.push_back(comm.isend(segment(own, rank - 1, i), comm.right()));
-  const int rounds = 2 * (p - 1);
   for (int round = 0; round < rounds; ++round) {
     for (int i = 0; i < segments; ++i) {
       const Slice arriving = segment(result, rank - 2 - round, i);

@@ -20,8 +20,8 @@ namespace {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-std::byte* map(int file, Count bytes, int protection) {
-  void* const memory = mmap(nullptr, static_cast<std::size_t>(bytes), protection,
+std::byte* map(int file, Count bytes) {
+  void* const memory = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
                             MAP_SHARED | MAP_NORESERVE, file, 0);
   if (memory == MAP_FAILED) {
     close(file);
@@ -53,9 +53,9 @@ struct SharedHeap::Room {
 
 SharedHeap::View::View(const Name& name) : bytes_(name.bytes) {
   const int file =
-      open(fmt::format("/proc/{}/fd/{}", name.process, name.file).c_str(), O_RDONLY | O_CLOEXEC);
+      open(fmt::format("/proc/{}/fd/{}", name.process, name.file).c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) throw_system("open another process's memory");
-  start_ = map(file, bytes_, PROT_READ);
+  start_ = map(file, bytes_);
   close(file);
 }
 SharedHeap::View::~View() { munmap(start_, static_cast<std::size_t>(bytes_)); }
@@ -63,7 +63,7 @@ SharedHeap::View::~View() { munmap(start_, static_cast<std::size_t>(bytes_)); }
 SharedHeap::SharedHeap(Count bytes)
     : file_(file_of(bytes)),
       bytes_(bytes),
-      start_(map(file_, bytes, PROT_READ | PROT_WRITE)),
+      start_(map(file_, bytes)),
       room_(std::make_unique<Room>(start_, bytes)) {}
 SharedHeap::~SharedHeap() {
   munmap(start_, static_cast<std::size_t>(bytes_));

@@ -1,5 +1,5 @@
-// Memory that other processes of this host can look at. What lies there they read in its place:
-// nothing is copied on the way, and the system is not asked.
+// Memory that other processes of this host can reach. What lies there they read and write in its
+// place: nothing is copied on the way, and the system is not asked.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,13 @@ class SharedHeap {
   struct Name {
     std::int64_t process, file, bytes;
   };
-  // Another process's heap, to read. Throws std::system_error where the system refuses.
+  // Another process's heap. Throws std::system_error where the system refuses.
   class View {
    public:
     explicit View(const Name& name);
     ~View();
     View(const View&) = delete;
-    const std::byte* at(Count offset) const { return start_ + offset; }
+    std::byte* at(Count offset) const { return start_ + offset; }
 
    private:
     std::byte* start_;

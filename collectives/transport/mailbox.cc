@@ -45,6 +45,50 @@ void Mailbox::push(std::shared_ptr<Message> message) {
   pushed_.fetch_add(1, std::memory_order_release);
 }
 
+void Mailbox::open(ThreadsWindow& window) {
+  const std::lock_guard lock(mutex_);
+  windows_.push_back(&window);
+  has_windows_.store(true, std::memory_order_relaxed);
+}
+
+void Mailbox::close(ThreadsWindow& window) {
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase(windows_, &window);
+    has_windows_.store(!windows_.empty(), std::memory_order_relaxed);
+  }
+  while (window.being_filled.load()) std::this_thread::yield();
+}
+
+ThreadsWindow* Mailbox::window_for(const Message& message) {
+  const std::lock_guard lock(mutex_);
+  const std::int64_t number = pushed_.load(std::memory_order_relaxed);
+  while (!windows_.empty() && windows_.front()->number < number) windows_.pop_front();
+  if (windows_.empty() || windows_.front()->number > number) return nullptr;
+  ThreadsWindow* const window = windows_.front();
+  const bool fits = window->signature == message.signature &&
+                    window->memory.count == message.data.count &&
+                    window->memory.dtype == message.data.dtype;
+  if (!fits) return nullptr;
+  windows_.pop_front();
+  window->being_filled.store(true);
+  return window;
+}
+
+void Mailbox::put(Message& message) {
+  // One that is opened just now is as good as not opened.
+  if (!has_windows_.load(std::memory_order_relaxed)) return;
+  ThreadsWindow* const window = window_for(message);
+  if (!window) return;
+  const std::unique_ptr<ThreadsWindow, void (*)(ThreadsWindow*)> filled(
+      window, [](ThreadsWindow* w) { w->being_filled.store(false); });
+  window->free.follow();
+  window->memory.device->copy(window->memory, message.data);
+  message.written = mark_on(message.data.device);
+  message.put_in = window->memory;
+  message.state.store(Message::done);
+}
+
 std::shared_ptr<Message> Mailbox::pop(std::int64_t number) {
   const std::lock_guard lock(mutex_);
   auto message = std::move(messages_[static_cast<std::size_t>(number - first_)]);

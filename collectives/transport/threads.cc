@@ -1,5 +1,6 @@
 // A send leaves a note of where the data lies; the receiver copies it, or reduces straight out of
-// it. So a ring moves each byte once and needs no scratch.
+// it. So a ring moves each byte once and needs no scratch. Where the receiver has opened a window,
+// the sender puts the data there, and the note says so.
 #include "collectives/transport/threads.h"
 
 #include <fmt/format.h>
@@ -48,6 +49,10 @@ void receive(ThreadsGroup& group, int rank, int from, std::int64_t number, const
   const auto message = mailbox.pop(number);
   group.board.match(rank, from, call, message->signature);
   group.board.match_size(rank, from, call, into, message->data);
+  if (message->put_in) {
+    require(message->put_in->data == into.data, "a message is received beside its window");
+    return message->written.follow();
+  }
   // A sender cancels only when it failed; its failure is then on the board, or about to be.
   if (!message->take()) wait_in(group, rank, from, call, [] { return false; });
   message->written.follow();
@@ -93,6 +98,23 @@ class ReceiveTransfer final : public Transfer {
   bool finished_ = false;
 };
 
+class OpenWindow final : public Window {
+ public:
+  OpenWindow(Mailbox& mailbox, const Signature& signature, Slice memory, std::int64_t ahead)
+      : mailbox_(mailbox),
+        window_{.number = mailbox.receives() + ahead,
+                .signature = signature,
+                .memory = memory,
+                .free = mark_on(memory.device)} {
+    mailbox_.open(window_);
+  }
+  ~OpenWindow() override { mailbox_.close(window_); }
+
+ private:
+  Mailbox& mailbox_;
+  ThreadsWindow window_;
+};
+
 class ThreadsTransport final : public Transport, public SharedMemory {
  public:
   ThreadsTransport(std::shared_ptr<ThreadsGroup> group, int rank)
@@ -124,6 +146,11 @@ class ThreadsTransport final : public Transport, public SharedMemory {
 
   Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) override {
     return std::make_unique<ReceiveTransfer>(*group_, rank_, from, call, growing, op);
+  }
+
+  std::unique_ptr<Window> open_window(const Call& call, Slice data, int from,
+                                      std::int64_t ahead) override {
+    return std::make_unique<OpenWindow>(group_->mailbox(from, rank_), call.signature, data, ahead);
   }
 
   void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
@@ -202,6 +229,7 @@ class ThreadsTransport final : public Transport, public SharedMemory {
     message->data = data;
     message->written = mark_on(data.device);
     message->sender = &group_->bells[rank_];
+    group_->mailbox(rank_, to).put(*message);
     group_->mailbox(rank_, to).push(message);
     group_->bells[to].ring();
     return message;

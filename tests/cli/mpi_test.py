@@ -148,6 +148,11 @@ class Mpi(unittest.TestCase):
         self.passes(2, "DeviceMemory.MayBeUsedAgainOnceAMessageIsSent")
         self.passes(2, "DeviceMemory.IsSentInManyMessagesAtOnce")
 
+    def test_memory_that_is_open_to_senders(self):
+        self.passes(3, "Window.IsWrittenByTheSenderOfItsMessage")
+        for test in ["TakesNoOtherMessage", "IsWhereItsMessageIsReceived", "ThereMayBeManyAndNoneIsHalfWritten"]:
+            self.passes(2, f"Window.{test}")
+
     def test_bench_is_right_also_in_segments(self):
         done, _ = self.run_ranks(2, "bench", "all_reduce", "-b", "4", "-e", "4M", "-f", "64", "-n", "3", "-w", "1",
                                  "--algorithm", "ring,vendor")

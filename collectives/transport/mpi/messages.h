@@ -1,7 +1,8 @@
 // One message over MPI, from its one end and from the other. It is a header, with the data in it
-// when they are few. Longer data are lent where the receiver sees them, or lie in shared memory
-// while there is a place for them; else they follow in segments, whose receives are posted only
-// after the header was found to fit: so ranks that disagree are told how, and never by MPI.
+// when they are few. Longer data are put in the receiver's memory where it has opened that, lent
+// where the receiver sees them, or lie in shared memory while there is a place for them; else they
+// follow in segments, whose receives are posted only after the header was found to fit: so ranks
+// that disagree are told how, and never by MPI.
 #pragma once
 
 #include <fmt/format.h>
@@ -42,11 +43,10 @@ class MpiSend final : public Transfer {
         call_(call),
         to_(to),
         staging_(group.members().staging(group.rank())),
-        place_(find_place(data)),
         packet_(group.packets().take()) {
+    packet_->header = {call.signature, data.bytes(), number, Staging::none, 0};
+    find_place(data);
     const bool fits = place_ == Staging::none && data.bytes() <= Packet::inline_bytes;
-    packet_->header = {call.signature, data.bytes(), number, place_,
-                       is_lent() ? heaps()->offset(data.data) : 0};
     if (fits && data.count > 0)
       std::memcpy(packet_->data.data(), data.data, static_cast<std::size_t>(data.bytes()));
     post(packet_.get(),
@@ -72,19 +72,36 @@ class MpiSend final : public Transfer {
   }
 
  private:
-  // Lends the data, or copies them to a place of this rank, where that is possible.
-  int find_place(Slice data) {
-    int place = Staging::none;
-    if (!staging_ || data.bytes() < fewest_staged_bytes) return place;
-    if (data.bytes() >= fewest_lent_bytes && heaps() && heaps()->holds(data.data))
-      place = staging_->lend();
-    if (place == Staging::none && data.bytes() <= Staging::place_bytes) {
-      place = staging_->take();
-      if (place != Staging::none)
-        data.device->copy({staging_->data(place), data.count, data.dtype, data.device}, data);
+  // Puts the data in a window, lends them, or copies them to a place of this rank, where that is
+  // possible.
+  void find_place(Slice data) {
+    if (!staging_ || data.bytes() < fewest_staged_bytes) return;
+    Header& header = packet_->header;
+    if (data.bytes() >= fewest_lent_bytes && heaps()) {
+      if (put(data)) return;
+      if (heaps()->holds(data.data)) place_ = staging_->lend();
+      if (is_lent()) header.offset = heaps()->offset(data.data);
     }
-    if (place != Staging::none) staging_->show(place);
-    return place;
+    if (place_ == Staging::none && data.bytes() <= Staging::place_bytes) {
+      place_ = staging_->take();
+      if (place_ != Staging::none)
+        data.device->copy({staging_->data(place_), data.count, data.dtype, data.device}, data);
+    }
+    if (place_ != Staging::none) staging_->show(place_);
+    header.place = place_;
+  }
+  bool put(Slice data) {
+    Header& header = packet_->header;
+    Windows& windows = group_.members().staging(to_)->windows();
+    const auto offset =
+        windows.take({header.signature, group_.rank(), header.number, header.bytes});
+    if (!offset) return false;
+    std::byte* const there = heaps()->at(group_.board().world_rank(to_), *offset);
+    data.device->copy({there, data.count, data.dtype, data.device}, data);
+    windows.filled(header.number);
+    header.place = place_ = Staging::window;
+    header.offset = *offset;
+    return true;
   }
   bool is_lent() const { return Staging::is_loan(place_); }
   const PeerHeaps* heaps() const { return group_.members().heaps(); }
@@ -106,7 +123,7 @@ class MpiSend final : public Transfer {
   Call call_;
   int to_;
   Staging* staging_;
-  int place_;
+  int place_ = Staging::none;
   std::unique_ptr<Packet> packet_;
   std::vector<MPI_Request> requests_;
   bool finished_ = false;
@@ -172,7 +189,12 @@ class MpiReceive final : public Transfer {
     header_.wait(call_);
     group_.board().match(group_.rank(), from_, call_, packet_->header.signature);
     if (packet_->header.bytes != into_.bytes()) throw_size();
-    if (const auto place = static_cast<int>(packet_->header.place); place != Staging::none) {
+    const auto place = static_cast<int>(packet_->header.place);
+    if (place == Staging::window) {
+      group_.members().staging(group_.rank())->windows().see(packet_->header.number);
+      require(in_place && packet_->header.offset == group_.members().heaps()->offset(into_.data),
+              "a message is received beside its window");
+    } else if (place != Staging::none) {
       Staging& staging = *group_.members().staging(from_);
       staging.see(place);
       std::byte* const data = Staging::is_loan(place)

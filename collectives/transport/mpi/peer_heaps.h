@@ -20,10 +20,8 @@ class PeerHeaps {
   // This process's.
   bool holds(const std::byte* memory) const { return own_->holds(memory); }
   Count offset(const std::byte* memory) const { return own_->offset(memory); }
-  // What lies there in another's, to read; by its rank on the host.
-  std::byte* at(int rank, Count offset) const {
-    return const_cast<std::byte*>(views_[rank].at(offset));
-  }
+  // What lies there in another's; by its rank on the host.
+  std::byte* at(int rank, Count offset) const { return views_[rank].at(offset); }
 
  private:
   PeerHeaps() = default;

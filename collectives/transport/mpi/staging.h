@@ -1,7 +1,8 @@
-// Where ranks of one host pass data that are too long for a message's packet. Data in memory that
-// the receiver sees, too, are lent: it uses them where they lie, and the sender waits until it
-// gives them back. Others go through places in shared memory: the sender copies them there and is
-// done. A few places are used again and again, so they stay in the caches.
+// Where ranks of one host pass data that are too long for a message's packet. Into memory that the
+// receiver has opened the sender puts them itself. Data in memory that the receiver sees, too, are
+// lent: it uses them where they lie, and the sender waits until it gives them back. Others go
+// through places in shared memory: the sender copies them there and is done. A few places are used
+// again and again, so they stay in the caches.
 #pragma once
 
 #include <array>
@@ -10,6 +11,7 @@
 #include <cstdint>
 
 #include "collectives/base/slice.h"
+#include "collectives/transport/mpi/windows.h"
 
 namespace lockstep {
 
@@ -20,10 +22,12 @@ class Staging {
   static constexpr int places = 8;
   static constexpr int loans = 64;
   static constexpr int none = -1;
+  static constexpr int window = -2;  // the receiver's own memory
 
   // Frees all places: before the first use, of memory that may hold anything.
   void clear() {
     for (auto& state : states_) state.store(free);
+    windows_.clear();
   }
   // A free place, which is then taken; or none. For the thread of the owning rank, as is lend().
   int take() { return first_free(0, places); }
@@ -45,6 +49,8 @@ class Staging {
     return true;
   }
   std::byte* data(int place) { return data_[place].data(); }
+  // What the owner has opened to its senders.
+  Windows& windows() { return windows_; }
 
  private:
   enum State : std::uint32_t { free, taken, given_back };
@@ -59,6 +65,7 @@ class Staging {
   }
 
   std::array<std::atomic<std::uint32_t>, places + loans> states_;
+  Windows windows_;
   alignas(4096) std::array<std::array<std::byte, place_bytes>, places> data_;
 };
 

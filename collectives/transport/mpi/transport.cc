@@ -15,12 +15,23 @@
 namespace lockstep {
 namespace {
 
+class MpiWindow final : public Window {
+ public:
+  MpiWindow(Windows& windows, std::int64_t number) : windows_(windows), number_(number) {}
+  ~MpiWindow() override { windows_.close(number_); }
+
+ private:
+  Windows& windows_;
+  std::int64_t number_;
+};
+
 class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(std::unique_ptr<MpiGroup> group)
       : group_(std::move(group)),
         vendor_(*group_),
-        sent_(static_cast<std::size_t>(group_->size())) {}
+        sent_(static_cast<std::size_t>(group_->size())),
+        received_(sent_.size()) {}
   ~MpiTransport() override {
     if (std::uncaught_exceptions() == 0) board().end(rank());
   }
@@ -38,10 +49,22 @@ class MpiTransport final : public Transport {
     return std::make_unique<MpiSend>(*group_, call, data, to, sent_[to]++);
   }
   Request irecv(const Call& call, Slice data, int from) override {
+    ++received_[from];
     return std::make_unique<MpiReceive>(*group_, call, data, from, std::nullopt);
   }
   Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) override {
+    ++received_[from];
     return std::make_unique<MpiReceive>(*group_, call, growing, from, op);
+  }
+  std::unique_ptr<Window> open_window(const Call& call, Slice data, int from,
+                                      std::int64_t ahead) override {
+    Staging* const staging = group_->members().staging(rank());
+    const PeerHeaps* const heaps = group_->members().heaps();
+    if (!staging || !heaps || !heaps->holds(data.data)) return nullptr;
+    const std::int64_t number = received_[from] + ahead;
+    const bool opened = staging->windows().open({call.signature, from, number, data.bytes()},
+                                                heaps->offset(data.data));
+    return opened ? std::make_unique<MpiWindow>(staging->windows(), number) : nullptr;
   }
   void send_recv(const Call& call, Slice leaving, int to, Slice arriving, int from) override {
     exchange(call, leaving, to, arriving, from, std::nullopt);
@@ -123,6 +146,7 @@ class MpiTransport final : public Transport {
   void exchange(const Call& call, Slice leaving, int to, Slice arriving, int from,
                 std::optional<ReduceOp> op) {
     if (std::max(leaving.bytes(), arriving.bytes()) <= Staging::place_bytes) {
+      ++received_[from];
       MpiReceive receiving(*group_, call, arriving, from, op);
       MpiSend sending(*group_, call, leaving, to, sent_[to]++);
       receiving.wait();
@@ -134,7 +158,7 @@ class MpiTransport final : public Transport {
     std::deque<MpiReceive> receiving;
     std::size_t sent = 0, posted = 0;
     for (std::size_t i = 0; i < std::max(out.size(), in.size()); ++i) {
-      for (; posted < std::min(i + ahead, in.size()); ++posted)
+      for (; posted < std::min(i + ahead, in.size()); ++posted, ++received_[from])
         receiving.emplace_back(*group_, call, in[posted], from, op);
       for (; sent < std::min(i + ahead, out.size()); ++sent)
         sending.emplace_back(*group_, call, out[sent], to, sent_[to]++);
@@ -160,7 +184,7 @@ class MpiTransport final : public Transport {
 
   std::unique_ptr<MpiGroup> group_;
   MpiCollectives vendor_;
-  std::vector<std::int64_t> sent_;  // messages to each rank
+  std::vector<std::int64_t> sent_, received_;  // messages to and from each rank
 };
 
 }  // namespace
