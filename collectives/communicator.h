@@ -42,9 +42,9 @@ class Communicator {
   // The same, but wait() makes growing = growing (op) the message.
   Request irecv_reduce(Slice growing, int from, ReduceOp op);
   // While it lives, the message that comes from `from`, `ahead` messages after the next, may be
-  // written to `data` by its sender; it is received there as any other. Of a collective.
+  // written to `data` by its sender; it is received there as any other.
   std::unique_ptr<Window> open_window(Slice data, int from, std::int64_t ahead) {
-    return transport_->open_window(message_call(data), data, from, ahead);
+    return transport_->open_window(data, from, ahead);
   }
   void send(Slice data, int to) { isend(data, to)->wait(); }
   void recv(Slice data, int from) { irecv(data, from)->wait(); }

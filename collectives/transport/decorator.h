@@ -27,9 +27,8 @@ class TransportDecorator : public Transport {
   Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) override {
     return inner_->irecv_reduce(call, growing, from, op);
   }
-  std::unique_ptr<Window> open_window(const Call& call, Slice data, int from,
-                                      std::int64_t ahead) override {
-    return inner_->open_window(call, data, from, ahead);
+  std::unique_ptr<Window> open_window(Slice data, int from, std::int64_t ahead) override {
+    return inner_->open_window(data, from, ahead);
   }
   void send_recv(const Call& call, Slice leaving, int to, Slice arriving, int from) override {
     inner_->send_recv(call, leaving, to, arriving, from);

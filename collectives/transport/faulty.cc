@@ -101,9 +101,8 @@ class FaultyTransport final : public TransportDecorator, public SharedMemory {
     if (skips()) return std::make_unique<NoTransfer>();
     return inner_->irecv_reduce(planted(call), growing, from, op);
   }
-  std::unique_ptr<Window> open_window(const Call& call, Slice data, int from,
-                                      std::int64_t ahead) override {
-    return skips() ? nullptr : inner_->open_window(planted(call), data, from, ahead);
+  std::unique_ptr<Window> open_window(Slice data, int from, std::int64_t ahead) override {
+    return skips() ? nullptr : inner_->open_window(data, from, ahead);
   }
   void send_recv(const Call& call, Slice leaving, int to, Slice arriving, int from) override {
     if (skips()) return;

@@ -66,10 +66,7 @@ ThreadsWindow* Mailbox::window_for(const Message& message) {
   while (!windows_.empty() && windows_.front()->number < number) windows_.pop_front();
   if (windows_.empty() || windows_.front()->number > number) return nullptr;
   ThreadsWindow* const window = windows_.front();
-  const bool fits = window->signature == message.signature &&
-                    window->memory.count == message.data.count &&
-                    window->memory.dtype == message.data.dtype;
-  if (!fits) return nullptr;
+  if (window->memory.bytes() != message.data.bytes()) return nullptr;
   windows_.pop_front();
   window->being_filled.store(true);
   return window;

@@ -55,9 +55,8 @@ struct Message {
 // Where the receiver of message `number` lets its sender put it.
 struct ThreadsWindow {
   std::int64_t number;
-  Signature signature;
   Slice memory;
-  Mark free{};
+  Mark free;
   std::atomic<bool> being_filled = false;
 };
 

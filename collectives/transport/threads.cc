@@ -100,10 +100,9 @@ class ReceiveTransfer final : public Transfer {
 
 class OpenWindow final : public Window {
  public:
-  OpenWindow(Mailbox& mailbox, const Signature& signature, Slice memory, std::int64_t ahead)
+  OpenWindow(Mailbox& mailbox, Slice memory, std::int64_t ahead)
       : mailbox_(mailbox),
         window_{.number = mailbox.receives() + ahead,
-                .signature = signature,
                 .memory = memory,
                 .free = mark_on(memory.device)} {
     mailbox_.open(window_);
@@ -148,9 +147,8 @@ class ThreadsTransport final : public Transport, public SharedMemory {
     return std::make_unique<ReceiveTransfer>(*group_, rank_, from, call, growing, op);
   }
 
-  std::unique_ptr<Window> open_window(const Call& call, Slice data, int from,
-                                      std::int64_t ahead) override {
-    return std::make_unique<OpenWindow>(group_->mailbox(from, rank_), call.signature, data, ahead);
+  std::unique_ptr<Window> open_window(Slice data, int from, std::int64_t ahead) override {
+    return std::make_unique<OpenWindow>(group_->mailbox(from, rank_), data, ahead);
   }
 
   void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,

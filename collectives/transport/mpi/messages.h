@@ -93,8 +93,7 @@ class MpiSend final : public Transfer {
   bool put(Slice data) {
     Header& header = packet_->header;
     Windows& windows = group_.members().staging(to_)->windows();
-    const auto offset =
-        windows.take({header.signature, group_.rank(), header.number, header.bytes});
+    const auto offset = windows.take({group_.rank(), header.number, header.bytes});
     if (!offset) return false;
     std::byte* const there = heaps()->at(group_.board().world_rank(to_), *offset);
     data.device->copy({there, data.count, data.dtype, data.device}, data);

@@ -56,14 +56,13 @@ class MpiTransport final : public Transport {
     ++received_[from];
     return std::make_unique<MpiReceive>(*group_, call, growing, from, op);
   }
-  std::unique_ptr<Window> open_window(const Call& call, Slice data, int from,
-                                      std::int64_t ahead) override {
+  std::unique_ptr<Window> open_window(Slice data, int from, std::int64_t ahead) override {
     Staging* const staging = group_->members().staging(rank());
     const PeerHeaps* const heaps = group_->members().heaps();
     if (!staging || !heaps || !heaps->holds(data.data)) return nullptr;
     const std::int64_t number = received_[from] + ahead;
-    const bool opened = staging->windows().open({call.signature, from, number, data.bytes()},
-                                                heaps->offset(data.data));
+    const bool opened =
+        staging->windows().open({from, number, data.bytes()}, heaps->offset(data.data));
     return opened ? std::make_unique<MpiWindow>(staging->windows(), number) : nullptr;
   }
   void send_recv(const Call& call, Slice leaving, int to, Slice arriving, int from) override {

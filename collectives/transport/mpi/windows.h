@@ -16,7 +16,6 @@ class Windows {
  public:
   // A message as both its sides know it before it comes.
   struct Key {
-    Signature signature;
     std::int64_t from, number, bytes;
 
     bool operator==(const Key&) const = default;
