@@ -11,7 +11,13 @@ void CorePlace::note() {
 
 void CorePlace::part_from(const CorePlace& other, int rank) {
   note();
-  if (core_.load(std::memory_order_relaxed) != other.core_.load(std::memory_order_relaxed)) return;
+  if (core_.load(std::memory_order_relaxed) == other.core_.load(std::memory_order_relaxed))
+    go_home(rank);
+}
+
+void CorePlace::go_home(int rank) {
+  note();
+  if (core_.load(std::memory_order_relaxed) == home_) return;
   constexpr auto between_moves = std::chrono::microseconds(200);
   const auto now = std::chrono::steady_clock::now();
   if (now - moved_ < between_moves) return;
@@ -19,12 +25,12 @@ void CorePlace::part_from(const CorePlace& other, int rank) {
 
   cpu_set_t all;
   if (sched_getaffinity(0, sizeof all, &all) != 0) return;
-  int place = rank % CPU_COUNT(&all), core = -1;
-  while (place >= 0)
-    if (CPU_ISSET(++core, &all)) --place;
+  int place = rank % CPU_COUNT(&all);
+  for (home_ = -1; place >= 0;)
+    if (CPU_ISSET(++home_, &all)) --place;
   cpu_set_t own;
   CPU_ZERO(&own);
-  CPU_SET(core, &own);
+  CPU_SET(home_, &own);
   if (sched_setaffinity(0, sizeof own, &own) == 0) sched_setaffinity(0, sizeof all, &all);
   note();
 }

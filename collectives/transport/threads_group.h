@@ -83,7 +83,9 @@ void wait_in(ThreadsGroup& group, int rank, std::span<const int> peers, const Ca
   constexpr int looks_before_yields = 2000;
   for (int look = 0; look < looks_before_yields && !world.oversubscribed; ++look)
     if (ready()) return;
-  if (!world.oversubscribed)
+  if (world.oversubscribed)
+    group.places[rank].go_home(group.board.world_rank(rank));
+  else
     group.places[rank].part_from(group.places[peers.front()], group.board.world_rank(rank));
   const int looks_per_yield = world.oversubscribed ? 1 : 64;
   do {

@@ -13,13 +13,24 @@ namespace {
 class CorePlaceTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_EQ(sched_getaffinity(0, sizeof allowed_, &allowed_), 0);
+    ASSERT_EQ(sched_getaffinity(0, sizeof before_, &before_), 0);
+    allowed_ = before_;
     if (CPU_COUNT(&allowed_) < 2) GTEST_SKIP() << "one core: nowhere to go";
+    if (CPU_COUNT(&allowed_) > 2) keep_two();
     for (int core = 0; cores_ < 2; ++core)
       if (CPU_ISSET(core, &allowed_)) core_[cores_++] = core;
   }
-  void TearDown() override { sched_setaffinity(0, sizeof allowed_, &allowed_); }
+  void TearDown() override { sched_setaffinity(0, sizeof before_, &before_); }
 
+  // Ranks 0 and 1 are at home on the first two cores, whatever there is.
+  void keep_two() {
+    cpu_set_t two;
+    CPU_ZERO(&two);
+    for (int core = 0; CPU_COUNT(&two) < 2; ++core)
+      if (CPU_ISSET(core, &allowed_)) CPU_SET(core, &two);
+    allowed_ = two;
+    ASSERT_EQ(sched_setaffinity(0, sizeof allowed_, &allowed_), 0);
+  }
   // This thread goes to the rank's core, and is free to leave it.
   void go_to(int rank) {
     cpu_set_t one;
@@ -42,7 +53,7 @@ class CorePlaceTest : public ::testing::Test {
     return false;
   }
 
-  cpu_set_t allowed_{};
+  cpu_set_t before_{}, allowed_{};
   int core_[2] = {}, cores_ = 0;
 };
 
@@ -51,6 +62,21 @@ TEST_F(CorePlaceTest, WhoWaitsGoesToItsOwnCoreAndStaysFree) {
   cpu_set_t now;
   ASSERT_EQ(sched_getaffinity(0, sizeof now, &now), 0);
   EXPECT_TRUE(CPU_EQUAL(&now, &allowed_));
+}
+
+TEST_F(CorePlaceTest, WithManyRanksEachGoesHome) {
+  for (const int rank : {0, 1, 2, 3}) {
+    const int home = core_[rank % 2], away = 1 - rank % 2;
+    bool came_home = false;
+    for (int attempt = 0; attempt < 100 && !came_home; ++attempt) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      CorePlace own;
+      go_to(away);
+      own.go_home(rank);
+      came_home = sched_getcpu() == home;
+    }
+    EXPECT_TRUE(came_home) << rank;
+  }
 }
 
 // Nobody goes back and forth where other programs need the cores, too.
