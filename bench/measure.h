@@ -25,8 +25,8 @@ enum class WhoseTime { rank_0, average, fastest, slowest };
 
 // Runs each of `compared` in turn, iteration by iteration, every second time in reverse order, so
 // that what disturbs the machine disturbs all alike; a barrier before each run. The first `warmup`
-// rounds do not count. Where something runs elsewhere, in other processes, each run follows one
-// that does not count, because the one before it left the caches to others. Returns the seconds of
+// rounds do not count. Where something runs elsewhere, in other processes, each run follows some
+// that do not count, because those before it left the caches to others. Returns the seconds of
 // each, by iteration; the same on every rank.
 std::vector<std::vector<double>> measure(Communicator& comm, int warmup, int iterations,
                                          const std::vector<Timed>& compared,

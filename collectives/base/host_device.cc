@@ -231,11 +231,11 @@ class HostDevice final : public Device {
     return other == this ? nullptr : other;
   }
   // Whether what is written is gone from the caches before anyone comes back to it: where each of
-  // several ranks combines its chunk, all data are as many times these slices. In place it was just
-  // read, and is there.
+  // several ranks combines its chunk, all data are as many times these slices, and the caches hold
+  // other things, too. In place it was just read, and is there.
   static bool outgrows_caches(std::span<const Slice> into, std::span<const Slice> from) {
     const auto all = static_cast<Count>((into.size() + from.size()) * into.size());
-    return into[0].data != from[0].data && all * into[0].bytes() > cache_bytes();
+    return into[0].data != from[0].data && 4 * all * into[0].bytes() > 3 * cache_bytes();
   }
   static void combine_two(Slice into, Slice a, Slice b, ReduceOp op) {
     with_type(into.dtype, [&]<typename T>(T) {
