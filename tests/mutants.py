@@ -31,7 +31,7 @@ MUTANTS = [
     ("collectives/transport/threads.cc", "return message->written.follow();", "return;"),
     ("collectives/transport/threads.cc", "mailbox.receives() + ahead", "mailbox.receives() + ahead + 1"),
     ("collectives/transport/mailbox.cc", "windows_.front()->number > number", "false"),
-    ("collectives/transport/mailbox.cc", "window->memory.bytes() != message.data.bytes()", "false"),
+    ("collectives/transport/mailbox.cc", "window->memory.bytes() != message.data.bytes()", "message.data.bytes() < 0"),
     ("collectives/transport/mailbox.cc", "std::erase(windows_, &window);", ""),
     ("collectives/transport/mailbox.cc", "put(Message& message) {", "put(Message& message) {\n  return;"),
     ("collectives/transport/mailbox.cc", "  window->free.follow();\n", ""),

@@ -208,6 +208,29 @@ TEST_F(CudaCollectives, MessagesBetweenHostAndCard) {
   });
 }
 
+// The sender writes there after what the receiver enqueued before it opened the window.
+TEST_F(CudaCollectives, AWindowOnACard) {
+  on_ranks(2, [&](RankContext& context, Device& card) {
+    Communicator& world = context.world;
+    float opened = 1;
+    const There<float> there(card, {4, 5, 6});
+    if (world.rank() == 0) {
+      world.recv(host_slice(std::span(&opened, 1)), 1);
+      const Request sending = world.isend(there.slice(), 1);
+      card.wait();  // so its work is done first, if it may be
+      world.send(host_slice(std::span(&opened, 1)), 1);
+      sending->wait();
+    } else {
+      card.zero(there.slice());
+      const auto window = world.open_window(there.slice(), 0, 0);
+      world.send(host_slice(std::span(&opened, 1)), 0);
+      world.recv(there.slice(), 0);
+      world.recv(host_slice(std::span(&opened, 1)), 0);
+      EXPECT_EQ(there.values(), (std::vector<float>{4, 5, 6}));
+    }
+  });
+}
+
 TEST_F(CudaCollectives, WorldsThatCannotUseTheCardSaySo) {
   try {
     launch({.ranks = 2, .clock = Clock::unit, .device = &card()}, [](RankContext&) {});
