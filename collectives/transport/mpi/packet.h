@@ -16,9 +16,8 @@ struct alignas(64) Header {
   Signature signature;
   std::int64_t bytes;
   std::int64_t number;  // of the message between the two ranks: names the tag of its data
-  std::int64_t place;   // in the sender's staging, or Staging::none or window
-  std::int64_t
-      offset;  // in the sender's heap, of data that are lent; in the receiver's, of a window
+  std::int64_t place;   // in the sender's staging; Staging::none; or Staging::window
+  std::int64_t offset;  // of data that are lent, in the sender's heap; of a window, in the other's
 };
 
 struct Packet {
