@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <thread>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -44,10 +45,10 @@ class CorePlaceTest : public ::testing::Test {
   bool parts(int begin) {
     for (int attempt = 0; attempt < 100; ++attempt) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      CorePlace other, own;
+      std::vector<CorePlace> place(2);
       go_to(begin);
-      other.note();
-      own.part_from(other, 1);
+      place[0].note();
+      place[1].part_from(place[0], 1);
       if (sched_getcpu() == core_[1]) return true;
     }
     return false;
@@ -70,9 +71,9 @@ TEST_F(CorePlaceTest, WithManyRanksEachGoesHome) {
     bool came_home = false;
     for (int attempt = 0; attempt < 100 && !came_home; ++attempt) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      CorePlace own;
+      std::vector<CorePlace> place(1);
       go_to(away);
-      own.go_home(rank);
+      place[0].go_home(rank);
       came_home = sched_getcpu() == home;
     }
     EXPECT_TRUE(came_home) << rank;
@@ -83,12 +84,12 @@ TEST_F(CorePlaceTest, WithManyRanksEachGoesHome) {
 TEST_F(CorePlaceTest, MovesSeldom) {
   int moves = 0;
   constexpr int attempts = 1000;
-  CorePlace other, own;
+  std::vector<CorePlace> place(2);
   const auto begin = std::chrono::steady_clock::now();
   for (int attempt = 0; attempt < attempts; ++attempt) {
     go_to(0);
-    other.note();
-    own.part_from(other, 1);
+    place[0].note();
+    place[1].part_from(place[0], 1);
     moves += sched_getcpu() == core_[1];
   }
   const std::chrono::duration<double, std::milli> passed = std::chrono::steady_clock::now() - begin;
