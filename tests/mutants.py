@@ -27,7 +27,7 @@ MUTANTS = [
     ("collectives/broadcast/binomial_tree.cc", "distance > 0; distance /= 2", "distance > 1; distance /= 2"),
     ("collectives/reduce_scatter/recursive_halving.cc", "(comm.rank() & half) == 0", "(comm.rank() & half) != 0"),
     ("collectives/transport/meeting.h", "seen[round % 2].take(other, note)", "seen[0].take(other, note)"),
-    ("collectives/transport/threads.cc", "message->written.follow();\n  use", "use"),
+    ("collectives/transport/threads.cc", "message->written.follow();\n  if (op)", "if (op)"),
     ("collectives/transport/threads.cc", "return message->written.follow();", "return;"),
     ("collectives/transport/threads.cc", "mailbox.receives() + ahead", "mailbox.receives() + ahead + 1"),
     ("collectives/transport/mailbox.cc", "windows_.front()->number > number", "false"),

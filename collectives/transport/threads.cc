@@ -40,30 +40,32 @@ class SendTransfer final : public Transfer {
   bool finished_ = false;
 };
 
-// Waits for the message of that number and hands its data to `use`.
-template <typename Use>
+// Waits for the message of that number and combines it into `into` or, without an operation, copies
+// it there.
 void receive(ThreadsGroup& group, int rank, int from, std::int64_t number, const Call& call,
-             Slice into, Use use) {
+             Slice into, std::optional<ReduceOp> op) {
   Mailbox& mailbox = group.mailbox(from, rank);
   wait_in(group, rank, from, call, [&] { return mailbox.has(number); });
   const auto message = mailbox.pop(number);
   group.board.match(rank, from, call, message->signature);
   group.board.match_size(rank, from, call, into, message->data);
   if (message->put_in) {
-    require(message->put_in->data == into.data, "a message is received beside its window");
+    require(!op && message->put_in->data == into.data, "a message is received beside its window");
     return message->written.follow();
   }
   // A sender cancels only when it failed; its failure is then on the board, or about to be.
   if (!message->take()) wait_in(group, rank, from, call, [] { return false; });
   message->written.follow();
-  use(message->data);
+  if (op)
+    into.device->reduce(into, message->data, *op);
+  else
+    into.device->copy(into, message->data);
   message->read = mark_on(message->data.device);
   message->finish();
 }
 
 class ReceiveTransfer final : public Transfer {
  public:
-  // With an operation the message is combined into `into`, else copied there.
   ReceiveTransfer(ThreadsGroup& group, int rank, int from, const Call& call, Slice into,
                   std::optional<ReduceOp> op)
       : group_(group),
@@ -75,12 +77,7 @@ class ReceiveTransfer final : public Transfer {
         number_(group.mailbox(from, rank).next_receive()) {}
   void wait() override {
     if (finished_) return;
-    receive(group_, rank_, from_, number_, call_, into_, [&](Slice data) {
-      if (op_)
-        into_.device->reduce(into_, data, *op_);
-      else
-        into_.device->copy(into_, data);
-    });
+    receive(group_, rank_, from_, number_, call_, into_, op_);
     finished_ = true;
   }
   std::optional<double> arrives_at() override {
@@ -155,8 +152,7 @@ class ThreadsTransport final : public Transport, public SharedMemory {
                         ReduceOp op) override {
     SendTransfer sending(*group_, rank_, to, call, post(call, leaving, to));
     const std::int64_t number = group_->mailbox(from, rank_).next_receive();
-    receive(*group_, rank_, from, number, call, growing,
-            [&](Slice data) { growing.device->reduce(growing, data, op); });
+    receive(*group_, rank_, from, number, call, growing, op);
     sending.wait();
   }
 

@@ -166,8 +166,8 @@ class Transport {
   virtual Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) = 0;
   // Says where a message will be received: the one `ahead` messages after the next from `from`.
   // Where ranks share memory, the sender then writes it there itself, if it sends it after this:
-  // faster than a receiver that comes for it when it is there. The receive names the same memory;
-  // it and isend do what they do without a window, and null is as good as one.
+  // faster than a receiver that comes for it when it is there. The irecv names the same
+  // memory; it and isend do what they do without a window, and null is as good as one.
   virtual std::unique_ptr<Window> open_window(Slice, int, std::int64_t) { return nullptr; }
   // isend, irecv, and the wait for both. The other ends of the two messages are in such a call,
   // too: a transport may cut what they pass.

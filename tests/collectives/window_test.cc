@@ -38,6 +38,19 @@ class Messages {
   Slice all_;
 };
 
+// Sends rank 1 messages of `first`, `first` + 1, ... between two barriers.
+void send_when_told(Communicator& world, Communicator& beside, Messages& memory, Count messages,
+                    std::int64_t first) {
+  barrier(beside);
+  std::vector<Request> sends;
+  for (Count i = 0; i < messages; ++i) {
+    memory.fill(i, first + i);
+    sends.push_back(world.isend(memory[i], 1));
+  }
+  barrier(beside);
+  for (const Request& send : sends) send->wait();
+}
+
 TEST(Window, IsWrittenByTheSenderOfItsMessage) {
   on_ranks(3, [](RankContext& context) {
     Communicator& world = context.world;
@@ -60,14 +73,7 @@ TEST(Window, IsWrittenByTheSenderOfItsMessage) {
         }
       return;
     }
-    barrier(beside);
-    std::vector<Request> sends;
-    for (Count i = 0; i < messages; ++i) {
-      memory.fill(i, world.rank() * 10 + i);
-      sends.push_back(world.isend(memory[i], 1));
-    }
-    barrier(beside);
-    for (const Request& send : sends) send->wait();
+    send_when_told(world, beside, memory, messages, world.rank() * 10);
   });
 }
 
@@ -90,14 +96,7 @@ TEST(Window, TakesNoOtherMessage) {
       }
       return;
     }
-    barrier(beside);
-    std::vector<Request> sends;
-    for (Count i = 0; i < 3; ++i) {
-      memory.fill(i, i);
-      sends.push_back(world.isend(memory[i], 1));
-    }
-    barrier(beside);
-    for (const Request& send : sends) send->wait();
+    send_when_told(world, beside, memory, 3, 0);
   });
 }
 
@@ -105,16 +104,17 @@ TEST(Window, IsWhereItsMessageIsReceived) {
   on_ranks(2, [](RankContext& context) {
     Communicator& world = context.world;
     Communicator beside = world.duplicate(1);
-    Messages memory(2);
+    Messages memory(3);
     if (world.rank() == 1) {
       const auto window = world.open_window(memory[0], 0, 0);
+      const auto to_combine = world.open_window(memory[1], 0, 1);
       barrier(beside);
-      EXPECT_THROW(world.recv(memory[1], 0), Error);
+      barrier(beside);
+      EXPECT_THROW(world.recv(memory[2], 0), Error);
+      EXPECT_THROW(world.recv_reduce(memory[1], 0, ReduceOp::sum), Error);
     } else {
-      barrier(beside);
-      world.send(memory[0], 1);
+      send_when_told(world, beside, memory, 2, 0);
     }
-    barrier(beside);
   });
 }
 
