@@ -74,7 +74,8 @@ double products_total(const std::vector<Product>& products, const std::vector<do
 
 double median_step(RankContext& context, const TrainOptions& options) {
   std::vector<double> seconds;
-  for (const StepRecord& step : train(context, options, {}).steps) seconds.push_back(step.seconds);
+  for (const StepRecord& step : train(context, plan_of(options, 1)).steps)
+    seconds.push_back(step.seconds);
   return percentile(seconds, 0.5);
 }
 

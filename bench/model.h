@@ -33,7 +33,11 @@ std::vector<Product> products_of_step(const GptConfig& config, Count tokens);
 double step_flops(const GptConfig& config, Count sequences, Count length);
 
 struct ModelBenchOptions {
-  TrainOptions train{.steps = 30};  // its model, batch, type and number of steps
+  TrainOptions train = [] {
+    TrainOptions options;
+    options.steps = 30;
+    return options;
+  }();  // its model, batch, type and number of steps
   std::vector<int> threads = {1, 2};
 };
 

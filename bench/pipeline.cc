@@ -9,16 +9,16 @@
 #include "bench/measure.h"
 #include "bench/registered.h"
 #include "collectives/base/error.h"
-#include "parallel/pipeline/simulate.h"
+#include "parallel/pipeline/simulator/simulate.h"
 #include "parallel/trainer.h"
 
 namespace lockstep {
 namespace {
 
-TrainResult trained(const LaunchOptions& world, const TrainOptions& options) {
+TrainResult trained(const LaunchOptions& world, const Plan& plan) {
   TrainResult result;
   launch(world, [&](RankContext& context) {
-    TrainResult mine = train(context, options);
+    TrainResult mine = train(context, plan);
     if (context.world.rank() == 0) result = std::move(mine);
   });
   return result;
@@ -37,14 +37,13 @@ void train_point(PipelinePoint& point, const PipelineBenchOptions& options,
                  const LaunchOptions& world) {
   TrainOptions train = options.train;
   train.schedule = point.schedule;
-  train.chunks = point.shape.virtual_stages;
+  train.virtual_stages = point.shape.virtual_stages;
   train.micro_batches = point.shape.micro_batches;
   train.global_batch = point.shape.micro_batches * options.micro_batch_size;
   LaunchOptions ranks = world;
   ranks.ranks = point.shape.ranks;
   if (world.clock == Clock::unit) train.compute_seconds = 3.0 * train.micro_batches;
-  check(train, ranks.ranks);
-  const TrainResult result = trained(ranks, train);
+  const TrainResult result = trained(ranks, plan_of(train, ranks.ranks));
   std::vector<double> seconds;
   for (const StepRecord& step : result.steps) seconds.push_back(step.seconds);
   point.step_seconds = percentile(seconds, 0.5);

@@ -8,13 +8,18 @@
 
 #include "collectives/transport/launch.h"
 #include "parallel/options.h"
-#include "parallel/pipeline/schedules.h"
+#include "parallel/pipeline/schedules/schedules.h"
 #include "parallel/result.h"
 
 namespace lockstep {
 
 struct PipelineBenchOptions {
-  TrainOptions train{.technique = "pipeline", .global_batch = 0, .steps = 4};
+  TrainOptions train = [] {
+    TrainOptions options;
+    options.technique = "pipeline";
+    options.steps = 4;
+    return options;
+  }();
   std::vector<std::string> schedules;
   std::vector<int> ranks = {4}, micro_batches = {4, 8, 16}, chunks = {2};
   int micro_batch_size = 1;  // sequences

@@ -6,9 +6,16 @@ namespace lockstep {
 namespace {
 
 double bytes_of(Slice slice) { return static_cast<double>(slice.bytes()); }
+double bytes_of(const Matrix& matrix) {
+  return static_cast<double>(matrix.rows * matrix.columns * element_bytes(matrix.slice.dtype));
+}
 
 // Of one product of each query with the keys before it: a multiplication and an addition an
 // element.
+double attention_product(const AttentionPart& part) {
+  const Count pairs = part.sequences * part.heads * causal_pairs(part.queries, part.keys);
+  return 2 * static_cast<double>(pairs) * static_cast<double>(part.head_size);
+}
 double attention_product(const AttentionShape& s) {
   const auto pairs = static_cast<double>(s.sequences * s.heads * s.length * (s.length + 1) / 2);
   return 2 * pairs * static_cast<double>(s.head_size);
@@ -71,6 +78,34 @@ void RooflineBackend::attention_backward(Slice dqkv, Slice dout, Slice out, Slic
        bytes_of(dqkv) + bytes_of(dout) + bytes_of(out) + bytes_of(log_sum_exp) + bytes_of(qkv));
 }
 
+// Of a part whose queries see none of its keys, nothing is read.
+void RooflineBackend::attention_part(Slice out, Slice log_sum_exp, const Matrix& q, const Matrix& k,
+                                     const Matrix& v, const AttentionPart& part, const Dropout&) {
+  const double product = attention_product(part);
+  if (product == 0) return move({out, log_sum_exp});
+  take(2 * product,
+       bytes_of(out) + bytes_of(log_sum_exp) + bytes_of(q) + bytes_of(k) + bytes_of(v));
+}
+void RooflineBackend::merge_attention(Slice out, Slice log_sum_exp, Slice part_out,
+                                      Slice part_log_sum_exp, const AttentionPart&) {
+  move({out, out, log_sum_exp, log_sum_exp, part_out, part_log_sum_exp});
+}
+void RooflineBackend::attention_products(Slice products, Slice dout, Slice out,
+                                         const AttentionPart&) {
+  move({products, dout, out});
+}
+void RooflineBackend::attention_part_backward(const Matrix& dq, const Matrix& dk, const Matrix& dv,
+                                              Slice dout, Slice log_sum_exp, Slice products,
+                                              const Matrix& q, const Matrix& k, const Matrix& v,
+                                              const AttentionPart& part, const Dropout&) {
+  const double product = attention_product(part);
+  if (product == 0) return;
+  double bytes = bytes_of(dout) + bytes_of(log_sum_exp) + bytes_of(products);
+  for (const Matrix* read : {&q, &k, &v}) bytes += bytes_of(*read);
+  for (const Matrix* added_to : {&dq, &dk, &dv}) bytes += 2 * bytes_of(*added_to);
+  take(5 * product, bytes);
+}
+
 void RooflineBackend::embedding(Slice out, Slice, std::int32_t, std::span<const std::int32_t>) {
   move({out, out});
 }
@@ -78,10 +113,10 @@ void RooflineBackend::embedding_backward(Slice, std::int32_t, Slice dout,
                                          std::span<const std::int32_t>) {
   move({dout, dout, dout});
 }
-void RooflineBackend::add_positions(Slice out, Slice, Count, Count, Count) {
+void RooflineBackend::add_positions(Slice out, Slice, const RowPlaces&, Count) {
   move({out, out, out});
 }
-void RooflineBackend::positions_backward(Slice, Slice dout, Count, Count, Count) {
+void RooflineBackend::positions_backward(Slice, Slice dout, const RowPlaces&, Count) {
   move({dout, dout, dout});
 }
 

@@ -12,19 +12,23 @@ using nlohmann::ordered_json;
 ordered_json rank_of(const Timeline& timeline, int rank) {
   const RankTimeline& line = timeline.ranks[static_cast<std::size_t>(rank)];
   ordered_json actions = ordered_json::array();
-  for (const Interval& interval : line.intervals)
-    actions.push_back({{"stage", interval.action.stage},
-                       {"pass", std::string(1, static_cast<char>(interval.action.pass))},
-                       {"micro_batch", interval.action.micro_batch},
-                       {"begin", value_of(timeline.time(interval.begin))},
-                       {"end", value_of(timeline.time(interval.end))},
-                       {"with_next", interval.action.with_next}});
+  for (const Interval& interval : line.intervals) {
+    ordered_json action = {{"stage", interval.action.stage},
+                           {"pass", name_of(interval.action.pass)},
+                           {"micro_batch", interval.action.micro_batch},
+                           {"begin", value_of(timeline.time(interval.begin))},
+                           {"end", value_of(timeline.time(interval.end))},
+                           {"with_next", interval.action.with_next}};
+    if (!is_compute(interval.action.pass)) action.erase("micro_batch");
+    actions.push_back(action);
+  }
   return {{"rank", rank},
           {"busy", value_of(timeline.busy(rank))},
           {"idle", value_of(timeline.idle(rank))},
           {"inner_idle", value_of(timeline.inner_idle(rank))},
           {"in_flight", line.in_flight},
           {"unfinished", line.unfinished},
+          {"unsharded", line.unsharded},
           {"actions", actions}};
 }
 
@@ -41,7 +45,9 @@ std::string schedule_json(const ScheduleResult& result) {
                          {"forward", value_of(result.times.forward)},
                          {"input_gradient", value_of(result.times.input_gradient)},
                          {"weight_gradient", value_of(result.times.weight_gradient)},
-                         {"hop", value_of(result.times.hop)}}},
+                         {"hop", value_of(result.times.hop)},
+                         {"unshard", value_of(result.times.unshard)},
+                         {"reduce_gradients", value_of(result.times.reduce_gradients)}}},
                        {"makespan", value_of(timeline.makespan())},
                        {"bubble",
                         {{"fraction", value_of(timeline.bubble_fraction())},

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/pipeline/simulate.h"
+#include "parallel/pipeline/simulator/simulate.h"
 #include "parallel/result.h"
 
 namespace lockstep {
@@ -18,7 +18,7 @@ struct ScheduleResult {
 };
 
 // The schema lockstep.schedule/1: the times given, the makespan, both measures of the bubble, and
-// every rank's actions with their beginnings and ends.
+// every rank's actions with their beginnings and ends. A collective has no micro_batch.
 std::string schedule_json(const ScheduleResult& result);
 
 }  // namespace lockstep

@@ -52,7 +52,7 @@ void run_on_rank(RankContext& context, TensorPoint& point, const TensorBenchOpti
   RooflineBackend backend(options.roofline, [&](double seconds) { clock.pass(seconds); });
   TensorRanks ranks(context.world, split, point.variant.ends_with("-overlap"), context.ledger);
   const TensorLayers factory(ranks);
-  Parameters parameters(options.dtype, context.ledger);
+  Parameters parameters(options.dtype, context.ledger, split);
   GptStage stage(parameters, config, layers, backend, context.ledger, model, factory);
   parameters.allocate();
 

@@ -10,70 +10,17 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// {"1": 2.5}: how many times longer rank 1 computes.
-ordered_json slow_ranks_of(const TrainOptions& o) {
-  ordered_json ranks = ordered_json::object();
-  for (const auto& [rank, factor] : o.slow_ranks) ranks[std::to_string(rank)] = factor;
-  return ranks;
-}
-
-ordered_json config_of(const TrainOptions& o, const LaunchOptions& world, const TrainResult& r) {
-  return {{"technique", o.technique},
-          {"ranks", r.world_size},
-          {"transport", r.transport},
-          {"clock", name_of(world.clock)},
-          {"device", world.device ? world.device->name() : host_device().name()},
-          {"link", text_of(world.links)},
-          {"threads", r.threads_per_rank},
-          {"model", o.model},
-          {"parameters", r.parameters},
-          {"init", o.init},
-          {"data", o.data},
-          {"order", o.order},
-          {"seed", o.seed},
-          {"global_batch", o.global_batch},
-          {"micro_batches", o.micro_batches},
-          {"sequence_length", r.tokens_per_step / o.global_batch},
-          {"steps", o.steps},
-          {"dtype", name_of(o.dtype)},
-          {"loss_scaling", loss_scaling(o)},
-          {"lr", o.learning_rate},
-          {"warmup_steps", o.warmup_steps},
-          {"min_lr", o.minimum_learning_rate < 0 ? o.learning_rate : o.minimum_learning_rate},
-          {"weight_decay", o.weight_decay},
-          {"grad_clip", o.grad_clip},
-          {"beta1", o.beta1},
-          {"beta2", o.beta2},
-          {"eps", o.eps},
-          {"validation_fraction", o.validation_fraction},
-          {"eval_interval", o.eval_interval},
-          {"algorithm", o.algorithm},
-          {"reduce_dtype", name_of(o.reduce_dtype.value_or(o.dtype))},
-          {"overlap", o.overlap},
-          {"first_bucket_bytes", o.first_bucket_bytes},
-          {"bucket_bytes", o.bucket_bytes},
-          {"servers", o.servers},
-          {"colocated", o.colocated},
-          {"mode", o.mode},
-          {"staleness", o.staleness},
-          {"schedule", o.schedule},
-          {"schedule_file", o.schedule_file},
-          {"chunks", o.chunks},
-          {"group_size", o.group_size},
-          {"tp", o.tensor_ranks},
-          {"pp", o.pipeline_ranks},
-          {"dp", o.data_ranks},
-          {"mesh_order", o.mesh_order},
-          {"sequence_parallel", o.sequence_parallel || o.technique == "sp"},
-          {"keep_gathered", o.keep_gathered},
-          {"tp_overlap", o.tensor_overlap},
-          {"make_vocab_size_divisible_by", o.vocabulary_multiple},
-          {"dropout", o.dropout},
-          {"dropout_streams", o.dropout_streams},
-          {"label_smoothing", o.label_smoothing},
-          {"recompute", o.recompute},
-          {"slow_ranks", slow_ranks_of(o)},
-          {"compute_time", o.compute_seconds}};
+ordered_json config_of(const Plan& plan, const LaunchOptions& world, const TrainResult& r) {
+  ordered_json config = {{"technique", plan.technique()},
+                         {"ranks", r.world_size},
+                         {"transport", r.transport},
+                         {"clock", name_of(world.clock)},
+                         {"device", world.device ? world.device->name() : host_device().name()},
+                         {"link", text_of(world.links)},
+                         {"parameters", r.parameters}};
+  config.update(options_json(plan));
+  config["threads"] = r.threads_per_rank;
+  return config;
 }
 
 // Steps that took effect on their own.
@@ -111,11 +58,10 @@ ordered_json rank_of(const RankRecord& rank) {
 
 }  // namespace
 
-std::string train_json(const TrainOptions& options, const LaunchOptions& world,
-                       const TrainResult& result) {
+std::string train_json(const Plan& plan, const LaunchOptions& world, const TrainResult& result) {
   ordered_json file = {{"schema", "lockstep.train/1"},
                        {"environment", environment_json(world.device)},
-                       {"config", config_of(options, world, result)},
+                       {"config", config_of(plan, world, result)},
                        {"unigram_entropy", result.unigram_entropy},
                        {"steps", ordered_json::array()},
                        {"validation", ordered_json::array()},

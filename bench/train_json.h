@@ -4,13 +4,12 @@
 #include <string>
 
 #include "collectives/transport/launch.h"
-#include "parallel/options.h"
+#include "parallel/plan.h"
 #include "parallel/result.h"
 
 namespace lockstep {
 
 // The whole file as text. Every effective option stands in it, so that the run can be repeated.
-std::string train_json(const TrainOptions& options, const LaunchOptions& world,
-                       const TrainResult& result);
+std::string train_json(const Plan& plan, const LaunchOptions& world, const TrainResult& result);
 
 }  // namespace lockstep

@@ -23,7 +23,7 @@ struct ModelCommand {
 int run(ModelCommand& c) {
   c.options.train.dtype = dtype_from_name(c.dtype);
   if (c.options.train.data.empty()) c.options.train.data = default_text();
-  check(c.options.train, 1);
+  plan_of(c.options.train, 1);
   require(launch_ranks({}) == 1, "bench model under mpirun or srun", "run it alone");
   for (const int threads : c.options.threads)
     require(threads >= 1 && threads <= omp_get_thread_limit(), fmt::format("--threads {}", threads),

@@ -22,6 +22,7 @@ void add_compare(CLI::App& program, Command& chosen);
 void add_demo(CLI::App& program, Command& chosen);
 void add_schedule(CLI::App& program, Command& chosen);
 void add_mesh(CLI::App& program, Command& chosen);
+void add_plan(CLI::App& program, Command& chosen);
 void add_plots(CLI::App& program, Command& chosen);
 void add_doctor(CLI::App& program, Command& chosen);
 

@@ -14,7 +14,7 @@
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/transport/launch.h"
-#include "parallel/technique.h"
+#include "parallel/plan.h"
 
 namespace lockstep {
 namespace {

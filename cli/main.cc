@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 
 #include "cli/command.h"
 #include "cli/config_file.h"
+#include "cli/train_options.h"
 #include "collectives/base/error.h"
 
 namespace {
@@ -31,8 +33,12 @@ int run(int argc, char** argv) {
   lockstep::add_mesh(program, chosen);
   lockstep::add_plots(program, chosen);
   lockstep::add_doctor(program, chosen);
+  lockstep::add_plan(program, chosen);
   try {
-    program.parse(argc, argv);
+    // CLI11 takes the words from the last to the first.
+    std::vector<std::string> words = lockstep::with_technique_of_plan({argv + 1, argv + argc});
+    std::ranges::reverse(words);
+    program.parse(std::move(words));
   } catch (const CLI::ParseError& error) {
     // CLI11 has statuses of its own; ours say bad input with 2.
     return program.exit(error) == 0 ? 0 : bad_input;

@@ -1,4 +1,4 @@
-// lockstep schedule: draws a pipeline schedule, and puts its bubble and its memory beside the
+// lockstep schedule: draws a pipeline schedule, and compares its bubble and its memory with the
 // closed forms.
 #include <fmt/format.h>
 #include <unistd.h>
@@ -13,12 +13,13 @@
 #include "cli/share.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
-#include "parallel/pipeline/check.h"
-#include "parallel/pipeline/communication.h"
-#include "parallel/pipeline/draw.h"
-#include "parallel/pipeline/figures.h"
-#include "parallel/pipeline/schedules.h"
-#include "parallel/pipeline/text.h"
+#include "parallel/pipeline/schedules/check.h"
+#include "parallel/pipeline/schedules/schedules.h"
+#include "parallel/pipeline/schedules/sharding.h"
+#include "parallel/pipeline/schedules/text.h"
+#include "parallel/pipeline/simulator/communication.h"
+#include "parallel/pipeline/simulator/draw.h"
+#include "parallel/pipeline/simulator/figures.h"
 
 namespace lockstep {
 namespace {
@@ -27,6 +28,9 @@ struct ScheduleCommand {
   std::string name, file;
   PipelineShape shape{.ranks = 4, .micro_batches = 8, .virtual_stages = 0};
   std::string forward = "1", input_gradient = "1", weight_gradient = "1", hop = "0";
+  std::string unshard = "0", reduce = "0";
+  bool is_sharded = false, reduces_gradients = false;
+  int most_unsharded = 3;
   int width = 120;
   bool no_chart = false, messages = false;
   std::string save, json, plot, explorer;
@@ -35,7 +39,14 @@ struct ScheduleCommand {
     return {.forward = rational_from(forward),
             .input_gradient = rational_from(input_gradient),
             .weight_gradient = rational_from(weight_gradient),
-            .hop = rational_from(hop)};
+            .hop = rational_from(hop),
+            .unshard = rational_from(unshard),
+            .reduce_gradients = rational_from(reduce)};
+  }
+  Schedule lowered(const Schedule& schedule) const {
+    return is_sharded          ? with_sharding(schedule, most_unsharded)
+           : reduces_gradients ? with_gradient_reduction(schedule)
+                               : schedule;
   }
 };
 
@@ -49,26 +60,38 @@ std::string time_text(const Rational& time) {
   return time.denominator() == 1 ? exact : fmt::format("{} = {:.6g}", exact, value_of(time));
 }
 
-ScheduleResult simulated(const ScheduleEntry& entry, const PipelineShape& wanted,
-                         const PassTimes& times) {
-  const PipelineShape shape = complete(entry, wanted);
+// A time of what the schedule does not do would have no effect.
+void check_times(const Schedule& schedule, const PassTimes& times) {
+  const Rational zero = 0;
+  require(times.unshard == zero || schedule.has(Pass::unshard),
+          "--unshard-time, but the schedule unshards nothing", "add --sharded");
+  require(times.reduce_gradients == zero || schedule.has(Pass::reduce_gradients),
+          "--reduce-time, but the schedule reduces no gradients",
+          "add --sharded or --reduce-gradients");
+}
+
+ScheduleResult simulated(const ScheduleCommand& c, std::string_view name,
+                         const Schedule& schedule) {
   ScheduleResult result{
-      .name = std::string(entry.name), .schedule = make_schedule(entry, shape), .times = times};
+      .name = std::string(name), .schedule = c.lowered(schedule), .times = c.times()};
+  check_times(result.schedule, result.times);
   check(result.schedule);
-  result.timeline = simulate(result.schedule, times);
-  result.theory = schedule_theory(entry, shape, times, result.timeline);
+  result.timeline = simulate(result.schedule, result.times);
+  return result;
+}
+
+ScheduleResult from_menu(const ScheduleCommand& c, const ScheduleEntry& entry,
+                         const PipelineShape& wanted) {
+  const PipelineShape shape = complete(entry, wanted);
+  ScheduleResult result = simulated(c, entry.name, make_schedule(entry, shape));
+  result.theory = schedule_theory(entry, shape, result.times, result.timeline);
   return result;
 }
 
 constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
 
-ScheduleResult from_file(const std::string& path, const PassTimes& times) {
-  ScheduleResult result{.name = path,
-                        .schedule = schedule_from_csv(read_text(path, most_bytes), path),
-                        .times = times};
-  check(result.schedule);
-  result.timeline = simulate(result.schedule, times);
-  return result;
+ScheduleResult from_file(const ScheduleCommand& c) {
+  return simulated(c, c.file, schedule_from_csv(read_text(c.file, most_bytes), c.file));
 }
 
 void print_messages(const Schedule& schedule) {
@@ -84,13 +107,14 @@ void print_messages(const Schedule& schedule) {
 void print_figures(const ScheduleResult& result) {
   const Timeline& timeline = result.timeline;
   const int ranks = result.schedule.ranks();
-  fmt::print("\n{:>4}  {:>12} {:>12} {:>12} {:>10} {:>11}\n", "rank", "busy", "idle", "inside",
-             "in flight", "unfinished");
+  const bool is_sharded = result.schedule.has(Pass::unshard);
+  fmt::print("\n{:>4}  {:>12} {:>12} {:>12} {:>10} {:>11}{}\n", "rank", "busy", "idle", "inside",
+             "in flight", "unfinished", is_sharded ? "  unsharded" : "");
   for (int rank = 0; rank < ranks; ++rank) {
     const RankTimeline& line = timeline.ranks[static_cast<std::size_t>(rank)];
-    fmt::print("{:>4}  {:>12} {:>12} {:>12} {:>10} {:>11}\n", rank, text_of(timeline.busy(rank)),
+    fmt::print("{:>4}  {:>12} {:>12} {:>12} {:>10} {:>11}{}\n", rank, text_of(timeline.busy(rank)),
                text_of(timeline.idle(rank)), text_of(timeline.inner_idle(rank)), line.in_flight,
-               line.unfinished);
+               line.unfinished, is_sharded ? fmt::format(" {:>10}", line.unsharded) : "");
   }
   fmt::print("\nmakespan {}   bubble fraction {}   overhead {}\n", time_text(timeline.makespan()),
              percent(timeline.bubble_fraction()), percent(timeline.bubble_overhead()));
@@ -107,14 +131,22 @@ void print_figures(const ScheduleResult& result) {
   }
 }
 
+std::string times_text(const Schedule& schedule, const PassTimes& times) {
+  std::string text = fmt::format(
+      "a rank's times for a micro-batch: forward {}, input gradient {}, weight gradient {}; hop {}",
+      text_of(times.forward), text_of(times.input_gradient), text_of(times.weight_gradient),
+      text_of(times.hop));
+  if (schedule.has(Pass::unshard))
+    text += fmt::format("; to unshard its parameters {}", text_of(times.unshard));
+  if (schedule.has(Pass::reduce_gradients))
+    text += fmt::format("; to reduce its gradients {}", text_of(times.reduce_gradients));
+  return text;
+}
+
 int show(const ScheduleCommand& c, const ScheduleResult& result) {
   const Schedule& schedule = result.schedule;
-  fmt::print(
-      "{}: {} ranks, {} stages, {} micro-batches; of a rank's micro-batch: forward {}, input "
-      "gradient {}, weight gradient {}; hop {}\n\n",
-      result.name, schedule.ranks(), schedule.stages, schedule.micro_batches,
-      text_of(result.times.forward), text_of(result.times.input_gradient),
-      text_of(result.times.weight_gradient), text_of(result.times.hop));
+  fmt::print("{}: {} ranks, {} stages, {} micro-batches; {}\n\n", result.name, schedule.ranks(),
+             schedule.stages, schedule.micro_batches, times_text(schedule, result.times));
   const bool in_color = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
   if (!c.no_chart) fmt::print("{}", chart_of(result.timeline, c.width, in_color));
   if (c.messages) print_messages(schedule);
@@ -149,7 +181,7 @@ int compare_all(const ScheduleCommand& c) {
     PipelineShape shape = c.shape;
     if (entry.virtual_stages != 0) shape.virtual_stages = 0;
     try {
-      const ScheduleResult result = simulated(entry, shape, times);
+      const ScheduleResult result = from_menu(c, entry, shape);
       int in_flight = 0, unfinished = 0;
       for (const RankTimeline& rank : result.timeline.ranks) {
         in_flight = std::max(in_flight, rank.in_flight);
@@ -169,7 +201,7 @@ int compare_all(const ScheduleCommand& c) {
   return 0;
 }
 
-// The page needs nothing beside itself.
+// The page is one file that needs no other.
 int write_explorer(const std::string& path) {
   write_file(path, read_text(plots_folder() + "/explorer.html", most_bytes));
   fmt::print("{}: open it in a browser\n", path);
@@ -184,7 +216,9 @@ int run(const ScheduleCommand& c) {
           "schedule needs a name or a --schedule-file, and not both",
           "for example: lockstep schedule 1f1b -p 4 -m 8");
   require(c.width >= 20 && c.width <= 1000, fmt::format("--width {}", c.width), "use 20 to 1000");
-  require(c.explorer.empty(), "--explorer beside a schedule", "the page shows all of them");
+  require(c.explorer.empty(), "--explorer with a schedule", "the page shows all of them");
+  require(!c.is_sharded || !c.reduces_gradients, "--sharded and --reduce-gradients",
+          "choose one: --sharded also reduces gradients");
   if (c.name == "all") {
     require(c.save.empty() && c.json.empty() && c.plot.empty(), "schedule all writes no file",
             "name one schedule");
@@ -194,8 +228,7 @@ int run(const ScheduleCommand& c) {
   // The plot is drawn from the result.
   if (!c.plot.empty() && c.json.empty()) shown.json = c.plot + ".json";
   const int status =
-      show(shown, c.file.empty() ? simulated(find_schedule(c.name), c.shape, c.times())
-                                 : from_file(c.file, c.times()));
+      show(shown, c.file.empty() ? from_menu(c, find_schedule(c.name), c.shape) : from_file(c));
   if (c.plot.empty()) return status;
   const int drawn = run_plots("plot.py", {"schedule", shown.json, "--output", c.plot});
   if (c.json.empty()) std::remove(shown.json.c_str());
@@ -210,15 +243,22 @@ void add_schedule(CLI::App& program, Command& chosen) {
   for (const ScheduleEntry& entry : schedules())
     names += fmt::format("\n{:<18} {}", entry.name, entry.summary);
   CLI::App* app = program.add_subcommand(
-      "schedule", "draws a pipeline schedule, its bubble and its memory beside their closed forms");
+      "schedule", "draw a pipeline schedule and compare its bubble and memory with closed forms");
   app->add_option("name", c->name, "one of these, or all to compare them:\n" + names);
   app->add_option("-p,--ranks", c->shape.ranks, "ranks of the pipeline")->capture_default_str();
   app->add_option("-m,--micro-batches", c->shape.micro_batches, "micro-batches of a step")
       ->capture_default_str();
-  app->add_option("-v,--chunks", c->shape.virtual_stages,
-                  "stages on every rank; 0: what the schedule has, or 2");
+  app->add_option("-v,--virtual-stages,--chunks", c->shape.virtual_stages,
+                  "stages on every rank; 0: the schedule's own number, or 2");
   app->add_option("--group-size", c->shape.group,
                   "of interleaved: micro-batches that pass a stage in turn; 0: as many as ranks");
+  app->add_flag("--sharded", c->is_sharded,
+                "shard each stage's parameters: add UNSHARD, RESHARD and REDUCE_GRAD");
+  app->add_flag("--reduce-gradients", c->reduces_gradients,
+                "replicate each stage, as in plain data parallelism: add REDUCE_GRAD alone");
+  app->add_option("--most-unsharded", c->most_unsharded,
+                  "of --sharded: most stages whose parameters a rank gathers at once")
+      ->capture_default_str();
   app->add_option("--forward", c->forward,
                   "time of a rank's forward pass of one micro-batch: 2, 0.5, 1/3")
       ->capture_default_str();
@@ -227,12 +267,17 @@ void add_schedule(CLI::App& program, Command& chosen) {
   app->add_option("--weight-gradient", c->weight_gradient, "of the second half")
       ->capture_default_str();
   app->add_option("--hop", c->hop, "time of a message between two ranks")->capture_default_str();
+  app->add_option("--unshard-time", c->unshard, "time to unshard all of a rank's stages once")
+      ->capture_default_str();
+  app->add_option("--reduce-time", c->reduce, "time to reduce the gradients of all its stages")
+      ->capture_default_str();
   app->add_option(
       "--schedule-file", c->file,
       "a schedule in PyTorch's action text instead: a line for every rank, 0F0,0F1,0B0");
   app->add_option("--width", c->width, "characters of the chart")->capture_default_str();
   app->add_flag("--no-chart", c->no_chart, "figures only");
-  app->add_flag("--messages", c->messages, "every rank's actions with its sends and receives");
+  app->add_flag("--messages", c->messages,
+                "print every rank's actions, collectives, sends and receives");
   app->add_option("--save", c->save, "write the schedule as action text");
   app->add_option("--json", c->json, "write every action's time and all figures");
   app->add_option("--plot", c->plot, "draw the chart as SVG, PNG or PDF");

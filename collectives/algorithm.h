@@ -81,6 +81,8 @@ struct Algorithm {
   // Where `seconds` is exact, if not everywhere; elsewhere it is an upper bound.
   bool (*exact)(const Problem&) = nullptr;
   Need need = Need::nothing;
+  // Elements of scratch that a rank takes while it runs (Communicator::scratch); null: none.
+  Count (*scratch)(const Problem&, int rank) = nullptr;
   // Only to measure others against: the closed form leaves out what handling p messages costs one
   // rank.
   bool is_baseline = false;

@@ -113,6 +113,10 @@ std::array<Communicator, 2> Communicator::two_ends(int track) {
           Communicator(std::move(ends[1]), records_, track + 1)};
 }
 
+std::unique_ptr<Communicator> Communicator::subgroup(std::span<const int> members) {
+  return std::make_unique<Communicator>(transport_->subgroup(members), records_, track_);
+}
+
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   std::vector<std::int32_t> choices(2 * static_cast<std::size_t>(size()));
   choices[2 * rank()] = color;
@@ -124,7 +128,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   for (int i = 0; i < size(); ++i)
     if (choices[2 * i] == color) members.push_back(i);
   std::ranges::stable_sort(members, {}, [&](int member) { return choices[2 * member + 1]; });
-  return std::make_unique<Communicator>(transport_->subgroup(members), records_, track_);
+  return subgroup(members);
 }
 
 CollectiveCall::CollectiveCall(Communicator& comm, Operation operation, std::string_view algorithm,

@@ -91,6 +91,9 @@ class Communicator {
   // ledger's device it begins after what this line has enqueued, and who ends the task goes on
   // after what it has enqueued.
   std::unique_ptr<Concurrency::Task> start_line(std::function<void()> body);
+  // The ranks `members` of this group, numbered in that order; each of them calls it with the same
+  // list, which this rank is in. Sends nothing.
+  std::unique_ptr<Communicator> subgroup(std::span<const int> members);
   // The ranks that pass the same color >= 0, ordered by (key, rank). Every rank calls it; with a
   // negative color a rank gets no communicator.
   std::unique_ptr<Communicator> split(int color, int key);

@@ -2,19 +2,18 @@
 
 #include <algorithm>
 
-#include "models/device_backend.h"
 #include "models/narrow_backend.h"
 
 namespace lockstep {
 
 AdamW::AdamW(std::span<const Parameter> list, Count first, Slice values, Slice gradients,
-             const AdamWOptions& options, Ledger& ledger)
+             const AdamWOptions& options, Backend& backend, Ledger& ledger)
     : list_(list),
       first_(first),
       values_(values),
       gradients_(gradients),
       options_(options),
-      backend_(make_backend(ledger)),
+      backend_(backend),
       first_moment_({values.count}, statistics_type(values.dtype), ledger, MemoryUse::optimizer),
       second_moment_({values.count}, statistics_type(values.dtype), ledger, MemoryUse::optimizer) {
   if (is_narrow(values.dtype))
@@ -34,15 +33,15 @@ void AdamW::step(double learning_rate, double gradient_scale) {
     const Count end = std::min(parameter.offset + parameter.count, first_ + values_.count);
     if (begin >= end) continue;
     const auto part = [&](Slice flat) { return flat.part(begin - first_, end - begin); };
-    backend_->adamw(part(stepping), part(gradients_), part(first_moment_.slice()),
-                    part(second_moment_.slice()),
-                    {.learning_rate = learning_rate,
-                     .beta1 = options_.beta1,
-                     .beta2 = options_.beta2,
-                     .eps = options_.eps,
-                     .weight_decay = parameter.decays() ? options_.weight_decay : 0,
-                     .gradient_scale = gradient_scale,
-                     .step = steps_});
+    backend_.adamw(part(stepping), part(gradients_), part(first_moment_.slice()),
+                   part(second_moment_.slice()),
+                   {.learning_rate = learning_rate,
+                    .beta1 = options_.beta1,
+                    .beta2 = options_.beta2,
+                    .eps = options_.eps,
+                    .weight_decay = parameter.decays() ? options_.weight_decay : 0,
+                    .gradient_scale = gradient_scale,
+                    .step = steps_});
   }
   if (has_master) convert(values_, stepping);
 }
@@ -50,12 +49,6 @@ void AdamW::step(double learning_rate, double gradient_scale) {
 Count optimizer_bytes(DType dtype) {
   const Count each = element_bytes(statistics_type(dtype));
   return is_narrow(dtype) ? 3 * each : 2 * each;
-}
-
-double squared_norm(Slice gradients) {
-  Ledger small;  // a block is widened at a time
-  small.place_on(*gradients.device);
-  return make_backend(small)->squared_norm(gradients);
 }
 
 }  // namespace lockstep

@@ -1,7 +1,6 @@
 // AdamW over flat parameters. Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
 #pragma once
 
-#include <memory>
 #include <span>
 
 #include "models/backend.h"
@@ -20,10 +19,11 @@ class AdamW {
   // type, charged as optimizer; for values of 16 bits they are f32, and so is a copy of the values
   // that takes the steps.
   AdamW(std::span<const Parameter> list, Count first, Slice values, Slice gradients,
-        const AdamWOptions& options, Ledger& ledger);
+        const AdamWOptions& options, Backend& backend, Ledger& ledger);
   // Of all parameters.
-  AdamW(Parameters& parameters, const AdamWOptions& options, Ledger& ledger)
-      : AdamW(parameters.list(), 0, parameters.values(), parameters.gradients(), options, ledger) {}
+  AdamW(Parameters& parameters, const AdamWOptions& options, Backend& backend, Ledger& ledger)
+      : AdamW(parameters.list(), 0, parameters.values(), parameters.gradients(), options, backend,
+              ledger) {}
   // One step with gradients times `gradient_scale` (the factor of clipping). Matrices decay,
   // vectors do not.
   void step(double learning_rate, double gradient_scale = 1.0);
@@ -33,7 +33,7 @@ class AdamW {
   Count first_;
   Slice values_, gradients_;
   AdamWOptions options_;
-  std::unique_ptr<Backend> backend_;
+  Backend& backend_;
   Tensor master_;  // of values of 16 bits
   Tensor first_moment_, second_moment_;
   std::int64_t steps_ = 0;
@@ -41,8 +41,5 @@ class AdamW {
 
 // Bytes that AdamW keeps for each parameter of that type.
 Count optimizer_bytes(DType dtype);
-
-// Sum of squares in f64; the same bits for the same input, whatever the number of threads.
-double squared_norm(Slice gradients);
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "collectives/base/slice.h"
+#include "models/positions.h"
 
 namespace lockstep {
 
@@ -19,6 +20,12 @@ struct Matrix {
   bool transposed = false;
 
   Matrix(Slice s, Count r, Count c) : slice(s), rows(r), columns(c), stride(c) {}
+  // Columns first .. first + count - 1 of all rows.
+  Matrix columns_from(Count first, Count count) const {
+    Matrix part(slice.part(first, (rows - 1) * stride + count), rows, count);
+    part.stride = stride;
+    return part;
+  }
   // The same memory read as its transpose.
   Matrix t() const {
     Matrix other = *this;
@@ -37,19 +44,30 @@ struct AttentionShape {
   constexpr Count qkv_width() const { return width() + 2 * kv_width(); }
 };
 
+// Some queries of sequences and some of their keys, of causal attention. Context parallelism cuts
+// sequences, so that queries meet their keys in several parts.
+struct AttentionPart {
+  Count sequences, heads, head_size, kv_heads;
+  Positions queries, keys;  // of the rows of each sequence, the same in all of them
+  Count length;             // of the whole sequence, which dropout counts by
+};
+
 // Which elements dropout keeps: those are divided by 1 - rate, the others become 0. Srivastava et
 // al., "Dropout", 2014. It depends on the element's place in the whole batch and model alone, so
 // any rank can draw it again at any time, and no mask is kept.
 //
-// Element (r, c) of a tensor [rows, columns] has the index (first_row + r) columns + c. In
-// attention, row r being a query's row of the tensor, the probability of head h and key k has the
-// index ((first_row + r) all_heads + first_head + h) length + k.
+// Element (r, c) of a tensor [rows, columns] has the index row(r) columns + c. In attention, the
+// probability of head h and the key at position k, for the query at position p of sequence s, has
+// the index ((first_row + s length + p) all_heads + first_head + h) length + k.
 struct Dropout {
   double rate = 0;  // from 0, which keeps all, to below 1
   std::uint64_t seed = 0;
   std::int64_t stream = 0;              // of the step, the layer and the place in it
-  Count first_row = 0;                  // of the tensor's rows, in the whole batch
+  Count first_row = 0;                  // of the tensor's first sequence, in the whole batch
   Count first_head = 0, all_heads = 0;  // of this tensor's heads, in all of the model's
+  RowPlaces places = {};                // of the tensor's rows, from first_row on
+
+  constexpr Count row(Count r) const { return first_row + places(r); }
 };
 
 struct AdamWStep {
@@ -120,17 +138,41 @@ class Backend {
   virtual void attention_backward(Slice dqkv, Slice dout, Slice out, Slice log_sum_exp, Slice qkv,
                                   const AttentionShape& shape, const Dropout& dropout) = 0;
 
+  // The same in parts of the keys: a query sees the keys up to its own position. Of L queries and K
+  // keys of each sequence, q[sequences L, width] and k, v[sequences K, kv_width] have strides;
+  // out[sequences L, width] and log_sum_exp[sequences, heads, L] are dense. Results are of
+  // statistics_type(), because they are merged. They are as if there were no other keys; a query
+  // that sees none of these gets out 0 and log_sum_exp -infinity. Costs as much as causal_pairs()
+  // says, which is nothing where no query sees a key.
+  virtual void attention_part(Slice out, Slice log_sum_exp, const Matrix& q, const Matrix& k,
+                              const Matrix& v, const AttentionPart& part,
+                              const Dropout& dropout) = 0;
+  // Adds a part's result to that of other keys: afterwards (out, log_sum_exp) is over the keys of
+  // both. A log_sum_exp of -infinity stands for no keys, with any `out`. Liu, Zaharia and Abbeel,
+  // "Ring attention", 2023.
+  virtual void merge_attention(Slice out, Slice log_sum_exp, Slice part_out, Slice part_log_sum_exp,
+                               const AttentionPart& part) = 0;
+  // products[sequences, heads, L] = the sums over each head of dout * out, which backward of every
+  // part needs. dout and out are of one type, products of its statistics_type().
+  virtual void attention_products(Slice products, Slice dout, Slice out,
+                                  const AttentionPart& part) = 0;
+  // Adds a part's gradients to dq, dk and dv, of statistics_type(), with the log_sum_exp and the
+  // products of the merged result.
+  virtual void attention_part_backward(const Matrix& dq, const Matrix& dk, const Matrix& dv,
+                                       Slice dout, Slice log_sum_exp, Slice products,
+                                       const Matrix& q, const Matrix& k, const Matrix& v,
+                                       const AttentionPart& part, const Dropout& dropout) = 0;
+
   // out[r] = tokens[inputs[r] - first_token], or zeros where `tokens`, a part of the table, does
   // not have that row: so parts add up to the whole.
   virtual void embedding(Slice out, Slice tokens, std::int32_t first_token,
                          std::span<const std::int32_t> inputs) = 0;
   virtual void embedding_backward(Slice dtokens, std::int32_t first_token, Slice dout,
                                   std::span<const std::int32_t> inputs) = 0;
-  // out[r] += positions[(first_row + r) mod length]
-  virtual void add_positions(Slice out, Slice positions, Count first_row, Count rows,
-                             Count length) = 0;
-  virtual void positions_backward(Slice dpositions, Slice dout, Count first_row, Count rows,
-                                  Count length) = 0;
+  // out[r] += positions[places.position(r)]
+  virtual void add_positions(Slice out, Slice positions, const RowPlaces& places, Count rows) = 0;
+  virtual void positions_backward(Slice dpositions, Slice dout, const RowPlaces& places,
+                                  Count rows) = 0;
 
   // The sum over the rows of -sum_k q_k log p_k, p being the row's softmax; logits become their
   // gradient (p - q) scale. q is the target alone, or with smoothing a > 0 and V columns: e / V for

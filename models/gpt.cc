@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "collectives/base/error.h"
 #include "models/narrow_backend.h"
-#include "models/random.h"
+#include "models/weights.h"
 
 namespace lockstep {
 
@@ -23,23 +21,7 @@ Gpt::Gpt(const GptConfig& config, Backend& backend, DType dtype, Ledger& ledger,
 }
 
 void Gpt::initialize(std::uint64_t seed) {
-  constexpr double deviation = 0.02;
-  for (std::size_t p = 0; p < parameters_.list().size(); ++p) {
-    const Parameter& parameter = parameters_.list()[p];
-    const bool is_matrix = parameter.decays();
-    const bool ends_branch = parameter.name.ends_with("c_proj.weight");
-    const double scale = ends_branch ? deviation / std::sqrt(2.0 * config_.layers) : deviation;
-    const bool is_norm_scale = !is_matrix && parameter.name.ends_with(".weight");
-    const auto value = [&](Count i) {
-      return is_matrix       ? scale * random_normal(seed, static_cast<std::int64_t>(p), i)
-             : is_norm_scale ? 1.0
-                             : 0.0;
-    };
-    const Slice slice = parameters_.value(static_cast<int>(p));
-    std::vector<double> values(static_cast<std::size_t>(slice.count));
-    for (Count i = 0; i < slice.count; ++i) values[i] = value(i);
-    convert(slice, host_slice(std::span(values)));
-  }
+  initialize_weights(parameters_, parameters_.list(), config_.layers, seed);
 }
 
 double Gpt::forward_backward(const Batch& batch, Count total_targets, const GradientReady& ready,

@@ -26,10 +26,10 @@ class Gpt {
   const GptConfig& config() const { return config_; }
   Backend& backend() const { return backend_; }
   Parameters& parameters() { return parameters_; }
+  const Parameters& parameters() const { return parameters_; }
   const ModelOptions& options() const { return options_; }
 
-  // GPT-2's: N(0, 0.02), the projections that end a residual branch by 1 / sqrt(2 layers) less,
-  // biases 0, norms 1. A parameter's values depend on the seed and its place alone.
+  // See initialize_weights().
   void initialize(std::uint64_t seed);
 
   // Returns (sum of the batch's token losses) / total_targets, and adds the gradients of that

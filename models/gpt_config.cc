@@ -22,6 +22,7 @@ constexpr Preset presets[] = {
     {"small",
      {.layers = 6, .heads = 6, .width = 384, .context = 256, .vocabulary = byte_vocabulary}},
     {"gpt2", {.layers = 12, .heads = 12, .width = 768, .context = 1024, .vocabulary = 50257}},
+    {"gpt3", {.layers = 96, .heads = 96, .width = 12288, .context = 2048, .vocabulary = 50257}},
 };
 
 // What a file says, fit for a terminal: control characters escaped, and short.

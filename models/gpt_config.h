@@ -18,7 +18,7 @@ struct GptConfig {
   // Columns of queries, keys and values side by side.
   Count qkv_width() const { return width + 2 * key_value_heads() * head_size(); }
 
-  // nano, small, gpt2. Throws Error (bad_input) listing them for another name.
+  // nano, small, gpt2, gpt3. Throws Error (bad_input) listing them for another name.
   static GptConfig preset(std::string_view name);
   // Parameters of the model; the tied head counts once.
   Count parameter_count() const;

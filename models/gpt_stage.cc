@@ -60,7 +60,8 @@ template <typename Work>
 void GptStage::with_shared_memory(BlockStash& block, Work work) {
   const auto exchange = [&] {
     if (options_.recompute == Recompute::full) std::swap(block.kept, shared_);
-    if (options_.recompute == Recompute::selective) std::swap(block.kept.attention, attention_);
+    if (options_.recompute == Recompute::selective)
+      std::swap(block.kept.attention.output, attention_output_);
   };
   exchange();
   work();
@@ -72,7 +73,8 @@ void GptStage::forward(StageStash& stash, const Rows& rows, std::span<const std:
   stash.rows = rows;
   stash.blocks.resize(blocks_.size());
   for (std::size_t i = 0; i < blocks_.size(); ++i)
-    blocks_[i].prepare(stash.blocks[i], rows, parameters_.dtype(), ledger_);
+    blocks_[i].prepare(stash.blocks[i], rows, outer_rows(rows.count()), parameters_.dtype(),
+                       ledger_);
   const Slice last = is_last() ? outer(stash.head.input, rows) : output;
   const auto input_of = [&](std::size_t i) {
     return i < blocks_.size() ? stash.blocks[i].input.slice() : last;
@@ -146,28 +148,43 @@ void GptStage::backward_input(StageStash& stash, Slice output_gradient, Slice in
   }
 }
 
-void GptStage::backward_weight(StageStash& stash, std::span<const std::int32_t> tokens) {
+namespace {
+
+void announce(const GradientReady& ready, int first, int last) {
+  for (int p = last; ready && p >= first; --p) ready(p);
+}
+
+}  // namespace
+
+void GptStage::head_ready(const GradientReady& ready) const {
+  announce(ready, norm_->weight(), norm_->bias());
+  if (!embedding_) announce(ready, head_->parameter(), head_->parameter());
+}
+
+void GptStage::backward_weight(StageStash& stash, std::span<const std::int32_t> tokens,
+                               const GradientReady& ready) {
   if (is_last()) {
     head_backward_weight(stash);
     norm_->backward_weight(backend_, stash.head_gradient.slice(), stash.head.norm,
                            stash.head.input.slice(), outer_rows(stash.rows.count()));
+    head_ready(ready);
   }
-  for (std::size_t i = blocks_.size(); i-- > 0;)
+  for (std::size_t i = blocks_.size(); i-- > 0;) {
     blocks_[i].backward_weight(backend_, stash.blocks[i]);
-  if (is_first()) embedding_backward(stash, tokens);
+    announce(ready, blocks_[i].first_parameter(), blocks_[i].last_parameter());
+  }
+  if (!is_first()) return;
+  embedding_backward(stash, tokens);
+  announce(ready, embedding_->tokens(), embedding_->positions());
 }
 
 void GptStage::backward(StageStash& stash, std::span<const std::int32_t> tokens,
                         Slice output_gradient, Slice input_gradient, const GradientReady& ready) {
-  const auto finished = [&](int first, int last) {
-    for (int p = last; ready && p >= first; --p) ready(p);
-  };
   take_output_gradient(stash, stash.gradients.output, output_gradient, Block::Weights::now);
   if (is_last()) {
     norm_->backward_weight(backend_, stash.head_gradient.slice(), stash.head.norm,
                            stash.head.input.slice(), outer_rows(stash.rows.count()));
-    finished(norm_->weight(), norm_->bias());
-    if (!embedding_) finished(head_->parameter(), head_->parameter());
+    head_ready(ready);
   }
   for (std::size_t i = blocks_.size(); i-- > 0;) {
     const Slice dx = i > 0        ? outer(stash.next_gradient, stash.rows)
@@ -181,11 +198,11 @@ void GptStage::backward(StageStash& stash, std::span<const std::int32_t> tokens,
     });
     stash.gradients = std::exchange(block.gradients, {});
     if (i > 0) std::swap(stash.gradients.output, stash.next_gradient);
-    finished(blocks_[i].first_parameter(), blocks_[i].last_parameter());
+    announce(ready, blocks_[i].first_parameter(), blocks_[i].last_parameter());
   }
   if (!is_first()) return;
   embedding_backward(stash, tokens);
-  finished(embedding_->tokens(), embedding_->positions());
+  announce(ready, embedding_->tokens(), embedding_->positions());
 }
 
 }  // namespace lockstep

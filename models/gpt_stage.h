@@ -84,7 +84,8 @@ class GptStage {
   void backward_input(StageStash& stash, Slice output_gradient, Slice input_gradient);
   // Adds to the gradients of the weights, after backward_input() and at any time. Then the stash
   // may be used again.
-  void backward_weight(StageStash& stash, std::span<const std::int32_t> tokens);
+  void backward_weight(StageStash& stash, std::span<const std::int32_t> tokens,
+                       const GradientReady& ready = {});
   // Both in turns, so that gradients are ready early: first the head's, then block by block.
   void backward(StageStash& stash, std::span<const std::int32_t> tokens, Slice output_gradient,
                 Slice input_gradient, const GradientReady& ready);
@@ -105,6 +106,8 @@ class GptStage {
   void with_shared_memory(BlockStash& block, Work work);
   void make_again(std::size_t block, StageStash& stash);
   void embedding_backward(StageStash& stash, std::span<const std::int32_t> tokens);
+  // Parameters of the head that are the stage's own: of a tied one the embedding speaks.
+  void head_ready(const GradientReady& ready) const;
   // Into `own`, the gradient of the output of the last block.
   void take_output_gradient(StageStash& stash, Tensor& own, Slice output_gradient,
                             Block::Weights weights);
@@ -123,9 +126,9 @@ class GptStage {
   std::optional<LayerNorm> norm_;
   std::unique_ptr<Head> head_;
 
-  BlockActivations shared_;    // with `full`
-  AttentionOutput attention_;  // with `selective`
-  Tensor made_again_;          // the output of a block gone forward again
+  BlockActivations shared_;           // with `full`
+  AttentionOutput attention_output_;  // with `selective`
+  Tensor made_again_;                 // the output of a block gone forward again
 };
 
 }  // namespace lockstep

@@ -160,6 +160,33 @@ void NarrowBackend::attention_backward(Slice dqkv, Slice dout, Slice out, Slice 
   store(dqkv, wide);
 }
 
+// Results and gradients are of f32 already: only what is read is widened.
+void NarrowBackend::attention_part(Slice out, Slice log_sum_exp, const Matrix& q, const Matrix& k,
+                                   const Matrix& v, const AttentionPart& part,
+                                   const Dropout& dropout) {
+  wide_.attention_part(out, log_sum_exp, with(q, widened(0, q.slice)), with(k, widened(1, k.slice)),
+                       with(v, widened(2, v.slice)), part, dropout);
+}
+
+void NarrowBackend::merge_attention(Slice out, Slice log_sum_exp, Slice part_out,
+                                    Slice part_log_sum_exp, const AttentionPart& part) {
+  wide_.merge_attention(out, log_sum_exp, part_out, part_log_sum_exp, part);
+}
+
+void NarrowBackend::attention_products(Slice products, Slice dout, Slice out,
+                                       const AttentionPart& part) {
+  wide_.attention_products(products, widened(0, dout), widened(1, out), part);
+}
+
+void NarrowBackend::attention_part_backward(const Matrix& dq, const Matrix& dk, const Matrix& dv,
+                                            Slice dout, Slice log_sum_exp, Slice products,
+                                            const Matrix& q, const Matrix& k, const Matrix& v,
+                                            const AttentionPart& part, const Dropout& dropout) {
+  wide_.attention_part_backward(dq, dk, dv, widened(3, dout), log_sum_exp, products,
+                                with(q, widened(0, q.slice)), with(k, widened(1, k.slice)),
+                                with(v, widened(2, v.slice)), part, dropout);
+}
+
 // A copy: nothing is computed.
 void NarrowBackend::embedding(Slice out, Slice tokens, std::int32_t first_token,
                               std::span<const std::int32_t> inputs) {
@@ -197,17 +224,16 @@ void NarrowBackend::embedding_backward(Slice dtokens, std::int32_t first_token, 
   for_rows([](Slice wide, Slice row) { row.device->convert(row, wide); });
 }
 
-void NarrowBackend::add_positions(Slice out, Slice positions, Count first_row, Count rows,
-                                  Count length) {
+void NarrowBackend::add_positions(Slice out, Slice positions, const RowPlaces& places, Count rows) {
   const Slice sum = widened(0, out);
-  wide_.add_positions(sum, widened(1, positions), first_row, rows, length);
+  wide_.add_positions(sum, widened(1, positions), places, rows);
   store(out, sum);
 }
 
-void NarrowBackend::positions_backward(Slice dpositions, Slice dout, Count first_row, Count rows,
-                                       Count length) {
-  const Slice used = dpositions.first(length * (dout.count / rows)), sum = widened(0, used);
-  wide_.positions_backward(sum, widened(1, dout), first_row, rows, length);
+void NarrowBackend::positions_backward(Slice dpositions, Slice dout, const RowPlaces& places,
+                                       Count rows) {
+  const Slice used = dpositions.first(places.length * (dout.count / rows)), sum = widened(0, used);
+  wide_.positions_backward(sum, widened(1, dout), places, rows);
   store(used, sum);
 }
 

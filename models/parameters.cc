@@ -4,19 +4,48 @@
 
 #include <functional>
 #include <numeric>
+#include <set>
 
 #include "collectives/base/error.h"
 
 namespace lockstep {
+namespace {
 
-int Parameters::add(std::string name, std::vector<Count> shape, std::optional<Cut> cut) {
-  const Count count = std::accumulate(shape.begin(), shape.end(), Count{1}, std::multiplies<>());
-  list_.push_back({.name = std::move(name),
-                   .shape = std::move(shape),
-                   .offset = count_,
-                   .count = count,
-                   .cut = std::move(cut)});
-  count_ += count;
+// Appends a range, merged with the last one where they touch.
+void append(std::vector<Range>& ranges, Range range) {
+  if (!ranges.empty() && ranges.back().first + ranges.back().count == range.first)
+    ranges.back().count += range.count;
+  else
+    ranges.push_back(range);
+}
+
+template <typename Keep>
+std::vector<Range> ranges_where(const std::vector<Parameter>& list, Keep keep) {
+  std::vector<Range> ranges;
+  for (const Parameter& parameter : list)
+    for_each_run(parameter.region, 0,
+                 [&](const Region::Columns& columns, Count, Count place, Count count) {
+                   if (keep(parameter, columns.sharing))
+                     append(ranges, {parameter.offset + place, count});
+                 });
+  return ranges;
+}
+
+}  // namespace
+
+int Parameters::add(Parameter parameter) {
+  parameter.count = std::accumulate(parameter.shape.begin(), parameter.shape.end(), Count{1},
+                                    std::multiplies<>());
+  parameter.offset = count_;
+  if (parameter.region.columns.empty()) {
+    const Count columns = parameter.shape.back();
+    parameter.region = {
+        .rows = {0, parameter.count / columns},
+        .columns = {{.range = {0, columns},
+                     .sharing = {.ranks = split_.ranks, .is_partial = split_.by_sequence}}}};
+  }
+  count_ += parameter.count;
+  list_.push_back(std::move(parameter));
   return static_cast<int>(list_.size()) - 1;
 }
 
@@ -34,5 +63,26 @@ int Parameters::index(std::string_view name) const {
 }
 
 void Parameters::zero_gradients() { gradients_.slice().device->zero(gradients_.slice()); }
+
+std::vector<Range> Parameters::counted() const {
+  return ranges_where(list_, [&](const Parameter& parameter, const Sharing& sharing) {
+    return parameter.tied_to.empty() && stands_for(sharing);
+  });
+}
+
+std::vector<Range> Parameters::partial_over(int ranks) const {
+  return ranges_where(list_, [&](const Parameter&, const Sharing& sharing) {
+    return sharing.is_partial && sharing.ranks == ranks;
+  });
+}
+
+std::vector<int> Parameters::partial_groups() const {
+  std::set<int> groups;
+  for (const Parameter& parameter : list_)
+    for (const Region::Columns& columns : parameter.region.columns)
+      if (columns.sharing.is_partial && columns.sharing.ranks > 1)
+        groups.insert(columns.sharing.ranks);
+  return {groups.begin(), groups.end()};
+}
 
 }  // namespace lockstep

@@ -157,6 +157,13 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
 }
 
 void SafetensorsFile::read(const TensorEntry& tensor, Slice into) const {
+  if (tensor.count() != into.count)
+    refuse(path_, fmt::format("tensor '{}' has {} elements, {} are expected", tensor.name,
+                              tensor.count(), into.count));
+  read_part(tensor, 0, into);
+}
+
+void SafetensorsFile::read_part(const TensorEntry& tensor, Count first, Slice into) const {
   const bool floating = tensor.dtype == DType::f16 || tensor.dtype == DType::bf16 ||
                         tensor.dtype == DType::f32 || tensor.dtype == DType::f64;
   if (!floating)
@@ -167,51 +174,78 @@ void SafetensorsFile::read(const TensorEntry& tensor, Slice into) const {
                       "not {}",
                       path_, name_of(into.dtype)),
           "use --dtype f32, f64, bf16 or f16");
-  if (tensor.count() != into.count)
-    refuse(path_, fmt::format("tensor '{}' has {} elements, {} are expected", tensor.name,
-                              tensor.count(), into.count));
-  std::string bytes(static_cast<std::size_t>(tensor.end - tensor.begin), '\0');
+  require(first >= 0 && first + into.count <= tensor.count(),
+          fmt::format("{}: elements {} to {} of tensor '{}', which has {}", path_, first,
+                      first + into.count, tensor.name, tensor.count()));
+  constexpr Count at_once = 1 << 18;
+  const Count element = element_bytes(tensor.dtype);
+  std::string bytes(static_cast<std::size_t>(std::min(at_once, into.count) * element), '\0');
   std::ifstream file(path_, std::ios::binary);
-  file.seekg(data_begin_ + tensor.begin);
-  file.read(bytes.data(), std::ssize(bytes));
-  if (!file) refuse(path_, fmt::format("tensor '{}' cannot be read", tensor.name));
-  into.device->convert(
-      into, {reinterpret_cast<std::byte*>(bytes.data()), into.count, tensor.dtype, &host_device()});
+  file.seekg(data_begin_ + tensor.begin + first * element);
+  for (Count begin = 0; begin < into.count; begin += at_once) {
+    const Count count = std::min(at_once, into.count - begin);
+    file.read(bytes.data(), count * element);
+    if (!file) refuse(path_, fmt::format("tensor '{}' cannot be read", tensor.name));
+    into.device->convert(into.part(begin, count), {reinterpret_cast<std::byte*>(bytes.data()),
+                                                   count, tensor.dtype, &host_device()});
+  }
 }
 
-void write_safetensors(const std::string& path, const std::vector<NamedSlice>& tensors) {
+SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorEntry> tensors)
+    : file_(path), tensors_(std::move(tensors)) {
   nlohmann::ordered_json header = {{"__metadata__", {{"format", "pt"}}}};
   std::int64_t offset = 0;
-  for (const NamedSlice& tensor : tensors) {
+  for (TensorEntry& tensor : tensors_) {
     check_name(path, tensor.name);
     require(!header.contains(tensor.name),
             fmt::format("{}: two tensors named '{}'", path, tensor.name));
-    const Count count =
-        std::accumulate(tensor.shape.begin(), tensor.shape.end(), Count{1}, std::multiplies<>());
-    require(count == tensor.data.count, fmt::format("{}: '{}' has {} elements, its shape {}", path,
-                                                    tensor.name, tensor.data.count, count));
     const auto name =
-        std::ranges::find(dtype_names, tensor.data.dtype, [](const auto& n) { return n.second; });
+        std::ranges::find(dtype_names, tensor.dtype, [](const auto& n) { return n.second; });
+    tensor.begin = offset;
+    offset +=
+        element_bytes(tensor.dtype) *
+        std::accumulate(tensor.shape.begin(), tensor.shape.end(), Count{1}, std::multiplies<>());
+    tensor.end = offset;
     header[tensor.name] = {{"dtype", name->first},
                            {"shape", tensor.shape},
-                           {"data_offsets", {offset, offset + tensor.data.bytes()}}};
-    offset += tensor.data.bytes();
+                           {"data_offsets", {tensor.begin, tensor.end}}};
   }
   std::string text = header.dump();
   // The data begin at a multiple of 8, as readers that map the file expect.
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const std::uint64_t length = text.size();
-  std::string content(reinterpret_cast<const char*>(&length), sizeof length);
-  content.reserve(content.size() + text.size() + static_cast<std::size_t>(offset));
-  content += text;
-  for (const NamedSlice& tensor : tensors) {
-    const std::size_t begin = content.size();
-    content.resize(begin + static_cast<std::size_t>(tensor.data.bytes()));
-    tensor.data.device->copy({reinterpret_cast<std::byte*>(content.data() + begin),
-                              tensor.data.count, tensor.data.dtype, &host_device()},
-                             tensor.data);
+  file_.write(0, {reinterpret_cast<const char*>(&length), sizeof length});
+  file_.write(sizeof length, text);
+  data_begin_ = static_cast<std::int64_t>(sizeof length + text.size());
+}
+
+void SafetensorsWriter::write(std::size_t tensor, Count first, Slice values) {
+  const TensorEntry& entry = tensors_.at(tensor);
+  require(values.dtype == entry.dtype && first >= 0 && first + values.count <= entry.count(),
+          fmt::format("elements {} to {} written to tensor '{}', which has {}", first,
+                      first + values.count, entry.name, entry.count()));
+  file_.write(
+      data_begin_ + entry.begin + first * element_bytes(entry.dtype),
+      {reinterpret_cast<const char*>(values.data), static_cast<std::size_t>(values.bytes())});
+}
+
+void write_safetensors(const std::string& path, const std::vector<NamedSlice>& tensors) {
+  std::vector<TensorEntry> entries;
+  for (const NamedSlice& tensor : tensors)
+    entries.push_back({.name = tensor.name, .dtype = tensor.data.dtype, .shape = tensor.shape});
+  SafetensorsWriter writer(path, std::move(entries));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Slice data = tensors[i].data;
+    const Count count = std::accumulate(tensors[i].shape.begin(), tensors[i].shape.end(), Count{1},
+                                        std::multiplies<>());
+    require(count == data.count, fmt::format("{}: '{}' has {} elements, its shape {}", path,
+                                             tensors[i].name, data.count, count));
+    std::vector<std::byte> bytes(static_cast<std::size_t>(data.bytes()));
+    const Slice on_host{bytes.data(), data.count, data.dtype, &host_device()};
+    data.device->copy(on_host, data);
+    writer.write(i, 0, on_host);
   }
-  write_file(path, content);
+  writer.finish();
 }
 
 }  // namespace lockstep

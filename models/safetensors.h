@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/base/file.h"
 #include "collectives/base/slice.h"
 
 namespace lockstep {
@@ -31,6 +32,8 @@ class SafetensorsFile {
   // Reads a tensor into memory of any device, converted between any floating types. `into.count`
   // must be its count.
   void read(const TensorEntry& tensor, Slice into) const;
+  // The same of `into.count` elements from the one numbered `first`.
+  void read_part(const TensorEntry& tensor, Count first, Slice into) const;
 
  private:
   std::string path_;
@@ -42,6 +45,22 @@ class SafetensorsFile {
 // For tests and fuzzing.
 std::vector<TensorEntry> parse_safetensors_header(const std::string& path, std::string_view header,
                                                   std::int64_t data_bytes);
+
+// A file that is written piece by piece; it appears when all of it is there.
+class SafetensorsWriter {
+ public:
+  // The tensors in the order given: names, types and shapes count. Throws Error (bad_input) for a
+  // name that occurs twice or holds control characters.
+  SafetensorsWriter(const std::string& path, std::vector<TensorEntry> tensors);
+  // Writes elements of the host's memory, from the one numbered `first` of the tensor on.
+  void write(std::size_t tensor, Count first, Slice values);
+  void finish() { file_.finish(); }
+
+ private:
+  NewFile file_;
+  std::int64_t data_begin_ = 0;
+  std::vector<TensorEntry> tensors_;
+};
 
 struct NamedSlice {
   std::string name;

@@ -11,8 +11,7 @@ namespace lockstep {
 //   torch      GradScaler: falls at every overflow; grows after `window` steps without.
 //   megatron   DynamicGradScaler: falls from the second overflow on since it last grew.
 //   deepspeed  DynamicLossScaler: falls from the second overflow on since it last grew, and grows
-//   at
-//              the step after `window` ones without.
+//              at the step after `window` ones without.
 //   none       the scale is 1 and stays.
 enum class LossScaling { none, torch, megatron, deepspeed };
 // Throws Error (bad_input) listing the names.

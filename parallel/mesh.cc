@@ -95,6 +95,23 @@ std::vector<Mesh::Group> Mesh::groups(std::initializer_list<Axis> along) const {
   return groups;
 }
 
+Mesh::Group Mesh::group_of(int rank, std::initializer_list<Axis> along) const {
+  Group group = {};
+  AlongAxes place = place_of(rank);
+  for (const Axis axis : along) place[axis] = 0;
+  group.push_back(rank_at(place));
+  for (const Axis axis : along) {
+    Group longer;
+    for (const int first : group) {
+      AlongAxes at = place_of(first);
+      for (at[axis] = 0; at[axis] < length(axis); ++at[axis]) longer.push_back(rank_at(at));
+    }
+    group = std::move(longer);
+  }
+  std::ranges::sort(group);
+  return group;
+}
+
 std::vector<Mesh::Group> Mesh::embedding_groups() const {
   std::vector<Group> groups_of_ends;
   for (const Group& pipeline : groups({Axis::pp})) {
@@ -109,9 +126,7 @@ std::unique_ptr<Communicator> Mesh::communicator(Communicator& world,
   require(world.size() == size(),
           fmt::format("a mesh of {} ranks in a world of {}", size(), world.size()),
           "the lengths of the axes multiply to the number of ranks");
-  AlongAxes first = place_of(world.rank());
-  for (const Axis axis : along) first[axis] = 0;
-  return world.split(rank_at(first), world.rank());
+  return world.subgroup(group_of(world.rank(), along));
 }
 
 }  // namespace lockstep

@@ -49,6 +49,8 @@ class Mesh {
   using Group = std::vector<int>;
   // The groups of ranks that differ along `along` alone, each ascending, by their first ranks.
   std::vector<Group> groups(std::initializer_list<Axis> along) const;
+  // The one of them that `rank` is in.
+  Group group_of(int rank, std::initializer_list<Axis> along) const;
   // The ranks that hold the two ends of a tied embedding: the first and the last of each pipeline.
   std::vector<Group> embedding_groups() const;
 

@@ -1,68 +1,16 @@
 #include "parallel/options.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
-#include "collectives/base/error.h"
-#include "models/gpt_config.h"
 #include "models/schedule.h"
-#include "parallel/loss_scale.h"
-#include "parallel/technique.h"
 
 namespace lockstep {
 
-void check(const TrainOptions& options, int ranks) {
-  const auto at_least = [](double value, double least, const char* flag) {
-    require(value >= least && std::isfinite(value), fmt::format("{} {}", flag, value),
-            fmt::format("use a finite number of at least {}", least));
-  };
-  const auto below_one = [](double value, const char* flag) {
-    require(value >= 0 && value < 1, fmt::format("{} {}", flag, value),
-            "use a number from 0 to below 1");
-  };
-  at_least(ranks, 1, "--ranks");
-  at_least(options.global_batch, 1, "--global-batch");
-  at_least(options.micro_batches, 1, "--micro-batches");
-  at_least(options.steps, 1, "--steps");
-  at_least(options.threads, 0, "--threads");
-  at_least(options.sequence_length, 0, "--sequence-length");
-  at_least(options.learning_rate, 0, "--lr");
-  at_least(options.warmup_steps, 0, "--warmup-steps");
-  at_least(options.weight_decay, 0, "--weight-decay");
-  at_least(options.grad_clip, 0, "--grad-clip");
-  at_least(options.eval_interval, 0, "--eval-interval");
-  at_least(options.sample, 0, "--sample");
-  at_least(options.compute_seconds, 0, "--compute-time");
-  for (const auto& [rank, factor] : options.slow_ranks) {
-    require(rank >= 0 && rank < ranks, fmt::format("--slow-rank {} of {} ranks", rank, ranks),
-            fmt::format("ranks are 0 to {}", ranks - 1));
-    at_least(factor, 1, fmt::format("--slow-rank {}:", rank).c_str());
-  }
-  below_one(options.dropout, "--dropout");
-  below_one(options.label_smoothing, "--label-smoothing");
-  model_options(options);
-  below_one(options.beta1, "--beta1");
-  below_one(options.beta2, "--beta2");
-  below_one(options.validation_fraction, "--validation-fraction");
-  require(options.eps > 0 && std::isfinite(options.eps), fmt::format("--eps {}", options.eps),
-          "use a number above 0");
-  require(options.order == "random" || options.order == "sequential",
-          fmt::format("--order '{}'", options.order), "choose random or sequential");
-  require(is_floating(options.dtype), fmt::format("--dtype {}", name_of(options.dtype)),
-          "choose f32, f64, bf16 or f16");
-  loss_scaling_from_name(loss_scaling(options));
-  technique(options.technique).check(options, ranks);
-  const GptConfig config = gpt_config(options.model);
-  require(options.sequence_length <= config.context,
-          fmt::format("--sequence-length {} with a context of {}", options.sequence_length,
-                      config.context),
-          "use no more tokens than the model's context");
-}
-
-int sequence_length(const TrainOptions& options, const GptConfig& config) {
-  return options.sequence_length > 0 ? options.sequence_length : config.context;
+void check_bounds(const TrainOptions& options) {
+  TrainOptions copy = options;
+  for (const OptionGroup& group : describe(copy))
+    for (const Option& option : group.options) check(option);
 }
 
 ModelOptions model_options(const TrainOptions& options) {
@@ -71,6 +19,13 @@ ModelOptions model_options(const TrainOptions& options) {
                       .streams = dropout_streams_from_name(options.dropout_streams)},
           .label_smoothing = options.label_smoothing,
           .recompute = recompute_from_name(options.recompute)};
+}
+
+AdamWOptions adamw_options(const TrainOptions& options) {
+  return {.beta1 = options.beta1,
+          .beta2 = options.beta2,
+          .eps = options.eps,
+          .weight_decay = options.weight_decay};
 }
 
 std::string loss_scaling(const TrainOptions& options) {

@@ -4,26 +4,34 @@
 
 namespace lockstep {
 
-Pace::Pace(Communicator& world, const TrainOptions& options, Seconds waited)
+Pace::Pace(Communicator& world, const TrainOptions& options, Seconds waited, int stages)
     : clock_(world.transport()),
       factor_(options.slow_ranks.contains(world.rank()) ? options.slow_ranks.at(world.rank()) : 1),
-      seconds_(options.compute_seconds / options.micro_batches),
+      part_seconds_(options.compute_seconds / (3.0 * options.micro_batches * stages)),
       waited_(std::move(waited)) {}
 
-double Pace::forward_backward(const Work& work, const GradientReady& ready) {
-  if (seconds_ > 0) clock_.pass(factor_ * seconds_);
+void Pace::take(int parts, const Pass& work, const GradientReady& ready) {
+  if (part_seconds_ > 0) clock_.pass(factor_ * parts * part_seconds_);
   if (factor_ == 1) return work(ready);
-  // Gradient by gradient, so that what is sent beside backward leaves later, too.
+  // Gradient by gradient, so that what is sent meanwhile leaves later, too.
   const auto computed = [&] { return clock_.now_seconds() - (waited_ ? waited_() : 0); };
   double since = computed();
   const auto fall_behind = [&] {
     clock_.pass((factor_ - 1) * (computed() - since));
     since = computed();
   };
-  return work([&](int parameter) {
+  work([&](int parameter) {
     fall_behind();
     if (ready) ready(parameter);
   });
+  fall_behind();
+}
+
+double Pace::forward_backward(const Work& work, const GradientReady& ready) {
+  double loss = 0;
+  take(
+      3, [&](const GradientReady& finished) { loss = work(finished); }, ready);
+  return loss;
 }
 
 double Pace::forward_backward(Gpt& model, const Batch& batch, Count total_targets,

@@ -15,7 +15,13 @@ class Pace {
   // Where the work itself waits for other ranks, waited() is for how many seconds it has so far:
   // waiting takes no longer on a slow rank.
   using Seconds = std::function<double()>;
-  Pace(Communicator& world, const TrainOptions& options, Seconds waited = {});
+  // `stages` are on this rank: a third of one's work on a micro-batch is a part.
+  Pace(Communicator& world, const TrainOptions& options, Seconds waited = {}, int stages = 1);
+
+  // Runs work(ready), which is `parts` of a rank's step: forward 1, backward 2. The work calls
+  // `ready` for each parameter whose gradient is finished.
+  using Pass = std::function<void(const GradientReady& ready)>;
+  void take(int parts, const Pass& work, const GradientReady& ready = {});
 
   // Forward and backward of one micro-batch: work(ready) returns its loss and calls `ready` for
   // each parameter whose gradient is finished.
@@ -28,7 +34,7 @@ class Pace {
  private:
   Transport& clock_;
   double factor_;
-  double seconds_;  // of a micro-batch
+  double part_seconds_;
   Seconds waited_;
 };
 

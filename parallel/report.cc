@@ -16,27 +16,6 @@ namespace {
 
 using nlohmann::json;
 
-Volume total(const RankRecord& record) {
-  Volume sum;
-  for (const auto& [label, volume] : record.traffic) sum += volume;
-  return sum;
-}
-
-double measured(const RankRecord& record, const std::string& quantity) {
-  const Volume volume = total(record);
-  if (quantity == "sent_bytes") return static_cast<double>(volume.sent_bytes);
-  if (quantity == "received_bytes") return static_cast<double>(volume.received_bytes);
-  if (quantity == "sent_messages") return static_cast<double>(volume.sent_messages);
-  if (constexpr std::string_view of_label = "sent_bytes."; quantity.starts_with(of_label)) {
-    const auto found = record.traffic.find(quantity.substr(of_label.size()));
-    return found == record.traffic.end() ? 0 : static_cast<double>(found->second.sent_bytes);
-  }
-  if (quantity == "in_flight") return record.in_flight;
-  constexpr std::string_view peak = "peak_bytes.";
-  require(quantity.starts_with(peak), "a closed form of the unknown quantity " + quantity);
-  return static_cast<double>(record.peak_bytes.at(quantity.substr(peak.size())));
-}
-
 json to_json(const Volume& v) {
   return {v.sent_bytes, v.received_bytes, v.sent_messages, v.received_messages};
 }
@@ -84,10 +63,8 @@ void read_rank(const json& text, TrainResult& result) {
 
 }  // namespace
 
-void collect(RankContext& context, const RankRecord& record, std::vector<TheoryRecord> theory,
-             TrainResult& result) {
-  for (TheoryRecord& line : theory) line.measured = measured(record, line.quantity);
-
+void collect(RankContext& context, const RankRecord& record,
+             const std::vector<TheoryRecord>& theory, TrainResult& result) {
   context.world.set_label("report");
   for (const std::string& text : gather_text(context.world, to_json(record, theory).dump()))
     read_rank(json::parse(text), result);

@@ -6,10 +6,10 @@
 
 namespace lockstep {
 
-// Every rank calls it with its own record and the technique's closed forms for it. On rank 0
-// `result` gains the ranks, the theory with what was measured, and the traces.
-void collect(RankContext& context, const RankRecord& record, std::vector<TheoryRecord> theory,
-             TrainResult& result);
+// Every rank calls it with its own record, and its closed forms next to what was measured. On rank
+// 0 `result` gains the ranks, the theory and the traces.
+void collect(RankContext& context, const RankRecord& record,
+             const std::vector<TheoryRecord>& theory, TrainResult& result);
 
 // Throws Error (wrong_result) naming the step when its loss or gradient norm is no number, but for
 // a step that was skipped and may go well with a smaller loss scale.

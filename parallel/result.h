@@ -39,6 +39,12 @@ struct BubbleRecord {
   double replayed_fraction = 0;             // with the time of each single pass
 };
 
+// What was seen of a pipeline.
+struct PipelineRecord {
+  int in_flight = 0;  // the most micro-batches, stage by stage
+  std::optional<BubbleRecord> bubble;
+};
+
 // A rank that failed while the others went on.
 struct LostRank {
   int rank = 0;

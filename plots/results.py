@@ -38,10 +38,10 @@ class TrainRun:
         """What tells runs of one technique apart."""
         if self.config["technique"] == "pipeline":
             recompute = self.config["recompute"]
-            return [self.config["schedule_file"] or self.config["schedule"], *([f"recompute {recompute}"] * (recompute != "none"))]
+            return [self.config.get("schedule_file") or self.config["schedule"], *([f"recompute {recompute}"] * (recompute != "none"))]
         if self.config["technique"] != "ps":
             return []
-        mode, servers = self.config["mode"], self.config["servers"]
+        mode, servers = self.config["mode"], self.config.get("servers", 0)
         if mode == "ssp":
             mode += f" {self.config['staleness']},"
         return [mode, "colocated" if self.config["colocated"] else f"{servers} server{'s' if servers > 1 else ''}"]
@@ -269,8 +269,8 @@ class ScheduleRun:
         return self.data["config"]["stages"]
 
     @property
-    def chunks(self):
-        """Stages of a rank."""
+    def virtual_stages(self):
+        """Stages on every rank."""
         return self.stages // self.ranks
 
     @property
@@ -296,7 +296,7 @@ class ScheduleRun:
         if not isinstance(self.name, str) or len(self.data["ranks"]) != self.ranks or self.ranks < 1:
             raise ValueError("no row for each rank")
         # They are computed with: as numbers, or not at all.
-        self.chunks, self.micro_batches + 0, self.bubble + 0, self.overhead + 0
+        self.virtual_stages, self.micro_batches + 0, self.bubble + 0, self.overhead + 0
         for rank in self.data["ranks"]:
             rank["in_flight"] + rank["unfinished"]
             for action in rank["actions"]:
@@ -305,8 +305,10 @@ class ScheduleRun:
                 raise ValueError("a last action with a next one")
 
     def _check_action(self, action):
-        known = action["pass"] in ("F", "B", "I", "W") and isinstance(action["with_next"], bool)
-        if not known or not 0 <= action["stage"] < self.stages or not 0 <= action["micro_batch"] < self.micro_batches:
+        is_collective = action["pass"] in ("UNSHARD", "RESHARD", "REDUCE_GRAD")
+        known = (is_collective or action["pass"] in ("F", "B", "I", "W")) and isinstance(action["with_next"], bool)
+        has_place = 0 <= action["stage"] < self.stages and (is_collective or 0 <= action["micro_batch"] < self.micro_batches)
+        if not known or not has_place or (is_collective and action["with_next"]):
             raise ValueError(f"no action of this schedule: {action}")
         if not 0 <= action["begin"] <= action["end"] <= self.makespan:
             raise ValueError(f"not within the makespan: {action}")

@@ -1,4 +1,5 @@
-"""Pipeline schedules as they run: a row for each rank, a block for each pass of a micro-batch."""
+"""Pipeline schedules as they run: a row for each rank, a block for each pass of a micro-batch, and below the blocks a
+strip for the rank's collectives, if they take time."""
 
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
@@ -9,6 +10,10 @@ from chart import COLOURS, Chart, new_figure
 # In these colours two shades of any pass can be told apart from two of any other, by all kinds of colour vision.
 PASSES = {"F": ("forward", COLOURS[0]), "B": ("backward", COLOURS[1]),
           "I": ("input gradient", COLOURS[4]), "W": ("weight gradient", COLOURS[3])}
+COLLECTIVES = {"UNSHARD": ("unshard parameters", COLOURS[5]), "REDUCE_GRAD": ("reduce gradients", COLOURS[2])}
+BLOCKS = (-0.45, 0.9)           # top and height of a rank's blocks
+BLOCKS_ABOVE_STRIP = (-0.45, 0.64)
+STRIP = (0.22, 0.23)
 LIGHTEST = 0.5      # share of white in the shade of a rank's last stage
 WIDTH = 13.0        # inches of the figure, and of what its blocks have of it
 DRAWN_WIDTH = 12.2
@@ -39,6 +44,8 @@ def charts(results):
         title="Pipeline schedules" if len(runs) > 1 else f"Pipeline schedule {runs[0].name}",
         explanation="What each rank does when: a block is one pass of the micro-batch whose number it bears, blank is idle. Of "
                     "several stages of a rank the later ones are lighter. Two halves of one block are passes that run together. "
+                    + ("The strip below shows when the rank's parameters are gathered and its gradients reduced. "
+                       if any(_timed_collectives(run) for run in runs) else "") +
                     "The bubble is the share of the time until the last rank is done in which ranks wait.",
         alt="Pipeline schedules: " + "; ".join(headlines) + ".",
         figure=figure,
@@ -48,9 +55,11 @@ def charts(results):
 
 
 def blocks(actions):
-    """(action, begin, width) of each. Passes that run together share their time: each is drawn in its part of it."""
+    """(action, begin, width) of each pass. Passes that run together share their time: each is drawn in its part of it."""
     together, found = [], []
     for action in actions:
+        if action["pass"] not in PASSES:
+            continue
         together.append(action)
         if action["with_next"]:
             continue
@@ -61,10 +70,16 @@ def blocks(actions):
     return found
 
 
-def shade(colour, chunk, chunks):
+def shade(colour, virtual_stage, virtual_stages):
     """The colour, lighter for each further stage of a rank."""
-    white = LIGHTEST * chunk / (chunks - 1) if chunks > 1 else 0
+    white = LIGHTEST * virtual_stage / (virtual_stages - 1) if virtual_stages > 1 else 0
     return tuple(part + (1 - part) * white for part in to_rgb(colour))
+
+
+def _timed_collectives(run):
+    """(rank's place, action) of each collective that takes time."""
+    return [(place, action) for place, rank in enumerate(run.data["ranks"]) for action in rank["actions"]
+            if action["pass"] in COLLECTIVES and action["end"] > action["begin"]]
 
 
 def _row_height(run):
@@ -74,7 +89,7 @@ def _row_height(run):
 
 def _headlines(runs):
     """One of each; those that are alike, as with other times of passes, are told apart by their files."""
-    lines = [f"{run.name}: p = {run.ranks}, m = {run.micro_batches}, v = {run.chunks}; makespan {run.makespan:g}, "
+    lines = [f"{run.name}: p = {run.ranks}, m = {run.micro_batches}, v = {run.virtual_stages}; makespan {run.makespan:g}, "
              f"bubble {100 * run.bubble:.1f} %" for run in runs]
     shapes = [line.split(";")[0] for line in lines]
     return [line if shapes.count(shape) == 1 else f"{line} ({run.path.stem})" for line, shape, run in zip(lines, shapes, runs)]
@@ -90,17 +105,22 @@ def _draw(axes, run, scale):
     """`scale`: points of a unit of time."""
     drawn = [(place, blocks(rank["actions"])) for place, rank in enumerate(run.data["ranks"])]
     narrowest = min(width for _, row in drawn for _, _, width in row)
+    collectives = _timed_collectives(run)
+    top, height = BLOCKS_ABOVE_STRIP if collectives else BLOCKS
     for place, row in drawn:
         stages = sorted({action["stage"] for action, _, _ in row})
         kinds = {}
         for action, begin, width in row:
             kinds.setdefault((action["pass"], stages.index(action["stage"])), []).append((begin, width))
-        for (kind, chunk), spans in kinds.items():
-            axes.broken_barh(spans, (place - 0.45, 0.9), facecolors=shade(PASSES[kind][1], chunk, len(stages)),
+        for (kind, virtual_stage), spans in kinds.items():
+            axes.broken_barh(spans, (place + top, height), facecolors=shade(PASSES[kind][1], virtual_stage, len(stages)),
                              edgecolor="white", linewidth=min(0.5, 0.15 * narrowest * scale))
+    for place, action in collectives:
+        axes.broken_barh([(action["begin"], action["end"] - action["begin"])], (place + STRIP[0], STRIP[1]),
+                         facecolors=COLLECTIVES[action["pass"]][1], edgecolor="white", linewidth=0.3)
     if _has_numbers(run, [width * scale for _, row in drawn for _, _, width in row]):
         for place, row in drawn:
-            _write_numbers(axes, place, row, scale)
+            _write_numbers(axes, place + top + height / 2, row, scale)
     axes.set_ylim(run.ranks - 0.5, -0.5)
     step = -(-run.ranks // 8)
     axes.set_yticks(range(0, run.ranks, step), [f"rank {rank}" for rank in range(0, run.ranks, step)], fontsize=8)
@@ -130,9 +150,11 @@ def _write_numbers(axes, place, row, scale):
 
 
 def _handles(runs):
-    """Of the passes there are, and of the shades."""
+    """Of the passes and collectives there are, and of the shades."""
     seen = {action["pass"] for run in runs for rank in run.data["ranks"] for action in rank["actions"]}
     handles = [Patch(color=colour, label=name) for kind, (name, colour) in PASSES.items() if kind in seen]
-    if any(run.chunks > 1 for run in runs):
+    timed = {action["pass"] for run in runs for _, action in _timed_collectives(run)}
+    handles += [Patch(color=colour, label=name) for kind, (name, colour) in COLLECTIVES.items() if kind in timed]
+    if any(run.virtual_stages > 1 for run in runs):
         handles.append(Patch(color=shade("#666666", 1, 2), label="lighter: later stages of the rank"))
     return handles

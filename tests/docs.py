@@ -47,9 +47,9 @@ def faults_of_commands(copy, text, program):
             continue
         try:
             done = subprocess.run(["bash", "-euo", "pipefail", "-c", commands], cwd=copy, capture_output=True, text=True,
-                                  env={**os.environ, **AS_ROOT, "PATH": f"{copy}:{os.environ['PATH']}"}, timeout=300)
+                                  env={**os.environ, **AS_ROOT, "PATH": f"{copy}:{os.environ['PATH']}"}, timeout=540)
         except subprocess.TimeoutExpired:
-            yield f"not done within 300 s:\n{commands}"
+            yield f"not done within 540 s:\n{commands}"
             continue
         if done.returncode != 0:
             yield f"exit status {done.returncode}:\n{commands}{done.stdout[-2000:]}{done.stderr[-2000:]}"

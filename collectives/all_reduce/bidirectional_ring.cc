@@ -1,8 +1,7 @@
 // Bidirectional ring: one half of the data goes round to the right, the other at the same time to
 // the left.
 //
-//   rounds 2 (p - 1)    bytes sent per rank  2 n (p - 1) / p      scratch none where ranks share
-//   memory
+//   rounds 2 (p - 1)    bytes sent per rank  2 n (p - 1) / p      scratch none with shared memory
 //
 // Twice as fast as one ring where each neighbour has a cable of its own, as between GPUs; where a
 // rank has one way out for all, the two halves queue there and nothing is gained.

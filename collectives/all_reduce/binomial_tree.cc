@@ -1,7 +1,7 @@
 // Binomial tree: reduce to rank 0, then broadcast from it, both along the same tree.
 //
-//   rounds 2 ceil(lg p)   bytes sent  rank 0 n ceil(lg p), a leaf n     scratch none where ranks
-//   share memory
+//   rounds 2 ceil(lg p)   bytes sent  rank 0 n ceil(lg p)      scratch none with shared memory
+//                                     a leaf n
 //
 // Few rounds for any number of ranks, but all the data in each.
 #include "collectives/all_reduce/all_reduce.h"

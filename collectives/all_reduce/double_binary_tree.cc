@@ -1,8 +1,9 @@
 // Double binary tree: two binary trees over the same ranks, each for half of the data, such that no
 // rank has children in both. Data go up a tree in segments and are combined, then down again.
 //
-//   rounds about 2 lg p + 2 segments    bytes sent per rank  about 2 n     scratch none where ranks
-//   share memory
+//   rounds               about 2 lg p + 2 segments
+//   bytes sent per rank  about 2 n
+//   scratch              none with shared memory
 //
 // Nearly the ring's bandwidth in lg p latencies. In one tree half of the ranks would be leaves and
 // send only half of what they could; in the other they are the ones with children. Sanders, Speck

@@ -1,7 +1,8 @@
 // Halving-doubling: reduce-scatter by recursive halving, then all-gather by recursive doubling.
 //
-//   rounds 2 lg p (+ 2)   bytes sent per rank  2 n (p - 1) / p (+ n)    scratch none where ranks
-//   share memory
+//   rounds               2 lg p (+ 2)
+//   bytes sent per rank  2 n (p - 1) / p (+ n)
+//   scratch              none with shared memory
 //
 // The ring's bytes in few rounds, when p is a power of two; otherwise the rest is folded in
 // (fold.h), which costs all the data twice more. Rabenseifner, "Optimization of collective

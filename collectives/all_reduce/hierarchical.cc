@@ -1,8 +1,9 @@
 // Two-level all-reduce: reduce-scatter inside each node, all-reduce between the nodes of what each
 // rank then owns, all-gather inside each node.
 //
-//   g nodes of k ranks   rounds 2 (k - 1) + 2 (g - 1)    bytes between nodes  2 n/k (g - 1)/g a
-//   rank
+//   nodes                               g, of k ranks each
+//   rounds                              2 (k - 1) + 2 (g - 1)
+//   bytes sent per rank, between nodes  2 (n / k) (g - 1) / g
 //
 // For nodes whose inner links are much faster than those between them.
 #include "collectives/all_reduce/all_reduce.h"

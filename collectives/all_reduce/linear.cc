@@ -1,8 +1,8 @@
 // Linear all-reduce: every rank sends its data to rank 0, which combines them one by one and sends
 // the result to every rank.
 //
-//   rounds 2            bytes sent  rank 0 n (p - 1), the others n     scratch none where ranks
-//   share memory
+//   rounds 2            bytes sent  rank 0 n (p - 1)           scratch none with shared memory
+//                                   the others n
 //
 // What everyone writes first. All bytes go through one rank, so its time grows with p: the baseline
 // that the others are measured against.

@@ -42,7 +42,11 @@ AllReduceAlgorithm all_reduce_recursive_doubling() {
             return floor_log2(x.ranks) * links.between.seconds(x.bytes()) + fold_seconds(x, links);
           },
       .formula = "lg p (a + n b), + 2 a + 3 n b unless p is a power of two",
-      .exact = power_of_two};
+      .exact = power_of_two,
+      .scratch =
+          [](const Problem& x, int rank) {
+            return x.ranks > 1 && rank < participants(x.ranks) ? x.count : 0;
+          }};
 }
 
 }  // namespace lockstep

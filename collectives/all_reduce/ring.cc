@@ -1,7 +1,6 @@
 // Ring all-reduce: reduce-scatter, then all-gather. Fewest bytes possible, but 2 (p - 1) latencies.
 //
-//   rounds 2 (p - 1)    bytes sent per rank  2 n (p - 1) / p      scratch none where ranks share
-//   memory
+//   rounds 2 (p - 1)    bytes sent per rank  2 n (p - 1) / p      scratch none with shared memory
 //
 // Choose it for large data on links of one speed. Patarasuk and Yuan, "Bandwidth optimal all-reduce
 // algorithms for clusters of workstations", JPDC 2009.

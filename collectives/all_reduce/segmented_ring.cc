@@ -1,19 +1,23 @@
-// Segmented ring: the ring with every chunk cut into segments, each passed on as soon as it has
-// come, so that a rank receives one segment while it combines and sends the one before.
+// Segmented ring: the ring with every chunk cut into segments. A rank passes each segment on as
+// soon as it has come, so it receives one segment while it combines and sends the one before.
 //
-//   rounds 2 (p - 1), overlapping     bytes sent per rank  2 n (p - 1) / p      scratch none where
-//   ranks share memory
+//   rounds               2 (p - 1), overlapping
+//   bytes sent per rank  2 n (p - 1) / p
+//   scratch              none with shared memory
+//   in flight            at most 128 sends and 129 windows, whatever the size
 //
-// Where ranks share memory, each writes its results to the next one's, which need not come for
-// them.
+// With shared memory, each rank writes its results directly into its neighbour's buffer.
 //
-// Hides latency and arithmetic behind the link's time when chunks are long. With K = 2 (p - 1)
-// rounds of S segments of s bytes a rank's way out is busy all the time, K S s b + a, unless a
-// segment comes back for its next round later than its turn: then K (a + s b) + (S - 1) s b.
+// Hides latency and arithmetic behind the link's time when chunks are long. K = 2 (p - 1) rounds of
+// S segments of s bytes keep a rank's egress busy all the time, K S s b + a, unless the segment
+// L = min(S, 64) before the next to leave arrives later than its turn: then K S - 1 = q L + r
+// segments take (q + 1) (a + s b) + r s b.
 #include <algorithm>
+#include <deque>
+#include <memory>
 
 #include "collectives/all_reduce/all_reduce.h"
-#include "collectives/reduce_scatter/reduce_scatter.h"
+#include "collectives/sends_in_flight.h"
 
 namespace lockstep {
 namespace {
@@ -24,43 +28,58 @@ int segments_of(Count chunk_bytes) {
   return static_cast<int>(std::max<Count>(1, (chunk_bytes + segment_bytes - 1) / segment_bytes));
 }
 
+// A rank sends this many segments ahead of those it receives. 16 would hide a latency of 2 us at
+// 450 GB/s; ranks that share cores with other programs stop for milliseconds and need more.
+constexpr int lead = 64;
+// A send is finished once the neighbour has received it. The neighbour may lag by `lead` segments
+// before it holds up the sender.
+constexpr int most_sends = 2 * lead;
+
 void run_apart(Communicator& comm, Slice out, Slice in, ReduceOp op) {
   const int p = comm.size(), rank = comm.rank();
   if (p == 1) return comm.copy(out, in);
   const Chunks result(out, p), own(in, p);
   // The same number for every chunk, because a round passes each segment of the one before.
   const int segments = segments_of(own.largest() * element_bytes(in.dtype));
-  const auto segment = [&](const Chunks& chunk, int which, int i) {
-    return Chunks(chunk[which], segments)[i];
+  // Messages go round by round, segment by segment; in the first p - 1 rounds they grow.
+  const int growing = (p - 1) * segments, messages = 2 * growing;
+  // Where a message is sent from; the one that is `segments` before it arrives there.
+  const auto place = [&](const Chunks& chunk, int message) {
+    return Chunks(chunk[rank - 1 - message / segments], segments)[message % segments];
   };
 
-  // They may come at any time: what is sent from their places goes into them, so it is gone then.
-  std::vector<std::unique_ptr<Window>> windows;
-  const int rounds = 2 * (p - 1);
-  for (int message = (p - 1) * segments; message < rounds * segments; ++message)
-    windows.push_back(comm.open_window(
-        segment(result, rank - 2 - message / segments, message % segments), comm.left(), message));
+  SendsInFlight sends(comm, most_sends);
+  int sent = 0;
+  const auto send_up_to = [&](int end) {
+    for (; sent < std::min(end, messages); ++sent)
+      sends.send(place(sent < segments ? own : result, sent), comm.right());
+  };
+  // Open for every message that the left neighbour may send from now on. What this rank sent from
+  // the place of such a message has become part of it, so it is gone by then.
+  std::deque<std::unique_ptr<Window>> windows;
+  int opened = growing;
+  const auto open_windows = [&](int received) {
+    for (; opened < std::min(received + most_sends + 1, messages); ++opened)
+      windows.push_back(
+          comm.open_window(place(result, opened + segments), comm.left(), opened - received));
+  };
 
-  std::vector<Request> sent;  // round by round, segment by segment
-  for (int i = 0; i < segments; ++i)
-    sent.push_back(comm.isend(segment(own, rank - 1, i), comm.right()));
-  for (int round = 0; round < rounds; ++round) {
-    for (int i = 0; i < segments; ++i) {
-      const Slice arriving = segment(result, rank - 2 - round, i);
-      const bool grows = round < p - 1;
-      if (grows) {
-        if (out.data != in.data) comm.copy(arriving, segment(own, rank - 2 - round, i));
-        comm.recv_reduce(arriving, comm.left(), op);
-        if (round == p - 2) comm.complete(arriving, op);
-      } else {
-        // What was sent from here in the first half must be gone before the result replaces it.
-        sent[static_cast<std::size_t>((round - (p - 1)) * segments + i)]->wait();
-        comm.recv(arriving, comm.left());
-      }
-      if (round + 1 < rounds) sent.push_back(comm.isend(arriving, comm.right()));
+  for (int message = 0; message < messages; ++message) {
+    open_windows(message);
+    send_up_to(message + std::min(lead, segments));
+    const Slice arriving = place(result, message + segments);
+    if (message < growing) {
+      if (out.data != in.data) comm.copy(arriving, place(own, message + segments));
+      comm.recv_reduce(arriving, comm.left(), op);
+      if (message >= growing - segments) comm.complete(arriving, op);
+    } else {
+      // What was sent from here in the first half must be gone before the result replaces it.
+      sends.finish(message - growing + 1);
+      comm.recv(arriving, comm.left());
+      windows.pop_front();
     }
   }
-  for (const Request& send : sent) send->wait();
+  sends.finish_all();
 }
 
 void run(Communicator& comm, Slice data, ReduceOp op) { run_apart(comm, data, data, op); }
@@ -81,8 +100,10 @@ double seconds(const Problem& x, const LinkModel& links) {
   const double segment_s = static_cast<double>(Parts(chunk, segments).largest() * x.element_bytes) *
                            links.between.beta_s_per_byte;
   const double alpha_s = links.between.alpha_s;
-  return std::max(rounds * segments * segment_s + alpha_s,
-                  rounds * (alpha_s + segment_s) + (segments - 1) * segment_s);
+  const int messages = rounds * segments, ahead = std::min(lead, segments);
+  const int waits = (messages - 1) / ahead, behind = (messages - 1) % ahead;
+  return std::max(messages * segment_s + alpha_s,
+                  (waits + 1) * (alpha_s + segment_s) + behind * segment_s);
 }
 
 }  // namespace
@@ -93,7 +114,7 @@ AllReduceAlgorithm all_reduce_segmented_ring() {
           .run_apart = run_apart,
           .traffic = traffic,
           .seconds = seconds,
-          .formula = "max(K S s b + a, K (a + s b) + (S-1) s b), K = 2(p-1)",
+          .formula = "max(K S s b + a, (q+1) (a + s b) + r s b), K = 2(p-1), K S - 1 = q L + r",
           .exact = [](const Problem& x) {
             const Count chunk = x.count / x.ranks;
             return equal_chunks(x) && chunk % segments_of(chunk * x.element_bytes) == 0;

@@ -13,72 +13,64 @@
 #include "collectives/base/error.h"
 
 namespace lockstep {
-namespace {
 
-// A new file for `path`, which gets its name only when it is complete.
-class NewFile {
- public:
-  explicit NewFile(const std::string& path) : path_(path) {
-    require(!std::filesystem::is_directory(path),
-            fmt::format("cannot write {}: it is a folder", path), "name a file");
-    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-    // Without a name, nothing is left of it if this process is killed.
-    descriptor_ = open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_WRONLY, 0666);
-    if (descriptor_ < 0) open_with_name();
-  }
-  ~NewFile() {
-    close(descriptor_);
-    if (!name_.empty()) unlink(name_.c_str());
-  }
-  NewFile(const NewFile&) = delete;
+NewFile::NewFile(const std::string& path) : path_(path) {
+  require(!std::filesystem::is_directory(path),
+          fmt::format("cannot write {}: it is a folder", path), "name a file");
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  // Without a name, nothing is left of it if this process is killed.
+  descriptor_ = open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_WRONLY, 0666);
+  if (descriptor_ < 0) open_with_name();
+}
 
-  void write(std::string_view content) {
-    while (!content.empty()) {
-      const ssize_t written = ::write(descriptor_, content.data(), content.size());
-      check(written > 0);
-      content.remove_prefix(static_cast<std::size_t>(written));
-    }
-    check(fsync(descriptor_) == 0);
-  }
-  void take_name() {
-    if (name_.empty()) link_temporary_name();
-    check(std::rename(name_.c_str(), path_.c_str()) == 0);
-    name_.clear();
-  }
+NewFile::~NewFile() {
+  close(descriptor_);
+  if (!name_.empty()) unlink(name_.c_str());
+}
 
- private:
-  // Some file systems have no files without a name.
-  void open_with_name() {
-    name_ = fmt::format("{}.tmp-XXXXXX", path_);
-    descriptor_ = mkstemp(name_.data());
-    if (descriptor_ < 0) name_.clear();
-    check(descriptor_ >= 0);
-    // mkstemp lets only the owner read; results are for everyone the umask allows.
-    const mode_t mask = umask(0);
-    umask(mask);
-    fchmod(descriptor_, 0666 & ~mask);
+void NewFile::write(std::int64_t offset, std::string_view content) {
+  while (!content.empty()) {
+    const ssize_t written = ::pwrite(descriptor_, content.data(), content.size(), offset);
+    check(written > 0);
+    content.remove_prefix(static_cast<std::size_t>(written));
+    offset += written;
   }
-  // A link cannot replace a file, but a renamed one can.
-  void link_temporary_name() {
-    const std::string self = fmt::format("/proc/self/fd/{}", descriptor_);
-    const std::string name = fmt::format("{}.tmp-{}-{}", path_, getpid(), descriptor_);
-    check(linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0);
-    name_ = name;
-  }
-  void check(bool success) const {
-    if (success) return;
-    const int reason = errno;
-    if (!name_.empty()) unlink(name_.c_str());
-    require(false, fmt::format("cannot write {}: {}", path_, std::strerror(reason)),
-            "name a file in a folder that exists and that you may write to");
-  }
+}
 
-  std::string path_;
-  std::string name_;  // a temporary one, if it has one
-  int descriptor_ = -1;
-};
+void NewFile::finish() {
+  check(fsync(descriptor_) == 0);
+  if (name_.empty()) link_temporary_name();
+  check(std::rename(name_.c_str(), path_.c_str()) == 0);
+  name_.clear();
+}
 
-}  // namespace
+// Some file systems have no files without a name.
+void NewFile::open_with_name() {
+  name_ = fmt::format("{}.tmp-XXXXXX", path_);
+  descriptor_ = mkstemp(name_.data());
+  if (descriptor_ < 0) name_.clear();
+  check(descriptor_ >= 0);
+  // mkstemp lets only the owner read; results are for everyone the umask allows.
+  const mode_t mask = umask(0);
+  umask(mask);
+  fchmod(descriptor_, 0666 & ~mask);
+}
+
+// A link cannot replace a file, but a renamed one can.
+void NewFile::link_temporary_name() {
+  const std::string self = fmt::format("/proc/self/fd/{}", descriptor_);
+  const std::string name = fmt::format("{}.tmp-{}-{}", path_, getpid(), descriptor_);
+  check(linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0);
+  name_ = name;
+}
+
+void NewFile::check(bool success) const {
+  if (success) return;
+  const int reason = errno;
+  if (!name_.empty()) unlink(name_.c_str());
+  require(false, fmt::format("cannot write {}: {}", path_, std::strerror(reason)),
+          "name a file in a folder that exists and that you may write to");
+}
 
 std::int64_t file_bytes(const std::string& path) {
   struct stat status {};
@@ -104,8 +96,8 @@ std::string read_text(const std::string& path, std::int64_t most_bytes) {
 
 void write_file(const std::string& path, std::string_view content) {
   NewFile file(path);
-  file.write(content);
-  file.take_name();
+  file.write(0, content);
+  file.finish();
 }
 
 void check_writable(const std::string& path) { const NewFile file(path); }

@@ -7,11 +7,13 @@
 #include <algorithm>
 
 #include "collectives/broadcast/broadcast.h"
+#include "collectives/sends_in_flight.h"
 
 namespace lockstep {
 namespace {
 
 constexpr Count segment_bytes = Count{128} << 10;
+constexpr int most_sends = 128;  // that the next rank has not received yet
 
 int segments_of(Count bytes) {
   return static_cast<int>(std::max<Count>(1, (bytes + segment_bytes - 1) / segment_bytes));
@@ -23,12 +25,12 @@ void run(Communicator& comm, Slice data, int root) {
   const int segments = segments_of(data.bytes());
   const Chunks segment(data, segments);
 
-  std::vector<Request> sends;
+  SendsInFlight sends(comm, most_sends);
   for (int i = 0; i < segments; ++i) {
     if (!first) comm.recv(segment[i], comm.left());
-    if (!last) sends.push_back(comm.isend(segment[i], comm.right()));
+    if (!last) sends.send(segment[i], comm.right());
   }
-  for (const Request& send : sends) send->wait();
+  sends.finish_all();
 }
 
 Traffic traffic(const Problem& x, int rank) {

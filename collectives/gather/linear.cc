@@ -1,7 +1,8 @@
 // Linear gather: every rank sends its chunk straight to the root.
 //
-//   rounds 1 (p - 1 messages come to the root)   bytes sent per rank  n / p, the root 0   scratch
-//   none
+//   rounds               1 (p - 1 messages come to the root)
+//   bytes sent per rank  n / p, the root 0
+//   scratch              none
 #include "collectives/gather/gather.h"
 
 namespace lockstep {

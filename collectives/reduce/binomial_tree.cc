@@ -1,8 +1,7 @@
 // Binomial reduce: the binomial broadcast run backwards; the data of half of the ranks that are
 // left is combined into the other half in each round.
 //
-//   rounds ceil(lg p)   bytes sent per rank  n, the root 0        scratch none where ranks share
-//   memory
+//   rounds ceil(lg p)   bytes sent per rank  n, the root 0        scratch none with shared memory
 #include "collectives/binomial_tree.h"
 #include "collectives/reduce/reduce.h"
 

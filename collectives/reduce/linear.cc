@@ -1,7 +1,8 @@
 // Linear reduce: every rank sends its data to the root, which combines them one by one.
 //
-//   rounds 1 (p - 1 messages come to the root)   bytes sent per rank  n, the root 0    scratch none
-//   where ranks share memory
+//   rounds               1 (p - 1 messages come to the root)
+//   bytes sent per rank  n, the root 0
+//   scratch              none with shared memory
 #include "collectives/reduce/reduce.h"
 
 namespace lockstep {

@@ -1,7 +1,8 @@
 // Reduce-scatter around the ring, then gather: every rank combines one chunk.
 //
-//   rounds p - 1 + ceil(lg p)   bytes sent per rank  n (p - 1) / p + its part of the gather
-//   scratch n
+//   rounds               p - 1 + ceil(lg p)
+//   bytes sent per rank  n (p - 1) / p, and its part of the gather
+//   scratch              n
 //
 // For large data: about 2 n b where a tree takes n b lg p. Rabenseifner, 2004.
 #include "collectives/gather/gather.h"

@@ -1,8 +1,7 @@
 // Pairwise exchange: in round i every rank gives the rank i ahead that rank's chunk, as it was, and
 // takes its own from the rank i behind.
 //
-//   rounds p - 1        bytes sent per rank  n (p - 1) / p        scratch none where ranks share
-//   memory
+//   rounds p - 1        bytes sent per rank  n (p - 1) / p        scratch none with shared memory
 //
 // The ring's cost, but every chunk is summed by one rank in one place, and every pair of ranks
 // needs a link.

@@ -1,8 +1,7 @@
 // Recursive halving: in each round a rank keeps one half of what it still works on, gives the other
 // half to the rank at that distance, and takes that rank's share of its own half.
 //
-//   rounds lg p         bytes sent per rank  n (p - 1) / p        scratch none where ranks share
-//   memory
+//   rounds lg p         bytes sent per rank  n (p - 1) / p        scratch none with shared memory
 //
 // Few rounds and few bytes, but a power of two of ranks. Thakur, Rabenseifner and Gropp,
 // "Optimization of collective communication operations in MPICH", 2005.

@@ -1,7 +1,6 @@
 // Ring reduce-scatter: each chunk travels once around the ring and grows at every stop.
 //
-//   rounds p - 1        bytes sent per rank  n (p - 1) / p        scratch none where ranks share
-//   memory
+//   rounds p - 1        bytes sent per rank  n (p - 1) / p        scratch none with shared memory
 //
 //   chunk sent, p = 4   step  rank 0  rank 1  rank 2  rank 3
 //                          0       3       0       1       2

@@ -1,5 +1,5 @@
-// A transport that passes everything on to another one. Counting, tracing and faulty transports
-// change what they need.
+// A transport that passes everything on to the one inside it, which it owns. Counting, tracing and
+// faulty transports override what they change.
 #pragma once
 
 #include <memory>
@@ -9,15 +9,15 @@
 
 namespace lockstep {
 
+// Offers the capabilities of `inner`; a decorator that changes one replaces it in its constructor.
 class TransportDecorator : public Transport {
  public:
-  explicit TransportDecorator(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
+  explicit TransportDecorator(std::unique_ptr<Transport> inner)
+      : Transport(inner->capabilities()), inner_(std::move(inner)) {}
 
   std::string_view name() const override { return inner_->name(); }
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
-  void enter(const Call& call) override { inner_->enter(call); }
-  void leave() override { inner_->leave(); }
   Request isend(const Call& call, Slice data, int to) override {
     return inner_->isend(call, data, to);
   }
@@ -26,9 +26,6 @@ class TransportDecorator : public Transport {
   }
   Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) override {
     return inner_->irecv_reduce(call, growing, from, op);
-  }
-  std::unique_ptr<Window> open_window(Slice data, int from, std::int64_t ahead) override {
-    return inner_->open_window(data, from, ahead);
   }
   void send_recv(const Call& call, Slice leaving, int to, Slice arriving, int from) override {
     inner_->send_recv(call, leaving, to, arriving, from);
@@ -45,19 +42,6 @@ class TransportDecorator : public Transport {
     return inner_->subgroup(members);
   }
   TwoEnds two_ends() override { return inner_->two_ends(); }
-  bool abort(const std::exception& cause) override { return inner_->abort(cause); }
-  void depart() override { inner_->depart(); }
-  void abandon() override { inner_->abandon(); }
-  double now_seconds() const override { return inner_->now_seconds(); }
-  double about_now_seconds() const override { return inner_->about_now_seconds(); }
-  void pass(double seconds) override { inner_->pass(seconds); }
-  LinkModel links() const override { return inner_->links(); }
-  void align() override { inner_->align(); }
-  Concurrency& concurrency() override { return inner_->concurrency(); }
-  int ranks_per_node() const override { return inner_->ranks_per_node(); }
-  SharedMemory* shared_memory() override { return inner_->shared_memory(); }
-  VendorCollectives* vendor() override { return inner_->vendor(); }
-  std::vector<std::string> hindrances() const override { return inner_->hindrances(); }
 
  protected:
   std::unique_ptr<Transport> inner_;

@@ -62,7 +62,10 @@ class NoTransfer final : public Transfer {
   std::optional<double> arrives_at() override { return 0; }
 };
 
-class FaultyTransport final : public TransportDecorator, public SharedMemory {
+class FaultyTransport final : public TransportDecorator,
+                              public OperationBoard,
+                              public SharedMemory,
+                              public ReceiveWindows {
  public:
   // `operations` counts those of all groups of the rank in a world of `ranks`.
   FaultyTransport(std::unique_ptr<Transport> inner, const FaultPlan& plan, int ranks,
@@ -70,7 +73,11 @@ class FaultyTransport final : public TransportDecorator, public SharedMemory {
       : TransportDecorator(std::move(inner)),
         plan_(plan),
         ranks_(ranks),
-        operations_(std::move(operations)) {}
+        operations_(std::move(operations)) {
+    capabilities_.operations = this;
+    if (capabilities_.shared_memory) capabilities_.shared_memory = this;
+    if (capabilities_.windows) capabilities_.windows = this;
+  }
 
   void enter(const Call& call) override {
     begin(call);
@@ -115,7 +122,6 @@ class FaultyTransport final : public TransportDecorator, public SharedMemory {
     poison(leaving);
     inner_->send_recv_reduce(planted(call), leaving, to, growing, from, op);
   }
-  SharedMemory* shared_memory() override { return inner_->shared_memory() ? this : nullptr; }
   Shown meet(const Call& call, Slice from, Slice into) override {
     if (skips()) return alone(from, into);
     poison(from);

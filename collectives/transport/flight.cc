@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-class RecordingTransport final : public TransportDecorator {
+class RecordingTransport final : public TransportDecorator, public OperationBoard {
  public:
   RecordingTransport(std::unique_ptr<Transport> inner, FlightRecorder& recorder, std::string group,
                      int ends_per_rank = 1)
@@ -20,7 +20,9 @@ class RecordingTransport final : public TransportDecorator {
         recorder_(recorder),
         group_(std::move(group)),
         ranks_(size() / ends_per_rank),
-        log_(recorder.log(group_)) {}
+        log_(recorder.log(group_)) {
+    capabilities_.operations = this;
+  }
 
   void enter(const Call& call) override {
     log_->add({.begin_s = about_now_seconds(),

@@ -12,12 +12,13 @@
 namespace lockstep {
 namespace {
 
-// Whose vendor() is another library's.
+// Offers the collectives of another library.
 class WithVendor final : public TransportDecorator {
  public:
   WithVendor(std::unique_ptr<Transport> end, std::unique_ptr<VendorCollectives> vendor)
-      : TransportDecorator(std::move(end)), vendor_(std::move(vendor)) {}
-  VendorCollectives* vendor() override { return vendor_.get(); }
+      : TransportDecorator(std::move(end)), vendor_(std::move(vendor)) {
+    capabilities_.vendor = vendor_.get();
+  }
 
  private:
   std::unique_ptr<VendorCollectives> vendor_;

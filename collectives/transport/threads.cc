@@ -111,10 +111,22 @@ class OpenWindow final : public Window {
   ThreadsWindow window_;
 };
 
-class ThreadsTransport final : public Transport, public SharedMemory {
+class ThreadsTransport final : public Transport,
+                               public OperationBoard,
+                               public FailureBoard,
+                               public Network,
+                               public SharedMemory,
+                               public ReceiveWindows {
  public:
   ThreadsTransport(std::shared_ptr<ThreadsGroup> group, int rank)
-      : group_(std::move(group)), rank_(rank) {}
+      : Transport({.clock = &wall_clock(),
+                   .failures = this,
+                   .network = this,
+                   .operations = this,
+                   .shared_memory = this,
+                   .windows = this}),
+        group_(std::move(group)),
+        rank_(rank) {}
   ~ThreadsTransport() override {
     group_->meeting.leave(rank_);
     // A rank that fails has not ended its program: abort() follows with the reason.
@@ -179,7 +191,6 @@ class ThreadsTransport final : public Transport, public SharedMemory {
             std::make_unique<ThreadsTransport>(group, size() + rank_)};
   }
 
-  SharedMemory* shared_memory() override { return this; }
   Shown meet(const Call& call, Slice from, Slice into) override {
     Meeting& meeting = group_->meeting;
     const std::uint64_t round = meeting.come(rank_, call.signature, from, into.data);
@@ -211,10 +222,6 @@ class ThreadsTransport final : public Transport, public SharedMemory {
     group_->world->notice.claim(group_->board.world_rank(rank_));
     group_->world->wake_all();
   }
-
-  void pass(double seconds) override { sleep_for(seconds); }
-  double now_seconds() const override { return steady_seconds(); }
-  double about_now_seconds() const override { return about_steady_seconds(); }
 
  private:
   std::shared_ptr<Message> post(const Call& call, Slice data, int to) {

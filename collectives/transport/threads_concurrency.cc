@@ -1,7 +1,7 @@
 #include <condition_variable>
 #include <thread>
 
-#include "collectives/transport/transport.h"
+#include "collectives/transport/concurrency.h"
 
 namespace lockstep {
 namespace {

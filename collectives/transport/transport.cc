@@ -46,7 +46,19 @@ bool reduces(Operation operation) {
   return operation == Operation::all_reduce || operation == Operation::reduce_scatter ||
          operation == Operation::reduce;
 }
+class WallClock final : public RankClock {
+ public:
+  double now_seconds() const override { return steady_seconds(); }
+  double about_now_seconds() const override { return about_steady_seconds(); }
+  void pass(double seconds) override { sleep_for(seconds); }
+};
+
 }  // namespace
+
+RankClock& wall_clock() {
+  static WallClock clock;
+  return clock;
+}
 
 double steady_seconds() { return seconds_of(CLOCK_MONOTONIC); }
 double about_steady_seconds() { return seconds_of(CLOCK_MONOTONIC_COARSE); }

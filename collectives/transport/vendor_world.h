@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "collectives/transport/transport.h"
+#include "collectives/transport/vendor_collectives.h"
 
 namespace lockstep {
 

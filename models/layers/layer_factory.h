@@ -1,5 +1,5 @@
-// The layers of a GPT that may be split over ranks, and what makes them. On one rank they are the
-// whole layers of whole_layers.h; parallel/tensor has others of the same interfaces.
+// The layers of a GPT that may be split over ranks, and the factory that makes them. One rank has
+// the whole layers of whole_layers.h; parallel/tensor implements the same interfaces.
 //
 // N rows of a micro-batch, n of them this rank's outside of the split layers: n = N but where the
 // split is by sequence, too. See LayerSplit.
@@ -13,6 +13,7 @@
 #include "models/backend.h"
 #include "models/gpt_config.h"
 #include "models/layers/layer_norm.h"
+#include "models/layers/masks.h"
 #include "models/layers/rows.h"
 #include "models/layers/split.h"
 #include "models/parameters.h"
@@ -66,6 +67,77 @@ class RowLinear {
   }
   virtual void backward_weight(Backend& backend, const Tensor& product, Slice dout, Slice x,
                                Count rows) const = 0;
+  virtual int last_parameter() const = 0;
+};
+
+// The result of the attention, which selective recomputation drops and makes again.
+struct AttentionOutput {
+  Tensor out, log_sum_exp;  // [N, c], [sequences, heads, length]; c of this rank's heads
+};
+
+// The tensors that an attention keeps of a forward pass; q columns of this rank's queries, keys and
+// values.
+struct AttentionActivations {
+  Tensor input;  // [n, C], or gathered
+  Tensor qkv;    // [N, q]
+  AttentionOutput output;
+};
+
+// The tensors that its backward_input() leaves for backward_weight().
+struct AttentionGradients {
+  Tensor qkv;        // [N, q]
+  Tensor projected;  // [N, C], of the product of the output projection, where that is not dout
+};
+
+// base + dropout(projection of the attention over x)
+class Attention {
+ public:
+  virtual ~Attention() = default;
+  // Memory for x[n, C] in `kept`, for the caller to fill before forward().
+  virtual Slice input(AttentionActivations& kept, const Rows& rows, Ledger& ledger) const = 0;
+  // out[n, C]
+  virtual void forward(Backend& backend, Slice out, Slice base, AttentionActivations& kept,
+                       const Rows& rows, Ledger& ledger) const = 0;
+  // Makes kept.output from the rest of `kept`: a part of forward(), and all of it that is
+  // recomputed where only the output was dropped.
+  virtual void attend(Backend& backend, AttentionActivations& kept, const Rows& rows,
+                      Ledger& ledger) const = 0;
+  // dx[n, C], of dout[n, C]
+  virtual void backward_input(Backend& backend, Slice dx, Slice dout,
+                              const AttentionActivations& kept, AttentionGradients& gradients,
+                              const Rows& rows, Ledger& ledger,
+                              const Meanwhile& meanwhile) const = 0;
+  // Adds to the gradients of the weights, after backward_input() or as its `meanwhile`.
+  virtual void backward_weight(Backend& backend, Slice dout, const AttentionActivations& kept,
+                               const AttentionGradients& gradients, const Rows& rows) const = 0;
+};
+
+// The same for an Mlp, with a hidden layer of h columns on this rank.
+struct MlpActivations {
+  Tensor input;              // [n, C], or gathered
+  Tensor hidden, activated;  // [N, h]
+};
+struct MlpGradients {
+  Tensor hidden;      // [N, h]
+  Tensor contracted;  // [N, C], of the product of the second matrix, where that is not dout
+};
+
+// base + dropout(mlp(x))
+class Mlp {
+ public:
+  virtual ~Mlp() = default;
+  // Memory for x[n, C] in `kept`, for the caller to fill before forward().
+  virtual Slice input(MlpActivations& kept, const Rows& rows, Ledger& ledger) const = 0;
+  // out[n, C]
+  virtual void forward(Backend& backend, Slice out, Slice base, MlpActivations& kept,
+                       const Rows& rows, Ledger& ledger) const = 0;
+  // dx[n, C], of dout[n, C].
+  virtual void backward_input(Backend& backend, Slice dx, Slice dout, const MlpActivations& kept,
+                              MlpGradients& gradients, const Rows& rows, Ledger& ledger,
+                              const Meanwhile& meanwhile) const = 0;
+  // Adds to the gradients of the weights, after backward_input() or as its `meanwhile`.
+  virtual void backward_weight(Backend& backend, Slice dout, const MlpActivations& kept,
+                               const MlpGradients& gradients, const Rows& rows) const = 0;
   virtual int last_parameter() const = 0;
 };
 
@@ -124,6 +196,13 @@ class LayerFactory {
   // Tied to the embedding, where the same rank has it.
   virtual std::unique_ptr<Head> head(Parameters& parameters, const GptConfig& config,
                                      const Embedding* tied) const = 0;
+  // Of layer `layer`. By default the attention of self_attention.h and the mlp of dense_mlp.h,
+  // built of this factory's linear layers.
+  virtual std::unique_ptr<Attention> attention(Parameters& parameters, int layer,
+                                               const GptConfig& config,
+                                               const MaskOptions& masks) const;
+  virtual std::unique_ptr<Mlp> mlp(Parameters& parameters, int layer, const GptConfig& config,
+                                   const MaskOptions& masks) const;
 };
 
 }  // namespace lockstep

@@ -7,8 +7,9 @@ namespace lockstep {
 LayerNorm::LayerNorm(Parameters& parameters, const std::string& name, Count width, double epsilon)
     : parameters_(parameters),
       epsilon_(epsilon),
-      weight_(parameters.add(name + ".weight", {width})),
-      bias_(parameters.add(name + ".bias", {width})) {}
+      weight_(
+          parameters.add({.name = name + ".weight", .shape = {width}, .initial = Initial::ones})),
+      bias_(parameters.add({.name = name + ".bias", .shape = {width}})) {}
 
 void LayerNorm::forward(Backend& backend, Slice out, LayerNormStash& stash, Slice x, Count rows,
                         Ledger& ledger) const {

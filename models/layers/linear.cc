@@ -3,12 +3,15 @@
 namespace lockstep {
 
 Linear::Linear(Parameters& parameters, const std::string& name, Count in, Count out,
-               const LinearCuts& cuts)
+               Initial initial, const LinearRegions& regions)
     : parameters_(parameters),
       in_(in),
       out_(out),
-      weight_(parameters.add(name + ".weight", {in, out}, cuts.weight)),
-      bias_(parameters.add(name + ".bias", {out}, cuts.bias)) {}
+      weight_(parameters.add({.name = name + ".weight",
+                              .shape = {in, out},
+                              .initial = initial,
+                              .region = regions.weight})),
+      bias_(parameters.add({.name = name + ".bias", .shape = {out}, .region = regions.bias})) {}
 
 void Linear::product(Backend& backend, Slice out, Slice x, Count rows) const {
   backend.gemm({x, rows, in_}, {parameters_.value(weight_), in_, out_}, {out, rows, out_}, 0);

@@ -1,7 +1,6 @@
 // A linear layer: out = x W + b, with W stored as [in, out], as Hugging Face's GPT-2 does.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "models/backend.h"
@@ -9,16 +8,16 @@
 
 namespace lockstep {
 
-// Of the weight and the bias of a layer of which a rank has a part.
-struct LinearCuts {
-  std::optional<Cut> weight, bias;
+// The parts of the weight and the bias that a rank holds; none given: all of it.
+struct LinearRegions {
+  Region weight, bias;
 };
 
 class Linear {
  public:
-  // Registers name.weight [in, out] and name.bias [out].
-  Linear(Parameters& parameters, const std::string& name, Count in, Count out,
-         const LinearCuts& cuts = {});
+  // Registers name.weight [in, out], which begins with `initial`, and name.bias [out].
+  Linear(Parameters& parameters, const std::string& name, Count in, Count out, Initial initial,
+         const LinearRegions& regions = {});
 
   Count in() const { return in_; }
   Count out() const { return out_; }

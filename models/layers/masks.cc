@@ -25,7 +25,7 @@ Dropout Masks::hidden(const Rows& rows, int layer, Dropped place) const {
   Dropout dropout = common(rows, layer, place);
   const bool own_stream = split_.by_sequence && options_.streams == DropoutStreams::megatron;
   if (own_stream) dropout.seed = own_seed();
-  if (!own_stream) dropout.first_row += split_.first_outer_row(rows.count());
+  dropout.places = rows.places(own_stream ? 0 : split_.first_outer_row(rows.count()));
   return dropout;
 }
 

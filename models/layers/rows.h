@@ -1,17 +1,26 @@
-// The rows of one micro-batch: its tokens, sequence by sequence.
+// The rows of one micro-batch on this rank: its tokens, sequence by sequence.
 #pragma once
 
-#include "collectives/base/dtype.h"
+#include "models/token_layout.h"
 
 namespace lockstep {
 
 struct Rows {
-  Count sequences = 0, length = 0;
-  Count first = 0;         // of them in the global batch
+  Count sequences = 0, length = 0;  // length: this rank's tokens of each sequence
+  Count first = 0;         // the row of the first sequence's first token, in the global batch
   std::int64_t step = -1;  // below 0 outside of training: nothing is dropped, targets are sharp
+  TokenLayout layout;
 
   Count count() const { return sequences * length; }
   bool in_training() const { return step >= 0; }
+  Count whole_length() const {
+    return layout.order == TokenOrder::whole ? length : length * layout.ranks;
+  }
+  Positions positions() const { return layout.positions(whole_length()); }
+  // Of a tensor that has these rows from `first_of_rank` on.
+  RowPlaces places(Count first_of_rank) const {
+    return {.positions = positions(), .length = whole_length(), .first = first_of_rank};
+  }
 };
 
 }  // namespace lockstep

@@ -8,7 +8,7 @@ namespace {
 class WholeColumnLinear final : public ColumnLinear {
  public:
   WholeColumnLinear(Parameters& parameters, const std::string& name, Count in, Count out)
-      : linear_(parameters, name, in, out) {}
+      : linear_(parameters, name, in, out, Initial::normal) {}
 
   Slice input(Tensor& kept, Count rows, Ledger& ledger) const override {
     ensure(kept, {rows, linear_.in()}, linear_.parameters().dtype(), ledger,
@@ -40,7 +40,7 @@ class WholeColumnLinear final : public ColumnLinear {
 class WholeRowLinear final : public RowLinear {
  public:
   WholeRowLinear(Parameters& parameters, const std::string& name, Count in, Count out)
-      : linear_(parameters, name, in, out) {}
+      : linear_(parameters, name, in, out, Initial::branch_end) {}
 
   void forward(Backend& backend, Slice out, Slice base, Slice x, Count rows,
                const Dropout& dropout) const override {
@@ -83,21 +83,25 @@ class WholeEmbedding final : public Embedding {
  public:
   WholeEmbedding(Parameters& parameters, const GptConfig& config)
       : parameters_(parameters),
-        tokens_(parameters.add("wte.weight", {config.vocabulary, config.width})),
-        positions_(parameters.add("wpe.weight", {config.context, config.width})) {}
+        tokens_(parameters.add({.name = "wte.weight",
+                                .shape = {config.vocabulary, config.width},
+                                .initial = Initial::normal})),
+        positions_(parameters.add({.name = "wpe.weight",
+                                   .shape = {config.context, config.width},
+                                   .initial = Initial::normal})) {}
 
   void forward(Backend& backend, Slice out, std::span<const std::int32_t> inputs, const Rows& rows,
                const Dropout& dropout) const override {
     backend.embedding(out, parameters_.value(tokens_), 0, inputs);
-    backend.add_positions(out, parameters_.value(positions_), 0, rows.count(), rows.length);
+    backend.add_positions(out, parameters_.value(positions_), rows.places(0), rows.count());
     if (dropout.rate > 0) backend.dropout(out, out, rows.count(), dropout);
   }
   void backward(Backend& backend, Slice dout, std::span<const std::int32_t> inputs,
                 const Rows& rows, const Dropout& dropout) const override {
     if (dropout.rate > 0) backend.dropout(dout, dout, rows.count(), dropout);
     backend.embedding_backward(parameters_.gradient(tokens_), 0, dout, inputs);
-    backend.positions_backward(parameters_.gradient(positions_), dout, 0, rows.count(),
-                               rows.length);
+    backend.positions_backward(parameters_.gradient(positions_), dout, rows.places(0),
+                               rows.count());
   }
   int tokens() const override { return tokens_; }
   int positions() const override { return positions_; }
@@ -113,9 +117,11 @@ class WholeHead final : public Head {
       : parameters_(parameters),
         vocabulary_(config.vocabulary),
         width_(config.width),
-        weight_(tied ? tied->tokens() : parameters.add("lm_head.weight", {vocabulary_, width_})) {
-    if (!tied) parameters.mark_as_copy(weight_);
-  }
+        weight_(tied ? tied->tokens()
+                     : parameters.add({.name = "lm_head.weight",
+                                       .shape = {vocabulary_, width_},
+                                       .initial = Initial::normal,
+                                       .tied_to = "wte.weight"})) {}
 
   Slice input(HeadStash& stash, Count rows, Ledger& ledger) const override {
     ensure(stash.normed, {rows, width_}, parameters_.dtype(), ledger, MemoryUse::activations);

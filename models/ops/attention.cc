@@ -1,155 +1,73 @@
-// Causal attention in blocks of query rows. A block's scores against all its keys fit the cache, so
-// the softmax is taken in one pass and only its log-sum-exp is kept: memory grows with the length,
-// not with its square.
-//
-//   forward    S = Q K^T / sqrt(d)    l = log sum exp S    P = exp(S - l)      O = P V
-//   backward   dP = dO V^T    D = rowsum(dO * O)    dS = P * (dP - D) / sqrt(d)
-//              dQ = dS K      dK += dS^T Q          dV += P^T dO
-//
-// Dropout masks P where it meets V, so dP too. D stays: it is the sum of P * dP, masked or not.
-//
-// Dao, "FlashAttention-2", 2023.
-#include <algorithm>
-#include <cmath>
-#include <vector>
-
-#include "models/ops/dropout_mask.h"
-#include "models/ops/exponential.h"
-#include "models/ops/kernels.h"
+// Causal attention of all heads of all sequences: whole, and in parts whose keys lie apart.
+#include "models/ops/attention_head.h"
 
 namespace lockstep::host {
 namespace {
 
-constexpr Count block = 64;  // query rows at a time
-
-// One head of queries of one sequence and the keys and values it looks at: where its queries, keys
-// and values lie, and how rows follow each other.
+// Of all heads of all sequences: the place of a head in each matrix.
 template <typename T>
-struct Head {
-  T *q, *k, *v;
-  Count stride;
-};
-
-template <typename T>
-Head<T> head_of(T* qkv, const AttentionShape& s, Count sequence, Count head) {
-  const Count stride = s.qkv_width(), kv_head = head / (s.heads / s.kv_heads);
-  T* const queries = qkv + sequence * s.length * stride;
-  T* const keys = queries + s.width() + kv_head * s.head_size;
-  return {queries + head * s.head_size, keys, keys + s.kv_width(), stride};
+Head<T> head_of(const Head<T>& all, const AttentionPart& s, Count sequence, Count head) {
+  const Count kv_head = head / (s.heads / s.kv_heads), keys = s.keys.count();
+  const auto at = [&](Strided<T> matrix, Count row, Count column) {
+    return Strided<T>{matrix.row(row) + column, matrix.stride};
+  };
+  return {at(all.q, sequence * s.queries.count(), head * s.head_size),
+          at(all.k, sequence * keys, kv_head * s.head_size),
+          at(all.v, sequence * keys, kv_head * s.head_size)};
 }
 
-// What dropout makes of the probabilities of one head of one sequence.
-template <typename Mask>
-struct HeadMask {
-  Mask mask;
-  Count first, stride;  // the index of the first query and key; from query to query
-
-  HeadMask(Mask m, const Dropout& d, const AttentionShape& s, Count sequence, Count head)
-      : mask(m),
-        first(((d.first_row + sequence * s.length) * d.all_heads + d.first_head + head) * s.length),
-        stride(d.all_heads * s.length) {}
-  auto of_query(Count query) const {
-    return [mask = mask, index = first + query * stride](auto probability, Count key) {
-      return mask(probability, index + key);
-    };
-  }
-};
-
-// A thread's scratch, kept between calls.
 template <typename T>
-T* scratch(int which, Count count) {
-  thread_local std::vector<T> memory[2];
-  if (std::ssize(memory[which]) < count) memory[which].resize(static_cast<std::size_t>(count));
-  return memory[which].data();
+Strided<T> head_of(T* out, const AttentionPart& s, Count sequence, Count head) {
+  const Count width = s.heads * s.head_size;
+  return {out + sequence * s.queries.count() * width + head * s.head_size, width};
 }
 
-// scores[rows, keys] = the queries first .. first + rows - 1 against the first `keys` keys,
-// unscaled.
-template <typename T>
-void block_scores(T* scores, const Head<const T>& h, Count first, Count rows, Count keys,
-                  Count head_size) {
-  gemm(false, true, rows, keys, head_size, h.q + first * h.stride, h.stride, h.k, h.stride, T{0},
-       scores, keys);
-}
-
-template <typename T, typename Mask>
-void attend(T* out, T* log_sum_exp, const Head<const T>& h, const AttentionShape& s,
-            const HeadMask<Mask>& dropout) {
-  const T scale = T{1} / std::sqrt(static_cast<T>(s.head_size));
-  for (Count first = 0; first < s.length; first += block) {
-    const Count rows = std::min(block, s.length - first), keys = first + rows;
-    T* const scores = scratch<T>(0, block * s.length);
-    block_scores(scores, h, first, rows, keys, s.head_size);
-    for (Count r = 0; r < rows; ++r) {
-      T* const row = scores + r * keys;
-      const Count seen = first + r + 1;
-      T highest = row[0];
-#pragma omp simd reduction(max : highest)
-      for (Count c = 0; c < seen; ++c) highest = std::max(highest, row[c]);
-      T sum = 0;
-#pragma omp simd reduction(+ : sum)
-      for (Count c = 0; c < seen; ++c) {
-        row[c] = exponential((row[c] - highest) * scale);
-        sum += row[c];
-      }
-      const T normalise = T{1} / sum;
-      const auto masked = dropout.of_query(first + r);
-#pragma omp simd
-      for (Count c = 0; c < seen; ++c) row[c] = masked(row[c] * normalise, c);
-      std::fill(row + seen, row + keys, T{0});
-      log_sum_exp[first + r] = highest * scale + std::log(sum);
+template <typename T, typename Visible>
+void attend_all(T* out, T* log_sum_exp, const Head<const T>& all, const AttentionPart& s,
+                const Visible& visible, const Dropout& dropout) {
+  with_mask<T>(dropout, [&](auto mask) {
+#pragma omp parallel for schedule(static)
+    for (Count i = 0; i < s.sequences * s.heads; ++i) {
+      const Count sequence = i / s.heads, head = i % s.heads;
+      attend(head_of(out, s, sequence, head), log_sum_exp + i * visible.queries(),
+             head_of(all, s, sequence, head), s.head_size, visible,
+             HeadMask(mask, dropout, s.length, sequence, head));
     }
-    gemm(false, false, rows, s.head_size, keys, scores, keys, h.v, h.stride, T{0},
-         out + first * s.width(), s.width());
-  }
+  });
 }
 
-// Overwrites the gradients of keys and values with beta_kv 0, adds to them with 1.
-template <typename T, typename Mask>
-void attend_backward(const Head<T>& d, const T* dout, const T* out, const T* log_sum_exp,
-                     const Head<const T>& h, const AttentionShape& s, const HeadMask<Mask>& dropout,
-                     T beta_kv) {
-  const T scale = T{1} / std::sqrt(static_cast<T>(s.head_size));
-  for (Count first = 0; first < s.length; first += block) {
-    const Count rows = std::min(block, s.length - first), keys = first + rows;
-    T *const p = scratch<T>(0, block * s.length), *const ds = scratch<T>(1, block * s.length);
-    const T *const block_dout = dout + first * s.width(), *const block_out =
-                                                              out + first * s.width();
-    block_scores(p, h, first, rows, keys, s.head_size);
-    gemm(false, true, rows, keys, s.head_size, block_dout, s.width(), h.v, h.stride, T{0}, ds,
-         keys);
-    for (Count r = 0; r < rows; ++r) {
-      T *const p_row = p + r * keys, *const ds_row = ds + r * keys;
-      const Count seen = first + r + 1;
-      T product = 0;
-#pragma omp simd reduction(+ : product)
-      for (Count c = 0; c < s.head_size; ++c)
-        product += block_dout[r * s.width() + c] * block_out[r * s.width() + c];
-      const T l = log_sum_exp[first + r];
-      const auto masked = dropout.of_query(first + r);
-#pragma omp simd
-      for (Count c = 0; c < seen; ++c) {
-        const T p_unmasked = exponential(p_row[c] * scale - l);
-        ds_row[c] = p_unmasked * (masked(ds_row[c], c) - product) * scale;
-        p_row[c] = masked(p_unmasked, c);
-      }
-      std::fill(p_row + seen, p_row + keys, T{0});
-      std::fill(ds_row + seen, ds_row + keys, T{0});
+// Heads that share keys and values are one thread's work, one after the other, so that the sums of
+// their gradients are taken in order. product_of(i, query) is D of head i, beta of all gradients.
+template <typename T, typename Visible, typename Product>
+void attend_backward_all(const Head<T>& gradients, const T* dout, const T* log_sum_exp,
+                         Product product_of, const Head<const T>& all, const AttentionPart& s,
+                         const Visible& visible, const Dropout& dropout, T beta) {
+  const Count sharers = s.heads / s.kv_heads;
+  with_mask<T>(dropout, [&](auto mask) {
+#pragma omp parallel for schedule(static)
+    for (Count i = 0; i < s.sequences * s.kv_heads; ++i) {
+      const Count sequence = i / s.kv_heads, first = i % s.kv_heads * sharers;
+      for (Count head = first; head < first + sharers; ++head)
+        attend_backward(
+            head_of(gradients, s, sequence, head), head_of(dout, s, sequence, head),
+            log_sum_exp + (sequence * s.heads + head) * visible.queries(),
+            [&](Count query) { return product_of(sequence, head, query); },
+            head_of(all, s, sequence, head), s.head_size, visible,
+            HeadMask(mask, dropout, s.length, sequence, head), beta, head == first ? beta : T{1});
     }
-    gemm(false, false, rows, s.head_size, keys, ds, keys, h.k, h.stride, T{0},
-         d.q + first * d.stride, d.stride);
-    // Keys before this block have gradients from earlier blocks of queries; those of the block
-    // itself are new, unless another head has been here.
-    const auto add_to_keys = [&](T* into, const T* weights, const T* rows_of, Count stride) {
-      if (first > 0)
-        gemm(true, false, first, s.head_size, rows, weights, keys, rows_of, stride, T{1}, into,
-             d.stride);
-      gemm(true, false, rows, s.head_size, rows, weights + first, keys, rows_of, stride, beta_kv,
-           into + first * d.stride, d.stride);
-    };
-    add_to_keys(d.k, ds, h.q + first * h.stride, h.stride);
-    add_to_keys(d.v, p, block_dout, s.width());
-  }
+  });
+}
+
+// Queries, keys and values side by side.
+template <typename T>
+Head<T> side_by_side(T* qkv, const AttentionShape& s) {
+  const Count stride = s.qkv_width();
+  return {{qkv, stride}, {qkv + s.width(), stride}, {qkv + s.width() + s.kv_width(), stride}};
+}
+
+AttentionPart whole(const AttentionShape& s) {
+  const Positions all = Positions::all(s.length);
+  return {s.sequences, s.heads, s.head_size, s.kv_heads, all, all, s.length};
 }
 
 }  // namespace
@@ -157,35 +75,36 @@ void attend_backward(const Head<T>& d, const T* dout, const T* out, const T* log
 template <typename T>
 void attention(T* out, T* log_sum_exp, const T* qkv, const AttentionShape& s,
                const Dropout& dropout) {
-  with_mask<T>(dropout, [&](auto mask) {
-#pragma omp parallel for schedule(static)
-    for (Count i = 0; i < s.sequences * s.heads; ++i) {
-      const Count sequence = i / s.heads, head = i % s.heads;
-      attend(out + sequence * s.length * s.width() + head * s.head_size, log_sum_exp + i * s.length,
-             head_of(qkv, s, sequence, head), s, HeadMask(mask, dropout, s, sequence, head));
-    }
-  });
+  attend_all(out, log_sum_exp, side_by_side(qkv, s), whole(s), Whole{s.length}, dropout);
 }
 
-// Heads that share keys and values are one thread's work, one after the other, so that the sums of
-// their gradients are taken in order.
 template <typename T>
 void attention_backward(T* dqkv, const T* dout, const T* out, const T* log_sum_exp, const T* qkv,
                         const AttentionShape& s, const Dropout& dropout) {
-  const Count sharers = s.heads / s.kv_heads;
-  with_mask<T>(dropout, [&](auto mask) {
-#pragma omp parallel for schedule(static)
-    for (Count i = 0; i < s.sequences * s.kv_heads; ++i) {
-      const Count sequence = i / s.kv_heads, first = i % s.kv_heads * sharers;
-      for (Count head = first; head < first + sharers; ++head) {
-        const Count offset = sequence * s.length * s.width() + head * s.head_size;
-        attend_backward(head_of(dqkv, s, sequence, head), dout + offset, out + offset,
-                        log_sum_exp + (sequence * s.heads + head) * s.length,
-                        head_of(qkv, s, sequence, head), s,
-                        HeadMask(mask, dropout, s, sequence, head), head == first ? T{0} : T{1});
-      }
-    }
-  });
+  const auto product_of = [=](Count sequence, Count head, Count query) {
+    const Count place = (sequence * s.length + query) * s.width() + head * s.head_size;
+    return product_of_rows(dout + place, out + place, s.head_size);
+  };
+  attend_backward_all(side_by_side(dqkv, s), dout, log_sum_exp, product_of, side_by_side(qkv, s),
+                      whole(s), Whole{s.length}, dropout, T{0});
+}
+
+template <typename T>
+void attention_part(T* out, T* log_sum_exp, Strided<const T> q, Strided<const T> k,
+                    Strided<const T> v, const AttentionPart& s, const Dropout& dropout) {
+  attend_all(out, log_sum_exp, {q, k, v}, s, ByPosition{s.queries, s.keys}, dropout);
+}
+
+template <typename T>
+void attention_part_backward(Strided<T> dq, Strided<T> dk, Strided<T> dv, const T* dout,
+                             const T* log_sum_exp, const T* products, Strided<const T> q,
+                             Strided<const T> k, Strided<const T> v, const AttentionPart& s,
+                             const Dropout& dropout) {
+  const auto product_of = [&](Count sequence, Count head, Count query) {
+    return products[(sequence * s.heads + head) * s.queries.count() + query];
+  };
+  attend_backward_all({dq, dk, dv}, dout, log_sum_exp, product_of, {q, k, v}, s,
+                      ByPosition{s.queries, s.keys}, dropout, T{1});
 }
 
 template void attention(float*, float*, const float*, const AttentionShape&, const Dropout&);
@@ -194,5 +113,17 @@ template void attention_backward(float*, const float*, const float*, const float
                                  const AttentionShape&, const Dropout&);
 template void attention_backward(double*, const double*, const double*, const double*,
                                  const double*, const AttentionShape&, const Dropout&);
+template void attention_part(float*, float*, Strided<const float>, Strided<const float>,
+                             Strided<const float>, const AttentionPart&, const Dropout&);
+template void attention_part(double*, double*, Strided<const double>, Strided<const double>,
+                             Strided<const double>, const AttentionPart&, const Dropout&);
+template void attention_part_backward(Strided<float>, Strided<float>, Strided<float>, const float*,
+                                      const float*, const float*, Strided<const float>,
+                                      Strided<const float>, Strided<const float>,
+                                      const AttentionPart&, const Dropout&);
+template void attention_part_backward(Strided<double>, Strided<double>, Strided<double>,
+                                      const double*, const double*, const double*,
+                                      Strided<const double>, Strided<const double>,
+                                      Strided<const double>, const AttentionPart&, const Dropout&);
 
 }  // namespace lockstep::host

@@ -53,29 +53,28 @@ void embedding_backward(T* dtokens, std::int32_t first_token, Count here, const 
 }
 
 template <typename T>
-void add_positions(T* out, const T* positions, Count first_row, Count rows, Count length,
-                   Count columns) {
+void add_positions(T* out, const T* positions, const RowPlaces& places, Count rows, Count columns) {
 #pragma omp parallel for schedule(static)
   for (Count r = 0; r < rows; ++r) {
-    const T* const position = positions + (first_row + r) % length * columns;
+    const T* const position = positions + places.position(r) * columns;
     T* const o = out + r * columns;
     for (Count c = 0; c < columns; ++c) o[c] += position[c];
   }
 }
 
 template <typename T>
-void positions_backward(T* dpositions, const T* dout, Count first_row, Count rows, Count length,
+void positions_backward(T* dpositions, const T* dout, const RowPlaces& places, Count rows,
                         Count columns) {
-  add_rows(dpositions, dout, rows, columns, [=](Count r) { return (first_row + r) % length; });
+  add_rows(dpositions, dout, rows, columns, [=](Count r) { return places.position(r); });
 }
 
 template void embedding_backward(float*, std::int32_t, Count, const float*, const std::int32_t*,
                                  Count, Count);
 template void embedding_backward(double*, std::int32_t, Count, const double*, const std::int32_t*,
                                  Count, Count);
-template void add_positions(float*, const float*, Count, Count, Count, Count);
-template void add_positions(double*, const double*, Count, Count, Count, Count);
-template void positions_backward(float*, const float*, Count, Count, Count, Count);
-template void positions_backward(double*, const double*, Count, Count, Count, Count);
+template void add_positions(float*, const float*, const RowPlaces&, Count, Count);
+template void add_positions(double*, const double*, const RowPlaces&, Count, Count);
+template void positions_backward(float*, const float*, const RowPlaces&, Count, Count);
+template void positions_backward(double*, const double*, const RowPlaces&, Count, Count);
 
 }  // namespace lockstep::host

@@ -24,6 +24,11 @@ T* at(Slice slice) {
   return reinterpret_cast<T*>(slice.data);
 }
 
+template <typename T>
+host::Strided<T> rows_of(const Matrix& matrix) {
+  return {at<T>(matrix.slice), matrix.stride};
+}
+
 class HostBackend final : public Backend {
  public:
   // Ranks and OpenMP share out the cores; a BLAS with threads of its own would multiply them.
@@ -108,6 +113,37 @@ class HostBackend final : public Backend {
     });
   }
 
+  void attention_part(Slice out, Slice log_sum_exp, const Matrix& q, const Matrix& k,
+                      const Matrix& v, const AttentionPart& part, const Dropout& dropout) override {
+    with_real(q.slice.dtype, [&]<typename T>(T) {
+      host::attention_part<T>(at<T>(out), at<T>(log_sum_exp), rows_of<const T>(q),
+                              rows_of<const T>(k), rows_of<const T>(v), part, dropout);
+    });
+  }
+  void merge_attention(Slice out, Slice log_sum_exp, Slice part_out, Slice part_log_sum_exp,
+                       const AttentionPart& part) override {
+    with_real(out.dtype, [&]<typename T>(T) {
+      host::merge_attention<T>(at<T>(out), at<T>(log_sum_exp), at<T>(part_out),
+                               at<T>(part_log_sum_exp), part);
+    });
+  }
+  void attention_products(Slice products, Slice dout, Slice out,
+                          const AttentionPart& part) override {
+    with_real(out.dtype, [&]<typename T>(T) {
+      host::attention_products<T>(at<T>(products), at<T>(dout), at<T>(out), part);
+    });
+  }
+  void attention_part_backward(const Matrix& dq, const Matrix& dk, const Matrix& dv, Slice dout,
+                               Slice log_sum_exp, Slice products, const Matrix& q, const Matrix& k,
+                               const Matrix& v, const AttentionPart& part,
+                               const Dropout& dropout) override {
+    with_real(q.slice.dtype, [&]<typename T>(T) {
+      host::attention_part_backward<T>(rows_of<T>(dq), rows_of<T>(dk), rows_of<T>(dv), at<T>(dout),
+                                       at<T>(log_sum_exp), at<T>(products), rows_of<const T>(q),
+                                       rows_of<const T>(k), rows_of<const T>(v), part, dropout);
+    });
+  }
+
   void embedding(Slice out, Slice tokens, std::int32_t first_token,
                  std::span<const std::int32_t> inputs) override {
     const Count rows = std::ssize(inputs), width = out.count / rows;
@@ -122,18 +158,15 @@ class HostBackend final : public Backend {
                                   inputs.data(), rows, width);
     });
   }
-  void add_positions(Slice out, Slice positions, Count first_row, Count rows,
-                     Count length) override {
+  void add_positions(Slice out, Slice positions, const RowPlaces& places, Count rows) override {
     with_real(out.dtype, [&]<typename T>(T) {
-      host::add_positions<T>(at<T>(out), at<T>(positions), first_row, rows, length,
-                             out.count / rows);
+      host::add_positions<T>(at<T>(out), at<T>(positions), places, rows, out.count / rows);
     });
   }
-  void positions_backward(Slice dpositions, Slice dout, Count first_row, Count rows,
-                          Count length) override {
+  void positions_backward(Slice dpositions, Slice dout, const RowPlaces& places,
+                          Count rows) override {
     with_real(dout.dtype, [&]<typename T>(T) {
-      host::positions_backward<T>(at<T>(dpositions), at<T>(dout), first_row, rows, length,
-                                  dout.count / rows);
+      host::positions_backward<T>(at<T>(dpositions), at<T>(dout), places, rows, dout.count / rows);
     });
   }
 

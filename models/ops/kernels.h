@@ -49,6 +49,29 @@ void attention(T* out, T* log_sum_exp, const T* qkv, const AttentionShape& shape
 template <typename T>
 void attention_backward(T* dqkv, const T* dout, const T* out, const T* log_sum_exp, const T* qkv,
                         const AttentionShape& shape, const Dropout& dropout);
+
+// Rows that follow each other by `stride` elements.
+template <typename T>
+struct Strided {
+  T* data;
+  Count stride;
+
+  T* row(Count r) const { return data + r * stride; }
+};
+template <typename T>
+void attention_part(T* out, T* log_sum_exp, Strided<const T> q, Strided<const T> k,
+                    Strided<const T> v, const AttentionPart& part, const Dropout& dropout);
+template <typename T>
+void attention_part_backward(Strided<T> dq, Strided<T> dk, Strided<T> dv, const T* dout,
+                             const T* log_sum_exp, const T* products, Strided<const T> q,
+                             Strided<const T> k, Strided<const T> v, const AttentionPart& part,
+                             const Dropout& dropout);
+template <typename T>
+void attention_products(T* products, const T* dout, const T* out, const AttentionPart& part);
+template <typename T>
+void merge_attention(T* out, T* log_sum_exp, const T* part_out, const T* part_log_sum_exp,
+                     const AttentionPart& part);
+
 // Rows of bytes, of any type: `here` of the table's, from first_token on.
 void embedding(std::byte* out, const std::byte* tokens, std::int32_t first_token, Count here,
                const std::int32_t* inputs, Count rows, Count row_bytes);
@@ -56,10 +79,9 @@ template <typename T>
 void embedding_backward(T* dtokens, std::int32_t first_token, Count here, const T* dout,
                         const std::int32_t* inputs, Count rows, Count columns);
 template <typename T>
-void add_positions(T* out, const T* positions, Count first_row, Count rows, Count length,
-                   Count columns);
+void add_positions(T* out, const T* positions, const RowPlaces& places, Count rows, Count columns);
 template <typename T>
-void positions_backward(T* dpositions, const T* dout, Count first_row, Count rows, Count length,
+void positions_backward(T* dpositions, const T* dout, const RowPlaces& places, Count rows,
                         Count columns);
 template <typename T>
 double cross_entropy(T* logits, const std::int32_t* targets, Count rows, Count columns, T scale,

@@ -1,7 +1,9 @@
 #include "parallel/parameter_server/member.h"
-#include "models/narrow_backend.h"
 
 #include <utility>
+
+#include "models/narrow_backend.h"
+#include "parallel/first_weights.h"
 
 namespace lockstep {
 namespace {
@@ -18,17 +20,20 @@ std::vector<Communicator> ends_of(Communicator& world, const Roles& roles) {
 
 }  // namespace
 
-Member::Member(RankContext& context, Gpt& model, const TrainOptions& options)
+Member::Member(RankContext& context, const Plan& plan, Backend& backend, Backend& server_backend)
     : context_(context),
-      options_(options),
-      roles_(roles_of(options, context.world.size())),
+      plan_(plan),
+      options_(plan.options),
+      roles_(roles_of(plan.options, context.world.size())),
       rank_(context.world.rank()),
-      model_(model),
-      pace_(context.world, options),
+      backend_(backend),
+      model_(plan.model, backend, plan.options.dtype, context.ledger, roles_.is_worker(rank_),
+             model_options(plan.options)),
+      pace_(context.world, plan.options),
       ends_(ends_of(context.world, roles_)),
       worker_(ends_.front(), roles_) {
   if (!roles_.is_server(rank_)) return;
-  const Parameters& all = model.parameters();
+  const Parameters& all = model_.parameters();
   const int own = roles_.server_of_rank(rank_);
   const Parts part(all.count(), roles_.servers);
   Slice values, gradients;
@@ -42,21 +47,21 @@ Member::Member(RankContext& context, Gpt& model, const TrainOptions& options)
   }
   gradients_ = gradients;
   server_.emplace(server_end(), roles_, values, gradients);
-  optimizer_.emplace(all.list(), part.offset(own), values, gradients,
-                     AdamWOptions{options.beta1, options.beta2, options.eps, options.weight_decay},
-                     context.ledger);
+  optimizer_.emplace(all.list(), part.offset(own), values, gradients, adamw_options(options_),
+                     server_backend, context.ledger);
 }
 
-void Member::prepare() {
+void Member::load_weights() {
+  if (rank_ == 0) take_first_weights(plan_, model_.parameters());
   // Rank 0 gives the servers their parts, and they give all workers everything.
   if (rank_ == 0) worker_.push(model_.parameters().values());
   if (server_) server_->take_parameters(0);
   spread_parameters();
 }
 
-Share Member::share(int global_batch) const {
-  if (!roles_.is_worker(rank_)) return {};
-  return Share{.count = global_batch}.part(rank_, roles_.workers());
+// Every worker has all of the final weights.
+void Member::gather(Gathered what, const PartSink& sink) {
+  if (rank_ == 0) give_part(model_.parameters(), what, sink);
 }
 
 void Member::spread_parameters() {
@@ -73,14 +78,7 @@ double Member::compute(std::span<const Batch> micro_batches, Count targets, doub
   return loss;
 }
 
-TheoryRecord Member::line(const char* quantity, std::string formula, Count expected) const {
-  return {.quantity = quantity,
-          .rank = rank_,
-          .formula = std::move(formula),
-          .expected = static_cast<double>(expected)};
-}
-
-std::vector<TheoryRecord> Member::states() const {
+Prediction Member::states() const {
   const bool worker = roles_.is_worker(rank_), server = roles_.is_server(rank_);
   const Count own = server ? own_count() * element() : 0;
   const Count kept = (worker ? model_.parameters().count() * element() : 0) +
@@ -90,10 +88,12 @@ std::vector<TheoryRecord> Member::states() const {
   const std::string all_or_part = roles_.two_ends ? "(1 + 1/N) * Psi * beta"
                                   : worker        ? "Psi * beta"
                                                   : "Psi/S * beta";
-  return {line("peak_bytes.parameters", all_or_part, kept),
-          line("peak_bytes.gradients", all_or_part, kept),
-          line("peak_bytes.optimizer", server ? states : "0",
-               own / element() * optimizer_bytes(dtype))};
+  Prediction prediction;
+  prediction.set(MemoryUse::parameters, kept, all_or_part);
+  prediction.set(MemoryUse::gradients, kept, all_or_part);
+  prediction.set(MemoryUse::optimizer, own / element() * optimizer_bytes(dtype),
+                 server ? states : "0");
+  return prediction;
 }
 
 }  // namespace lockstep

@@ -5,19 +5,23 @@
 #include <string>
 
 #include "collectives/stopwatch.h"
+#include "collectives/transport/launch.h"
+#include "models/gpt.h"
 #include "parallel/pace.h"
 #include "parallel/parameter_server/server.h"
 #include "parallel/parameter_server/worker.h"
-#include "parallel/technique.h"
+#include "parallel/plan.h"
+#include "parallel/training_rank.h"
 
 namespace lockstep {
 
-class Member : public Technique {
+class Member : public TrainingRank {
  public:
-  Member(RankContext& context, Gpt& model, const TrainOptions& options);
+  // `server_backend` computes on the server's thread, which may be another one than the worker's.
+  Member(RankContext& context, const Plan& plan, Backend& backend, Backend& server_backend);
 
-  void prepare() override;
-  Share share(int global_batch) const override;
+  void load_weights() override;
+  void gather(Gathered what, const PartSink& sink) override;
   double loss_sum(const Batch& batch) override { return model_.loss_sum(batch); }
   double exposed_seconds() const override { return exposed_.seconds(); }
 
@@ -37,15 +41,16 @@ class Member : public Technique {
   Count own_count() const {
     return Parts(model_.parameters().count(), roles_.servers)[roles_.server_of_rank(rank_)];
   }
-  TheoryRecord line(const char* quantity, std::string formula, Count expected) const;
   // Peaks of memory on this rank.
-  std::vector<TheoryRecord> states() const;
+  Prediction states() const;
 
   RankContext& context_;
+  const Plan& plan_;
   const TrainOptions& options_;
   Roles roles_;
   int rank_;
-  Gpt& model_;
+  Backend& backend_;
+  Gpt model_;
   Pace pace_;
   std::vector<Communicator> ends_;  // this rank's one, or its worker's and its server's
   Worker worker_;

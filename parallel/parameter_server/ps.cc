@@ -3,16 +3,11 @@
 #include <fmt/format.h>
 
 #include "collectives/base/error.h"
-#include "parallel/parameter_server/modes.h"
 #include "parallel/parameter_server/roles.h"
 
 namespace lockstep {
 
-void check_ps(const TrainOptions& options, int ranks) {
-  require(options.mode == "bsp" || options.mode == "asp" || options.mode == "ssp",
-          fmt::format("--mode '{}'", options.mode), "choose bsp, asp or ssp");
-  require(options.staleness >= 0, fmt::format("--staleness {}", options.staleness),
-          "use 0 steps or more");
+void check_servers(const TrainOptions& options, int ranks) {
   require(options.staleness == 0 || options.mode == "ssp",
           fmt::format("--staleness {} in mode {}", options.staleness, options.mode),
           "it bounds --mode ssp");
@@ -24,7 +19,6 @@ void check_ps(const TrainOptions& options, int ranks) {
             fmt::format("{} servers among {} ranks", options.servers, ranks),
             "use at least 1 server, and more ranks than servers");
   }
-  check_shares(options, ps_workers(options, ranks));
   require(options.mode == "bsp" || options.eval_interval == 0,
           fmt::format("--eval-interval {} in mode {}", options.eval_interval, options.mode),
           "workers that do not wait for each other have no weights in common before the end");
@@ -35,11 +29,6 @@ void check_ps(const TrainOptions& options, int ranks) {
 
 int ps_workers(const TrainOptions& options, int ranks) {
   return roles_of(options, ranks).workers();
-}
-
-std::unique_ptr<Technique> make_ps(RankContext& context, Gpt& model, const TrainOptions& options) {
-  return options.mode == "bsp" ? make_bsp(context, model, options)
-                               : make_asp(context, model, options);
 }
 
 }  // namespace lockstep

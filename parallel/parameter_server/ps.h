@@ -1,23 +1,36 @@
 // Parameter server: workers hold the model and compute gradients; servers hold the optimizer and a
 // part of the parameters each. Every step a worker pushes gradients and pulls parameters.
 //
-//   bytes sent per step   worker  Psi * beta               a rank of N co-located: 2 (N - 1) / N *
-//                         server  W / S * Psi * beta       Psi * beta, as much as a ring all-reduce
-//   optimizer states      2 Psi * beta / S on a server, none on a worker
-//   parameters and        Psi * beta on a worker, Psi * beta / S on a server; on a rank that is
-//   gradients, each       both, Psi * beta in step, (1 + 1 / N) Psi * beta at its own pace
+//                          worker        server              a rank that is both, of N
+//   bytes sent per step    Psi * beta    W / S * Psi * beta  2 (N - 1) / N * Psi * beta
+//   optimizer states       none          2 Psi * beta / S    2 Psi * beta / N
+//   parameters, gradients  Psi * beta    Psi * beta / S      Psi * beta; (1 + 1 / N) Psi * beta
+//   (each)                                                   where workers do not run in step
+//
+// W workers, S servers, Psi parameters of beta bytes. N ranks that are both send as much as a ring
+// all-reduce.
 //
 // Choose it where workers should not wait for each other (--mode asp, ssp): with few servers their
 // links carry W / S times what a worker's does. Li et al., "Scaling distributed machine learning
 // with the parameter server", OSDI 2014.
 #pragma once
 
-#include "parallel/technique.h"
+#include <memory>
+
+#include "collectives/transport/launch.h"
+#include "models/backend.h"
+#include "parallel/plan.h"
+#include "parallel/training_rank.h"
 
 namespace lockstep {
 
-void check_ps(const TrainOptions& options, int ranks);
+// Throws Error (bad_input) naming the rule that servers, mode and staleness break.
+void check_servers(const TrainOptions& options, int ranks);
 int ps_workers(const TrainOptions& options, int ranks);
-std::unique_ptr<Technique> make_ps(RankContext& context, Gpt& model, const TrainOptions& options);
+
+// Bulk synchronous: all workers take every step together. The servers wait for all pushes, add them
+// up, each in an order that is always the same, and answer. The result equals serial training.
+std::unique_ptr<TrainingRank> make_synchronous_ps(RankContext& context, const Plan& plan,
+                                                  Backend& backend);
 
 }  // namespace lockstep

@@ -1,27 +1,31 @@
 #include "parallel/serial/serial.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
-#include "collectives/base/error.h"
+#include "models/gpt.h"
+#include "models/weights.h"
+#include "parallel/first_weights.h"
 #include "parallel/pace.h"
+#include "parallel/predict.h"
 
 namespace lockstep {
 namespace {
 
-class Serial final : public Technique {
+class Serial final : public TrainingRank {
  public:
-  Serial(RankContext& context, Gpt& model, const TrainOptions& options)
-      : model_(model),
-        options_(options),
-        pace_(context.world, options),
-        optimizer_(model.parameters(),
-                   {options.beta1, options.beta2, options.eps, options.weight_decay},
-                   context.ledger) {}
+  Serial(RankContext& context, const Plan& plan, Backend& backend)
+      : plan_(plan),
+        ledger_(context.ledger),
+        backend_(backend),
+        model_(plan.model, backend, plan.options.dtype, context.ledger, true,
+               model_options(plan.options)),
+        pace_(context.world, plan.options),
+        optimizer_(model_.parameters(), adamw_options(plan.options), backend, context.ledger) {}
 
-  void prepare() override {}
-  Share share(int global_batch) const override { return {.first = 0, .count = global_batch}; }
+  void load_weights() override { take_first_weights(plan_, model_.parameters()); }
+  void gather(Gathered what, const PartSink& sink) override {
+    give_part(model_.parameters(), what, sink);
+  }
 
   double accumulate(std::span<const Batch> micro_batches, Count total_targets,
                     double loss_scale) override {
@@ -31,43 +35,32 @@ class Serial final : public Technique {
       loss += pace_.forward_backward(model_, batch, total_targets, loss_scale);
     return loss;
   }
-
   double gradient_norm() override {
-    return std::sqrt(squared_norm(model_.parameters().gradients()));
+    return std::sqrt(backend_.squared_norm(model_.parameters().gradients()));
   }
-  double loss_sum(const Batch& batch) override { return model_.loss_sum(batch); }
   void update(double learning_rate, double gradient_scale) override {
     optimizer_.step(learning_rate, gradient_scale);
   }
+  double loss_sum(const Batch& batch) override { return model_.loss_sum(batch); }
 
-  std::vector<TheoryRecord> theory() const override {
-    std::vector<TheoryRecord> lines = {
-        {.quantity = "sent_bytes", .formula = "0", .expected = 0},
-        {.quantity = "sent_messages", .formula = "0", .expected = 0}};
-    for (TheoryRecord& line : replicated_states(0, model_.parameters()))
-      lines.push_back(std::move(line));
-    lines.push_back(whole_model_activations(0, model_, options_, share(options_.global_batch), 1));
-    return lines;
+  Prediction prediction() const override {
+    return predict(plan_, 0, {.computes_on_host = computes_on_host(ledger_)});
   }
 
  private:
-  Gpt& model_;
-  const TrainOptions& options_;
+  const Plan& plan_;
+  const Ledger& ledger_;
+  Backend& backend_;
+  Gpt model_;
   Pace pace_;
   AdamW optimizer_;
 };
 
 }  // namespace
 
-void check_serial(const TrainOptions& options, int ranks) {
-  require(ranks == 1, fmt::format("serial training on {} ranks", ranks),
-          "use --ranks 1, or train ddp");
-  check_shares(options, ranks);
-}
-
-std::unique_ptr<Technique> make_serial(RankContext& context, Gpt& model,
-                                       const TrainOptions& options) {
-  return std::make_unique<Serial>(context, model, options);
+std::unique_ptr<TrainingRank> make_serial(RankContext& context, const Plan& plan,
+                                          Backend& backend) {
+  return std::make_unique<Serial>(context, plan, backend);
 }
 
 }  // namespace lockstep

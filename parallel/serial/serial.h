@@ -1,12 +1,15 @@
 // Serial training: one rank does everything. The reference that every technique must reproduce.
 #pragma once
 
-#include "parallel/technique.h"
+#include <memory>
+
+#include "collectives/transport/launch.h"
+#include "models/backend.h"
+#include "parallel/plan.h"
+#include "parallel/training_rank.h"
 
 namespace lockstep {
 
-void check_serial(const TrainOptions& options, int ranks);
-std::unique_ptr<Technique> make_serial(RankContext& context, Gpt& model,
-                                       const TrainOptions& options);
+std::unique_ptr<TrainingRank> make_serial(RankContext& context, const Plan& plan, Backend& backend);
 
 }  // namespace lockstep

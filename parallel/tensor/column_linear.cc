@@ -6,22 +6,23 @@
 namespace lockstep {
 namespace {
 
-Count width_of(const std::vector<Cut::Range>& columns) {
+Count width_of(const std::vector<Region::Columns>& columns) {
   Count width = 0;
-  for (const Cut::Range& range : columns) width += range.count;
+  for (const Region::Columns& part : columns) width += part.range.count;
   return width;
 }
 
-LinearCuts cuts(Count in, const std::vector<Cut::Range>& columns) {
-  return {.weight = Cut{.rows = {0, in}, .columns = columns},
-          .bias = Cut{.rows = {0, 1}, .columns = columns}};
+LinearRegions regions(Count in, const std::vector<Region::Columns>& columns) {
+  return {.weight = {.rows = {0, in}, .columns = columns},
+          .bias = {.rows = {0, 1}, .columns = columns}};
 }
 
 class TensorColumnLinear final : public ColumnLinear {
  public:
   TensorColumnLinear(TensorRanks& ranks, Parameters& parameters, const std::string& name, Count in,
-                     const std::vector<Cut::Range>& columns)
-      : input_(ranks, in), linear_(parameters, name, in, width_of(columns), cuts(in, columns)) {}
+                     const std::vector<Region::Columns>& columns)
+      : input_(ranks, in),
+        linear_(parameters, name, in, width_of(columns), Initial::normal, regions(in, columns)) {}
 
   Slice input(Tensor& kept, Count rows, Ledger& ledger) const override {
     return input_.place(kept, rows, linear_.parameters().dtype(), ledger);
@@ -66,7 +67,7 @@ class TensorColumnLinear final : public ColumnLinear {
 
 std::unique_ptr<ColumnLinear> column_linear(TensorRanks& ranks, Parameters& parameters,
                                             const std::string& name, Count in,
-                                            std::vector<Cut::Range> columns) {
+                                            std::vector<Region::Columns> columns) {
   return std::make_unique<TensorColumnLinear>(ranks, parameters, name, in, columns);
 }
 

@@ -13,6 +13,6 @@ namespace lockstep {
 // Of the whole layer's columns this rank has those of `columns`, side by side.
 std::unique_ptr<ColumnLinear> column_linear(TensorRanks& ranks, Parameters& parameters,
                                             const std::string& name, Count in,
-                                            std::vector<Cut::Range> columns);
+                                            std::vector<Region::Columns> columns);
 
 }  // namespace lockstep

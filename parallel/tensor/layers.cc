@@ -36,19 +36,20 @@ std::unique_ptr<ColumnLinear> TensorLayers::queries_keys_values(Parameters& para
   const Count queries = split.heads(config.heads) * size, keys = split.kv_heads(kv) * size;
   // Neighbours share a head of keys and values where there are fewer than ranks.
   const Count first_key = kv * split.rank / split.ranks * size;
-  const bool is_copy = kv < split.ranks && kv * split.rank % split.ranks != 0;
+  const int sharers = std::max(1, split.ranks / static_cast<int>(kv));
+  const Sharing shared{.ranks = sharers, .is_partial = sharers > 1};
   return column_linear(
       ranks_, parameters, name, config.width,
-      {{.first = split.rank * queries, .count = queries},
-       {.first = config.width + first_key, .count = keys, .is_copy = is_copy},
-       {.first = config.width + kv * size + first_key, .count = keys, .is_copy = is_copy}});
+      {{.range = {split.rank * queries, queries}, .sharing = {}},
+       {.range = {config.width + first_key, keys}, .sharing = shared},
+       {.range = {config.width + kv * size + first_key, keys}, .sharing = shared}});
 }
 
 std::unique_ptr<ColumnLinear> TensorLayers::column(Parameters& parameters, const std::string& name,
                                                    Count in, Count out) const {
   const Count own = out / ranks_.split().ranks;
   return column_linear(ranks_, parameters, name, in,
-                       {{.first = ranks_.split().rank * own, .count = own}});
+                       {{.range = {ranks_.split().rank * own, own}, .sharing = {}}});
 }
 
 std::unique_ptr<RowLinear> TensorLayers::row(Parameters& parameters, const std::string& name,

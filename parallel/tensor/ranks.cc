@@ -14,7 +14,7 @@ constexpr int tensor_track = 3;
 }  // namespace
 
 TensorRanks::TensorRanks(Communicator& comm, const LayerSplit& split, bool overlap, Ledger& ledger)
-    : comm_(comm), split_(split), overlap_(overlap), ledger_(ledger) {
+    : comm_(&comm), split_(split), overlap_(overlap), ledger_(&ledger), waiting_(comm) {
   if (overlap && !split.by_sequence) stream_.emplace(comm, tensor_track, "tensor");
 }
 
@@ -25,31 +25,31 @@ Slice TensorRanks::own_rows(Slice all) const {
 Slice TensorRanks::scratch(Use use, Count rows, Count columns, DType dtype) {
   Tensor& memory = scratch_[static_cast<std::size_t>(use)];
   if (memory.count() < rows * columns || memory.dtype() != dtype)
-    ensure(memory, {rows * columns}, dtype, ledger_, MemoryUse::communication);
+    ensure(memory, {rows * columns}, dtype, *ledger_, MemoryUse::communication);
   return memory.slice().first(rows * columns);
 }
 
 void TensorRanks::wait(const std::function<void()>& exchange) {
-  if (comm_.size() == 1) return exchange();
-  const Trace::Span span(comm_.records().trace, 0, "wait for the other parts", "wait");
-  waiting_.time(exchange);
+  if (comm_->size() == 1) return exchange();
+  const Trace::Span span(comm_->records().trace, 0, "wait for the other parts", "wait");
+  waiting_->time(exchange);
 }
 
 void TensorRanks::gather(Slice all, const char* label) {
-  comm_.set_label(label);
-  wait([&] { all_gather(comm_, all); });
+  comm_->set_label(label);
+  wait([&] { all_gather(*comm_, all); });
 }
 
 // A ring: the part that came last is multiplied while it goes on and the next one comes.
 void TensorRanks::gather(Slice all, const char* label, const OnPart& product) {
-  comm_.set_label(label);
-  const Chunks part(all, comm_.size());
-  for (int step = 0; step < comm_.size(); ++step) {
-    const int here = comm_.rank() - step;
+  comm_->set_label(label);
+  const Chunks part(all, comm_->size());
+  for (int step = 0; step < comm_->size(); ++step) {
+    const int here = comm_->rank() - step;
     Request arriving, leaving;
-    if (step + 1 < comm_.size()) {
-      arriving = comm_.irecv(part[here - 1], comm_.left());
-      leaving = comm_.isend(part[here], comm_.right());
+    if (step + 1 < comm_->size()) {
+      arriving = comm_->irecv(part[here - 1], comm_->left());
+      leaving = comm_->isend(part[here], comm_->right());
     }
     product(here);
     if (!arriving) continue;
@@ -61,27 +61,27 @@ void TensorRanks::gather(Slice all, const char* label, const OnPart& product) {
 }
 
 void TensorRanks::sum(Slice partial, const char* label) {
-  comm_.set_label(label);
+  comm_->set_label(label);
   wait([&] {
     if (split_.by_sequence)
-      reduce_scatter(comm_, partial);
+      reduce_scatter(*comm_, partial);
     else
-      all_reduce(comm_, partial);
+      all_reduce(*comm_, partial);
   });
 }
 
 // A ring: a part travels and grows, while the next one that will come is computed.
 void TensorRanks::sum(Slice partial, const char* label, const OnPart& product) {
-  comm_.set_label(label);
-  const Chunks part(partial, comm_.size());
+  comm_->set_label(label);
+  const Chunks part(partial, comm_->size());
   std::vector<Request> leaving;
-  for (int step = 0; step < comm_.size(); ++step) {
-    const int here = comm_.rank() - 1 - step;
+  for (int step = 0; step < comm_->size(); ++step) {
+    const int here = comm_->rank() - 1 - step;
     Request growing;
-    if (step > 0) growing = comm_.irecv_reduce(part[here], comm_.left(), ReduceOp::sum);
+    if (step > 0) growing = comm_->irecv_reduce(part[here], comm_->left(), ReduceOp::sum);
     product(here);
     if (growing) wait([&] { growing->wait(); });
-    if (step + 1 < comm_.size()) leaving.push_back(comm_.isend(part[here], comm_.right()));
+    if (step + 1 < comm_->size()) leaving.push_back(comm_->isend(part[here], comm_->right()));
   }
   wait([&] {
     for (const Request& request : leaving) request->wait();
@@ -102,8 +102,8 @@ void TensorRanks::sum(Slice partial, const char* label, const Meanwhile& meanwhi
 }
 
 void TensorRanks::combine(Slice values, ReduceOp op) {
-  comm_.set_label(loss_label);
-  wait([&] { all_reduce(comm_, values, op); });
+  comm_->set_label(loss_label);
+  wait([&] { all_reduce(*comm_, values, op); });
 }
 
 }  // namespace lockstep

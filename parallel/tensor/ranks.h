@@ -35,9 +35,10 @@ class TensorRanks {
   // With `overlap`, ranks exchange rows while they compute others. Scratch is charged to `ledger`
   // as communication.
   TensorRanks(Communicator& comm, const LayerSplit& split, bool overlap, Ledger& ledger);
+  // Without ranks to talk to: layers made with them register their parameters and cannot compute.
+  explicit TensorRanks(const LayerSplit& split) : split_(split) {}
 
   const LayerSplit& split() const { return split_; }
-  Communicator& comm() { return comm_; }
   bool overlaps() const { return overlap_; }
 
   // This rank's rows of a tensor of all rows.
@@ -66,14 +67,14 @@ class TensorRanks {
 
   // Calls exchange(), during which this rank computes nothing; how many seconds all of them took.
   void wait(const std::function<void()>& exchange);
-  double waiting_seconds() const { return waiting_.seconds(); }
+  double waiting_seconds() const { return waiting_ ? waiting_->seconds() : 0; }
 
  private:
-  Communicator& comm_;
+  Communicator* comm_ = nullptr;
   LayerSplit split_;
-  bool overlap_;
-  Ledger& ledger_;
-  Stopwatch waiting_{comm_};
+  bool overlap_ = false;
+  Ledger* ledger_ = nullptr;
+  std::optional<Stopwatch> waiting_;
   std::array<Tensor, 3> scratch_;
   std::optional<Stream> stream_;  // for what is summed beside other work
 };

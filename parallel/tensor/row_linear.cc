@@ -10,10 +10,10 @@ class TensorRowLinear final : public RowLinear {
   TensorRowLinear(TensorRanks& ranks, Parameters& parameters, const std::string& name, Count in,
                   Count out)
       : ranks_(ranks),
-        linear_(parameters, name, in / ranks.split().ranks, out,
-                {.weight = Cut{.rows = {in / ranks.split().ranks * ranks.split().rank,
-                                        in / ranks.split().ranks},
-                               .columns = {{0, out}}},
+        linear_(parameters, name, in / ranks.split().ranks, out, Initial::branch_end,
+                {.weight = {.rows = {in / ranks.split().ranks * ranks.split().rank,
+                                     in / ranks.split().ranks},
+                            .columns = {{.range = {0, out}, .sharing = {}}}},
                  .bias = {}}) {}
 
   void forward(Backend& backend, Slice out, Slice base, Slice x, Count rows,

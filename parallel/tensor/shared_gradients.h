@@ -1,15 +1,13 @@
-// Gradients of parameters that several tensor-parallel ranks have, each with a part of the sum:
-// with the sequence split, those of layer norms, positions and biases behind a row-parallel
-// product, because each rank has seen its own rows; and those of keys and values, where ranks share
-// a head of them.
+// Gradients of which several tensor-parallel ranks have a part each (Sharing::is_partial): with the
+// sequence split, those of layer norms, positions and biases after a row-parallel product, because
+// each rank has seen its own rows; and those of keys and values, where ranks share a head of them.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "collectives/algorithm.h"
-#include "models/layers/split.h"
-#include "parallel/split_parameters.h"
+#include "models/parameters.h"
 
 namespace lockstep {
 
@@ -17,27 +15,25 @@ class SharedGradients {
  public:
   static constexpr const char* label = "shared gradients";
 
-  // Every rank of `tensor` makes it at the same time. Marks what rank 0 of the sharing ranks counts
-  // as copies on the others.
-  SharedGradients(Communicator& tensor, Parameters& parameters, const LayerSplit& split,
-                  int kv_heads, Ledger& ledger);
+  // Every rank of `tensor` makes it at the same time.
+  SharedGradients(Communicator& tensor, Parameters& parameters, Ledger& ledger);
 
-  // Sums them, once a step, behind the last micro-batch.
+  // Sums them, once a step, after the last micro-batch.
   void reduce();
-  // What that sends and receives on this rank.
-  Traffic traffic() const;
 
  private:
   struct Group {
-    Communicator* comm;
-    std::vector<FlatRange> ranges;
+    std::unique_ptr<Communicator> comm;
+    std::vector<Range> ranges;
     Tensor packed;
   };
-  void add_group(Communicator& comm, std::vector<FlatRange> ranges, Ledger& ledger);
 
   Parameters& parameters_;
-  std::unique_ptr<Communicator> sharing_;  // the ranks with this head of keys and values
   std::vector<Group> groups_;
 };
+
+// What a rank of that split sends and receives for it in a step, and the memory it packs them in.
+Traffic shared_gradients_traffic(const Parameters& parameters, const LayerSplit& split);
+Count shared_gradients_bytes(const Parameters& parameters);
 
 }  // namespace lockstep

@@ -59,6 +59,18 @@ Count element_bytes_of(std::string_view label, DType dtype) {
   return element_bytes(label == TensorRanks::loss_label ? statistics_type(dtype) : dtype);
 }
 
+Count tensor_scratch_bytes(const GptConfig& config, const LayerSplit& split, Count rows,
+                           DType dtype, bool smooths_labels, bool has_first_stage,
+                           bool has_last_stage) {
+  if (split.ranks == 1) return 0;
+  const Count all = rows * config.width * element_bytes(dtype);
+  // Layers that keep the gathered rows gather none here, but for the embedding's gradient.
+  const Count gathered = split.by_sequence && (!split.keeps_gathered || has_first_stage) ? all : 0;
+  const Count partial = split.by_sequence ? all : 0;
+  const Count statistics = rows * (smooths_labels ? 4 : 3) * element_bytes(statistics_type(dtype));
+  return gathered + partial + (has_last_stage ? statistics : 0);
+}
+
 std::string forward_formula(const ModelOptions& options) {
   return fmt::format("{}(t-1)/t * tokens * C * beta * layers",
                      options.recompute == Recompute::full ? 8 : 4);

@@ -35,6 +35,11 @@ struct TensorWork {
 LabelledTraffic tensor_traffic(const TensorWork& work);
 // Bytes of an element that is sent under that label.
 Count element_bytes_of(std::string_view label, DType dtype);
+// Memory in which split layers exchange rows and statistics of rows, of a micro-batch of `rows`: see
+// TensorRanks::Use. The ends of the model are on ranks that have its first or its last stage.
+Count tensor_scratch_bytes(const GptConfig& config, const LayerSplit& split, Count rows,
+                           DType dtype, bool smooths_labels, bool has_first_stage,
+                           bool has_last_stage);
 // The formula of a layer's traffic in one direction, in bytes.
 std::string forward_formula(const ModelOptions& options);
 std::string backward_formula(const LayerSplit& split);

@@ -20,9 +20,13 @@ struct Tokens {
   // Those that are no padding.
   Count real() const { return std::clamp<Count>(whole - first, 0, count); }
   std::int32_t first_token() const { return static_cast<std::int32_t>(first); }
-  int add(Parameters& parameters, const char* name, Count width) const {
-    return parameters.add(name, {count, width},
-                          Cut{.rows = {first, count}, .columns = {{0, width}}});
+  int add(Parameters& parameters, const char* name, Count width, const char* tied_to = "") const {
+    return parameters.add(
+        {.name = name,
+         .shape = {count, width},
+         .initial = Initial::normal,
+         .region = {.rows = {first, count}, .columns = {{.range = {0, width}, .sharing = {}}}},
+         .tied_to = tied_to});
   }
 };
 
@@ -34,7 +38,9 @@ class VocabularyEmbedding final : public Embedding {
         width_(config.width),
         own_(ranks.split(), config.vocabulary),
         tokens_(own_.add(parameters, "wte.weight", width_)),
-        positions_(parameters.add("wpe.weight", {config.context, width_})) {}
+        positions_(parameters.add({.name = "wpe.weight",
+                                   .shape = {config.context, width_},
+                                   .initial = Initial::normal})) {}
 
   void forward(Backend& backend, Slice out, std::span<const std::int32_t> inputs, const Rows& rows,
                const Dropout& dropout) const override {
@@ -45,8 +51,8 @@ class VocabularyEmbedding final : public Embedding {
     backend.embedding(partial, parameters_.value(tokens_), own_.first_token(), inputs);
     ranks_.sum(partial, TensorRanks::embedding_label);
     if (split.by_sequence) out.device->copy(out, ranks_.own_rows(partial));
-    backend.add_positions(out, parameters_.value(positions_), split.first_outer_row(all), outer,
-                          rows.length);
+    backend.add_positions(out, parameters_.value(positions_),
+                          rows.places(split.first_outer_row(all)), outer);
     if (dropout.rate > 0) backend.dropout(out, out, outer, dropout);
   }
 
@@ -55,8 +61,8 @@ class VocabularyEmbedding final : public Embedding {
     const LayerSplit& split = ranks_.split();
     const Count all = rows.count(), outer = split.outer_rows(all);
     if (dropout.rate > 0) backend.dropout(dout, dout, outer, dropout);
-    backend.positions_backward(parameters_.gradient(positions_), dout, split.first_outer_row(all),
-                               outer, rows.length);
+    backend.positions_backward(parameters_.gradient(positions_), dout,
+                               rows.places(split.first_outer_row(all)), outer);
     Slice of_all = dout;
     if (split.by_sequence) {
       of_all = ranks_.scratch(TensorRanks::Use::gathered, all, width_, dout.dtype);
@@ -87,9 +93,8 @@ class VocabularyHead final : public Head {
         input_(ranks, config.width),
         width_(config.width),
         own_(ranks.split(), config.vocabulary),
-        weight_(tied ? tied->tokens() : own_.add(parameters, "lm_head.weight", width_)) {
-    if (!tied) parameters.mark_as_copy(weight_);
-  }
+        weight_(tied ? tied->tokens()
+                     : own_.add(parameters, "lm_head.weight", width_, "wte.weight")) {}
 
   Slice input(HeadStash& stash, Count rows, Ledger& ledger) const override {
     return input_.place(stash.normed, rows, parameters_.dtype(), ledger);

@@ -162,7 +162,7 @@ class Cli(unittest.TestCase):
                                 "--recompute", "selective", "--json", "r.json")
         self.assertEqual(done.returncode, 0, done.stderr)
         result = json.loads((self.path / "r.json").read_text())
-        expected = {"technique": "tp", "tp": 0, "sequence_parallel": False, "tp_overlap": True, "dropout": 0.1,
+        expected = {"technique": "tp", "tp": 2, "sequence_parallel": False, "tp_overlap": True, "dropout": 0.1,
                     "recompute": "selective"}
         self.assertEqual({key: result["config"][key] for key in expected}, expected)
         quantities = {line["quantity"] for line in result["theory"]}
@@ -194,6 +194,44 @@ class Cli(unittest.TestCase):
                 self.refused("", "train", "3d", "--ranks", "2", *nano, f"{flag}={value}")
         # Whose product is 0 in 32 bits.
         self.refused("10 million", "train", "3d", "--ranks", "2", "--tp", "65536", "--pp", "65536", *nano)
+
+    def test_plan_is_predicted_written_and_run(self):
+        words = ["3d", "--ranks", "4", "--tp", "2", "--micro-batches", "2", *GOLDEN_RUN, "--steps", "1"]
+        done = self.run_program("plan", *words, "--json", "plan.json", "--rank", "0", "--rank", "3")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        plan = json.loads((self.path / "plan.json").read_text())
+        self.assertEqual((plan["schema"], plan["ranks"], plan["mesh"]["lengths"]["tp"]), ("lockstep.plan/1", 4, 2))
+        self.assertEqual([rank["rank"] for rank in plan["predictions"]], [0, 3])
+        for command in [("train", "--plan", "plan.json"), ("train", "3d", "--plan", "plan.json", "--tp", "2", "--ranks", "4")]:
+            done = self.run_program(*command, "--json", "r.json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            result = json.loads((self.path / "r.json").read_text())
+            for predicted in plan["predictions"]:
+                measured = result["ranks"][predicted["rank"]]
+                self.assertEqual(predicted["sent_bytes"], measured["sent_bytes"])
+                self.assertEqual(predicted["received_messages"], measured["received_messages"])
+                self.assertGreaterEqual(len(predicted["peak_bytes"]), 6)
+                for use, expected in predicted["peak_bytes"].items():
+                    self.assertEqual(expected, measured["peak_bytes"][use], use)
+        self.assertEqual(self.run_program("plan", "plan.json").stdout.splitlines()[:4],
+                         self.run_program("plan", *words).stdout.splitlines()[:4])
+
+    def test_plan_files_that_do_not_fit(self):
+        self.run_program("plan", "3d", "--ranks", "4", "--tp", "2", "--json", "plan.json")
+        self.refused("--tp 4, and plan.json says 2", "train", "--plan", "plan.json", "--tp", "4")
+        self.refused("--ranks 2, and plan.json says 4", "train", "--plan", "plan.json", "--ranks", "2")
+        self.refused("plan of 3d, not of ddp", "train", "ddp", "--plan", "plan.json")
+        self.refused("missing.json", "train", "--plan", "missing.json")
+        self.refused("missing.json", "plan", "missing.json")
+        (self.path / "cut.json").write_text((self.path / "plan.json").read_text()[:200])
+        self.refused("cut.json", "train", "--plan", "cut.json")
+        self.refused("rank 4 of a plan for 4 ranks", "plan", "plan.json", "--rank", "4")
+
+    def test_flags_of_other_techniques(self):
+        for technique, flag, owners in [("ddp", "--tp", "tp, sp, 3d"), ("tp", "--schedule", "pipeline, 3d"),
+                                        ("pipeline", "--bucket-bytes", "ddp, 3d"), ("3d", "--servers", "ps")]:
+            self.refused(f"{flag} is no option of {technique}", "train", technique, flag, "1")
+            self.refused(f"it belongs to {owners}", "plan", technique, flag, "1")
 
     def test_bad_commands(self):
         self.refused("", "")

@@ -53,7 +53,7 @@ TEST(Kernels, NanIsNotLost) {
   std::vector<double> x = {1, std::nan(""), 2}, out(3);
   host_backend().gelu(slice(out), slice(x));
   EXPECT_TRUE(std::isnan(out[1]));
-  EXPECT_TRUE(std::isnan(squared_norm(slice(x))));
+  EXPECT_TRUE(std::isnan(host_backend().squared_norm(slice(x))));
   const std::int32_t target = 0;
   EXPECT_TRUE(std::isnan(host_backend().cross_entropy(slice(x), std::span(&target, 1), 1, 0)));
 }
@@ -186,6 +186,37 @@ TEST_P(NarrowOps, Attention) {
   expect_rounded(dqkv);
 }
 
+// Of queries at the positions 1, 3 and 5. Results are of f32 and not rounded: the bits are those of
+// the same numbers in f32.
+TEST_P(NarrowOps, AttentionParts) {
+  constexpr AttentionPart part{.sequences = 2,
+                               .heads = 2,
+                               .head_size = 4,
+                               .kv_heads = 1,
+                               .queries = {{{.first = 1, .count = 3, .stride = 2}, {}}},
+                               .keys = Positions::all(6),
+                               .length = 6};
+  constexpr Dropout dropout{.rate = 0.3, .seed = 1, .all_heads = 2};
+  const Pair q = pair(6 * 8), kv = pair(12 * 8), out = pair(6 * 8), dout = pair(6 * 8);
+  const auto results = [&](Backend& backend, Tensor Pair::*kind) {
+    std::vector<float> part_out(48), log_sum_exp(12), products(12), dq(48), dkv(96);
+    const auto rows = [](Slice all, Count count) { return Matrix(all, count, 8); };
+    const auto half = [](Slice all, Count first) {
+      return Matrix(all, 12, 8).columns_from(first, 4);
+    };
+    const Matrix of_q = rows((q.*kind).slice(), 6), k = half((kv.*kind).slice(), 0),
+                 v = half((kv.*kind).slice(), 4);
+    backend.attention_part(slice(part_out), slice(log_sum_exp), of_q, k, v, part, dropout);
+    backend.attention_products(slice(products), (dout.*kind).slice(), (out.*kind).slice(), part);
+    backend.attention_part_backward(rows(slice(dq), 6), half(slice(dkv), 0), half(slice(dkv), 4),
+                                    (dout.*kind).slice(), slice(log_sum_exp), slice(products), of_q,
+                                    k, v, part, dropout);
+    backend.merge_attention(slice(part_out), slice(log_sum_exp), slice(dq), slice(products), part);
+    return std::vector{part_out, log_sum_exp, products, dq, dkv};
+  };
+  EXPECT_EQ(results(narrow_, &Pair::narrow), results(wide_, &Pair::wide));
+}
+
 // Of a table of the tokens 2 to 11: 0 and 12 are not in it, and what lies around it stays.
 TEST_P(NarrowOps, Embeddings) {
   const std::vector<std::int32_t> tokens = {3, 0, 3, 3, 9, 12};
@@ -195,15 +226,16 @@ TEST_P(NarrowOps, Embeddings) {
   narrow_.embedding(out.narrow.slice(), table, 2, tokens);
   wide_.embedding(out.wide.slice(), wide_table, 2, tokens);
   expect_rounded(out);
-  narrow_.add_positions(out.narrow.slice(), positions.narrow.slice(), 1, 6, 3);
-  wide_.add_positions(out.wide.slice(), positions.wide.slice(), 1, 6, 3);
+  constexpr RowPlaces places{.positions = Positions::all(3), .length = 3, .first = 1};
+  narrow_.add_positions(out.narrow.slice(), positions.narrow.slice(), places, 6);
+  wide_.add_positions(out.wide.slice(), positions.wide.slice(), places, 6);
   expect_rounded(out);
   convert(out.wide.slice(), out.narrow.slice());
   narrow_.embedding_backward(table, 2, out.narrow.slice(), tokens);
   wide_.embedding_backward(wide_table, 2, out.wide.slice(), tokens);
   expect_rounded(memory);
-  narrow_.positions_backward(positions.narrow.slice(), out.narrow.slice(), 1, 6, 3);
-  wide_.positions_backward(positions.wide.slice(), out.wide.slice(), 1, 6, 3);
+  narrow_.positions_backward(positions.narrow.slice(), out.narrow.slice(), places, 6);
+  wide_.positions_backward(positions.wide.slice(), out.wide.slice(), places, 6);
   expect_rounded(positions);
 }
 
@@ -239,9 +271,9 @@ TEST(AdamW, PartsTakeTheSameStepsAsTheWhole) {
   Ledger ledger;
   constexpr Count count = 7 + 30 + 5;
   const auto make = [&](Parameters& parameters) {
-    parameters.add("bias", {7});
-    parameters.add("matrix", {6, 5});
-    parameters.add("norm", {5});
+    parameters.add({.name = "bias", .shape = {7}});
+    parameters.add({.name = "matrix", .shape = {6, 5}});
+    parameters.add({.name = "norm", .shape = {5}});
     parameters.allocate();
     for (Count i = 0; i < count; ++i) {
       host_span<double>(parameters.values())[i] = 1 + 0.1 * static_cast<double>(i);
@@ -252,12 +284,13 @@ TEST(AdamW, PartsTakeTheSameStepsAsTheWhole) {
   make(whole);
   make(cut);
   const AdamWOptions options{.weight_decay = 0.5};
-  AdamW all(whole, options, ledger);
+  AdamW all(whole, options, host_backend(), ledger);
   std::vector<AdamW> parts;
   const Parts part(count, 4);
   for (int i = 0; i < 4; ++i)
     parts.emplace_back(cut.list(), part.offset(i), cut.values().part(part.offset(i), part[i]),
-                       cut.gradients().part(part.offset(i), part[i]), options, ledger);
+                       cut.gradients().part(part.offset(i), part[i]), options, host_backend(),
+                       ledger);
   for (int step = 0; step < 3; ++step) {
     all.step(0.1, 0.5);
     for (AdamW& one : parts) one.step(0.1, 0.5);
@@ -269,14 +302,14 @@ TEST(AdamW, PartsTakeTheSameStepsAsTheWhole) {
 TEST(AdamW, FirstStepsEqualTheAlgorithmWrittenOut) {
   Ledger ledger;
   Parameters parameters(DType::f64, ledger);
-  parameters.add("matrix", {1, 2});
-  parameters.add("vector", {2});
+  parameters.add({.name = "matrix", .shape = {1, 2}});
+  parameters.add({.name = "vector", .shape = {2}});
   parameters.allocate();
   const auto values = host_span<double>(parameters.values()),
              gradients = host_span<double>(parameters.gradients());
   std::ranges::fill(values, 2.0);
   AdamW optimizer(parameters, {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.5},
-                  ledger);
+                  host_backend(), ledger);
   double m = 0, v = 0, decayed = 2, plain = 2;
   for (int t = 1; t <= 3; ++t) {
     std::ranges::fill(gradients, 0.4 * t);

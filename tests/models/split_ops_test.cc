@@ -83,9 +83,10 @@ TEST(Positions, OfSomeRowsAreThoseOfTheWholeBatch) {
       expected[r * width + c] += positions[from];
       expected_gradient[from] += dout[r * width + c];
     }
-  host_backend().add_positions(slice(out), slice(positions), first, rows, length);
+  constexpr RowPlaces places{.positions = Positions::all(length), .length = length, .first = first};
+  host_backend().add_positions(slice(out), slice(positions), places, rows);
   EXPECT_EQ(out, expected);
-  host_backend().positions_backward(slice(gradient), slice(dout), first, rows, length);
+  host_backend().positions_backward(slice(gradient), slice(dout), places, rows);
   EXPECT_EQ(gradient, expected_gradient);
 }
 

@@ -12,26 +12,32 @@ namespace {
 // A model's parameters without the model.
 struct Model {
   explicit Model(DType dtype) : parameters(dtype, ledger) {
-    parameters.add("wte.weight", {3, 2});
-    parameters.add("h.0.ln_1.bias", {2});
+    parameters.add({.name = "wte.weight", .shape = {3, 2}});
+    parameters.add({.name = "h.0.ln_1.bias", .shape = {2}});
     parameters.allocate();
   }
   Ledger ledger;
   Parameters parameters;
 };
 
+void save(const std::string& path, const Parameters& parameters, const GptConfig& config) {
+  WeightsFile file(path, parameters.list(), parameters.dtype(), config);
+  file.write(parameters, parameters.values());
+  file.finish();
+}
+
 TEST_F(Files, WeightsSurviveARoundTripBetweenTypes) {
   Model saved(DType::f32), loaded(DType::f64);
   for (int i = 0; i < 8; ++i)
     host_span<float>(saved.parameters.values())[i] = 0.1F * static_cast<float>(i);
-  save_weights(path("w.safetensors"), saved.parameters, GptConfig::preset("nano"));
-  load_weights(path("w.safetensors"), loaded.parameters);
+  save(path("w.safetensors"), saved.parameters, GptConfig::preset("nano"));
+  load_weights(path("w.safetensors"), saved.parameters.list(), loaded.parameters);
   for (int i = 0; i < 8; ++i)
     EXPECT_EQ(host_span<double>(loaded.parameters.values())[i],
               host_span<float>(saved.parameters.values())[i]);
   EXPECT_EQ(read_gpt_config(path("config.json")).width, 128);
-  expect_refused([&] { save_weights(path("config.json"), saved.parameters, {}); },
-                 "written beside the weights");
+  expect_refused([&] { save(path("config.json"), saved.parameters, {}); },
+                 "written next to the weights");
 }
 
 TEST_F(Files, WeightsOfAnotherModelAreRefused) {
@@ -42,7 +48,7 @@ TEST_F(Files, WeightsOfAnotherModelAreRefused) {
   const auto load = [&](const std::vector<NamedSlice>& tensors) {
     Model model(DType::f32);
     write_safetensors(path("w"), tensors);
-    load_weights(path("w"), model.parameters);
+    load_weights(path("w"), model.parameters.list(), model.parameters);
     EXPECT_EQ(host_span<float>(model.parameters.value(1))[1], 9);
   };
   load({wte, bias, mask, {"lm_head.weight", {3, 2}, wte.data}});

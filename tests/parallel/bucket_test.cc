@@ -11,7 +11,7 @@ namespace {
 Parameters parameters_of(const std::vector<Count>& counts, Ledger& ledger) {
   Parameters parameters(DType::f32, ledger);
   for (std::size_t i = 0; i < counts.size(); ++i)
-    parameters.add(fmt::format("p{}", i), {counts[i]});
+    parameters.add({.name = fmt::format("p{}", i), .shape = {counts[i]}});
   return parameters;
 }
 

@@ -128,11 +128,11 @@ TEST(LossScale, KeepsSmallGradients) {
   exact.initialize(1);
   constexpr Count targets = 10'000'000;
   exact.forward_backward(batch, targets);
-  const double expected = std::sqrt(squared_norm(exact.parameters().gradients()));
+  const double expected = std::sqrt(host_backend().squared_norm(exact.parameters().gradients()));
   const auto norm = [&](double scale) {
     model.parameters().zero_gradients();
     model.forward_backward(batch, targets, {}, scale);
-    return std::sqrt(squared_norm(model.parameters().gradients())) / scale;
+    return std::sqrt(model.backend().squared_norm(model.parameters().gradients())) / scale;
   };
   EXPECT_NEAR(norm(65536) / expected, 1, 0.01);
   EXPECT_LT(norm(1) / expected, 0.9);
@@ -181,13 +181,13 @@ TEST(MixedPrecision, WeightsAreSavedAndLoadedInTheirType) {
 TEST(MixedPrecision, OptionsThatDoNotFitAreRefused) {
   TrainOptions options = golden_run("ps", DType::f16);
   options.mode = "asp";
-  EXPECT_THROW(check(options, 3), Error);
+  EXPECT_THROW(plan_of(options, 3), Error);
   options.dtype = DType::bf16;
-  EXPECT_NO_THROW(check(options, 3));
+  EXPECT_NO_THROW(plan_of(options, 3));
   options.loss_scaling = "apex";
-  EXPECT_THROW(check(options, 3), Error);
+  EXPECT_THROW(plan_of(options, 3), Error);
   options = golden_run("ddp", DType::i32);
-  EXPECT_THROW(check(options, 2), Error);
+  EXPECT_THROW(plan_of(options, 2), Error);
 }
 
 }  // namespace

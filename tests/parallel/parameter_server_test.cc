@@ -67,7 +67,7 @@ TEST_P(InStep, ReproducesTheGoldenRun) {
     const TrainResult result = run(ranks(), ps_run(GetParam().servers, "bsp", dtype));
     expect_golden(result, dtype == DType::f64 ? 1e-10 : 1e-5);
     EXPECT_TRUE(theory_holds(result));
-    EXPECT_EQ(result.theory.size(), 6U * static_cast<std::size_t>(ranks()));
+    EXPECT_GE(std::ssize(result.theory), 7 * ranks());
     EXPECT_TRUE(result.updates.empty());
   }
 }
@@ -139,7 +139,7 @@ TEST(ColocatedAtOwnPace, BytesAreThoseOfARing) {
     options.steps = 3;
     const TrainResult result = run(ranks, options), ring = run(ranks, golden_run("ddp"));
     EXPECT_TRUE(theory_holds(result));
-    EXPECT_EQ(result.theory.size(), 6U * static_cast<std::size_t>(ranks));
+    EXPECT_EQ(std::ssize(result.theory), 7 * ranks);
     const Parts part(106304, ranks);
     for (const RankRecord& rank : result.ranks) {
       const auto& push = rank.traffic.at("push");
@@ -465,7 +465,7 @@ TEST(Time, OneServersLinkGrowsWithTheWorkersAndARingsDoesNot) {
 TEST(Options, ThatDoNotFitNameTheRule) {
   const auto refused = [](int ranks, const TrainOptions& options, const std::string& part) {
     try {
-      check(options, ranks);
+      plan_of(options, ranks);
       ADD_FAILURE() << "accepted; expected " << part;
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::bad_input);
@@ -480,7 +480,7 @@ TEST(Options, ThatDoNotFitNameTheRule) {
   refused(3, options, "--mode ssp");
   options = ps_run(1, "ssp");
   options.staleness = -1;
-  refused(3, options, "0 steps or more");
+  refused(3, options, "use 0 or more");
   for (const std::string mode : {"bsp", "asp", "ssp"}) {
     options = colocated(ps_run(1, mode));
     options.servers = 2;

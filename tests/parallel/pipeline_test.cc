@@ -7,9 +7,9 @@
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
-#include "parallel/pipeline/schedules.h"
-#include "parallel/pipeline/simulate.h"
-#include "parallel/pipeline/text.h"
+#include "parallel/pipeline/schedules/schedules.h"
+#include "parallel/pipeline/schedules/text.h"
+#include "parallel/pipeline/simulator/simulate.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {
@@ -38,7 +38,7 @@ std::string name_of_case(const testing::TestParamInfo<Case>& test) {
 TrainOptions pipeline_run(const Case& c, DType dtype = DType::f64) {
   TrainOptions options = golden_run("pipeline", dtype);
   options.schedule = c.schedule;
-  options.chunks = c.chunks;
+  options.virtual_stages = c.chunks;
   options.micro_batches = 8;
   return options;
 }
@@ -70,7 +70,8 @@ TEST_P(Pipelines, TheBubbleInUnitTimeIsTheSimulators) {
   const TrainResult result = run_in_unit_time(GetParam().ranks, options);
   const ScheduleEntry& entry = find_schedule(options.schedule);
   const PipelineShape shape = complete(
-      entry, {.ranks = GetParam().ranks, .micro_batches = 8, .virtual_stages = options.chunks});
+      entry,
+      {.ranks = GetParam().ranks, .micro_batches = 8, .virtual_stages = options.virtual_stages});
   const Timeline timeline = simulate(make_schedule(entry, shape), {});
   ASSERT_TRUE(result.bubble.has_value());
   EXPECT_NEAR(result.bubble->fraction, value_of(timeline.bubble_fraction()), 1e-12);
@@ -246,7 +247,7 @@ TEST(PipelineErrors, NameTheRule) {
   const Folder folder;
   const auto message = [](const TrainOptions& options, int ranks) -> std::string {
     try {
-      check(options, ranks);
+      plan_of(options, ranks);
     } catch (const Error& error) {
       EXPECT_EQ(error.exit_status(), 2);
       return error.what();

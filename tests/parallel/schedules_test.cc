@@ -8,12 +8,14 @@
 #include <set>
 
 #include "collectives/base/error.h"
-#include "parallel/pipeline/check.h"
-#include "parallel/pipeline/communication.h"
-#include "parallel/pipeline/figures.h"
-#include "parallel/pipeline/schedules.h"
-#include "parallel/pipeline/simulate.h"
-#include "parallel/pipeline/text.h"
+#include "parallel/pipeline/schedules/check.h"
+#include "parallel/pipeline/schedules/schedules.h"
+#include "parallel/pipeline/schedules/sharding.h"
+#include "parallel/pipeline/schedules/text.h"
+#include "parallel/pipeline/simulator/communication.h"
+#include "parallel/pipeline/simulator/draw.h"
+#include "parallel/pipeline/simulator/figures.h"
+#include "parallel/pipeline/simulator/simulate.h"
 
 namespace lockstep {
 namespace {
@@ -313,7 +315,7 @@ TEST(Deadlock, IsNamedInWords) {
     check(schedule);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("0B1 on rank 0, but not yet its forward pass"));
+    EXPECT_THAT(error.what(), HasSubstr("0B1 on rank 0, but its forward pass has not run yet"));
   }
   const Schedule circle = schedule_from_csv("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", "text");
   try {
@@ -330,12 +332,34 @@ TEST(Check, NamesWhatIsWrong) {
       {"0F0,0B0\n1F0\n", "no backward pass of stage 1 for micro-batch 0"},
       {"0F0,0B0\n1F0,1I0\n", "no weight gradient of stage 1 for micro-batch 0"},
       {"0F0,0B0\n2F0,2B0\n", "no forward pass of stage 1 for micro-batch 0"},
-      {"0F0,0F0,0B0\n", "0F0 on rank 0, but its stage has done that before"},
-      {"0F0,0B0,0B0\n", "0B0 on rank 0, but its stage has done that before"},
-      {"0F0,0B0,0W0\n", "0W0 on rank 0, but its stage has done that before"},
+      {"0F0,0F0,0B0\n", "0F0 on rank 0, but its stage has done that already"},
+      {"0F0,0B0,0B0\n", "0B0 on rank 0, but its stage has done that already"},
+      {"0F0,0B0,0W0\n", "0W0 on rank 0, but its stage has done that already"},
       {"0F0,0B0\n1F0,1B0,0F1,0B1\n", "0F1 on rank 1, but its stage is on rank 0"},
-      {"0B0,0F0\n", "0B0 on rank 0, but not yet its forward pass"},
-      {"0F0,0W0,0I0\n", "0W0 on rank 0, but not yet the gradient of its input"}};
+      {"0B0,0F0\n", "0B0 on rank 0, but its forward pass has not run yet"},
+      {"0F0,0W0,0I0\n", "0W0 on rank 0, but its input gradient has not run yet"},
+      {"0F0,0UNSHARD,0B0,0RESHARD\n",
+       "0F0 on rank 0, but the parameters of its stage are not unsharded"},
+      {"0UNSHARD,0F0,0RESHARD,0B0\n",
+       "0B0 on rank 0, but the parameters of its stage are not unsharded"},
+      {"0UNSHARD,0F0,0B0,0RESHARD\n1F0,1B0\n",
+       "1F0 on rank 1, but the parameters of its stage are not unsharded"},
+      {"0UNSHARD,0UNSHARD,0F0,0B0,0RESHARD\n",
+       "0UNSHARD on rank 0, but its stage is already unsharded"},
+      {"0UNSHARD,0F0,0B0,0RESHARD,0RESHARD\n",
+       "0RESHARD on rank 0, but its stage is not unsharded"},
+      {"0UNSHARD,0F0,0B0\n", "leaves stage 0 unsharded; add 0RESHARD on rank 0"},
+      {"0UNSHARD,0F0,0B0,0RESHARD\n0UNSHARD,1F0,1B0\n",
+       "0UNSHARD on rank 1, but its stage is on rank 0"},
+      {"0UNSHARD,1UNSHARD,0F0,0B0\n", "1UNSHARD on rank 0, but its stage computes nothing"},
+      {"0F0,0B0,0F1,0REDUCE_GRAD,0B1\n",
+       "0REDUCE_GRAD on rank 0, but its stage has the gradients of 1 of 2 micro-batches"},
+      {"0F0,0I0,0REDUCE_GRAD,0W0\n",
+       "0REDUCE_GRAD on rank 0, but its stage has the gradients of 0 of 1 micro-batches"},
+      {"0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD\n",
+       "0REDUCE_GRAD on rank 0, but its stage has done that already"},
+      {"0F0,0B0,0REDUCE_GRAD\n1F0,1B0\n",
+       "reduces gradients, but not those of stage 1; add 1REDUCE_GRAD on rank 1"}};
   for (const auto& [text, words] : cases) {
     try {
       check(schedule_from_csv(text, "text"));
@@ -348,13 +372,34 @@ TEST(Check, NamesWhatIsWrong) {
   EXPECT_THROW(check(Schedule{}), Error);
 }
 
+TEST(Check, RefusesCollectivesOfAMicroBatchOrInABlock) {
+  const auto message = [](int place, const Action& action) -> std::string {
+    Schedule schedule = schedule_from_csv("0F0,0B0,0REDUCE_GRAD\n", "text");
+    schedule.by_rank[0][static_cast<std::size_t>(place)] = action;
+    try {
+      check(schedule);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const Action reduce{.stage = 0, .pass = Pass::reduce_gradients, .micro_batch = 0};
+  EXPECT_THAT(message(2, reduce),
+              HasSubstr("0REDUCE_GRAD0 on rank 0, but a collective has no micro-batch"));
+  const Action backward{.stage = 0, .pass = Pass::backward, .micro_batch = 0, .with_next = true};
+  EXPECT_THAT(message(1, backward),
+              HasSubstr("0B0 on rank 0, but its block contains a collective"));
+}
+
 TEST(Text, ComesBack) {
   for (const ScheduleEntry& entry : schedules())
     for (const int p : {1, 2, 5}) {
       const PipelineShape shape =
           complete(entry, {.ranks = p, .micro_batches = 2 * p, .virtual_stages = 0});
       const Schedule schedule = make_schedule(entry, shape);
-      EXPECT_EQ(schedule_from_csv(csv_of(schedule), "text"), schedule) << entry.name;
+      for (const Schedule& each :
+           {schedule, with_gradient_reduction(schedule), with_sharding(schedule)})
+        EXPECT_EQ(schedule_from_csv(csv_of(each), "text"), each) << entry.name;
     }
   EXPECT_THAT(csv_of(make_schedule(find_schedule("dualpipe-v"),
                                    {.ranks = 2, .micro_batches = 4, .virtual_stages = 2})),
@@ -368,8 +413,9 @@ TEST(Text, IsReadAsPyTorchWritesIt) {
   EXPECT_EQ(schedule.micro_batches, 2);
   EXPECT_EQ(text_of_rank(schedule, 0), "F0 F1 B0 B1");
   EXPECT_EQ(text_of_rank(schedule, 1), "F0 I0 W0 F1 B1");
-  for (const std::string text : {"0F0,0X0\n", "0F\n", "F0\n", "0F0;0B0\n",
-                                 "(0F0;0SEND_F0)OVERLAP_F_B\n", "0F99999999999\n", "0UNSHARD\n"}) {
+  for (const std::string text :
+       {"0F0,0X0\n", "0F\n", "F0\n", "0F0;0B0\n", "(0F0;0SEND_F0)OVERLAP_F_B\n", "0F99999999999\n",
+        "0UNSHARD0\n", "UNSHARD\n", "(0F0;0REDUCE_GRAD)OVERLAP_F_B\n"}) {
     try {
       schedule_from_csv(text, "file.csv");
       FAIL() << text;
@@ -398,7 +444,10 @@ TEST(Communication, OfASimulationIsSafeForEverySchedule) {
       for (const int m : {2 * p, 3 * p, 4 * p}) {
         const PipelineShape shape =
             complete(entry, {.ranks = p, .micro_batches = m, .virtual_stages = 0});
-        const Schedule schedule = make_schedule(entry, shape);
+        // With collectives, too, which stand between messages and keep their places.
+        Schedule schedule = make_schedule(entry, shape);
+        if (m == 3 * p) schedule = with_sharding(schedule, 2);
+        EXPECT_THAT(stuck_ranks(in_exchanges(schedule), Sends::go_on), IsEmpty()) << entry.name;
         const Program program = as_simulated(schedule);
         EXPECT_THAT(stuck_ranks(program, Sends::wait_for_receiver), IsEmpty()) << entry.name;
         // Every rank computes as the schedule says; every message has both its ends.
@@ -411,7 +460,10 @@ TEST(Communication, OfASimulationIsSafeForEverySchedule) {
               return fmt::format("{} {} {} {} {}", stage, static_cast<char>(step.action.pass),
                                  step.action.micro_batch, from, to);
             };
-            if (step.kind == Step::Kind::compute) computed.push_back(step.action);
+            if (step.kind == Step::Kind::compute || step.kind == Step::Kind::collective) {
+              EXPECT_EQ(step.kind == Step::Kind::compute, is_compute(step.action.pass));
+              computed.push_back(step.action);
+            }
             if (step.kind == Step::Kind::send)
               sent.insert(name(step.action.stage, rank, step.peer));
             if (step.kind == Step::Kind::receive)
@@ -478,7 +530,212 @@ TEST(Simulation, TakesEachActionsOwnTime) {
   EXPECT_EQ(timeline.busy(1), Rational(9));
 }
 
-TEST(Figures, StandBesideTheirClosedForms) {
+std::string text_of_all(const std::vector<Action>& actions) {
+  std::string text;
+  for (const Action& action : actions)
+    text += fmt::format("{}{}", text.empty() ? "" : " ", text_of(action));
+  return text;
+}
+
+// Written by hand from PyTorch's _add_reduce_grad and _add_unshard_reshard.
+TEST(Sharding, AddsTheActionsThatPyTorchAdds) {
+  const Schedule one_f_one_b =
+      make_schedule(find_schedule("1f1b"), {.ranks = 2, .micro_batches = 2});
+  EXPECT_EQ(csv_of(with_gradient_reduction(one_f_one_b)),
+            "0F0,0F1,0B0,0B1,0REDUCE_GRAD\n1F0,1B0,1F1,1B1,1REDUCE_GRAD\n");
+  EXPECT_EQ(csv_of(with_sharding(one_f_one_b)),
+            "0UNSHARD,0F0,0F1,0B0,0B1,0REDUCE_GRAD,0RESHARD\n"
+            "1UNSHARD,1F0,1B0,1F1,1B1,1REDUCE_GRAD,1RESHARD\n");
+
+  const Schedule two_stages = make_schedule(find_schedule("interleaved"),
+                                            {.ranks = 2, .micro_batches = 4, .virtual_stages = 2});
+  EXPECT_EQ(text_of_all(with_sharding(two_stages, 1).by_rank[0]),
+            "0UNSHARD 0F0 0F1 0RESHARD 2UNSHARD 2F0 2F1 2RESHARD 0UNSHARD 0F2 0RESHARD 2UNSHARD "
+            "2B0 2RESHARD 0UNSHARD 0F3 0RESHARD 2UNSHARD 2B1 2F2 2RESHARD 0UNSHARD 0B0 0RESHARD "
+            "2UNSHARD 2F3 2RESHARD 0UNSHARD 0B1 0RESHARD 2UNSHARD 2B2 2B3 2REDUCE_GRAD 2RESHARD "
+            "0UNSHARD 0B2 0B3 0REDUCE_GRAD 0RESHARD");
+  for (const int most : {2, 3})
+    EXPECT_EQ(text_of_all(with_sharding(two_stages, most).by_rank[0]),
+              "0UNSHARD 2UNSHARD 0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 "
+              "2REDUCE_GRAD 2RESHARD 0B2 0B3 0REDUCE_GRAD 0RESHARD");
+
+  const Schedule three_stages = make_schedule(
+      find_schedule("interleaved"), {.ranks = 2, .micro_batches = 2, .virtual_stages = 3});
+  const auto text = [&](int most) {
+    return text_of_all(with_sharding(three_stages, most).by_rank[0]);
+  };
+  EXPECT_EQ(text(1),
+            "0UNSHARD 0F0 0F1 0RESHARD 2UNSHARD 2F0 2F1 2RESHARD 4UNSHARD 4F0 4F1 4B0 4B1 "
+            "4REDUCE_GRAD 4RESHARD 2UNSHARD 2B0 2B1 2REDUCE_GRAD 2RESHARD 0UNSHARD 0B0 0B1 "
+            "0REDUCE_GRAD 0RESHARD");
+  EXPECT_EQ(text(2),
+            "0UNSHARD 2UNSHARD 0F0 0F1 0RESHARD 4UNSHARD 2F0 2F1 4F0 4F1 4B0 4B1 4REDUCE_GRAD "
+            "4RESHARD 0UNSHARD 2B0 2B1 2REDUCE_GRAD 2RESHARD 0B0 0B1 0REDUCE_GRAD 0RESHARD");
+  EXPECT_EQ(text(3),
+            "0UNSHARD 2UNSHARD 4UNSHARD 0F0 0F1 2F0 2F1 4F0 4F1 4B0 4B1 4REDUCE_GRAD 4RESHARD 2B0 "
+            "2B1 2REDUCE_GRAD 2RESHARD 0B0 0B1 0REDUCE_GRAD 0RESHARD");
+}
+
+TEST(Sharding, LeavesBlocksWhole) {
+  const Schedule schedule =
+      schedule_from_csv("0F0,1F0,(0F1;1B0)OVERLAP_F_B,1F1,(1B1;0B0)OVERLAP_F_B,0B1\n", "text");
+  EXPECT_EQ(csv_of(with_gradient_reduction(schedule)),
+            "0F0,1F0,(0F1;1B0)OVERLAP_F_B,1F1,(1B1;0B0)OVERLAP_F_B,1REDUCE_GRAD,0B1,"
+            "0REDUCE_GRAD\n");
+  EXPECT_EQ(csv_of(with_sharding(schedule, 1)),
+            "0UNSHARD,0F0,0RESHARD,1UNSHARD,1F0,0UNSHARD,(0F1;1B0)OVERLAP_F_B,0RESHARD,1F1,"
+            "0UNSHARD,(1B1;0B0)OVERLAP_F_B,0RESHARD,1REDUCE_GRAD,1RESHARD,0UNSHARD,0B1,"
+            "0REDUCE_GRAD,0RESHARD\n");
+}
+
+TEST(Sharding, OfEveryScheduleCanBeRunAndHoldsItsLimit) {
+  for (const ScheduleEntry& entry : schedules())
+    for_shapes(entry, [&](const PipelineShape& x) {
+      const Schedule schedule = make_schedule(entry, x);
+      const Timeline plain = simulate(schedule, {});
+      for (const int most : {0, 1, 2, 3}) {
+        const Schedule lowered =
+            most == 0 ? with_gradient_reduction(schedule) : with_sharding(schedule, most);
+        ASSERT_NO_THROW(check(lowered)) << entry.name;
+        const Timeline timeline = simulate(lowered, {});
+        EXPECT_EQ(timeline.makespan(), plain.makespan());
+        for (std::size_t r = 0; r < timeline.ranks.size(); ++r) {
+          EXPECT_EQ(timeline.ranks[r].in_flight, plain.ranks[r].in_flight);
+          EXPECT_EQ(timeline.ranks[r].begin(), plain.ranks[r].begin());
+          EXPECT_EQ(timeline.ranks[r].end(), plain.ranks[r].end());
+          const int in_a_block = entry.name == "dualpipe-v" ? 2 : 1;
+          const int limit = most == 0 ? 0 : std::min(x.virtual_stages, std::max(most, in_a_block));
+          EXPECT_EQ(timeline.ranks[r].unsharded, limit);
+        }
+      }
+    });
+}
+
+TEST(Sharding, IsAddedOnce) {
+  const Schedule schedule = make_schedule(find_schedule("1f1b"), {.ranks = 2, .micro_batches = 2});
+  EXPECT_THROW(with_sharding(schedule, 0), Error);
+  try {
+    with_sharding(with_gradient_reduction(schedule));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+    EXPECT_THAT(error.what(), HasSubstr("the schedule already has 0REDUCE_GRAD"));
+  }
+}
+
+TEST(Sharding, StandsBetweenMessagesInItsPlace) {
+  const Schedule schedule = with_sharding(
+      make_schedule(find_schedule("gpipe"), {.ranks = 2, .micro_batches = 1, .virtual_stages = 1}));
+  const auto text = [](const Program& program) {
+    std::string all;
+    for (const auto& steps : program.by_rank)
+      for (const Step& step : steps) all += text_of(step) + " ";
+    return all;
+  };
+  EXPECT_EQ(text(as_simulated(schedule)),
+            "0UNSHARD 0F0 0SEND_F0 0RECV_B0 0B0 0REDUCE_GRAD 0RESHARD "
+            "1UNSHARD 1RECV_F0 1F0 1B0 1SEND_B0 1REDUCE_GRAD 1RESHARD ");
+  EXPECT_EQ(text(in_order(schedule)),
+            "0UNSHARD 0F0 0SEND_F0 0RECV_B0 0B0 0REDUCE_GRAD 0RESHARD "
+            "1UNSHARD 1RECV_F0 1F0 1B0 1SEND_B0 1REDUCE_GRAD 1RESHARD ");
+}
+
+//                     rank 0                rank 1
+//   unshard           0 - 1/2               0 - 1/2
+//   F0, F1            1/2 - 3/2 - 5/2       3/2 - 5/2, 9/2 - 11/2
+//   B0, B1            9/2 - 13/2, 15/2 -    5/2 - 9/2, 11/2 - 15/2
+//   reduce            19/2 - 21/2           15/2 - 17/2
+TEST(ShardedSimulation, WaitsForParametersAndEndsWithGradients) {
+  const Schedule schedule =
+      with_sharding(make_schedule(find_schedule("1f1b"), {.ranks = 2, .micro_batches = 2}));
+  const Timeline timeline = simulate(schedule, {.unshard = Rational(1, 2), .reduce_gradients = 1});
+  const auto times = [&](int rank) {
+    std::string text;
+    for (const Interval& interval : timeline.ranks[static_cast<std::size_t>(rank)].intervals)
+      text +=
+          fmt::format("{}{} {}-{}", text.empty() ? "" : ", ", text_of(interval.action),
+                      text_of(timeline.time(interval.begin)), text_of(timeline.time(interval.end)));
+    return text;
+  };
+  EXPECT_EQ(times(0),
+            "0UNSHARD 0-1/2, 0F0 1/2-3/2, 0F1 3/2-5/2, 0B0 9/2-13/2, 0B1 15/2-19/2, "
+            "0REDUCE_GRAD 19/2-21/2, 0RESHARD 19/2-19/2");
+  EXPECT_EQ(times(1),
+            "1UNSHARD 0-1/2, 1F0 3/2-5/2, 1B0 5/2-9/2, 1F1 9/2-11/2, 1B1 11/2-15/2, "
+            "1REDUCE_GRAD 15/2-17/2, 1RESHARD 15/2-15/2");
+  EXPECT_EQ(timeline.makespan(), Rational(21, 2));
+  EXPECT_EQ(timeline.busy(0), Rational(6));
+  EXPECT_EQ(timeline.idle(1), Rational(9, 2));
+  EXPECT_EQ(timeline.inner_idle(0), Rational(4));
+  EXPECT_EQ(timeline.inner_idle(1), Rational(1));
+  EXPECT_EQ(timeline.bubble_fraction(), Rational(3, 7));
+  EXPECT_EQ(chart_of(timeline, 50, false),
+            "rank 0   ..F0  F1  ........B0      ....B1      ....\n"
+            "         U0                                    G0  \n"
+            "rank 1   ......F0  B0      F1  B1      ............\n"
+            "         U1                            G1  \n");
+}
+
+// One rank with two stages: F takes 1, B 2, unsharding 3/2 and reducing 5/2. The second unshard is
+// overlapped with the first forward pass, and the second reduction queues behind the first.
+TEST(ShardedSimulation, HasOneCommunicationStreamPerRank) {
+  const Schedule schedule = schedule_from_csv(
+      "0UNSHARD,1UNSHARD,0F0,1F0,1B0,1REDUCE_GRAD,1RESHARD,0B0,0REDUCE_GRAD,0RESHARD\n", "text");
+  check(schedule);
+  const Timeline timeline = simulate(schedule, {.forward = 2,
+                                                .input_gradient = 2,
+                                                .weight_gradient = 2,
+                                                .unshard = 3,
+                                                .reduce_gradients = 5});
+  std::vector<Rational> begins;
+  for (const Interval& interval : timeline.ranks[0].intervals)
+    begins.push_back(timeline.time(interval.begin));
+  EXPECT_THAT(begins, testing::ElementsAre(Rational(0), Rational(3, 2), Rational(3, 2), Rational(3),
+                                           Rational(4), Rational(6), Rational(6), Rational(6),
+                                           Rational(17, 2), Rational(8)));
+  EXPECT_EQ(timeline.makespan(), Rational(11));
+  EXPECT_EQ(timeline.busy(0), Rational(6));
+  EXPECT_EQ(timeline.ranks[0].unsharded, 2);
+}
+
+// With room for one stage only, a rank cannot prefetch.
+TEST(ShardedSimulation, PrefetchingHidesUnshards) {
+  const Schedule schedule = make_schedule(find_schedule("interleaved"),
+                                          {.ranks = 2, .micro_batches = 2, .virtual_stages = 2});
+  const auto makespan = [&](int most) {
+    return simulate(with_sharding(schedule, most), {.unshard = 1}).makespan();
+  };
+  EXPECT_EQ(simulate(schedule, {}).makespan(), Rational(15, 2));
+  EXPECT_EQ(makespan(2), Rational(8));  // only the first unshard of rank 0 is exposed
+  EXPECT_EQ(makespan(1), Rational(9));  // and two more at changes of the stage
+}
+
+// Rank r of 1F1B ends r tB before rank 0, so its reduction is hidden; rank 0's is exposed, of which
+// interleaving leaves the share of one stage.
+TEST(ShardedSimulation, ReductionIsHiddenInTheBubbleOfRanksThatEndEarly) {
+  for (int p = 2; p <= 8; ++p)
+    for (const Rational reduce : {Rational(1), Rational(3, 2), Rational(2)}) {
+      const PassTimes times{.reduce_gradients = reduce};
+      const auto simulated = [&](std::string_view name, int v) {
+        const PipelineShape shape{.ranks = p, .micro_batches = 2 * p, .virtual_stages = v};
+        const Schedule schedule = make_schedule(find_schedule(name), shape);
+        EXPECT_EQ(simulate(schedule, times).makespan(), simulate(schedule, {}).makespan());
+        return std::pair{simulate(schedule, {}).makespan(),
+                         simulate(with_gradient_reduction(schedule), times)};
+      };
+      const auto [plain, timeline] = simulated("1f1b", 1);
+      EXPECT_EQ(timeline.makespan(), plain + reduce);
+      for (int r = 0; r < p; ++r) {
+        const Rational end = timeline.time(timeline.ranks[static_cast<std::size_t>(r)].end());
+        EXPECT_EQ(end, plain - r * times.backward() + reduce);
+        EXPECT_EQ(end <= plain, r > 0);
+      }
+      const auto [plain_interleaved, interleaved] = simulated("interleaved", 2);
+      EXPECT_EQ(interleaved.makespan(), plain_interleaved + reduce / 2);
+    }
+}
+
+TEST(Figures, CompareWithTheirClosedForms) {
   const ScheduleEntry& entry = find_schedule("1f1b");
   const PipelineShape shape{.ranks = 4, .micro_batches = 8};
   const Timeline timeline = simulate(make_schedule(entry, shape), {});
@@ -488,7 +745,9 @@ TEST(Figures, StandBesideTheirClosedForms) {
   EXPECT_EQ(lines[0].measured, 33);
   EXPECT_EQ(lines[2].expected, 3);
   EXPECT_EQ(lines[2].measured, 3);
-  EXPECT_EQ(schedule_theory(entry, shape, {.hop = 1}, timeline).size(), 4u);
+  for (const PassTimes& times :
+       {PassTimes{.hop = 1}, PassTimes{.unshard = 1}, PassTimes{.reduce_gradients = 1}})
+    EXPECT_EQ(schedule_theory(entry, shape, times, timeline).size(), 4u);
 }
 
 }  // namespace

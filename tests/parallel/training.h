@@ -34,8 +34,9 @@ inline TrainOptions golden_run(const std::string& technique, DType dtype = DType
 
 inline TrainResult run(const LaunchOptions& world, const TrainOptions& options) {
   TrainResult result;
+  const Plan plan = plan_of(options, launch_ranks(world));
   launch(world, [&](RankContext& context) {
-    TrainResult mine = train(context, options);
+    TrainResult mine = train(context, plan);
     if (context.world.rank() == 0) result = std::move(mine);
   });
   return result;

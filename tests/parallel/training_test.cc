@@ -64,11 +64,11 @@ TEST_P(Ddp, ResultAndTrafficAreRightWithEveryAlgorithm) {
     const TrainResult result = run(ranks, options);
     expect_golden(result, 1e-10);
     EXPECT_TRUE(theory_holds(result));
-    EXPECT_EQ(result.theory.size(), 6U * static_cast<std::size_t>(ranks));
+    EXPECT_GE(std::ssize(result.theory), 10 * ranks);
   }
   TrainOptions unknown = golden_run("ddp");
   unknown.algorithm = "ringg";
-  EXPECT_THROW(check(unknown, ranks), Error);
+  EXPECT_THROW(plan_of(unknown, ranks), Error);
 }
 
 // Gradients rounded to 8 or 11 bits: the losses follow, and the bytes are a fraction.
@@ -80,7 +80,9 @@ TEST_P(Ddp, GradientsTravelInAShorterType) {
     options.first_bucket_bytes = 10'000;
     const TrainResult result = run(ranks, options);
     expect_golden(result, tolerance);
-    EXPECT_NE(result.steps.back().loss, run(ranks, golden_run("ddp")).steps.back().loss);
+    // A single replica has nothing to send.
+    EXPECT_EQ(result.steps.back().loss != run(ranks, golden_run("ddp")).steps.back().loss,
+              ranks > 1);
     EXPECT_TRUE(theory_holds(result));
     for (const RankRecord& rank : result.ranks) {
       if (ranks == 1) continue;
@@ -92,7 +94,7 @@ TEST_P(Ddp, GradientsTravelInAShorterType) {
   same.reduce_dtype = DType::f64;
   expect_golden(run(ranks, same), 1e-10);
   integers.reduce_dtype = DType::i32;
-  EXPECT_THROW(check(integers, ranks), Error);
+  EXPECT_THROW(plan_of(integers, ranks), Error);
 }
 
 // What it computes takes a slow rank longer, until the last gradient; what it waits does not.
@@ -127,7 +129,7 @@ TEST(DdpTime, HiddenAndExposedAreAllCommunication) {
     TrainResult result;
     launch({.ranks = 2, .clock = Clock::unit, .links = parse_links("alpha=1us,beta=1GB/s")},
            [&](RankContext& context) {
-             TrainResult mine = train(context, options);
+             TrainResult mine = train(context, plan_of(options, context.world.size()));
              if (context.world.rank() == 0) result = std::move(mine);
            });
     return result.ranks.front();

@@ -32,18 +32,18 @@ process.stdout.write(JSON.stringify({figures: points.map(figuresOf),
 """
 
 # One schedule for one shape and times, which stay decimal strings: both sides read the same digits.
-Point = collections.namedtuple("Point", "name ranks micro_batches chunks group forward input_gradient weight_gradient hop",
+Point = collections.namedtuple("Point", "name ranks micro_batches virtual_stages group forward input_gradient weight_gradient hop",
                                defaults=("1", "1", "1", "0"))
 
 
 def for_page(point):
-    return {"name": point.name, "ranks": point.ranks, "microBatches": point.micro_batches, "chunks": point.chunks,
+    return {"name": point.name, "ranks": point.ranks, "microBatches": point.micro_batches, "virtualStages": point.virtual_stages,
             "group": point.group, "forward": float(point.forward), "inputGradient": float(point.input_gradient),
             "weightGradient": float(point.weight_gradient), "hop": float(point.hop)}
 
 
 def for_program(point):
-    return ["schedule", point.name, "-p", str(point.ranks), "-m", str(point.micro_batches), "-v", str(point.chunks),
+    return ["schedule", point.name, "-p", str(point.ranks), "-m", str(point.micro_batches), "-v", str(point.virtual_stages),
             "--group-size", str(point.group), "--forward", point.forward, "--input-gradient", point.input_gradient,
             "--weight-gradient", point.weight_gradient, "--hop", point.hop, "--no-chart"]
 
@@ -60,9 +60,9 @@ def points():
     for name in NAMES:
         for _ in range(POINTS_PER_NAME):
             ranks, micro_batches = chance.randint(1, 8), chance.randint(1, 24)
-            chunks = chance.randint(1, 4) if name in LOOPED else 0
+            virtual_stages = chance.randint(1, 4) if name in LOOPED else 0
             group = chance.choice([0, chance.randint(1, 24)]) if name == "interleaved" else 0
-            result.append(Point(name, ranks, micro_batches, chunks, group, *drawn_times(chance)))
+            result.append(Point(name, ranks, micro_batches, virtual_stages, group, *drawn_times(chance)))
         # Where rules and closed forms begin to hold, the most that the sliders give, and what is refused.
         result += [Point(name, 4, micro_batches, 0, 0) for micro_batches in (3, 4, 6, 7, 8)]
         result += [Point(name, 5, 10, 0, 0, "1", "1", "2"), Point(name, 16, 64, 4 if name in LOOPED else 0, 0),

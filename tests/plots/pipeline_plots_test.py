@@ -149,6 +149,30 @@ class Schedules(unittest.TestCase):
         (axes,) = chart.figure.axes
         self.assertEqual((len(drawn_blocks(axes)), len(axes.texts)), (16 * 64 * 2 * 3, 0))
 
+    def test_collectives_are_a_strip_below_the_blocks(self):
+        run_program(self.folder, "schedule", "interleaved", "-p", "2", "-m", "4", "--sharded", "--most-unsharded", "1",
+                    "--unshard-time", "1", "--reduce-time", "2", "--no-chart", "--json", "sharded.json")
+        sharded = results.read([self.folder / "sharded.json"])
+        (chart,) = schedule.charts(sharded)
+        (axes,) = chart.figure.axes
+        colours = {"UNSHARD": "#56B4E9", "REDUCE_GRAD": "#009E73"}
+        expected = [(rank["rank"], action["begin"], action["end"] - action["begin"], to_rgb(colours[action["pass"]]))
+                    for rank in sharded.schedules[0].data["ranks"] for action in rank["actions"] if action["pass"] in colours]
+        strip = [block for block in drawn_blocks(axes) if block[3] in {colour[3] for colour in expected}]
+        self.assertEqual(len(expected), 11 + 5 + 4)
+        self.assertEqual(strip, sorted(expected))
+        boxes = [path.get_extents() for collection in axes.collections for path in collection.get_paths()]
+        for above, below in itertools.permutations(boxes, 2):
+            if above.y1 - above.y0 > below.y1 - below.y0 and round(above.y0 + 0.45) == round(below.y1 - 0.45):
+                self.assertLess(above.y1, below.y0)
+        self.assertIn("strip", chart.explanation)
+        self.assertEqual([text.get_text() for text in axes.get_legend().get_texts()][-3:],
+                         ["unshard parameters", "reduce gradients", "lighter: later stages of the rank"])
+        # Without times there is nothing to draw: the picture is that of the schedule without collectives.
+        run_program(self.folder, "schedule", "interleaved", "-p", "4", "-m", "8", "--sharded", "--no-chart", "--json", "free.json")
+        (chart,) = schedule.charts(results.read([self.folder / "free.json"]))
+        self.assertEqual(drawn_blocks(chart.figure.axes[0]), drawn_blocks(self.chart.figure.axes[SCHEDULES.index("interleaved")]))
+
     def test_the_program_draws_it_and_reports_it(self):
         files = [f"{name}.json" for name in SCHEDULES]
         done = run_program(self.folder, "plot", "schedule", *files, "-o", "schedules.png")
@@ -178,6 +202,8 @@ class Schedules(unittest.TestCase):
                "text.json": changed(lambda data: first(data).update(begin="0")),
                "pass.json": changed(lambda data: first(data).update({"pass": "X"})),
                "stage.json": changed(lambda data: first(data).update(stage=8)),
+               "whole.json": changed(lambda data: first(data).update({"pass": "UNSHARD", "with_next": True})),
+               "batch.json": changed(lambda data: first(data).pop("micro_batch")),
                "alone.json": changed(lambda data: data["ranks"][0]["actions"][-1].update(with_next=True))}
         for name, text in bad.items():
             (self.folder / name).write_text(text)

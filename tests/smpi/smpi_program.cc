@@ -34,17 +34,18 @@ class SmpiTransfer final : public Transfer {
   MPI_Request request_ = MPI_REQUEST_NULL;
 };
 
-class SmpiTransport final : public Transport {
+class SmpiTransport final : public Transport,
+                            public FailureBoard,
+                            public Network,
+                            public RankClock {
  public:
-  SmpiTransport() {
+  SmpiTransport() : Transport({.clock = this, .failures = this, .network = this}) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
   }
   std::string_view name() const override { return "smpi"; }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  void enter(const Call&) override {}
-  void leave() override {}
   Request isend(const Call&, Slice data, int to) override {
     auto transfer = std::make_unique<SmpiTransfer>(data, std::nullopt);
     MPI_Isend(data.data, static_cast<int>(data.bytes()), MPI_BYTE, to, 0, MPI_COMM_WORLD,
@@ -56,12 +57,6 @@ class SmpiTransport final : public Transport {
   }
   Request irecv_reduce(const Call&, Slice growing, int from, ReduceOp op) override {
     return receive(growing, from, op);
-  }
-  void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
-                        ReduceOp op) override {
-    const Request sending = isend(call, leaving, to);
-    irecv_reduce(call, growing, from, op)->wait();
-    sending->wait();
   }
   std::size_t wait_any(const Call&, std::span<const Request>, std::span<const int>) override {
     std::abort();

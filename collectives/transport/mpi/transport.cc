@@ -25,13 +25,25 @@ class MpiWindow final : public Window {
   std::int64_t number_;
 };
 
-class MpiTransport final : public Transport {
+class MpiTransport final : public Transport,
+                           public OperationBoard,
+                           public FailureBoard,
+                           public Network,
+                           public ReceiveWindows {
  public:
   explicit MpiTransport(std::unique_ptr<MpiGroup> group)
-      : group_(std::move(group)),
+      : Transport({.clock = &wall_clock(),
+                   .failures = this,
+                   .network = this,
+                   .operations = this,
+                   .windows = this}),
+        group_(std::move(group)),
         vendor_(*group_),
         sent_(static_cast<std::size_t>(group_->size())),
-        received_(sent_.size()) {}
+        received_(sent_.size()) {
+    // MPI's own collectives know a process as one rank.
+    if (group_->members().ends() == 1) capabilities_.vendor = &vendor_;
+  }
   ~MpiTransport() override {
     if (std::uncaught_exceptions() == 0) board().end(rank());
   }
@@ -114,14 +126,6 @@ class MpiTransport final : public Transport {
   void abandon() override { board().notice().claim(board().world_rank(rank())); }
 
   int ranks_per_node() const override { return group_->members().ranks_per_node(); }
-  void pass(double seconds) override { sleep_for(seconds); }
-  double now_seconds() const override { return steady_seconds(); }
-  double about_now_seconds() const override { return about_steady_seconds(); }
-
-  // MPI's own know a process as one rank.
-  VendorCollectives* vendor() override {
-    return group_->members().ends() == 1 ? &vendor_ : nullptr;
-  }
   std::vector<std::string> hindrances() const override {
     std::vector<std::string> all;
     if (const std::string& refused = group_->members().refused_peer_memory(); !refused.empty())

@@ -157,7 +157,7 @@ class NcclReceive final : public Transfer {
   bool finished_ = false;
 };
 
-class NcclTransport final : public TransportDecorator {
+class NcclTransport final : public TransportDecorator, public OperationBoard {
  public:
   // Without a communicator, ranks exchange messages one by one.
   NcclTransport(std::shared_ptr<NcclRank> rank, std::unique_ptr<Transport> control,
@@ -166,12 +166,19 @@ class NcclTransport final : public TransportDecorator {
         end_{std::move(rank), inner_.get(), std::move(world_ranks)},
         comm_(std::move(comm)) {
     if (comm_) vendor_.emplace(*end_.rank, *comm_);
+    capabilities_.operations = this;
+    capabilities_.vendor = vendor_ ? &*vendor_ : nullptr;
+    // Ranks cannot reach each other's data on several GPUs, and messages of the transport inside
+    // carry headers.
+    capabilities_.shared_memory = nullptr;
+    capabilities_.windows = nullptr;
   }
 
   std::string_view name() const override { return "nccl"; }
   void enter(const Call& call) override {
     end_.call([&] { inner_->enter(call); });
   }
+  void leave() override { inner_->leave(); }
 
   Request isend(const Call& call, Slice data, int to) override {
     return std::make_unique<NcclSend>(end_, call, data, to);
@@ -217,10 +224,6 @@ class NcclTransport final : public TransportDecorator {
       end = std::make_unique<NcclTransport>(end_.rank, std::move(end), twice, nullptr);
     return ends;
   }
-
-  // The ranks' memory lies on several cards.
-  SharedMemory* shared_memory() override { return nullptr; }
-  VendorCollectives* vendor() override { return vendor_ ? &*vendor_ : nullptr; }
 
  private:
   // Both messages in one kernel: they need each other to get on.

@@ -1,7 +1,7 @@
 // A rank's streams in virtual time: lines of their own.
 #pragma once
 
-#include "collectives/transport/transport.h"
+#include "collectives/transport/concurrency.h"
 #include "collectives/transport/virtual/virtual_time.h"
 
 namespace lockstep {

@@ -113,10 +113,20 @@ class ReceiveTransfer final : public Transfer {
   bool finished_ = false;
 };
 
-class VirtualTransport final : public Transport {
+class VirtualTransport final : public Transport,
+                               public OperationBoard,
+                               public FailureBoard,
+                               public Network,
+                               public RankClock {
  public:
   VirtualTransport(std::shared_ptr<VirtualGroup> group, int rank)
-      : group_(std::move(group)), rank_(rank) {}
+      : Transport({.clock = this,
+                   .failures = this,
+                   .network = this,
+                   .concurrency = &group->world->concurrency,
+                   .operations = this}),
+        group_(std::move(group)),
+        rank_(rank) {}
   ~VirtualTransport() override {
     // A rank that fails has not ended its program: abort() follows with the reason.
     if (std::uncaught_exceptions() == 0) board().end(rank_);
@@ -154,12 +164,6 @@ class VirtualTransport final : public Transport {
   }
   Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) override {
     return std::make_unique<ReceiveTransfer>(*group_, rank_, from, call, growing, op);
-  }
-  void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
-                        ReduceOp op) override {
-    const Request sending = isend(call, leaving, to);
-    irecv_reduce(call, growing, from, op)->wait();
-    sending->wait();
   }
 
   std::size_t wait_any(const Call& call, std::span<const Request> receives,
@@ -238,7 +242,6 @@ class VirtualTransport final : public Transport {
       board().check_notice(rank_, -1, call);
     }
   }
-  Concurrency& concurrency() override { return group_->world->concurrency; }
 
  private:
   Board& board() const { return group_->board; }

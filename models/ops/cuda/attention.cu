@@ -31,7 +31,9 @@ bool fits_tensor_kernels(const AttentionShape& shape, std::initializer_list<Slic
   return true;
 }
 
-void check_head_size(DType dtype, Count head_size) {
+}  // namespace
+
+void check_plain_head_size(DType dtype, Count head_size) {
   const Count most = PlainTiles::most_head_size_of(element_bytes(dtype));
   require(head_size <= most,
           "attention on a device: heads of " + std::to_string(head_size) + " elements of " +
@@ -39,12 +41,10 @@ void check_head_size(DType dtype, Count head_size) {
           "at most " + std::to_string(most));
 }
 
-}  // namespace
-
 void attention(cudaStream_t stream, Slice out, Slice log_sum_exp, Slice qkv,
                const AttentionShape& shape, const Dropout& dropout) {
   if (!fits_tensor_kernels(shape, {out, qkv})) {
-    check_head_size(qkv.dtype, shape.head_size);
+    check_plain_head_size(qkv.dtype, shape.head_size);
     return plain_attention(stream, out, log_sum_exp, qkv, shape, dropout);
   }
   with_tensor_kernels(qkv.dtype, shape.head_size, [&]<typename T>(T*, auto head_size) {
@@ -58,7 +58,7 @@ void attention_backward(cudaStream_t stream, Slice dqkv, Slice dout, Slice out, 
                         void* products) {
   attention_products(stream, products, dout, out, shape);
   if (!fits_tensor_kernels(shape, {dqkv, dout, qkv})) {
-    check_head_size(qkv.dtype, shape.head_size);
+    check_plain_head_size(qkv.dtype, shape.head_size);
     return plain_attention_backward(stream, dqkv, dout, log_sum_exp, products, qkv, shape, dropout);
   }
   with_tensor_kernels(qkv.dtype, shape.head_size, [&]<typename T>(T*, auto head_size) {

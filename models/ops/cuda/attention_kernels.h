@@ -30,6 +30,8 @@ void plain_attention(cudaStream_t stream, Slice out, Slice log_sum_exp, Slice qk
 void plain_attention_backward(cudaStream_t stream, Slice dqkv, Slice dout, Slice log_sum_exp,
                               const void* products, Slice qkv, const AttentionShape& shape,
                               const Dropout& dropout);
+// Throws Error (bad_input) where these have no room for heads of that size.
+void check_plain_head_size(DType dtype, Count head_size);
 // products = the products of out and dout that both backwards need.
 void attention_products(cudaStream_t stream, void* products, Slice dout, Slice out,
                         const AttentionShape& shape);

@@ -87,6 +87,13 @@ struct Columns {
       if (c < head_size) into[c] = narrow<T>(x[i] * factor);
     }
   }
+  __device__ void add_to(W* into, W factor, int head_size) const {
+#pragma unroll
+    for (int i = 0; i < lane_columns; ++i) {
+      const int c = i * 32 + static_cast<int>(threadIdx.x % 32);
+      if (c < head_size) into[c] += x[i] * factor;
+    }
+  }
 };
 
 // products[r] = this warp's row r times this lane's row of the other tile

@@ -91,16 +91,16 @@ void sum_columns(cudaStream_t stream, T* into_first, T* into_second, const Terms
 
 // dpositions[p] += the rows of dout that have this position, from the first to the last.
 template <typename T>
-__global__ void positions_backward_kernel(T* dpositions, const T* dout, Count first_row, Count rows,
-                                          Count length, Count columns, bool whole) {
+__global__ void positions_backward_kernel(T* dpositions, const T* dout, RowPlaces places,
+                                          Count rows, Count columns, bool whole) {
   constexpr int size = Pack<T>::size;
-  const Count packs = (columns + size - 1) / size;
+  const Count packs = (columns + size - 1) / size, length = places.positions.count();
   for (Count i = static_cast<Count>(blockIdx.x) * blockDim.x + threadIdx.x; i < length * packs;
        i += static_cast<Count>(gridDim.x) * blockDim.x) {
-    const Count position = i / packs, c = i % packs * size, here = columns - c;
-    T* const into = dpositions + position * columns + c;
+    const Count place = i / packs, c = i % packs * size, here = columns - c;
+    T* const into = dpositions + places.positions[place] * columns + c;
     Pack<T> sum = load(into, here, whole);
-    for (Count r = (position + length - first_row % length) % length; r < rows; r += length) {
+    for (Count r = (place + length - places.first % length) % length; r < rows; r += length) {
       const Pack<T> d = load(dout + r * columns + c, here, whole);
       for (int k = 0; k < size; ++k) sum.x[k] += d.x[k];
     }
@@ -132,12 +132,13 @@ void layer_norm_backward_weight(cudaStream_t stream, Slice dweight, Slice dbias,
   });
 }
 
-void positions_backward(cudaStream_t stream, Slice dpositions, Slice dout, Count first_row,
-                        Count rows, Count length) {
+void positions_backward(cudaStream_t stream, Slice dpositions, Slice dout, const RowPlaces& places,
+                        Count rows) {
   const Count columns = dout.count / rows;
   with_type(dout.dtype, [&]<typename T>(T*) {
-    launch(positions_backward_kernel<T>, over_elements(length * columns, pack_size<T>), stream,
-           at<T>(dpositions), at<T>(dout), first_row, rows, length, columns,
+    launch(positions_backward_kernel<T>,
+           over_elements(places.positions.count() * columns, pack_size<T>), stream,
+           at<T>(dpositions), at<T>(dout), places, rows, columns,
            in_packs<T>(columns, {at<T>(dpositions), at<T>(dout)}));
   });
 }

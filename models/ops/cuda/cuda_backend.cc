@@ -2,6 +2,7 @@
 
 #include "collectives/base/cuda/check.h"
 #include "models/narrow_backend.h"
+#include "models/ops/cuda/attention_kernels.h"
 #include "models/ops/cuda/kernels.h"
 
 namespace lockstep::cuda {
@@ -118,6 +119,32 @@ void CudaBackend::attention_backward(Slice dqkv, Slice dout, Slice out, Slice lo
   cuda::attention_backward(stream_(), dqkv, dout, out, log_sum_exp, qkv, shape, dropout, memory);
 }
 
+void CudaBackend::attention_part(Slice out, Slice log_sum_exp, const Matrix& q, const Matrix& k,
+                                 const Matrix& v, const AttentionPart& part,
+                                 const Dropout& dropout) {
+  cuda::attention_part(stream_(), out, log_sum_exp, q, k, v, part, dropout);
+}
+
+void CudaBackend::merge_attention(Slice out, Slice log_sum_exp, Slice part_out,
+                                  Slice part_log_sum_exp, const AttentionPart& part) {
+  cuda::merge_attention(stream_(), out, log_sum_exp, part_out, part_log_sum_exp, part);
+}
+
+void CudaBackend::attention_products(Slice of_rows, Slice dout, Slice out,
+                                     const AttentionPart& part) {
+  cuda::attention_products(
+      stream_(), of_rows.data, dout, out,
+      {part.sequences, part.queries.count(), part.heads, part.head_size, part.kv_heads});
+}
+
+void CudaBackend::attention_part_backward(const Matrix& dq, const Matrix& dk, const Matrix& dv,
+                                          Slice dout, Slice log_sum_exp, Slice of_rows,
+                                          const Matrix& q, const Matrix& k, const Matrix& v,
+                                          const AttentionPart& part, const Dropout& dropout) {
+  cuda::attention_part_backward(stream_(), dq, dk, dv, dout, log_sum_exp, of_rows, q, k, v, part,
+                                dropout);
+}
+
 void CudaBackend::embedding(Slice out, Slice table, std::int32_t first_token,
                             std::span<const std::int32_t> inputs) {
   cuda::embedding(stream_(), out, table, first_token, upload(tokens, inputs), std::ssize(inputs));
@@ -138,14 +165,13 @@ void CudaBackend::embedding_backward(Slice dtokens, std::int32_t first_token, Sl
                            joints, std::ssize(plan.joints), memory);
 }
 
-void CudaBackend::add_positions(Slice out, Slice positions, Count first_row, Count rows,
-                                Count length) {
-  cuda::add_positions(stream_(), out, positions, first_row, rows, length);
+void CudaBackend::add_positions(Slice out, Slice positions, const RowPlaces& places, Count rows) {
+  cuda::add_positions(stream_(), out, positions, places, rows);
 }
 
-void CudaBackend::positions_backward(Slice dpositions, Slice dout, Count first_row, Count rows,
-                                     Count length) {
-  cuda::positions_backward(stream_(), dpositions, dout, first_row, rows, length);
+void CudaBackend::positions_backward(Slice dpositions, Slice dout, const RowPlaces& places,
+                                     Count rows) {
+  cuda::positions_backward(stream_(), dpositions, dout, places, rows);
 }
 
 double CudaBackend::cross_entropy(Slice logits, std::span<const std::int32_t> targets, double scale,

@@ -51,14 +51,23 @@ class CudaBackend final : public Backend {
                  const Dropout& dropout) override;
   void attention_backward(Slice dqkv, Slice dout, Slice out, Slice log_sum_exp, Slice qkv,
                           const AttentionShape& shape, const Dropout& dropout) override;
+  void attention_part(Slice out, Slice log_sum_exp, const Matrix& q, const Matrix& k,
+                      const Matrix& v, const AttentionPart& part, const Dropout& dropout) override;
+  void merge_attention(Slice out, Slice log_sum_exp, Slice part_out, Slice part_log_sum_exp,
+                       const AttentionPart& part) override;
+  void attention_products(Slice products, Slice dout, Slice out,
+                          const AttentionPart& part) override;
+  void attention_part_backward(const Matrix& dq, const Matrix& dk, const Matrix& dv, Slice dout,
+                               Slice log_sum_exp, Slice products, const Matrix& q, const Matrix& k,
+                               const Matrix& v, const AttentionPart& part,
+                               const Dropout& dropout) override;
   void embedding(Slice out, Slice tokens, std::int32_t first_token,
                  std::span<const std::int32_t> inputs) override;
   void embedding_backward(Slice dtokens, std::int32_t first_token, Slice dout,
                           std::span<const std::int32_t> inputs) override;
-  void add_positions(Slice out, Slice positions, Count first_row, Count rows,
-                     Count length) override;
-  void positions_backward(Slice dpositions, Slice dout, Count first_row, Count rows,
-                          Count length) override;
+  void add_positions(Slice out, Slice positions, const RowPlaces& places, Count rows) override;
+  void positions_backward(Slice dpositions, Slice dout, const RowPlaces& places,
+                          Count rows) override;
   double cross_entropy(Slice logits, std::span<const std::int32_t> targets, double scale,
                        double smoothing) override;
   void softmax_highest(Slice highest, Slice logits, Count real) override;

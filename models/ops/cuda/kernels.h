@@ -17,8 +17,8 @@ void add_bias(cudaStream_t stream, Slice out, Slice base, Slice bias, Count rows
 void bias_dropout_add(cudaStream_t stream, Slice out, Slice base, Slice x, Slice bias, Count rows,
                       const Dropout& dropout);
 void dropout(cudaStream_t stream, Slice out, Slice x, Count rows, const Dropout& which);
-void add_positions(cudaStream_t stream, Slice out, Slice positions, Count first_row, Count rows,
-                   Count length);
+void add_positions(cudaStream_t stream, Slice out, Slice positions, const RowPlaces& places,
+                   Count rows);
 // `inputs` is on the device.
 void embedding(cudaStream_t stream, Slice out, Slice tokens, std::int32_t first_token,
                const std::int32_t* inputs, Count rows);
@@ -35,8 +35,8 @@ Count column_parts_bytes(Count rows, Count columns, DType dtype, int sums);
 void sum_rows(cudaStream_t stream, Slice sum, Slice x, Count rows, void* parts);
 void layer_norm_backward_weight(cudaStream_t stream, Slice dweight, Slice dbias, Slice dout,
                                 Slice x, Slice mean, Slice rstd, Count rows, void* parts);
-void positions_backward(cudaStream_t stream, Slice dpositions, Slice dout, Count first_row,
-                        Count rows, Count length);
+void positions_backward(cudaStream_t stream, Slice dpositions, Slice dout, const RowPlaces& places,
+                        Count rows);
 
 // embedding_backward.cu. Which rows of dout belong to which row of the table, sorted by it: made on
 // the host, where the tokens are.
@@ -94,5 +94,16 @@ void attention(cudaStream_t stream, Slice out, Slice log_sum_exp, Slice qkv,
 void attention_backward(cudaStream_t stream, Slice dqkv, Slice dout, Slice out, Slice log_sum_exp,
                         Slice qkv, const AttentionShape& shape, const Dropout& dropout,
                         void* products);
+
+// attention_part.cu and attention_part_backward.cu
+void attention_part(cudaStream_t stream, Slice out, Slice log_sum_exp, const Matrix& q,
+                    const Matrix& k, const Matrix& v, const AttentionPart& part,
+                    const Dropout& dropout);
+void attention_part_backward(cudaStream_t stream, const Matrix& dq, const Matrix& dk,
+                             const Matrix& dv, Slice dout, Slice log_sum_exp, Slice products,
+                             const Matrix& q, const Matrix& k, const Matrix& v,
+                             const AttentionPart& part, const Dropout& dropout);
+void merge_attention(cudaStream_t stream, Slice out, Slice log_sum_exp, Slice part_out,
+                     Slice part_log_sum_exp, const AttentionPart& part);
 
 }  // namespace lockstep::cuda

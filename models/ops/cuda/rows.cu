@@ -27,9 +27,10 @@ __global__ void add_bias_kernel(T* out, const T* base, const T* bias, Count rows
 // out = base + mask(x + bias); bias and base may be empty. `masks` says whether there is dropout.
 template <typename T>
 __global__ void masked_sum_kernel(T* out, const T* base, const T* x, const T* bias, Count rows,
-                                  Count columns, Count first_row, host::DropoutMask<Wide<T>> mask,
-                                  bool masks, bool whole) {
+                                  Count columns, Count first_row, RowPlaces places,
+                                  host::DropoutMask<Wide<T>> mask, bool masks, bool whole) {
   for_rows(rows, [&](Count r) {
+    const Count first_index = masks ? (first_row + places(r)) * columns : 0;
     for_packs<T>(columns, [&](Count c, Count here) {
       Pack<T> sum = load(x + r * columns + c, here, whole);
       if (bias) {
@@ -37,8 +38,7 @@ __global__ void masked_sum_kernel(T* out, const T* base, const T* x, const T* bi
         for (int i = 0; i < Pack<T>::size; ++i) sum.x[i] += b.x[i];
       }
       if (masks) {
-        const Count index = (first_row + r) * columns + c;
-        for (int i = 0; i < Pack<T>::size; ++i) sum.x[i] = mask(sum.x[i], index + i);
+        for (int i = 0; i < Pack<T>::size; ++i) sum.x[i] = mask(sum.x[i], first_index + c + i);
       }
       if (base) {
         const Pack<T> from = load(base + r * columns + c, here, whole);
@@ -49,12 +49,12 @@ __global__ void masked_sum_kernel(T* out, const T* base, const T* x, const T* bi
   });
 }
 
-// out[r] += positions[(first_row + r) mod length]
+// out[r] += positions[places.position(r)]
 template <typename T>
-__global__ void add_positions_kernel(T* out, const T* positions, Count first_row, Count rows,
-                                     Count length, Count columns, bool whole) {
+__global__ void add_positions_kernel(T* out, const T* positions, RowPlaces places, Count rows,
+                                     Count columns, bool whole) {
   for_rows(rows, [&](Count r) {
-    const T* const position = positions + (first_row + r) % length * columns;
+    const T* const position = positions + places.position(r) * columns;
     for_packs<T>(columns, [&](Count c, Count here) {
       Pack<T> sum = load(out + r * columns + c, here, whole);
       const Pack<T> add = load(position + c, here, whole);
@@ -94,8 +94,8 @@ void bias_dropout_add(cudaStream_t stream, Slice out, Slice base, Slice x, Slice
   const Count columns = x.count / rows;
   with_type(out.dtype, [&]<typename T>(T*) {
     launch(masked_sum_kernel<T>, warp_per_row(rows), stream, at<T>(out), at<T>(base), at<T>(x),
-           at<T>(bias), rows, columns, dropout.first_row, host::DropoutMask<Wide<T>>(dropout),
-           dropout.rate > 0,
+           at<T>(bias), rows, columns, dropout.first_row, dropout.places,
+           host::DropoutMask<Wide<T>>(dropout), dropout.rate > 0,
            in_packs<T>(columns, {at<T>(out), at<T>(base), at<T>(x), at<T>(bias)}));
   });
 }
@@ -104,12 +104,12 @@ void dropout(cudaStream_t stream, Slice out, Slice x, Count rows, const Dropout&
   bias_dropout_add(stream, out, {}, x, {}, rows, which);
 }
 
-void add_positions(cudaStream_t stream, Slice out, Slice positions, Count first_row, Count rows,
-                   Count length) {
+void add_positions(cudaStream_t stream, Slice out, Slice positions, const RowPlaces& places,
+                   Count rows) {
   const Count columns = out.count / rows;
   with_type(out.dtype, [&]<typename T>(T*) {
     launch(add_positions_kernel<T>, warp_per_row(rows), stream, at<T>(out), at<T>(positions),
-           first_row, rows, length, columns, in_packs<T>(columns, {at<T>(out), at<T>(positions)}));
+           places, rows, columns, in_packs<T>(columns, {at<T>(out), at<T>(positions)}));
   });
 }
 

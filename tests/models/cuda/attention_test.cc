@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "models/ops/cuda/attention_kernels.h"
+#include "models/token_layout.h"
 #include "tests/models/cuda/card.h"
 
 namespace lockstep::cuda {
@@ -59,6 +60,62 @@ TEST_P(CardAttention, WithSharedKeys) {
     expect_as_on_the_host(
         {.sequences = 2, .length = 70, .heads = 4, .head_size = head_size, .kv_heads = 2},
         some_dropout);
+}
+
+// Every second part of the keys, of queries from both ends of the sequence.
+TEST_P(CardAttention, OfPartsByPositions) {
+  constexpr Count length = 96, heads = 4, kv_heads = 2;
+  const auto positions = [&](TokenOrder order, int rank) {
+    return TokenLayout{order, 2, rank}.positions(length);
+  };
+  // Results of types of 16 bits are of f32: they are not rounded.
+  const double factor = dtype() == DType::f64 ? 1 : 2e-5 / tolerance();
+  const Positions zig_zag = positions(TokenOrder::zig_zag, 0);
+  const Positions parts_of_keys[] = {zig_zag, positions(TokenOrder::striped, 1),
+                                     positions(TokenOrder::contiguous, 1)};
+  for (const Count head_size : {20, 64})
+    for (const Positions& queries : {zig_zag, positions(TokenOrder::contiguous, 0)})
+      for (const Dropout& dropout : {Dropout{}, some_dropout}) {
+        const Count rows = 2 * queries.count(), width = heads * head_size,
+                    stride = width + 2 * kv_heads * head_size;
+        Both out = statistics(rows * width), log_sum_exp = statistics(rows * heads),
+             products = statistics(rows * heads), part_out = statistics(rows * width),
+             part_log_sum_exp = statistics(rows * heads), dqkv = statistics(rows * stride),
+             qkv = random(rows * stride), dout = random(rows * width),
+             rounded_out = random(rows * width);
+        const auto columns = [&](Slice all, Count first, Count count) {
+          return Matrix(all, rows, stride).columns_from(first * head_size, count * head_size);
+        };
+        const auto q = [&](Slice all) { return columns(all, 0, heads); };
+        const auto k = [&](Slice all) { return columns(all, heads, kv_heads); };
+        const auto v = [&](Slice all) { return columns(all, heads + kv_heads, kv_heads); };
+        const AttentionPart own{2, heads, head_size, kv_heads, queries, queries, length};
+        const auto each = [&](auto run) {
+          run(card_, [](Both& both) { return both.on_card(); });
+          run(host_, [](Both& both) { return both.on_host(); });
+        };
+        each([&](Backend& backend, auto at) {
+          backend.attention_part(at(out), at(log_sum_exp), q(at(qkv)), k(at(qkv)), v(at(qkv)), own,
+                                 dropout);
+          backend.attention_products(at(products), at(dout), at(rounded_out), own);
+        });
+        for (const Both* const both : {&out, &log_sum_exp, &products}) expect_same(*both, factor);
+        for (const Positions& keys : parts_of_keys) {
+          AttentionPart part = own;
+          part.keys = keys;
+          each([&](Backend& backend, auto at) {
+            backend.attention_part(at(part_out), at(part_log_sum_exp), q(at(qkv)), k(at(qkv)),
+                                   v(at(qkv)), part, dropout);
+            backend.merge_attention(at(out), at(log_sum_exp), at(part_out), at(part_log_sum_exp),
+                                    part);
+            backend.attention_part_backward(q(at(dqkv)), k(at(dqkv)), v(at(dqkv)), at(dout),
+                                            at(log_sum_exp), at(products), q(at(qkv)), k(at(qkv)),
+                                            v(at(qkv)), part, dropout);
+          });
+          for (const Both* const both : {&part_out, &out, &log_sum_exp, &dqkv})
+            expect_same(*both, factor);
+        }
+      }
 }
 
 TEST_P(CardAttention, RefusesHeadsThatAreTooLarge) {

@@ -1,4 +1,5 @@
 // The card's kernels against the host's in f64.
+#include "models/token_layout.h"
 #include "tests/models/cuda/card.h"
 
 namespace lockstep::cuda {
@@ -10,6 +11,8 @@ INSTANTIATE_TEST_SUITE_P(Types, CardKernels,
                          type_name);
 
 TEST_P(CardKernels, BiasesAndDropout) {
+  const RowPlaces places{
+      .positions = TokenLayout{TokenOrder::zig_zag, 2, 1}.positions(8), .length = 8, .first = 3};
   for (const auto& [rows, columns] : shapes) {
     Both x = random(rows * columns), base = random(rows * columns), bias = random(columns),
          out = random(rows * columns), none;
@@ -18,7 +21,8 @@ TEST_P(CardKernels, BiasesAndDropout) {
       host_.add_bias(out.on_host(), from->on_host(), bias.on_host(), rows);
       expect_same(out);
       for (const double rate : {0.0, 0.4}) {
-        const Dropout dropout{.rate = rate, .seed = 3, .stream = 7, .first_row = 5};
+        const Dropout dropout{
+            .rate = rate, .seed = 3, .stream = 7, .first_row = 5, .places = places};
         card_.bias_dropout_add(out.on_card(), from->on_card(), x.on_card(), bias.on_card(), rows,
                                dropout);
         host_.bias_dropout_add(out.on_host(), from->on_host(), x.on_host(), bias.on_host(), rows,
@@ -111,15 +115,19 @@ TEST_P(CardKernels, EmbeddingOfAPartOfATable) {
 
 TEST_P(CardKernels, Positions) {
   constexpr Count length = 12, rows = 30, first = 7;
-  for (const Count columns : {5, 64}) {
+  constexpr RowPlaces whole{.positions = Positions::all(length), .length = length, .first = first};
+  const RowPlaces zig_zag{.positions = TokenLayout{TokenOrder::zig_zag, 2, 0}.positions(length),
+                          .length = length,
+                          .first = 4};
+  for (const auto& [columns, places] : {std::pair(5, whole), {64, whole}, {64, zig_zag}}) {
     Both positions = random(length * columns), out = random(rows * columns),
          dpositions = random(length * columns);
-    card_.add_positions(out.on_card(), positions.on_card(), first, rows, length);
-    host_.add_positions(out.on_host(), positions.on_host(), first, rows, length);
+    card_.add_positions(out.on_card(), positions.on_card(), places, rows);
+    host_.add_positions(out.on_host(), positions.on_host(), places, rows);
     expect_same(out);
-    card_.positions_backward(dpositions.on_card(), out.on_card(), first, rows, length);
+    card_.positions_backward(dpositions.on_card(), out.on_card(), places, rows);
     out.exact = read(out.on_card());  // rounded
-    host_.positions_backward(dpositions.on_host(), out.on_host(), first, rows, length);
+    host_.positions_backward(dpositions.on_host(), out.on_host(), places, rows);
     expect_same(dpositions);
   }
 }

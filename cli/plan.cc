@@ -1,0 +1,230 @@
+// lockstep plan: a plan with its mesh, stages and placements, and what each rank will send and hold.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "cli/command.h"
+#include "cli/train_options.h"
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+#include "parallel/placement.h"
+#include "parallel/predict.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct PlanCommand {
+  PlanOptions plan;
+  CLI::Option* ranks_flag = nullptr;
+  int ranks = 1;
+  std::vector<int> shown;  // ranks
+  std::string json;
+};
+
+struct RankPlan {
+  int rank;
+  Prediction prediction;
+};
+
+// The first rank of each place along the pipeline, unless others were asked for.
+std::vector<int> ranks_to_show(const Plan& plan, const std::vector<int>& asked) {
+  if (!asked.empty()) return asked;
+  std::vector<int> ranks;
+  AlongAxes place(0);
+  for (place[Axis::pp] = 0; place[Axis::pp] < plan.length(Axis::pp); ++place[Axis::pp])
+    ranks.push_back(plan.mesh.rank_at(place));
+  return ranks;
+}
+
+std::string bytes_text(double bytes) {
+  constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < std::size(units)) bytes /= 1024, ++unit;
+  return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 2, units[unit]);
+}
+
+std::int64_t total_peak(const Prediction& prediction) {
+  std::int64_t sum = 0;
+  for (const auto& figure : prediction.peak_bytes) sum += figure ? figure->value : 0;
+  return sum;
+}
+
+std::string members_text(const Mesh::Group& group) {
+  constexpr std::size_t most = 8;
+  if (group.size() <= most) return fmt::format("[{}]", fmt::join(group, ","));
+  return fmt::format("[{},{},{},...,{}]", group[0], group[1], group[2], group.back());
+}
+
+void print_plan(const Plan& plan) {
+  const TrainOptions& o = plan.options;
+  fmt::print("{} on {} rank{}: {}, {} parameters in {}, {} tokens a sequence\n", plan.technique(),
+             plan.ranks, plan.ranks == 1 ? "" : "s", o.model, plan.model.parameter_count(),
+             name_of(o.dtype), plan.tokens_of_sequence());
+  std::string mesh;
+  for (const Axis axis : plan.mesh.order())
+    mesh += fmt::format("{}{} {}", mesh.empty() ? "" : ", ", name_of(axis), plan.length(axis));
+  fmt::print("{:<12} {}   (neighbours along the first are consecutive ranks)\n", "mesh", mesh);
+  fmt::print("{:<12} {} sequences: {} replica{} of {}, in {} micro-batch{} each\n", "step",
+             o.global_batch, plan.length(Axis::dp), plan.length(Axis::dp) == 1 ? "" : "s",
+             plan.share(0).count, o.micro_batches, o.micro_batches == 1 ? "" : "es");
+  if (plan.schedule.stages > 1)
+    fmt::print("{:<12} {}, {} stages\n", "pipeline",
+               o.schedule_file.empty() ? o.schedule : o.schedule_file, plan.schedule.stages);
+  for (const Axis axis : plan.mesh.order())
+    if (plan.length(axis) > 1)
+      fmt::print("{:<12} {} of rank 0: {}\n", "group", name_of(axis),
+                 members_text(plan.mesh.group_of(0, {axis})));
+}
+
+void print_memory(const Plan& plan, const std::vector<RankPlan>& ranks) {
+  fmt::print("\n{:>6} {:>4}", "rank", "pp");
+  for (int use = 0; use < memory_uses; ++use)
+    fmt::print(" {:>13}", name_of(static_cast<MemoryUse>(use)));
+  fmt::print(" {:>13} {:>14} {:>10} {:>9}\n", "total", "sent a step", "messages", "in flight");
+  for (const auto& [rank, prediction] : ranks) {
+    fmt::print("{:>6} {:>4}", rank, plan.place(rank, Axis::pp));
+    for (const auto& figure : prediction.peak_bytes)
+      fmt::print(" {:>13}", figure ? bytes_text(static_cast<double>(figure->value)) : "?");
+    fmt::print(" {:>13}", bytes_text(static_cast<double>(total_peak(prediction))));
+    if (prediction.total)
+      fmt::print(" {:>14} {:>10}", bytes_text(static_cast<double>(prediction.total->sent_bytes)),
+                 prediction.total->sent_messages);
+    else
+      fmt::print(" {:>14} {:>10}", "?", "?");
+    fmt::print(" {:>9}\n", prediction.in_flight ? std::to_string(prediction.in_flight->value)
+                                                : std::string("-"));
+  }
+  const Prediction& first = ranks.front().prediction;
+  if (first.bubble_fraction && plan.schedule.stages > 1)
+    fmt::print("bubble of equal stages whose backward takes twice their forward: {:.2f} %\n",
+               100 * *first.bubble_fraction);
+  if (!first.total) fmt::print("?: {} is chosen when ranks meet\n", plan.options.algorithm);
+}
+
+void print_traffic(const RankPlan& rank) {
+  if (rank.prediction.traffic.empty()) return;
+  fmt::print("\nrank {} in a step\n{:<28} {:>14} {:>14} {:>10}  {}\n", rank.rank, "label", "sent",
+             "received", "messages", "closed form");
+  for (const auto& [label, volume] : rank.prediction.traffic) {
+    const auto formula = rank.prediction.formulas.find(label);
+    fmt::print("{:<28} {:>14} {:>14} {:>10}  {}\n", label,
+               bytes_text(static_cast<double>(volume.sent_bytes)),
+               bytes_text(static_cast<double>(volume.received_bytes)), volume.sent_messages,
+               formula == rank.prediction.formulas.end() ? "" : formula->second);
+  }
+}
+
+// Blocks lie like one another: those of one kind are one line.
+void print_placements(const Plan& plan, int rank) {
+  if (plan.ranks == 1) return;
+  fmt::print("\nparameters of rank {}, by rows and columns of the whole\n", rank);
+  std::vector<std::string> lines;
+  for (const Placement& placement : placements_of(plan, rank)) {
+    std::string columns, along;
+    for (const Region::Columns& c : placement.region.columns)
+      columns += fmt::format("{}{}:{}", columns.empty() ? "" : " ", c.range.first,
+                             c.range.first + c.range.count);
+    for (const auto& [axis, placed] : placement.along)
+      along += fmt::format("  {} {:<10}", name_of(axis), name_of(placed));
+    const Range rows = placement.region.rows;
+    lines.push_back(
+        fmt::format("{:<22} [{:<50}{}{}",
+                    std::regex_replace(placement.name, std::regex("^h\\.[0-9]+\\."), "h.*."),
+                    fmt::format("{}:{}, {}]", rows.first, rows.first + rows.count, columns), along,
+                    placement.sharers > 1 && placement.sharers < plan.length(Axis::tp)
+                        ? fmt::format("over {} neighbours", placement.sharers)
+                        : ""));
+  }
+  std::vector<std::string> shown;
+  for (const std::string& line : lines)
+    if (std::ranges::count(shown, line) == 0) shown.push_back(line);
+  for (const std::string& line : shown) fmt::print("{}\n", line);
+}
+
+ordered_json volumes_json(const Prediction& prediction, std::int64_t Volume::*field) {
+  ordered_json object = ordered_json::object();
+  if (prediction.total) object["total"] = (*prediction.total).*field;
+  for (const auto& [label, volume] : prediction.traffic) object[label] = volume.*field;
+  return object;
+}
+
+ordered_json rank_json(const Plan& plan, const RankPlan& rank) {
+  const Prediction& p = rank.prediction;
+  ordered_json json = {{"rank", rank.rank},
+                       {"sent_bytes", volumes_json(p, &Volume::sent_bytes)},
+                       {"received_bytes", volumes_json(p, &Volume::received_bytes)},
+                       {"sent_messages", volumes_json(p, &Volume::sent_messages)},
+                       {"received_messages", volumes_json(p, &Volume::received_messages)},
+                       {"peak_bytes", ordered_json::object()}};
+  for (const Axis axis : plan.mesh.order())
+    json["place"][std::string(name_of(axis))] = plan.place(rank.rank, axis);
+  for (int use = 0; use < memory_uses; ++use)
+    if (const auto& figure = p.peak_bytes[static_cast<std::size_t>(use)])
+      json["peak_bytes"][std::string(name_of(static_cast<MemoryUse>(use)))] = figure->value;
+  if (p.in_flight) json["in_flight"] = p.in_flight->value;
+  for (const Placement& placement : placements_of(plan, rank.rank)) {
+    ordered_json along = ordered_json::object();
+    for (const auto& [axis, placed] : placement.along)
+      along[std::string(name_of(axis))] = name_of(placed);
+    json["parameters"].push_back({{"name", placement.name}, {"placement", along}});
+  }
+  return json;
+}
+
+int run(PlanCommand& c) {
+  const auto planned = take_plan_file(c.plan, c.ranks_flag->count() > 0 ? &c.ranks : nullptr);
+  const Plan plan = plan_of(c.plan.options, planned.value_or(c.ranks));
+  if (!c.json.empty()) check_writable(c.json);
+  print_plan(plan);
+  ordered_json file = plan_json(plan);
+  if (plan.has_servers()) {
+    fmt::print("{:<12} {} worker{}; a run states the closed forms of its servers\n", "servers",
+               plan.computing_ranks(), plan.computing_ranks() == 1 ? "" : "s");
+  } else {
+    std::vector<RankPlan> ranks;
+    for (const int rank : ranks_to_show(plan, c.shown))
+      ranks.push_back({rank, predict(plan, rank)});
+    print_memory(plan, ranks);
+    print_traffic(ranks.front());
+    print_placements(plan, ranks.front().rank);
+    if (const auto bubble = ranks.front().prediction.bubble_fraction)
+      file["bubble"] = {{"expected_fraction", *bubble}};
+    for (const RankPlan& rank : ranks) file["predictions"].push_back(rank_json(plan, rank));
+  }
+  if (!c.json.empty()) write_file(c.json, file.dump(1) + "\n");
+  return 0;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& program, Command& chosen) {
+  CLI::App* plan = program.add_subcommand(
+      "plan", "a plan with its groups, and what each rank will send and hold; runs nothing");
+  plan->require_subcommand(1);
+  plan->fallthrough();
+  for (const TechniqueEntry& entry : techniques()) {
+    auto c = std::make_shared<PlanCommand>();
+    CLI::App* app = plan->add_subcommand(std::string(entry.name), std::string(entry.summary));
+    c->plan.options.technique = entry.name;
+    c->ranks_flag =
+        app->add_option("--ranks", c->ranks, "ranks of the plan")->capture_default_str();
+    app->add_option("--rank", c->shown,
+                    "predict this rank; may be given again; default: the first rank of each place "
+                    "along the pipeline")
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->expected(1);
+    app->add_option("--json", c->json, "write the plan and its predictions to this file");
+    add_plan_options(*app, c->plan);
+    app->fallthrough();
+    app->callback([c, &chosen] { chosen = [c] { return run(*c); }; });
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+// What a message belongs to: the operation that its sender is in. Every message carries it, so
+// ranks that disagree find out from the first message between them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "collectives/base/slice.h"
+
+namespace lockstep {
+
+enum class Operation : std::uint8_t {
+  send_recv,
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  reduce,
+  gather,
+  scatter,
+  all_to_all,
+  barrier,
+};
+std::string_view name_of(Operation operation);
+
+// What a rank is doing. Plain bytes, so that it fits a message header and shared memory.
+struct Signature {
+  std::int64_t sequence = -1;  // of the operation on this communicator; -1 between operations
+  Count count = 0;             // elements of the whole buffer; for send_recv, of the message
+  std::int32_t root = -1;
+  Operation operation = Operation::send_recv;
+  DType dtype = DType::u8;
+  ReduceOp op = ReduceOp::sum;
+  std::uint8_t reserved = 0;
+  std::array<char, 24> algorithm = {};  // its name, zero-terminated
+
+  bool operator==(const Signature&) const = default;
+  // "all_reduce/ring #6 of 1024 f32, sum"
+  std::string text() const;
+};
+
+// A signature and the label under which this rank counts its traffic.
+struct Call {
+  Signature signature;
+  std::string_view label;
+};
+
+}  // namespace lockstep

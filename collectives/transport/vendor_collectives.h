@@ -1,0 +1,24 @@
+// The collectives of another library, measured next to ours as `vendor`.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "collectives/base/slice.h"
+#include "collectives/transport/signature.h"
+
+namespace lockstep {
+
+class VendorCollectives {
+ public:
+  virtual ~VendorCollectives() = default;
+  virtual std::string_view library() const = 0;
+  // "", or what the library lacks: "no bf16". Asked before run() with `count` elements in total.
+  virtual std::string lacks(Operation operation, DType dtype, Count count) const = 0;
+  // Called by every rank. In-place on `data`, except for all_to_all and send_recv, which read
+  // `data` and write `out`, and all_reduce if there is an `out`. A reduction to a root leaves an
+  // average undivided.
+  virtual void run(Operation operation, Slice data, Slice out, ReduceOp op, int root) = 0;
+};
+
+}  // namespace lockstep

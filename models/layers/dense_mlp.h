@@ -1,0 +1,36 @@
+// Two linear layers with GELU between them, of which every row goes through both.
+#pragma once
+
+#include <memory>
+
+#include "models/layers/layer_factory.h"
+
+namespace lockstep {
+
+class DenseMlp final : public Mlp {
+ public:
+  // `hidden`: this rank's columns of the hidden layer.
+  DenseMlp(std::unique_ptr<ColumnLinear> expand, std::unique_ptr<RowLinear> contract, Count hidden,
+           const Masks& masks, int layer);
+
+  Slice input(MlpActivations& kept, const Rows& rows, Ledger& ledger) const override;
+  void forward(Backend& backend, Slice out, Slice base, MlpActivations& kept, const Rows& rows,
+               Ledger& ledger) const override;
+  void backward_input(Backend& backend, Slice dx, Slice dout, const MlpActivations& kept,
+                      MlpGradients& gradients, const Rows& rows, Ledger& ledger,
+                      const Meanwhile& meanwhile) const override;
+  void backward_weight(Backend& backend, Slice dout, const MlpActivations& kept,
+                       const MlpGradients& gradients, const Rows& rows) const override;
+  int last_parameter() const override { return contract_->last_parameter(); }
+
+ private:
+  Dropout mask(const Rows& rows) const { return masks_.hidden(rows, layer_, Dropped::mlp); }
+
+  std::unique_ptr<ColumnLinear> expand_;
+  std::unique_ptr<RowLinear> contract_;
+  Count hidden_;
+  Masks masks_;
+  int layer_;
+};
+
+}  // namespace lockstep

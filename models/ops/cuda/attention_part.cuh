@@ -1,0 +1,57 @@
+// What the kernels of parts of an attention share: strided rows, and the positions of a part.
+#pragma once
+
+#include "models/ops/cuda/attention_plain.cuh"
+
+namespace lockstep::cuda {
+
+// Rows of queries or of keys and values, `stride` apart.
+template <typename T>
+struct Strided {
+  T* data;
+  Count stride;
+
+  explicit Strided(const Matrix& matrix) : data(at<T>(matrix.slice)), stride(matrix.stride) {}
+  __device__ T* row(Count r) const { return data + r * stride; }
+};
+
+template <typename W>
+struct PartCall {
+  AttentionPart part;
+  host::DropoutMask<W> mask;
+  bool masks;
+  Count first_row, first_head, all_heads, queries, keys;
+  W scale;
+
+  PartCall(const AttentionPart& p, const Dropout& d)
+      : part(p),
+        mask(d),
+        masks(d.rate > 0),
+        first_row(d.first_row),
+        first_head(d.first_head),
+        all_heads(d.all_heads),
+        queries(p.queries.count()),
+        keys(p.keys.count()),
+        scale(W{1} / std::sqrt(static_cast<W>(p.head_size))) {}
+
+  __device__ W dropped(W x, Count sequence, Count head, Count query_position,
+                       Count key_position) const {
+    if (!masks) return x;
+    const Count row = first_row + sequence * part.length + query_position;
+    return mask(x, (row * all_heads + first_head + head) * part.length + key_position);
+  }
+  __device__ Count kv_column(Count head) const {
+    return head / (part.heads / part.kv_heads) * part.head_size;
+  }
+  // How many keys a query sees; of one that does not exist, 0.
+  __device__ Count seen_by(Count query) const {
+    return query < queries ? part.keys.up_to(part.queries[query]) : 0;
+  }
+};
+
+// For the geometry of a kernel whose blocks have rows of queries, or of keys.
+inline AttentionShape shape_of(const AttentionPart& part, const Positions& rows) {
+  return {part.sequences, rows.count(), part.heads, part.head_size, part.kv_heads};
+}
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,59 @@
+// Positions in a sequence as a few numbers, not a list: those of the tokens that a rank has. Plain
+// arithmetic that kernels of any device call.
+#pragma once
+
+#include "collectives/base/dtype.h"
+
+namespace lockstep {
+
+// first, first + stride, ...
+struct PositionRange {
+  Count first = 0, count = 0, stride = 1;
+
+  constexpr Count operator[](Count i) const { return first + i * stride; }
+  // How many of them are at most `position`.
+  constexpr Count up_to(Count position) const {
+    if (position < first) return 0;
+    const Count there = (position - first) / stride + 1;
+    return there < count ? there : count;
+  }
+};
+
+// Two ranges, the second behind the first or empty: positions increase. A causal query therefore
+// sees the first up_to(its position) of the keys.
+struct Positions {
+  PositionRange ranges[2];
+
+  static constexpr Positions all(Count length) { return {{{.first = 0, .count = length}, {}}}; }
+  constexpr Count count() const { return ranges[0].count + ranges[1].count; }
+  constexpr Count operator[](Count i) const {
+    return i < ranges[0].count ? ranges[0][i] : ranges[1][i - ranges[0].count];
+  }
+  constexpr Count up_to(Count position) const {
+    return ranges[0].up_to(position) + ranges[1].up_to(position);
+  }
+};
+
+// Pairs of a query and a key that it sees; 0 if causal attention has nothing to compute.
+constexpr Count causal_pairs(const Positions& queries, const Positions& keys) {
+  Count pairs = 0;
+  for (Count i = 0; i < queries.count(); ++i) pairs += keys.up_to(queries[i]);
+  return pairs;
+}
+
+// The places of a tensor's rows in the batch. Rows lie sequence by sequence, in each at
+// `positions`. Without positions they follow each other as in the batch.
+struct RowPlaces {
+  Positions positions;
+  Count length = 0;  // of a whole sequence
+  Count first = 0;   // rows of the rank before the tensor's first, where the tensor has some alone
+
+  constexpr Count position(Count row) const { return positions[(first + row) % positions.count()]; }
+  // Counted from the first position of the first sequence.
+  constexpr Count operator()(Count row) const {
+    if (positions.count() == 0) return first + row;
+    return (first + row) / positions.count() * length + position(row);
+  }
+};
+
+}  // namespace lockstep

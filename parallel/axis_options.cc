@@ -1,0 +1,162 @@
+// The descriptions of options that belong to one axis of the mesh, or to parameter servers.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "collectives/all_reduce/all_reduce.h"
+#include "parallel/options.h"
+#include "parallel/pipeline/schedules/schedules.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Bounds at_least(double least) { return {.least = least}; }
+
+template <typename Entries>
+std::vector<std::string> names_of(const Entries& entries) {
+  std::vector<std::string> names;
+  for (const auto& entry : entries) names.emplace_back(entry.name);
+  return names;
+}
+
+}  // namespace
+
+OptionGroup describe_tensor_axis(MeshOptions& o) {
+  return {.title = "tensor-parallel axis",
+          .techniques = {"tp", "sp", "3d"},
+          .options = {{.flag = "tp",
+                       .value = &o.tensor_ranks,
+                       .help = "ranks that split every layer; default: all ranks, in 3d 1",
+                       .bounds = at_least(1),
+                       .drawn = {"1", "2", "4"}}}};
+}
+
+OptionGroup describe(MeshOptions& o) {
+  return {.title = "mesh",
+          .techniques = {"3d"},
+          .options = {{.flag = "pp",
+                       .value = &o.pipeline_ranks,
+                       .help = "ranks of a pipeline; default: 1",
+                       .bounds = at_least(1),
+                       .drawn = {"1", "2", "4"}},
+                      {.flag = "dp",
+                       .value = &o.data_ranks,
+                       .help = "replicas of the model; default: as many as the ranks make",
+                       .bounds = at_least(1),
+                       .drawn = {"1", "2", "3", "4"}},
+                      {.flag = "mesh-order",
+                       .value = &o.mesh_order,
+                       .help = "axes, the one whose neighbours are consecutive ranks first",
+                       .drawn = {"tp-cp-dp-pp", "tp-pp-dp", "pp-dp-tp", "dp-tp-pp"}}}};
+}
+
+OptionGroup describe(DataParallelOptions& o) {
+  std::vector<std::string> algorithms = names_of(all_reduce_algorithms());
+  algorithms.emplace_back("auto");
+  return {.title = "data parallelism",
+          .techniques = {"ddp", "3d"},
+          .options = {
+              {.flag = "algorithm",
+               .value = &o.algorithm,
+               .help = fmt::format("of the all-reduce: {}", fmt::join(algorithms, ", ")),
+               .drawn = {"ring", "segmented_ring", "bidirectional_ring", "recursive_doubling",
+                         "binomial_tree", "double_binary_tree", "linear"}},
+              {"reduce-dtype", &o.reduce_dtype,
+               "f64, f32, bf16 or f16: what gradients are rounded to for the all-reduce; default: "
+               "their own type"},
+              {.flag = "overlap",
+               .value = &o.overlap,
+               .help = "all-reduce after backward instead of overlapped with it",
+               .drawn = {"true", "false"}},
+              {.flag = "first-bucket-bytes",
+               .value = &o.first_bucket_bytes,
+               .help = "gradients all-reduced together, of the first bucket",
+               .bounds = at_least(1),
+               .drawn = {"1", "20000", "1048576"}},
+              {.flag = "bucket-bytes",
+               .value = &o.bucket_bytes,
+               .help = "of the other buckets",
+               .bounds = at_least(1),
+               .drawn = {"1", "50000", "26214400"}}}};
+}
+
+OptionGroup describe(PipelineOptions& o) {
+  const std::vector<std::string> names = names_of(schedules());
+  const auto from_menu = [](const TrainOptions& all) { return all.schedule_file.empty(); };
+  return {.title = "pipeline",
+          .techniques = {"pipeline", "3d"},
+          .options = {
+              {.flag = "schedule",
+               .value = &o.schedule,
+               .help = fmt::format("{}", fmt::join(names, ", ")),
+               .drawn = names,
+               .has_effect = from_menu},
+              {.flag = "schedule-file",
+               .value = &o.schedule_file,
+               .help = "instead: a schedule in PyTorch's action text, a line for every rank",
+               .has_effect = [](const TrainOptions& all) { return !all.schedule_file.empty(); }},
+              {.flag = "virtual-stages",
+               .value = &o.virtual_stages,
+               .help = "stages on every rank; 0: as many as the schedule has, or 2",
+               .bounds = at_least(0),
+               .alias = "chunks",
+               .key = "chunks"},
+              {.flag = "group-size",
+               .value = &o.group_size,
+               .help = "of interleaved: micro-batches that pass a stage in turn; 0: as many "
+                       "as ranks",
+               .bounds = at_least(0),
+               .has_effect = [](const TrainOptions& all) {
+                 return all.schedule_file.empty() && all.schedule == "interleaved";
+               }}}};
+}
+
+OptionGroup describe(TensorOptions& o) {
+  return {.title = "tensor parallelism",
+          .techniques = {"tp", "sp", "3d"},
+          .options = {
+              {.flag = "sequence-parallel",
+               .value = &o.sequence_parallel,
+               .help = "split the sequence, too, where layers are not split",
+               .drawn = {"false", "true"}},
+              {.flag = "keep-gathered",
+               .value = &o.keep_gathered,
+               .help = "with it: keep what a layer has gathered instead of gathering it again for "
+                       "backward",
+               .drawn = {"false", "true"},
+               .has_effect = [](const TrainOptions& all) { return all.sequence_parallel; }},
+              {.flag = "tp-overlap",
+               .value = &o.tensor_overlap,
+               .help = "overlap the exchange of rows with the products of others, in ring steps; "
+                       "without --sequence-parallel: gradients with the products for the weights",
+               .drawn = {"false", "true"}},
+              {.flag = "make-vocab-size-divisible-by",
+               .value = &o.vocabulary_multiple,
+               .help = "each of them has a multiple of it of the vocabulary; the rest is padding",
+               .bounds = at_least(1),
+               .drawn = {"1", "16"}}}};
+}
+
+OptionGroup describe(ParameterServerOptions& o) {
+  return {.title = "parameter server",
+          .techniques = {"ps"},
+          .options = {
+              {.flag = "servers",
+               .value = &o.servers,
+               .help = "ranks that are servers; the others are workers",
+               .has_effect = [](const TrainOptions& all) { return !all.colocated; }},
+              {.flag = "colocated",
+               .value = &o.colocated,
+               .help = "a server on every worker's rank instead"},
+              {.flag = "mode",
+               .value = &o.mode,
+               .help = "bsp: all workers in step; asp: none waits for another; ssp: none is more "
+                       "than --staleness steps ahead",
+               .choices = {"bsp", "asp", "ssp"}},
+              {.flag = "staleness",
+               .value = &o.staleness,
+               .help = "steps that a worker may be ahead of the slowest",
+               .bounds = at_least(0),
+               .has_effect = [](const TrainOptions& all) { return all.mode == "ssp"; }}}};
+}
+
+}  // namespace lockstep

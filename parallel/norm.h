@@ -1,0 +1,34 @@
+// The norm of gradients that ranks hold together: each knows the sum of squares of its own.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "collectives/all_reduce/all_reduce.h"
+
+namespace lockstep {
+
+// Every rank gets the same bits.
+inline constexpr std::string_view norm_algorithm = "recursive_doubling";
+inline constexpr const char* norm_label = "norm";
+
+inline void sum_of_norm(Communicator& ranks, double& square) {
+  if (ranks.size() == 1) return;
+  ranks.set_label(norm_label);
+  all_reduce(ranks, host_slice(std::span(&square, 1)), ReduceOp::sum, norm_algorithm);
+}
+
+// What a rank sends and receives for it, in elements of 8 bytes.
+inline Traffic norm_traffic(int ranks, int rank) {
+  return find_algorithm(all_reduce_algorithms(), "all_reduce", norm_algorithm)
+      .traffic({.ranks = ranks, .count = 1, .element_bytes = sizeof(double)}, rank);
+}
+
+// Memory that it takes while it runs.
+inline Count norm_scratch_bytes(int ranks, int rank) {
+  const auto scratch =
+      find_algorithm(all_reduce_algorithms(), "all_reduce", norm_algorithm).scratch;
+  return scratch({.ranks = ranks, .count = 1}, rank) * static_cast<Count>(sizeof(double));
+}
+
+}  // namespace lockstep

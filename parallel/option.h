@@ -1,0 +1,60 @@
+// One option of a training, described once: its flag, JSON key, bounds and help. Command line,
+// configuration files, JSON, checks, documentation and random plans come from this description.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "collectives/base/dtype.h"
+
+namespace lockstep {
+
+struct TrainOptions;
+
+// Where an option's value lies, by its type. A map holds RANK:FACTOR pairs.
+using OptionValue =
+    std::variant<int*, std::optional<int>*, std::int64_t*, std::uint64_t*, double*, bool*,
+                 std::string*, DType*, std::optional<DType>*, std::map<int, double>*>;
+
+// What a number may be; both ends belong to it where they are not open.
+struct Bounds {
+  double least = 0;
+  std::optional<double> below = {};  // open
+  bool is_open = false;              // `least` itself is not allowed
+};
+
+struct Option {
+  std::string flag;  // "bucket-bytes"; a bool that is true by default has the flag "no-" + this
+  OptionValue value;
+  std::string help;
+  std::optional<Bounds> bounds = {};
+  std::vector<std::string> choices = {};  // of a text; empty: any
+  std::string alias = {};                 // another flag, from before
+  std::string key = {};                   // in JSON; empty: the flag with underscores
+  // Texts that a random plan draws one of; empty: it keeps the default.
+  std::vector<std::string> drawn = {};
+  // Whether the option changes anything, given the other options; null: always.
+  std::function<bool(const TrainOptions&)> has_effect = {};
+
+  std::string json_key() const;
+  // "--no-overlap" of a bool that is true by default.
+  std::string flag_text() const;
+};
+
+// Reads and writes the value. Throw Error (bad_input) naming flag and value for what cannot be one.
+void set_from_text(const Option& option, const std::string& text);
+void set_from_json(const Option& option, const nlohmann::ordered_json& value);
+std::string text_of(const Option& option);
+nlohmann::ordered_json json_of(const Option& option);
+// Throws Error (bad_input) naming the flag and the rule when the value is out of its bounds or none
+// of its choices.
+void check(const Option& option);
+
+}  // namespace lockstep

@@ -1,0 +1,187 @@
+// The descriptions of options that every plan has, and the list of all groups.
+#include <algorithm>
+
+#include "parallel/options.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Bounds at_least(double least) { return {.least = least}; }
+constexpr Bounds fraction{.least = 0, .below = 1};
+
+}  // namespace
+
+OptionGroup describe(InputOptions& o) {
+  return {
+      .title = "model and data",
+      .techniques = {},
+      .options = {{"model", &o.model, "nano, small, gpt2, gpt3, or a config.json"},
+                  {"init", &o.init, "weights to start from (safetensors)"},
+                  {"data", &o.data, "text or token file; default: the source text of this program"},
+                  {.flag = "order",
+                   .value = &o.order,
+                   .help = "of sequences: random or sequential",
+                   .choices = {"random", "sequential"}},
+                  {"seed", &o.seed, "of weights, data order and dropout"}}};
+}
+
+OptionGroup describe(BatchOptions& o) {
+  return {.title = "batch",
+          .techniques = {},
+          .options = {{.flag = "global-batch",
+                       .value = &o.global_batch,
+                       .help = "sequences of a step, over all ranks",
+                       .bounds = at_least(1)},
+                      {.flag = "micro-batches",
+                       .value = &o.micro_batches,
+                       .help = "parts of a rank's share, one after another",
+                       .bounds = at_least(1),
+                       .drawn = {"1", "2", "3", "4", "6", "8"}},
+                      {.flag = "sequence-length",
+                       .value = &o.sequence_length,
+                       .help = "tokens of a sequence; 0: the model's context",
+                       .bounds = at_least(0)},
+                      {.flag = "validation-fraction",
+                       .value = &o.validation_fraction,
+                       .help = "fraction at the end of the data held out",
+                       .bounds = fraction}}};
+}
+
+OptionGroup describe(PrecisionOptions& o) {
+  return {.title = "precision",
+          .techniques = {},
+          .options = {
+              {"dtype", &o.dtype,
+               "of parameters, activations and gradients: f32, f64, bf16 or f16; with 16 bits sums "
+               "are f32, and AdamW keeps f32 weights"},
+              {.flag = "loss-scaling",
+               .value = &o.loss_scaling,
+               .help = "when the scale of the loss falls and grows: the rule of torch, megatron or "
+                       "deepspeed, or none; default: torch for f16, else none",
+               .choices = {"", "none", "torch", "megatron", "deepspeed"}}}};
+}
+
+OptionGroup describe(RegularizationOptions& o) {
+  return {.title = "regularization",
+          .techniques = {},
+          .options = {
+              {.flag = "dropout",
+               .value = &o.dropout,
+               .help = "fraction of activations dropped after the embedding, of the attention's "
+                       "probabilities, and after each branch",
+               .bounds = fraction,
+               .drawn = {"0", "0.1"}},
+              {.flag = "dropout-streams",
+               .value = &o.dropout_streams,
+               .help = "place: what is dropped depends on its place in the model and the batch "
+                       "alone, so it does not depend on the ranks; megatron: random streams of "
+                       "each rank's own where ranks split the work",
+               .choices = {"place", "megatron"},
+               .has_effect = [](const TrainOptions& all) { return all.dropout > 0; }},
+              {.flag = "label-smoothing",
+               .value = &o.label_smoothing,
+               .help = "fraction of every target that the other tokens share",
+               .bounds = fraction,
+               .drawn = {"0", "0.1"}}}};
+}
+
+OptionGroup describe(RecomputeOptions& o) {
+  return {.title = "recomputation",
+          .techniques = {},
+          .options = {{.flag = "recompute",
+                       .value = &o.recompute,
+                       .help = "what backward computes again instead of keeping: none, selective "
+                               "(the attention) or full (every layer from its input; with pipeline "
+                               "stages every stage)",
+                       .drawn = {"none", "selective", "full"}}}};
+}
+
+OptionGroup describe(OptimizerOptions& o) {
+  return {.title = "optimizer",
+          .techniques = {},
+          .options = {{.flag = "lr",
+                       .value = &o.learning_rate,
+                       .help = "highest learning rate",
+                       .bounds = at_least(0)},
+                      {.flag = "warmup-steps",
+                       .value = &o.warmup_steps,
+                       .help = "steps of linear warm-up",
+                       .bounds = at_least(0)},
+                      {"min-lr", &o.minimum_learning_rate,
+                       "fall to this along a cosine; below 0: stay at the highest"},
+                      {.flag = "weight-decay",
+                       .value = &o.weight_decay,
+                       .help = "of matrices",
+                       .bounds = at_least(0)},
+                      {.flag = "grad-clip",
+                       .value = &o.grad_clip,
+                       .help = "largest gradient norm; 0: any",
+                       .bounds = at_least(0)},
+                      {.flag = "beta1",
+                       .value = &o.beta1,
+                       .help = "decay of AdamW's first moment",
+                       .bounds = fraction},
+                      {.flag = "beta2",
+                       .value = &o.beta2,
+                       .help = "decay of its second moment",
+                       .bounds = fraction},
+                      {.flag = "eps",
+                       .value = &o.eps,
+                       .help = "added to its denominator",
+                       .bounds = Bounds{.least = 0, .is_open = true}}}};
+}
+
+OptionGroup describe(RunOptions& o) {
+  return {
+      .title = "run",
+      .techniques = {},
+      .options =
+          {{.flag = "steps", .value = &o.steps, .help = "optimizer steps", .bounds = at_least(1)},
+           {.flag = "eval-interval",
+            .value = &o.eval_interval,
+            .help = "steps between validations; 0: at the end only",
+            .bounds = at_least(0)},
+           {.flag = "threads",
+            .value = &o.threads,
+            .help = "threads of each rank; 0: the cores divided by the ranks, under a virtual "
+                    "clock 1",
+            .bounds = at_least(0)},
+           {.flag = "slow-rank",
+            .value = &o.slow_ranks,
+            .help = "RANK:FACTOR: this rank computes that many times longer; may be given again",
+            .key = "slow_ranks"},
+           {.flag = "compute-time",
+            .value = &o.compute_seconds,
+            .help = "under the clock unit: what forward and backward of a rank's part of a step "
+                    "take",
+            .bounds = at_least(0)},
+           {"save", &o.save, "write the final weights (safetensors) to this file"},
+           {.flag = "sample",
+            .value = &o.sample,
+            .help = "write that many tokens of text after training",
+            .bounds = at_least(0)},
+           {"prompt", &o.prompt, "what the text begins with"}},
+      .is_of_run = true};
+}
+
+bool OptionGroup::belongs_to(std::string_view technique) const {
+  return techniques.empty() || std::ranges::count(techniques, technique) > 0;
+}
+
+std::vector<OptionGroup> describe(TrainOptions& o) {
+  return {describe(static_cast<InputOptions&>(o)),
+          describe(static_cast<BatchOptions&>(o)),
+          describe(static_cast<PrecisionOptions&>(o)),
+          describe(static_cast<RegularizationOptions&>(o)),
+          describe(static_cast<RecomputeOptions&>(o)),
+          describe(static_cast<OptimizerOptions&>(o)),
+          describe_tensor_axis(o),
+          describe(static_cast<MeshOptions&>(o)),
+          describe(static_cast<TensorOptions&>(o)),
+          describe(static_cast<PipelineOptions&>(o)),
+          describe(static_cast<DataParallelOptions&>(o)),
+          describe(static_cast<ParameterServerOptions&>(o)),
+          describe(static_cast<RunOptions&>(o))};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,264 @@
+#include "parallel/parameter_server/asynchronous.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <utility>
+
+#include "models/device_backend.h"
+#include "parallel/parameter_server/member.h"
+#include "parallel/report.h"
+
+namespace lockstep {
+namespace {
+
+class AsynchronousMember final : public Member {
+ public:
+  AsynchronousMember(RankContext& context, const Plan& plan, Backend& backend,
+                     Backend& server_backend)
+      : Member(context, plan, backend, server_backend) {
+    if (roles_.two_ends && context.trace) context.trace->name_track(server_end().track(), "server");
+  }
+  // While an error ends this rank's program, nobody will come to its server.
+  ~AsynchronousMember() override {
+    if (serving_) server_end().transport().abandon();
+  }
+
+  void load_weights() override {
+    Member::load_weights();
+    context_.world.transport().align();
+    begin_seconds_ = context_.world.transport().now_seconds();
+  }
+
+  double accumulate(std::span<const Batch> micro_batches, Count total_targets,
+                    double loss_scale) override {
+    // Its gradients are applied by themselves: those of the mean over its own part of the batch.
+    const Count own = plan_.share(rank_).count;
+    return compute(micro_batches, total_targets * own / options_.global_batch, loss_scale);
+  }
+  double gradient_norm() override {
+    norm_ = std::sqrt(backend_.squared_norm(model_.parameters().gradients()));
+    return norm_;
+  }
+  // The servers do it; from the norm they know how to clip.
+  void update(double, double) override {
+    communicate([&] {
+      try {
+        worker_.push(model_.parameters().gradients(), norm_);
+        worker_.pull_any(model_.parameters().values());
+      } catch (const Error&) {
+        // Its own server's failure is the reason, and this its consequence.
+        if (gave_up_) finish_serving();
+        throw;
+      }
+    });
+  }
+
+  // A rank that does not compute is busy in it until the workers have taken their steps; one that
+  // does goes on to its own, and calls finish_serving() after the last.
+  void serve() {
+    if (roles_.two_ends)
+      serving_ = server_end().start_line(
+          [this, threads = omp_get_max_threads()] { serve_next_to_worker(threads); });
+    else if (server_)
+      serve_all();
+  }
+  void finish_serving() {
+    serving_.reset();
+    if (failure_) std::rethrow_exception(std::exchange(failure_, {}));
+  }
+  // Whether the others can go on when this rank fails. It then calls depart().
+  bool is_dispensable() const { return !server_; }
+  void depart() {
+    ends_.front().transport().depart();
+    departed_ = true;
+  }
+
+  // Gives every worker the final weights.
+  PipelineRecord finish() override {
+    if (roles_.two_ends) {
+      // The others' servers come when their slowest worker has taken its last step.
+      server_->reply();
+      worker_.pull_any(model_.parameters().values(), options_.steps);
+      server_->finish();
+    } else if (server_) {
+      // Through the world, which those that departed have not left.
+      Server everywhere(context_.world, roles_, own_values_.slice(), gradients_);
+      everywhere.reply();
+      everywhere.finish();
+    } else {
+      // The servers come when the slowest worker has taken its last step, each of which may take as
+      // long as the deadline allows.
+      Worker(context_.world, roles_).pull_any(model_.parameters().values(), options_.steps);
+    }
+    return {};
+  }
+
+  // The steps that took effect on this rank, in their order.
+  const std::vector<UpdateRecord>& updates() const { return updates_; }
+
+  // Traffic is of the run.
+  Prediction prediction() const override {
+    Prediction prediction = states();
+    if (departed_ || (server_ && server_->lost_a_worker())) {
+      prediction.total.reset();
+      return prediction;
+    }
+    const Count steps = options_.steps, norm = sizeof(double);
+    const Count workers = roles_.workers(), servers = roles_.servers;
+    Volume& total = *prediction.total;
+    if (roles_.colocated) {
+      // What its worker and its server exchange stays on the rank.
+      const Count others = workers - 1, part = own_count() * element();
+      const Count bytes = model_.parameters().count() * element() - part + others * (part + norm);
+      prediction.bytes_formula = "steps * (2(N-1)/N * Psi * beta + 8(N-1))";
+      prediction.messages_formula = "steps * 3(N-1)";
+      total = {.sent_bytes = steps * bytes,
+               .received_bytes = steps * bytes,
+               .sent_messages = steps * 3 * others,
+               .received_messages = steps * 3 * others};
+    } else if (server_) {
+      const Count part = own_count() * element();
+      prediction.bytes_formula = "steps * W/S * Psi * beta; received: + 8 W";
+      prediction.messages_formula = "steps * W; received: steps * 2 W";
+      total = {.sent_bytes = steps * workers * part,
+               .received_bytes = steps * workers * (part + norm),
+               .sent_messages = steps * workers,
+               .received_messages = steps * 2 * workers};
+    } else {
+      const Count all = model_.parameters().count() * element();
+      prediction.bytes_formula = "steps * (Psi * beta + 8 S); received: without 8 S";
+      prediction.messages_formula = "steps * 2 S; received: steps * S";
+      total = {.sent_bytes = steps * (all + norm * servers),
+               .received_bytes = steps * all,
+               .sent_messages = steps * 2 * servers,
+               .received_messages = steps * servers};
+    }
+    return prediction;
+  }
+
+ private:
+  void serve_all() {
+    const int most_lead = options_.mode == "ssp" ? options_.staleness : Server::unlimited;
+    server_->serve(options_.steps, most_lead, [&](const Push& push) { apply(push); });
+  }
+  void serve_next_to_worker(int threads) {
+    omp_set_num_threads(threads);  // OpenMP keeps it for each thread that starts work
+    try {
+      serve_all();
+    } catch (...) {
+      failure_ = std::current_exception();
+      gave_up_ = true;
+      server_end().transport().abandon();
+    }
+  }
+
+  void apply(const Push& push) {
+    const Trace::Span span(context_.trace, roles_.two_ends ? server_end().track() : 0,
+                           fmt::format("update by worker {}, its step {}, {} ahead, {} behind",
+                                       push.worker, push.step, push.lead, push.delay),
+                           "optimizer");
+    optimizer_->step(learning_rate(options_, push.step), clip_factor(options_, push.gradient_norm));
+    updates_.push_back({.rank = push.worker,
+                        .step = push.step,
+                        .server = roles_.server_of_rank(rank_),
+                        .seconds = server_end().transport().now_seconds() - begin_seconds_,
+                        .lead = push.lead,
+                        .delay = push.delay});
+  }
+
+  double norm_ = 0;
+  double begin_seconds_ = 0;
+  bool departed_ = false;
+  std::vector<UpdateRecord> updates_;
+  // The server on a worker's rank, and what ended it.
+  std::exception_ptr failure_;
+  std::atomic<bool> gave_up_ = false;
+  std::unique_ptr<Concurrency::Task> serving_;
+};
+
+// The loop of one rank.
+class OwnSteps {
+ public:
+  explicit OwnSteps(Training& training)
+      : training_(training),
+        context_(training.context()),
+        server_backend_(make_backend(context_.ledger)),
+        member_(context_, training.plan(), training.backend(), *server_backend_) {}
+
+  void run(const OnStep& on_step) {
+    member_.load_weights();
+    context_.counters.reset();
+    try {
+      take_steps(on_step);
+    } catch (const Error& error) {
+      // Only who failed itself leaves the others to go on.
+      if (error.kind() != ErrorKind::lost_rank || !member_.is_dispensable() ||
+          error.context().failed_rank != context_.world.rank())
+        throw;
+      own_.lost.push_back({.rank = context_.world.rank(),
+                           .step = static_cast<int>(own_.steps.size()),
+                           .why = error.message()});
+    }
+    if (!own_.lost.empty()) member_.depart();
+    const auto traffic = context_.counters.by_label();
+    member_.finish();
+    own_.updates = member_.updates();
+    collect_own_runs(context_.world, own_, training_.result());
+    for (StepRecord& step : training_.result().steps)
+      step.tokens_per_second = training_.rate(step.seconds);
+    training_.evaluate(member_, training_.plan().options.steps);
+    training_.report(member_, {}, busy_seconds_, traffic);
+  }
+
+ private:
+  void take_steps(const OnStep& on_step) {
+    const Transport& clock = context_.world.transport();
+    const double begin = clock.now_seconds();
+    member_.serve();
+    for (int step = 0; training_.computes() && step < training_.plan().options.steps; ++step) {
+      StepRecord record = take_step(step);
+      check_finite(record, context_.world);
+      if (context_.world.rank() == 0 && on_step) on_step(record);
+      record.seconds = clock.now_seconds() - begin;
+      own_.steps.push_back(record);
+    }
+    member_.finish_serving();
+  }
+
+  StepRecord take_step(int step) {
+    const Transport& clock = context_.world.transport();
+    const double waited = member_.exposed_seconds(), begin = clock.now_seconds();
+    StepRecord record{.step = step};
+    {
+      const Trace::Span span(context_.trace, 0, fmt::format("step {}", step), "step");
+      record.loss =
+          member_.accumulate(training_.micro_batches(step), training_.plan().tokens_per_step(), 1);
+      if (context_.trace) context_.trace->memory(context_.ledger);
+      record.grad_norm = member_.gradient_norm();
+      member_.update(0, 1);
+      if (Device* const device = context_.ledger.device()) device->wait();
+    }
+    record.seconds = clock.now_seconds() - begin;
+    busy_seconds_ += record.seconds - (member_.exposed_seconds() - waited);
+    return record;
+  }
+
+  Training& training_;
+  RankContext& context_;
+  std::unique_ptr<Backend> server_backend_;
+  AsynchronousMember member_;
+  OwnRun own_;
+  double busy_seconds_ = 0;
+};
+
+}  // namespace
+
+void train_asynchronously(Training& training, const OnStep& on_step) {
+  OwnSteps(training).run(on_step);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+// Bulk synchronous: see make_synchronous_ps().
+#include <cmath>
+
+#include "parallel/norm.h"
+#include "parallel/parameter_server/member.h"
+#include "parallel/parameter_server/ps.h"
+
+namespace lockstep {
+namespace {
+
+class SynchronousMember final : public Member {
+ public:
+  SynchronousMember(RankContext& context, const Plan& plan, Backend& backend)
+      : Member(context, plan, backend, backend),
+        servers_(context.world.split(roles_.is_server(rank_) ? 0 : -1, rank_)) {}
+
+  double accumulate(std::span<const Batch> micro_batches, Count total_targets,
+                    double loss_scale) override {
+    double loss = 0;
+    if (roles_.is_worker(rank_)) {
+      loss = compute(micro_batches, total_targets, loss_scale);
+      worker_.push(model_.parameters().gradients());
+    }
+    if (server_) communicate([&] { server_->collect(); });
+    return loss;
+  }
+
+  // Known to the servers, which need it.
+  double gradient_norm() override {
+    if (!server_) return 0;
+    double square = backend_.squared_norm(gradients_);
+    communicate([&] { sum_of_norm(*servers_, square); });
+    return std::sqrt(square);
+  }
+
+  void update(double learning_rate, double gradient_scale) override {
+    if (server_) optimizer_->step(learning_rate, gradient_scale);
+    communicate([&] { spread_parameters(); });
+  }
+
+  Prediction prediction() const override {
+    // A rank that is both exchanges nothing with itself.
+    const int itself = roles_.colocated ? 1 : 0;
+    const bool worker = roles_.is_worker(rank_), server = roles_.is_server(rank_);
+    const Count own = server ? own_count() : 0;
+    Prediction prediction = states();
+    // What is pushed one way is pulled the other way.
+    Traffic exchanged;
+    if (worker) {
+      exchanged.sent_elements += model_.parameters().count() - own;
+      exchanged.sent_messages += roles_.servers - itself;
+    }
+    if (server) {
+      exchanged.sent_elements += (roles_.workers() - itself) * own;
+      exchanged.sent_messages += roles_.workers() - itself;
+    }
+    exchanged.received_elements = exchanged.sent_elements;
+    exchanged.received_messages = exchanged.sent_messages;
+    prediction.add_to_total(exchanged, element());
+    if (server && roles_.servers > 1)
+      prediction.add(norm_label, norm_traffic(roles_.servers, roles_.server_of_rank(rank_)),
+                     sizeof(double));
+    prediction.bytes_formula = roles_.colocated ? "2(N-1)/N * Psi * beta + norm"
+                               : server         ? "W/S * Psi * beta + norm"
+                                                : "Psi * beta";
+    prediction.messages_formula = roles_.colocated ? "2(N-1) + norm" : server ? "W + norm" : "S";
+    return prediction;
+  }
+
+ private:
+  std::unique_ptr<Communicator> servers_;  // among themselves
+};
+
+}  // namespace
+
+std::unique_ptr<TrainingRank> make_synchronous_ps(RankContext& context, const Plan& plan,
+                                                  Backend& backend) {
+  return std::make_unique<SynchronousMember>(context, plan, backend);
+}
+
+}  // namespace lockstep

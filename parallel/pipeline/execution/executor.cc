@@ -1,0 +1,288 @@
+#include "parallel/pipeline/execution/executor.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr int forward_track = 1, backward_track = 2;
+
+Pass direction(Pass pass) { return pass == Pass::forward ? Pass::forward : Pass::backward; }
+
+std::string_view category(Pass pass) { return pass == Pass::forward ? "forward" : "backward"; }
+
+}  // namespace
+
+RankProgram program_of(const Schedule& schedule, int rank) {
+  const Program all = as_simulated(schedule);
+  RankProgram own{.steps = all.by_rank[static_cast<std::size_t>(rank)],
+                  .taken_sends = taken_sends(all, rank),
+                  .rank_of_stage = schedule.rank_of_stage(),
+                  .completes_gradients = {}};
+  own.completes_gradients.resize(own.steps.size());
+  std::set<int> complete;
+  for (std::size_t i = own.steps.size(); i-- > 0;) {
+    const Step& step = own.steps[i];
+    const bool adds_gradients =
+        step.kind == Step::Kind::compute &&
+        (step.action.pass == Pass::backward || step.action.pass == Pass::weight_gradient);
+    own.completes_gradients[i] = adds_gradients && complete.insert(step.action.stage).second;
+  }
+  return own;
+}
+
+Executor::Executor(RankContext& context, Communicator& pipeline, const Plan& plan,
+                   std::map<int, GptStage>& stages, Pace::Seconds waited)
+    : context_(context),
+      config_(plan.model),
+      dtype_(plan.options.dtype),
+      program_(program_of(plan.schedule, pipeline.rank())),
+      stages_(stages),
+      recomputes_(plan.recomputes_stages()),
+      pace_(context.world, plan.options, std::move(waited), static_cast<int>(stages.size())),
+      stashes_(model_options(plan.options).recompute) {
+  if (pipeline.size() == 1) return;
+  channels_.emplace(Pass::forward, pipeline.duplicate(forward_track));
+  channels_.emplace(Pass::backward, pipeline.duplicate(backward_track));
+  channels_.at(Pass::forward).set_label("activations");
+  channels_.at(Pass::backward).set_label("gradients of activations");
+}
+
+double Executor::run(std::span<const Batch> micro_batches, Count total_targets, double loss_scale,
+                     const GradientReady& ready, const OnCollective& collective) {
+  micro_batches_ = micro_batches;
+  share_ = 1.0 / static_cast<double>(total_targets);
+  scale_ = share_ * loss_scale;
+  loss_ = 0;
+  if (!runs_.empty() && (std::exchange(keeps_first_run_, false) || runs_.size() == kept_runs))
+    runs_.pop_front();
+  runs_.emplace_back();
+  runs_.back().begin = waiting_.clock().now();
+  for (std::size_t i = 0; i < program_.steps.size(); ++i) {
+    const Step& step = program_.steps[i];
+    if (step.kind == Step::Kind::receive) begin_receive(step);
+    if (step.kind == Step::Kind::send) begin_send(i, step);
+    if (step.kind == Step::Kind::collective) {
+      auto& [begin, end] = runs_.back().passes.emplace_back();
+      begin = waiting_.clock().now();
+      collective(step.action);
+      end = waiting_.clock().now();
+    }
+    if (step.kind == Step::Kind::compute) {
+      // A block begins when the inputs of all its actions are there.
+      wait_for_input(step.action);
+      if (step.action.with_next) wait_for_input(program_.steps[i + 1].action);
+      ready_ = program_.completes_gradients[i] ? ready : GradientReady();
+      compute(step.action);
+    }
+    for (const std::size_t send : program_.taken_sends[i]) finish_send(send);
+  }
+  runs_.back().end = waiting_.clock().now();
+  while (!sent_.empty()) finish_send(sent_.begin()->first);
+  return loss_;
+}
+
+void Executor::begin_receive(const Step& step) {
+  const Action& a = step.action;
+  Message message{.tensor = message_tensor(a)};
+  message.request = channels_.at(a.pass).irecv(message.tensor.slice(), step.peer);
+  arriving_.emplace(Name{a.stage, a.pass, a.micro_batch}, std::move(message));
+}
+
+void Executor::begin_send(std::size_t place, const Step& step) {
+  const Action& a = step.action;
+  auto leaving = leaving_.extract({a.stage, a.pass, a.micro_batch});
+  Message message{.tensor = std::move(leaving.mapped())};
+  message.request = channels_.at(a.pass).isend(message.tensor.slice(), step.peer);
+  sent_.emplace(place, std::move(message));
+}
+
+void Executor::finish_send(std::size_t place) {
+  auto done = sent_.extract(place);
+  done.mapped().request->wait();
+  stashes_.give_message(std::move(done.mapped().tensor));
+}
+
+void Executor::wait_for_input(const Action& action) {
+  const auto found = arriving_.find({action.stage, direction(action.pass), action.micro_batch});
+  if (action.pass == Pass::weight_gradient || found == arriving_.end() || !found->second.request)
+    return;
+  const Trace::Span span(context_.trace, 0, "wait", "wait");
+  waiting_.time([&] { found->second.request->wait(); });
+  found->second.request.reset();
+}
+
+Slice Executor::input_of(const Action& action) {
+  const auto found = arriving_.find({action.stage, direction(action.pass), action.micro_batch});
+  return found == arriving_.end() ? Slice{} : found->second.tensor.slice();
+}
+
+void Executor::drop_input(const Action& action) {
+  auto used = arriving_.extract({action.stage, direction(action.pass), action.micro_batch});
+  if (!used.empty()) stashes_.give_message(std::move(used.mapped().tensor));
+}
+
+Tensor Executor::message_tensor(const Action& action) {
+  const Count rows = rows_of(batch(action)).count();
+  Tensor tensor = stashes_.take_message();
+  ensure(tensor, {stage(action).outer_rows(rows), config_.width}, dtype_, context_.ledger,
+         MemoryUse::communication);
+  return tensor;
+}
+
+// To the stage that goes on with it: on this rank at once, else with the message that follows.
+void Executor::hand_on(const Action& action, Tensor output) {
+  const Pass pass = direction(action.pass);
+  const int next = action.stage + (pass == Pass::forward ? 1 : -1);
+  if (stages_.contains(next))
+    arriving_.emplace(Name{next, pass, action.micro_batch}, Message{.tensor = std::move(output)});
+  else
+    leaving_.emplace(Name{action.stage, pass, action.micro_batch}, std::move(output));
+}
+
+template <typename Work>
+void Executor::timed(const Action& action, int parts, Work work) {
+  const Trace::Span span(context_.trace, 0, text_of(action), category(action.pass));
+  auto& [begin, end] = runs_.back().passes.emplace_back();
+  begin = waiting_.clock().now();
+  pace_.take(parts, work, ready_);
+  end = waiting_.clock().now();
+}
+
+std::vector<RunSeconds> Executor::runs() const {
+  std::vector<RunSeconds> all;
+  const auto seconds = [&](const auto& begin, const auto& end) {
+    return waiting_.clock().between(begin, end);
+  };
+  for (const Run& run : runs_) {
+    RunSeconds& times = all.emplace_back(RunSeconds{seconds(run.begin, run.end), {}});
+    for (const auto& [begin, end] : run.passes) times.passes.push_back(seconds(begin, end));
+  }
+  return all;
+}
+
+void Executor::compute(const Action& action) {
+  switch (action.pass) {
+    case Pass::forward:
+      return forward(action);
+    case Pass::backward:
+    case Pass::input_gradient:
+      return backward(action);
+    case Pass::weight_gradient:
+      return weight_gradient(action);
+    case Pass::unshard:
+    case Pass::reshard:
+    case Pass::reduce_gradients:
+      return;
+  }
+}
+
+void Executor::forward(const Action& action) {
+  GptStage& s = stage(action);
+  const Batch& b = batch(action);
+  Flight& here = flight(action);
+  most_in_flight_ = std::max(most_in_flight_, ++in_flight_);
+  Tensor output = s.is_last() ? Tensor() : message_tensor(action);
+  timed(action, 1, [&](const GradientReady&) {
+    stashes_.take_forward(here.stash, s);
+    s.forward(here.stash, rows_in_training(b), b.inputs, input_of(action), output.slice());
+    if (s.is_last()) loss_ += s.loss(here.stash, b.targets, scale_) * share_;
+    if (recomputes_) keep_input_only(action, here);
+  });
+  drop_input(action);
+  if (!s.is_last()) hand_on(action, std::move(output));
+}
+
+void Executor::backward(const Action& action) {
+  GptStage& s = stage(action);
+  Flight& here = flight(action);
+  Tensor output = s.is_first() ? Tensor() : message_tensor(action);
+  timed(action, action.pass == Pass::backward ? 2 : 1, [&](const GradientReady& ready) {
+    if (recomputes_) make_stash_again(action, here);
+    stashes_.take_backward(here.stash, s, action.pass);
+    if (action.pass == Pass::backward)
+      s.backward(here.stash, batch(action).inputs, input_of(action), output.slice(), ready);
+    else
+      s.backward_input(here.stash, input_of(action), output.slice());
+  });
+  drop_input(action);
+  if (!s.is_first()) hand_on(action, std::move(output));
+  --in_flight_;
+  if (action.pass == Pass::backward) release(action);
+}
+
+void Executor::weight_gradient(const Action& action) {
+  timed(action, 1, [&](const GradientReady& ready) {
+    stage(action).backward_weight(flight(action).stash, batch(action).inputs, ready);
+  });
+  release(action);
+}
+
+void Executor::release(const Action& action) {
+  stashes_.give(flight(action).stash, stage(action));
+  flights_.erase({action.stage, action.micro_batch});
+}
+
+void Executor::keep_input_only(const Action& action, Flight& here) {
+  GptStage& s = stage(action);
+  if (!s.is_first()) {
+    const Slice input = here.stash.blocks.front().input.slice();
+    here.input = stashes_.take_row_block();
+    ensure(here.input, here.stash.blocks.front().input.shape(), dtype_, context_.ledger,
+           MemoryUse::activations);
+    input.device->copy(here.input.slice(), input);
+  }
+  stashes_.give(here.stash, s);
+}
+
+void Executor::make_stash_again(const Action& action, Flight& here) {
+  GptStage& s = stage(action);
+  const Batch& b = batch(action);
+  Tensor output = s.is_last() ? Tensor() : message_tensor(action);
+  stashes_.take_forward(here.stash, s);
+  s.forward(here.stash, rows_in_training(b), b.inputs, here.input.slice(), output.slice());
+  if (s.is_last())
+    s.loss(here.stash, b.targets, scale_);
+  else
+    stashes_.give_message(std::move(output));
+  if (!s.is_first()) stashes_.give_row_block(std::move(here.input));
+}
+
+double Executor::loss_sum(const Batch& batch) {
+  std::vector<Message> sent;
+  double loss = 0;
+  micro_batches_ = std::span(&batch, 1);
+  for (auto& [number, s] : stages_) {
+    const Action action{.stage = number};
+    Flight& here = flight(action);
+    if (!s.is_first() && !stages_.contains(number - 1)) {
+      begin_receive({Step::Kind::receive, action,
+                     program_.rank_of_stage[static_cast<std::size_t>(number - 1)]});
+      wait_for_input(action);
+    }
+    Tensor output = s.is_last() ? Tensor() : message_tensor(action);
+    stashes_.take_forward(here.stash, s);
+    s.forward(here.stash, rows_of(batch), batch.inputs, input_of(action), output.slice());
+    if (s.is_last()) loss = s.loss(here.stash, batch.targets, 1.0);
+    drop_input(action);
+    release(action);
+    if (s.is_last()) continue;
+    if (stages_.contains(number + 1)) {
+      hand_on(action, std::move(output));
+      continue;
+    }
+    Message& message = sent.emplace_back(Message{.tensor = std::move(output)});
+    message.request = channels_.at(Pass::forward)
+                          .isend(message.tensor.slice(),
+                                 program_.rank_of_stage[static_cast<std::size_t>(number + 1)]);
+  }
+  for (Message& message : sent) {
+    message.request->wait();
+    stashes_.give_message(std::move(message.tensor));
+  }
+  return loss;
+}
+
+}  // namespace lockstep

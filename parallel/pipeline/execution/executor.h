@@ -1,0 +1,135 @@
+// Runs any schedule on this rank's stages of the model. It knows messages and stages, and no
+// schedule. The last backward pass of a stage completes its gradients, one by one: they are
+// announced as they become ready, so that data parallelism can reduce them meanwhile.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "collectives/stopwatch.h"
+#include "collectives/transport/launch.h"
+#include "models/dataset.h"
+#include "models/gpt_stage.h"
+#include "parallel/pace.h"
+#include "parallel/pipeline/execution/stashes.h"
+#include "parallel/pipeline/simulator/communication.h"
+#include "parallel/plan.h"
+
+namespace lockstep {
+
+// What one rank of a pipeline does in a step.
+struct RankProgram {
+  std::vector<Step> steps;
+  std::vector<std::vector<std::size_t>> taken_sends;  // see taken_sends()
+  std::vector<int> rank_of_stage;
+  // The steps after which a stage's gradients are complete: its last backward or weight gradient.
+  std::vector<bool> completes_gradients;
+};
+RankProgram program_of(const Schedule& schedule, int rank);
+
+// How long one run took, in seconds.
+struct RunSeconds {
+  double whole = 0;            // from its beginning to its end
+  std::vector<double> passes;  // in the order of the rank's schedule
+};
+
+class Executor {
+ public:
+  // Among the ranks of `pipeline`. waited() returns the seconds that layers have spent waiting for
+  // other ranks, which a slowdown factor must not stretch.
+  Executor(RankContext& context, Communicator& pipeline, const Plan& plan,
+           std::map<int, GptStage>& stages, Pace::Seconds waited = {});
+
+  // Forward and backward of all micro-batches. Adds to the gradients of this rank's stages,
+  // announces each that is complete, and returns its part of the loss. Calls collective(action) for
+  // every unshard, reshard and reduce_gradients of the schedule.
+  using OnCollective = std::function<void(const Action&)>;
+  double run(std::span<const Batch> micro_batches, Count total_targets, double loss_scale,
+             const GradientReady& ready, const OnCollective& collective);
+
+  // Forward alone, of a batch that all ranks know; the sum of the token losses on the rank of the
+  // last stage, elsewhere 0.
+  double loss_sum(const Batch& batch);
+
+  double waiting_seconds() const { return waiting_.seconds(); }
+  // Of the last runs, at most kept_runs: without the very first, in which memory is found, if there
+  // are more.
+  static constexpr std::size_t kept_runs = 64;
+  std::vector<RunSeconds> runs() const;
+  // The most micro-batches, stage by stage, that were between the beginning of their forward pass
+  // and the end of their backward pass.
+  int most_in_flight() const { return most_in_flight_; }
+
+ private:
+  // A message by its receiver: stage, pass, micro-batch.
+  using Name = std::tuple<int, Pass, int>;
+  struct Message {
+    Tensor tensor;
+    Request request;  // null where it never leaves the rank
+  };
+  struct Flight {
+    StageStash stash;
+    Tensor input;  // kept where the stash is made again
+  };
+
+  void begin_receive(const Step& step);
+  void begin_send(std::size_t place, const Step& step);
+  void finish_send(std::size_t place);
+  void compute(const Action& action);
+  void forward(const Action& action);
+  void backward(const Action& action);
+  void weight_gradient(const Action& action);
+  void keep_input_only(const Action& action, Flight& here);
+  void make_stash_again(const Action& action, Flight& here);
+
+  const Batch& batch(const Action& action) const {
+    return micro_batches_[static_cast<std::size_t>(action.micro_batch)];
+  }
+  GptStage& stage(const Action& action) { return stages_.at(action.stage); }
+  Flight& flight(const Action& action) { return flights_[{action.stage, action.micro_batch}]; }
+  void wait_for_input(const Action& action);
+  // Empty where the stage has no neighbour that gives it one.
+  Slice input_of(const Action& action);
+  void drop_input(const Action& action);
+  Tensor message_tensor(const Action& action);
+  void hand_on(const Action& action, Tensor output);
+  void release(const Action& action);
+  // Runs work(ready), `parts` thirds of a stage's work on a micro-batch.
+  template <typename Work>
+  void timed(const Action& action, int parts, Work work);
+
+  struct Run {
+    LineClock::Moment begin, end;
+    std::vector<std::pair<LineClock::Moment, LineClock::Moment>> passes;
+  };
+
+  RankContext& context_;
+  const GptConfig& config_;
+  DType dtype_;
+  const RankProgram program_;
+  std::map<int, GptStage>& stages_;
+  bool recomputes_;
+  Pace pace_;
+  std::map<Pass, Communicator> channels_;  // activations go forward, gradients back
+
+  std::span<const Batch> micro_batches_;
+  double scale_ = 1, share_ = 1, loss_ = 0;
+  GradientReady ready_;  // of the action that is running; empty unless it completes gradients
+  std::map<Name, Message> arriving_;
+  std::map<Name, Tensor> leaving_;
+  std::map<std::size_t, Message> sent_;            // by the place of the step
+  std::map<std::pair<int, int>, Flight> flights_;  // by stage and micro-batch
+  Stashes stashes_;
+
+  bool keeps_first_run_ = true;
+  std::deque<Run> runs_;
+  int in_flight_ = 0, most_in_flight_ = 0;
+  Stopwatch waiting_{context_.world};
+};
+
+}  // namespace lockstep

@@ -1,0 +1,126 @@
+#include "parallel/pipeline/execution/stashes.h"
+
+#include <algorithm>
+
+namespace lockstep {
+
+void Stashes::take_forward(StageStash& stash, const GptStage& stage) {
+  for (int i = 0; i < stage.layers(); ++i) stash.blocks.push_back(blocks_.take());
+  if (stage.is_last()) stash.head = heads_.take();
+}
+
+void Stashes::take_backward(StageStash& stash, const GptStage& stage, Pass pass) {
+  if (pass == Pass::backward) {
+    stash.gradients = gradients_.take();
+    if (stage.layers() > 1) stash.next_gradient = ends_.take();
+  } else {
+    for (BlockStash& block : stash.blocks) {
+      block.gradients = gradients_.take();
+      if (recompute_ == Recompute::selective) block.kept.attention.output = attentions_.take();
+    }
+  }
+  if (stage.is_last()) stash.head_gradient = ends_.take();
+  if (stage.is_first()) stash.embedding_gradient = ends_.take();
+}
+
+void Stashes::give(StageStash& stash, const GptStage& stage) {
+  const auto give_if_any = [](auto& pool, auto& one, const Tensor& any) {
+    if (any.count() > 0) pool.give(std::exchange(one, {}));
+  };
+  for (BlockStash& block : stash.blocks) {
+    give_if_any(gradients_, block.gradients, block.gradients.output);
+    if (recompute_ == Recompute::selective)
+      give_if_any(attentions_, block.kept.attention.output, block.kept.attention.output.out);
+    blocks_.give(std::move(block));
+  }
+  stash.blocks.clear();
+  if (stage.is_last()) heads_.give(std::exchange(stash.head, {}));
+  give_if_any(gradients_, stash.gradients, stash.gradients.output);
+  for (Tensor* end : {&stash.next_gradient, &stash.head_gradient, &stash.embedding_gradient})
+    give_if_any(ends_, *end, *end);
+}
+
+namespace {
+
+class Held {
+ public:
+  Held(int stages, int layers, Recompute recompute)
+      : stages_(stages), layers_(layers), recompute_(recompute) {}
+
+  void run(const Action& action) {
+    const bool recomputes = recompute_ == Recompute::full;
+    const bool makes_again = recomputes && action.pass != Pass::forward;
+    switch (action.pass) {
+      case Pass::forward:
+        take_forward(action, 1);
+        if (!recomputes) return;
+        if (action.stage > 0) ++now_.inputs;
+        note();
+        return take_forward(action, -1);
+      case Pass::backward:
+      case Pass::input_gradient:
+        if (makes_again) take_forward(action, 1);
+        take_backward(action, 1);
+        if (makes_again && action.stage > 0) --now_.inputs;
+        if (action.pass == Pass::input_gradient) return;
+        [[fallthrough]];
+      case Pass::weight_gradient:
+        take_backward(action, -1);
+        return take_forward(action, -1);
+      case Pass::unshard:
+      case Pass::reshard:
+      case Pass::reduce_gradients:
+        return;
+    }
+  }
+  const StashPeaks& most() const { return most_; }
+
+ private:
+  int blocks_of(const Action& action) const {
+    return layers_of_stage(layers_, stages_, action.stage).count;
+  }
+  void take_forward(const Action& action, int number) {
+    now_.blocks += number * blocks_of(action);
+    if (action.stage == stages_ - 1) now_.heads += number;
+    note();
+  }
+  // Backward in one piece goes from block to block with one set of gradients.
+  void take_backward(const Action& action, int number) {
+    const bool in_one_piece = action.pass == Pass::backward;
+    const int blocks = blocks_of(action);
+    now_.block_gradients += number * (in_one_piece ? 1 : blocks);
+    if (in_one_piece && blocks > 1) now_.end_gradients += number;
+    if (!in_one_piece && recompute_ == Recompute::selective) now_.attentions += number * blocks;
+    if (action.stage == stages_ - 1) now_.end_gradients += number;
+    if (action.stage == 0) now_.end_gradients += number;
+    note();
+  }
+  void note() {
+    for (int StashPeaks::*field :
+         {&StashPeaks::blocks, &StashPeaks::block_gradients, &StashPeaks::attentions,
+          &StashPeaks::heads, &StashPeaks::end_gradients, &StashPeaks::inputs})
+      most_.*field = std::max(most_.*field, now_.*field);
+  }
+
+  int stages_, layers_;
+  Recompute recompute_;
+  StashPeaks now_, most_;
+};
+
+}  // namespace
+
+StashPeaks stash_peaks(const std::vector<Action>& actions, int stages, int layers,
+                       Recompute recompute) {
+  Held held(stages, layers, recompute);
+  for (const Action& action : actions) held.run(action);
+  return held.most();
+}
+
+Count stash_bytes(const StashPeaks& peaks, const ActivationBytes& bytes) {
+  return peaks.blocks * bytes.kept_of_block() +
+         peaks.block_gradients * total(bytes.block_gradients()) +
+         peaks.attentions * total(bytes.attention()) + peaks.heads * total(bytes.head()) +
+         (peaks.end_gradients + peaks.inputs) * bytes.outer();
+}
+
+}  // namespace lockstep

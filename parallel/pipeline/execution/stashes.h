@@ -1,0 +1,66 @@
+// The memory of micro-batches in flight: taken when a pass begins, given back when it is needed no
+// longer, and used again.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "models/activation_bytes.h"
+#include "models/gpt_stage.h"
+#include "parallel/pipeline/schedules/schedule.h"
+
+namespace lockstep {
+
+template <typename T>
+class Pool {
+ public:
+  T take() {
+    if (free_.empty()) return T();
+    T one = std::move(free_.back());
+    free_.pop_back();
+    return one;
+  }
+  void give(T one) { free_.push_back(std::move(one)); }
+
+ private:
+  std::vector<T> free_;
+};
+
+// Blocks of all of a rank's stages share their pools.
+class Stashes {
+ public:
+  explicit Stashes(Recompute recompute) : recompute_(recompute) {}
+
+  // What a forward pass fills, and what the pass after it, backward or for the input alone, adds to
+  // it.
+  void take_forward(StageStash& stash, const GptStage& stage);
+  void take_backward(StageStash& stash, const GptStage& stage, Pass pass);
+  // Both, as far as there is anything.
+  void give(StageStash& stash, const GptStage& stage);
+
+  Tensor take_row_block() { return row_blocks_.take(); }
+  void give_row_block(Tensor tensor) { row_blocks_.give(std::move(tensor)); }
+  Tensor take_message() { return messages_.take(); }
+  void give_message(Tensor tensor) { messages_.give(std::move(tensor)); }
+
+ private:
+  Recompute recompute_;
+  Pool<BlockStash> blocks_;
+  Pool<AttentionOutput> attentions_;  // made again, where they are kept from then on
+  Pool<BlockGradients> gradients_;
+  Pool<HeadStash> heads_;
+  Pool<Tensor> ends_;        // gradients at the head, at the embedding and between blocks
+  Pool<Tensor> row_blocks_;  // inputs kept for a second forward pass
+  Pool<Tensor> messages_;
+};
+
+// The most of each that a rank holds at once when it goes through its actions.
+struct StashPeaks {
+  int blocks = 0, block_gradients = 0, attentions = 0, heads = 0, end_gradients = 0, inputs = 0;
+};
+StashPeaks stash_peaks(const std::vector<Action>& actions, int stages, int layers,
+                       Recompute recompute);
+// Their bytes.
+Count stash_bytes(const StashPeaks& peaks, const ActivationBytes& bytes);
+
+}  // namespace lockstep

@@ -1,0 +1,57 @@
+#include "parallel/pipeline/schedules/schedules.h"
+
+#include <fmt/format.h>
+
+#include "collectives/base/error.h"
+
+namespace lockstep {
+
+const std::vector<ScheduleEntry>& schedules() {
+  static const std::vector<ScheduleEntry> entries = {
+      naive_schedule(),       gpipe_schedule(),       gpipe_lifo_schedule(),
+      one_f_one_b_schedule(), interleaved_schedule(), interleaved_rounds_schedule(),
+      looped_bfs_schedule(),  zb_h1_schedule(),       zb_h2_schedule(),
+      zb_v_schedule(),        dualpipe_v_schedule()};
+  return entries;
+}
+
+const ScheduleEntry& find_schedule(std::string_view name) {
+  std::string known;
+  for (const ScheduleEntry& entry : schedules()) {
+    if (entry.name == name) return entry;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
+  }
+  require(false, fmt::format("unknown schedule '{}'", name),
+          fmt::format("choose one of {}", known));
+  return schedules().front();
+}
+
+PipelineShape complete(const ScheduleEntry& entry, PipelineShape shape) {
+  if (shape.virtual_stages == 0)
+    shape.virtual_stages = entry.virtual_stages == 0 ? 2 : entry.virtual_stages;
+  require(shape.ranks >= 1, fmt::format("a pipeline of {} ranks", shape.ranks), "use 1 or more");
+  require(shape.micro_batches >= 1, fmt::format("{} micro-batches", shape.micro_batches),
+          "use 1 or more");
+  require(shape.virtual_stages >= 1, fmt::format("{} stages on every rank", shape.virtual_stages),
+          "use 1 or more");
+  require(entry.virtual_stages == 0 || entry.virtual_stages == shape.virtual_stages,
+          fmt::format("schedule {} with {} stages on every rank", entry.name, shape.virtual_stages),
+          fmt::format("it has {}", entry.virtual_stages));
+  require(shape.group == 0 || entry.name == "interleaved",
+          fmt::format("groups of {} micro-batches in schedule {}", shape.group, entry.name),
+          "only interleaved takes them in groups");
+  constexpr double most_actions = 5e7;
+  require(
+      static_cast<double>(shape.ranks) * shape.virtual_stages * shape.micro_batches <= most_actions,
+      fmt::format("{} ranks with {} stages each and {} micro-batches", shape.ranks,
+                  shape.virtual_stages, shape.micro_batches),
+      "the product may be 50 million");
+  if (entry.check) entry.check(shape);
+  return shape;
+}
+
+Schedule make_schedule(const ScheduleEntry& entry, const PipelineShape& shape) {
+  return entry.make(complete(entry, shape));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,67 @@
+#include "parallel/placement.h"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+Placed along_tensor(const Sharing& sharing) {
+  if (sharing.is_partial) return Placed::partial;
+  return sharing.ranks == 1 ? Placed::sharded : Placed::replicated;
+}
+
+// Stages have parameters of their own, but for the embedding that the last one's head is tied to.
+Placed along_pipeline(const Plan& plan, const Parameter& parameter) {
+  const auto [first, last] = plan.ends_of_pipeline();
+  const bool is_tied = parameter.whole_name() == "wte.weight";
+  return is_tied && first != last ? Placed::partial : Placed::sharded;
+}
+
+// Neighbouring columns that lie in one way are one entry.
+std::vector<Region> by_sharing(const Region& region) {
+  std::vector<Region> regions;
+  for (const Region::Columns& columns : region.columns) {
+    if (regions.empty() || regions.back().columns.back().sharing != columns.sharing)
+      regions.push_back({.rows = region.rows, .columns = {}});
+    regions.back().columns.push_back(columns);
+  }
+  return regions;
+}
+
+}  // namespace
+
+std::string_view name_of(Placed placed) {
+  switch (placed) {
+    case Placed::sharded:
+      return "sharded";
+    case Placed::replicated:
+      return "replicated";
+    case Placed::partial:
+      return "partial";
+  }
+  return "";
+}
+
+std::vector<Placement> placements_of(const Plan& plan, int rank) {
+  const RankOutline outline(plan, rank);
+  std::vector<Placement> placements;
+  for (const Parameter& parameter : outline.parameters().list())
+    for (Region& region : by_sharing(parameter.region)) {
+      const Sharing sharing = region.columns.front().sharing;
+      Placement placement{.name = parameter.name,
+                          .region = std::move(region),
+                          .along = {},
+                          .sharers = sharing.ranks};
+      for (const Axis axis : plan.mesh.order()) {
+        if (plan.length(axis) == 1) continue;
+        // Replicas see other sequences, or other tokens of them.
+        placement.along.emplace_back(axis, axis == Axis::tp   ? along_tensor(sharing)
+                                           : axis == Axis::pp ? along_pipeline(plan, parameter)
+                                                              : Placed::partial);
+      }
+      placements.push_back(std::move(placement));
+    }
+  return placements;
+}
+
+}  // namespace lockstep

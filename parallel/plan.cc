@@ -1,0 +1,227 @@
+#include "parallel/plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "collectives/all_reduce/all_reduce.h"
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+#include "parallel/loss_scale.h"
+#include "parallel/parameter_server/ps.h"
+#include "parallel/pipeline/schedules/check.h"
+#include "parallel/pipeline/schedules/sharding.h"
+#include "parallel/pipeline/schedules/text.h"
+#include "parallel/tensor/layers.h"
+
+namespace lockstep {
+namespace {
+
+using enum Axis;
+// What would work instead of lengths whose product does not divide the ranks.
+std::string nearest_ranks(int ranks, int model) {
+  const int below = ranks / model * model;
+  return below > 0 ? fmt::format("use --ranks {} or {}", below, below + model)
+                   : fmt::format("use --ranks {}", model);
+}
+
+// The mesh of the ranks that compute.
+Mesh mesh_of(const TrainOptions& o, int ranks, std::optional<Axis> free_axis) {
+  AlongAxes lengths(1);
+  const std::pair<Axis, std::optional<int>> given[] = {
+      {tp, o.tensor_ranks}, {pp, o.pipeline_ranks}, {dp, o.data_ranks}};
+  bool is_free = free_axis.has_value();
+  for (const auto& [axis, length] : given) {
+    if (length) lengths[axis] = *length;
+    if (length && axis == free_axis) is_free = false;
+  }
+  const int fixed = Mesh(lengths, o.mesh_order).size();
+  if (is_free) {
+    require(
+        ranks % fixed == 0 && ranks >= fixed,
+        fmt::format("{} ranks for models on {} x {} ranks each", ranks, lengths[tp], lengths[pp]),
+        "--tp times --pp must divide --ranks: " + nearest_ranks(ranks, fixed));
+    lengths[*free_axis] = ranks / fixed;
+  }
+  Mesh mesh(lengths, o.mesh_order);
+  require(mesh.size() == ranks || free_axis != tp,
+          fmt::format("--tp {} with {} ranks", lengths[tp], ranks),
+          fmt::format("all ranks are tensor-parallel here: use --ranks {}, or train 3d, which has "
+                      "other axes, too",
+                      lengths[tp]));
+  require(mesh.size() == ranks,
+          fmt::format("--tp {} times --pp {} times --dp {} is {}, and there are {} ranks",
+                      lengths[tp], lengths[pp], lengths[dp], mesh.size(), ranks),
+          fmt::format("they must be equal: use --ranks {}", mesh.size()));
+  return mesh;
+}
+
+Schedule schedule_of(const TrainOptions& o, const PipelineShape& shape) {
+  if (o.schedule_file.empty()) return make_schedule(find_schedule(o.schedule), shape);
+  constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
+  return schedule_from_csv(read_text(o.schedule_file, most_bytes), o.schedule_file);
+}
+
+void check_schedule(const Plan& plan) {
+  const TrainOptions& o = plan.options;
+  const Schedule& schedule = plan.schedule;
+  check(schedule);
+  require(schedule.ranks() == plan.length(pp),
+          fmt::format("{} is a schedule for {} ranks, and there are {}", o.schedule_file,
+                      schedule.ranks(), plan.length(pp)),
+          "use as many --ranks as it has lines");
+  require(schedule.micro_batches == o.micro_batches,
+          fmt::format("{} is a schedule of {} micro-batches, and --micro-batches is {}",
+                      o.schedule_file, schedule.micro_batches, o.micro_batches),
+          "use as many");
+  require(
+      schedule.stages <= plan.model.layers,
+      fmt::format("{} stages of a model with {} layers", schedule.stages, plan.model.layers),
+      fmt::format("every stage has at least one layer: at most {} ranks with {} stages each, or "
+                  "fewer --virtual-stages",
+                  plan.model.layers / (schedule.stages / plan.length(pp)),
+                  schedule.stages / plan.length(pp)));
+}
+
+void check_batch(const Plan& plan) {
+  const TrainOptions& o = plan.options;
+  const int replicas = plan.length(dp), least = replicas * o.micro_batches;
+  require(o.global_batch >= least,
+          fmt::format("a global batch of {} sequences for {} ranks that compute, in {} "
+                      "micro-batches each",
+                      o.global_batch, replicas, o.micro_batches),
+          fmt::format("use at least as many sequences as micro-batches of all ranks: "
+                      "--global-batch {}",
+                      least));
+}
+
+void check_data(const Plan& plan) {
+  const TrainOptions& o = plan.options;
+  require(is_floating(*o.reduce_dtype), fmt::format("--reduce-dtype {}", name_of(*o.reduce_dtype)),
+          "choose f64, f32, bf16 or f16");
+  if (o.algorithm != "auto")
+    find_algorithm(all_reduce_algorithms(), name_of(Operation::all_reduce), o.algorithm);
+}
+
+void check_run(const TrainOptions& o, int ranks) {
+  for (const auto& [rank, factor] : o.slow_ranks) {
+    require(rank >= 0 && rank < ranks, fmt::format("--slow-rank {} of {} ranks", rank, ranks),
+            fmt::format("ranks are 0 to {}", ranks - 1));
+    require(factor >= 1 && std::isfinite(factor), fmt::format("--slow-rank {}: {}", rank, factor),
+            "use a finite number of at least 1");
+  }
+  require(is_floating(o.dtype), fmt::format("--dtype {}", name_of(o.dtype)),
+          "choose f32, f64, bf16 or f16");
+  loss_scaling_from_name(loss_scaling(o));
+  model_options(o);
+}
+
+// Defaults that depend on other options.
+void fill_in(Plan& plan) {
+  TrainOptions& o = plan.options;
+  if (o.sequence_length == 0) o.sequence_length = plan.model.context;
+  if (o.minimum_learning_rate < 0) o.minimum_learning_rate = o.learning_rate;
+  o.loss_scaling = loss_scaling(o);
+  if (!o.reduce_dtype) o.reduce_dtype = o.dtype;
+  if (plan.has_servers()) return;
+  o.tensor_ranks = plan.length(tp);
+  o.pipeline_ranks = plan.length(pp);
+  o.data_ranks = plan.length(dp);
+  if (o.technique == "sp") o.sequence_parallel = true;
+  o.virtual_stages = plan.schedule.stages / plan.length(pp);
+}
+
+}  // namespace
+
+Share Plan::share(int rank) const {
+  if (!computes(rank)) return {};
+  return Share{.count = options.global_batch}.part(place(rank, dp), length(dp));
+}
+
+std::vector<Count> Plan::rows(int rank) const {
+  const Share own = share(rank);
+  std::vector<Count> rows;
+  for (int m = 0; m < options.micro_batches; ++m)
+    rows.push_back(Count{own.part(m, options.micro_batches).count} * tokens_of_sequence());
+  return rows;
+}
+
+bool Plan::has_even_batches() const {
+  return options.global_batch % (length(dp) * options.micro_batches) == 0;
+}
+
+LayerSplit Plan::split(int rank) const {
+  return {.ranks = length(tp),
+          .rank = place(rank, tp),
+          .by_sequence = options.sequence_parallel && length(tp) > 1,
+          .keeps_gathered = options.keep_gathered,
+          .vocabulary_multiple = options.vocabulary_multiple};
+}
+
+bool Plan::recomputes_stages() const {
+  const bool cuts_backward = schedule.has(Pass::input_gradient);
+  return (schedule.stages > 1 || cuts_backward) &&
+         model_options(options).recompute == Recompute::full;
+}
+
+ModelOptions Plan::stage_options() const {
+  ModelOptions of_stages = model_options(options);
+  if (recomputes_stages()) of_stages.recompute = Recompute::none;
+  return of_stages;
+}
+
+std::pair<int, int> Plan::ends_of_pipeline() const {
+  const std::vector<int> rank_of_stage = schedule.rank_of_stage();
+  return {rank_of_stage.front(), rank_of_stage.back()};
+}
+
+PipelineShape Plan::shape() const {
+  return {.ranks = length(pp),
+          .micro_batches = options.micro_batches,
+          .virtual_stages = options.virtual_stages,
+          .group = options.group_size};
+}
+
+std::string Plan::schedule_name() const {
+  return options.schedule_file.empty() ? options.schedule : "";
+}
+
+Plan plan_of(const TrainOptions& options, int ranks) {
+  require(ranks >= 1, fmt::format("--ranks {}", ranks), "use 1 or more");
+  check_bounds(options);
+  check_run(options, ranks);
+  const TechniqueEntry& entry = technique(options.technique);
+  require(entry.free_axis || ranks == 1,
+          fmt::format("{} training on {} ranks", options.technique, ranks),
+          "use --ranks 1, or train ddp");
+  if (options.technique == "ps") check_servers(options, ranks);
+  const int computing = options.technique == "ps" ? ps_workers(options, ranks) : ranks;
+  Plan plan{.options = options,
+            .ranks = ranks,
+            .model = gpt_config(options.model),
+            .mesh = mesh_of(options, computing, entry.free_axis),
+            .schedule = {}};
+  // One stage needs no pipeline's schedule: each micro-batch goes forward and then back.
+  if (!plan.has_pipeline()) {
+    plan.options.schedule = "1f1b";
+    plan.options.schedule_file.clear();
+    plan.options.virtual_stages = plan.options.group_size = 0;
+  }
+  check_batch(plan);
+  plan.schedule = schedule_of(plan.options, plan.shape());
+  check_schedule(plan);
+  if (plan.length(dp) > 1 && !plan.schedule.has(Pass::reduce_gradients))
+    plan.schedule = with_gradient_reduction(plan.schedule);
+  require(options.sequence_length <= plan.model.context,
+          fmt::format("--sequence-length {} with a context of {}", options.sequence_length,
+                      plan.model.context),
+          "use no more tokens than the model's context");
+  fill_in(plan);
+  check_split(plan.model, plan.tokens_of_sequence(), plan.split(0));
+  check_data(plan);
+  return plan;
+}
+
+}  // namespace lockstep

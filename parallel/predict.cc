@@ -1,0 +1,227 @@
+#include "parallel/predict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "models/activation_bytes.h"
+#include "models/narrow_backend.h"
+#include "parallel/data/ddp.h"
+#include "parallel/norm.h"
+#include "parallel/pipeline/execution/messages.h"
+#include "parallel/pipeline/execution/stashes.h"
+#include "parallel/pipeline/execution/tied_embedding.h"
+#include "parallel/rank_model.h"
+#include "parallel/tensor/shared_gradients.h"
+#include "parallel/tensor/traffic.h"
+
+namespace lockstep {
+namespace {
+
+using enum Axis;
+
+// One rank of a plan, and what its closed forms are made of.
+class RankPrediction {
+ public:
+  RankPrediction(const Plan& plan, int rank, const Environment& environment)
+      : plan_(plan),
+        environment_(environment),
+        rank_(rank),
+        split_(plan.split(rank)),
+        rows_(plan.rows(rank)),
+        dtype_(plan.options.dtype),
+        outline_(plan, rank),
+        rank_of_stage_(plan.schedule.rank_of_stage()) {
+    for (int s = 0; s < plan.schedule.stages; ++s)
+      if (rank_of_stage_[static_cast<std::size_t>(s)] == plan.place(rank, pp)) stages_.push_back(s);
+  }
+
+  Prediction get() {
+    add_layers();
+    add_pipeline();
+    add_gradients();
+    add_norm();
+    name_totals();
+    set_states();
+    set_activations();
+    set_communication();
+    if (environment_.computes_on_host && !is_narrow(dtype_))
+      prediction_.set(MemoryUse::workspace, 0, "0");
+    return std::move(prediction_);
+  }
+
+ private:
+  const Parameters& parameters() const { return outline_.parameters(); }
+  Count element() const { return element_bytes(dtype_); }
+  bool has_first_stage() const { return stages_.front() == 0; }
+  bool has_last_stage() const { return stages_.back() == plan_.schedule.stages - 1; }
+  int model_ranks() const { return plan_.length(tp) * plan_.length(pp); }
+
+  // The ranks of a model are numbered as the world's.
+  int place_in_model() const {
+    const std::vector<int> group = plan_.mesh.group_of(rank_, {tp, pp});
+    return static_cast<int>(std::ranges::find(group, rank_) - group.begin());
+  }
+
+  void add_layers() {
+    if (split_.ranks == 1) return;
+    const ModelOptions options = model_options(plan_.options);
+    for (const int s : stages_) {
+      const TensorWork work{.config = plan_.model,
+                            .split = split_,
+                            .options = options,
+                            .dtype = dtype_,
+                            .rows = rows_,
+                            .layers = layers_of_stage(plan_.model.layers, plan_.schedule.stages, s),
+                            .stage_again = plan_.recomputes_stages()};
+      for (const auto& [label, traffic] : tensor_traffic(work))
+        prediction_.add(label, traffic, element_bytes_of(label, dtype_));
+    }
+    prediction_.formulas[TensorRanks::forward_label] = forward_formula(options);
+    prediction_.formulas[TensorRanks::backward_label] = backward_formula(split_);
+    prediction_.add(SharedGradients::label, shared_gradients_traffic(parameters(), split_),
+                    element());
+    add_term("layers + embedding + head + loss + shared gradients", "of each of them");
+  }
+
+  // Every boundary to another rank passes this rank's rows forward and their gradients back.
+  void add_pipeline() {
+    Count boundaries = 0;
+    for (const int s : stages_)
+      for (const int next : {s - 1, s + 1}) {
+        if (next < 0 || next >= plan_.schedule.stages) continue;
+        if (rank_of_stage_[static_cast<std::size_t>(next)] == plan_.place(rank_, pp)) continue;
+        ++boundaries;
+        Count elements = 0;
+        for (const Count rows : rows_) elements += split_.outer_rows(rows) * plan_.model.width;
+        const auto messages = static_cast<Count>(rows_.size());
+        const bool is_forward = next > s;
+        // Sent to the next stage are activations, and received from it their gradients.
+        prediction_.add(is_forward ? "activations" : "gradients of activations",
+                        {.sent_messages = messages, .sent_elements = elements}, element());
+        prediction_.add(is_forward ? "gradients of activations" : "activations",
+                        {.received_messages = messages, .received_elements = elements}, element());
+      }
+    const Traffic tied =
+        tied_embedding_traffic(parameters(), plan_.place(rank_, pp), plan_.ends_of_pipeline());
+    prediction_.add(TiedEmbedding::label, tied, element());
+    if (plan_.length(pp) == 1) return;
+    add_term(fmt::format("{} * tokens * C * beta{}", boundaries,
+                         tied.sent_messages > 0 ? " + V * C * beta" : ""),
+             fmt::format("{} m{}", boundaries, tied.sent_messages > 0 ? " + 2" : ""));
+  }
+
+  void add_gradients() {
+    if (plan_.length(dp) == 1) return;
+    const auto ddp = ddp_traffic(plan_, rank_, parameters(), environment_.algorithms,
+                                 environment_.ranks_per_node);
+    if (!ddp) {
+      prediction_.total.reset();
+      return;
+    }
+    prediction_.add("gradients", ddp->traffic, element_bytes(*plan_.options.reduce_dtype));
+    prediction_.formulas["gradients"] = ddp->bytes_formula;
+    add_term(ddp->bytes_formula, ddp->messages_formula);
+  }
+
+  void add_norm() {
+    if (model_ranks() == 1) return;
+    prediction_.add(norm_label, norm_traffic(model_ranks(), place_in_model()), sizeof(double));
+    add_term("norm", "norm");
+  }
+
+  void add_term(const std::string& bytes, const std::string& messages) {
+    const auto append = [](std::string& sum, const std::string& term) {
+      sum += sum.empty() ? term : " + " + term;
+    };
+    append(prediction_.bytes_formula, bytes);
+    append(prediction_.messages_formula, messages);
+  }
+  void name_totals() {
+    if (prediction_.bytes_formula.empty()) add_term("0", "0");
+  }
+
+  // What AdamW keeps of the rank's parameters.
+  void set_states() {
+    const Count count = parameters().count();
+    const std::string psi = plan_.splits_model() ? "Psi_rank" : "Psi";
+    prediction_.set(MemoryUse::parameters, count * element(), psi + " * beta");
+    prediction_.set(MemoryUse::gradients, count * element(), psi + " * beta");
+    prediction_.set(MemoryUse::optimizer, count * optimizer_bytes(dtype_),
+                    is_narrow(dtype_) ? "12 * " + psi : "2 * " + psi + " * beta");
+  }
+
+  void set_activations() {
+    const ModelOptions options = plan_.stage_options();
+    const ActivationBytes bytes(plan_.model, *std::ranges::max_element(rows_), dtype_, split_,
+                                options);
+    const StashPeaks peaks =
+        stash_peaks(plan_.schedule.by_rank[static_cast<std::size_t>(plan_.place(rank_, pp))],
+                    plan_.schedule.stages, plan_.model.layers,
+                    plan_.recomputes_stages()                   ? Recompute::full
+                    : options.recompute == Recompute::selective ? Recompute::selective
+                                                                : Recompute::none);
+    // Where layers are computed again, one by one, all share the output of the one that is.
+    const Count made_again = options.recompute == Recompute::full ? bytes.outer() : 0;
+    const auto stages = static_cast<Count>(stages_.size());
+    prediction_.set(MemoryUse::activations,
+                    stash_bytes(peaks, bytes) + stages * (bytes.shared() + made_again),
+                    fmt::format("{} blocks + {} block gradients + ends in flight", peaks.blocks,
+                                peaks.block_gradients),
+                    plan_.has_even_batches());
+    if (!plan_.has_pipeline() || !plan_.options.schedule_file.empty()) return;
+    const ScheduleEntry& entry = find_schedule(plan_.options.schedule);
+    const PipelineShape shape = complete(entry, plan_.shape());
+    if (const auto in_flight = entry.in_flight(shape, plan_.place(rank_, pp)))
+      prediction_.in_flight = {*in_flight, std::string(entry.in_flight_formula), true};
+    if (const auto makespan = entry.makespan(shape, PassTimes{}))
+      prediction_.bubble_fraction =
+          1 - value_of(Rational(shape.micro_batches) * PassTimes{}.total() / *makespan);
+  }
+
+  // Messages in flight, what split layers exchange, and what gradients are packed in.
+  void set_communication() {
+    const Count rows = *std::ranges::max_element(rows_);
+    const int messages = most_messages(program_of(plan_.schedule, plan_.place(rank_, pp)),
+                                       {.stages = plan_.schedule.stages,
+                                        .own = stages_,
+                                        .recomputes = plan_.recomputes_stages(),
+                                        .validates = plan_.options.validation_fraction > 0});
+    const Count held = messages * split_.outer_rows(rows) * plan_.model.width * element();
+    const Count layers =
+        tensor_scratch_bytes(plan_.model, split_, rows, dtype_, plan_.options.label_smoothing > 0,
+                             has_first_stage(), has_last_stage());
+    const Count packed = shared_gradients_bytes(parameters());
+    const Count rounded = ddp_communication_bytes(plan_, parameters());
+    // What an algorithm of a collective takes for a while, when all the others are there.
+    const Count norm = norm_scratch_bytes(model_ranks(), place_in_model());
+    const Count reduction = ddp_scratch_bytes(plan_, rank_, parameters(), environment_.algorithms);
+    prediction_.set(MemoryUse::communication,
+                    held + layers + packed + rounded + std::max(norm, reduction),
+                    fmt::format("{} messages + gathered rows + packed gradients", messages),
+                    plan_.has_even_batches() && (reduction == 0 || !plan_.options.overlap));
+  }
+
+  const Plan& plan_;
+  const Environment& environment_;
+  int rank_;
+  LayerSplit split_;
+  std::vector<Count> rows_;  // of each micro-batch
+  DType dtype_;
+  RankOutline outline_;
+  std::vector<int> rank_of_stage_, stages_;
+  Prediction prediction_;
+};
+
+}  // namespace
+
+Prediction predict(const Plan& plan, int rank, const Environment& environment) {
+  require(rank >= 0 && rank < plan.ranks,
+          fmt::format("rank {} of a plan for {} ranks", rank, plan.ranks),
+          fmt::format("ranks are 0 to {}", plan.ranks - 1));
+  require(!plan.has_servers(), "a prediction for a parameter server",
+          "its closed forms are in parallel/parameter_server; run it to see them");
+  return RankPrediction(plan, rank, environment).get();
+}
+
+}  // namespace lockstep

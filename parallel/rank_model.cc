@@ -1,0 +1,22 @@
+#include "parallel/rank_model.h"
+
+namespace lockstep {
+
+RankModel::RankModel(const Plan& plan, int rank, TensorRanks& tensor, Backend& backend,
+                     Ledger& ledger)
+    : parameters(plan.options.dtype, ledger, plan.split(rank)) {
+  const TensorLayers split_layers(tensor);
+  const LayerFactory& factory =
+      plan.length(Axis::tp) > 1 ? static_cast<const LayerFactory&>(split_layers) : whole_layers();
+  const std::vector<int> rank_of_stage = plan.schedule.rank_of_stage();
+  for (int s = 0; s < plan.schedule.stages; ++s)
+    if (rank_of_stage[static_cast<std::size_t>(s)] == plan.place(rank, Axis::pp))
+      stages.try_emplace(s, parameters, plan.model,
+                         layers_of_stage(plan.model.layers, plan.schedule.stages, s), backend,
+                         ledger, plan.stage_options(), factory);
+}
+
+RankOutline::RankOutline(const Plan& plan, int rank)
+    : tensor_(plan.split(rank)), model_(plan, rank, tensor_, host_backend(), none_) {}
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// The menu of techniques: each is a preset, a plan with one axis free.
+#include <fmt/format.h>
+
+#include "collectives/base/error.h"
+#include "parallel/plan.h"
+
+namespace lockstep {
+
+const std::vector<TechniqueEntry>& techniques() {
+  static const std::vector<TechniqueEntry> entries = {
+      {.name = "serial", .summary = "one rank, the reference", .demo_ranks = {1}},
+      {.name = "ddp",
+       .summary = "data parallel: gradients all-reduced in buckets, overlapped with backward",
+       .demo_ranks = {2, 4},
+       .free_axis = Axis::dp},
+      {.name = "ps",
+       .summary = "parameter server: workers push gradients to servers and pull parameters",
+       .demo_ranks = {3, 5},
+       .free_axis = Axis::dp},
+      {.name = "pipeline",
+       .summary = "the layers in stages, micro-batches through them in the order of a schedule",
+       .demo_ranks = {2, 4},
+       .demo_flags = {"--micro-batches", "12"},
+       .free_axis = Axis::pp},
+      {.name = "tp",
+       .summary = "every layer split over the ranks: Megatron's column- and row-parallel products",
+       .demo_ranks = {2},
+       .free_axis = Axis::tp},
+      {.name = "sp",
+       .summary = "tp with the sequence split between the layers, too",
+       .demo_ranks = {4},
+       .free_axis = Axis::tp},
+      {.name = "3d",
+       .summary = "tensor, pipeline and data parallelism together, along the axes of a mesh",
+       .demo_ranks = {8},
+       .demo_flags = {"--tp", "2", "--pp", "2", "--micro-batches", "3"},
+       .free_axis = Axis::dp},
+  };
+  return entries;
+}
+
+const TechniqueEntry& technique(std::string_view name) {
+  std::string known;
+  for (const TechniqueEntry& entry : techniques()) {
+    if (entry.name == name) return entry;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
+  }
+  require(false, fmt::format("unknown technique '{}'", name),
+          fmt::format("choose one of {}", known));
+  return techniques().front();
+}
+
+}  // namespace lockstep

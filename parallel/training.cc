@@ -1,0 +1,128 @@
+#include "parallel/training.h"
+
+#include <omp.h>
+
+#include <cstring>
+
+#include "collectives/all_reduce/all_reduce.h"
+#include "models/device_backend.h"
+#include "models/sample.h"
+#include "models/weights.h"
+#include "parallel/report.h"
+
+namespace lockstep {
+
+Training::Training(RankContext& context, const Plan& plan)
+    : context_(context),
+      plan_(plan),
+      dataset_(plan.options.data, plan.model.vocabulary, plan.options.validation_fraction),
+      backend_(make_backend(context.ledger)) {}
+
+std::vector<Batch> Training::micro_batches(int step) const {
+  const TrainOptions& o = plan_.options;
+  const Share share = plan_.share(context_.world.rank());
+  std::vector<Batch> batches;
+  for (int m = 0; computes() && m < o.micro_batches; ++m) {
+    const Share rows = share.part(m, o.micro_batches);
+    batches.push_back(dataset_.batch(o.order == "sequential" ? Order::sequential : Order::random,
+                                     step, o.global_batch, rows.first, rows.count,
+                                     plan_.tokens_of_sequence(), o.seed));
+  }
+  return batches;
+}
+
+void Training::evaluate(TrainingRank& rank, int steps_taken) {
+  if (plan_.options.validation_fraction > 0)
+    result_.validation.push_back({.step = steps_taken, .loss = validation_loss(rank)});
+}
+
+double Training::validation_loss(TrainingRank& rank) {
+  const Trace::Span span(context_.trace, 0, "validation", "compute");
+  const int replicas = plan_.length(Axis::dp), length = plan_.tokens_of_sequence();
+  // No more memory than training takes.
+  const Share largest = Share{.count = plan_.options.global_batch}.part(0, replicas);
+  const int rows_at_once = largest.part(0, plan_.options.micro_batches).count;
+  const int rows = dataset_.validation_sequences(length);
+  double sum = 0;
+  // Blocks of rows are dealt to the replicas, in turn; the ranks of one take the same rows.
+  if (computes())
+    for (int first = plan_.place(context_.world.rank(), Axis::dp) * rows_at_once; first < rows;
+         first += replicas * rows_at_once)
+      sum += rank.loss_sum(
+          dataset_.validation_batch(first, std::min(rows_at_once, rows - first), length));
+  return over_ranks(sum, ReduceOp::sum) / (static_cast<double>(rows) * length);
+}
+
+double Training::over_ranks(double value, ReduceOp op) {
+  context_.world.set_label(report_label);
+  all_reduce(context_.world, host_slice(std::span(&value, 1)), op);
+  return value;
+}
+
+double Training::rate(double seconds) const {
+  return seconds > 0 ? static_cast<double>(plan_.tokens_per_step()) / seconds : 0;
+}
+
+void Training::report(TrainingRank& rank, const PipelineRecord& pipeline, double busy_seconds,
+                      const std::map<std::string, Volume, std::less<>>& traffic) {
+  RankRecord record{.rank = context_.world.rank(), .traffic = traffic};
+  for (int use = 0; use < memory_uses; ++use)
+    record.peak_bytes[std::string(name_of(static_cast<MemoryUse>(use)))] =
+        context_.ledger.peak_bytes(static_cast<MemoryUse>(use));
+  record.in_flight = pipeline.in_flight;
+  record.peak_bytes["total"] = context_.ledger.peak_total_bytes();
+  record.busy_seconds = busy_seconds;
+  record.exposed_communication_seconds = rank.exposed_seconds();
+  record.hidden_communication_seconds =
+      std::max(0.0, rank.communication_seconds() - rank.exposed_seconds());
+  collect(context_, record, theory_of(rank.prediction(), record), result_);
+
+  if (!plan_.options.save.empty()) save(rank);
+  if (plan_.options.sample > 0) sample(rank);
+  if (context_.world.rank() != 0) return;
+  result_.bubble = pipeline.bubble;
+  result_.transport = context_.world.transport().name();
+  result_.world_size = context_.world.size();
+  result_.threads_per_rank = omp_get_max_threads();
+  result_.parameters = plan_.model.parameter_count();
+  result_.tokens_per_step = plan_.tokens_per_step();
+  result_.unigram_entropy = dataset_.unigram_entropy();
+}
+
+void Training::save(TrainingRank& rank) {
+  const std::vector<Parameter> whole = whole_parameters(plan_.model);
+  std::optional<WeightsFile> file;
+  if (context_.world.rank() == 0)
+    file.emplace(plan_.options.save, whole, plan_.options.dtype, plan_.model);
+  rank.gather(Gathered::values,
+              [&](const Parameters& part, Slice values) { file->write(part, values); });
+  if (file) file->finish();
+}
+
+// The only time that a rank holds the whole model: one sequence goes through it.
+void Training::sample(TrainingRank& rank) {
+  const TrainOptions& o = plan_.options;
+  std::optional<Gpt> whole;
+  std::vector<std::byte> memory;
+  Slice values;
+  if (context_.world.rank() == 0) {
+    whole.emplace(plan_.model, *backend_, o.dtype, context_.ledger);
+    const Slice own = whole->parameters().values();
+    memory.resize(static_cast<std::size_t>(own.bytes()));
+    values = {memory.data(), own.count, own.dtype, &host_device()};
+  }
+  rank.gather(Gathered::values, [&](const Parameters& part, Slice theirs) {
+    const std::vector<Parameter>& list = whole->parameters().list();
+    for_each_counted_run(part, list,
+                         [&](std::size_t parameter, Count in_whole, Count in_part, Count count) {
+                           const Slice into = values.part(list[parameter].offset + in_whole, count);
+                           into.device->copy(into, theirs.part(in_part, count));
+                         });
+  });
+  if (!whole) return;
+  const Slice own = whole->parameters().values();
+  own.device->copy(own, values);
+  result_.sample = sample_text(*whole, o.prompt, o.sample, 0.8, o.seed);
+}
+
+}  // namespace lockstep

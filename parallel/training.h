@@ -1,0 +1,59 @@
+// What every training loop of a rank shares: the plan, the data, validation, and the result.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "collectives/transport/launch.h"
+#include "models/backend.h"
+#include "models/dataset.h"
+#include "models/gpt.h"
+#include "parallel/plan.h"
+#include "parallel/result.h"
+#include "parallel/training_rank.h"
+
+namespace lockstep {
+
+// Called on rank 0 after each step.
+using OnStep = std::function<void(const StepRecord&)>;
+
+// Of traffic that is not the technique's.
+inline constexpr const char* report_label = "report";
+
+class Training {
+ public:
+  Training(RankContext& context, const Plan& plan);
+
+  RankContext& context() { return context_; }
+  const Plan& plan() const { return plan_; }
+  Backend& backend() { return *backend_; }
+  TrainResult& result() { return result_; }
+  bool computes() const { return plan_.computes(context_.world.rank()); }
+
+  // This rank's micro-batches of a step; none on a rank that does not compute.
+  std::vector<Batch> micro_batches(int step) const;
+  // Validates where the plan asks for it, and adds a record; every rank calls it.
+  void evaluate(TrainingRank& rank, int steps_taken);
+  // The value of all ranks.
+  double over_ranks(double value, ReduceOp op);
+  // Tokens of a step in a second. Under the clock `unit` computing takes no time.
+  double rate(double seconds) const;
+
+  // Brings all ranks' measurements and closed forms to rank 0, writes the weights and a sample.
+  void report(TrainingRank& rank, const PipelineRecord& pipeline, double busy_seconds,
+              const std::map<std::string, Volume, std::less<>>& traffic);
+
+ private:
+  double validation_loss(TrainingRank& rank);
+  void save(TrainingRank& rank);
+  void sample(TrainingRank& rank);
+
+  RankContext& context_;
+  const Plan& plan_;
+  Dataset dataset_;
+  std::unique_ptr<Backend> backend_;
+  TrainResult result_;
+};
+
+}  // namespace lockstep

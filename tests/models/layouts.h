@@ -1,0 +1,11 @@
+// The layouts that split sequences, for tests of each of them.
+#pragma once
+
+#include "models/token_layout.h"
+
+namespace lockstep {
+
+inline constexpr TokenOrder split_orders[] = {TokenOrder::contiguous, TokenOrder::zig_zag,
+                                              TokenOrder::striped};
+
+}  // namespace lockstep
