@@ -104,7 +104,7 @@ step ddp 40 "$bin/lockstep" train ddp --device cuda --ranks 4 --steps 20 --json 
 step gpt2 90 "$bin/lockstep" bench model --device cuda --model gpt2 --dtype bf16 --global-batch 32 \
   --sequence-length 1024 --steps 20 --threads 1 --json "$out/gpt2.json"
 if python3 -c 'import torch' 2>/dev/null; then
-  step pytorch 120 python3 bench/pytorch_gpt2.py --json "$out/pytorch.json"
+  step pytorch 120 python3 bench/techniques/pytorch_gpt2.py --json "$out/pytorch.json"
 else
   echo "pytorch: no python3 that has torch" | tee -a "$out/summary.txt"
 fi

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "bench/tuning_file.h"
+#include "bench/collectives/tuning_file.h"
 #include "cli/bench_command.h"
 #include "cli/command.h"
 #include "collectives/base/error.h"

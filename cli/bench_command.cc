@@ -7,8 +7,8 @@
 #include <array>
 #include <filesystem>
 
-#include "bench/compare.h"
-#include "bench/tuning_file.h"
+#include "bench/collectives/tuning_file.h"
+#include "bench/results/compare.h"
 #include "cli/command.h"
 #include "cli/process.h"
 #include "collectives/base/cuda_module.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/collective.h"
+#include "bench/collectives/collective.h"
 #include "cli/world_flags.h"
 #include "collectives/tuning.h"
 

@@ -4,7 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "bench/model.h"
+#include "bench/techniques/model.h"
 #include "cli/command.h"
 #include "cli/share.h"
 #include "collectives/base/cuda_module.h"

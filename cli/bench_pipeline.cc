@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "bench/pipeline.h"
+#include "bench/techniques/pipeline.h"
 #include "cli/command.h"
 #include "cli/process.h"
 #include "cli/share.h"
@@ -29,7 +29,7 @@ int run(PipelineCommand& c) {
           "run it alone: it starts as many ranks as each point has");
   for (const auto& [values, flag] : {std::pair{&c.options.ranks, "--ranks"},
                                      {&c.options.micro_batches, "--micro-batches"},
-                                     {&c.options.chunks, "--chunks"}})
+                                     {&c.options.virtual_stages, "--virtual-stages"}})
     for (const int value : *values)
       require(value >= 1, fmt::format("{} {}", flag, value), "use numbers from 1 on");
   require(c.options.micro_batch_size >= 1,
@@ -75,8 +75,9 @@ void add_bench_pipeline(CLI::App& bench, Command& chosen) {
                   "numbers of micro-batches, separated by commas")
       ->delimiter(',')
       ->capture_default_str();
-  app->add_option("-v,--chunks", c.options.chunks,
-                  "stages on every rank where a schedule leaves it open, separated by commas")
+  app->add_option(
+         "-v,--virtual-stages,--chunks", c.options.virtual_stages,
+         "virtual stages of each rank, for schedules that leave it open; separated by commas")
       ->delimiter(',')
       ->capture_default_str();
   app->add_flag("--simulate", c.options.only_simulates,

@@ -2,7 +2,7 @@
 #include <iterator>
 #include <memory>
 
-#include "bench/ps.h"
+#include "bench/techniques/ps.h"
 #include "cli/bench_command.h"
 #include "cli/command.h"
 #include "collectives/base/error.h"

@@ -8,7 +8,7 @@
 #include <memory>
 #include <sstream>
 
-#include "bench/tensor.h"
+#include "bench/techniques/tensor.h"
 #include "cli/command.h"
 #include "cli/process.h"
 #include "collectives/base/error.h"

@@ -1,4 +1,4 @@
-#include "bench/compare.h"
+#include "bench/results/compare.h"
 
 #include <fmt/format.h>
 

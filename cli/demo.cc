@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "bench/parity.h"
+#include "bench/results/parity.h"
 #include "cli/command.h"
 #include "cli/process.h"
 #include "collectives/base/error.h"

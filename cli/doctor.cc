@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/environment.h"
+#include "bench/results/environment.h"
 #include "cli/command.h"
 #include "cli/process.h"
 #include "collectives/base/cuda_module.h"

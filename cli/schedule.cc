@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "bench/schedule_json.h"
+#include "bench/results/schedule_json.h"
 #include "cli/command.h"
 #include "cli/process.h"
 #include "cli/share.h"

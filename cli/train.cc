@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "bench/train_json.h"
+#include "bench/results/train_json.h"
 #include "cli/command.h"
 #include "cli/progress.h"
 #include "cli/share.h"

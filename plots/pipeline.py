@@ -32,13 +32,14 @@ def _lines(points):
     """Points of each line by their number of micro-batches; a name says what sets it apart from the others."""
     lines = {}
     for point in points:
-        lines.setdefault((point.schedule, point.ranks, point.chunks), []).append(point)
+        lines.setdefault((point.schedule, point.ranks, point.virtual_stages), []).append(point)
     named = {}
-    for schedule, ranks, chunks in lines:
+    for schedule, ranks, virtual_stages in lines:
         parts = [schedule]
         parts += [f"{ranks} ranks"] if len({key[1] for key in lines}) > 1 else []
-        parts += [f"{chunks} stages a rank"] if len({key[2] for key in lines if key[0] == schedule}) > 1 else []
-        named[", ".join(parts)] = sorted(lines[schedule, ranks, chunks], key=lambda point: point.micro_batches)
+        if len({key[2] for key in lines if key[0] == schedule}) > 1:
+            parts.append(f"{virtual_stages} virtual stages a rank")
+        named[", ".join(parts)] = sorted(lines[schedule, ranks, virtual_stages], key=lambda point: point.micro_batches)
     return named
 
 
@@ -100,9 +101,9 @@ def _bubble_chart(kind, points):
             f"{ranks} ranks: " + ", ".join(f"{name} {_finding(line[-1])}" for name, line in lines.items())
             for ranks, lines in panels.items()) + ".",
         figure=figure,
-        columns=("schedule", "ranks", "stages a rank", "micro-batches", "closed form %", "simulated %",
+        columns=("schedule", "ranks", "virtual stages a rank", "micro-batches", "closed form %", "simulated %",
                  "simulated, deviation %", "measured %", "measured, deviation %", "tokens per second"),
-        rows=[(name, point.ranks, point.chunks, point.micro_batches, _percent(point.expected),
+        rows=[(name, point.ranks, point.virtual_stages, point.micro_batches, _percent(point.expected),
                _percent(point.simulated), _deviation(point.simulated, point.expected), _percent(point.measured),
                _deviation(point.measured, point.expected), _tokens(point.tokens_per_second))
               for lines in panels.values() for name, line in lines.items() for point in line])
@@ -219,6 +220,6 @@ def _speed_chart(kind, lines):
         alt=f"Tokens per second of {len(lines)} pipeline schedules over micro-batches. Fastest: {fastest[1]} with "
             f"{fastest[2].micro_batches}, {_tokens(fastest[0])}.",
         figure=figure,
-        columns=("schedule", "ranks", "stages a rank", "micro-batches", "tokens per second"),
-        rows=[(name, point.ranks, point.chunks, point.micro_batches, _tokens(point.tokens_per_second))
+        columns=("schedule", "ranks", "virtual stages a rank", "micro-batches", "tokens per second"),
+        rows=[(name, point.ranks, point.virtual_stages, point.micro_batches, _tokens(point.tokens_per_second))
               for name, line in speeds.items() for point in line])

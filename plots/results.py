@@ -129,7 +129,7 @@ class PipelinePoint:
     schedule: str
     ranks: int
     micro_batches: int
-    chunks: int  # stages of a rank
+    virtual_stages: int  # of each rank
     simulated: float  # share of the time that is bubble
     expected: float
     measured: float
@@ -244,7 +244,7 @@ def _pipeline_point(entry):
         float(entry["simulated_fraction"]), numbers["expected_fraction"], numbers["bubble_fraction"],
         numbers["tokens_per_second"], [int(count) for count in entry["in_flight"]],
         [int(count) for count in entry["peak_activation_bytes"]] if "peak_activation_bytes" in entry else None)
-    if min(point.ranks, point.micro_batches, point.chunks) < 1:
+    if min(point.ranks, point.micro_batches, point.virtual_stages) < 1:
         raise ValueError(f"{entry['name']}: a shape below 1")
     if any(len(counts) != point.ranks for counts in (point.in_flight, point.activation_bytes or point.in_flight)):
         raise ValueError(f"{entry['name']}: not a number for each of {point.ranks} ranks")

@@ -1,13 +1,13 @@
 // Comparisons: the statistics against worked examples, false alarms and missed slowdowns against
 // what is promised.
-#include "bench/compare.h"
+#include "bench/results/compare.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "bench/statistics.h"
+#include "bench/results/statistics.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <deque>
 
-#include "bench/verify.h"
+#include "bench/collectives/verify.h"
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/stopwatch.h"
 #include "collectives/stream.h"

@@ -1,6 +1,6 @@
 // The products that the model benchmark times are those of a step, and their operations the closed
 // form's.
-#include "bench/model.h"
+#include "bench/techniques/model.h"
 
 #include <gtest/gtest.h>
 

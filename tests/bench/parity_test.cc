@@ -1,4 +1,4 @@
-#include "bench/parity.h"
+#include "bench/results/parity.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

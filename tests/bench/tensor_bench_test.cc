@@ -1,6 +1,6 @@
 // The benchmark of tensor parallelism: its times against the closed forms of what is sent, its
 // memory against Megatron-LM's.
-#include "bench/tensor.h"
+#include "bench/techniques/tensor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Iterations that a network held up are told from those that were merely slow.
-#include "bench/warnings.h"
+#include "bench/collectives/warnings.h"
 
 #include <gtest/gtest.h>
 

@@ -71,7 +71,7 @@ class Mpi(unittest.TestCase):
 
     def test_pipeline(self):
         expected = json.loads((GOLDEN / "expected.json").read_text())
-        cases = ((4, ["--schedule", "1f1b"]), (2, ["--schedule", "zb-v"]), (4, ["--schedule", "interleaved", "--chunks", "2"]),
+        cases = ((4, ["--schedule", "1f1b"]), (2, ["--schedule", "zb-v"]), (4, ["--schedule", "interleaved", "--virtual-stages", "2"]),
                  (4, ["--schedule", "zb-h2", "--recompute", "full"]), (4, ["--schedule", "dualpipe-v"]))
         for ranks, words in cases[:2] if SANITIZED else cases:
             with self.subTest(words=words):

@@ -96,7 +96,7 @@ class Schedules(unittest.TestCase):
                         self.assertEqual(drawn, own)
                     else:
                         self.assertTrue(all(light > dark or dark == 1 for light, dark in zip(drawn, own)))
-        shades = [schedule.shade(colour, chunk, 2) for colour in colours.values() for chunk in (0, 1)]
+        shades = [schedule.shade(colour, virtual_stage, 2) for colour in colours.values() for virtual_stage in (0, 1)]
         self.assertEqual(len(set(shades)), 8)
         self.assertEqual([text.get_text() for text in self.chart.figure.axes[0].get_legend().get_texts()],
                          ["forward", "backward", "input gradient", "weight gradient", "lighter: later stages of the rank"])
@@ -215,11 +215,12 @@ class Schedules(unittest.TestCase):
         self.assertNotIn("Traceback", done.stderr)
 
 
-def entry(name, ranks, micro_batches, chunks=1, trained=True, has_form=True):
+def entry(name, ranks, micro_batches, virtual_stages=1, trained=True, has_form=True):
     """As the program writes it: here each measured bubble is 5/4 of its closed form."""
-    fraction = (ranks - 1) / (chunks * micro_batches + ranks - 1)
-    values = {"name": f"pipeline/{name}/ranks:{ranks}/micro_batches:{micro_batches}/chunks:{chunks}/iterations:1/manual_time",
-              "run_type": "iteration", "ranks": float(ranks), "micro_batches": float(micro_batches), "chunks": float(chunks),
+    fraction = (ranks - 1) / (virtual_stages * micro_batches + ranks - 1)
+    shape = f"ranks:{ranks}/micro_batches:{micro_batches}/chunks:{virtual_stages}"
+    values = {"name": f"pipeline/{name}/{shape}/iterations:1/manual_time", "run_type": "iteration",
+              "ranks": float(ranks), "micro_batches": float(micro_batches), "chunks": float(virtual_stages),
               "simulated_fraction": fraction, "in_flight": list(range(ranks, 0, -1)), "real_time": 1.0, "time_unit": "us"}
     if has_form:
         values["expected_fraction"] = fraction
@@ -252,7 +253,7 @@ class Pipelines(unittest.TestCase):
         return pipeline.charts(self.read(bench(entries, **options)))
 
     def trained(self):
-        return [entry("1f1b", 4, m) for m in (8, 4, 16)] + [entry("interleaved", 4, m, chunks=2) for m in (4, 8, 16)]
+        return [entry("1f1b", 4, m) for m in (8, 4, 16)] + [entry("interleaved", 4, m, virtual_stages=2) for m in (4, 8, 16)]
 
     @staticmethod
     def drawn(axes):
@@ -269,8 +270,8 @@ class Pipelines(unittest.TestCase):
             (axes,) = bubble.figure.axes
             drawn = self.drawn(axes)
             self.assertEqual(len(drawn), 6)
-            for name, chunks in (("1f1b", 1), ("interleaved", 2)):
-                forms = [100 * 3 / (chunks * m + 3) for m in (4, 8, 16)]
+            for name, virtual_stages in (("1f1b", 1), ("interleaved", 2)):
+                forms = [100 * 3 / (virtual_stages * m + 3) for m in (4, 8, 16)]
                 self.assert_points(drawn[name], ([1, 2, 4], forms))
                 self.assert_points(drawn[f"{name}, simulated"], ([1, 2, 4], forms))
                 self.assert_points(drawn[f"{name}, measured"], ([1, 2, 4], [1.25 * form for form in forms]))
@@ -301,7 +302,7 @@ class Pipelines(unittest.TestCase):
         self.assertIn("16 micro-batches", memory.title)
 
     def test_memory_is_compared_where_all_schedules_are(self):
-        memory = self.charts([entry("1f1b", 4, m) for m in (4, 8, 10)] + [entry("zb-v", 4, m, chunks=2) for m in (4, 8)])[1]
+        memory = self.charts([entry("1f1b", 4, m) for m in (4, 8, 10)] + [entry("zb-v", 4, m, virtual_stages=2) for m in (4, 8)])[1]
         self.assertIn("8 micro-batches", memory.title)
         self.assertEqual({row[0] for row in memory.rows}, {"1f1b", "zb-v"})
 
@@ -322,7 +323,7 @@ class Pipelines(unittest.TestCase):
 
     def test_without_a_closed_form_the_line_is_dotted_through_what_was_simulated(self):
         entries = [entry("zb-h2", 4, 4, has_form=False), entry("zb-h2", 4, 8), entry("zb-h2", 4, 16)]
-        entries += [entry("zb-v", 4, m, chunks=2, has_form=False) for m in (4, 8)]
+        entries += [entry("zb-v", 4, m, virtual_stages=2, has_form=False) for m in (4, 8)]
         bubble = self.charts(entries)[0]
         (axes,) = bubble.figure.axes
         drawn = self.drawn(axes)
@@ -339,11 +340,11 @@ class Pipelines(unittest.TestCase):
         self.assertEqual(bubble.rows[0][7:9], ("1.00", "-"))
 
     def test_numbers_of_ranks_have_panels_and_stages_of_a_rank_lines(self):
-        entries = [entry("interleaved", ranks, 8, chunks=chunks) for ranks in (8, 4) for chunks in (2, 4)]
+        entries = [entry("interleaved", ranks, 8, virtual_stages=virtual_stages) for ranks in (8, 4) for virtual_stages in (2, 4)]
         charts = self.charts([*entries, entry("1f1b", 4, 8)])
         self.assertEqual([axes.get_title(loc="left") for axes in charts[0].figure.axes], ["4 ranks", "8 ranks"])
         four, eight = (self.drawn(axes) for axes in charts[0].figure.axes)
-        self.assert_points(eight["interleaved, 4 stages a rank, measured"], ([1], [1.25 * 100 * 7 / 39]))
+        self.assert_points(eight["interleaved, 4 virtual stages a rank, measured"], ([1], [1.25 * 100 * 7 / 39]))
         self.assertIn("1f1b", four)
         self.assertEqual(len(charts), 3)
         self.assertEqual([len(chart.rows) for chart in charts[1:]], [12, 16])

@@ -1,0 +1,107 @@
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "bench/collectives/collective.h"
+#include "bench/results/environment.h"
+#include "bench/results/registered.h"
+
+namespace lockstep {
+namespace {
+
+std::string name_of(const BenchResult& r, const OperationEntry& entry) {
+  std::string name = fmt::format("{}/{}/{}/ranks:{}/bytes:{:.0f}/in_place:{}/type:{}", entry.name,
+                                 r.algorithm, r.transport, r.problem.ranks, r.problem.bytes(),
+                                 r.in_place ? 1 : 0, name_of(r.dtype));
+  if (entry.reduces) name += fmt::format("/redop:{}", name_of(r.op));
+  if (entry.has_root) name += fmt::format("/root:{}", r.problem.root);
+  return name;
+}
+
+// The samples of one repetition.
+std::vector<double> repetition_of(const BenchResult& result, int repetition, int iterations) {
+  const auto begin = result.seconds.begin() + static_cast<std::ptrdiff_t>(repetition) * iterations;
+  return {begin, begin + iterations};
+}
+
+// Hands one repetition's samples to Google Benchmark, which keeps statistics and writes them.
+void report(benchmark::State& state, const BenchResult& result, Operation operation,
+            const std::vector<double>& seconds) {
+  std::size_t i = 0;
+  for (auto _ : state) state.SetIterationTime(seconds[i++]);
+  BenchResult repetition = result;
+  repetition.seconds = seconds;
+  state.counters["ranks"] = result.problem.ranks;
+  state.counters["bytes"] = result.problem.bytes();
+  state.counters["in_place"] = result.in_place;
+  state.counters["algbw_gb_per_s"] = repetition.algbw_gb_per_s();
+  state.counters["busbw_gb_per_s"] = repetition.busbw_gb_per_s(operation);
+  state.counters["wrong"] = result.wrong;
+  state.counters["min_us"] = percentile(seconds, 0) * 1e6;
+  state.counters["p50_us"] = percentile(seconds, 0.5) * 1e6;
+  state.counters["p90_us"] = percentile(seconds, 0.9) * 1e6;
+  state.counters["p99_us"] = percentile(seconds, 0.99) * 1e6;
+  state.counters["max_us"] = percentile(seconds, 1) * 1e6;
+  state.counters["copy_us"] = result.copy_seconds * 1e6;
+  state.counters["model_us"] = result.model_seconds * 1e6;
+  state.SetLabel(result.chosen);
+}
+
+// The copy of the largest message, which fits the caches least: the line that a plot draws over
+// bandwidths.
+double memory_bandwidth(const BenchRun& run) {
+  const auto largest = std::ranges::max_element(
+      run.results, {}, [](const BenchResult& r) { return r.problem.bytes(); });
+  if (largest == run.results.end() || largest->copy_seconds <= 0) return 0;
+  constexpr int read_and_write = 2;
+  return read_and_write * largest->problem.bytes() * largest->problem.ranks / largest->copy_seconds;
+}
+
+}  // namespace
+
+std::string bench_json(const BenchRun& run, const OperationEntry& entry,
+                       const BenchOptions& options, const LaunchOptions& world) {
+  for (const BenchResult& result : run.results) {
+    auto repetition = std::make_shared<int>(0);
+    benchmark::RegisterBenchmark(name_of(result, entry).c_str(),
+                                 [&result, &options, &entry, repetition](benchmark::State& state) {
+                                   report(
+                                       state, result, entry.operation,
+                                       repetition_of(result, (*repetition)++, options.iterations));
+                                 })
+        ->UseManualTime()
+        ->Iterations(options.iterations)
+        ->Repetitions(options.repetitions)
+        ->Unit(benchmark::kMicrosecond);
+  }
+  auto environment = environment_json(world.device);
+  if (!run.library.empty()) environment["mpi"] = run.library;
+
+  // Google Benchmark keeps no samples; readers of its format pass over a key they do not know. Its
+  // aggregates hold NaN, which is not JSON, where a counter is 0.
+  std::string json = run_registered(
+      {{"lockstep.environment", environment.dump()},
+       {"lockstep.memory_bandwidth_bytes_per_s", fmt::format("{:.6g}", memory_bandwidth(run))},
+       {"lockstep.buffers", std::string(name_of(options.buffers))},
+       {"lockstep.clock", std::string(name_of(world.clock))},
+       {"lockstep.device", std::string(options.device->name())},
+       {"lockstep.link", text_of(run.links)}});
+  constexpr std::string_view not_json = ": NaN", missing = ": null";
+  for (auto at = json.find(not_json); at != std::string::npos; at = json.find(not_json, at))
+    json.replace(at, not_json.size(), missing);
+  auto file = nlohmann::ordered_json::parse(json);
+  auto result = run.results.begin();
+  for (auto& written : file["benchmarks"]) {
+    if (written["run_type"] != "iteration") continue;
+    const int repetition = written["repetition_index"];
+    auto& samples = written["samples_us"] = nlohmann::ordered_json::array();
+    for (const double seconds : repetition_of(*result, repetition, options.iterations))
+      samples.push_back(seconds * 1e6);
+    if (repetition + 1 == options.repetitions) ++result;
+  }
+  return file.dump(1) + "\n";
+}
+
+}  // namespace lockstep

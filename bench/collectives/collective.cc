@@ -1,0 +1,184 @@
+#include "bench/collectives/collective.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "bench/collectives/point.h"
+#include "bench/collectives/table.h"
+#include "collectives/send_recv/send_recv.h"
+
+namespace lockstep {
+namespace {
+
+// Names of algorithms that can run here; why the others cannot goes to `skipped`.
+std::vector<std::string> chosen_algorithms(Communicator& comm, const OperationEntry& entry,
+                                           const BenchOptions& options,
+                                           std::vector<std::string>& skipped) {
+  std::vector<std::string> chosen;
+  const auto add = [&](const AnyAlgorithm& algorithm) {
+    const std::string reason = unmet(algorithm.need, comm);
+    if (reason.empty())
+      chosen.emplace_back(algorithm.name);
+    else
+      skipped.push_back(fmt::format("{}: needs {}", algorithm.name, reason));
+  };
+  if (options.algorithms.empty()) chosen.emplace_back("auto");
+  for (const std::string& name : options.algorithms) {
+    if (name == "all")
+      for (const AnyAlgorithm& algorithm : entry.algorithms) add(algorithm);
+    else if (name == "auto")
+      chosen.push_back(name);
+    else
+      add(find_algorithm(entry.algorithms, options.operation, name));
+  }
+  return chosen;
+}
+
+// A link's latency and bandwidth, from messages of two sizes; under a virtual clock, what was
+// given.
+LinkModel links_of(Communicator& comm, const BenchOptions& options, const LaunchOptions& world) {
+  if (world.clock != Clock::wall || comm.size() == 1) return world.links;
+  constexpr Count few = 8, many = Count{4} << 20;
+  const Slice like{.dtype = DType::u8, .device = options.device};
+  const Memory in = comm.scratch(like, many), out = comm.scratch(like, many);
+  options.device->zero(in.slice(many, DType::u8));
+  const auto message = [&](Count bytes) {
+    return Timed{.prepare = {}, .operation = [&, bytes] {
+                   send_recv(comm, out.slice(bytes, DType::u8), in.slice(bytes, DType::u8));
+                 }};
+  };
+  const auto seconds = measure(comm, 2, 11, {message(few), message(many)});
+  const double alpha = percentile(seconds[0], 0.5), both = percentile(seconds[1], 0.5);
+  const Link link{alpha, std::max(0.0, both - alpha) / static_cast<double>(many - few)};
+  return {.inside = link, .between = link, .ranks_per_node = comm.ranks_per_node()};
+}
+
+struct PointSpec {
+  DType dtype;
+  ReduceOp op;
+  Problem problem;
+};
+
+std::vector<PointSpec> points_of(Communicator& comm, int ranks, const BenchOptions& options) {
+  std::vector<PointSpec> points;
+  for (const DType dtype : options.dtypes)
+    for (const ReduceOp op : options.ops)
+      for (const std::int64_t bytes : sizes_of(options, dtype, ranks))
+        points.push_back({.dtype = dtype,
+                          .op = op,
+                          .problem = {.ranks = ranks,
+                                      .count = bytes / element_bytes(dtype),
+                                      .element_bytes = element_bytes(dtype),
+                                      .root = options.root,
+                                      .ranks_per_node = std::max(1, comm.ranks_per_node())}});
+  return points;
+}
+
+}  // namespace
+
+void BenchResult::add(const BenchResult& repetition) {
+  seconds.insert(seconds.end(), repetition.seconds.begin(), repetition.seconds.end());
+  wrong = std::max(wrong, repetition.wrong);
+}
+
+double BenchResult::algbw_gb_per_s() const {
+  const double time = percentile(seconds, 0.5);
+  return time > 0 ? problem.bytes() / time / 1e9 : 0;  // over links that cost nothing there is none
+}
+
+double BenchResult::busbw_gb_per_s(Operation operation) const {
+  const double p = problem.ranks;
+  switch (operation) {
+    case Operation::all_reduce:
+      return algbw_gb_per_s() * 2 * (p - 1) / p;
+    case Operation::reduce_scatter:
+    case Operation::all_gather:
+    case Operation::all_to_all:
+    case Operation::gather:
+    case Operation::scatter:
+      return algbw_gb_per_s() * (p - 1) / p;
+    default:
+      return algbw_gb_per_s();
+  }
+}
+
+double BenchResult::copy_share(Operation operation) const {
+  // Bytes read and written by all ranks, in units of the 2 n p that the copies take.
+  const double p = problem.ranks;
+  const auto needed = [&] {
+    switch (operation) {
+      case Operation::broadcast:
+        return (p - 1) / p;
+      case Operation::reduce:
+      case Operation::reduce_scatter:
+        return (p + 1) / (2 * p);
+      case Operation::gather:
+      case Operation::scatter:
+        return 1 / p;
+      default:
+        return 1.0;
+    }
+  };
+  return copy_seconds * needed() / percentile(seconds, 0.5);
+}
+
+BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int ranks,
+                         const BenchOptions& common, const LaunchOptions& world) {
+  Communicator& comm = context.world;
+  BenchOptions options = common;
+  if (Device* const own = context.ledger.device()) options.device = own;
+  BenchRun run;
+  const auto algorithms = chosen_algorithms(comm, entry, options, run.skipped);
+  if (algorithms.empty())
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{}: no algorithm can run here: {}", options.operation,
+                            run.skipped.empty() ? "none was named" : run.skipped.front()),
+                {.hint = "choose another --algorithm"});
+  if (comm.rank() == 0)
+    for (const auto& peer : options.peers) peer->wait_for_ranks();
+  run.links = links_of(comm, options, world);
+  if (VendorCollectives* const vendor = comm.transport().vendor()) run.library = vendor->library();
+  std::optional<PeerServer> server;
+  if (!options.serve.empty()) server.emplace(options.serve, comm.rank());
+  const bool prints = comm.rank() == 0;
+  if (prints) print_head(options, entry, ranks, comm, run);
+  const auto points = points_of(comm, ranks, options);
+  // What a library lacks is said once, however many points there are.
+  const auto note = [&](const std::string& name, const std::string& library,
+                        const std::string& lacks) {
+    const std::string reason = fmt::format("{}: {} has {}", name, library, lacks);
+    if (lacks.empty() || std::ranges::find(run.skipped, reason) != run.skipped.end()) return;
+    run.skipped.push_back(reason);
+    if (prints) fmt::print("# skipped: {}\n", reason);
+  };
+  // Whole sweeps are repeated, so that repetitions lie apart in time and see what the machine does
+  // in between.
+  for (int repetition = 0; repetition < options.repetitions; ++repetition) {
+    std::size_t row = 0;
+    for (const PointSpec& spec : points) {
+      BenchPoint point(comm, entry, options, spec.problem, spec.dtype, spec.op);
+      for (const std::string& name : algorithms)
+        note(name, run.library, point.add(name, run.links));
+      if (server) {
+        point.serve(*server);
+        continue;
+      }
+      for (const auto& peer : options.peers) note(peer->library(), "it", point.add(*peer));
+      for (BenchResult& result : point.measured()) {
+        if (repetition == 0)
+          run.results.push_back(std::move(result));
+        else
+          run.results[row].add(result);
+        if (prints && repetition + 1 == options.repetitions)
+          print_row(run.results[row], entry, world);
+        ++row;
+      }
+    }
+  }
+  if (prints) print_end(run, entry);
+  return run;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+#include "bench/collectives/point.h"
+
+#include "collectives/barrier/barrier.h"
+
+namespace lockstep {
+
+BenchPoint::BenchPoint(Communicator& comm, const OperationEntry& entry, const BenchOptions& options,
+                       const Problem& problem, DType dtype, ReduceOp op)
+    : comm_(comm),
+      entry_(entry),
+      options_(options),
+      problem_(problem),
+      dtype_(dtype),
+      op_(op),
+      buffers_(comm, entry, options, problem, dtype, op) {}
+
+std::string BenchPoint::add(const std::string& name, const LinkModel& links) {
+  const Slice like{.count = problem_.count, .dtype = dtype_, .device = options_.device};
+  const AnyAlgorithm& algorithm =
+      usable_algorithm(entry_.algorithms, entry_.operation, name, comm_, like);
+  if (algorithm.need == Need::vendor) {
+    lacks_ = comm_.transport().vendor()->lacks(entry_.operation, dtype_, problem_.count);
+    if (!lacks_.empty()) return lacks_;
+  }
+  for (const bool in_place : {false, true}) {
+    if (in_place && !entry_.in_place) continue;
+    BenchResult& result = add_result(name, comm_.transport().name(), in_place);
+    result.chosen = algorithm.name;
+    result.wrong = options_.check ? buffers_.wrong(algorithm, in_place) : -1;
+    if (algorithm.seconds) result.model_seconds = algorithm.seconds(problem_, links);
+    compared_.push_back(buffers_.timed(algorithm, in_place));
+  }
+  return "";
+}
+
+std::string BenchPoint::add(Peer& peer) {
+  if (comm_.rank() == 0) peer.next_point();
+  barrier(comm_);
+  if (const std::string lacks = peer.lacks(); !lacks.empty()) return lacks;
+  for (const bool in_place : {false, true}) {
+    if (in_place && !entry_.in_place) continue;
+    BenchResult& result = add_result(peer.library(), peer.transport(), in_place);
+    result.chosen = "vendor";
+    result.wrong = options_.check ? peer.wrong(in_place) : -1;
+    compared_.push_back({.prepare = {}, .operation = {}, .elsewhere = [&peer, in_place] {
+                           return peer.run(in_place);
+                         }});
+  }
+  return "";
+}
+
+std::vector<BenchResult> BenchPoint::measured() {
+  compared_.push_back(buffers_.timed_copy());
+  const auto seconds =
+      measure(comm_, options_.warmup, options_.iterations, compared_, options_.whose);
+  for (std::size_t i = 0; i < results_.size(); ++i) {
+    for (const double iteration : seconds[i])
+      results_[i].seconds.push_back(iteration / options_.operations_per_iteration);
+    results_[i].copy_seconds = percentile(seconds.back(), 0.5);
+  }
+  return std::move(results_);
+}
+
+void BenchPoint::serve(PeerServer& server) {
+  std::vector<double> wrong;
+  for (const BenchResult& result : results_) wrong.push_back(result.wrong);
+  server.serve(comm_, compared_, wrong, lacks_);
+}
+
+BenchResult& BenchPoint::add_result(std::string_view name, std::string_view transport,
+                                    bool in_place) {
+  results_.push_back({.algorithm = std::string(name),
+                      .transport = std::string(transport),
+                      .problem = problem_,
+                      .dtype = dtype_,
+                      .op = op_,
+                      .in_place = in_place});
+  return results_.back();
+}
+
+}  // namespace lockstep

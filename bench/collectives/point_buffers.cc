@@ -1,0 +1,114 @@
+#include "bench/collectives/point_buffers.h"
+
+#include "bench/collectives/verify.h"
+#include "collectives/all_reduce/all_reduce.h"
+
+namespace lockstep {
+namespace {
+
+Slice like(DType dtype, Device* device) { return {.dtype = dtype, .device = device}; }
+
+}  // namespace
+
+PointBuffers::PointBuffers(Communicator& comm, const OperationEntry& entry,
+                           const BenchOptions& options, const Problem& problem, DType dtype,
+                           ReduceOp op)
+    : comm_(comm),
+      entry_(entry),
+      options_(options),
+      problem_(problem),
+      op_(op),
+      input_memory_(comm.scratch(like(dtype, options.device), problem.count)),
+      output_memory_(comm.scratch(like(dtype, options.device), problem.count)),
+      input_(input_memory_.slice(problem.count, dtype)),
+      output_(output_memory_.slice(problem.count, dtype)) {
+  if (options.device->enqueues())
+    staged_ = comm.scratch(like(dtype, &host_device()), problem.count);
+  begin_anew();
+}
+
+Timed PointBuffers::timed(const AnyAlgorithm& algorithm, bool in_place) {
+  return {.prepare = [this, in_place] { prepare(in_place); },
+          .operation =
+              [this, &algorithm, in_place] {
+                for (int i = 0; i < options_.operations_per_iteration; ++i)
+                  run(algorithm, in_place);
+                if (options_.buffers == Buffers::consume) read(output_);
+              },
+          .elsewhere = {}};
+}
+
+Timed PointBuffers::timed_copy() {
+  return {.prepare = {}, .operation = [this] { comm_.copy(output_, input_); }, .elsewhere = {}};
+}
+
+double PointBuffers::wrong(const AnyAlgorithm& algorithm, bool in_place) {
+  begin_anew();
+  if (in_place) comm_.copy(output_, input_);
+  run(algorithm, in_place);
+  const Slice seen = staged(output_);
+  if (seen.data != output_.data) comm_.copy(seen, output_);
+  auto wrong = static_cast<double>(wrong_elements(seen, entry_, problem_, comm_.rank(), op_));
+  all_reduce(comm_, host_slice(std::span(&wrong, 1)));
+  return wrong;
+}
+
+void PointBuffers::begin_anew() {
+  if (!options_.device->stores()) return;
+  fill();
+  output_.device->zero(output_);
+}
+
+// Where the host writes and reads what a device of its own holds; else the slice itself.
+Slice PointBuffers::staged(Slice slice) const {
+  return staged_.data() ? staged_.slice(slice.count, slice.dtype) : slice;
+}
+
+void PointBuffers::fill() {
+  const Slice written = staged(input_);
+  fill_input(written, entry_, problem_, comm_.rank(), op_);
+  if (written.data != input_.data) comm_.copy(input_, written);
+}
+
+void PointBuffers::prepare(bool in_place) {
+  if (options_.buffers == Buffers::hot) return;
+  fill();
+  if (in_place) comm_.copy(output_, input_);
+}
+
+// In place, the input lies where the output will.
+void PointBuffers::run(const AnyAlgorithm& algorithm, bool in_place) {
+  if (entry_.out_of_place && !in_place) {
+    algorithm.run(comm_, input_, {.op = op_, .root = problem_.root, .out = output_});
+    return;
+  }
+  if (!in_place) copy_what_it_takes();
+  algorithm.run(comm_, output_, {.op = op_, .root = problem_.root});
+}
+
+// Our algorithms work in place: out of place, what this rank brings is copied first.
+void PointBuffers::copy_what_it_takes() {
+  const int rank = comm_.rank();
+  switch (entry_.operation) {
+    case Operation::all_gather:
+    case Operation::gather:
+      comm_.copy(Chunks(output_, problem_.ranks)[rank], Chunks(input_, problem_.ranks)[rank]);
+      return;
+    case Operation::broadcast:
+    case Operation::scatter:
+      if (rank == problem_.root) comm_.copy(output_, input_);
+      return;
+    default:
+      comm_.copy(output_, input_);
+  }
+}
+
+// Reads every cache line, and keeps the compiler from leaving it out.
+void PointBuffers::read(Slice data) {
+  constexpr Count line = 64;
+  int sum = 0;
+  for (Count i = 0; i < data.bytes(); i += line) sum += static_cast<int>(data.data[i]);
+  sink_ = sum;
+}
+
+}  // namespace lockstep

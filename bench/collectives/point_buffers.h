@@ -1,0 +1,38 @@
+// One point's buffers and what runs on them.
+#pragma once
+
+#include "bench/collectives/collective.h"
+
+namespace lockstep {
+
+class PointBuffers {
+ public:
+  PointBuffers(Communicator& comm, const OperationEntry& entry, const BenchOptions& options,
+               const Problem& problem, DType dtype, ReduceOp op);
+
+  Timed timed(const AnyAlgorithm& algorithm, bool in_place);
+  // A plain copy of the input to the output.
+  Timed timed_copy();
+  // Elements that are wrong on any rank after one operation on fresh data.
+  double wrong(const AnyAlgorithm& algorithm, bool in_place);
+
+ private:
+  void begin_anew();
+  Slice staged(Slice slice) const;
+  void fill();
+  void prepare(bool in_place);
+  void run(const AnyAlgorithm& algorithm, bool in_place);
+  void copy_what_it_takes();
+  void read(Slice data);
+
+  Communicator& comm_;
+  const OperationEntry& entry_;
+  const BenchOptions& options_;
+  Problem problem_;
+  ReduceOp op_;
+  Memory input_memory_, output_memory_, staged_;
+  Slice input_, output_;
+  volatile int sink_ = 0;
+};
+
+}  // namespace lockstep

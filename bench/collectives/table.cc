@@ -1,0 +1,105 @@
+#include "bench/collectives/table.h"
+
+#include <fmt/format.h>
+
+#include "bench/collectives/warnings.h"
+
+namespace lockstep {
+namespace {
+
+std::string_view text_of(WhoseTime whose) {
+  switch (whose) {
+    case WhoseTime::rank_0:
+      return "rank 0's";
+    case WhoseTime::average:
+      return "the ranks' average";
+    case WhoseTime::fastest:
+      return "the fastest rank's";
+    case WhoseTime::slowest:
+      return "the slowest rank's";
+  }
+  return "";
+}
+
+std::string described(const Link& link) {
+  if (link.beta_s_per_byte == 0) return fmt::format("latency {:.3g} us", link.alpha_s * 1e6);
+  return fmt::format("latency {:.3g} us, {:.3g} GB/s", link.alpha_s * 1e6,
+                     1e-9 / link.beta_s_per_byte);
+}
+
+std::string described(const LinkModel& links) {
+  if (links.inside == links.between) return described(links.between);
+  return fmt::format("between nodes of {} {}, inside {}", links.ranks_per_node,
+                     described(links.between), described(links.inside));
+}
+
+std::string wrong_text(double wrong) { return wrong < 0 ? "N/A" : fmt::format("{:.0f}", wrong); }
+
+void print_measured(const BenchResult& result, Operation operation) {
+  fmt::print("  {:>10.2f}{:>8.2f}{:>8.2f}{:>7}", percentile(result.seconds, 0.5) * 1e6,
+             result.algbw_gb_per_s(), result.busbw_gb_per_s(operation), wrong_text(result.wrong));
+}
+
+}  // namespace
+
+void print_head(const BenchOptions& options, const OperationEntry& entry, int ranks,
+                Communicator& comm, const BenchRun& run) {
+  fmt::print("# {} among {} ranks over {}\n", entry.name, ranks, comm.transport().name());
+  fmt::print(
+      "# warm-up {}   iterations {}   repetitions {}   operations an iteration {}   buffers {}   "
+      "time: median of {}\n",
+      options.warmup, options.iterations, options.repetitions, options.operations_per_iteration,
+      name_of(options.buffers), text_of(options.whose));
+  fmt::print("# model: {}   copy: a copy of all bytes read and written, over the time\n",
+             described(run.links));
+  if (!run.library.empty()) fmt::print("# library: {}\n", run.library);
+  for (const std::string& warning : warnings_of(comm, options))
+    fmt::print("# warning: {}\n", warning);
+  for (const std::string& reason : run.skipped) fmt::print("# skipped: {}\n", reason);
+  fmt::print("#\n#{:>67}{:^35}{:^35}\n", "", "out-of-place", "in-place");
+  fmt::print("#{:>12}{:>12}{:>6}{:>6}{:>5}  {:<24}", "size", "count", "type", "redop", "root",
+             "algorithm");
+  for (int i = 0; i < 2; ++i)
+    fmt::print("  {:>10}{:>8}{:>8}{:>7}", "time", "algbw", "busbw", "#wrong");
+  fmt::print("  {:>10}{:>6}\n", "model", "copy");
+  fmt::print("#{:>12}{:>12}{:>6}{:>6}{:>5}  {:<24}", "(B)", "(elements)", "", "", "", "");
+  for (int i = 0; i < 2; ++i) fmt::print("  {:>10}{:>8}{:>8}{:>7}", "(us)", "(GB/s)", "(GB/s)", "");
+  fmt::print("  {:>10}{:>6}\n", "(us)", "(%)");
+}
+
+void print_row(const BenchResult& result, const OperationEntry& entry, const LaunchOptions& world) {
+  if (!result.in_place)
+    fmt::print(
+        " {:>12.0f}{:>12}{:>6}{:>6}{:>5}  {:<24}", result.problem.bytes(), result.problem.count,
+        name_of(result.dtype), entry.reduces ? name_of(result.op) : "none",
+        entry.has_root ? result.problem.root : -1,
+        result.algorithm == "auto" ? fmt::format("auto={}", result.chosen) : result.algorithm);
+  print_measured(result, entry.operation);
+  if (result.in_place != entry.in_place) return;
+  if (!entry.in_place) fmt::print("  {:>10}{:>8}{:>8}{:>7}", "N/A", "N/A", "N/A", "N/A");
+  fmt::print("  {:>10}", result.model_seconds > 0
+                             ? fmt::format("{:.2f}", result.model_seconds * 1e6)
+                             : std::string("-"));
+  // Under a virtual clock a copy costs nothing.
+  if (world.clock == Clock::wall)
+    fmt::print("{:>6.0f}\n", result.copy_share(entry.operation) * 100);
+  else
+    fmt::print("{:>6}\n", "-");
+  std::fflush(stdout);
+}
+
+void print_end(const BenchRun& run, const OperationEntry& entry) {
+  double sum = 0, wrong = 0;
+  for (const BenchResult& result : run.results) {
+    sum += result.busbw_gb_per_s(entry.operation);
+    wrong += std::max(0.0, result.wrong);
+  }
+  for (const BenchResult& result : run.results)
+    if (const std::string warning = stall_warning(result); !warning.empty())
+      fmt::print("# warning: {}\n", warning);
+  fmt::print("# Out of bounds values : {:.0f} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
+  fmt::print("# Avg bus bandwidth    : {:g}\n",
+             run.results.empty() ? 0 : sum / static_cast<double>(run.results.size()));
+}
+
+}  // namespace lockstep

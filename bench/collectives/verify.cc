@@ -1,0 +1,174 @@
+#include "bench/collectives/verify.h"
+
+#include <array>
+#include <cstring>
+#include <type_traits>
+
+#include "collectives/base/half.h"
+
+namespace lockstep {
+namespace {
+
+// Values repeat along the index with this period, so that only so many results need computing.
+constexpr Count period = 11;
+
+int input(int rank, Count index, ReduceOp op) {
+  const auto value = static_cast<int>((rank * 7 + index * 3) % period);
+  return op == ReduceOp::prod ? 1 + value % 2 : 1 + value;
+}
+
+// How a type stores small integers and combines them.
+template <typename T>
+struct Number {
+  using Wide = T;
+  static T store(T value) { return value; }
+};
+template <>
+struct Number<Half> {
+  using Wide = float;
+  static Half store(float value) { return half_from_float(value); }
+};
+template <>
+struct Number<BFloat16> {
+  using Wide = float;
+  static BFloat16 store(float value) { return bfloat16_from_float(value); }
+};
+
+template <typename T>
+using Table = std::array<T, period>;
+
+template <typename T>
+Table<T> inputs_of(int rank, ReduceOp op) {
+  Table<T> table;
+  for (Count i = 0; i < period; ++i)
+    table[i] = Number<T>::store(static_cast<typename Number<T>::Wide>(input(rank, i, op)));
+  return table;
+}
+
+template <typename T>
+Table<T> combined(int ranks, ReduceOp op) {
+  using Wide = typename Number<T>::Wide;
+  Table<T> table;
+  for (Count i = 0; i < period; ++i) {
+    auto value = static_cast<Wide>(input(0, i, op));
+    for (int rank = 1; rank < ranks; ++rank) {
+      const auto other = static_cast<Wide>(input(rank, i, op));
+      if (op == ReduceOp::sum || op == ReduceOp::avg) value = static_cast<Wide>(value + other);
+      if (op == ReduceOp::prod) value = static_cast<Wide>(value * other);
+      if (op == ReduceOp::min) value = std::min(value, other);
+      if (op == ReduceOp::max) value = std::max(value, other);
+    }
+    if (op == ReduceOp::avg) value = static_cast<Wide>(value / static_cast<Wide>(ranks));
+    table[i] = Number<T>::store(value);
+  }
+  return table;
+}
+
+// Calls function(T{}) with the C++ type that stores `dtype`.
+template <typename Function>
+void with_type(DType dtype, Function function) {
+  switch (dtype) {
+    case DType::f16:
+      return function(Half{});
+    case DType::bf16:
+      return function(BFloat16{});
+    case DType::f32:
+      return function(float{});
+    case DType::f64:
+      return function(double{});
+    case DType::i8:
+      return function(std::int8_t{});
+    case DType::u8:
+      return function(std::uint8_t{});
+    case DType::i32:
+      return function(std::int32_t{});
+    case DType::u32:
+      return function(std::uint32_t{});
+    case DType::i64:
+      return function(std::int64_t{});
+    case DType::u64:
+      return function(std::uint64_t{});
+  }
+}
+
+// Of the elements begin .. begin + count - 1, those unlike the table's, which begins at the index
+// `from` there.
+template <typename T>
+Count unlike(Slice result, Count begin, Count count, const Table<T>& table, Count from) {
+  const T* const values = reinterpret_cast<const T*>(result.data) + begin;
+  Count wrong = 0;
+  for (Count i = 0; i < count; ++i)
+    wrong += std::memcmp(&values[i], &table[(from + i) % period], sizeof(T)) != 0;
+  return wrong;
+}
+
+template <typename T>
+Count wrong_typed(Slice result, Operation operation, const Problem& x, int rank, ReduceOp op) {
+  const Parts part(x.count, x.ranks);
+  const Count own = part.offset(rank);
+  const auto whole = [&](const Table<T>& table) { return unlike<T>(result, 0, x.count, table, 0); };
+  const auto chunk_of_each = [&] {
+    Count wrong = 0;
+    for (int owner = 0; owner < x.ranks; ++owner)
+      wrong += unlike<T>(result, part.offset(owner), part[owner], inputs_of<T>(owner, op),
+                         part.offset(owner));
+    return wrong;
+  };
+  switch (operation) {
+    case Operation::all_reduce:
+      return whole(combined<T>(x.ranks, op));
+    case Operation::reduce:
+      return rank == x.root ? whole(combined<T>(x.ranks, op)) : 0;
+    case Operation::reduce_scatter:
+      return unlike<T>(result, own, part[rank], combined<T>(x.ranks, op), own);
+    case Operation::broadcast:
+      return whole(inputs_of<T>(x.root, op));
+    case Operation::scatter:
+      return unlike<T>(result, own, part[rank], inputs_of<T>(x.root, op), own);
+    case Operation::all_gather:
+      return chunk_of_each();
+    case Operation::gather:
+      return rank == x.root ? chunk_of_each() : 0;
+    case Operation::all_to_all: {
+      Count wrong = 0;
+      for (int owner = 0; owner < x.ranks; ++owner)
+        wrong += unlike<T>(result, part.offset(owner), part[owner], inputs_of<T>(owner, op), own);
+      return wrong;
+    }
+    case Operation::send_recv:
+      return whole(inputs_of<T>((rank + x.ranks - 1) % x.ranks, op));
+    case Operation::barrier:
+      return 0;
+  }
+  return 0;
+}
+
+bool brings_a_chunk(Operation operation) {
+  return operation == Operation::all_gather || operation == Operation::gather;
+}
+
+}  // namespace
+
+void fill_input(Slice data, const OperationEntry& entry, const Problem& x, int rank, ReduceOp op) {
+  with_type(data.dtype, [&]<typename T>(T) {
+    const Table<T> table = inputs_of<T>(rank, op);
+    T* const values = reinterpret_cast<T*>(data.data);
+    const Parts part(x.count, x.ranks);
+    const bool chunk = brings_a_chunk(entry.operation);
+    const Count begin = chunk ? part.offset(rank) : 0,
+                end = chunk ? part.offset(rank + 1) : x.count;
+    if (chunk) std::memset(data.data, 0, static_cast<std::size_t>(data.bytes()));
+    for (Count i = begin; i < end; ++i) values[i] = table[i % period];
+  });
+}
+
+Count wrong_elements(Slice result, const OperationEntry& entry, const Problem& x, int rank,
+                     ReduceOp op) {
+  if (rank >= x.ranks) return 0;  // it gets nothing
+  Count wrong = 0;
+  with_type(result.dtype,
+            [&]<typename T>(T) { wrong = wrong_typed<T>(result, entry.operation, x, rank, op); });
+  return wrong;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,96 @@
+#include "bench/results/train_json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "bench/results/environment.h"
+#include "bench/results/theory_json.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json config_of(const Plan& plan, const LaunchOptions& world, const TrainResult& r) {
+  ordered_json config = {{"technique", plan.technique()},
+                         {"ranks", r.world_size},
+                         {"transport", r.transport},
+                         {"clock", name_of(world.clock)},
+                         {"device", world.device ? world.device->name() : host_device().name()},
+                         {"link", text_of(world.links)},
+                         {"parameters", r.parameters}};
+  config.update(options_json(plan));
+  config["threads"] = r.threads_per_rank;
+  return config;
+}
+
+// Steps that took effect on their own.
+ordered_json update_of(const UpdateRecord& update) {
+  return {{"rank", update.rank},       {"step", update.step}, {"server", update.server},
+          {"seconds", update.seconds}, {"loss", update.loss}, {"lead", update.lead},
+          {"delay", update.delay}};
+}
+
+// {"total": n, label: n, ...} of one field of the volumes.
+ordered_json by_label(const RankRecord& rank, std::int64_t Volume::*field) {
+  ordered_json object = {{"total", 0}};
+  std::int64_t total = 0;
+  for (const auto& [label, volume] : rank.traffic) {
+    object[label] = volume.*field;
+    total += volume.*field;
+  }
+  object["total"] = total;
+  return object;
+}
+
+ordered_json rank_of(const RankRecord& rank) {
+  return {{"rank", rank.rank},
+          {"sent_bytes", by_label(rank, &Volume::sent_bytes)},
+          {"received_bytes", by_label(rank, &Volume::received_bytes)},
+          {"sent_messages", by_label(rank, &Volume::sent_messages)},
+          {"received_messages", by_label(rank, &Volume::received_messages)},
+          {"peak_bytes", rank.peak_bytes},
+          {"time",
+           {{"busy", rank.busy_seconds},
+            {"idle", rank.idle_seconds},
+            {"exposed_communication", rank.exposed_communication_seconds},
+            {"hidden_communication", rank.hidden_communication_seconds}}}};
+}
+
+}  // namespace
+
+std::string train_json(const Plan& plan, const LaunchOptions& world, const TrainResult& result) {
+  ordered_json file = {{"schema", "lockstep.train/1"},
+                       {"environment", environment_json(world.device)},
+                       {"config", config_of(plan, world, result)},
+                       {"unigram_entropy", result.unigram_entropy},
+                       {"steps", ordered_json::array()},
+                       {"validation", ordered_json::array()},
+                       {"ranks", ordered_json::array()},
+                       {"theory", ordered_json::array()}};
+  for (const StepRecord& s : result.steps)
+    file["steps"].push_back({{"step", s.step},
+                             {"loss", s.loss},
+                             {"grad_norm", s.grad_norm},
+                             {"seconds", s.seconds},
+                             {"tokens_per_second", s.tokens_per_second},
+                             {"loss_scale", s.loss_scale},
+                             {"skipped", s.skipped}});
+  for (const ValidationRecord& v : result.validation)
+    file["validation"].push_back({{"step", v.step}, {"loss", v.loss}});
+  for (const RankRecord& rank : result.ranks) file["ranks"].push_back(rank_of(rank));
+  file["theory"] = theory_json(result.theory);
+  for (const UpdateRecord& update : result.updates) file["updates"].push_back(update_of(update));
+  for (const LostRank& lost : result.lost)
+    file["lost"].push_back({{"rank", lost.rank}, {"step", lost.step}, {"why", lost.why}});
+  if (result.bubble) {
+    file["bubble"] = {{"fraction", result.bubble->fraction},
+                      {"simulated_fraction", result.bubble->simulated_fraction},
+                      {"replayed_fraction", result.bubble->replayed_fraction}};
+    if (const auto expected = result.bubble->expected_fraction)
+      file["bubble"]["expected_fraction"] = *expected;
+  }
+  if (!result.sample.empty()) file["sample"] = result.sample;
+  return file.dump(1) + "\n";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,207 @@
+#include "bench/techniques/model.h"
+
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "bench/results/environment.h"
+#include "bench/results/measure.h"
+#include "bench/results/registered.h"
+#include "collectives/transport/launch.h"
+#include "models/backend.h"
+#include "models/device_backend.h"
+#include "models/random.h"
+#include "parallel/trainer.h"
+
+namespace lockstep {
+namespace {
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Seconds of one call: the median of several blocks of calls, after the library has made its code.
+double seconds_of(const Product& product, DType dtype, Device& device, Backend& backend) {
+  const auto& [name, m, n, k, transposed_a, transposed_b, times] = product;
+  const Count bytes = element_bytes(dtype);
+  const auto matrix = [&](Count rows, Count columns) {
+    Memory memory(device, nullptr, MemoryUse::workspace, rows * columns * bytes);
+    // Small numbers of any type, not all the same: a card computes faster with those that are.
+    std::vector<std::uint8_t> content(static_cast<std::size_t>(memory.bytes()));
+    for (std::size_t i = 0; i < content.size(); ++i)
+      content[i] = static_cast<std::uint8_t>(i % bytes + 1 == static_cast<std::size_t>(bytes)
+                                                 ? 0x3c
+                                                 : random_bits(1, 0, static_cast<Count>(i)));
+    device.copy(memory.slice(memory.bytes(), DType::u8), host_slice(std::span(content)));
+    return memory;
+  };
+  const Memory a = matrix(m, k), b = matrix(k, n), c = matrix(m, n);
+  const Slice a_data = a.slice(m * k, dtype), b_data = b.slice(k * n, dtype),
+              c_data = c.slice(m * n, dtype);
+  const Matrix left = transposed_a ? Matrix(a_data, k, m).t() : Matrix(a_data, m, k),
+               right = transposed_b ? Matrix(b_data, n, k).t() : Matrix(b_data, k, n);
+  const auto calls = [&](int count) {
+    const double begin = now_seconds();
+    for (int i = 0; i < count; ++i) backend.gemm(left, right, {c_data, m, n}, 0);
+    device.wait();
+    return (now_seconds() - begin) / count;
+  };
+
+  calls(3);
+  constexpr double seconds_a_block = 0.004;
+  const int count = std::max(1, static_cast<int>(seconds_a_block / calls(1)));
+  std::vector<double> blocks;
+  for (int block = 0; block < 7; ++block) blocks.push_back(calls(count));
+  return percentile(blocks, 0.5);
+}
+
+struct Measured {
+  std::vector<double> product_seconds;
+  double step_seconds = 0;
+};
+
+double products_total(const std::vector<Product>& products, const std::vector<double>& seconds) {
+  double total = 0;
+  for (std::size_t i = 0; i < products.size(); ++i)
+    total += static_cast<double>(products[i].times) * seconds[i];
+  return total;
+}
+
+double median_step(RankContext& context, const TrainOptions& options) {
+  std::vector<double> seconds;
+  for (const StepRecord& step : train(context, plan_of(options, 1)).steps)
+    seconds.push_back(step.seconds);
+  return percentile(seconds, 0.5);
+}
+
+// Products, steps, products again: the better of the two rates is the one to reach.
+Measured measure_with(RankContext& context, int threads, const ModelBenchOptions& options,
+                      const std::vector<Product>& products) {
+  Ledger ledger;
+  Device* const placed = context.ledger.device();
+  Device& device = placed ? *placed : host_device();
+  ledger.place_on(device);
+  const auto measure_products = [&] {
+    omp_set_num_threads(threads);
+    const auto backend = make_backend(ledger);
+    std::vector<double> seconds;
+    for (const Product& product : products)
+      seconds.push_back(seconds_of(product, options.train.dtype, device, *backend));
+    return seconds;
+  };
+  TrainOptions train = options.train;
+  train.threads = threads;
+
+  Measured result{.product_seconds = measure_products()};
+  result.step_seconds = median_step(context, train);
+  const std::vector<double> again = measure_products();
+  if (products_total(products, again) < products_total(products, result.product_seconds))
+    result.product_seconds = again;
+  return result;
+}
+
+// "4 x 768 x 384T x 128": how often in a step, and T where a matrix lies transposed.
+std::string shape_of(const Product& p) {
+  return fmt::format("{} x {}{} x {}{} x {}", p.times, p.m, p.transposed_a ? "T" : "", p.n,
+                     p.transposed_b ? "T" : "", p.k);
+}
+
+void register_result(const std::string& name, double seconds, double flops, double share) {
+  benchmark::RegisterBenchmark(name.c_str(),
+                               [=](benchmark::State& state) {
+                                 for (auto _ : state) state.SetIterationTime(seconds);
+                                 state.counters["gflop_per_s"] = flops / seconds / 1e9;
+                                 if (share > 0) state.counters["share_of_product_rate"] = share;
+                               })
+      ->UseManualTime()
+      ->Iterations(1)
+      ->Unit(benchmark::kMicrosecond);
+}
+
+void report(int threads, const ModelBenchOptions& options, const std::vector<Product>& products,
+            const Measured& measured, double flops, Count tokens) {
+  const auto print = [](const std::string& what, const std::string& shape, double seconds,
+                        double flops_done) {
+    fmt::print("{:<26} {:<24} {:>12.1f} {:>10.1f}\n", what, shape, seconds * 1e6,
+               flops_done / seconds / 1e9);
+  };
+  fmt::print("\n{} thread{}\n{:<26} {:<24} {:>12} {:>10}\n", threads, threads == 1 ? "" : "s",
+             "product", "times m x n x k", "us each", "GFLOP/s");
+  double product_flops = 0;
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    const Product& p = products[i];
+    print(p.name, shape_of(p), measured.product_seconds[i], p.flops());
+    product_flops += static_cast<double>(p.times) * p.flops();
+    register_result(fmt::format("product/{}/threads:{}", p.name, threads),
+                    measured.product_seconds[i], p.flops(), 0);
+  }
+  const double total = products_total(products, measured.product_seconds);
+  const double share = flops / measured.step_seconds / (product_flops / total);
+  print("all products of a step", "", total, product_flops);
+  print("training step", "", measured.step_seconds, flops);
+  fmt::print("{:.0f} tokens/s, {:.0f} % of the products' rate\n",
+             static_cast<double>(tokens) / measured.step_seconds, 100 * share);
+  if (const Product& dense = products.back(); dense.times == 0)
+    fmt::print(
+        "{:.1f} % of the rate of dense products (MFU)\n",
+        100 * flops / measured.step_seconds / (dense.flops() / measured.product_seconds.back()));
+  register_result(fmt::format("step/{}/threads:{}", options.train.model, threads),
+                  measured.step_seconds, flops, share);
+}
+
+}  // namespace
+
+std::vector<Product> products_of_step(const GptConfig& config, Count tokens) {
+  const Count c = config.width, layers = config.layers;
+  std::vector<Product> products;
+  // out = x W, dx = dout W^T, dW = x^T dout; the head's W is the embedding, which lies as [out,
+  // in].
+  const auto linear = [&](const std::string& name, Count in, Count out, Count times, bool is_head) {
+    products.push_back({name + " forward", tokens, out, in, false, is_head, times});
+    products.push_back({name + " input gradient", tokens, in, out, false, !is_head, times});
+    products.push_back({name + " weight gradient", is_head ? out : in, is_head ? in : out, tokens,
+                        true, false, times});
+  };
+  linear("qkv", c, 3 * c, layers, false);
+  linear("project", c, c, layers, false);
+  linear("expand", c, 4 * c, layers, false);
+  linear("contract", 4 * c, c, layers, false);
+  linear("head", c, config.vocabulary, 1, true);
+  return products;
+}
+
+double step_flops(const GptConfig& config, Count sequences, Count length) {
+  const Count tokens = sequences * length;
+  double flops = 0;
+  for (const Product& product : products_of_step(config, tokens))
+    flops += static_cast<double>(product.times) * product.flops();
+  return flops + 6.0 * static_cast<double>(config.layers * Count{config.width} * length * tokens);
+}
+
+std::string bench_model(RankContext& context, const ModelBenchOptions& options) {
+  const GptConfig config = gpt_config(options.train.model);
+  const Count sequences = options.train.global_batch;
+  const Count length =
+      options.train.sequence_length > 0 ? options.train.sequence_length : config.context;
+  std::vector<Product> products = products_of_step(config, sequences * length);
+  // What a card's products reach at most, beside those of the model.
+  constexpr Count dense = 8192;
+  if (const Device* const device = context.ledger.device(); device && device->enqueues())
+    products.push_back({"dense", dense, dense, dense, false, false, 0});
+  const double flops = step_flops(config, sequences, length);
+  fmt::print("# model {}   batch {} x {} tokens   {}   {:.4g} floating-point operations a step\n",
+             options.train.model, sequences, length, name_of(options.train.dtype), flops);
+  for (const int threads : options.threads)
+    report(threads, options, products, measure_with(context, threads, options, products), flops,
+           sequences * length);
+
+  return run_registered(
+      {{"lockstep.environment", environment_json(context.ledger.device()).dump()}});
+}
+
+}  // namespace lockstep

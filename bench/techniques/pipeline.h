@@ -1,0 +1,50 @@
+// Pipeline schedules side by side: over numbers of ranks, micro-batches and stages a rank, each one
+// simulated, and trained for a few steps.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/transport/launch.h"
+#include "parallel/options.h"
+#include "parallel/pipeline/schedules/schedules.h"
+#include "parallel/result.h"
+
+namespace lockstep {
+
+struct PipelineBenchOptions {
+  TrainOptions train = [] {
+    TrainOptions options;
+    options.technique = "pipeline";
+    options.steps = 4;
+    return options;
+  }();
+  std::vector<std::string> schedules;
+  std::vector<int> ranks = {4}, micro_batches = {4, 8, 16}, virtual_stages = {2};
+  int micro_batch_size = 1;  // sequences
+  PassTimes times;           // of what is only simulated
+  bool only_simulates = false;
+};
+
+struct PipelinePoint {
+  std::string schedule;
+  PipelineShape shape;
+  double simulated_fraction = 0;
+  std::optional<double> expected_fraction;  // the closed form's
+  std::vector<int> in_flight;               // by rank
+  // Of the training.
+  std::optional<double> measured_fraction, replayed_fraction;
+  double step_seconds = 0, tokens_per_second = 0;
+  std::vector<std::int64_t> peak_activation_bytes;  // by rank
+  std::string skipped;                              // why there are no figures
+};
+
+// One point for every schedule at every shape; those that a schedule does not take are skipped and
+// say why. Prints a line for each. Throws what training throws.
+std::vector<PipelinePoint> bench_pipeline(const PipelineBenchOptions& options,
+                                          const LaunchOptions& world);
+// As Google Benchmark writes them.
+std::string pipeline_json(const std::vector<PipelinePoint>& points, const LaunchOptions& world);
+
+}  // namespace lockstep
