@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Builds, tests and measures on a machine with a GPU, in one call of less than 8 minutes. What each step says goes to a
-# file of its name in a folder, results as JSON beside it; a step that fails or has no time left does not stop the others.
+# Builds, tests and measures on a machine with a GPU, in one call of less than 8 minutes. The output of each step goes to
+# a file of its name in the folder OUT, its results to a JSON file next to it. A failed step does not stop the others.
 #
-#   bench/gpu.sh OUT            where our packages are installed: builds what it needs
-#   bench/gpu.sh --pack FILE    where they are, without a GPU: packs what a machine without them needs
-#   bench/gpu.sh OUT FILE       there: unpacks that instead of building
+#   bench/gpu.sh OUT            on a machine with our packages: builds the programs and runs them
+#   bench/gpu.sh --pack FILE    on a machine with our packages but no GPU: packs the programs for another machine
+#   bench/gpu.sh OUT FILE       on a machine with a GPU but not our packages: unpacks the programs and runs them
 #
-# Needs on the machine with the GPU: the driver, cuBLASLt of CUDA 13 (a toolkit's or PyTorch's), and to build nvcc. With
-# NCCL (a package or PyTorch's) its transport is tested, too; with several cards also measured.
+# The machine with the GPU needs the driver, cuBLASLt of CUDA 13 (a toolkit's or PyTorch's), and nvcc to build. With NCCL
+# (a package or PyTorch's) its transport is also tested; with several GPUs it is also measured.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 programs=(lockstep kernels_test cuda_device_test cuda_collectives_test nccl_test cuda_training_test)
@@ -18,7 +18,7 @@ build() {
   cmake --build --preset cuda --target lockstep_nccl || echo "no NCCL: its transport is left out"
 }
 
-# Programs and modules with every library they load, but the C library's own, which the machine has.
+# Programs and modules with every library they load, except those of the C library.
 pack() {
   local folder
   folder=$(mktemp -d)
@@ -36,7 +36,7 @@ pack() {
   ls -l "$1"
 }
 
-# Tests know where the sources were when they were built.
+# The tests have the path of the sources compiled in.
 unpack() {
   mkdir -p build/gpu
   tar -C build/gpu -xJf "$1"
@@ -75,7 +75,7 @@ bin=build/cuda/bin
 if [ -n "${2:-}" ]; then
   bin=build/gpu/bin
   step unpack 60 bash -c "$(declare -f unpack); set -e; unpack '$2'"
-  # cuBLASLt, where no toolkit is where the module looks for it: PyTorch brings one.
+  # Without a toolkit, cuBLASLt comes with PyTorch.
   find_library() { find / -name "$1" -not -type d -not -path '/proc/*' 2>/dev/null | head -n 1 || true; }
   blas=$(find_library libcublasLt.so.13)
   nccl=$(find_library libnccl.so.2)
@@ -95,9 +95,9 @@ if command -v compute-sanitizer >/dev/null; then
 fi
 step all_reduce 60 "$bin/lockstep" bench all_reduce --device cuda --ranks 4 -b 1M -e 1G -f 4 -n 20 \
   --algorithm direct,ring --json "$out/all_reduce.json"
-cards=$({ nvidia-smi -L 2>/dev/null || true; } | wc -l)
-if [ "$cards" -gt 1 ]; then
-  step all_reduce_nccl 60 "$bin/lockstep" bench all_reduce --device cuda --ranks "$cards" -b 1M -e 1G -f 4 -n 20 \
+gpus=$({ nvidia-smi -L 2>/dev/null || true; } | wc -l)
+if [ "$gpus" -gt 1 ]; then
+  step all_reduce_nccl 60 "$bin/lockstep" bench all_reduce --device cuda --ranks "$gpus" -b 1M -e 1G -f 4 -n 20 \
     --algorithm ring,segmented_ring,halving_doubling,vendor --json "$out/all_reduce_nccl.json"
 fi
 step ddp 40 "$bin/lockstep" train ddp --device cuda --ranks 4 --steps 20 --json "$out/ddp.json"
@@ -106,6 +106,6 @@ step gpt2 90 "$bin/lockstep" bench model --device cuda --model gpt2 --dtype bf16
 if python3 -c 'import torch' 2>/dev/null; then
   step pytorch 120 python3 bench/techniques/pytorch_gpt2.py --json "$out/pytorch.json"
 else
-  echo "pytorch: no python3 that has torch" | tee -a "$out/summary.txt"
+  echo "pytorch: skipped: no python3 with torch" | tee -a "$out/summary.txt"
 fi
 [ $failed = no ]

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Runs a command under Open MPI on virtual hosts of this machine: network namespaces, joined by a switch whose links carry
-# RATE in each direction. Every host is one process. Messages go through real TCP; what differs from a network of machines
-# is the latency, which is the kernel's, 15-40 us.
+# RATE in each direction. Each host runs one process. Messages go through real TCP; only the latency differs from a network
+# of machines: it is the kernel's, 15-40 us.
 #
 #   bench/network.sh HOSTS RATE COMMAND...     for example: bench/network.sh 4 1gbit ./lockstep bench ps --servers 1 -b 16M -e 16M
 #
-# Needs root and iproute2 (ip, tc), and touches nothing outside its own namespaces; they are gone when it ends.
+# Needs root and iproute2 (ip, tc). Changes nothing outside its own namespaces and removes them at the end.
 set -euo pipefail
 
 fail() {
@@ -14,7 +14,7 @@ fail() {
 }
 
 [[ $# -ge 3 && $1 =~ ^[0-9]+$ && $1 -ge 1 && $1 -le 64 ]] || fail "usage: network.sh HOSTS RATE COMMAND...; HOSTS from 1 to 64"
-[[ $EUID -eq 0 ]] || fail "making network namespaces needs root; run it as root, or where you are root: unshare -r -n -m"
+[[ $EUID -eq 0 ]] || fail "making network namespaces needs root; run it as root, or under: unshare -r -n -m"
 for program in ip tc mpirun.openmpi; do
   command -v "$program" >/dev/null || fail "no $program here; apt-get install iproute2 openmpi-bin"
 done
@@ -33,7 +33,7 @@ tear_down() {
 trap tear_down EXIT
 trap 'exit 130' INT TERM
 
-# The burst holds some milliseconds of the line: with less, packets of 64 KiB do not fit and the rate breaks down.
+# The burst holds some milliseconds of traffic; with a smaller one, packets of 64 KiB do not fit and the rate collapses.
 shape() { ip netns exec "$1" tc qdisc replace dev "$2" root tbf rate "$rate" burst 512k latency 20ms; }
 
 ip netns add "$switch" 2>"$work/error" || fail "cannot make a network namespace: $(cat "$work/error")"
@@ -49,13 +49,13 @@ for ((i = 0; i < hosts; ++i)); do
   ip -n "$switch" link set "p$i" master br0 up
   ip -n "$host" addr add "10.77.0.$((i + 1))/24" dev eth0
   ip -n "$host" link set eth0 up
-  shape "$host" eth0 || fail "cannot shape the links to '$rate'; write a rate as tc does, for example 1gbit"
+  shape "$host" eth0 || fail "cannot shape the links to '$rate'; write the rate as for tc, for example 1gbit"
   shape "$switch" "p$i"
   ip netns exec "$host" sysctl -qw net.ipv4.tcp_congestion_control=reno net.ipv4.tcp_slow_start_after_idle=0
   addresses+=("10.77.0.$((i + 1)):1")
 done
 
-# What mpirun calls instead of ssh. A name of its own keeps MPI from taking all hosts for one.
+# mpirun calls this instead of ssh. Each host gets its own name; otherwise MPI would take all hosts for one.
 cat >"$work/agent" <<AGENT
 #!/usr/bin/env bash
 while [[ \$1 == -* ]]; do shift; done
@@ -66,7 +66,7 @@ exec ip netns exec "\$host" unshare --uts /bin/sh -c "hostname \$host; export HO
 AGENT
 chmod +x "$work/agent"
 
-# Long messages go in pieces: a whole one would keep back the answers that travel on the same connection.
+# Long messages are sent in pieces: a whole one would delay the answers on the same connection.
 ip netns exec "${name}0" unshare --uts sh -c "hostname ${name}0; exec \"\$@\"" sh \
   mpirun.openmpi --allow-run-as-root -np "$hosts" --host "$(IFS=,; echo "${addresses[*]}")" --map-by ppr:1:node --bind-to none \
   --mca plm_rsh_agent "$work/agent" --mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include eth0 --mca btl_tcp_if_include eth0 \

@@ -26,7 +26,7 @@ std::vector<double> repetition_of(const BenchResult& result, int repetition, int
   return {begin, begin + iterations};
 }
 
-// Hands one repetition's samples to Google Benchmark, which keeps statistics and writes them.
+// Passes one repetition's samples to Google Benchmark, which computes and writes statistics.
 void report(benchmark::State& state, const BenchResult& result, Operation operation,
             const std::vector<double>& seconds) {
   std::size_t i = 0;
@@ -49,8 +49,8 @@ void report(benchmark::State& state, const BenchResult& result, Operation operat
   state.SetLabel(result.chosen);
 }
 
-// The copy of the largest message, which fits the caches least: the line that a plot draws over
-// bandwidths.
+// The rate of copying the largest message, which fits the caches least: the reference line of the
+// bandwidth plot.
 double memory_bandwidth(const BenchRun& run) {
   const auto largest = std::ranges::max_element(
       run.results, {}, [](const BenchResult& r) { return r.problem.bytes(); });
@@ -79,8 +79,8 @@ std::string bench_json(const BenchRun& run, const OperationEntry& entry,
   auto environment = environment_json(world.device);
   if (!run.library.empty()) environment["mpi"] = run.library;
 
-  // Google Benchmark keeps no samples; readers of its format pass over a key they do not know. Its
-  // aggregates hold NaN, which is not JSON, where a counter is 0.
+  // Google Benchmark keeps no samples; readers of its format ignore unknown keys. Its aggregates
+  // hold NaN, which is not JSON, if a counter is 0.
   std::string json = run_registered(
       {{"lockstep.environment", environment.dump()},
        {"lockstep.memory_bandwidth_bytes_per_s", fmt::format("{:.6g}", memory_bandwidth(run))},

@@ -25,7 +25,7 @@ std::string_view name_of(Buffers buffers) {
 
 std::vector<std::int64_t> sizes_of(const BenchOptions& options, DType dtype, int ranks) {
   if (options.operation == name_of(Operation::barrier)) return {0};
-  // nccl-tests rounds, too, for what needs equal chunks.
+  // As nccl-tests does for operations that need equal chunks.
   const Count shared =
       find_operation(options.operation).operation == Operation::all_to_all ? ranks : 1;
   const Count whole = element_bytes(dtype) * shared;
@@ -55,9 +55,10 @@ void check(const BenchOptions& options, int ranks) {
   within(options.repetitions, 1, 10'000, "--repetitions");
   within(options.root, 0, ranks - 1, "-r");
   require(options.device->stores() || (!options.check && options.buffers == Buffers::hot),
-          "--device none with -c 1 or --buffers", "there are no results to check, and no buffers");
+          "--device none with -c 1 or --buffers",
+          "the device none has no buffers and no results to check");
   require(!options.device->enqueues() || options.buffers != Buffers::consume,
-          "--device cuda with --buffers consume", "the host reads no buffers there; use dirty");
+          "--device cuda with --buffers consume", "the host does not read GPU buffers; use dirty");
   const OperationEntry& entry = find_operation(options.operation);
   for (const std::string& algorithm : options.algorithms)
     if (algorithm != "all" && algorithm != "auto")

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// Names of algorithms that can run here; why the others cannot goes to `skipped`.
+// The names of the algorithms that can run here. Adds the reason for each other one to `skipped`.
 std::vector<std::string> chosen_algorithms(Communicator& comm, const OperationEntry& entry,
                                            const BenchOptions& options,
                                            std::vector<std::string>& skipped) {
@@ -36,8 +36,8 @@ std::vector<std::string> chosen_algorithms(Communicator& comm, const OperationEn
   return chosen;
 }
 
-// A link's latency and bandwidth, from messages of two sizes; under a virtual clock, what was
-// given.
+// A link's latency and bandwidth, measured with messages of two sizes; under a virtual clock, the
+// given ones.
 LinkModel links_of(Communicator& comm, const BenchOptions& options, const LaunchOptions& world) {
   if (world.clock != Clock::wall || comm.size() == 1) return world.links;
   constexpr Count few = 8, many = Count{4} << 20;
@@ -85,7 +85,7 @@ void BenchResult::add(const BenchResult& repetition) {
 
 double BenchResult::algbw_gb_per_s() const {
   const double time = percentile(seconds, 0.5);
-  return time > 0 ? problem.bytes() / time / 1e9 : 0;  // over links that cost nothing there is none
+  return time > 0 ? problem.bytes() / time / 1e9 : 0;  // links without cost have no bandwidth
 }
 
 double BenchResult::busbw_gb_per_s(Operation operation) const {
@@ -105,7 +105,7 @@ double BenchResult::busbw_gb_per_s(Operation operation) const {
 }
 
 double BenchResult::copy_share(Operation operation) const {
-  // Bytes read and written by all ranks, in units of the 2 n p that the copies take.
+  // Bytes read and written by all ranks, relative to the 2 n p bytes of the copies.
   const double p = problem.ranks;
   const auto needed = [&] {
     switch (operation) {
@@ -145,7 +145,7 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
   const bool prints = comm.rank() == 0;
   if (prints) print_head(options, entry, ranks, comm, run);
   const auto points = points_of(comm, ranks, options);
-  // What a library lacks is said once, however many points there are.
+  // Each lack of a library is reported once, not once for each point.
   const auto note = [&](const std::string& name, const std::string& library,
                         const std::string& lacks) {
     const std::string reason = fmt::format("{}: {} has {}", name, library, lacks);
@@ -153,8 +153,8 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
     run.skipped.push_back(reason);
     if (prints) fmt::print("# skipped: {}\n", reason);
   };
-  // Whole sweeps are repeated, so that repetitions lie apart in time and see what the machine does
-  // in between.
+  // Repeats whole sweeps, so that the repetitions of a point are spread over time and see different
+  // states of the machine.
   for (int repetition = 0; repetition < options.repetitions; ++repetition) {
     std::size_t row = 0;
     for (const PointSpec& spec : points) {

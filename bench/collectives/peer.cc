@@ -30,7 +30,7 @@ constexpr int most_ranks = 1024;
 constexpr int go_on = 0, quit = 1, run_out_of_place = 2, run_in_place = 3;
 constexpr int look_again_ms = 200;
 
-// Sleeps until `word` is no longer `old`, or for a while. Not std::atomic's wait, which is for the
+// Sleeps while `word` is `old`, at most look_again_ms. std::atomic's wait only works between the
 // threads of one process.
 void sleep_on(Futex& word, std::uint32_t old) {
   const timespec patience{.tv_sec = 0, .tv_nsec = look_again_ms * 1'000'000};
@@ -42,15 +42,15 @@ void wake_all(Futex& word) {
 
 }  // namespace
 
-// Shared between processes; zeroed when new.
+// Shared between processes. New boards are all zero.
 struct PeerBoard {
-  Futex told;      // commands so far
+  Futex told;      // number of commands so far
   Futex answered;  // the last command that all ranks have obeyed
   std::atomic<std::uint32_t> answers;
   std::atomic<std::int32_t> command;
   std::int32_t ranks;
-  pid_t asking;                 // the process that measures
-  std::array<char, 100> lacks;  // ended by a zero
+  pid_t asking;                 // the measuring process
+  std::array<char, 100> lacks;  // null-terminated
   std::array<double, 2> wrong;
   std::array<double, most_ranks> seconds;
 };
@@ -69,7 +69,7 @@ PeerBoard* map_board(const std::string& path, int flags) {
   return static_cast<PeerBoard*>(memory);
 }
 
-// The command line that starts the ranks of a peer, up to its board.
+// The command line that starts the ranks of a peer, without the path of its board.
 std::vector<std::string> starting_words(const PeerCommand& command) {
   const std::string count = std::to_string(command.ranks);
   std::vector<std::string> words, last;
@@ -81,7 +81,7 @@ std::vector<std::string> starting_words(const PeerCommand& command) {
     require(command.library == "gloo", fmt::format("--peer '{}'", command.library),
             "choose openmpi, mpich or gloo");
     require(can_be_vendor(command.library), "--peer gloo: this program was built without it",
-            "apt-get install libgloo-dev and build again, or leave the peer away");
+            "apt-get install libgloo-dev and build again, or omit --peer");
     last = {"--vendor", command.library, "--ranks", count};
   }
   words.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
@@ -104,13 +104,13 @@ Peer::Peer(PeerCommand command) : command_(std::move(command)) {
   words.insert(words.end(), {"--serve", board_path_});
   const std::string log_path = board_path_ + ".log";
   launcher_ = start_program(words, log_path);
-  // It stays as long as somebody has it open; whatever becomes of this process, nothing is left.
+  // The file lives as long as a process has it open, so nothing is left over however this one ends.
   log_.open(log_path);
   unlink(log_path.c_str());
   if (launcher_ >= 0) return;
   stop();
   require(false, fmt::format("--peer {}: {} is not on PATH", library(), words.front()),
-          "install it, or leave the peer away");
+          "install it, or omit --peer");
 }
 
 Peer::~Peer() { stop(); }
@@ -120,11 +120,11 @@ void Peer::stop() {
     board_->command.store(quit);
     board_->told.fetch_add(1);
     wake_all(board_->told);
-    constexpr int looks_before_it_is_told = 50, looks_before_it_is_killed = 150;
+    constexpr int looks_before_term = 50, looks_before_kill = 150;
     constexpr useconds_t between_looks_us = 20'000;
     for (int look = 0; waitpid(launcher_, nullptr, WNOHANG) == 0; ++look) {
-      if (look == looks_before_it_is_told) kill(launcher_, SIGTERM);
-      if (look == looks_before_it_is_killed) kill(launcher_, SIGKILL);
+      if (look == looks_before_term) kill(launcher_, SIGTERM);
+      if (look == looks_before_kill) kill(launcher_, SIGKILL);
       usleep(between_looks_us);
     }
     launcher_ = -1;
@@ -133,16 +133,16 @@ void Peer::stop() {
   unlink(board_path_.c_str());
 }
 
-std::string Peer::last_words() {
+std::string Peer::last_line() {
   std::string last;
   for (std::string line; std::getline(log_, line);)
     if (line.starts_with("lockstep: ") || last.empty()) last = line;
-  return last.empty() ? "it said nothing" : last;
+  return last.empty() ? "it printed nothing" : last;
 }
 
-void Peer::tell(int what) {
+void Peer::send(int command) {
   board_->answers.store(0);
-  board_->command.store(what);
+  board_->command.store(command);
   const std::uint32_t number = board_->told.fetch_add(1) + 1;
   wake_all(board_->told);
   const auto start = std::chrono::steady_clock::now();
@@ -153,27 +153,28 @@ void Peer::tell(int what) {
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
     if (ended) launcher_ = -1;
     if (ended || waited.count() > command_.timeout_s)
-      throw Error(ErrorKind::lost_rank,
-                  fmt::format("the peer {} {}: {}", library(),
-                              ended ? "has ended"
-                                    : fmt::format("does not answer in {:.0f} s", waited.count()),
-                              last_words()),
-                  {.hint = fmt::format("leave --peer away, or see whether {} works here",
-                                       library() == "gloo" ? "TCP to 127.0.0.1" : "its mpirun")});
+      throw Error(
+          ErrorKind::lost_rank,
+          fmt::format(
+              "the peer {} {}: {}", library(),
+              ended ? "has ended" : fmt::format("does not answer within {:.0f} s", waited.count()),
+              last_line()),
+          {.hint = fmt::format("omit --peer, or check that {} works here",
+                               library() == "gloo" ? "TCP to 127.0.0.1" : "its mpirun")});
   }
 }
 
 void Peer::wait_for_ranks() {
-  tell(go_on);
+  send(go_on);
   unlink(board_path_.c_str());
 }
-void Peer::next_point() { tell(go_on); }
+void Peer::next_point() { send(go_on); }
 std::string_view Peer::transport() const { return library() == "gloo" ? "tcp" : "mpi"; }
 std::string Peer::lacks() const { return board_->lacks.data(); }
 double Peer::wrong(bool in_place) const { return board_->wrong[in_place ? 1 : 0]; }
 
 std::vector<double> Peer::run(bool in_place) {
-  tell(in_place ? run_in_place : run_out_of_place);
+  send(in_place ? run_in_place : run_out_of_place);
   return {board_->seconds.begin(), board_->seconds.begin() + board_->ranks};
 }
 
@@ -188,7 +189,7 @@ int PeerServer::wait_for_command() const {
   while (board_->told.load() == obeyed_) {
     sleep_on(board_->told, obeyed_);
     if (kill(board_->asking, 0) == 0 || errno != ESRCH) continue;
-    // Whoever asked was killed, and can neither tidy up nor tell.
+    // The measuring process was killed: it can neither clean up nor send a command.
     unlink(path_.c_str());
     board_->command.store(quit);
     board_->told.fetch_add(1);

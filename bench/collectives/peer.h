@@ -1,9 +1,9 @@
-// The library of other processes, measured in turn with ours, iteration by iteration.
+// Another library in its own processes, measured in turn with ours, iteration by iteration.
 //
-// This program is started once more, by `mpirun` or, for gloo, as one process whose ranks are
-// threads; they sleep on a board in shared memory until they are told to run an operation once, and
-// write there how long it took. So the two never run at the same time, and what disturbs the
-// machine disturbs both alike.
+// The peer is a second run of this program, started by `mpirun` or, for gloo, as one process whose
+// ranks are threads. Its ranks sleep on a board in shared memory until they get a command, run one
+// operation, and write its time to the board. So the two never run at the same time, and
+// disturbances of the machine affect both alike.
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +20,7 @@ namespace lockstep {
 
 struct PeerBoard;
 
-// What has to be said to measure a peer at the same points: words of `lockstep bench`.
+// The arguments of `lockstep bench` that make a peer measure the same points.
 struct PeerCommand {
   std::string library;  // openmpi, mpich or gloo
   int ranks = 0;
@@ -28,52 +28,52 @@ struct PeerCommand {
   std::vector<std::string> words;
 };
 
-// The side that compares. Not thread-safe: rank 0's.
+// The measuring side. Not thread-safe: only rank 0 uses it.
 class Peer {
  public:
-  // Starts the processes. Throws Error (bad_input) where that cannot be.
+  // Starts the processes. Throws Error (bad_input) if that is impossible.
   explicit Peer(PeerCommand command);
   ~Peer();
   Peer(const Peer&) = delete;
 
   const std::string& library() const { return command_.library; }
-  // What its messages go over.
+  // The transport of its messages.
   std::string_view transport() const;
-  // Waits until all its ranks have joined: before that they disturb whatever is measured. Throws
-  // Error (lost_rank) if they do not come, as the others below.
+  // Waits until all its ranks have joined; while they start they would disturb measurements. Throws
+  // Error (lost_rank) if they do not answer, as do the functions below.
   void wait_for_ranks();
-  // Goes on to the next point, in the order of the benchmark's loops.
+  // Moves on to the next point, in the order of the benchmark's loops.
   void next_point();
-  // "" or what the library does not have for this point: "no bf16".
+  // "", or what the library lacks for this point: "no bf16".
   std::string lacks() const;
-  // Elements that were wrong at this point.
+  // The number of wrong elements at this point.
   double wrong(bool in_place) const;
-  // Runs the operation on all of the peer's ranks; the seconds that each took.
+  // Runs the operation on all of the peer's ranks. Returns the seconds of each.
   std::vector<double> run(bool in_place);
 
  private:
-  void tell(int what);
-  std::string last_words();
+  void send(int command);
+  std::string last_line();
   void stop();
 
   PeerCommand command_;
   std::string board_path_;
-  std::ifstream log_;  // what the processes said
+  std::ifstream log_;  // the output of the processes
   PeerBoard* board_ = nullptr;
   pid_t launcher_ = -1;
 };
 
-// The peer's side: a rank that runs what it is told.
+// The peer's side: a rank that obeys commands.
 class PeerServer {
  public:
-  // Joins the board at `path`, and says so.
+  // Joins the board at `path` and reports it.
   PeerServer(const std::string& path, int rank);
   ~PeerServer();
   PeerServer(const PeerServer&) = delete;
 
-  // One point: answers with what the library `lacks` for it and with `wrong` elements out of place
-  // and in place, then runs `entries` (out of place, in place; none if it lacks something) until
-  // told to go on.
+  // Serves one point: reports what the library `lacks` for it and the numbers of `wrong` elements
+  // out-of-place and in-place. Then runs `entries` (out-of-place, in-place; none if it lacks
+  // something) until the command to move on.
   void serve(Communicator& comm, const std::vector<Timed>& entries,
              const std::vector<double>& wrong, std::string_view lacks);
 
@@ -84,7 +84,7 @@ class PeerServer {
   std::string path_;
   PeerBoard* board_ = nullptr;
   int rank_;
-  std::uint32_t obeyed_ = 0;  // commands
+  std::uint32_t obeyed_ = 0;  // number of commands
 };
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// One point of a benchmark: a size, a type and a reduction, and all that is compared there.
+// One point of a benchmark: a size, a type and a reduction, with all candidates measured there.
 #pragma once
 
 #include <string>
@@ -14,13 +14,13 @@ class BenchPoint {
   BenchPoint(Communicator& comm, const OperationEntry& entry, const BenchOptions& options,
              const Problem& problem, DType dtype, ReduceOp op);
 
-  // Compares an algorithm, out of place and, where the operation can, in place. Not one of a
-  // library that lacks something for it: returns what.
+  // Adds an algorithm, out-of-place and, if the operation supports it, in-place. Returns ""; or
+  // what its library lacks for this point, and then adds nothing.
   std::string add(const std::string& name, const LinkModel& links);
   std::string add(Peer& peer);
-  // Measures what was added.
+  // Measures all that were added.
   std::vector<BenchResult> measured();
-  // Runs what was added when it is told to.
+  // Runs them on the peer's commands.
   void serve(PeerServer& server);
 
  private:
@@ -35,7 +35,7 @@ class BenchPoint {
   PointBuffers buffers_;
   std::vector<BenchResult> results_;
   std::vector<Timed> compared_;
-  std::string lacks_;  // what the library underneath does
+  std::string lacks_;  // as Peer::lacks(), of the transport's library
 };
 
 }  // namespace lockstep

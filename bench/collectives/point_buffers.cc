@@ -24,7 +24,7 @@ PointBuffers::PointBuffers(Communicator& comm, const OperationEntry& entry,
       output_(output_memory_.slice(problem.count, dtype)) {
   if (options.device->enqueues())
     staged_ = comm.scratch(like(dtype, &host_device()), problem.count);
-  begin_anew();
+  reset();
 }
 
 Timed PointBuffers::timed(const AnyAlgorithm& algorithm, bool in_place) {
@@ -43,7 +43,7 @@ Timed PointBuffers::timed_copy() {
 }
 
 double PointBuffers::wrong(const AnyAlgorithm& algorithm, bool in_place) {
-  begin_anew();
+  reset();
   if (in_place) comm_.copy(output_, input_);
   run(algorithm, in_place);
   const Slice seen = staged(output_);
@@ -53,13 +53,13 @@ double PointBuffers::wrong(const AnyAlgorithm& algorithm, bool in_place) {
   return wrong;
 }
 
-void PointBuffers::begin_anew() {
+void PointBuffers::reset() {
   if (!options_.device->stores()) return;
   fill();
   output_.device->zero(output_);
 }
 
-// Where the host writes and reads what a device of its own holds; else the slice itself.
+// The host's copy of a slice whose device has its own memory; otherwise the slice itself.
 Slice PointBuffers::staged(Slice slice) const {
   return staged_.data() ? staged_.slice(slice.count, slice.dtype) : slice;
 }
@@ -76,18 +76,18 @@ void PointBuffers::prepare(bool in_place) {
   if (in_place) comm_.copy(output_, input_);
 }
 
-// In place, the input lies where the output will.
+// In-place, the output buffer also holds the input.
 void PointBuffers::run(const AnyAlgorithm& algorithm, bool in_place) {
   if (entry_.out_of_place && !in_place) {
     algorithm.run(comm_, input_, {.op = op_, .root = problem_.root, .out = output_});
     return;
   }
-  if (!in_place) copy_what_it_takes();
+  if (!in_place) copy_contribution();
   algorithm.run(comm_, output_, {.op = op_, .root = problem_.root});
 }
 
-// Our algorithms work in place: out of place, what this rank brings is copied first.
-void PointBuffers::copy_what_it_takes() {
+// Our algorithms are in-place: out-of-place, this rank's contribution is copied first.
+void PointBuffers::copy_contribution() {
   const int rank = comm_.rank();
   switch (entry_.operation) {
     case Operation::all_gather:
@@ -103,7 +103,7 @@ void PointBuffers::copy_what_it_takes() {
   }
 }
 
-// Reads every cache line, and keeps the compiler from leaving it out.
+// Reads every cache line; the compiler must not optimise it away.
 void PointBuffers::read(Slice data) {
   constexpr Count line = 64;
   int sum = 0;

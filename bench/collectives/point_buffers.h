@@ -1,4 +1,4 @@
-// One point's buffers and what runs on them.
+// The buffers of one point, and the operations on them.
 #pragma once
 
 #include "bench/collectives/collective.h"
@@ -13,16 +13,16 @@ class PointBuffers {
   Timed timed(const AnyAlgorithm& algorithm, bool in_place);
   // A plain copy of the input to the output.
   Timed timed_copy();
-  // Elements that are wrong on any rank after one operation on fresh data.
+  // The number of wrong elements on all ranks after one operation on fresh data.
   double wrong(const AnyAlgorithm& algorithm, bool in_place);
 
  private:
-  void begin_anew();
+  void reset();
   Slice staged(Slice slice) const;
   void fill();
   void prepare(bool in_place);
   void run(const AnyAlgorithm& algorithm, bool in_place);
-  void copy_what_it_takes();
+  void copy_contribution();
   void read(Slice data);
 
   Communicator& comm_;

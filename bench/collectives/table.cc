@@ -50,7 +50,7 @@ void print_head(const BenchOptions& options, const OperationEntry& entry, int ra
       "time: median of {}\n",
       options.warmup, options.iterations, options.repetitions, options.operations_per_iteration,
       name_of(options.buffers), text_of(options.whose));
-  fmt::print("# model: {}   copy: a copy of all bytes read and written, over the time\n",
+  fmt::print("# model: {}   copy: time to copy all bytes read and written, over the time\n",
              described(run.links));
   if (!run.library.empty()) fmt::print("# library: {}\n", run.library);
   for (const std::string& warning : warnings_of(comm, options))
@@ -80,7 +80,7 @@ void print_row(const BenchResult& result, const OperationEntry& entry, const Lau
   fmt::print("  {:>10}", result.model_seconds > 0
                              ? fmt::format("{:.2f}", result.model_seconds * 1e6)
                              : std::string("-"));
-  // Under a virtual clock a copy costs nothing.
+  // Under a virtual clock a copy takes no time.
   if (world.clock == Clock::wall)
     fmt::print("{:>6.0f}\n", result.copy_share(entry.operation) * 100);
   else

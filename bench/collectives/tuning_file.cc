@@ -30,7 +30,7 @@ TunedChoice choice_from(const std::string& path, const nlohmann::json& entry) {
               .algorithm = entry.at("algorithm").get<std::string>()};
     find_algorithm(operation.algorithms, name_of(choice.operation), choice.algorithm);
   } catch (const nlohmann::json::exception& error) {
-    refuse(path, fmt::format("a choice is not as it should be: {}", error.what()));
+    refuse(path, fmt::format("an invalid choice: {}", error.what()));
   }
   return choice;
 }
@@ -86,7 +86,7 @@ Tuning read_tuning(const std::string& path) {
       nlohmann::json::parse(read_text(path, most_bytes), nullptr, /*allow_exceptions=*/false);
   if (!file.is_object()) refuse(path, "not a JSON object");
   if (file.value("schema", nlohmann::json()) != schema)
-    refuse(path, fmt::format("its schema is {}, this program reads \"{}\"",
+    refuse(path, fmt::format("its schema is {}, but this program reads \"{}\"",
                              file.value("schema", nlohmann::json()).dump(), schema));
   if (!file.contains("choices") || !file["choices"].is_array()) refuse(path, "it has no choices");
   Tuning tuning;

@@ -1,4 +1,4 @@
-// The file of what `bench --tune` measured and `auto` chooses by, schema lockstep.tuning/1.
+// The file that `bench --tune` writes and from which `auto` chooses, schema lockstep.tuning/1.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace lockstep {
 
-// For every size of the run the algorithm of the smallest median in place (out of place where an
-// operation has no other), one entry where it changes.
+// For each size of the run, the algorithm with the smallest median, in-place if the operation
+// supports it. One entry at each size where the algorithm changes.
 Tuning tuning_of(const BenchRun& run, const OperationEntry& entry);
-// `known` with the choices of `measured` in the place of those of the same operation, transport and
-// number of ranks.
+// `known`, with the choices of each operation, transport and number of ranks in `measured` replaced
+// by the measured ones.
 Tuning merged(Tuning known, const Tuning& measured);
 
 std::string tuning_json(const Tuning& tuning);
-// Throws Error (bad_input) naming the file and what is wrong.
+// Throws Error (bad_input) naming the file and its fault.
 Tuning read_tuning(const std::string& path);
 
 }  // namespace lockstep

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Values repeat along the index with this period, so that only so many results need computing.
+// Values repeat along the index with this period, so only this many results need computing.
 constexpr Count period = 11;
 
 int input(int rank, Count index, ReduceOp op) {
@@ -91,8 +91,8 @@ void with_type(DType dtype, Function function) {
   }
 }
 
-// Of the elements begin .. begin + count - 1, those unlike the table's, which begins at the index
-// `from` there.
+// The number of elements begin .. begin + count - 1 that differ from the table's, starting at index
+// `from` of the table.
 template <typename T>
 Count unlike(Slice result, Count begin, Count count, const Table<T>& table, Count from) {
   const T* const values = reinterpret_cast<const T*>(result.data) + begin;
@@ -164,7 +164,7 @@ void fill_input(Slice data, const OperationEntry& entry, const Problem& x, int r
 
 Count wrong_elements(Slice result, const OperationEntry& entry, const Problem& x, int rank,
                      ReduceOp op) {
-  if (rank >= x.ranks) return 0;  // it gets nothing
+  if (rank >= x.ranks) return 0;  // it receives nothing
   Count wrong = 0;
   with_type(result.dtype,
             [&]<typename T>(T) { wrong = wrong_typed<T>(result, entry.operation, x, rank, op); });

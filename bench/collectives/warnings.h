@@ -1,4 +1,4 @@
-// What makes measured times mean something else than they seem to.
+// Warns of conditions that distort the measured times.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace lockstep {
 
-// Before anything is measured: more ranks than cores, a library that then cannot give way, a system
-// that keeps processes from reading each other's memory.
+// Before measuring: more ranks than cores, a library that then does not yield its core, a system
+// that prevents processes from reading each other's memory.
 std::vector<std::string> warnings_of(Communicator& comm, const BenchOptions& options);
 
-// After: iterations that were held up as TCP's delayed acknowledgements hold them up. "" if none.
+// After measuring: iterations delayed like TCP's delayed acknowledgements. "" if none.
 std::string stall_warning(const BenchResult& result);
 
 }  // namespace lockstep

@@ -18,12 +18,12 @@ using nlohmann::json;
 
 constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
 
-// What a file measured: microseconds by name, and where and how.
+// The contents of a result file. Samples are in microseconds, by name.
 struct Measurements {
   std::string schema;
   Samples samples;
   json environment = json::object();
-  std::map<std::string, std::string> settings;  // what must be equal
+  std::map<std::string, std::string> settings;  // must be equal in both files
 };
 
 [[noreturn]] void refuse(const std::string& path, const std::string& reason) {
@@ -38,8 +38,8 @@ double microseconds_per(const std::string& unit) {
   return 1e6;
 }
 
-// Repetitions are independent of each other, iterations are not quite: where there are enough of
-// the former, each counts once.
+// Repetitions are independent samples; iterations are not quite. With enough repetitions, each
+// repetition is one sample.
 constexpr std::size_t enough = 5;
 
 Measurements of_benchmark(const json& file) {
@@ -75,7 +75,7 @@ Measurements of_training(const json& file) {
   const std::string name =
       fmt::format("train/{}/{}/ranks:{}/step", config.at("technique").get<std::string>(),
                   config.at("transport").get<std::string>(), config.at("ranks").get<int>());
-  bool first = true;  // it warms up
+  bool first = true;  // the first step warms up
   for (const json& step : file.at("steps"))
     if (!std::exchange(first, false))
       result.samples[name].push_back(step.at("seconds").get<double>() * 1e6);
@@ -93,9 +93,9 @@ Measurements read(const std::string& path) {
     if (file.contains("benchmarks")) return of_benchmark(file);
     const std::string schema = file.value("schema", "");
     if (schema == "lockstep.train/1") return of_training(file);
-    refuse(path, fmt::format("its schema '{}' is none that can be compared", schema));
+    refuse(path, fmt::format("its schema '{}' cannot be compared", schema));
   } catch (const json::exception& error) {
-    refuse(path, fmt::format("it is not as it should be: {}", error.what()));
+    refuse(path, fmt::format("invalid contents: {}", error.what()));
   }
 }
 
@@ -165,7 +165,7 @@ std::vector<ComparedRow> compare_samples(const Samples& before, const Samples& a
     if (!before.contains(name))
       rows.push_back(
           {.name = name, .new_median = percentile(samples, 0.5), .verdict = Verdict::only_new});
-  // Both directions were looked at.
+  // Two-sided: both directions were tested.
   for (double& chance : chances) chance = std::min(1.0, 2 * chance);
   const auto rates = false_discovery_rates(chances);
   for (std::size_t i = 0; i < tested.size(); ++i) {
@@ -181,13 +181,13 @@ Comparison compare(const std::string& old_path, const std::string& new_path,
                    const CompareLimits& limits) {
   const Measurements before = read(old_path), after = read(new_path);
   if (before.schema != after.schema)
-    refuse(new_path,
-           fmt::format("it is of the schema {}, {} of {}", after.schema, old_path, before.schema));
+    refuse(new_path, fmt::format("its schema is {}, that of {} is {}", after.schema, old_path,
+                                 before.schema));
   for (const auto& [key, value] : before.settings) {
     const auto found = after.settings.find(key);
-    const std::string other = found == after.settings.end() ? "open" : found->second;
+    const std::string other = found == after.settings.end() ? "not given" : found->second;
     if (other != value)
-      refuse(new_path, fmt::format("{} is {} there, {} in {}", key, other, value, old_path));
+      refuse(new_path, fmt::format("its {} is {}, that of {} is {}", key, other, old_path, value));
   }
   return {.warnings = differences(before, after),
           .rows = compare_samples(before.samples, after.samples, limits)};
@@ -200,7 +200,7 @@ void check_baseline(const std::string& path) {
   const std::string schema =
       found == measurements.settings.end() ? measurements.schema : found->second;
   if (schema != expected)
-    refuse(path, fmt::format("its schema is {}, a baseline's is {}", schema, expected));
+    refuse(path, fmt::format("its schema is {}, but a baseline's must be {}", schema, expected));
 }
 
 std::string text_of(const Comparison& comparison) {

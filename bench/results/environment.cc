@@ -35,8 +35,8 @@ std::string utc_now() {
   return text;
 }
 
-// What users set to tune libraries, by name or by how it begins. Nothing else is looked at: an
-// environment holds secrets.
+// Environment variables that tune libraries, by name or prefix. No others are recorded: they may
+// hold secrets.
 std::map<std::string, std::string> settings() {
   constexpr std::string_view allowed[] = {"OMP_NUM_THREADS",
                                           "OMP_PROC_BIND",
@@ -69,8 +69,7 @@ std::map<std::string, std::string> settings() {
   return found;
 }
 
-// What a library that may be missing says of its version through `function`, an int(int*); 0 if it
-// is missing.
+// The version that an optional library returns from `function`, an int(int*); 0 if it is missing.
 int version_of(const char* library, const char* function) {
   void* const handle = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
   if (!handle) return 0;
@@ -81,7 +80,7 @@ int version_of(const char* library, const char* function) {
   return version;
 }
 
-nlohmann::ordered_json card_json(Device& device) {
+nlohmann::ordered_json gpu_json(Device& device) {
   const CudaCard card = cuda_card(cuda_line(device).card);
   const CudaMemory memory = cuda_memory(device);
   return {{"name", card.name},
@@ -114,7 +113,7 @@ nlohmann::ordered_json environment_json(Device* device) {
       {"build", build_info::type},
       {"version", build_info::version},
       {"commit", build_info::commit}};
-  if (device && device->enqueues()) environment["gpu"] = card_json(*device);
+  if (device && device->enqueues()) environment["gpu"] = gpu_json(*device);
   return environment;
 }
 

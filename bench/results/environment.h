@@ -1,4 +1,4 @@
-// Where a result was measured: only what is listed here, so that no secret can slip in.
+// Describes where a result was measured. Only fields listed here are recorded, so no secret leaks.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-// Processor, cores, memory, system, compiler, build, program version and commit, time of day; and
-// the card, where that is the device.
+// Processor, cores, memory, system, compiler, build, program version, commit and time of day; and
+// the GPU, if it is the device.
 nlohmann::ordered_json environment_json(Device* device = nullptr);
 
 }  // namespace lockstep

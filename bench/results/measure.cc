@@ -26,7 +26,7 @@ double of_ranks(const std::vector<double>& seconds, WhoseTime whose) {
   return 0;
 }
 
-// From each rank's samples those that count, the same on every rank.
+// Reduces the ranks' samples to the ones that count, the same on every rank.
 void agree(Communicator& comm, std::vector<double>& samples, WhoseTime whose) {
   const Slice all = host_slice(std::span(samples));
   if (whose == WhoseTime::rank_0)
@@ -61,8 +61,8 @@ double run_once(Communicator& comm, const Timed& timed) {
 std::vector<std::vector<double>> measure(Communicator& comm, int warmup, int iterations,
                                          const std::vector<Timed>& compared, WhoseTime whose) {
   std::vector<std::vector<double>> seconds(compared.size());
-  // Measured: beside Open MPI, an all-reduce of 1 MiB among 4 ranks takes 167 us after one run, 92
-  // after two, 75 after three and no less after four.
+  // Measured: alternating with Open MPI, an all-reduce of 1 MiB on 4 ranks takes 167 us after one
+  // run, 92 after two, 75 after three and no less after four.
   constexpr int runs_to_fill_caches = 3;
   const bool shares_caches =
       std::ranges::any_of(compared, [](const Timed& timed) { return bool(timed.elsewhere); });

@@ -1,4 +1,4 @@
-// Measurements of operations on all ranks.
+// Measures operations on all ranks.
 #pragma once
 
 #include <functional>
@@ -8,31 +8,31 @@
 
 namespace lockstep {
 
-// One of the things that are compared.
+// One operation to measure.
 struct Timed {
-  std::function<void()> prepare;  // before the clock starts
+  std::function<void()> prepare;  // not timed
   std::function<void()> operation;
-  // In place of the two: runs elsewhere. Called on rank 0; the seconds of each rank there.
+  // Instead of both: runs in other processes. Called on rank 0; returns the seconds of their ranks.
   std::function<std::vector<double>()> elsewhere;
 };
 
-// Prepares, waits for all ranks, and runs the operation; the seconds it took here: where the rank
-// keeps its tensors on a device that enqueues, the seconds it took there.
+// Prepares, waits at a barrier, and runs the operation. Returns the seconds it took on this rank,
+// by its device's clock if the device enqueues.
 double run_once(Communicator& comm, const Timed& timed);
 
-// Whose time an iteration's is.
+// Which rank's time is an iteration's time.
 enum class WhoseTime { rank_0, average, fastest, slowest };
 
-// Runs each of `compared` in turn, iteration by iteration, every second time in reverse order, so
-// that what disturbs the machine disturbs all alike; a barrier before each run. The first `warmup`
-// rounds do not count. Where something runs elsewhere, in other processes, each run follows some
-// that do not count, because those before it left the caches to others. Returns the seconds of
-// each, by iteration; the same on every rank.
+// Runs each of `compared` once per iteration, in reverse order in every second iteration, so that
+// disturbances of the machine affect all alike. A barrier precedes each run. The first `warmup`
+// iterations do not count. If one of them runs in other processes, these evict our data from the
+// caches, so uncounted runs precede each counted one. Returns the seconds of each operation, by
+// iteration; the same on every rank.
 std::vector<std::vector<double>> measure(Communicator& comm, int warmup, int iterations,
                                          const std::vector<Timed>& compared,
                                          WhoseTime whose = WhoseTime::slowest);
 
-// The value at `share` (0 to 1) of the sorted samples.
+// The sample at `share` (0 to 1) of the sorted samples.
 double percentile(std::vector<double> samples, double share);
 
 }  // namespace lockstep

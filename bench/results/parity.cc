@@ -55,7 +55,7 @@ double weights_difference(const std::string& a, const std::string& b) {
   for (const TensorEntry& tensor : file_a.tensors()) {
     const auto other = std::ranges::find(file_b.tensors(), tensor.name, &TensorEntry::name);
     if (other == file_b.tensors().end() || other->shape != tensor.shape)
-      throw_unlike(fmt::format("{} has no {} of the shape that {} has", b, tensor.name, a));
+      throw_unlike(fmt::format("{} has no {} of the same shape as {}", b, tensor.name, a));
     const std::vector<double> x = values(file_a, tensor), y = values(file_b, *other);
     double difference = 0, size = 0;
     for (std::size_t i = 0; i < x.size(); ++i) {

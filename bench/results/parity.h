@@ -1,5 +1,4 @@
-// How far two training runs are from each other: what must be next to nothing when one of them is
-// one rank's.
+// The difference between two training runs, which must be close to zero if one is the one-rank run.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -7,12 +6,12 @@
 
 namespace lockstep {
 
-// Of two results of `train --json`: the largest |a - b| / |b| of all losses, gradient norms and
-// validation losses. Throws Error (wrong_result) when the runs have different numbers of them.
+// The largest |a - b| / |b| over all losses, gradient norms and validation losses of two results of
+// `train --json`. Throws Error (wrong_result) if the runs have different numbers of them.
 double result_difference(const nlohmann::json& a, const nlohmann::json& b);
 
-// Of two files of weights: the largest over the tensors of |a - b| / |b|, in L2 norms. Throws Error
-// (wrong_result) when one has a tensor that the other lacks, or of another shape.
+// The largest |a - b| / |b|, in L2 norms, over the tensors of two files of weights. Throws Error
+// (wrong_result) if a tensor is missing in one file or has a different shape.
 double weights_difference(const std::string& a, const std::string& b);
 
 }  // namespace lockstep

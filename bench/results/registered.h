@@ -1,4 +1,4 @@
-// Results go through Google Benchmark, which writes them.
+// Writes results through Google Benchmark.
 #pragma once
 
 #include <map>
@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-// Runs what was registered with Google Benchmark and forgets it. Returns its JSON, whose context
-// names our schema, the environment, and what is added.
+// Runs all benchmarks registered with Google Benchmark and unregisters them. Returns its JSON; the
+// context holds our schema, the environment and `context`.
 std::string run_registered(const std::map<std::string, std::string>& context = {});
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// A simulated pipeline schedule as a file.
+// The result file of a simulated pipeline schedule.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ struct ScheduleResult {
   std::vector<TheoryRecord> theory;
 };
 
-// The schema lockstep.schedule/1: the times given, the makespan, both measures of the bubble, and
-// every rank's actions with their beginnings and ends. A collective has no micro_batch.
+// Schema lockstep.schedule/1: the given times, the makespan, both measures of the bubble, and each
+// rank's actions with their begin and end. A collective has no micro_batch.
 std::string schedule_json(const ScheduleResult& result);
 
 }  // namespace lockstep

@@ -19,7 +19,8 @@ double chance_of_being_larger(const std::vector<double>& old_samples,
 
   const double n = static_cast<double>(old_samples.size()),
                m = static_cast<double>(new_samples.size()), both = n + m;
-  double rank_sum = 0, ties = 0;  // of the new samples; of t^3 - t over groups of t equal values
+  double rank_sum = 0;  // of the new samples
+  double ties = 0;      // the sum of t^3 - t over groups of t equal values
   for (std::size_t begin = 0; begin < all.size();) {
     std::size_t end = begin;
     while (end < all.size() && all[end].value == all[begin].value) ++end;
@@ -29,7 +30,7 @@ double chance_of_being_larger(const std::vector<double>& old_samples,
     ties += equal * equal * equal - equal;
     begin = end;
   }
-  const double larger = rank_sum - m * (m + 1) / 2;  // pairs in which the new one is the larger
+  const double larger = rank_sum - m * (m + 1) / 2;  // pairs whose new sample is larger
   const double variance = n * m / 12 * (both + 1 - ties / (both * (both - 1)));
   if (n == 0 || m == 0 || variance <= 0) return 1;
   constexpr double continuity = 0.5;

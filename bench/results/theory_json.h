@@ -1,4 +1,4 @@
-// The closed forms of a result file, each with what was measured.
+// The closed forms of a result file, each with its measured value.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -23,7 +23,7 @@ ordered_json config_of(const Plan& plan, const LaunchOptions& world, const Train
   return config;
 }
 
-// Steps that took effect on their own.
+// One worker's step, applied on its own.
 ordered_json update_of(const UpdateRecord& update) {
   return {{"rank", update.rank},       {"step", update.step}, {"server", update.server},
           {"seconds", update.seconds}, {"loss", update.loss}, {"lead", update.lead},

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// The whole file as text. Every effective option stands in it, so that the run can be repeated.
+// The whole file as text. It records every effective option, so that the run can be repeated.
 std::string train_json(const Plan& plan, const LaunchOptions& world, const TrainResult& result);
 
 }  // namespace lockstep

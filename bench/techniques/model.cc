@@ -25,13 +25,14 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Seconds of one call: the median of several blocks of calls, after the library has made its code.
+// Seconds of one call: the median of several blocks of calls, after the library has compiled its
+// code.
 double seconds_of(const Product& product, DType dtype, Device& device, Backend& backend) {
   const auto& [name, m, n, k, transposed_a, transposed_b, times] = product;
   const Count bytes = element_bytes(dtype);
   const auto matrix = [&](Count rows, Count columns) {
     Memory memory(device, nullptr, MemoryUse::workspace, rows * columns * bytes);
-    // Small numbers of any type, not all the same: a card computes faster with those that are.
+    // Small numbers, not all equal: a GPU computes faster with equal ones.
     std::vector<std::uint8_t> content(static_cast<std::size_t>(memory.bytes()));
     for (std::size_t i = 0; i < content.size(); ++i)
       content[i] = static_cast<std::uint8_t>(i % bytes + 1 == static_cast<std::size_t>(bytes)
@@ -79,7 +80,7 @@ double median_step(RankContext& context, const TrainOptions& options) {
   return percentile(seconds, 0.5);
 }
 
-// Products, steps, products again: the better of the two rates is the one to reach.
+// Products, steps, products again: steps are compared with the better of the two rates.
 Measured measure_with(RankContext& context, int threads, const ModelBenchOptions& options,
                       const std::vector<Product>& products) {
   Ledger ledger;
@@ -105,7 +106,7 @@ Measured measure_with(RankContext& context, int threads, const ModelBenchOptions
   return result;
 }
 
-// "4 x 768 x 384T x 128": how often in a step, and T where a matrix lies transposed.
+// "4 x 768 x 384T x 128": calls in a step, m, n and k; T marks a transposed matrix.
 std::string shape_of(const Product& p) {
   return fmt::format("{} x {}{} x {}{} x {}", p.times, p.m, p.transposed_a ? "T" : "", p.n,
                      p.transposed_b ? "T" : "", p.k);
@@ -159,8 +160,8 @@ void report(int threads, const ModelBenchOptions& options, const std::vector<Pro
 std::vector<Product> products_of_step(const GptConfig& config, Count tokens) {
   const Count c = config.width, layers = config.layers;
   std::vector<Product> products;
-  // out = x W, dx = dout W^T, dW = x^T dout; the head's W is the embedding, which lies as [out,
-  // in].
+  // out = x W, dx = dout W^T, dW = x^T dout; the head's W is the embedding, stored as
+  // [out, in].
   const auto linear = [&](const std::string& name, Count in, Count out, Count times, bool is_head) {
     products.push_back({name + " forward", tokens, out, in, false, is_head, times});
     products.push_back({name + " input gradient", tokens, in, out, false, !is_head, times});
@@ -189,7 +190,7 @@ std::string bench_model(RankContext& context, const ModelBenchOptions& options) 
   const Count length =
       options.train.sequence_length > 0 ? options.train.sequence_length : config.context;
   std::vector<Product> products = products_of_step(config, sequences * length);
-  // What a card's products reach at most, beside those of the model.
+  // The highest rate of a GPU's products, in addition to those of the model.
   constexpr Count dense = 8192;
   if (const Device* const device = context.ledger.device(); device && device->enqueues())
     products.push_back({"dense", dense, dense, dense, false, false, 0});

@@ -134,7 +134,7 @@ std::string pipeline_json(const std::vector<PipelinePoint>& points, const Launch
         ->Iterations(1)
         ->Unit(benchmark::kMicrosecond);
   }
-  // Readers of Google Benchmark's format pass over what they do not know.
+  // Readers of Google Benchmark's format ignore unknown keys.
   auto file = nlohmann::ordered_json::parse(
       run_registered({{"lockstep.clock", std::string(name_of(world.clock))},
                       {"lockstep.link", text_of(world.links)}}));

@@ -1,5 +1,5 @@
-// Pipeline schedules side by side: over numbers of ranks, micro-batches and stages a rank, each one
-// simulated, and trained for a few steps.
+// Compares pipeline schedules over numbers of ranks, micro-batches and virtual stages. Simulates
+// each and trains it for a few steps.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@ struct PipelineBenchOptions {
   std::vector<std::string> schedules;
   std::vector<int> ranks = {4}, micro_batches = {4, 8, 16}, virtual_stages = {2};
   int micro_batch_size = 1;  // sequences
-  PassTimes times;           // of what is only simulated
+  PassTimes times;           // for simulation without training
   bool only_simulates = false;
 };
 
@@ -31,17 +31,17 @@ struct PipelinePoint {
   std::string schedule;
   PipelineShape shape;
   double simulated_fraction = 0;
-  std::optional<double> expected_fraction;  // the closed form's
+  std::optional<double> expected_fraction;  // by the closed form
   std::vector<int> in_flight;               // by rank
-  // Of the training.
+  // Measured in training.
   std::optional<double> measured_fraction, replayed_fraction;
   double step_seconds = 0, tokens_per_second = 0;
   std::vector<std::int64_t> peak_activation_bytes;  // by rank
-  std::string skipped;                              // why there are no figures
+  std::string skipped;                              // the reason if there are no figures
 };
 
-// One point for every schedule at every shape; those that a schedule does not take are skipped and
-// say why. Prints a line for each. Throws what training throws.
+// Returns one point for each schedule and shape, and prints a line for each. Shapes that a schedule
+// does not support are skipped, with the reason. Throws what training throws.
 std::vector<PipelinePoint> bench_pipeline(const PipelineBenchOptions& options,
                                           const LaunchOptions& world);
 // As Google Benchmark writes them.

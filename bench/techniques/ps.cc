@@ -19,7 +19,8 @@ Roles roles_of(const std::string& layout, int workers) {
     const auto [end, code] = std::from_chars(layout.data(), layout.data() + layout.size(), servers);
     require(code == std::errc{} && end == layout.data() + layout.size() && servers >= 1,
             fmt::format("--servers {}", layout),
-            "write numbers from 1, all for as many as workers, colocated for one beside each");
+            "write numbers from 1, all for as many as workers, colocated for one on each worker's "
+            "rank");
   }
   return {.ranks = workers + servers, .servers = servers};
 }
@@ -30,7 +31,7 @@ std::string name_of(const std::string& layout) {
   return fmt::format("ps_{}_server{}", layout, layout == "1" ? "" : "s");
 }
 
-// A server keeps nothing but the sum of what it was pushed, and answers with it.
+// A server only keeps the sum of the pushed gradients, and answers with it.
 void push_pull(Communicator& comm, const Roles& roles, Slice gradients, Slice sum) {
   const int rank = comm.rank();
   Worker worker(comm, roles);
@@ -52,7 +53,7 @@ void push_pull(Communicator& comm, const Roles& roles, Slice gradients, Slice su
   server.finish();
 }
 
-// The first `ranks` ranks of the world; null on the others.
+// A communicator of the first `ranks` ranks of the world; null on the others.
 std::shared_ptr<Communicator> first_ranks(Communicator& world, int ranks) {
   return world.split(world.rank() < ranks ? 0 : -1, world.rank());
 }

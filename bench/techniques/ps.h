@@ -1,5 +1,5 @@
-// The benchmark of a parameter server: a push of gradients and a pull of their sum by all workers,
-// beside all-reduces among the same workers.
+// The benchmark of a parameter server: all workers push gradients and pull their sum. Compared with
+// all-reduces among the same workers.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace lockstep {
 
-// The layouts for `workers` workers: "1", "2", ... servers apart, "all" for as many servers as
-// workers, "colocated" for a server beside every worker. Throws Error (bad_input) for others.
-// Returns the servers apart that the largest of them needs.
+// Layouts for `workers` workers: "1", "2", ... dedicated servers; "all": as many servers as
+// workers; "colocated": a server on each worker's rank. Returns the number of dedicated server
+// ranks that the largest layout needs. Throws Error (bad_input) for other layouts.
 int servers_needed(const std::vector<std::string>& layouts, int workers);
 
-// An operation whose algorithms are the layouts and the all-reduces named. Every rank of `world`
-// calls it; the first `workers` of them work, the others are servers or stand by.
+// An operation whose algorithms are the given layouts and all-reduces. Every rank of `world` calls
+// it: the first `workers` ranks are workers, the others servers or idle.
 OperationEntry ps_operation(Communicator& world, int workers,
                             const std::vector<std::string>& layouts,
                             const std::vector<std::string>& all_reduces);

@@ -1,9 +1,9 @@
-"""GPT-2 (124M) trained by PyTorch, compiled, with flash attention: tokens a second beside which ours stand, and the rate
-of dense bf16 products.
+"""Trains GPT-2 (124M) with PyTorch, compiled, with flash attention, for comparison with ours. Prints tokens per second and
+the rate of dense bf16 products.
 
 python3 pytorch_gpt2.py [--batch 32] [--length 1024] [--steps 20] [--json FILE]
 
-As PyTorch's users train it: bf16 by autocast over f32 weights, fused AdamW, the vocabulary padded to 50304.
+As PyTorch's users train it: autocast to bf16 with f32 weights, fused AdamW, the vocabulary padded to 50304.
 """
 
 import argparse
@@ -91,7 +91,7 @@ def main():
         if step >= 5:
             seconds.append(time.perf_counter() - begin)
     tokens = options.batch * options.length
-    # As `lockstep bench model` counts them: 6 a weight of a product and token, and causal attention.
+    # As `lockstep bench model` counts them: 6 per weight and token, and causal attention.
     weights = LAYERS * 12 * WIDTH**2 + 50257 * WIDTH
     flops = 6 * tokens * weights + 6 * LAYERS * WIDTH * options.length * tokens
     step_seconds, dense = statistics.median(seconds), dense_rate()

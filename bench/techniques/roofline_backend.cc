@@ -10,8 +10,8 @@ double bytes_of(const Matrix& matrix) {
   return static_cast<double>(matrix.rows * matrix.columns * element_bytes(matrix.slice.dtype));
 }
 
-// Of one product of each query with the keys before it: a multiplication and an addition an
-// element.
+// Operations of one product of each query with all keys before it: a multiplication and an addition
+// for each element.
 double attention_product(const AttentionPart& part) {
   const Count pairs = part.sequences * part.heads * causal_pairs(part.queries, part.keys);
   return 2 * static_cast<double>(pairs) * static_cast<double>(part.head_size);
@@ -42,7 +42,7 @@ void RooflineBackend::gemm(const Matrix& a, const Matrix& b, const Matrix& c, do
        bytes_of(a.slice) + bytes_of(b.slice) + (beta == 0 ? 1 : 2) * bytes_of(c.slice));
 }
 
-// The epilogue of the product that adds to it.
+// Fused into the epilogue of the preceding product.
 void RooflineBackend::add_bias(Slice, Slice base, Slice bias, Count) { move({base, bias}); }
 void RooflineBackend::sum_rows(Slice sum, Slice x, Count) { move({sum, x}); }
 void RooflineBackend::bias_dropout_add(Slice out, Slice base, Slice x, Slice bias, Count,
@@ -67,7 +67,7 @@ void RooflineBackend::layer_norm_backward_weight(Slice dweight, Slice dbias, Sli
 void RooflineBackend::gelu(Slice out, Slice x) { move({out, x}); }
 void RooflineBackend::gelu_backward(Slice dx, Slice dout, Slice x) { move({dx, dout, x}); }
 
-// Two products of queries and keys forward, five backward.
+// Two products of queries and keys in forward, five in backward.
 void RooflineBackend::attention(Slice out, Slice log_sum_exp, Slice qkv,
                                 const AttentionShape& shape, const Dropout&) {
   take(2 * attention_product(shape), bytes_of(out) + bytes_of(log_sum_exp) + bytes_of(qkv));
@@ -78,7 +78,7 @@ void RooflineBackend::attention_backward(Slice dqkv, Slice dout, Slice out, Slic
        bytes_of(dqkv) + bytes_of(dout) + bytes_of(out) + bytes_of(log_sum_exp) + bytes_of(qkv));
 }
 
-// Of a part whose queries see none of its keys, nothing is read.
+// A part whose queries see none of its keys reads nothing.
 void RooflineBackend::attention_part(Slice out, Slice log_sum_exp, const Matrix& q, const Matrix& k,
                                      const Matrix& v, const AttentionPart& part, const Dropout&) {
   const double product = attention_product(part);

@@ -1,7 +1,7 @@
-// Arithmetic that is not done, but takes the time it would on a processor of a given rate and
-// memory bandwidth, whichever is the longer (Williams, Waterman and Patterson, "Roofline", 2009).
-// With the device `none` and virtual time, layers of any size run as they are, with nothing behind
-// them.
+// A backend that computes nothing and only takes the time of each operation: the larger of its
+// arithmetic and its memory traffic, on a processor of given rates (Williams, Waterman and
+// Patterson, "Roofline", 2009). With the device `none` and virtual time, it runs the unchanged code
+// of layers of any size.
 #pragma once
 
 #include <functional>
@@ -74,7 +74,7 @@ class RooflineBackend final : public Backend {
 
  private:
   void take(double operations, double bytes);
-  // What reads and writes these once each.
+  // The time to access each of these slices once.
   void move(std::initializer_list<Slice> slices);
 
   Roofline roofline_;

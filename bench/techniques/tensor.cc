@@ -42,7 +42,7 @@ Count sent_bytes(const RankContext& context, const char* label) {
   return found == traffic.end() ? 0 : found->second.sent_bytes;
 }
 
-// What rank 0 counts, and the times of the slowest rank.
+// The counts of rank 0, and the times of the slowest rank.
 void run_on_rank(RankContext& context, TensorPoint& point, const TensorBenchOptions& options) {
   context.ledger.place_on(none_device());
   Transport& clock = context.world.transport();
@@ -171,8 +171,10 @@ void print_kept_tensors(const TensorBenchOptions& options) {
     for (const int ranks : options.ranks) {
       const LayerSplit split = split_of({.variant = variant, .ranks = ranks}, 0);
       const ActivationBytes bytes(config, options.sequences * options.length, options.dtype, split);
-      fmt::print("\n# {} on {} ranks keeps of a layer; N rows, n of them outside of the split\n",
-                 variant, ranks);
+      fmt::print(
+          "\n# tensors of a layer that {} on {} ranks keeps; N rows, n of them outside of the "
+          "split\n",
+          variant, ranks);
       for (const TensorBytes& tensor : bytes.block())
         fmt::print("{:<24} {:<20} {:>14} bytes\n", tensor.name, tensor.shape, tensor.bytes);
       fmt::print("{:<24} {:<20} {:>14} bytes\n", "all", "", total(bytes.block()));
@@ -185,7 +187,7 @@ double megatron_activation_bytes(const TensorBenchOptions& o, const LayerSplit& 
   const double rows = static_cast<double>(o.sequences * o.length);
   const double all = rows * static_cast<double>(o.width);
   const double mask = 1;
-  // Inputs of the norms, of the products split by columns, and two masks.
+  // Inputs of the norms, inputs of the products split by columns, and two masks.
   const double norms = 2 * element * all, inputs = 2 * element * all, masks = 2 * mask * all;
   if (recompute == Recompute::full) return (split.by_sequence ? element / t : element) * all;
   const double split_layers = 12 * element * all / t;
