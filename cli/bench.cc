@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// The same points, as another program's command line.
+// The command line that makes another program measure the same points.
 std::vector<std::string> peer_words(const BenchCommand& c) {
   const BenchOptions& o = c.options;
   std::vector<std::string> words = {"bench", o.operation, "--algorithm", "vendor"};
@@ -33,13 +33,12 @@ void start_peers(BenchCommand& c) {
   if (c.peers.empty()) return;
   require(c.world.launch.clock == Clock::wall && launch_ranks({.ranks = 0}) == 0,
           "--peer under mpirun or a virtual clock",
-          "it is for ranks that are threads; under mpirun the library's own call is the algorithm "
+          "use it with ranks as threads; under mpirun the library's own call is the algorithm "
           "vendor");
   for (const std::string& library : c.peers) {
-    require(
-        library != "nccl", "--peer nccl",
-        "NCCL runs in the ranks themselves: with --device cuda and a card for each rank its own "
-        "call is the algorithm vendor");
+    require(library != "nccl", "--peer nccl",
+            "NCCL runs in our ranks: with --device cuda and one GPU for each rank, its own call is "
+            "the algorithm vendor");
     c.options.peers.push_back(
         std::make_shared<Peer>(PeerCommand{.library = library,
                                            .ranks = c.world.launch.ranks,
@@ -48,7 +47,7 @@ void start_peers(BenchCommand& c) {
   }
 }
 
-// Choices for other operations and worlds stay in the file.
+// Keeps the file's choices for other operations, transports and numbers of ranks.
 void write_tuning(const BenchCommand& c, const Tuning& measured) {
   const Tuning known = std::filesystem::exists(c.tune) ? read_tuning(c.tune) : Tuning();
   write_file(c.tune, tuning_json(merged(known, measured)));
@@ -79,31 +78,33 @@ int run(BenchCommand& c) {
 }
 
 void add_collective_flags(CLI::App& app, BenchCommand& c) {
-  app.add_option("--algorithm", c.options.algorithms,
-                 "one or more, separated by commas; all: the whole table; auto, the default: what "
-                 "--tuned says, or the closed forms")
+  app.add_option(
+         "--algorithm", c.options.algorithms,
+         "algorithms, separated by commas; all: every algorithm; auto, the default: chosen by "
+         "--tuned or by the closed forms")
       ->delimiter(',');
   app.add_option("--peer", c.peers,
-                 "openmpi, mpich, gloo: their own call, in processes of its own, in the same table "
-                 "and measured in turn")
+                 "openmpi, mpich, gloo: also measure these libraries' own calls, in separate "
+                 "processes, in turn with ours")
       ->delimiter(',');
-  app.add_option("--serve", c.options.serve, "what --peer starts")->group("");
-  app.add_option("--vendor", c.world.launch.vendor, "whose ranks are threads there")->group("");
-  app.add_option("--tuned", c.tuned, "choose by this file, which --tune wrote");
+  app.add_option("--serve", c.options.serve, "serve the benchmark that --peer started")->group("");
+  app.add_option("--vendor", c.world.launch.vendor, "the library whose ranks are threads")
+      ->group("");
+  app.add_option("--tuned", c.tuned, "choose algorithms by this file, written by --tune");
   app.add_option("--tune", c.tune,
-                 "write the fastest algorithm of each size to this file; measures all of them");
+                 "measure all algorithms and write the fastest for each size to this file");
   app.add_option("--trace", c.trace, "write a trace for ui.perfetto.dev to this file");
 }
 
-// What nccl-tests' command lines hold beside: the number of ranks, and what only GPUs have.
+// The other flags of nccl-tests: the number of ranks, and flags that only matter for GPUs.
 void add_nccl_flags(CLI::App& app, BenchCommand& c) {
-  app.add_option("-t,--nthreads", c.threads, "with -g: the number of ranks");
-  app.add_option("-g,--ngpus", c.gpus, "with -t: the number of ranks");
+  app.add_option("-t,--nthreads", c.threads, "the number of ranks is -t times -g");
+  app.add_option("-g,--ngpus", c.gpus, "the number of ranks is -t times -g");
   for (const char* flag : {"-z,--blocking", "-G,--cudagraph", "-C,--report_cputime",
                            "-p,--parallel_init", "-R,--local_register"})
-    app.add_option(flag, c.without_effect[flag], "taken as nccl-tests does; no effect")
+    app.add_option(flag, c.without_effect[flag], "accepted as by nccl-tests; no effect")
         ->group("nccl-tests");
-  app.add_option("-T", c.world.launch.timeout_s, "as --timeout")->group("nccl-tests");
+  app.add_option("-T", c.world.launch.timeout_s, "same as --timeout")->group("nccl-tests");
 }
 
 void add_collective(CLI::App& bench, const OperationEntry& entry, Command& chosen) {
@@ -127,7 +128,7 @@ void add_collective(CLI::App& bench, const OperationEntry& entry, Command& chose
 
 void add_bench(CLI::App& program, Command& chosen) {
   CLI::App* bench = program.add_subcommand(
-      "bench", "measure a collective, with nccl-tests' flags and table; or the model");
+      "bench", "measure a collective, with nccl-tests' flags and table, or a technique");
   bench->require_subcommand(1);
   bench->fallthrough();
   for (const OperationEntry& entry : operations()) add_collective(*bench, entry, chosen);

@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-// "64K" is 65536: sizes count in powers of 1024, as nccl-tests' do.
+// "64K" is 65536: suffixes are powers of 1024, as in nccl-tests.
 std::int64_t bytes_from(const std::string& text, const char* flag) {
   std::size_t digits = 0;
   while (digits < text.size() && text[digits] >= '0' && text[digits] <= '9') ++digits;
@@ -30,11 +30,11 @@ std::int64_t bytes_from(const std::string& text, const char* flag) {
   const auto power = std::ranges::find(suffixes, suffix) - suffixes.begin();
   require(digits > 0 && digits <= 12 && power < std::ssize(suffixes),
           fmt::format("{} '{}'", flag, text),
-          "write a number of bytes, with K, M or G for powers of 1024");
+          "give a number of bytes; K, M and G are powers of 1024");
   return std::stoll(text.substr(0, digits)) << (10 * power);
 }
 
-// Our names of types, and those of nccl-tests.
+// Accepts our names of types and those of nccl-tests.
 std::vector<DType> dtypes_from(const std::string& name) {
   if (name == "all") return {std::begin(all_dtypes), std::end(all_dtypes)};
   constexpr std::pair<std::string_view, DType> theirs[] = {
@@ -51,7 +51,7 @@ std::vector<ReduceOp> ops_from(const std::string& name) {
   return {reduce_op_from_name(name)};
 }
 
-// A file in the folder for temporary ones, gone with this.
+// A temporary file, removed by the destructor.
 class TemporaryPath {
  public:
   TemporaryPath()
@@ -69,7 +69,7 @@ void check_plot(const std::string& path) {
   const auto ending = std::filesystem::path(path).extension();
   require(ending == ".svg" || ending == ".png" || ending == ".pdf", fmt::format("--plot {}", path),
           "its name must end with .svg, .png or .pdf");
-  require(!find_python().empty(), "--plot: no python3 that has matplotlib",
+  require(!find_python().empty(), "--plot: no python3 with matplotlib",
           "apt-get install python3-matplotlib");
 }
 
@@ -79,43 +79,44 @@ void add_size_flags(CLI::App& app, BenchCommand& c) {
   app.add_option("-b,--minbytes", c.min_bytes, "smallest size, with K, M or G")
       ->capture_default_str();
   app.add_option("-e,--maxbytes", c.max_bytes, "largest size")->capture_default_str();
-  c.factor = app.add_option("-f,--stepfactor", c.options.factor,
-                            "each size is that many times the one before")
+  c.factor = app.add_option("-f,--stepfactor", c.options.factor, "factor from one size to the next")
                  ->capture_default_str();
-  app.add_option("-i,--stepbytes", c.step_bytes, "each size is that much more than the one before");
+  app.add_option("-i,--stepbytes", c.step_bytes, "bytes from one size to the next, instead of -f");
   app.add_option("-d,--datatype", c.dtype,
-                 "f32 f64 f16 bf16 i8 u8 i32 u32 i64 u64, nccl-tests' names of them, or all")
+                 "f32 f64 f16 bf16 i8 u8 i32 u32 i64 u64, nccl-tests' names, or all")
       ->capture_default_str();
   app.add_option("-o,--op", c.op, "sum, prod, min, max, avg, or all")->capture_default_str();
-  app.add_option("-r,--root", c.options.root, "of what has one")->capture_default_str();
+  app.add_option("-r,--root", c.options.root, "root of broadcast, reduce, gather and scatter")
+      ->capture_default_str();
 }
 
 void add_measuring_flags(CLI::App& app, BenchCommand& c) {
   app.add_option("-n,--iters", c.options.iterations, "counted iterations")->capture_default_str();
-  app.add_option("-w,--warmup_iters", c.options.warmup, "iterations before those")
+  app.add_option("-w,--warmup_iters", c.options.warmup, "uncounted iterations before them")
       ->capture_default_str();
-  app.add_option("-m,--agg_iters", c.options.operations_per_iteration, "operations an iteration")
+  app.add_option("-m,--agg_iters", c.options.operations_per_iteration, "operations per iteration")
       ->capture_default_str();
   app.add_option("--repetitions", c.options.repetitions,
-                 "of the whole; with 5 or more, compare counts each once")
+                 "repetitions of the whole sweep; with 5 or more, compare takes each as one sample")
       ->capture_default_str();
   app.add_option("-c,--check", c.check, "0: do not check results")->capture_default_str();
-  app.add_option("-a,--average", c.whose,
-                 "whose time counts: 0 rank 0's, 1 the average, 2 the fastest's, 3 the slowest's")
+  app.add_option(
+         "-a,--average", c.whose,
+         "time of an iteration: 0 rank 0's, 1 the average, 2 the fastest rank's, 3 the slowest's")
       ->capture_default_str();
   app.add_option("--buffers", c.buffers,
-                 "hot: untouched between operations; dirty: inputs written anew before each; "
-                 "consume: and outputs read within the time")
+                 "hot: untouched between operations; dirty: inputs rewritten before each; "
+                 "consume: as dirty, and outputs read within the measured time")
       ->capture_default_str();
-  app.add_option("--device", c.device,
-                 "host; cuda: buffers on a card for each rank, over NCCL, where there are so many, "
-                 "else all on one; none: sizes without data, "
-                 "for thousands of ranks in virtual time")
+  app.add_option(
+         "--device", c.device,
+         "host; cuda: one GPU for each rank, over NCCL, if there are enough, otherwise one GPU "
+         "for all; none: sizes without data, for thousands of ranks in virtual time")
       ->capture_default_str();
   app.add_option("-J,--json", c.json, "write the results to this file, as Google Benchmark does");
   app.add_option("--baseline", c.baseline,
-                 "compare with this earlier result; exit status 3 if anything is slower");
-  app.add_option("--plot", c.plot, "draw the results as a picture: .svg, .png or .pdf");
+                 "compare with this earlier result; exit status 3 on a regression");
+  app.add_option("--plot", c.plot, "plot the results to this file: .svg, .png or .pdf");
 }
 
 void read(BenchCommand& c) {
@@ -130,14 +131,14 @@ void read(BenchCommand& c) {
   o.device = &device_named(c.device);
   c.world.launch.device = o.device;
   require(o.device->stores() || c.world.clock != "wall", "--device none with the clock wall",
-          "what has no data takes no real time; add --clock unit");
+          "without data there is no real time to measure; add --clock unit");
   o.check = c.check > 0 && o.device->stores();
   if (o.device->enqueues())
     for (const auto& [flag, value] : c.without_effect)
       if (value != 0) o.without_effect.push_back(flag);
   require(c.whose >= 0 && c.whose <= 3, fmt::format("-a {}", c.whose), "use a number from 0 to 3");
   o.whose = static_cast<WhoseTime>(c.whose);
-  // A reduction makes no difference to what only moves data.
+  // Operations that only move data ignore the reduction.
   if (!find_operation(o.operation).reduces) o.ops = {ReduceOp::sum};
   if (c.threads > 0 || c.gpus > 0)
     c.world.launch.ranks = std::max(1, c.threads) * std::max(1, c.gpus);
@@ -162,10 +163,10 @@ int write_results(const BenchCommand& c, const OperationEntry& entry, const Benc
     const std::string json = c.json.empty() ? temporary.path() : c.json;
     write_file(json, bench_json(measured, entry, c.options, c.world.launch));
     if (!c.plot.empty() && run_plots("plot.py", {plot, json, "--output", c.plot}) != 0)
-      throw Error(ErrorKind::bad_input, fmt::format("--plot {}: nothing was drawn", c.plot));
+      throw Error(ErrorKind::bad_input, fmt::format("--plot {}: plotting failed", c.plot));
     if (!c.baseline.empty()) {
       const Comparison comparison = compare(c.baseline, json, {});
-      fmt::print("\nagainst {}:\n{}", c.baseline, text_of(comparison));
+      fmt::print("\ncompared with {}:\n{}", c.baseline, text_of(comparison));
       if (comparison.count(Verdict::slower) > 0) status = exit_regression;
     }
   }

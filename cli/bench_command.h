@@ -1,5 +1,4 @@
-// What the commands of `lockstep bench` have in common: nccl-tests' flags, and what becomes of the
-// results.
+// Common to the commands of `lockstep bench`: nccl-tests' flags, and writing of the results.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,7 +12,7 @@
 
 namespace lockstep {
 
-// The flags as they are given; what they mean is read later.
+// The flags as given. read() interprets them.
 struct BenchCommand {
   BenchOptions options;
   WorldFlags world{.launch = {.ranks = 2}};
@@ -22,23 +21,23 @@ struct BenchCommand {
   Tuning tuning;
   std::vector<std::string> peers;
   std::string baseline, plot;
-  int threads = 0, gpus = 0;  // of nccl-tests: their product is the number of ranks
+  int threads = 0, gpus = 0;  // nccl-tests' -t and -g: their product is the number of ranks
   int check = 1, whose = 3;
-  std::map<std::string, int> without_effect;  // flags of nccl-tests
+  std::map<std::string, int> without_effect;  // nccl-tests' flags that are ignored
   CLI::Option* factor = nullptr;
 };
 
 void add_size_flags(CLI::App& app, BenchCommand& c);
 void add_measuring_flags(CLI::App& app, BenchCommand& c);
 
-// Reads what was given into `options` and `world`. Throws Error (bad_input) naming the flag.
+// Sets `options` and `world` from the flags. Throws Error (bad_input) naming the flag.
 void read(BenchCommand& c);
-// Before anything is measured: whether what --json, --plot and the like name can be written or
-// read.
+// Checks before measuring that the files of --json, --plot and the like can be written or read.
+// Throws Error (bad_input).
 void check_files(const BenchCommand& c);
-// What --json, --plot (of the kind `plot`) and --baseline ask for: returns the exit status. Throws
-// Error (wrong_result) where elements were wrong. Does nothing without results: under mpirun rank 0
-// has them.
+// Carries out --json, --plot (a plot of the kind `plot`) and --baseline. Returns the exit status.
+// Throws Error (wrong_result) if elements were wrong. Does nothing without results: under mpirun
+// only rank 0 has them.
 int write_results(const BenchCommand& c, const OperationEntry& entry, const BenchRun& measured,
                   const std::string& plot);
 

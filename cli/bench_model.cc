@@ -28,10 +28,10 @@ int run(ModelCommand& c) {
   for (const int threads : c.options.threads)
     require(threads >= 1 && threads <= omp_get_thread_limit(), fmt::format("--threads {}", threads),
             fmt::format("use numbers from 1 to {}", omp_get_thread_limit()));
-  require(c.device != "none", "--device none", "products need numbers; choose host or cuda");
+  require(c.device != "none", "--device none", "the model needs data; choose host or cuda");
   Device& device = device_named(c.device);
   if (!c.json.empty()) check_writable(c.json);
-  // One thread makes all of it: with two, OpenMP's pools would take each other's cores.
+  // One thread runs everything: with two, OpenMP's pools would compete for cores.
   std::string json;
   launch({.device = &device},
          [&](RankContext& context) { json = bench_model(context, c.options); });
@@ -44,22 +44,22 @@ int run(ModelCommand& c) {
 void add_bench_model(CLI::App& bench, Command& chosen) {
   auto command = std::make_shared<ModelCommand>();
   CLI::App* app =
-      bench.add_subcommand("model", "a training step beside the rate of its matrix products alone");
+      bench.add_subcommand("model", "compare a training step with the rate of its matrix products");
   ModelCommand& c = *command;
   TrainOptions& train = c.options.train;
   app->add_option("--model", train.model, "nano, small, gpt2, or a config.json")
       ->capture_default_str();
-  app->add_option("--global-batch", train.global_batch, "sequences of a step")
+  app->add_option("--global-batch", train.global_batch, "sequences per step")
       ->capture_default_str();
   app->add_option("--sequence-length", train.sequence_length,
-                  "tokens of a sequence; 0: the model's context");
+                  "tokens per sequence; 0: the model's context");
   app->add_option("--data", train.data,
                   "text or token file; default: the source text of this program");
   app->add_option("--steps", train.steps, "steps timed")->capture_default_str();
-  app->add_option("--threads", c.options.threads, "one or more, separated by commas")
+  app->add_option("--threads", c.options.threads, "numbers of threads, separated by commas")
       ->delimiter(',')
       ->capture_default_str();
-  app->add_option("--dtype", c.dtype, "f32 or f64; on a card bf16 and f16, too")
+  app->add_option("--dtype", c.dtype, "f32 or f64; on a GPU also bf16 and f16")
       ->capture_default_str();
   app->add_option("--device", c.device, "host or cuda")->capture_default_str();
   app->add_option("--json", c.json, "write the results to this file, as Google Benchmark does");

@@ -1,4 +1,4 @@
-// lockstep bench pipeline: schedules side by side.
+// lockstep bench pipeline: compares pipeline schedules.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -26,12 +26,12 @@ struct PipelineCommand {
 int run(PipelineCommand& c) {
   c.world.read();
   require(launch_ranks({}) == 1, "bench pipeline under mpirun or srun",
-          "run it alone: it starts as many ranks as each point has");
+          "run it without: it starts the ranks of each point itself");
   for (const auto& [values, flag] : {std::pair{&c.options.ranks, "--ranks"},
                                      {&c.options.micro_batches, "--micro-batches"},
                                      {&c.options.virtual_stages, "--virtual-stages"}})
     for (const int value : *values)
-      require(value >= 1, fmt::format("{} {}", flag, value), "use numbers from 1 on");
+      require(value >= 1, fmt::format("{} {}", flag, value), "use numbers from 1");
   require(c.options.micro_batch_size >= 1,
           fmt::format("--micro-batch-size {}", c.options.micro_batch_size), "use 1 or more");
   for (const std::string& path : {c.json, c.plot})
@@ -46,7 +46,7 @@ int run(PipelineCommand& c) {
   }
   const std::vector<PipelinePoint> points = bench_pipeline(c.options, c.world.launch);
   require(std::ranges::any_of(points, [](const PipelinePoint& p) { return p.skipped.empty(); }),
-          "no schedule takes any of these shapes", "see why they were skipped");
+          "no schedule supports any of these shapes", "see the reasons above");
   const std::string json = c.json.empty() && !c.plot.empty() ? c.plot + ".json" : c.json;
   if (!json.empty()) write_file(json, pipeline_json(points, c.world.launch));
   if (c.plot.empty()) return 0;
@@ -62,7 +62,7 @@ void add_bench_pipeline(CLI::App& bench, Command& chosen) {
   PipelineCommand& c = *command;
   c.world.clock = "cpu";
   CLI::App* app = bench.add_subcommand(
-      "pipeline", "schedules side by side: bubble, memory and speed, simulated and trained");
+      "pipeline", "compare pipeline schedules: bubble, memory and speed, simulated and trained");
   app->add_option("--schedule", c.schedules, "names separated by commas, or all")
       ->delimiter(',')
       ->capture_default_str();
@@ -81,20 +81,21 @@ void add_bench_pipeline(CLI::App& bench, Command& chosen) {
       ->delimiter(',')
       ->capture_default_str();
   app->add_flag("--simulate", c.options.only_simulates,
-                "with equal passes, and train nothing: any number of ranks");
+                "only simulate, with equal passes, for any number of ranks");
   app->add_option("--model", c.options.train.model, "nano, small, gpt2, or a config.json")
       ->capture_default_str();
-  app->add_option("--micro-batch-size", c.options.micro_batch_size, "sequences of a micro-batch")
+  app->add_option("--micro-batch-size", c.options.micro_batch_size, "sequences per micro-batch")
       ->capture_default_str();
   app->add_option("--sequence-length", c.options.train.sequence_length,
-                  "tokens of a sequence; 0: the model's context");
-  app->add_option("--steps", c.options.train.steps, "optimizer steps of each training")
+                  "tokens per sequence; 0: the model's context");
+  app->add_option("--steps", c.options.train.steps, "optimizer steps of each run")
       ->capture_default_str();
   app->add_option("--recompute", c.options.train.recompute, "none, selective or full")
       ->capture_default_str();
-  app->add_option("--data", c.options.train.data, "text or token file; default: this program's");
+  app->add_option("--data", c.options.train.data,
+                  "text or token file; default: the source text of this program");
   app->add_option("--json", c.json, "write the results to this file, as Google Benchmark does");
-  app->add_option("--plot", c.plot, "draw them as SVG, PNG or PDF");
+  app->add_option("--plot", c.plot, "plot the results to this file: .svg, .png or .pdf");
   app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
 }
 

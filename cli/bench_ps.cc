@@ -17,7 +17,7 @@ struct PsCommand : BenchCommand {
   CLI::Option* workers_flag = nullptr;
 };
 
-// Under mpirun the processes are there: those that are no servers work.
+// Under mpirun the number of processes is fixed: those that are not servers are workers.
 void read_workers(PsCommand& c) {
   const int processes = launch_ranks({.ranks = 0});
   if (processes == 0) return;
@@ -63,22 +63,22 @@ int run(PsCommand& c) {
 
 void add_bench_ps(CLI::App& bench, Command& chosen) {
   auto command = std::make_shared<PsCommand>();
-  command->options.operation = "all_reduce";  // is what it comes to
+  command->options.operation = "all_reduce";  // push and pull together equal an all-reduce
   command->options.algorithms = {"all"};
   CLI::App* app = bench.add_subcommand(
-      "ps", "a parameter server's push and pull, beside all-reduces among the workers");
+      "ps", "compare a parameter server's push and pull with all-reduces among the workers");
   app->fallthrough();
   command->workers_flag =
-      app->add_option("--workers", command->workers, "one or more numbers, separated by commas")
+      app->add_option("--workers", command->workers, "numbers of workers, separated by commas")
           ->delimiter(',')
           ->capture_default_str();
   app->add_option(
          "--servers", command->servers,
          "numbers of servers, separated by commas; all: as many as workers; colocated: one "
-         "beside every worker")
+         "on each worker's rank")
       ->delimiter(',')
       ->capture_default_str();
-  app->add_option("--algorithm", command->all_reduces, "of the all-reduces, separated by commas")
+  app->add_option("--algorithm", command->all_reduces, "all-reduce algorithms, separated by commas")
       ->delimiter(',')
       ->capture_default_str();
   add_size_flags(*app, *command);

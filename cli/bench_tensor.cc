@@ -27,7 +27,7 @@ struct TensorCommand {
   bool tensors = false;
 };
 
-// "nvlink,hdr" are two; links written out have commas of their own.
+// "nvlink,hdr" are two links; a link like "alpha=1us,beta=1GB/s" has its own commas.
 std::vector<std::string> link_names(const std::vector<std::string>& given) {
   std::vector<std::string> names;
   for (const std::string& text : given) {
@@ -41,7 +41,7 @@ std::vector<std::string> link_names(const std::vector<std::string>& given) {
 int run(TensorCommand& c) {
   TensorBenchOptions& o = c.options;
   require(launch_ranks({}) == 1, "bench tp under mpirun or srun",
-          "run it alone: its ranks are simulated");
+          "run it without: its ranks are simulated");
   for (const auto& [value, flag] : {std::pair{o.width, "--width"},
                                     {o.heads, "--heads"},
                                     {o.length, "--sequence-length"},
@@ -55,7 +55,7 @@ int run(TensorCommand& c) {
             fmt::format("use 1 to {}", most_ranks));
   for (const double rate : {c.teraflops, c.gigabytes})
     require(rate > 0 && std::isfinite(rate), fmt::format("a rate of {}", rate),
-            "--tflops and --memory-bandwidth are above 0");
+            "--tflops and --memory-bandwidth must be above 0");
   for (const std::string& name : o.recompute) recompute_from_name(name);
   o.links = link_names(c.links);
   for (const std::string& link : o.links) parse_links(link);
@@ -67,7 +67,7 @@ int run(TensorCommand& c) {
 
   const std::vector<TensorPoint> points = bench_tensor(o);
   require(std::ranges::any_of(points, [](const TensorPoint& p) { return p.skipped.empty(); }),
-          "no point fits such a layer", "see why they were skipped");
+          "no point supports this layer", "see the reasons above");
   if (c.tensors) print_kept_tensors(o);
   const std::string json = c.json.empty() && !c.plot.empty() ? c.plot + ".json" : c.json;
   if (!json.empty()) write_file(json, tensor_json(points, o));
@@ -91,25 +91,28 @@ void add_bench_tensor(CLI::App& bench, Command& chosen) {
         ->capture_default_str();
   };
   list("--ranks", o.ranks, "numbers of tensor-parallel ranks");
-  list("--variant", o.variants, "tp, sp (the sequence split, too), sp-kept, each with -overlap");
+  list("--variant", o.variants,
+       "tp, sp (also splits the sequence), sp-kept; each also with -overlap");
   list("--recompute", o.recompute, "none, selective, full");
   app->add_option("--link", command->links,
-                  "between ranks: presets, separated by commas, or alpha=TIME,beta=BANDWIDTH; may "
-                  "be given again")
+                  "link between ranks: presets, separated by commas, or alpha=TIME,beta=BANDWIDTH; "
+                  "repeatable")
       ->capture_default_str();
-  app->add_option("--width", o.width, "of the layer")->capture_default_str();
-  app->add_option("--heads", o.heads, "of the attention")->capture_default_str();
-  app->add_option("--kv-heads", o.kv_heads, "heads of keys and values; 0: as many as heads");
-  app->add_option("--sequence-length", o.length, "tokens of a sequence")->capture_default_str();
-  app->add_option("--micro-batch-size", o.sequences, "sequences of a micro-batch")
+  app->add_option("--width", o.width, "width of the layer")->capture_default_str();
+  app->add_option("--heads", o.heads, "attention heads")->capture_default_str();
+  app->add_option("--kv-heads", o.kv_heads, "heads of keys and values; 0: as many as --heads");
+  app->add_option("--sequence-length", o.length, "tokens per sequence")->capture_default_str();
+  app->add_option("--micro-batch-size", o.sequences, "sequences per micro-batch")
       ->capture_default_str();
-  app->add_option("--dtype", command->dtype, "of weights and activations")->capture_default_str();
-  app->add_option("--tflops", command->teraflops, "a rank's rate, TFLOP/s")->capture_default_str();
-  app->add_option("--memory-bandwidth", command->gigabytes, "of a rank, GB/s")
+  app->add_option("--dtype", command->dtype, "type of weights and activations")
       ->capture_default_str();
-  app->add_flag("--tensors", command->tensors, "say what is kept for backward, tensor by tensor");
+  app->add_option("--tflops", command->teraflops, "arithmetic rate of a rank, TFLOP/s")
+      ->capture_default_str();
+  app->add_option("--memory-bandwidth", command->gigabytes, "memory bandwidth of a rank, GB/s")
+      ->capture_default_str();
+  app->add_flag("--tensors", command->tensors, "list the tensors kept for backward");
   app->add_option("--json", command->json, "write the results to this file");
-  app->add_option("--plot", command->plot, "draw them as SVG, PNG or PDF");
+  app->add_option("--plot", command->plot, "plot the results to this file: .svg, .png or .pdf");
   app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
 }
 

@@ -1,5 +1,4 @@
-// One file per subcommand: each adds itself to the program and returns the exit status when it is
-// run.
+// One file per subcommand. Each adds itself to the program; running it returns the exit status.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -7,7 +6,7 @@
 
 namespace lockstep {
 
-// What the chosen subcommand does; empty until one was parsed.
+// Runs the chosen subcommand; empty until one is parsed.
 using Command = std::function<int()>;
 
 constexpr int exit_regression = 3;

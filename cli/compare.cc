@@ -34,15 +34,17 @@ int run(const CompareCommand& c) {
 void add_compare(CLI::App& program, Command& chosen) {
   auto command = std::make_shared<CompareCommand>();
   CLI::App* app = program.add_subcommand(
-      "compare",
-      "what has become slower from one result to another; exit status 3 if anything has");
-  app->add_option("old", command->old_path, "a result of bench --json or train --json")->required();
-  app->add_option("new", command->new_path, "a later one of the same measurements")->required();
-  app->add_option("--effect", command->limits.effect, "smallest change of a median that counts")
+      "compare", "compare two result files and report regressions; exit status 3 if there are any");
+  app->add_option("old", command->old_path, "result file of bench --json or train --json")
+      ->required();
+  app->add_option("new", command->new_path, "later result file of the same measurements")
+      ->required();
+  app->add_option("--effect", command->limits.effect,
+                  "smallest relative change of a median to report")
       ->capture_default_str();
-  app->add_option("--rate", command->limits.rate, "largest share of false alarms")
+  app->add_option("--rate", command->limits.rate, "highest false discovery rate")
       ->capture_default_str();
-  app->add_option("--markdown", command->markdown, "write the table to this file, too");
+  app->add_option("--markdown", command->markdown, "also write the table to this file");
   app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
 }
 

@@ -10,7 +10,7 @@ namespace lockstep {
 void add_config_file(CLI::App& program) {
   constexpr std::int64_t most_bytes = 1 << 20;
   program.allow_config_extras(CLI::config_extras_mode::error);
-  // CLI11 would read a device or a huge file without limit, so the file is looked at first.
+  // CLI11 would read a device or a huge file without limit, so the file is checked first.
   program.set_config("--config", "", "read options from this file")
       ->check([](const std::string& path) -> std::string {
         try {

@@ -1,5 +1,5 @@
-// --config FILE: options from a file in CLI11's format, a section a command ([train.ddp]); the
-// command line wins over it.
+// --config FILE: options from a file in CLI11's format, one section per command ([train.ddp]). The
+// command line overrides it.
 #pragma once
 
 #include <CLI/App.hpp>

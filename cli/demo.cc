@@ -1,5 +1,5 @@
-// lockstep demo: runs the program's own commands, which it prints, so that each can be run again,
-// and puts what they measured into one table and one report.
+// lockstep demo: runs the program's own commands and collects their results in one table and one
+// report. It prints each command, so that it can be repeated.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ namespace {
 using nlohmann::json;
 using Words = std::vector<std::string>;
 
-// Losses, gradient norms and weights in f64 agree with one rank's to this, relative.
+// Largest relative difference of losses, gradient norms and weights from the one-rank run, in f64.
 constexpr double parity_limit = 1e-10;
 
 struct DemoCommand {
@@ -47,8 +47,8 @@ class Demo {
   explicit Demo(const DemoCommand& command) : command_(command) {
     std::error_code error;
     std::filesystem::create_directories(command.folder, error);
-    require(!error, fmt::format("cannot make the folder {}: {}", command.folder, error.message()),
-            "name another with --output");
+    require(!error, fmt::format("cannot create the folder {}: {}", command.folder, error.message()),
+            "choose another with --output");
     check_writable(file("report.html"));
   }
 
@@ -58,10 +58,11 @@ class Demo {
     const std::string peer = find_program("mpirun.openmpi").empty() ? "" : "openmpi";
     if (peer.empty()) fmt::print("skipped: Open MPI's own all-reduce: no mpirun.openmpi on PATH\n");
     for (const std::string ranks : {"2", "4"}) {
-      const Words alone = {"--ranks", ranks}, beside = {"--ranks", ranks, "--peer", peer};
+      const Words alone = {"--ranks", ranks}, with_peer = {"--ranks", ranks, "--peer", peer};
       const std::string name = "all_reduce_" + ranks, algorithms = "auto,ring,recursive_doubling";
-      if (!peer.empty() && measure({program_}, beside, name, algorithms)) continue;
-      if (!peer.empty()) fmt::print("skipped: Open MPI's own all-reduce: it does not run here\n");
+      if (!peer.empty() && measure({program_}, with_peer, name, algorithms)) continue;
+      if (!peer.empty())
+        fmt::print("skipped: Open MPI's own all-reduce: it fails on this machine\n");
       measure({program_}, alone, name, algorithms);
     }
     if (!peer.empty()) measure_mpi();
@@ -75,12 +76,12 @@ class Demo {
     std::string technique;
     int ranks;
     json result;
-    double difference;  // from one rank, in f64
+    double difference;  // from the one-rank run, in f64
   };
 
   std::string file(const std::string& name) const { return command_.folder + "/" + name; }
 
-  // Prints the command and runs it; what it says goes to a file.
+  // Prints the command and runs it. Its output goes to a file.
   bool step(const Words& words, const std::string& name) {
     fmt::print("$");
     for (const std::string& word : words)
@@ -90,7 +91,7 @@ class Demo {
     const std::string log = file(name + ".log");
     const int status = run_program(words, log);
     if (status == 0) return true;
-    fmt::print("  exit status {}; what it said is in {}\n", status, log);
+    fmt::print("  exit status {}; its output is in {}\n", status, log);
     return false;
   }
 
@@ -144,12 +145,12 @@ class Demo {
     return true;
   }
 
-  // The same ring among processes, beside the library's own all-reduce.
+  // The same ring between processes, compared with the library's own all-reduce.
   void measure_mpi() {
     if (!measure({find_program("mpirun.openmpi"), "--allow-run-as-root", "--oversubscribe", "-np",
                   "2", program_},
                  {}, "all_reduce_mpi_2", "ring,vendor"))
-      fmt::print("skipped: ranks as processes: they do not run here\n");
+      fmt::print("skipped: ranks as processes: they fail on this machine\n");
   }
 
   void print_tables() const {
@@ -190,7 +191,7 @@ class Demo {
   void write_report() {
     if (find_python().empty()) {
       fmt::print(
-          "\nskipped: report.html: no python3 has matplotlib; apt-get install "
+          "\nskipped: report.html: no python3 with matplotlib; apt-get install "
           "python3-matplotlib\n");
       return;
     }
@@ -199,7 +200,7 @@ class Demo {
     const int status = run_plots("report.py", arguments, file("report.log"));
     if (status != 0)
       throw Error(ErrorKind::wrong_result,
-                  fmt::format("no report: status {}; see {}", status, file("report.log")));
+                  fmt::format("no report: exit status {}; see {}", status, file("report.log")));
     fmt::print("\nreport: {}\n", file("report.html"));
   }
 
@@ -216,7 +217,7 @@ class Demo {
 int run(const DemoCommand& command) {
   require(command.steps >= 2, fmt::format("--steps {}", command.steps), "use at least 2");
   require(launch_ranks({.ranks = 0}) == 0, "the demo under mpirun or srun",
-          "it starts its own ranks: run it alone");
+          "run it without: it starts its own ranks");
   return Demo(command).run();
 }
 
@@ -224,11 +225,11 @@ int run(const DemoCommand& command) {
 
 void add_demo(CLI::App& program, Command& chosen) {
   CLI::App* app = program.add_subcommand(
-      "demo", "every technique trains and is checked against one rank; a table and a report");
+      "demo",
+      "train with every technique and check it against one rank; writes a table and a report");
   auto command = std::make_shared<DemoCommand>();
   app->add_option("-o,--output", command->folder, "folder of the results")->capture_default_str();
-  app->add_option("--steps", command->steps, "optimizer steps of each training")
-      ->capture_default_str();
+  app->add_option("--steps", command->steps, "optimizer steps of each run")->capture_default_str();
   app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
 }
 

@@ -1,4 +1,5 @@
-// lockstep doctor: what this machine offers, and what to do about what is missing.
+// lockstep doctor: lists the libraries, tools and devices of this machine, and how to install
+// missing ones.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -46,7 +47,7 @@ bool is_mapped(const std::string& path) {
   return false;
 }
 
-// Shared memory of MPI jobs and benchmarks that were killed: it stays until someone removes it.
+// Shared memory of killed MPI jobs and benchmarks, which stays until someone removes it.
 Finding leftovers() {
   constexpr std::string_view ours[] = {"vader_segment.", "mpich_shm", "lockstep-peer-"};
   const std::filesystem::path folder = "/dev/shm";
@@ -58,7 +59,7 @@ Finding leftovers() {
         !is_mapped(entry.path().string()))
       left.push_back(entry.path().string());
   }
-  if (left.empty()) return {"shared memory", "nothing is left over", ""};
+  if (left.empty()) return {"shared memory", "no leftovers", ""};
   return {"shared memory", fmt::format("{} segments of killed jobs", left.size()),
           fmt::format("rm {}", fmt::join(left, " "))};
 }
@@ -99,8 +100,9 @@ int run() {
 }  // namespace
 
 void add_doctor(CLI::App& parent, Command& chosen) {
-  CLI::App* doctor =
-      parent.add_subcommand("doctor", "what this machine offers, each fault with its fix");
+  CLI::App* doctor = parent.add_subcommand(
+      "doctor",
+      "list this machine's libraries, tools and devices, and how to install missing ones");
   doctor->callback([&chosen] { chosen = run; });
 }
 

@@ -1,4 +1,4 @@
-// The program: parses the command line, runs one subcommand, turns errors into one line and an exit
+// The program: parses the command line, runs one subcommand, reports errors as one line and an exit
 // status.
 #include <fmt/format.h>
 
@@ -21,7 +21,7 @@ int run(int argc, char** argv) {
       "measure.",
       "lockstep");
   program.require_subcommand(1);
-  // A flag given twice counts as it was given last, so that scripts can add to a command.
+  // The last of repeated flags wins, so that scripts can append to a command.
   program.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   lockstep::add_config_file(program);
   lockstep::Command chosen;
@@ -35,12 +35,12 @@ int run(int argc, char** argv) {
   lockstep::add_doctor(program, chosen);
   lockstep::add_plan(program, chosen);
   try {
-    // CLI11 takes the words from the last to the first.
+    // CLI11 expects the arguments in reverse order.
     std::vector<std::string> words = lockstep::with_technique_of_plan({argv + 1, argv + argc});
     std::ranges::reverse(words);
     program.parse(std::move(words));
   } catch (const CLI::ParseError& error) {
-    // CLI11 has statuses of its own; ours say bad input with 2.
+    // CLI11 has its own exit statuses; ours is 2 for bad input.
     return program.exit(error) == 0 ? 0 : bad_input;
   }
   return chosen();

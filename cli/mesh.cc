@@ -1,4 +1,4 @@
-// lockstep mesh: where ranks are along the axes of parallelism, and who works with whom.
+// lockstep mesh: the coordinates of ranks along the axes of parallelism, and their groups.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -38,8 +38,8 @@ std::vector<NamedGroups> groups_of(const Mesh& mesh) {
 
 std::string text_of(const Mesh::Group& group) { return fmt::format("[{}]", fmt::join(group, ",")); }
 
-// A row for each place along pp, a box for each along dp; in it rows of tp, one for each place
-// along cp.
+// A row for each coordinate along pp and a box for each along dp. In a box, one row of tp ranks for
+// each coordinate along cp.
 void draw(const Mesh& mesh) {
   const int width = static_cast<int>(fmt::format("{}", mesh.size() - 1).size()) + 1;
   const int box = width * mesh.length(Axis::tp) + 1;
@@ -72,12 +72,12 @@ int run(const MeshCommand& c) {
   std::string order;
   for (const Axis axis : mesh.order())
     order += fmt::format("{}{} {}", order.empty() ? "" : ", ", name_of(axis), mesh.length(axis));
-  fmt::print("{} ranks, neighbours along the first: {}\n\n", mesh.size(), order);
+  fmt::print("{} ranks; consecutive ranks are neighbours along the first axis: {}\n\n", mesh.size(),
+             order);
   constexpr int most_drawn = 256;
   if (mesh.size() <= most_drawn) {
     draw(mesh);
-    fmt::print(
-        "\nIn a box a row holds the ranks along tp; rows below one another are along cp.\n\n");
+    fmt::print("\nIn each box, columns are ranks along tp and rows are ranks along cp.\n\n");
   }
   nlohmann::ordered_json file = {{"schema", "lockstep.mesh/1"}, {"ranks", mesh.size()}};
   for (const Axis axis : mesh.order())
@@ -97,14 +97,14 @@ int run(const MeshCommand& c) {
 void add_mesh(CLI::App& program, Command& chosen) {
   auto c = std::make_shared<MeshCommand>();
   CLI::App* app = program.add_subcommand(
-      "mesh", "ranks along the axes of tensor, context, data and pipeline parallelism");
+      "mesh",
+      "show the groups of ranks along the axes of tensor, context, data and pipeline parallelism");
   app->add_option("--tp", c->tp, "ranks that split every layer")->capture_default_str();
   app->add_option("--cp", c->cp, "ranks that split every sequence")->capture_default_str();
-  app->add_option("--dp", c->dp, "models")->capture_default_str();
-  app->add_option("--pp", c->pp, "stages of a model")->capture_default_str();
+  app->add_option("--dp", c->dp, "replicas of the model")->capture_default_str();
+  app->add_option("--pp", c->pp, "pipeline stages")->capture_default_str();
   app->add_option("--order", c->order,
-                  "axes from the one whose neighbours are consecutive ranks to the one whose are "
-                  "farthest apart")
+                  "axes, starting with the one along which neighbours are consecutive ranks")
       ->capture_default_str();
   app->add_option("--json", c->json, "write the groups to this file");
   app->callback([c, &chosen] { chosen = [c] { return run(*c); }; });

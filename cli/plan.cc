@@ -1,4 +1,5 @@
-// lockstep plan: a plan with its mesh, stages and placements, and what each rank will send and hold.
+// lockstep plan: shows a plan's mesh, stages and placements, and predicts the bytes that each rank
+// sends and holds.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -33,7 +34,7 @@ struct RankPlan {
   Prediction prediction;
 };
 
-// The first rank of each place along the pipeline, unless others were asked for.
+// The first rank of each pipeline stage, unless --rank names others.
 std::vector<int> ranks_to_show(const Plan& plan, const std::vector<int>& asked) {
   if (!asked.empty()) return asked;
   std::vector<int> ranks;
@@ -64,13 +65,13 @@ std::string members_text(const Mesh::Group& group) {
 
 void print_plan(const Plan& plan) {
   const TrainOptions& o = plan.options;
-  fmt::print("{} on {} rank{}: {}, {} parameters in {}, {} tokens a sequence\n", plan.technique(),
+  fmt::print("{} on {} rank{}: {}, {} parameters in {}, {} tokens per sequence\n", plan.technique(),
              plan.ranks, plan.ranks == 1 ? "" : "s", o.model, plan.model.parameter_count(),
              name_of(o.dtype), plan.tokens_of_sequence());
   std::string mesh;
   for (const Axis axis : plan.mesh.order())
     mesh += fmt::format("{}{} {}", mesh.empty() ? "" : ", ", name_of(axis), plan.length(axis));
-  fmt::print("{:<12} {}   (neighbours along the first are consecutive ranks)\n", "mesh", mesh);
+  fmt::print("{:<12} {}   (consecutive ranks are neighbours along the first axis)\n", "mesh", mesh);
   fmt::print("{:<12} {} sequences: {} replica{} of {}, in {} micro-batch{} each\n", "step",
              o.global_batch, plan.length(Axis::dp), plan.length(Axis::dp) == 1 ? "" : "s",
              plan.share(0).count, o.micro_batches, o.micro_batches == 1 ? "" : "es");
@@ -87,7 +88,7 @@ void print_memory(const Plan& plan, const std::vector<RankPlan>& ranks) {
   fmt::print("\n{:>6} {:>4}", "rank", "pp");
   for (int use = 0; use < memory_uses; ++use)
     fmt::print(" {:>13}", name_of(static_cast<MemoryUse>(use)));
-  fmt::print(" {:>13} {:>14} {:>10} {:>9}\n", "total", "sent a step", "messages", "in flight");
+  fmt::print(" {:>13} {:>14} {:>10} {:>9}\n", "total", "sent/step", "messages", "in flight");
   for (const auto& [rank, prediction] : ranks) {
     fmt::print("{:>6} {:>4}", rank, plan.place(rank, Axis::pp));
     for (const auto& figure : prediction.peak_bytes)
@@ -103,9 +104,9 @@ void print_memory(const Plan& plan, const std::vector<RankPlan>& ranks) {
   }
   const Prediction& first = ranks.front().prediction;
   if (first.bubble_fraction && plan.schedule.stages > 1)
-    fmt::print("bubble of equal stages whose backward takes twice their forward: {:.2f} %\n",
+    fmt::print("bubble, if stages are equal and backward takes twice forward: {:.2f} %\n",
                100 * *first.bubble_fraction);
-  if (!first.total) fmt::print("?: {} is chosen when ranks meet\n", plan.options.algorithm);
+  if (!first.total) fmt::print("?: {} chooses the algorithm at run time\n", plan.options.algorithm);
 }
 
 void print_traffic(const RankPlan& rank) {
@@ -121,7 +122,7 @@ void print_traffic(const RankPlan& rank) {
   }
 }
 
-// Blocks lie like one another: those of one kind are one line.
+// All blocks have the same placements: parameters of one kind are one line.
 void print_placements(const Plan& plan, int rank) {
   if (plan.ranks == 1) return;
   fmt::print("\nparameters of rank {}, by rows and columns of the whole\n", rank);
@@ -185,7 +186,7 @@ int run(PlanCommand& c) {
   print_plan(plan);
   ordered_json file = plan_json(plan);
   if (plan.has_servers()) {
-    fmt::print("{:<12} {} worker{}; a run states the closed forms of its servers\n", "servers",
+    fmt::print("{:<12} {} worker{}; a run reports the closed forms of its servers\n", "servers",
                plan.computing_ranks(), plan.computing_ranks() == 1 ? "" : "s");
   } else {
     std::vector<RankPlan> ranks;
@@ -206,7 +207,7 @@ int run(PlanCommand& c) {
 
 void add_plan(CLI::App& program, Command& chosen) {
   CLI::App* plan = program.add_subcommand(
-      "plan", "a plan with its groups, and what each rank will send and hold; runs nothing");
+      "plan", "show a plan and predict the bytes that each rank sends and holds; runs nothing");
   plan->require_subcommand(1);
   plan->fallthrough();
   for (const TechniqueEntry& entry : techniques()) {
@@ -216,8 +217,7 @@ void add_plan(CLI::App& program, Command& chosen) {
     c->ranks_flag =
         app->add_option("--ranks", c->ranks, "ranks of the plan")->capture_default_str();
     app->add_option("--rank", c->shown,
-                    "predict this rank; may be given again; default: the first rank of each place "
-                    "along the pipeline")
+                    "predict this rank; repeatable; default: the first rank of each pipeline stage")
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->expected(1);
     app->add_option("--json", c->json, "write the plan and its predictions to this file");

@@ -1,5 +1,4 @@
-// lockstep plot, lockstep report: handed on to the Python programs that draw, which parse their own
-// arguments.
+// lockstep plot and lockstep report: call the Python programs, which parse their own arguments.
 #include <CLI/CLI.hpp>
 
 #include "cli/command.h"
@@ -21,8 +20,8 @@ void add_script(CLI::App& program, Command& chosen, const std::string& name,
 }  // namespace
 
 void add_plots(CLI::App& program, Command& chosen) {
-  add_script(program, chosen, "plot", "draw one kind of plot of results");
-  add_script(program, chosen, "report", "every plot of results on one page, report.html");
+  add_script(program, chosen, "plot", "plot results");
+  add_script(program, chosen, "report", "write all plots of results to one page, report.html");
 }
 
 }  // namespace lockstep

@@ -25,7 +25,7 @@ std::string find_program(const std::string& name) {
   return "";
 }
 
-// The first python3 on PATH is often one of the user's own, without the distribution's packages.
+// The first python3 on PATH is often the user's own, without the distribution's packages.
 std::string find_python() {
   for (const std::string python : {"python3", "/usr/bin/python3"})
     if (run_program({python, "-c", "import matplotlib"}, "/dev/null") == 0) return python;
@@ -44,7 +44,7 @@ int run_program(const std::vector<std::string>& words, const std::string& output
 int run_plots(const std::string& script, const std::vector<std::string>& arguments,
               const std::string& output) {
   const std::string python = find_python();
-  require(!python.empty(), "no python3 that has matplotlib", "apt-get install python3-matplotlib");
+  require(!python.empty(), "no python3 with matplotlib", "apt-get install python3-matplotlib");
   std::vector<std::string> words = {python, "-B", plots_folder() + "/" + script};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return run_program(words, output);

@@ -1,4 +1,4 @@
-// Other programs: finds them, runs them.
+// Finds and runs other programs.
 #pragma once
 
 #include <string>
@@ -6,17 +6,17 @@
 
 namespace lockstep {
 
-// Where a program lies on PATH; empty if nowhere.
+// The path of a program on PATH; empty if there is none.
 std::string find_program(const std::string& name);
-// The Python that can draw: one that has matplotlib; empty if there is none.
+// A Python with matplotlib; empty if there is none.
 std::string find_python();
 
-// Runs words[0] with the rest as its arguments and waits for it. What it says goes to the file
-// `output`, or where ours goes if that is empty. Returns its exit status; 128 + the signal that
-// ended it, as a shell does; 127 if it cannot be started.
+// Runs words[0] with the rest as its arguments and waits for it. Its output goes to the file
+// `output`, or to ours if that is empty. Returns its exit status; 128 + the signal that killed it,
+// as a shell does; 127 if it cannot be started.
 int run_program(const std::vector<std::string>& words, const std::string& output = "");
 
-// Runs a Python program of the plots folder. Throws Error (bad_input) where no Python can draw.
+// Runs a Python program of the plots folder. Throws Error (bad_input) if no Python has matplotlib.
 int run_plots(const std::string& script, const std::vector<std::string>& arguments,
               const std::string& output = "");
 

@@ -1,5 +1,4 @@
-// A line that is rewritten while a run goes on: steps, loss, tokens a second, time left. On a
-// terminal only.
+// A progress line, on terminals only: steps, loss, tokens per second, time left.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// lockstep schedule: draws a pipeline schedule, and compares its bubble and its memory with the
-// closed forms.
+// lockstep schedule: draws a pipeline schedule and compares its bubble and memory with closed
+// forms.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -54,13 +54,13 @@ std::string percent(const Rational& share) {
   return fmt::format("{} = {:.1f} %", text_of(share), 100 * value_of(share));
 }
 
-// As exact as it is short.
+// Whole numbers as they are; fractions also as decimals.
 std::string time_text(const Rational& time) {
   const std::string exact = text_of(time);
   return time.denominator() == 1 ? exact : fmt::format("{} = {:.6g}", exact, value_of(time));
 }
 
-// A time of what the schedule does not do would have no effect.
+// Refuses times of collectives that the schedule does not have: they would have no effect.
 void check_times(const Schedule& schedule, const PassTimes& times) {
   const Rational zero = 0;
   require(times.unshard == zero || schedule.has(Pass::unshard),
@@ -118,7 +118,7 @@ void print_figures(const ScheduleResult& result) {
   }
   fmt::print("\nmakespan {}   bubble fraction {}   overhead {}\n", time_text(timeline.makespan()),
              percent(timeline.bubble_fraction()), percent(timeline.bubble_overhead()));
-  // One line for each formula, with the figures of all ranks it speaks of.
+  // One line for each formula, with the figures of all its ranks.
   for (std::size_t i = 0; i < result.theory.size();) {
     const TheoryRecord& first = result.theory[i];
     std::string expected, measured;
@@ -133,13 +133,12 @@ void print_figures(const ScheduleResult& result) {
 
 std::string times_text(const Schedule& schedule, const PassTimes& times) {
   std::string text = fmt::format(
-      "a rank's times for a micro-batch: forward {}, input gradient {}, weight gradient {}; hop {}",
+      "times of a rank per micro-batch: forward {}, input gradient {}, weight gradient {}; hop {}",
       text_of(times.forward), text_of(times.input_gradient), text_of(times.weight_gradient),
       text_of(times.hop));
-  if (schedule.has(Pass::unshard))
-    text += fmt::format("; to unshard its parameters {}", text_of(times.unshard));
+  if (schedule.has(Pass::unshard)) text += fmt::format("; unshard {}", text_of(times.unshard));
   if (schedule.has(Pass::reduce_gradients))
-    text += fmt::format("; to reduce its gradients {}", text_of(times.reduce_gradients));
+    text += fmt::format("; reduce gradients {}", text_of(times.reduce_gradients));
   return text;
 }
 
@@ -158,7 +157,7 @@ int show(const ScheduleCommand& c, const ScheduleResult& result) {
   return holds ? 0 : 1;
 }
 
-// Messages of all ranks in a step.
+// The number of messages of all ranks in a step.
 std::size_t messages_of(const Schedule& schedule) {
   std::size_t sends = 0;
   for (const auto& steps : in_order(schedule).by_rank)
@@ -167,8 +166,8 @@ std::size_t messages_of(const Schedule& schedule) {
   return sends;
 }
 
-// Every schedule side by side; memory in activations of whole ranks' shares, so that schedules with
-// several stages on a rank compare.
+// One line for each schedule. Memory is in activations of all layers of a rank, so that numbers of
+// virtual stages do not matter.
 int compare_all(const ScheduleCommand& c) {
   const PassTimes times = c.times();
   fmt::print(
@@ -201,7 +200,7 @@ int compare_all(const ScheduleCommand& c) {
   return 0;
 }
 
-// The page is one file that needs no other.
+// The page is self-contained.
 int write_explorer(const std::string& path) {
   write_file(path, read_text(plots_folder() + "/explorer.html", most_bytes));
   fmt::print("{}: open it in a browser\n", path);
@@ -212,8 +211,7 @@ int run(const ScheduleCommand& c) {
   for (const std::string& path : {c.save, c.json, c.plot, c.explorer})
     if (!path.empty()) check_writable(path);
   if (!c.explorer.empty() && c.name.empty() && c.file.empty()) return write_explorer(c.explorer);
-  require(c.name.empty() != c.file.empty(),
-          "schedule needs a name or a --schedule-file, and not both",
+  require(c.name.empty() != c.file.empty(), "schedule needs either a name or a --schedule-file",
           "for example: lockstep schedule 1f1b -p 4 -m 8");
   require(c.width >= 20 && c.width <= 1000, fmt::format("--width {}", c.width), "use 20 to 1000");
   require(c.explorer.empty(), "--explorer with a schedule", "the page shows all of them");
@@ -225,7 +223,7 @@ int run(const ScheduleCommand& c) {
     return compare_all(c);
   }
   ScheduleCommand shown = c;
-  // The plot is drawn from the result.
+  // The plot needs the JSON.
   if (!c.plot.empty() && c.json.empty()) shown.json = c.plot + ".json";
   const int status =
       show(shown, c.file.empty() ? from_menu(c, find_schedule(c.name), c.shape) : from_file(c));
@@ -246,43 +244,46 @@ void add_schedule(CLI::App& program, Command& chosen) {
       "schedule", "draw a pipeline schedule and compare its bubble and memory with closed forms");
   app->add_option("name", c->name, "one of these, or all to compare them:\n" + names);
   app->add_option("-p,--ranks", c->shape.ranks, "ranks of the pipeline")->capture_default_str();
-  app->add_option("-m,--micro-batches", c->shape.micro_batches, "micro-batches of a step")
+  app->add_option("-m,--micro-batches", c->shape.micro_batches, "micro-batches per step")
       ->capture_default_str();
   app->add_option("-v,--virtual-stages,--chunks", c->shape.virtual_stages,
-                  "stages on every rank; 0: the schedule's own number, or 2");
-  app->add_option("--group-size", c->shape.group,
-                  "of interleaved: micro-batches that pass a stage in turn; 0: as many as ranks");
+                  "virtual stages of each rank; 0: the schedule's own number, or 2");
+  app->add_option(
+      "--group-size", c->shape.group,
+      "for interleaved: micro-batches that run through a stage in turn; 0: as many as ranks");
   app->add_flag("--sharded", c->is_sharded,
                 "shard each stage's parameters: add UNSHARD, RESHARD and REDUCE_GRAD");
   app->add_flag("--reduce-gradients", c->reduces_gradients,
                 "replicate each stage, as in plain data parallelism: add REDUCE_GRAD alone");
   app->add_option("--most-unsharded", c->most_unsharded,
-                  "of --sharded: most stages whose parameters a rank gathers at once")
+                  "for --sharded: most stages whose parameters a rank holds gathered at once")
       ->capture_default_str();
   app->add_option("--forward", c->forward,
-                  "time of a rank's forward pass of one micro-batch: 2, 0.5, 1/3")
+                  "time of a rank's forward pass of a micro-batch: 2, 0.5, 1/3")
       ->capture_default_str();
-  app->add_option("--input-gradient", c->input_gradient, "of the first half of its backward pass")
+  app->add_option("--input-gradient", c->input_gradient,
+                  "time of the first half of its backward pass")
       ->capture_default_str();
-  app->add_option("--weight-gradient", c->weight_gradient, "of the second half")
+  app->add_option("--weight-gradient", c->weight_gradient, "time of the second half")
       ->capture_default_str();
   app->add_option("--hop", c->hop, "time of a message between two ranks")->capture_default_str();
   app->add_option("--unshard-time", c->unshard, "time to unshard all of a rank's stages once")
       ->capture_default_str();
-  app->add_option("--reduce-time", c->reduce, "time to reduce the gradients of all its stages")
+  app->add_option("--reduce-time", c->reduce,
+                  "time to reduce the gradients of all of a rank's stages")
       ->capture_default_str();
   app->add_option(
       "--schedule-file", c->file,
-      "a schedule in PyTorch's action text instead: a line for every rank, 0F0,0F1,0B0");
-  app->add_option("--width", c->width, "characters of the chart")->capture_default_str();
-  app->add_flag("--no-chart", c->no_chart, "figures only");
+      "read the schedule from a file of PyTorch's action text: a line for each rank, 0F0,0F1,0B0");
+  app->add_option("--width", c->width, "width of the chart in characters")->capture_default_str();
+  app->add_flag("--no-chart", c->no_chart, "print only the figures");
   app->add_flag("--messages", c->messages,
-                "print every rank's actions, collectives, sends and receives");
-  app->add_option("--save", c->save, "write the schedule as action text");
-  app->add_option("--json", c->json, "write every action's time and all figures");
-  app->add_option("--plot", c->plot, "draw the chart as SVG, PNG or PDF");
+                "print each rank's actions, collectives, sends and receives");
+  app->add_option("--save", c->save, "write the schedule to this file as action text");
+  app->add_option("--json", c->json, "write the times of all actions and all figures to this file");
+  app->add_option("--plot", c->plot, "plot the schedule to this file: .svg, .png or .pdf");
   app->add_option("--explorer", c->explorer,
-                  "write a page instead on which all schedules can be tried");
+                  "write an interactive page of all schedules to this file, and run nothing");
   app->callback([c, &chosen] { chosen = [c] { return run(*c); }; });
 }
 

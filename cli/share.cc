@@ -12,7 +12,7 @@ namespace {
 std::string shared(const std::string& name, const std::string& instead) {
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe");
   const auto path = program.parent_path().parent_path() / "share" / name;
-  require(std::filesystem::exists(path), fmt::format("no {}", path.string()),
+  require(std::filesystem::exists(path), fmt::format("missing: {}", path.string()),
           "build again" + instead);
   return path.string();
 }

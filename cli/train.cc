@@ -29,7 +29,7 @@ void print_bubble(const BubbleRecord& bubble) {
   else
     fmt::print("bubble: ");
   fmt::print(
-      "simulated with mean times of its passes {:.2f} %, with the time of each {:.2f} %, "
+      "simulated with mean pass times {:.2f} %, replayed with each pass's time {:.2f} %, "
       "measured {:.2f} %\n",
       100 * bubble.simulated_fraction, 100 * bubble.replayed_fraction, 100 * bubble.fraction);
 }
@@ -53,7 +53,7 @@ void print_staleness(const std::vector<UpdateRecord>& updates) {
     delays += update.delay;
   }
   fmt::print(
-      "at most {} steps ahead of the slowest; {:.2f} updates by others not seen, on average\n",
+      "at most {} steps ahead of the slowest worker; an update misses {:.2f} others on average\n",
       lead, static_cast<double>(delays) / static_cast<double>(updates.size()));
 }
 
@@ -62,7 +62,7 @@ bool is_same(const TheoryRecord& a, const TheoryRecord& b) {
          a.measured == b.measured;
 }
 
-// Quantity by quantity; consecutive ranks with the same numbers are one line.
+// Sorted by quantity. Consecutive ranks with the same numbers share one line.
 void print_theory(std::vector<TheoryRecord> theory) {
   fmt::print("{:<36} {:>7} {:>16} {:>16}  {}\n", "quantity", "ranks", "expected", "measured",
              "closed form");
@@ -100,29 +100,30 @@ void print_summary(const TrainCommand& c, const Plan& plan, const TrainResult& r
   const auto tokens =
       static_cast<double>(result.tokens_per_step) * static_cast<double>(result.steps.size());
   if (c.world.launch.clock == Clock::unit)
-    fmt::print("{:g} units of time a step\n\n", seconds / static_cast<double>(result.steps.size()));
+    fmt::print("{:g} units of time per step\n\n",
+               seconds / static_cast<double>(result.steps.size()));
   else
     fmt::print("{:.0f} tokens/s{}\n\n", tokens / seconds,
                c.world.launch.clock == Clock::cpu ? " of virtual time" : "");
   print_theory(result.theory);
   for (const LostRank& lost : result.lost)
-    fmt::print("\nrank {} was lost in step {}: {}; the others went on\n", lost.rank, lost.step,
+    fmt::print("\nrank {} was lost in step {}: {}; the others continued\n", lost.rank, lost.step,
                lost.why);
   if (!result.sample.empty()) fmt::print("\n{}\n", result.sample);
 }
 
-// Fills in what the clock decides.
+// Sets the options that depend on the clock.
 void adapt_to_clock(TrainOptions& options, const LaunchOptions& world) {
   if (world.clock != Clock::wall) {
     require(options.threads <= 1,
             fmt::format("--threads {} with the clock {}", options.threads, name_of(world.clock)),
-            "a rank computes with one thread there");
+            "a rank computes with one thread under a virtual clock");
     options.threads = 1;
   }
   require(options.compute_seconds == 0 || world.clock == Clock::unit,
           fmt::format("--compute-time with the clock {}", name_of(world.clock)),
-          "other clocks measure it; add --clock unit");
-  // A pass of a micro-batch through all of a rank's stages takes one unit, its backward pass two.
+          "other clocks measure the time; add --clock unit");
+  // Forward of a micro-batch through all of a rank's stages takes one unit, backward two.
   if (world.clock == Clock::unit && options.compute_seconds == 0 &&
       (options.technique == "pipeline" || options.technique == "3d"))
     options.compute_seconds = 3.0 * options.micro_batches;
@@ -133,7 +134,7 @@ int run(TrainCommand& c) {
   LaunchOptions& world = c.world.launch;
   const auto planned = take_plan_file(c.plan, c.ranks->count() > 0 ? &world.ranks : nullptr);
   if (planned) world.ranks = *planned;
-  require(c.device != "none", "--device none", "training needs numbers; choose host or cuda");
+  require(c.device != "none", "--device none", "training needs data; choose host or cuda");
   world.device = &device_named(c.device);
   world.trace = !c.trace.empty();
   TrainOptions& options = c.plan.options;
@@ -168,9 +169,10 @@ int run(TrainCommand& c) {
 void add_run_flags(CLI::App& app, TrainCommand& c) {
   c.world.add(app);
   c.ranks = app.get_option("--ranks");
-  app.add_option("--device", c.device,
-                 "host, or cuda: a GPU for each rank, over NCCL, where there are so many, else "
-                 "one for all")
+  app.add_option(
+         "--device", c.device,
+         "host, or cuda: one GPU for each rank, over NCCL, if there are enough, otherwise one "
+         "GPU for all")
       ->capture_default_str();
   app.add_option("--json", c.json, "write the result to this file");
   app.add_option("--trace", c.trace, "write a trace for ui.perfetto.dev to this file");

@@ -36,10 +36,11 @@ CLI::Option* add_option(CLI::App& app, const Option& option) {
   return added->type_name("");
 }
 
-// A flag of other techniques says so.
+// Refuses a flag of other techniques.
 void refuse_option(CLI::App& app, const Option& option, const OptionGroup& group,
                    const std::string& technique) {
-  const std::string message = fmt::format("{} is no option of {}", option.flag_text(), technique);
+  const std::string message =
+      fmt::format("{} is not an option of {}", option.flag_text(), technique);
   const std::string hint = fmt::format("it belongs to {}: train {}",
                                        fmt::join(group.techniques, ", "), group.techniques.back());
   app.add_option_function<std::vector<std::string>>(
@@ -63,7 +64,8 @@ void add_plan_options(CLI::App& app, PlanOptions& command) {
       else
         refuse_option(app, option, group, command.options.technique);
     }
-  app.add_option("--plan", command.plan_file, "a plan as lockstep plan --json writes it");
+  app.add_option("--plan", command.plan_file,
+                 "read the plan from this file, written by lockstep plan --json");
 }
 
 std::optional<int> take_plan_file(PlanOptions& command, const int* ranks) {
@@ -73,10 +75,10 @@ std::optional<int> take_plan_file(PlanOptions& command, const int* ranks) {
   require(file.options.technique == command.options.technique,
           fmt::format("{} is a plan of {}, not of {}", path, file.options.technique,
                       command.options.technique),
-          fmt::format("leave the technique away, or use {}", file.options.technique));
+          fmt::format("omit the technique, or use {}", file.options.technique));
   require(!ranks || *ranks == file.ranks,
           fmt::format("--ranks {}, and {} says {}", ranks ? *ranks : 0, path, file.ranks),
-          "leave one of them away");
+          "omit one of them");
   const std::vector<OptionGroup> ours = describe(command.options), theirs = describe(file.options);
   for (std::size_t g = 0; g < ours.size(); ++g)
     for (std::size_t i = 0; i < ours[g].options.size(); ++i) {
@@ -86,7 +88,7 @@ std::optional<int> take_plan_file(PlanOptions& command, const int* ranks) {
       require(
           !is_given || ours[g].is_of_run || text_of(own) == text_of(planned),
           fmt::format("--{} {}, and {} says {}", own.flag, text_of(own), path, text_of(planned)),
-          "leave one of them away");
+          "omit one of them");
       if (!is_given) set_from_json(own, json_of(planned));
     }
   return file.ranks;

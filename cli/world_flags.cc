@@ -8,23 +8,25 @@ namespace lockstep {
 
 void WorldFlags::add(CLI::App& app) {
   launch.flight = "out/flight.json";
-  app.add_option("--ranks", launch.ranks, "ranks, as threads of this process")
+  app.add_option("--ranks", launch.ranks, "number of ranks, as threads of this process")
       ->capture_default_str();
-  app.add_option("--timeout", launch.timeout_s, "seconds a rank waits for another")
+  app.add_option("--timeout", launch.timeout_s,
+                 "timeout for one rank waiting on another, in seconds")
+      ->capture_default_str();
+  app.add_option("--clock", clock,
+                 "wall: real time; cpu: virtual time with one processor for each rank and messages "
+                 "that cost what --link says; unit: virtual time in which only messages cost")
       ->capture_default_str();
   app.add_option(
-         "--clock", clock,
-         "wall: real time; cpu: as if every rank had a processor, messages cost what --link "
-         "says; unit: messages alone cost")
-      ->capture_default_str();
-  app.add_option("--link", link,
-                 fmt::format("of the clocks cpu and unit: alpha=TIME,beta=BANDWIDTH[,node=RANKS,"
-                             "node-alpha=TIME,node-beta=BANDWIDTH], or a preset:\n{}",
-                             link_presets()));
-  app.add_option("--fault", fault, "plant a fault: rank=R,op=N,kind=K");
+      "--link", link,
+      fmt::format(
+          "cost of messages for the clocks cpu and unit: alpha=TIME,beta=BANDWIDTH[,node=RANKS,"
+          "node-alpha=TIME,node-beta=BANDWIDTH], or a preset:\n{}",
+          link_presets()));
+  app.add_option("--fault", fault, "inject a fault: rank=R,op=N,kind=K");
   app.add_option("--flight", launch.flight,
-                 "where the ranks' last operations are written if the run fails; under mpirun each "
-                 "rank's in a file of its own")
+                 "write the ranks' last operations to this file if the run fails; under mpirun one "
+                 "file for each rank")
       ->capture_default_str();
 }
 
@@ -33,7 +35,7 @@ void WorldFlags::read() {
   launch.links = parse_links(link.empty() ? "free" : link);
   require(launch.clock != Clock::wall || link.empty() || launch.links.ranks_per_node > 0,
           fmt::format("--link {} with the clock wall", link),
-          "real messages take the time they take; use --clock cpu or unit");
+          "real messages ignore it; use --clock cpu or unit");
   if (!fault.empty()) launch.fault = parse_fault(fault);
 }
 

@@ -14,7 +14,7 @@ struct WorldFlags {
 
   // Adds --ranks, --timeout, --clock, --link, --fault and --flight.
   void add(CLI::App& app);
-  // Reads what was given into `launch`. Throws Error (bad_input) naming the flag.
+  // Sets `launch` from the flags. Throws Error (bad_input) naming the flag.
   void read();
 };
 

@@ -230,7 +230,7 @@ class Cli(unittest.TestCase):
     def test_flags_of_other_techniques(self):
         for technique, flag, owners in [("ddp", "--tp", "tp, sp, 3d"), ("tp", "--schedule", "pipeline, 3d"),
                                         ("pipeline", "--bucket-bytes", "ddp, 3d"), ("3d", "--servers", "ps")]:
-            self.refused(f"{flag} is no option of {technique}", "train", technique, flag, "1")
+            self.refused(f"{flag} is not an option of {technique}", "train", technique, flag, "1")
             self.refused(f"it belongs to {owners}", "plan", technique, flag, "1")
 
     def test_bad_commands(self):
