@@ -1,5 +1,5 @@
-// Comparisons: the statistics against worked examples, false alarms and missed slowdowns against
-// what is promised.
+// Comparisons: statistics against worked examples; rates of false alarms and of missed slowdowns
+// against their promised limits.
 #include "bench/results/compare.h"
 
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ TEST(BenjaminiHochberg, WorkedExample) {
   EXPECT_TRUE(false_discovery_rates({}).empty());
 }
 
-// 30 rows of 20 samples with 3 % noise; the first `slowed` are that factor slower.
+// 30 rows of 20 samples with 3 % noise; the first `slowed` rows are slower by the factor.
 Samples sweep(std::mt19937_64& random, int slowed, double factor) {
   std::normal_distribution<double> noise(1, 0.03);
   Samples samples;

@@ -1,5 +1,5 @@
-// Every algorithm of every operation with buffers on cards, whose ranks run ahead: nothing waits
-// for a card until all is enqueued, so that each result hangs on the marks between ranks.
+// Every algorithm of every operation with buffers on GPUs. The host runs ahead: nothing waits for a
+// GPU until all work is enqueued, so each result depends on the events between ranks.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -20,16 +20,16 @@ using test::WithCard;
 
 class CudaCollectives : public WithCard {
  protected:
-  // With each rank's card: one for all, or, where there are so many, one for each.
+  // Runs with a GPU for each rank: one for all, or one for each if there are enough.
   void on_ranks(int ranks, const std::function<void(RankContext&, Device& card)>& body) {
     launch({.ranks = ranks, .timeout_s = 60, .device = &card()},
            [&](RankContext& context) { body(context, *context.ledger.device()); });
   }
 };
 
-// Buffers of one rank: inputs that stay, a buffer that every round uses again, what each round
-// gave. The inputs of round r are r + 1 times those that verify.h knows, so that no round's data
-// pass for another's.
+// Buffers of one rank: constant inputs, a buffer reused by every round, and the result of each
+// round. The inputs of round r are r + 1 times those of verify.h, so that no round's data pass for
+// another's.
 class Rounds {
  public:
   static constexpr std::size_t rounds = 3;
@@ -53,14 +53,15 @@ class Rounds {
   }
 
   void run(Communicator& comm, const AnyAlgorithm& algorithm) {
-    const bool apart = entry_.out_of_place;
+    const bool out_of_place = entry_.out_of_place;
     for (std::size_t round = 0; round < rounds; ++round) {
       card_.copy(buffer_.slice(), inputs_[round].slice());
-      algorithm.run(
-          comm, buffer_.slice(),
-          {.op = ReduceOp::sum, .root = problem_.root, .out = apart ? out_.slice() : Slice()});
-      card_.copy(results_[round].slice(), apart ? out_.slice() : buffer_.slice());
-      // Whoever still reads them meets this.
+      algorithm.run(comm, buffer_.slice(),
+                    {.op = ReduceOp::sum,
+                     .root = problem_.root,
+                     .out = out_of_place ? out_.slice() : Slice()});
+      card_.copy(results_[round].slice(), out_of_place ? out_.slice() : buffer_.slice());
+      // Pending readers must not see this.
       card_.zero(buffer_.slice());
       card_.zero(out_.slice());
     }
@@ -100,7 +101,7 @@ TEST_F(CudaCollectives, EveryAlgorithmOfEveryOperation) {
     for (const OperationEntry& entry : operations())
       for (const Count count : counts)
         on_ranks(ranks, [&](RankContext& context, Device& card) {
-          // What all_to_all takes is as much for every rank.
+          // all_to_all sends equal amounts to every rank.
           const bool even = entry.operation == Operation::all_to_all;
           const Problem problem{.ranks = ranks,
                                 .count = even ? count / ranks * ranks : count,
@@ -118,7 +119,7 @@ TEST_F(CudaCollectives, EveryAlgorithmOfEveryOperation) {
         });
 }
 
-// The rank's own line writes, its stream reduces, its own line reads and writes again.
+// The rank's own stream writes, its communication stream reduces, its own stream reads and writes.
 TEST_F(CudaCollectives, StreamsAreOrderedWithTheirRank) {
   constexpr Count count = 2000;
   constexpr int buckets = 6;
@@ -152,7 +153,7 @@ TEST_F(CudaCollectives, StreamsAreOrderedWithTheirRank) {
     });
 }
 
-// Work that nobody waits for is done before what comes after the stream's end.
+// Work that nobody waits for finishes before the work that follows the stream's end.
 TEST_F(CudaCollectives, TheEndOfAStreamIsItsLastMark) {
   constexpr Count count = 1000;
   on_ranks(2, [&](RankContext& context, Device& card) {
@@ -167,7 +168,7 @@ TEST_F(CudaCollectives, TheEndOfAStreamIsItsLastMark) {
   });
 }
 
-// The card's seconds, which the host has not waited for when it has enqueued the work.
+// The GPU's seconds; the host does not wait for them when it has enqueued the work.
 TEST_F(CudaCollectives, AStopwatchTellsTheCardsTime) {
   const bool emulated = std::getenv("LOCKSTEP_CUDA_MODULE") != nullptr;
   const std::size_t count = std::size_t{1} << (emulated ? 18 : 28);
@@ -189,7 +190,7 @@ TEST_F(CudaCollectives, AStopwatchTellsTheCardsTime) {
   });
 }
 
-// Messages between the host's memory and the card's.
+// Messages between host memory and GPU memory.
 TEST_F(CudaCollectives, MessagesBetweenHostAndCard) {
   on_ranks(2, [&](RankContext& context, Device& card) {
     Communicator& world = context.world;
@@ -208,7 +209,7 @@ TEST_F(CudaCollectives, MessagesBetweenHostAndCard) {
   });
 }
 
-// The sender writes there after what the receiver enqueued before it opened the window.
+// The sender's writes follow the work that the receiver enqueued before it opened the window.
 TEST_F(CudaCollectives, AWindowOnACard) {
   on_ranks(2, [&](RankContext& context, Device& card) {
     Communicator& world = context.world;
@@ -217,7 +218,7 @@ TEST_F(CudaCollectives, AWindowOnACard) {
     if (world.rank() == 0) {
       world.recv(host_slice(std::span(&opened, 1)), 1);
       const Request sending = world.isend(there.slice(), 1);
-      card.wait();  // so its work is done first, if it may be
+      card.wait();  // so its work finishes first, if that is allowed
       world.send(host_slice(std::span(&opened, 1)), 1);
       sending->wait();
     } else {

@@ -1,5 +1,5 @@
-// The products that the model benchmark times are those of a step, and their operations the closed
-// form's.
+// The model benchmark times exactly the products of a step, and their operations match the closed
+// form.
 #include "bench/techniques/model.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// The benchmark of tensor parallelism: its times against the closed forms of what is sent, its
-// memory against Megatron-LM's.
+// The benchmark of tensor parallelism: its times against the collectives' closed forms, its memory
+// against Megatron-LM's.
 #include "bench/techniques/tensor.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ TensorBenchOptions small_layer(const std::string& variant, const std::string& li
   return options;
 }
 
-// GPT-3's layer as Korthikanti et al. have it, in MiB.
+// Activations of GPT-3's layer in MiB, from Korthikanti et al.
 TEST(MegatronMemory, IsThatOfThePaper) {
   const auto mib = [](int ranks, bool by_sequence, Recompute recompute) {
     return megatron_activation_bytes({}, {.ranks = ranks, .by_sequence = by_sequence}, recompute) /
@@ -43,7 +43,7 @@ TEST(MegatronMemory, IsThatOfThePaper) {
   EXPECT_EQ(mib(8, true, Recompute::full), 6);
 }
 
-// What nothing hides takes as long as the collectives' closed forms say.
+// Exposed communication takes as long as the collectives' closed forms say.
 TEST(TensorTime, ExposedIsThatOfTheCollectives) {
   const LinkModel links = parse_links("ndr");
   for (const int ranks : {2, 4, 8}) {
@@ -71,14 +71,15 @@ TEST(TensorTime, OverlapHidesWhatItCan) {
         TensorBenchOptions layer = small_layer(variant, link, ranks);
         const TensorPoint plain = one_point(layer);
         layer.variants = {variant + "-overlap"};
-        const TensorPoint beside = one_point(layer);
-        EXPECT_LT(beside.exposed_seconds(), plain.exposed_seconds()) << variant << link << ranks;
-        EXPECT_EQ(beside.forward_bytes, plain.forward_bytes);
-        EXPECT_EQ(beside.backward_bytes, plain.backward_bytes);
+        const TensorPoint overlapped = one_point(layer);
+        EXPECT_LT(overlapped.exposed_seconds(), plain.exposed_seconds())
+            << variant << link << ranks;
+        EXPECT_EQ(overlapped.forward_bytes, plain.forward_bytes);
+        EXPECT_EQ(overlapped.backward_bytes, plain.backward_bytes);
       }
 }
 
-// Every point that is returned has counted what its closed forms say.
+// The counts of every returned point equal the closed forms.
 TEST(TensorBench, CountsWhatTheClosedFormsSay) {
   TensorBenchOptions options = small_layer("tp", "free", 1);
   options.kv_heads = 2;

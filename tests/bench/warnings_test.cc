@@ -1,4 +1,4 @@
-// Iterations that a network held up are told from those that were merely slow.
+// The warning distinguishes iterations delayed by the network from merely slow ones.
 #include "bench/collectives/warnings.h"
 
 #include <gtest/gtest.h>

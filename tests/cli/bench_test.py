@@ -1,4 +1,4 @@
-"""lockstep bench: its table, its files, and what it refuses.
+"""lockstep bench: its table, its files, and the input it refuses.
 
 python3 bench_test.py PROGRAM SOURCE_FOLDER
 """
@@ -21,7 +21,7 @@ GOLDEN = SOURCE / "tests" / "golden" / "tiny"
 # The thread sanitizer's preset allows OpenMP one thread.
 THREADS = range(1, 1 + min(2, len(os.sched_getaffinity(0)), int(os.environ.get("OMP_THREAD_LIMIT", 2))))
 
-# Their presets set these, and everything takes thirty times as long.
+# The sanitizers' presets set these; everything takes thirty times as long.
 SANITIZED = "ASAN_OPTIONS" in os.environ or "TSAN_OPTIONS" in os.environ
 
 OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send_recv", "barrier")
@@ -181,7 +181,7 @@ class Bench(unittest.TestCase):
         self.assertIn("must end with", self.bench(*words, "--plot", "picture.gif", status=2).stderr)
         done = subprocess.run([PROGRAM, "bench", *words, "--plot", "picture.svg"], cwd=self.path, capture_output=True, text=True, timeout=120)
         if "no python3 with matplotlib" in done.stderr:
-            self.skipTest("no python3 has matplotlib")
+            self.skipTest("no python3 with matplotlib")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("<svg", (self.path / "picture.svg").read_text())
         self.assertEqual([p.name for p in self.path.iterdir() if p.suffix == ".json"], [])

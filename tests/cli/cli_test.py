@@ -1,4 +1,4 @@
-"""The program as its users call it: results, exit statuses, messages, and what is left on disk.
+"""The program, called as users call it: results, exit statuses, messages, and the files it leaves.
 
 python3 cli_test.py PROGRAM SOURCE_FOLDER
 """
@@ -21,7 +21,7 @@ GOLDEN_RUN = ["--model", GOLDEN / "config.json", "--init", GOLDEN / "init.safete
 
 
 def tensors_of(path):
-    """A safetensors file as its specification has it: name to (shape, values), for F32 and F64."""
+    """Reads a safetensors file by its specification: name to (shape, values), for F32 and F64."""
     content = path.read_bytes()
     (length,) = struct.unpack_from("<Q", content)
     header, data = json.loads(content[8:8 + length]), content[8 + length:]
@@ -73,7 +73,7 @@ class Cli(unittest.TestCase):
         self.assertEqual(set(ours), set(expected))
         for name, (shape, values) in expected.items():
             self.assertEqual(ours[name][0], shape, name)
-            # The expected ones were rounded to f32.
+            # The expected values were rounded to f32.
             for ours_value, value in zip(ours[name][1], values, strict=True):
                 self.assertAlmostEqual(ours_value, value, delta=1.2e-7 * max(abs(value), 1e-3), msg=name)
 
@@ -96,7 +96,7 @@ class Cli(unittest.TestCase):
             done = subprocess.run(words, cwd=self.path, stdout=subprocess.DEVNULL, stderr=theirs, timeout=120)
             os.close(theirs)
             shown = b""
-            # Reading what no one can write to any more is an error, once all of it was read.
+            # Reading a terminal whose writers are gone fails after all of its data were read.
             try:
                 while part := terminal.read1():
                     shown += part
@@ -192,7 +192,7 @@ class Cli(unittest.TestCase):
                             ("--mesh-order", "tp-tp"), ("--mesh-order", "tp-ep"), ("--schedule", "x")]:
             with self.subTest(flag=flag, value=value):
                 self.refused("", "train", "3d", "--ranks", "2", *nano, f"{flag}={value}")
-        # Whose product is 0 in 32 bits.
+        # Their product overflows to 0 in 32 bits.
         self.refused("10 million", "train", "3d", "--ranks", "2", "--tp", "65536", "--pp", "65536", *nano)
 
     def test_plan_is_predicted_written_and_run(self):
@@ -274,7 +274,7 @@ class Cli(unittest.TestCase):
             with self.subTest(command=words[0]):
                 self.refused("this build has no module /no/module.so", *cuda, LOCKSTEP_CUDA_MODULE="/no/module.so")
                 self.refused("broken.so", *cuda, LOCKSTEP_CUDA_MODULE=f"{self.path}/broken.so")
-                # Whatever else this machine lacks, CUDA sees no GPU then.
+                # Then CUDA sees no GPU on any machine.
                 self.refused("no CUDA: ", *cuda, CUDA_VISIBLE_DEVICES="", LOCKSTEP_CUDA_MODULE="")
                 self.refused("choose host, cuda or none", *words, "--device", "abacus")
         self.refused("choose host or cuda", "train", "serial", "--device", "none")

@@ -1,4 +1,4 @@
-"""lockstep compare: its exit status, its tables, and what it refuses.
+"""lockstep compare: its exit status, its tables, and the input it refuses.
 
 python3 compare_test.py PROGRAM
 """
@@ -70,7 +70,7 @@ class Compare(unittest.TestCase):
         words = ["train", "serial", "--steps", "8", "--global-batch", "2", "--sequence-length", "8"]
         self.run_program(*words, "--json", "a.json")
         file = json.loads((self.path / "a.json").read_text())
-        for name, scale in {"a.json": 1, "b.json": 2}.items():  # not the measured times: a busy machine's are too far apart to judge
+        for name, scale in {"a.json": 1, "b.json": 2}.items():  # not the measured times, which vary too much on a busy machine
             for step in file["steps"]:
                 step["seconds"] = scale * (1 + step["step"] / 1000)
             (self.path / name).write_text(json.dumps(file))

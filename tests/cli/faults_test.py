@@ -1,4 +1,4 @@
-"""Thirteen ways in which one rank of four goes wrong, on one transport: who is named, how soon, and that nothing is left.
+"""Thirteen faults of one rank of four, on one transport: the rank named, the time until then, and no leftovers.
 
 python3 faults_test.py FAULTS_PROGRAM threads|openmpi|mpich
 """
@@ -21,7 +21,7 @@ MPIRUN = {"threads": [],
           "mpich": ["mpirun.mpich", "-np", "4"]}[TRANSPORT]
 TIMEOUT_S = 2
 SANITIZED = "ASAN_OPTIONS" in os.environ or "TSAN_OPTIONS" in os.environ
-# A process that dies leaves messages behind, which count for half a second; of the rest the others hear at once.
+# Messages of a dead process stay valid for half a second; other failures are reported at once.
 BOUNDS_S = {"lost rank": 1, "mismatch": 1, "timeout": TIMEOUT_S + 1}
 SLOWNESS = 4 if SANITIZED else 1
 DEATHS = {"kill": "lost rank", "exit0": "lost rank", "exit3": "lost rank", "stop": "timeout"}
@@ -40,26 +40,26 @@ class Faults(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.path = pathlib.Path(folder.name)
-        # What a process that is torn down in the middle has not freed is no leak.
+        # Memory that a killed process has not freed is no leak.
         environment = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
-        # Through files: a process that outlives mpirun would hold a pipe open.
+        # Output goes to files: a process that outlives mpirun would keep a pipe open.
         with open(self.path / "said", "w") as said:
             status = subprocess.run([*MPIRUN, *flags, PROGRAM, fault, str(TIMEOUT_S)], cwd=self.path, stdout=said, stderr=said,
                                     env=environment, timeout=60).returncode
         return status, (self.path / "said").read_text()
 
     def check_error(self, fault, kind, said):
-        """What the ranks that are left say: each the same cause, the right operation, soon."""
+        """The surviving ranks report the same cause and the right operation, soon."""
         begun = float(re.search(r"^fault time=(.*) process", said, re.MULTILINE).group(1))
         errors = [e for e in SPOKEN.findall(said) if e[0] != "1"]
         self.assertEqual(sorted(e[0] for e in errors), ["0", "2", "3"], said)
         for rank, failed, sequence, spoken_kind, when, operation in errors:
             self.assertEqual((failed, spoken_kind), ("1", kind), said)
             self.assertLess(float(when) - begun, BOUNDS_S[kind] * SLOWNESS, said)
-            # A broadcast lets ranks go on that need nothing from rank 1: they hear of it in the next operation.
+            # In a broadcast, ranks that need nothing from rank 1 continue and report it in the next operation.
             self.assertIn((sequence, operation.split("/")[0]), [("3", "broadcast"), ("4", "all_reduce")] if fault in ("root", "skip")
                           else [("3", "all_reduce")], said)
-        if fault != "throw":  # that happened between operations
+        if fault != "throw":  # it fails between operations
             self.assertRegex(said, r"over \w+ #3: \[")
 
     def check_flight(self, fault):
@@ -92,7 +92,7 @@ class Faults(unittest.TestCase):
         for fault, kind in FAULTS.items():
             with self.subTest(fault=fault):
                 before = segments()
-                # MPICH's mpirun ends the others before they can speak, unless told; after a kill it always does.
+                # MPICH's mpirun kills the others before they can report, unless asked not to; after a kill it always does.
                 spared = TRANSPORT == "mpich" and fault in ("exit0", "exit3")
                 status, said = self.run_with(fault, ["-disable-auto-cleanup"] if spared else [])
                 self.check_nothing_is_left(before)

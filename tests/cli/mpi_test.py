@@ -1,4 +1,4 @@
-"""The program under mpirun, with real processes: the golden run, and what a failing process does to the others.
+"""The program under mpirun, with real processes: the golden run, and the effect of a failing process on the others.
 
 python3 mpi_test.py PROGRAM SOURCE_FOLDER openmpi|mpich
 """
@@ -183,7 +183,7 @@ class Mpi(unittest.TestCase):
                 self.assertIn("# Out of bounds values : 0 OK", done.stdout)
 
     def test_every_operation_algorithm_type_and_reduction_is_right(self):
-        # MPICH does not give a core away while it waits: with more ranks than cores, everything takes time slices.
+        # MPICH does not yield its core while it waits: with more ranks than cores, everything takes time slices.
         in_full = (3,) if SANITIZED else (1, 2, 3, 4, 5) if LIBRARY == "openmpi" else (1, 2, 3)
         for ranks in in_full if SANITIZED else (1, 2, 3, 4, 5):
             for operation in OPERATIONS:
@@ -208,7 +208,7 @@ class Mpi(unittest.TestCase):
 
     def test_rank_that_throws(self):
         self.fails(4, "stopped because rank 1 failed", "--fault", "rank=1,op=3,kind=throw")
-        # In the middle of a layer, the others in one of its exchanges.
+        # In the middle of a layer, while the others are in one of its exchanges.
         for technique, words in (("tp", []), ("sp", ["--tp-overlap"])):
             with self.subTest(technique=technique):
                 self.fails(4, "stopped because rank 1 failed", "--fault", "rank=1,op=60,kind=throw", *words,
@@ -226,9 +226,9 @@ class Mpi(unittest.TestCase):
         self.fails(4, "rank 1 keeps the others waiting", "--fault", "rank=1,op=3,kind=stop")
 
     def test_rank_that_dies(self):
-        # The status is mpirun's, which also notices.
+        # The exit status is mpirun's, which also notices the failure.
         noticed = "has died while this rank waits for it"
-        # MPICH's ends the others before they can speak; it spares them on request where the rank was not killed by a signal.
+        # MPICH's mpirun kills the others before they can report, unless asked not to; after a kill by a signal it always does.
         self.fails(None, noticed, "--fault", "rank=1,op=3,kind=exit", flags=["-disable-auto-cleanup"] if LIBRARY == "mpich" else [])
         self.fails(None, noticed if LIBRARY == "openmpi" else "", "--fault", "rank=1,op=3,kind=kill")
 

@@ -1,4 +1,4 @@
-"""Hosts of its own on this machine: real processes over real TCP, and nothing left of the network afterwards.
+"""Virtual hosts on this machine: real processes over real TCP, and no network left over afterwards.
 
 python3 network_test.py PROGRAM SOURCE_FOLDER
 """
@@ -41,11 +41,11 @@ class Network(unittest.TestCase):
                            "--algorithm", "ring,hierarchical,vendor")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("# Out of bounds values : 0 OK", done.stdout)
-        # 4/3 MiB a rank at 1 Gbit/s: a message that went past the links would be quicker.
+        # 4/3 MiB per rank at 1 Gbit/s: a message that bypassed the links would be faster.
         time_us = float(re.search(r"^ +1048576 .* ring +([0-9.]+)", done.stdout, re.MULTILINE).group(1))
         self.assertGreater(time_us, 4 / 3 * 2**20 * 8 / 1e3)
-        # Two workers and two servers keep all links busy: 4 MiB in and out of each. Were both servers to wait for one worker
-        # first, or both workers for one server, it would take twice as long.
+        # Two workers and two servers keep all links busy: 4 MiB in and out of each. If both servers waited for the same
+        # worker first, or both workers for the same server, it would take twice as long.
         done = self.run_on(4, "1gbit", PROGRAM, "bench", "ps", "--servers", "2", "-b", "4M", "-e", "4M", "-n", "5", "-w", "1")
         self.assertEqual(done.returncode, 0, done.stderr)
         time_us = float(re.search(r"^ +4194304 .* ps_2_servers +([0-9.]+)", done.stdout, re.MULTILINE).group(1))

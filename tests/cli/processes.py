@@ -1,11 +1,11 @@
-"""Processes that a test may have left behind."""
+"""Finds processes that a test left behind."""
 
 import os
 import pathlib
 
 
 def processes_in(folder):
-    """Numbers of the processes that work in `folder` and have not ended."""
+    """The ids of running processes whose working directory is `folder`."""
     found = []
     for process in pathlib.Path("/proc").iterdir():
         try:

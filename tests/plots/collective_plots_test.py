@@ -1,4 +1,4 @@
-"""Plots of collectives: crossovers, fits, scaling beside closed forms, and who sends what to whom.
+"""Plots of collectives: crossovers, fits, scaling compared with closed forms, and bytes between ranks.
 
 python3 collective_plots_test.py PROGRAM SOURCE_FOLDER
 """
@@ -10,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-from plots_setting import PROGRAM, SOURCE  # first: it puts the plots on the path
+from plots_setting import PROGRAM, SOURCE  # first: it adds the plots to the path
 
 import bandwidth
 import fit
@@ -71,7 +71,7 @@ class CollectivePlots(unittest.TestCase):
                    "--json", "fit.json")
         (chart,) = fit.charts(results.read([self.folder / "fit.json"]))
         ((name, alpha, bandwidth_gb, deviation, _),) = chart.rows
-        # Two steps of a latency and all bytes each.
+        # Two steps, each with one latency and all bytes.
         self.assertEqual((name, alpha, bandwidth_gb), ("recursive_doubling", "4", "0.5"))
         self.assertLess(abs(float(deviation)), 0.05)
 
@@ -87,14 +87,14 @@ class CollectivePlots(unittest.TestCase):
                          {"ring": [2, 4, 8], "binomial_tree": [2, 4, 8]})
         self.assertEqual({row[4] for row in chart.rows}, {"+0.00"})
         drawn = list(chart.figure.axes[0].lines[0].get_ydata())
-        for ranks, time in zip((2, 4, 8), drawn, strict=True):  # 2 (p - 1) (a + n / p b), a = 2 us, b = 1 us a KB
+        for ranks, time in zip((2, 4, 8), drawn, strict=True):  # 2 (p - 1) (a + n / p b), a = 2 us, b = 1 us per KB
             self.assertAlmostEqual(time, 2 * (ranks - 1) * (2 + 65.536 / ranks))
         changed = copy.deepcopy(read)
         for entry in changed.benchmarks[1].data["benchmarks"]:
             entry["p50_us"] *= 1.5
         self.assertIn("+50.00", {row[4] for row in scaling.charts(changed)[0].rows})
         self.assertEqual(scaling.charts(results.read(names[:1])), [])
-        # What was measured stands beside what was simulated, and is compared with the same closed form.
+        # Measured and simulated points share one plot and are compared with the same closed form.
         measured = copy.deepcopy(read)
         for run in measured.benchmarks:
             run.data["context"]["lockstep.clock"] = "wall"

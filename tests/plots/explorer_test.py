@@ -1,4 +1,4 @@
-"""The explorer of schedules computes what the program computes, and loads nothing from elsewhere.
+"""The explorer of schedules computes the same figures as the program, and loads nothing from elsewhere.
 
 python3 explorer_test.py PROGRAM SOURCE_FOLDER
 """
@@ -20,7 +20,7 @@ PAGE = (SOURCE / "plots" / "explorer.html").read_text()
 NODE = shutil.which("node") or shutil.which("nodejs")
 NAMES = ["naive", "gpipe", "gpipe-lifo", "1f1b", "interleaved", "interleaved-rounds", "looped-bfs", "zb-h1", "zb-h2", "zb-v",
          "dualpipe-v"]
-LOOPED = ("interleaved", "interleaved-rounds", "looped-bfs")  # as many stages on every rank as asked for
+LOOPED = ("interleaved", "interleaved-rounds", "looped-bfs")  # any number of virtual stages
 POINTS_PER_NAME = 24
 
 # Reads points, writes the figures of each and the menu.
@@ -31,7 +31,7 @@ process.stdout.write(JSON.stringify({figures: points.map(figuresOf),
                                      menu: SCHEDULES.map(({name, summary}) => [name, summary])}));
 """
 
-# One schedule for one shape and times, which stay decimal strings: both sides read the same digits.
+# One schedule, shape and times. Times stay decimal strings, so that both sides read the same digits.
 Point = collections.namedtuple("Point", "name ranks micro_batches virtual_stages group forward input_gradient weight_gradient hop",
                                defaults=("1", "1", "1", "0"))
 
@@ -49,7 +49,7 @@ def for_program(point):
 
 
 def drawn_times(chance):
-    """Times of the sliders' steps; often equal ones without a hop, for which more closed forms hold."""
+    """Random times on the sliders' steps; often equal ones without a hop, for which more closed forms hold."""
     forward, backward, weight = (str(chance.randint(1, 16) / 4) for _ in range(3))
     times = chance.choice([(forward,) * 3, (forward, forward, weight), (forward, backward, weight)])
     return *times, chance.choice(["0", "0", str(chance.randint(1, 40) * 5 / 100)])
@@ -63,7 +63,7 @@ def points():
             virtual_stages = chance.randint(1, 4) if name in LOOPED else 0
             group = chance.choice([0, chance.randint(1, 24)]) if name == "interleaved" else 0
             result.append(Point(name, ranks, micro_batches, virtual_stages, group, *drawn_times(chance)))
-        # Where rules and closed forms begin to hold, the most that the sliders give, and what is refused.
+        # Limits of rules and closed forms, maxima of the sliders, and refused shapes.
         result += [Point(name, 4, micro_batches, 0, 0) for micro_batches in (3, 4, 6, 7, 8)]
         result += [Point(name, 5, 10, 0, 0, "1", "1", "2"), Point(name, 16, 64, 4 if name in LOOPED else 0, 0),
                    Point(name, 0, 4, 0, 0), Point(name, 4, 0, 0, 0), Point(name, 4, 8, 3, 0), Point(name, 4, 8, 0, 4),
@@ -83,7 +83,7 @@ class Explorer(unittest.TestCase):
         (cls.folder / "model.js").write_text(model)
         (cls.folder / "driver.js").write_text(DRIVER)
         cls.points = points()
-        # Beyond the points that are compared: what the page's controls cannot ask for.
+        # In addition to the compared points: values that the page's controls cannot produce.
         beyond = [Point("1f1b", 4, 8, 0, 0, "0.33"), Point("magic", 4, 8, 0, 0)]
         done = subprocess.run([NODE, cls.folder / "driver.js", cls.folder / "model.js"], capture_output=True, text=True,
                               timeout=60, input=json.dumps([for_page(point) for point in cls.points + beyond]))
@@ -93,7 +93,7 @@ class Explorer(unittest.TestCase):
         cls.menu = answer["menu"]
 
     def of_program(self, point):
-        """Its exit status, and what it wrote or the rule that it named."""
+        """The program's exit status, and the result it wrote or the rule it named."""
         path = self.folder / "schedule.json"
         done = subprocess.run([PROGRAM, *for_program(point), "--json", path], capture_output=True, text=True, timeout=60)
         if done.returncode == 2:
@@ -109,7 +109,7 @@ class Explorer(unittest.TestCase):
                 if status != 2:
                     accepted[point.name] += 1
                     self.same(figures, program)
-                    # The program fails where one of its closed forms does not agree.
+                    # The program fails if a closed form does not agree.
                     self.assertEqual(status, 0 if all(form["agrees"] for form in figures["closedForms"]) else 1)
         self.assertGreaterEqual(len(self.points), 200)
         self.assertEqual(list(accepted), NAMES)

@@ -1,4 +1,4 @@
-"""Plots of parameter servers: what they draw equals what was measured.
+"""Plots of parameter servers: the drawn numbers equal the measured ones.
 
 python3 parameter_server_plots_test.py PROGRAM SOURCE_FOLDER
 """
@@ -101,7 +101,7 @@ class ParameterServerPlots(unittest.TestCase):
         self.assertEqual({row[0] for row in chart.rows},
                          {"ps_1_server", "ps_2_servers", "ps_N_servers", "ps_colocated", "ring", "double_binary_tree"})
         for row in chart.rows:
-            if row[0] != "double_binary_tree":  # its form is exact for many segments only
+            if row[0] != "double_binary_tree":  # its closed form is exact only for many segments
                 self.assertEqual(row[-1], "+0.00", row)
 
 

@@ -1,4 +1,4 @@
-"""Plots of pipelines: what they draw equals what was simulated and measured.
+"""Plots of pipelines: the drawn numbers equal the simulated and measured ones.
 
 python3 pipeline_plots_test.py PROGRAM SOURCE_FOLDER
 """
@@ -168,7 +168,7 @@ class Schedules(unittest.TestCase):
         self.assertIn("strip", chart.explanation)
         self.assertEqual([text.get_text() for text in axes.get_legend().get_texts()][-3:],
                          ["unshard parameters", "reduce gradients", "lighter: later stages of the rank"])
-        # Without times there is nothing to draw: the picture is that of the schedule without collectives.
+        # Collectives without times are not drawn: the picture equals that of the schedule without collectives.
         run_program(self.folder, "schedule", "interleaved", "-p", "4", "-m", "8", "--sharded", "--no-chart", "--json", "free.json")
         (chart,) = schedule.charts(results.read([self.folder / "free.json"]))
         self.assertEqual(drawn_blocks(chart.figure.axes[0]), drawn_blocks(self.chart.figure.axes[SCHEDULES.index("interleaved")]))
@@ -216,7 +216,7 @@ class Schedules(unittest.TestCase):
 
 
 def entry(name, ranks, micro_batches, virtual_stages=1, trained=True, has_form=True):
-    """As the program writes it: here each measured bubble is 5/4 of its closed form."""
+    """An entry as the program writes it. Each measured bubble is 5/4 of its closed form."""
     fraction = (ranks - 1) / (virtual_stages * micro_batches + ranks - 1)
     shape = f"ranks:{ranks}/micro_batches:{micro_batches}/chunks:{virtual_stages}"
     values = {"name": f"pipeline/{name}/{shape}/iterations:1/manual_time", "run_type": "iteration",

@@ -1,4 +1,4 @@
-"""What the tests of plots share: a Python that has matplotlib, the program, and the plots' modules on the path."""
+"""Shared by the tests of plots: a Python with matplotlib, the program, and the plots' modules on the path."""
 
 import importlib.util
 import os

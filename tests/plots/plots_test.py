@@ -1,4 +1,4 @@
-"""What is drawn is what was measured, the page stands alone, and bad files are refused.
+"""Plots show the measured numbers, the page is self-contained, and bad files are refused.
 
 python3 plots_test.py PROGRAM SOURCE_FOLDER
 """
@@ -12,7 +12,7 @@ import sys
 import tempfile
 import unittest
 
-from plots_setting import PROGRAM, SOURCE  # first: it puts the plots on the path
+from plots_setting import PROGRAM, SOURCE  # first: it adds the plots to the path
 
 import bandwidth
 import loss
@@ -29,7 +29,7 @@ TRAIN = ["--model", GOLDEN / "config.json", "--data", GOLDEN / "tokens.bin", "--
 
 
 class Page(html.parser.HTMLParser):
-    """What a page asks for from elsewhere, and what its pictures and tables hold."""
+    """Collects the external resources, pictures and tables of a page."""
 
     def __init__(self, text):
         super().__init__()

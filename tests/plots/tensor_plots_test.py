@@ -1,4 +1,4 @@
-"""Plots of tensor parallelism: what they draw equals what was counted and simulated.
+"""Plots of tensor parallelism: the drawn numbers equal the counted and simulated ones.
 
 python3 tensor_plots_test.py PROGRAM SOURCE_FOLDER
 """
@@ -30,13 +30,13 @@ def run_program(folder, *words, status=0):
 
 
 def drawn(axes):
-    """Label -> points of every line."""
+    """The points of every line, by label."""
     return {line.get_label(): list(zip(line.get_xdata(), line.get_ydata())) for line in axes.lines}
 
 
 def texts_of(figure):
-    """Of the legend beside each row of panels."""
-    return [[text.get_text() for text in beside.legends[0].get_texts()] for beside in figure.subfigs if beside.legends]
+    """The labels of the legend next to each row of panels."""
+    return [[text.get_text() for text in side.legends[0].get_texts()] for side in figure.subfigs if side.legends]
 
 
 class Tensor(unittest.TestCase):
@@ -158,7 +158,7 @@ class Tensor(unittest.TestCase):
         canvas.draw()
         renderer = canvas.get_renderer()
         boxes = [axes.get_tightbbox(renderer) for axes in figure.axes]
-        boxes += [beside.legends[0].get_window_extent(renderer) for beside in figure.subfigs if beside.legends]
+        boxes += [side.legends[0].get_window_extent(renderer) for side in figure.subfigs if side.legends]
         for i, box in enumerate(boxes):
             self.assertTrue(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1, box)
             for other in boxes[i + 1:]:
