@@ -4,7 +4,7 @@ import math
 
 from matplotlib.ticker import FuncFormatter
 
-from chart import REFERENCE, Chart, bytes_text, legend_beside, line_styles, new_figure, sizes_axis, time_text, times_axis
+from chart import REFERENCE, Chart, bytes_text, legend_right, line_styles, new_figure, sizes_axis, time_text, times_axis
 from results import by_operation_and_ranks, lines_of, setting_of
 
 
@@ -13,7 +13,7 @@ def charts(results):
 
 
 def crossovers(lines):
-    """Where another line becomes the fastest: (bytes, time, who was, who is), by size."""
+    """The sizes at which the fastest line changes: (bytes, time, fastest before, fastest after)."""
     times = {name: {point.bytes: point.values["p50_us"] for point in points} for name, points in lines.items()}
     sizes = sorted({size for line in times.values() for size in line})
 
@@ -25,7 +25,7 @@ def crossovers(lines):
         was, now = fastest(size), fastest(larger)
         if was == now or larger not in times[was] or size not in times[now]:
             continue
-        # Both lines are straight between the two sizes, on the logarithmic axes.
+        # Between the two sizes, both lines are straight on logarithmic axes.
         ahead, behind = (math.log(times[now][at] / times[was][at]) for at in (size, larger))
         share = ahead / (ahead - behind) if ahead > behind else 0.5
         found.append((size * (larger / size) ** share, times[was][size] * (times[was][larger] / times[was][size]) ** share,
@@ -43,7 +43,7 @@ def _chart(operation, points, results):
         times.plot(sizes, [point.values["p50_us"] for point in line], label=name, **style)
         times.fill_between(sizes, [point.values["min_us"] for point in line],
                            [point.values["p90_us"] for point in line], color=style["color"], alpha=0.1, linewidth=0)
-        # One rank moves nothing, which a logarithmic axis cannot show.
+        # One rank moves no bytes; a logarithmic axis has no zero.
         speeds.plot(sizes, [point.values["busbw_gb_per_s"] or float("nan") for point in line], label=name, **style)
         rows += [(name, bytes_text(point.bytes), f"{point.values['p50_us']:.1f}", f"{point.values['p90_us']:.1f}",
                   f"{point.values['algbw_gb_per_s']:.2f}", f"{point.values['busbw_gb_per_s']:.2f}",
@@ -64,16 +64,16 @@ def _chart(operation, points, results):
     speeds.set_yscale("log")
     speeds.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     speeds.set_ylabel("bus bandwidth (GB/s)")
-    legend_beside(speeds)
+    legend_right(speeds)
     best = max((float(row[5]), row[0], row[1]) for row in rows)
     wrong = sum(max(0, point.values["wrong"]) for line in lines.values() for point in line)
     changes = "; ".join(f"{now} becomes faster than {was} at {bytes_text(round(at))}, {time_text(time)}" for at, time, was, now in found)
     return Chart(
         title=f"Bandwidth of {operation}: {setting_of(points)}",
-        explanation="In place where the operation can; the slowest rank's time, median of the iterations. Bus bandwidth is what "
-                    "each rank would need of a link that the ring keeps busy: bytes / time, times 2 (P - 1) / P for an "
-                    "all-reduce. The dashed line is what all ranks together read and write when they only copy the largest "
-                    "message, measured in the same run; smaller ones may pass it in the caches.",
+        explanation="In-place if the operation supports it; the slowest rank's time, median of the iterations. Bus "
+                    "bandwidth is the bandwidth of each rank's link that a ring would need for this time: bytes / time, "
+                    "times 2 (P - 1) / P for an all-reduce. The dashed line is the rate at which all ranks together copy "
+                    "the largest message, measured in the same run; smaller messages may exceed it in the caches.",
         alt=f"Time and bus bandwidth of {operation} over message size for {', '.join(lines)}. "
             f"Highest: {best[0]:.2f} GB/s with {best[1]} at {best[2]}. " + (f"{changes[0].upper()}{changes[1:]}. " if changes else "") +
             f"Wrong elements: {wrong:.0f}.",

@@ -1,4 +1,4 @@
-"""The bubble of every pipeline that was trained: closed form, simulated, replayed, measured."""
+"""The bubble of every trained pipeline: closed form, simulated, replayed, measured."""
 
 from chart import COLOURS, Chart, legend_above, new_figure
 
@@ -24,9 +24,9 @@ def charts(results):
     rows = [(name, *(f"{100 * bubble[key]:.2f}" if key in bubble else "-" for key in KINDS)) for name, bubble in runs]
     return [Chart(
         title="Bubble of pipelines",
-        explanation="The closed form believes all stages equal. The simulation takes the mean times of the passes of the run, stage "
-                    "by stage, and replaying it each pass's own time: what that adds is how uneven passes were. What it lacks "
-                    "to the measured bubble is waiting for messages, and for cores where ranks have none of their own.",
+        explanation="The closed form assumes equal stages. The simulation uses the mean time of the run's passes of each "
+                    "stage; the replay uses each pass's own time, so it adds the unevenness of passes. The rest of the "
+                    "measured bubble is waiting for messages, and for cores if ranks share them.",
         alt="Bubble of pipelines: " + "; ".join(f"{row[0]} {row[1]} % by the closed form, {row[2]} % simulated, "
                                                 f"{row[3]} % replayed, {row[4]} % measured" for row in rows) + ".",
         figure=figure,

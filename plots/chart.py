@@ -1,4 +1,4 @@
-"""What a plot is: a figure with the table of its numbers and the words for those who cannot see it; and how all look."""
+"""A plot: a figure with the table of its numbers and a text for readers who cannot see it; and the common style."""
 
 import base64
 import io
@@ -12,7 +12,7 @@ from cycler import cycler  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.ticker import FuncFormatter, MultipleLocator  # noqa: E402
 
-# Okabe and Ito's colours, which all kinds of colour vision can tell apart.
+# Okabe and Ito's colours, distinguishable with all kinds of colour vision.
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 MARKERS = ["o", "s", "^", "D", "v", "P", "X"]
 REFERENCE = {"color": "#666666", "linestyle": "--", "linewidth": 1}
@@ -32,20 +32,20 @@ matplotlib.rcParams.update({
     "lines.linewidth": 1.6,
     "lines.markersize": 4,
     "savefig.dpi": 150,
-    # The same results give the same file.
+    # Equal results give identical files.
     "svg.hashsalt": "lockstep",
 })
 
 
 def line_styles(count):
-    """A style for each of many lines: the colours again, in other strokes, when they are used up."""
+    """A style for each line. When the colours are used up, they repeat with another stroke."""
     strokes = ["-", "--", ":", "-."]
     return [{"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)],
              "linestyle": strokes[i // len(COLOURS) % len(strokes)]} for i in range(count)]
 
 
 def nested_widths(curves):
-    """Widths of lines: of those that share a stretch the first is widest, so that all are seen."""
+    """Widths of lines. Of lines that overlap, the first is widest, so that all remain visible."""
     stretches = [set(zip(curve, curve[1:])) or set(curve) for curve in curves]
     return [1.2 + 1.6 * sum(not own.isdisjoint(other) for other in stretches[i + 1:]) for i, own in enumerate(stretches)]
 
@@ -53,10 +53,10 @@ def nested_widths(curves):
 @dataclass(frozen=True)
 class Chart:
     title: str
-    explanation: str  # what is drawn and what to look for
-    alt: str          # the finding, in words
+    explanation: str  # how to read the figure
+    alt: str          # the main finding in words
     figure: Figure
-    columns: tuple    # of the table of the numbers drawn
+    columns: tuple    # of the table of the drawn numbers
     rows: list
 
 
@@ -65,13 +65,13 @@ def new_figure(width=9.0, height=4.2):
 
 
 def save(figure, path):
-    """Writes it as the ending of `path` says."""
+    """Writes the figure in the format of the ending of `path`."""
     metadata = {"Date": None} if path.endswith(".svg") else None
     figure.savefig(path, metadata=metadata)
 
 
 def as_data_url(figure):
-    """The figure as an SVG that stands inside a page."""
+    """The figure as an SVG embedded in a page."""
     text = io.BytesIO()
     figure.savefig(text, format="svg", metadata={"Date": None})
     return "data:image/svg+xml;base64," + base64.b64encode(text.getvalue()).decode()
@@ -94,7 +94,7 @@ def time_text(microseconds):
 
 
 def sizes_axis(axes):
-    """Bytes of messages, from few to many."""
+    """A logarithmic axis of message sizes."""
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: bytes_text(count)))
     axes.tick_params(axis="x", labelrotation=30)
@@ -124,7 +124,7 @@ def log2_axis(axes, values, label):
     axes.set_xlabel(label)
 
 
-def legend_beside(axes, **options):
+def legend_right(axes, **options):
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), **options)
 
 

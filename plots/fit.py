@@ -1,9 +1,9 @@
-"""Latency and bandwidth that fit the measured times of collectives, and how far each time is from them."""
+"""Latency and bandwidth fitted to the measured times of collectives, and the deviation of each time from the fit."""
 
-from chart import REFERENCE, Chart, bytes_text, legend_beside, line_styles, new_figure, sizes_axis, time_text, times_axis
+from chart import REFERENCE, Chart, bytes_text, legend_right, line_styles, new_figure, sizes_axis, time_text, times_axis
 from results import by_operation_and_ranks, lines_of, setting_of
 
-# Two parameters pass through two points whatever they are.
+# Two parameters fit any two points.
 FEWEST_SIZES = 4
 
 
@@ -12,7 +12,7 @@ def charts(results):
 
 
 def alpha_beta(sizes, times):
-    """The a, b >= 0 for which a + b n is nearest to the times, relative to each."""
+    """The a, b >= 0 that minimise the relative deviations of a + b n from the times."""
     weights = [1 / time**2 for time in times]
 
     def total(*factors):
@@ -61,12 +61,12 @@ def _charts(operation, points):
     times_axis(times)
     times.set_ylabel("time: points measured, lines fitted")
     residuals.set_ylabel("measured over fitted (%)")
-    legend_beside(residuals)
+    legend_right(residuals)
     return [Chart(
         title=f"Latency and bandwidth of {operation}: {setting_of(points)}",
-        explanation="Each algorithm's times with the line a + b n that fits them best, relative to each time: a is what a "
-                    "message of no bytes would take, 1 / b the bandwidth of a large one. On the right, how far each time is "
-                    "from its line: a bend shows where the caches end, or where the library changes its protocol.",
+        explanation="Each algorithm's times and the line a + b n with the smallest relative deviations: a is the time of "
+                    "an empty message, 1 / b the bandwidth of a large one. On the right, the deviation of each time from "
+                    "its line: a bend shows the size of a cache, or a change of the library's protocol.",
         alt=f"Fits of {operation}: " + "; ".join(f"{row[0]} {time_text(float(row[1]))} and {row[2]} GB/s" for row in rows) +
             f". Farthest from its line: {max(worst)[1]}, {max(worst)[0]:.0f} %.",
         figure=figure,

@@ -1,16 +1,16 @@
-"""Loss over steps of every training run, and how far each is from one rank's."""
+"""Loss over steps of every training run, and the difference of each from the one-rank run."""
 
 from itertools import cycle
 
 from matplotlib.ticker import MaxNLocator
 
-from chart import COLOURS, REFERENCE, Chart, legend_beside, new_figure
+from chart import COLOURS, REFERENCE, Chart, legend_right, new_figure
 
-FEW_STEPS = 50  # so few are drawn with a mark each
+FEW_STEPS = 50  # up to this many steps each get a marker
 
 
 def reference_of(run, results):
-    """The serial run that does the same training, if there is one and `run` should equal it."""
+    """The serial run of the same training, or None if there is none or `run` need not equal it."""
     if not run.is_in_step:
         return None
     return next((other for other in results.trainings
@@ -57,10 +57,10 @@ def _chart(group, results, which):
     ends = ", ".join(f"{row[0]} from {row[3]} to {row[4]}" for row in rows)
     return Chart(
         title=f"Loss{which}",
-        explanation="Mean loss of each step, in nats a token. The dashed line is the unigram entropy: what a model that "
-                    "sees no context can reach." +
-                    (" Below: how far each run is from one rank's, relative; the orders of sums differ, so rounding sets "
-                     "them apart and training slowly widens the gap." if compared else ""),
+        explanation="Mean loss of each step, in nats a token. The dashed line is the unigram entropy: the lowest loss "
+                    "without context." +
+                    (" Below: the relative difference of each run from the one-rank run. Sums are in another order, so "
+                     "rounding differs, and training slowly widens the gap." if compared else ""),
         alt=f"Loss over steps: {ends}." +
             (f" Largest relative difference from one rank: {worst:.1e}." if compared else ""),
         figure=figure,
@@ -71,7 +71,7 @@ def _chart(group, results, which):
 
 def _draw_losses(axes, group):
     for (run, name), colour in zip(group, cycle(COLOURS)):
-        # One rank's line is broad: equal ones lie inside it and both are seen.
+        # The one-rank line is broad, so that equal lines on top of it remain visible with it.
         look = {"linewidth": 5, "alpha": 0.35} if run.is_reference else {}
         axes.plot(run.steps("step"), run.steps("loss"), label=name, color=colour, marker="", **look)
         axes.plot([v["step"] for v in run.data["validation"]], [v["loss"] for v in run.data["validation"]],
@@ -80,17 +80,17 @@ def _draw_losses(axes, group):
         axes.plot([], [], color="black", marker="o", linestyle="", label="validation")
     axes.axhline(group[0][0].data["unigram_entropy"], label="unigram entropy", **REFERENCE)
     axes.set_ylabel("loss (nats)")
-    legend_beside(axes)
+    legend_right(axes)
 
 
 def _draw_differences(axes, group, all_differences):
     for (run, name), differences, colour in zip(group, all_differences, cycle(COLOURS)):
         if differences is None:
             continue
-        # Equal losses have no place on a logarithmic axis: they are left out of the line.
+        # A logarithmic axis has no zero: equal losses are left out of the line.
         drawn = [difference or float("nan") for difference in differences]
         axes.plot(run.steps("step"), drawn, label=name if any(differences) else f"{name}: equal", color=colour,
                   marker="." if len(drawn) <= FEW_STEPS else "")
     axes.set_yscale("log")
     axes.set_ylabel("|loss - one rank's|\nrelative")
-    legend_beside(axes)
+    legend_right(axes)

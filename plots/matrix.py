@@ -1,4 +1,4 @@
-"""Which rank sends how much to which: the messages of each collective in a trace."""
+"""Bytes sent from each rank to each other, for each collective in a trace."""
 
 from chart import Chart, bytes_text, new_figure
 
@@ -11,10 +11,10 @@ def charts(results):
 
 
 def messages(trace):
-    """{(collective, its bytes): {(from, to): (messages, bytes)}}, of one call of each."""
+    """{(collective, its bytes): {(from, to): (messages, bytes)}}, for one call of each collective."""
     receivers = {event["id"]: event["pid"] for event in trace.events if event["ph"] == "f"}
     totals, calls, pending = {}, {}, {}
-    # A rank writes an event when it ends: a collective's follows those of its messages, also where no time passes.
+    # Events are written when they end: a collective's event follows those of its messages, even if no time passes.
     for event in trace.events:
         track = event["pid"], event.get("tid")
         if event["ph"] == "s" and event["id"] in receivers:
@@ -24,7 +24,7 @@ def messages(trace):
             counts = calls.setdefault(name, {})
             counts[event["pid"]] = counts.get(event["pid"], 0) + 1
             for message in pending.pop(track, []):
-                if message["ts"] < event["ts"]:  # sent before, by no collective
+                if message["ts"] < event["ts"]:  # sent before this collective
                     continue
                 pair = totals.setdefault(name, {}).setdefault((message["pid"], receivers[message["id"]]), [0, 0])
                 pair[0] += 1
@@ -37,7 +37,7 @@ def _charts(trace, several):
     found = messages(trace)
     if not found:
         return []
-    # The collectives that move most.
+    # The collectives that move most bytes.
     chosen = sorted(found, key=lambda name: -sum(total for _, total in found[name].values()))[:MOST_PANELS]
     ranks = 1 + max(rank for name in chosen for pair in found[name] for rank in pair)
     columns = min(3, len(chosen))
@@ -53,8 +53,9 @@ def _charts(trace, several):
     busiest = {name: max(_sums(found[name], 0)) for name in chosen}
     return [Chart(
         title="Messages between ranks" + (f" ({trace.path.name})" if several else ""),
-        explanation="Bytes that each rank (row) sends to each other (column) in one call. A ring is a diagonal, a tree a few "
-                    "cells, an exchange of all with all a full square. What ranks read of each other's memory is no message.",
+        explanation="Bytes that each rank (row) sends to each other (column) in one call. A ring is a diagonal, a tree a "
+                    "few cells, an exchange of all with all a full square. Direct reads of another rank's memory are no "
+                    "messages.",
         alt="Messages between ranks. Most that one rank sends in a call: "
             + ", ".join(f"{name[0]} of {bytes_text(name[1])} {busiest[name]:g} bytes" for name in chosen) + ".",
         figure=figure,

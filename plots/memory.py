@@ -1,4 +1,4 @@
-"""Peak memory of every rank, by what it is used for."""
+"""Peak memory of every rank, by use."""
 
 from chart import COLOURS, REFERENCE, Chart, bytes_axis, bytes_text, legend_above, new_figure
 
@@ -30,8 +30,8 @@ def charts(results):
              f"{rank['peak_bytes']['total']}") for name, rank in ranks]
     return [Chart(
         title="Memory",
-        explanation="The most each rank held of each kind during the run. Kinds peak at different times, so the mark, the "
-                    "most that was held at once, may lie left of the end of the bar.",
+        explanation="The peak of each use of memory on each rank during the run. Uses peak at different times, so the "
+                    "mark, the peak of all together, may be left of the end of the bar.",
         alt="Peak memory by use: " + "; ".join(
             f"{name} rank {rank['rank']} {bytes_text(rank['peak_bytes']['total'])}" for name, rank in ranks) + ".",
         figure=figure,

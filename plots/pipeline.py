@@ -1,19 +1,19 @@
-"""Pipeline schedules side by side: their bubble beside its closed form, memory of each rank, tokens per second."""
+"""Compares pipeline schedules: bubble with its closed form, memory of each rank, tokens per second."""
 
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from chart import (COLOURS, MARKERS, Chart, bytes_axis, bytes_text, legend_beside, line_styles, log2_axis, nested_widths,
+from chart import (COLOURS, MARKERS, Chart, bytes_axis, bytes_text, legend_right, line_styles, log2_axis, nested_widths,
                    new_figure)
 
-# A bubble this small is none: what is measured deviates from nothing by no share of it.
+# A smaller bubble counts as none: a relative deviation from zero is undefined.
 NO_BUBBLE = 1e-9
 GREY = {"color": "#666666"}
 DOTTED = (0, (1, 2))
 
 
 def charts(results):
-    """Those of each kind of time and link, which alone can be compared."""
+    """The charts of each clock and link: only points of the same ones can be compared."""
     groups = {}
     for run in results.benchmarks:
         for point in run.pipeline_points():
@@ -29,7 +29,7 @@ def charts(results):
 
 
 def _lines(points):
-    """Points of each line by their number of micro-batches; a name says what sets it apart from the others."""
+    """The points of each line by number of micro-batches. A line's name holds what distinguishes it from the others."""
     lines = {}
     for point in points:
         lines.setdefault((point.schedule, point.ranks, point.virtual_stages), []).append(point)
@@ -44,7 +44,7 @@ def _lines(points):
 
 
 def _styles(count):
-    """As many styles; where colours come again, they have other markers."""
+    """A style for each line. Repeated colours have other markers."""
     return [{**style, "marker": MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]}
             for i, style in enumerate(line_styles(count))]
 
@@ -60,20 +60,20 @@ def _percent(share):
 
 
 def _deviation(share, expected):
-    """In %, of what the closed form says."""
+    """In % of the closed form."""
     if share is None or expected is None or expected < NO_BUBBLE:
         return "-"
     return f"{round((share / expected - 1) * 100, 2) + 0.0:+.2f}"  # no -0.00
 
 
 def _curve(line):
-    """(m / p, bubble in %) by the closed form where there is one; without any by simulation."""
+    """(m / p, bubble in %) by the closed form, or by simulation if no point has one."""
     forms = [(point.ratio, _rounded(point.expected)) for point in line if point.expected is not None]
     return forms or [(point.ratio, _rounded(point.simulated)) for point in line]
 
 
 def _rounded(share):
-    """In %, so that what differs by rounding alone is the same."""
+    """In %, so that values that differ only by rounding are equal."""
     return round(100 * share, 9)
 
 
@@ -90,13 +90,13 @@ def _bubble_chart(kind, points):
         axes.set_title(f"{ranks} ranks", loc="left")
     all_axes[0].set_ylim(bottom=0)
     all_axes[0].set_ylabel("bubble (% of all ranks' time)")
-    legend_beside(all_axes[-1], handles=_handles(points, styles))
+    legend_right(all_axes[-1], handles=_handles(points, styles))
     return Chart(
         title=f"Bubble of pipeline schedules{kind}",
-        explanation="The share of all ranks' time in which they wait, over micro-batches by rank. The line is the closed form, a "
-                    "ring the simulated schedule, a filled point what was measured, beside it if hops and uneven passes cost "
-                    "time that the form does not know. A schedule without a closed form has a dotted line through what was "
-                    "simulated. Of lines that lie on one another the first is drawn widest.",
+        explanation="The share of all ranks' time in which they wait, over micro-batches per rank. The line is the closed "
+                    "form, a ring the simulated schedule, a filled point the measurement; it deviates if hops and uneven "
+                    "passes cost time that the closed form does not include. A schedule without a closed form has a dotted "
+                    "line through the simulated points. Of overlapping lines the first is widest.",
         alt="Bubble of pipeline schedules, each at its most micro-batches: " + "; ".join(
             f"{ranks} ranks: " + ", ".join(f"{name} {_finding(line[-1])}" for name, line in lines.items())
             for ranks, lines in panels.items()) + ".",
@@ -150,7 +150,7 @@ def _handles(points, styles):
 
 
 def _memory_charts(kind, points):
-    """One for each number of ranks, at the most micro-batches that all its schedules have, or any."""
+    """One chart for each number of ranks, at the largest number of micro-batches that all schedules have, or that any has."""
     return [_memory_chart(kind, ranks, _lines([point for point in points if point.ranks == ranks]))
             for ranks in sorted({point.ranks for point in points})]
 
@@ -159,7 +159,7 @@ def _memory_chart(kind, ranks, lines):
     counts = [{point.micro_batches for point in line} for line in lines.values()]
     most = max(set.intersection(*counts) or set.union(*counts))
     points = [(name, point) for name, line in lines.items() for point in line if point.micro_batches == most]
-    # Bytes if any were measured: of the others only their micro-batches are known.
+    # In bytes if any were measured; without training only micro-batches are known.
     in_bytes = any(point.activation_bytes for _, point in points)
     points = [(name, point) for name, point in points if point.activation_bytes or not in_bytes]
     heights = [point.activation_bytes if in_bytes else point.in_flight for _, point in points]
@@ -182,10 +182,10 @@ def _memory_chart(kind, ranks, lines):
     axes.set_ylabel(what)
     return Chart(
         title=f"Activations of {ranks} ranks, {most} micro-batches{kind}",
-        explanation=f"The {what}, a bar for each rank: of each schedule the first rank is on the left, the last on the right. "
-                    "1f1b holds less the later the rank is in the pipeline; a schedule that runs all forward passes first "
-                    "holds all micro-batches on all ranks; one that puts weight gradients off keeps what they need until then. A "
-                    "micro-batch in flight counts on each of a rank's stages.",
+        explanation=f"The {what}, a bar for each rank, from the first rank on the left to the last on the right. With 1f1b, "
+                    "later ranks hold less. A schedule that runs all forward passes first holds all micro-batches on all "
+                    "ranks; one that delays weight gradients keeps their inputs until then. A micro-batch in flight counts "
+                    "once for each of a rank's virtual stages.",
         alt=f"The {what} of any of {ranks} ranks: " + ", ".join(
             f"{name} {bytes_text(max(bars)) if in_bytes else max(bars)}" for (name, _), bars in zip(points, heights)) + ".",
         figure=figure,
@@ -196,7 +196,7 @@ def _memory_chart(kind, ranks, lines):
 
 
 def _speed_chart(kind, lines):
-    """None unless there are several numbers of micro-batches to compare."""
+    """The chart of tokens per second, or None with fewer than two numbers of micro-batches."""
     speeds = {name: [point for point in line if point.tokens_per_second is not None] for name, line in lines.items()}
     counts = {point.micro_batches for line in speeds.values() for point in line}
     if len(counts) < 2:
@@ -210,13 +210,14 @@ def _speed_chart(kind, lines):
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}"))
     axes.set_ylabel("tokens per second")
-    legend_beside(axes)
+    legend_right(axes)
     fastest = max(((point.tokens_per_second, name, point) for name, line in speeds.items() for point in line),
                   key=lambda item: item[:2])
     return Chart(
         title=f"Speed of pipeline schedules{kind}",
-        explanation="Tokens of the median step, per second. More micro-batches fill the pipeline; a schedule with a smaller "
-                    "bubble is there sooner, unless its passes are so small that starting them takes longer than they do.",
+        explanation="Tokens of the median step, per second. More micro-batches fill the pipeline better; a schedule with a "
+                    "smaller bubble needs fewer, unless its passes are so small that starting them takes longer than "
+                    "running them.",
         alt=f"Tokens per second of {len(lines)} pipeline schedules over micro-batches. Fastest: {fastest[1]} with "
             f"{fastest[2].micro_batches}, {_tokens(fastest[0])}.",
         figure=figure,

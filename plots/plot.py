@@ -1,4 +1,4 @@
-"""python3 plot.py KIND FILE ... --output PICTURE: one kind of plot of results of Lockstep."""
+"""python3 plot.py KIND FILE ... --output PICTURE: draws one kind of plot of Lockstep's results."""
 
 import argparse
 import pathlib
@@ -31,23 +31,23 @@ def summary(kind):
 
 
 def checked_output(path, endings):
-    """`path`, if it can be written and ends as it should."""
+    """Returns `path` if its ending is allowed and its folder exists."""
     path = pathlib.Path(path)
     if path.suffix not in endings:
         raise BadInput(f"--output {path}: its name must end with {' or '.join(endings)}")
     if not path.parent.is_dir():
-        raise BadInput(f"--output {path}: there is no folder {path.parent}; make it first")
+        raise BadInput(f"--output {path}: there is no folder {path.parent}; create it first")
     return path
 
 
 def write_whole(path, write):
-    """write(temporary name), then the name itself: nobody sees half a file."""
+    """Calls write(temporary name), then renames the file: nobody sees half a file."""
     temporary = path.with_name(f".{path.stem}.part{path.suffix}")
     try:
         write(str(temporary))
         temporary.replace(path)
     except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror}; choose another place") from error
+        raise BadInput(f"cannot write {path}: {error.strerror}; choose another folder") from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -56,7 +56,7 @@ def plot(kind, files, output):
     output = checked_output(output, FORMATS)
     charts = KINDS[kind].charts(read(files))
     if not charts:
-        raise BadInput(f"nothing to draw a {kind} plot from in {', '.join(files)}; "
+        raise BadInput(f"no data for a {kind} plot in {', '.join(files)}; "
                        f"{kind}: {summary(kind)}")
     for number, chart in enumerate(charts):
         path = output if number == 0 else output.with_stem(f"{output.stem}_{number + 1}")
@@ -65,7 +65,7 @@ def plot(kind, files, output):
 
 
 def run(main):
-    """Runs a program's main; its bad input is one line and status 2."""
+    """Runs a program's main. Bad input gives one line and exit status 2."""
     try:
         main()
     except BadInput as error:
@@ -74,10 +74,10 @@ def run(main):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="lockstep plot", description="Draws results of Lockstep.")
+    parser = argparse.ArgumentParser(prog="lockstep plot", description="Plots results of Lockstep.")
     parser.add_argument("kind", choices=KINDS, help="; ".join(f"{kind}: {summary(kind)}" for kind in KINDS))
-    parser.add_argument("files", nargs="+", metavar="FILE", help="what --json or --trace wrote")
-    parser.add_argument("-o", "--output", metavar="PICTURE", help=f"a name that ends with {', '.join(FORMATS)}; "
+    parser.add_argument("files", nargs="+", metavar="FILE", help="written by --json or --trace")
+    parser.add_argument("-o", "--output", metavar="PICTURE", help=f"file that ends with {', '.join(FORMATS)}; "
                                                                   "default: KIND.svg")
     arguments = parser.parse_args()
     plot(arguments.kind, arguments.files, arguments.output or f"{arguments.kind}.svg")

@@ -1,12 +1,12 @@
-"""Loss over time and over steps, also of runs whose workers do not wait for each other."""
+"""Loss over time and over steps, also of asynchronous workers."""
 
 from itertools import cycle
 
-from chart import COLOURS, Chart, legend_beside, new_figure
+from chart import COLOURS, Chart, legend_right, new_figure
 
 
 def charts(results):
-    """One for each training and kind of time that several runs share."""
+    """One chart for each training and clock that several runs share."""
     groups = []
     for run, name in zip(results.trainings, results.run_names()):
         group = next((group for group in groups
@@ -18,8 +18,8 @@ def charts(results):
 
 
 def curve(run):
-    """Seconds, steps and losses. Where workers do not wait for each other, a point is one worker's step: so much of a step of
-    all, and its loss the mean of as many of the last ones as there are workers."""
+    """Seconds, steps and losses. With asynchronous workers, each point is one worker's step: 1 / workers of a step of all. Its
+    loss is the mean of the last steps, one for each worker."""
     updates = [update for update in run.data.get("updates", []) if update["server"] == 0 and update["loss"] is not None]
     if not updates:
         seconds, at = 0, []
@@ -50,12 +50,12 @@ def _chart(group):
     over_steps.set_xlabel("steps of all workers")
     for axes in (over_time, over_steps):
         axes.set_ylabel("loss (nats)")
-        legend_beside(axes)
+        legend_right(axes)
     return Chart(
         title="Loss over time and over steps",
-        explanation="Workers in step wait for the slowest; others go on, with parameters that lack what the slow ones are still "
-                    "computing. Over time that pays, over steps it costs. A point of a run that is not in step is one worker's "
-                    "step; the line is the mean of the last ones, one for each worker.",
+        explanation="Synchronous workers wait for the slowest. Asynchronous ones continue with parameters that lack the "
+                    "updates of the slow ones: better over time, worse over steps. A point of an asynchronous run is one "
+                    "worker's step; the line is the mean of the last steps, one for each worker.",
         alt="Loss over time: " + ", ".join(f"{row[0]} ends at {row[3]} after {row[1]}" for row in rows) + ".",
         figure=figure,
         columns=("run", "time", "steps", "last loss", "most steps ahead of the slowest", "updates not seen, on average"),

@@ -1,6 +1,6 @@
-"""python3 report.py FILE ... --output report.html: every plot of results of Lockstep on one page.
+"""python3 report.py FILE ... --output report.html: writes all plots of Lockstep's results to one page.
 
-The page needs nothing beside itself: pictures stand inside it, and no style or script comes from elsewhere.
+The page is self-contained: pictures, style and tables are inside it.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from plot import KINDS, checked_output, run, write_whole
 from loss import reference_of, relative_differences
 from results import BadInput, read
 
-# In f64 the losses of every technique are one rank's to this, relative: only the order of sums differs.
+# Largest relative difference of losses from the one-rank run, in f64: only the order of sums differs.
 PARITY_LIMIT = 1e-10
 
 STYLE = """
@@ -49,16 +49,16 @@ def section(chart):
             f"{table(chart.columns, chart.rows)}</details></figcaption></figure></section>")
 
 
-def verdict(results):
-    """Whether closed forms equal what was measured, f64 losses one rank's, and benchmarks left no element wrong."""
+def findings(results):
+    """Whether closed forms equal measured values, f64 losses equal one rank's, and benchmarks had no wrong elements."""
     lines = [line for run in results.trainings for line in run.data["theory"] if line["exact"]]
     differ = sum(line["expected"] != line["measured"] for line in lines)
-    # Below zero where results were not checked, as without data.
+    # Below zero if results were not checked, for example without data.
     checked = [point.values["wrong"] for run in results.benchmarks for point in run.points() if point.values["wrong"] >= 0]
     sentences = []
     if lines:
-        sentences.append((differ == 0, f"Theory = measured: {len(lines) - differ} of {len(lines)} closed forms are equal to "
-                                       "what was counted."))
+        sentences.append((differ == 0, f"Theory = measured: {len(lines) - differ} of {len(lines)} closed forms equal the "
+                                       "measured values."))
     exact_runs = [(run, reference) for run in results.trainings
                   if run.config["dtype"] == "f64" and (reference := reference_of(run, results))]
     if exact_runs:
@@ -97,8 +97,8 @@ def environments(results):
 def page(results, title):
     charts = [chart for kind in KINDS.values() for chart in kind.charts(results)]
     if not charts:
-        raise BadInput("the files hold nothing that can be drawn")
-    body = "\n".join([verdict(results), *map(section, charts), theory(results), environments(results)])
+        raise BadInput("the files hold no data for any plot")
+    body = "\n".join([findings(results), *map(section, charts), theory(results), environments(results)])
     return (f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
             f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
@@ -106,8 +106,8 @@ def page(results, title):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="lockstep report", description="Every plot of results of Lockstep on one page.")
-    parser.add_argument("files", nargs="+", metavar="FILE", help="what --json or --trace wrote")
+    parser = argparse.ArgumentParser(prog="lockstep report", description="Writes all plots of Lockstep's results to one page.")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="written by --json or --trace")
     parser.add_argument("-o", "--output", default="report.html", metavar="PAGE", help="default: report.html")
     parser.add_argument("--title", default="Lockstep report")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Reads what Lockstep writes: results of training, of benchmarks, schedules and traces, told apart by their content."""
+"""Reads Lockstep's files: results of training and of benchmarks, schedules and traces. Recognises them by their content."""
 
 import json
 import math
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, fields
 
 
 class BadInput(Exception):
-    """A file that is not what a plot can use; the text says what, where, and what to do."""
+    """A file that a plot cannot use. The text names the fault, the file and the remedy."""
 
 
-# What two training runs must share for their losses to be the same but for rounding.
+# Two training runs with the same values of these have the same losses, except for rounding.
 SAME_TRAINING = ("model", "init", "data", "order", "seed", "global_batch", "sequence_length", "lr", "warmup_steps",
                  "min_lr", "weight_decay", "grad_clip", "beta1", "beta2", "eps", "steps", "dtype")
 
@@ -35,7 +35,7 @@ class TrainRun:
         return " ".join(parts)
 
     def _variant(self):
-        """What tells runs of one technique apart."""
+        """The options that distinguish runs of one technique."""
         if self.config["technique"] == "pipeline":
             recompute = self.config["recompute"]
             return [self.config.get("schedule_file") or self.config["schedule"], *([f"recompute {recompute}"] * (recompute != "none"))]
@@ -48,7 +48,7 @@ class TrainRun:
 
     @property
     def is_in_step(self):
-        """Whether every step is one of all ranks: else losses are not one rank's, and traffic is the whole run's."""
+        """Whether all ranks take each step together. Otherwise losses are not one rank's, and traffic is the whole run's."""
         return not self.data.get("updates")
 
     @property
@@ -59,11 +59,11 @@ class TrainRun:
         return [step[key] for step in self.data["steps"]]
 
     def tokens_per_second(self):
-        """The median step's: the first ones also warm up."""
+        """Of the median step: the first ones also warm up."""
         return statistics.median(self.steps("tokens_per_second"))
 
     def same_training(self, other):
-        """Whether both learn the same from the same text, which its entropy tells apart from one changed since."""
+        """Whether both do the same training on the same text. The entropy shows whether the text has changed."""
         return (self.data["unigram_entropy"] == other.data["unigram_entropy"] and
                 all(self.config[key] == other.config[key] for key in SAME_TRAINING))
 
@@ -80,7 +80,7 @@ class BenchPoint:
 
     @property
     def best_place(self):
-        """In place, or the only way there is."""
+        """In-place, or the only way the operation has."""
         return self.in_place or self.operation in ("all_to_all", "send_recv", "ps")
 
     @property
@@ -89,7 +89,7 @@ class BenchPoint:
 
 
 def lines_of(points):
-    """Points by line, in the order of their sizes: a name says what sets the line apart from the others."""
+    """The points of each line by size. A line's name holds what distinguishes it from the others."""
     points = [point for point in points if point.best_place]
     transports = {}
     for point in points:
@@ -103,12 +103,12 @@ def lines_of(points):
 
 
 def _median_point(points):
-    """Of repetitions, the one in the middle."""
+    """The median of repetitions."""
     return sorted(points, key=lambda point: point.values["p50_us"])[len(points) // 2]
 
 
 def by_operation_and_ranks(results):
-    """The points of each operation and number of ranks: what can be compared with one another."""
+    """The points of each operation and number of ranks, which can be compared with one another."""
     groups = {}
     for run in results.benchmarks:
         for point in run.points():
@@ -118,19 +118,19 @@ def by_operation_and_ranks(results):
 
 
 def setting_of(points):
-    """What all points share: "2 ranks, threads"."""
+    """The setting that all points share: "2 ranks, threads"."""
     transports = {point.transport for point in points}
     return ", ".join([f"{points[0].ranks} ranks"] + [*transports] * (len(transports) == 1))
 
 
 @dataclass(frozen=True)
 class PipelinePoint:
-    """A schedule at one shape. What was not measured, or has no closed form, is None."""
+    """A schedule at one shape. Missing measurements and closed forms are None."""
     schedule: str
     ranks: int
     micro_batches: int
     virtual_stages: int  # of each rank
-    simulated: float  # share of the time that is bubble
+    simulated: float  # bubble fraction
     expected: float
     measured: float
     tokens_per_second: float
@@ -139,20 +139,20 @@ class PipelinePoint:
 
     @property
     def ratio(self):
-        """Micro-batches by rank: the more, the smaller the bubble."""
+        """Micro-batches per rank: the more, the smaller the bubble."""
         return self.micro_batches / self.ranks
 
 
 @dataclass(frozen=True)
 class TensorPoint:
-    """A layer of a number of tensor-parallel ranks: times, bytes sent and bytes kept, each of one rank."""
+    """A layer split over tensor-parallel ranks: times, bytes sent and bytes kept of one rank."""
     variant: str
     recompute: str
     link: str
     ranks: int
     forward_seconds: float
     backward_seconds: float
-    compute_seconds: float  # of both; the rest is exposed communication
+    compute_seconds: float  # of both; the rest of the time is exposed communication
     exposed_seconds: float
     forward_bytes: int
     expected_forward_bytes: int
@@ -168,7 +168,7 @@ class TensorPoint:
 
     @property
     def exposed(self):
-        """The share of the time in which communication is waited for."""
+        """The share of the time spent waiting for communication."""
         return self.exposed_seconds / self.seconds
 
 
@@ -179,7 +179,7 @@ class BenchRun:
 
     @property
     def memory_bandwidth(self):
-        """Bytes per second read and written by all ranks copying at once, measured in the same run."""
+        """Bytes per second that all ranks read and write when they copy at the same time, measured in the same run."""
         return float(self.data["context"]["lockstep.memory_bandwidth_bytes_per_s"])
 
     @property
@@ -188,12 +188,12 @@ class BenchRun:
 
     @property
     def link(self):
-        """What messages cost, as the closed forms have it."""
+        """The cost of messages in the closed forms."""
         return self.data["context"]["lockstep.link"]
 
     def points(self):
         for entry in self.data["benchmarks"]:
-            # A model's are no collective's; of several repetitions there are averages and deviations, too.
+            # Skips entries of the model, and averages and deviations over repetitions.
             if "busbw_gb_per_s" not in entry or entry["run_type"] != "iteration":
                 continue
             operation, algorithm, transport = entry["name"].split("/")[:3]
@@ -211,13 +211,13 @@ class BenchRun:
 
     @property
     def roofline(self):
-        """The rates of a rank's arithmetic and memory, by which time was simulated."""
+        """The rates of a rank's arithmetic and memory in the simulation."""
         return self.data["context"]["lockstep.roofline"]
 
     def tensor_points(self):
         for entry in self.data["benchmarks"]:
             if entry["name"].startswith("tp/") and entry["run_type"] == "iteration":
-                self.layer + self.roofline  # without them the point says nothing
+                self.layer + self.roofline  # required: raises KeyError
                 yield _tensor_point(entry)
 
 
@@ -270,7 +270,7 @@ class ScheduleRun:
 
     @property
     def virtual_stages(self):
-        """Stages on every rank."""
+        """Virtual stages of each rank."""
         return self.stages // self.ranks
 
     @property
@@ -283,19 +283,19 @@ class ScheduleRun:
 
     @property
     def bubble(self):
-        """The share of all ranks' time that is idle."""
+        """The share of all ranks' time in which they are idle."""
         return self.data["bubble"]["fraction"]
 
     @property
     def overhead(self):
-        """Idle time by busy time."""
+        """Idle time over busy time."""
         return self.data["bubble"]["overhead"]
 
     def check(self):
-        """Raises what the lack of a key raises, or ValueError."""
+        """Raises KeyError or TypeError if something is missing, ValueError if it is out of range."""
         if not isinstance(self.name, str) or len(self.data["ranks"]) != self.ranks or self.ranks < 1:
             raise ValueError("no row for each rank")
-        # They are computed with: as numbers, or not at all.
+        # These must be numbers.
         self.virtual_stages, self.micro_batches + 0, self.bubble + 0, self.overhead + 0
         for rank in self.data["ranks"]:
             rank["in_flight"] + rank["unfinished"]
@@ -338,7 +338,7 @@ class Results:
             yield json.loads(run.data["context"]["lockstep.environment"])
 
     def run_names(self):
-        """A name for each training run; runs that share one are told apart by their files."""
+        """A name for each training run. Runs with equal names are distinguished by their files."""
         names = [run.name for run in self.trainings]
         return [name if names.count(name) == 1 else f"{name} ({run.path.stem})"
                 for name, run in zip(names, self.trainings)]
@@ -357,13 +357,13 @@ def read(paths):
         try:
             _sort_in(results, path, data)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise BadInput(f"{path} lacks what its kind of file holds ({error!r}); write it again") from error
+            raise BadInput(f"{path} lacks a field of its kind of file ({error!r}); write it again") from error
     return results
 
 
 def _sort_in(results, path, data):
     if not isinstance(data, dict):
-        raise BadInput(f"{path} is not a result of Lockstep; use what --json or --trace wrote")
+        raise BadInput(f"{path} is not a result of Lockstep; use a file that --json or --trace wrote")
     context = data.get("context")
     schema = data.get("schema") or (context.get("lockstep.schema") if isinstance(context, dict) else None)
     if schema == "lockstep.train/1":
@@ -388,7 +388,7 @@ def _sort_in(results, path, data):
     elif "traceEvents" in data:
         results.traces.append(Trace(path, data))
     elif schema:
-        raise BadInput(f"{path} has the schema {schema}, which these plots do not know; "
-                       "use those of the version that wrote it")
+        raise BadInput(f"{path} has the schema {schema}, unknown to this version of the plots; "
+                       "use the version that wrote it")
     else:
-        raise BadInput(f"{path} is not a result of Lockstep; use what --json or --trace wrote")
+        raise BadInput(f"{path} is not a result of Lockstep; use a file that --json or --trace wrote")

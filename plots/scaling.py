@@ -2,12 +2,12 @@
 
 from matplotlib.ticker import FuncFormatter
 
-from chart import Chart, bytes_text, legend_beside, line_styles, new_figure, time_text, times_axis
+from chart import Chart, bytes_text, legend_right, line_styles, new_figure, time_text, times_axis
 
 
 def charts(results):
-    """One for each operation, size and kind of time that was measured at several numbers of ranks. What was simulated on one
-    link stands beside what was measured on real ones."""
+    """One chart for each operation, size and clock with several numbers of ranks. Points simulated on a single link share a
+    chart with points measured in real time."""
     groups = {}
     for run in results.benchmarks:
         for point in run.points():
@@ -19,7 +19,7 @@ def charts(results):
         real = [points for (clock, _), points in kinds.items() if clock == "wall"]
         if real and len(kinds) == 2:
             (clock, link), simulated = next(item for item in kinds.items() if item[0][0] != "wall")
-            found.append(_chart(operation, size, f"real time beside virtual time, {link}", simulated, real[0]))
+            found.append(_chart(operation, size, f"real time and virtual time, {link}", simulated, real[0]))
             continue
         for (clock, link), points in sorted(kinds.items()):
             found.append(_chart(operation, size, "real time" if clock == "wall" else f"virtual time, {link}", points))
@@ -31,12 +31,12 @@ def _percent(share):
 
 
 def _who(operation):
-    """Of a parameter server the workers are counted, which its servers come on top of."""
+    """The unit of the axis: for a parameter server the workers, without the servers."""
     return "workers" if operation == "ps" else "ranks"
 
 
 def _lines(points, suffix, forms):
-    """(name, algorithm, points, closed forms) of each line. Real points beside simulated ones take those's closed forms."""
+    """(name, algorithm, points, closed forms) of each line. Real points use the simulated ones' closed forms, if any."""
     lines = {}
     for point in sorted(points, key=lambda point: point.ranks):
         name = point.name if suffix or point.transport in ("threads", "virtual") else f"{point.name}, {point.transport}"
@@ -59,11 +59,11 @@ def _chart(operation, size, kind, points, real=()):
     rows = []
     for name, algorithm, line, formulas in lines:
         style = styles[algorithm]
-        if name.endswith(", real"):  # a ring around the simulated point where the two agree
+        if name.endswith(", real"):  # a ring around the simulated point if both agree
             style = {**style, "markersize": 11, "markerfacecolor": "none"}
         times = [point.values["p50_us"] for point in line]
         axes.plot([point.ranks for point in line], times, **{**style, "linestyle": ""})
-        # Without a closed form there is nothing but the points to connect.
+        # Without a closed form the line connects the points.
         axes.plot([point.ranks for point in line], formulas if all(formulas) else times,
                   **{**style, "marker": "", "linewidth": 1.1})
         axes.plot([], [], label=name, **style)
@@ -76,13 +76,14 @@ def _chart(operation, size, kind, points, real=()):
     axes.set_xlabel(_who(operation))
     times_axis(axes)
     axes.set_ylabel("time")
-    legend_beside(axes)
+    legend_right(axes)
     most = max(point.ranks for _, _, line, _ in lines for point in line)
     last = sorted((line[-1].values["p50_us"], name) for name, _, line, _ in lines if line[-1].ranks == most)
     return Chart(
         title=f"{operation} of {bytes_text(size)} over {_who(operation)}: {kind}",
-        explanation="Points are what the algorithm took, lines what its closed form says. An algorithm whose number of steps grows "
-                    "with the ranks rises in a straight line; one that halves the distance each step rises with their logarithm.",
+        explanation="Points are the times of the algorithms, lines their closed forms. An algorithm whose number of steps "
+                    "is proportional to the ranks rises linearly; one that halves the distance in each step rises with "
+                    "their logarithm.",
         alt=f"Time of {operation} of {bytes_text(size)} for {len(lines)} algorithms up to {most} {_who(operation)}. There: "
             + ", ".join(f"{name} {time_text(time)}" for time, name in last) + ".",
         figure=figure,

@@ -1,5 +1,5 @@
-"""Pipeline schedules as they run: a row for each rank, a block for each pass of a micro-batch, and below the blocks a
-strip for the rank's collectives, if they take time."""
+"""Pipeline schedules over time: a row for each rank, a block for each pass of a micro-batch, and below the blocks a strip
+for the rank's collectives, if they take time."""
 
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
@@ -7,7 +7,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from chart import COLOURS, Chart, new_figure
 
-# In these colours two shades of any pass can be told apart from two of any other, by all kinds of colour vision.
+# Two shades of any pass are distinguishable from two of any other, with all kinds of colour vision.
 PASSES = {"F": ("forward", COLOURS[0]), "B": ("backward", COLOURS[1]),
           "I": ("input gradient", COLOURS[4]), "W": ("weight gradient", COLOURS[3])}
 COLLECTIVES = {"UNSHARD": ("unshard parameters", COLOURS[5]), "REDUCE_GRAD": ("reduce gradients", COLOURS[2])}
@@ -15,15 +15,15 @@ BLOCKS = (-0.45, 0.9)           # top and height of a rank's blocks
 BLOCKS_ABOVE_STRIP = (-0.45, 0.64)
 STRIP = (0.22, 0.23)
 LIGHTEST = 0.5      # share of white in the shade of a rank's last stage
-WIDTH = 13.0        # inches of the figure, and of what its blocks have of it
-DRAWN_WIDTH = 12.2
+WIDTH = 13.0        # inches of the figure
+DRAWN_WIDTH = 12.2  # inches of the blocks in it
 FONT = 6            # points of a micro-batch's number
 DIGIT = 0.62        # width of a digit, of its font's size
 POINTS = 72         # of an inch
 
 
 def charts(results):
-    """All schedules under one another on one scale of time."""
+    """All schedules stacked on one time scale."""
     if not results.schedules:
         return []
     runs = results.schedules
@@ -42,11 +42,12 @@ def charts(results):
                      borderaxespad=0.2, borderpad=0)
     return [Chart(
         title="Pipeline schedules" if len(runs) > 1 else f"Pipeline schedule {runs[0].name}",
-        explanation="What each rank does when: a block is one pass of the micro-batch whose number it bears, blank is idle. Of "
-                    "several stages of a rank the later ones are lighter. Two halves of one block are passes that run together. "
+        explanation="The passes of each rank over time: a block is one pass of the micro-batch with its number, blank is "
+                    "idle. Of several virtual stages of a rank, later ones are lighter. Two halves of one block are passes "
+                    "that run together. "
                     + ("The strip below shows when the rank's parameters are gathered and its gradients reduced. "
                        if any(_timed_collectives(run) for run in runs) else "") +
-                    "The bubble is the share of the time until the last rank is done in which ranks wait.",
+                    "The bubble is the share of the makespan in which ranks wait.",
         alt="Pipeline schedules: " + "; ".join(headlines) + ".",
         figure=figure,
         columns=("schedule", "ranks", "micro-batches", "stages", "makespan", "bubble %", "overhead %", "most in flight",
@@ -55,7 +56,7 @@ def charts(results):
 
 
 def blocks(actions):
-    """(action, begin, width) of each pass. Passes that run together share their time: each is drawn in its part of it."""
+    """(action, begin, width) of each pass. Passes that run together share their time: each gets an equal part."""
     together, found = [], []
     for action in actions:
         if action["pass"] not in PASSES:
@@ -71,24 +72,24 @@ def blocks(actions):
 
 
 def shade(colour, virtual_stage, virtual_stages):
-    """The colour, lighter for each further stage of a rank."""
+    """The colour, lighter for later virtual stages of a rank."""
     white = LIGHTEST * virtual_stage / (virtual_stages - 1) if virtual_stages > 1 else 0
     return tuple(part + (1 - part) * white for part in to_rgb(colour))
 
 
 def _timed_collectives(run):
-    """(rank's place, action) of each collective that takes time."""
+    """(index of the rank, action) of each collective that takes time."""
     return [(place, action) for place, rank in enumerate(run.data["ranks"]) for action in rank["actions"]
             if action["pass"] in COLLECTIVES and action["end"] > action["begin"]]
 
 
 def _row_height(run):
-    """Inches of a rank: as many as there are fit on a page."""
+    """Inches of a rank's row, so that all rows fit on a page."""
     return max(0.06, min(0.22, 2.6 / run.ranks))
 
 
 def _headlines(runs):
-    """One of each; those that are alike, as with other times of passes, are told apart by their files."""
+    """One headline for each run. Equal ones, for example with other pass times, are distinguished by their files."""
     lines = [f"{run.name}: p = {run.ranks}, m = {run.micro_batches}, v = {run.virtual_stages}; makespan {run.makespan:g}, "
              f"bubble {100 * run.bubble:.1f} %" for run in runs]
     shapes = [line.split(";")[0] for line in lines]
@@ -132,7 +133,7 @@ def _fits(number, points):
 
 
 def _has_numbers(run, widths):
-    """Whether most blocks have room for theirs: a few numbers here and there would say little."""
+    """Whether most blocks have room for their number: a few numbers alone would help little."""
     fitting = sum(_fits(run.micro_batches - 1, width) for width in widths)
     return _row_height(run) * POINTS > 1.2 * FONT and 2 * fitting >= len(widths)
 
@@ -146,11 +147,11 @@ def _write_numbers(axes, place, row, scale):
         dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
         text = axes.text(begin + width / 2, place, str(action["micro_batch"]), fontsize=FONT, ha="center",
                          va="center_baseline", color="white" if dark else "black")
-        text.set_in_layout(False)  # inside its block: the layout need not measure hundreds of them
+        text.set_in_layout(False)  # it is inside its block, so the layout need not measure it
 
 
 def _handles(runs):
-    """Of the passes and collectives there are, and of the shades."""
+    """Legend entries of the passes and collectives that occur, and of the shades."""
     seen = {action["pass"] for run in runs for rank in run.data["ranks"] for action in rank["actions"]}
     handles = [Patch(color=colour, label=name) for kind, (name, colour) in PASSES.items() if kind in seen]
     timed = {action["pass"] for run in runs for _, action in _timed_collectives(run)}

@@ -25,8 +25,8 @@ def charts(results):
     axes.set_xlabel("tokens per second")
     return [Chart(
         title="Speed",
-        explanation="Tokens of the median step, per second. A run has ranks times threads of a rank to compute with; more "
-                    "than the machine has cores share them.",
+        explanation="Tokens of the median step, per second. A run computes with ranks times threads per rank; if there "
+                    "are more threads than cores, they share the cores.",
         alt="Tokens per second: " + ", ".join(f"{row[0]} {row[4]}" for row in rows) + ".",
         figure=figure,
         columns=("run", "ranks", "threads a rank", "threads in all", "tokens per second", "times one rank's"),

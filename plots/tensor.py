@@ -1,4 +1,4 @@
-"""Tensor parallelism of a layer over ranks and links: time, memory and bytes sent, beside closed forms and Megatron-LM."""
+"""Tensor parallelism of a layer over ranks and links: time, memory and traffic, with closed forms and Megatron-LM."""
 
 import math
 import textwrap
@@ -10,18 +10,18 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 from chart import COLOURS, MARKERS, Chart, bytes_axis, bytes_text, log2_axis, nested_widths, new_figure, time_text
 
 COMPUTE, EXPOSED = COLOURS[5], COLOURS[4]
-# The others are the variants'.
+# The other colours, for the variants.
 VARIANTS = [COLOURS[0], COLOURS[1], COLOURS[2], COLOURS[3], COLOURS[6]]
 MEGATRON = {"linestyle": "--", "linewidth": 1, "marker": "o", "markersize": 10, "markerfacecolor": "none", "markeredgewidth": 0.8}
 GREY = {"color": "#666666"}
-LEGEND = 2.5  # inches beside the panels
-# Of the place of a number of ranks: what the bar has, and beside it the markers of other variants.
+LEGEND = 2.5  # inches, right of the panels
+# Widths, for each number of ranks, of the bar and of the markers of other variants next to it.
 BAR, MARKED = 0.5, 0.38
-MOST_LABELS = 24  # for more bars there is no room
+MOST_LABELS = 24  # more bars leave no room for labels
 
 
 def charts(results):
-    """One for each layer and roofline, which alone can be compared."""
+    """One chart for each layer and roofline: only points of the same ones can be compared."""
     groups = {}
     for run in results.benchmarks:
         for point in run.tensor_points():
@@ -31,18 +31,18 @@ def charts(results):
 
 
 def _values(points, key):
-    """Each of them once, in the order of the file."""
+    """The distinct values of `key`, in the order of the file."""
     return list(dict.fromkeys(getattr(point, key) for point in points))
 
 
 def _of(points, **wanted):
-    """Those points that are as wanted, by their ranks."""
+    """The points with the wanted values, by ranks."""
     found = [point for point in points if all(getattr(point, key) == value for key, value in wanted.items())]
     return sorted(found, key=lambda point: point.ranks)
 
 
 def _grouped(names, signature):
-    """Names that have the same signature, together."""
+    """Groups names by signature."""
     groups = {}
     for name in names:
         groups.setdefault(signature(name), []).append(name)
@@ -50,7 +50,7 @@ def _grouped(names, signature):
 
 
 def _alike(points):
-    """Variants that send and keep the same, together: their lines would lie on one another all the way."""
+    """Groups variants that send and keep the same bytes: their lines would coincide."""
     return _grouped(_values(points, "variant"), lambda variant: frozenset(
         (p.recompute, p.ranks, p.forward_bytes, p.backward_bytes, p.activation_bytes, p.expected_forward_bytes,
          p.expected_backward_bytes, p.expected_activation_bytes, p.megatron_activation_bytes)
@@ -58,7 +58,7 @@ def _alike(points):
 
 
 def _styles(points):
-    """The colour is that of the variant's line, the marker its own."""
+    """A variant has the colour of its line and its own marker."""
     names = _values(points, "variant")
     return {variant: {"color": VARIANTS[i % len(VARIANTS)], "marker": MARKERS[names.index(variant) % len(MARKERS)], "linestyle": ""}
             for i, variants in enumerate(_alike(points)) for variant in variants}
@@ -79,13 +79,13 @@ def _chart(layer, roofline, points):
     _draw_traffic(traffic, directions, points, alike, styles)
     return Chart(
         title=f"Tensor parallelism: a layer of {layer}, on ranks of {roofline}",
-        explanation="Above, the time of a layer, forward and backward: communication that nothing hides grows with the ranks, "
-                    "slowly on fast links and soon to most of the time on slow ones. Bars are the first variant of the file, "
-                    "markers beside them the others. In the middle, what a rank keeps of a layer from forward to backward, and "
-                    "what Megatron-LM would: it keeps dropout's masks, too, and, where nothing is recomputed, attention's "
-                    "probabilities; where only attention is recomputed, its output, which here all layers share. Below, what a "
-                    "rank sends. Points are what was counted, lines their closed forms. Variants that send and keep the same "
-                    "share a line; of lines that lie on one another the first is widest.",
+        explanation="Above, the time of a layer, forward and backward. Exposed communication grows with the ranks: slowly "
+                    "on fast links, and soon to most of the time on slow ones. Bars are the first variant of the file, the "
+                    "markers next to them the others. In the middle, the activations of a layer that a rank keeps from "
+                    "forward to backward, and those of Megatron-LM, which also keeps dropout's masks; without recomputation, "
+                    "attention's probabilities; with recomputation of attention only, its output, which all layers share "
+                    "here. Below, the bytes that a rank sends. Points are counted, lines are closed forms. Variants that "
+                    "send and keep the same share a line; of overlapping lines the first is widest.",
         alt=_findings(points, alike),
         figure=figure,
         columns=("variant", "recompute", "link", "ranks", "forward ms", "backward ms", "compute ms", "exposed ms", "exposed %",
@@ -115,7 +115,7 @@ def _findings(points, alike):
 
 
 def _panels(row, title, names, handles):
-    """Axes side by side under a title, with their own; beside them the legend."""
+    """Axes side by side, with their own titles under a common one, and the legend on their right."""
     left, right = row
     room = left.bbox.width / left.figure.dpi / len(names)  # inches
     left.suptitle(title, x=0.01, ha="left", fontsize=12)
@@ -133,7 +133,7 @@ def _link_title(link, line):
 
 
 def _draw_times(row, points, styles):
-    """A panel for each link: bars of the first variant as the first recomputing has it, the others as markers."""
+    """A panel for each link: bars of the first variant with the first recomputation, markers of the others."""
     first, recompute = points[0].variant, points[0].recompute
     shown = _of(points, recompute=recompute)
     ranks = sorted(set(_values(shown, "ranks")))
@@ -149,11 +149,11 @@ def _draw_times(row, points, styles):
         _draw_bars(axes, ranks, line, has_room)
         for i, variant in enumerate(others):
             marked = _of(shown, link=link, variant=variant)
-            beside = BAR / 2 + MARKED * (i + 1) / (len(others) + 0.5)
-            axes.plot([ranks.index(point.ranks) + beside for point in marked], [1e3 * point.seconds for point in marked],
+            offset = BAR / 2 + MARKED * (i + 1) / (len(others) + 0.5)
+            axes.plot([ranks.index(point.ranks) + offset for point in marked], [1e3 * point.seconds for point in marked],
                       **styles[variant], markersize=3.5, label=variant)
         axes.set_xticks(range(len(ranks)), ranks)
-        room = max(0, 4 - len(ranks)) / 2  # so that few bars are no walls
+        room = max(0, 4 - len(ranks)) / 2  # so that few bars are not too wide
         axes.set_xlim(-0.5 - room, len(ranks) - 0.5 + (MARKED / 2 if others else 0) + room)
         axes.grid(axis="x", visible=False)
         axes.set_xlabel("ranks")
@@ -172,7 +172,7 @@ def _draw_bars(axes, ranks, line, has_room):
 
 
 def _draw_lines(axes, points, alike, styles, counted, expected):
-    """Closed forms as lines, and on them what was counted."""
+    """Closed forms as lines, and the counted values as points on them."""
     lines = {", ".join(variants): (styles[variants[0]], _of(points, variant=variants[0])) for variants in alike}
     curves = {name: sorted({(point.ranks, getattr(point, expected)) for point in line}) for name, (_, line) in lines.items()}
     curves = {name: curve for name, curve in curves.items() if curve}
@@ -191,7 +191,7 @@ def _handles(alike, styles):
 
 
 def _draw_memory(row, points, alike, styles):
-    """A panel for each recomputing."""
+    """A panel for each recomputation."""
     recomputes = _values(points, "recompute")
     handles = [*_handles(alike, styles), Line2D([], [], **{**GREY, **MEGATRON}, label="dashed, ring: Megatron-LM")]
     panels = _panels(row, "Activations of a layer that a rank keeps", [f"recompute {name}" for name in recomputes], handles)
@@ -205,7 +205,7 @@ def _draw_memory(row, points, alike, styles):
         _draw_lines(axes, shown, alike, styles, "activation_bytes", "expected_activation_bytes")
     drawn = [max(1, count) for point in points for count in (point.activation_bytes, point.megatron_activation_bytes)]
     panels[0].set_yscale("log", base=2)
-    # To powers of two, so that there are some, and with room for the rings.
+    # Rounded to powers of two, so that there are ticks, with room for the rings.
     panels[0].set_ylim(2 ** math.floor(math.log2(min(drawn) / 1.3)), 2 ** math.ceil(math.log2(max(drawn) * 1.3)))
     panels[0].yaxis.set_major_locator(LogLocator(base=2, numticks=12))
     panels[0].yaxis.set_major_formatter(FuncFormatter(lambda count, _: bytes_text(count)))
@@ -214,7 +214,7 @@ def _draw_memory(row, points, alike, styles):
 
 
 def _directions(points):
-    """(title, direction, recomputing) of each panel of traffic: recomputings that send the same share one."""
+    """(title, direction, recomputation) of each panel of traffic. Recomputations that send the same bytes share one."""
     found = []
     for direction in ("forward", "backward"):
         groups = _grouped(_values(points, "recompute"), lambda recompute: frozenset(

@@ -1,10 +1,10 @@
-"""One training step as it ran: a line for each stream of each rank."""
+"""One training step of a trace: a row for each stream of each rank."""
 
 from matplotlib.patches import Patch
 
 from chart import COLOURS, Chart, legend_above, new_figure
 
-# In this order they are drawn, one over the other.
+# Drawn in this order, later ones on top.
 CATEGORIES = {"compute": COLOURS[0], "forward": COLOURS[5], "backward": COLOURS[3], "optimizer": COLOURS[2], "wait": "#bbbbbb",
               "communication": COLOURS[1]}
 
@@ -24,7 +24,7 @@ def _charts_of(trace, several):
     names = {(event["pid"], event.get("tid")): event["args"]["name"] for event in trace.events
              if event["ph"] == "M" and event["name"] == "thread_name"}
 
-    # Reporting the loss follows the step and is none of its communication.
+    # The communication that reports the loss follows the step and is excluded.
     inside = [span for span in spans if span.get("cat") in CATEGORIES and span["ts"] >= begin and
               span["ts"] + span["dur"] <= end]
     tracks = sorted({(span["pid"], span["tid"]) for span in inside})
@@ -50,8 +50,8 @@ def _charts_of(trace, several):
     hidden = ", ".join(f"rank {rank} {share:.0%}" for rank, share in shares if share is not None)
     return [Chart(
         title=f"Timeline of {last}" + (f" ({trace.path.name})" if several else ""),
-        explanation="When each rank computed and communicated. Communication beside compute of the same rank is hidden; what "
-                    "lies beside its waiting (grey) is not.",
+        explanation="The times at which each rank computed and communicated. Communication overlapped with compute of the "
+                    "same rank is hidden; communication during its waiting (grey) is exposed.",
         alt=f"Timeline of {last}, {(end - begin) / 1e3:.1f} ms." +
             (f" Share of communication that is hidden: {hidden}." if hidden else ""),
         figure=figure,
@@ -60,7 +60,7 @@ def _charts_of(trace, several):
 
 
 def _hidden(spans, rank):
-    """The share of a rank's communication during which it does not wait; None without communication."""
+    """The share of a rank's communication time in which it does not wait; None without communication."""
     waits, exchanges = ([span for span in spans if span["pid"] == rank and span["cat"] == category]
                         for category in ("wait", "communication"))
     total = sum(span["dur"] for span in exchanges)

@@ -1,4 +1,4 @@
-"""Bytes of a step that all ranks take together: measured beside the closed form."""
+"""Bytes that each rank sends in a step, of runs whose ranks take each step together: measured, and the closed form."""
 
 from chart import COLOURS, Chart, bytes_axis, legend_above, new_figure
 
@@ -27,9 +27,9 @@ def charts(results):
     different = sum(line["measured"] != line["expected"] for _, line in lines)
     return [Chart(
         title="Bytes sent",
-        explanation="What each rank sent in the last step. A black line across the end of a bar is the closed form: the two "
-                    "are equal to the byte, or the run is a wrong result.",
-        alt=f"Bytes that {len(lines)} ranks of the runs sent in a step, beside the closed forms: " +
+        explanation="What each rank sent in the last step. The black mark is the closed form. If it differs from the bar "
+                    "by a byte, the result is wrong.",
+        alt=f"Bytes that {len(lines)} ranks of the runs sent in a step, compared with the closed forms: " +
             ("all are equal." if different == 0 else f"{different} differ."),
         figure=figure,
         columns=("run", "rank", "closed form", "expected bytes", "measured bytes", "deviation"),

@@ -105,7 +105,7 @@ class CollectivePlots(unittest.TestCase):
         (chart,) = scaling.charts(results.Results(benchmarks=read.benchmarks + measured.benchmarks))
         self.assertEqual({(row[0], row[4]) for row in chart.rows},
                          {("ring", "+0.00"), ("binomial_tree", "+0.00"), ("ring, real", "+25.00"), ("binomial_tree, real", "+25.00")})
-        self.assertIn("beside virtual time", chart.title)
+        self.assertIn("real time and virtual time", chart.title)
         self.assertEqual(len(scaling.charts(measured)), 1)
 
     def test_the_matrix_is_the_closed_form_of_each_pair(self):

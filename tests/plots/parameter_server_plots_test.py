@@ -90,10 +90,10 @@ class ParameterServerPlots(unittest.TestCase):
         changed = copy.deepcopy(self.results)
         for entry in changed.benchmarks[0].data["benchmarks"]:
             entry["wrong"] = -1
-        self.assertNotIn("Wrong elements", report.verdict(changed))
-        self.assertIn("Wrong elements in the collectives measured: 0", report.verdict(self.results))
+        self.assertNotIn("Wrong elements", report.findings(changed))
+        self.assertIn("Wrong elements in the collectives measured: 0", report.findings(self.results))
         changed.benchmarks[0].data["benchmarks"][0]["wrong"] = 3
-        self.assertIn('class="wrong">Wrong elements in the collectives measured: 3', report.verdict(changed))
+        self.assertIn('class="wrong">Wrong elements in the collectives measured: 3', report.findings(changed))
 
     def test_scaling_lies_on_the_closed_forms(self):
         (chart,) = scaling.charts(self.results)

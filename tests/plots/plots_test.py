@@ -117,8 +117,8 @@ class Plots(unittest.TestCase):
         changed.trainings[1].data["theory"][0]["measured"] += 4
         self.assertIn("1 differ", traffic.charts(changed)[0].alt)
         self.assertEqual(traffic.charts(changed)[0].rows[0][-1], "4")
-        self.assertIn('class="wrong"', report.verdict(changed))
-        self.assertNotIn('class="wrong"', report.verdict(self.results))
+        self.assertIn('class="wrong"', report.findings(changed))
+        self.assertNotIn('class="wrong"', report.findings(self.results))
 
     def test_memory_is_stacked_by_use(self):
         (chart,) = memory.charts(self.results)
