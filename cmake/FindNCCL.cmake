@@ -1,4 +1,4 @@
-# NCCL ships no configuration for CMake: the target NCCL::nccl and NCCL_VERSION.
+# Defines the target NCCL::nccl and NCCL_VERSION: NCCL has no CMake configuration of its own.
 find_path(NCCL_INCLUDE_DIR nccl.h
   HINTS ${NCCL_ROOT} $ENV{NCCL_ROOT} $ENV{NCCL_HOME} ${CUDAToolkit_INCLUDE_DIRS} ${CUDAToolkit_LIBRARY_ROOT} /usr/local/cuda
   PATH_SUFFIXES include)

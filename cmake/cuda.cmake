@@ -1,11 +1,10 @@
-# Finds the CUDA toolkit and NCCL, each used where it is and needed nowhere: LOCKSTEP_HAS_CUDA, LOCKSTEP_HAS_NCCL.
-set(LOCKSTEP_CUDA AUTO CACHE STRING "Build the CUDA modules: ON, OFF, or AUTO where nvcc is found")
+# Finds the CUDA toolkit and NCCL, both optional: sets LOCKSTEP_HAS_CUDA and LOCKSTEP_HAS_NCCL.
+set(LOCKSTEP_CUDA AUTO CACHE STRING "Build the CUDA modules: ON, OFF, or AUTO if nvcc is found")
 set_property(CACHE LOCKSTEP_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(LOCKSTEP_HAS_CUDA OFF)
 set(LOCKSTEP_HAS_NCCL OFF)
 
-# Adds to the sources of the CUDA module. They are listed where they lie, whether or not there is a compiler for them:
-# tests compile them for the processor, too.
+# Adds sources to the CUDA module. They are listed even without a CUDA compiler: tests also compile them for the processor.
 function(lockstep_cuda_sources)
   list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_CUDA_SOURCES ${ARGN})
@@ -15,11 +14,11 @@ if(NOT LOCKSTEP_CUDA)
   return()
 endif()
 find_package(CUDAToolkit QUIET)
-# Found without nvcc on PATH, too.
+# Also finds a toolkit whose nvcc is not on PATH.
 if(CUDAToolkit_FOUND AND NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND CUDAToolkit_NVCC_EXECUTABLE)
   set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}" CACHE FILEPATH "nvcc")
 endif()
-# Ampere, Hopper, and code that later cards compile themselves.
+# Ampere, Hopper, and PTX that later GPUs compile themselves.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES "80-real;90-real;90-virtual" CACHE STRING "compute capabilities to compile for")
 endif()
@@ -30,7 +29,7 @@ if(CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
   endif()
   enable_language(CUDA)
-  # CMake 3.25 does not know that nvcc has C++20.
+  # CMake 3.25 does not know that nvcc supports C++20.
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)

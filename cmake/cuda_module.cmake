@@ -1,4 +1,4 @@
-# What runs on GPUs, as a module that is loaded when a program asks for one: programs start without CUDA's libraries.
+# The code for GPUs is a module, loaded only when a program uses a GPU: programs start without CUDA's libraries.
 if(NOT LOCKSTEP_HAS_CUDA)
   return()
 endif()

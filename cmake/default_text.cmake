@@ -1,6 +1,6 @@
-# Gathers Lockstep's own source and Markdown into one text to train on:
+# Collects Lockstep's own source and Markdown into one training text:
 #   cmake -DSOURCE=folder -DOUTPUT=file -P default_text.cmake
-# Only folders of the project are read: SOURCE also holds builds, results and whatever its user keeps there.
+# Reads only the project's own folders: SOURCE also holds builds, results and files of the user.
 file(GLOB files RELATIVE ${SOURCE} ${SOURCE}/*.md)
 foreach(folder bench cli cmake collectives lessons models parallel plots tests)
   file(GLOB_RECURSE more RELATIVE ${SOURCE}

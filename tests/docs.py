@@ -1,11 +1,10 @@
-"""Checks the Markdown: commands work as written, links lead somewhere, tables name what there is; then that each check
-can fail.
+"""Checks the Markdown: commands work as written, links have targets, tables name all files; then that each check can fail.
 
-python3 docs.py PROGRAM FILE ...   these files
-python3 docs.py PROGRAM            that the checks find what is planted
+python3 docs.py PROGRAM FILE ...   checks these files
+python3 docs.py PROGRAM            checks that planted faults are found
 
 Every `sh` or `bash` block runs from top to bottom in a copy of the sources, with PROGRAM in place of the launcher; the
-blocks of one file share that copy. A block that must not run says why: <!-- not run: REASON --> on the line before it.
+blocks of one file share that copy. A block that must not run has <!-- not run: REASON --> on the line before it.
 """
 
 import os
@@ -21,11 +20,11 @@ FENCE = re.compile(r"(?:<!--\s*not run:\s*(?P<reason>.*?)\s*-->\s*\n)?"
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:|#|mailto:)([^)#\s]+)")
 TABLE_ROW = re.compile(r"^\| *(`[^|]*`) *\|", re.MULTILINE)
 NOT_SOURCES = ("build", "out", ".git", "__pycache__")
-# Told apart from the files a README explains: every folder has them.
+# Files that READMEs need not name: every folder has them.
 EVERYWHERE = {"README.md", "CMakeLists.txt", "__pycache__"}
 LAUNCHER = ("./lockstep", "lockstep", "mpirun.openmpi", "mpirun.mpich")
 
-# Containers, where the tests often run, have no other user; Open MPI wants to be asked twice.
+# Containers, where the tests often run, have only root; Open MPI demands both variables.
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
@@ -43,13 +42,13 @@ def faults_of_commands(copy, text, program):
         if fence["reason"]:
             continue
         if not commands.split() or commands.split()[0] not in LAUNCHER:
-            yield f"a block neither begins with ./lockstep or mpirun nor says <!-- not run: reason -->:\n{commands}"
+            yield f"a block neither begins with ./lockstep or mpirun nor has <!-- not run: reason -->:\n{commands}"
             continue
         try:
             done = subprocess.run(["bash", "-euo", "pipefail", "-c", commands], cwd=copy, capture_output=True, text=True,
                                   env={**os.environ, **AS_ROOT, "PATH": f"{copy}:{os.environ['PATH']}"}, timeout=540)
         except subprocess.TimeoutExpired:
-            yield f"not done within 540 s:\n{commands}"
+            yield f"not finished within 540 s:\n{commands}"
             continue
         if done.returncode != 0:
             yield f"exit status {done.returncode}:\n{commands}{done.stdout[-2000:]}{done.stderr[-2000:]}"
@@ -66,7 +65,7 @@ def first_column(text):
 
 
 def faults_of_files(folder, text):
-    """A folder's table names only what is there, and nothing beside it stays unnamed: x.h speaks for x.cc too."""
+    """A folder's table names only existing files, and all of them: x.h also stands for x.cc."""
     named = first_column(text)
     for name in sorted(named):
         if not (folder / name).exists():
@@ -85,9 +84,9 @@ def faults_of_techniques(program, text):
 
 
 def techniques(program):
-    """The techniques that the program knows, as its help lists them."""
-    said = subprocess.run([program, "train", "--help"], capture_output=True, text=True, check=True).stdout
-    return set(re.findall(r"^  (\w[\w-]*)", said.partition("Subcommands:")[2], re.MULTILINE))
+    """The techniques that the program's help lists."""
+    help_text = subprocess.run([program, "train", "--help"], capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"^  (\w[\w-]*)", help_text.partition("Subcommands:")[2], re.MULTILINE))
 
 
 def faults_of(root, path, text, program):
@@ -103,7 +102,7 @@ def faults_of(root, path, text, program):
             yield from faults_of_commands(copy, text, program)
 
 
-# (file, text, part of the fault that must be found; empty: there must be none)
+# (file, text, part of the expected fault; empty: there must be none)
 PLANTED = [
     ("CONTRIBUTING.md", "```sh\n./lockstep no-such-command\nlockstep doctor\n```\n", "exit status 2"),
     ("CONTRIBUTING.md", "```bash\nlockstep doctor >a\ntest -s b\n```\n", "exit status 1"),
@@ -133,7 +132,7 @@ def main():
               for fault in faults_of(root, path, path.read_text(), program)]
     if not files:
         faults = list(faults_of_the_checks(root, program))
-    print("\n".join(faults) or "all is as it says")
+    print("\n".join(faults) or "no faults found")
     return 1 if faults else 0
 
 

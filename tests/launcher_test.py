@@ -1,4 +1,4 @@
-"""The launcher, with stand-ins for the tools it calls: what it installs, when it builds, and what it says.
+"""The launcher, with mocks of the tools it calls: the packages it installs, when it builds, and its messages.
 
 python3 launcher_test.py SOURCE_FOLDER
 """
@@ -15,7 +15,7 @@ SOURCE = pathlib.Path(sys.argv[1])
 TOOLS = ["awk", "bash", "cat", "chmod", "dirname", "env", "find", "flock", "grep", "id", "mkdir", "readlink", "sed",
          "sha256sum", "sleep", "sort", "tail", "uname", "wc"]
 
-# Every package that the launcher names is installed, but those in the file `absent`.
+# All packages that the launcher names are installed, except those in the file `absent`.
 DPKG_QUERY = """#!/bin/bash
 sed -n '/^packages=(/,/^)/s/^  "\\([^:]*\\):.*/\\1/p' '{checkout}/lockstep' |
   grep -vxFf {absent} | sed 's/$/ installed/'

@@ -1,14 +1,14 @@
-"""Checks who includes whom, that what is included exists, and the rules of a source file; then that each check can fail.
+"""Checks the include rules, that included files exist, and the rules of source files; then that each check can fail.
 
-collectives/base <- collectives <- parallel <- bench <- cli; models sees collectives/base only. An algorithm sees
-communicators: a concrete transport is known to its own files and to launch.cc alone.
+collectives/base <- collectives <- parallel <- bench <- cli; models includes only collectives/base. Algorithms use
+communicators: only a transport's own files and launch.cc include a concrete transport.
 """
 
 import pathlib
 import re
 import sys
 
-# Folder of a file -> prefixes of what it may include. The longest matching folder decides.
+# Folder of a file -> prefixes that it may include. The longest matching folder decides.
 MAY_INCLUDE = {
     "collectives/base/": ["collectives/base/"],
     "collectives/": ["collectives/"],
@@ -25,7 +25,7 @@ MAY_INCLUDE = {
 }
 TOP_FOLDERS = sorted({folder.split("/")[0] for folder in MAY_INCLUDE})
 
-# Header -> the files that may include it, beside any header of collectives/transport/ not named here.
+# Header -> the files that may include it. The longest matching header decides.
 TRANSPORT = "collectives/transport/"
 RESTRICTED = {
     f"{TRANSPORT}transport.h": ["collectives/communicator.h", TRANSPORT, "tests/"],
@@ -63,14 +63,14 @@ def exists(root, included):
 
 
 def faults_of(root, name, text):
-    """What is wrong with the file `name` (relative to root) that holds `text`."""
+    """The faults of the file `name` (relative to root) with the content `text`."""
     for directive, rest in DIRECTIVE.findall(text):
         if directive == "include":
             included = rest[1:].split(rest[:1].replace("<", ">"))[0]
             for rule in wrong_layer(name, included):
                 yield f"{name} includes {included}: {rule}"
             if rest.startswith('"') and not exists(root, included):
-                yield f"{name} includes {included}: no such file; name it from the root of the project"
+                yield f"{name} includes {included}: no such file; write its path from the root of the project"
         elif directive != "pragma":
             yield f"{name} has #{directive}: choose a source file in CMake, or write a function"
     if name.endswith((".h", ".cuh")) and "\n#pragma once\n" not in "\n" + text:
@@ -80,7 +80,7 @@ def faults_of(root, name, text):
         yield f"{name} has {lines} lines: a file of more than {MOST_LINES} is two ideas"
 
 
-# (file, text, part of the fault that must be found)
+# (file, text, part of the expected fault)
 PLANTED = [
     ("models/gpt.cc", '#include "collectives/communicator.h"\n', "models/ may include"),
     ("collectives/base/error.cc", '#include "collectives/stream.h"\n', "collectives/base/ may include"),
@@ -117,7 +117,7 @@ def main():
             faults.append(f"planted in {name}, but not found: {text.strip() or 'too many lines'}")
     if not files:
         faults.append("no source files found")
-    print("\n".join(faults) or f"{len(files)} files include what they may")
+    print("\n".join(faults) or f"{len(files)} files obey the rules")
     return 1 if faults else 0
 
 

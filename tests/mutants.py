@@ -1,7 +1,7 @@
-"""Plants bugs that tests must find, one at a time, in a copy of the sources: a bug that no test finds is a missing test.
+"""Plants bugs, one at a time, in a copy of the sources. The tests must find each; a bug that survives needs a new test.
 
-python3 mutants.py --check          every bug can still be planted (a test runs this)
-python3 mutants.py [PART OF FILE]   builds and tests with each bug; takes about a minute a bug
+python3 mutants.py --check          checks that every bug can still be planted (a test runs this)
+python3 mutants.py [PART OF FILE]   builds and tests with each bug; takes about a minute per bug
 """
 
 import pathlib
@@ -11,10 +11,10 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# What needs no model or sources: the rest of the tests is what must find the bugs.
+# Tests that are not run: the others must find the bugs.
 NOT_ASKED = "docs|demo|plots|launcher|mpi|format|layering|mutants"
 
-# (file, what it says, what it says with the bug)
+# (file, original text, text with the bug)
 MUTANTS = [
     ("collectives/reduce_scatter/ring.cc", "chunk[rank - 2 - step]", "chunk[rank - 1 - step]"),
     ("collectives/all_gather/ring.cc", "chunk[rank - 1 - step]", "chunk[rank + 1 - step]"),
@@ -187,7 +187,7 @@ MUTANTS = [
 
 def with_bug(text, name, right, wrong):
     if right not in text:
-        raise SystemExit(f"{name} no longer says {right!r}: plant another bug there")
+        raise SystemExit(f"{name} no longer contains {right!r}: plant another bug there")
     return text.replace(right, wrong, 1)
 
 
@@ -210,12 +210,12 @@ def main():
             text = (copy / name).read_text()
             (copy / name).write_text(with_bug(text, name, right, wrong))
             if run(["cmake", "--build", "--preset", "release"], copy).returncode != 0:
-                verdict = "does not build"
+                outcome = "does not build"
             else:
                 tests = run(["ctest", "--preset", "release", "--stop-on-failure", "-E", NOT_ASKED], copy)
-                verdict = "found" if tests.returncode != 0 else "SURVIVED"
-            survivors += verdict != "found"
-            print(f"{verdict}: {name}: {right} -> {wrong}", flush=True)
+                outcome = "found" if tests.returncode != 0 else "SURVIVED"
+            survivors += outcome != "found"
+            print(f"{outcome}: {name}: {right} -> {wrong}", flush=True)
             (copy / name).write_text(text)
     return 1 if survivors else 0
 

@@ -21,7 +21,7 @@ using test::WithCard;
 class CudaCollectives : public WithCard {
  protected:
   // Runs with a GPU for each rank: one for all, or one for each if there are enough.
-  void on_ranks(int ranks, const std::function<void(RankContext&, Device& card)>& body) {
+  void on_ranks(int ranks, const std::function<void(RankContext&, Device& gpu)>& body) {
     launch({.ranks = ranks, .timeout_s = 60, .device = &card()},
            [&](RankContext& context) { body(context, *context.ledger.device()); });
   }
@@ -34,43 +34,43 @@ class Rounds {
  public:
   static constexpr std::size_t rounds = 3;
 
-  Rounds(Device& card, const OperationEntry& entry, const Problem& problem, int rank)
+  Rounds(Device& gpu, const OperationEntry& entry, const Problem& problem, int rank)
       : entry_(entry),
         problem_(problem),
         rank_(rank),
-        card_(card),
+        gpu_(gpu),
         here_(static_cast<std::size_t>(problem.count)),
-        buffer_(card, here_),
-        out_(card, here_) {
+        buffer_(gpu, here_),
+        out_(gpu, here_) {
     std::vector<float> once = here_;
     fill_input(host_slice(std::span(once)), entry, problem, rank, ReduceOp::sum);
     for (std::size_t round = 0; round < rounds; ++round) {
       host_device().reduce(host_slice(std::span(here_)), host_slice(std::span(once)),
                            ReduceOp::sum);
-      inputs_.emplace_back(card, here_);
-      results_.emplace_back(card, once);
+      inputs_.emplace_back(gpu, here_);
+      results_.emplace_back(gpu, once);
     }
   }
 
   void run(Communicator& comm, const AnyAlgorithm& algorithm) {
     const bool out_of_place = entry_.out_of_place;
     for (std::size_t round = 0; round < rounds; ++round) {
-      card_.copy(buffer_.slice(), inputs_[round].slice());
+      gpu_.copy(buffer_.slice(), inputs_[round].slice());
       algorithm.run(comm, buffer_.slice(),
                     {.op = ReduceOp::sum,
                      .root = problem_.root,
                      .out = out_of_place ? out_.slice() : Slice()});
-      card_.copy(results_[round].slice(), out_of_place ? out_.slice() : buffer_.slice());
+      gpu_.copy(results_[round].slice(), out_of_place ? out_.slice() : buffer_.slice());
       // Pending readers must not see this.
-      card_.zero(buffer_.slice());
-      card_.zero(out_.slice());
+      gpu_.zero(buffer_.slice());
+      gpu_.zero(out_.slice());
     }
   }
 
   Count wrong() {
     Count wrong = 0;
     for (std::size_t round = 0; round < rounds; ++round) {
-      card_.divide(results_[round].slice(), static_cast<Count>(round) + 1);
+      gpu_.divide(results_[round].slice(), static_cast<Count>(round) + 1);
       here_ = results_[round].values();
       wrong += wrong_elements(host_slice(std::span(here_)), entry_, problem_, rank_, ReduceOp::sum);
     }
@@ -81,7 +81,7 @@ class Rounds {
   const OperationEntry& entry_;
   Problem problem_;
   int rank_;
-  Device& card_;
+  Device& gpu_;
   std::vector<float> here_;
   There<float> buffer_, out_;
   std::deque<There<float>> inputs_, results_;
@@ -100,7 +100,7 @@ TEST_F(CudaCollectives, EveryAlgorithmOfEveryOperation) {
   for (const int ranks : numbers_of_ranks)
     for (const OperationEntry& entry : operations())
       for (const Count count : counts)
-        on_ranks(ranks, [&](RankContext& context, Device& card) {
+        on_ranks(ranks, [&](RankContext& context, Device& gpu) {
           // all_to_all sends equal amounts to every rank.
           const bool even = entry.operation == Operation::all_to_all;
           const Problem problem{.ranks = ranks,
@@ -111,7 +111,7 @@ TEST_F(CudaCollectives, EveryAlgorithmOfEveryOperation) {
             if (!unmet(algorithm.need, context.world).empty() ||
                 lacks(algorithm, context.world, entry, problem.count))
               continue;
-            Rounds rounds(card, entry, problem, context.world.rank());
+            Rounds rounds(gpu, entry, problem, context.world.rank());
             rounds.run(context.world, algorithm);
             EXPECT_EQ(rounds.wrong(), 0) << fmt::format("{}/{} of {} among {} ranks", entry.name,
                                                         algorithm.name, count, ranks);
@@ -124,28 +124,28 @@ TEST_F(CudaCollectives, StreamsAreOrderedWithTheirRank) {
   constexpr Count count = 2000;
   constexpr int buckets = 6;
   for (const int ranks : {2, 4})
-    on_ranks(ranks, [&](RankContext& context, Device& card) {
+    on_ranks(ranks, [&](RankContext& context, Device& gpu) {
       std::deque<There<float>> data, results;
       const There<float> own(
-          card, std::vector<float>(count, static_cast<float>(context.world.rank() + 1)));
+          gpu, std::vector<float>(count, static_cast<float>(context.world.rank() + 1)));
       for (int i = 0; i < buckets; ++i) {
-        data.emplace_back(card, std::vector<float>(count, -1));
-        results.emplace_back(card, std::vector<float>(count, -1));
+        data.emplace_back(gpu, std::vector<float>(count, -1));
+        results.emplace_back(gpu, std::vector<float>(count, -1));
       }
       {
         Stream stream(context.world, 1, "communication");
         std::vector<Stream::Handle> handles;
         for (int i = 0; i < buckets; ++i) {
           const Slice bucket = data[static_cast<std::size_t>(i)].slice();
-          card.copy(bucket, own.slice());
+          gpu.copy(bucket, own.slice());
           handles.push_back(stream.enqueue(
               [bucket](Communicator& comm) { all_reduce(comm, bucket, ReduceOp::sum); }));
         }
         for (int i = 0; i < buckets; ++i) {
           handles[static_cast<std::size_t>(i)].wait();
-          card.copy(results[static_cast<std::size_t>(i)].slice(),
-                    data[static_cast<std::size_t>(i)].slice());
-          card.zero(data[static_cast<std::size_t>(i)].slice());
+          gpu.copy(results[static_cast<std::size_t>(i)].slice(),
+                   data[static_cast<std::size_t>(i)].slice());
+          gpu.zero(data[static_cast<std::size_t>(i)].slice());
         }
       }
       const auto sum = static_cast<float>(ranks * (ranks + 1) / 2);
@@ -156,14 +156,14 @@ TEST_F(CudaCollectives, StreamsAreOrderedWithTheirRank) {
 // Work that nobody waits for finishes before the work that follows the stream's end.
 TEST_F(CudaCollectives, TheEndOfAStreamIsItsLastMark) {
   constexpr Count count = 1000;
-  on_ranks(2, [&](RankContext& context, Device& card) {
-    const There<float> data(card, std::vector<float>(count, 2)),
-        result(card, std::vector<float>(count, 0));
+  on_ranks(2, [&](RankContext& context, Device& gpu) {
+    const There<float> data(gpu, std::vector<float>(count, 2)),
+        result(gpu, std::vector<float>(count, 0));
     {
       Stream stream(context.world, 1, "communication");
       stream.enqueue([&](Communicator& comm) { all_reduce(comm, data.slice(), ReduceOp::sum); });
     }
-    card.copy(result.slice(), data.slice());
+    gpu.copy(result.slice(), data.slice());
     EXPECT_EQ(result.values(), std::vector<float>(count, 4));
   });
 }
@@ -172,15 +172,15 @@ TEST_F(CudaCollectives, TheEndOfAStreamIsItsLastMark) {
 TEST_F(CudaCollectives, AStopwatchTellsTheCardsTime) {
   const bool emulated = std::getenv("LOCKSTEP_CUDA_MODULE") != nullptr;
   const std::size_t count = std::size_t{1} << (emulated ? 18 : 28);
-  on_ranks(2, [&](RankContext& context, Device& card) {
-    const There<float> data(card, std::vector<float>(count, 1));
+  on_ranks(2, [&](RankContext& context, Device& gpu) {
+    const There<float> data(gpu, std::vector<float>(count, 1));
     Stopwatch watch(context.world);
     EXPECT_EQ(watch.seconds(), 0);
-    card.wait();
+    gpu.wait();
     const double begin = steady_seconds();
     double enqueued = 0;
     watch.time([&] {
-      for (int i = 0; i < 4; ++i) card.reduce(data.slice(), data.slice(), ReduceOp::max);
+      for (int i = 0; i < 4; ++i) gpu.reduce(data.slice(), data.slice(), ReduceOp::max);
       enqueued = steady_seconds();
     });
     const double seconds = watch.seconds();
@@ -192,13 +192,13 @@ TEST_F(CudaCollectives, AStopwatchTellsTheCardsTime) {
 
 // Messages between host memory and GPU memory.
 TEST_F(CudaCollectives, MessagesBetweenHostAndCard) {
-  on_ranks(2, [&](RankContext& context, Device& card) {
+  on_ranks(2, [&](RankContext& context, Device& gpu) {
     Communicator& world = context.world;
     std::vector<float> here = {1, 2, 3};
-    const There<float> there(card, {4, 5, 6});
+    const There<float> there(gpu, {4, 5, 6});
     if (world.rank() == 0) {
       world.send(host_slice(std::span(here)), 1);
-      card.divide(there.slice(), 2);
+      gpu.divide(there.slice(), 2);
       world.send(there.slice(), 1);
     } else {
       world.recv(there.slice(), 0);
@@ -211,18 +211,18 @@ TEST_F(CudaCollectives, MessagesBetweenHostAndCard) {
 
 // The sender's writes follow the work that the receiver enqueued before it opened the window.
 TEST_F(CudaCollectives, AWindowOnACard) {
-  on_ranks(2, [&](RankContext& context, Device& card) {
+  on_ranks(2, [&](RankContext& context, Device& gpu) {
     Communicator& world = context.world;
     float opened = 1;
-    const There<float> there(card, {4, 5, 6});
+    const There<float> there(gpu, {4, 5, 6});
     if (world.rank() == 0) {
       world.recv(host_slice(std::span(&opened, 1)), 1);
       const Request sending = world.isend(there.slice(), 1);
-      card.wait();  // so its work finishes first, if that is allowed
+      gpu.wait();  // so its work finishes first, if that is allowed
       world.send(host_slice(std::span(&opened, 1)), 1);
       sending->wait();
     } else {
-      card.zero(there.slice());
+      gpu.zero(there.slice());
       const auto window = world.open_window(there.slice(), 0, 0);
       world.send(host_slice(std::span(&opened, 1)), 0);
       world.recv(there.slice(), 0);
@@ -235,7 +235,7 @@ TEST_F(CudaCollectives, AWindowOnACard) {
 TEST_F(CudaCollectives, WorldsThatCannotUseTheCardSaySo) {
   try {
     launch({.ranks = 2, .clock = Clock::unit, .device = &card()}, [](RankContext&) {});
-    FAIL() << "a card in virtual time";
+    FAIL() << "a GPU in virtual time";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::bad_input);
   }
