@@ -39,7 +39,7 @@ class Bench(unittest.TestCase):
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done
 
-    def test_all_reduce_writes_what_it_prints(self):
+    def test_json_equals_the_printed_table_of_all_reduce(self):
         done = self.bench("all_reduce", "--ranks", "3", "-b", "4", "-e", "4K", "-f", "32", "-n", "3", "--json", "b.json")
         entries = json.loads((self.path / "b.json").read_text())["benchmarks"]
         rows = [line.split() for line in done.stdout.splitlines() if line and not line.startswith("#")]
@@ -60,7 +60,7 @@ class Bench(unittest.TestCase):
                                   "-o", "all", "--algorithm", "all", "-r", "2")
                 self.assertIn("# Out of bounds values : 0 OK", done.stdout)
 
-    def test_peers_stand_in_the_same_table(self):
+    def test_peers_are_in_the_same_table(self):
         before = set(os.listdir("/dev/shm"))
         for library in filter(lambda name: shutil.which(f"mpirun.{name}"), ("openmpi", "mpich")):
             with self.subTest(library=library):
@@ -82,7 +82,7 @@ class Bench(unittest.TestCase):
     def without_gloo(self):
         return "no libgloo-dev when it was built" if not GLOO.exists() else ""
 
-    def test_gloo_stands_in_the_same_table(self):
+    def test_gloo_is_in_the_same_table(self):
         if self.without_gloo():
             done = self.bench("all_reduce", "--peer", "gloo", status=2)
             self.assertIn("libgloo-dev", done.stderr)
@@ -142,7 +142,7 @@ class Bench(unittest.TestCase):
             self.assertLess(time.monotonic(), deadline, otherwise)
             time.sleep(0.01)
 
-    def test_a_parameter_server_beside_all_reduces(self):
+    def test_a_parameter_server_is_compared_with_all_reduces(self):
         self.bench("ps", "--workers", "2", "-b", "8", "-e", "512K", "-f", "256", "-n", "4", "-d", "i64", "--json", "ps.json")
         entries = json.loads((self.path / "ps.json").read_text())["benchmarks"]
         names = {e["name"].split("/")[1] for e in entries}
@@ -220,7 +220,7 @@ class Bench(unittest.TestCase):
         self.assertLess(times["hierarchical"], times["ring"])
         self.assertIn("N/A", done.stdout)
 
-    def test_what_cannot_run_is_skipped_with_the_reason(self):
+    def test_an_algorithm_that_cannot_run_is_skipped_with_the_reason(self):
         done = self.bench("all_gather", "--ranks", "3", "-b", "12", "-e", "12", "-n", "1", "--algorithm", "all")
         self.assertIn("# skipped: recursive_doubling: needs a power of two of ranks, there are 3", done.stdout)
         done = self.bench("all_gather", "--ranks", "3", "--algorithm", "recursive_doubling", status=2)
@@ -263,7 +263,7 @@ class Bench(unittest.TestCase):
                     self.assertIn("N/A", done.stdout)
         self.assertTrue((self.path / "out.json").exists())
 
-    def test_cards_of_their_own_go_over_nccl(self):
+    def test_one_gpu_for_each_rank_uses_nccl(self):
         library = PROGRAM.parent.parent / "lib"
         emulated = {"LOCKSTEP_CUDA_MODULE": str(library / "liblockstep_cuda_emulated.so"), "LOCKSTEP_EMULATOR_DEVICES": "2",
                     "LOCKSTEP_NCCL_MODULE": str(library / "liblockstep_nccl_emulated.so")}

@@ -170,7 +170,7 @@ class Cli(unittest.TestCase):
         for line in result["theory"]:
             self.assertEqual(line["expected"], line["measured"], line)
 
-    def test_sequence_parallel_run_says_so(self):
+    def test_sequence_parallel_run(self):
         self.run_program("train", "sp", "--ranks", "2", *GOLDEN_RUN, "--steps", "1", "--json", "r.json")
         self.assertTrue(json.loads((self.path / "r.json").read_text())["config"]["sequence_parallel"])
 
@@ -216,7 +216,7 @@ class Cli(unittest.TestCase):
         self.assertEqual(self.run_program("plan", "plan.json").stdout.splitlines()[:4],
                          self.run_program("plan", *words).stdout.splitlines()[:4])
 
-    def test_plan_files_that_do_not_fit(self):
+    def test_plan_files_that_contradict_flags(self):
         self.run_program("plan", "3d", "--ranks", "4", "--tp", "2", "--json", "plan.json")
         self.refused("--tp 4, and plan.json says 2", "train", "--plan", "plan.json", "--tp", "4")
         self.refused("--ranks 2, and plan.json says 4", "train", "--plan", "plan.json", "--ranks", "2")
@@ -280,7 +280,7 @@ class Cli(unittest.TestCase):
         self.refused("choose host or cuda", "train", "serial", "--device", "none")
         self.assertIn("this build has no module", self.run_program("doctor", LOCKSTEP_CUDA_MODULE="/no/module.so").stdout)
 
-    def test_doctor_finds_what_killed_jobs_left(self):
+    def test_doctor_finds_leftovers_of_killed_jobs(self):
         with tempfile.NamedTemporaryFile(prefix="lockstep-peer-", dir="/dev/shm") as left:
             self.assertRegex(self.run_program("doctor").stdout, f"rm .*{left.name}")
         self.assertNotIn(left.name, self.run_program("doctor").stdout)

@@ -49,7 +49,7 @@ class Compare(unittest.TestCase):
         self.assertIn("6 faster", self.run_program("compare", old, self.measured("fast.json", self.times(0.8))).stdout)
         self.run_program("compare", old, "slow.json", "--effect", "0.5")
 
-    def test_other_environments_are_warned_of_and_other_ways_refused(self):
+    def test_warns_of_other_environments_and_refuses_other_settings(self):
         old = self.measured("old.json")
 
         def other_processor(file):

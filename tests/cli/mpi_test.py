@@ -120,7 +120,7 @@ class Mpi(unittest.TestCase):
             self.assertEqual([lost["rank"] for lost in result["lost"]], [1])
             self.assertEqual(len([u for u in result["updates"] if u["rank"] == 0]), 2 * 10)
 
-    def test_a_server_beside_every_worker_at_their_own_pace(self):
+    def test_colocated_servers_with_asynchronous_workers(self):
         words = ["train", "ps", "--colocated", *GOLDEN_RUN, "--steps", "10", "--json", "r.json"]
         for mode in (["--mode", "asp"], ["--mode", "ssp", "--staleness", "1", "--slow-rank", "0:3"]):
             with self.subTest(mode=mode):
@@ -147,11 +147,11 @@ class Mpi(unittest.TestCase):
     def test_two_ends_of_a_rank(self):
         self.passes(3, "TwoEnds.AreForALineEach")
 
-    def test_what_is_sent_from_memory_that_others_see(self):
+    def test_messages_from_shared_memory(self):
         self.passes(2, "DeviceMemory.MayBeUsedAgainOnceAMessageIsSent")
         self.passes(2, "DeviceMemory.IsSentInManyMessagesAtOnce")
 
-    def test_memory_that_is_open_to_senders(self):
+    def test_windows(self):
         self.passes(3, "Window.IsWrittenByTheSenderOfItsMessage")
         for test in ["TakesNoOtherMessage", "IsWhereItsMessageIsReceived", "ThereMayBeManyAndNoneIsHalfWritten"]:
             self.passes(2, f"Window.{test}")
@@ -165,7 +165,7 @@ class Mpi(unittest.TestCase):
         self.assertRegex(done.stdout, r"# library: Open MPI v\d" if LIBRARY == "openmpi" else r"# library: MPICH \d")
 
     @unittest.skipIf(SANITIZED, "sanitizers reserve more addresses than there is memory")
-    def test_where_ranks_do_not_see_each_others_memory(self):
+    def test_ranks_without_shared_memory(self):
         total_kib = re.search(r"MemTotal: +(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]
         done = subprocess.run([*MPIRUN, "-np", "2", "bash", "-c", f'ulimit -v {total_kib} && exec "$0" "$@"', PROGRAM, "bench",
                                "all_reduce", "-b", "1K", "-e", "4M", "-f", "8", "-n", "2", "-w", "1", "--algorithm", "ring,segmented_ring"],
@@ -214,7 +214,7 @@ class Mpi(unittest.TestCase):
                 self.fails(4, "stopped because rank 1 failed", "--fault", "rank=1,op=60,kind=throw", *words,
                            technique=technique, ranks=4)
 
-    def test_rank_that_stays_away(self):
+    def test_rank_that_never_comes(self):
         self.fails(4, "rank 2 keeps the others waiting", "--fault", "rank=2,op=3,kind=hang")
 
     def test_ranks_that_disagree(self):

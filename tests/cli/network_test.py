@@ -35,7 +35,7 @@ class Network(unittest.TestCase):
             self.assertIn("usage:", done.stderr)
 
     @unittest.skipUnless(namespaces_work(), "cannot make network namespaces here")
-    def test_ranks_on_hosts_of_their_own(self):
+    def test_one_host_for_each_rank(self):
         before = subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout
         done = self.run_on(3, "1gbit", PROGRAM, "bench", "all_reduce", "-b", "4", "-e", "1M", "-f", "512", "-n", "2", "-w", "1",
                            "--algorithm", "ring,hierarchical,vendor")

@@ -40,7 +40,7 @@ class CollectivePlots(unittest.TestCase):
                   for name, time in times.items() for size in SIZES]
         return results.lines_of(points)
 
-    def test_a_crossover_lies_where_the_lines_meet(self):
+    def test_a_crossover_is_the_intersection_of_the_lines(self):
         lines = self.lines({"few_steps": lambda n: n / 100, "few_bytes": lambda n: 40.96 * (n / 4096) ** 0.5,
                             "never": lambda n: n})
         ((at, time, was, now),) = bandwidth.crossovers(lines)
@@ -66,7 +66,7 @@ class CollectivePlots(unittest.TestCase):
         self.assertEqual(beta, 0)
         self.assertAlmostEqual(alpha, 10, delta=1)
 
-    def test_in_virtual_time_the_fit_finds_the_links_back(self):
+    def test_in_virtual_time_the_fit_finds_the_links(self):
         self.bench("all_reduce", *UNIT, "--ranks", "4", "-b", "1K", "-e", "1M", "-f", "4", "--algorithm", "recursive_doubling",
                    "--json", "fit.json")
         (chart,) = fit.charts(results.read([self.folder / "fit.json"]))
@@ -125,7 +125,7 @@ class CollectivePlots(unittest.TestCase):
         (chart,) = matrix.charts(results.Results(traces=[trace]))
         self.assertIn(("all_reduce/ring", "64 KiB", 3, 0, "6", "98304"), chart.rows)
 
-    def test_lines_are_named_by_what_sets_them_apart(self):
+    def test_lines_are_named_by_their_differences(self):
         def point(algorithm, transport, ranks):
             return results.BenchPoint("all_reduce", algorithm, transport, ranks, 8, True, {"p50_us": 1})
 

@@ -100,7 +100,7 @@ class Explorer(unittest.TestCase):
             return 2, {"error": done.stderr.strip().removeprefix("lockstep: ")}
         return done.returncode, json.loads(path.read_text())
 
-    def test_every_figure_is_the_programs(self):
+    def test_every_figure_equals_the_programs(self):
         accepted = collections.Counter()
         for point, figures in zip(self.points, self.figures, strict=True):
             with self.subTest(point=point):
@@ -132,7 +132,7 @@ class Explorer(unittest.TestCase):
         self.assertEqual([(form.get("rank", 0), *(form[key] for key in keys)) for form in mine],
                          [(form["rank"], *(form[key] for key in keys)) for form in program["theory"]])
 
-    def test_closed_forms_of_the_bubble_agree_where_that_of_the_makespan_does(self):
+    def test_closed_forms_of_bubble_and_makespan_agree_together(self):
         seen = set()
         for point, figures in zip(self.points, self.figures, strict=True):
             agrees = {form["quantity"]: form["agrees"] for form in figures.get("closedForms", [])}
@@ -141,11 +141,11 @@ class Explorer(unittest.TestCase):
                 self.assertEqual([agrees["bubble_fraction"], agrees["bubble_overhead"]], [agrees["makespan"]] * 2, point)
         self.assertEqual(seen, set(NAMES))
 
-    def test_what_the_controls_cannot_ask_for_is_refused(self):
+    def test_values_outside_of_the_controls_are_refused(self):
         self.assertEqual(self.beyond, [{"error": "a time of 0.33; use a multiple of 0.05"},
                                        {"error": f"unknown schedule 'magic'; choose one of {', '.join(NAMES)}"}])
 
-    def test_the_menu_is_the_programs(self):
+    def test_the_menu_equals_the_programs(self):
         done = subprocess.run([PROGRAM, "schedule", "--help"], capture_output=True, text=True, timeout=60, check=True)
         positionals = done.stdout.split("Positionals:")[1].split("Options:")[0]
         lines = [line.strip() for line in positionals.splitlines() if line.strip()]
@@ -155,7 +155,7 @@ class Explorer(unittest.TestCase):
 
 
 class Page(unittest.TestCase):
-    def test_it_loads_nothing_from_elsewhere(self):
+    def test_the_page_is_self_contained(self):
         requests = []
 
         class Reader(html.parser.HTMLParser):

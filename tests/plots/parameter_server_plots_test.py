@@ -43,18 +43,18 @@ class ParameterServerPlots(unittest.TestCase):
         done = subprocess.run([PROGRAM, *words], cwd=cls.folder, capture_output=True, text=True, timeout=200)
         assert done.returncode == 0, f"{words}: status {done.returncode}\n{done.stdout}{done.stderr}"
 
-    def test_runs_are_told_apart_by_mode_and_servers(self):
+    def test_runs_are_named_by_mode_and_servers(self):
         self.assertEqual(self.results.run_names()[:3], [
             "ps bsp 2 servers 6 ranks virtual", "ps asp 2 servers 6 ranks virtual", "ps ssp 1, 2 servers 6 ranks virtual"])
 
-    def test_a_run_in_step_is_drawn_by_its_steps(self):
+    def test_a_synchronous_run_is_drawn_by_its_steps(self):
         run = self.results.trainings[0]
         seconds, steps, losses = progress.curve(run)
         self.assertEqual(losses, run.steps("loss"))
         self.assertEqual(steps, [1, 2, 3, 4, 5, 6])
         self.assertAlmostEqual(seconds[-1], sum(run.steps("seconds")))
 
-    def test_others_are_drawn_by_their_updates_in_the_order_of_time(self):
+    def test_asynchronous_runs_are_drawn_by_their_updates_in_order_of_time(self):
         run = self.results.trainings[1]
         seconds, steps, losses = progress.curve(run)
         first = [update for update in run.data["updates"] if update["server"] == 0]
@@ -71,7 +71,7 @@ class ParameterServerPlots(unittest.TestCase):
                 update["loss"] = None
         self.assertEqual(len(progress.curve(run)[2]), 4 * 6 - 1)
 
-    def test_the_picture_says_who_was_ahead(self):
+    def test_the_chart_shows_the_lead_of_workers(self):
         chart = next(chart for chart in progress.charts(self.results) if len(chart.rows) == 4)
         ahead = {row[0].split()[1].strip(","): row[4] for row in chart.rows if row[0].startswith("ps")}
         self.assertEqual(ahead["bsp"], 0)
@@ -79,14 +79,14 @@ class ParameterServerPlots(unittest.TestCase):
         self.assertGreater(ahead["asp"], 1)
         self.assertEqual([axes.get_xlabel() for axes in chart.figure.axes], ["units of time", "steps of all workers"])
 
-    def test_only_runs_in_step_are_compared_with_one_rank(self):
+    def test_only_synchronous_runs_are_compared_with_one_rank(self):
         bsp, asp, ssp, serial = self.results.trainings
         self.assertIs(loss.reference_of(bsp, self.results), serial)
         self.assertIsNone(loss.reference_of(asp, self.results))
         (chart,) = traffic.charts(self.results)
         self.assertEqual(len(chart.rows), 6)
 
-    def test_what_was_not_checked_is_not_wrong(self):
+    def test_unchecked_elements_are_not_wrong(self):
         changed = copy.deepcopy(self.results)
         for entry in changed.benchmarks[0].data["benchmarks"]:
             entry["wrong"] = -1

@@ -101,7 +101,7 @@ class Schedules(unittest.TestCase):
         self.assertEqual([text.get_text() for text in self.chart.figure.axes[0].get_legend().get_texts()],
                          ["forward", "backward", "input gradient", "weight gradient", "lighter: later stages of the rank"])
 
-    def test_blocks_bear_their_micro_batches(self):
+    def test_blocks_show_their_micro_batches(self):
         for axes, data in self.panels():
             numbers = {}
             for text in axes.texts:
@@ -111,7 +111,7 @@ class Schedules(unittest.TestCase):
                 self.assertEqual([number for _, number in sorted(numbers[rank["rank"]])],
                                  [action["micro_batch"] for action in rank["actions"]])
 
-    def test_rows_and_titles_are_the_results(self):
+    def test_rows_and_titles_equal_the_results(self):
         self.assertEqual(len(self.chart.rows), len(SCHEDULES))
         for row, (axes, data) in zip(self.chart.rows, self.panels()):
             values = dict(zip(self.chart.columns, row))
@@ -128,22 +128,22 @@ class Schedules(unittest.TestCase):
                              f"{data['name']}: p = 4, m = 8, v = {config['stages'] // 4}; makespan {data['makespan']:g}, "
                              f"bubble {100 * bubble['fraction']:.1f} %")
 
-    def test_the_most_in_flight_and_unfinished_are_any_ranks(self):
+    def test_in_flight_and_unfinished_are_maxima_over_ranks(self):
         changed = copy.deepcopy(self.results)
         changed.schedules[0].data["ranks"][1]["in_flight"] = 70
         changed.schedules[0].data["ranks"][2]["unfinished"] = 90
         self.assertEqual(schedule.charts(changed)[0].rows[0][-2:], (70, 90))
 
-    def test_all_stand_on_one_scale_of_time(self):
+    def test_all_share_one_time_scale(self):
         longest = max(run.makespan for run in self.results.schedules)
         self.assertEqual({axes.get_xlim() for axes in self.chart.figure.axes}, {(0, longest)})
 
-    def test_schedules_alike_are_told_apart_by_their_files(self):
+    def test_equal_schedules_are_named_by_their_files(self):
         run_program(self.folder, "schedule", "1f1b", "-p", "4", "-m", "8", "--hop", "0.5", "--no-chart", "--json", "hop.json")
         (chart,) = schedule.charts(results.read([self.folder / "1f1b.json", self.folder / "hop.json"]))
         self.assertEqual([axes.get_title(loc="left")[-7:] for axes in chart.figure.axes], [" (1f1b)", "% (hop)"])
 
-    def test_many_ranks_and_micro_batches_bear_no_numbers(self):
+    def test_small_blocks_have_no_numbers(self):
         run_program(self.folder, "schedule", "zb-v", "-p", "16", "-m", "64", "--no-chart", "--json", "large.json")
         (chart,) = schedule.charts(results.read([self.folder / "large.json"]))
         (axes,) = chart.figure.axes
@@ -264,7 +264,7 @@ class Pipelines(unittest.TestCase):
         for one, other in zip(drawn[1], expected[1], strict=True):
             self.assertAlmostEqual(one, other)
 
-    def test_lines_are_closed_forms_and_points_what_was_measured(self):
+    def test_lines_are_closed_forms_and_points_measurements(self):
         for clock in ("cpu", "wall"):
             bubble = self.charts(self.trained(), clock=clock)[0]
             (axes,) = bubble.figure.axes
@@ -301,7 +301,7 @@ class Pipelines(unittest.TestCase):
         self.assertEqual([label.get_text() for label in axes.get_xticklabels()], ["1f1b", "interleaved"])
         self.assertIn("16 micro-batches", memory.title)
 
-    def test_memory_is_compared_where_all_schedules_are(self):
+    def test_memory_is_compared_at_a_size_that_all_schedules_have(self):
         memory = self.charts([entry("1f1b", 4, m) for m in (4, 8, 10)] + [entry("zb-v", 4, m, virtual_stages=2) for m in (4, 8)])[1]
         self.assertIn("8 micro-batches", memory.title)
         self.assertEqual({row[0] for row in memory.rows}, {"1f1b", "zb-v"})
@@ -321,7 +321,7 @@ class Pipelines(unittest.TestCase):
         self.assertEqual(memory.rows[0], ("1f1b", 0, 8, 4, "-"))
         self.assertNotIn("filled: measured", [text.get_text() for text in axes.get_legend().get_texts()])
 
-    def test_without_a_closed_form_the_line_is_dotted_through_what_was_simulated(self):
+    def test_without_a_closed_form_a_dotted_line_joins_the_simulated_points(self):
         entries = [entry("zb-h2", 4, 4, has_form=False), entry("zb-h2", 4, 8), entry("zb-h2", 4, 16)]
         entries += [entry("zb-v", 4, m, virtual_stages=2, has_form=False) for m in (4, 8)]
         bubble = self.charts(entries)[0]
@@ -349,7 +349,7 @@ class Pipelines(unittest.TestCase):
         self.assertEqual(len(charts), 3)
         self.assertEqual([len(chart.rows) for chart in charts[1:]], [12, 16])
 
-    def test_kinds_of_time_are_not_mixed(self):
+    def test_clocks_are_not_mixed(self):
         entries = [entry("1f1b", 4, m) for m in (4, 8)]
         charts = pipeline.charts(self.read(bench(entries), bench(entries, clock="wall")))
         self.assertEqual([chart.title.split(": ")[1] for chart in charts],

@@ -104,7 +104,7 @@ class Plots(unittest.TestCase):
         self.assertEqual([bar.get_width() for bar in chart.figure.axes[0].patches], [100, 150])
         self.assertEqual(chart.rows[1][-1], "1.50")
 
-    def test_traffic_stands_beside_its_closed_form(self):
+    def test_traffic_is_drawn_with_its_closed_form(self):
         (chart,) = traffic.charts(self.results)
         lines = [line for line in self.results.trainings[1].data["theory"] if line["quantity"] == "sent_bytes"]
         axes = chart.figure.axes[0]
@@ -141,7 +141,7 @@ class Plots(unittest.TestCase):
         self.assertEqual([label.get_text() for label in chart.figure.axes[0].get_yticklabels()],
                          [f"rank {rank} {stream}" for rank in (0, 1) for stream in ("compute", "communication")])
 
-    def test_hidden_communication_is_what_no_wait_lies_beside(self):
+    def test_hidden_communication_overlaps_with_no_wait(self):
         def span(category, begin, duration, rank=0):
             return {"pid": rank, "cat": category, "ts": begin, "dur": duration}
 
@@ -151,7 +151,7 @@ class Plots(unittest.TestCase):
         self.assertEqual(timeline._hidden(spans, 1), 1)
         self.assertIsNone(timeline._hidden(spans, 2))
 
-    def test_the_page_stands_alone_and_says_all(self):
+    def test_the_page_is_self_contained_and_complete(self):
         done = self.run_program("report", *self.files, "--output", "report.html")
         self.assertIn("report.html", done.stdout)
         page = Page((self.folder / "report.html").read_text())

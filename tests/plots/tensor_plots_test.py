@@ -92,7 +92,7 @@ class Tensor(unittest.TestCase):
             self.assertEqual(axes.get_title(loc="left"), f"{link}: 8 ranks {faster:.1f} times as fast as 1")
         self.assertEqual(self.times[0].get_ylim(), self.times[1].get_ylim())
 
-    def test_markers_beside_a_bar_are_the_other_variants(self):
+    def test_markers_next_to_a_bar_are_the_other_variants(self):
         for axes, link in zip(self.times, ("nvlink", "ndr")):
             marked = drawn(axes)
             self.assertEqual(list(marked), ["sp", "sp-kept", "sp-overlap"])
@@ -102,7 +102,7 @@ class Tensor(unittest.TestCase):
                     self.assertTrue(place + tensor.BAR / 2 < x < place + 1 - tensor.BAR / 2, (variant, place, x))
                     self.assertAlmostEqual(y, 1e3 * (entry["forward_seconds"] + entry["backward_seconds"]))
 
-    def test_memory_is_points_on_closed_forms_beside_megatrons(self):
+    def test_memory_is_points_on_closed_forms_and_megatrons_memory(self):
         for axes, recompute in zip(self.memory, ("none", "selective", "full")):
             lines = drawn(axes)
             self.assertEqual(len(lines), 9)
