@@ -18,13 +18,13 @@ std::string unmet(Need need, Communicator& comm) {
       return fmt::format("a power of two of ranks, there are {}", comm.size());
     case Need::full_nodes:
       if (comm.ranks_per_node() > 0) return "";
-      return "as many ranks on every node, in order";
+      return "the same number of consecutive ranks on every node";
     case Need::shared_memory:
       if (comm.transport().shared_memory()) return "";
       return "ranks that share an address space (the threads transport)";
     case Need::vendor:
       if (comm.transport().vendor()) return "";
-      return "a transport with collectives of its own (start the program under mpirun)";
+      return "a transport with its own collectives (start the program under mpirun)";
   }
   return "";
 }

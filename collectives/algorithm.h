@@ -1,5 +1,4 @@
-// What the tables of algorithms share: an entry is a name, the code, what it needs, and its closed
-// forms.
+// The entries of algorithm tables: name, code, requirements, closed forms.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,7 +15,7 @@
 
 namespace lockstep {
 
-// What one rank sends and receives in one run; exact, not an estimate.
+// What one rank sends and receives in one run. Exact, not an estimate.
 struct Traffic {
   Count sent_messages = 0, sent_elements = 0;
   Count received_messages = 0, received_elements = 0;
@@ -32,7 +31,7 @@ struct Traffic {
   bool operator==(const Traffic&) const = default;
 };
 
-// What a closed form is about.
+// The input of a closed form.
 struct Problem {
   int ranks = 1;
   Count count = 0;  // elements of the whole buffer
@@ -47,7 +46,7 @@ struct Problem {
   }
 };
 
-// Where a closed form of the time equals the simulated time.
+// Conditions under which a closed form of the time equals the simulated time.
 inline bool equal_chunks(const Problem& x) { return x.count % x.ranks == 0; }
 inline bool power_of_two(const Problem& x) {
   return std::has_single_bit(static_cast<unsigned>(x.ranks));
@@ -59,36 +58,35 @@ inline bool equal_chunks_of_power_of_two(const Problem& x) {
 enum class Need {
   nothing,
   power_of_two_ranks,
-  full_nodes,     // as many ranks on every node
+  full_nodes,     // the same number of ranks on every node
   shared_memory,  // ranks that share an address space
-  vendor,         // a transport with collectives of its own
+  vendor,         // a transport with its own collectives
 };
-// What was measured to be the fastest for `data`; "" if nothing was.
+// The algorithm measured as fastest for `data`; "" if nothing was measured.
 std::string_view tuned_name(Operation operation, const Communicator& comm, Slice data);
-// "" or why `comm` cannot run what needs that: "power-of-two ranks, there are 6".
+// "" or the requirement that `comm` does not meet: "a power of two of ranks, there are 6".
 std::string unmet(Need need, Communicator& comm);
 
 template <typename... Arguments>
 struct Algorithm {
   std::string_view name;
   void (*run)(Communicator&, Slice, Arguments...);
-  // (out, in, ...): out of place, where that takes no copy first.
-  void (*run_apart)(Communicator&, Slice, Slice, Arguments...) = nullptr;
-  // Null for what we cannot see into: the vendor's.
+  // (out, in, ...). Set if the algorithm works out of place without a copy.
+  void (*run_out_of_place)(Communicator&, Slice, Slice, Arguments...) = nullptr;
+  // Null for the vendor's algorithm, which we cannot look into.
   Traffic (*traffic)(const Problem&, int rank) = nullptr;
   double (*seconds)(const Problem&, const LinkModel&) = nullptr;
-  std::string_view formula = {};  // of the time; n bytes, p ranks, a latency, b seconds a byte
-  // Where `seconds` is exact, if not everywhere; elsewhere it is an upper bound.
+  std::string_view formula = {};  // of the time; n bytes, p ranks, latency a, b seconds per byte
+  // Where `seconds` is exact. Elsewhere it is an upper bound. Null: exact everywhere.
   bool (*exact)(const Problem&) = nullptr;
   Need need = Need::nothing;
-  // Elements of scratch that a rank takes while it runs (Communicator::scratch); null: none.
+  // Elements of scratch that a rank allocates while it runs (Communicator::scratch). Null: none.
   Count (*scratch)(const Problem&, int rank) = nullptr;
-  // Only to measure others against: the closed form leaves out what handling p messages costs one
-  // rank.
+  // Only a baseline for the others: the closed form omits one rank's cost of handling p messages.
   bool is_baseline = false;
 };
 
-// Throws Error (bad_input) listing the known names when `name` is not among them.
+// Throws Error (bad_input) that lists the known names if `name` is not among them.
 template <typename Entry>
 const Entry& find_algorithm(const std::vector<Entry>& table, std::string_view operation,
                             std::string_view name) {
@@ -101,9 +99,9 @@ const Entry& find_algorithm(const std::vector<Entry>& table, std::string_view op
               {.hint = fmt::format("choose one of {}, or auto", known)});
 }
 
-// The algorithm for `data` among those that can run here: the tuned one where there is a
-// measurement; else `direct` where there is one, because ranks that share memory need no messages;
-// else the one whose closed form is the shortest.
+// The algorithm for `data` among those that can run here. First choice: the tuned one. Second:
+// `direct`, because ranks that share memory need no messages. Otherwise the one with the shortest
+// time by its closed form.
 template <typename Entry>
 const Entry& choose_algorithm(const std::vector<Entry>& table, Operation operation,
                               Communicator& comm, Slice data) {
@@ -127,9 +125,8 @@ const Entry& choose_algorithm(const std::vector<Entry>& table, Operation operati
   return *best;
 }
 
-// What `name` means for `data`: an entry of the table, or, for "auto", the one that
-// choose_algorithm() takes. Throws Error (bad_input) when there is none, or `comm` lacks what it
-// needs.
+// The entry called `name`; for "auto" the result of choose_algorithm(). Throws Error (bad_input) if
+// there is none, or if `comm` does not meet its requirements.
 template <typename Entry>
 const Entry& usable_algorithm(const std::vector<Entry>& table, Operation operation,
                               std::string_view name, Communicator& comm, Slice data) {

@@ -1,5 +1,5 @@
-// The binomial tree over p ranks. Counted from the root, rank v is the child of v without its
-// lowest set bit, and has children v + 1, v + 2, v + 4, ... below that bit.
+// The binomial tree over p ranks. Counted from the root, the parent of rank v is v without its
+// lowest set bit, and its children are v + 1, v + 2, v + 4, ... below that bit.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ class BinomialTree {
 
   bool is_root() const { return place_ == 0; }
   int parent() const { return rank_at(place_ - reach_); }
-  // Children are at the distances 1, 2, 4, ... below reach() at which has_child().
+  // Children are at those distances 1, 2, 4, ... below reach() for which has_child() holds.
   int reach() const { return reach_; }
   bool has_child(int distance) const { return distance < reach_ && place_ + distance < ranks_; }
   int child(int distance) const { return rank_at(place_ + distance); }
@@ -24,7 +24,7 @@ class BinomialTree {
     for (int distance = 1; distance < reach_; distance *= 2) number += has_child(distance);
     return number;
   }
-  // Ranks in the subtree of this rank, and in that of a child.
+  // The number of ranks in this rank's subtree, and in that of a child.
   int subtree() const { return std::min(reach_, ranks_ - place_); }
   int subtree_of_child(int distance) const {
     return std::min(distance, ranks_ - place_ - distance);

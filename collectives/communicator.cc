@@ -49,7 +49,7 @@ void Communicator::send_recv(Slice leaving, int to, Slice arriving, int from) {
   check_peer(to);
   check_peer(from);
   if (in_collective_) return transport_->send_recv(call_, leaving, to, arriving, from);
-  // Two messages, each with a size of its own.
+  // Outside of a collective the two messages may have different sizes.
   const Request sending = isend(leaving, to);
   irecv(arriving, from)->wait();
   sending->wait();
@@ -71,34 +71,34 @@ Memory Communicator::scratch(Slice like, Count count) {
 
 namespace {
 
-// A line of execution with marks at its begin and its end.
-class Line final : public Concurrency::Task {
+// A thread whose work on the device starts after the creator's and ends before the joiner's.
+class BackgroundThread final : public Concurrency::Task {
  public:
-  Line(Concurrency& concurrency, Device* device, std::function<void()> body)
-      : task_(concurrency.start([this, device, before = mark_on(device), body = std::move(body)] {
-          before.follow();
+  BackgroundThread(Concurrency& concurrency, Device* device, std::function<void()> body)
+      : task_(concurrency.start([this, device, before = record_on(device), body = std::move(body)] {
+          before.stream_wait();
           body();
-          end_ = mark_on(device);
+          end_ = record_on(device);
         })) {}
-  ~Line() override {
+  ~BackgroundThread() override {
     task_.reset();
     try {
-      end_.follow();
+      end_.stream_wait();
     } catch (...) {
-      // A device that has failed does nothing more.
+      // A failed device does no more work.
     }
   }
 
  private:
-  Mark end_;
+  DeviceEvent end_;
   std::unique_ptr<Concurrency::Task> task_;
 };
 
 }  // namespace
 
-std::unique_ptr<Concurrency::Task> Communicator::start_line(std::function<void()> body) {
+std::unique_ptr<Concurrency::Task> Communicator::start_thread(std::function<void()> body) {
   Device* const device = records_.ledger ? records_.ledger->device() : nullptr;
-  return std::make_unique<Line>(transport_->concurrency(), device, std::move(body));
+  return std::make_unique<BackgroundThread>(transport_->concurrency(), device, std::move(body));
 }
 
 Communicator Communicator::duplicate(int track) {
@@ -138,7 +138,7 @@ CollectiveCall::CollectiveCall(Communicator& comm, Operation operation, std::str
           comm.records_.trace, comm.track_,
           comm.records_.trace ? fmt::format("{}/{}", name_of(operation), algorithm) : std::string(),
           "communication", data.bytes()) {
-  require(!comm.in_collective_, "a collective is called inside another on the same communicator");
+  require(!comm.in_collective_, "a collective is called inside another one on this communicator");
   Signature& signature = comm.call_.signature;
   signature = {.sequence = comm.next_sequence_++,
                .count = data.count,
@@ -155,7 +155,7 @@ CollectiveCall::CollectiveCall(Communicator& comm, Operation operation, std::str
 
 CollectiveCall::~CollectiveCall() {
   comm_.in_collective_ = false;
-  // Where it failed, the others shall see it.
+  // After a failure the entry stays on the board for other ranks to see.
   if (std::uncaught_exceptions() == 0) comm_.transport_->leave();
 }
 

@@ -1,5 +1,5 @@
-// Every operation and algorithm behind one signature, for what goes through all of them: tests,
-// benchmarks, tables of closed forms.
+// Every operation and algorithm behind one signature, for code that iterates over all of them:
+// tests, benchmarks, tables of closed forms.
 #pragma once
 
 #include <functional>
@@ -11,16 +11,16 @@
 
 namespace lockstep {
 
-// What an operation takes beside its data; each reads what it needs.
+// An operation's arguments in addition to its data. Each operation reads those it needs.
 struct Arguments {
   ReduceOp op = ReduceOp::sum;
   int root = 0;
-  Slice out;  // of what is not in place; all_reduce is where this is empty
+  Slice out;  // of operations that are out of place; empty: all_reduce is in place
 };
 
 struct AnyAlgorithm {
   std::string name;
-  // The operation by this algorithm, as a call by name does it.
+  // Runs the operation with this algorithm, like a call by name.
   std::function<void(Communicator&, Slice data, const Arguments&)> run;
   Traffic (*traffic)(const Problem&, int rank);
   std::function<double(const Problem&, const LinkModel&)> seconds;
@@ -37,11 +37,11 @@ struct OperationEntry {
   bool reduces;  // takes a ReduceOp
   bool has_root;
   bool in_place;
-  bool out_of_place;  // itself; else its data are copied first
+  bool out_of_place;  // without copying the data first
   std::vector<AnyAlgorithm> algorithms;
 };
 const std::vector<OperationEntry>& operations();
-// Throws Error (bad_input) listing the operations.
+// Throws Error (bad_input) that lists the operations.
 const OperationEntry& find_operation(std::string_view name);
 
 }  // namespace lockstep

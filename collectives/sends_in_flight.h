@@ -1,4 +1,4 @@
-// A bounded number of sends under way, for algorithms that cut their data into many segments.
+// A bounded number of sends in flight, for algorithms that cut their data into many segments.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// At most `most` sends of one rank are unfinished: another one first waits for the oldest.
+// At most `most` sends are unfinished; send() first waits for the oldest if there are so many.
 class SendsInFlight {
  public:
   SendsInFlight(Communicator& comm, std::size_t most) : comm_(comm), most_(most) {}
@@ -17,7 +17,7 @@ class SendsInFlight {
     if (sends_.size() == most_) finish_oldest();
     sends_.push_back(comm_.isend(data, to));
   }
-  // Waits for the first `count` sends: their data may be overwritten.
+  // Waits for the first `count` sends. Their data may then be overwritten.
   void finish(std::int64_t count) {
     while (finished_ < count) finish_oldest();
   }

@@ -2,23 +2,23 @@
 
 namespace lockstep {
 
-LineClock::LineClock(Communicator& comm) : clock_(&comm.transport()) {
+ThreadClock::ThreadClock(Communicator& comm) : clock_(&comm.transport()) {
   const Ledger* const ledger = comm.records().ledger;
   Device* const device = ledger ? ledger->device() : nullptr;
   device_ = device && device->enqueues() ? device : nullptr;
 }
 
-LineClock::Moment LineClock::now() const {
-  if (device_) return {0, device_->mark(true)};
+ThreadClock::Moment ThreadClock::now() const {
+  if (device_) return {0, device_->record(true)};
   return {clock_->now_seconds(), {}};
 }
 
-double LineClock::between(const Moment& begin, const Moment& end) const {
+double ThreadClock::between(const Moment& begin, const Moment& end) const {
   return device_ ? device_->seconds_between(begin.there, end.there) : end.host_s - begin.host_s;
 }
 
-void Stopwatch::add(LineClock::Moment begin, LineClock::Moment end) {
-  constexpr std::size_t most_open = 256;  // so old ones are over
+void Stopwatch::add(ThreadClock::Moment begin, ThreadClock::Moment end) {
+  constexpr std::size_t most_open = 256;  // older ones have ended
   open_.emplace_back(std::move(begin), std::move(end));
   count(most_open);
 }

@@ -1,5 +1,5 @@
-// How long a rank's line of execution takes for something: by the host's clock, or, where the
-// ledger's device enqueues, by the device's, which the host does not wait for until it is asked.
+// Measures a thread's work: by the host's clock or, if the ledger's device enqueues, by events of
+// the device. The host waits for those only when it reads the time.
 #pragma once
 
 #include <deque>
@@ -9,45 +9,45 @@
 
 namespace lockstep {
 
-class LineClock {
+class ThreadClock {
  public:
   struct Moment {
     double host_s = 0;
-    Mark there;  // of what the calling thread has enqueued
+    DeviceEvent there;  // recorded by the calling thread
   };
 
-  explicit LineClock(Communicator& comm);
+  explicit ThreadClock(Communicator& comm);
   Moment now() const;
-  // In seconds, of two moments of one line. On a device, waits for the second.
+  // In seconds, between two moments of one thread. On a device, waits for the second.
   double between(const Moment& begin, const Moment& end) const;
 
  private:
   const Transport* clock_;
-  Device* device_;  // one that enqueues, or null
+  Device* device_;  // a device that enqueues, or null
 };
 
-// Adds up such times. Not thread-safe.
+// Adds up the times of pieces of work. Not thread-safe.
 class Stopwatch {
  public:
   explicit Stopwatch(Communicator& comm) : clock_(comm) {}
 
   template <typename Work>
   void time(Work work) {
-    const LineClock::Moment begin = clock_.now();
+    const ThreadClock::Moment begin = clock_.now();
     work();
     add(begin, clock_.now());
   }
-  void add(LineClock::Moment begin, LineClock::Moment end);
-  const LineClock& clock() const { return clock_; }
+  void add(ThreadClock::Moment begin, ThreadClock::Moment end);
+  const ThreadClock& clock() const { return clock_; }
   double seconds() const;
 
  private:
-  // All but the last `kept` of those that are open.
+  // Adds all open intervals but the last `kept`.
   void count(std::size_t kept) const;
 
-  LineClock clock_;
+  ThreadClock clock_;
   mutable double seconds_ = 0;
-  mutable std::deque<std::pair<LineClock::Moment, LineClock::Moment>> open_;  // not counted yet
+  mutable std::deque<std::pair<ThreadClock::Moment, ThreadClock::Moment>> open_;  // not counted yet
 };
 
 }  // namespace lockstep

@@ -3,30 +3,30 @@
 namespace lockstep {
 
 struct Stream::Handle::State {
-  explicit State(Concurrency& lines) : concurrency(lines), finished(lines.condition()) {}
+  explicit State(Concurrency& threads) : concurrency(threads), finished(threads.condition()) {}
 
   Concurrency& concurrency;
   mutable std::mutex mutex;
   std::unique_ptr<Concurrency::Condition> finished;
   bool done = false;
-  Mark after;
+  DeviceEvent after;
   std::exception_ptr failure;
 
-  void finish(std::exception_ptr thrown, const Mark& mark) {
+  void finish(std::exception_ptr thrown, const DeviceEvent& event) {
     const std::lock_guard lock(mutex);
     done = true;
-    after = mark;
+    after = event;
     failure = std::move(thrown);
     finished->notify_all();
   }
 };
 
-// Has no deadline of its own: every wait inside the work has one, so the work ends.
+// Needs no deadline: every wait inside the work has one, so the work ends.
 void Stream::Handle::wait() {
   std::unique_lock lock(state_->mutex);
   state_->finished->wait(lock, [&] { return state_->done; });
   if (state_->failure) std::rethrow_exception(state_->failure);
-  state_->after.follow();
+  state_->after.stream_wait();
 }
 
 bool Stream::Handle::done() const {
@@ -45,7 +45,7 @@ Stream::Stream(Communicator& comm, int track, std::string name)
 }
 
 Stream::~Stream() {
-  // While an error unwinds the rank, nobody will come to the collectives that are still queued.
+  // If an error unwinds this rank, other ranks will not join the collectives still in the queue.
   if (std::uncaught_exceptions() > exceptions_) comm_.transport().abandon();
   {
     const std::lock_guard lock(mutex_);
@@ -54,16 +54,16 @@ Stream::~Stream() {
   wake_->notify_all();
   task_.reset();
   try {
-    last_.follow();  // for who releases what the work used, and never waited for it
+    last_.stream_wait();  // the work's memory may be released without a wait for its handle
   } catch (...) {
-    // A device that has failed does nothing more.
+    // A failed device does no more work.
   }
 }
 
 Stream::Handle Stream::enqueue(std::function<void(Communicator&)> work) {
   Handle handle;
   handle.state_ = std::make_shared<Handle::State>(concurrency_);
-  Mark before = mark_on(device());
+  DeviceEvent before = record_on(device());
   concurrency_.catch_up();
   {
     const std::lock_guard lock(mutex_);
@@ -93,14 +93,14 @@ void Stream::run() {
     std::exception_ptr thrown = failure_;
     lock.unlock();
 
-    const LineClock& clock = busy_.clock();
-    LineClock::Moment begin, end;
+    const ThreadClock& clock = busy_.clock();
+    ThreadClock::Moment begin, end;
     if (!thrown) {
       try {
-        item.before.follow();
+        item.before.stream_wait();
         begin = clock.now();
         item.work(comm_);
-        last_ = mark_on(device());
+        last_ = record_on(device());
         end = clock.now();
       } catch (...) {
         thrown = std::current_exception();
@@ -111,7 +111,7 @@ void Stream::run() {
     lock.lock();
     failure_ = thrown;
     if (!thrown) busy_.add(std::move(begin), std::move(end));
-    // Counted before the waiter wakes, so that it sees the time.
+    // Counts the time before the waiting thread wakes and may read it.
     item.state->finish(thrown, last_);
   }
 }

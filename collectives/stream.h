@@ -1,6 +1,6 @@
-// A second line of execution of a rank: collectives enqueued on it run in order, beside the rank's
-// compute. What the rank has enqueued on its ledger's device before that is done before, and what
-// was enqueued there by the work is done before what the rank enqueues after its wait().
+// A communication stream: a background thread that runs collectives in order, overlapped with the
+// rank's compute. On the ledger's device, the work of a collective starts after the work that the
+// rank enqueued before, and ends before the work that the rank enqueues after the handle's wait().
 #pragma once
 
 #include <deque>
@@ -15,10 +15,10 @@ namespace lockstep {
 
 class Stream {
  public:
-  // What became of one piece of work.
+  // The completion of one collective or other piece of work.
   class Handle {
    public:
-    // Returns when the work is done; throws what it threw.
+    // Returns when the work is done. Throws what the work threw.
     void wait();
     bool done() const;
 
@@ -28,29 +28,29 @@ class Stream {
     std::shared_ptr<State> state_;
   };
 
-  // Every rank of `comm` makes its streams in the same order: each has a duplicate of the
-  // communicator. `track` is its line in the trace.
+  // Every rank of `comm` creates its streams in the same order, because each duplicates the
+  // communicator. `track` is its track in the trace.
   Stream(Communicator& comm, int track, std::string name);
-  // Finishes the work that was enqueued. After a failure the rest is dropped.
+  // Finishes enqueued work. After a failure drops it.
   ~Stream();
   Stream(const Stream&) = delete;
 
-  // Runs work(communicator of the stream) after all that was enqueued before. Never waits.
+  // Runs work(communicator of the stream) after all work enqueued before. Never waits.
   Handle enqueue(std::function<void(Communicator&)> work);
 
-  // Seconds the stream has spent working, so far; on a device that enqueues, the device's seconds.
+  // The seconds for which the stream has worked; on a device that enqueues, the device's seconds.
   double busy_seconds() const;
   Communicator& communicator() { return comm_; }
 
  private:
   struct Item {
     std::function<void(Communicator&)> work;
-    Mark before;  // on the device of the line that enqueued it
+    DeviceEvent before;  // recorded by the thread that enqueued it
     std::shared_ptr<Handle::State> state;
   };
 
   void run();
-  // Where its rank keeps its tensors; null: nowhere in particular.
+  // The device of the rank's tensors; null if unknown.
   Device* device() const;
 
   Communicator comm_;
@@ -58,7 +58,7 @@ class Stream {
   mutable std::mutex mutex_;
   std::unique_ptr<Concurrency::Condition> wake_;
   std::deque<Item> queue_;
-  Mark last_;  // of its own line
+  DeviceEvent last_;  // recorded by the stream's thread
   std::exception_ptr failure_;
   Stopwatch busy_;
   bool closing_ = false;

@@ -1,4 +1,4 @@
-// Which algorithm was measured to be the fastest, for those who let us choose (`auto`).
+// The algorithms measured as fastest, for the algorithm `auto`.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// From that size on, up to the next choice of the same operation, transport and number of ranks.
+// Holds from that size up to the next choice of the same operation, transport and number of ranks.
 struct TunedChoice {
   Operation operation = Operation::all_reduce;
   std::string transport;
@@ -21,7 +21,7 @@ struct TunedChoice {
 struct Tuning {
   std::vector<TunedChoice> choices;
 
-  // "" where nothing was measured for so many ranks.
+  // "" if nothing was measured for this number of ranks.
   std::string_view find(Operation operation, const Communicator& comm, Count bytes) const;
 };
 

@@ -1,11 +1,11 @@
-// The library's own collective as an entry of a table, to be measured beside ours.
+// The library's own collective as an entry of a table, measured next to ours.
 #pragma once
 
 #include "collectives/algorithm.h"
 
 namespace lockstep {
 
-// What an entry's arguments beside the data are, for any table.
+// An entry's arguments in addition to the data, for any table.
 struct VendorArguments {
   ReduceOp op = ReduceOp::sum;
   int root = 0;
@@ -16,8 +16,7 @@ struct VendorArguments {
   void take(Slice slice) { out = slice; }
 };
 
-// For tables whose algorithms take (Slice data, Arguments...), or, where they take `out` too,
-// (Slice out, Slice in).
+// For tables whose algorithms take (Slice data, Arguments...) or (Slice out, Slice in).
 template <Operation operation, typename... Arguments>
 Algorithm<Arguments...> vendor_algorithm() {
   return {.name = "vendor",
@@ -29,7 +28,7 @@ Algorithm<Arguments...> vendor_algorithm() {
                 const Slice in = has_out ? taken.out : data, out = has_out ? data : Slice{};
                 comm.transport().vendor()->run(operation, in, out, taken.op, taken.root);
               },
-          .run_apart = operation == Operation::all_reduce
+          .run_out_of_place = operation == Operation::all_reduce
                            ? +[](Communicator& comm, Slice out, Slice in, Arguments... arguments) {
                                VendorArguments taken;
                                (taken.take(arguments), ...);

@@ -82,7 +82,7 @@ class Steps {
       if (!record.skipped) update(step, record.grad_norm);
       scaler_.update(record.skipped);
       // So that the step's time is the device's, too.
-      if (Device* const device = context_.ledger.device()) device->wait();
+      if (Device* const device = context_.ledger.device()) device->synchronize();
     }
     record.seconds = transport.now_seconds() - begin;
     busy_seconds_ += record.seconds - (rank_->exposed_seconds() - exposed_before);

@@ -81,14 +81,14 @@ int version_of(const char* library, const char* function) {
 }
 
 nlohmann::ordered_json gpu_json(Device& device) {
-  const CudaCard card = cuda_card(cuda_line(device).card);
+  const CudaGpu gpu = cuda_gpu(cuda_stream(device).gpu);
   const CudaMemory memory = cuda_memory(device);
-  return {{"name", card.name},
-          {"compute_capability", std::to_string(card.major) + "." + std::to_string(card.minor)},
-          {"multiprocessors", card.multiprocessors},
-          {"memory_bytes", card.memory_bytes},
-          {"driver", card.driver_version},
-          {"runtime", card.runtime_version},
+  return {{"name", gpu.name},
+          {"compute_capability", std::to_string(gpu.major) + "." + std::to_string(gpu.minor)},
+          {"multiprocessors", gpu.multiprocessors},
+          {"memory_bytes", gpu.memory_bytes},
+          {"driver", gpu.driver_version},
+          {"runtime", gpu.runtime_version},
           {"peak_allocated_bytes", memory.peak_in_use},
           {"cached_bytes", memory.cached}};
 }

@@ -45,12 +45,12 @@ double run_once(Communicator& comm, const Timed& timed) {
   if (timed.prepare) timed.prepare();
   const Ledger* const ledger = comm.records().ledger;
   Device* const device = ledger ? ledger->device() : nullptr;
-  if (device) device->wait();
+  if (device) device->synchronize();
   barrier(comm);
   if (device && device->enqueues()) {
-    const Mark begin = device->mark(true);
+    const DeviceEvent begin = device->record(true);
     timed.operation();
-    return device->seconds_between(begin, device->mark(true));
+    return device->seconds_between(begin, device->record(true));
   }
   comm.transport().align();
   const double begin = comm.transport().now_seconds();

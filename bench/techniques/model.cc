@@ -49,7 +49,7 @@ double seconds_of(const Product& product, DType dtype, Device& device, Backend& 
   const auto calls = [&](int count) {
     const double begin = now_seconds();
     for (int i = 0; i < count; ++i) backend.gemm(left, right, {c_data, m, n}, 0);
-    device.wait();
+    device.synchronize();
     return (now_seconds() - begin) / count;
   };
 

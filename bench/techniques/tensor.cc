@@ -49,7 +49,7 @@ void run_on_rank(RankContext& context, TensorPoint& point, const TensorBenchOpti
   const GptConfig config = config_of(options);
   const LayerSplit split = split_of(point, context.world.rank());
   const ModelOptions model{.recompute = recompute_from_name(point.recompute)};
-  RooflineBackend backend(options.roofline, [&](double seconds) { clock.pass(seconds); });
+  RooflineBackend backend(options.roofline, [&](double seconds) { clock.advance(seconds); });
   TensorRanks ranks(context.world, split, point.variant.ends_with("-overlap"), context.ledger);
   const TensorLayers factory(ranks);
   Parameters parameters(options.dtype, context.ledger, split);

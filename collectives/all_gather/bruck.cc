@@ -1,10 +1,10 @@
-// Bruck's all-gather: in round k a rank sends all it has to the rank 2^k behind and hears from the
-// one 2^k ahead. It stores chunks in the order in which they come, its own first, and turns them
+// Bruck's all-gather: in round k a rank sends everything it has to the rank 2^k behind and receives
+// from the rank 2^k ahead. It stores chunks in order of arrival, its own first, and rotates them
 // into place at the end.
 //
 //   rounds ceil(lg p)   bytes sent per rank  n (p - 1) / p        scratch n
 //
-// Few rounds for any number of ranks; the last turn costs a copy. Bruck et al., "Efficient
+// Few rounds for any number of ranks; the final rotation costs a copy. Bruck et al., "Efficient
 // algorithms for all-to-all communications in multiport message-passing systems", 1997.
 #include "collectives/all_gather/all_gather.h"
 

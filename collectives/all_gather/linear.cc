@@ -1,4 +1,4 @@
-// Linear all-gather: every rank sends its chunk straight to every other.
+// Linear all-gather: every rank sends its chunk directly to every other rank.
 //
 //   rounds 1 (p - 1 messages leave each rank)   bytes sent per rank  (p - 1) n / p   scratch none
 //
@@ -11,7 +11,7 @@ namespace {
 void run(Communicator& comm, Slice data) {
   const int p = comm.size(), rank = comm.rank();
   const Chunks chunk(data, p);
-  // Receives are waited for first: a send may end only when it is received.
+  // Waits for receives first: a send may finish only when it has been received.
   std::vector<Request> messages;
   for (int distance = 1; distance < p; ++distance)
     messages.push_back(comm.irecv(chunk[rank - distance], (rank - distance + p) % p));

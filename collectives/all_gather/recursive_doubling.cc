@@ -1,9 +1,9 @@
-// Recursive doubling: in each round a rank exchanges all it has with the rank at that distance, so
-// what it has doubles.
+// Recursive doubling: in each round a rank exchanges everything it has with the rank at that
+// distance, so its data double.
 //
 //   rounds lg p         bytes sent per rank  n (p - 1) / p        scratch none
 //
-// Few rounds, but a power of two of ranks; Bruck's algorithm takes any number.
+// Few rounds, but requires a power of two of ranks. Bruck's algorithm takes any number.
 #include "collectives/all_gather/all_gather.h"
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-void ring_all_gather(Communicator& comm, Slice data, const Circle& ring) {
+void ring_all_gather(Communicator& comm, Slice data, const RingOrder& ring) {
   const int p = ring.size, rank = ring.rank;
   const Chunks chunk(data, p);
 
@@ -13,7 +13,7 @@ void ring_all_gather(Communicator& comm, Slice data, const Circle& ring) {
     comm.send_recv(chunk[rank - step], ring.right(), chunk[rank - 1 - step], ring.left());
 }
 
-// A rank does not send what its right neighbour provides.
+// A rank does not send the chunk that its right neighbour provides.
 Traffic ring_all_gather_traffic(Count count, int p, int rank) {
   const Parts chunk(count, p);
   return {.sent_messages = p - 1,
@@ -23,16 +23,16 @@ Traffic ring_all_gather_traffic(Count count, int p, int rank) {
 }
 
 AllGatherAlgorithm all_gather_ring() {
-  return {.name = "ring",
-          .run = [](Communicator& comm,
-                    Slice data) { ring_all_gather(comm, data, whole_circle(comm)); },
-          .traffic = [](const Problem& x,
-                        int rank) { return ring_all_gather_traffic(x.count, x.ranks, rank); },
-          .seconds =
-              [](const Problem& x, const LinkModel& links) {
-                return (x.ranks - 1) * links.between.seconds(x.chunk_bytes(x.ranks));
-              },
-          .formula = "(p-1) (a + n/p b)"};
+  return {
+      .name = "ring",
+      .run = [](Communicator& comm, Slice data) { ring_all_gather(comm, data, whole_ring(comm)); },
+      .traffic = [](const Problem& x,
+                    int rank) { return ring_all_gather_traffic(x.count, x.ranks, rank); },
+      .seconds =
+          [](const Problem& x, const LinkModel& links) {
+            return (x.ranks - 1) * links.between.seconds(x.chunk_bytes(x.ranks));
+          },
+      .formula = "(p-1) (a + n/p b)"};
 }
 
 }  // namespace lockstep

@@ -40,7 +40,7 @@ void all_reduce(Communicator& comm, Slice out, Slice in, ReduceOp op, std::strin
   const auto& chosen =
       usable_algorithm(all_reduce_algorithms(), Operation::all_reduce, algorithm, comm, in);
   const CollectiveCall call(comm, Operation::all_reduce, chosen.name, in, op);
-  if (chosen.run_apart) return chosen.run_apart(comm, out, in, op);
+  if (chosen.run_out_of_place) return chosen.run_out_of_place(comm, out, in, op);
   comm.copy(out, in);
   chosen.run(comm, out, op);
 }

@@ -1,4 +1,4 @@
-// All-reduce: every rank ends with the combination of all ranks' data. The menu of its algorithms.
+// All-reduce: every rank ends with the combination of all ranks' data. Lists its algorithms.
 #pragma once
 
 #include <string_view>
@@ -8,14 +8,14 @@
 
 namespace lockstep {
 
-// data (any count, also 0) = op over the ranks of data, in place, the same bits on every rank.
-// Throws Error when the algorithm's name is unknown or it cannot run here (bad_input), when ranks
-// disagree (mismatch), and when one fails or stays away.
+// data = op over all ranks' data, in place, for any count. Every rank gets the same bits. Throws
+// Error if the algorithm is unknown or cannot run here (bad_input), if ranks disagree (mismatch),
+// and if a rank fails or does not come.
 void all_reduce(Communicator& comm, Slice data, ReduceOp op = ReduceOp::sum,
                 std::string_view algorithm = "ring");
 
-// out = op over the ranks of in, which stays as it is. Both of one count and type, and apart from
-// each other.
+// out = op over all ranks' `in`, which stays unchanged. Both have the same count and type and must
+// not overlap.
 void all_reduce(Communicator& comm, Slice out, Slice in, ReduceOp op = ReduceOp::sum,
                 std::string_view algorithm = "ring");
 

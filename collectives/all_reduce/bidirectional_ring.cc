@@ -1,17 +1,17 @@
-// Bidirectional ring: one half of the data goes round to the right, the other at the same time to
-// the left.
+// Bidirectional ring: one half of the data goes round to the right and, at the same time, the other
+// half to the left.
 //
 //   rounds 2 (p - 1)    bytes sent per rank  2 n (p - 1) / p      scratch none with shared memory
 //
-// Twice as fast as one ring where each neighbour has a cable of its own, as between GPUs; where a
-// rank has one way out for all, the two halves queue there and nothing is gained.
+// Twice as fast as one ring if each neighbour has its own link, as between GPUs. If a rank has one
+// egress for all neighbours, both halves queue there and nothing is gained.
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/reduce_scatter/reduce_scatter.h"
 
 namespace lockstep {
 namespace {
 
-// The left half's ring is the right half's with ranks counted backwards.
+// The left half uses the same ring with ranks counted backwards.
 int mirrored(int rank, int p) { return p - 1 - rank; }
 
 void run(Communicator& comm, Slice data, ReduceOp op) {
@@ -40,7 +40,7 @@ void run(Communicator& comm, Slice data, ReduceOp op) {
   }
 }
 
-Traffic one_way(Count count, int p, int rank) {
+Traffic one_direction(Count count, int p, int rank) {
   const Parts chunk(count, p);
   return {.sent_messages = 2 * (p - 1),
           .sent_elements = 2 * count - chunk[rank] - chunk[rank + 1],
@@ -56,8 +56,8 @@ AllReduceAlgorithm all_reduce_bidirectional_ring() {
           .traffic =
               [](const Problem& x, int rank) {
                 const Parts half(x.count, 2);
-                return one_way(half[0], x.ranks, rank) +
-                       one_way(half[1], x.ranks, mirrored(rank, x.ranks));
+                return one_direction(half[0], x.ranks, rank) +
+                       one_direction(half[1], x.ranks, mirrored(rank, x.ranks));
               },
           .seconds =
               [](const Problem& x, const LinkModel& links) {

@@ -3,7 +3,7 @@
 //   rounds 2 ceil(lg p)   bytes sent  rank 0 n ceil(lg p)      scratch none with shared memory
 //                                     a leaf n
 //
-// Few rounds for any number of ranks, but all the data in each.
+// Few rounds for any number of ranks, but each round moves all the data.
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/broadcast/broadcast.h"
 #include "collectives/reduce/reduce.h"

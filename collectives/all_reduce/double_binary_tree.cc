@@ -1,12 +1,12 @@
-// Double binary tree: two binary trees over the same ranks, each for half of the data, such that no
-// rank has children in both. Data go up a tree in segments and are combined, then down again.
+// Double binary tree: two binary trees over the same ranks, each for half of the data. No rank has
+// children in both. Data go up a tree in segments and are combined, then go down again.
 //
 //   rounds               about 2 lg p + 2 segments
 //   bytes sent per rank  about 2 n
 //   scratch              none with shared memory
 //
-// Nearly the ring's bandwidth in lg p latencies. In one tree half of the ranks would be leaves and
-// send only half of what they could; in the other they are the ones with children. Sanders, Speck
+// Nearly the ring's bandwidth with lg p latencies. In one tree half of the ranks are leaves and
+// send half of what they could; in the other tree those ranks have children. Sanders, Speck
 // and Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
 #include <algorithm>
 #include <array>
@@ -18,15 +18,15 @@ namespace {
 
 constexpr Count segment_bytes = Count{64} << 10;
 
-// One rank's neighbours in one tree; -1 where there is none.
+// One rank's neighbours in one tree; -1 for none.
 struct Node {
   int parent = -1;
   std::array<int, 2> children = {-1, -1};
   bool is_leaf() const { return children[0] < 0 && children[1] < 0; }
 };
 
-// Ranks 1 .. p - 1 as a binary tree in order of rank, odd ranks leaves; rank 0 above its top. A
-// rank stands at the height of its lowest set bit, its children that bit's half to both sides.
+// Ranks 1 .. p - 1 form a binary tree in order of rank, with odd ranks as leaves. Rank 0 is above
+// its root. A rank's height is its lowest set bit; its children are half that bit to both sides.
 Node in_order_tree(int rank, int p) {
   int bit = 1;
   while (bit < p && (rank & bit) == 0) bit *= 2;
@@ -39,15 +39,15 @@ Node in_order_tree(int rank, int p) {
   node.parent = above < p ? above : rank ^ bit;
   if (bit == 1) return node;
   node.children[0] = rank - bit / 2;
-  // Where the right side is cut off, the next lower rank that is there stands in.
+  // If the right child does not exist, the next lower rank that exists takes its place.
   int step = bit / 2;
   while (step > 0 && rank + step >= p) step /= 2;
   if (step > 0) node.children[1] = rank + step;
   return node;
 }
 
-// The second tree is the first with ranks counted backwards (p even) or moved by one (p odd): what
-// is odd in one is even in the other.
+// The second tree is the first with ranks counted backwards (p even) or shifted by one (p odd), so
+// that odd ranks in one are even in the other.
 int renamed(int rank, int p) { return p % 2 == 0 ? p - 1 - rank : (rank + p - 1) % p; }
 int named_back(int place, int p) { return p % 2 == 0 ? p - 1 - place : (place + 1) % p; }
 
@@ -90,12 +90,12 @@ void run(Communicator& comm, Slice data, ReduceOp op) {
   const auto tree = trees(comm.rank(), comm.size());
   const int segments = segments_of(half[0].bytes());
   const Chunks segment[] = {Chunks(half[0], segments), Chunks(half[1], segments)};
-  // A leaf's data can leave at once; in the other tree the rank must wait for its children.
+  // A leaf can send at once; in the other tree the rank must wait for its children.
   const int leaf = tree[0].is_leaf() ? 0 : 1;
 
   std::vector<Request> sent;
   for (const int t : {leaf, 1 - leaf}) up(comm, tree[t], segment[t], segments, op, sent);
-  // What has gone up must be gone before what comes down replaces it.
+  // Data sent up must have left before data from above overwrite them.
   for (const Request& send : sent) send->wait();
   sent.clear();
   for (const int t : {1 - leaf, leaf}) down(comm, tree[t], segment[t], segments, sent);
@@ -122,11 +122,11 @@ bool is_exact(const Problem& x) {
          half % segments_of(half * x.element_bytes) == 0;
 }
 
-// A hop up takes a latency and two segments, because both children's arrive one after the other; a
-// hop down, too, because they leave so. The root has one child. Every further segment costs two up
-// and two down. But long data leave a leaf first: a rank that has children in the other tree begins
-// to pass them on after S segments, its parent takes 2 S for both children's, and down they take 2
-// S.
+// A hop up takes one latency and two segments, because both children's segments arrive one after
+// the other; so does a hop down. The root has one child. Each further segment costs two up and two
+// down. With long data, leaves send first: a rank that has children in the other tree begins to
+// send their data up after S segments, its parent needs 2 S for both children, and down they need
+// another 2 S.
 double seconds(const Problem& x, const LinkModel& links) {
   if (x.ranks == 1) return 0;
   const Count half = Parts(x.count, 2).largest();
@@ -139,7 +139,7 @@ double seconds(const Problem& x, const LinkModel& links) {
   const double long_s = (2 * levels - 1) * alpha_s + (4 * levels - 8 + 5 * segments) * segment_s;
   const double exact_s = x.ranks == 4 ? hops_s : std::max(hops_s, long_s);
   if (is_exact(x)) return exact_s;
-  // Both may meet; and off the powers of two a rank may have children in both trees.
+  // Both delays may occur; if p is not a power of two, a rank may have children in both trees.
   return exact_s + levels * (alpha_s + segment_s) + (power_of_two(x) ? 0 : segments * segment_s);
 }
 

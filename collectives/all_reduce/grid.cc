@@ -6,7 +6,7 @@
 namespace lockstep {
 
 void grid_all_reduce(Communicator& comm, Slice data, ReduceOp op, const Grid& grid) {
-  const Circle row = grid.row(comm.rank()), column = grid.column(comm.rank());
+  const RingOrder row = grid.row(comm.rank()), column = grid.column(comm.rank());
   ring_reduce_scatter(comm, data, op, row);
   const Slice own = Chunks(data, row.size)[row.rank];
   ring_reduce_scatter(comm, own, op, column);
@@ -16,7 +16,7 @@ void grid_all_reduce(Communicator& comm, Slice data, ReduceOp op, const Grid& gr
 }
 
 Traffic grid_all_reduce_traffic(Count count, const Grid& grid, int rank) {
-  const Circle row = grid.row(rank), column = grid.column(rank);
+  const RingOrder row = grid.row(rank), column = grid.column(rank);
   const Count own = Parts(count, row.size)[row.rank];
   return ring_reduce_scatter_traffic(count, row.size, row.rank) +
          ring_all_gather_traffic(count, row.size, row.rank) +

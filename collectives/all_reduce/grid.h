@@ -1,15 +1,15 @@
-// All-reduce on a grid of ranks: reduce-scatter along the rows, all-reduce of what is left along
-// the columns, all-gather along the rows.
+// All-reduce on a grid of ranks: reduce-scatter along the rows, all-reduce of each chunk along the
+// columns, all-gather along the rows.
 #pragma once
 
 #include "collectives/algorithm.h"
-#include "collectives/circle.h"
+#include "collectives/ring_order.h"
 
 namespace lockstep {
 
 void grid_all_reduce(Communicator& comm, Slice data, ReduceOp op, const Grid& grid);
 Traffic grid_all_reduce_traffic(Count count, const Grid& grid, int rank);
-// `row` is the link within rows, `column` that within columns.
+// `row` is the link within rows, `column` the link within columns.
 double grid_all_reduce_seconds(const Problem& problem, const Grid& grid, const Link& row,
                                const Link& column);
 

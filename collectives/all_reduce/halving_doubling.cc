@@ -4,8 +4,8 @@
 //   bytes sent per rank  2 n (p - 1) / p (+ n)
 //   scratch              none with shared memory
 //
-// The ring's bytes in few rounds, when p is a power of two; otherwise the rest is folded in
-// (fold.h), which costs all the data twice more. Rabenseifner, "Optimization of collective
+// The ring's bytes in few rounds if p is a power of two. Otherwise the other ranks fold (fold.h),
+// which moves all the data twice more. Rabenseifner, "Optimization of collective
 // reduction operations", 2004.
 #include "collectives/all_gather/all_gather.h"
 #include "collectives/all_reduce/all_reduce.h"

@@ -1,11 +1,11 @@
-// Two-level all-reduce: reduce-scatter inside each node, all-reduce between the nodes of what each
-// rank then owns, all-gather inside each node.
+// Two-level all-reduce: reduce-scatter inside each node, all-reduce of each rank's chunk between
+// nodes, all-gather inside each node.
 //
 //   nodes                               g, of k ranks each
 //   rounds                              2 (k - 1) + 2 (g - 1)
 //   bytes sent per rank, between nodes  2 (n / k) (g - 1) / g
 //
-// For nodes whose inner links are much faster than those between them.
+// For nodes whose internal links are much faster than the links between them.
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/all_reduce/grid.h"
 

@@ -4,8 +4,8 @@
 //   rounds 2            bytes sent  rank 0 n (p - 1)           scratch none with shared memory
 //                                   the others n
 //
-// What everyone writes first. All bytes go through one rank, so its time grows with p: the baseline
-// that the others are measured against.
+// The naive algorithm. All bytes go through one rank, so its time grows with p. A baseline for the
+// others.
 #include "collectives/all_reduce/all_reduce.h"
 
 namespace lockstep {

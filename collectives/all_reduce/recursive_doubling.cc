@@ -1,9 +1,9 @@
 // Recursive doubling: in each round every rank exchanges all its data with the rank at that
-// distance, and both combine; what a rank's data is the sum of doubles.
+// distance, and both combine them. The number of ranks that a sum covers doubles.
 //
 //   rounds lg p (+ 2)   bytes sent per rank  n lg p (+ n)         scratch n
 //
-// Fewest rounds possible: for small data. Behind a power of two the rest is folded in (fold.h).
+// The fewest rounds, for small data. Ranks above a power of two fold (fold.h).
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/all_reduce/fold.h"
 

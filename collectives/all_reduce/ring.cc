@@ -1,4 +1,4 @@
-// Ring all-reduce: reduce-scatter, then all-gather. Fewest bytes possible, but 2 (p - 1) latencies.
+// Ring all-reduce: reduce-scatter, then all-gather. The fewest bytes, but 2 (p - 1) latencies.
 //
 //   rounds 2 (p - 1)    bytes sent per rank  2 n (p - 1) / p      scratch none with shared memory
 //
@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 void run(Communicator& comm, Slice data, ReduceOp op) {
-  const Circle ring = whole_circle(comm);
+  const RingOrder ring = whole_ring(comm);
   ring_reduce_scatter(comm, data, op, ring);
   comm.complete(Chunks(data, ring.size)[ring.rank], op);
   ring_all_gather(comm, data, ring);

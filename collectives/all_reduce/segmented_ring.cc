@@ -1,5 +1,5 @@
-// Segmented ring: the ring with every chunk cut into segments. A rank passes each segment on as
-// soon as it has come, so it receives one segment while it combines and sends the one before.
+// Segmented ring: the ring with each chunk cut into segments. A rank forwards each segment as soon
+// as it arrives, so it receives one segment while it combines and sends the previous one.
 //
 //   rounds               2 (p - 1), overlapping
 //   bytes sent per rank  2 n (p - 1) / p
@@ -8,10 +8,10 @@
 //
 // With shared memory, each rank writes its results directly into its neighbour's buffer.
 //
-// Hides latency and arithmetic behind the link's time when chunks are long. K = 2 (p - 1) rounds of
-// S segments of s bytes keep a rank's egress busy all the time, K S s b + a, unless the segment
-// L = min(S, 64) before the next to leave arrives later than its turn: then K S - 1 = q L + r
-// segments take (q + 1) (a + s b) + r s b.
+// Hides latency and arithmetic behind the link's time if chunks are long. K = 2 (p - 1) rounds of
+// S segments of s bytes keep a rank's egress busy all the time: K S s b + a. An exception is a
+// latency so long that the segment L = min(S, 64) before the next one arrives late. Then
+// K S - 1 = q L + r segments take (q + 1) (a + s b) + r s b.
 #include <algorithm>
 #include <deque>
 #include <memory>
@@ -28,22 +28,22 @@ int segments_of(Count chunk_bytes) {
   return static_cast<int>(std::max<Count>(1, (chunk_bytes + segment_bytes - 1) / segment_bytes));
 }
 
-// A rank sends this many segments ahead of those it receives. 16 would hide a latency of 2 us at
-// 450 GB/s; ranks that share cores with other programs stop for milliseconds and need more.
+// How many segments a rank sends ahead of those it receives. 16 would hide a latency of 2 us at
+// 450 GB/s, but ranks that share cores with other programs pause for milliseconds and need more.
 constexpr int lead = 64;
-// A send is finished once the neighbour has received it. The neighbour may lag by `lead` segments
-// before it holds up the sender.
+// A send finishes when the neighbour has received it. The neighbour may lag by `lead` segments
+// before it blocks the sender.
 constexpr int most_sends = 2 * lead;
 
-void run_apart(Communicator& comm, Slice out, Slice in, ReduceOp op) {
+void run_out_of_place(Communicator& comm, Slice out, Slice in, ReduceOp op) {
   const int p = comm.size(), rank = comm.rank();
   if (p == 1) return comm.copy(out, in);
   const Chunks result(out, p), own(in, p);
-  // The same number for every chunk, because a round passes each segment of the one before.
+  // The same for every chunk, because each round forwards the segments of the previous one.
   const int segments = segments_of(own.largest() * element_bytes(in.dtype));
-  // Messages go round by round, segment by segment; in the first p - 1 rounds they grow.
+  // Messages go round by round, segment by segment. In the first p - 1 rounds they are reduced.
   const int growing = (p - 1) * segments, messages = 2 * growing;
-  // Where a message is sent from; the one that is `segments` before it arrives there.
+  // The memory that a message is sent from. The message `segments` before it arrives there.
   const auto place = [&](const Chunks& chunk, int message) {
     return Chunks(chunk[rank - 1 - message / segments], segments)[message % segments];
   };
@@ -54,8 +54,8 @@ void run_apart(Communicator& comm, Slice out, Slice in, ReduceOp op) {
     for (; sent < std::min(end, messages); ++sent)
       sends.send(place(sent < segments ? own : result, sent), comm.right());
   };
-  // Open for every message that the left neighbour may send from now on. What this rank sent from
-  // the place of such a message has become part of it, so it is gone by then.
+  // Opens a window for every message that the left neighbour may send from now on. Data that this
+  // rank sent from the same memory have contributed to that message, so they have left.
   std::deque<std::unique_ptr<Window>> windows;
   int opened = growing;
   const auto open_windows = [&](int received) {
@@ -73,7 +73,7 @@ void run_apart(Communicator& comm, Slice out, Slice in, ReduceOp op) {
       comm.recv_reduce(arriving, comm.left(), op);
       if (message >= growing - segments) comm.complete(arriving, op);
     } else {
-      // What was sent from here in the first half must be gone before the result replaces it.
+      // Data sent from here in the first half must have left before the result overwrites them.
       sends.finish(message - growing + 1);
       comm.recv(arriving, comm.left());
       windows.pop_front();
@@ -82,7 +82,7 @@ void run_apart(Communicator& comm, Slice out, Slice in, ReduceOp op) {
   sends.finish_all();
 }
 
-void run(Communicator& comm, Slice data, ReduceOp op) { run_apart(comm, data, data, op); }
+void run(Communicator& comm, Slice data, ReduceOp op) { run_out_of_place(comm, data, data, op); }
 
 Traffic traffic(const Problem& x, int rank) {
   const Parts chunk(x.count, x.ranks);
@@ -111,7 +111,7 @@ double seconds(const Problem& x, const LinkModel& links) {
 AllReduceAlgorithm all_reduce_segmented_ring() {
   return {.name = "segmented_ring",
           .run = run,
-          .run_apart = run_apart,
+          .run_out_of_place = run_out_of_place,
           .traffic = traffic,
           .seconds = seconds,
           .formula = "max(K S s b + a, (q+1) (a + s b) + r s b), K = 2(p-1), K S - 1 = q L + r",

@@ -1,9 +1,9 @@
-// 2-D torus: ranks stand in a grid as square as their number allows; rings along the rows, then
-// along the columns.
+// 2-D torus: ranks form a grid that is as square as possible. Rings run along the rows, then along
+// the columns.
 //
 //   a rows of b ranks   rounds 2 (b - 1) + 2 (a - 1)     bytes sent per rank  2 n (p - 1) / p
 //
-// The ring's bytes in about 4 sqrt(p) rounds. A prime number of ranks is one row: a ring.
+// The ring's bytes in about 4 sqrt(p) rounds. A prime number of ranks gives one row: a ring.
 #include <cmath>
 
 #include "collectives/all_reduce/all_reduce.h"

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// Where each rank's elements begin.
+// The offset of each rank's elements.
 std::vector<Count> offsets(std::span<const Count> counts) {
   std::vector<Count> begin(counts.size());
   std::exclusive_scan(counts.begin(), counts.end(), begin.begin(), Count{0});
@@ -24,7 +24,7 @@ void check(Communicator& comm, std::string_view name, Slice slice, std::span<con
                           counts.size(), sum, slice.count),
               {.rank = comm.rank(),
                .size = comm.size(),
-               .hint = "give a count >= 0 for every rank, which add up to the slice's"});
+               .hint = "give one count >= 0 per rank; their sum must equal the slice's count"});
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ void all_to_all_v(Communicator& comm, Slice out, std::span<const Count> out_coun
   check(comm, "in", in, in_counts);
   const int p = comm.size(), rank = comm.rank();
   const std::vector<Count> out_begin = offsets(out_counts), in_begin = offsets(in_counts);
-  // Counts differ from rank to rank, so only the type is part of what ranks agree on.
+  // Counts differ between ranks, so the signature contains only the type.
   const CollectiveCall call(comm, Operation::all_to_all, "pairwise_v", in.first(0));
   comm.copy(out.part(out_begin[rank], out_counts[rank]), in.part(in_begin[rank], in_counts[rank]));
   for (int distance = 1; distance < p; ++distance) {

@@ -1,5 +1,5 @@
-// All-to-all: every rank has a chunk for every other; the transpose of a matrix of chunks. The menu
-// of its algorithms.
+// All-to-all: every rank has a chunk for every other rank, like the transpose of a matrix of
+// chunks. Lists its algorithms.
 #pragma once
 
 #include <span>
@@ -10,12 +10,12 @@
 
 namespace lockstep {
 
-// Chunk i of out = chunk `rank` of `in` on rank i; both of one count, a multiple of the number of
-// ranks, and apart from each other. Throws as all_reduce does.
+// Chunk i of out = chunk `rank` of `in` on rank i. Both have the same count, a multiple of the
+// number of ranks, and must not overlap. Throws like all_reduce.
 void all_to_all(Communicator& comm, Slice out, Slice in, std::string_view algorithm = "pairwise");
 
-// The same with a count for every pair: in holds in_counts[i] elements for rank i, one after the
-// other; out gets out_counts[i] from rank i, which is what that rank's in_counts say of this one.
+// The same with a count for every pair. `in` holds in_counts[i] elements for rank i, one after the
+// other; `out` gets out_counts[i] from rank i, which must equal that rank's in_counts[rank].
 void all_to_all_v(Communicator& comm, Slice out, std::span<const Count> out_counts, Slice in,
                   std::span<const Count> in_counts);
 

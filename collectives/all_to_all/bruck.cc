@@ -1,6 +1,5 @@
-// Bruck's all-to-all: a chunk that must go d ranks ahead goes by the powers of two in d. In round k
-// every rank sends, in one message to the rank 2^k ahead, all the chunks whose distance has that
-// bit.
+// Bruck's all-to-all: a chunk for the rank d ahead travels by the powers of two in d. In round k
+// every rank sends all chunks whose distance has bit k, in one message, to the rank 2^k ahead.
 //
 //   rounds ceil(lg p)   bytes sent per rank  about n/2 lg p       scratch 2 n
 //
@@ -11,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Of the distances 0 .. p - 1, those with `bit`.
+// How many of the distances 0 .. p - 1 have `bit`.
 int with_bit(int bit, int p) {
   int number = 0;
   for (int distance = bit; distance < p; ++distance) number += (distance & bit) != 0;
@@ -23,7 +22,7 @@ void run(Communicator& comm, Slice out, Slice in) {
   const Chunks leaving(in, p), arriving(out, p);
   const Count chunk = in.count / p;
   const Memory memory = comm.scratch(in, in.count), packed = comm.scratch(in, in.count);
-  // At the place d the chunk that has d, or what is left of d, ranks to go or has come from there.
+  // At index d: the chunk whose total distance is d. Its remaining bits decide where it goes next.
   const Chunks travelling(memory.slice(in.count, in.dtype), p);
   const Slice package = packed.slice(in.count, in.dtype);
 
@@ -31,7 +30,7 @@ void run(Communicator& comm, Slice out, Slice in) {
     comm.copy(travelling[distance], leaving[rank + distance]);
   for (int bit = 1; bit < p; bit *= 2) {
     const int chunks = with_bit(bit, p);
-    // At most half of the chunks leave, so what arrives fits behind them.
+    // At most half of the chunks leave, so arriving chunks fit behind them.
     const Slice sent = package.first(chunks * chunk);
     const Slice received = package.part(chunks * chunk, chunks * chunk);
     int place = 0;

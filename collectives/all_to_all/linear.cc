@@ -11,7 +11,7 @@ namespace {
 void run(Communicator& comm, Slice out, Slice in) {
   const int p = comm.size(), rank = comm.rank();
   const Chunks leaving(in, p), arriving(out, p);
-  // Receives are waited for first: a send may end only when it is received.
+  // Waits for receives first: a send may finish only when it has been received.
   std::vector<Request> messages;
   for (int distance = 1; distance < p; ++distance)
     messages.push_back(comm.irecv(arriving[rank - distance], (rank - distance + p) % p));

@@ -1,9 +1,9 @@
-// Pairwise exchange: in round i every rank sends to the rank i ahead and hears from the one i
+// Pairwise exchange: in round i every rank sends to the rank i ahead and receives from the rank i
 // behind.
 //
 //   rounds p - 1        bytes sent per rank  n (p - 1) / p        scratch none
 //
-// Every byte travels once, and no rank gets two messages at a time.
+// Every byte travels once, and no rank receives two messages at a time.
 #include "collectives/all_to_all/all_to_all.h"
 
 namespace lockstep {

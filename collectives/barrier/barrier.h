@@ -1,4 +1,4 @@
-// Barrier: no rank leaves before every rank has come.
+// Barrier: no rank leaves before every rank has arrived.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// Dissemination barrier: in round k every rank tells the rank 2^k ahead and hears from the one 2^k
-// behind; after ceil(lg p) rounds news of every rank has reached every rank.
+// Dissemination barrier: in round k every rank notifies the rank 2^k ahead and hears from the rank
+// 2^k behind. After ceil(lg p) rounds every rank knows that all have arrived.
 //
 //   rounds ceil(lg p)   bytes sent per rank  0 in ceil(lg p) messages   scratch none
 //

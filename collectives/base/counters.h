@@ -1,4 +1,4 @@
-// How much one rank sent and received, by label.
+// Bytes and messages that one rank sent and received, by label.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ struct Volume {
   bool operator==(const Volume&) const = default;
 };
 
-// Thread-safe: a rank's compute and its streams count into one.
+// Thread-safe: the threads of a rank share one.
 class Counters {
  public:
   void add_sent(std::string_view label, std::int64_t bytes);
   void add_received(std::string_view label, std::int64_t bytes);
-  // Everything counted since the last reset.
+  // Since the last reset.
   std::map<std::string, Volume, std::less<>> by_label() const;
   Volume total() const;
   void reset();

@@ -23,8 +23,8 @@ void* open_module() {
       std::filesystem::exists(path),
       fmt::format("no CUDA: this build has no module {}", path.string()),
       "install the CUDA toolkit and build again; cmake -DLOCKSTEP_CUDA=ON says what is missing");
-  // Streams that share a queue of the hardware wait for each other: with the usual 8 queues, ranks
-  // that wait for each other's messages could wait for ever.
+  // Streams that share a hardware queue wait for each other. With the default of 8 queues, ranks
+  // that wait for each other's messages could deadlock.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   void* const module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   require(module != nullptr, fmt::format("no CUDA: {}", module ? "" : dlerror()),
@@ -32,7 +32,7 @@ void* open_module() {
   return module;
 }
 
-// Loaded once; what failed is tried again.
+// Loaded once. A failed load is tried again.
 void* module() {
   static void* const loaded = open_module();
   return loaded;
@@ -52,37 +52,35 @@ void* cuda_symbol(const char* name) {
   return symbol;
 }
 
-int cuda_cards() { return exported<CudaCardsFunction>("lockstep_cuda_cards")(); }
+int cuda_gpus() { return exported<CudaGpusFunction>("lockstep_cuda_gpus")(); }
 
-Device& cuda_device(int card) {
-  return *exported<CudaDeviceFunction>("lockstep_cuda_device")(card);
-}
+Device& cuda_device(int gpu) { return *exported<CudaDeviceFunction>("lockstep_cuda_device")(gpu); }
 
-CudaCard cuda_card(int card) {
-  CudaCard found;
-  exported<CudaCardFunction>("lockstep_cuda_card")(card, found);
+CudaGpu cuda_gpu(int gpu) {
+  CudaGpu found;
+  exported<CudaGpuFunction>("lockstep_cuda_gpu")(gpu, found);
   return found;
 }
 
-CudaMemory cuda_memory(Device& card) {
+CudaMemory cuda_memory(Device& gpu) {
   CudaMemory memory;
-  exported<CudaMemoryFunction>("lockstep_cuda_memory")(card, memory);
+  exported<CudaMemoryFunction>("lockstep_cuda_memory")(gpu, memory);
   return memory;
 }
 
-CudaLine cuda_line(Device& card) {
-  CudaLine line;
-  static auto* const function = exported<CudaLineFunction>("lockstep_cuda_line");
-  function(card, line);
-  return line;
+CudaThreadStream cuda_stream(Device& gpu) {
+  CudaThreadStream stream;
+  static auto* const function = exported<CudaStreamFunction>("lockstep_cuda_stream");
+  function(gpu, stream);
+  return stream;
 }
 
 std::string cuda_state() {
   try {
-    const CudaCard card = cuda_card();
-    return fmt::format("{}, compute capability {}.{}, {:.1f} GiB, driver for CUDA {}.{}", card.name,
-                       card.major, card.minor, static_cast<double>(card.memory_bytes) / 0x1p30,
-                       card.driver_version / 1000, card.driver_version % 1000 / 10);
+    const CudaGpu gpu = cuda_gpu();
+    return fmt::format("{}, compute capability {}.{}, {:.1f} GiB, driver for CUDA {}.{}", gpu.name,
+                       gpu.major, gpu.minor, static_cast<double>(gpu.memory_bytes) / 0x1p30,
+                       gpu.driver_version / 1000, gpu.driver_version % 1000 / 10);
   } catch (const Error& error) {
     return error.message();
   }

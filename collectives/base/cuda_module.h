@@ -1,5 +1,5 @@
-// CUDA lives in a module that is loaded when a program first asks for a card: the program starts
-// anywhere, with a GPU or without.
+// The CUDA code is a module, loaded when a program first asks for a GPU. So the program also starts
+// on machines without one.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-// A card, as the environment of a result names it.
-struct CudaCard {
+// A GPU, as described in the environment of a result.
+struct CudaGpu {
   std::string name;
   int major = 0, minor = 0;                     // compute capability
   int driver_version = 0, runtime_version = 0;  // 13000 is 13.0
@@ -18,46 +18,45 @@ struct CudaCard {
   std::int64_t memory_bytes = 0;
 };
 
-// Of this process on one card, in bytes.
+// Memory of this process on one GPU, in bytes.
 struct CudaMemory {
-  Count in_use = 0, peak_in_use = 0;   // allocated, as requests were rounded up
-  Count cached = 0;                    // released and kept
-  Count requests = 0, from_cache = 0;  // numbers
+  Count in_use = 0, peak_in_use = 0;   // allocated, with requests rounded up
+  Count cached = 0;                    // released and kept for reuse
+  Count requests = 0, from_cache = 0;  // how many
 };
 
-// Where a thread enqueues.
-struct CudaLine {
-  int card = 0;            // its number
+// The stream into which a thread enqueues.
+struct CudaThreadStream {
+  int gpu = 0;             // its number
   void* stream = nullptr;  // a cudaStream_t
 };
 
-// Cards go by their numbers among those that CUDA_VISIBLE_DEVICES leaves. Each may hold several
-// ranks of this process; each thread has a stream of its own. All throw Error (bad_input) that says
-// what is missing: the module, a library of it, the driver, or a GPU. The module is
-// liblockstep_cuda.so beside our libraries, or what the environment's LOCKSTEP_CUDA_MODULE names,
-// which is for tests.
-int cuda_cards();
-Device& cuda_device(int card = 0);
-CudaCard cuda_card(int card = 0);
-// Of such a device: its memory, and the calling thread's stream.
-CudaMemory cuda_memory(Device& card);
-CudaLine cuda_line(Device& card);
+// GPUs have their numbers among those that CUDA_VISIBLE_DEVICES leaves. Several ranks of this
+// process may share one; each thread has its own stream. All functions throw Error (bad_input) that
+// names what is missing: the module, one of its libraries, the driver, or a GPU. The module is
+// liblockstep_cuda.so next to our libraries; tests name another in the environment variable
+// LOCKSTEP_CUDA_MODULE.
+int cuda_gpus();
+Device& cuda_device(int gpu = 0);
+CudaGpu cuda_gpu(int gpu = 0);
+// The device's memory, and the calling thread's stream on it.
+CudaMemory cuda_memory(Device& gpu);
+CudaThreadStream cuda_stream(Device& gpu);
 
-// What the module, which the functions above have loaded, exports under that name. Throws Error
-// (bad_input) where it does not.
+// A symbol of the loaded module. Throws Error (bad_input) if the module has none of that name.
 void* cuda_symbol(const char* name);
 
-// What was loaded, or why nothing can be: one line, for people.
+// Describes the GPU, or says why there is none, in one line for people.
 std::string cuda_state();
 
-// host, none or cuda. Throws Error (bad_input) for other names, and as cuda_device().
+// host, none or cuda. Throws Error (bad_input) for other names and for the reasons above.
 Device& device_named(std::string_view name);
 
-// What the module exports, under the names of cuda_module.cc.
-using CudaCardsFunction = int();
-using CudaDeviceFunction = Device*(int card);
-using CudaCardFunction = void(int number, CudaCard& card);
-using CudaMemoryFunction = void(Device& card, CudaMemory& memory);
-using CudaLineFunction = void(Device& card, CudaLine& line);
+// The module's exported functions, under the names in cuda_module.cc.
+using CudaGpusFunction = int();
+using CudaDeviceFunction = Device*(int gpu);
+using CudaGpuFunction = void(int number, CudaGpu& gpu);
+using CudaMemoryFunction = void(Device& gpu, CudaMemory& memory);
+using CudaStreamFunction = void(Device& gpu, CudaThreadStream& stream);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// A device is memory and the arithmetic on it. Algorithms never touch elements; devices do.
+// A device is memory and arithmetic on it. Algorithms leave all work on elements to devices.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,16 @@
 
 namespace lockstep {
 
-// A moment in what a thread has a device do: when all is done that it enqueued before. Empty of
-// devices that do everything at once.
-class Mark {
+// The point at which all work that a thread has enqueued on a device so far is done. Empty for
+// devices that finish every operation at once.
+class DeviceEvent {
  public:
-  Mark() = default;
-  Mark(Device& device, std::shared_ptr<const void> event)
+  DeviceEvent() = default;
+  DeviceEvent(Device& device, std::shared_ptr<const void> event)
       : device_(&device), event_(std::move(event)) {}
 
-  // What the calling thread enqueues from now on is done after that moment. Never waits.
-  void follow() const;
+  // Work that the calling thread enqueues from now on starts after the event. Never blocks.
+  void stream_wait() const;
   const void* event() const { return event_.get(); }
 
  private:
@@ -33,10 +33,10 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string_view name() const = 0;
-  // False: slices have addresses, and nothing behind them.
+  // False: slices have addresses but no storage.
   virtual bool stores() const { return true; }
-  // Whether operations are enqueued and done later: those of a thread in their order, those of
-  // several in any that their marks allow. Only a copy or conversion to or from the host's memory
+  // Whether operations are asynchronous. Those of one thread run in order; those of several threads
+  // in any order that their events allow. Only a copy or conversion to or from the host's memory
   // returns when it is done.
   bool enqueues() const { return enqueues_; }
 
@@ -44,31 +44,32 @@ class Device {
   virtual std::byte* allocate(Count bytes) = 0;
   virtual void release(std::byte* memory, Count bytes) noexcept = 0;
 
-  // into = from; both of the same count and type. One of them may be the host's: then either
-  // device does it.
+  // into = from. Both have the same count and type. One may lie in the host's memory; then either
+  // device can do the copy.
   virtual void copy(Slice into, Slice from) = 0;
   // Every byte becomes 0.
   virtual void zero(Slice data) = 0;
-  // into = into (op) from, element by element; avg adds, as sum does.
+  // into = into (op) from, element by element. avg adds, like sum.
   virtual void reduce(Slice into, Slice from, ReduceOp op) = 0;
-  // Each of `into` = the combination of all of `from` in their order, divided by `divisor`. All of
-  // one count and type and apart from each other, but that each of `into` may be its like of
-  // `from`.
+  // Each of `into` = the combination of all of `from` in order, divided by `divisor`. All have the
+  // same count and type. They must not overlap, except that into[i] may be from[i].
   virtual void reduce_all(std::span<const Slice> into, std::span<const Slice> from, ReduceOp op,
                           Count divisor) = 0;
-  // into = from, rounded to nearest even; of one count, both of floating types. One of them may be
-  // the host's, as in copy().
+  // into = from, rounded to nearest even. Both have the same count and floating-point types. One
+  // may lie in the host's memory, as in copy().
   virtual void convert(Slice into, Slice from) = 0;
-  // data = data / divisor: integers round towards zero. Ends an average.
+  // data = data / divisor. Integers round towards zero. Completes an average.
   virtual void divide(Slice data, Count divisor) = 0;
 
-  // The moment when all is done that the calling thread has enqueued so far. Between two that are
-  // `timed` seconds_between() tells the time, and waits for it.
-  virtual Mark mark(bool /*timed*/) { return {}; }
-  virtual void follow(const Mark&) {}
-  virtual double seconds_between(const Mark& /*begin*/, const Mark& /*end*/) { return 0; }
-  // Returns at that moment.
-  virtual void wait() {}
+  // Records an event after all work that the calling thread has enqueued so far. The time between
+  // two `timed` events can be read with seconds_between(), which blocks until the second.
+  virtual DeviceEvent record(bool /*timed*/) { return {}; }
+  virtual void stream_wait(const DeviceEvent&) {}
+  virtual double seconds_between(const DeviceEvent& /*begin*/, const DeviceEvent& /*end*/) {
+    return 0;
+  }
+  // Blocks until all work that the calling thread has enqueued is done.
+  virtual void synchronize() {}
 
  protected:
   explicit Device(bool enqueues = false) : enqueues_(enqueues) {}
@@ -77,23 +78,23 @@ class Device {
   const bool enqueues_;
 };
 
-inline void Mark::follow() const {
-  if (event_) device_->follow(*this);
+inline void DeviceEvent::stream_wait() const {
+  if (event_) device_->stream_wait(*this);
 }
 
-// The calling thread's mark on a device, if it enqueues anything there.
-inline Mark mark_on(Device* device) {
-  return device && device->enqueues() ? device->mark(false) : Mark();
+// Records an event of the calling thread if the device enqueues.
+inline DeviceEvent record_on(Device* device) {
+  return device && device->enqueues() ? device->record(false) : DeviceEvent();
 }
 
-// Memory of this process, arithmetic by this thread. f16 and bf16 are added in f32 and rounded to
+// This process's memory; the calling thread computes. f16 and bf16 are added in f32 and rounded to
 // nearest even.
 Device& host_device();
 
-// No storage: addresses and sizes only, for simulations.
+// No storage, only addresses and sizes: for simulations.
 Device& none_device();
 
-// Memory with an owner: charged to a ledger while it lives.
+// Memory with an owner, charged to a ledger while it lives.
 class Memory {
  public:
   Memory() = default;

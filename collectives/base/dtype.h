@@ -1,4 +1,4 @@
-// Element types and reductions, by the names used on the command line, in JSON and in errors.
+// Element types and reductions, with their names on the command line, in JSON and in errors.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// A number of elements. Signed, so that differences of counts are simply correct.
+// A number of elements. Signed, so that differences are correct.
 using Count = std::int64_t;
 
 enum class DType : std::uint8_t { f16, bf16, f32, f64, i8, u8, i32, u32, i64, u64 };
@@ -25,11 +25,11 @@ bool is_floating(DType dtype);
 std::string_view name_of(DType dtype);
 std::string_view name_of(ReduceOp op);
 
-// The value with that name; throws Error (bad_input) listing the names there are.
+// The value with that name. Throws Error (bad_input) that lists the known names.
 DType dtype_from_name(std::string_view name);
 ReduceOp reduce_op_from_name(std::string_view name);
 
-// The element type that holds a C++ type.
+// The element type of a C++ type.
 template <typename T>
 constexpr DType dtype_of();
 template <>

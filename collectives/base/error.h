@@ -1,5 +1,4 @@
-// The one error type. It carries what happened as fields (tests compare those) and formats it in
-// one place.
+// The one error type. Its fields say what happened (tests compare them); one function formats them.
 #pragma once
 
 #include <concepts>
@@ -11,9 +10,9 @@
 namespace lockstep {
 
 enum class ErrorKind : std::uint8_t {
-  bad_input,     // a flag, a file or an argument that cannot be used
-  wrong_result,  // a check of a result failed
-  mismatch,      // ranks disagree on what they are doing
+  bad_input,     // an unusable flag, file or argument
+  wrong_result,  // a result failed its check
+  mismatch,      // ranks call different operations
   timeout,       // a wait passed its deadline
   lost_rank,     // a rank threw, died or left while others needed it
 };
@@ -24,8 +23,8 @@ std::string_view name_of(ErrorKind kind);
 struct ErrorContext {
   int rank = -1;               // the rank that reports
   int size = 0;                // ranks in its communicator
-  int failed_rank = -1;        // the rank that caused it, as far as known
-  int peer = -1;               // the rank waited for or exchanged with
+  int failed_rank = -1;        // the rank that caused it, if known
+  int peer = -1;               // the other rank of a wait or message
   std::int64_t sequence = -1;  // number of the operation on this communicator, from 0
   std::string operation;       // "all_reduce/ring over threads"
   std::string expected;
@@ -39,7 +38,7 @@ class Error : public std::runtime_error {
 
   ErrorKind kind() const { return kind_; }
   const ErrorContext& context() const { return context_; }
-  // What happened, without rank, operation and hint.
+  // The message without rank, operation and hint.
   const std::string& message() const { return message_; }
   // The process's exit status for this error: 1 wrong result or mismatch, 2 bad input, 4 timeout or
   // lost rank.
@@ -51,10 +50,10 @@ class Error : public std::runtime_error {
   std::string message_;
 };
 
-// Throws Error (bad_input) with `message` unless `condition` holds: the caller's fault, always
-// checked.
+// Throws Error (bad_input) with `message` unless `condition` holds. For the caller's mistakes;
+// always checked.
 void require(bool condition, std::string_view message, std::string_view hint = "");
-// The same with a message that is made when it is needed: to make one takes longer than a short
+// The same, but builds the message only on failure: building one takes longer than a short
 // collective.
 template <std::invocable Message>
 void require(bool condition, Message message, std::string_view hint = "") {

@@ -18,7 +18,7 @@ NewFile::NewFile(const std::string& path) : path_(path) {
   require(!std::filesystem::is_directory(path),
           fmt::format("cannot write {}: it is a folder", path), "name a file");
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  // Without a name, nothing is left of it if this process is killed.
+  // A file without a name disappears if this process is killed.
   descriptor_ = open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_WRONLY, 0666);
   if (descriptor_ < 0) open_with_name();
 }
@@ -44,19 +44,19 @@ void NewFile::finish() {
   name_.clear();
 }
 
-// Some file systems have no files without a name.
+// For file systems that do not support files without a name.
 void NewFile::open_with_name() {
   name_ = fmt::format("{}.tmp-XXXXXX", path_);
   descriptor_ = mkstemp(name_.data());
   if (descriptor_ < 0) name_.clear();
   check(descriptor_ >= 0);
-  // mkstemp lets only the owner read; results are for everyone the umask allows.
+  // mkstemp makes the file readable only by its owner; results follow the umask.
   const mode_t mask = umask(0);
   umask(mask);
   fchmod(descriptor_, 0666 & ~mask);
 }
 
-// A link cannot replace a file, but a renamed one can.
+// linkat() cannot replace an existing file, rename() can.
 void NewFile::link_temporary_name() {
   const std::string self = fmt::format("/proc/self/fd/{}", descriptor_);
   const std::string name = fmt::format("{}.tmp-{}-{}", path_, getpid(), descriptor_);
@@ -74,7 +74,7 @@ void NewFile::check(bool success) const {
 
 std::int64_t file_bytes(const std::string& path) {
   struct stat status {};
-  // Before the message, which reads errno: the order of arguments is open.
+  // Call stat() before the message reads errno: arguments are evaluated in any order.
   const bool found = stat(path.c_str(), &status) == 0;
   require(found, fmt::format("cannot read {}: {}", path, std::strerror(errno)), "check the path");
   require(S_ISREG(status.st_mode), fmt::format("cannot read {}: it is not a regular file", path),

@@ -1,4 +1,5 @@
-// Files in and out: inputs are checked before they are read, outputs appear whole or not at all.
+// Reads and writes files. Inputs are checked before they are read; outputs appear whole or not at
+// all.
 #pragma once
 
 #include <cstdint>
@@ -7,23 +8,23 @@
 
 namespace lockstep {
 
-// The bytes of a regular file. Throws Error (bad_input) naming the file when it is missing, no
+// The bytes of a regular file. Throws Error (bad_input) naming the file if it is missing, not a
 // regular file, or larger than `most_bytes`.
 std::string read_text(const std::string& path, std::int64_t most_bytes);
-// The size of a regular file; throws as read_text.
+// The size of a regular file. Throws like read_text.
 std::int64_t file_bytes(const std::string& path);
 
-// A new file for `path`, which appears when finish() is called: whole, or not at all. Every call
-// throws Error (bad_input) naming the file and the reason.
+// A new file that appears at `path`, whole, when finish() is called. Every call throws Error
+// (bad_input) with the file and the reason.
 class NewFile {
  public:
   explicit NewFile(const std::string& path);
   ~NewFile();
   NewFile(const NewFile&) = delete;
 
-  // Writes at that many bytes from the start; what nothing is written to is zeros.
+  // Writes at byte `offset`. Gaps are zeros.
   void write(std::int64_t offset, std::string_view content);
-  // Syncs the file to disk and gives it its name.
+  // Syncs the file to disk and moves it to `path`.
   void finish();
 
  private:
@@ -32,14 +33,14 @@ class NewFile {
   void check(bool success) const;
 
   std::string path_;
-  std::string name_;  // a temporary one, if it has one
+  std::string name_;  // temporary; empty if the file has no name
   int descriptor_ = -1;
 };
 
-// Writes under a temporary name in the same folder, and renames when all of it is on disk. Throws
-// Error (bad_input) naming the file and the reason; then nothing is left behind.
+// Writes a temporary file in the same folder and renames it when it is on disk. Throws Error
+// (bad_input) with the file and the reason, and then leaves nothing behind.
 void write_file(const std::string& path, std::string_view content);
-// Throws what write_file would, before a long run that ends in writing. Leaves nothing.
+// Throws if write_file would: a check before a long run. Leaves nothing behind.
 void check_writable(const std::string& path);
 
 }  // namespace lockstep

@@ -20,7 +20,7 @@ inline float to_float(BFloat16 value) {
 
 inline BFloat16 bfloat16_from_float(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
-  // Rounding could carry a NaN's last set bit away and make it infinite: set a bit that stays.
+  // Rounding could clear a NaN's last set bit and make it infinite. Set a bit that stays.
   if (value != value) return {static_cast<std::uint16_t>((bits >> 16) | 0x40)};
   return {static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
 }
@@ -45,7 +45,7 @@ inline Half half_from_float(float value) {
   } else if (magnitude >= 0x477ff000u) {
     half = 0x7c00u;  // rounds beyond the largest finite value, 65504
   } else if (magnitude < 0x38800000u) {
-    // Subnormal: adding one half makes the floating-point unit round at the right bit.
+    // Subnormal: adding 0.5 makes the FPU round at the right bit.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     half = std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(0.5f);
   } else {

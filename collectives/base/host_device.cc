@@ -1,5 +1,5 @@
-// The host as a device: ordinary memory, or such as other processes see, and arithmetic in plain
-// loops that the compiler vectorises.
+// The host as a device: ordinary memory, or shared memory that other processes map, and arithmetic
+// in plain loops that the compiler vectorises.
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-// How a type is computed with: the half types in f32, all others as themselves.
+// Arithmetic on the half types is in f32, on all others in their own type.
 template <typename T>
 struct Arithmetic {
   using Wide = T;
@@ -37,8 +37,7 @@ struct Arithmetic<BFloat16> {
   static BFloat16 narrow(float value) { return bfloat16_from_float(value); }
 };
 
-// Calls function(T{}) with the C++ type that stores `dtype`: the one switch over types of this
-// device.
+// Calls function(T{}) with the C++ type of `dtype`. The only switch over types in this device.
 template <typename Function>
 void with_type(DType dtype, Function function) {
   switch (dtype) {
@@ -91,8 +90,8 @@ void combine(T* __restrict into, const T* __restrict a, const T* __restrict b, C
   for (Count i = 0; i < count; ++i) into[i] = A::narrow(function(A::widen(a[i]), A::widen(b[i])));
 }
 
-// Line by line and not by one memcpy: measured, another core then reads what was written up to
-// twice as fast.
+// Copies cache line by cache line. Measured: another core then reads the result up to twice as fast
+// as after one memcpy.
 void copy_bytes(std::byte* into, const std::byte* from, Count bytes) {
   constexpr Count line = 64;
   Count i = 0;
@@ -100,7 +99,7 @@ void copy_bytes(std::byte* into, const std::byte* from, Count bytes) {
   if (i < bytes) std::memcpy(into + i, from + i, static_cast<std::size_t>(bytes - i));
 }
 
-// Calls use(function) with what the reduction does to two values of a type's arithmetic.
+// Calls use(function), where function(a, b) reduces two values of type W.
 template <typename W, typename Use>
 void with_reduction(ReduceOp op, Use use) {
   switch (op) {
@@ -109,7 +108,7 @@ void with_reduction(ReduceOp op, Use use) {
       return use([](W a, W b) { return wrapping(a, b, [](auto x, auto y) { return x + y; }); });
     case ReduceOp::prod:
       return use([](W a, W b) { return wrapping(a, b, [](auto x, auto y) { return x * y; }); });
-    // A NaN in either operand is kept, so that it is seen on every rank.
+    // Keeps a NaN of either operand, so that every rank sees it.
     case ReduceOp::min:
       return use([](W a, W b) { return b < a || b != b ? b : a; });
     case ReduceOp::max:
@@ -119,7 +118,7 @@ void with_reduction(ReduceOp op, Use use) {
 
 std::atomic<SharedHeap*> shared_heap = nullptr;
 
-// Of the last level; as many as usual where the system does not say.
+// Size of the last-level cache; a typical size if the system does not report it.
 Count cache_bytes() {
   static const Count bytes = [] {
     constexpr Count usual_kib = Count{32} << 10;
@@ -148,7 +147,7 @@ class HostDevice final : public Device {
   }
 
   void copy(Slice into, Slice from) override {
-    if (Device* const other = beside(into, from)) return other->copy(into, from);
+    if (Device* const other = other_device(into, from)) return other->copy(into, from);
     copy_bytes(into.data, from.data, from.bytes());
   }
   void zero(Slice data) override {
@@ -166,7 +165,7 @@ class HostDevice final : public Device {
 
   void reduce_all(std::span<const Slice> into, std::span<const Slice> from, ReduceOp op,
                   Count divisor) override {
-    // A block of all slices stays in the first-level cache between its reading and its writing.
+    // Small enough that a block of all slices stays in the first-level cache.
     constexpr Count block_bytes = 8192;
     alignas(64) std::array<std::byte, block_bytes> result;
     const bool past_caches = outgrows_caches(into, from);
@@ -196,7 +195,7 @@ class HostDevice final : public Device {
   }
 
   void convert(Slice into, Slice from) override {
-    if (Device* const other = beside(into, from)) return other->convert(into, from);
+    if (Device* const other = other_device(into, from)) return other->convert(into, from);
     with_type(from.dtype, [&]<typename From>(From) {
       with_type(into.dtype, [&]<typename Into>(Into) {
         using Wide = typename Arithmetic<Into>::Wide;
@@ -208,7 +207,7 @@ class HostDevice final : public Device {
             converted[i] =
                 Arithmetic<Into>::narrow(static_cast<Wide>(Arithmetic<From>::widen(values[i])));
         } else {
-          require(false, "integers are converted on no device");
+          require(false, "integers cannot be converted on any device");
         }
       });
     });
@@ -225,14 +224,14 @@ class HostDevice final : public Device {
   }
 
  private:
-  // The other device of the two, which knows how to reach the host's memory; null if both are here.
-  Device* beside(const Slice& into, const Slice& from) {
+  // The other device of the two, which can reach the host's memory. Null if both are this one.
+  Device* other_device(const Slice& into, const Slice& from) {
     Device* const other = into.device == this ? from.device : into.device;
     return other == this ? nullptr : other;
   }
-  // Whether what is written is gone from the caches before anyone comes back to it: where each of
-  // several ranks combines its chunk, all data are as many times these slices, and the caches hold
-  // other things, too. In place it was just read, and is there.
+  // Whether the results leave the caches before anyone reads them. Each of p ranks combines one
+  // chunk, so all data together are p times these slices, and the caches hold other data, too. In
+  // place the destination was just read, so it is still cached.
   static bool outgrows_caches(std::span<const Slice> into, std::span<const Slice> from) {
     const auto all = static_cast<Count>((into.size() + from.size()) * into.size());
     return into[0].data != from[0].data && 4 * all * into[0].bytes() > 3 * cache_bytes();

@@ -1,5 +1,5 @@
-// The memory ledger: how many bytes one rank holds now and held at most, by what they are for, and
-// on which device it keeps its tensors.
+// The memory ledger: how many bytes one rank holds now and at peak, by use, and the device of its
+// tensors.
 #pragma once
 
 #include <array>
@@ -22,8 +22,7 @@ enum class MemoryUse : std::uint8_t {
 inline constexpr int memory_uses = 6;
 std::string_view name_of(MemoryUse use);
 
-// Thread-safe: a rank's compute and its streams share one ledger. Outlives every allocation charged
-// to it.
+// Thread-safe: the threads of a rank share one. Must outlive every allocation charged to it.
 class Ledger {
  public:
   void add(MemoryUse use, std::int64_t bytes);
@@ -33,11 +32,11 @@ class Ledger {
   std::int64_t peak_bytes(MemoryUse use) const {
     return entry(use).peak.load(std::memory_order_relaxed);
   }
-  // The host's memory unless said otherwise, before anything is charged.
+  // Default: the host's memory. Call before anything is charged.
   void place_on(Device& device) { device_ = &device; }
   Device* device() const { return device_; }
 
-  // Of all uses together. The peak of the total is at most the sum of the peaks.
+  // All uses together. The peak of the total is at most the sum of the peaks.
   std::int64_t total_bytes() const { return total_.now.load(std::memory_order_relaxed); }
   std::int64_t peak_total_bytes() const { return total_.peak.load(std::memory_order_relaxed); }
 

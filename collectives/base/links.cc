@@ -29,7 +29,7 @@ constexpr LinkModel flat(Link one) { return {one, one, 0}; }
 
 constexpr Link nvlink = link(2, 450), ndr = link(2, 50);
 
-// Line rates of one direction; latencies are what a small message takes with the usual software.
+// Line rates of one direction. Latencies are those of a small message with the usual software.
 constexpr Preset presets[] = {
     {"free", "messages cost nothing", {}},
     {"loopback", "TCP on one machine", flat(link(15, 5))},
@@ -46,7 +46,7 @@ constexpr Preset presets[] = {
               {.hint = std::string(how_to_write)});
 }
 
-// A number and the unit behind it.
+// A number and its unit.
 std::pair<double, std::string_view> quantity(std::string_view item, std::string_view text) {
   double value = 0;
   const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -86,7 +86,7 @@ int ranks_per_node(std::span<const int> node_of_rank) {
   const auto size = static_cast<int>(node_of_rank.size());
   const std::set<int> nodes(node_of_rank.begin(), node_of_rank.end());
   const int each = size / static_cast<int>(nodes.size());
-  // Every change of node is at the end of a full one, so there are as many changes as there can be.
+  // The node changes only after a full node, so the number of changes is the largest possible.
   for (int i = 1; i < size; ++i)
     if ((node_of_rank[i] == node_of_rank[i - 1]) != (i % each != 0)) return 0;
   return size % each == 0 ? each : 0;

@@ -1,5 +1,5 @@
-// A device without storage: slices have addresses and sizes, and nothing behind them. With it a
-// simulation of thousands of ranks counts and times what it moves, and holds none of it.
+// A device without storage: slices have addresses and sizes but no memory. A simulation of
+// thousands of ranks counts and times its messages without holding data.
 #include <sys/mman.h>
 
 #include <new>
@@ -14,7 +14,7 @@ class NoneDevice final : public Device {
   std::string_view name() const override { return "none"; }
   bool stores() const override { return false; }
 
-  // Address space that must not be touched: who does is stopped by the processor.
+  // Reserved addresses: any access is a segmentation fault.
   std::byte* allocate(Count bytes) override {
     void* const space =
         mmap(nullptr, mapped(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

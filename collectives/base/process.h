@@ -8,9 +8,9 @@
 
 namespace lockstep {
 
-// Starts words[0], looked for on PATH, with the rest as its arguments and nothing to read. What it
-// says goes to the file `output`, or where ours goes if that is empty. Returns its process id, for
-// waitpid; -1 if it cannot be started.
+// Starts words[0], looked up on PATH, with the other words as arguments and an empty standard
+// input. Its output goes to the file `output` or, if that is empty, to ours. Returns the process id
+// for waitpid, or -1 if it cannot be started.
 pid_t start_program(const std::vector<std::string>& words, const std::string& output = "");
 
 }  // namespace lockstep

@@ -42,7 +42,7 @@ int file_of(Count bytes) {
 
 }  // namespace
 
-// What is taken and what is free, kept in the heap itself.
+// The heap's bookkeeping, which lies in the heap itself.
 struct SharedHeap::Room {
   using Fit = boost::interprocess::rbtree_best_fit<boost::interprocess::null_mutex_family, void*>;
   Room(std::byte* start, Count bytes) : fit(new (start) Fit(static_cast<std::size_t>(bytes), 0)) {}

@@ -1,5 +1,5 @@
-// Memory that other processes of this host can reach. What lies there they read and write in its
-// place: nothing is copied on the way, and the system is not asked.
+// Memory shared with the other processes of this host. They read and write it directly: no copy,
+// no system call.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@ namespace lockstep {
 
 class SharedHeap {
  public:
-  // Names a heap to the other processes of its host.
+  // Identifies a heap to the other processes of its host.
   struct Name {
     std::int64_t process, file, bytes;
   };
-  // Another process's heap. Throws std::system_error where the system refuses.
+  // Another process's heap. Throws std::system_error if it cannot be mapped.
   class View {
    public:
     explicit View(const Name& name);
@@ -29,14 +29,14 @@ class SharedHeap {
     Count bytes_;
   };
 
-  // Reserves addresses for `bytes`; memory is taken as it is used, and kept. Throws
-  // std::system_error where the system refuses.
+  // Reserves addresses for `bytes`. Memory is taken on first use and kept. Throws
+  // std::system_error on failure.
   explicit SharedHeap(Count bytes);
   ~SharedHeap();
   SharedHeap(const SharedHeap&) = delete;
 
   Name name() const;
-  // Aligned to 64 bytes; null where there is no room. By any thread, as is release().
+  // Aligned to 64 bytes; null if the heap is full. Thread-safe, as is release().
   std::byte* allocate(Count bytes);
   void release(std::byte* memory) noexcept;
   bool holds(const std::byte* memory) const { return memory >= start_ && memory < start_ + bytes_; }
@@ -51,8 +51,8 @@ class SharedHeap {
   std::unique_ptr<Room> room_;
 };
 
-// From now on host_device() takes what is not small from there, while there is room. The heap stays
-// for ever, as memory of that device may.
+// From now on host_device() takes large allocations from this heap while it has room. The heap must
+// live for ever, because that memory may.
 void take_host_memory_from(SharedHeap& heap);
 
 }  // namespace lockstep

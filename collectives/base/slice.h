@@ -1,4 +1,4 @@
-// What algorithms cut and pass: an untyped view of memory on some device.
+// An untyped view of memory on some device, which algorithms cut and hand on.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace lockstep {
 class Device;
 Device& host_device();
 
-// `count` elements of `dtype` at `data`, which belong to `device`. A view: it owns nothing.
+// `count` elements of `dtype` at `data` on `device`. A view: it owns nothing.
 struct Slice {
   std::byte* data = nullptr;
   Count count = 0;
@@ -38,18 +38,18 @@ std::span<T> host_span(Slice slice) {
   return {reinterpret_cast<T*>(slice.data), static_cast<std::size_t>(slice.count)};
 }
 
-// `count` elements in `parts` nearly equal parts: the first count % parts of them hold one more.
+// `count` elements in `parts` nearly equal parts: the first count % parts of them have one more.
 class Parts {
  public:
   Parts(Count count, int parts) : count_(count), parts_(parts) {}
 
-  // Where part 0 <= i <= parts begins.
+  // Where part i begins, 0 <= i <= parts.
   Count offset(int i) const { return i * (count_ / parts_) + std::min<Count>(i, count_ % parts_); }
-  // Elements of part i; any i, it wraps around.
+  // Elements of part i. Any i: it wraps around.
   Count operator[](int i) const { return range(wrapped(i), 1); }
-  // Elements of the parts first .. first + number - 1; no wrapping.
+  // Elements of parts first .. first + number - 1. No wrapping.
   Count range(int first, int number) const { return offset(first + number) - offset(first); }
-  // The same, wrapping around behind the last part.
+  // The same, but wraps around after the last part.
   Count around(int first, int number) const {
     const int begin = wrapped(first), to_the_end = std::min(number, parts_ - begin);
     return range(begin, to_the_end) + range(0, number - to_the_end);
@@ -62,13 +62,13 @@ class Parts {
   int parts_;
 };
 
-// The parts of a slice. chunk[i] takes any i and wraps around, so ring arithmetic needs no modulo.
+// The parts of a slice. chunk[i] takes any i and wraps around, so ring algorithms need no modulo.
 class Chunks {
  public:
   Chunks(Slice whole, int parts) : whole_(whole), parts_(whole.count, parts) {}
 
   Slice operator[](int i) const { return range(parts_.wrapped(i), 1); }
-  // Parts first .. first + number - 1 as one slice; no wrapping.
+  // Parts first .. first + number - 1 as one slice. No wrapping.
   Slice range(int first, int number) const {
     return whole_.part(parts_.offset(first), parts_.range(first, number));
   }

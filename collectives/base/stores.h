@@ -1,5 +1,5 @@
-// Copies that leave the caches alone, where the processor can: what will not be read again before
-// it would have been replaced need not be fetched in order to be written.
+// Stores that bypass the caches, where the processor supports them. Data that will be evicted
+// before they are read again need not be fetched into a cache to be written.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Others see all of it only after stores_done(), by the same thread.
+// Other threads see the data only after this thread has called stores_done().
 void store_past_caches(std::byte* into, const std::byte* from, Count bytes);
 void stores_done();
 

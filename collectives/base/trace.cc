@@ -5,10 +5,10 @@
 namespace lockstep {
 namespace {
 
-// A device's tracks are those of the host, so many further down.
+// A device's track has the number of the host's track plus this.
 constexpr int tracks_of_device = 100;
 
-// What a device does. Steps and messages are the host's: it waits for their ends.
+// Whether the device does it. Steps and messages belong to the host, which waits for their end.
 bool is_work(std::string_view category) { return category != "step" && category != "message"; }
 
 }  // namespace
@@ -16,13 +16,13 @@ bool is_work(std::string_view category) { return category != "step" && category 
 void Trace::place_on(Device& device) {
   if (!device.enqueues()) return;
   device_ = &device;
-  device.wait();
-  known_ = device.mark(true);
-  device.wait();
+  device.synchronize();
+  known_ = device.record(true);
+  device.synchronize();
   known_us_ = now_us();
 }
 
-Mark Trace::mark_there() const { return device_ ? device_->mark(true) : Mark(); }
+DeviceEvent Trace::record_there() const { return device_ ? device_->record(true) : DeviceEvent(); }
 
 Trace::Span::Span(Trace* trace, int track, std::string_view name, std::string_view category,
                   std::int64_t bytes)
@@ -30,16 +30,16 @@ Trace::Span::Span(Trace* trace, int track, std::string_view name, std::string_vi
   if (!trace_) return;
   name_ = name;
   begin_us_ = trace_->now_us();
-  if (is_work(category_)) begin_there_ = trace_->mark_there();
+  if (is_work(category_)) begin_there_ = trace_->record_there();
 }
 
 Trace::Span::~Span() {
   if (!trace_) return;
-  Mark end_there;
+  DeviceEvent end_there;
   try {
-    if (begin_there_.event()) end_there = trace_->mark_there();
+    if (begin_there_.event()) end_there = trace_->record_there();
   } catch (...) {
-    begin_there_ = {};  // a device that has failed tells no times
+    begin_there_ = {};  // a failed device has no times
   }
   trace_->add({.phase = 'X',
                .track = track_,
@@ -87,18 +87,18 @@ std::string Trace::events() const {
                  {"name", "process_name"},
                  {"pid", rank_},
                  {"args", {{"name", "rank " + std::to_string(rank_)}}}});
-  const auto name_line = [&](std::size_t line, const std::string& name) {
+  const auto describe_track = [&](std::size_t number, const std::string& name) {
     all.push_back({{"ph", "M"},
                    {"name", "thread_name"},
                    {"pid", rank_},
-                   {"tid", line},
+                   {"tid", number},
                    {"args", {{"name", name}}}});
   };
   for (std::size_t track = 0; track < track_names_.size(); ++track) {
-    name_line(track, track_names_[track]);
+    describe_track(track, track_names_[track]);
     if (device_)
-      name_line(track + tracks_of_device,
-                track_names_[track] + " (" + std::string(device_->name()) + ")");
+      describe_track(track + tracks_of_device,
+                     track_names_[track] + " (" + std::string(device_->name()) + ")");
   }
   for (const Event& event : events_) {
     json entry = {{"ph", std::string(1, event.phase)},
@@ -113,7 +113,7 @@ std::string Trace::events() const {
       entry["name"] = "message";
       entry["id"] = event.name;
     }
-    // Bound to the span around it rather than to the next one that begins.
+    // Binds the arrow to the enclosing span instead of the next one.
     if (event.phase == 'f') entry["bp"] = "e";
     for (std::size_t use = 0; use < event.values.size(); ++use)
       entry["args"][std::string(name_of(static_cast<MemoryUse>(use)))] = event.values[use];

@@ -1,9 +1,9 @@
 // What one rank did and when, for Perfetto (https://ui.perfetto.dev) or chrome://tracing.
 //
-// A rank is a process in the picture, a track (its compute, a stream) a line. Spans on a track
-// nest; arrows lead from a send to its receive; counters draw memory over time. Where the rank's
-// device enqueues, a span is when the host enqueued, of the category `host`, and a track beside it
-// tells when the device did it.
+// A rank is drawn as a process; its compute and each of its streams as a track. Spans on a track
+// nest; arrows lead from a send to its receive; counters show memory over time. If the rank's
+// device enqueues, a span of category `host` shows when the host enqueued, and a second track shows
+// when the device executed.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,17 @@
 
 namespace lockstep {
 
-// Thread-safe. Times are those of the ranks' clock, so that ranks on one host line up.
+// Thread-safe. Times are those of the ranks' clock, so traces of ranks on one host align.
 class Trace {
  public:
-  // `now_seconds` reads the clock; it must outlive nothing that is not traced any more.
+  // `now_seconds` reads the clock. It is called only while something is traced.
   Trace(int rank, std::function<double()> now_seconds)
       : rank_(rank), now_seconds_(std::move(now_seconds)) {}
 
-  // Where the rank computes; called on its thread before the first span.
+  // The rank's device. Call on its thread, before the first span.
   void place_on(Device& device);
 
-  // A span from its construction to its destruction. With no trace it does nothing.
+  // A span from construction to destruction. Does nothing without a trace.
   class Span {
    public:
     Span(Trace* trace, int track, std::string_view name, std::string_view category,
@@ -43,18 +43,17 @@ class Trace {
     std::string_view category_;
     std::int64_t bytes_;
     double begin_us_ = 0;
-    Mark begin_there_;
+    DeviceEvent begin_there_;
   };
 
   void name_track(int track, std::string_view name);
-  // Arrow from the span that is open on `track` here to the one open where it ends. `id` is the
-  // same on both sides.
+  // An arrow from the span now open on `track` to the one open at flow_end() with the same `id`.
   void flow_begin(int track, const std::string& id, std::int64_t bytes);
   void flow_end(int track, const std::string& id);
-  // What the ledger holds now, by use.
+  // Records the ledger's current bytes by use.
   void memory(const Ledger& ledger);
 
-  // The events as JSON objects separated by commas.
+  // All events as JSON objects separated by commas.
   std::string events() const;
 
  private:
@@ -67,12 +66,12 @@ class Trace {
     double duration_us;
     std::int64_t bytes;
     std::vector<std::int64_t> values;
-    Mark begin_there{}, end_there{};  // on a device that enqueues
+    DeviceEvent begin_there{}, end_there{};  // on a device that enqueues
   };
   void add(Event event);
   double now_us() const { return now_seconds_() * 1e6; }
-  // The calling thread's, where there is a device that enqueues.
-  Mark mark_there() const;
+  // Records an event of the calling thread if the device enqueues.
+  DeviceEvent record_there() const;
 
   int rank_;
   std::function<double()> now_seconds_;
@@ -80,11 +79,11 @@ class Trace {
   std::vector<Event> events_;
   std::vector<std::string> track_names_;
   Device* device_ = nullptr;  // one that enqueues
-  Mark known_;                // a moment there,
-  double known_us_ = 0;       // and when it was
+  DeviceEvent known_;         // an event there,
+  double known_us_ = 0;       // and its time on the host's clock
 };
 
-// A whole trace file of the events of all ranks.
+// A trace file with the events of all ranks.
 std::string trace_file(const std::vector<std::string>& events_by_rank);
 
 }  // namespace lockstep

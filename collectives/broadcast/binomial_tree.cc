@@ -1,5 +1,5 @@
-// Binomial broadcast: in each round every rank that has the data passes it on, so their number
-// doubles.
+// Binomial broadcast: in each round every rank that has the data sends them to another one, so the
+// number of ranks that have them doubles.
 //
 //   rounds ceil(lg p)   bytes sent by the root  n ceil(lg p)      scratch none
 #include "collectives/binomial_tree.h"
@@ -11,7 +11,7 @@ void binomial_broadcast(Communicator& comm, Slice data, int root) {
   const BinomialTree tree(comm.rank(), comm.size(), root);
   if (!tree.is_root()) comm.recv(data, tree.parent());
 
-  std::vector<Request> sends;  // to the largest subtree first
+  std::vector<Request> sends;  // the largest subtree first
   for (int distance = tree.reach() / 2; distance > 0; distance /= 2)
     if (tree.has_child(distance)) sends.push_back(comm.isend(data, tree.child(distance)));
   for (const Request& send : sends) send->wait();

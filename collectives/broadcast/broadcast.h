@@ -1,4 +1,4 @@
-// Broadcast: every rank ends with the root's data. The menu of its algorithms.
+// Broadcast: every rank ends with the root's data. Lists its algorithms.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Afterwards data is what it was on rank `root`, on every rank. Throws as all_reduce does.
+// Afterwards every rank has the data of rank `root`. Throws like all_reduce.
 void broadcast(Communicator& comm, Slice data, int root = 0,
                std::string_view algorithm = "binomial_tree");
 

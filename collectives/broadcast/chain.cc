@@ -1,9 +1,9 @@
-// Pipelined chain: the ranks stand in a line behind the root; each passes every segment on as soon
-// as it has come.
+// Pipelined chain: the ranks form a chain from the root. Each forwards every segment as soon as it
+// arrives.
 //
 //   rounds p - 2 + segments     bytes sent per rank  n, the last 0     scratch none
 //
-// About n b for any number of ranks, when the data is long enough to fill the line.
+// About n b for any number of ranks, if the data are long enough to fill the chain.
 #include <algorithm>
 
 #include "collectives/broadcast/broadcast.h"
@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 constexpr Count segment_bytes = Count{128} << 10;
-constexpr int most_sends = 128;  // that the next rank has not received yet
+constexpr int most_sends = 128;  // unfinished ones
 
 int segments_of(Count bytes) {
   return static_cast<int>(std::max<Count>(1, (bytes + segment_bytes - 1) / segment_bytes));

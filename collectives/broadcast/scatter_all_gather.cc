@@ -1,8 +1,8 @@
-// Scatter, then all-gather around the ring: every rank passes on only a chunk at a time.
+// Scatter, then ring all-gather: every rank forwards one chunk at a time.
 //
 //   rounds ceil(lg p) + p - 1   bytes sent by the root  2 n (p - 1) / p     scratch n
 //
-// For large data: about 2 n b where a tree takes n b lg p. Van de Geijn, 1994.
+// For large data: about 2 n b, compared with n b lg p for a tree. Van de Geijn, 1994.
 #include "collectives/all_gather/all_gather.h"
 #include "collectives/broadcast/broadcast.h"
 #include "collectives/scatter/scatter.h"
@@ -14,7 +14,7 @@ BroadcastAlgorithm broadcast_scatter_all_gather() {
           .run =
               [](Communicator& comm, Slice data, int root) {
                 binomial_scatter(comm, data, root);
-                ring_all_gather(comm, data, whole_circle(comm));
+                ring_all_gather(comm, data, whole_ring(comm));
               },
           .traffic =
               [](const Problem& x, int rank) {

@@ -1,8 +1,8 @@
-// Binomial gather: each rank collects its subtree's chunks and passes them on together.
+// Binomial gather: each rank collects the chunks of its subtree and sends them on together.
 //
 //   rounds ceil(lg p)   bytes to the root  n (p - 1) / p          scratch the subtree's chunks
 //
-// Fewer messages at the root than the linear one, but chunks travel several times.
+// Fewer messages at the root than with the linear algorithm, but chunks travel several times.
 #include "collectives/binomial_tree.h"
 #include "collectives/gather/gather.h"
 

@@ -26,7 +26,7 @@ std::vector<std::string> gather_text(Communicator& comm, const std::string& text
   lengths[comm.rank()] = std::ssize(text);
   all_gather(comm, host_slice(std::span(lengths)));
 
-  // Padded to the longest, so that every rank's part has the same size.
+  // Pads all texts to the longest, so that every rank's part has the same size.
   const auto longest = static_cast<std::size_t>(*std::ranges::max_element(lengths));
   std::vector<std::uint8_t> bytes(longest * lengths.size());
   std::ranges::copy(text, bytes.begin() + static_cast<std::ptrdiff_t>(longest) * comm.rank());

@@ -1,4 +1,4 @@
-// Gather: the root ends with all ranks' chunks. The menu of its algorithms.
+// Gather: the root ends with all ranks' chunks. Lists its algorithms.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace lockstep {
 
-// Rank i provides Chunks(data, p)[i]; afterwards rank `root` holds all of data. Throws as
-// all_reduce does.
+// Rank i provides Chunks(data, p)[i]. Afterwards rank `root` holds all of data. Throws like
+// all_reduce.
 void gather(Communicator& comm, Slice data, int root = 0, std::string_view algorithm = "linear");
 
-// The texts of all ranks, in their order, on `root`; an empty vector elsewhere. Texts may differ in
-// length.
+// The texts of all ranks, in order, on `root`; an empty vector elsewhere. Texts may have different
+// lengths.
 std::vector<std::string> gather_text(Communicator& comm, const std::string& text, int root = 0);
 
 using GatherAlgorithm = Algorithm<int>;

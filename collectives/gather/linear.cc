@@ -1,4 +1,4 @@
-// Linear gather: every rank sends its chunk straight to the root.
+// Linear gather: every rank sends its chunk directly to the root.
 //
 //   rounds               1 (p - 1 messages come to the root)
 //   bytes sent per rank  n / p, the root 0

@@ -1,5 +1,5 @@
-// Binomial reduce: the binomial broadcast run backwards; the data of half of the ranks that are
-// left is combined into the other half in each round.
+// Binomial reduce: the binomial broadcast run backwards. In each round half of the remaining ranks
+// send their data to the other half, which combine them.
 //
 //   rounds ceil(lg p)   bytes sent per rank  n, the root 0        scratch none with shared memory
 #include "collectives/binomial_tree.h"

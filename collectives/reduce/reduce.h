@@ -1,4 +1,4 @@
-// Reduce: the root ends with the combination of all ranks' data. The menu of its algorithms.
+// Reduce: the root ends with the combination of all ranks' data. Lists its algorithms.
 #pragma once
 
 #include <string_view>
@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// data of rank `root` = op over the ranks of data. On the other ranks data holds partial results
-// afterwards. Throws as all_reduce does.
+// data of rank `root` = op over all ranks' data. On the other ranks data holds partial results
+// afterwards. Throws like all_reduce.
 void reduce(Communicator& comm, Slice data, ReduceOp op, int root = 0,
             std::string_view algorithm = "binomial_tree");
 
@@ -20,7 +20,7 @@ ReduceAlgorithm reduce_binomial_tree();
 ReduceAlgorithm reduce_linear();
 ReduceAlgorithm reduce_scatter_gather();
 
-// Does not end an average.
+// Does not complete an average.
 void binomial_reduce(Communicator& comm, Slice data, ReduceOp op, int root);
 Traffic binomial_reduce_traffic(const Problem& problem, int rank);
 

@@ -1,10 +1,10 @@
-// Reduce-scatter around the ring, then gather: every rank combines one chunk.
+// Ring reduce-scatter, then gather: every rank combines one chunk.
 //
 //   rounds               p - 1 + ceil(lg p)
-//   bytes sent per rank  n (p - 1) / p, and its part of the gather
+//   bytes sent per rank  n (p - 1) / p, plus those of the gather
 //   scratch              n
 //
-// For large data: about 2 n b where a tree takes n b lg p. Rabenseifner, 2004.
+// For large data: about 2 n b, compared with n b lg p for a tree. Rabenseifner, 2004.
 #include "collectives/gather/gather.h"
 #include "collectives/reduce/reduce.h"
 #include "collectives/reduce_scatter/reduce_scatter.h"
@@ -15,7 +15,7 @@ ReduceAlgorithm reduce_scatter_gather() {
   return {.name = "scatter_gather",
           .run =
               [](Communicator& comm, Slice data, ReduceOp op, int root) {
-                ring_reduce_scatter(comm, data, op, whole_circle(comm));
+                ring_reduce_scatter(comm, data, op, whole_ring(comm));
                 binomial_gather(comm, data, root);
               },
           .traffic =

@@ -1,10 +1,10 @@
-// Pairwise exchange: in round i every rank gives the rank i ahead that rank's chunk, as it was, and
-// takes its own from the rank i behind.
+// Pairwise exchange: in round i every rank sends its unreduced data for the rank i ahead to that
+// rank, and receives data for its own chunk from the rank i behind.
 //
 //   rounds p - 1        bytes sent per rank  n (p - 1) / p        scratch none with shared memory
 //
-// The ring's cost, but every chunk is summed by one rank in one place, and every pair of ranks
-// needs a link.
+// Costs as much as the ring. Every chunk is summed by one rank, and every pair of ranks needs a
+// link.
 #include "collectives/reduce_scatter/reduce_scatter.h"
 
 namespace lockstep {

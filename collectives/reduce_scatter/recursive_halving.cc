@@ -1,16 +1,16 @@
-// Recursive halving: in each round a rank keeps one half of what it still works on, gives the other
-// half to the rank at that distance, and takes that rank's share of its own half.
+// Recursive halving: in each round a rank keeps half of its current range. It sends the other half
+// to the rank at that distance, and receives that rank's data for its own half.
 //
 //   rounds lg p         bytes sent per rank  n (p - 1) / p        scratch none with shared memory
 //
-// Few rounds and few bytes, but a power of two of ranks. Thakur, Rabenseifner and Gropp,
+// Few rounds and few bytes, but requires a power of two of ranks. Thakur, Rabenseifner and Gropp,
 // "Optimization of collective communication operations in MPICH", 2005.
 #include "collectives/reduce_scatter/reduce_scatter.h"
 
 namespace lockstep {
 
 void recursive_halving(Communicator& comm, const Chunks& chunk, int p, ReduceOp op) {
-  int first = 0;  // of the chunks this rank still works on
+  int first = 0;  // chunk of this rank's current range
   for (int half = p / 2; half > 0; half /= 2) {
     const int peer = comm.rank() ^ half;
     const int lower = first, upper = first + half;

@@ -1,18 +1,18 @@
-// Reduce-scatter: of p chunks of the data, rank i ends with chunk i combined over all ranks. The
-// menu of its algorithms.
+// Reduce-scatter: of p chunks of the data, rank i ends with chunk i combined over all ranks. Lists
+// its algorithms.
 #pragma once
 
 #include <string_view>
 #include <vector>
 
 #include "collectives/algorithm.h"
-#include "collectives/circle.h"
+#include "collectives/ring_order.h"
 
 namespace lockstep {
 
-// Afterwards Chunks(data, p)[rank] is op over the ranks of that chunk; the other chunks hold
-// partial results. Throws Error when the algorithm's name is unknown or it cannot run here
-// (bad_input), when ranks disagree (mismatch), and when one fails or stays away.
+// Afterwards Chunks(data, p)[rank] is op over all ranks' data; the other chunks hold partial
+// results. Throws Error if the algorithm is unknown or cannot run here (bad_input), if ranks
+// disagree (mismatch), and if a rank fails or does not come.
 void reduce_scatter(Communicator& comm, Slice data, ReduceOp op = ReduceOp::sum,
                     std::string_view algorithm = "ring");
 
@@ -23,12 +23,12 @@ ReduceScatterAlgorithm reduce_scatter_ring();
 ReduceScatterAlgorithm reduce_scatter_recursive_halving();
 ReduceScatterAlgorithm reduce_scatter_pairwise();
 
-// The same among the ranks of a circle; rank i of it owns chunk i. Does not end an average.
-void ring_reduce_scatter(Communicator& comm, Slice data, ReduceOp op, const Circle& circle);
+// The same among the ranks of a ring. Rank i of the ring owns chunk i. Does not complete an average.
+void ring_reduce_scatter(Communicator& comm, Slice data, ReduceOp op, const RingOrder& ring);
 Traffic ring_reduce_scatter_traffic(Count count, int ranks, int rank);
 
-// The same among the ranks 0 .. p - 1, a power of two, of which this is one, for p chunks. Does not
-// end an average.
+// The same among ranks 0 .. p - 1, where p is a power of two, with p chunks. This rank is one of
+// them. Does not complete an average.
 void recursive_halving(Communicator& comm, const Chunks& chunk, int p, ReduceOp op);
 Traffic recursive_halving_traffic(Count count, int p, int rank);
 

@@ -1,4 +1,4 @@
-// Ring reduce-scatter: each chunk travels once around the ring and grows at every stop.
+// Ring reduce-scatter: each chunk travels once around the ring; every rank adds its data.
 //
 //   rounds p - 1        bytes sent per rank  n (p - 1) / p        scratch none with shared memory
 //
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-void ring_reduce_scatter(Communicator& comm, Slice data, ReduceOp op, const Circle& ring) {
+void ring_reduce_scatter(Communicator& comm, Slice data, ReduceOp op, const RingOrder& ring) {
   const int p = ring.size, rank = ring.rank;
   const Chunks chunk(data, p);
 
@@ -21,7 +21,7 @@ void ring_reduce_scatter(Communicator& comm, Slice data, ReduceOp op, const Circ
   }
 }
 
-// A rank keeps its own chunk, and never sees the one that its left neighbour owns.
+// A rank keeps its own chunk, and never receives the chunk of its left neighbour.
 Traffic ring_reduce_scatter_traffic(Count count, int p, int rank) {
   const Parts chunk(count, p);
   return {.sent_messages = p - 1,
@@ -33,7 +33,7 @@ Traffic ring_reduce_scatter_traffic(Count count, int p, int rank) {
 namespace {
 
 void run(Communicator& comm, Slice data, ReduceOp op) {
-  ring_reduce_scatter(comm, data, op, whole_circle(comm));
+  ring_reduce_scatter(comm, data, op, whole_ring(comm));
   comm.complete(Chunks(data, comm.size())[comm.rank()], op);
 }
 

@@ -1,5 +1,5 @@
-// Binomial scatter: the binomial gather run backwards; each rank gets the chunks of its subtree and
-// passes on those of its children's.
+// Binomial scatter: the binomial gather run backwards. Each rank receives the chunks of its subtree
+// and sends those of its children on.
 //
 //   rounds ceil(lg p)   bytes sent by the root  n (p - 1) / p     scratch the subtree's chunks
 #include "collectives/binomial_tree.h"

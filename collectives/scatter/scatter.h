@@ -1,4 +1,4 @@
-// Scatter: every rank ends with its chunk of the root's data. The menu of its algorithms.
+// Scatter: every rank ends with its chunk of the root's data. Lists its algorithms.
 #pragma once
 
 #include <string_view>
@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// Afterwards Chunks(data, p)[rank] is what it was on rank `root`; other chunks keep what they held.
-// Throws as all_reduce does.
+// Afterwards Chunks(data, p)[rank] has the data of rank `root`; other chunks stay unchanged. Throws
+// like all_reduce.
 void scatter(Communicator& comm, Slice data, int root = 0, std::string_view algorithm = "linear");
 
 using ScatterAlgorithm = Algorithm<int>;

@@ -1,4 +1,4 @@
-// Send and receive: every rank sends its data to the right and ends with what the left one sent.
+// Send and receive: every rank sends its data to the right and receives its left neighbour's data.
 #pragma once
 
 #include <string_view>
@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// out = `in` of the rank before; both of one count and type, and apart from each other. Throws as
-// all_reduce does.
+// out = `in` of the rank to the left. Both have the same count and type and must not overlap.
+// Throws like all_reduce.
 void send_recv(Communicator& comm, Slice out, Slice in, std::string_view algorithm = "shift");
 
 using SendRecvAlgorithm = Algorithm<Slice>;

@@ -46,14 +46,14 @@ Board::Board(BoardSlot* slots, AbortNotice* notice, std::vector<int> world_ranks
 void Board::enter(int rank, const Signature& signature) {
   BoardSlot& slot = slots_[rank];
   const std::int64_t place = signature.sequence % BoardSlot::remembered;
-  BoardSlot::Line& line = slot.lines[static_cast<std::size_t>(place)];
-  const auto words = std::bit_cast<std::array<std::uint64_t, BoardSlot::Line::words>>(signature);
-  const std::uint32_t version = line.version.load(std::memory_order_relaxed);
-  line.version.store(version + 1, std::memory_order_relaxed);
-  // Readers that see any of the new words also see the odd version.
-  for (int i = 0; i < BoardSlot::Line::words; ++i)
-    line.signature[i].store(words[i], std::memory_order_release);
-  line.version.store(version + 2, std::memory_order_release);
+  BoardSlot::Entry& entry = slot.entries[static_cast<std::size_t>(place)];
+  const auto words = std::bit_cast<std::array<std::uint64_t, BoardSlot::Entry::words>>(signature);
+  const std::uint32_t version = entry.version.load(std::memory_order_relaxed);
+  entry.version.store(version + 1, std::memory_order_relaxed);
+  // A reader that sees any of the new words also sees the odd version.
+  for (int i = 0; i < BoardSlot::Entry::words; ++i)
+    entry.signature[i].store(words[i], std::memory_order_release);
+  entry.version.store(version + 2, std::memory_order_release);
   slot.newest.store(place, std::memory_order_release);
   slot.where.store(RankState::Where::inside, std::memory_order_release);
 }
@@ -64,29 +64,29 @@ bool Board::all_ended() const {
   return true;
 }
 
-Signature Board::read(const BoardSlot::Line& line) const {
-  std::array<std::uint64_t, BoardSlot::Line::words> words;
+Signature Board::read(const BoardSlot::Entry& entry) const {
+  std::array<std::uint64_t, BoardSlot::Entry::words> words;
   std::uint32_t before, after;
   do {
-    before = line.version.load(std::memory_order_acquire);
-    for (int i = 0; i < BoardSlot::Line::words; ++i)
-      words[i] = line.signature[i].load(std::memory_order_acquire);
-    after = line.version.load(std::memory_order_relaxed);
+    before = entry.version.load(std::memory_order_acquire);
+    for (int i = 0; i < BoardSlot::Entry::words; ++i)
+      words[i] = entry.signature[i].load(std::memory_order_acquire);
+    after = entry.version.load(std::memory_order_relaxed);
   } while (before != after || (before & 1) != 0);
-  // A line nobody has written yet is all zeros, which would read as operation number 0.
+  // An entry that was never written is all zeros, which would read as operation number 0.
   return before == 0 ? Signature{} : std::bit_cast<Signature>(words);
 }
 
 Signature Board::announced(int rank, std::int64_t sequence) const {
   if (sequence < 0) return {};
   const auto place = static_cast<std::size_t>(sequence % BoardSlot::remembered);
-  const Signature found = read(slots_[rank].lines[place]);
+  const Signature found = read(slots_[rank].entries[place]);
   return found.sequence == sequence ? found : Signature{};
 }
 
 Signature Board::last(int rank) const {
   const std::int64_t newest = slots_[rank].newest.load(std::memory_order_acquire);
-  return read(slots_[rank].lines[static_cast<std::size_t>(newest)]);
+  return read(slots_[rank].entries[static_cast<std::size_t>(newest)]);
 }
 
 ErrorContext Board::context(int rank, int peer, const Call& call) const {
@@ -106,7 +106,7 @@ void Board::examine(int rank, std::span<const int> peers, const Call& call, doub
   check_notice(rank, peers.front(), call);
   if (notice_->rank() == world_rank(rank))
     throw Error(ErrorKind::lost_rank, "this rank has given up", context(rank, peers.front(), call));
-  // A rank at the same operation number in another operation will never send what we wait for.
+  // A rank that calls another operation under the same number will never send what we wait for.
   if (call.signature.sequence >= 0) {
     for (int other = 0; other < size(); ++other) {
       const Signature theirs = announced(other, call.signature.sequence);
@@ -117,7 +117,7 @@ void Board::examine(int rank, std::span<const int> peers, const Call& call, doub
   for (const int peer : peers) {
     const std::string fault = has_ended(peer) ? left : health_ ? health_(peer) : "";
     if (fault.empty()) continue;
-    // What it sent before it went may still be on its way.
+    // Messages that it sent before it left may still be in flight.
     constexpr double grace_s = 0.5;
     if (waited_s < grace_s) return;
     throw_lost(rank, peer, call, fault);
@@ -135,13 +135,14 @@ void Board::check_departed(int rank, std::span<const int> peers, const Call& cal
 void Board::throw_lost(int rank, int peer, const Call& call, std::string_view fault) const {
   ErrorContext c = context(rank, peer, call);
   c.failed_rank = c.peer;
-  throw Error(ErrorKind::lost_rank,
-              fmt::format("rank {} {} while this rank waits for it: {}", c.peer, fault, verdict()),
-              c);
+  throw Error(
+      ErrorKind::lost_rank,
+      fmt::format("rank {} {} while this rank waits for it: {}", c.peer, fault, failure_report()),
+      c);
 }
 
 void Board::throw_mismatch(int rank, int peer, const Call& call, const Signature& got) const {
-  // A message of an earlier operation than this one: it was that one in which the ranks differed.
+  // If the message belongs to an earlier operation, the ranks differed in that one.
   Call differs = call;
   if (const Signature ours = announced(rank, got.sequence); ours.sequence >= 0 && ours != got)
     differs.signature = ours;
@@ -154,14 +155,14 @@ void Board::throw_mismatch(int rank, int peer, const Call& call, const Signature
       "and root";
   throw Error(ErrorKind::mismatch,
               c.failed_rank == c.rank
-                  ? fmt::format("this rank is doing something else than rank {}", c.peer)
-                  : fmt::format("rank {} is doing something else", c.peer),
+                  ? fmt::format("this rank calls another operation than rank {}", c.peer)
+                  : fmt::format("rank {} calls another operation", c.peer),
               c);
 }
 
-// Of two ranks that do different things, the one that fewer ranks agree with; -1 if none is.
+// Of two ranks in different operations, the one that fewer ranks agree with; -1 in case of a tie.
 int Board::culprit_of_mismatch(int rank, int peer, const Call& call, const Signature& got) const {
-  if (call.signature.sequence < 0) return -1;  // of single messages the board knows nothing
+  if (call.signature.sequence < 0) return -1;  // the board does not show single messages
   constexpr auto patience = std::chrono::milliseconds(200);
   const auto deadline = std::chrono::steady_clock::now() + patience;
   const auto votes = [&](const Signature& signature) {
@@ -172,7 +173,7 @@ int Board::culprit_of_mismatch(int rank, int peer, const Call& call, const Signa
   };
   int with_us = 0, with_peer = 0;
   do {
-    // Another rank may have found out first: then that is the world's error.
+    // Another rank may have reported the failure first. Then that is the world's error.
     check_notice(rank, peer, call);
     with_us = votes(call.signature), with_peer = votes(got);
     if (std::abs(with_us - with_peer) > size() - with_us - with_peer) break;
@@ -190,11 +191,11 @@ void Board::throw_notice(int rank, int peer, const Call& call) const {
   throw Error(notice_->kind,
               c.failed_rank == reporter
                   ? fmt::format("stopped because rank {} failed: {}", reporter, cause)
-                  : fmt::format("stopped by rank {}, which says: {}", reporter, cause),
+                  : fmt::format("stopped by rank {}, which reports: {}", reporter, cause),
               c);
 }
 
-// Follows who waits for whom to the rank that is not waiting: the one that keeps the others.
+// Walks from rank to the rank it waits for, up to one that does not wait and blocks the others.
 int Board::root_of_wait(int rank) const {
   int culprit = rank;
   for (int hops = 0; hops < size(); ++hops) {
@@ -205,7 +206,7 @@ int Board::root_of_wait(int rank) const {
   return culprit;
 }
 
-std::string Board::verdict() const {
+std::string Board::failure_report() const {
   std::vector<RankState> states;
   for (int rank = 0; rank < size(); ++rank) {
     const int peer = slots_[rank].waiting_for.load() - 1;
@@ -215,7 +216,7 @@ std::string Board::verdict() const {
                       .where = slots_[rank].where.load(std::memory_order_acquire),
                       .waits_for = for_another ? world_rank(peer) : -1});
   }
-  return lockstep::verdict(states);
+  return lockstep::failure_report(states);
 }
 
 void Board::throw_size(int rank, int peer, const Call& call, Slice into, Slice got) const {
@@ -242,7 +243,7 @@ void Board::throw_timeout(int rank, std::span<const int> peers, const Call& call
   c.expected = fmt::format("a message to or from {}", ranks_text(awaited));
   c.got = got;
   c.hint = fmt::format("rank {} keeps the others waiting{}", c.failed_rank, advice);
-  throw Error(ErrorKind::timeout, fmt::format("{}: {}", what, verdict()), c);
+  throw Error(ErrorKind::timeout, fmt::format("{}: {}", what, failure_report()), c);
 }
 
 }  // namespace lockstep

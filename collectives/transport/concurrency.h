@@ -1,4 +1,4 @@
-// How a rank runs background threads: as threads, or as their stand-ins under a virtual clock.
+// How a rank runs background threads: as real threads, or as virtual threads in virtual time.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,8 @@ namespace lockstep {
 
 class Concurrency {
  public:
-  // Replaces std::condition_variable: every thread that waits or notifies holds the same mutex when
-  // it looks at or changes what is waited for.
+  // Replaces std::condition_variable. Every thread that waits or notifies holds the same mutex when
+  // it reads or changes the condition.
   class Condition {
    public:
     virtual ~Condition() = default;
@@ -26,8 +26,8 @@ class Concurrency {
   virtual ~Concurrency() = default;
   virtual std::unique_ptr<Condition> condition() = 0;
   virtual std::unique_ptr<Task> start(std::function<void()> body) = 0;
-  // Call it before looking at state that other threads change. Under a virtual clock it returns
-  // when everything earlier than this thread's time has happened.
+  // Call it before reading state that other threads change. In virtual time it returns when all
+  // events before this thread's time have happened.
   virtual void catch_up() = 0;
 };
 

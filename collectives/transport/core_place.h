@@ -1,6 +1,6 @@
-// Where a rank runs. The system wakes a rank on the core of the one that woke it, where the two
-// then take turns while another core is idle; and ranks that wait with open eyes look busy to it.
-// So a rank that waits sees to it where it is.
+// The core on which a rank runs. The system wakes a rank on the core of the rank that woke it. The
+// two then share that core while another one is idle. The system cannot correct this, because
+// ranks that spin look busy. So a waiting rank checks its core itself.
 #pragma once
 
 #include <atomic>
@@ -8,17 +8,17 @@
 
 namespace lockstep {
 
-// Written by its own rank's thread, read by those that wait for it.
+// Written by its rank's thread, read by the ranks that wait for it.
 class alignas(64) CorePlace {
  public:
-  // Notes the core that this thread runs on.
+  // Records the core on which this thread runs.
   void note();
-  // Sends this thread, `rank` of its world, to the core of that number if it shares one with
-  // `other`.
+  // If this thread shares a core with `other`, moves it to its home core. `rank` is its rank in the
+  // world, which determines the home core.
   void part_from(const CorePlace& other, int rank);
-  // Sends it there if it is elsewhere: with more ranks than cores, each core then has its share. It
-  // stays free to be moved, and moves seldom: where other programs keep the cores busy, they have
-  // to be shared.
+  // Moves this thread to its home core if it is elsewhere. With more ranks than cores, every core
+  // then has the same number of ranks. The thread is not pinned. It moves rarely, because cores may
+  // be busy with other programs.
   void go_home(int rank);
 
  private:

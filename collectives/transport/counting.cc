@@ -5,7 +5,7 @@ namespace {
 
 class CountingTransport final : public TransportDecorator {
  public:
-  // `other_end` is this rank's, where it has two.
+  // `other_end` is this rank's second end, if it has two.
   CountingTransport(std::unique_ptr<Transport> inner, Counters& counters, int other_end = -1)
       : TransportDecorator(std::move(inner)), counters_(counters), other_end_(other_end) {}
 

@@ -1,5 +1,5 @@
-// Counts the messages and bytes that cross any transport. Counters outlive it; subgroups count into
-// the same ones.
+// Counts the messages and bytes of any transport. The counters must outlive it. Subgroups use the
+// same counters.
 #pragma once
 
 #include "collectives/base/counters.h"

@@ -1,5 +1,5 @@
-// A transport that passes everything on to the one inside it, which it owns. Counting, tracing and
-// faulty transports override what they change.
+// A transport that forwards every call to an inner transport, which it owns. The counting, tracing
+// and faulty transports override some of the calls.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// Offers the capabilities of `inner`; a decorator that changes one replaces it in its constructor.
+// Offers the capabilities of `inner`. A decorator that changes one replaces it in its constructor.
 class TransportDecorator : public Transport {
  public:
   explicit TransportDecorator(std::unique_ptr<Transport> inner)

@@ -1,4 +1,4 @@
-// How ranks learn what the others are doing, and that one of them has failed. Thread-safe.
+// How ranks see the operations of others, and learn that one has failed. Thread-safe.
 #pragma once
 
 #include <exception>
@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// Where a rank announces its collectives; a rank that waits compares them with its own.
+// Ranks announce their collectives here. A rank that waits compares them with its own.
 class OperationBoard {
  public:
   virtual ~OperationBoard() = default;
@@ -20,14 +20,12 @@ class OperationBoard {
 class FailureBoard {
  public:
   virtual ~FailureBoard() = default;
-  // Stops the world: every rank that is blocked in a call wakes and throws an Error that names this
-  // rank and `cause`. True if no rank had failed before.
+  // Stops the world: every blocked rank wakes and throws an Error that names this rank and `cause`.
+  // True if no rank had failed before.
   virtual bool abort(const std::exception& cause) = 0;
-  // This rank leaves the group and the others continue; only a rank that waits for it gets an
-  // Error.
+  // This rank leaves the group. The others continue; only ranks that wait for it get an Error.
   virtual void depart() = 0;
-  // This rank gives up: its own other threads throw from their waits at once. abort() follows with
-  // the reason.
+  // This rank gives up: its other threads stop waiting and throw. abort() follows with the reason.
   virtual void abandon() = 0;
 };
 

@@ -40,11 +40,11 @@ std::int64_t number(std::string_view key, std::string_view text) {
   std::int64_t value = -1;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   require(code == std::errc{} && end == text.data() + text.size() && value >= 0,
-          fmt::format("--fault: {}='{}' is not a number from 0", key, text));
+          fmt::format("--fault: {}='{}' is not a number >= 0", key, text));
   return value;
 }
 
-// Announces something else than the rank does, as a program with a bug would.
+// Announces another operation than the rank runs, like a program with a bug.
 Call spoiled(Call call, FaultKind kind) {
   Signature& s = call.signature;
   if (kind == FaultKind::count) ++s.count;
@@ -67,7 +67,7 @@ class FaultyTransport final : public TransportDecorator,
                               public SharedMemory,
                               public ReceiveWindows {
  public:
-  // `operations` counts those of all groups of the rank in a world of `ranks`.
+  // `operations` counts the operations of the rank in all its groups; the world has `ranks` ranks.
   FaultyTransport(std::unique_ptr<Transport> inner, const FaultPlan& plan, int ranks,
                   std::shared_ptr<std::atomic<std::int64_t>> operations)
       : TransportDecorator(std::move(inner)),
@@ -85,7 +85,7 @@ class FaultyTransport final : public TransportDecorator,
     inner_->enter(planted(call));
   }
   void leave() override {
-    // A rank that skips a call numbers those after it as if it had never been.
+    // After a skipped call, later calls get the numbers they would have without it.
     if (skips())
       ++skipped_;
     else
@@ -122,20 +122,20 @@ class FaultyTransport final : public TransportDecorator,
     poison(leaving);
     inner_->send_recv_reduce(planted(call), leaving, to, growing, from, op);
   }
-  Shown meet(const Call& call, Slice from, Slice into) override {
+  Shown rendezvous(const Call& call, Slice from, Slice into) override {
     if (skips()) return alone(from, into);
     poison(from);
-    return inner_->shared_memory()->meet(planted(call), from, into);
+    return inner_->shared_memory()->rendezvous(planted(call), from, into);
   }
-  std::span<const Slice> meet_with_copy(const Call& call, Slice data) override {
+  std::span<const Slice> rendezvous_with_copy(const Call& call, Slice data) override {
     if (skips()) return alone(data, {}).from;
     poison(data);
-    return inner_->shared_memory()->meet_with_copy(planted(call), data);
+    return inner_->shared_memory()->rendezvous_with_copy(planted(call), data);
   }
   std::unique_ptr<Transport> subgroup(std::span<const int> members) override {
     return std::make_unique<FaultyTransport>(inner_->subgroup(members), plan_, ranks_, operations_);
   }
-  // One of the two meets the fault: that which makes the call of its number.
+  // The fault strikes the end that makes the call with the planned number.
   TwoEnds two_ends() override {
     TwoEnds ends = inner_->two_ends();
     for (auto& end : ends)
@@ -144,7 +144,7 @@ class FaultyTransport final : public TransportDecorator,
   }
 
  private:
-  // Counts a message that is no part of a collective as an operation of its own.
+  // Counts a message outside of any collective as an operation.
   class LoneMessage {
    public:
     LoneMessage(FaultyTransport& transport, const Call& call)
@@ -165,7 +165,7 @@ class FaultyTransport final : public TransportDecorator,
     active_ = operations_->fetch_add(1) == plan_.operation;
     if (active_) strike(call);
   }
-  // What overflowed on this rank, or was never a number.
+  // Makes the first element a NaN, as after an overflow.
   void poison(Slice data) const {
     if (!active_ || plan_.kind != FaultKind::nan || data.count == 0 || !is_floating(data.dtype))
       return;
@@ -194,7 +194,7 @@ class FaultyTransport final : public TransportDecorator,
       case FaultKind::delays:
         return std::this_thread::sleep_for(100ms);
       case FaultKind::hangs: {
-        // Until another rank has noticed and stopped the world: then this receive throws.
+        // Hangs until another rank has noticed and stopped the world. Then this receive throws.
         std::byte nothing{};
         Call never = call;
         never.signature = {};
@@ -221,7 +221,7 @@ class FaultyTransport final : public TransportDecorator,
   std::shared_ptr<std::atomic<std::int64_t>> operations_;
   bool active_ = false;
   std::int64_t skipped_ = 0;
-  std::vector<Slice> from_, into_;  // what it shows itself
+  std::vector<Slice> from_, into_;  // what a rank that skips a rendezvous shows itself
 };
 
 }  // namespace

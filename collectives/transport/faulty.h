@@ -1,5 +1,4 @@
-// Plants one fault in any transport: what happens when a rank fails is a lesson, and must be
-// testable.
+// Plants one fault in any transport, to show and test what happens when a rank fails.
 #pragma once
 
 #include <memory>
@@ -12,33 +11,32 @@ namespace lockstep {
 
 enum class FaultKind : std::uint8_t {
   throws,  // the rank's program throws
-  delays,  // the rank is late by 100 ms
-  hangs,   // the rank stays away until the others give up
+  delays,  // the rank is 100 ms late
+  hangs,   // the rank does nothing until the others give up
   kills,   // SIGKILL to the rank's process
   stops,   // SIGSTOP to the rank's process
   exits,   // the rank's process exits with status 3
-  leaves,  // the rank's process exits as if all were well
+  leaves,  // the rank's process exits with status 0
   skips,   // the rank does not make the call
-  count,   // the rank announces one element more
+  count,   // the rank announces one element too many
   dtype,   // ... another type
   op,      // ... another reduction
   root,    // ... another root
   order,   // ... the next operation
-  nan,     // the rank's first number is none, where it has floating-point numbers
+  nan,     // the rank's first element is NaN, if its type is floating-point
 };
 
 struct FaultPlan {
   int rank = 0;
-  std::int64_t operation = 0;  // number of the collective, or of the message that is no part of one
+  std::int64_t operation = 0;  // number of the collective, or of the message outside of any
   FaultKind kind = FaultKind::throws;
 };
 
 // Reads "rank=1,op=7,kind=throw"; kinds are throw delay hang kill stop exit leave skip count
-// dtype op root order nan. Throws Error (bad_input) that names what is wrong.
+// dtype op root order nan. Throws Error (bad_input) that names the mistake.
 FaultPlan parse_fault(std::string_view text);
 
-// `processes` says whether a rank is a process of its own: kill, stop, exit and leave need
-// that.
+// `processes`: whether each rank is a process. kill, stop, exit and leave require that.
 std::unique_ptr<Transport> faulty(std::unique_ptr<Transport> inner, const FaultPlan& plan,
                                   bool processes);
 

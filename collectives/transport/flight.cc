@@ -7,7 +7,7 @@
 
 #include "collectives/base/trace.h"
 #include "collectives/transport/decorator.h"
-#include "collectives/transport/verdict.h"
+#include "collectives/transport/failure_report.h"
 
 namespace lockstep {
 namespace {
@@ -73,7 +73,7 @@ class RecordingTransport final : public TransportDecorator, public OperationBoar
   }
 
  private:
-  // The messages of a collective are its own affair.
+  // Messages inside a collective are not recorded.
   void note(FlightLog::Kind kind, const Call& call, int peer) {
     if (call.signature.sequence >= 0) return;
     log_->add({.begin_s = about_now_seconds(),
@@ -122,7 +122,7 @@ std::vector<FlightLog::Entry> FlightLog::entries() const {
 
 std::shared_ptr<FlightLog> FlightRecorder::log(const std::string& group) {
   const std::lock_guard lock(mutex_);
-  // Of communicators that are gone, the last few are kept.
+  // Keeps a few logs of communicators that no longer exist.
   constexpr std::ptrdiff_t kept_logs = 16;
   const auto gone = [](const auto& log) { return log.use_count() == 1; };
   if (std::ranges::count_if(logs_, gone) > kept_logs)

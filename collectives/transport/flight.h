@@ -1,4 +1,4 @@
-// The flight recorder: a rank's last operations, always kept, written when the world fails.
+// The flight recorder: always keeps a rank's last operations, and writes them if the world fails.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@
 
 namespace lockstep {
 
-// What a rank did on one communicator. Written by the thread that uses the communicator.
+// The operations of one rank on one communicator. Written by the thread that uses it.
 class FlightLog {
  public:
   enum class Kind : std::uint8_t { collective, send, receive };
   struct Entry {
     double begin_s;
     Signature signature;
-    std::int32_t peer;  // of a message; else -1
+    std::int32_t peer;  // of a message; -1 for a collective
     Kind kind;
-    bool ended;  // when, is not kept: one more look at the clock would cost as much as all this
+    bool ended;  // without the time: another clock reading would cost as much as everything else
   };
 
   FlightLog(std::string group, std::size_t capacity)
@@ -35,11 +35,11 @@ class FlightLog {
       entries_[next_ % capacity_] = entry;
     ++next_;
   }
-  // Ends the entry added last.
+  // Marks the newest entry as ended.
   void end() { entries_[(next_ - 1) % capacity_].ended = true; }
 
   const std::string& group() const { return group_; }
-  // From the oldest to the newest.
+  // From oldest to newest.
   std::vector<Entry> entries() const;
 
  private:
@@ -49,8 +49,8 @@ class FlightLog {
   std::vector<Entry> entries_;
 };
 
-// The logs of all communicators of one rank. Thread-safe; what reads them is for when the rank is
-// still.
+// The logs of all communicators of one rank. Thread-safe, but read them only when the rank has
+// stopped.
 class FlightRecorder {
  public:
   static constexpr std::size_t kept_operations = 4096;
@@ -59,11 +59,11 @@ class FlightRecorder {
       : rank_(rank), capacity_(capacity) {}
 
   int rank() const { return rank_; }
-  // A log for one more communicator of that name; names given before get a number.
+  // A new log for a communicator of that name. Repeated names get a number.
   std::shared_ptr<FlightLog> log(const std::string& group);
 
-  // Chrome trace events, as objects separated by commas: a track for each communicator, on it
-  // the moment at which each operation began, and a span for one that has not ended.
+  // Chrome trace events as objects separated by commas: a track per communicator, with an instant
+  // event where an operation began, and a span for an operation that has not ended.
   std::string events() const;
 
  private:
@@ -74,11 +74,11 @@ class FlightRecorder {
   std::vector<std::shared_ptr<FlightLog>> logs_;
 };
 
-// Keeps what passes through `inner` in logs of `recorder`.
+// Records the operations on `inner` in logs of `recorder`.
 std::unique_ptr<Transport> recording(std::unique_ptr<Transport> inner, FlightRecorder& recorder);
 
-// The file of a failed world, which Perfetto opens: its error, which says who did what when it was
-// found, and the last operations of the ranks that were recorded here.
+// The file for a failed world, which Perfetto opens: its error with the failure report, and the
+// last operations of the recorded ranks.
 std::string flight_file(const Error& error, const std::vector<const FlightRecorder*>& recorders);
 
 }  // namespace lockstep

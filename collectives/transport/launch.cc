@@ -24,7 +24,7 @@
 namespace lockstep {
 namespace {
 
-// Runs one rank; of several, what it throws says which rank threw it.
+// Runs one rank. If there are several, adds the rank to what it throws.
 void run_named(RankContext& context, const std::function<void(RankContext&)>& program) {
   try {
     program(context);
@@ -40,7 +40,7 @@ void run_named(RankContext& context, const std::function<void(RankContext&)>& pr
   }
 }
 
-// Runs the program on one rank whose end of the world is `transport`.
+// Runs the program on one rank; `transport` is its end of the world.
 void run_rank(const LaunchOptions& options, Device* device, std::unique_ptr<Transport> transport,
               bool processes, FlightRecorder& recorder,
               const std::function<void(RankContext&)>& program) {
@@ -65,18 +65,19 @@ void run_rank(const LaunchOptions& options, Device* device, std::unique_ptr<Tran
   run_named(context, program);
 }
 
-// The same on a card of its own.
-void run_rank_on_card(const LaunchOptions& options, Device& card,
-                      std::unique_ptr<Transport> transport, bool processes,
-                      FlightRecorder& recorder, const std::function<void(RankContext&)>& program) {
-  const auto cards = open_cards(std::move(transport), card, options.timeout_s);
-  run_rank(options, &card, cards->transport(), processes, recorder, program);
-  cards->finish();
+// The same for a rank with its own GPU.
+void run_rank_on_gpu(const LaunchOptions& options, Device& gpu,
+                     std::unique_ptr<Transport> transport, bool processes, FlightRecorder& recorder,
+                     const std::function<void(RankContext&)>& program) {
+  const auto gpus = open_gpus(std::move(transport), gpu, options.timeout_s);
+  run_rank(options, &gpu, gpus->transport(), processes, recorder, program);
+  gpus->finish();
 }
 
 bool enqueues(const LaunchOptions& options) { return options.device && options.device->enqueues(); }
 
-// Ends a failed world: writes what its ranks did last, and throws its error, which says where.
+// Ends a failed world: writes the ranks' last operations to a file, and throws the error with its
+// path.
 [[noreturn]] void fail(const std::exception_ptr& failure, const std::string& path,
                        const std::vector<const FlightRecorder*>& recorders) {
   try {
@@ -89,10 +90,10 @@ bool enqueues(const LaunchOptions& options) { return options.device && options.d
       if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
         std::filesystem::create_directories(folder);
       write_file(path, flight_file(error, recorders));
-      context.hint += fmt::format("what the ranks did last is in {}", path);
+      context.hint += fmt::format("the ranks' last operations are in {}", path);
     } catch (const std::exception& unwritten) {
       context.hint +=
-          fmt::format("what the ranks did last could not be kept: {}", unwritten.what());
+          fmt::format("the ranks' last operations could not be written: {}", unwritten.what());
     }
     throw Error(error.kind(), error.message(), context);
   }
@@ -112,21 +113,21 @@ void launch_threads(const LaunchOptions& options,
   const auto vendor = options.vendor.empty()
                           ? nullptr
                           : open_vendor(options.vendor, options.ranks, options.timeout_s);
-  const bool own_cards = enqueues(options) && options.ranks > 1 && cuda_cards() >= options.ranks;
+  const bool own_gpus = enqueues(options) && options.ranks > 1 && cuda_gpus() >= options.ranks;
   std::deque<FlightRecorder> recorders;
   for (int rank = 0; rank < options.ranks; ++rank) recorders.emplace_back(rank);
   std::mutex mutex;
   std::exception_ptr first_failure;
 
   const auto run = [&](std::unique_ptr<Transport> end) {
-    // A second end to the same rank, because the first is gone when the error arrives here.
+    // A second transport for the same rank: the first is destroyed before the error arrives here.
     const int own[] = {end->rank()};
     const auto emergency = end->subgroup(own);
     try {
       if (vendor) end = with_vendor(std::move(end), *vendor);
-      if (own_cards)
-        run_rank_on_card(options, cuda_device(own[0]), std::move(end), false, recorders[own[0]],
-                         program);
+      if (own_gpus)
+        run_rank_on_gpu(options, cuda_device(own[0]), std::move(end), false, recorders[own[0]],
+                        program);
       else
         run_rank(options, options.device, std::move(end), false, recorders[own[0]], program);
     } catch (const std::exception& error) {
@@ -143,7 +144,7 @@ void launch_threads(const LaunchOptions& options,
 
 void launch_virtual(const LaunchOptions& options,
                     const std::function<void(RankContext&)>& program) {
-  // In a world of thousands a rank keeps fewer, so that all of them fit into memory.
+  // With thousands of ranks each keeps fewer operations, so that they fit into memory.
   constexpr std::size_t kept_in_all = 1 << 20, kept_at_least = 64;
   const std::size_t kept = std::clamp(kept_in_all / static_cast<std::size_t>(options.ranks),
                                       kept_at_least, FlightRecorder::kept_operations);
@@ -176,8 +177,8 @@ void launch_processes(const LaunchOptions& options,
   FlightRecorder recorder(end->rank());
   try {
     if (enqueues(options))
-      run_rank_on_card(options, cuda_device(local_rank() % cuda_cards()), std::move(end), true,
-                       recorder, program);
+      run_rank_on_gpu(options, cuda_device(local_rank() % cuda_gpus()), std::move(end), true,
+                      recorder, program);
     else
       run_rank(options, options.device, std::move(end), true, recorder, program);
   } catch (const std::exception& error) {
@@ -218,10 +219,10 @@ void launch(const LaunchOptions& options, const std::function<void(RankContext&)
           "use a time above 0 seconds");
   require(options.clock == Clock::wall || processes_started() == 0,
           fmt::format("the clock {} under mpirun or srun", name_of(options.clock)),
-          "virtual ranks live in one process: start it alone, with --ranks");
+          "virtual ranks live in one process: start one without mpirun, with --ranks");
   require(!enqueues(options) || options.clock == Clock::wall,
           fmt::format("--device cuda with the clock {}", name_of(options.clock)),
-          "a card computes in real time: use --clock wall, or --device host");
+          "a GPU computes in real time: use --clock wall or --device host");
   if (options.clock != Clock::wall)
     launch_virtual(options, program);
   else if (processes_started() > 0)

@@ -1,5 +1,5 @@
-// Starts a world: the same program on every rank, as threads of this process or as the processes
-// that mpirun started.
+// Starts a world: the same program on every rank. Ranks are threads of this process, or the
+// processes that mpirun started.
 #pragma once
 
 #include <functional>
@@ -15,32 +15,31 @@
 
 namespace lockstep {
 
-// What time is. `wall`: the machine's. The others are virtual (transport/virtual/): a rank's clock
-// advances by what messages cost and, with `cpu`, by the processor time of its own computing.
+// Which time is measured. `wall`: real time. The others are virtual (transport/virtual/): a rank's
+// clock advances by the cost of messages and, with `cpu`, by the CPU time of its own computing.
 enum class Clock { wall, cpu, unit };
 Clock clock_from_name(std::string_view name);
 std::string_view name_of(Clock clock);
 
 struct LaunchOptions {
-  int ranks = 1;          // of the threads transport; under mpirun its number of processes counts
-  double timeout_s = 30;  // the deadline of every wait
+  int ranks = 1;          // of the threads transport; mpirun sets it otherwise
+  double timeout_s = 30;  // for every wait
   bool trace = false;
   std::optional<FaultPlan> fault;
   Clock clock = Clock::wall;
-  const Tuning* tuning = nullptr;  // what `auto` chooses by; outlives the world
-  LinkModel links = {};            // of virtual time; its nodes hold for threads, too
-  // Where ranks keep their tensors; null: the host's memory. For a card, whichever it is: a card
-  // for each rank, over NCCL, where there are so many or under mpirun; else this one for all of
-  // them.
+  const Tuning* tuning = nullptr;  // how `auto` chooses; must outlive the world
+  LinkModel links = {};            // of virtual time; threads use its nodes, too
+  // Where ranks keep their tensors; null: the host's memory. If it is a GPU: under mpirun, and if
+  // there are enough GPUs, each rank gets its own, over NCCL. Otherwise all ranks share this one.
   Device* device = nullptr;
-  // Where the ranks' last operations are written when the world fails; empty: nowhere. A process
-  // that is one rank puts its number into the name.
+  // The file for the ranks' last operations if the world fails; empty: none. If ranks are
+  // processes, each appends its number to the name.
   std::string flight;
-  // Whose collectives `vendor` are where ranks are threads; empty: there are none.
+  // The library whose collectives are the algorithm `vendor` if ranks are threads; empty: none.
   std::string vendor;
 };
 
-// What a rank's program gets. Lives as long as the program.
+// What the program of a rank can use, until it returns.
 struct RankContext {
   Communicator& world;
   Counters& counters;
@@ -49,13 +48,13 @@ struct RankContext {
 };
 
 // Runs `program` on every rank and returns when all are done. Throws the error of the rank that
-// failed first: every other rank was stopped and reported the same cause.
+// failed first; the other ranks are stopped and report the same cause.
 void launch(const LaunchOptions& options, const std::function<void(RankContext&)>& program);
 
 // The number of ranks that launch() starts or joins.
 int launch_ranks(const LaunchOptions& options);
 
-// Whether a library can be LaunchOptions::vendor here.
+// Whether a library can be LaunchOptions::vendor in this build.
 bool can_be_vendor(std::string_view library);
 
 }  // namespace lockstep

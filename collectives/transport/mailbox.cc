@@ -19,7 +19,7 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 }  // namespace
 
 void Bell::ring() {
-  // Sequentially consistent, as is sleep(): either the sleeper sees the new count or we see the
+  // Sequentially consistent, like sleep(): either the sleeper sees the new count or we see the
   // sleeper.
   count_.fetch_add(1);
   if (sleepers_.load() > 0) futex(count_, FUTEX_WAKE, 1);
@@ -73,15 +73,15 @@ ThreadsWindow* Mailbox::window_for(const Message& message) {
 }
 
 void Mailbox::put(Message& message) {
-  // One that is opened just now is as good as not opened.
+  // A window that opens at this moment may be missed.
   if (!has_windows_.load(std::memory_order_relaxed)) return;
   ThreadsWindow* const window = window_for(message);
   if (!window) return;
   const std::unique_ptr<ThreadsWindow, void (*)(ThreadsWindow*)> filled(
       window, [](ThreadsWindow* w) { w->being_filled.store(false); });
-  window->free.follow();
+  window->free.stream_wait();
   window->memory.device->copy(window->memory, message.data);
-  message.written = mark_on(message.data.device);
+  message.written = record_on(message.data.device);
   message.put_in = window->memory;
   message.state.store(Message::done);
 }

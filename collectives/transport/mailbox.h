@@ -27,17 +27,17 @@ class alignas(64) Bell {
   std::atomic<std::uint32_t> sleepers_ = 0;
 };
 
-// A message in the sender's memory. The receiver takes it, reads, and marks it done; a sender that
-// gives up cancels. Where devices enqueue, the receiver reads after what the sender enqueued before
-// it posted, and the sender goes on after what the receiver enqueued to read.
+// A message in the sender's memory. The receiver takes it, reads it and sets it to done; a sender
+// that gives up cancels it. On devices that enqueue, the receiver's stream first waits for the
+// event `written`, and the sender's stream then waits for `read`.
 struct Message {
   enum State : std::uint32_t { posted, taken, done, cancelled };
 
   Signature signature;
   Slice data;
-  Mark written, read;
+  DeviceEvent written, read;
   Bell* sender = nullptr;
-  std::optional<Slice> put_in;  // the receiver's memory, where the sender has written to it
+  std::optional<Slice> put_in;  // the receiver's memory, if the sender has written there
   std::atomic<std::uint32_t> state = posted;
 
   bool take() {
@@ -48,34 +48,34 @@ struct Message {
     state.store(done);
     sender->ring();
   }
-  // Afterwards the receiver does not touch the data: waits for one that is reading.
+  // Afterwards the receiver does not touch the data. Waits if the receiver is reading them.
   void cancel();
 };
 
-// Where the receiver of message `number` lets its sender put it.
+// Memory into which the sender may write message `number`.
 struct ThreadsWindow {
   std::int64_t number;
   Slice memory;
-  Mark free;
+  DeviceEvent free;
   std::atomic<bool> being_filled = false;
 };
 
-// From one rank to another. Receives are numbered when they are posted, so each gets the message of
-// its number.
+// From one rank to another. A receive gets its number when it is posted, and takes the message of
+// that number.
 class Mailbox {
  public:
   void push(std::shared_ptr<Message> message);
   std::int64_t next_receive() { return receives_++; }
   std::int64_t receives() const { return receives_; }
   bool has(std::int64_t number) const { return pushed_.load(std::memory_order_acquire) > number; }
-  // The message of that number, once.
+  // The message of that number. Call once per message.
   std::shared_ptr<Message> pop(std::int64_t number);
 
   // Windows are opened in the order of their numbers.
   void open(ThreadsWindow& window);
-  // Afterwards nothing is written there: waits for a sender that is writing.
+  // Afterwards nobody writes there. Waits for a sender that is writing.
   void close(ThreadsWindow& window);
-  // The sender's: puts `message`, its next, in the window for it, if there is one.
+  // For the sender: writes `message`, its next one, into its window, if one is open.
   void put(Message& message);
 
  private:
@@ -84,7 +84,7 @@ class Mailbox {
   std::mutex mutex_;
   std::deque<std::shared_ptr<Message>> messages_;
   std::int64_t first_ = 0;     // number of messages_.front()
-  std::int64_t receives_ = 0;  // of the receiving thread only
+  std::int64_t receives_ = 0;  // used by the receiving thread only
   std::atomic<std::int64_t> pushed_ = 0;
   std::deque<ThreadsWindow*> windows_;
   std::atomic<bool> has_windows_ = false;

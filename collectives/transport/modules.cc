@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// Offers the collectives of another library.
+// Adds the collectives of another library.
 class WithVendor final : public TransportDecorator {
  public:
   WithVendor(std::unique_ptr<Transport> end, std::unique_ptr<VendorCollectives> vendor)
@@ -34,7 +34,7 @@ std::string module_path(std::string_view library) {
 }  // namespace
 
 void* module_entry(std::string_view library, const char* entry, std::string_view packages) {
-  // MPI libraries load parts of themselves that look for their symbols globally.
+  // MPI libraries load plugins that look up symbols globally.
   void* module = dlopen(module_path(library).c_str(), RTLD_NOW | RTLD_GLOBAL);
   require(module != nullptr,
           fmt::format("no transport for {}: {}", library, module ? "" : dlerror()),
@@ -59,13 +59,13 @@ std::unique_ptr<VendorWorld> open_vendor(std::string_view library, int ranks, do
   return std::unique_ptr<VendorWorld>(open(ranks, timeout_s));
 }
 
-std::unique_ptr<CardWorld> open_cards(std::unique_ptr<Transport> control, Device& card,
-                                      double timeout_s) {
+std::unique_ptr<GpuWorld> open_gpus(std::unique_ptr<Transport> control, Device& gpu,
+                                    double timeout_s) {
   auto* open =
-      reinterpret_cast<OpenCards*>(module_entry("nccl", "lockstep_open_cards",
-                                                "libnccl-dev (without it, ranks share the one card "
-                                                "that CUDA_VISIBLE_DEVICES=0 leaves)"));
-  return std::unique_ptr<CardWorld>(open(std::move(control), card, timeout_s));
+      reinterpret_cast<OpenGpus*>(module_entry("nccl", "lockstep_open_gpus",
+                                               "libnccl-dev (without it, ranks share the one GPU "
+                                               "that CUDA_VISIBLE_DEVICES=0 leaves)"));
+  return std::unique_ptr<GpuWorld>(open(std::move(control), gpu, timeout_s));
 }
 
 std::unique_ptr<Transport> with_vendor(std::unique_ptr<Transport> end, VendorWorld& vendor) {

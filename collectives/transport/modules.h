@@ -1,28 +1,28 @@
-// The modules beside the program, one for each library that it was built with.
+// Loads the modules next to the program, one for each library that it was built with.
 #pragma once
 
 #include <memory>
 #include <string_view>
 
-#include "collectives/transport/card_world.h"
+#include "collectives/transport/gpu_world.h"
 #include "collectives/transport/vendor_world.h"
 
 namespace lockstep {
 
-// The function `entry` of a library's module, which stays loaded. Throws Error (bad_input) when
-// there is no such module, naming the packages to install.
+// The function `entry` of a library's module, which stays loaded. Throws Error (bad_input) that
+// names the packages to install if there is no such module.
 void* module_entry(std::string_view library, const char* entry, std::string_view packages);
 
-// Whether the collectives of a library without an mpirun of its own can be measured here.
+// Whether a library that has no mpirun can be measured here.
 bool has_vendor(std::string_view library);
-// Opens them for ranks that are threads.
+// Opens that library for ranks that are threads.
 std::unique_ptr<VendorWorld> open_vendor(std::string_view library, int ranks, double timeout_s);
-// The rank's end of the world, with its end of those collectives. Its subgroups have none.
+// Adds the library's collectives to the rank's end of the world, but not to its subgroups.
 std::unique_ptr<Transport> with_vendor(std::unique_ptr<Transport> end, VendorWorld& vendor);
 
-// Gives a rank whose end of the world is `control` an end between cards. Every rank calls it. The
-// module is NCCL's, or what the environment's LOCKSTEP_NCCL_MODULE names, which is for tests.
-std::unique_ptr<CardWorld> open_cards(std::unique_ptr<Transport> control, Device& card,
-                                      double timeout_s);
+// Gives a rank an end of the world between GPUs; `control` is its end over the host. Every rank
+// calls it. Loads the NCCL module, or the one that LOCKSTEP_NCCL_MODULE names, for tests.
+std::unique_ptr<GpuWorld> open_gpus(std::unique_ptr<Transport> control, Device& gpu,
+                                    double timeout_s);
 
 }  // namespace lockstep

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// How a launcher tells its processes the number of ranks.
+// Environment variables with which a launcher tells its processes the number of ranks.
 struct Library {
   const char* name;
   const char* size_variable;

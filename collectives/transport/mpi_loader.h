@@ -1,4 +1,4 @@
-// Finds out whether mpirun or srun started this process, and loads the module for that MPI library.
+// Detects whether mpirun or srun started this process, and loads the module for that MPI library.
 #pragma once
 
 #include <memory>
@@ -7,12 +7,12 @@
 
 namespace lockstep {
 
-// Processes in the world that mpirun or srun started this one in; 0 when it was started alone.
+// Processes that mpirun or srun started; 0 if this one was started alone.
 int processes_started();
-// Which of those on its host this process is.
+// The rank of this process among those on its host.
 int local_rank();
-// Joins that world. Throws Error (bad_input) when there is no module for the library, naming the
-// package to install.
+// Joins that world. Throws Error (bad_input) that names the package to install if there is no
+// module for the library.
 std::unique_ptr<ProcessWorld> open_process_world(double timeout_s);
 
 }  // namespace lockstep

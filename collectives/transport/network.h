@@ -1,4 +1,4 @@
-// What a group knows of the network below it.
+// What a group knows about the network.
 #pragma once
 
 #include <string>
@@ -11,14 +11,15 @@ namespace lockstep {
 class Network {
  public:
   virtual ~Network() = default;
-  // Consecutive ranks that share a node; 0 if nodes hold different numbers or ranks are mixed.
+  // How many consecutive ranks share a node; 0 if nodes differ in size or ranks are not
+  // consecutive.
   virtual int ranks_per_node() const = 0;
-  // What messages cost, roughly: for choosing between algorithms. Exact under a virtual clock.
+  // The approximate cost of messages, for choosing an algorithm. Exact in virtual time.
   virtual LinkModel links() const {
     constexpr Link usual{.alpha_s = 1e-6, .beta_s_per_byte = 1e-10};
     return {.inside = usual, .between = usual, .ranks_per_node = ranks_per_node()};
   }
-  // What in this system makes messages slower than they could be, in words.
+  // What makes messages slower on this system than they could be, in words.
   virtual std::vector<std::string> hindrances() const { return {}; }
 };
 

@@ -1,4 +1,4 @@
-// A world whose ranks are processes: what a transport's module hands to the launcher.
+// The launcher's view of an MPI module: a world whose ranks are processes.
 #pragma once
 
 #include <exception>
@@ -11,16 +11,16 @@ namespace lockstep {
 class ProcessWorld {
  public:
   virtual ~ProcessWorld() = default;
-  // This process's end of the world. Once.
+  // This process's end of the world. Call once.
   virtual std::unique_ptr<Transport> transport() = 0;
-  // The program is over on this rank; call after the transport is gone.
+  // Ends the program on this rank; call after the transport is destroyed.
   virtual void finish() = 0;
-  // The program threw: tells the other ranks why, and gives them a moment to hear it. The process
-  // ends soon after.
+  // The program threw: reports the cause to the other ranks and gives them time to read it. The
+  // process ends soon after.
   virtual void fail(const std::exception& cause) = 0;
 };
 
-// What a module exports under the name "lockstep_open_world".
+// A module exports this function under the name "lockstep_open_world".
 using OpenWorld = ProcessWorld*(double timeout_s);
 
 }  // namespace lockstep

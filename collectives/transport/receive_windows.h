@@ -1,4 +1,4 @@
-// Windows: memory of the receiver into which the sender of a message writes it directly.
+// Windows: memory of the receiver into which a sender writes a message directly.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Open while it lives. When its destructor returns, nobody writes to the memory any more.
+// Open while it lives. After its destructor returns, nobody writes to the memory.
 class Window {
  public:
   virtual ~Window() = default;
@@ -17,11 +17,11 @@ class Window {
 class ReceiveWindows {
  public:
   virtual ~ReceiveWindows() = default;
-  // Says where a message will be received: the one `ahead` messages after the next from rank
-  // `from`. If its sender posts it after this call, the sender may write it there itself, which is
-  // faster than a receiver that comes for it. The irecv of the message names the same memory and,
-  // like isend, behaves as it does without a window. Windows are opened in the order of their
-  // messages. Null: this message gets no window.
+  // Announces where a message will be received: the one `ahead` messages after the next from rank
+  // `from`. If the sender posts it after this call, it may write the data there itself, which is
+  // faster than a copy by the receiver. The irecv of the message must name the same memory; it
+  // and isend behave as without a window. Open windows in the order of their messages. Null: no
+  // window for this message.
   virtual std::unique_ptr<Window> open_window(Slice data, int from, std::int64_t ahead) = 0;
 };
 

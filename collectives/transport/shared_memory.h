@@ -1,4 +1,4 @@
-// What ranks in one address space can do: read and write each other's data directly.
+// For ranks in one address space: they read and write each other's data directly.
 #pragma once
 
 #include <span>
@@ -11,17 +11,17 @@ namespace lockstep {
 class SharedMemory {
  public:
   virtual ~SharedMemory() = default;
-  // By rank: the data that each rank shows, and the memory that takes its result.
+  // By rank: the data of each rank, and the memory for its result.
   struct Shown {
     std::span<const Slice> from, into;
   };
-  // Shows `from` and `into`, which differ only in their address, to the other ranks, waits until
-  // every rank has called it, and returns what all of them show. The answer is valid until this
-  // rank's second call after this one.
-  virtual Shown meet(const Call& call, Slice from, Slice into) = 0;
-  // Shows a copy of `data`, of at most `copied_bytes`, so the caller may overwrite `data` at once.
+  // Shows `from` and `into`, which differ only in their address, to the other ranks. Waits until
+  // every rank has called it, and returns the slices of all ranks. They are valid until this rank's
+  // second next call.
+  virtual Shown rendezvous(const Call& call, Slice from, Slice into) = 0;
+  // Shows a copy of `data`, of at most `copied_bytes`. The caller may overwrite `data` at once.
   static constexpr Count copied_bytes = 4096;
-  virtual std::span<const Slice> meet_with_copy(const Call& call, Slice data) = 0;
+  virtual std::span<const Slice> rendezvous_with_copy(const Call& call, Slice data) = 0;
 };
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// What a message belongs to: the operation that its sender is in. Every message carries it, so
-// ranks that disagree find out from the first message between them.
+// The operation to which a message belongs. Every message carries the signature of its sender's
+// operation, so ranks that disagree notice it with the first message between them.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ enum class Operation : std::uint8_t {
 };
 std::string_view name_of(Operation operation);
 
-// What a rank is doing. Plain bytes, so that it fits a message header and shared memory.
+// The operation of a rank. Plain bytes, so that it fits into message headers and shared memory.
 struct Signature {
   std::int64_t sequence = -1;  // of the operation on this communicator; -1 between operations
   Count count = 0;             // elements of the whole buffer; for send_recv, of the message

@@ -1,4 +1,4 @@
-// How the members of a new group find each other inside a process.
+// How the members of a new group find each other inside one process.
 #pragma once
 
 #include <map>
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// The first member to come makes the group, the others join it. Thread-safe.
+// The first member creates the group, the others join it. Thread-safe.
 template <typename Group>
 class Subgroups {
  public:
@@ -31,8 +31,7 @@ class Subgroups {
     std::size_t joined = 0;
   };
   std::mutex mutex_;
-  // A rank may be several groups ahead of another: the n-th call of each member meets the n-th of
-  // the others.
+  // One rank may be several groups ahead of another: the n-th calls of all members belong together.
   std::map<std::pair<std::vector<int>, std::int64_t>, Joining> joining_;
   std::map<std::pair<std::vector<int>, int>, std::int64_t> calls_;
 };

@@ -1,6 +1,6 @@
-// A send leaves a note of where the data lies; the receiver copies it, or reduces straight out of
-// it. So a ring moves each byte once and needs no scratch. Where the receiver has opened a window,
-// the sender puts the data there, and the note says so.
+// A send posts a note with the address of its data. The receiver copies the data, or reduces
+// directly from there, so a ring moves each byte once and needs no scratch. If the receiver has
+// opened a window, the sender writes the data there.
 #include "collectives/transport/threads.h"
 
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ class SendTransfer final : public Transfer {
   void wait() override {
     if (finished_) return;
     wait_in(group_, rank_, to_, call_, [&] { return message_->state.load() == Message::done; });
-    message_->read.follow();
+    message_->read.stream_wait();
     finished_ = true;
   }
 
@@ -40,8 +40,8 @@ class SendTransfer final : public Transfer {
   bool finished_ = false;
 };
 
-// Waits for the message of that number and combines it into `into` or, without an operation, copies
-// it there.
+// Waits for the message of that number. With an operation, reduces it into `into`; without one,
+// copies it there.
 void receive(ThreadsGroup& group, int rank, int from, std::int64_t number, const Call& call,
              Slice into, std::optional<ReduceOp> op) {
   Mailbox& mailbox = group.mailbox(from, rank);
@@ -50,17 +50,18 @@ void receive(ThreadsGroup& group, int rank, int from, std::int64_t number, const
   group.board.match(rank, from, call, message->signature);
   group.board.match_size(rank, from, call, into, message->data);
   if (message->put_in) {
-    require(!op && message->put_in->data == into.data, "a message is received beside its window");
-    return message->written.follow();
+    require(!op && message->put_in->data == into.data,
+            "the memory of a receive differs from its window");
+    return message->written.stream_wait();
   }
-  // A sender cancels only when it failed; its failure is then on the board, or about to be.
+  // A sender cancels only when it failed. Its failure is on the board, or will be soon.
   if (!message->take()) wait_in(group, rank, from, call, [] { return false; });
-  message->written.follow();
+  message->written.stream_wait();
   if (op)
     into.device->reduce(into, message->data, *op);
   else
     into.device->copy(into, message->data);
-  message->read = mark_on(message->data.device);
+  message->read = record_on(message->data.device);
   message->finish();
 }
 
@@ -101,7 +102,7 @@ class OpenWindow final : public Window {
       : mailbox_(mailbox),
         window_{.number = mailbox.receives() + ahead,
                 .memory = memory,
-                .free = mark_on(memory.device)} {
+                .free = record_on(memory.device)} {
     mailbox_.open(window_);
   }
   ~OpenWindow() override { mailbox_.close(window_); }
@@ -128,7 +129,7 @@ class ThreadsTransport final : public Transport,
         group_(std::move(group)),
         rank_(rank) {}
   ~ThreadsTransport() override {
-    group_->meeting.leave(rank_);
+    group_->rendezvous.leave(rank_);
     // A rank that fails has not ended its program: abort() follows with the reason.
     if (std::uncaught_exceptions() == 0) depart();
   }
@@ -191,21 +192,21 @@ class ThreadsTransport final : public Transport,
             std::make_unique<ThreadsTransport>(group, size() + rank_)};
   }
 
-  Shown meet(const Call& call, Slice from, Slice into) override {
-    Meeting& meeting = group_->meeting;
-    const std::uint64_t round = meeting.come(rank_, call.signature, from, into.data);
+  Shown rendezvous(const Call& call, Slice from, Slice into) override {
+    Rendezvous& rendezvous = group_->rendezvous;
+    const std::uint64_t round = rendezvous.arrive(rank_, call.signature, from, into.data);
     for (Bell& bell : group_->bells)
       if (&bell != &group_->bells[rank_]) bell.ring();
     for (int other = 0; other < size(); ++other) {
       if (other == rank_) continue;
-      wait_in(*group_, rank_, other, call, [&] { return meeting.has_come(other, round); });
-      group_->board.match(rank_, other, call, meeting.signature(other, round));
-      meeting.see(rank_, other, round);
+      wait_in(*group_, rank_, other, call, [&] { return rendezvous.has_arrived(other, round); });
+      group_->board.match(rank_, other, call, rendezvous.signature(other, round));
+      rendezvous.see(rank_, other, round);
     }
-    return meeting.seen(rank_, round);
+    return rendezvous.seen(rank_, round);
   }
-  std::span<const Slice> meet_with_copy(const Call& call, Slice data) override {
-    return meet(call, group_->meeting.copy_of(rank_, data), {}).from;
+  std::span<const Slice> rendezvous_with_copy(const Call& call, Slice data) override {
+    return rendezvous(call, group_->rendezvous.copy_of(rank_, data), {}).from;
   }
   int ranks_per_node() const override { return group_->ranks_per_node; }
 
@@ -228,7 +229,7 @@ class ThreadsTransport final : public Transport,
     auto message = std::make_shared<Message>();
     message->signature = call.signature;
     message->data = data;
-    message->written = mark_on(data.device);
+    message->written = record_on(data.device);
     message->sender = &group_->bells[rank_];
     group_->mailbox(rank_, to).put(*message);
     group_->mailbox(rank_, to).push(message);
@@ -248,7 +249,7 @@ std::vector<std::unique_ptr<Transport>> threads_world(const ThreadsOptions& opti
   auto world = std::make_shared<ThreadsWorld>();
   world->timeout_s = options.timeout_s;
   world->nodes.ranks_per_node = options.ranks_per_node;
-  // About what a sleep and its end cost: who spins that long at most doubles the price of the wait.
+  // About the cost of a sleep and a wake-up: spinning that long at most doubles the cost of a wait.
   constexpr double default_spin_us = 50;
   world->oversubscribed = options.ranks > static_cast<int>(std::thread::hardware_concurrency());
   world->spin_us = options.spin_us >= 0 ? options.spin_us : default_spin_us;

@@ -1,4 +1,4 @@
-// The threads transport: the ranks are threads of this process and reach each other's memory.
+// The threads transport: ranks are threads of this process and access each other's memory.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,10 @@ namespace lockstep {
 
 struct ThreadsOptions {
   int ranks = 1;
-  int ranks_per_node = 0;  // so many are said to share a node; 0: all
+  int ranks_per_node = 0;  // how many are treated as one node; 0: all
   double timeout_s = 30;
-  // Microseconds a waiting rank looks again and again before it sleeps; < 0: the default. With more
-  // ranks than cores it gives its core away between looks.
+  // Microseconds for which a waiting rank spins before it sleeps; < 0: the default. With more ranks
+  // than cores it yields between checks.
   double spin_us = -1;
 };
 

@@ -1,4 +1,4 @@
-// A group of ranks that are threads: their mailboxes, bells and board, and how a rank waits.
+// A group of ranks that are threads: its mailboxes, bells and board, and how a rank waits.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 #include "collectives/transport/board.h"
 #include "collectives/transport/core_place.h"
 #include "collectives/transport/mailbox.h"
-#include "collectives/transport/meeting.h"
+#include "collectives/transport/rendezvous.h"
 #include "collectives/transport/subgroups.h"
 
 namespace lockstep {
@@ -41,7 +41,7 @@ class ThreadsGroup {
         slots(world_ranks.size()),
         mailboxes(world_ranks.size() * world_ranks.size()),
         board(slots.data(), &world->notice, std::move(world_ranks), world->timeout_s, "threads"),
-        meeting(static_cast<std::size_t>(board.size())) {
+        rendezvous(static_cast<std::size_t>(board.size())) {
     std::vector<int> nodes;
     for (int rank = 0; rank < size(); ++rank)
       nodes.push_back(world->nodes.node(board.world_rank(rank)));
@@ -53,7 +53,7 @@ class ThreadsGroup {
     return mailboxes[static_cast<std::size_t>(from) * bells.size() + static_cast<std::size_t>(to)];
   }
   std::shared_ptr<ThreadsGroup> subgroup(int rank, const std::vector<int>& members);
-  // Of all ranks, then all of them again: each rank's second end.
+  // With all ranks twice: first every rank's first end, then every rank's second end.
   std::shared_ptr<ThreadsGroup> with_two_ends(int rank);
 
   std::shared_ptr<ThreadsWorld> world;
@@ -62,15 +62,15 @@ class ThreadsGroup {
   std::vector<BoardSlot> slots;
   std::vector<Mailbox> mailboxes;
   Board board;
-  Meeting meeting;
+  Rendezvous rendezvous;
   int ranks_per_node = 1;
 
  private:
   Subgroups<ThreadsGroup> subgroups_;
 };
 
-// Waits in the name of one rank of a group for something from one of `peers`: spins for a while,
-// then sleeps until its bell rings.
+// Blocks a rank of a group until ready() is true. It waits for something from one of `peers`: spins
+// for a while, then sleeps until its bell rings.
 template <typename Ready>
 void wait_in(ThreadsGroup& group, int rank, std::span<const int> peers, const Call& call,
              Ready ready) {
@@ -78,8 +78,8 @@ void wait_in(ThreadsGroup& group, int rank, std::span<const int> peers, const Ca
   if (ready()) return;
   const ThreadsWorld& world = *group.world;
   const auto end = Clock::now() + std::chrono::duration<double, std::micro>(world.spin_us);
-  // A message from another core takes less than a yield. But the rank waited for may need this very
-  // core: always with more ranks than cores, and else while other programs run.
+  // A message from another core takes less time than a yield. But that rank may need this core: it
+  // does with more ranks than cores, and may while other programs run.
   constexpr int looks_before_yields = 2000;
   for (int look = 0; look < looks_before_yields && !world.oversubscribed; ++look)
     if (ready()) return;
@@ -93,8 +93,7 @@ void wait_in(ThreadsGroup& group, int rank, std::span<const int> peers, const Ca
       if (ready()) return;
     std::this_thread::yield();
   } while (Clock::now() < end);
-  // Short sleeps, because a mismatch that sends no message to this rank is seen only by looking at
-  // the board.
+  // Short sleeps: a mismatch may send no message to this rank, which then must look at the board.
   constexpr double longest_sleep_s = 0.05;
   std::uint32_t rung = group.bells[rank].count();
   group.board.wait(

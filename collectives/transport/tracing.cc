@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Waits for a message under a span; a receive ends the arrow that its send began.
+// Waits for a message inside a span. A receive ends the arrow that its send began.
 class TracedTransfer final : public Transfer {
  public:
   TracedTransfer(Request inner, Trace& trace, int track, std::string name, std::string arrow,
@@ -93,7 +93,7 @@ class TracingTransport final : public TransportDecorator {
     return std::make_unique<TracingTransport>(inner_->subgroup(members), trace_, std::move(name),
                                               ++tracks_ + track_);
   }
-  // Each line of execution on a track of its own.
+  // Each end, which has its own thread, gets its own track.
   TwoEnds two_ends() override {
     TwoEnds ends = inner_->two_ends();
     const std::string name = fmt::format("{}/two ends#{}", group_, two_ends_++);

@@ -1,5 +1,5 @@
-// Draws every message that crosses any transport: a span where it is sent and received, an arrow
-// between them.
+// Traces every message of any transport: a span where it is sent, a span where it is received, and
+// an arrow between them.
 #pragma once
 
 #include "collectives/base/trace.h"
@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-// Subgroups are drawn on the next tracks, in the order in which they are made. The trace outlives
-// the transport.
+// Subgroups are drawn on the next tracks, in order of creation. The trace must outlive the
+// transport.
 std::unique_ptr<Transport> tracing(std::unique_ptr<Transport> inner, Trace& trace);
 
 }  // namespace lockstep

@@ -50,7 +50,7 @@ class WallClock final : public RankClock {
  public:
   double now_seconds() const override { return steady_seconds(); }
   double about_now_seconds() const override { return about_steady_seconds(); }
-  void pass(double seconds) override { sleep_for(seconds); }
+  void advance(double seconds) override { sleep_for(seconds); }
 };
 
 }  // namespace

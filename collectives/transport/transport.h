@@ -1,8 +1,8 @@
-// The contract between algorithms and what moves bytes: one rank's end of a group of ranks.
+// The interface between algorithms and message passing: one rank's end of a group of ranks.
 //
-// A transport sends and receives messages. Everything else it can do is a capability: a small
-// interface of its own, in a header of its own. A decorator (decorator.h) offers the capabilities
-// of the transport inside it and replaces those that it changes.
+// A transport sends and receives messages. Anything else it offers is a capability: a small
+// interface with its own header. A decorator (decorator.h) offers the capabilities of its inner
+// transport and replaces those that it changes.
 #pragma once
 
 #include <array>
@@ -26,28 +26,28 @@
 
 namespace lockstep {
 
-// A message under way. Destroyed unfinished, it is cancelled: nothing touches its memory
+// A message in flight. Destroyed unfinished, it is cancelled, and nothing touches its memory
 // afterwards.
 class Transfer {
  public:
   virtual ~Transfer() = default;
-  // Returns when the memory may be used again (send) or holds the data (receive). Throws Error on a
+  // Returns when the memory may be reused (send) or holds the data (receive). Throws Error on a
   // mismatch, on a lost rank, and past the deadline.
   virtual void wait() = 0;
-  // Of a receive: the arrival time of its message on this rank's clock; nothing while that is not
-  // known. With a real clock it is known once the message is there.
+  // For a receive: the arrival time of its message on this rank's clock; empty while it is not
+  // known. In real time it is known once the message has arrived.
   virtual std::optional<double> arrives_at() { return std::nullopt; }
 };
 using Request = std::unique_ptr<Transfer>;
 
-// What a transport offers besides messages. The objects live as long as the transport.
+// What a transport offers in addition to messages. The objects live as long as the transport.
 struct Capabilities {
   // Every transport has these.
   RankClock* clock = nullptr;
   FailureBoard* failures = nullptr;
   Network* network = nullptr;
   Concurrency* concurrency = &threads_concurrency();
-  // Null where the transport has no such thing.
+  // Null if the transport does not have it.
   OperationBoard* operations = nullptr;
   SharedMemory* shared_memory = nullptr;
   ReceiveWindows* windows = nullptr;
@@ -59,8 +59,8 @@ using TwoEnds = std::array<std::unique_ptr<Transport>, 2>;
 
 // Messages from one rank to another arrive in the order in which they were sent.
 //
-// Used by one thread at a time. Several threads of a rank use a subgroup of all ranks each, or, to
-// reach each other, the two ends of a group.
+// Used by one thread at a time. For several threads of a rank, give each a subgroup of all ranks.
+// If the threads talk to each other, use two_ends().
 class Transport {
  public:
   explicit Transport(const Capabilities& capabilities) : capabilities_(capabilities) {}
@@ -71,15 +71,15 @@ class Transport {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Starts a message. Never waits for the receiver (else 1F1B deadlocks). The caller keeps `data`,
-  // and keeps it unchanged, until wait() returns. A receive writes to its memory only in wait(), so
-  // several may share it.
+  // Starts a message. Never waits for the receiver (otherwise 1F1B deadlocks). The caller keeps
+  // `data` unchanged until wait() returns. A receive writes to its memory only in wait(), so
+  // several receives may share it.
   virtual Request isend(const Call& call, Slice data, int to) = 0;
   virtual Request irecv(const Call& call, Slice data, int from) = 0;
-  // The same, but wait() makes growing = growing (op) the message. Needs no scratch where ranks
-  // share memory.
+  // The same, but wait() makes growing = growing (op) the message. Needs no scratch if ranks share
+  // memory.
   virtual Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) = 0;
-  // isend, irecv, and the wait for both. The peers of both messages make the same call, so a
+  // isend and irecv, and waits for both. The peers of both messages make the same call, so a
   // transport may cut the messages into pieces.
   virtual void send_recv(const Call& call, Slice leaving, int to, Slice arriving, int from) {
     const Request sending = isend(call, leaving, to);
@@ -94,20 +94,19 @@ class Transport {
     sending->wait();
   }
 
-  // Waits until the message of one of `receives` has come, and returns its index: under a virtual
-  // clock that of the earliest, else of the first in the list. `from` are their senders. Throws
-  // Error (lost_rank) when none has come and one of the senders left or died; it names that rank,
-  // and the others may be waited for again.
+  // Waits until the message of one of `receives` has arrived, and returns its index: in virtual
+  // time that of the earliest, otherwise of the first in the list. `from` are the senders. Throws
+  // Error (lost_rank) if none has arrived and a sender left or died. It names that rank; the caller
+  // may continue to wait for the others.
   virtual std::size_t wait_any(const Call& call, std::span<const Request> receives,
                                std::span<const int> from) = 0;
 
-  // A group of the ranks `members` (ranks of this group, ascending in the new one), called by each
-  // of them in the same order. Its messages never mix with this group's.
+  // A group of the ranks `members` (ranks of this group, in the order of the new one). All members
+  // call it in the same order. Its messages never mix with this group's.
   virtual std::unique_ptr<Transport> subgroup(std::span<const int> members) = 0;
-  // A group of 2 size() ends, called by every rank in the same order: each rank holds the ends
-  // number rank() and size() + rank(), for one thread each. Messages between the two ends of a rank
-  // do not leave it: they cost nothing in virtual time and are not counted. Errors name the rank,
-  // whichever of its ends they are about.
+  // A group of 2 size() ends; collective. Each rank holds the ends rank() and size() + rank(), for
+  // one thread each. Messages between the two ends of a rank do not leave it: they cost nothing in
+  // virtual time and are not counted. Errors name the rank, not the end.
   virtual TwoEnds two_ends() = 0;
 
   const Capabilities& capabilities() const { return capabilities_; }
@@ -115,7 +114,7 @@ class Transport {
   // Short forms. See RankClock,
   double now_seconds() const { return capabilities_.clock->now_seconds(); }
   double about_now_seconds() const { return capabilities_.clock->about_now_seconds(); }
-  void pass(double seconds) { capabilities_.clock->pass(seconds); }
+  void advance(double seconds) { capabilities_.clock->advance(seconds); }
   void align() { capabilities_.clock->align(); }
   // OperationBoard,
   void enter(const Call& call) {
@@ -142,7 +141,7 @@ class Transport {
   VendorCollectives* vendor() { return capabilities_.vendor; }
 
  protected:
-  // Changed only by constructors: who holds the transport may keep what it offers.
+  // Changed only by constructors: users of the transport may keep its capabilities.
   Capabilities capabilities_;
 };
 

@@ -13,11 +13,11 @@ class VendorCollectives {
  public:
   virtual ~VendorCollectives() = default;
   virtual std::string_view library() const = 0;
-  // "", or what the library lacks: "no bf16". Asked before run() with `count` elements in total.
+  // "", or what the library lacks: "no bf16". Call before run(). `count` is the total.
   virtual std::string lacks(Operation operation, DType dtype, Count count) const = 0;
-  // Called by every rank. In-place on `data`, except for all_to_all and send_recv, which read
-  // `data` and write `out`, and all_reduce if there is an `out`. A reduction to a root leaves an
-  // average undivided.
+  // Called by every rank. In place on `data`, except all_to_all and send_recv, which read `data`
+  // and write `out`, and all_reduce with an `out`. A reduction to a root leaves an average
+  // undivided.
   virtual void run(Operation operation, Slice data, Slice out, ReduceOp op, int root) = 0;
 };
 

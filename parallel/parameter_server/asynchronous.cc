@@ -61,7 +61,7 @@ class AsynchronousMember final : public Member {
   // does goes on to its own, and calls finish_serving() after the last.
   void serve() {
     if (roles_.two_ends)
-      serving_ = server_end().start_line(
+      serving_ = server_end().start_thread(
           [this, threads = omp_get_max_threads()] { serve_next_to_worker(threads); });
     else if (server_)
       serve_all();
@@ -240,7 +240,7 @@ class OwnSteps {
       if (context_.trace) context_.trace->memory(context_.ledger);
       record.grad_norm = member_.gradient_norm();
       member_.update(0, 1);
-      if (Device* const device = context_.ledger.device()) device->wait();
+      if (Device* const device = context_.ledger.device()) device->synchronize();
     }
     record.seconds = clock.now_seconds() - begin;
     busy_seconds_ += record.seconds - (member_.exposed_seconds() - waited);

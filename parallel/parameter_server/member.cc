@@ -29,7 +29,7 @@ Member::Member(RankContext& context, const Plan& plan, Backend& backend, Backend
       backend_(backend),
       model_(plan.model, backend, plan.options.dtype, context.ledger, roles_.is_worker(rank_),
              model_options(plan.options)),
-      pace_(context.world, plan.options),
+      compute_clock_(context.world, plan.options),
       ends_(ends_of(context.world, roles_)),
       worker_(ends_.front(), roles_) {
   if (!roles_.is_server(rank_)) return;
@@ -74,7 +74,7 @@ double Member::compute(std::span<const Batch> micro_batches, Count targets, doub
   model_.parameters().zero_gradients();
   double loss = 0;
   for (const Batch& batch : micro_batches)
-    loss += pace_.forward_backward(model_, batch, targets, loss_scale);
+    loss += compute_clock_.forward_backward(model_, batch, targets, loss_scale);
   return loss;
 }
 

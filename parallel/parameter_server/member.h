@@ -7,7 +7,7 @@
 #include "collectives/stopwatch.h"
 #include "collectives/transport/launch.h"
 #include "models/gpt.h"
-#include "parallel/pace.h"
+#include "parallel/compute_clock.h"
 #include "parallel/parameter_server/server.h"
 #include "parallel/parameter_server/worker.h"
 #include "parallel/plan.h"
@@ -51,7 +51,7 @@ class Member : public TrainingRank {
   int rank_;
   Backend& backend_;
   Gpt model_;
-  Pace pace_;
+  ComputeClock compute_clock_;
   std::vector<Communicator> ends_;  // this rank's one, or its worker's and its server's
   Worker worker_;
   Tensor own_values_, own_gradients_;  // where the server keeps its own

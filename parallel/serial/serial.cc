@@ -4,8 +4,8 @@
 
 #include "models/gpt.h"
 #include "models/weights.h"
+#include "parallel/compute_clock.h"
 #include "parallel/first_weights.h"
-#include "parallel/pace.h"
 #include "parallel/predict.h"
 
 namespace lockstep {
@@ -19,7 +19,7 @@ class Serial final : public TrainingRank {
         backend_(backend),
         model_(plan.model, backend, plan.options.dtype, context.ledger, true,
                model_options(plan.options)),
-        pace_(context.world, plan.options),
+        compute_clock_(context.world, plan.options),
         optimizer_(model_.parameters(), adamw_options(plan.options), backend, context.ledger) {}
 
   void load_weights() override { take_first_weights(plan_, model_.parameters()); }
@@ -32,7 +32,7 @@ class Serial final : public TrainingRank {
     model_.parameters().zero_gradients();
     double loss = 0;
     for (const Batch& batch : micro_batches)
-      loss += pace_.forward_backward(model_, batch, total_targets, loss_scale);
+      loss += compute_clock_.forward_backward(model_, batch, total_targets, loss_scale);
     return loss;
   }
   double gradient_norm() override {
@@ -52,7 +52,7 @@ class Serial final : public TrainingRank {
   const Ledger& ledger_;
   Backend& backend_;
   Gpt model_;
-  Pace pace_;
+  ComputeClock compute_clock_;
   AdamW optimizer_;
 };
 

@@ -10,19 +10,19 @@
 #include "collectives/stopwatch.h"
 #include "collectives/stream.h"
 #include "collectives/transport/launch.h"
-#include "tests/collectives/card.h"
+#include "tests/collectives/gpu.h"
 
 namespace lockstep {
 namespace {
 
 using test::There;
-using test::WithCard;
+using test::WithGpu;
 
-class CudaCollectives : public WithCard {
+class CudaCollectives : public WithGpu {
  protected:
   // Runs with a GPU for each rank: one for all, or one for each if there are enough.
   void on_ranks(int ranks, const std::function<void(RankContext&, Device& gpu)>& body) {
-    launch({.ranks = ranks, .timeout_s = 60, .device = &card()},
+    launch({.ranks = ranks, .timeout_s = 60, .device = &gpu()},
            [&](RankContext& context) { body(context, *context.ledger.device()); });
   }
 };
@@ -169,14 +169,14 @@ TEST_F(CudaCollectives, TheEndOfAStreamIsItsLastMark) {
 }
 
 // The GPU's seconds; the host does not wait for them when it has enqueued the work.
-TEST_F(CudaCollectives, AStopwatchTellsTheCardsTime) {
+TEST_F(CudaCollectives, AStopwatchTellsTheGpusTime) {
   const bool emulated = std::getenv("LOCKSTEP_CUDA_MODULE") != nullptr;
   const std::size_t count = std::size_t{1} << (emulated ? 18 : 28);
   on_ranks(2, [&](RankContext& context, Device& gpu) {
     const There<float> data(gpu, std::vector<float>(count, 1));
     Stopwatch watch(context.world);
     EXPECT_EQ(watch.seconds(), 0);
-    gpu.wait();
+    gpu.synchronize();
     const double begin = steady_seconds();
     double enqueued = 0;
     watch.time([&] {
@@ -191,7 +191,7 @@ TEST_F(CudaCollectives, AStopwatchTellsTheCardsTime) {
 }
 
 // Messages between host memory and GPU memory.
-TEST_F(CudaCollectives, MessagesBetweenHostAndCard) {
+TEST_F(CudaCollectives, MessagesBetweenHostAndGpu) {
   on_ranks(2, [&](RankContext& context, Device& gpu) {
     Communicator& world = context.world;
     std::vector<float> here = {1, 2, 3};
@@ -210,7 +210,7 @@ TEST_F(CudaCollectives, MessagesBetweenHostAndCard) {
 }
 
 // The sender's writes follow the work that the receiver enqueued before it opened the window.
-TEST_F(CudaCollectives, AWindowOnACard) {
+TEST_F(CudaCollectives, AWindowOnAGpu) {
   on_ranks(2, [&](RankContext& context, Device& gpu) {
     Communicator& world = context.world;
     float opened = 1;
@@ -218,7 +218,7 @@ TEST_F(CudaCollectives, AWindowOnACard) {
     if (world.rank() == 0) {
       world.recv(host_slice(std::span(&opened, 1)), 1);
       const Request sending = world.isend(there.slice(), 1);
-      gpu.wait();  // so its work finishes first, if that is allowed
+      gpu.synchronize();  // so its work finishes first, if that is allowed
       world.send(host_slice(std::span(&opened, 1)), 1);
       sending->wait();
     } else {
@@ -232,9 +232,9 @@ TEST_F(CudaCollectives, AWindowOnACard) {
   });
 }
 
-TEST_F(CudaCollectives, WorldsThatCannotUseTheCardSaySo) {
+TEST_F(CudaCollectives, WorldsThatCannotUseTheGpuSaySo) {
   try {
-    launch({.ranks = 2, .clock = Clock::unit, .device = &card()}, [](RankContext&) {});
+    launch({.ranks = 2, .clock = Clock::unit, .device = &gpu()}, [](RankContext&) {});
     FAIL() << "a GPU in virtual time";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::bad_input);

@@ -145,7 +145,7 @@ class Mpi(unittest.TestCase):
 
     @unittest.skipIf("TSAN_OPTIONS" in os.environ, "it takes the order of Open MPI's own locks for a deadlock")
     def test_two_ends_of_a_rank(self):
-        self.passes(3, "TwoEnds.AreForALineEach")
+        self.passes(3, "TwoEnds.AreForAThreadEach")
 
     def test_messages_from_shared_memory(self):
         self.passes(2, "DeviceMemory.MayBeUsedAgainOnceAMessageIsSent")

@@ -1,5 +1,5 @@
-// Every algorithm of every operation, run by one text: results against those computed without
-// ranks, counters against the closed forms, virtual time against the closed forms.
+// Every algorithm of every operation, called by name: results against those computed without ranks,
+// counters and virtual time against the closed forms.
 //
 // Data is distinct for each rank and index and integer-valued, so equality is exact in any order of
 // summation.
@@ -36,7 +36,7 @@ double combined(int ranks, Count index, ReduceOp op) {
   return result;
 }
 
-// How a type stores a number, and what it makes of the end of an average.
+// How a type stores a number, and how it divides at the end of an average.
 template <typename T>
 struct Number {
   static T from(double value) { return static_cast<T>(value); }
@@ -62,7 +62,7 @@ Slice slice_of(std::vector<T>& values, DType dtype) {
   return {reinterpret_cast<std::byte*>(values.data()), std::ssize(values), dtype, &host_device()};
 }
 
-// What a rank holds at `index` after the operation, or nothing where any value may be.
+// What a rank holds at `index` after the operation; empty if any value is allowed.
 std::optional<double> expected(const OperationEntry& entry, const Problem& x, int rank, Count index,
                                ReduceOp op) {
   const Parts part(x.count, x.ranks);
@@ -159,7 +159,7 @@ bool usable(const AnyAlgorithm& algorithm, int ranks, const LaunchOptions& optio
   return false;
 }
 
-// Calls body(entry, algorithm) for all that can run.
+// Calls body(entry, algorithm) for all algorithms that can run.
 template <typename Body>
 void for_all(int ranks, const LaunchOptions& options, Body body) {
   for (const OperationEntry& entry : operations())
@@ -178,7 +178,7 @@ std::vector<Count> counts_for(int ranks) {
   return counts;
 }
 
-// The counters of every rank, and the time at which the last one ended.
+// The counters of every rank, and the time at which the last rank ended.
 struct Outcome {
   std::vector<Traffic> traffic;
   double seconds = 0;
@@ -285,7 +285,7 @@ TEST(Algorithms, NodesOfSeveralRanks) {
       check_everything<float>(ranks, {0, 1, 50}, DType::f32, ReduceOp::sum,
                               {.fault = {}, .clock = clock, .links = nodes});
 
-  // Six ranks on two nodes: two rounds each way inside, one each way between.
+  // Six ranks on two nodes: two rounds in each direction inside, one in each direction between.
   double end = 0;
   launch({.ranks = 6, .fault = {}, .clock = Clock::unit, .links = nodes},
          [&](RankContext& context) {
@@ -331,7 +331,7 @@ TEST(Algorithms, WhatCannotRunSaysWhy) {
   refused(4, {}, "all_reduce", "direct", "share an address space");
   refused(4, {}, "all_reduce", "vendor", "under mpirun");
   refused(5, parse_links("alpha=1,node=3"), "all_reduce", "hierarchical",
-          "as many ranks on every node");
+          "the same number of consecutive ranks on every node");
   EXPECT_THROW(find_operation("all_redux"), Error);
 }
 

@@ -205,14 +205,14 @@ TEST(SharedHeap, GivesMemoryApartAndTakesItBack) {
       std::memset(block, static_cast<int>(blocks.size()), 10'000);
       blocks.push_back(block);
     }
-    EXPECT_GE(blocks.size(), 90U) << "nearly everything, each time again";
+    EXPECT_GE(blocks.size(), 90U) << "nearly everything, every time";
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       EXPECT_EQ(blocks[i][0], static_cast<std::byte>(i));
       EXPECT_EQ(blocks[i][9'999], static_cast<std::byte>(i));
       heap.release(blocks[i]);
     }
     std::byte* const large = heap.allocate(all - 10'000);
-    ASSERT_NE(large, nullptr) << "what was given back is one again";
+    ASSERT_NE(large, nullptr) << "released blocks are merged";
     heap.release(large);
   }
   EXPECT_EQ(heap.allocate(all), nullptr);

@@ -1,4 +1,4 @@
-// A rank that waits leaves the core of the one that it waits for.
+// A waiting rank leaves the core of the rank that it waits for.
 #include "collectives/transport/core_place.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class CorePlaceTest : public ::testing::Test {
   }
   void TearDown() override { sched_setaffinity(0, sizeof before_, &before_); }
 
-  // Ranks 0 and 1 are at home on the first two cores, whatever there is.
+  // Limits ranks 0 and 1 to the first two allowed cores, their homes.
   void keep_two() {
     cpu_set_t two;
     CPU_ZERO(&two);
@@ -32,7 +32,7 @@ class CorePlaceTest : public ::testing::Test {
     allowed_ = two;
     ASSERT_EQ(sched_setaffinity(0, sizeof allowed_, &allowed_), 0);
   }
-  // This thread goes to the rank's core, and is free to leave it.
+  // Moves this thread to the rank's core without pinning it.
   void go_to(int rank) {
     cpu_set_t one;
     CPU_ZERO(&one);
@@ -40,8 +40,8 @@ class CorePlaceTest : public ::testing::Test {
     ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
     ASSERT_EQ(sched_setaffinity(0, sizeof allowed_, &allowed_), 0);
   }
-  // Where rank 1 is after both were on the core of rank `begin` and it waited for rank 0. The
-  // system may have moved it in between: then again.
+  // Whether rank 1 leaves the core of rank `begin` while it waits for rank 0. Tries again if the
+  // system has moved it in between.
   bool parts(int begin) {
     for (int attempt = 0; attempt < 100; ++attempt) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -80,7 +80,7 @@ TEST_F(CorePlaceTest, WithManyRanksEachGoesHome) {
   }
 }
 
-// Nobody goes back and forth where other programs need the cores, too.
+// Ranks do not move back and forth if other programs need the cores, too.
 TEST_F(CorePlaceTest, MovesSeldom) {
   int moves = 0;
   constexpr int attempts = 1000;
@@ -93,7 +93,7 @@ TEST_F(CorePlaceTest, MovesSeldom) {
     moves += sched_getcpu() == core_[1];
   }
   const std::chrono::duration<double, std::milli> passed = std::chrono::steady_clock::now() - begin;
-  // The system's own moves, too, are few.
+  // Allows a few moves by the system.
   EXPECT_LE(moves, passed.count() / 0.2 + 1 + attempts / 20);
   EXPECT_GT(moves, 0);
 }

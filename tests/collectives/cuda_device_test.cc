@@ -1,4 +1,4 @@
-// The card as a device: every type and operation against the host's, bit for bit; memory; marks.
+// The GPU as a device: every type and operation against the host, bit for bit; memory; events.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,26 +15,26 @@
 #include "collectives/base/half.h"
 #include "collectives/base/trace.h"
 #include "collectives/transport/transport.h"
-#include "tests/collectives/card.h"
+#include "tests/collectives/gpu.h"
 
 namespace lockstep {
 namespace {
 
 using test::There;
-using test::WithCard;
+using test::WithGpu;
 
-// Every way to cut: all phases of one operand, and of a second one behind or beside it.
+// Every cut: all alignments of one operand, and of a second one with the same or another alignment.
 TEST(VectorCut, CoversAllElementsAndAlignsVectors) {
   for (const int lanes : {1, 2, 4, 8, 16})
     for (Count count = 0; count < 40; ++count)
       for (std::uintptr_t place = 0; place < 16; ++place) {
-        const std::uintptr_t same[] = {place, place + 16}, apart[] = {place, place + 1};
+        const std::uintptr_t same[] = {place, place + 16}, unaligned[] = {place, place + 1};
         const auto cut = cuda::vector_cut(count, lanes, same);
         ASSERT_EQ(cut.head + cut.vectors * lanes + cut.tail, count);
         ASSERT_TRUE(cut.vectors == 0 || (static_cast<Count>(place) + cut.head) % lanes == 0);
         ASSERT_LT(cut.head, lanes == 1 ? 1 : lanes);
         ASSERT_LT(cut.tail, lanes);
-        const auto single = cuda::vector_cut(count, lanes, apart);
+        const auto single = cuda::vector_cut(count, lanes, unaligned);
         ASSERT_EQ(single.vectors, lanes == 1 ? count : 0);
         ASSERT_EQ(single.head + single.vectors + single.tail, count);
       }
@@ -50,8 +50,8 @@ TEST(AllocationSize, IsEnoughAndNotMuchMore) {
   }
 }
 
-// Numbers with everything that a type has: for integers all bits, for floating types all
-// magnitudes, zeros, infinities, numbers below the normal ones.
+// Random numbers that cover a type: for integers all bits, for floating-point types all magnitudes,
+// zeros, infinities and subnormals.
 std::vector<std::byte> random_numbers(DType dtype, Count count, std::mt19937_64& random) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(count * element_bytes(dtype)));
   if (!is_floating(dtype)) {
@@ -82,7 +82,7 @@ bool is_nan(DType dtype, const std::byte* element) {
   return std::isnan(value);
 }
 
-// The same bits, but that any NaN is as good as another.
+// The same bits, except that all NaNs are equal.
 void expect_same(DType dtype, const std::vector<std::byte>& got,
                  const std::vector<std::byte>& expected, const std::string& what) {
   const auto each = static_cast<std::size_t>(element_bytes(dtype));
@@ -94,7 +94,7 @@ void expect_same(DType dtype, const std::vector<std::byte>& got,
   }
 }
 
-// Several slices in the memory of a device, each `offset` elements behind an aligned address.
+// Several slices in a device's memory, each `offset` elements after an aligned address.
 class Slices {
  public:
   Slices(Device& device, DType dtype, const std::vector<std::vector<std::byte>>& contents,
@@ -119,7 +119,7 @@ class Slices {
   std::vector<Memory> memories_;
 };
 
-class CudaDevice : public WithCard {};
+class CudaDevice : public WithGpu {};
 
 TEST_F(CudaDevice, ReducesAsTheHostDoes) {
   std::mt19937_64 random(7);
@@ -138,7 +138,7 @@ TEST_F(CudaDevice, ReducesAsTheHostDoes) {
             const std::string what = fmt::format("{} {} of {} from {} at {}", name_of(op),
                                                  name_of(dtype), count, froms, offset);
             Slices here(host_device(), dtype, contents, count, offset),
-                there(card(), dtype, contents, count, offset);
+                there(gpu(), dtype, contents, count, offset);
             for (Slices* const s : {&here, &there})
               s->slices[0].device->reduce_all(
                   std::span(s->slices).first(static_cast<std::size_t>(intos)), s->slices, op,
@@ -154,11 +154,11 @@ TEST_F(CudaDevice, ReducesSlicesThatLieDifferently) {
     const std::vector<std::vector<std::byte>> contents = {random_numbers(dtype, 500, random)};
     Slices into_here(host_device(), dtype, contents, 500, 1),
         from_here(host_device(), dtype, contents, 500, 2),
-        into_there(card(), dtype, contents, 500, 1), from_there(card(), dtype, contents, 500, 2);
+        into_there(gpu(), dtype, contents, 500, 1), from_there(gpu(), dtype, contents, 500, 2);
     host_device().reduce(into_here.slices[0], from_here.slices[0], ReduceOp::sum);
-    card().reduce(into_there.slices[0], from_there.slices[0], ReduceOp::sum);
+    gpu().reduce(into_there.slices[0], from_there.slices[0], ReduceOp::sum);
     ASSERT_NO_FATAL_FAILURE(
-        expect_same(dtype, into_there.content(0), into_here.content(0), "apart"));
+        expect_same(dtype, into_there.content(0), into_here.content(0), "separate"));
   }
 }
 
@@ -166,8 +166,8 @@ TEST_F(CudaDevice, KeepsNaN) {
   const float nan = std::nanf("");
   for (const ReduceOp op : {ReduceOp::min, ReduceOp::max, ReduceOp::sum})
     for (const bool first : {false, true}) {
-      const There<float> a(card(), {first ? nan : 1, 2}), b(card(), {first ? 1 : nan, 3});
-      card().reduce(a.slice(), b.slice(), op);
+      const There<float> a(gpu(), {first ? nan : 1, 2}), b(gpu(), {first ? 1 : nan, 3});
+      gpu().reduce(a.slice(), b.slice(), op);
       ASSERT_TRUE(std::isnan(a.values()[0]));
       ASSERT_FALSE(std::isnan(a.values()[1]));
     }
@@ -179,11 +179,11 @@ TEST_F(CudaDevice, ConvertsEveryHalfAsTheHostDoes) {
     for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<std::uint16_t>(i);
     std::vector<std::byte> content(bits.size() * 2);
     std::memcpy(content.data(), bits.data(), content.size());
-    const Slices narrow_there(card(), narrow, {content}, 1 << 16, 1);
-    const Memory wide_there(card(), nullptr, MemoryUse::workspace, 4 << 16);
+    const Slices narrow_there(gpu(), narrow, {content}, 1 << 16, 1);
+    const Memory wide_there(gpu(), nullptr, MemoryUse::workspace, 4 << 16);
     std::vector<float> here(1 << 16), there(1 << 16);
-    card().convert(wide_there.slice(1 << 16, DType::f32), narrow_there.slices[0]);
-    card().copy(host_slice(std::span(there)), wide_there.slice(1 << 16, DType::f32));
+    gpu().convert(wide_there.slice(1 << 16, DType::f32), narrow_there.slices[0]);
+    gpu().copy(host_slice(std::span(there)), wide_there.slice(1 << 16, DType::f32));
     host_device().convert(host_slice(std::span(here)),
                           {content.data(), 1 << 16, narrow, &host_device()});
     ASSERT_EQ(std::memcmp(here.data(), there.data(), 4 << 16), 0);
@@ -197,16 +197,16 @@ TEST_F(CudaDevice, ConvertsBetweenAllFloatingTypesAndDivides) {
     const auto content = random_numbers(from, count, random);
     for (const Count offset : {0, 1, 2}) {
       Slices here(host_device(), from, {content}, count, offset),
-          there(card(), from, {content}, count, offset);
+          there(gpu(), from, {content}, count, offset);
       if (is_floating(from))
         for (const DType into : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
           const std::vector<std::byte> nothing(
               static_cast<std::size_t>(count * element_bytes(into)));
           const Slices a(host_device(), into, {nothing}, count, offset),
-              b(card(), into, {nothing}, count, offset), c(card(), into, {nothing}, count, 3);
+              b(gpu(), into, {nothing}, count, offset), c(gpu(), into, {nothing}, count, 3);
           host_device().convert(a.slices[0], here.slices[0]);
-          card().convert(b.slices[0], there.slices[0]);
-          host_device().convert(c.slices[0], here.slices[0]);  // and from the host's memory
+          gpu().convert(b.slices[0], there.slices[0]);
+          host_device().convert(c.slices[0], here.slices[0]);  // from the host's memory, too
           ASSERT_NO_FATAL_FAILURE(expect_same(into, b.content(0), a.content(0), "convert"));
           ASSERT_NO_FATAL_FAILURE(expect_same(into, c.content(0), a.content(0), "upload"));
           const Slices d(host_device(), into, {nothing}, count, 1);
@@ -214,101 +214,100 @@ TEST_F(CudaDevice, ConvertsBetweenAllFloatingTypesAndDivides) {
           ASSERT_NO_FATAL_FAILURE(expect_same(into, d.content(0), a.content(0), "download"));
         }
       host_device().divide(here.slices[0], 3);
-      card().divide(there.slices[0], 3);
+      gpu().divide(there.slices[0], 3);
       ASSERT_NO_FATAL_FAILURE(expect_same(from, there.content(0), here.content(0), "divide"));
     }
   }
 }
 
 TEST_F(CudaDevice, CopiesAndClears) {
-  const There<std::int32_t> a(card(), {1, 2, 3, 4, 5}, 1), b(card(), {0, 0, 0, 0, 0});
-  card().copy(b.slice(), a.slice());
-  card().zero(a.slice().part(1, 3));
+  const There<std::int32_t> a(gpu(), {1, 2, 3, 4, 5}, 1), b(gpu(), {0, 0, 0, 0, 0});
+  gpu().copy(b.slice(), a.slice());
+  gpu().zero(a.slice().part(1, 3));
   ASSERT_EQ(b.values(), (std::vector<std::int32_t>{1, 2, 3, 4, 5}));
   ASSERT_EQ(a.values(), (std::vector<std::int32_t>{1, 0, 0, 0, 5}));
 }
 
 TEST_F(CudaDevice, RefusesWhatItCannotReach) {
   std::vector<float> here(4);
-  const There<float> there(card(), {1, 2, 3, 4});
-  EXPECT_THROW(card().reduce(there.slice(), host_slice(std::span(here)), ReduceOp::sum), Error);
-  EXPECT_THROW(card().divide(host_slice(std::span(here)), 2), Error);
-  EXPECT_THROW(
-      card().convert(there.slice().part(0, 1), {there.slice().data, 1, DType::i32, &card()}),
-      Error);
+  const There<float> there(gpu(), {1, 2, 3, 4});
+  EXPECT_THROW(gpu().reduce(there.slice(), host_slice(std::span(here)), ReduceOp::sum), Error);
+  EXPECT_THROW(gpu().divide(host_slice(std::span(here)), 2), Error);
+  EXPECT_THROW(gpu().convert(there.slice().part(0, 1), {there.slice().data, 1, DType::i32, &gpu()}),
+               Error);
 }
 
-// The second thread's work comes after the first's, whose end it never waits for.
-TEST_F(CudaDevice, MarksOrderThreads) {
+// The second thread's work runs after the first's, although no thread waits on the host.
+TEST_F(CudaDevice, EventsOrderThreads) {
   constexpr Count count = 1 << 12;
-  const There<float> ones(card(), std::vector<float>(count, 1)),
-      sum(card(), std::vector<float>(count, 0));
-  Mark mark;
-  std::latch marked(1);
+  const There<float> ones(gpu(), std::vector<float>(count, 1)),
+      sum(gpu(), std::vector<float>(count, 0));
+  DeviceEvent event;
+  std::latch recorded(1);
   std::jthread second([&] {
-    marked.wait();
-    mark.follow();
-    const There<float> seen(card(), std::vector<float>(count, 0));
-    card().copy(seen.slice(), sum.slice());
+    recorded.wait();
+    event.stream_wait();
+    const There<float> seen(gpu(), std::vector<float>(count, 0));
+    gpu().copy(seen.slice(), sum.slice());
     ASSERT_EQ(seen.values(), std::vector<float>(count, 100));
   });
-  for (int i = 0; i < 100; ++i) card().reduce(sum.slice(), ones.slice(), ReduceOp::sum);
-  mark = card().mark(false);
-  marked.count_down();
+  for (int i = 0; i < 100; ++i) gpu().reduce(sum.slice(), ones.slice(), ReduceOp::sum);
+  event = gpu().record(false);
+  recorded.count_down();
 }
 
-// Who follows a line follows what that line followed, though it enqueued nothing of its own.
-TEST_F(CudaDevice, MarksPassOnWhatWasFollowed) {
+// A stream that waits for an event also waits for the events that the recording stream waited for.
+TEST_F(CudaDevice, EventsAreTransitive) {
   constexpr Count count = 1 << 10;
-  const There<float> ones(card(), std::vector<float>(count, 1)),
-      sum(card(), std::vector<float>(count, 0));
-  Mark first, second;
+  const There<float> ones(gpu(), std::vector<float>(count, 1)),
+      sum(gpu(), std::vector<float>(count, 0));
+  DeviceEvent first, second;
   std::latch one(1), two(1);
   std::jthread between([&] {
     one.wait();
-    first.follow();
-    second = card().mark(false);
+    first.stream_wait();
+    second = gpu().record(false);
     two.count_down();
   });
   std::jthread last([&] {
     two.wait();
-    second.follow();
-    const There<float> seen(card(), std::vector<float>(count, 0));
-    card().copy(seen.slice(), sum.slice());
+    second.stream_wait();
+    const There<float> seen(gpu(), std::vector<float>(count, 0));
+    gpu().copy(seen.slice(), sum.slice());
     ASSERT_EQ(seen.values(), std::vector<float>(count, 50));
   });
-  for (int i = 0; i < 50; ++i) card().reduce(sum.slice(), ones.slice(), ReduceOp::sum);
-  first = card().mark(false);
+  for (int i = 0; i < 50; ++i) gpu().reduce(sum.slice(), ones.slice(), ReduceOp::sum);
+  first = gpu().record(false);
   one.count_down();
 }
 
-TEST_F(CudaDevice, TellsTheTimeBetweenMarks) {
+TEST_F(CudaDevice, MeasuresTheTimeBetweenEvents) {
   using Clock = std::chrono::steady_clock;
-  const There<float> numbers(card(), std::vector<float>(1 << 12, 1));
+  const There<float> numbers(gpu(), std::vector<float>(1 << 12, 1));
   const Clock::time_point start = Clock::now();
-  const Mark begin = card().mark(true);
-  for (int i = 0; i < 10; ++i) card().divide(numbers.slice(), 2);
-  const double seconds = card().seconds_between(begin, card().mark(true));
+  const DeviceEvent begin = gpu().record(true);
+  for (int i = 0; i < 10; ++i) gpu().divide(numbers.slice(), 2);
+  const double seconds = gpu().seconds_between(begin, gpu().record(true));
   EXPECT_GT(seconds, 0);
   EXPECT_LE(seconds, std::chrono::duration<double>(Clock::now() - start).count());
 }
 
-// A span is when the host enqueued; on the card's track, when the card worked.
-TEST_F(CudaDevice, TracesTellTheCardsTime) {
+// On the host's track a span is when the host enqueued; on the GPU's, when the GPU executed.
+TEST_F(CudaDevice, TracesTellTheGpusTime) {
   Trace trace(0, steady_seconds);
-  trace.place_on(card());
+  trace.place_on(gpu());
   trace.name_track(0, "compute");
-  const There<float> data(card(), std::vector<float>(1 << 17, 1));
-  card().wait();
+  const There<float> data(gpu(), std::vector<float>(1 << 17, 1));
+  gpu().synchronize();
   double begin_s = 0, end_s = 0;
   {
     const Trace::Span step(&trace, 0, "step 0", "step");
     begin_s = steady_seconds();
     {
       const Trace::Span span(&trace, 0, "sums", "compute", 12);
-      for (int i = 0; i < 4; ++i) card().reduce(data.slice(), data.slice(), ReduceOp::sum);
+      for (int i = 0; i < 4; ++i) gpu().reduce(data.slice(), data.slice(), ReduceOp::sum);
     }
-    card().wait();
+    gpu().synchronize();
     end_s = steady_seconds();
   }
   const auto events = nlohmann::json::parse("[" + trace.events() + "]");
@@ -334,39 +333,39 @@ TEST_F(CudaDevice, TracesTellTheCardsTime) {
 }
 
 TEST_F(CudaDevice, KeepsReleasedMemoryForItsLine) {
-  constexpr Count bytes = (Count{1} << 20) + 12345;  // a size that no other test asks for
-  const CudaMemory before = cuda_memory(card());
+  constexpr Count bytes = (Count{1} << 20) + 12345;  // a size that no other test uses
+  const CudaMemory before = cuda_memory(gpu());
   std::byte* first = nullptr;
   {
-    const Memory memory(card(), nullptr, MemoryUse::workspace, bytes);
+    const Memory memory(gpu(), nullptr, MemoryUse::workspace, bytes);
     first = memory.data();
-    EXPECT_EQ(cuda_memory(card()).in_use - before.in_use, cuda::allocation_size(bytes));
+    EXPECT_EQ(cuda_memory(gpu()).in_use - before.in_use, cuda::allocation_size(bytes));
   }
-  EXPECT_EQ(cuda_memory(card()).in_use, before.in_use);
-  EXPECT_GE(cuda_memory(card()).cached, cuda::allocation_size(bytes));
+  EXPECT_EQ(cuda_memory(gpu()).in_use, before.in_use);
+  EXPECT_GE(cuda_memory(gpu()).cached, cuda::allocation_size(bytes));
   std::jthread([&] {
-    const Memory other(card(), nullptr, MemoryUse::workspace, bytes);
+    const Memory other(gpu(), nullptr, MemoryUse::workspace, bytes);
     EXPECT_NE(other.data(), first);
   }).join();
-  const Memory again(card(), nullptr, MemoryUse::workspace, bytes);
+  const Memory again(gpu(), nullptr, MemoryUse::workspace, bytes);
   EXPECT_EQ(again.data(), first);
-  EXPECT_EQ(cuda_memory(card()).requests - before.requests, 3);
-  EXPECT_EQ(cuda_memory(card()).from_cache - before.from_cache, 1);
+  EXPECT_EQ(cuda_memory(gpu()).requests - before.requests, 3);
+  EXPECT_EQ(cuda_memory(gpu()).from_cache - before.from_cache, 1);
 }
 
-TEST_F(CudaDevice, SaysHowMuchWasAskedForWhereTheCardIsFull) {
-  { const Memory kept(card(), nullptr, MemoryUse::workspace, 1 << 20); }
+TEST_F(CudaDevice, AFullGpuSaysHowMuchWasRequested) {
+  { const Memory kept(gpu(), nullptr, MemoryUse::workspace, 1 << 20); }
   try {
-    const Memory memory(card(), nullptr, MemoryUse::workspace, Count{1} << 50);
+    const Memory memory(gpu(), nullptr, MemoryUse::workspace, Count{1} << 50);
     FAIL() << "2^50 bytes were allocated";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::bad_input);
-    EXPECT_NE(std::string(error.what()).find("1125899906842624 bytes were asked for"),
+    EXPECT_NE(std::string(error.what()).find("1125899906842624 bytes were requested"),
               std::string::npos)
         << error.what();
   }
-  EXPECT_EQ(cuda_memory(card()).cached, 0);
-  const Memory memory(card(), nullptr, MemoryUse::workspace, 1 << 20);  // it goes on
+  EXPECT_EQ(cuda_memory(gpu()).cached, 0);
+  const Memory memory(gpu(), nullptr, MemoryUse::workspace, 1 << 20);  // still works
 }
 
 }  // namespace

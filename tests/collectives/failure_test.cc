@@ -1,5 +1,5 @@
-// What a failing, absent or disagreeing rank does to the others: an error within bounds that names
-// it.
+// A failing, absent or disagreeing rank gives all other ranks an error that names it, within a
+// bounded time.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// Runs `body` on the ranks and returns what each of them threw, and what launch threw.
+// Runs `body` on the ranks; returns the exceptions of each rank and of launch().
 struct Outcome {
   std::vector<std::optional<Error>> by_rank;
   std::optional<Error> launched;
@@ -63,7 +63,7 @@ TEST(Failure, EveryRankNamesTheOneThatThrew) {
     EXPECT_EQ(error.kind(), ErrorKind::lost_rank);
     EXPECT_EQ(error.context().failed_rank, 2);
     EXPECT_EQ(error.context().rank, rank);
-    // A rank may hear of it while it is still in the operation before.
+    // A rank may learn of it while it is still in the previous operation.
     EXPECT_TRUE(error.context().sequence == 0 || error.context().sequence == 1);
     EXPECT_NE(std::string(error.what()).find("disk on fire"), std::string::npos) << error.what();
     EXPECT_EQ(error.exit_status(), 4);
@@ -106,7 +106,7 @@ struct Disagreement {
 };
 class Mismatch : public testing::TestWithParam<Disagreement> {};
 
-// Found from the messages or the board, long before the deadline, in every position of the ring.
+// Detected from messages or the board, long before the deadline, at every position of the ring.
 TEST_P(Mismatch, IsFoundAtOnce) {
   for (const int ranks : {2, 3, 5}) {
     for (int culprit = 0; culprit < ranks; ++culprit) {
@@ -126,7 +126,7 @@ TEST_P(Mismatch, IsFoundAtOnce) {
       EXPECT_NE(outcome.launched->context().expected, outcome.launched->context().got);
       EXPECT_EQ(outcome.launched->exit_status(), 1);
       EXPECT_LT(outcome.seconds, 2) << outcome.launched->what();
-      // Two ranks cannot tell which of them is wrong; of more, the one that stands alone is.
+      // With two ranks nobody can tell which one is wrong; with more, it is the one that disagrees.
       EXPECT_EQ(outcome.launched->context().failed_rank, ranks == 2 ? -1 : culprit)
           << outcome.launched->what();
     }
@@ -142,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Mismatch,
                                          Disagreement{"skip", FaultKind::skips}),
                          [](const auto& test_info) { return test_info.param.name; });
 
-// No message ever meets: with two roots of two ranks both only send. The board shows it.
+// No message ever arrives: two ranks with two roots both only send. The board shows the mismatch.
 TEST(Failure, TwoRootsAreFoundWithoutAMessage) {
   const Outcome outcome = run(
       2,
@@ -156,8 +156,8 @@ TEST(Failure, TwoRootsAreFoundWithoutAMessage) {
   EXPECT_LT(outcome.seconds, 2);
 }
 
-// Two ranks may go on for a while after an operation in which they differed: the error is about
-// that one, not about where they are when they find out.
+// Two ranks may continue for a while after an operation in which they differed. The error names that
+// operation, not the current one.
 TEST(Failure, AMismatchFoundLaterIsOfTheOperationInWhichItHappened) {
   std::vector<BoardSlot> slots(3);
   AbortNotice notice{};

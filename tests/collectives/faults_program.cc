@@ -1,5 +1,5 @@
-// A program with a bug: rank 1 of 4 does something wrong at operation #3. tests/cli/faults_test.py
-// runs it on every transport and reads what the ranks say.
+// A program with a bug: rank 1 of 4 makes a mistake at operation #3. tests/cli/faults_test.py runs it
+// on every transport and checks the errors of all ranks.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -42,7 +42,7 @@ void spread(Communicator& comm, Count count = few, int root = 0) {
   broadcast(comm, host_slice(std::span(data)), root);
 }
 
-// What the ranks do at operation #3: the others, and the one with the bug.
+// What the correct ranks do at operation #3, and what the rank with the bug does.
 struct Fault {
   std::function<void(Communicator&)> others, culprit;
 };
@@ -73,7 +73,7 @@ const std::map<std::string, Fault>& faults() {
       {"order", {in_order(few), swapped(few)}},
       {"order_large", {in_order(many), swapped(many)}},
       {"skip", {[](Communicator& comm) { spread(comm), sum(comm); }, right}},
-      // What stands for a stopped process where ranks are threads.
+      // Simulates a stopped process if ranks are threads.
       {"absent",
        {right, [](Communicator&) { std::this_thread::sleep_for(std::chrono::seconds(4)); }}},
   };
@@ -85,7 +85,7 @@ void run(Communicator& comm, const Fault& fault) {
   if (comm.rank() != culprit) {
     fault.others(comm);
   } else {
-    // The others are waiting by then, so that each of them says #3.
+    // By then the others are waiting, so each of them reports #3.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     fmt::print(stderr, "fault time={:.6f} process={}\n", now_seconds(), getpid());
     fault.culprit(comm);

@@ -1,4 +1,4 @@
-// What is kept of a rank's operations, and what is said of a world that failed.
+// The flight recorder, and the report on a failed world.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "collectives/barrier/barrier.h"
+#include "collectives/transport/failure_report.h"
 #include "collectives/transport/flight.h"
 #include "collectives/transport/threads.h"
-#include "collectives/transport/verdict.h"
 #include "tests/collectives/world.h"
 
 namespace lockstep {
@@ -22,47 +22,47 @@ Signature operation(std::int64_t sequence, Operation kind = Operation::all_reduc
   return {.sequence = sequence, .count = 10, .operation = kind, .dtype = DType::f32};
 }
 
-TEST(Verdict, NamesWhoNeverCameAndWhoWaits) {
+TEST(FailureReport, NamesWhoNeverCameAndWhoWaits) {
   const std::vector<RankState> states = {
       {.rank = 0, .last = operation(6), .where = Where::inside, .waits_for = 3},
       {.rank = 1, .last = operation(5, Operation::broadcast), .where = Where::outside},
       {.rank = 2, .last = operation(6), .where = Where::inside, .waits_for = 1},
       {.rank = 3, .last = operation(6), .where = Where::inside, .waits_for = 2}};
-  EXPECT_EQ(verdict(states),
+  EXPECT_EQ(failure_report(states),
             "rank 1 never entered all_reduce #6 of 10 f32, sum: it left broadcast #5 of 10 f32; "
             "ranks 0, 2-3 are in all_reduce #6 of 10 f32, sum; "
             "rank 0 waits for rank 3, rank 2 for rank 1, rank 3 for rank 2");
 }
 
-TEST(Verdict, TellsTheWaysOfBeingLateApart) {
+TEST(FailureReport, DistinguishesWhyARankIsLate) {
   const std::vector<RankState> states = {{.rank = 0, .last = operation(6), .where = Where::outside},
                                          {.rank = 1, .last = operation(4), .where = Where::inside},
                                          {.rank = 2, .last = operation(5), .where = Where::ended},
                                          {.rank = 3},
                                          {.rank = 4},
                                          {.rank = 5, .where = Where::ended}};
-  EXPECT_EQ(verdict(states),
+  EXPECT_EQ(failure_report(states),
             "rank 1 never entered all_reduce #6 of 10 f32, sum: still in all_reduce #4 of 10 f32, "
             "sum; rank 2 never entered all_reduce #6 of 10 f32, sum: its program ended after "
             "all_reduce #5 of 10 f32, sum; ranks 3-4 never entered all_reduce #6 of 10 f32, sum: "
             "it has entered none; rank 5 never entered all_reduce #6 of 10 f32, sum: its program "
-            "ended without an operation; rank 0 has left all_reduce #6 of 10 f32, sum");
+            "ended without any operation; rank 0 has left all_reduce #6 of 10 f32, sum");
 }
 
-TEST(Verdict, OfMessagesAloneSaysWhoWaits) {
+TEST(FailureReport, OfMessagesAloneSaysWhoWaits) {
   const std::vector<RankState> states = {{.rank = 0, .waits_for = 1}, {.rank = 1}};
-  EXPECT_EQ(verdict(states), "rank 0 waits for rank 1");
+  EXPECT_EQ(failure_report(states), "rank 0 waits for rank 1");
 }
 
-TEST(Verdict, SaysOfARankWithTwoEndsWhatItDoesOnce) {
+TEST(FailureReport, SaysOfARankWithTwoEndsWhatItDoesOnce) {
   const std::vector<RankState> states = {{.rank = 0, .waits_for = 1},
                                          {.rank = 1, .where = Where::ended},
                                          {.rank = 0, .waits_for = 1},
                                          {.rank = 1, .where = Where::ended}};
-  EXPECT_EQ(verdict(states), "rank 0 waits for rank 1; rank 1 ended");
+  EXPECT_EQ(failure_report(states), "rank 0 waits for rank 1; rank 1 ended");
 }
 
-TEST(Verdict, ListsOfRanksAreShort) {
+TEST(FailureReport, ListsOfRanksAreShort) {
   EXPECT_EQ(ranks_text(std::vector{3}), "rank 3");
   EXPECT_EQ(ranks_text(std::vector{0, 1, 2, 5, 7, 8}), "ranks 0-2, 5, 7-8");
   std::vector<int> odd;
@@ -130,7 +130,7 @@ TEST(FlightRecorder, TwoEndsHaveALogEachAndNameRanks) {
   EXPECT_NE(text.find("world, end 2 of 2\n: receive from 0\n"), std::string::npos) << text;
 }
 
-// A world that fails in its second operation; what its file says.
+// The file of a world that fails in its second operation.
 class FlightFile : public testing::Test {
  protected:
   void SetUp() override {
@@ -172,8 +172,8 @@ TEST_F(FlightFile, IsWrittenWithTheOperationsOfAllRanks) {
       if (event.at("ph") == "B") ++unended[event.at("pid")];
     }
     EXPECT_EQ(groups, (std::set<std::string>{"world", "world ranks 0-1"}));
-    // A barrier and the all-gather of the split; one more barrier for the pair, in which rank 0 may
-    // be when it hears of the failure.
+    // A barrier and the all-gather of split(), and one more barrier of the pair, in which rank 0 may
+    // be when it learns of the failure.
     EXPECT_EQ(begun[1], 3);
     EXPECT_EQ(begun[2], 2);
     EXPECT_EQ(unended, (std::map<int, int>{{0, 1}, {2, 1}}));
@@ -199,7 +199,7 @@ TEST_F(FlightFile, ThatCannotBeWrittenDoesNotHideTheError) {
   } catch (const Error& error) {
     const std::string text = error.what();
     EXPECT_NE(text.find("no more"), std::string::npos) << text;
-    EXPECT_NE(text.find("could not be kept"), std::string::npos) << text;
+    EXPECT_NE(text.find("could not be written"), std::string::npos) << text;
     EXPECT_EQ(error.exit_status(), 4);
   }
 }

@@ -1,5 +1,5 @@
-// Algorithms that cut their data into segments hold a bounded number of messages and windows,
-// whatever the size of the data.
+// Algorithms that cut their data into segments hold a bounded number of messages and windows, for
+// data of any size.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-// How many of something a rank holds, and the most it has held.
+// How many objects a rank holds, now and at most.
 class Live {
  public:
   void add() { most_ = std::max(most_, ++now_); }
@@ -51,7 +51,7 @@ class LiveWindow final : public Window {
   Live& live_;
 };
 
-// Counts the requests and windows that its rank holds.
+// Counts the requests and windows of its rank.
 class LiveTransport final : public TransportDecorator, public ReceiveWindows {
  public:
   LiveTransport(std::unique_ptr<Transport> inner, Live& requests, Live& windows)
@@ -82,8 +82,8 @@ struct Held {
   bool operator==(const Held&) const = default;
 };
 
-// The most that any rank holds while all of them run `body` on `count` numbers of f32, which must
-// turn ones into `result`.
+// The most that any rank holds while all of them run `body` on `count` f32 numbers, which must turn
+// ones into `result`.
 template <typename Body>
 Held most_held(Count count, float result, Body body) {
   auto ends = threads_world({.ranks = ranks});
@@ -109,10 +109,10 @@ Held most_held(Count count, float result, Body body) {
   return held;
 }
 
-// As many segments of 128 KiB in all.
+// The number of elements in that many segments of 128 KiB.
 Count numbers_of(Count segments) { return segments * (128 << 10) / 4; }
 
-// Sends and one receive; windows.
+// Sends plus one receive; windows.
 constexpr Held bound = {.requests = 128 + 1, .windows = 128 + 1};
 
 TEST(InFlight, SegmentedRingIsBounded) {
@@ -124,11 +124,11 @@ TEST(InFlight, SegmentedRingIsBounded) {
     EXPECT_LE(held.requests, bound.requests) << segments << " segments a chunk";
     EXPECT_EQ(held.windows, bound.windows) << segments << " segments a chunk";
   }
-  // Few segments are all sent ahead: those of the first round, and those that come back.
+  // With few segments all are sent ahead: those of the first round, and those that come back.
   EXPECT_LE(most_held(ranks * numbers_of(2), ranks, run).windows, 2 * 2);
 }
 
-// More segments than are sent ahead, on a link whose latency holds up the next ones.
+// More segments than are sent ahead, on a link whose latency delays the next ones.
 TEST(InFlight, SegmentedRingTakesTheTimeOfItsClosedForm) {
   const LinkModel links = parse_links("alpha=1e6,beta=0.0009765625");
   for (const int size : {2, 3}) {

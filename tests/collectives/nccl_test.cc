@@ -1,5 +1,4 @@
-// Ranks with a card each: what passes between cards and the host's memory, and how worlds end that
-// cannot go on.
+// One GPU per rank: messages between GPUs and the host's memory, and how worlds end after a failure.
 #include <fmt/format.h>
 
 #include <array>
@@ -16,35 +15,34 @@
 #include "collectives/transport/launch.h"
 #include "collectives/transport/modules.h"
 #include "collectives/transport/threads.h"
-#include "tests/collectives/card.h"
+#include "tests/collectives/gpu.h"
 
 namespace lockstep {
 namespace {
 
 using test::There;
 
-// A test with as many ranks as there are cards, but at most four; skipped where there is one.
-class Nccl : public test::WithCard {
+// A test with as many ranks as GPUs, at most four; skipped if there is only one.
+class Nccl : public test::WithGpu {
  protected:
   void SetUp() override {
-    WithCard::SetUp();
+    WithGpu::SetUp();
     if (IsSkipped()) return;
-    ranks_ = std::min(cuda_cards(), 4);
-    if (ranks_ < 2) GTEST_SKIP() << "there is one card, and each rank needs its own";
+    ranks_ = std::min(cuda_gpus(), 4);
+    if (ranks_ < 2) GTEST_SKIP() << "there is one GPU, and each rank needs its own";
   }
   void TearDown() override { unsetenv("LOCKSTEP_EMULATED_NCCL_FAULT"); }
 
   int ranks() const { return ranks_; }
-  void on_ranks(const std::function<void(Communicator&, Device& card)>& body,
+  void on_ranks(const std::function<void(Communicator&, Device& gpu)>& body,
                 double timeout_s = 60) {
-    launch({.ranks = ranks_, .timeout_s = timeout_s, .device = &card()}, [&](RankContext& context) {
+    launch({.ranks = ranks_, .timeout_s = timeout_s, .device = &gpu()}, [&](RankContext& context) {
       ASSERT_EQ(context.world.transport().name(), "nccl");
       body(context.world, *context.ledger.device());
     });
   }
-  // What such a world ends with, within its time.
-  Error failure(const std::function<void(Communicator&, Device& card)>& body,
-                double timeout_s = 2) {
+  // The error of a world that must fail within its timeout.
+  Error failure(const std::function<void(Communicator&, Device& gpu)>& body, double timeout_s = 2) {
     const auto begin = std::chrono::steady_clock::now();
     std::optional<Error> failure;
     try {
@@ -70,11 +68,11 @@ std::vector<float> numbers(Count count, int seed) {
   return values;
 }
 
-// Numbers on a card or in the host's memory.
+// Numbers on a GPU or in the host's memory.
 class Somewhere {
  public:
-  Somewhere(bool on_card, Device& card, std::vector<float> values) : here_(std::move(values)) {
-    if (on_card) there_.emplace(card, here_);
+  Somewhere(bool on_gpu, Device& gpu, std::vector<float> values) : here_(std::move(values)) {
+    if (on_gpu) there_.emplace(gpu, here_);
   }
   Slice slice() { return there_ ? there_->slice() : host_slice(std::span(here_)); }
   std::vector<float> values() const { return there_ ? there_->values() : here_; }
@@ -85,17 +83,17 @@ class Somewhere {
 };
 
 TEST_F(Nccl, MessagesOfEverySizeFromEverywhereToEverywhere) {
-  on_ranks([&](Communicator& world, Device& card) {
+  on_ranks([&](Communicator& world, Device& gpu) {
     for (const Count count : {Count{0}, Count{1}, Count{1024}, Count{1025}, Count{50'000}})
-      for (const bool from_card : {false, true})
-        for (const bool to_card : {false, true})
+      for (const bool from_gpu : {false, true})
+        for (const bool to_gpu : {false, true})
           for (const bool reduces : {false, true}) {
             const std::vector<float> sent = numbers(count, 1), before = numbers(count, 2);
             if (world.rank() == 0) {
-              Somewhere data(from_card, card, sent);
+              Somewhere data(from_gpu, gpu, sent);
               world.send(data.slice(), 1);
             } else if (world.rank() == 1) {
-              Somewhere data(to_card, card, before);
+              Somewhere data(to_gpu, gpu, before);
               std::vector<float> expected = sent;
               if (reduces) {
                 world.recv_reduce(data.slice(), 0, ReduceOp::sum);
@@ -103,21 +101,21 @@ TEST_F(Nccl, MessagesOfEverySizeFromEverywhereToEverywhere) {
               } else {
                 world.recv(data.slice(), 0);
               }
-              EXPECT_EQ(data.values(), expected) << count << " elements from " << from_card
-                                                 << " to " << to_card << ", " << reduces;
+              EXPECT_EQ(data.values(), expected)
+                  << count << " elements from " << from_gpu << " to " << to_gpu << ", " << reduces;
             }
           }
   });
 }
 
-// Whatever the sender enqueues after it has waited, the message is as it was.
+// A message arrives unchanged, whatever the sender enqueues after its wait().
 TEST_F(Nccl, MessagesAreWaitedForInAnyOrder) {
   constexpr int messages = 5;
   constexpr Count count = 3000;
-  on_ranks([&](Communicator& world, Device& card) {
+  on_ranks([&](Communicator& world, Device& gpu) {
     std::deque<There<float>> data;
     for (int i = 0; i < messages; ++i)
-      data.emplace_back(card, world.rank() == 0 ? numbers(count, i) : numbers(count, 100));
+      data.emplace_back(gpu, world.rank() == 0 ? numbers(count, i) : numbers(count, 100));
     std::vector<Request> requests;
     for (const auto& each : data)
       if (world.rank() < 2)
@@ -126,24 +124,24 @@ TEST_F(Nccl, MessagesAreWaitedForInAnyOrder) {
     for (auto request = requests.rbegin(); request != requests.rend(); ++request)
       (*request)->wait();
     if (world.rank() == 0)
-      for (const auto& each : data) card.zero(each.slice());
+      for (const auto& each : data) gpu.zero(each.slice());
     for (int i = 0; i < messages && world.rank() == 1; ++i)
       EXPECT_EQ(data[static_cast<std::size_t>(i)].values(), numbers(count, i));
   });
 }
 
-// All send before any receives, and each receives in an order of its own: what waits on a card must
-// not be behind what another rank waits for.
+// All ranks send before any receives, and each receives in its own order. Work that waits on a GPU
+// must not block work that another rank waits for.
 TEST_F(Nccl, EveryRankToEveryRank) {
   constexpr Count count = 2000;
-  on_ranks([&](Communicator& world, Device& card) {
+  on_ranks([&](Communicator& world, Device& gpu) {
     const int p = world.size(), rank = world.rank();
     for (int round = 0; round < 3; ++round) {
       std::deque<There<float>> sent, received;
       std::vector<Request> sending;
       for (int other = 0; other < p; ++other) {
-        sent.emplace_back(card, numbers(count, 10 * rank + other + round));
-        received.emplace_back(card, numbers(count, 500));
+        sent.emplace_back(gpu, numbers(count, 10 * rank + other + round));
+        received.emplace_back(gpu, numbers(count, 500));
       }
       for (int other = 0; other < p; ++other)
         sending.push_back(world.isend(sent[static_cast<std::size_t>(other)].slice(), other));
@@ -160,15 +158,15 @@ TEST_F(Nccl, EveryRankToEveryRank) {
 }
 
 TEST_F(Nccl, TheFirstOfSeveralIsFound) {
-  on_ranks([&](Communicator& world, Device& card) {
-    const There<float> data(card, numbers(1000, world.rank()));
+  on_ranks([&](Communicator& world, Device& gpu) {
+    const There<float> data(gpu, numbers(1000, world.rank()));
     if (world.rank() != 0) return world.send(data.slice(), 0);
     std::deque<There<float>> received;
     std::vector<Request> receives;
     std::vector<int> from;
     for (int other = 1; other < world.size(); ++other) {
       from.push_back(other);
-      received.emplace_back(card, numbers(1000, 0));
+      received.emplace_back(gpu, numbers(1000, 0));
       receives.push_back(world.irecv(received.back().slice(), other));
     }
     while (!receives.empty()) {
@@ -183,15 +181,15 @@ TEST_F(Nccl, TheFirstOfSeveralIsFound) {
   });
 }
 
-// Sums of all ranks on one line, exchanges in halves and messages on another.
-TEST_F(Nccl, GroupsAndLinesDoNotMix) {
+// All-reduces in one thread, exchanges in halves and messages in another.
+TEST_F(Nccl, GroupsAndThreadsDoNotMix) {
   constexpr Count count = 1500;
-  on_ranks([&](Communicator& world, Device& card) {
+  on_ranks([&](Communicator& world, Device& gpu) {
     const int p = world.size(), rank = world.rank();
     const auto half = world.split(rank % 2, rank);
-    const There<float> all(card, std::vector<float>(count, 1)),
-        some(card, std::vector<float>(count, 1)), passed(card, numbers(count, rank)),
-        arrived(card, numbers(count, 900));
+    const There<float> all(gpu, std::vector<float>(count, 1)),
+        some(gpu, std::vector<float>(count, 1)), passed(gpu, numbers(count, rank)),
+        arrived(gpu, numbers(count, 900));
     Stream stream(world, 1, "communication");
     std::vector<Stream::Handle> handles;
     for (int i = 0; i < 3; ++i) {
@@ -211,16 +209,16 @@ TEST_F(Nccl, GroupsAndLinesDoNotMix) {
   });
 }
 
-// Each rank's second line serves the first lines of all, its own among them.
+// Each rank's second thread serves the first threads of all ranks, its own included.
 TEST_F(Nccl, TwoEndsOfARank) {
   constexpr Count count = 1200;
-  on_ranks([&](Communicator& world, Device& card) {
+  on_ranks([&](Communicator& world, Device& gpu) {
     auto [first, second] = world.two_ends(1);
     const int p = world.size(), rank = world.rank();
-    const There<float> asked(card, numbers(count, rank)), answered(card, numbers(count, 700)),
-        served(card, numbers(count, 800));
+    const There<float> asked(gpu, numbers(count, rank)), answered(gpu, numbers(count, 700)),
+        served(gpu, numbers(count, 800));
     {
-      const auto line = world.start_line([&] {
+      const auto serving = world.start_thread([&] {
         for (int from = 0; from < p; ++from) {
           second.recv(served.slice(), from);
           second.recv_reduce(served.slice(), from, ReduceOp::sum);
@@ -242,9 +240,9 @@ TEST_F(Nccl, TwoEndsOfARank) {
 }
 
 TEST_F(Nccl, AMessageOfAnotherSizeIsAMismatch) {
-  const Error error = failure([](Communicator& world, Device& card) {
-    const There<float> data(card, std::vector<float>(100, 1));
-    Call call;  // both say the same, as in an operation whose chunks were cut differently
+  const Error error = failure([](Communicator& world, Device& gpu) {
+    const There<float> data(gpu, std::vector<float>(100, 1));
+    Call call;  // the same on both, as in an operation that cuts its chunks differently
     if (world.rank() == 0) world.transport().isend(call, data.slice().first(40), 1)->wait();
     if (world.rank() == 1) world.transport().irecv(call, data.slice(), 0)->wait();
   });
@@ -254,9 +252,9 @@ TEST_F(Nccl, AMessageOfAnotherSizeIsAMismatch) {
 }
 
 TEST_F(Nccl, AnExchangeOfAnotherSizeIsAMismatch) {
-  const Error error = failure([](Communicator& world, Device& card) {
-    const There<float> leaving(card, std::vector<float>(100, 1)),
-        arriving(card, std::vector<float>(100, 1));
+  const Error error = failure([](Communicator& world, Device& gpu) {
+    const There<float> leaving(gpu, std::vector<float>(100, 1)),
+        arriving(gpu, std::vector<float>(100, 1));
     const Count sent = world.rank() == 0 ? 40 : 100;
     world.transport().send_recv({}, leaving.slice().first(sent), world.right(), arriving.slice(),
                                 world.left());
@@ -267,8 +265,8 @@ TEST_F(Nccl, AnExchangeOfAnotherSizeIsAMismatch) {
 }
 
 TEST_F(Nccl, ARankThatThrowsEndsTheWorld) {
-  const Error error = failure([](Communicator& world, Device& card) {
-    const There<float> data(card, std::vector<float>(1000, 1));
+  const Error error = failure([](Communicator& world, Device& gpu) {
+    const There<float> data(gpu, std::vector<float>(1000, 1));
     all_reduce(world, data.slice(), ReduceOp::sum, "ring");
     if (world.rank() == 1) throw std::runtime_error("on purpose");
     all_reduce(world, data.slice(), ReduceOp::sum, "ring");
@@ -278,51 +276,51 @@ TEST_F(Nccl, ARankThatThrowsEndsTheWorld) {
 }
 
 TEST_F(Nccl, AReceiverThatNeverComesIsATimeout) {
-  const Error error = failure([](Communicator& world, Device& card) {
-    const There<float> data(card, std::vector<float>(1000, 1));
+  const Error error = failure([](Communicator& world, Device& gpu) {
+    const There<float> data(gpu, std::vector<float>(1000, 1));
     if (world.rank() == 0) world.send(data.slice(), 1);
-    if (world.rank() == 1) world.transport().pass(2.5);
+    if (world.rank() == 1) world.transport().advance(2.5);
   });
   EXPECT_EQ(error.kind(), ErrorKind::timeout) << error.what();
   EXPECT_EQ(error.context().peer, 1);
 }
 
-// What a rank has enqueued never ends, wherever the rank is by then.
-TEST_F(Nccl, WhatHangsOnACardEndsInTime) {
-  if (!is_emulated()) GTEST_SKIP() << "a fault is planted in the emulated NCCL alone";
+// Work that a rank has enqueued never ends, wherever the rank is by then.
+TEST_F(Nccl, HangingWorkOnAGpuEndsInTime) {
+  if (!is_emulated()) GTEST_SKIP() << "only the emulated NCCL can have a planted fault";
   for (const char* algorithm : {"ring", "binomial_tree", "vendor"})
     for (const int at : {0, 3}) {
       setenv("LOCKSTEP_EMULATED_NCCL_FAULT", fmt::format("hang:1:{}", at).c_str(), 1);
-      const auto body = [&](Communicator& world, Device& card) {
-        const There<float> data(card, std::vector<float>(1000, 1));
+      const auto body = [&](Communicator& world, Device& gpu) {
+        const There<float> data(gpu, std::vector<float>(1000, 1));
         for (int i = 0; i < 4; ++i) all_reduce(world, data.slice(), ReduceOp::sum, algorithm);
-        card.wait();
+        gpu.synchronize();
       };
       const Error error = failure(body, 0.7);
       EXPECT_EQ(error.kind(), ErrorKind::timeout) << algorithm << ": " << error.what();
     }
 }
 
-// Of the last thing, too, after which nobody waits.
-TEST_F(Nccl, AWorldEndsWhenItsCardsHave) {
-  if (!is_emulated()) GTEST_SKIP() << "a fault is planted in the emulated NCCL alone";
+// The same for the last work, after which no rank waits.
+TEST_F(Nccl, AWorldEndsWhenItsGpusHave) {
+  if (!is_emulated()) GTEST_SKIP() << "only the emulated NCCL can have a planted fault";
   setenv("LOCKSTEP_EMULATED_NCCL_FAULT", "hang:1:0", 1);
-  const auto body = [&](Communicator& world, Device& card) {
-    const There<float> data(card, std::vector<float>(1000, 1));
+  const auto body = [&](Communicator& world, Device& gpu) {
+    const There<float> data(gpu, std::vector<float>(1000, 1));
     all_reduce(world, data.slice(), ReduceOp::sum, "vendor");
   };
   EXPECT_EQ(failure(body, 0.7).kind(), ErrorKind::timeout);
 }
 
-// Also while its rank waits for another on the host.
+// The same while its rank waits for another one on the host.
 TEST_F(Nccl, AnErrorBehindTheCallsBackEndsTheWorldAtOnce) {
-  if (!is_emulated()) GTEST_SKIP() << "a fault is planted in the emulated NCCL alone";
+  if (!is_emulated()) GTEST_SKIP() << "only the emulated NCCL can have a planted fault";
   setenv("LOCKSTEP_EMULATED_NCCL_FAULT", "error:1:2", 1);
   constexpr double long_enough_s = 20;
   const auto begin = std::chrono::steady_clock::now();
   const Error error = failure(
-      [](Communicator& world, Device& card) {
-        const There<float> data(card, std::vector<float>(1000, 1));
+      [](Communicator& world, Device& gpu) {
+        const There<float> data(gpu, std::vector<float>(1000, 1));
         for (int i = 0; i < 3; ++i) all_reduce(world, data.slice(), ReduceOp::sum, "vendor");
         std::vector<float> here = {1};
         if (world.rank() < 2) world.recv(host_slice(std::span(here)), 1 - world.rank());
@@ -334,26 +332,26 @@ TEST_F(Nccl, AnErrorBehindTheCallsBackEndsTheWorldAtOnce) {
   EXPECT_EQ(error.context().rank, 1);
 }
 
-// What one card is enough for, with the real library, too.
-class OneCardOverNccl : public test::WithCard {
+// Tests that need only one GPU, so they also run with the real library.
+class OneGpuOverNccl : public test::WithGpu {
  protected:
   void SetUp() override {
-    WithCard::SetUp();
+    WithGpu::SetUp();
     if (IsSkipped()) return;
     try {
-      open_cards(std::move(threads_world({.ranks = 1})[0]), card(), 30);
+      open_gpus(std::move(threads_world({.ranks = 1})[0]), gpu(), 30);
     } catch (const Error& error) {
       GTEST_SKIP() << error.message();
     }
   }
 };
 
-TEST_F(OneCardOverNccl, AMissingModuleSaysWhatToDo) {
+TEST_F(OneGpuOverNccl, AMissingModuleSaysWhatToDo) {
   const char* const before = std::getenv("LOCKSTEP_NCCL_MODULE");
   const std::string kept = before ? before : "";
   setenv("LOCKSTEP_NCCL_MODULE", "/nowhere/module.so", 1);
   try {
-    open_cards(std::move(threads_world({.ranks = 1})[0]), card(), 30);
+    open_gpus(std::move(threads_world({.ranks = 1})[0]), gpu(), 30);
     ADD_FAILURE() << "there is no such module";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::bad_input);
@@ -363,7 +361,7 @@ TEST_F(OneCardOverNccl, AMissingModuleSaysWhatToDo) {
   before ? setenv("LOCKSTEP_NCCL_MODULE", kept.c_str(), 1) : unsetenv("LOCKSTEP_NCCL_MODULE");
 }
 
-TEST_F(OneCardOverNccl, TwoRanksAreRefused) {
+TEST_F(OneGpuOverNccl, TwoRanksAreRefused) {
   auto ends = threads_world({.ranks = 2});
   std::array<std::optional<Error>, 2> errors;
   {
@@ -373,7 +371,7 @@ TEST_F(OneCardOverNccl, TwoRanksAreRefused) {
         const auto i = static_cast<std::size_t>(rank);
         const auto emergency = ends[i]->subgroup(std::array{rank});
         try {
-          open_cards(std::move(ends[i]), card(), 10)->transport();
+          open_gpus(std::move(ends[i]), gpu(), 10)->transport();
         } catch (const Error& error) {
           errors[i] = error;
           emergency->abort(error);
@@ -383,32 +381,32 @@ TEST_F(OneCardOverNccl, TwoRanksAreRefused) {
   ASSERT_TRUE(errors[0] && errors[1]);
   const Error& refused = *errors[errors[0]->kind() == ErrorKind::bad_input ? 0 : 1];
   EXPECT_EQ(refused.kind(), ErrorKind::bad_input) << refused.what();
-  EXPECT_NE(refused.context().hint.find("a card of its own"), std::string::npos) << refused.what();
+  EXPECT_NE(refused.context().hint.find("its own GPU"), std::string::npos) << refused.what();
 }
 
-TEST_F(OneCardOverNccl, OneRankSendsToItselfAndCallsTheLibrarysOwn) {
-  const auto cards = open_cards(std::move(threads_world({.ranks = 1})[0]), card(), 30);
+TEST_F(OneGpuOverNccl, OneRankSendsToItselfAndCallsTheLibrarysOwn) {
+  const auto gpus = open_gpus(std::move(threads_world({.ranks = 1})[0]), gpu(), 30);
   {
-    Communicator world(cards->transport());
-    const There<float> data(card(), numbers(5000, 3)), arrived(card(), numbers(5000, 4));
+    Communicator world(gpus->transport());
+    const There<float> data(gpu(), numbers(5000, 3)), arrived(gpu(), numbers(5000, 4));
     const Request sending = world.isend(data.slice(), 0);
     world.recv(arrived.slice(), 0);
     sending->wait();
     EXPECT_EQ(arrived.values(), numbers(5000, 3));
-    card().zero(arrived.slice());
+    gpu().zero(arrived.slice());
     all_reduce(world, arrived.slice(), data.slice(), ReduceOp::sum, "vendor");
     EXPECT_EQ(arrived.values(), numbers(5000, 3));
-    card().zero(arrived.slice());
+    gpu().zero(arrived.slice());
     world.transport().send_recv({}, data.slice(), 0, arrived.slice(), 0);
     EXPECT_EQ(arrived.values(), numbers(5000, 3));
     Communicator alone = world.duplicate(1);
-    card().zero(arrived.slice());
+    gpu().zero(arrived.slice());
     alone.transport().send_recv({}, data.slice(), 0, arrived.slice(), 0);
     EXPECT_EQ(arrived.values(), numbers(5000, 3));
     alone.transport().send_recv_reduce({}, data.slice(), 0, arrived.slice(), 0, ReduceOp::max);
     EXPECT_EQ(arrived.values(), numbers(5000, 3));
   }
-  cards->finish();
+  gpus->finish();
 }
 
 }  // namespace

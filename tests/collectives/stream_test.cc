@@ -39,8 +39,8 @@ TEST(Stream, ErrorReachesWhoWaitsAndDropsTheRest) {
   });
 }
 
-// Rank 1 throws while its stream waits in a collective for rank 0: the stream must not keep it from
-// ending.
+// Rank 1 throws while its stream waits in a collective for rank 0. The stream must not block the
+// rank's end.
 TEST(Stream, RankThatThrowsDoesNotWaitForItsStream) {
   const auto start = std::chrono::steady_clock::now();
   try {

@@ -1,5 +1,5 @@
-// What every transport promises, on threads and in virtual time; what two ends of a rank do and
-// what is sent from a device's memory, tests/cli/mpi_test.py also asks of processes.
+// The promises of every transport, on threads and in virtual time. tests/cli/mpi_test.py also runs
+// the tests of two ends and of device memory on processes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ TEST(TransportContract, ReceivesMatchInTheOrderTheyWerePosted) {
     Request first = world.irecv(host_slice(std::span(got, 1)), 0);
     Request second = world.irecv(host_slice(std::span(got + 1, 1)), 0);
     Request third = world.irecv(host_slice(std::span(got + 2, 1)), 0);
-    // Rank 0 waits for its first message to be taken, so waiting out of order starts with that one.
+    // Rank 0 waits for its first message to be received, so the test out of order starts with it.
     first->wait();
     second->wait();
     third->wait();
@@ -49,8 +49,8 @@ TEST(TransportContract, ReceivesMatchInTheOrderTheyWerePosted) {
   });
 }
 
-// Under mpirun the ranks are its processes. The memory of the host's device is such as they see of
-// each other, so messages are read from where they lie; others are copied on the way.
+// Under mpirun the ranks are its processes. They map the host device's memory, so messages from
+// there are read in place; other messages are copied.
 TEST(DeviceMemory, MayBeUsedAgainOnceAMessageIsSent) {
   on_ranks(2, [](RankContext& context) {
     Communicator& world = context.world;
@@ -65,7 +65,7 @@ TEST(DeviceMemory, MayBeUsedAgainOnceAMessageIsSent) {
           std::ranges::fill(numbers, -1);
           continue;
         }
-        // The sender is there long before.
+        // Lets the sender arrive long before.
         sleep_for(0.05);
         world.irecv_reduce(slice, 0, ReduceOp::sum)->wait();
         for (std::int64_t i = 0; i < count; ++i) ASSERT_EQ(numbers[i], i * 6 + 1);
@@ -153,7 +153,7 @@ TEST(TransportContract, PeersOutOfRangeAreRefused) {
   });
 }
 
-// Rank 0 takes one message of every other rank, in the order in which they come.
+// Rank 0 receives one message of every other rank, in order of arrival.
 std::vector<int> order_of_arrival(Communicator& world) {
   std::vector<int> data(static_cast<std::size_t>(world.size())), from, order;
   std::vector<Request> receives;
@@ -182,8 +182,8 @@ TEST(WaitAny, TakesWhatHasCome) {
         order = order_of_arrival(world);
         return;
       }
-      // The last rank is the first to send, 50 ms before the next.
-      world.transport().pass(0.05 * (world.size() - world.rank()));
+      // The last rank sends first, 50 ms before the next.
+      world.transport().advance(0.05 * (world.size() - world.rank()));
       world.send(host_slice(std::span(&mine, 1)), 0);
     });
     EXPECT_EQ(order, (std::vector<int>{4, 3, 2, 1})) << name_of(clock);
@@ -200,7 +200,7 @@ TEST(WaitAny, NamesTheRankThatDepartedAndGoesOn) {
       const Slice slice = host_slice(std::span(&data, 1));
       if (pair.rank() == 2) return pair.transport().depart();
       if (pair.rank() != 0) {
-        pair.transport().pass(1 + 0.1 * pair.rank());
+        pair.transport().advance(1 + 0.1 * pair.rank());
         return pair.send(slice, 0);
       }
       std::vector<Request> receives;
@@ -246,8 +246,8 @@ TEST(WaitAny, ADeadlineHoldsForAllOfThem) {
   }
 }
 
-// The first in time is taken, not the first to leave: rank 1's long message is on its way when rank
-// 2's comes through a way of its own.
+// The first to arrive is chosen, not the first to leave: rank 1's long message is still in flight
+// when rank 2's arrives over another link.
 TEST(WaitAny, ChoosesByTheTimeOfArrivalInVirtualTime) {
   std::vector<std::pair<int, double>> taken;
   launch({.ranks = 3,
@@ -257,7 +257,7 @@ TEST(WaitAny, ChoosesByTheTimeOfArrivalInVirtualTime) {
          [&](RankContext& context) {
            Communicator& world = context.world;
            std::vector<std::uint8_t> data(world.rank() == 1 ? 100 : 10), more(10);
-           if (world.rank() == 2) world.transport().pass(20);
+           if (world.rank() == 2) world.transport().advance(20);
            if (world.rank() > 0) return world.send(host_slice(std::span(data)), 0);
            std::vector<std::uint8_t> first(100), second(10);
            std::vector<Request> receives;
@@ -275,8 +275,8 @@ TEST(WaitAny, ChoosesByTheTimeOfArrivalInVirtualTime) {
   EXPECT_EQ(taken, (std::vector<std::pair<int, double>>{{2, 30}, {1, 100}}));
 }
 
-// Answers one request of every rank with its double, as they come, and passes the rank's number on
-// to the next rank's second end.
+// Answers one request of every rank with its double, in order of arrival, and sends the rank's number
+// on to the next rank's second end.
 void answer(Communicator& second, int ranks, Count count) {
   std::vector<std::vector<std::int64_t>> asked(static_cast<std::size_t>(ranks),
                                                std::vector<std::int64_t>(count));
@@ -303,17 +303,17 @@ void answer(Communicator& second, int ranks, Count count) {
   EXPECT_EQ(growing, 100 + (own + ranks - 1) % ranks);
 }
 
-// Every rank's first end asks the second ends of all, its own too, and meanwhile exchanges messages
-// with the first ends beside it.
+// Every rank's first end sends requests to all second ends, its own included, and at the same time
+// exchanges messages with its neighbours' first ends.
 void ask(Communicator& first, int ranks, Count count) {
   const int right = (first.rank() + 1) % ranks, left = (first.rank() + ranks - 1) % ranks;
   std::vector<std::int64_t> mine(static_cast<std::size_t>(count), first.rank() + 1),
-      beside(static_cast<std::size_t>(count)), answered(static_cast<std::size_t>(count));
+      exchanged(static_cast<std::size_t>(count)), answered(static_cast<std::size_t>(count));
   std::vector<Request> sends;
   for (int rank = 0; rank < ranks; ++rank)
     sends.push_back(first.isend(host_slice(std::span(mine)), ranks + rank));
-  first.send_recv(host_slice(std::span(mine)), right, host_slice(std::span(beside)), left);
-  EXPECT_EQ(beside, std::vector<std::int64_t>(static_cast<std::size_t>(count), left + 1));
+  first.send_recv(host_slice(std::span(mine)), right, host_slice(std::span(exchanged)), left);
+  EXPECT_EQ(exchanged, std::vector<std::int64_t>(static_cast<std::size_t>(count), left + 1));
   for (int rank = 0; rank < ranks; ++rank) {
     first.recv(host_slice(std::span(answered)), ranks + rank);
     EXPECT_EQ(answered[0] + answered.back(), 4 * (first.rank() + 1));
@@ -329,10 +329,10 @@ void ask_and_answer(RankContext& context) {
   EXPECT_EQ(first.size(), 2 * ranks);
   EXPECT_EQ(second.size(), 2 * ranks);
   Count elements = 0;
-  // In a message, in shared memory, in segments, for transports that tell them apart.
+  // Sizes that transports treat differently: in the packet, in shared memory, in segments.
   for (const Count count : {Count{1}, Count{3000}, Count{14000}, Count{300000}}) {
-    const auto serving = second.transport().concurrency().start(
-        [&, line = &second] { answer(*line, ranks, count); });
+    const auto serving =
+        second.transport().concurrency().start([&, end = &second] { answer(*end, ranks, count); });
     ask(first, ranks, count);
     elements += (2 * (ranks - 1) + 1) * count + 1;
   }
@@ -340,7 +340,7 @@ void ask_and_answer(RankContext& context) {
 }
 
 // Under mpirun the ranks are its processes.
-TEST(TwoEnds, AreForALineEach) { on_ranks(3, ask_and_answer); }
+TEST(TwoEnds, AreForAThreadEach) { on_ranks(3, ask_and_answer); }
 
 TEST(TwoEnds, OfManyRanks) {
   for (const int ranks : {2, 9}) on_ranks(ranks, ask_and_answer);
@@ -351,7 +351,7 @@ TEST(TwoEnds, InVirtualTimeAndTraced) {
     launch({.ranks = ranks, .trace = true, .fault = {}, .clock = Clock::unit}, ask_and_answer);
 }
 
-// A rank's ends share its ways out and in, and nothing between them takes time.
+// The ends of a rank share its egress and ingress, and messages between them take no time.
 TEST(TwoEnds, CostWhatLeavesTheRank) {
   std::vector<double> arrivals(4);
   launch({.ranks = 2, .fault = {}, .clock = Clock::unit, .links = parse_links("alpha=3,beta=0.5")},

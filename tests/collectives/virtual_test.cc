@@ -1,5 +1,5 @@
-// Virtual time: what messages cost, who waits for whom, streams beside the rank, and failures
-// without a deadline.
+// Virtual time: the cost of messages, who waits for whom, streams overlapped with the rank, and
+// failures without a deadline.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ TEST(VirtualTime, MessagesQueueWhereTheyLeaveAndWhereTheyArrive) {
       comm.send(bytes_of(data), 0);
     }
   });
-  EXPECT_EQ(ends[0], 3 + 3 * 5) << "three messages come in through one way";
+  EXPECT_EQ(ends[0], 3 + 3 * 5) << "three messages share one ingress";
   const auto served = times(4, "alpha=3,beta=0.5", [](Communicator& comm) {
     std::vector<std::uint8_t> data(10);
     std::vector<Request> sends;

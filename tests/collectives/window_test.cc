@@ -1,5 +1,5 @@
-// Memory that is open to the senders of what is received there: on threads, and by
-// tests/cli/mpi_test.py on processes.
+// Windows: memory into which senders write directly. On threads, and by tests/cli/mpi_test.py on
+// processes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ using test::on_ranks;
 constexpr Count count = 5000;
 constexpr std::int64_t untouched = -1;
 
-// Messages in memory that processes of a host see of each other; `untouched` at first.
+// Messages in memory that processes of a host share; `untouched` at first.
 class Messages {
  public:
   explicit Messages(Count messages)
@@ -39,22 +39,22 @@ class Messages {
 };
 
 // Sends rank 1 messages of `first`, `first` + 1, ... between two barriers.
-void send_when_told(Communicator& world, Communicator& beside, Messages& memory, Count messages,
+void send_when_told(Communicator& world, Communicator& control, Messages& memory, Count messages,
                     std::int64_t first) {
-  barrier(beside);
+  barrier(control);
   std::vector<Request> sends;
   for (Count i = 0; i < messages; ++i) {
     memory.fill(i, first + i);
     sends.push_back(world.isend(memory[i], 1));
   }
-  barrier(beside);
+  barrier(control);
   for (const Request& send : sends) send->wait();
 }
 
 TEST(Window, IsWrittenByTheSenderOfItsMessage) {
   on_ranks(3, [](RankContext& context) {
     Communicator& world = context.world;
-    Communicator beside = world.duplicate(1);
+    Communicator control = world.duplicate(1);
     constexpr Count messages = 3;
     Messages memory(2 * messages);
     if (world.rank() == 1) {
@@ -62,8 +62,8 @@ TEST(Window, IsWrittenByTheSenderOfItsMessage) {
       std::vector<std::unique_ptr<Window>> windows;
       for (const auto& [rank, i] : {std::pair(0, 1), {2, 0}, {2, 2}})
         windows.push_back(world.open_window(memory[from(rank, i)], rank, i));
-      barrier(beside);
-      barrier(beside);
+      barrier(control);
+      barrier(control);
       for (const int rank : {0, 2})
         for (Count i = 0; i < messages; ++i) {
           const bool open = rank == 0 ? i == 1 : i != 1;
@@ -73,21 +73,21 @@ TEST(Window, IsWrittenByTheSenderOfItsMessage) {
         }
       return;
     }
-    send_when_told(world, beside, memory, messages, world.rank() * 10);
+    send_when_told(world, control, memory, messages, world.rank() * 10);
   });
 }
 
 TEST(Window, TakesNoOtherMessage) {
   on_ranks(2, [](RankContext& context) {
     Communicator& world = context.world;
-    Communicator beside = world.duplicate(1);
+    Communicator control = world.duplicate(1);
     Messages memory(3);
     if (world.rank() == 1) {
-      // Of another length, closed before the message is sent, and opened after that.
+      // A window of another length, closed before the message is sent; one opened afterwards.
       const auto shorter = world.open_window(memory[0].first(count - 1), 0, 0);
       world.open_window(memory[1], 0, 1).reset();
-      barrier(beside);
-      barrier(beside);
+      barrier(control);
+      barrier(control);
       const auto late = world.open_window(memory[2], 0, 2);
       for (Count i = 0; i < 3; ++i) {
         EXPECT_TRUE(memory.all_are(i, untouched)) << i;
@@ -96,24 +96,24 @@ TEST(Window, TakesNoOtherMessage) {
       }
       return;
     }
-    send_when_told(world, beside, memory, 3, 0);
+    send_when_told(world, control, memory, 3, 0);
   });
 }
 
 TEST(Window, IsWhereItsMessageIsReceived) {
   on_ranks(2, [](RankContext& context) {
     Communicator& world = context.world;
-    Communicator beside = world.duplicate(1);
+    Communicator control = world.duplicate(1);
     Messages memory(3);
     if (world.rank() == 1) {
       const auto window = world.open_window(memory[0], 0, 0);
       const auto to_combine = world.open_window(memory[1], 0, 1);
-      barrier(beside);
-      barrier(beside);
+      barrier(control);
+      barrier(control);
       EXPECT_THROW(world.recv(memory[2], 0), Error);
       EXPECT_THROW(world.recv_reduce(memory[1], 0, ReduceOp::sum), Error);
     } else {
-      send_when_told(world, beside, memory, 2, 0);
+      send_when_told(world, control, memory, 2, 0);
     }
   });
 }

@@ -1,5 +1,4 @@
-// The ranks' test harness: runs a body on every rank of a threads world and hands back what the
-// body returned.
+// The ranks' test harness: runs a body on every rank of a threads world and returns its results.
 #pragma once
 
 #include <functional>

@@ -11,7 +11,7 @@
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
 
-// Of the address sanitizer, where the program is built with it.
+// Of the address sanitizer, if the program is built with it.
 extern "C" {
 __attribute__((weak)) void __sanitizer_start_switch_fiber(void** save, const void* bottom,
                                                           std::size_t size);
@@ -37,7 +37,7 @@ constexpr unsigned warp = 32, most_threads = 1024;
   std::abort();
 }
 
-// Address space for every thread of a block; only what is touched becomes memory.
+// Reserves a stack for every thread of a block; only touched pages take memory.
 std::byte* stack_of(unsigned thread) {
   static std::byte* const stacks = [] {
     void* const memory = mmap(nullptr, most_threads * stack_bytes, PROT_READ | PROT_WRITE,
@@ -66,13 +66,13 @@ struct Thread {
   context::fcontext_t inside = nullptr;
   State state = State::ready;
   void* fake_stack = nullptr;  // the sanitizer's
-  std::vector<Copy> copies;    // begun, not committed
+  std::vector<Copy> copies;    // begun, but not committed
   std::deque<std::vector<Copy>> groups;
 };
 
 struct Warp {
   void* arguments[warp] = {};
-  unsigned masks[warp] = {};  // of the operation a lane waits in, 0 for none
+  unsigned masks[warp] = {};  // of the operation in which a lane waits, 0 for none
   WarpOperation operations[warp] = {};
 };
 
@@ -84,7 +84,7 @@ class Block {
         threads_(count_),
         warps_((count_ + warp - 1) / warp),
         shared_bytes_(shared_bytes) {
-    // Of exactly that size, so that the sanitizer sees who leaves it; aligned as on a device.
+    // Exactly that size, so that the sanitizer detects accesses beyond it; aligned as on a device.
     void* memory = nullptr;
     if (posix_memalign(&memory, 1024, shared_bytes) != 0) fail("no shared memory");
     shared_ = static_cast<std::byte*>(memory);
@@ -167,7 +167,7 @@ void Block::run(const std::function<void()>& body, bool downwards) {
   body_ = &body;
   alive_ = count_;
   waiting_ = 0;
-  // Shared memory holds anything when a block begins.
+  // Shared memory is uninitialized when a block begins.
   std::memset(shared_, 0xff, shared_bytes_);
   for (unsigned i = 0; i < count_; ++i) {
     const unsigned thread = downwards ? count_ - 1 - i : i;
@@ -200,7 +200,7 @@ void Block::barrier() {
   suspend(false);
 }
 
-// Performs the operation once all lanes of the mask that are still there have come.
+// Performs the operation once all remaining lanes of the mask have arrived.
 void Block::complete(unsigned warp_index, unsigned mask) {
   Warp& w = warps_[warp_index];
   unsigned here = 0;
@@ -285,7 +285,7 @@ unsigned lane() { return running->current_lane(); }
 std::byte* dynamic_shared_memory() { return running->shared(); }
 
 void begin_copy(void* into, const void* from, std::size_t bytes, std::size_t zeros) {
-  // Until it arrives, the place holds neither what was there nor what comes.
+  // Until the copy arrives, the destination holds neither the old nor the new data.
   std::memset(into, 0xff, bytes);
   running->current().copies.push_back({into, from, bytes, zeros});
 }

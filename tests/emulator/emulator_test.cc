@@ -1,4 +1,4 @@
-// The emulator itself: kernels whose results are known, and mistakes that must be seen.
+// Tests of the emulator itself: kernels with known results, and mistakes that it must detect.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -66,7 +66,7 @@ TEST(Emulator, SumsABlockByShuffles) {
   }
 }
 
-// Each thread gives its number to its neighbour through shared memory.
+// Each thread sends its number to its neighbour through shared memory.
 __global__ void rotate(int* out, bool waits) {
   int* const shared = dynamic_shared<int>();
   shared[threadIdx.x] = static_cast<int>(threadIdx.x);
@@ -96,7 +96,7 @@ __global__ void lanes(int* out) {
   o[2] = __shfl_down_sync(0xffffffffu, mine, 3);
   o[3] = __shfl_up_sync(0xffffffffu, mine, 3);
   o[4] = static_cast<int>(__ballot_sync(0xffffffffu, mine % 3 == 0));
-  // The two halves of the warp go different ways.
+  // The two halves of the warp diverge.
   if (mine < 16)
     o[5] = __shfl_xor_sync(0x0000ffffu, mine, 1);
   else

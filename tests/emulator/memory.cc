@@ -8,7 +8,7 @@
 #include <cstring>
 #include <map>
 
-// Of the address sanitizer, where the program is built with it.
+// Of the address sanitizer, if the program is built with it.
 extern "C" {
 __attribute__((weak)) void __asan_poison_memory_region(const volatile void* memory,
                                                        std::size_t bytes);
@@ -23,7 +23,7 @@ constexpr std::size_t page = 4096, address_space = std::size_t{1} << 40;
 
 struct Arena {
   std::byte* begin = nullptr;
-  std::size_t next = page, used = 0;  // before the first allocation lies a page, too
+  std::size_t next = page, used = 0;  // leaves a page before the first allocation
   struct Allocation {
     std::size_t bytes;
     int device;
@@ -45,7 +45,7 @@ struct Arena {
 };
 
 Arena& arena() {
-  static Arena& the_arena = *new Arena;  // streams may outlive what is static
+  static Arena& the_arena = *new Arena;  // streams may outlive static objects
   return the_arena;
 }
 
@@ -58,8 +58,8 @@ void protect(const std::byte* memory, std::size_t bytes, int protection) {
   }
 }
 
-// Each allocation by itself, so that what lies between them stays closed; or, where that would take
-// long, everything at once.
+// Unprotects each allocation separately, so that gaps between them stay protected. If that would take
+// long, unprotects everything at once.
 void open_all() {
   constexpr std::size_t most_by_themselves = 64;
   const Arena& a = arena();
@@ -132,8 +132,8 @@ DeviceWorks::DeviceWorks() {
   a.open = true;
 }
 
-// Closing takes longer than most work. A program that works for long meets a closed door often
-// enough when it is closed now and then.
+// Protecting memory takes longer than most work. For a program that runs long it suffices to do so
+// from time to time.
 DeviceWorks::~DeviceWorks() {
   constexpr std::int64_t always_closed = 1000, of_so_many = 32;
   Arena& a = arena();

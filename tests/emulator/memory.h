@@ -1,29 +1,28 @@
-// The device's memory: addresses that only the device can read and write. The host gets a
-// segmentation fault there; but not while the device works, and in a long run not every time.
+// The device's memory, at addresses that only the device can access. The host gets a segmentation
+// fault there, except while the device works, and not every time in a long run.
 #pragma once
 
 #include <cstddef>
 
 namespace emulator {
 
-// Nullptr where there is not enough. Every allocation ends before a page that nobody can touch,
-// unless there are very many of them, and holds 0xff bytes, NaN in all floating types, until
-// something is written. Addresses are not used again, so that memory that was released crashes,
-// too.
+// Nullptr if there is not enough. Every allocation ends before a protected page, unless there are
+// very many, and is filled with 0xff, NaN in all floating-point types. Addresses are not reused, so
+// an access to released memory crashes, too.
 std::byte* allocate_device_memory(std::size_t bytes, int device);
-// False if it is no allocation's begin.
+// False if it is not the start of an allocation.
 bool release_device_memory(void* memory);
 
-// Whose allocation all of these bytes are in; -1 if they are in none.
+// The device of the allocation that contains all of these bytes; -1 if there is none.
 int device_of(const void* memory, std::size_t bytes);
-// Whether they are in one.
+// Whether an allocation contains them.
 bool in_device_memory(const void* memory, std::size_t bytes);
-// Whether it is among the addresses of the device, allocated or not.
+// Whether it lies in the device's address range, allocated or not.
 bool is_device_address(const void* memory);
 std::size_t device_bytes_used();
 constexpr std::size_t device_bytes = std::size_t{16} << 30;
 
-// While one of these lives, the device works. They nest.
+// The device works while one of these exists. They nest.
 class DeviceWorks {
  public:
   DeviceWorks();

@@ -1,10 +1,10 @@
-// NCCL's calls, over the emulated streams. A message is done when both streams have come to it, and
-// no sooner: nothing is kept in between. Of a group, all of a rank's messages go on together, as in
-// one kernel. Connecting takes until all ranks have come, and every call returns before.
+// NCCL's calls, on emulated streams. A message is transferred when both streams have reached it, and
+// not before: nothing is buffered. All messages of a rank's group make progress together, as in one
+// kernel. A connection is complete when all ranks have joined, and every call returns before that.
 //
-// LOCKSTEP_EMULATED_NCCL_FAULT=KIND:DEVICE:N plants a fault at the N-th thing that this device
-// enqueues from then on, from 0: `hang`, it never begins; `error`, its communicator fails behind
-// the call's back.
+// LOCKSTEP_EMULATED_NCCL_FAULT=KIND:DEVICE:N plants a fault in the N-th piece of work, from 0, that
+// this device enqueues from then on: `hang`, it never begins; `error`, its communicator fails
+// asynchronously.
 #include <nccl.h>
 
 #include <cstdio>
@@ -22,29 +22,30 @@ using emulator::device_mutex;
 
 namespace {
 
-using Mark = std::shared_ptr<EmulatedMark>;
+using Signal = std::shared_ptr<EmulatedSignal>;
 
-Mark new_mark() { return std::make_shared<EmulatedMark>(); }
+Signal new_signal() { return std::make_shared<EmulatedSignal>(); }
 
-// One message from a rank to another: what each side has said of it, and how far it is.
+// A message from one rank to another: both sides' arguments, and its progress.
 struct Message {
   const void* from = nullptr;
   std::size_t bytes = 0;
-  Mark sent = new_mark(), received = new_mark();  // the sender has come to it; it has been copied
+  Signal sent = new_signal(),
+         received = new_signal();  // the sender has reached it; it has been copied
 };
 
-// One collective: what each rank has said.
+// A collective: the arguments of each rank.
 struct Collective {
   explicit Collective(std::size_t ranks) : from(ranks), come(ranks), read(ranks) {
-    for (std::size_t i = 0; i < ranks; ++i) come[i] = new_mark(), read[i] = new_mark();
+    for (std::size_t i = 0; i < ranks; ++i) come[i] = new_signal(), read[i] = new_signal();
   }
   std::vector<const void*> from;
-  std::vector<Mark> come, read;
+  std::vector<Signal> come, read;
 };
 
-// What the ranks of one communicator share.
+// Shared by the ranks of a communicator.
 struct World {
-  std::vector<int> devices;  // of the ranks that have come; -1 of others
+  std::vector<int> devices;  // of ranks that have joined; -1 for others
   std::map<std::pair<int, int>, std::vector<std::shared_ptr<Message>>> messages;
   std::vector<std::shared_ptr<Collective>> collectives;
 
@@ -87,22 +88,22 @@ struct ncclComm {
   bool finalized = false;
   std::map<int, std::size_t> sent, received;  // messages, by peer
   std::size_t collectives = 0;
-  Mark last;  // the end of what was enqueued last
+  Signal last;  // the end of the work enqueued last
 };
 
 namespace {
 
-// What goes into a stream: the parts of all that is in a group, side by side.
+// Work in a stream: the parts of a whole group, which run concurrently.
 struct Work {
   ncclComm_t comm;
   cudaStream_t stream;
-  std::function<void()> come;  // when the stream has come to it
+  std::function<void()> come;  // called when the stream has reached it
   struct Part {
-    Mark waits_for;
+    Signal waits_for;
     std::function<void()> run;
   };
   std::vector<Part> parts;
-  Mark last;  // what is waited for when the parts of the whole group have run
+  Signal last;  // to wait for after all parts of the group
 };
 
 thread_local int group_depth = 0;
@@ -111,7 +112,7 @@ thread_local ncclResult_t group_result = ncclSuccess;
 
 enum class Fault { none, hang, error };
 
-// What is planted for the thing that this device enqueues now.
+// The fault planted for the work that this device enqueues now.
 Fault fault(int device) {
   static auto& enqueued = *new std::map<int, int>;
   static auto& counted_for = *new std::string;
@@ -128,7 +129,7 @@ Fault fault(int device) {
 }
 
 void launch(const std::vector<Work>& works) {
-  const auto put = [](const Work& work, std::function<void()> run, Mark waits_for) {
+  const auto put = [](const Work& work, std::function<void()> run, Signal waits_for) {
     const auto unless_aborted = [aborted = work.comm->aborted, run = std::move(run)] {
       if (!*aborted) run();
     };
@@ -136,14 +137,14 @@ void launch(const std::vector<Work>& works) {
   };
   for (const Work& work : works) {
     ncclComm& comm = *work.comm;
-    // Of one communicator, one thing at a time, whatever the streams.
+    // One piece of work at a time per communicator, on whatever stream.
     if (comm.last)
       put(
           work, [] {}, comm.last);
     const Fault planted = fault(comm.device);
     if (planted == Fault::hang)
       put(
-          work, [] {}, new_mark());
+          work, [] {}, new_signal());
     if (planted == Fault::error) comm.failed = ncclRemoteError;
     put(work, work.come, nullptr);
   }
@@ -154,7 +155,7 @@ void launch(const std::vector<Work>& works) {
       put(
           work, [] {}, work.last);
   for (const Work& work : works) {
-    const Mark end = new_mark();
+    const Signal end = new_signal();
     end->stream = work.stream;
     work.comm->last = end;
     emulator::enqueue(work.stream, [end] { end->reached = true; });
@@ -171,7 +172,7 @@ ncclResult_t add(Work work) {
   return ncclGroupEnd();
 }
 
-// In a group, the first fault is what its end returns.
+// In a group, its end returns the first fault.
 ncclResult_t checked(ncclResult_t result) {
   if (group_depth > 0 && group_result == ncclSuccess) group_result = result;
   return result;
@@ -196,7 +197,7 @@ ncclResult_t check_memory(const ncclComm& comm, const void* memory, std::size_t 
   return fail(ncclInvalidArgument, "memory that is not the communicator's device's");
 }
 
-// Each rank makes its own result of what all have, and writes it when all have read.
+// Each rank computes its own result from all ranks' data, and writes it when all have read.
 ncclResult_t collect(const void* from, std::size_t from_bytes, void* into, std::size_t into_bytes,
                      ncclComm_t comm, cudaStream_t stream,
                      std::function<void(const std::vector<const void*>&, std::byte*)> combine) {
@@ -209,20 +210,20 @@ ncclResult_t collect(const void* from, std::size_t from_bytes, void* into, std::
   collective->from[rank] = from;
   collective->come[rank]->stream = collective->read[rank]->stream = stream;
   Work work{comm, stream, [collective, rank] { collective->come[rank]->reached = true; }, {}, {}};
-  for (const Mark& come : collective->come) work.parts.push_back({come, [] {}});
+  for (const Signal& come : collective->come) work.parts.push_back({come, [] {}});
   const auto result = std::make_shared<std::vector<std::byte>>(into_bytes);
   work.parts.push_back({nullptr, [=, combine = std::move(combine)] {
                           combine(collective->from, result->data());
                           collective->read[rank]->reached = true;
                         }});
-  for (const Mark& read : collective->read) work.parts.push_back({read, [] {}});
+  for (const Signal& read : collective->read) work.parts.push_back({read, [] {}});
   work.parts.push_back({nullptr, [=] {
                           if (into_bytes > 0) std::memcpy(into, result->data(), into_bytes);
                         }});
   return checked(add(std::move(work)));
 }
 
-// The combination of elements [begin, begin + count) over all ranks, in their order.
+// Combines elements [begin, begin + count) of all ranks, in order.
 void reduce_into(std::byte* into, const std::vector<const void*>& from, std::size_t begin,
                  std::size_t count, ncclDataType_t type, ncclRedOp_t op) {
   constexpr lockstep::ReduceOp ops[] = {lockstep::ReduceOp::sum, lockstep::ReduceOp::prod,
@@ -297,7 +298,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   return ncclSuccess;
 }
 
-// Ends when what is enqueued has.
+// Completes when all enqueued work is done.
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   const std::lock_guard lock(device_mutex());
   comm->finalized = true;

@@ -1,4 +1,4 @@
-// Products as cuBLASLt computes them, with column-major matrices: sums in f32, in f64 of f64.
+// Products as in cuBLASLt, with column-major matrices. Sums are in f32, for f64 in f64.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -63,7 +63,7 @@ struct Gelu {
   }
 };
 
-// Of one type of sum.
+// For one type of sum.
 template <typename Sum>
 struct Run {
   EmulatedProduct product;
@@ -149,7 +149,7 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t product) {
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, std::size_t bytes) {
-  // As large as cuBLASLt says each is.
+  // cuBLASLt's documented size of the attribute.
   const std::size_t expected = attribute <= CUBLASLT_MATMUL_DESC_EPILOGUE ? 4 : 8;
   if (bytes != expected) return CUBLAS_STATUS_INVALID_VALUE;
   switch (attribute) {

@@ -1,4 +1,4 @@
-// The calls of the runtime, over memory, streams and blocks.
+// The calls of the CUDA runtime, on emulated memory, streams and blocks.
 #include <cuda_runtime.h>
 
 #include <cstdlib>
@@ -14,7 +14,7 @@ using emulator::device_mutex;
 
 namespace {
 
-// Of the H100: what kernels may ask for.
+// Limits of the H100.
 constexpr std::size_t shared_without_asking = 48 << 10, most_shared = 227 << 10;
 
 thread_local cudaError_t last_error = cudaSuccess;
@@ -40,8 +40,8 @@ bool is_pinned(const void* memory) {
   return at < after->first + after->second;
 }
 
-// There is one device, or as many as this variable of the environment says. All of them share the
-// memory, but each allocation belongs to one.
+// One device, or as many as this environment variable says. All of them share the memory, but each
+// allocation belongs to one.
 int devices() {
   const char* const text = std::getenv("LOCKSTEP_EMULATOR_DEVICES");
   return text ? std::atoi(text) : 1;
@@ -213,7 +213,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
                        [&] { return stream ? emulator::finish(stream) : emulator::finish_all(); });
   return cudaSuccess;
 }
-// Who asks again and again sees the stream get on.
+// Repeated queries let the stream make progress.
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   const std::lock_guard lock(device_mutex());
   if (!stream) return emulator::finish_all() ? cudaSuccess : cudaErrorNotReady;
@@ -222,9 +222,9 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const std::lock_guard lock(device_mutex());
-  if (event->mark && !event->mark->reached)
+  if (event->signal && !event->signal->reached)
     emulator::enqueue(
-        stream, [] {}, event->mark);
+        stream, [] {}, event->signal);
   return cudaSuccess;
 }
 
@@ -241,35 +241,35 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::lock_guard lock(device_mutex());
   if (stream && stream->device != event->device) return remember(cudaErrorInvalidResourceHandle);
-  const auto mark = std::make_shared<EmulatedMark>();
-  mark->stream = stream;
-  event->mark = mark;
-  emulator::enqueue(stream, [mark] {
-    mark->reached = true;
-    mark->time = std::chrono::steady_clock::now();
+  const auto signal = std::make_shared<EmulatedSignal>();
+  signal->stream = stream;
+  event->signal = signal;
+  emulator::enqueue(stream, [signal] {
+    signal->reached = true;
+    signal->time = std::chrono::steady_clock::now();
   });
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   std::unique_lock lock(device_mutex());
-  if (const auto mark = event->mark)
-    emulator::wait_until(lock, [&] { return emulator::finish(*mark); });
+  if (const auto signal = event->signal)
+    emulator::wait_until(lock, [&] { return emulator::finish(*signal); });
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(device_mutex());
-  const auto mark = event->mark;
-  if (!mark || mark->reached) return cudaSuccess;
-  emulator::get_on(mark->stream);
+  const auto signal = event->signal;
+  if (!signal || signal->reached) return cudaSuccess;
+  emulator::get_on(signal->stream);
   return cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   const std::lock_guard lock(device_mutex());
-  if (!begin->mark || !end->mark || !begin->timed || !end->timed)
+  if (!begin->signal || !end->signal || !begin->timed || !end->timed)
     return remember(cudaErrorInvalidResourceHandle);
-  if (!begin->mark->reached || !end->mark->reached) return cudaErrorNotReady;
+  if (!begin->signal->reached || !end->signal->reached) return cudaErrorNotReady;
   *milliseconds =
-      std::chrono::duration<float, std::milli>(end->mark->time - begin->mark->time).count();
+      std::chrono::duration<float, std::milli>(end->signal->time - begin->signal->time).count();
   return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
@@ -327,8 +327,8 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   return cudaSuccess;
 }
 
-// From ordinary memory the bytes are taken at once, as CUDA does through memory of its own; what
-// goes there has arrived when the call returns. Only pinned memory is read and written later.
+// Ordinary memory is read at once, as CUDA does through its own buffers, and a copy to it has arrived
+// when the call returns. Only pinned memory is read and written later.
 cudaError_t cudaMemcpyAsync(void* into, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   std::unique_lock lock(device_mutex());

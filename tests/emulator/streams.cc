@@ -11,7 +11,7 @@ namespace {
 
 struct Streams {
   std::vector<EmulatedStream*> all;
-  std::vector<std::unique_ptr<EmulatedStream>> ended;  // marks may still name them
+  std::vector<std::unique_ptr<EmulatedStream>> ended;  // signals may still refer to them
   std::uint64_t seed = 0;
   std::int64_t draws = 0;
 
@@ -27,7 +27,7 @@ Streams& streams() {
   return the_streams;
 }
 
-// Before a piece of work, from a seed, another stream may get on by one of its own.
+// Before a piece of work, another stream may run one of its own, depending on the seed.
 void let_others_get_on() {
   Streams& s = streams();
   if (s.seed == 0) return;
@@ -64,7 +64,7 @@ void end_stream(EmulatedStream* stream) {
 }
 
 void enqueue(EmulatedStream* stream, std::function<void()> run,
-             std::shared_ptr<EmulatedMark> waits_for, std::shared_ptr<const bool> cancelled) {
+             std::shared_ptr<EmulatedSignal> waits_for, std::shared_ptr<const bool> cancelled) {
   if (stream) {
     stream->queue.push_back({std::move(run), std::move(waits_for), std::move(cancelled)});
     return;
@@ -78,14 +78,14 @@ Step get_on(EmulatedStream* stream) {
   const DeviceWorks works;
   while (!stream->queue.empty()) {
     if (!stream->queue.front().may_run()) {
-      // Who waits for its own stream waits for ever.
+      // A stream that waits for itself waits for ever.
       if (stream->waits) return Step::stuck;
       stream->waits = true;
       const auto waits_for = stream->queue.front().waits_for;
       const bool can_be = finish(*waits_for);
       stream->waits = false;
       if (!can_be) return Step::stuck;
-      // Meanwhile this stream may have got on, too, and have another front.
+      // Meanwhile this stream may have made progress, too, and have another front.
       continue;
     }
     const EmulatedStream::Work work = std::move(stream->queue.front());
@@ -105,12 +105,12 @@ bool finish(EmulatedStream* stream) {
   return true;
 }
 
-bool finish(const EmulatedMark& mark) {
+bool finish(const EmulatedSignal& signal) {
   const DeviceWorks works;
-  while (!mark.reached) {
+  while (!signal.reached) {
     let_others_get_on();
-    if (mark.reached) return true;
-    if (!mark.stream || get_on(mark.stream) != Step::done) return false;
+    if (signal.reached) return true;
+    if (!signal.stream || get_on(signal.stream) != Step::done) return false;
   }
   return true;
 }

@@ -1,6 +1,6 @@
-// Streams and events. What is put into a stream runs when somebody waits for it, and no sooner than
-// it must; or, from a seed, in any order that streams and events allow. So work that needed an
-// event, but has none, meets memory that is not as it should be.
+// Streams and events. Work in a stream runs as late as possible, when somebody waits for it. With a
+// seed, it runs in any order that streams and events allow. So work that lacks a necessary event
+// reads wrong data.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,15 +10,15 @@
 #include <mutex>
 #include <thread>
 
-// A place in a stream, such as the end of what was there when an event was recorded.
-struct EmulatedMark {
-  EmulatedStream* stream = nullptr;  // null while no thread of the host has put it into one
+// A point in a stream, for example the end of the work when an event was recorded.
+struct EmulatedSignal {
+  EmulatedStream* stream = nullptr;  // null until a thread of the host has enqueued it
   bool reached = false;
   std::chrono::steady_clock::time_point time;
 };
 
 struct EmulatedEvent {
-  std::shared_ptr<EmulatedMark> mark;  // of the last record
+  std::shared_ptr<EmulatedSignal> signal;  // of the last record
   bool timed = true;
   int device = 0;
 };
@@ -26,37 +26,37 @@ struct EmulatedEvent {
 struct EmulatedStream {
   struct Work {
     std::function<void()> run;
-    std::shared_ptr<EmulatedMark> waits_for;  // before it runs
-    std::shared_ptr<const bool> cancelled;    // then it waits for nothing
+    std::shared_ptr<EmulatedSignal> waits_for;  // before it runs
+    std::shared_ptr<const bool> cancelled;      // then it does not wait
     bool may_run() const { return !waits_for || waits_for->reached || (cancelled && *cancelled); }
   };
   std::deque<Work> queue;
   int device = 0;
-  bool waits = false;  // while others get on, so that its front may run
+  bool waits = false;  // while other streams run so that its front can
 };
 
 namespace emulator {
 
-// Held by every call of the runtime; so one thing at a time happens on the device.
+// Held by every call of the runtime, so the device does one thing at a time.
 std::recursive_mutex& device_mutex();
 
-// 0: as late as possible, the default. Else streams that nobody waits for get on, too, in an order
-// that follows from the seed. The environment's LOCKSTEP_EMULATOR_SEED is the first value.
+// 0: as late as possible, the default. Otherwise all streams may make progress, in an order that
+// depends on the seed. Initial value: the environment variable LOCKSTEP_EMULATOR_SEED.
 void set_stream_seed(std::uint64_t seed);
 
 EmulatedStream* make_stream(int device);
 void end_stream(EmulatedStream* stream);
-// A stream, or nullptr for the default one, which runs when everything else has, at once.
+// A stream, or nullptr for the default one, whose work runs at once, after all other streams.
 void enqueue(EmulatedStream* stream, std::function<void()> run,
-             std::shared_ptr<EmulatedMark> waits_for = nullptr,
+             std::shared_ptr<EmulatedSignal> waits_for = nullptr,
              std::shared_ptr<const bool> cancelled = nullptr);
-// Run what must have run when all that is in the stream has. False if that cannot be, because
-// something is waited for that no thread of the host has enqueued yet.
+// Run the work until everything in the stream is done. False if that is not possible, because it
+// waits for something that no thread of the host has enqueued yet.
 bool finish(EmulatedStream* stream);
-bool finish(const EmulatedMark& mark);
+bool finish(const EmulatedSignal& signal);
 bool finish_all();
-// The same, and the calling thread, which holds the mutex once, lets others have it until it can
-// be.
+// The same, but waits until it is possible. The calling thread holds the mutex once, and releases it
+// for others while it waits.
 template <typename Attempt>
 void wait_until(std::unique_lock<std::recursive_mutex>& lock, Attempt attempt) {
   while (!attempt()) {
@@ -65,7 +65,7 @@ void wait_until(std::unique_lock<std::recursive_mutex>& lock, Attempt attempt) {
     lock.lock();
   }
 }
-// Lets the stream get on by one piece of work.
+// Runs one piece of the stream's work.
 enum class Step { done, nothing_to_do, stuck };
 Step get_on(EmulatedStream* stream);
 

@@ -1,14 +1,14 @@
-// Every technique on one card: four ranks that share it reproduce the run computed elsewhere, in
-// double; on the emulated card the first steps of it.
+// Every technique on one GPU: four ranks that share it reproduce the run computed elsewhere, in
+// double; on the emulated GPU the first steps of it.
 #include <cstdlib>
 
-#include "tests/collectives/card.h"
+#include "tests/collectives/gpu.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {
 namespace {
 
-class CudaTraining : public test::WithCard {
+class CudaTraining : public test::WithGpu {
  protected:
   // Of the golden run, as far as the time of a test allows.
   static TrainOptions options(const std::string& technique, DType dtype = DType::f64) {
@@ -17,7 +17,7 @@ class CudaTraining : public test::WithCard {
     return options;
   }
   TrainResult run(int ranks, const TrainOptions& options) {
-    return test::run({.ranks = ranks, .timeout_s = 300, .device = &card()}, options);
+    return test::run({.ranks = ranks, .timeout_s = 300, .device = &gpu()}, options);
   }
   void expect_golden(int ranks, const TrainOptions& options, double tolerance = 1e-10) {
     SCOPED_TRACE(options.technique);
@@ -34,7 +34,7 @@ TEST_F(CudaTraining, Ddp) {
   TrainOptions ddp = options("ddp");
   ddp.first_bucket_bytes = ddp.bucket_bytes = 100'000;  // several in flight
   expect_golden(4, ddp);
-  if (cuda_cards() >= 4) return;  // each rank has its own
+  if (cuda_gpus() >= 4) return;  // each rank has its own
   ddp.algorithm = "direct";
   expect_golden(4, ddp);
 }
@@ -84,7 +84,7 @@ TEST_F(CudaTraining, ThreeDimensions) {
   expect_golden(4, mesh);
 }
 
-// Weights go to the host and to a file as they are on the card.
+// Weights go to the host and to a file as they are on the GPU.
 TEST_F(CudaTraining, SavesWhatItTrained) {
   const test::Folder folder;
   TrainOptions here = options("ddp"), there = here, split = options("tp");

@@ -118,7 +118,7 @@ TEST(Colocated, IsOneRanksRunWithTheTrafficOfARing) {
   }
 }
 
-TEST(ColocatedAtOwnPace, OneRankIsSerial) {
+TEST(ColocatedAsynchronousServer, OneRankIsSerial) {
   for (const Clock clock : {Clock::wall, Clock::unit}) {
     for (const std::string mode : {"asp", "ssp"}) {
       const TrainResult result =
@@ -133,7 +133,7 @@ TEST(ColocatedAtOwnPace, OneRankIsSerial) {
 }
 
 // Only what leaves a rank counts; beside a worker's the server keeps its own part.
-TEST(ColocatedAtOwnPace, BytesAreThoseOfARing) {
+TEST(ColocatedAsynchronousServer, BytesAreThoseOfARing) {
   for (const int ranks : {2, 4, 7}) {
     TrainOptions options = colocated(ps_run(1, "asp"));
     options.steps = 3;
@@ -157,7 +157,7 @@ TEST(ColocatedAtOwnPace, BytesAreThoseOfARing) {
   }
 }
 
-TEST(ColocatedAtOwnPace, StalenessNeverExceedsItsBound) {
+TEST(ColocatedAsynchronousServer, StalenessNeverExceedsItsBound) {
   for (const int staleness : {0, 1, 3}) {
     TrainOptions options = colocated(ps_run(1, "ssp"));
     options.staleness = staleness;
@@ -169,7 +169,7 @@ TEST(ColocatedAtOwnPace, StalenessNeverExceedsItsBound) {
   }
 }
 
-TEST(ColocatedAtOwnPace, OfManyRanks) {
+TEST(ColocatedAsynchronousServer, OfManyRanks) {
   TrainOptions options = colocated(ps_run(1, "asp"));
   options.global_batch = 16;
   options.steps = 2;
@@ -178,7 +178,7 @@ TEST(ColocatedAtOwnPace, OfManyRanks) {
   EXPECT_TRUE(theory_holds(result));
 }
 
-TEST(AtOwnPace, OneWorkerIsSerial) {
+TEST(AsynchronousServer, OneWorkerIsSerial) {
   for (const std::string mode : {"asp", "ssp"}) {
     for (const int servers : {1, 3}) {
       const TrainResult result = run(1 + servers, ps_run(servers, mode));
@@ -191,7 +191,7 @@ TEST(AtOwnPace, OneWorkerIsSerial) {
 }
 
 // On a real clock, with workers that are slow in turn.
-TEST(AtOwnPace, StalenessNeverExceedsItsBound) {
+TEST(AsynchronousServer, StalenessNeverExceedsItsBound) {
   for (const int staleness : {0, 1, 3}) {
     TrainOptions options = ps_run(2, "ssp");
     options.staleness = staleness;
@@ -203,7 +203,7 @@ TEST(AtOwnPace, StalenessNeverExceedsItsBound) {
   }
 }
 
-TEST(AtOwnPace, AStragglerIsWaitedForAsFarAsTheModeSays) {
+TEST(AsynchronousServer, AStragglerIsWaitedForAsFarAsTheModeSays) {
   const TrainResult bsp = run(unit_time, straggler_run("bsp")),
                     asp = run(unit_time, straggler_run("asp"));
   EXPECT_EQ(most_lead(asp), 9 - 3) << "the last of 10 steps, when the other has taken 3";
@@ -223,7 +223,7 @@ TEST(AtOwnPace, AStragglerIsWaitedForAsFarAsTheModeSays) {
 }
 
 // A server answers while the worker beside it computes.
-TEST(ColocatedAtOwnPace, AStragglersServerKeepsNobodyWaiting) {
+TEST(ColocatedAsynchronousServer, AStragglersServerKeepsNobodyWaiting) {
   LaunchOptions world = unit_time;
   world.ranks = 4;
   const TrainResult asp = run(world, colocated(straggler_run("asp")));
@@ -241,7 +241,7 @@ TEST(ColocatedAtOwnPace, AStragglersServerKeepsNobodyWaiting) {
 }
 
 // The fast ones are through long before, and wait for the final parameters beyond the deadline.
-TEST(AtOwnPace, WhoIsThroughWaitsForTheSlowest) {
+TEST(AsynchronousServer, WhoIsThroughWaitsForTheSlowest) {
   TrainOptions options = ps_run(1, "asp");
   options.compute_seconds = 0.05;
   options.slow_ranks = {{1, 6.0}};
@@ -264,14 +264,14 @@ void expect_same_twice(const LaunchOptions& world, const TrainOptions& options) 
   }
 }
 
-TEST(AtOwnPace, TheSameEveryTimeInVirtualTime) {
+TEST(AsynchronousServer, TheSameEveryTimeInVirtualTime) {
   for (const std::string mode : {"asp", "ssp"}) {
     expect_same_twice(unit_time, straggler_run(mode));
     expect_same_twice(unit_time, colocated(straggler_run(mode)));
   }
 }
 
-TEST(AtOwnPace, EveryUpdateIsInTheTrace) {
+TEST(AsynchronousServer, EveryUpdateIsInTheTrace) {
   LaunchOptions world = unit_time;
   world.trace = true;
   const TrainResult result = run(world, straggler_run("ssp", 2));
@@ -285,7 +285,7 @@ TEST(AtOwnPace, EveryUpdateIsInTheTrace) {
     EXPECT_EQ(events.find(", 3 ahead"), std::string::npos);
 }
 
-TEST(ColocatedAtOwnPace, UpdatesAreOnTheServersTrack) {
+TEST(ColocatedAsynchronousServer, UpdatesAreOnTheServersTrack) {
   LaunchOptions world = unit_time;
   world.ranks = 2;
   world.trace = true;
@@ -381,7 +381,7 @@ TEST(Failing, AWorkerInStepEndsTheRun) {
 
 // A reply is what the worker's own push made of the parameters, however late the worker takes it:
 // nothing changes them under way.
-TEST(AtOwnPace, RepliesAreTakenBeforeTheNextUpdate) {
+TEST(AsynchronousServer, RepliesAreTakenBeforeTheNextUpdate) {
   const Roles roles{.ranks = 3, .servers = 1};
   launch({.ranks = 3, .fault = {}, .clock = Clock::wall, .links = {}}, [&](RankContext& context) {
     Communicator& world = context.world;

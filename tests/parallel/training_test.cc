@@ -7,7 +7,7 @@
 
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
-#include "parallel/pace.h"
+#include "parallel/compute_clock.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {
@@ -97,20 +97,20 @@ TEST_P(Ddp, GradientsTravelInAShorterType) {
   EXPECT_THROW(plan_of(integers, ranks), Error);
 }
 
-// What it computes takes a slow rank longer, until the last gradient; what it waits does not.
-TEST(Pace, OfASlowRankStretchesComputing) {
+// A slowdown factor stretches computing up to the last gradient, but not waiting.
+TEST(ComputeClock, AStragglerStretchesComputing) {
   launch({.ranks = 1, .fault = {}, .clock = Clock::unit, .links = {}}, [](RankContext& context) {
     Transport& clock = context.world.transport();
     TrainOptions options;
     const auto seconds = [&](double waited) {
       double waiting = 0;
-      Pace pace(context.world, options, [&] { return waiting; });
+      ComputeClock compute(context.world, options, [&] { return waiting; });
       const double begin = clock.now_seconds();
-      pace.forward_backward([&](const GradientReady& ready) {
-        clock.pass(1 + waited);
+      compute.forward_backward([&](const GradientReady& ready) {
+        clock.advance(1 + waited);
         waiting += waited;
         ready(1);
-        clock.pass(0.5);
+        clock.advance(0.5);
         ready(0);
         return 0.0;
       });

@@ -1,5 +1,5 @@
-// Our algorithms on simulated MPI: one all-reduce under SimGrid's smpirun, and the simulated time
-// it took. A transport of blocking messages and nothing else, because polling costs simulated time.
+// Our algorithms on simulated MPI: runs one all-reduce under SimGrid's smpirun, and prints its
+// simulated time. The transport has only blocking messages, because polling costs simulated time.
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -67,7 +67,7 @@ class SmpiTransport final : public Transport,
   void depart() override {}
   void abandon() override {}
   int ranks_per_node() const override { return 1; }
-  void pass(double) override { std::abort(); }
+  void advance(double) override { std::abort(); }
   double now_seconds() const override { return MPI_Wtime(); }
 
  private:
@@ -85,7 +85,7 @@ class SmpiTransport final : public Transport,
 int run(const char* algorithm, Count count) {
   Communicator comm(std::make_unique<SmpiTransport>());
   std::vector<float> data(static_cast<std::size_t>(count), static_cast<float>(comm.rank()));
-  // All begin at the same simulated time; a barrier would let some go earlier than others.
+  // All begin at the same simulated time; after a barrier some would begin earlier than others.
   const double begin = MPI_Wtime();
   all_reduce(comm, host_slice(std::span(data)), ReduceOp::sum, algorithm);
   double seconds = MPI_Wtime() - begin, slowest = 0;

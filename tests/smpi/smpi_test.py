@@ -1,4 +1,4 @@
-"""Our virtual time beside that of SimGrid SMPI, which simulates MPI on a network of its own: the same algorithms, hosts and links.
+"""Our virtual time compared with SimGrid SMPI, which simulates MPI on a network of its own: the same algorithms, hosts and links.
 
 python3 smpi_test.py PROGRAM SMPI_PROGRAM
 """
@@ -13,9 +13,9 @@ import unittest
 PROGRAM, SMPI_PROGRAM = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 LATENCY_US, BANDWIDTH_GB = 10, 1.25
 BYTES = 1 << 20
-# Without the factors that fit SMPI to a cluster of 2009, and without the time that this machine computes.
+# Disables the factors that fit SMPI to a cluster of 2009, and the time that this machine computes.
 SETTINGS = ["smpi/bw-factor:0:1.0", "smpi/lat-factor:0:1.0", "network/TCP-gamma:0", "network/crosstraffic:0", "smpi/simulate-computation:no"]
-# A switch that costs nothing: a message passes its sender's cable and its receiver's, each with half of the latency.
+# A switch without cost: a message goes through its sender's cable and its receiver's, each with half of the latency.
 PLATFORM = f"""<?xml version='1.0'?>
 <!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
 <platform version="4.1">

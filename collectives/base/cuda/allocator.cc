@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "collectives/base/cuda/check.h"
-#include "collectives/base/cuda/line.h"
+#include "collectives/base/cuda/thread_stream.h"
 #include "collectives/base/cuda/vectors.h"
 #include "collectives/base/error.h"
 
@@ -14,7 +14,7 @@ namespace lockstep::cuda {
 
 std::byte* CachingAllocator::allocate(Count bytes) {
   const Count size = allocation_size(bytes);
-  use_card(card_);
+  use_gpu(gpu_);
   const std::lock_guard lock(mutex_);
   std::byte* memory = take_kept(size, false);
   if (!memory) memory = take_new(size);
@@ -35,10 +35,10 @@ void CachingAllocator::release(std::byte* memory, Count bytes) noexcept {
   const std::lock_guard lock(mutex_);
   statistics_.in_use -= size;
   try {
-    kept_[size].push_back({memory, mark_line(device_, card_, false)});
+    kept_[size].push_back({memory, record_event(device_, gpu_, false)});
     statistics_.cached += size;
   } catch (...) {
-    // The card has failed, so nobody will want the block again.
+    // The GPU has failed, so nobody will need the block again.
   }
 }
 
@@ -47,10 +47,10 @@ CudaMemory CachingAllocator::statistics() const {
   return statistics_;
 }
 
-std::byte* CachingAllocator::take_kept(Count size, bool of_any_line) {
+std::byte* CachingAllocator::take_kept(Count size, bool of_any_stream) {
   std::vector<Block>& blocks = kept_[size];
   const auto fits = [&](const Block& block) {
-    return of_any_line || is_of_this_line(card_, block.released);
+    return of_any_stream || is_of_this_stream(gpu_, block.released);
   };
   const auto found = std::ranges::find_if(blocks, fits);
   if (found == blocks.end()) return nullptr;
@@ -58,23 +58,23 @@ std::byte* CachingAllocator::take_kept(Count size, bool of_any_line) {
   blocks.erase(found);
   statistics_.cached -= size;
   ++statistics_.from_cache;
-  block.released.follow();
+  block.released.stream_wait();
   return block.memory;
 }
 
-// Null where the card is full.
+// Null if the GPU is full.
 std::byte* CachingAllocator::take_new(Count size) {
   void* memory = nullptr;
   const cudaError_t status = cudaMalloc(&memory, static_cast<std::size_t>(size));
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // it has been seen
+    cudaGetLastError();  // clears the error
     return nullptr;
   }
   check(status, "allocate memory");
   return static_cast<std::byte*>(memory);
 }
 
-// cudaFree waits for what is enqueued, so it needs no marks.
+// Needs no events: cudaFree waits for all enqueued work.
 void CachingAllocator::free_kept() {
   for (const auto& [size, blocks] : kept_)
     for (const Block& block : blocks) check(cudaFree(block.memory), "free memory");
@@ -84,13 +84,13 @@ void CachingAllocator::free_kept() {
 
 void CachingAllocator::refuse(Count size) const {
   std::size_t free = 0, total = 0;
-  check(cudaMemGetInfo(&free, &total), "tell how much memory is free");
+  check(cudaMemGetInfo(&free, &total), "query the free memory");
   throw Error(
       ErrorKind::bad_input,
-      fmt::format("the card is full: {} bytes were asked for, {} are held by this process, "
+      fmt::format("the GPU is full: {} bytes were requested, this process holds {}, "
                   "{} of {} are free",
                   size, statistics_.in_use, free, total),
-      {.hint = "use smaller micro-batches, fewer ranks or --recompute; nvidia-smi tells who "
+      {.hint = "use smaller micro-batches, fewer ranks or --recompute; nvidia-smi shows who "
                "holds the rest"});
 }
 

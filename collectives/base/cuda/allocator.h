@@ -1,4 +1,4 @@
-// The card's memory, kept between uses: cudaMalloc and cudaFree stop the whole card.
+// Caching allocator for GPU memory: cudaMalloc and cudaFree stall the whole GPU.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace lockstep::cuda {
 
-// Thread-safe. A released block goes to the line that released it, whose order keeps later uses
-// behind earlier ones. Another line gets it only where the card is full, and then waits on the card
-// for the release.
+// Thread-safe. A released block is reused by the stream that released it, because stream order
+// keeps the later use behind the earlier one. Another stream gets it only if the GPU is full; that
+// stream then waits for the release.
 class CachingAllocator {
  public:
-  // Of that card; `device` is what the blocks' marks are of.
-  CachingAllocator(Device& device, int card) : device_(device), card_(card) {}
+  // `device` owns the events of the blocks.
+  CachingAllocator(Device& device, int gpu) : device_(device), gpu_(gpu) {}
 
-  // Where the card is full, everything kept is freed first. Throws Error (bad_input) that says how
-  // much was asked for, is held here, and is free.
+  // If the GPU is full, frees all cached blocks first. Throws Error (bad_input) with the bytes
+  // requested, held by this process, and free.
   std::byte* allocate(Count bytes);
   void release(std::byte* memory, Count bytes) noexcept;
   CudaMemory statistics() const;
@@ -28,15 +28,15 @@ class CachingAllocator {
  private:
   struct Block {
     std::byte* memory;
-    Mark released;
+    DeviceEvent released;
   };
-  std::byte* take_kept(Count size, bool of_any_line);
+  std::byte* take_kept(Count size, bool of_any_stream);
   std::byte* take_new(Count size);
   void free_kept();
   [[noreturn]] void refuse(Count size) const;
 
   Device& device_;
-  const int card_;
+  const int gpu_;
   mutable std::mutex mutex_;
   std::map<Count, std::vector<Block>> kept_;  // by size
   CudaMemory statistics_;

@@ -1,4 +1,4 @@
-// Errors of the CUDA runtime as errors of ours.
+// CUDA status codes as errors.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,7 +10,7 @@
 
 namespace lockstep::cuda {
 
-// Throws Error (bad_input) that says what was tried and what the runtime says about it, unless
+// Throws Error (bad_input) with the attempted action `what` and the runtime's message, unless
 // `status` is success.
 inline void check(cudaError_t status, std::string_view what) {
   if (status == cudaSuccess) return;

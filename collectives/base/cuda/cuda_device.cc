@@ -16,7 +16,7 @@ void require_here(const Slice& slice, const CudaDevice& device) {
   require(
       slice.device == &device,
       [&] {
-        return fmt::format("the card computes with memory of the device '{}'",
+        return fmt::format("the GPU cannot compute with memory of the device '{}'",
                            slice.device ? slice.device->name() : "none at all");
       },
       "copy it there first");
@@ -33,7 +33,7 @@ void CudaDevice::copy(Slice into, Slice from) {
   check(
       cudaMemcpyAsync(into.data, from.data, static_cast<std::size_t>(from.bytes()), kind, stream()),
       "copy memory");
-  if (to_host || from_host) wait();
+  if (to_host || from_host) synchronize();
 }
 
 void CudaDevice::zero(Slice data) {
@@ -53,8 +53,8 @@ void CudaDevice::reduce_all(std::span<const Slice> into, std::span<const Slice> 
   if (first.count == 0) return;
   for (const auto slices : {into, from})
     for (const Slice& slice : slices) require_here(slice, *this);
-  // In the order of the slices: as many as a kernel takes, then those beside what they became. What
-  // is still to be read must not be written, so all but the last pass write to the first alone.
+  // Combines slices in order, as many as one kernel takes, then the next ones with the result so
+  // far. All kernels but the last write only to the first slice: the others may still be inputs.
   const bool in_one = from.size() <= most_operands && into.size() <= most_operands && divisor <= 1;
   if (in_one) return enqueue_combine(into, from, op, stream());
   std::span<const Slice> left = from;
@@ -73,10 +73,10 @@ void CudaDevice::reduce_all(std::span<const Slice> into, std::span<const Slice> 
 
 void CudaDevice::convert(Slice into, Slice from) {
   require(is_floating(into.dtype) && is_floating(from.dtype),
-          "integers are converted on no device");
+          "integers cannot be converted on any device");
   if (into.dtype == from.dtype) return copy(into, from);
   if (into.count == 0) return;
-  // Of the host's memory a copy here is converted.
+  // Converts a copy if one side lies in the host's memory.
   if (from.device != this) {
     const Memory staged(*this, nullptr, MemoryUse::workspace, from.bytes());
     copy(staged.slice(from.count, from.dtype), from);
@@ -96,11 +96,11 @@ void CudaDevice::divide(Slice data, Count divisor) {
   enqueue_divide(data, divisor, stream());
 }
 
-Mark CudaDevice::mark(bool timed) { return mark_line(*this, card_, timed); }
-void CudaDevice::follow(const Mark& mark) { cuda::follow(card_, mark); }
-double CudaDevice::seconds_between(const Mark& begin, const Mark& end) {
+DeviceEvent CudaDevice::record(bool timed) { return record_event(*this, gpu_, timed); }
+void CudaDevice::stream_wait(const DeviceEvent& event) { cuda::stream_wait(gpu_, event); }
+double CudaDevice::seconds_between(const DeviceEvent& begin, const DeviceEvent& end) {
   return cuda::seconds_between(begin, end);
 }
-void CudaDevice::wait() { wait_for_line(card_); }
+void CudaDevice::synchronize() { synchronize_stream(gpu_); }
 
 }  // namespace lockstep::cuda

@@ -1,19 +1,19 @@
-// A card as a device: memory there, arithmetic by kernels.
+// A GPU as a device: its memory, and arithmetic by kernels.
 #pragma once
 
 #include "collectives/base/cuda/allocator.h"
-#include "collectives/base/cuda/line.h"
+#include "collectives/base/cuda/thread_stream.h"
 #include "collectives/base/device.h"
 
 namespace lockstep::cuda {
 
-// One for all ranks of this process that share it: what tells them apart is their threads, each of
-// which has a line of its own (line.h). Results are those of the host's device, bit for bit; of a
-// NaN that was computed, the payload is the card's.
+// All ranks of this process that share the GPU share this object. Each thread has its own stream
+// (thread_stream.h). Results equal those of the host's device bit for bit, except that a computed
+// NaN has the GPU's payload.
 class CudaDevice final : public Device {
  public:
-  // By its number among those that CUDA shows.
-  explicit CudaDevice(int card) : Device(true), card_(card), allocator_(*this, card) {}
+  // `gpu` is the number of the GPU in CUDA's list.
+  explicit CudaDevice(int gpu) : Device(true), gpu_(gpu), allocator_(*this, gpu) {}
   std::string_view name() const override { return "cuda"; }
 
   std::byte* allocate(Count bytes) override { return allocator_.allocate(bytes); }
@@ -28,18 +28,18 @@ class CudaDevice final : public Device {
   void convert(Slice into, Slice from) override;
   void divide(Slice data, Count divisor) override;
 
-  Mark mark(bool timed) override;
-  void follow(const Mark& mark) override;
-  double seconds_between(const Mark& begin, const Mark& end) override;
-  void wait() override;
+  DeviceEvent record(bool timed) override;
+  void stream_wait(const DeviceEvent& event) override;
+  double seconds_between(const DeviceEvent& begin, const DeviceEvent& end) override;
+  void synchronize() override;
 
   CudaMemory memory() const { return allocator_.statistics(); }
-  int card() const { return card_; }
-  // The calling thread's.
-  cudaStream_t stream() const { return this_stream(card_); }
+  int gpu() const { return gpu_; }
+  // Of the calling thread.
+  cudaStream_t stream() const { return this_stream(gpu_); }
 
  private:
-  const int card_;
+  const int gpu_;
   CachingAllocator allocator_;
 };
 

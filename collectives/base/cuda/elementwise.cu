@@ -1,5 +1,5 @@
-// Elements of several slices combined, divided and converted: 16 bytes at a time where addresses
-// allow, one element at a time around that.
+// Combines, divides and converts elements: 16 bytes at a time where addresses are aligned, single
+// elements before and after.
 #include "collectives/base/cuda/elementwise.h"
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace {
 
 constexpr int vector_bytes = 16;
 
-// Calls work.template at<lanes>(index of the first element) for all elements of a cut: the vectors
-// first, then what is before and behind them.
+// Calls work.template at<lanes>(index of the first element) for all elements of a cut: first the
+// vectors, then the elements before and after them.
 template <int lanes, typename Work>
 __device__ void for_elements(const VectorCut& cut, const Work& work) {
   const Count stride = Count{gridDim.x} * blockDim.x;
@@ -37,7 +37,7 @@ __device__ void store(T* into, Count index, const Lanes<T, lanes>& values) {
   *reinterpret_cast<Lanes<T, lanes>*>(into + index) = values;
 }
 
-// Integers wrap around: sums and products are taken without a sign.
+// Integers wrap around: sums and products use unsigned arithmetic.
 struct Sum {
   template <typename W>
   __device__ W operator()(W a, W b) const {
@@ -47,11 +47,11 @@ struct Sum {
 struct Product {
   template <typename W>
   __device__ W operator()(W a, W b) const {
-    // At least 32 bits without a sign: u8 would be multiplied as int, which is the same.
+    // Unsigned types of 32 bits or more. u8 is promoted to int, which gives the same result.
     return static_cast<W>(a * b);
   }
 };
-// A NaN in either operand is kept.
+// Keeps a NaN of either operand.
 struct Minimum {
   template <typename W>
   __device__ W operator()(W a, W b) const {
@@ -141,7 +141,7 @@ __global__ void convert_kernel(const Convert<Into, From> convert, const VectorCu
   for_elements<Convert<Into, From>::widest>(cut, convert);
 }
 
-// Where a slice begins, in its own elements.
+// The start of a slice, counted in elements.
 std::uintptr_t place(const Slice& slice) {
   return reinterpret_cast<std::uintptr_t>(slice.data) / element_bytes(slice.dtype);
 }
@@ -162,11 +162,11 @@ void with_floating(DType dtype, Function function) {
     case DType::f64:
       return function(double{});
     default:
-      require(false, "integers are converted on no device");
+      require(false, "integers cannot be converted on any device");
   }
 }
 
-// Those that are the same without a sign are one type.
+// Maps signed to unsigned integers: the result has the same bits.
 template <typename Function>
 void with_unsigned(DType dtype, Function function) {
   switch (dtype) {

@@ -1,4 +1,4 @@
-// The device's kernels, as its host side enqueues them.
+// Enqueues the device's elementwise kernels.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,8 +11,8 @@ namespace lockstep::cuda {
 
 inline constexpr int most_operands = 16;
 
-// Each of `into` = the combination of `from` in their order, rounded to their type after each; at
-// most `most_operands` of either. avg adds, as sum does.
+// Each of `into` = the combination of `from` in order, rounded to the element type after each
+// step. At most `most_operands` of each. avg adds, like sum.
 void enqueue_combine(std::span<const Slice> into, std::span<const Slice> from, ReduceOp op,
                      cudaStream_t stream);
 void enqueue_divide(Slice data, Count divisor, cudaStream_t stream);

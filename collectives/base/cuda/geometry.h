@@ -1,4 +1,4 @@
-// How many threads run a kernel: plain arithmetic, so that it is tested without a device.
+// How many threads run a kernel. Plain arithmetic, so it can be tested without a device.
 #pragma once
 
 #include <algorithm>
@@ -22,9 +22,9 @@ inline constexpr Count warp_threads = 32, most_block_threads = 1024, most_grid_x
 
 constexpr Count divide_up(Count count, Count by) { return (count + by - 1) / by; }
 
-// A line of blocks whose threads go over `count` elements, `each` in a step, in strides of the
-// whole grid: never more blocks than fill a device some times over, whatever the count; at least
-// one, so that it can be launched.
+// A one-dimensional grid whose threads cover `count` elements, `each` per step, in strides of the
+// whole grid. At least one block, so that it can be launched, and at most a few times as many as
+// fill a device.
 constexpr Geometry over_elements(Count count, Count each = 1) {
   constexpr Count threads = 256, most_blocks = 8192;
   const Count blocks = std::clamp<Count>(divide_up(count, each * threads), 1, most_blocks);

@@ -10,22 +10,23 @@
 
 namespace lockstep::cuda {
 
-// Puts kernel(arguments...) into the stream. Throws Error where the device refuses the geometry.
+// Enqueues kernel(arguments...) into the stream. Throws Error if the device refuses the geometry.
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), const Geometry& geometry, cudaStream_t stream,
             Arguments&&... arguments) {
-  // What a block gets without asking.
-  constexpr Count shared_without_asking = 48 << 10;
-  if (geometry.shared_bytes > shared_without_asking)
+  // More must be requested explicitly.
+  constexpr Count default_shared_bytes = 48 << 10;
+  if (geometry.shared_bytes > default_shared_bytes)
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(geometry.shared_bytes)),
-          "shared memory of a kernel");
+          "reserve shared memory for a kernel");
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(geometry.grid.x, geometry.grid.y, geometry.grid.z);
   config.blockDim = dim3(geometry.block.x, geometry.block.y, geometry.block.z);
   config.dynamicSmemBytes = static_cast<std::size_t>(geometry.shared_bytes);
   config.stream = stream;
-  check(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), "a kernel");
+  check(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...),
+        "launch a kernel");
 }
 
 }  // namespace lockstep::cuda

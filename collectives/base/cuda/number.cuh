@@ -1,5 +1,5 @@
-// How types are computed with on the card: the half types in f32, all others as themselves. The
-// conversions round as those of half.h do, bit for bit.
+// Arithmetic on the GPU: the half types in f32, all others in their own type. Conversions round as
+// those of half.h do, bit for bit.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -37,7 +37,7 @@ struct Number<Half> {
   using Wide = float;
   static __device__ float widen(Half value) {
     const std::uint32_t magnitude = value.bits & 0x7fffu;
-    // The card's conversion makes every NaN the same one.
+    // The GPU's conversion would replace every NaN by the same one.
     if (magnitude > 0x7c00u)
       return __uint_as_float((value.bits & 0x8000u) << 16 | magnitude << 13 | 0x7f800000u);
     __half half;
@@ -54,7 +54,7 @@ struct Number<Half> {
   }
 };
 
-// `lanes` elements that are read and written at once.
+// `lanes` elements, read and written at once.
 template <typename T, int lanes>
 struct alignas(sizeof(T) * lanes) Lanes {
   T of[lanes];

@@ -1,12 +1,12 @@
-// The dynamic shared memory of a block, as an array of any type.
+// A block's dynamic shared memory as an array of any type.
 #pragma once
 
 #include <cuda_runtime.h>
 
 namespace lockstep::cuda {
 
-// Aligned to 1024 bytes; as many bytes as the launch's geometry says, the same for all threads of a
-// block. They hold anything when the block begins.
+// Aligned to 1024 bytes. The launch's geometry sets the size. All threads of a block get the same
+// memory; it is uninitialized.
 template <typename T>
 __device__ __forceinline__ T* dynamic_shared() {
   extern __shared__ __align__(1024) unsigned char memory[];

@@ -1,5 +1,5 @@
-// How elements are cut into vectors and requests for memory into sizes: plain arithmetic, tested
-// without a device.
+// How elements are cut into vectors, and memory requests rounded. Plain arithmetic, tested without
+// a device.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +10,13 @@
 
 namespace lockstep::cuda {
 
-// `count` elements as vectors of some elements each, which are aligned to their own size, between
-// single elements.
+// `count` elements: `head` single ones, `vectors` aligned vectors, `tail` single ones.
 struct VectorCut {
   Count head = 0, vectors = 0, tail = 0;
 };
 
-// The cut into vectors of `lanes` elements that aligns all of `places`: where each operand begins,
-// in its own elements. If no cut aligns all of them, all elements are single.
+// The cut into vectors of `lanes` elements that aligns all operands. `places` are their starts,
+// counted in elements. If no cut aligns all of them, all elements are single.
 inline VectorCut vector_cut(Count count, int lanes, std::span<const std::uintptr_t> places) {
   const auto phase = [&](std::uintptr_t place) {
     return static_cast<Count>(place % static_cast<unsigned>(lanes));
@@ -32,8 +31,8 @@ inline VectorCut vector_cut(Count count, int lanes, std::span<const std::uintptr
   return cut;
 }
 
-// The bytes that a request is rounded up to, so that released memory fits later requests: eight
-// sizes from a power of two to the next; above 4 KiB at most an eighth too large.
+// Rounds a request up so that released memory fits later requests: eight sizes per power of two.
+// Above 4 KiB a block is at most an eighth too large.
 inline Count allocation_size(Count bytes) {
   Count step = 512;
   while (step * 16 <= bytes) step *= 2;

@@ -1,4 +1,4 @@
-// Our types and reductions as gloo has them: functions that its callers choose.
+// gloo's types and reduction functions for ours.
 #pragma once
 
 #include <gloo/math.h>
@@ -13,7 +13,7 @@ namespace lockstep {
 
 using GlooReduction = void (*)(void*, const void*, const void*, std::size_t);
 
-// An average is summed first.
+// An average starts as a sum.
 template <typename T>
 GlooReduction gloo_reduction(ReduceOp op) {
   switch (op) {
@@ -28,7 +28,7 @@ GlooReduction gloo_reduction(ReduceOp op) {
   }
 }
 
-// Calls `use` with a value of the type. Throws Error (bad_input) for the one that gloo has not.
+// Calls `use` with a value of the type. Throws Error (bad_input) for bf16, which gloo lacks.
 template <typename Use>
 void with_gloo_type(DType dtype, Use use) {
   switch (dtype) {
@@ -53,7 +53,7 @@ void with_gloo_type(DType dtype, Use use) {
     case DType::bf16:
       break;
   }
-  require(false, "gloo does not reduce bf16", "choose another type, or the ring");
+  require(false, "gloo does not reduce bf16", "choose another type or the ring");
 }
 
 }  // namespace lockstep

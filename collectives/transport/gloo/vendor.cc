@@ -21,7 +21,7 @@
 namespace lockstep {
 namespace {
 
-// What only moves data moves bytes: to gloo it is the same.
+// Operations that only move data move bytes, whatever the type.
 std::uint8_t* bytes(Slice data) { return reinterpret_cast<std::uint8_t*>(data.data); }
 std::size_t size(Slice data) { return static_cast<std::size_t>(data.bytes()); }
 
@@ -37,7 +37,7 @@ std::string GlooCollectives::lacks(Operation operation, DType dtype, Count count
   using enum Operation;
   const bool reduces = operation == all_reduce || operation == reduce;
   if (context_->size == 1) return "nothing for 1 rank";
-  if (operation == reduce_scatter) return "no reduce_scatter beside that of its first interface";
+  if (operation == reduce_scatter) return "no reduce_scatter in its current interface";
   if (reduces && dtype == DType::bf16) return "no bf16";
   if ((operation == gather || operation == scatter) && count % context_->size != 0)
     return fmt::format("no {} of unequal chunks", name_of(operation));
@@ -151,7 +151,7 @@ void GlooCollectives::scatter(Slice data, int root) {
 }
 
 void GlooCollectives::send_recv(Slice data, Slice out) {
-  constexpr std::uint64_t slot = 1;  // its collectives' are far above
+  constexpr std::uint64_t slot = 1;  // gloo's collectives use much larger numbers
   const int right = (context_->rank + 1) % context_->size;
   const int left = (context_->rank + context_->size - 1) % context_->size;
   const auto sent = context_->createUnboundBuffer(data.data, size(data));

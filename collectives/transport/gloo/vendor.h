@@ -1,4 +1,4 @@
-// gloo's own collectives, to be measured beside ours: each as PyTorch calls it.
+// gloo's own collectives, measured next to ours, called as PyTorch calls them.
 #pragma once
 
 #include <gloo/context.h>
@@ -16,7 +16,7 @@ class GlooCollectives final : public VendorCollectives {
   // "gloo 0.5.0".
   std::string_view library() const override;
   std::string lacks(Operation operation, DType dtype, Count count) const override;
-  // Throws Error (lost_rank) with gloo's own words.
+  // Throws Error (lost_rank) with gloo's message.
   void run(Operation operation, Slice data, Slice out, ReduceOp op, int root) override;
 
  private:

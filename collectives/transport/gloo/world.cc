@@ -1,4 +1,4 @@
-// The module's entry: a world of gloo's over TCP on this host, whose ranks are threads.
+// The module's entry: a gloo world over TCP on this host whose ranks are threads.
 #include <fmt/format.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/hash_store.h>
@@ -19,7 +19,7 @@ class GlooWorld final : public VendorWorld {
   GlooWorld(int ranks, double timeout_s)
       : timeout_(std::chrono::duration_cast<std::chrono::milliseconds>(
             std::chrono::duration<double>(timeout_s))) {
-    // A device is a thread that sends and receives; every rank has its own, as processes do.
+    // A gloo device is a thread that sends and receives. Each rank has its own, like a process.
     constexpr const char* this_host = "127.0.0.1";
     for (int rank = 0; rank < ranks; ++rank)
       devices_.push_back(gloo::transport::tcp::CreateDevice(this_host));
@@ -42,7 +42,7 @@ class GlooWorld final : public VendorWorld {
 
   std::chrono::milliseconds timeout_;
   std::vector<std::shared_ptr<gloo::transport::Device>> devices_;
-  gloo::rendezvous::HashStore store_;  // where the ranks find each other's addresses
+  gloo::rendezvous::HashStore store_;  // where ranks find the addresses of others
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 namespace lockstep {
 
 std::byte* MpiGroup::scratch(Device& device, Count bytes) {
-  // Kept: the pages of fresh memory cost more than the message that passes through it.
+  // Kept for reuse: page faults of fresh memory cost more than the message.
   if (scratch_device_ != &device || scratch_.bytes() < bytes) {
     scratch_ = Memory(device, nullptr, MemoryUse::communication, bytes);
     scratch_device_ = &device;

@@ -1,4 +1,4 @@
-// One end in a group of MPI ranks: what it shares with its process's other ends, and how it waits.
+// One end of a group of MPI ranks: the state it shares with its process's other end, and its waits.
 #pragma once
 
 #include <mpi.h>
@@ -17,7 +17,7 @@ namespace lockstep {
 
 class MpiGroup {
  public:
-  // The first or the second of this process's ends.
+  // `end` 0 or 1: the first or second end of this process.
   MpiGroup(std::shared_ptr<MpiMembers> members, int end)
       : members_(std::move(members)),
         rank_(end * members_->processes() + members_->process()),
@@ -29,20 +29,19 @@ class MpiGroup {
   int size() const { return size_; }
   Board& board() { return members_->board(); }
   PacketPool& packets() { return packets_; }
-  // How MPI reaches another end.
+  // The MPI rank and communicators for messages with another end.
   int process(int rank) const { return rank % members_->processes(); }
   MPI_Comm comm_to(int rank) const { return members_->comm(rank_, rank); }
   MPI_Comm comm_from(int rank) const { return members_->comm(rank, rank_); }
-  // Memory for what arrives and is used at once; at least `bytes`, good until the next call.
+  // At least `bytes` of scratch for data that are used at once. Valid until the next call.
   std::byte* scratch(Device& device, Count bytes);
 
-  // Waits in this rank's name until there is something from one of `peers`: looks for a while, then
-  // gives the processor away, then sleeps in between.
+  // Blocks this rank until one of `peers` provides something: first spins, then yields, then sleeps
+  // between checks.
   template <typename IsThere>
   void wait_until(std::span<const int> peers, const Call& call, IsThere is_there) {
     const auto ready = [&] {
-      // Progress would let MPI read memory that the failed rank has freed; some libraries die of
-      // it.
+      // MPI's progress could read memory that the failed rank has freed, and some libraries crash.
       return board().notice().rank() < 0 && is_there();
     };
     const int looks = members_->oversubscribed() ? 1 : 2000;
@@ -59,8 +58,8 @@ class MpiGroup {
     };
     board().wait(rank_, peers, call, ready, pause);
   }
-  // The same for what `peer` does with a message. A wait that fails stops the world, unless the
-  // peer has departed.
+  // The same for a message with `peer`. A failed wait stops the world, unless the peer has
+  // departed.
   template <typename IsThere>
   void wait(int peer, const Call& call, IsThere is_there) {
     try {
@@ -72,8 +71,8 @@ class MpiGroup {
   }
   void wait(int peer, const Call& call, MPI_Request& request);
 
-  // This rank fails and is about to free memory that messages are read from: makes every rank stop
-  // its transfers first.
+  // This rank fails and will free memory from which messages are read. First makes every rank stop
+  // its transfers.
   void settle();
 
  private:

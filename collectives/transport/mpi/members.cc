@@ -25,10 +25,10 @@ void check_mpi(int code, std::string_view what) {
                           std::string_view(text, static_cast<std::size_t>(length))));
 }
 
-MpiMembers::MpiMembers(MPI_Comm comm, int ends, const MpiMembers* beside,
+MpiMembers::MpiMembers(MPI_Comm comm, int ends, const MpiMembers* world_group,
                        std::vector<int> world_ranks, double timeout_s)
-    : ends_(ends), heaps_(beside ? beside->heaps_ : nullptr) {
-  AbortNotice* notice = beside ? &beside->board_->notice() : nullptr;
+    : ends_(ends), heaps_(world_group ? world_group->heaps_ : nullptr) {
+  AbortNotice* notice = world_group ? &world_group->board_->notice() : nullptr;
   comms_.push_back(comm);
   while (std::ssize(comms_) < ends * ends)
     check_mpi(MPI_Comm_dup(comm, &comms_.emplace_back()), "copy a group");
@@ -44,8 +44,8 @@ MpiMembers::MpiMembers(MPI_Comm comm, int ends, const MpiMembers* beside,
   ranks_per_node_ = find_ranks_per_node(host);
   oversubscribed_ = ranks_here * ends > static_cast<int>(std::thread::hardware_concurrency());
 
-  // Rank 0 provides the memory for all: places to pass data through and a slot for each end, then
-  // the notice. Slots and notice are valid when zeroed.
+  // Rank 0 allocates the shared memory: staging and a slot for each end, then the notice. Slots and
+  // notice are valid when zeroed.
   const auto all = static_cast<std::size_t>(processes_) * static_cast<std::size_t>(ends);
   const std::size_t shared =
       alignof(Staging) + (sizeof(Staging) + sizeof(BoardSlot)) * all + sizeof(AbortNotice);
@@ -67,7 +67,7 @@ MpiMembers::MpiMembers(MPI_Comm comm, int ends, const MpiMembers* beside,
       std::memset(static_cast<void*>(slots_), 0, sizeof(BoardSlot) * all + sizeof(AbortNotice));
     }
     MPI_Barrier(host);
-    if (!beside) heaps_ = PeerHeaps::open(host);
+    if (!world_group) heaps_ = PeerHeaps::open(host);
     refused_peer_memory_ = lockstep::refused_peer_memory(host);
   } else {
     private_slots_ = std::vector<BoardSlot>(all);
@@ -94,8 +94,8 @@ int MpiMembers::find_ranks_per_node(MPI_Comm host) const {
   return lockstep::ranks_per_node(node_of_end);
 }
 
-// Windows and communicators are freed by all their ranks together; after a failure that would wait
-// for a rank that is gone, and the process ends anyway.
+// Freeing windows and communicators is collective. After a failure it would wait for a rank that is
+// gone; the process ends anyway.
 MpiMembers::~MpiMembers() {
   if (std::uncaught_exceptions() > 0 || board_->notice().rank() >= 0) return;
   if (window_ != MPI_WIN_NULL) MPI_Win_free(&window_);
@@ -108,7 +108,7 @@ std::string MpiMembers::health(int peer) const {
   std::ifstream file(fmt::format("/proc/{}/stat", process));
   std::string line;
   if (!std::getline(file, line)) return fmt::format("(process {}) has died", process);
-  // The state is the letter after the name, which is in parentheses and may hold any character.
+  // The state is the letter after the name, which is in parentheses and may contain any character.
   const std::size_t end = line.rfind(')');
   const bool dead = end != std::string::npos && end + 2 < line.size() &&
                     (line[end + 2] == 'Z' || line[end + 2] == 'X');

@@ -1,5 +1,5 @@
-// What the ends that one process holds in a group of MPI ranks have in common: its communicators,
-// and the memory that the ranks of one host share, with the board.
+// The state shared by all ends of one process in a group of MPI ranks: communicators, and the
+// shared memory of the host with the board.
 #pragma once
 
 #include <mpi.h>
@@ -14,21 +14,21 @@
 
 namespace lockstep {
 
-// Throws Error (lost_rank) with MPI's own words unless `code` is success.
+// Throws Error (lost_rank) with MPI's message unless `code` is success.
 void check_mpi(int code, std::string_view what);
 
-// Ends are numbered as in Transport::two_ends: first each process's first, then their second.
+// Ends are numbered as in Transport::two_ends: the first ends of all processes, then the second.
 class MpiMembers {
  public:
-  // Takes over `comm`; every rank of it calls. Each of them has so many `ends`. What its world
-  // shares it has from `beside`, a group of that world; the world itself is beside none.
-  MpiMembers(MPI_Comm comm, int ends, const MpiMembers* beside, std::vector<int> world_ranks,
+  // Takes over `comm`; collective. Each process has `ends` ends. `world_group` is any group of the
+  // same world, whose notice and heaps it reuses; null for the world itself.
+  MpiMembers(MPI_Comm comm, int ends, const MpiMembers* world_group, std::vector<int> world_ranks,
              double timeout_s);
   ~MpiMembers();
   MpiMembers(const MpiMembers&) = delete;
 
-  // For messages from one end to another: with several of each process, MPI could not tell them
-  // apart.
+  // For messages from one end to another. MPI could not distinguish several ends of a process on
+  // one communicator.
   MPI_Comm comm(int from, int to) const {
     return comms_[static_cast<std::size_t>(from / processes_ * ends_ + to / processes_)];
   }
@@ -39,11 +39,11 @@ class MpiMembers {
   int ranks_per_node() const { return ranks_per_node_; }
   bool one_host() const { return one_host_; }
   bool oversubscribed() const { return oversubscribed_; }
-  // An end's places in shared memory; null where hosts share none.
+  // An end's staging in shared memory; null if the ranks are on several hosts.
   Staging* staging(int end) { return staging_ ? &staging_[end] : nullptr; }
-  // Where data can be lent; null where they cannot.
+  // The heaps that all ranks map; null if there are none.
   const PeerHeaps* heaps() const { return heaps_; }
-  // Why the system keeps MPI from copying between processes at once; "" if it does not.
+  // Why the system does not let MPI copy between processes directly; "" if it does.
   const std::string& refused_peer_memory() const { return refused_peer_memory_; }
 
  private:
@@ -57,7 +57,7 @@ class MpiMembers {
   bool one_host_ = true;
   bool oversubscribed_ = false;
   MPI_Win window_ = MPI_WIN_NULL;
-  std::vector<BoardSlot> private_slots_;  // where hosts share no memory
+  std::vector<BoardSlot> private_slots_;  // if the ranks are on several hosts
   AbortNotice private_notice_{};
   BoardSlot* slots_ = nullptr;
   Staging* staging_ = nullptr;

@@ -1,8 +1,9 @@
-// One message over MPI, from its one end and from the other. It is a header, with the data in it
-// when they are few. Longer data are put in the receiver's memory where it has opened that, lent
-// where the receiver sees them, or lie in shared memory while there is a place for them; else they
-// follow in segments, whose receives are posted only after the header was found to fit: so ranks
-// that disagree are told how, and never by MPI.
+// The two sides of a message over MPI. Every message has a header; short data follow in the same
+// packet. For longer data there are four ways. With an open window, the sender writes into the
+// receiver's memory. If the data lie in a shared heap, the receiver reads them there. Otherwise the
+// sender copies them to shared memory while it has room. Otherwise they follow as MPI messages, in
+// segments. The receiver posts those only after it has checked the header, so a mismatch is
+// reported by us and not by MPI.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,12 +20,12 @@
 namespace lockstep {
 
 inline constexpr Count segment_bytes = Count{512} << 10;
-// Fewer travel with their header: MPI libraries send up to about 4 KiB without asking.
+// Shorter data travel with their header. MPI libraries send up to about 4 KiB eagerly.
 inline constexpr Count fewest_staged_bytes = 3072;
-// Of fewer, where ranks share a core, to wait until they are given back costs more than a copy.
-inline constexpr Count fewest_lent_bytes = Count{16} << 10;
+// For shorter data and ranks that share a core, waiting for the receiver costs more than a copy.
+inline constexpr Count fewest_exposed_bytes = Count{16} << 10;
 inline constexpr int header_tag = 0;
-inline constexpr std::int64_t data_tags = 30'000;  // MPI promises 32767
+inline constexpr std::int64_t data_tags = 30'000;  // MPI guarantees 32767
 
 inline int data_tag(std::int64_t number) { return 1 + static_cast<int>(number % data_tags); }
 
@@ -55,8 +56,8 @@ class MpiSend final : public Transfer {
       for (const Slice& segment : segments_of(data))
         post(segment.data, static_cast<int>(segment.bytes()), data_tag(number));
   }
-  // MPI cannot take back a send: the packet stays for MPI to read until the process ends. It
-  // happens when this rank fails, and to what was for a rank that departed, or from it.
+  // MPI cannot cancel a send, so the packet stays until the process ends. This happens when this
+  // rank fails, and when it or the receiver has departed.
   ~MpiSend() override {
     if (finished_) return;
     const Board& board = group_.board();
@@ -66,21 +67,21 @@ class MpiSend final : public Transfer {
   void wait() override {
     if (finished_) return;
     for (MPI_Request& request : requests_) group_.wait(to_, call_, request);
-    if (is_lent()) group_.wait(to_, call_, [&] { return take_back(); });
+    if (is_exposed()) group_.wait(to_, call_, [&] { return reclaim(); });
     finished_ = true;
     if (packet_) group_.packets().give_back(std::move(packet_));
   }
 
  private:
-  // Puts the data in a window, lends them, or copies them to a place of this rank, where that is
-  // possible.
+  // Writes the data into a window, exposes them in the shared heap, or copies them to staging, if
+  // one of these is possible.
   void find_place(Slice data) {
     if (!staging_ || data.bytes() < fewest_staged_bytes) return;
     Header& header = packet_->header;
-    if (data.bytes() >= fewest_lent_bytes && heaps()) {
+    if (data.bytes() >= fewest_exposed_bytes && heaps()) {
       if (put(data)) return;
-      if (heaps()->holds(data.data)) place_ = staging_->lend();
-      if (is_lent()) header.offset = heaps()->offset(data.data);
+      if (heaps()->holds(data.data)) place_ = staging_->expose();
+      if (is_exposed()) header.offset = heaps()->offset(data.data);
     }
     if (place_ == Staging::none && data.bytes() <= Staging::place_bytes) {
       place_ = staging_->take();
@@ -102,11 +103,11 @@ class MpiSend final : public Transfer {
     header.offset = *offset;
     return true;
   }
-  bool is_lent() const { return Staging::is_loan(place_); }
+  bool is_exposed() const { return Staging::is_exposed(place_); }
   const PeerHeaps* heaps() const { return group_.members().heaps(); }
-  // MPI passes on what others wait for only while it is called.
-  bool take_back() {
-    if (staging_->take_back(place_)) return true;
+  // MPI makes progress on other messages only inside its calls.
+  bool reclaim() {
+    if (staging_->reclaim(place_)) return true;
     int any = 0;
     check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, header_tag, group_.comm_to(to_), &any, MPI_STATUS_IGNORE),
               "look for messages");
@@ -128,8 +129,8 @@ class MpiSend final : public Transfer {
   bool finished_ = false;
 };
 
-// A receive in flight: withdrawn when it is destroyed unfinished, so that nothing is written to its
-// memory afterwards.
+// A receive in flight. Destroyed unfinished, it is cancelled, and MPI no longer writes to its
+// memory.
 class PostedReceive {
  public:
   PostedReceive(MpiGroup& group, void* into, Count bytes, int from, int tag)
@@ -139,7 +140,7 @@ class PostedReceive {
               "receive");
   }
   ~PostedReceive() {
-    // After a failure nothing moves any more, so nothing is written.
+    // After a failure no rank moves data, so nothing is written.
     if (request_ == MPI_REQUEST_NULL || group_.board().notice().rank() >= 0) return;
     MPI_Cancel(&request_);
     MPI_Wait(&request_, MPI_STATUS_IGNORE);
@@ -160,7 +161,7 @@ class PostedReceive {
 
 class MpiReceive final : public Transfer {
  public:
-  // With an operation the message is combined into `into`, else it arrives there.
+  // With an operation, reduces the message into `into`; without one, copies it there.
   MpiReceive(MpiGroup& group, const Call& call, Slice into, int from, std::optional<ReduceOp> op)
       : group_(group),
         call_(call),
@@ -192,11 +193,11 @@ class MpiReceive final : public Transfer {
     if (place == Staging::window) {
       group_.members().staging(group_.rank())->windows().see(packet_->header.number);
       require(in_place && packet_->header.offset == group_.members().heaps()->offset(into_.data),
-              "a message is received beside its window");
+              "the memory of a receive differs from its window");
     } else if (place != Staging::none) {
       Staging& staging = *group_.members().staging(from_);
       staging.see(place);
-      std::byte* const data = Staging::is_loan(place)
+      std::byte* const data = Staging::is_exposed(place)
                                   ? group_.members().heaps()->at(group_.board().world_rank(from_),
                                                                  packet_->header.offset)
                                   : staging.data(place);
@@ -211,7 +212,7 @@ class MpiReceive final : public Transfer {
     group_.packets().give_back(std::move(packet_));
   }
 
-  // Two segments are on their way while a third is used; in place, they arrive where they belong.
+  // Two segments are in flight while a third is used. In place, they arrive at their destination.
   template <typename Use>
   void receive_segments(Use use, bool in_place) {
     constexpr Count ahead = 2;

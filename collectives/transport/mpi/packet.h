@@ -1,4 +1,4 @@
-// What goes first in every message: its header, with the data behind it when they are few.
+// The first part of every message: its header, and short data behind it.
 #pragma once
 
 #include <array>
@@ -15,20 +15,20 @@ namespace lockstep {
 struct alignas(64) Header {
   Signature signature;
   std::int64_t bytes;
-  std::int64_t number;  // of the message between the two ranks: names the tag of its data
+  std::int64_t number;  // of the message between the two ranks; determines the tag of its data
   std::int64_t place;   // in the sender's staging; Staging::none; or Staging::window
-  std::int64_t offset;  // of data that are lent, in the sender's heap; of a window, in the other's
+  std::int64_t offset;  // of exposed data in the sender's heap, or of a window in the receiver's
 };
 
 struct Packet {
-  // Up to here one more copy costs less than a second message.
+  // Up to this size another copy costs less than a second message.
   static constexpr Count inline_bytes = 65536 - static_cast<Count>(sizeof(Header));
 
   Header header;
   std::array<std::byte, inline_bytes> data;
 };
 
-// Packets for use again: a fresh one costs more than a short message.
+// Packets for reuse: allocating one costs more than a short message.
 class PacketPool {
  public:
   std::unique_ptr<Packet> take() {

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Ranks may need unequal shares of the memory that there is; nobody gets more than there is.
+// Ranks may need different amounts of memory; none can get more than the host has.
 Count heap_bytes(int processes) {
   const Count all = Count{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   return std::min(all, 2 * all / processes);

@@ -1,4 +1,4 @@
-// The heaps of the processes of one host, each seen by all.
+// The shared heaps of the processes of one host. Every process maps all of them.
 #pragma once
 
 #include <mpi.h>
@@ -12,15 +12,15 @@ namespace lockstep {
 
 class PeerHeaps {
  public:
-  // Gives this process a heap, for what host_device() allocates from now on; every process of the
-  // host calls. Null, and everything as before, where the system does not let all of them see each
-  // other's.
+  // Creates a heap for this process; host_device() allocates from it from now on. Every process of
+  // the host calls it. Null, without any change, if the system does not let all of them map each
+  // other's heaps.
   static const PeerHeaps* open(MPI_Comm host);
 
-  // This process's.
+  // Of this process.
   bool holds(const std::byte* memory) const { return own_->holds(memory); }
   Count offset(const std::byte* memory) const { return own_->offset(memory); }
-  // What lies there in another's; by its rank on the host.
+  // An address in another process's heap, by its rank on the host.
   std::byte* at(int rank, Count offset) const { return views_[rank].at(offset); }
 
  private:

@@ -19,8 +19,8 @@ std::string refused_peer_memory(MPI_Comm comm) {
   int rank = 0, size = 0;
   MPI_Comm_rank(comm, &rank);
   MPI_Comm_size(comm, &size);
-  std::uint64_t lent = 1, read = 0;
-  const Place own{getpid(), reinterpret_cast<std::uint64_t>(&lent)};
+  std::uint64_t probe = 1, read = 0;
+  const Place own{getpid(), reinterpret_cast<std::uint64_t>(&probe)};
   std::vector<Place> places(static_cast<std::size_t>(size));
   MPI_Allgather(&own, sizeof own, MPI_BYTE, places.data(), sizeof own, MPI_BYTE, comm);
   const Place& next = places[static_cast<std::size_t>((rank + 1) % size)];

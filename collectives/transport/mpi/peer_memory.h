@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// "" or why the ranks of `comm`, all on one host, may not read each other's memory. Called by all
-// of them; the same on each.
+// "" or why the ranks of `comm`, all on one host, may not read each other's memory. Collective;
+// the result is the same on every rank.
 std::string refused_peer_memory(MPI_Comm comm);
 
 }  // namespace lockstep

@@ -41,7 +41,7 @@ class MpiTransport final : public Transport,
         vendor_(*group_),
         sent_(static_cast<std::size_t>(group_->size())),
         received_(sent_.size()) {
-    // MPI's own collectives know a process as one rank.
+    // MPI's own collectives count a process as one rank.
     if (group_->members().ends() == 1) capabilities_.vendor = &vendor_;
   }
   ~MpiTransport() override {
@@ -97,7 +97,7 @@ class MpiTransport final : public Transport,
   }
 
   std::unique_ptr<Transport> subgroup(std::span<const int> members) override {
-    require(group_->members().ends() == 1, "a part of a group with two ends a rank");
+    require(group_->members().ends() == 1, "a subgroup of a group with two ends per rank");
     MPI_Group all, some;
     MPI_Comm_group(own_comm(), &all);
     MPI_Group_incl(all, static_cast<int>(members.size()), members.data(), &some);
@@ -135,7 +135,7 @@ class MpiTransport final : public Transport,
           refused));
     if (group_->members().one_host() && !group_->members().heaps())
       all.push_back(
-          "the system does not let the ranks see each other's memory (memfd_create, or "
+          "the system does not let ranks map each other's memory (memfd_create, or "
           "/proc/PID/fd of another process), so long messages are copied twice");
     return all;
   }
@@ -144,8 +144,8 @@ class MpiTransport final : public Transport,
   Board& board() { return group_->board(); }
   MPI_Comm own_comm() { return group_->comm_to(rank()); }
 
-  // Piece by piece through shared memory, where both sides have cut the data alike; a few at a
-  // time, so that memory is enough for data of any length.
+  // Both sides cut the data into the same pieces, which go through shared memory a few at a time.
+  // So a fixed number of places suffices for data of any length.
   void exchange(const Call& call, Slice leaving, int to, Slice arriving, int from,
                 std::optional<ReduceOp> op) {
     if (std::max(leaving.bytes(), arriving.bytes()) <= Staging::place_bytes) {
@@ -174,7 +174,7 @@ class MpiTransport final : public Transport,
     for (MpiSend& send : sending) send.wait();
   }
 
-  // One piece where cutting would gain nothing.
+  // One piece if cutting would gain nothing.
   std::vector<Slice> pieces_of(Slice data) {
     std::vector<Slice> pieces;
     const Count length = group_->members().staging(rank())

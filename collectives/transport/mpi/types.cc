@@ -28,7 +28,7 @@ MPI_Datatype mpi_type(DType dtype) {
       break;
   }
   require(false, fmt::format("MPI does not reduce {}", name_of(dtype)),
-          "choose another type, or the ring");
+          "choose another type or the ring");
   return MPI_BYTE;
 }
 

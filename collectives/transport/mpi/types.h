@@ -1,4 +1,4 @@
-// Our types and reductions as MPI names them.
+// MPI's types and operations for ours.
 #pragma once
 
 #include <mpi.h>
@@ -9,7 +9,7 @@ namespace lockstep {
 
 // Throws Error (bad_input) for types that MPI cannot reduce.
 MPI_Datatype mpi_type(DType dtype);
-// An average is summed first.
+// An average starts as a sum.
 MPI_Op mpi_op(ReduceOp op);
 
 }  // namespace lockstep

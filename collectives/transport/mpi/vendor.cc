@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// Counts and places of the chunks, as MPI takes them.
+// Counts and displacements of the chunks, as MPI takes them.
 struct Layout {
   Layout(Count count, int parts) {
     const Parts part(count, parts);
@@ -28,7 +28,7 @@ struct Layout {
 }  // namespace
 
 std::string_view MpiCollectives::library() const {
-  // Open MPI goes on after a comma, MPICH on the next line, with a tab in between.
+  // Open MPI appends details after a comma, MPICH on the next line, with a tab in between.
   static const std::string name = [] {
     char text[MPI_MAX_LIBRARY_VERSION_STRING];
     int length = 0;
@@ -60,7 +60,7 @@ void MpiCollectives::run(Operation operation, Slice data, Slice out, ReduceOp re
     return data.data + chunk.places[part] * element_bytes(data.dtype);
   };
   const bool at_root = rank == root;
-  const auto check = [](int code) { check_mpi(code, "run a collective of its own"); };
+  const auto check = [](int code) { check_mpi(code, "run its own collective"); };
   switch (operation) {
     case Operation::all_reduce: {
       const bool in_place = !out.device;

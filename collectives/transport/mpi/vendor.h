@@ -1,4 +1,4 @@
-// MPI's own collectives, to be measured beside ours.
+// MPI's own collectives, measured next to ours.
 #pragma once
 
 #include "collectives/transport/mpi/group.h"

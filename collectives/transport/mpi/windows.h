@@ -1,4 +1,4 @@
-// Memory of a rank that those who send to it may write to: where it will receive which message.
+// A rank's windows: memory into which senders may write certain messages directly.
 #pragma once
 
 #include <array>
@@ -11,10 +11,10 @@
 
 namespace lockstep {
 
-// One rank's; lies in memory that the ranks of a host share.
+// Of one rank; lies in memory shared by the ranks of a host.
 class Windows {
  public:
-  // A message as both its sides know it before it comes.
+  // Identifies a message; both sides know it in advance.
   struct Key {
     std::int64_t from, number, bytes;
 
@@ -24,7 +24,7 @@ class Windows {
   void clear() {
     for (Entry& entry : entries_) entry.state.store(closed);
   }
-  // The owner's. False where there is no room for it.
+  // For the owner. False if there is no room for another window.
   bool open(const Key& key, Count offset) {
     Entry& entry = entry_of(key.number);
     if (entry.state.load(std::memory_order_acquire) != closed) return false;
@@ -33,8 +33,8 @@ class Windows {
     entry.state.store(opened, std::memory_order_release);
     return true;
   }
-  // The owner's. Afterwards nothing is written there: waits for a sender that is writing, though
-  // not for one that has died.
+  // For the owner. Afterwards nobody writes there. Waits for a sender that is writing, but not for
+  // one that has died.
   void close(std::int64_t number) {
     Entry& entry = entry_of(number);
     std::uint32_t state = opened;
@@ -46,8 +46,8 @@ class Windows {
       std::this_thread::yield();
     entry.state.store(closed);
   }
-  // A sender's: where in the owner's heap it writes that message, and then says filled(); nothing
-  // where no window is open for it.
+  // For a sender: the offset in the owner's heap at which to write that message, after which it
+  // calls filled(). Empty if no window is open for the message.
   std::optional<Count> take(const Key& key) {
     Entry& entry = entry_of(key.number);
     std::uint32_t state = opened;
@@ -61,7 +61,7 @@ class Windows {
   void filled(std::int64_t number) {
     entry_of(number).state.store(written, std::memory_order_release);
   }
-  // The owner's, once the message has come: sees what was written.
+  // For the owner, after the message has arrived: makes the written data visible.
   void see(std::int64_t number) const {
     entries_[index(number)].state.load(std::memory_order_acquire);
   }

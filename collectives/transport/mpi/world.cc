@@ -44,7 +44,7 @@ class MpiWorld final : public ProcessWorld {
 
   void fail(const std::exception& cause) override {
     members_->board().notice().raise(members_->process(), cause);
-    // What this process says about its failure is said before its end, so the rest comes then.
+    // The process still has to report its failure, so the rest runs at exit.
     failed = new std::shared_ptr<MpiMembers>(members_);
     std::atexit(end_after_failure);
   }
@@ -52,8 +52,8 @@ class MpiWorld final : public ProcessWorld {
  private:
   inline static std::shared_ptr<MpiMembers>* failed = nullptr;
 
-  // mpirun kills the others as soon as one process ends: they should have said why first. The rank
-  // that failed first then ends the job, with the status of its failure.
+  // mpirun kills all processes when the first one ends, so wait until the others have reported.
+  // Then the rank that failed first ends the job, with the status of its failure.
   static void end_after_failure() {
     MpiMembers& members = **failed;
     Board& board = members.board();
@@ -66,14 +66,14 @@ class MpiWorld final : public ProcessWorld {
     remove_mapped_segments();
     exit_status = Error(board.notice().kind, "").exit_status();
     if (board.notice().rank() != board.world_rank(members.process())) _exit(exit_status);
-    // MPICH's call may wait for ever where mpirun was told to leave the others alone.
+    // MPICH's MPI_Abort may hang if mpirun was told not to clean up.
     std::signal(SIGALRM, [](int) { _exit(exit_status); });
     constexpr unsigned seconds_to_abort = 1;
     alarm(seconds_to_abort);
     MPI_Abort(members.comm(0, 0), exit_status);
   }
 
-  // Segments of shared memory that the library made for this job; killed processes leave them.
+  // Unlinks the library's shared-memory segments of this job, which killed processes leave behind.
   static void remove_mapped_segments() {
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);) {

@@ -1,4 +1,4 @@
-// What ranks say to each other on the host about data that are lent.
+// The messages, over the host, with which ranks request exposed data.
 #pragma once
 
 #include <nccl.h>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// What a receiver sends: the loan that it wants, and at its first, where to connect.
+// A receiver's request: which data it wants, and, the first time, the id to connect with.
 struct Ask {
   std::int64_t number;
   std::int64_t connects;
@@ -20,14 +20,14 @@ Slice bytes_of(T& value) {
   return {reinterpret_cast<std::byte*>(&value), sizeof value, DType::u8, &host_device()};
 }
 
-// Of a message between those that ask and those that answer.
+// The call of a message between service threads and receivers.
 inline Call call_of(Count bytes) {
   Call call;
   call.signature.count = bytes;
   call.signature.dtype = DType::u8;
   return call;
 }
-// An ask's is on the board of that group, as an operation's.
+// The call of a request, which the group's board shows like an operation.
 inline Call asking(Count bytes) {
   Call call = call_of(bytes);
   call.signature.sequence = 0;

@@ -9,10 +9,10 @@ namespace lockstep {
 void check_nccl(const Failure& failure, ncclResult_t result, std::string_view what) {
   if (result == ncclSuccess || result == ncclInProgress) return;
   const std::string_view detail = ncclGetLastError(nullptr);
-  std::string hint = "NCCL_DEBUG=WARN says more";
-  const bool not_allowed = result == ncclInvalidUsage;  // mostly two ranks on one card
+  std::string hint = "NCCL_DEBUG=WARN shows more";
+  const bool not_allowed = result == ncclInvalidUsage;  // mostly two ranks on one GPU
   if (not_allowed)
-    hint = "each rank needs a card of its own; without mpirun, --ranks N share one; " + hint;
+    hint = "each rank needs its own GPU; without mpirun, --ranks N share one; " + hint;
   throw Error(not_allowed ? ErrorKind::bad_input : ErrorKind::lost_rank,
               fmt::format("NCCL cannot {}: {}{}{}", what, ncclGetErrorString(result),
                           detail.empty() ? "" : ": ", detail),
@@ -55,7 +55,7 @@ void NcclComm::call(std::string_view what, const std::function<ncclResult_t(nccl
 }
 
 ncclResult_t NcclComm::state() {
-  // Who holds the lock sees for itself.
+  // If another thread holds the lock, it sees the error itself.
   const std::unique_lock lock(mutex_, std::try_to_lock);
   ncclResult_t state = ncclSuccess;
   if (lock && comm_) ncclCommGetAsyncError(comm_, &state);
@@ -81,7 +81,7 @@ void NcclComm::wait_while_in_progress(std::string_view what) {
       throw Error(ErrorKind::timeout,
                   fmt::format("NCCL could not {} in {} s", what, failure_.timeout_s()),
                   failure_.context(
-                      "raise --timeout if it is only slow; NCCL_DEBUG=INFO says what it does"));
+                      "raise --timeout if it is only slow; NCCL_DEBUG=INFO shows what it does"));
     sleep_for(pause_s);
   }
 }

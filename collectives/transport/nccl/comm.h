@@ -1,5 +1,5 @@
-// One NCCL communicator. NCCL is asked not to block: a call returns at once, and what it began is
-// waited for here, so that a rank whose peer never comes can still be stopped.
+// An NCCL communicator in non-blocking mode: its calls return at once, and this class waits for
+// their completion. So a rank whose peer never comes can still be stopped.
 #pragma once
 
 #include <nccl.h>
@@ -13,25 +13,25 @@
 
 namespace lockstep {
 
-// Throws Error with NCCL's own words unless `result` is success or in progress: bad_input where it
-// does not allow what is asked for, else lost_rank.
+// Throws Error with NCCL's message unless `result` is success or in progress: bad_input for invalid
+// use, else lost_rank.
 void check_nccl(const Failure& failure, ncclResult_t result, std::string_view what);
 
 class NcclComm {
  public:
-  // Joins the communicator of that id, and returns when all have joined. Throws Error (lost_rank)
-  // that says what NCCL says, and past the deadline (timeout).
+  // Joins the communicator of that id, and returns when all ranks have joined. Throws Error with
+  // NCCL's message (lost_rank), or past the deadline (timeout).
   NcclComm(Failure& failure, const ncclUniqueId& id, int size, int rank);
-  // In order, unless the world has failed: then what is enqueued is given up.
+  // Finishes enqueued work, unless the world has failed: then it is aborted.
   ~NcclComm();
   NcclComm(const NcclComm&) = delete;
 
-  // Runs `body`, which enqueues something, alone on this communicator, and returns when it is
-  // enqueued. `what` names it in errors.
+  // Runs `body`, which enqueues work on this communicator, and returns when it is enqueued. One
+  // call at a time. `what` names it in errors.
   void call(std::string_view what, const std::function<ncclResult_t(ncclComm_t)>& body);
-  // What has gone wrong behind the calls' backs, or success.
+  // NCCL's asynchronous error, or success.
   ncclResult_t state();
-  // Ends everything that is enqueued here, wherever it hangs, and all later calls.
+  // Aborts all enqueued work, even if it hangs, and makes later calls fail.
   void abort() noexcept;
   int rank() const { return rank_; }
   int size() const { return size_; }

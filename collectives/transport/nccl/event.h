@@ -1,4 +1,4 @@
-// Events and streams of a card with an owner.
+// CUDA events and streams with an owner.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -26,13 +26,13 @@ class CudaEvent {
   void record(cudaStream_t stream) {
     cuda::check(cudaEventRecord(event_, stream), "record an event");
   }
-  // What is enqueued in the stream from now on is done after the event.
-  void hold(cudaStream_t stream) const {
+  // Work that is enqueued in the stream from now on starts after the event.
+  void stream_wait(cudaStream_t stream) const {
     cuda::check(cudaStreamWaitEvent(stream, event_, 0), "wait for an event");
   }
   bool has_happened() const {
     const cudaError_t status = cudaEventQuery(event_);
-    if (status != cudaErrorNotReady) cuda::check(status, "look at an event");
+    if (status != cudaErrorNotReady) cuda::check(status, "query an event");
     return status == cudaSuccess;
   }
 

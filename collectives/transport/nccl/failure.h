@@ -1,4 +1,4 @@
-// Why a rank's world on cards has failed, if it has: what its threads ask before they wait.
+// Why a rank's world has failed, if it has. The rank's threads check it before they wait.
 #pragma once
 
 #include <atomic>
@@ -11,10 +11,10 @@ namespace lockstep {
 
 class Failure {
  public:
-  // Of a rank among `size` in the world; `timeout_s` is of every wait there.
+  // For one rank of `size`; `timeout_s` applies to every wait.
   Failure(int rank, int size, double timeout_s) : rank_(rank), size_(size), timeout_s_(timeout_s) {}
 
-  // The first one counts.
+  // Only the first one is kept.
   void set(const Error& error) {
     const std::lock_guard lock(mutex_);
     if (error_) return;
@@ -28,7 +28,7 @@ class Failure {
     throw Error(*error_);
   }
   double timeout_s() const { return timeout_s_; }
-  // Of an error of this rank's in an operation over NCCL.
+  // The context of an error in an operation over NCCL.
   ErrorContext context(std::string hint) const {
     return {.rank = rank_, .size = size_, .operation = "an operation over nccl", .hint = hint};
   }

@@ -7,9 +7,9 @@
 
 namespace lockstep {
 
-NcclRank::NcclRank(Transport& control, Device& card, double timeout_s)
-    : card_(card),
-      card_number_(cuda_line(card).card),
+NcclRank::NcclRank(Transport& control, Device& gpu, double timeout_s)
+    : gpu_(gpu),
+      gpu_number_(cuda_stream(gpu).gpu),
       rank_(control.rank()),
       size_(control.size()),
       failure_(rank_, size_, timeout_s),
@@ -23,54 +23,54 @@ NcclRank::~NcclRank() {
   if (!finished) fail(Error(ErrorKind::lost_rank, "this rank gives up"));
   ends_service_ = true;
   service_ = {};
-  use_card();
+  use_gpu();
 }
 
 void NcclRank::finish() {
-  card_.wait();
+  gpu_.synchronize();
   for (Channel& channel : to_)
     if (channel.stream)
-      cuda::check(cudaStreamSynchronize(channel.stream->get()), "finish what was enqueued");
+      cuda::check(cudaStreamSynchronize(channel.stream->get()), "wait for a stream");
   failure_.check();
   ends_service_ = true;
 }
 
 cudaStream_t NcclRank::stream() {
-  use_card();
-  return static_cast<cudaStream_t>(cuda_line(card_).stream);
+  use_gpu();
+  return static_cast<cudaStream_t>(cuda_stream(gpu_).stream);
 }
 
-// The runtime keeps the current card by thread, and every thread of this rank has one.
-void NcclRank::use_card() {
+// The CUDA runtime keeps the current GPU per thread; every thread of this rank uses the same one.
+void NcclRank::use_gpu() {
   thread_local int current = -1;
-  if (current == card_number_) return;
-  cuda::check(cudaSetDevice(card_number_), "use the rank's card");
-  current = card_number_;
+  if (current == gpu_number_) return;
+  cuda::check(cudaSetDevice(gpu_number_), "use the rank's GPU");
+  current = gpu_number_;
 }
 
-std::shared_ptr<Loan> NcclRank::lend(Slice data) {
+std::shared_ptr<ExposedData> NcclRank::expose(Slice data) {
   failure_.check();
-  const cudaStream_t line = stream();
-  auto loan = std::make_shared<Loan>();
-  loan->data = data;
-  if (data.device->enqueues()) loan->written.record(line);
+  const cudaStream_t stream = this->stream();
+  auto exposed = std::make_shared<ExposedData>();
+  exposed->data = data;
+  if (data.device->enqueues()) exposed->written.record(stream);
   const std::lock_guard lock(mutex_);
-  loan->number = lent_++;
-  loans_[loan->number] = loan;
-  return loan;
+  exposed->number = next_exposed_++;
+  exposed_[exposed->number] = exposed;
+  return exposed;
 }
 
-void NcclRank::wait(Loan& loan, const Call& call, int to) {
+void NcclRank::wait(ExposedData& exposed, const Call& call, int to) {
   const double deadline = steady_seconds() + failure_.timeout_s();
   {
     std::unique_lock lock(mutex_);
     constexpr auto between_looks = std::chrono::milliseconds(50);
-    while (!loan.answered) {
+    while (!exposed.answered) {
       answered_.wait_for(lock, between_looks);
       failure_.check();
-      if (!loan.answered && steady_seconds() > deadline)
+      if (!exposed.answered && steady_seconds() > deadline)
         throw Error(ErrorKind::timeout,
-                    fmt::format("timed out: rank {} has not asked for what this rank sent", to),
+                    fmt::format("timed out: rank {} has not requested the data of this rank", to),
                     {.rank = rank_,
                      .size = size_,
                      .failed_rank = to,
@@ -80,29 +80,29 @@ void NcclRank::wait(Loan& loan, const Call& call, int to) {
                      .hint = "raise --timeout if it is only slow"});
     }
   }
-  if (loan.data.device->enqueues()) loan.read.hold(stream());
+  if (exposed.data.device->enqueues()) exposed.read.stream_wait(stream());
 }
 
-void NcclRank::take_back(const Loan& loan) {
+void NcclRank::withdraw(const ExposedData& exposed) {
   const std::lock_guard lock(mutex_);
-  loans_.erase(loan.number);
+  exposed_.erase(exposed.number);
 }
 
-std::shared_ptr<Loan> NcclRank::claim(std::int64_t number) {
+std::shared_ptr<ExposedData> NcclRank::claim(std::int64_t number) {
   const std::lock_guard lock(mutex_);
-  const auto found = loans_.find(number);
-  if (found == loans_.end())
-    throw Error(ErrorKind::lost_rank, "a message is asked for that its sender has given up",
+  const auto found = exposed_.find(number);
+  if (found == exposed_.end())
+    throw Error(ErrorKind::lost_rank, "a rank requested a message that its sender has withdrawn",
                 {.rank = rank_, .size = size_});
-  auto loan = found->second;
-  loans_.erase(found);
-  return loan;
+  auto exposed = found->second;
+  exposed_.erase(found);
+  return exposed;
 }
 
 void NcclRank::fetch(int from, std::int64_t number, Slice into) {
   failure_.check();
   if (from == rank_) return fetch_own(number, into);
-  into.device->enqueues() ? fetch_from_card(from, number, into)
+  into.device->enqueues() ? fetch_from_gpu(from, number, into)
                           : fetch_from_host(from, number, into);
 }
 
@@ -114,9 +114,9 @@ void NcclRank::fetch_from_host(int from, std::int64_t number, Slice into) {
   ends_[0]->irecv(call_of(bytes.count), bytes, size_ + from)->wait();
 }
 
-void NcclRank::fetch_from_card(int from, std::int64_t number, Slice into) {
+void NcclRank::fetch_from_gpu(int from, std::int64_t number, Slice into) {
   Channel& channel = from_[static_cast<std::size_t>(from)];
-  // Whoever asks first receives first.
+  // Receives run in the order of requests.
   const std::lock_guard lock(channel.mutex);
   Ask ask{.number = number, .connects = channel.comm ? 0 : 1, .id = {}};
   if (!channel.comm) check_nccl(failure_, ncclGetUniqueId(&ask.id), "begin to connect");
@@ -124,28 +124,28 @@ void NcclRank::fetch_from_card(int from, std::int64_t number, Slice into) {
     const std::lock_guard one_at_a_time(asking_);
     ends_[0]->isend(asking(sizeof ask), bytes_of(ask), size_ + from)->wait();
   }
-  const cudaStream_t line = stream();
+  const cudaStream_t stream = this->stream();
   if (!channel.comm) channel.comm = make_comm(ask.id, 2, 1);
   channel.comm->call("receive", [&](ncclComm_t comm) {
-    return ncclRecv(into.data, static_cast<std::size_t>(into.bytes()), ncclInt8, 0, comm, line);
+    return ncclRecv(into.data, static_cast<std::size_t>(into.bytes()), ncclInt8, 0, comm, stream);
   });
-  expect_end(line, fmt::format("a message of {} bytes from rank {}", into.bytes(), from));
+  expect_end(stream, fmt::format("a message of {} bytes from rank {}", into.bytes(), from));
 }
 
 void NcclRank::fetch_own(std::int64_t number, Slice into) {
-  const auto loan = claim(number);
-  const bool on_card = into.device->enqueues();
-  const cudaStream_t line = stream();
-  if (on_card) loan->written.hold(line);
-  into.device->copy(into, loan->data);
-  if (on_card) loan->read.record(line);
+  const auto exposed = claim(number);
+  const bool on_gpu = into.device->enqueues();
+  const cudaStream_t stream = this->stream();
+  if (on_gpu) exposed->written.stream_wait(stream);
+  into.device->copy(into, exposed->data);
+  if (on_gpu) exposed->read.record(stream);
   const std::lock_guard lock(mutex_);
-  loan->answered = true;
+  exposed->answered = true;
   answered_.notify_all();
 }
 
 std::shared_ptr<NcclComm> NcclRank::connect(Transport& group) {
-  use_card();
+  use_gpu();
   ncclUniqueId id{};
   const Call call = call_of(sizeof id);
   if (group.rank() == 0) {

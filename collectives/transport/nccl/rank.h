@@ -1,9 +1,9 @@
-// What all groups of one rank have in common: its card, its communicators, and what it lends.
+// State that all groups of one rank share: its GPU, its communicators, and the data it exposes.
 //
-// A message between two ranks is lent by its sender, and the receiver asks for it when it wants it:
-// only then both enqueue, so no kernel waits on a card for a rank that has not come yet. The asking
-// goes over the transport that started the world, and a thread of the lending rank answers; what is
-// lent of the host's memory goes that way, too.
+// The sender of a message exposes its data. The receiver requests them when it needs them; only
+// then both enqueue, so no kernel on a GPU waits for a rank that has not come yet. Requests go over
+// the control, the transport that started the world; the sender's service thread answers them. Data
+// in the host's memory go over the control, too.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -25,48 +25,48 @@ namespace lockstep {
 
 struct Ask;
 
-// Data on their way to another rank.
-struct Loan {
+// Data that another rank may fetch.
+struct ExposedData {
   std::int64_t number = 0;
   Slice data;
   CudaEvent written, read;
-  bool answered = false;  // the host's memory has been read; on a card, `read` has been recorded
+  bool answered = false;  // the host's memory was read, or, on a GPU, `read` was recorded
 };
 
 class NcclRank {
  public:
-  // Every rank of the world calls it, with its end of the world.
-  NcclRank(Transport& control, Device& card, double timeout_s);
-  // Gives up what is enqueued, unless finish() came before.
+  // Every rank of the world calls it, with its end of the control.
+  NcclRank(Transport& control, Device& gpu, double timeout_s);
+  // Without finish() before, aborts enqueued work.
   ~NcclRank();
   NcclRank(const NcclRank&) = delete;
 
-  // Returns when everything that this rank enqueued between cards is done. Throws its failure.
+  // Returns when all work that this rank enqueued between GPUs is done. Throws its failure.
   void finish();
 
-  Device& card() { return card_; }
+  Device& gpu() { return gpu_; }
   Failure& failure() { return failure_; }
-  // Where the calling thread enqueues.
+  // The calling thread's stream.
   cudaStream_t stream();
 
-  // Lends `data` as they are after what the calling thread has enqueued, of any device.
-  std::shared_ptr<Loan> lend(Slice data);
-  // What this thread enqueues from now on is done after the loan was read. Waits until it was asked
-  // for; throws Error (timeout) past the deadline.
-  void wait(Loan& loan, const Call& call, int to);
-  // The loan ends without having been asked for.
-  void take_back(const Loan& loan);
-  // What the world's rank `from` has lent under that number arrives in `into`, of the same size,
-  // and like it on a card or in the host's memory.
+  // Exposes `data`, on any device, as of the work that the calling thread has enqueued.
+  std::shared_ptr<ExposedData> expose(Slice data);
+  // Makes the calling thread's stream wait until the data were read. Blocks until the receiver has
+  // requested them. Throws Error (timeout) past the deadline.
+  void wait(ExposedData& exposed, const Call& call, int to);
+  // Ends exposure of data that nobody requested.
+  void withdraw(const ExposedData& exposed);
+  // Copies data that world rank `from` exposes under that number to `into`. Both have the same size
+  // and lie on GPUs or in the host's memory alike.
   void fetch(int from, std::int64_t number, Slice into);
 
-  // A communicator of the ranks of `group`, each of which calls it.
+  // A communicator of the ranks of `group`. Each of them calls it.
   std::shared_ptr<NcclComm> connect(Transport& group);
-  // What the calling thread has just enqueued on `stream` is to end within the world's time.
+  // Expects that work just enqueued on `stream` ends within the world's timeout.
   void expect_end(cudaStream_t stream, std::string what);
 
  private:
-  // From one rank of the world to this one, or the other way; made at the first message.
+  // From one world rank to this one, or back. Created at the first message.
   struct Channel {
     std::mutex mutex;
     std::shared_ptr<NcclComm> comm;
@@ -79,31 +79,31 @@ class NcclRank {
   };
 
   std::shared_ptr<NcclComm> make_comm(const ncclUniqueId& id, int size, int rank);
-  std::shared_ptr<Loan> claim(std::int64_t number);
+  std::shared_ptr<ExposedData> claim(std::int64_t number);
   void fetch_own(std::int64_t number, Slice into);
-  void fetch_from_card(int from, std::int64_t number, Slice into);
+  void fetch_from_gpu(int from, std::int64_t number, Slice into);
   void fetch_from_host(int from, std::int64_t number, Slice into);
   void serve();
   void answer(int to, const Ask& ask);
-  void send_from_card(int to, const Ask& ask, Loan& loan);
+  void send_from_gpu(int to, const Ask& ask, ExposedData& exposed);
   void look();
   void look_at_comms();
   void look_at_expected();
   void fail(const Error& error);
-  void use_card();
+  void use_gpu();
 
-  Device& card_;
-  const int card_number_;
+  Device& gpu_;
+  const int gpu_number_;
   const int rank_, size_;
   Failure failure_;
-  TwoEnds ends_;  // for asking, by any thread of the rank, and for answering
+  TwoEnds ends_;  // the first for requests, by any thread of the rank, the second for answers
   std::mutex asking_;
   std::vector<Channel> from_, to_;
 
-  std::mutex mutex_;  // of the rest
+  std::mutex mutex_;  // guards the members below
   std::condition_variable answered_;
-  std::int64_t lent_ = 0;
-  std::map<std::int64_t, std::shared_ptr<Loan>> loans_;
+  std::int64_t next_exposed_ = 0;
+  std::map<std::int64_t, std::shared_ptr<ExposedData>> exposed_;
   std::vector<std::weak_ptr<NcclComm>> comms_;
   std::deque<Expected> expected_;
 

@@ -1,5 +1,4 @@
-// A rank's service: answers those that ask for what it has lent, and looks now and then whether all
-// is well.
+// A rank's service thread: answers requests for exposed data, and regularly checks for failures.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +9,7 @@
 namespace lockstep {
 
 void NcclRank::serve() try {
-  use_card();
+  use_gpu();
   std::vector<Ask> asks(static_cast<std::size_t>(size_));
   std::vector<Request> arriving;
   const auto expect_from = [&](int from) {
@@ -35,7 +34,7 @@ void NcclRank::serve() try {
       look();
       last_look = now;
     }
-    // An answer is late by a small part of the time for which nobody asked.
+    // The longer nobody has asked, the longer it may sleep.
     const double idle_s = now - last_ask;
     if (idle_s < awake_s)
       std::this_thread::yield();
@@ -49,37 +48,37 @@ void NcclRank::serve() try {
 }
 
 void NcclRank::answer(int to, const Ask& ask) {
-  const auto loan = claim(ask.number);
-  if (loan->data.device->enqueues()) {
-    send_from_card(to, ask, *loan);
+  const auto exposed = claim(ask.number);
+  if (exposed->data.device->enqueues()) {
+    send_from_gpu(to, ask, *exposed);
   } else {
-    const Slice bytes{loan->data.data, loan->data.bytes(), DType::u8, &host_device()};
+    const Slice bytes{exposed->data.data, exposed->data.bytes(), DType::u8, &host_device()};
     ends_[1]->isend(call_of(bytes.count), bytes, to)->wait();
   }
   const std::lock_guard lock(mutex_);
-  loan->answered = true;
+  exposed->answered = true;
   answered_.notify_all();
 }
 
-void NcclRank::send_from_card(int to, const Ask& ask, Loan& loan) {
+void NcclRank::send_from_gpu(int to, const Ask& ask, ExposedData& exposed) {
   Channel& channel = to_[static_cast<std::size_t>(to)];
   if (ask.connects != 0) {
     channel.comm = make_comm(ask.id, 2, 0);
     channel.stream.emplace();
   }
-  // A stream for each receiver: behind another's message this one could wait for ever.
+  // One stream per receiver: behind a message to another one, this one could block for ever.
   const cudaStream_t stream = channel.stream->get();
-  loan.written.hold(stream);
-  const Slice& data = loan.data;
+  exposed.written.stream_wait(stream);
+  const Slice& data = exposed.data;
   channel.comm->call("send", [&](ncclComm_t comm) {
     return ncclSend(data.data, static_cast<std::size_t>(data.bytes()), ncclInt8, 1, comm, stream);
   });
-  loan.read.record(stream);
+  exposed.read.record(stream);
   expect_end(stream, fmt::format("a message of {} bytes to rank {}", data.bytes(), to));
 }
 
 void NcclRank::look() {
-  // Throws what another rank has failed of.
+  // Throws if another rank has failed.
   const Call call = asking(sizeof(Ask));
   ends_[1]->enter(call);
   ends_[1]->leave();
@@ -94,8 +93,7 @@ void NcclRank::look_at_comms() {
     for (const auto& comm : comms_)
       if (auto alive = comm.lock()) comms.push_back(std::move(alive));
   }
-  for (const auto& comm : comms)
-    check_nccl(failure_, comm->state(), "go on with what was enqueued");
+  for (const auto& comm : comms) check_nccl(failure_, comm->state(), "continue enqueued work");
 }
 
 void NcclRank::look_at_expected() {
@@ -105,12 +103,12 @@ void NcclRank::look_at_expected() {
   for (const Expected& each : expected_)
     if (now > each.deadline)
       throw Error(ErrorKind::timeout,
-                  fmt::format("timed out: {} was enqueued {} s ago and is not done", each.what,
+                  fmt::format("timed out: {} was enqueued {} s ago and is not finished", each.what,
                               failure_.timeout_s()),
-                  failure_.context("raise --timeout if the cards are only slow"));
+                  failure_.context("raise --timeout if the GPUs are only slow"));
 }
 
-// Ends what hangs on the card, so that whoever waits for it goes on and learns why.
+// Aborts hanging work on the GPU, so that threads that wait for it continue and learn the reason.
 void NcclRank::fail(const Error& error) {
   failure_.set(error);
   if (!ends_service_) ends_[1]->abandon();

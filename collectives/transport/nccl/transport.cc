@@ -1,4 +1,4 @@
-// A rank's end of a group whose ranks have cards of their own.
+// A rank's end of a group in which each rank has its own GPU.
 #include "collectives/transport/nccl/transport.h"
 
 #include <fmt/format.h>
@@ -14,23 +14,23 @@
 namespace lockstep {
 namespace {
 
-// What goes ahead of data, over the host.
+// Precedes the data, over the control.
 struct Header {
-  enum Place : std::int64_t { behind, on_host, on_card };
-  Place place;  // of the data: behind this header, or lent
-  std::int64_t loan;
+  enum Place : std::int64_t { behind, on_host, on_gpu };
+  Place place;           // of the data: behind this header, or exposed
+  std::int64_t exposed;  // the number of exposed data
   Count count;
   std::int64_t dtype;
 };
 
-// A message's, with room for few data of the host's behind it. Which device the other end's data
-// are on a rank learns from here.
+// A message's header with room for short data of the host. It tells the receiver on which device
+// the sender's data are.
 struct Packet {
   Header header;
   std::array<std::byte, 4096> data;
 };
 
-bool lies_on_card(Slice data) { return data.device->enqueues(); }
+bool lies_on_gpu(Slice data) { return data.device->enqueues(); }
 
 // One rank's end of a group.
 struct End {
@@ -39,7 +39,7 @@ struct End {
   std::vector<int> world_ranks;
 
   int world_rank(int member) const { return world_ranks[static_cast<std::size_t>(member)]; }
-  // Where the control says no more than that this rank has failed, its failure says why.
+  // If the control reports only that this rank has failed, throws this rank's failure instead.
   template <typename Body>
   auto call(Body body) {
     rank->failure().check();
@@ -69,24 +69,24 @@ class NcclSend final : public Transfer {
  public:
   NcclSend(End& end, const Call& call, Slice data, int to)
       : end_(end), call_(call), to_(to), packet_(std::make_unique_for_overwrite<Packet>()) {
-    const bool fits = !lies_on_card(data) && data.bytes() <= std::ssize(packet_->data);
+    const bool fits = !lies_on_gpu(data) && data.bytes() <= std::ssize(packet_->data);
     packet_->header = {Header::behind, 0, data.count, static_cast<std::int64_t>(data.dtype)};
     if (fits || data.count == 0) {
       if (data.count > 0) std::memcpy(packet_->data.data(), data.data, data.bytes());
     } else {
-      loan_ = end.rank->lend(data);
-      packet_->header.place = lies_on_card(data) ? Header::on_card : Header::on_host;
-      packet_->header.loan = loan_->number;
+      exposed_ = end.rank->expose(data);
+      packet_->header.place = lies_on_gpu(data) ? Header::on_gpu : Header::on_host;
+      packet_->header.exposed = exposed_->number;
     }
     announcing_ = end.call([&] { return end.control->isend(call, bytes_of(*packet_), to); });
   }
   ~NcclSend() override {
-    if (loan_ && !finished_) end_.rank->take_back(*loan_);
+    if (exposed_ && !finished_) end_.rank->withdraw(*exposed_);
   }
   void wait() override {
     if (finished_) return;
     end_.call([&] { announcing_->wait(); });
-    if (loan_) end_.rank->wait(*loan_, call_, end_.world_rank(to_));
+    if (exposed_) end_.rank->wait(*exposed_, call_, end_.world_rank(to_));
     finished_ = true;
   }
 
@@ -95,14 +95,14 @@ class NcclSend final : public Transfer {
   Call call_;
   int to_;
   std::unique_ptr<Packet> packet_;
-  std::shared_ptr<Loan> loan_;
+  std::shared_ptr<ExposedData> exposed_;
   Request announcing_;
   bool finished_ = false;
 };
 
 class NcclReceive final : public Transfer {
  public:
-  // With an operation the message is combined into `into`, else it arrives there.
+  // With an operation, reduces the message into `into`; without one, copies it there.
   NcclReceive(End& end, const Call& call, Slice into, int from, std::optional<ReduceOp> op)
       : end_(end),
         call_(call),
@@ -125,12 +125,12 @@ class NcclReceive final : public Transfer {
     const Header& header = packet_->header;
     if (header.place == Header::behind)
       return use({packet_->data.data(), into_.count, into_.dtype, &host_device()});
-    const bool comes_on_card = header.place == Header::on_card;
+    const bool comes_on_gpu = header.place == Header::on_gpu;
     const auto fetch = [&](Slice target) {
-      end_.call([&] { end_.rank->fetch(end_.world_rank(from_), header.loan, target); });
+      end_.call([&] { end_.rank->fetch(end_.world_rank(from_), header.exposed, target); });
     };
-    if (!op_ && comes_on_card == lies_on_card(into_)) return fetch(into_);
-    const Memory there = scratch(comes_on_card ? end_.rank->card() : host_device());
+    if (!op_ && comes_on_gpu == lies_on_gpu(into_)) return fetch(into_);
+    const Memory there = scratch(comes_on_gpu ? end_.rank->gpu() : host_device());
     const Slice arrived = there.slice(into_.count, into_.dtype);
     fetch(arrived);
     use(arrived);
@@ -138,8 +138,8 @@ class NcclReceive final : public Transfer {
   void use(Slice arrived) {
     if (!op_) return into_.device->copy(into_, arrived);
     if (arrived.device == into_.device) return into_.device->reduce(into_, arrived, *op_);
-    const Memory beside = scratch(*into_.device);
-    const Slice copied = beside.slice(into_.count, into_.dtype);
+    const Memory staged = scratch(*into_.device);
+    const Slice copied = staged.slice(into_.count, into_.dtype);
     into_.device->copy(copied, arrived);
     into_.device->reduce(into_, copied, *op_);
   }
@@ -159,7 +159,7 @@ class NcclReceive final : public Transfer {
 
 class NcclTransport final : public TransportDecorator, public OperationBoard {
  public:
-  // Without a communicator, ranks exchange messages one by one.
+  // Without a communicator, every exchange is two single messages.
   NcclTransport(std::shared_ptr<NcclRank> rank, std::unique_ptr<Transport> control,
                 std::vector<int> world_ranks, std::shared_ptr<NcclComm> comm)
       : TransportDecorator(std::move(control)),
@@ -168,8 +168,8 @@ class NcclTransport final : public TransportDecorator, public OperationBoard {
     if (comm_) vendor_.emplace(*end_.rank, *comm_);
     capabilities_.operations = this;
     capabilities_.vendor = vendor_ ? &*vendor_ : nullptr;
-    // Ranks cannot reach each other's data on several GPUs, and messages of the transport inside
-    // carry headers.
+    // Ranks cannot access each other's data on different GPUs, and the control's messages carry
+    // headers.
     capabilities_.shared_memory = nullptr;
     capabilities_.windows = nullptr;
   }
@@ -190,12 +190,12 @@ class NcclTransport final : public TransportDecorator, public OperationBoard {
     return std::make_unique<NcclReceive>(end_, call, growing, from, op);
   }
   void send_recv(const Call& call, Slice leaving, int to, Slice arriving, int from) override {
-    if (!lies_on_card(leaving)) return inner_->send_recv(call, leaving, to, arriving, from);
+    if (!lies_on_gpu(leaving)) return inner_->send_recv(call, leaving, to, arriving, from);
     exchange(call, leaving, to, arriving, from, std::nullopt);
   }
   void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
                         ReduceOp op) override {
-    if (!lies_on_card(leaving))
+    if (!lies_on_gpu(leaving))
       return inner_->send_recv_reduce(call, leaving, to, growing, from, op);
     exchange(call, leaving, to, growing, from, op);
   }
@@ -209,13 +209,13 @@ class NcclTransport final : public TransportDecorator, public OperationBoard {
     for (const int member : members) world_ranks.push_back(end_.world_rank(member));
     return end_.call([&]() -> std::unique_ptr<Transport> {
       auto group = inner_->subgroup(members);
-      // What one rank sends to itself does not leave its card.
+      // A rank's messages to itself do not leave its GPU.
       if (group->size() == 1)
         return std::make_unique<NcclTransport>(end_.rank, std::move(group), world_ranks, nullptr);
       return nccl_transport(end_.rank, std::move(group), world_ranks);
     });
   }
-  // NCCL allows one rank a card, so these have no communicator.
+  // NCCL allows one rank per GPU, so the two ends have no communicator.
   TwoEnds two_ends() override {
     std::vector<int> twice = end_.world_ranks;
     twice.insert(twice.end(), end_.world_ranks.begin(), end_.world_ranks.end());
@@ -226,7 +226,7 @@ class NcclTransport final : public TransportDecorator, public OperationBoard {
   }
 
  private:
-  // Both messages in one kernel: they need each other to get on.
+  // Both messages in one kernel: neither can finish without the other.
   void exchange(const Call& call, Slice leaving, int to, Slice arriving, int from,
                 std::optional<ReduceOp> op) {
     if (!comm_) {
@@ -234,7 +234,7 @@ class NcclTransport final : public TransportDecorator, public OperationBoard {
       NcclReceive(end_, call, arriving, from, op).wait();
       return sending.wait();
     }
-    Header out{Header::on_card, 0, leaving.count, static_cast<std::int64_t>(leaving.dtype)}, in{};
+    Header out{Header::on_gpu, 0, leaving.count, static_cast<std::int64_t>(leaving.dtype)}, in{};
     end_.call([&] { inner_->send_recv(call, bytes_of(out), to, bytes_of(in), from); });
     end_.check_size(call, from, arriving, in);
     Memory scratch;
@@ -243,17 +243,18 @@ class NcclTransport final : public TransportDecorator, public OperationBoard {
       scratch = Memory(*arriving.device, nullptr, MemoryUse::communication, arriving.bytes());
       target = scratch.slice(arriving.count, arriving.dtype);
     }
-    const cudaStream_t line = end_.rank->stream();
+    const cudaStream_t stream = end_.rank->stream();
     comm_->call("exchange", [&](ncclComm_t comm) {
       const auto bytes = [](Slice data) { return static_cast<std::size_t>(data.bytes()); };
       ncclGroupStart();
-      if (leaving.count > 0) ncclSend(leaving.data, bytes(leaving), ncclInt8, to, comm, line);
-      if (target.count > 0) ncclRecv(target.data, bytes(target), ncclInt8, from, comm, line);
+      if (leaving.count > 0) ncclSend(leaving.data, bytes(leaving), ncclInt8, to, comm, stream);
+      if (target.count > 0) ncclRecv(target.data, bytes(target), ncclInt8, from, comm, stream);
       return ncclGroupEnd();
     });
     end_.rank->expect_end(
-        line, fmt::format("an exchange of {} bytes to rank {} and {} from rank {}", leaving.bytes(),
-                          end_.world_rank(to), target.bytes(), end_.world_rank(from)));
+        stream,
+        fmt::format("an exchange of {} bytes to rank {} and {} from rank {}", leaving.bytes(),
+                    end_.world_rank(to), target.bytes(), end_.world_rank(from)));
     if (op) arriving.device->reduce(arriving, target, *op);
   }
 

@@ -72,39 +72,40 @@ std::string NcclCollectives::lacks(Operation operation, DType, Count count) cons
 }
 
 void NcclCollectives::run(Operation operation, Slice data, Slice out, ReduceOp op, int root) {
-  require(data.device->enqueues(), "NCCL's own collectives on memory of the host",
+  require(data.device->enqueues(), "NCCL's own collectives do not work on memory of the host",
           "add --device cuda");
-  const cudaStream_t line = rank_.stream();
-  comm_.call("run a collective of its own",
-             [&](ncclComm_t comm) { return enqueue(operation, data, out, op, root, comm, line); });
-  rank_.expect_end(line, fmt::format("NCCL's own {}", name_of(operation)));
+  const cudaStream_t stream = rank_.stream();
+  comm_.call("run its own collective", [&](ncclComm_t comm) {
+    return enqueue(operation, data, out, op, root, comm, stream);
+  });
+  rank_.expect_end(stream, fmt::format("NCCL's own {}", name_of(operation)));
 }
 
 ncclResult_t NcclCollectives::enqueue(Operation operation, Slice data, Slice out, ReduceOp op,
-                                      int root, ncclComm_t comm, cudaStream_t line) const {
+                                      int root, ncclComm_t comm, cudaStream_t stream) const {
   const ncclDataType_t type = nccl_type(data.dtype);
   const Slice own = Chunks(data, comm_.size())[comm_.rank()];
   switch (operation) {
     case Operation::all_reduce: {
       std::byte* const result = out.device ? out.data : data.data;
-      return ncclAllReduce(data.data, result, size(data), type, nccl_op(op), comm, line);
+      return ncclAllReduce(data.data, result, size(data), type, nccl_op(op), comm, stream);
     }
     case Operation::reduce: {
-      // The average is left undivided.
+      // An average is left undivided.
       const ReduceOp kept = op == ReduceOp::avg ? ReduceOp::sum : op;
-      return ncclReduce(data.data, data.data, size(data), type, nccl_op(kept), root, comm, line);
+      return ncclReduce(data.data, data.data, size(data), type, nccl_op(kept), root, comm, stream);
     }
     case Operation::reduce_scatter:
-      return ncclReduceScatter(data.data, own.data, size(own), type, nccl_op(op), comm, line);
+      return ncclReduceScatter(data.data, own.data, size(own), type, nccl_op(op), comm, stream);
     case Operation::all_gather:
-      return ncclAllGather(own.data, data.data, size(own), type, comm, line);
+      return ncclAllGather(own.data, data.data, size(own), type, comm, stream);
     case Operation::broadcast:
-      return ncclBroadcast(data.data, data.data, size(data), type, root, comm, line);
+      return ncclBroadcast(data.data, data.data, size(data), type, root, comm, stream);
     case Operation::gather:
     case Operation::scatter:
     case Operation::all_to_all:
     case Operation::send_recv:
-      return enqueue_messages(operation, data, out, root, comm, line);
+      return enqueue_messages(operation, data, out, root, comm, stream);
     case Operation::barrier:
       break;
   }
@@ -112,15 +113,15 @@ ncclResult_t NcclCollectives::enqueue(Operation operation, Slice data, Slice out
 }
 
 ncclResult_t NcclCollectives::enqueue_messages(Operation operation, Slice data, Slice out, int root,
-                                               ncclComm_t comm, cudaStream_t line) const {
+                                               ncclComm_t comm, cudaStream_t stream) const {
   const ncclDataType_t type = nccl_type(data.dtype);
   const int p = comm_.size(), rank = comm_.rank();
   const Chunks chunk(data, p);
   const auto send = [&](Slice part, int to) {
-    if (part.count > 0) ncclSend(part.data, size(part), type, to, comm, line);
+    if (part.count > 0) ncclSend(part.data, size(part), type, to, comm, stream);
   };
   const auto recv = [&](Slice part, int from) {
-    if (part.count > 0) ncclRecv(part.data, size(part), type, from, comm, line);
+    if (part.count > 0) ncclRecv(part.data, size(part), type, from, comm, stream);
   };
   ncclGroupStart();
   if (operation == Operation::send_recv) {

@@ -1,4 +1,4 @@
-// NCCL's own collectives, to be measured beside ours.
+// NCCL's own collectives, measured next to ours.
 #pragma once
 
 #include "collectives/transport/nccl/rank.h"
@@ -16,10 +16,10 @@ class NcclCollectives final : public VendorCollectives {
 
  private:
   ncclResult_t enqueue(Operation operation, Slice data, Slice out, ReduceOp op, int root,
-                       ncclComm_t comm, cudaStream_t line) const;
-  // As messages in one group, as NCCL's manual has it.
+                       ncclComm_t comm, cudaStream_t stream) const;
+  // As messages in one group, as NCCL's manual recommends.
   ncclResult_t enqueue_messages(Operation operation, Slice data, Slice out, int root,
-                                ncclComm_t comm, cudaStream_t line) const;
+                                ncclComm_t comm, cudaStream_t stream) const;
 
   NcclRank& rank_;
   NcclComm& comm_;

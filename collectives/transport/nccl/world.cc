@@ -1,17 +1,16 @@
-// The module's entry: a world whose ranks have cards of their own.
+// The module's entry: a world in which each rank has its own GPU.
 #include <numeric>
 
-#include "collectives/transport/card_world.h"
+#include "collectives/transport/gpu_world.h"
 #include "collectives/transport/nccl/transport.h"
 
 namespace lockstep {
 namespace {
 
-class NcclWorld final : public CardWorld {
+class NcclWorld final : public GpuWorld {
  public:
-  NcclWorld(std::unique_ptr<Transport> control, Device& card, double timeout_s)
-      : rank_(std::make_shared<NcclRank>(*control, card, timeout_s)),
-        control_(std::move(control)) {}
+  NcclWorld(std::unique_ptr<Transport> control, Device& gpu, double timeout_s)
+      : rank_(std::make_shared<NcclRank>(*control, gpu, timeout_s)), control_(std::move(control)) {}
 
   std::unique_ptr<Transport> transport() override {
     std::vector<int> world_ranks(static_cast<std::size_t>(control_->size()));
@@ -28,7 +27,7 @@ class NcclWorld final : public CardWorld {
 }  // namespace
 }  // namespace lockstep
 
-extern "C" lockstep::CardWorld* lockstep_open_cards(std::unique_ptr<lockstep::Transport> control,
-                                                    lockstep::Device& card, double timeout_s) {
-  return new lockstep::NcclWorld(std::move(control), card, timeout_s);
+extern "C" lockstep::GpuWorld* lockstep_open_gpus(std::unique_ptr<lockstep::Transport> control,
+                                                  lockstep::Device& gpu, double timeout_s) {
+  return new lockstep::NcclWorld(std::move(control), gpu, timeout_s);
 }

@@ -1,5 +1,5 @@
-// A function that stops in the middle and goes on later, on a stack of its own. One at a time of
-// those that belong together runs.
+// A function with its own stack that can be suspended and resumed. Only one fiber of a scheduler
+// runs at a time.
 #pragma once
 
 #include <functional>
@@ -11,13 +11,13 @@ class Fiber {
  public:
   // `body` runs at the first resume(). It must not throw.
   explicit Fiber(std::function<void()> body);
-  // Only once the body has returned, or before it has begun.
+  // Call only after the body has returned, or before the first resume().
   ~Fiber();
   Fiber(const Fiber&) = delete;
 
-  // Runs the body until it calls suspend() or returns. Not from within a fiber.
+  // Runs the body until it calls suspend() or returns. Do not call it in a fiber.
   void resume();
-  // Within the body: goes back to who called resume(), and returns at the next one.
+  // Called in the body: returns to the caller of resume(), and continues at the next resume().
   void suspend();
   bool finished() const;
 

@@ -1,4 +1,4 @@
-// Fibers on Boost.Context: a switch costs some ten nanoseconds, a fiber a stack.
+// Fibers with Boost.Context: a switch costs about ten nanoseconds, a fiber one stack.
 #include <cxxabi.h>
 
 #include <array>
@@ -13,11 +13,10 @@ namespace {
 
 namespace context = boost::context;
 
-// Address space; only what is touched becomes memory.
+// Reserved addresses: only pages that are used take memory.
 constexpr std::size_t stack_bytes = 256 << 10;
 
-// The exceptions that are being handled belong to a line of execution, but C++ keeps them for each
-// thread.
+// The exceptions in flight belong to a fiber, but C++ keeps them per thread.
 class ExceptionState {
  public:
   void swap() {
@@ -48,7 +47,7 @@ Fiber::Fiber(std::function<void()> body) : state_(std::make_unique<State>()) {
                                 [&state, run = std::move(body)](context::fiber&& caller) mutable {
                                   state.outside = std::move(caller);
                                   run();
-                                  // What the body captured goes while its stack is still there.
+                                  // Destroys captured objects while the stack still exists.
                                   run = nullptr;
                                   state.finished = true;
                                   return std::move(state.outside);

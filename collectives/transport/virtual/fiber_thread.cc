@@ -1,5 +1,5 @@
-// Fibers as threads that hand a baton to each other. Slower than Boost.Context by the cost of two
-// wake-ups a switch, but the sanitizers and debuggers understand it.
+// Fibers as threads of which only one runs at a time. Slower than Boost.Context by two wake-ups per
+// switch, but sanitizers and debuggers understand it.
 #include <semaphore>
 #include <thread>
 

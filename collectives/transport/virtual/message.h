@@ -1,4 +1,4 @@
-// Messages in virtual time: when they leave, when they arrive, where they wait.
+// Messages in virtual time: when they leave, when they arrive, where they queue.
 #pragma once
 
 #include <algorithm>
@@ -15,9 +15,9 @@
 
 namespace lockstep {
 
-// When a rank's ways out and in are free again.
-struct Ways {
-  double out_free = 0, in_free = 0;
+// When a rank's egress and ingress are free again.
+struct RankPorts {
+  double egress_free = 0, ingress_free = 0;
 };
 
 struct VirtualWorld {
@@ -33,18 +33,18 @@ struct VirtualWorld {
   VirtualConcurrency concurrency;
   LinkModel links;
   AbortNotice notice{};
-  // Of each rank: within its node, out of it, and between its two ends.
-  std::vector<Ways> inside, between, between_ends;
+  // Of each rank: within its node, between nodes, and between its two ends.
+  std::vector<RankPorts> inside, between, between_ends;
 };
 
-// From one rank to another. Receives are numbered when they are posted, so each gets the message of
-// its number.
+// From one rank to another. A receive gets its number when it is posted, and takes the message of
+// that number.
 class VirtualMessage;
 struct VirtualChannel {
   std::deque<std::shared_ptr<VirtualMessage>> messages;
   std::int64_t first = 0;  // number of messages.front()
   std::int64_t receives = 0;
-  Line* receiver = nullptr;  // while it waits for this or others
+  VirtualThread* receiver = nullptr;  // while it waits for this message or others
 
   std::shared_ptr<VirtualMessage>* find(std::int64_t number) {
     const std::int64_t place = number - first;
@@ -59,10 +59,10 @@ struct VirtualChannel {
   }
 };
 
-// Happens, as an event, when its first byte reaches the receiver.
+// An event that happens when the first byte reaches the receiver.
 class VirtualMessage final : public VirtualTime::Event {
  public:
-  VirtualMessage(VirtualWorld& world, std::weak_ptr<VirtualChannel> channel, Ways& receiver,
+  VirtualMessage(VirtualWorld& world, std::weak_ptr<VirtualChannel> channel, RankPorts& receiver,
                  const Link& link, const Call& call, Slice slice)
       : signature(call.signature),
         data(slice),
@@ -71,21 +71,21 @@ class VirtualMessage final : public VirtualTime::Event {
         receiver_(receiver),
         on_link_s_(static_cast<double>(slice.bytes()) * link.beta_s_per_byte) {}
 
-  // Leaves at `now`, when its sender's way is free.
-  void leave(double now, Ways& sender, double alpha_s, std::shared_ptr<VirtualMessage> self) {
-    const double begin = std::max(now, sender.out_free);
-    sent_at = sender.out_free = begin + on_link_s_;
+  // Leaves at `now`, or later, when the sender's egress is free.
+  void leave(double now, RankPorts& sender, double alpha_s, std::shared_ptr<VirtualMessage> self) {
+    const double begin = std::max(now, sender.egress_free);
+    sent_at = sender.egress_free = begin + on_link_s_;
     self_ = std::move(self);
     world_.time.schedule(begin + alpha_s, *this);
   }
   void happen(double now) override {
-    arrives_at = receiver_.in_free = std::max(now, receiver_.in_free) + on_link_s_;
-    const auto channel = channel_.lock();  // gone if both ends are
+    arrives_at = receiver_.ingress_free = std::max(now, receiver_.ingress_free) + on_link_s_;
+    const auto channel = channel_.lock();  // null if both ends are destroyed
     if (channel && channel->receiver) world_.time.wake(*channel->receiver, *arrives_at);
     self_.reset();
   }
   void drop() override { self_.reset(); }
-  // The sender goes on and may write to its data.
+  // Copies the data, because the sender continues and may overwrite them.
   void keep_data() {
     if (taken || data.count == 0 || !data.device->stores()) return;
     memory_ = Memory(*data.device, nullptr, MemoryUse::communication, data.bytes());
@@ -103,7 +103,7 @@ class VirtualMessage final : public VirtualTime::Event {
  private:
   VirtualWorld& world_;
   std::weak_ptr<VirtualChannel> channel_;
-  Ways& receiver_;
+  RankPorts& receiver_;
   double on_link_s_;
   Memory memory_;
   std::shared_ptr<VirtualMessage> self_;  // until it has happened

@@ -16,44 +16,45 @@ class VirtualCondition final : public Concurrency::Condition {
     time_.catch_up();
     lock.lock();
     while (!ready()) {
-      waiting_.push_back(&time_.line());
+      waiting_.push_back(&time_.thread());
       lock.unlock();
-      // When nothing can happen any more, a rank that waits for a message says why and wakes us.
+      // If no events are left, a rank that waits for a message reports it and wakes us.
       static_cast<void>(time_.wait());
       lock.lock();
     }
     time_.resume_compute();
   }
   void notify_all() override {
-    for (Line* line : std::exchange(waiting_, {})) time_.wake(*line, time_.line().now());
+    for (VirtualThread* thread : std::exchange(waiting_, {}))
+      time_.wake(*thread, time_.thread().now());
   }
 
  private:
   VirtualTime& time_;
-  std::vector<Line*> waiting_;
+  std::vector<VirtualThread*> waiting_;
 };
 
 class VirtualTask final : public Concurrency::Task {
  public:
   VirtualTask(VirtualTime& time, std::function<void()> body)
       : time_(time),
-        line_(time.add(
+        thread_(time.add(
             [this, run = std::move(body)] {
               run();
-              if (joiner_) time_.wake(*joiner_, time_.line().now());
+              if (joiner_) time_.wake(*joiner_, time_.thread().now());
             },
-            time.line().now())) {}
+            time.thread().now())) {}
   ~VirtualTask() override {
-    joiner_ = &time_.line();
+    joiner_ = &time_.thread();
     time_.pause_compute();
-    while (!line_.finished()) static_cast<void>(time_.wait());
+    while (!thread_.finished()) static_cast<void>(time_.wait());
     time_.resume_compute();
   }
 
  private:
   VirtualTime& time_;
-  Line* joiner_ = nullptr;
-  Line& line_;
+  VirtualThread* joiner_ = nullptr;
+  VirtualThread& thread_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A rank's streams in virtual time: lines of their own.
+// Background threads of a rank in virtual time: virtual threads.
 #pragma once
 
 #include "collectives/transport/concurrency.h"

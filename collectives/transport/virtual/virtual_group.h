@@ -40,7 +40,7 @@ class VirtualGroup {
       return std::make_shared<VirtualGroup>(world, std::move(world_ranks));
     });
   }
-  // Of all ranks, then all of them again: each rank's second end.
+  // With all ranks twice: first every rank's first end, then every rank's second end.
   std::shared_ptr<VirtualGroup> with_two_ends(int rank) {
     std::vector<int> everyone(slots.size());
     std::iota(everyone.begin(), everyone.end(), 0);
@@ -53,7 +53,7 @@ class VirtualGroup {
   std::vector<BoardSlot> slots;
   Board board;
   int ranks_per_node = 1;
-  int aligning = 0;  // ranks that have come to this round
+  int aligning = 0;  // ranks that have arrived at this align()
   std::int64_t rounds_aligned = 0;
 
  private:

@@ -16,35 +16,35 @@ double processor_seconds() {
 
 }  // namespace
 
-void VirtualTime::push(double time, Line* line, Event* event) {
-  events_.push({time, next_number_++, line, event});
+void VirtualTime::push(double time, VirtualThread* thread, Event* event) {
+  events_.push({time, next_number_++, thread, event});
 }
 
-// What would have resumed it later does not any more.
-void VirtualTime::resume_at(double time, Line& line) {
-  line.resumed_by_ = next_number_;
-  line.resumed_at_ = time;
-  push(time, &line, nullptr);
+// Replaces the event that would have resumed it later.
+void VirtualTime::resume_at(double time, VirtualThread& thread) {
+  thread.resumed_by_ = next_number_;
+  thread.resumed_at_ = time;
+  push(time, &thread, nullptr);
 }
 
-Line& VirtualTime::add(std::function<void()> body, double start) {
+VirtualThread& VirtualTime::add(std::function<void()> body, double start) {
   ++unfinished_;
-  lines_.emplace_back(new Line([this, run = std::move(body)] {
+  threads_.emplace_back(new VirtualThread([this, run = std::move(body)] {
     resume_compute();
     run();
     pause_compute();
   }));
-  resume_at(start, *lines_.back());
-  return *lines_.back();
+  resume_at(start, *threads_.back());
+  return *threads_.back();
 }
 
-void VirtualTime::resume(Line& line) {
-  running_ = &line;
-  line.waiting_ = false;
-  line.resumed_by_ = -1;
-  line.fiber_.resume();
+void VirtualTime::resume(VirtualThread& thread) {
+  running_ = &thread;
+  thread.waiting_ = false;
+  thread.resumed_by_ = -1;
+  thread.fiber_.resume();
   running_ = nullptr;
-  if (line.finished()) --unfinished_;
+  if (thread.finished()) --unfinished_;
 }
 
 void VirtualTime::run() {
@@ -54,16 +54,16 @@ void VirtualTime::run() {
       events_.pop();
       if (next.event) {
         next.event->happen(next.time);
-      } else if (next.line->resumed_by_ == next.number) {
-        next.line->now_ = std::max(next.line->now_, next.time);
-        resume(*next.line);
+      } else if (next.thread->resumed_by_ == next.number) {
+        next.thread->now_ = std::max(next.thread->now_, next.time);
+        resume(*next.thread);
       }
     }
-    for (std::size_t i = 0; i < lines_.size() && events_.empty(); ++i) {
-      Line& line = *lines_[i];
-      if (line.finished()) continue;
-      line.stuck_ = true;
-      resume(line);
+    for (std::size_t i = 0; i < threads_.size() && events_.empty(); ++i) {
+      VirtualThread& thread = *threads_[i];
+      if (thread.finished()) continue;
+      thread.stuck_ = true;
+      resume(thread);
     }
   }
   for (; !events_.empty(); events_.pop())
@@ -81,7 +81,7 @@ void VirtualTime::resume_compute() {
 void VirtualTime::catch_up() { sleep_until(running_->now_); }
 
 void VirtualTime::sleep_until(double time) {
-  Line& self = *running_;
+  VirtualThread& self = *running_;
   self.now_ = std::max(self.now_, time);
   if (events_.empty() || events_.top().time >= self.now_) return;
   resume_at(self.now_, self);
@@ -89,21 +89,21 @@ void VirtualTime::sleep_until(double time) {
 }
 
 bool VirtualTime::wait(double time) {
-  Line& self = *running_;
+  VirtualThread& self = *running_;
   self.waiting_ = true;
   if (std::isfinite(time)) resume_at(time, self);
   self.fiber_.suspend();
   return !std::exchange(self.stuck_, false);
 }
 
-void VirtualTime::wake(Line& other, double time) {
+void VirtualTime::wake(VirtualThread& other, double time) {
   if (!other.waiting_) return;
   const double begin = std::max(time, other.now_);
   if (other.resumed_by_ < 0 || begin < other.resumed_at_) resume_at(begin, other);
 }
 
 void VirtualTime::wake_all() {
-  for (const auto& other : lines_) wake(*other, running_->now_);
+  for (const auto& other : threads_) wake(*other, running_->now_);
 }
 
 void VirtualTime::schedule(double time, Event& event) { push(time, nullptr, &event); }

@@ -1,9 +1,8 @@
-// Virtual time: lines of execution whose clocks advance by what they are told things cost, not by
-// how long they take.
+// Virtual time: threads whose clocks advance by the modelled cost of their actions.
 //
-// A discrete-event simulation. Events happen in the order of their times, those of one time in the
-// order in which they were made, so a run is the same every time. A line runs until it waits;
-// before it touches what others can see, everything earlier has happened.
+// A discrete-event simulation. Events happen in order of time; events at the same time happen in
+// order of creation, so every run is the same. A thread runs until it waits. Before it touches
+// shared state, all earlier events have happened.
 #pragma once
 
 #include <cstdint>
@@ -19,21 +18,21 @@ namespace lockstep {
 
 class VirtualTime;
 
-// One line of execution: a rank's program, or a stream of it.
-class Line {
+// A thread in virtual time: a rank's program, or one of its background threads.
+class VirtualThread {
  public:
   double now() const { return now_; }
   bool finished() const { return fiber_.finished(); }
 
  private:
   friend class VirtualTime;
-  explicit Line(std::function<void()> body) : fiber_(std::move(body)) {}
+  explicit VirtualThread(std::function<void()> body) : fiber_(std::move(body)) {}
 
   Fiber fiber_;
   double now_ = 0;
-  double processor_s_ = 0;  // the thread's processor time when this line last ran on its own
+  double processor_s_ = 0;  // the OS thread's CPU time when this thread's own code last resumed
   bool waiting_ = false;
-  // The event that resumes it, if there is one: its number and its time.
+  // The event that will resume it, if any: its number and its time.
   std::int64_t resumed_by_ = -1;
   double resumed_at_ = 0;
   bool stuck_ = false;
@@ -41,39 +40,39 @@ class Line {
 
 class VirtualTime {
  public:
-  // What happens at some time. Outlives the time it was scheduled for.
+  // Happens at some time. Must outlive that time.
   class Event {
    public:
     virtual ~Event() = default;
     virtual void happen(double now) = 0;
-    // It will not happen any more: every line has ended.
+    // It will not happen: all threads have ended.
     virtual void drop() = 0;
   };
 
-  // Whether the processor time that a line's own code takes advances its clock.
+  // Whether the CPU time of a thread's own code advances its clock.
   explicit VirtualTime(bool measures_compute) : measures_compute_(measures_compute) {}
 
-  // A line that begins at `start`.
-  Line& add(std::function<void()> body, double start);
-  // Until every line has ended. When all wait and nothing is to happen any more, their wait() says
-  // so, one line after the other.
+  // Adds a thread that begins at `start`.
+  VirtualThread& add(std::function<void()> body, double start);
+  // Runs until all threads have ended. If all of them wait and no event is left, their wait()
+  // returns false, one thread after the other.
   void run();
 
-  // The line that runs; the calls below are made by it.
-  Line& line() { return *running_; }
-  // Its own code has run until here: what follows, until it goes on, costs nothing.
+  // The running thread. It makes the calls below.
+  VirtualThread& thread() { return *running_; }
+  // The thread's own code pauses: until resume_compute(), CPU time is free.
   void pause_compute();
   void resume_compute();
-  // Lets everything earlier than the line's time happen first.
+  // Lets all events before the thread's time happen first.
   void catch_up();
-  // Lets the line wait until `time`, if that is ahead.
+  // Suspends the thread until `time`, if that lies ahead.
   void sleep_until(double time);
-  // Waits for wake(), at most until `time`. False: nothing will happen any more.
+  // Waits for wake(), at most until `time`. False: no events are left.
   bool wait(double time = std::numeric_limits<double>::infinity());
-  // Ends the wait of `other` at `time`, unless that ends earlier anyway; does nothing to a line
-  // that does not wait. Also from events.
-  void wake(Line& other, double time);
-  // Ends the wait of every line, now.
+  // Ends the wait of `other` at `time`, unless it ends earlier anyway. Does nothing if it does not
+  // wait. Events may call it, too.
+  void wake(VirtualThread& other, double time);
+  // Ends the wait of every thread, now.
   void wake_all();
   void schedule(double time, Event& event);
 
@@ -81,22 +80,22 @@ class VirtualTime {
   struct Entry {
     double time;
     std::int64_t number;
-    Line* line;    // to resume,
-    Event* event;  // or to happen
+    VirtualThread* thread;  // to resume,
+    Event* event;           // or event to run
     bool operator>(const Entry& other) const {
       return time != other.time ? time > other.time : number > other.number;
     }
   };
-  void push(double time, Line* line, Event* event);
-  void resume_at(double time, Line& line);
-  void resume(Line& line);
+  void push(double time, VirtualThread* thread, Event* event);
+  void resume_at(double time, VirtualThread& thread);
+  void resume(VirtualThread& thread);
 
   bool measures_compute_;
-  Line* running_ = nullptr;
+  VirtualThread* running_ = nullptr;
   std::int64_t next_number_ = 0;
   std::int64_t unfinished_ = 0;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> events_;
-  std::vector<std::unique_ptr<Line>> lines_;
+  std::vector<std::unique_ptr<VirtualThread>> threads_;
 };
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// A send leaves at its rank's time and goes through the link model; a receive ends when the message
-// has arrived. The data stay with the sender until it reuses them, and are copied only then.
+// A send leaves at its rank's time and passes through the link model. A receive ends when the
+// message has arrived. The data stay with the sender and are copied only when it reuses them.
 #include "collectives/transport/virtual/virtual_world.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// While it lives, the line's own computing costs nothing: the transport is at work.
+// While it lives, the thread's CPU time is free: it runs code of the transport.
 class AtWork {
  public:
   explicit AtWork(VirtualTime& time) : time_(time) { time_.pause_compute(); }
@@ -49,7 +49,7 @@ class SendTransfer final : public Transfer {
 
 class ReceiveTransfer final : public Transfer {
  public:
-  // With an operation the message is combined into `into`, else copied there.
+  // With an operation, reduces the message into `into`; without one, copies it there.
   ReceiveTransfer(VirtualGroup& group, int rank, int from, const Call& call, Slice into,
                   std::optional<ReduceOp> op)
       : group_(group),
@@ -93,8 +93,8 @@ class ReceiveTransfer final : public Transfer {
   void wait_for_sender() {
     VirtualWorld& world = *group_.world;
     group_.board.check_notice(rank_, from_, call_);
-    const Board::Waiting mark(group_.slots[rank_], from_);
-    channel_.receiver = &world.time.line();
+    const Board::Waiting waiting(group_.slots[rank_], from_);
+    channel_.receiver = &world.time.thread();
     const bool goes_on = world.time.wait();
     channel_.receiver = nullptr;
     const std::span peers(&from_, 1);
@@ -149,14 +149,14 @@ class VirtualTransport final : public Transport,
     const int own = board().world_rank(rank_), other = board().world_rank(to);
     const bool to_other_end = own == other && rank_ != to;
     const Link link = to_other_end ? Link{} : world.links.link(own, other);
-    auto& ways = to_other_end                        ? world.between_ends
-                 : world.links.same_node(own, other) ? world.inside
-                                                     : world.between;
+    auto& ports = to_other_end                        ? world.between_ends
+                  : world.links.same_node(own, other) ? world.inside
+                                                      : world.between;
     const auto& channel = group_->channel(rank_, to);
     const auto message =
-        std::make_shared<VirtualMessage>(world, channel, ways[other], link, call, data);
+        std::make_shared<VirtualMessage>(world, channel, ports[other], link, call, data);
     channel->messages.push_back(message);
-    message->leave(world.time.line().now(), ways[own], link.alpha_s, message);
+    message->leave(world.time.thread().now(), ports[own], link.alpha_s, message);
     return std::make_unique<SendTransfer>(world, message);
   }
   Request irecv(const Call& call, Slice data, int from) override {
@@ -176,12 +176,12 @@ class VirtualTransport final : public Transport,
     };
     while (true) {
       const auto first = std::ranges::min_element(receives, {}, arrival);
-      if (arrival(*first) <= time.line().now())
+      if (arrival(*first) <= time.thread().now())
         return static_cast<std::size_t>(first - receives.begin());
       board().check_notice(rank_, from.front(), call);
       if (!std::isfinite(arrival(*first))) board().check_departed(rank_, from, call);
-      const Board::Waiting mark(group_->slots[rank_], from.front());
-      for (const int peer : from) group_->channel(peer, rank_)->receiver = &time.line();
+      const Board::Waiting waiting(group_->slots[rank_], from.front());
+      for (const int peer : from) group_->channel(peer, rank_)->receiver = &time.thread();
       const bool goes_on = time.wait(arrival(*first));
       for (const int peer : from) group_->channel(peer, rank_)->receiver = nullptr;
       if (!goes_on) board().give_up(rank_, from, call);
@@ -215,14 +215,14 @@ class VirtualTransport final : public Transport,
   }
 
   int ranks_per_node() const override { return group_->ranks_per_node; }
-  void pass(double seconds) override {
+  void advance(double seconds) override {
     VirtualTime& time = group_->world->time;
     const AtWork work(time);
-    time.sleep_until(time.line().now() + seconds);
+    time.sleep_until(time.thread().now() + seconds);
   }
   double now_seconds() const override {
     const AtWork work(group_->world->time);
-    return group_->world->time.line().now();
+    return group_->world->time.thread().now();
   }
   LinkModel links() const override { return group_->world->links; }
   void align() override {

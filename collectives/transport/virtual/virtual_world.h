@@ -1,5 +1,5 @@
-// Ranks in virtual time: every rank a line of execution of this one thread, messages in memory,
-// time by the link model.
+// Ranks in virtual time: each rank is a virtual thread, messages stay in memory, and the link model
+// determines their times.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-// One end for each rank; rank i uses its end on a line of `time`. There is no deadline: when
-// nothing can happen any more, every rank that waits is told who keeps it.
+// One end for each rank; rank i uses its end on a thread of `time`. There is no deadline: if no
+// events are left, every waiting rank gets an error that names the rank it waits for.
 std::vector<std::unique_ptr<Transport>> virtual_world(VirtualTime& time, int ranks,
                                                       const LinkModel& links);
 

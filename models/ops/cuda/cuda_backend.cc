@@ -22,11 +22,11 @@ const T* CudaBackend::upload(Room which, std::span<const T> values) {
   return into;
 }
 
-double CudaBackend::read(const double* on_card) {
+double CudaBackend::read(const double* on_gpu) {
   double* const number = uploads_.number();
-  check(cudaMemcpyAsync(number, on_card, sizeof(double), cudaMemcpyDeviceToHost, stream_()),
-        "copy from the card");
-  check(cudaStreamSynchronize(stream_()), "wait for the card");
+  check(cudaMemcpyAsync(number, on_gpu, sizeof(double), cudaMemcpyDeviceToHost, stream_()),
+        "copy from the GPU");
+  check(cudaStreamSynchronize(stream_()), "wait for the GPU");
   return *number;
 }
 

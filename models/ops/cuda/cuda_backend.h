@@ -1,4 +1,4 @@
-// The card's backend: own kernels, and products by cuBLASLt, for f64, f32, bf16 and f16. Sums of
+// The GPU's backend: own kernels, and products by cuBLASLt, for f64, f32, bf16 and f16. Sums of
 // the types of 16 bits are taken in f32. The same input gives the same bits in every run.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace lockstep::cuda {
 
 // For one line of execution of one rank: everything is put into stream(), and what it needs beside
 // its arguments is on the ledger's device and charged as workspace. Functions that return numbers
-// wait for them; the others return at once. Slices are on the card, spans on the host; spans may be
+// wait for them; the others return at once. Slices are on the GPU, spans on the host; spans may be
 // changed when a call has returned.
 class CudaBackend final : public Backend {
  public:
@@ -81,7 +81,7 @@ class CudaBackend final : public Backend {
   double squared_norm(Slice x) override;
 
  private:
-  // What memory of the card is for; each use has its own.
+  // What memory of the GPU is for; each use has its own.
   enum Room { products, parts, tokens, plan_parts, plan_joints, slots, losses, sum, rooms };
 
   // At least that many bytes that stay until the next use of that room.
@@ -89,8 +89,8 @@ class CudaBackend final : public Backend {
   T* room(Room which, Count count);
   template <typename T>
   const T* upload(Room which, std::span<const T> values);
-  // The number at `on_card`, once it is there.
-  double read(const double* on_card);
+  // The number at `on_gpu`, once it is there.
+  double read(const double* on_gpu);
   // The sum of what is in the room of losses.
   double sum_of_losses(Count rows);
 

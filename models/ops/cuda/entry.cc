@@ -4,7 +4,7 @@
 #include "models/ops/cuda/cuda_backend.h"
 
 extern "C" lockstep::Backend* lockstep_cuda_backend(lockstep::Ledger& ledger) {
-  const auto& card = dynamic_cast<lockstep::cuda::CudaDevice&>(*ledger.device());
-  lockstep::cuda::use_card(card.card());  // what is made for the backend is made there
-  return new lockstep::cuda::CudaBackend(ledger, [&card] { return card.stream(); });
+  const auto& gpu = dynamic_cast<lockstep::cuda::CudaDevice&>(*ledger.device());
+  lockstep::cuda::use_gpu(gpu.gpu());  // what is made for the backend is made there
+  return new lockstep::cuda::CudaBackend(ledger, [&gpu] { return gpu.stream(); });
 }

@@ -39,7 +39,7 @@ void Uploads::copy(cudaStream_t stream, void* into, const void* from, Count byte
   std::memcpy(place.memory, from, static_cast<std::size_t>(bytes));
   check(cudaMemcpyAsync(into, place.memory, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,
                         stream),
-        "copy to the card");
+        "copy to the GPU");
   check(cudaEventRecord(place.read, stream), "record an event");
 }
 

@@ -1,4 +1,4 @@
-// Copies from the host that do not wait for the card, as copies from ordinary memory would.
+// Copies from the host that do not wait for the GPU, as copies from ordinary memory would.
 #pragma once
 
 #include <cuda_runtime.h>

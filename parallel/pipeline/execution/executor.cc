@@ -34,14 +34,15 @@ RankProgram program_of(const Schedule& schedule, int rank) {
 }
 
 Executor::Executor(RankContext& context, Communicator& pipeline, const Plan& plan,
-                   std::map<int, GptStage>& stages, Pace::Seconds waited)
+                   std::map<int, GptStage>& stages, ComputeClock::Seconds waited)
     : context_(context),
       config_(plan.model),
       dtype_(plan.options.dtype),
       program_(program_of(plan.schedule, pipeline.rank())),
       stages_(stages),
       recomputes_(plan.recomputes_stages()),
-      pace_(context.world, plan.options, std::move(waited), static_cast<int>(stages.size())),
+      compute_clock_(context.world, plan.options, std::move(waited),
+                     static_cast<int>(stages.size())),
       stashes_(model_options(plan.options).recompute) {
   if (pipeline.size() == 1) return;
   channels_.emplace(Pass::forward, pipeline.duplicate(forward_track));
@@ -147,7 +148,7 @@ void Executor::timed(const Action& action, int parts, Work work) {
   const Trace::Span span(context_.trace, 0, text_of(action), category(action.pass));
   auto& [begin, end] = runs_.back().passes.emplace_back();
   begin = waiting_.clock().now();
-  pace_.take(parts, work, ready_);
+  compute_clock_.run(parts, work, ready_);
   end = waiting_.clock().now();
 }
 

@@ -15,7 +15,7 @@
 #include "collectives/transport/launch.h"
 #include "models/dataset.h"
 #include "models/gpt_stage.h"
-#include "parallel/pace.h"
+#include "parallel/compute_clock.h"
 #include "parallel/pipeline/execution/stashes.h"
 #include "parallel/pipeline/simulator/communication.h"
 #include "parallel/plan.h"
@@ -43,7 +43,7 @@ class Executor {
   // Among the ranks of `pipeline`. waited() returns the seconds that layers have spent waiting for
   // other ranks, which a slowdown factor must not stretch.
   Executor(RankContext& context, Communicator& pipeline, const Plan& plan,
-           std::map<int, GptStage>& stages, Pace::Seconds waited = {});
+           std::map<int, GptStage>& stages, ComputeClock::Seconds waited = {});
 
   // Forward and backward of all micro-batches. Adds to the gradients of this rank's stages,
   // announces each that is complete, and returns its part of the loss. Calls collective(action) for
@@ -104,8 +104,8 @@ class Executor {
   void timed(const Action& action, int parts, Work work);
 
   struct Run {
-    LineClock::Moment begin, end;
-    std::vector<std::pair<LineClock::Moment, LineClock::Moment>> passes;
+    ThreadClock::Moment begin, end;
+    std::vector<std::pair<ThreadClock::Moment, ThreadClock::Moment>> passes;
   };
 
   RankContext& context_;
@@ -114,7 +114,7 @@ class Executor {
   const RankProgram program_;
   std::map<int, GptStage>& stages_;
   bool recomputes_;
-  Pace pace_;
+  ComputeClock compute_clock_;
   std::map<Pass, Communicator> channels_;  // activations go forward, gradients back
 
   std::span<const Batch> micro_batches_;

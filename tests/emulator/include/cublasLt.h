@@ -1,5 +1,5 @@
-// cuBLASLt's products on the processor: the part of its interface that this project uses, with its
-// names. A product is a plain loop, put into the stream.
+// cuBLASLt on the CPU: the part of its interface that this project uses, with its names. A product is
+// a plain loop, enqueued into the stream.
 #pragma once
 
 #include <cuda_runtime.h>

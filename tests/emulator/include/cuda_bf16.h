@@ -1,4 +1,4 @@
-// bf16 by the names that CUDA has for it.
+// bf16 with CUDA's names.
 #pragma once
 
 #include <cuda_runtime.h>

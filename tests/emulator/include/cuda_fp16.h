@@ -1,4 +1,4 @@
-// f16 by the names that CUDA has for it.
+// f16 with CUDA's names.
 #pragma once
 
 #include <cuda_runtime.h>

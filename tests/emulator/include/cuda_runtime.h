@@ -1,6 +1,5 @@
-// A small CUDA on the processor, for tests: the part of the runtime's interface that this project
-// uses, with the runtime's names. See tests/emulator/block.h for how kernels run and
-// tests/emulator/streams.h for when.
+// A small CUDA on the CPU, for tests: the part of the runtime's interface that this project uses,
+// with its names. tests/emulator/block.h explains how kernels run, tests/emulator/streams.h when.
 #pragma once
 
 #include <math.h>  // with the functions of all types outside of std, as CUDA has them
@@ -66,7 +65,7 @@ enum cudaError_t {
 };
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
-// The last error of this thread, which is then forgotten, or kept.
+// The last error of this thread. The first function clears it, the second keeps it.
 cudaError_t cudaGetLastError();
 cudaError_t cudaPeekAtLastError();
 
@@ -188,11 +187,11 @@ struct cudaLaunchConfig_t {
 
 namespace emulator {
 
-// Puts a kernel with its arguments into a stream.
+// Enqueues a kernel with its arguments into a stream.
 cudaError_t enqueue_kernel(const cudaLaunchConfig_t& config, const void* kernel,
                            std::function<void()> body);
 
-// Of the running thread's block and warp; see block.h.
+// For the running thread's block and warp; see block.h.
 void block_barrier();
 using WarpOperation = void (*)(void* const* arguments, unsigned mask);
 void warp_collective(unsigned mask, WarpOperation operation, void* argument);
@@ -205,7 +204,7 @@ struct Exchange {
   unsigned source;
 };
 
-// Every lane gets the value of the lane it names.
+// Every lane gets the value of the lane that it names.
 template <typename T>
 T exchange(unsigned mask, T value, unsigned source) {
   Exchange<T> mine{value, value, source};
@@ -215,7 +214,7 @@ T exchange(unsigned mask, T value, unsigned source) {
         for (unsigned l = 0; l < 32; ++l) {
           if (!(lanes >> l & 1)) continue;
           auto* const own = static_cast<Exchange<T>*>(arguments[l]);
-          // What a lane gives that takes no part is undefined.
+          // The value of a lane that does not take part is undefined.
           if (lanes >> own->source & 1)
             own->out = static_cast<Exchange<T>*>(arguments[own->source])->in;
           else
@@ -228,7 +227,7 @@ T exchange(unsigned mask, T value, unsigned source) {
 
 }  // namespace emulator
 
-// The kernel's arguments are copied at the launch, as CUDA does.
+// Copies the kernel's arguments at the launch, as CUDA does.
 template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
@@ -238,7 +237,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                    std::forward<Arguments>(arguments)...)] { std::apply(kernel, copies); });
 }
 
-// What device code uses.
+// Built-in names of device code.
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 constexpr int warpSize = 32;
@@ -289,7 +288,7 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
 
-// One thread of all runs at a time, so these need no more than this.
+// Only one thread runs at a time, so plain operations suffice.
 template <typename T>
 T atomicAdd(T* into, T value) {
   const T old = *into;

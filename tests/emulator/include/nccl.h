@@ -1,5 +1,5 @@
-// NCCL on the processor: the part of its interface that this project uses, with its names, for
-// ranks that are threads of one process. See tests/emulator/nccl.cc.
+// NCCL on the CPU: the part of its interface that this project uses, with its names, for ranks that
+// are threads of one process. See tests/emulator/nccl.cc.
 #pragma once
 
 #include <cuda_runtime.h>

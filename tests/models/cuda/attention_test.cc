@@ -1,14 +1,14 @@
-// The card's attention against the host's in f64.
+// The GPU's attention against the host's in f64.
 #include <fmt/format.h>
 
 #include "models/ops/cuda/attention_kernels.h"
 #include "models/token_layout.h"
-#include "tests/models/cuda/card.h"
+#include "tests/models/cuda/gpu.h"
 
 namespace lockstep::cuda {
 namespace {
 
-class CardAttention : public CardTest {
+class GpuAttention : public GpuTest {
  protected:
   void expect_as_on_the_host(const AttentionShape& s, const Dropout& dropout) {
     SCOPED_TRACE(fmt::format("{} sequences of {}, {} heads of {}, {} of keys, dropout {}",
@@ -18,25 +18,25 @@ class CardAttention : public CardTest {
     Both qkv = random(rows * s.qkv_width()), out = random(rows * s.width()),
          dout = random(rows * s.width()), dqkv = random(rows * s.qkv_width()),
          log_sum_exp = statistics(s.sequences * s.heads * s.length);
-    card_.attention(out.on_card(), log_sum_exp.on_card(), qkv.on_card(), s, dropout);
+    gpu_.attention(out.on_gpu(), log_sum_exp.on_gpu(), qkv.on_gpu(), s, dropout);
     host_.attention(out.on_host(), log_sum_exp.on_host(), qkv.on_host(), s, dropout);
     expect_same(out);
     expect_same(log_sum_exp, dtype() == DType::f64 ? 1 : 1e-5 / tolerance());
-    card_.attention_backward(dqkv.on_card(), dout.on_card(), out.on_card(), log_sum_exp.on_card(),
-                             qkv.on_card(), s, dropout);
+    gpu_.attention_backward(dqkv.on_gpu(), dout.on_gpu(), out.on_gpu(), log_sum_exp.on_gpu(),
+                            qkv.on_gpu(), s, dropout);
     host_.attention_backward(dqkv.on_host(), dout.on_host(), out.on_host(), log_sum_exp.on_host(),
                              qkv.on_host(), s, dropout);
     expect_same(dqkv);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Types, CardAttention,
+INSTANTIATE_TEST_SUITE_P(Types, GpuAttention,
                          testing::Values(DType::f64, DType::f32, DType::bf16, DType::f16),
                          type_name);
 
 constexpr Dropout some_dropout{
     .rate = 0.3, .seed = 5, .stream = 2, .first_row = 40, .first_head = 1, .all_heads = 7};
 
-TEST_P(CardAttention, OfAnyHeadSize) {
+TEST_P(GpuAttention, OfAnyHeadSize) {
   for (const Count head_size : {1, 8, 20, 48})
     for (const Dropout& dropout : {Dropout{}, some_dropout}) {
       expect_as_on_the_host(
@@ -46,7 +46,7 @@ TEST_P(CardAttention, OfAnyHeadSize) {
 }
 
 // One row; a tile and one row more; several tiles of queries and keys.
-TEST_P(CardAttention, OfTheSizesForTensorCores) {
+TEST_P(GpuAttention, OfTheSizesForTensorCores) {
   for (const Count head_size : {32, 64, 128})
     for (const Count length : {1, 65, 200})
       for (const Dropout& dropout : {Dropout{}, some_dropout})
@@ -55,7 +55,7 @@ TEST_P(CardAttention, OfTheSizesForTensorCores) {
             dropout);
 }
 
-TEST_P(CardAttention, WithSharedKeys) {
+TEST_P(GpuAttention, WithSharedKeys) {
   for (const Count head_size : {32, 64, 128})
     expect_as_on_the_host(
         {.sequences = 2, .length = 70, .heads = 4, .head_size = head_size, .kv_heads = 2},
@@ -63,7 +63,7 @@ TEST_P(CardAttention, WithSharedKeys) {
 }
 
 // Every second part of the keys, of queries from both ends of the sequence.
-TEST_P(CardAttention, OfPartsByPositions) {
+TEST_P(GpuAttention, OfPartsByPositions) {
   constexpr Count length = 96, heads = 4, kv_heads = 2;
   const auto positions = [&](TokenOrder order, int rank) {
     return TokenLayout{order, 2, rank}.positions(length);
@@ -91,7 +91,7 @@ TEST_P(CardAttention, OfPartsByPositions) {
         const auto v = [&](Slice all) { return columns(all, heads + kv_heads, kv_heads); };
         const AttentionPart own{2, heads, head_size, kv_heads, queries, queries, length};
         const auto each = [&](auto run) {
-          run(card_, [](Both& both) { return both.on_card(); });
+          run(gpu_, [](Both& both) { return both.on_gpu(); });
           run(host_, [](Both& both) { return both.on_host(); });
         };
         each([&](Backend& backend, auto at) {
@@ -118,12 +118,11 @@ TEST_P(CardAttention, OfPartsByPositions) {
       }
 }
 
-TEST_P(CardAttention, RefusesHeadsThatAreTooLarge) {
+TEST_P(GpuAttention, RefusesHeadsThatAreTooLarge) {
   const AttentionShape shape{
       .sequences = 1, .length = 1, .heads = 1, .head_size = 300, .kv_heads = 1};
   Both qkv = random(900), out = random(300), log_sum_exp = statistics(1);
-  EXPECT_THROW(card_.attention(out.on_card(), log_sum_exp.on_card(), qkv.on_card(), shape, {}),
-               Error);
+  EXPECT_THROW(gpu_.attention(out.on_gpu(), log_sum_exp.on_gpu(), qkv.on_gpu(), shape, {}), Error);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How kernels are laid over threads, without a card: within what cards allow, and nothing left out.
+// How kernels are laid over threads, without a GPU: within what GPUs allow, and nothing left out.
 #include <gtest/gtest.h>
 
 #include "models/ops/cuda/attention_geometry.h"

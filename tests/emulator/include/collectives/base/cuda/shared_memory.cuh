@@ -1,4 +1,4 @@
-// The emulator's: stands in for the header of this name.
+// Replaces the header of the same name in the emulator.
 #pragma once
 
 #include <cuda_runtime.h>

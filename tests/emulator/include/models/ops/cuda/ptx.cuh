@@ -1,5 +1,5 @@
-// The emulator's: stands in for the header of this name. The layouts of fragments are those of the
-// PTX ISA manual.
+// Replaces the header of the same name in the emulator. The layouts of fragments are those of the PTX
+// ISA manual.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -10,7 +10,7 @@
 
 namespace lockstep::cuda {
 
-// An instruction that finds an address which is no multiple of that ends the kernel on a device.
+// On a device, an instruction with a misaligned address ends the kernel.
 inline void check_aligned(const void* address, unsigned bytes) {
   if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) std::abort();
 }

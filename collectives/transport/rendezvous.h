@@ -1,4 +1,4 @@
-// Where the ranks of a group meet and show each other their data.
+// A rendezvous of the ranks of a group, at which they show each other their data.
 #pragma once
 
 #include <array>
@@ -12,25 +12,25 @@
 
 namespace lockstep {
 
-// A rank that has come to round n + 1 has done with what was shown in round n: two rounds suffice.
-// Where devices enqueue, what a rank enqueues after a round is done after all that the others
-// enqueued before they came.
-class Meeting {
+// A rank that has arrived at round n + 1 no longer uses the slices of round n, so two rounds
+// suffice. On devices that enqueue, work enqueued after a round starts after all work that the
+// other ranks enqueued before they arrived.
+class Rendezvous {
  public:
-  explicit Meeting(std::size_t ranks) : seats_(ranks) {
+  explicit Rendezvous(std::size_t ranks) : seats_(ranks) {
     for (Seat& seat : seats_)
       seat.seen.fill({std::vector<Slice>(ranks), std::vector<Slice>(ranks)});
   }
-  ~Meeting() {
+  ~Rendezvous() {
     try {
-      for (const Seat& seat : seats_) seat.left.follow();
+      for (const Seat& seat : seats_) seat.left.stream_wait();
     } catch (...) {
-      // A device that has failed reads no more.
+      // A failed device does not read any more.
     }
   }
-  Meeting(const Meeting&) = delete;
+  Rendezvous(const Rendezvous&) = delete;
 
-  // A copy of `data` for the next round of `rank`; goes with the group, not with the rank.
+  // A copy of `data` for the next round of `rank`. It belongs to the group, not to the rank.
   Slice copy_of(int rank, Slice data) {
     Seat& seat = seats_[rank];
     const auto place = (seat.rounds + 1) % 2;
@@ -44,35 +44,35 @@ class Meeting {
     data.device->copy(copy, data);
     return copy;
   }
-  // The number of the round that `rank` has come to.
-  std::uint64_t come(int rank, const Signature& signature, Slice from, std::byte* into) {
+  // Arrives at the next round and returns its number.
+  std::uint64_t arrive(int rank, const Signature& signature, Slice from, std::byte* into) {
     Seat& seat = seats_[rank];
     const std::uint64_t round = ++seat.rounds;
     Note& note = seat.notes[round % 2];
     note.signature = signature;
     note.from = from;
     note.into = into;
-    note.mark = mark_on(from.device);
+    note.event = record_on(from.device);
     note.round.store(round, std::memory_order_release);
     seat.seen[round % 2].take(rank, note);
     return round;
   }
-  bool has_come(int rank, std::uint64_t round) const {
+  bool has_arrived(int rank, std::uint64_t round) const {
     return seats_[rank].notes[round % 2].round.load(std::memory_order_acquire) >= round;
   }
-  // `rank` takes note of what `other`, who has come, shows there.
+  // `rank` reads what `other`, which has arrived, shows in that round.
   void see(int rank, int other, std::uint64_t round) {
     const Note& note = seats_[other].notes[round % 2];
-    note.mark.follow();
+    note.event.stream_wait();
     seats_[rank].seen[round % 2].take(other, note);
   }
-  // `rank` comes no more. Its copies, which the others may still read, go when all have left.
+  // `rank` will not come again. Its copies, which others may still read, live as long as the group.
   void leave(int rank) noexcept {
     Seat& seat = seats_[rank];
     try {
-      for (const Note& note : seat.notes) seat.left = mark_on(note.from.device);
+      for (const Note& note : seat.notes) seat.left = record_on(note.from.device);
     } catch (...) {
-      // As above.
+      // A failed device has no events.
     }
   }
   const Signature& signature(int rank, std::uint64_t round) const {
@@ -84,7 +84,8 @@ class Meeting {
   }
 
  private:
-  // Cache lines go in pairs; what others wait for shares none with what its rank alone writes.
+  // Cache lines are fetched in pairs. Data that other ranks poll are separate from data that only
+  // their own rank uses.
   static constexpr std::size_t lines = 128;
 
   struct alignas(lines) Note {
@@ -92,7 +93,7 @@ class Meeting {
     Signature signature;
     Slice from;
     std::byte* into = nullptr;
-    Mark mark;
+    DeviceEvent event;
   };
   struct Seen {
     std::vector<Slice> from, into;
@@ -108,7 +109,7 @@ class Meeting {
     alignas(lines) std::uint64_t rounds = 0;
     std::array<Seen, 2> seen;
     std::array<Memory, 2> copies_there;  // on a device that enqueues
-    Mark left;
+    DeviceEvent left;
   };
   std::vector<Seat> seats_;
 };

@@ -1,12 +1,12 @@
-// Some ranks of a communicator in a circle: all of them, or a row or a column of a grid.
+// The order of some ranks on a ring: all ranks of a communicator, or a row or column of a grid.
 #pragma once
 
 #include "collectives/communicator.h"
 
 namespace lockstep {
 
-// Ranks first, first + stride, ...; `rank` is this rank's place among the `size` of them.
-struct Circle {
+// Ranks first, first + stride, ...; `rank` is this rank's index among the `size` of them.
+struct RingOrder {
   int rank = 0, size = 1;
   int first = 0, stride = 1;
 
@@ -15,18 +15,18 @@ struct Circle {
   int left() const { return at(rank - 1); }
 };
 
-inline Circle whole_circle(const Communicator& comm) {
+inline RingOrder whole_ring(const Communicator& comm) {
   return {.rank = comm.rank(), .size = comm.size()};
 }
 
-// Ranks numbered row by row: this rank's row, and its column.
+// Ranks numbered row by row. Gives a rank's row and column as rings.
 struct Grid {
   int rows, columns;
 
-  Circle row(int rank) const {
+  RingOrder row(int rank) const {
     return {.rank = rank % columns, .size = columns, .first = rank / columns * columns};
   }
-  Circle column(int rank) const {
+  RingOrder column(int rank) const {
     return {.rank = rank / columns, .size = rows, .first = rank % columns, .stride = columns};
   }
 };

@@ -1,4 +1,4 @@
-#include "collectives/transport/verdict.h"
+#include "collectives/transport/failure_report.h"
 
 #include <fmt/format.h>
 
@@ -11,14 +11,14 @@ namespace {
 
 constexpr std::size_t most_listed = 16;
 
-// Ranks whose last act is the same.
+// Ranks with the same last operation and state.
 struct Alike {
   Signature last;
   RankState::Where where;
   std::vector<int> ranks;
 };
 
-// Those of which `holds`, in the order of their first.
+// Groups the ranks for which `holds` is true, in the order of their first member.
 template <typename Holds>
 std::vector<Alike> alike(std::span<const RankState> ranks, Holds holds) {
   std::vector<Alike> groups;
@@ -28,7 +28,7 @@ std::vector<Alike> alike(std::span<const RankState> ranks, Holds holds) {
         groups, [&](const Alike& g) { return g.last == state.last && g.where == state.where; });
     if (group == groups.end())
       group = groups.insert(group, {.last = state.last, .where = state.where, .ranks = {}});
-    // A rank with two ends is one.
+    // A rank with two ends is listed once.
     if (std::ranges::find(group->ranks, state.rank) == group->ranks.end())
       group->ranks.push_back(state.rank);
   }
@@ -41,7 +41,7 @@ std::string how_late(const Alike& late) {
     case RankState::Where::inside:
       return fmt::format("still in {}", late.last.text());
     case RankState::Where::ended:
-      return entered_none ? "its program ended without an operation"
+      return entered_none ? "its program ended without any operation"
                           : fmt::format("its program ended after {}", late.last.text());
     default:
       return entered_none ? "it has entered none" : fmt::format("it left {}", late.last.text());
@@ -93,7 +93,7 @@ std::string ranks_text(std::span<const int> ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(runs, ", "));
 }
 
-std::string verdict(std::span<const RankState> ranks) {
+std::string failure_report(std::span<const RankState> ranks) {
   Signature newest;
   for (const RankState& state : ranks)
     if (state.last.sequence > newest.sequence) newest = state.last;

@@ -1,5 +1,5 @@
-// What tests of the card's kernels share: numbers on the card beside the same numbers in f64, with
-// which the host's backend says what should come out. The card is a real one or the emulator.
+// What tests of the GPU's kernels share: numbers on the GPU beside the same numbers in f64, with
+// which the host's backend says what should come out. The GPU is a real one or the emulator.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,9 +16,9 @@
 namespace lockstep::cuda {
 
 // Memory from the runtime itself, of exactly the size that was asked for: who leaves it is seen.
-class CardMemory final : public Device {
+class GpuMemory final : public Device {
  public:
-  std::string_view name() const override { return "card memory"; }
+  std::string_view name() const override { return "GPU memory"; }
   std::byte* allocate(Count bytes) override {
     void* memory = nullptr;
     check(cudaMalloc(&memory, static_cast<std::size_t>(bytes)), "allocate");
@@ -51,20 +51,20 @@ inline cudaStream_t test_stream() {
   return stream;
 }
 
-// Numbers on the card, of some type, and in f64 on the host: at first the same.
+// Numbers on the GPU, of some type, and in f64 on the host: at first the same.
 struct Both {
-  Tensor card;
+  Tensor gpu;
   std::vector<double> exact;
 
-  Slice on_card() const { return exact.empty() ? Slice{} : card.slice(); }
+  Slice on_gpu() const { return exact.empty() ? Slice{} : gpu.slice(); }
   Slice on_host() { return exact.empty() ? Slice{} : slice(exact); }
 };
 
-class CardTest : public testing::TestWithParam<DType> {
+class GpuTest : public testing::TestWithParam<DType> {
  protected:
-  CardTest() {
-    int cards = 0;
-    if (cudaGetDeviceCount(&cards) == cudaSuccess && cards > 0) ledger_.place_on(memory_);
+  GpuTest() {
+    int gpus = 0;
+    if (cudaGetDeviceCount(&gpus) == cudaSuccess && gpus > 0) ledger_.place_on(memory_);
   }
   void SetUp() override {
     if (!ledger_.device()) GTEST_SKIP() << "there is no GPU";
@@ -87,11 +87,11 @@ class CardTest : public testing::TestWithParam<DType> {
 
   Both given(const std::vector<double>& values, DType type) {
     Both both{Tensor({std::ssize(values)}, type, ledger_, MemoryUse::workspace), values};
-    std::vector<std::byte> raw(static_cast<std::size_t>(both.card.slice().bytes()));
+    std::vector<std::byte> raw(static_cast<std::size_t>(both.gpu.slice().bytes()));
     const Slice rounded{raw.data(), std::ssize(values), type, &host_device()};
     convert(rounded, both.on_host());
     convert(both.on_host(), rounded);
-    check(cudaMemcpy(both.card.slice().data, raw.data(), raw.size(), cudaMemcpyHostToDevice),
+    check(cudaMemcpy(both.gpu.slice().data, raw.data(), raw.size(), cudaMemcpyHostToDevice),
           "copy");
     return both;
   }
@@ -104,24 +104,24 @@ class CardTest : public testing::TestWithParam<DType> {
   // Random, too: what must be overwritten.
   Both statistics(Count count) { return given(normals(count, ++seed_), statistics_type(dtype())); }
 
-  std::vector<double> read(Slice card) {
+  std::vector<double> read(Slice gpu) {
     check(cudaStreamSynchronize(test_stream()), "wait");
-    std::vector<std::byte> raw(static_cast<std::size_t>(card.bytes()));
-    check(cudaMemcpy(raw.data(), card.data, raw.size(), cudaMemcpyDeviceToHost), "copy");
-    std::vector<double> values(static_cast<std::size_t>(card.count));
-    convert(slice(values), {raw.data(), card.count, card.dtype, &host_device()});
+    std::vector<std::byte> raw(static_cast<std::size_t>(gpu.bytes()));
+    check(cudaMemcpy(raw.data(), gpu.data, raw.size(), cudaMemcpyDeviceToHost), "copy");
+    std::vector<double> values(static_cast<std::size_t>(gpu.count));
+    convert(slice(values), {raw.data(), gpu.count, gpu.dtype, &host_device()});
     return values;
   }
   void expect_same(const Both& both, double factor = 1) {
     double largest = 1e-3;
     for (const double value : both.exact) largest = std::max(largest, std::abs(value));
-    expect_near(read(both.on_card()), both.exact, factor * tolerance() * largest);
+    expect_near(read(both.on_gpu()), both.exact, factor * tolerance() * largest);
   }
 
-  CardMemory memory_;
+  GpuMemory memory_;
   Ledger ledger_;
   Backend& host_ = host_backend();
-  CudaBackend card_{ledger_, test_stream};
+  CudaBackend gpu_{ledger_, test_stream};
   std::uint64_t seed_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// The card for tests: a GPU, or the emulated one that LOCKSTEP_CUDA_MODULE names.
+// A GPU for tests: a real one, or the emulated one of the module that LOCKSTEP_CUDA_MODULE names.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,20 +13,20 @@
 
 namespace lockstep::test {
 
-// A test with a card; skipped, with the reason, where there is none.
-class WithCard : public testing::Test {
+// A test that needs a GPU; otherwise skipped with the reason.
+class WithGpu : public testing::Test {
  protected:
   void SetUp() override {
     try {
-      card_ = &cuda_device();
+      gpu_ = &cuda_device();
     } catch (const Error& error) {
       GTEST_SKIP() << error.message();
     }
   }
-  Device& card() const { return *card_; }
+  Device& gpu() const { return *gpu_; }
 
  private:
-  Device* card_ = nullptr;
+  Device* gpu_ = nullptr;
 };
 
 // Numbers on a device.
