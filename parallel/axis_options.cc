@@ -102,7 +102,7 @@ OptionGroup describe(PipelineOptions& o) {
                .key = "chunks"},
               {.flag = "group-size",
                .value = &o.group_size,
-               .help = "of interleaved: micro-batches that pass a stage in turn; 0: as many "
+               .help = "of interleaved: micro-batches that go through a stage in turn; 0: as many "
                        "as ranks",
                .bounds = at_least(0),
                .has_effect = [](const TrainOptions& all) {

@@ -1,4 +1,4 @@
-// A rank's parameters get their first values, and give their last ones.
+// Initializes a rank's parameters, and hands out the final ones.
 #pragma once
 
 #include "models/parameters.h"
@@ -7,13 +7,13 @@
 
 namespace lockstep {
 
-// From the plan's file, or drawn from its seed: each rank takes its own part, and sends nothing.
-// Throws Error (bad_input) for a file that does not fit.
+// Reads them from the plan's file, or draws them from its seed. Each rank takes its own part, and
+// sends nothing. Throws Error (bad_input) if the file does not fit.
 void take_first_weights(const Plan& plan, Parameters& parameters);
 
-// Calls sink(part, flat) with a copy of `flat` in the host's memory, wherever it is.
+// Calls sink(part, flat) with a copy of `flat` in the host's memory.
 void give(const Parameters& part, Slice flat, const PartSink& sink);
-// The same of a rank's own parameters.
+// The flat buffer of a rank's own values or gradients.
 inline Slice flat_of(const Parameters& part, Gathered what) {
   return what == Gathered::values ? part.values() : part.gradients();
 }

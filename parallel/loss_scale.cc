@@ -16,7 +16,7 @@ constexpr std::pair<std::string_view, LossScaling> names[] = {
     {"megatron", LossScaling::megatron},
     {"deepspeed", LossScaling::deepspeed}};
 
-// Overflows of which only the last lowers the scale.
+// The number of overflows of which the last lowers the scale.
 int hysteresis(LossScaling rule) { return rule == LossScaling::torch ? 1 : 2; }
 
 double first_scale(LossScaling rule) {
@@ -64,7 +64,7 @@ void LossScaler::fall() {
     --overflows_left_;
     return;
   }
-  constexpr double smallest = 1;  // of the frameworks that have one
+  constexpr double smallest = 1;  // in the frameworks that have a minimum
   scale_ = rule_ == LossScaling::torch ? scale_ / 2 : std::max(smallest, scale_ / 2);
 }
 

@@ -1,6 +1,6 @@
-// Dynamic loss scaling: gradients in f16 are computed of a multiple of the loss, so that small ones
-// do not become zero; the multiple falls when they overflow, and grows when they have not for a
-// while. Micikevicius et al., "Mixed precision training", ICLR 2018.
+// Dynamic loss scaling: gradients in f16 are computed for a multiple of the loss, so that small ones
+// do not become zero. The multiple falls when they overflow, and grows when they have not overflowed
+// for a while. Micikevicius et al., "Mixed precision training", ICLR 2018.
 #pragma once
 
 #include <string_view>
@@ -20,11 +20,11 @@ LossScaling loss_scaling_from_name(std::string_view name);
 class LossScaler {
  public:
   explicit LossScaler(LossScaling rule);
-  // With another first scale, and another number of steps after which it grows.
+  // `initial` is the first scale; it grows after `window` steps without overflow.
   LossScaler(LossScaling rule, double initial, int window);
 
   double scale() const { return scale_; }
-  // After each step: whether its gradients overflowed, and so it was skipped.
+  // Call after each step. `overflowed`: its gradients overflowed, and it was skipped.
   void update(bool overflowed);
 
  private:
@@ -34,7 +34,7 @@ class LossScaler {
   double scale_;
   int window_;
   int clean_ = 0;           // steps since the last overflow or growth
-  int overflows_left_ = 1;  // that the scale survives, and one
+  int overflows_left_ = 1;  // until the scale falls
 };
 
 }  // namespace lockstep

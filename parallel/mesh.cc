@@ -84,7 +84,7 @@ std::vector<Mesh::Group> Mesh::groups(std::initializer_list<Axis> along) const {
   for (int rank = 0; rank < size(); ++rank) {
     AlongAxes first = place_of(rank);
     for (const Axis axis : along) first[axis] = 0;
-    // The first of a group is its smallest rank.
+    // A group's smallest rank comes first.
     int& group = group_of[static_cast<std::size_t>(rank_at(first))];
     if (group < 0) {
       group = static_cast<int>(groups.size());
@@ -125,7 +125,7 @@ std::unique_ptr<Communicator> Mesh::communicator(Communicator& world,
                                                  std::initializer_list<Axis> along) const {
   require(world.size() == size(),
           fmt::format("a mesh of {} ranks in a world of {}", size(), world.size()),
-          "the lengths of the axes multiply to the number of ranks");
+          "the product of the axes' lengths must be the number of ranks");
   return world.subgroup(group_of(world.rank(), along));
 }
 

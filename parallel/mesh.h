@@ -1,7 +1,7 @@
-// The ranks as a mesh: every rank has a place along each axis, tensor (tp), context (cp), data (dp)
-// and pipeline (pp) parallelism, and works with the ranks that differ from it along one axis, or
-// some. Ranks are numbered along the first axis of an order first; the usual order is
-// Megatron-LM's. Shoeybi et al., "Megatron-LM", 2019; the groups are those of its parallel_state.
+// The ranks as a mesh. Every rank has a place along each axis: tensor (tp), context (cp), data (dp)
+// and pipeline (pp) parallelism. It communicates with ranks that differ from it along some axes.
+// Ranks are numbered along the first axis of an order first; the default is Megatron-LM's order.
+// Shoeybi et al., "Megatron-LM", 2019; the groups are those of its parallel_state.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ enum class Axis : std::uint8_t { tp, cp, dp, pp };
 inline constexpr std::array axes = {Axis::tp, Axis::cp, Axis::dp, Axis::pp};
 std::string_view name_of(Axis axis);
 
-// A number for each axis: how long it is, or where a rank is.
+// A number for each axis: its length, or a rank's place.
 class AlongAxes {
  public:
   constexpr explicit AlongAxes(int all) { values_.fill(all); }
@@ -35,9 +35,9 @@ class Mesh {
  public:
   static constexpr std::string_view usual_order = "tp-cp-dp-pp";
 
-  // `order` names axes, the first of them the one along which neighbours are consecutive ranks;
-  // those it leaves out have length 1. Throws Error (bad_input) naming the axis for a length below
-  // 1, an unknown or repeated name, and an axis left out that is longer.
+  // `order` names axes, beginning with the one whose neighbours are consecutive ranks. Axes that it
+  // omits have length 1. Throws Error (bad_input) naming the axis for a length below 1, an unknown
+  // or repeated name, and an omitted axis that is longer.
   explicit Mesh(const AlongAxes& lengths, std::string_view order = usual_order);
 
   int size() const;
@@ -47,15 +47,15 @@ class Mesh {
   int rank_at(const AlongAxes& place) const;
 
   using Group = std::vector<int>;
-  // The groups of ranks that differ along `along` alone, each ascending, by their first ranks.
+  // The groups of ranks that differ only along `along`, each ascending, ordered by first rank.
   std::vector<Group> groups(std::initializer_list<Axis> along) const;
-  // The one of them that `rank` is in.
+  // The one of these groups that contains `rank`.
   Group group_of(int rank, std::initializer_list<Axis> along) const;
-  // The ranks that hold the two ends of a tied embedding: the first and the last of each pipeline.
+  // The ranks that hold the two copies of a tied embedding: the first and last of each pipeline.
   std::vector<Group> embedding_groups() const;
 
-  // The group of `along` that this rank is in. Every rank of `world`, which has as many as the
-  // mesh, calls it in the same order.
+  // This rank's group along `along`. `world` must have as many ranks as the mesh; every rank of it
+  // calls this in the same order.
   std::unique_ptr<Communicator> communicator(Communicator& world,
                                              std::initializer_list<Axis> along) const;
 

@@ -1,4 +1,4 @@
-// The norm of gradients that ranks hold together: each knows the sum of squares of its own.
+// The norm of gradients that are spread over ranks. Each rank knows the sum of squares of its own.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Every rank gets the same bits.
+// Gives every rank the same bits.
 inline constexpr std::string_view norm_algorithm = "recursive_doubling";
 inline constexpr const char* norm_label = "norm";
 
@@ -18,13 +18,13 @@ inline void sum_of_norm(Communicator& ranks, double& square) {
   all_reduce(ranks, host_slice(std::span(&square, 1)), ReduceOp::sum, norm_algorithm);
 }
 
-// What a rank sends and receives for it, in elements of 8 bytes.
+// What a rank sends and receives for the norm, in elements of 8 bytes.
 inline Traffic norm_traffic(int ranks, int rank) {
   return find_algorithm(all_reduce_algorithms(), "all_reduce", norm_algorithm)
       .traffic({.ranks = ranks, .count = 1, .element_bytes = sizeof(double)}, rank);
 }
 
-// Memory that it takes while it runs.
+// Scratch of the norm's algorithm.
 inline Count norm_scratch_bytes(int ranks, int rank) {
   const auto scratch =
       find_algorithm(all_reduce_algorithms(), "all_reduce", norm_algorithm).scratch;

@@ -48,7 +48,7 @@ void add_factor(const Option& option, std::map<int, double>& factors, const std:
   factors[rank] = factor;
 }
 
-// A number as the check sees it; nothing for what is none.
+// The value as a number, for the check; empty if it is not a number.
 std::optional<double> number_of(const Option& option) {
   return std::visit(
       [](auto* value) -> std::optional<double> {

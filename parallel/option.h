@@ -18,15 +18,15 @@ namespace lockstep {
 
 struct TrainOptions;
 
-// Where an option's value lies, by its type. A map holds RANK:FACTOR pairs.
+// A pointer to an option's value. A map holds RANK:FACTOR pairs.
 using OptionValue =
     std::variant<int*, std::optional<int>*, std::int64_t*, std::uint64_t*, double*, bool*,
                  std::string*, DType*, std::optional<DType>*, std::map<int, double>*>;
 
-// What a number may be; both ends belong to it where they are not open.
+// The allowed range of a number. Its ends are included unless marked open.
 struct Bounds {
   double least = 0;
-  std::optional<double> below = {};  // open
+  std::optional<double> below = {};  // open upper end
   bool is_open = false;              // `least` itself is not allowed
 };
 
@@ -35,10 +35,10 @@ struct Option {
   OptionValue value;
   std::string help;
   std::optional<Bounds> bounds = {};
-  std::vector<std::string> choices = {};  // of a text; empty: any
-  std::string alias = {};                 // another flag, from before
+  std::vector<std::string> choices = {};  // of a text; empty: any text
+  std::string alias = {};                 // an older flag
   std::string key = {};                   // in JSON; empty: the flag with underscores
-  // Texts that a random plan draws one of; empty: it keeps the default.
+  // Texts among which a random plan chooses; empty: it keeps the default.
   std::vector<std::string> drawn = {};
   // Whether the option changes anything, given the other options; null: always.
   std::function<bool(const TrainOptions&)> has_effect = {};
@@ -48,13 +48,13 @@ struct Option {
   std::string flag_text() const;
 };
 
-// Reads and writes the value. Throw Error (bad_input) naming flag and value for what cannot be one.
+// Reads and writes the value. Throw Error (bad_input) naming the flag and the invalid value.
 void set_from_text(const Option& option, const std::string& text);
 void set_from_json(const Option& option, const nlohmann::ordered_json& value);
 std::string text_of(const Option& option);
 nlohmann::ordered_json json_of(const Option& option);
-// Throws Error (bad_input) naming the flag and the rule when the value is out of its bounds or none
-// of its choices.
+// Throws Error (bad_input) naming the flag and the rule if the value is out of bounds or not one of
+// the choices.
 void check(const Option& option);
 
 }  // namespace lockstep

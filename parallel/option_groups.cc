@@ -1,4 +1,4 @@
-// The descriptions of options that every plan has, and the list of all groups.
+// The options that every plan has, and the list of all groups.
 #include <algorithm>
 
 #include "parallel/options.h"

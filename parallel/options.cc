@@ -45,7 +45,7 @@ double learning_rate(const TrainOptions& options, int step) {
 }
 
 double clip_factor(const TrainOptions& options, double gradient_norm) {
-  // As torch.nn.utils.clip_grad_norm_: the small term keeps a norm of zero harmless.
+  // As in torch.nn.utils.clip_grad_norm_: the small term avoids a division by zero.
   constexpr double norm_epsilon = 1e-6;
   if (options.grad_clip <= 0) return 1;
   return std::min(1.0, options.grad_clip / (gradient_norm + norm_epsilon));

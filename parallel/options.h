@@ -1,5 +1,5 @@
-// Everything that decides a training run, with the defaults of the command line: one struct for
-// each axis or matter, each described once by a describe() in options.cc.
+// All options of a training run, with the defaults of the command line: one struct for each axis or
+// topic, each described once by a describe() function.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace lockstep {
 
 struct InputOptions {
   std::string model = "nano";  // a preset, or the path of a config.json
-  std::string init;            // weights to start from; empty: random ones from the seed
+  std::string init;            // file of initial weights; empty: random ones from the seed
   std::string data;            // text or token file
   std::string order = "random";
   std::uint64_t seed = 1;
@@ -55,7 +55,7 @@ struct OptimizerOptions {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
 };
 
-// Lengths of the axes; not given: 1, or, of the technique's free axis, the ranks that are left.
+// Lengths of the axes. Not given: 1, or, for the technique's free axis, the remaining ranks.
 struct MeshOptions {
   std::optional<int> tensor_ranks, pipeline_ranks, data_ranks;
   std::string mesh_order = "tp-cp-dp-pp";
@@ -63,8 +63,8 @@ struct MeshOptions {
 
 struct DataParallelOptions {
   std::string algorithm = "ring";     // of the all-reduce, or auto
-  std::optional<DType> reduce_dtype;  // that gradients travel in; not given: their own
-  bool overlap = true;                // all-reduce buckets while backward goes on
+  std::optional<DType> reduce_dtype;  // type in which gradients are sent; not given: their own
+  bool overlap = true;                // all-reduce buckets during backward
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20;
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
 };
@@ -72,15 +72,15 @@ struct DataParallelOptions {
 struct PipelineOptions {
   std::string schedule = "1f1b";
   std::string schedule_file;  // instead: a schedule as action text
-  int virtual_stages = 0;     // on every rank; 0: what the schedule has
-  int group_size = 0;         // of the schedule interleaved; 0: as many as ranks
+  int virtual_stages = 0;     // on every rank; 0: the schedule decides
+  int group_size = 0;         // of the schedule interleaved; 0: the number of ranks
 };
 
 struct TensorOptions {
   bool sequence_parallel = false;
-  bool keep_gathered = false;  // what a layer's ranks have gathered, for backward
+  bool keep_gathered = false;  // keep gathered inputs for backward
   bool tensor_overlap = false;
-  int vocabulary_multiple = 1;  // each tensor-parallel rank has a multiple of it
+  int vocabulary_multiple = 1;  // each tensor-parallel rank's rows are a multiple of it
 };
 
 struct ParameterServerOptions {
@@ -90,12 +90,12 @@ struct ParameterServerOptions {
   int staleness = 0;
 };
 
-// How a plan is run, which its predictions do not depend on: a flag overrides a plan file.
+// How a plan is run. Predictions do not depend on it, and a flag overrides a plan file.
 struct RunOptions {
   int steps = 100;
   int eval_interval = 0;             // 0: validates after the last step only
   int threads = 0;                   // of each rank; 0: the cores divided by the ranks
-  std::map<int, double> slow_ranks;  // how many times longer these ranks compute
+  std::map<int, double> slow_ranks;  // slowdown factors of stragglers
   double compute_seconds = 0;        // under the clock unit: of a rank's part of a step
   std::string save;                  // final weights; empty: none
   int sample = 0;                    // tokens of text to write after training
@@ -117,7 +117,7 @@ struct TrainOptions : InputOptions,
   std::string technique = "serial";
 };
 
-// The options of one struct, and the techniques whose plans they belong to (empty: all).
+// The options of one struct, and the techniques whose plans have them (empty: all).
 struct OptionGroup {
   std::string_view title;
   std::vector<std::string_view> techniques;
@@ -143,17 +143,17 @@ OptionGroup describe(RunOptions& options);
 // All groups, bound to the fields of `options`, which must outlive them.
 std::vector<OptionGroup> describe(TrainOptions& options);
 
-// Throws Error (bad_input) that names an option and the rule of its own that it breaks.
+// Throws Error (bad_input) if an option breaks one of its own rules; names both.
 void check_bounds(const TrainOptions& options);
 
-// The options a model sees. Throws Error (bad_input) for unknown names.
+// The model's options. Throws Error (bad_input) for unknown names.
 ModelOptions model_options(const TrainOptions& options);
 AdamWOptions adamw_options(const TrainOptions& options);
 
-// The rule of loss scaling by name, with its default.
+// The name of the loss-scaling rule, with its default.
 std::string loss_scaling(const TrainOptions& options);
 
-// The learning rate of a step, and what gradients of that norm are multiplied by to be clipped.
+// The learning rate of a step, and the factor that clips gradients of a given norm.
 double learning_rate(const TrainOptions& options, int step);
 double clip_factor(const TrainOptions& options, double gradient_norm);
 

@@ -10,14 +10,14 @@ Placed along_tensor(const Sharing& sharing) {
   return sharing.ranks == 1 ? Placed::sharded : Placed::replicated;
 }
 
-// Stages have parameters of their own, but for the embedding that the last one's head is tied to.
+// Each stage has its own parameters, except for the embedding that is tied to the last one's head.
 Placed along_pipeline(const Plan& plan, const Parameter& parameter) {
   const auto [first, last] = plan.ends_of_pipeline();
   const bool is_tied = parameter.whole_name() == "wte.weight";
   return is_tied && first != last ? Placed::partial : Placed::sharded;
 }
 
-// Neighbouring columns that lie in one way are one entry.
+// Merges neighbouring columns that lie in the same way.
 std::vector<Region> by_sharing(const Region& region) {
   std::vector<Region> regions;
   for (const Region::Columns& columns : region.columns) {
@@ -54,7 +54,7 @@ std::vector<Placement> placements_of(const Plan& plan, int rank) {
                           .sharers = sharing.ranks};
       for (const Axis axis : plan.mesh.order()) {
         if (plan.length(axis) == 1) continue;
-        // Replicas see other sequences, or other tokens of them.
+        // Replicas process other sequences, or other tokens of them.
         placement.along.emplace_back(axis, axis == Axis::tp   ? along_tensor(sharing)
                                            : axis == Axis::pp ? along_pipeline(plan, parameter)
                                                               : Placed::partial);

@@ -20,7 +20,7 @@ namespace lockstep {
 namespace {
 
 using enum Axis;
-// What would work instead of lengths whose product does not divide the ranks.
+// Suggests lengths if their product does not divide the number of ranks.
 std::string nearest_ranks(int ranks, int model) {
   const int below = ranks / model * model;
   return below > 0 ? fmt::format("use --ranks {} or {}", below, below + model)
@@ -203,7 +203,7 @@ Plan plan_of(const TrainOptions& options, int ranks) {
             .model = gpt_config(options.model),
             .mesh = mesh_of(options, computing, entry.free_axis),
             .schedule = {}};
-  // One stage needs no pipeline's schedule: each micro-batch goes forward and then back.
+  // A single stage needs no schedule: each micro-batch goes forward and then back.
   if (!plan.has_pipeline()) {
     plan.options.schedule = "1f1b";
     plan.options.schedule_file.clear();

@@ -1,9 +1,9 @@
-// A plan says what is trained, on which ranks, and how: pure data, checked once, without storage.
-// The runtime runs any plan; predict() says from the plan alone what each rank will send and hold.
+// A plan says what is trained, on which ranks, and how. It is pure data without storage, checked
+// once. The runtime runs any plan; predict() computes from it what each rank will send and hold.
 //
 //   mesh         ranks along tp (layers), cp (sequences), dp (replicas) and pp (stages)
-//   schedule     in which order a pipeline's ranks take micro-batches forward and back
-//   units        what is gathered and reduced together: a block, or an end of the model
+//   schedule     the order in which a pipeline's ranks take micro-batches forward and back
+//   units        what is gathered and reduced as a whole: a block, or an end of the model
 //
 // `lockstep train TECHNIQUE` is a preset: a plan with some axes free.
 #pragma once
@@ -22,16 +22,16 @@
 namespace lockstep {
 
 struct Plan {
-  TrainOptions options;  // with every default that depends on others filled in
+  TrainOptions options;  // including all defaults that depend on other options
   int ranks = 1;         // of the world
   GptConfig model;
-  Mesh mesh;          // of the ranks that compute: the first ones of the world
+  Mesh mesh;          // of the ranks that compute: the first ranks of the world
   Schedule schedule;  // of each pipeline
 
   const std::string& technique() const { return options.technique; }
-  // Parameter servers keep the optimizer apart from the mesh; they are no plan for the runtime.
+  // Parameter servers keep the optimizer outside of the mesh; the runtime does not run them.
   bool has_servers() const { return technique() == "ps"; }
-  // Whether workers take steps of their own, as often as the others or not at all.
+  // Whether workers take steps independently, and maybe not equally many.
   bool is_asynchronous() const { return has_servers() && options.mode != "bsp"; }
   bool has_pipeline() const { return technique() == "pipeline" || technique() == "3d"; }
   int computing_ranks() const { return mesh.size(); }
@@ -43,34 +43,34 @@ struct Plan {
 
   int tokens_of_sequence() const { return options.sequence_length; }
   Count tokens_per_step() const { return Count{options.global_batch} * tokens_of_sequence(); }
-  // The sequences of a step that `rank` computes, together with the ranks of its replica.
+  // The sequences of a step that the replica of `rank` computes.
   Share share(int rank) const;
   // Rows (tokens) of each of its micro-batches.
   std::vector<Count> rows(int rank) const;
-  // Whether every micro-batch of every replica has as many sequences.
+  // Whether all micro-batches of all replicas have the same number of sequences.
   bool has_even_batches() const;
 
   LayerSplit split(int rank) const;
-  // With several stages, or where backward is cut in two, full recomputation is of a whole stage,
-  // which the executor does; else of each layer.
+  // With several stages, or if backward is split in two, full recomputation covers a whole stage,
+  // and the executor does it. Otherwise it covers each layer.
   bool recomputes_stages() const;
   ModelOptions stage_options() const;
-  // The places along pp of the first stage and of the last.
+  // The places of the first and the last stage along pp.
   std::pair<int, int> ends_of_pipeline() const;
-  // What the schedule was made for; `name` is empty where it came from a file.
+  // The shape for which the schedule was made; `name` is empty if it came from a file.
   PipelineShape shape() const;
   std::string schedule_name() const;
 };
 
-// Throws Error (bad_input) naming the rule that is broken, and plans near to it that would work.
+// Throws Error (bad_input) naming the broken rule, and similar plans that would work.
 Plan plan_of(const TrainOptions& options, int ranks);
 
-// The options that have an effect on this plan, in the order in which they are described.
+// The options that affect this plan, in the order of their descriptions.
 nlohmann::ordered_json options_json(const Plan& plan);
-// schema lockstep.plan/1: technique, ranks, options, and what follows from them.
+// Schema lockstep.plan/1: technique, ranks, options, and what follows from them.
 nlohmann::ordered_json plan_json(const Plan& plan);
 
-// What a plan file says. Throws Error (bad_input) naming the file and the key that is wrong.
+// The content of a plan file. Throws Error (bad_input) naming the file and the wrong key.
 struct PlanFile {
   TrainOptions options;
   int ranks = 1;
@@ -78,17 +78,17 @@ struct PlanFile {
 };
 PlanFile read_plan(const std::string& path);
 
-// A technique: its plans, and what is shown of it.
+// A technique: how to make its plans, and how the demo shows it.
 struct TechniqueEntry {
   std::string_view name;
   std::string_view summary;
-  std::vector<int> demo_ranks;          // what the demo shows it with
-  std::vector<std::string> demo_flags;  // and how
-  // The axis that takes the ranks which the others leave; none: one rank.
+  std::vector<int> demo_ranks;          // ranks in the demo
+  std::vector<std::string> demo_flags;  // and flags
+  // The axis that takes the remaining ranks; none: one rank.
   std::optional<Axis> free_axis = {};
 };
 const std::vector<TechniqueEntry>& techniques();
-// Throws Error (bad_input) listing the techniques there are.
+// Throws Error (bad_input) that lists the techniques.
 const TechniqueEntry& technique(std::string_view name);
 
 }  // namespace lockstep

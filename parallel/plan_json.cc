@@ -1,4 +1,4 @@
-// Plans as JSON, out and in.
+// Reads and writes plans as JSON.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -58,14 +58,14 @@ PlanFile read_plan(const std::string& path) {
             "write one with: lockstep plan TECHNIQUE ... --json FILE");
   };
   require_that(json.is_object() && json.value("schema", ordered_json()) == plan_schema,
-               fmt::format("it is no plan of the schema {}", plan_schema));
+               fmt::format("it is not a plan of the schema {}", plan_schema));
   for (const char* key : {"technique", "ranks", "options"})
     require_that(json.contains(key), fmt::format("the key '{}' is missing", key));
-  require_that(json["technique"].is_string(), "'technique' is no text");
+  require_that(json["technique"].is_string(), "'technique' is not a text");
   require_that(
       json["ranks"].is_number_integer() && json["ranks"] >= 1 && json["ranks"] <= 10'000'000,
-      "'ranks' is no number from 1 to 10 million");
-  require_that(json["options"].is_object(), "'options' is no object");
+      "'ranks' is not a number from 1 to 10 million");
+  require_that(json["options"].is_object(), "'options' is not an object");
 
   PlanFile file{.options = {}, .ranks = json["ranks"].get<int>(), .given = {}};
   file.options.technique = technique(json["technique"].get<std::string>()).name;

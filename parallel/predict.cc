@@ -20,7 +20,7 @@ namespace {
 
 using enum Axis;
 
-// One rank of a plan, and what its closed forms are made of.
+// One rank of a plan, with the parts of its closed forms.
 class RankPrediction {
  public:
   RankPrediction(const Plan& plan, int rank, const Environment& environment)
@@ -57,7 +57,7 @@ class RankPrediction {
   bool has_last_stage() const { return stages_.back() == plan_.schedule.stages - 1; }
   int model_ranks() const { return plan_.length(tp) * plan_.length(pp); }
 
-  // The ranks of a model are numbered as the world's.
+  // The ranks of a model have the same order as in the world.
   int place_in_model() const {
     const std::vector<int> group = plan_.mesh.group_of(rank_, {tp, pp});
     return static_cast<int>(std::ranges::find(group, rank_) - group.begin());
@@ -84,7 +84,7 @@ class RankPrediction {
     add_term("layers + embedding + head + loss + shared gradients", "of each of them");
   }
 
-  // Every boundary to another rank passes this rank's rows forward and their gradients back.
+  // Every boundary to another rank sends this rank's rows forward and receives their gradients.
   void add_pipeline() {
     Count boundaries = 0;
     for (const int s : stages_)
@@ -96,7 +96,7 @@ class RankPrediction {
         for (const Count rows : rows_) elements += split_.outer_rows(rows) * plan_.model.width;
         const auto messages = static_cast<Count>(rows_.size());
         const bool is_forward = next > s;
-        // Sent to the next stage are activations, and received from it their gradients.
+        // Sends activations to the next stage, and receives their gradients.
         prediction_.add(is_forward ? "activations" : "gradients of activations",
                         {.sent_messages = messages, .sent_elements = elements}, element());
         prediction_.add(is_forward ? "gradients of activations" : "activations",
@@ -141,7 +141,7 @@ class RankPrediction {
     if (prediction_.bytes_formula.empty()) add_term("0", "0");
   }
 
-  // What AdamW keeps of the rank's parameters.
+  // AdamW's states of the rank's parameters.
   void set_states() {
     const Count count = parameters().count();
     const std::string psi = plan_.splits_model() ? "Psi_rank" : "Psi";
@@ -161,7 +161,7 @@ class RankPrediction {
                     plan_.recomputes_stages()                   ? Recompute::full
                     : options.recompute == Recompute::selective ? Recompute::selective
                                                                 : Recompute::none);
-    // Where layers are computed again, one by one, all share the output of the one that is.
+    // Layers that are recomputed one by one share one output.
     const Count made_again = options.recompute == Recompute::full ? bytes.outer() : 0;
     const auto stages = static_cast<Count>(stages_.size());
     prediction_.set(MemoryUse::activations,
@@ -179,7 +179,7 @@ class RankPrediction {
           1 - value_of(Rational(shape.micro_batches) * PassTimes{}.total() / *makespan);
   }
 
-  // Messages in flight, what split layers exchange, and what gradients are packed in.
+  // Messages in flight, exchanges of split layers, and packed gradients.
   void set_communication() {
     const Count rows = *std::ranges::max_element(rows_);
     const int messages = most_messages(program_of(plan_.schedule, plan_.place(rank_, pp)),
@@ -193,7 +193,7 @@ class RankPrediction {
                              has_first_stage(), has_last_stage());
     const Count packed = shared_gradients_bytes(parameters());
     const Count rounded = ddp_communication_bytes(plan_, parameters());
-    // What an algorithm of a collective takes for a while, when all the others are there.
+    // Temporary memory of a collective's algorithm, while all the other memory is in use.
     const Count norm = norm_scratch_bytes(model_ranks(), place_in_model());
     const Count reduction = ddp_scratch_bytes(plan_, rank_, parameters(), environment_.algorithms);
     prediction_.set(MemoryUse::communication,

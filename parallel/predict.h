@@ -1,5 +1,5 @@
-// What a rank of a plan will send, receive and hold, from the plan alone: the sum of the closed
-// forms of its parts. A run reports it as theory, next to what it measured.
+// Predicts from the plan alone what a rank will send, receive and hold: the sum of the closed forms
+// of its parts. A run reports it as theory, next to its measurements.
 #pragma once
 
 #include "collectives/base/device.h"
@@ -8,20 +8,20 @@
 
 namespace lockstep {
 
-// What a plan leaves open until ranks meet.
+// What a plan does not determine before ranks are connected.
 struct Environment {
-  std::vector<std::string> algorithms = {};  // that `auto` has chosen, by bucket
+  std::vector<std::string> algorithms = {};  // chosen by `auto`, by bucket
   int ranks_per_node = 1;                    // of the replicas of a rank's part of the model
   bool computes_on_host = true;
 };
 
-// Whether a rank with that ledger needs no workspace of a device's kernels.
+// Whether the rank with that ledger needs no workspace for a device's kernels.
 inline bool computes_on_host(const Ledger& ledger) {
   return !ledger.device() || !ledger.device()->enqueues();
 }
 
-// Throws Error (bad_input) for a rank that the plan has not, and for parameter servers, whose
-// closed forms are their own.
+// Throws Error (bad_input) for a rank that is not in the plan, and for parameter servers, which have
+// their own closed forms.
 Prediction predict(const Plan& plan, int rank, const Environment& environment = {});
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// The part of a plan's model that one rank holds: its stages, and their parameters in one buffer.
+// One rank's part of a plan's model: its stages, with their parameters in one buffer.
 #pragma once
 
 #include <map>
@@ -10,16 +10,16 @@
 namespace lockstep {
 
 struct RankModel {
-  // Registers the parameters; allocate() gives them memory. `tensor` are the ranks that split its
+  // Registers the parameters; allocate() gives them memory. `tensor` are the ranks that split the
   // layers. The plan must outlive it.
   RankModel(const Plan& plan, int rank, TensorRanks& tensor, Backend& backend, Ledger& ledger);
   RankModel(const RankModel&) = delete;
 
   Parameters parameters;
-  std::map<int, GptStage> stages;  // by their number in the pipeline
+  std::map<int, GptStage> stages;  // by number in the pipeline
 };
 
-// The same without memory or other ranks: its parameters say what a rank holds.
+// The same without memory or other ranks: tells which parameters a rank holds.
 class RankOutline {
  public:
   RankOutline(const Plan& plan, int rank);

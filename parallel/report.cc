@@ -105,7 +105,7 @@ void collect_own_runs(Communicator& world, const OwnRun& own, TrainResult& resul
     for (const json& u : run["updates"]) {
       const json& steps = runs[u[0].get<std::size_t>()]["steps"];
       const auto step = u[1].get<std::size_t>();
-      // A worker that was lost after its last push could not say what its loss was.
+      // A worker that was lost after its last push did not report its loss.
       const double loss = step < steps.size() ? steps[step][1].get<double>()
                                               : std::numeric_limits<double>::quiet_NaN();
       result.updates.push_back({.rank = u[0],
@@ -122,7 +122,7 @@ void collect_own_runs(Communicator& world, const OwnRun& own, TrainResult& resul
 }
 
 void check_finite(const StepRecord& record, const Communicator& world) {
-  // Where even so small a scale overflows, the loss itself is too large or no number.
+  // If even so small a scale overflows, the loss itself is too large or not a number.
   constexpr double smallest_scale = 0x1p-24;
   if (std::isfinite(record.loss) && std::isfinite(record.grad_norm)) return;
   if (record.skipped && record.loss_scale > smallest_scale) return;

@@ -1,4 +1,4 @@
-// Brings what each rank measured to rank 0 and sets it beside the closed forms.
+// Collects each rank's measurements on rank 0, and compares them with the closed forms.
 #pragma once
 
 #include "collectives/transport/launch.h"
@@ -6,25 +6,24 @@
 
 namespace lockstep {
 
-// Every rank calls it with its own record, and its closed forms next to what was measured. On rank
-// 0 `result` gains the ranks, the theory and the traces.
+// Every rank calls it with its own record and closed forms. On rank 0, adds the ranks, the theory
+// and the traces to `result`.
 void collect(RankContext& context, const RankRecord& record,
              const std::vector<TheoryRecord>& theory, TrainResult& result);
 
-// Throws Error (wrong_result) naming the step when its loss or gradient norm is no number, but for
-// a step that was skipped and may go well with a smaller loss scale.
+// Throws Error (wrong_result) naming the step if its loss or gradient norm is not finite. Allows a
+// skipped step that may succeed with a smaller loss scale.
 void check_finite(const StepRecord& record, const Communicator& world);
 
-// What one rank did where ranks are not in step.
+// The run of one rank in an asynchronous mode.
 struct OwnRun {
   std::vector<StepRecord> steps;  // `seconds` since the run began
   std::vector<UpdateRecord> updates;
-  std::vector<LostRank> lost;  // itself, or nobody
+  std::vector<LostRank> lost;  // this rank, if it failed
 };
 
-// Every rank calls it with what it did. On rank 0 `result` gains the updates, the lost ranks, and
-// the steps: losses and norms are the mean of the ranks', a step has ended when the last of them
-// has taken it.
+// Every rank calls it with its run. On rank 0, adds the updates, the lost ranks and the steps to
+// `result`: losses and norms are means over ranks, and a step ends when the last rank has taken it.
 void collect_own_runs(Communicator& world, const OwnRun& own, TrainResult& result);
 
 }  // namespace lockstep

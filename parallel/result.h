@@ -1,4 +1,4 @@
-// What a training run measured, beside what its closed forms say.
+// The measurements of a training run, compared with its closed forms.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ struct StepRecord {
   double grad_norm = 0;  // before clipping
   double seconds = 0;
   double tokens_per_second = 0;
-  double loss_scale = 1;  // that its gradients were computed with
+  double loss_scale = 1;  // with which its gradients were computed
   bool skipped = false;   // because they overflowed
 };
 
-// A worker's step that took effect on its own, where workers are not in step.
+// A worker's step that took effect on its own, in an asynchronous mode.
 struct UpdateRecord {
-  int rank = 0, step = 0;  // the worker, and which of its steps
+  int rank = 0, step = 0;  // of the worker
   int server = 0;          // that applied its part
   double seconds = 0;      // since the run began
   double loss = 0;         // of the worker's batch
@@ -31,21 +31,21 @@ struct UpdateRecord {
   int delay = 0;           // updates by others between its pull and its push
 };
 
-// Idle time over all time of a pipeline's ranks in its last steps, the first one left out.
+// Idle time over all time of a pipeline's ranks in its last steps, without the first one.
 struct BubbleRecord {
   double fraction = 0;                      // measured
-  std::optional<double> expected_fraction;  // the closed form's, where there is one
+  std::optional<double> expected_fraction;  // of the closed form, if there is one
   double simulated_fraction = 0;            // with the mean times of each stage's passes
   double replayed_fraction = 0;             // with the time of each single pass
 };
 
-// What was seen of a pipeline.
+// Measurements of a pipeline.
 struct PipelineRecord {
-  int in_flight = 0;  // the most micro-batches, stage by stage
+  int in_flight = 0;  // the most micro-batches, summed over stages
   std::optional<BubbleRecord> bubble;
 };
 
-// A rank that failed while the others went on.
+// A rank that failed while the others continued.
 struct LostRank {
   int rank = 0;
   int step = 0;
@@ -57,7 +57,7 @@ struct ValidationRecord {
   double loss = 0;
 };
 
-// One line of theory = measured.
+// One entry of theory = measured.
 struct TheoryRecord {
   std::string quantity;
   int rank = 0;
@@ -71,7 +71,7 @@ struct RankRecord {
   int rank = 0;
   std::map<std::string, Volume, std::less<>> traffic;  // of the last optimizer step, by label
   std::map<std::string, std::int64_t> peak_bytes;      // of the whole run, by use, and "total"
-  int in_flight = 0;  // of a pipeline: micro-batches, stage by stage
+  int in_flight = 0;  // of a pipeline: micro-batches, summed over stages
   double busy_seconds = 0, idle_seconds = 0, exposed_communication_seconds = 0,
          hidden_communication_seconds = 0;
 };
@@ -90,12 +90,12 @@ struct TrainResult {
   std::int64_t parameters = 0;
   std::int64_t tokens_per_step = 0;
   double unigram_entropy =
-      0;  // of the training tokens, nats: what a model without context can reach
+      0;  // of the training tokens, nats: the best that a model without context can reach
   std::string sample;
-  std::vector<std::string> trace_events;  // of each rank, where a trace was asked for
+  std::vector<std::string> trace_events;  // of each rank, if a trace is recorded
 };
 
-// True when every exact line of theory holds.
+// True if every exact entry of the theory holds.
 bool theory_holds(const TrainResult& result);
 
 }  // namespace lockstep

@@ -50,7 +50,7 @@ class Runtime final : public TrainingRank {
                     double loss_scale) override {
     model_.parameters.zero_gradients();
     data_->begin();
-    // So that a virtual clock shows the bubble of this step alone.
+    // Aligned, so that virtual time shows the bubble of this step only.
     if (plan_.has_pipeline()) context_.world.transport().align();
     const double loss = executor_->run(
         micro_batches, total_targets, loss_scale,
@@ -91,10 +91,10 @@ class Runtime final : public TrainingRank {
   }
 
  private:
-  // All tensor-parallel ranks of the last stage know its loss; the first of them reports it.
+  // All tensor-parallel ranks of the last stage know its loss; only the first one reports it.
   double own_part(double loss) const { return plan_.place(rank_, tp) == 0 ? loss : 0; }
 
-  // Work that waits for the other ranks of this replica.
+  // Runs work that waits for the other ranks of this replica.
   template <typename Work>
   void communicate(Work work) {
     if (model_ranks_->size() == 1) return work();
@@ -115,7 +115,7 @@ class Runtime final : public TrainingRank {
   Stopwatch exposed_;  // in addition to the executor's, the split layers' and the replicas'
 };
 
-// Each rank of the first replica sends its values to rank 0, in the order of ranks.
+// The ranks of the first replica send their values to rank 0, in order.
 void Runtime::gather(Gathered what, const PartSink& sink) {
   Communicator& world = context_.world;
   world.set_label("weights");

@@ -1,8 +1,8 @@
-// Runs any plan on this rank: its stages through the schedule, made of the layers that its
-// tensor-parallel ranks split, replicated over its data-parallel ranks. One step is
+// Runs any plan on this rank: its stages, in the order of the schedule. Its tensor-parallel ranks
+// split their layers, and its data-parallel ranks replicate them. One step is
 //
-//   micro-batches through the schedule, gradients announced as they become ready
-//   gradients of what ranks hold together are added up, and those of replicas
+//   micro-batches in the order of the schedule; gradients announced as they become ready
+//   gradients summed over ranks that hold parameters together, and over replicas
 //   norm, and update
 #pragma once
 

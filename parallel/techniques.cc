@@ -1,4 +1,4 @@
-// The menu of techniques: each is a preset, a plan with one axis free.
+// The techniques. Each is a preset: a plan with one axis free.
 #include <fmt/format.h>
 
 #include "collectives/base/error.h"

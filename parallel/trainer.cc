@@ -29,7 +29,7 @@ std::unique_ptr<TrainingRank> make_rank(Training& training) {
   return make_runtime(training.context(), plan, training.backend());
 }
 
-// The steps of one rank, taken together with all others.
+// The steps of one rank, taken together with all other ranks.
 class Steps {
  public:
   explicit Steps(Training& training)
@@ -58,7 +58,7 @@ class Steps {
   StepRecord take_step(int step) {
     context_.counters.reset();
     StepRecord record = take_own_step(step);
-    // Counted before the loss is reported, so that it is the technique's own traffic.
+    // Read before the loss is reported, so that it contains only the technique's own traffic.
     traffic_ = context_.counters.by_label();
     traffic_.erase(report_label);
     record.loss = training_.over_ranks(record.loss, ReduceOp::sum);
@@ -68,7 +68,7 @@ class Steps {
     return record;
   }
 
-  // With this rank's part of the loss.
+  // Contains this rank's part of the loss.
   StepRecord take_own_step(int step) {
     const Transport& transport = context_.world.transport();
     const double exposed_before = rank_->exposed_seconds();
@@ -81,7 +81,7 @@ class Steps {
       record.skipped = scales_ && any_overflowed(record.grad_norm);
       if (!record.skipped) update(step, record.grad_norm);
       scaler_.update(record.skipped);
-      // So that the step's time is the device's, too.
+      // Makes the step's time include the device's work.
       if (Device* const device = context_.ledger.device()) device->synchronize();
     }
     record.seconds = transport.now_seconds() - begin;
@@ -89,7 +89,7 @@ class Steps {
     return record;
   }
 
-  // The same on every rank: all skip a step, or none does.
+  // The same on every rank: all of them skip a step, or none does.
   bool any_overflowed(double norm) {
     return training_.over_ranks(std::isfinite(norm) ? 0 : 1, ReduceOp::max) > 0;
   }

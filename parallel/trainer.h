@@ -1,5 +1,5 @@
-// The training loop: data, technique, optimizer step, results. The same for every technique whose
-// ranks take their steps together.
+// The training loop: data, technique, optimizer step, results. It is the same for every technique
+// whose ranks take their steps together.
 #pragma once
 
 #include "parallel/training.h"
@@ -8,7 +8,7 @@ namespace lockstep {
 
 // Trains on this rank together with the others of the world. Rank 0 returns the results of all
 // ranks, saves the weights and samples; the others return an empty result. Throws Error: bad_input
-// for files that do not fit, wrong_result when the loss is no longer finite.
+// if files do not fit, wrong_result if the loss is no longer finite.
 TrainResult train(RankContext& context, const Plan& plan, const OnStep& on_step = {});
 
 }  // namespace lockstep

@@ -39,12 +39,12 @@ void Training::evaluate(TrainingRank& rank, int steps_taken) {
 double Training::validation_loss(TrainingRank& rank) {
   const Trace::Span span(context_.trace, 0, "validation", "compute");
   const int replicas = plan_.length(Axis::dp), length = plan_.tokens_of_sequence();
-  // No more memory than training takes.
+  // Not larger than training batches, so that it needs no more memory.
   const Share largest = Share{.count = plan_.options.global_batch}.part(0, replicas);
   const int rows_at_once = largest.part(0, plan_.options.micro_batches).count;
   const int rows = dataset_.validation_sequences(length);
   double sum = 0;
-  // Blocks of rows are dealt to the replicas, in turn; the ranks of one take the same rows.
+  // Replicas take blocks of rows in turn; the ranks of one replica take the same rows.
   if (computes())
     for (int first = plan_.place(context_.world.rank(), Axis::dp) * rows_at_once; first < rows;
          first += replicas * rows_at_once)
@@ -99,7 +99,7 @@ void Training::save(TrainingRank& rank) {
   if (file) file->finish();
 }
 
-// The only time that a rank holds the whole model: one sequence goes through it.
+// The only time that a rank holds the whole model, through which one sequence goes.
 void Training::sample(TrainingRank& rank) {
   const TrainOptions& o = plan_.options;
   std::optional<Gpt> whole;

@@ -1,4 +1,4 @@
-// What every training loop of a rank shares: the plan, the data, validation, and the result.
+// What every training loop of a rank shares: plan, data, validation, and result.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ namespace lockstep {
 // Called on rank 0 after each step.
 using OnStep = std::function<void(const StepRecord&)>;
 
-// Of traffic that is not the technique's.
+// The label of traffic that is not the technique's.
 inline constexpr const char* report_label = "report";
 
 class Training {
@@ -31,16 +31,16 @@ class Training {
   TrainResult& result() { return result_; }
   bool computes() const { return plan_.computes(context_.world.rank()); }
 
-  // This rank's micro-batches of a step; none on a rank that does not compute.
+  // This rank's micro-batches of a step; empty on a rank that does not compute.
   std::vector<Batch> micro_batches(int step) const;
-  // Validates where the plan asks for it, and adds a record; every rank calls it.
+  // Validates if the plan asks for it, and adds a record. Every rank calls it.
   void evaluate(TrainingRank& rank, int steps_taken);
-  // The value of all ranks.
+  // The value reduced over all ranks.
   double over_ranks(double value, ReduceOp op);
-  // Tokens of a step in a second. Under the clock `unit` computing takes no time.
+  // Tokens per second of a step. Under the clock `unit` computing takes no time.
   double rate(double seconds) const;
 
-  // Brings all ranks' measurements and closed forms to rank 0, writes the weights and a sample.
+  // Collects all ranks' measurements and closed forms on rank 0, writes the weights and a sample.
   void report(TrainingRank& rank, const PipelineRecord& pipeline, double busy_seconds,
               const std::map<std::string, Volume, std::less<>>& traffic);
 

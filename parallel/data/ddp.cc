@@ -114,7 +114,7 @@ class Ddp final : public DataParallel {
     const std::string_view algorithm = algorithms_[bucket]->name;
     if (reduce_dtype_ == gradients.dtype)
       return all_reduce(comm, gradients, ReduceOp::sum, algorithm);
-    // Buckets are reduced one after another, so they share the memory for what is rounded.
+    // Buckets are reduced one after another, so they share the memory for rounded gradients.
     const Slice rounded = rounded_.slice(gradients.count, reduce_dtype_);
     gradients.device->convert(rounded, gradients);
     all_reduce(comm, rounded, ReduceOp::sum, algorithm);
@@ -129,7 +129,7 @@ class Ddp final : public DataParallel {
   AdamW optimizer_;
   BucketQueue queue_;
   std::vector<const AllReduceAlgorithm*> algorithms_;  // by bucket
-  Memory rounded_;  // gradients of a bucket in another type than their own
+  Memory rounded_;                                     // gradients of a bucket in reduce_dtype
   std::vector<Stream::Handle> in_flight_;
   Stopwatch exposed_;
   std::optional<Stream> stream_;

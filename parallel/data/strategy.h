@@ -1,8 +1,8 @@
 // Data parallelism as a strategy: how the replicas of a rank's part of the model share weights,
-// gradients and optimizer states. The runtime calls it under any mesh; the plan chooses it.
+// gradients and optimizer states. The plan chooses it, and the runtime calls it under any mesh.
 //
-// A unit is what is gathered and reduced together: a block, or an end of the model. A strategy that
-// keeps a unit's parameters whole has nothing to do before and after its use.
+// A unit is gathered and reduced as a whole: a block, or an end of the model. A strategy that keeps
+// a unit's parameters whole does nothing before and after its use.
 #pragma once
 
 #include <string>
@@ -20,18 +20,18 @@ class DataParallel {
  public:
   virtual ~DataParallel() = default;
 
-  // Every replica takes the weights of the first one. Called once, before the first step.
+  // Every replica gets the weights of the first one. Called once, before the first step.
   virtual void share_weights() = 0;
 
   // A step begins: gradients are zero.
   virtual void begin() = 0;
   // The schedule's collectives: unshard a stage before its next actions, reshard it after them, and
-  // reduce its gradients, which are complete. Where nothing is sharded there is nothing to do:
-  // gradients go as they become ready.
+  // reduce its complete gradients. Does nothing if nothing is sharded: then gradients are reduced as
+  // they become ready.
   virtual void take(const Action&) {}
-  // Backward has completed this rank's gradient of a parameter: it may be reduced from now on.
+  // Backward has completed this rank's gradient of a parameter; from now on it may be reduced.
   virtual void gradient_ready(int parameter) = 0;
-  // Returns when the gradients that this rank updates with are sums over all replicas.
+  // Returns when the gradients that this rank uses for its update are sums over all replicas.
   virtual void finish() = 0;
 
   // The sum of squares of the gradients that this rank counts, over all replicas.
@@ -39,15 +39,15 @@ class DataParallel {
   // One optimizer step with gradients times `gradient_scale`. All replicas then have new weights.
   virtual void step(double learning_rate, double gradient_scale) = 0;
 
-  // Seconds in which this rank waited for its replicas, and seconds of communication with them,
+  // Seconds for which this rank waited for its replicas, and seconds of communication with them,
   // overlapped with compute or not.
   virtual double waiting_seconds() const = 0;
   virtual double communication_seconds() const = 0;
-  // What `--algorithm auto` has chosen, for the closed forms; by bucket.
+  // The choices of `--algorithm auto`, by bucket, for the closed forms.
   virtual std::vector<std::string> algorithms() const = 0;
 };
 
-// Over the ranks of `replicas`, which hold the same parameters. All arguments outlive it.
+// For the ranks of `replicas`, which hold the same parameters. All arguments must outlive it.
 std::unique_ptr<DataParallel> make_data_parallel(RankContext& context, Communicator& replicas,
                                                  const Plan& plan, Parameters& parameters,
                                                  Backend& backend);

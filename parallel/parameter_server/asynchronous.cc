@@ -22,7 +22,7 @@ class AsynchronousMember final : public Member {
       : Member(context, plan, backend, server_backend) {
     if (roles_.two_ends && context.trace) context.trace->name_track(server_end().track(), "server");
   }
-  // While an error ends this rank's program, nobody will come to its server.
+  // If an error ends this rank's program, no worker will contact its server.
   ~AsynchronousMember() override {
     if (serving_) server_end().transport().abandon();
   }
@@ -35,7 +35,7 @@ class AsynchronousMember final : public Member {
 
   double accumulate(std::span<const Batch> micro_batches, Count total_targets,
                     double loss_scale) override {
-    // Its gradients are applied by themselves: those of the mean over its own part of the batch.
+    // Its gradients are applied on their own, so they are those of the mean over its own sequences.
     const Count own = plan_.share(rank_).count;
     return compute(micro_batches, total_targets * own / options_.global_batch, loss_scale);
   }
@@ -43,22 +43,22 @@ class AsynchronousMember final : public Member {
     norm_ = std::sqrt(backend_.squared_norm(model_.parameters().gradients()));
     return norm_;
   }
-  // The servers do it; from the norm they know how to clip.
+  // The servers update. They need the norm to clip.
   void update(double, double) override {
     communicate([&] {
       try {
         worker_.push(model_.parameters().gradients(), norm_);
         worker_.pull_any(model_.parameters().values());
       } catch (const Error&) {
-        // Its own server's failure is the reason, and this its consequence.
+        // The failure of its own server is the cause, this error its consequence.
         if (gave_up_) finish_serving();
         throw;
       }
     });
   }
 
-  // A rank that does not compute is busy in it until the workers have taken their steps; one that
-  // does goes on to its own, and calls finish_serving() after the last.
+  // A rank that does not compute serves until the workers have taken their steps. A rank that also
+  // computes returns at once, and calls finish_serving() after its last step.
   void serve() {
     if (roles_.two_ends)
       serving_ = server_end().start_thread(
@@ -70,37 +70,37 @@ class AsynchronousMember final : public Member {
     serving_.reset();
     if (failure_) std::rethrow_exception(std::exchange(failure_, {}));
   }
-  // Whether the others can go on when this rank fails. It then calls depart().
+  // Whether the others can continue if this rank fails. It then calls depart().
   bool is_dispensable() const { return !server_; }
   void depart() {
     ends_.front().transport().depart();
     departed_ = true;
   }
 
-  // Gives every worker the final weights.
+  // Sends the final weights to every worker.
   PipelineRecord finish() override {
     if (roles_.two_ends) {
-      // The others' servers come when their slowest worker has taken its last step.
+      // The other servers answer when their slowest worker has taken its last step.
       server_->reply();
       worker_.pull_any(model_.parameters().values(), options_.steps);
       server_->finish();
     } else if (server_) {
-      // Through the world, which those that departed have not left.
+      // Uses the world, which departed ranks have not left.
       Server everywhere(context_.world, roles_, own_values_.slice(), gradients_);
       everywhere.reply();
       everywhere.finish();
     } else {
-      // The servers come when the slowest worker has taken its last step, each of which may take as
-      // long as the deadline allows.
+      // The servers answer when the slowest worker has taken its last step. Each step may take as
+      // long as the timeout.
       Worker(context_.world, roles_).pull_any(model_.parameters().values(), options_.steps);
     }
     return {};
   }
 
-  // The steps that took effect on this rank, in their order.
+  // The steps that took effect on this rank, in order.
   const std::vector<UpdateRecord>& updates() const { return updates_; }
 
-  // Traffic is of the run.
+  // Traffic of the whole run.
   Prediction prediction() const override {
     Prediction prediction = states();
     if (departed_ || (server_ && server_->lost_a_worker())) {
@@ -111,7 +111,7 @@ class AsynchronousMember final : public Member {
     const Count workers = roles_.workers(), servers = roles_.servers;
     Volume& total = *prediction.total;
     if (roles_.colocated) {
-      // What its worker and its server exchange stays on the rank.
+      // Messages between its worker and its server stay on the rank.
       const Count others = workers - 1, part = own_count() * element();
       const Count bytes = model_.parameters().count() * element() - part + others * (part + norm);
       prediction.bytes_formula = "steps * (2(N-1)/N * Psi * beta + 8(N-1))";
@@ -146,7 +146,7 @@ class AsynchronousMember final : public Member {
     server_->serve(options_.steps, most_lead, [&](const Push& push) { apply(push); });
   }
   void serve_next_to_worker(int threads) {
-    omp_set_num_threads(threads);  // OpenMP keeps it for each thread that starts work
+    omp_set_num_threads(threads);  // OpenMP has this setting per thread that starts work
     try {
       serve_all();
     } catch (...) {
@@ -174,13 +174,13 @@ class AsynchronousMember final : public Member {
   double begin_seconds_ = 0;
   bool departed_ = false;
   std::vector<UpdateRecord> updates_;
-  // The server on a worker's rank, and what ended it.
+  // The server on a worker's rank, and its error.
   std::exception_ptr failure_;
   std::atomic<bool> gave_up_ = false;
   std::unique_ptr<Concurrency::Task> serving_;
 };
 
-// The loop of one rank.
+// The training loop of one rank.
 class OwnSteps {
  public:
   explicit OwnSteps(Training& training)
@@ -195,7 +195,7 @@ class OwnSteps {
     try {
       take_steps(on_step);
     } catch (const Error& error) {
-      // Only who failed itself leaves the others to go on.
+      // The others continue only if this rank itself failed.
       if (error.kind() != ErrorKind::lost_rank || !member_.is_dispensable() ||
           error.context().failed_rank != context_.world.rank())
         throw;

@@ -53,13 +53,13 @@ Member::Member(RankContext& context, const Plan& plan, Backend& backend, Backend
 
 void Member::load_weights() {
   if (rank_ == 0) take_first_weights(plan_, model_.parameters());
-  // Rank 0 gives the servers their parts, and they give all workers everything.
+  // Rank 0 sends the servers their parts, and they send everything to all workers.
   if (rank_ == 0) worker_.push(model_.parameters().values());
   if (server_) server_->take_parameters(0);
   spread_parameters();
 }
 
-// Every worker has all of the final weights.
+// Every worker has all the final weights.
 void Member::gather(Gathered what, const PartSink& sink) {
   if (rank_ == 0) give_part(model_.parameters(), what, sink);
 }

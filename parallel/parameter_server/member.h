@@ -1,4 +1,4 @@
-// What a rank of a parameter server has in every mode: a worker's end, a server's, or both.
+// The state of a rank in every mode of the parameter server: a worker's end, a server's, or both.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ namespace lockstep {
 
 class Member : public TrainingRank {
  public:
-  // `server_backend` computes on the server's thread, which may be another one than the worker's.
+  // `server_backend` computes on the server's thread, which may differ from the worker's.
   Member(RankContext& context, const Plan& plan, Backend& backend, Backend& server_backend);
 
   void load_weights() override;
@@ -37,11 +37,11 @@ class Member : public TrainingRank {
 
   Communicator& server_end() { return ends_.back(); }
   Count element() const { return element_bytes(model_.parameters().dtype()); }
-  // Elements of the server's part.
+  // The number of elements of the server's part.
   Count own_count() const {
     return Parts(model_.parameters().count(), roles_.servers)[roles_.server_of_rank(rank_)];
   }
-  // Peaks of memory on this rank.
+  // Peak memory on this rank.
   Prediction states() const;
 
   RankContext& context_;
@@ -52,9 +52,9 @@ class Member : public TrainingRank {
   Backend& backend_;
   Gpt model_;
   ComputeClock compute_clock_;
-  std::vector<Communicator> ends_;  // this rank's one, or its worker's and its server's
+  std::vector<Communicator> ends_;  // this rank's only end, or its worker's and its server's
   Worker worker_;
-  Tensor own_values_, own_gradients_;  // where the server keeps its own
+  Tensor own_values_, own_gradients_;  // the server's own memory, if it has any
   Slice gradients_;                    // the server's part
   std::optional<Server> server_;
   std::optional<AdamW> optimizer_;

@@ -10,10 +10,10 @@ namespace lockstep {
 void check_servers(const TrainOptions& options, int ranks) {
   require(options.staleness == 0 || options.mode == "ssp",
           fmt::format("--staleness {} in mode {}", options.staleness, options.mode),
-          "it bounds --mode ssp");
+          "it applies only to --mode ssp");
   if (options.colocated) {
     require(options.servers == 1, fmt::format("--servers {} --colocated", options.servers),
-            "there is a server on every rank: leave --servers away");
+            "every rank is a server: omit --servers");
   } else {
     require(options.servers >= 1 && options.servers < ranks,
             fmt::format("{} servers among {} ranks", options.servers, ranks),
@@ -21,10 +21,10 @@ void check_servers(const TrainOptions& options, int ranks) {
   }
   require(options.mode == "bsp" || options.eval_interval == 0,
           fmt::format("--eval-interval {} in mode {}", options.eval_interval, options.mode),
-          "workers that do not wait for each other have no weights in common before the end");
+          "workers that do not wait for each other have no common weights before the end");
   require(options.mode == "bsp" || loss_scaling(options) == "none",
           fmt::format("--loss-scaling {} in mode {}", loss_scaling(options), options.mode),
-          "ranks skip a step together, and these take none together; use --mode bsp, or bf16");
+          "ranks must skip a step together, but these take none together; use --mode bsp or bf16");
 }
 
 int ps_workers(const TrainOptions& options, int ranks) {

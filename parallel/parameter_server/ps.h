@@ -1,17 +1,17 @@
-// Parameter server: workers hold the model and compute gradients; servers hold the optimizer and a
-// part of the parameters each. Every step a worker pushes gradients and pulls parameters.
+// Parameter server: workers hold the model and compute gradients; each server holds a part of the
+// parameters and their optimizer. In every step a worker pushes gradients and pulls parameters.
 //
 //                          worker        server              a rank that is both, of N
 //   bytes sent per step    Psi * beta    W / S * Psi * beta  2 (N - 1) / N * Psi * beta
 //   optimizer states       none          2 Psi * beta / S    2 Psi * beta / N
 //   parameters, gradients  Psi * beta    Psi * beta / S      Psi * beta; (1 + 1 / N) Psi * beta
-//   (each)                                                   where workers do not run in step
+//   (each)                                                   if workers are asynchronous
 //
-// W workers, S servers, Psi parameters of beta bytes. N ranks that are both send as much as a ring
-// all-reduce.
+// W workers, S servers, Psi parameters of beta bytes. N ranks that are both send as much as in a
+// ring all-reduce.
 //
-// Choose it where workers should not wait for each other (--mode asp, ssp): with few servers their
-// links carry W / S times what a worker's does. Li et al., "Scaling distributed machine learning
+// Choose it if workers should not wait for each other (--mode asp, ssp). With few servers, their
+// links carry W / S times as much as a worker's. Li et al., "Scaling distributed machine learning
 // with the parameter server", OSDI 2014.
 #pragma once
 
@@ -24,12 +24,12 @@
 
 namespace lockstep {
 
-// Throws Error (bad_input) naming the rule that servers, mode and staleness break.
+// Throws Error (bad_input) naming the rule that servers, mode or staleness break.
 void check_servers(const TrainOptions& options, int ranks);
 int ps_workers(const TrainOptions& options, int ranks);
 
-// Bulk synchronous: all workers take every step together. The servers wait for all pushes, add them
-// up, each in an order that is always the same, and answer. The result equals serial training.
+// Bulk synchronous: all workers take every step together. The servers wait for all pushes, sum them
+// in a fixed order, and answer. The result equals serial training.
 std::unique_ptr<TrainingRank> make_synchronous_ps(RankContext& context, const Plan& plan,
                                                   Backend& backend);
 

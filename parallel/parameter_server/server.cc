@@ -53,7 +53,7 @@ void Server::serve(int steps, int most_lead, const std::function<void(const Push
   finish_replies();
 }
 
-// The worker whose gradients have come; nobody, if one was lost instead.
+// The worker whose gradients have arrived; empty if a worker was lost instead.
 std::optional<int> Server::take_next() {
   try {
     const std::size_t place = comm_.wait_any(receives_, from_);
@@ -124,7 +124,7 @@ void Server::send_to(int worker) {
   replies_.emplace_back(worker, comm_.isend(parameters_, worker));
 }
 
-// All pushes arrive in the same memory: a receive writes there when it is waited for.
+// All pushes use the same memory: a receive writes to it only in its wait().
 void Server::expect(int worker) {
   comm_.set_label("push");
   Client& client = clients_[static_cast<std::size_t>(worker)];

@@ -1,4 +1,4 @@
-// A server's end of a parameter server: it keeps a part of the parameters, takes the workers'
+// A server's end of a parameter server: keeps a part of the parameters, receives the workers'
 // gradients for it, and sends it to them.
 #pragma once
 
@@ -15,36 +15,36 @@
 
 namespace lockstep {
 
-// A worker's gradients, as a server took them.
+// A worker's push, as received by a server.
 struct Push {
   int worker = 0, step = 0;
-  double gradient_norm = 0;  // of all gradients, not of this part alone
+  double gradient_norm = 0;  // of all gradients, not only of this part
   int lead = 0;              // steps the worker was ahead of the slowest
-  int delay = 0;             // updates by others since the worker last got the parameters
+  int delay = 0;             // updates by others since the worker last pulled
 };
 
 class Server {
  public:
-  // `parameters` and `gradients` are this server's parts. Where a worker is beside it, `gradients`
-  // begin as that worker's.
+  // `parameters` and `gradients` are this server's parts. If the server shares its rank with a
+  // worker, `gradients` begin as that worker's.
   Server(Communicator& comm, const Roles& roles, Slice parameters, Slice gradients)
       : comm_(comm), roles_(roles), parameters_(parameters), gradients_(gradients) {}
 
-  // The parameters become what `worker` pushes.
+  // Receives the parameters from `worker`.
   void take_parameters(int worker);
-  // In step: the gradients become the sum of all workers'. Every server begins with another one, so
-  // that not all of them wait for the same worker's way out.
+  // Synchronous: sums the gradients of all workers. Every server begins with another worker, so that
+  // not all of them wait for the same worker's egress.
   void collect();
-  // Starts to send the parameters to every worker; finish() ends it. They must not change
-  // meanwhile.
+  // Starts to send the parameters to every worker; finish() waits for it. They must not change in
+  // between.
   void reply();
   void finish();
 
-  // Not in step: takes `steps` pushes of every worker as they come. Each is applied by itself, and
-  // answered once the worker is at most `most_lead` steps ahead of the slowest (Ho et al., "More
-  // effective distributed ML via a stale synchronous parallel parameter server", NIPS 2013).
-  // Workers that fail are left out, unless a server goes with them; throws Error when anybody else
-  // does.
+  // Asynchronous: receives `steps` pushes of every worker in order of arrival. Applies each on its
+  // own, and answers when the worker is at most `most_lead` steps ahead of the slowest (Ho et al.,
+  // "More effective distributed ML via a stale synchronous parallel parameter server", NIPS 2013).
+  // Continues without workers that fail, unless they are servers too; throws Error if any other rank
+  // fails.
   static constexpr int unlimited = std::numeric_limits<int>::max();
   void serve(int steps, int most_lead, const std::function<void(const Push&)>& apply);
   bool lost_a_worker() const { return std::ranges::any_of(clients_, &Client::lost); }
@@ -58,7 +58,7 @@ class Server {
     Request norm_receive;
   };
 
-  // Calls use(worker) for every worker but this rank.
+  // Calls use(worker) for every worker on another rank.
   template <typename Use>
   void for_workers(Use use) const;
   void send_to(int worker);
@@ -69,7 +69,7 @@ class Server {
   void finish_replies();
   void release(int most_lead);
   int slowest() const;
-  // The worker that `error` says is lost; rethrows what says anything else.
+  // The worker that `error` reports as lost. Rethrows any other error.
   void lose(const Error& error);
 
   Communicator& comm_;
@@ -77,7 +77,7 @@ class Server {
   Slice parameters_, gradients_;
   std::vector<std::pair<int, Request>> replies_;
   std::vector<Client> clients_;  // by worker
-  // Pushes that are to come, the longest awaited first, and the workers they come from.
+  // Pending pushes, the oldest receive first, and their workers.
   std::vector<Request> receives_;
   std::vector<int> from_;
   int updates_ = 0;

@@ -25,7 +25,7 @@ class SynchronousMember final : public Member {
     return loss;
   }
 
-  // Known to the servers, which need it.
+  // Computed by the servers, which need it.
   double gradient_norm() override {
     if (!server_) return 0;
     double square = backend_.squared_norm(gradients_);
@@ -44,7 +44,7 @@ class SynchronousMember final : public Member {
     const bool worker = roles_.is_worker(rank_), server = roles_.is_server(rank_);
     const Count own = server ? own_count() : 0;
     Prediction prediction = states();
-    // What is pushed one way is pulled the other way.
+    // The bytes that a rank pushes it also pulls, in the other direction.
     Traffic exchanged;
     if (worker) {
       exchanged.sent_elements += model_.parameters().count() - own;
@@ -68,7 +68,7 @@ class SynchronousMember final : public Member {
   }
 
  private:
-  std::unique_ptr<Communicator> servers_;  // among themselves
+  std::unique_ptr<Communicator> servers_;  // the servers' group
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A worker's end of a parameter server: pushes gradients to the servers, pulls parameters from
+// A worker's end of a parameter server: pushes gradients to the servers, and pulls parameters from
 // them.
 #pragma once
 
@@ -15,19 +15,19 @@ class Worker {
  public:
   Worker(Communicator& comm, const Roles& roles) : comm_(comm), roles_(roles) {}
 
-  // Starts to send every other rank that is a server its part of `gradients`, and before it, where
-  // given, their norm. The data must stay until pull().
+  // Starts to send each server on another rank its part of `gradients`, after their norm if it is
+  // given. The data must live until pull().
   void push(Slice gradients, std::optional<double> norm = {});
-  // In step: receives the servers' parts of `parameters` one after another. Each worker begins with
-  // another server, so that not all of them share one's way out.
+  // Synchronous: receives the servers' parts of `parameters` one after another. Each worker begins
+  // with another server, so that not all of them share one server's egress.
   void pull(Slice parameters);
-  // Not in step: receives them in whatever order they come, because a server may need its reply
-  // taken before it can go on to serve others. Where the servers may have others to wait for, each
-  // may take that many times the deadline.
+  // Asynchronous: receives the parts in any order, because a server may be unable to serve others
+  // until its reply is received. A server may wait for other workers; then each reply may take
+  // `deadlines` times the timeout.
   void pull_any(Slice parameters, int deadlines = 1);
 
  private:
-  // Calls use(server, its rank) for every server but this rank.
+  // Calls use(server, its rank) for every server on another rank.
   template <typename Use>
   void for_servers(Use use) const;
 

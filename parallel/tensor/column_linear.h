@@ -1,5 +1,5 @@
 // A linear layer split by the columns of its matrix: Y_i = X A_i + b_i. Every rank needs all of X,
-// so f is before it, and dX = sum over the ranks of dY_i A_i^T.
+// so f comes before it, and dX = sum over the ranks of dY_i A_i^T.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// Of the whole layer's columns this rank has those of `columns`, side by side.
+// This rank has those of the layer's columns that `columns` lists, next to each other.
 std::unique_ptr<ColumnLinear> column_linear(TensorRanks& ranks, Parameters& parameters,
                                             const std::string& name, Count in,
                                             std::vector<Region::Columns> columns);

@@ -1,5 +1,5 @@
-// The input of a layer that is split by columns: this rank's rows of it are kept, and all rows are
-// gathered where a product needs them (f forward); the gradient goes the other way (f backward).
+// The input of a layer that is split by columns. Each rank keeps its own rows, and gathers all rows
+// when a product needs them (f forward); the gradient is scattered in reverse (f backward).
 #pragma once
 
 #include "parallel/tensor/ranks.h"
@@ -10,18 +10,17 @@ class GatheredInput {
  public:
   GatheredInput(TensorRanks& ranks, Count columns) : ranks_(ranks), columns_(columns) {}
 
-  // Memory in `kept` for this rank's rows. Where the gathered input is kept, it has room for all.
+  // Memory in `kept` for this rank's rows. Has room for all rows if the gathered input is kept.
   Slice place(Tensor& kept, Count rows, DType dtype, Ledger& ledger) const;
 
-  // Calls product(rows of the input, the same rows of `other`, their number), once with all of
-  // them, or part by part while others travel. What was kept of the forward pass is not gathered
-  // again.
+  // Calls product(rows of the input, the same rows of `other`, their number), once with all rows, or
+  // part by part while others are exchanged. Does not gather rows again that were kept in forward.
   enum class Pass : std::uint8_t { forward, backward };
   using Product = std::function<void(Slice x, Slice other, Count rows)>;
   void with_all_rows(const Tensor& kept, Count rows, const char* label, Pass pass,
                      const Product& product, Slice other) const;
 
-  // dx = the sum over the ranks of product(rows of the gradient to be written, the same rows of
+  // dx = the sum over the ranks of product(destination rows of the gradient, the same rows of
   // `other`, their number).
   void sum_gradient(Slice dx, Count rows, const Product& product, Slice other, const char* label,
                     const Meanwhile& meanwhile) const;

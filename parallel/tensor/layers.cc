@@ -27,14 +27,14 @@ void check_split(const GptConfig& config, int length, const LayerSplit& split) {
           "use 1 or more");
 }
 
-// Queries, keys and values lie side by side in the whole matrix; a rank has its heads of each.
+// The whole matrix has queries, keys and values next to each other; a rank has its heads of each.
 std::unique_ptr<ColumnLinear> TensorLayers::queries_keys_values(Parameters& parameters,
                                                                 const std::string& name,
                                                                 const GptConfig& config) const {
   const LayerSplit& split = ranks_.split();
   const Count size = config.head_size(), kv = config.key_value_heads();
   const Count queries = split.heads(config.heads) * size, keys = split.kv_heads(kv) * size;
-  // Neighbours share a head of keys and values where there are fewer than ranks.
+  // With fewer heads of keys and values than ranks, neighbours share a head.
   const Count first_key = kv * split.rank / split.ranks * size;
   const int sharers = std::max(1, split.ranks / static_cast<int>(kv));
   const Sharing shared{.ranks = sharers, .is_partial = sharers > 1};

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-// Throws Error (bad_input) naming the rule where heads, width or rows do not fit that many ranks.
+// Throws Error (bad_input) naming the rule if heads, width or rows do not fit the number of ranks.
 void check_split(const GptConfig& config, int length, const LayerSplit& split);
 
 class TensorLayers final : public LayerFactory {

@@ -40,7 +40,7 @@ void TensorRanks::gather(Slice all, const char* label) {
   wait([&] { all_gather(*comm_, all); });
 }
 
-// A ring: the part that came last is multiplied while it goes on and the next one comes.
+// A ring: multiplies the part that arrived last while it sends it on and receives the next.
 void TensorRanks::gather(Slice all, const char* label, const OnPart& product) {
   comm_->set_label(label);
   const Chunks part(all, comm_->size());
@@ -70,7 +70,7 @@ void TensorRanks::sum(Slice partial, const char* label) {
   });
 }
 
-// A ring: a part travels and grows, while the next one that will come is computed.
+// A ring: sends the sum of one part while it computes the next part to arrive.
 void TensorRanks::sum(Slice partial, const char* label, const OnPart& product) {
   comm_->set_label(label);
   const Chunks part(partial, comm_->size());

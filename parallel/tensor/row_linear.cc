@@ -18,10 +18,10 @@ class TensorRowLinear final : public RowLinear {
 
   void forward(Backend& backend, Slice out, Slice base, Slice x, Count rows,
                const Dropout& dropout) const override {
-    const bool apart = ranks_.split().by_sequence;
+    const bool separate = ranks_.split().by_sequence;
     const Slice product =
-        apart ? ranks_.scratch(TensorRanks::Use::partial, rows, linear_.out(), out.dtype) : out;
-    if (apart && ranks_.overlaps()) {
+        separate ? ranks_.scratch(TensorRanks::Use::partial, rows, linear_.out(), out.dtype) : out;
+    if (separate && ranks_.overlaps()) {
       const Chunks of_product(product, ranks_.split().ranks), of_x(x, ranks_.split().ranks);
       ranks_.sum(product, TensorRanks::forward_label, TensorRanks::OnPart([&](int part) {
                    linear_.product(backend, of_product[part], of_x[part],

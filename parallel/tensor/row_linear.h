@@ -1,5 +1,5 @@
-// A linear layer split by the rows of its matrix: Y = sum over the ranks of X_i A_i, then + b,
-// which is added once. g is behind the product; dX_i = dY A_i^T needs nothing from the other ranks.
+// A linear layer split by the rows of its matrix: Y = sum over the ranks of X_i A_i, then + b, added
+// once. g comes after the product; dX_i = dY A_i^T needs nothing from the other ranks.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
-// Gradients of which several tensor-parallel ranks have a part each (Sharing::is_partial): with the
-// sequence split, those of layer norms, positions and biases after a row-parallel product, because
-// each rank has seen its own rows; and those of keys and values, where ranks share a head of them.
+// Gradients of which several tensor-parallel ranks have a part each (Sharing::is_partial). With the
+// sequence split: those of layer norms, positions, and biases after a row-parallel product, because
+// each rank has processed its own rows. Also those of keys and values if ranks share their heads.
 #pragma once
 
 #include <memory>
@@ -15,10 +15,10 @@ class SharedGradients {
  public:
   static constexpr const char* label = "shared gradients";
 
-  // Every rank of `tensor` makes it at the same time.
+  // Every rank of `tensor` creates it at the same time.
   SharedGradients(Communicator& tensor, Parameters& parameters, Ledger& ledger);
 
-  // Sums them, once a step, after the last micro-batch.
+  // Sums them. Call once a step, after the last micro-batch.
   void reduce();
 
  private:
@@ -32,7 +32,7 @@ class SharedGradients {
   std::vector<Group> groups_;
 };
 
-// What a rank of that split sends and receives for it in a step, and the memory it packs them in.
+// What a rank of that split sends and receives for them in a step, and the memory they are packed in.
 Traffic shared_gradients_traffic(const Parameters& parameters, const LayerSplit& split);
 Count shared_gradients_bytes(const Parameters& parameters);
 

@@ -38,7 +38,7 @@ LabelledTraffic tensor_traffic(const TensorWork& work) {
     const Count count = rows * work.config.width;
     const Traffic gather = ring_all_gather_traffic(count, t, rank);
     const Traffic scatter = ring_reduce_scatter_traffic(count, t, rank);
-    // What f and g do, once each, in either direction.
+    // The traffic of f and g, once each, in either direction.
     const Traffic entering = split.by_sequence ? gather : Traffic{};
     const Traffic leaving = split.by_sequence ? scatter : reduced(count);
     const Traffic again = gathers_again ? gather : Traffic{};
@@ -64,7 +64,7 @@ Count tensor_scratch_bytes(const GptConfig& config, const LayerSplit& split, Cou
                            bool has_last_stage) {
   if (split.ranks == 1) return 0;
   const Count all = rows * config.width * element_bytes(dtype);
-  // Layers that keep the gathered rows gather none here, but for the embedding's gradient.
+  // Layers that keep gathered rows do not gather them again, except for the embedding's gradient.
   const Count gathered = split.by_sequence && (!split.keeps_gathered || has_first_stage) ? all : 0;
   const Count partial = split.by_sequence ? all : 0;
   const Count statistics = rows * (smooths_labels ? 4 : 3) * element_bytes(statistics_type(dtype));

@@ -1,13 +1,13 @@
-// What tensor parallelism sends, as closed forms. E = N C elements of a micro-batch's activations,
-// t ranks; a ring sends (t-1)/t E for an all-gather or a reduce-scatter, and twice that for an
-// all-reduce.
+// The traffic of tensor parallelism as closed forms. A micro-batch's activations have E = N C
+// elements, on t ranks. A ring sends (t-1)/t E for an all-gather or a reduce-scatter, and twice that
+// for an all-reduce.
 //
 //              layers split                the sequence, too
 //   forward    2 all-reduces, 4(t-1)/t E   2 all-gathers, 2 reduce-scatters, 4(t-1)/t E
 //   backward   the same                    the same and 2 all-gathers of inputs, 6(t-1)/t E,
-//                                          or without those where they are kept, 4(t-1)/t E
+//                                          or without those if they are kept, 4(t-1)/t E
 //
-// a layer; the forward ones again where it is recomputed.
+// per layer; forward counts again if it is recomputed.
 #pragma once
 
 #include <map>
@@ -29,14 +29,14 @@ struct TensorWork {
   DType dtype;
   std::vector<Count> rows;  // of each micro-batch
   StageLayers layers;
-  bool stage_again = false;  // whether `full` is of the whole stage, with its ends
+  bool stage_again = false;  // whether `full` recomputes the whole stage, with its ends
 };
-// Of an optimizer step, in elements: those of the loss are of statistics_type(dtype).
+// Of an optimizer step, in elements. Elements of the loss have the type statistics_type(dtype).
 LabelledTraffic tensor_traffic(const TensorWork& work);
-// Bytes of an element that is sent under that label.
+// Bytes of an element under that label.
 Count element_bytes_of(std::string_view label, DType dtype);
-// Memory in which split layers exchange rows and statistics of rows, of a micro-batch of `rows`: see
-// TensorRanks::Use. The ends of the model are on ranks that have its first or its last stage.
+// Scratch in which split layers exchange rows and statistics, for a micro-batch of `rows`: see
+// TensorRanks::Use. Ranks with the first or last stage also have the ends of the model.
 Count tensor_scratch_bytes(const GptConfig& config, const LayerSplit& split, Count rows,
                            DType dtype, bool smooths_labels, bool has_first_stage,
                            bool has_last_stage);

@@ -17,7 +17,7 @@ struct Tokens {
         first(split.vocabulary(vocabulary) * split.rank),
         count(split.vocabulary(vocabulary)) {}
 
-  // Those that are no padding.
+  // Without padding.
   Count real() const { return std::clamp<Count>(whole - first, 0, count); }
   std::int32_t first_token() const { return static_cast<std::int32_t>(first); }
   int add(Parameters& parameters, const char* name, Count width, const char* tied_to = "") const {

@@ -1,12 +1,12 @@
-// The vocabulary split over ranks: each has some rows of the token embedding, and computes the
-// logits of those tokens. No rank sees all logits of a row; three of their statistics are enough.
+// The vocabulary split over ranks. Each has some rows of the token embedding, and computes the
+// logits of those tokens. No rank sees all logits of a row; three of their statistics suffice.
 //
-//   out       = sum over the ranks of (the token's row where it is here, else 0)
+//   out       = sum over the ranks of (the token's row if it is here, else 0)
 //   highest   = max over the ranks               E = sum of exp(z - highest) over the ranks
 //   loss      = log E - (z[target] - highest)    dz = exp(z - highest) / E - (1 at the target)
 //
-// With labels smoothed, the sum over the whole vocabulary of z joins what is summed: a mean over
-// one rank's logits would give every rank another loss.
+// With label smoothing, the sum of z over the whole vocabulary is exchanged, too: a mean over one
+// rank's logits would give every rank another loss.
 #pragma once
 
 #include <memory>

@@ -37,8 +37,8 @@ TEST(Buckets, CoverEveryParameterOnceInReverseOrder) {
 TEST(Buckets, CloseOnceTheyHoldTheirCap) {
   Ledger ledger;
   const Parameters parameters = parameters_of({10, 10, 10, 10, 10}, ledger);
-  // 40 bytes each: the first bucket closes at 41 bytes with two of them, the rest at 120 with
-  // three.
+  // 40 bytes each. The first bucket, with a limit of 41 bytes, has two of them; the others, with 120,
+  // have three.
   const auto buckets = make_buckets(parameters, 41, 120);
   ASSERT_EQ(buckets.size(), 2U);
   EXPECT_EQ(buckets[0].first, 3);
@@ -60,7 +60,7 @@ TEST(BucketQueue, LetsBucketsLeaveInOneOrderAndRebuildsItFromWhatFinishedFirst) 
 
   queue.begin();
   EXPECT_EQ(queue.ready(0), Leaving{}) << "two buckets are before it";
-  EXPECT_EQ(queue.ready(2), Leaving{}) << "and of this one half is missing";
+  EXPECT_EQ(queue.ready(2), Leaving{}) << "half of this one is missing";
   EXPECT_EQ(queue.ready(3), Leaving{0});
   EXPECT_EQ(queue.ready(1), (Leaving{1, 2}));
   queue.rebuild();

@@ -1,4 +1,4 @@
-// Techniques along the axes of a mesh against one rank; dropout and recomputing under all of them.
+// Techniques along the axes of a mesh compared with one rank; dropout and recomputation with all.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -65,7 +65,7 @@ TEST(ComposedRun, InF32FollowsTheGoldenRun) {
   expect_golden(run(8, composed_run({2, 2, 2, true}, DType::f32)), 1e-5);
 }
 
-// The bubble of each of its pipelines is that of the schedule alone.
+// Each of its pipelines has the bubble of the schedule alone.
 TEST(ComposedRun, HasThePipelinesBubble) {
   TrainOptions options = composed_run({2, 4, 1, true});
   options.micro_batches = 8;
@@ -78,7 +78,7 @@ TEST(ComposedRun, HasThePipelinesBubble) {
   EXPECT_NEAR(result.bubble->expected_fraction.value_or(0), 3.0 / 11, 1e-12);
 }
 
-// The last virtual stage of a rank completes its gradients while the first still goes backward:
+// The last virtual stage of a rank completes its gradients while the first one is still in backward:
 // their reduction is hidden, and its bytes do not change.
 TEST(ComposedRun, HidesReductionsBehindBackward) {
   TrainOptions options = composed_run({1, 2, 2, false, false, "interleaved"});
@@ -107,7 +107,7 @@ TEST(ComposedRun, HidesReductionsBehindBackward) {
   EXPECT_EQ(overlapped.steps.back().loss, after.steps.back().loss);
 }
 
-// Every sequence is validated once, however the ranks lie.
+// Every sequence is validated once, for any mesh.
 TEST(ComposedRun, ValidatesAsSerialDoes) {
   TrainOptions serial = golden_run("serial");
   serial.steps = 2;
@@ -121,7 +121,7 @@ TEST(ComposedRun, ValidatesAsSerialDoes) {
   }
 }
 
-// Where computing takes no time and messages do.
+// Computing takes no time, but messages do.
 TEST(ComposedRun, WaitsNoLongerOnASlowRank) {
   TrainOptions options = composed_run({2, 2, 2});
   options.steps = 1;
@@ -140,7 +140,7 @@ TEST(ComposedRun, WaitsNoLongerOnASlowRank) {
   EXPECT_NEAR(seconds(), expected, 1e-9);
 }
 
-// Validation drops nothing and knows the targets for certain, under every technique.
+// Validation uses neither dropout nor label smoothing, in any technique.
 TEST(Validation, IsThatOfTheWeightsAlone) {
   const auto validation = [](int ranks, TrainOptions options) {
     options.steps = 1;
@@ -201,7 +201,7 @@ class DroppingOut : public testing::TestWithParam<Dropping> {
   }
 };
 
-// What is dropped depends on its place in the whole model and batch.
+// Dropped elements depend on their place in the whole model and batch.
 TEST_P(DroppingOut, IsTheSameOnAnyRanks) {
   const TrainResult serial = run(1, options_of("serial"));
   TrainOptions none = options_of("serial");
@@ -243,7 +243,7 @@ INSTANTIATE_TEST_SUITE_P(Techniques, DroppingOut,
                                                                             : test.param.technique;
                          });
 
-// With streams of the ranks' own, the run is another, but as reproducible.
+// With separate streams per rank the result differs, but is reproducible.
 TEST(DroppingOutAsMegatron, IsAnotherRun) {
   TrainOptions options = golden_run("sp");
   options.steps = 2;

@@ -1,5 +1,5 @@
-// Every technique on one GPU: four ranks that share it reproduce the run computed elsewhere, in
-// double; on the emulated GPU the first steps of it.
+// Every technique on one GPU: four ranks that share it reproduce the reference run in double. The
+// emulated GPU runs only its first steps.
 #include <cstdlib>
 
 #include "tests/collectives/gpu.h"
@@ -10,7 +10,7 @@ namespace {
 
 class CudaTraining : public test::WithGpu {
  protected:
-  // Of the golden run, as far as the time of a test allows.
+  // The golden run, or as much of it as a test's time allows.
   static TrainOptions options(const std::string& technique, DType dtype = DType::f64) {
     TrainOptions options = test::golden_run(technique, dtype);
     if (std::getenv("LOCKSTEP_CUDA_MODULE")) options.steps = 2;
@@ -51,8 +51,8 @@ TEST_F(CudaTraining, ParameterServer) {
   expect_golden(4, ps);
 }
 
-// The server is a line of execution of the worker's rank, which made and filled its memory.
-TEST_F(CudaTraining, AServerBesideItsWorker) {
+// The server is a background thread of the worker's rank, which allocated and filled its memory.
+TEST_F(CudaTraining, AServerOnItsWorkersRank) {
   TrainOptions ps = options("ps");
   ps.colocated = true;
   ps.mode = "asp";
@@ -84,7 +84,7 @@ TEST_F(CudaTraining, ThreeDimensions) {
   expect_golden(4, mesh);
 }
 
-// Weights go to the host and to a file as they are on the GPU.
+// Weights are saved as they are on the GPU.
 TEST_F(CudaTraining, SavesWhatItTrained) {
   const test::Folder folder;
   TrainOptions here = options("ddp"), there = here, split = options("tp");

@@ -1,4 +1,4 @@
-// The mesh: Megatron's groups, their communicators, and what is refused.
+// The mesh: Megatron's groups, their communicators, and invalid meshes.
 #include "parallel/mesh.h"
 
 #include <gmock/gmock.h>

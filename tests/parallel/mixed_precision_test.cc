@@ -1,5 +1,5 @@
-// Parameters, activations and gradients in 16 bits: close to f64's run, with f32 master weights,
-// and with steps that all ranks skip together when gradients overflow.
+// Parameters, activations and gradients in 16 bits: results close to f64, f32 master weights, and
+// steps that all ranks skip together if gradients overflow.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using test::run;
 
 using Scales = std::vector<double>;
 
-// The scale after each step, where the steps marked 1 overflow.
+// The scale after each step; steps marked 1 overflow.
 Scales trace(LossScaling rule) {
   LossScaler scaler(rule, 16, 4);
   Scales scales;
@@ -34,7 +34,7 @@ Scales trace(LossScaling rule) {
   return scales;
 }
 
-// What the frameworks' own code does with these steps.
+// The results of the frameworks' own code for these steps.
 TEST(LossScale, FollowsEachFrameworksRule) {
   EXPECT_EQ(trace(LossScaling::torch), (Scales{16, 16, 16, 32, 16, 16, 8, 4, 4, 4, 4, 8, 8, 4}));
   EXPECT_EQ(trace(LossScaling::megatron),
@@ -42,7 +42,8 @@ TEST(LossScale, FollowsEachFrameworksRule) {
   EXPECT_EQ(trace(LossScaling::deepspeed),
             (Scales{16, 16, 16, 16, 16, 16, 8, 4, 4, 4, 4, 4, 8, 8}));
   EXPECT_EQ(trace(LossScaling::none), Scales(14, 16));
-  // DeepSpeed counts on from the last overflow, also past a growth: the next comes a window later.
+  // DeepSpeed counts from the last overflow, even past a growth: the next growth comes a window
+  // later.
   LossScaler deepspeed(LossScaling::deepspeed, 16, 4);
   for (int i = 0; i < 9; ++i) deepspeed.update(false);
   EXPECT_EQ(deepspeed.scale(), 64);
@@ -55,7 +56,7 @@ TEST(LossScale, BeginsWhereTheFrameworkDoes) {
   EXPECT_EQ(LossScaler(LossScaling::none).scale(), 1);
   LossScaler megatron(LossScaling::megatron, 2, 4);
   for (int i = 0; i < 10; ++i) megatron.update(true);
-  EXPECT_EQ(megatron.scale(), 1) << "it has a smallest scale";
+  EXPECT_EQ(megatron.scale(), 1) << "it has a minimum";
   EXPECT_EQ(loss_scaling_from_name("deepspeed"), LossScaling::deepspeed);
   EXPECT_THROW(loss_scaling_from_name("apex"), Error);
 }
@@ -90,7 +91,7 @@ TEST_P(Narrow, KeepsTwoTwoAndTwelveBytesAParameter) {
   }
 }
 
-// 2^32 times the loss is more than f16 holds, so the first steps are skipped until the scale fits.
+// 2^32 times the loss exceeds the range of f16, so the first steps are skipped until the scale fits.
 TEST_P(Narrow, StepsThatOverflowAreSkippedByAll) {
   TrainOptions begins_high = options(DType::f16);
   begins_high.loss_scaling = "megatron";
@@ -102,7 +103,7 @@ TEST_P(Narrow, StepsThatOverflowAreSkippedByAll) {
   EXPECT_GT(first_taken - result.steps.begin(), 4);
   EXPECT_TRUE(
       std::all_of(first_taken, result.steps.end(), [](const StepRecord& s) { return !s.skipped; }));
-  // The second overflow is the first that lowers the scale.
+  // The second overflow is the first to lower the scale.
   EXPECT_EQ(result.steps[1].loss_scale, result.steps[0].loss_scale);
   EXPECT_EQ(result.steps[2].loss_scale, result.steps[0].loss_scale / 2);
   EXPECT_TRUE(theory_holds(result));
@@ -116,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(Techniques, Narrow,
                                   std::to_string(test_info.param.ranks);
                          });
 
-// Of a batch of ten million targets, one alone has gradients below what f16 holds.
+// In a batch of ten million targets, one target has gradients below the range of f16.
 TEST(LossScale, KeepsSmallGradients) {
   Ledger ledger;
   NarrowBackend narrow(host_backend(), ledger);
@@ -138,12 +139,12 @@ TEST(LossScale, KeepsSmallGradients) {
   EXPECT_LT(norm(1) / expected, 0.9);
 }
 
-// One rank's gradients hold a number that is none: the step is skipped on every rank, or their
-// weights would differ from then on.
+// One rank's gradients contain a NaN. Every rank must skip the step, or their weights would differ
+// from then on.
 TEST(Overflow, OnOneRankSkipsTheStepOnEvery) {
   struct Fault {
     Case where;
-    int rank, operation;  // what carries the gradients of an early step
+    int rank, operation;  // the one that carries the gradients of an early step
   };
   for (const auto& [where, rank, operation] :
        {Fault{{"ddp", 2}, 0, 5}, Fault{{"ddp", 2}, 1, 5}, Fault{{"ddp", 4}, 3, 5},

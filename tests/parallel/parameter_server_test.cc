@@ -1,5 +1,5 @@
-// The parameter server: in step it is one rank's run, whatever the servers; asynchronously it keeps
-// its bound, takes what comes first, and survives its workers.
+// The parameter server. Synchronous: equals one rank, with any number of servers. Asynchronous:
+// observes its bound, takes pushes in order of arrival, and survives workers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ TrainOptions ps_run(int servers, const std::string& mode = "bsp", DType dtype = 
   return options;
 }
 
-// Workers compute for one unit of time a step, rank 1 for three.
+// Workers take one unit of time per step, rank 1 three.
 TrainOptions straggler_run(const std::string& mode, int staleness = 0) {
   TrainOptions options = ps_run(2, mode);
   options.steps = 10;
@@ -42,7 +42,7 @@ const LaunchOptions unit_time = {
 int most_lead(const TrainResult& result) {
   return std::ranges::max_element(result.updates, {}, &UpdateRecord::lead)->lead;
 }
-// A server beside every worker.
+// A server on every worker's rank.
 TrainOptions colocated(TrainOptions options) {
   options.servers = 1;
   options.colocated = true;
@@ -132,7 +132,7 @@ TEST(ColocatedAsynchronousServer, OneRankIsSerial) {
   }
 }
 
-// Only what leaves a rank counts; beside a worker's the server keeps its own part.
+// Counts only what leaves a rank; a co-located server has its own part.
 TEST(ColocatedAsynchronousServer, BytesAreThoseOfARing) {
   for (const int ranks : {2, 4, 7}) {
     TrainOptions options = colocated(ps_run(1, "asp"));
@@ -190,7 +190,7 @@ TEST(AsynchronousServer, OneWorkerIsSerial) {
   }
 }
 
-// On a real clock, with workers that are slow in turn.
+// In real time, with workers that are slow in turn.
 TEST(AsynchronousServer, StalenessNeverExceedsItsBound) {
   for (const int staleness : {0, 1, 3}) {
     TrainOptions options = ps_run(2, "ssp");
@@ -213,7 +213,7 @@ TEST(AsynchronousServer, AStragglerIsWaitedForAsFarAsTheModeSays) {
     EXPECT_TRUE(theory_holds(ssp));
   }
   EXPECT_NEAR(seconds(bsp), 30, 0.1);
-  // What each of them has done when the fast ones are through.
+  // What each of them has done when the fast ones have finished.
   const auto done_by = [](const TrainResult& result, double time) {
     return std::ranges::count_if(
         result.updates, [&](const UpdateRecord& u) { return u.server == 0 && u.seconds < time; });
@@ -222,7 +222,7 @@ TEST(AsynchronousServer, AStragglerIsWaitedForAsFarAsTheModeSays) {
   EXPECT_EQ(done_by(run(unit_time, straggler_run("ssp", 2)), 10.5), 3 * 6 + 3);
 }
 
-// A server answers while the worker beside it computes.
+// A co-located server answers while its worker computes.
 TEST(ColocatedAsynchronousServer, AStragglersServerKeepsNobodyWaiting) {
   LaunchOptions world = unit_time;
   world.ranks = 4;
@@ -240,7 +240,7 @@ TEST(ColocatedAsynchronousServer, AStragglersServerKeepsNobodyWaiting) {
   }
 }
 
-// The fast ones are through long before, and wait for the final parameters beyond the deadline.
+// The fast ones finish long before, and wait for the final parameters beyond the deadline.
 TEST(AsynchronousServer, WhoIsThroughWaitsForTheSlowest) {
   TrainOptions options = ps_run(1, "asp");
   options.compute_seconds = 0.05;
@@ -306,7 +306,7 @@ TEST(ColocatedAsynchronousServer, UpdatesAreOnTheServersTrack) {
   }
 }
 
-// A worker that fails anywhere: the others take all their steps.
+// If a worker fails at any point, the others take all their steps.
 TEST(Failing, WorkersAreLeftOut) {
   for (const Clock clock : {Clock::wall, Clock::unit}) {
     for (const std::string mode : {"asp", "ssp"}) {
@@ -350,7 +350,7 @@ TEST(Failing, AServerEndsTheRun) {
   }
 }
 
-// The faults are its worker's and its server's, whoever comes to that operation.
+// The fault may hit the worker or the server, whichever makes that call.
 TEST(Failing, ARankThatIsBothEndsTheRun) {
   for (const Clock clock : {Clock::wall, Clock::unit}) {
     for (const std::string mode : {"asp", "ssp"}) {
@@ -379,8 +379,8 @@ TEST(Failing, AWorkerInStepEndsTheRun) {
       Error);
 }
 
-// A reply is what the worker's own push made of the parameters, however late the worker takes it:
-// nothing changes them under way.
+// A reply has the parameters after the worker's own push, however late the worker receives it:
+// nothing changes them in between.
 TEST(AsynchronousServer, RepliesAreTakenBeforeTheNextUpdate) {
   const Roles roles{.ranks = 3, .servers = 1};
   launch({.ranks = 3, .fault = {}, .clock = Clock::wall, .links = {}}, [&](RankContext& context) {
@@ -393,7 +393,7 @@ TEST(AsynchronousServer, RepliesAreTakenBeforeTheNextUpdate) {
       });
       return;
     }
-    // Of pushes that have come the server takes worker 0's first.
+    // Of the pushes that have arrived the server takes worker 0's first.
     Worker worker(world, roles);
     if (world.rank() == 1) world.recv(push, 0);
     worker.push(push, 1);
@@ -406,7 +406,7 @@ TEST(AsynchronousServer, RepliesAreTakenBeforeTheNextUpdate) {
   });
 }
 
-// One push and pull in unit time.
+// One push and pull under the clock unit.
 double simulated(const Roles& roles, Count count, const std::string& links) {
   double longest = 0;
   launch({.ranks = roles.ranks, .fault = {}, .clock = Clock::unit, .links = parse_links(links)},
@@ -447,7 +447,7 @@ TEST(Time, EqualsItsClosedForm) {
     const Roles roles{.ranks = ranks, .servers = ranks, .colocated = true};
     EXPECT_EQ(simulated(roles, count, links), push_pull_seconds(roles, count * 4, link)) << ranks;
   }
-  // Neither a multiple of the other: ways stand still for a while.
+  // Neither number is a multiple of the other, so some links idle for a while.
   const Roles uneven{.ranks = 5, .servers = 2};
   EXPECT_GE(simulated(uneven, count, links), push_pull_seconds(uneven, count * 4, link));
 }
@@ -484,17 +484,17 @@ TEST(Options, ThatDoNotFitNameTheRule) {
   for (const std::string mode : {"bsp", "asp", "ssp"}) {
     options = colocated(ps_run(1, mode));
     options.servers = 2;
-    refused(4, options, "leave --servers away");
+    refused(4, options, "omit --servers");
     refused(9, colocated(ps_run(1, mode)), "as many sequences");
   }
   options = colocated(ps_run(1, "asp"));
   options.eval_interval = 2;
-  refused(4, options, "no weights in common");
+  refused(4, options, "no common weights");
   options = colocated(ps_run(1, "asp", DType::f16));
   refused(4, options, "use --mode bsp, or bf16");
   options = ps_run(1, "asp");
   options.eval_interval = 2;
-  refused(3, options, "no weights in common");
+  refused(3, options, "no common weights");
   options = ps_run(1);
   options.micro_batches = 5;
   refused(3, options, "as many sequences as micro-batches");

@@ -1,5 +1,5 @@
-// Pipelines against the run computed elsewhere in float64 and against one rank; their traffic,
-// memory and bubbles against the closed forms.
+// Pipelines compared with the reference run in float64 and with one rank; their traffic, memory and
+// bubbles compared with the closed forms.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,14 +23,14 @@ using test::run;
 struct Case {
   int ranks;
   const char* schedule;
-  int chunks = 0;
+  int virtual_stages = 0;
 };
 void PrintTo(const Case& c, std::ostream* out) {
-  *out << c.ranks << " ranks, " << c.schedule << " " << c.chunks;
+  *out << c.ranks << " ranks, " << c.schedule << " " << c.virtual_stages;
 }
 std::string name_of_case(const testing::TestParamInfo<Case>& test) {
   std::string name = std::to_string(test.param.ranks) + "_" + test.param.schedule + "_" +
-                     std::to_string(test.param.chunks);
+                     std::to_string(test.param.virtual_stages);
   std::ranges::replace(name, '-', '_');
   return name;
 }
@@ -38,7 +38,7 @@ std::string name_of_case(const testing::TestParamInfo<Case>& test) {
 TrainOptions pipeline_run(const Case& c, DType dtype = DType::f64) {
   TrainOptions options = golden_run("pipeline", dtype);
   options.schedule = c.schedule;
-  options.virtual_stages = c.chunks;
+  options.virtual_stages = c.virtual_stages;
   options.micro_batches = 8;
   return options;
 }
@@ -63,7 +63,7 @@ TEST_P(Pipelines, FinalWeightsEqualSerial) {
   test::expect_same_weights(GetParam().ranks, pipeline_run(GetParam()));
 }
 
-// What really ran takes the time that the simulator says, and holds as many micro-batches.
+// The real run takes the simulator's time, and holds as many micro-batches.
 TEST_P(Pipelines, TheBubbleInUnitTimeIsTheSimulators) {
   TrainOptions options = pipeline_run(GetParam());
   options.steps = 2;
@@ -86,7 +86,7 @@ TEST_P(Pipelines, TheBubbleInUnitTimeIsTheSimulators) {
   EXPECT_TRUE(theory_holds(result));
 }
 
-// Also where messages take time: 1F1B pays for it in every round, GPipe on the way there and back.
+// The same if messages take time: 1F1B pays for it in every round, GPipe once in each direction.
 TEST(PipelineTime, OfMessagesIsTheSimulatorsToo) {
   for (const char* schedule : {"1f1b", "gpipe", "zb-h1", "zb-h2", "dualpipe-v"}) {
     const ScheduleEntry& entry = find_schedule(schedule);
@@ -109,7 +109,7 @@ TEST(PipelineTime, OfMessagesIsTheSimulatorsToo) {
   }
 }
 
-// The second forward pass makes the same bits, in less memory.
+// The second forward pass gives the same bits, with less memory.
 TEST_P(Pipelines, RecomputingChangesNothingButTheMemory) {
   TrainOptions options = pipeline_run(GetParam());
   options.steps = 3;
@@ -139,8 +139,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{2, "zb-v"}, Case{4, "zb-v"}, Case{2, "dualpipe-v"}, Case{4, "dualpipe-v"}),
     name_of_case);
 
-// Every stage adds up its gradients in the order of the micro-batches, so all schedules with as
-// many stages end with the same bits.
+// Every stage sums its gradients in the order of micro-batches, so all schedules with the same number
+// of stages give the same bits.
 TEST(PipelineBits, AreTheSameForAllAscendingSchedules) {
   const Folder folder;
   std::vector<double> first;
@@ -148,7 +148,7 @@ TEST(PipelineBits, AreTheSameForAllAscendingSchedules) {
                         Case{4, "zb-h2"}, Case{2, "interleaved", 2}, Case{2, "zb-v"},
                         Case{2, "dualpipe-v"}, Case{2, "looped-bfs", 2}}) {
     TrainOptions options = pipeline_run(c, DType::f32);
-    options.grad_clip = 0;  // the norm is added up rank by rank
+    options.grad_clip = 0;  // because the norm is summed rank by rank
     options.steps = 4;
     options.save = folder.file("w.safetensors");
     run(c.ranks, options);
@@ -222,13 +222,13 @@ TEST(PipelineFiles, AScheduleOfOnesOwnRuns) {
   expect_golden(result, 1e-10);
   EXPECT_TRUE(theory_holds(result));
   EXPECT_FALSE(result.bubble->expected_fraction.has_value());
-  // Another placement: the rank in the middle has the first stage and the last.
+  // Another placement: the middle rank has the first and the last stage.
   write_file(options.schedule_file, "1F0,1F1,1B0,1B1\n0F0,0F1,2F0,2B0,2F1,2B1,0B0,0B1\n");
   options.micro_batches = 2;
   expect_golden(run(2, options), 1e-10);
 }
 
-// The first rank could go forward long before it can go back, and does not: they are one block.
+// The first rank could go forward long before it can go back, but waits: they are one block.
 TEST(PipelineFiles, ABlockOfTwoPassesBeginsWhenBothCan) {
   const Folder folder;
   const std::string text = "0F0,(0F1;0B0)OVERLAP_F_B,0B1\n1F0,1B0,1F1,1B1\n";

@@ -1,4 +1,4 @@
-// Plans: what they refuse, what they say of themselves, and that a file brings back the same plan.
+// Plans: which are refused, how they describe themselves, and that a file restores the same plan.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,7 +54,7 @@ TEST(Options, HaveOneFlagAndOneKeyEach) {
   EXPECT_GT(flags.size(), 40U);
 }
 
-// Whatever text or JSON an option gives of its value, it takes back; what is drawn is allowed.
+// An option accepts the text and JSON that it gives of its value; drawn values are allowed.
 TEST(Options, TakeBackWhatTheySay) {
   TrainOptions options;
   options.slow_ranks = {{1, 2.5}, {3, 1.25}};
@@ -132,12 +132,12 @@ TEST(Plan, SurvivesItsFile) {
       EXPECT_THAT(error.what(), HasSubstr(part));
     }
   };
-  refused("", "no plan of the schema");
-  refused("[1]", "no plan of the schema");
-  refused(R"({"schema": "lockstep.train/1"})", "no plan of the schema");
+  refused("", "not a plan of the schema");
+  refused("[1]", "not a plan of the schema");
+  refused(R"({"schema": "lockstep.train/1"})", "not a plan of the schema");
   refused(R"({"schema": "lockstep.plan/1", "ranks": 1, "options": {}})", "'technique' is missing");
   const std::string begin = R"({"schema": "lockstep.plan/1", "technique": "ddp", "ranks": )";
-  refused(begin + R"(0, "options": {}})", "'ranks' is no number");
+  refused(begin + R"(0, "options": {}})", "'ranks' is not a number");
   refused(begin + R"(2, "options": {"servers": 1}})", "ddp has no option 'servers'");
   refused(begin + R"(2, "options": {"steps": "many"}})", "--steps many");
   refused(begin + R"(2, "options": {"steps": [1]}})", "--steps [1]");
@@ -201,7 +201,7 @@ TEST(Placement, SaysWhatIsShardedReplicatedAndPartial) {
   EXPECT_EQ(placed(false, "h.0.ln_1.weight", Axis::dp), partial);
 }
 
-// Of a model and a cluster that nobody has here.
+// For a model and a cluster too large for any test.
 TEST(Prediction, NeedsNoStorage) {
   TrainOptions options = mesh_of("3d", 8, 64, {});
   options.model = "gpt3";

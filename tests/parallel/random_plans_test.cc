@@ -1,7 +1,7 @@
 // Random plans over tp x pp x dp, schedules, sequence parallelism, recomputation, micro-batches,
-// buckets and algorithms, drawn from the options' own descriptions: losses, all gradients, their
-// norm and the weights equal one rank's, and every quantity that is predicted equals what was
-// counted, on all ranks. LOCKSTEP_RANDOM_PLANS says how many plans, LOCKSTEP_RANDOM_SEED which.
+// buckets and algorithms, drawn from the options' own descriptions. Losses, all gradients, their norm
+// and the weights equal one rank's, and all predictions equal the measurements, on all ranks.
+// LOCKSTEP_RANDOM_PLANS sets the number of plans, LOCKSTEP_RANDOM_SEED the seed.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -27,12 +27,12 @@ int number_from_environment(const char* name, int otherwise) {
   return text ? std::stoi(text) : otherwise;
 }
 
-// What a run gives: by step, and of the whole model.
+// The result of a run: by step, and of the whole model.
 struct Outcome {
   std::vector<double> losses, norms;
   std::vector<std::vector<double>> gradients;
   std::vector<double> weights;
-  std::vector<std::string> differences;  // of predictions and what was counted
+  std::vector<std::string> differences;  // between predictions and measurements
   std::int64_t compared = 0;             // predicted quantities
 };
 
@@ -112,7 +112,7 @@ Outcome outcome_of(const Plan& plan) {
   return outcome;
 }
 
-// Relative to the largest of them: single gradients may be zero but for rounding.
+// Relative to the largest of them: single gradients may be zero up to rounding.
 double difference(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size() || a.empty()) return std::numeric_limits<double>::infinity();
   double largest = 0, most = 0;
@@ -135,13 +135,13 @@ std::optional<Plan> draw(std::mt19937& random) {
   const int replicas = *options.data_ranks;
   const int ranks = *options.tensor_ranks * *options.pipeline_ranks * replicas;
   if (ranks > most_ranks) return {};
-  // Micro-batches of one or two sequences, all alike or not.
+  // Micro-batches of one or two sequences, all equal or not.
   options.global_batch =
       replicas * options.micro_batches + static_cast<int>(random() % (2 * options.micro_batches));
   try {
     return plan_of(options, ranks);
   } catch (const Error&) {
-    return {};  // what does not go together is drawn again
+    return {};  // incompatible options are drawn again
   }
 }
 

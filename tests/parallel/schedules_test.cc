@@ -1,4 +1,4 @@
-// Schedules as data: their closed forms, their orders, what is refused, and how they travel.
+// Schedules as data: their closed forms, orders, invalid ones, and their text form.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ bool fits(const ScheduleEntry& entry, const PipelineShape& shape) {
   }
 }
 
-// Calls use(shape) for all shapes that the entry takes.
+// Calls use(shape) for all shapes that the entry accepts.
 template <typename Use>
 int for_shapes(const ScheduleEntry& entry, Use use) {
   int shapes = 0;
@@ -89,7 +89,7 @@ TEST_P(EverySchedule, TakesAsLongAsItsClosedForm) {
   for (const PassTimes& times : durations)
     for_shapes(entry, [&](const PipelineShape& x) {
       const Timeline timeline = simulate(make_schedule(entry, x), times);
-      // Every rank does all the work of its share.
+      // Every rank does all the work of its stages.
       for (int rank = 0; rank < x.ranks; ++rank)
         EXPECT_EQ(timeline.busy(rank), x.micro_batches * times.total());
       const auto makespan = entry.makespan(x, times);
@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(Schedules, EverySchedule, testing::ValuesIn([] {
                            return name;
                          });
 
-// The figures of p = 4, m = 8, tF = tI = tW = 1, computed elsewhere.
+// Figures for p = 4, m = 8, tF = tI = tW = 1, computed independently.
 TEST(Schedules, GoldenFigures) {
   const std::map<std::string_view, std::pair<Rational, int>> makespans = {
       {"naive", {96, 1}},
@@ -159,7 +159,7 @@ TEST(Schedules, GoldenFigures) {
   EXPECT_EQ(timeline.idle(2), Rational(9));
 }
 
-// Between its first action and its last no rank of these waits.
+// In these schedules no rank waits between its first and its last action.
 TEST(Schedules, ZeroBubbleInsideEveryRank) {
   for (const std::string_view name : {"zb-h2", "zb-v"})
     for (int p = 2; p <= 8; ++p)
@@ -216,7 +216,7 @@ TEST(Schedules, OrdersAreThoseOfTheLiterature) {
             "1F0,1F1,3F0,3B0,3F1,3B1,1F2,1B0,1F3,1B1,3F2,3B2,3F3,3B3,1B2,1B3\n");
 }
 
-// Gradients are then added up as without a pipeline, bit for bit.
+// Gradients are then summed as without a pipeline, bit for bit.
 TEST(Schedules, BackwardPassesAscend) {
   for (const ScheduleEntry& entry : schedules()) {
     if (entry.name == "gpipe-lifo") continue;
@@ -235,7 +235,7 @@ TEST(Schedules, BackwardPassesAscend) {
   }
 }
 
-// Half a million actions: what takes more than linear time would not end here.
+// Half a million actions: an algorithm that is not linear would not finish here.
 TEST(Schedules, OfManyRanksAndMicroBatches) {
   const ScheduleEntry& entry = find_schedule("interleaved");
   constexpr int ranks = LOCKSTEP_THOROUGH ? 64 : 8;
@@ -271,8 +271,8 @@ TEST(Schedules, ShapesThatDoNotFitAreNamed) {
   EXPECT_THROW(find_schedule("2f2b"), Error);
 }
 
-// What the rule of the groups keeps out: with a small rest they are true deadlocks, however much is
-// buffered.
+// Shapes that the rule of groups excludes. With a small last group they are true deadlocks, with any
+// amount of buffering.
 TEST(Deadlock, IsProvedAndItsCycleNamed) {
   const std::vector<std::pair<PipelineShape, std::vector<int>>> cases = {
       {{.ranks = 4, .virtual_stages = 3, .group = 4}, {5, 9, 13}},
@@ -289,7 +289,7 @@ TEST(Deadlock, IsProvedAndItsCycleNamed) {
         EXPECT_THAT(error.what(), HasSubstr("the schedule is a deadlock: rank "));
       }
       EXPECT_THROW(simulate(schedule, {}), Error);
-      // Each rank of the cycle waits for what the next one has not come to.
+      // Each rank of the cycle waits for an action that the next one has not reached.
       const std::vector<Wait> cycle =
           play(schedule, [](int, std::span<const Action>, std::int64_t) { return 0; });
       ASSERT_THAT(cycle, Not(IsEmpty()));
@@ -444,13 +444,13 @@ TEST(Communication, OfASimulationIsSafeForEverySchedule) {
       for (const int m : {2 * p, 3 * p, 4 * p}) {
         const PipelineShape shape =
             complete(entry, {.ranks = p, .micro_batches = m, .virtual_stages = 0});
-        // With collectives, too, which stand between messages and keep their places.
+        // With collectives, which stand between messages and keep their places.
         Schedule schedule = make_schedule(entry, shape);
         if (m == 3 * p) schedule = with_sharding(schedule, 2);
         EXPECT_THAT(stuck_ranks(in_exchanges(schedule), Sends::go_on), IsEmpty()) << entry.name;
         const Program program = as_simulated(schedule);
         EXPECT_THAT(stuck_ranks(program, Sends::wait_for_receiver), IsEmpty()) << entry.name;
-        // Every rank computes as the schedule says; every message has both its ends.
+        // Every rank computes in the order of the schedule; every message has both ends.
         std::multiset<std::string> sent, received;
         for (int rank = 0; rank < p; ++rank) {
           std::vector<Action> computed;
@@ -487,7 +487,7 @@ TEST(Communication, IsWrittenAsPyTorchDoes) {
   EXPECT_EQ(text, "0F0 0SEND_F0 0RECV_B0 0B0 1RECV_F0 1F0 1B0 1SEND_B0 ");
 }
 
-// Where messages take a hop of k, GPipe pays it on the way there and back, 1F1B in every round.
+// If a message takes a hop of k, GPipe pays once in each direction, 1F1B in every round.
 TEST(Communication, LatencyIsExposedAsTheFormulasSay) {
   const Rational hop(1, 10);
   const PassTimes times{.hop = hop};
@@ -521,9 +521,9 @@ TEST(Simulation, TakesEachActionsOwnTime) {
   std::vector<std::vector<Rational>> times = {{1, 1, 2, 2}, {1, 2, 1, 2}};
   EXPECT_EQ(simulate_actions(schedule, times).makespan(), simulate(schedule, {}).makespan());
   EXPECT_EQ(simulate_actions(schedule, times).makespan(), Rational(9));
-  times[1][2] = 4;  // the second forward pass of rank 1: all that follows comes 3 later
+  times[1][2] = 4;  // the second forward pass of rank 1: everything after it is 3 later
   EXPECT_EQ(simulate_actions(schedule, times).makespan(), Rational(12));
-  times[0][2] = Rational(5, 2);  // of rank 0 the first backward pass, in whose shadow it idles
+  times[0][2] = Rational(5, 2);  // the first backward pass of rank 0, overlapped with idle time
   const Timeline timeline = simulate_actions(schedule, times, Rational(1, 4));
   EXPECT_EQ(timeline.makespan(), Rational(25, 2));
   EXPECT_EQ(timeline.busy(0), Rational(13, 2));
@@ -710,8 +710,8 @@ TEST(ShardedSimulation, PrefetchingHidesUnshards) {
   EXPECT_EQ(makespan(1), Rational(9));  // and two more at changes of the stage
 }
 
-// Rank r of 1F1B ends r tB before rank 0, so its reduction is hidden; rank 0's is exposed, of which
-// interleaving leaves the share of one stage.
+// Rank r of 1F1B ends r tB before rank 0, so its reduction is hidden. Rank 0's is exposed;
+// interleaving reduces it to one stage's.
 TEST(ShardedSimulation, ReductionIsHiddenInTheBubbleOfRanksThatEndEarly) {
   for (int p = 2; p <= 8; ++p)
     for (const Rational reduce : {Rational(1), Rational(3, 2), Rational(2)}) {

@@ -1,5 +1,5 @@
-// Tensor and sequence parallelism against the run computed elsewhere in float64 and against one
-// rank; their traffic and memory against the closed forms.
+// Tensor and sequence parallelism compared with the reference run in float64 and with one rank; their
+// traffic and memory compared with the closed forms.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -50,8 +50,8 @@ TEST_P(TensorRuns, FinalWeightsEqualSerial) {
   test::expect_same_weights(GetParam().ranks, tensor_run(GetParam()));
 }
 
-// As Megatron-LM's papers count: 4 (t-1)/t of tokens * C a layer and direction, and 6 backward
-// where inputs are gathered again.
+// As Megatron-LM's papers count: 4 (t-1)/t of tokens * C per layer and direction, and 6 in backward
+// if inputs are gathered again.
 TEST_P(TensorRuns, LayersSendWhatMegatronsDo) {
   TrainOptions options = tensor_run(GetParam());
   options.steps = 1;
@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(test.param.name) + "_" + std::to_string(test.param.ranks);
     });
 
-// A model whose sizes do not fit the ranks as nicely as the golden one.
+// A model whose sizes do not divide evenly, unlike the golden one.
 class OddModel {
  public:
   explicit OddModel(int kv_heads = 0, int vocabulary = 131) {
@@ -111,7 +111,7 @@ class OddModel {
 TEST(TensorVocabulary, NeedNotBeAMultipleOfTheRanks) {
   const OddModel model;
   const TrainResult serial = run(1, model.run_of("serial"));
-  // With a multiple of 64 the last of four ranks has padding alone.
+  // With a multiple of 64 the last of four ranks has only padding.
   for (const int multiple : {1, 7, 64})
     for (const int ranks : {2, 4})
       for (const char* technique : {"tp", "sp"}) {
@@ -137,7 +137,7 @@ TEST(TensorVocabulary, SavedWeightsHaveNoPadding) {
   for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], 1e-10) << i;
 }
 
-// Also where several ranks share a head of keys and values.
+// The same if several ranks share a head of keys and values.
 TEST(TensorHeads, MayShareKeysAndValues) {
   for (const int kv_heads : {1, 2, 4}) {
     const OddModel model(kv_heads);
@@ -180,8 +180,8 @@ TEST(TensorRun, InSixteenBitsFollowsSerial) {
   }
 }
 
-// With the clock that counts: what a rank computes takes as long as it was told, and the rest of a
-// step it waits.
+// With the counting clock: a rank computes exactly as long as configured, and waits for the rest of a
+// step.
 TEST(TensorWaiting, IsNoComputing) {
   for (const Case& c : {Case{4, "tp"}, Case{4, "overlap", false, false, true}, Case{4, "sp", true},
                         Case{4, "sp_overlap", true, false, true}}) {
@@ -227,7 +227,7 @@ TEST(TensorRun, RefusesWhatDoesNotFit) {
   EXPECT_THAT(refusal(2, options), HasSubstr("--make-vocab-size-divisible-by 0"));
 }
 
-// Of 64 elements: which of them dropout keeps.
+// Of 64 elements: the ones that dropout keeps.
 std::uint64_t kept(const Dropout& dropout) {
   std::uint64_t bits = 0;
   for (int i = 0; i < 64; ++i)
@@ -236,8 +236,8 @@ std::uint64_t kept(const Dropout& dropout) {
   return bits;
 }
 
-// Megatron-LM's two streams: ranks drop the same out of what they all compute, and apart what they
-// share out. By place, the parts are those of one rank.
+// Megatron-LM's two streams: ranks drop the same elements where all compute the same, and different
+// ones where they split the work. By place, the parts are those of one rank.
 TEST(Masks, OfRanksAreTheSameWhereTheirDataAre) {
   const Rows rows{.sequences = 2, .length = 8, .first = 48, .step = 3};
   for (const DropoutStreams streams : {DropoutStreams::by_place, DropoutStreams::megatron}) {

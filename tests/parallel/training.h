@@ -1,4 +1,4 @@
-// What tests of training share: the run computed elsewhere in float64, and what to compare with it.
+// Shared by tests of training: the reference run in float64, and comparisons with it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ inline TrainOptions golden_run(const std::string& technique, DType dtype = DType
   options.data = golden + "/tokens.bin";
   options.order = "sequential";
   options.global_batch = 8;
-  // The sanitizers see in a few steps what they see in all.
+  // With sanitizers a few steps suffice.
   options.steps = LOCKSTEP_THOROUGH ? 10 : 4;
   options.dtype = dtype;
   options.threads = 1;
@@ -90,7 +90,7 @@ class Folder {
   std::filesystem::path path_;
 };
 
-// The final weights of both runs are the same to 1e-10.
+// The final weights of both runs are equal within 1e-10.
 inline void expect_same_weights(int ranks, TrainOptions options) {
   const Folder folder;
   TrainOptions serial = golden_run("serial");

@@ -1,5 +1,5 @@
-// Every technique against the run computed elsewhere in float64, and against one rank: losses,
-// gradient norms, final weights, and the traffic and memory of the closed forms.
+// Every technique compared with the reference run in float64 and with one rank: losses, gradient
+// norms, final weights, and traffic and memory compared with the closed forms.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -40,8 +40,7 @@ TEST_P(Ddp, ResultAndTrafficEqualTheClosedFormWhateverTheBuckets) {
     EXPECT_TRUE(theory_holds(result));
     ASSERT_EQ(std::ssize(result.ranks), ranks);
     for (const RankRecord& rank : result.ranks) {
-      ASSERT_EQ(rank.traffic.size(), ranks > 1 ? 1U : 0U)
-          << "nothing but gradients travels in a step";
+      ASSERT_EQ(rank.traffic.size(), ranks > 1 ? 1U : 0U) << "a step sends nothing but gradients";
       if (ranks == 1) continue;
       // All tensors of this model divide evenly by these numbers of ranks.
       EXPECT_EQ(static_cast<double>(rank.traffic.at("gradients").sent_bytes),
@@ -71,7 +70,7 @@ TEST_P(Ddp, ResultAndTrafficAreRightWithEveryAlgorithm) {
   EXPECT_THROW(plan_of(unknown, ranks), Error);
 }
 
-// Gradients rounded to 8 or 11 bits: the losses follow, and the bytes are a fraction.
+// Gradients rounded to 8 or 11 bits: losses stay close, and the bytes are a fraction.
 TEST_P(Ddp, GradientsTravelInAShorterType) {
   const int ranks = GetParam();
   for (const auto& [type, tolerance] : {std::pair{DType::bf16, 2e-3}, {DType::f16, 2e-4}}) {
@@ -80,7 +79,7 @@ TEST_P(Ddp, GradientsTravelInAShorterType) {
     options.first_bucket_bytes = 10'000;
     const TrainResult result = run(ranks, options);
     expect_golden(result, tolerance);
-    // A single replica has nothing to send.
+    // A single replica sends nothing.
     EXPECT_EQ(result.steps.back().loss != run(ranks, golden_run("ddp")).steps.back().loss,
               ranks > 1);
     EXPECT_TRUE(theory_holds(result));
@@ -134,7 +133,7 @@ TEST(DdpTime, HiddenAndExposedAreAllCommunication) {
            });
     return result.ranks.front();
   };
-  // Where computing takes no time, nothing hides behind it.
+  // Computing takes no time, so it cannot hide communication.
   const RankRecord overlapped = times(true), after = times(false);
   EXPECT_GT(after.exposed_communication_seconds, 0);
   EXPECT_EQ(after.hidden_communication_seconds, 0);
@@ -177,13 +176,13 @@ TEST(Training, VirtualTimeChangesNoBitAndCostsWhatTheClosedFormSays) {
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(unit.steps[i].loss, wall.steps[i].loss);
     EXPECT_EQ(unit.steps[i].grad_norm, wall.steps[i].grad_norm);
-    // Computing costs nothing; reporting the loss leaves ranks apart by at most what it takes.
+    // Computing is free; after the loss is reported, ranks differ by at most the time it takes.
     EXPECT_NEAR(unit.steps[i].seconds, gradients, loss);
   }
   EXPECT_TRUE(theory_holds(unit));
 }
 
-// Ranks and micro-batches of unequal size weigh what they should.
+// Ranks and micro-batches of unequal size have the right weight.
 TEST(Training, SharesNeedNotBeEqual) {
   for (const auto& [technique, ranks, micro_batches] :
        {std::tuple{"serial", 1, 3}, {"ddp", 3, 1}, {"ddp", 3, 2}, {"ddp", 5, 1}, {"ps", 4, 2}}) {

@@ -11,15 +11,15 @@
 namespace lockstep {
 namespace {
 
-// In billionths: of seconds or of units.
+// In billionths of a second or unit.
 Rational exact(double seconds) {
   return {static_cast<std::int64_t>(std::llround(seconds * 1e9)), 1'000'000'000};
 }
 
-// What the passes of one run took, in seconds, by rank and place in its schedule.
+// The times of the passes of one run, in seconds, by rank and index in its schedule.
 using Passes = std::vector<std::vector<double>>;
 
-// Of all ranks, known to all.
+// The passes of all ranks, on every rank.
 Passes passes_of_all(Communicator& world, const Schedule& schedule,
                      const std::vector<double>& own) {
   Passes passes;
@@ -39,8 +39,8 @@ Timeline replayed(const Schedule& schedule, const Passes& passes, const Rational
   return simulate_actions(schedule, times, hop);
 }
 
-// The mean time of each pass of each stage. What backward passes in one piece took is shared out as
-// those in two pieces were; where there are none, it stands in the gradient of the input.
+// The mean time of each pass of each stage. Whole backward passes are divided in proportion to the
+// split ones; if there are none, all their time counts as the gradient of the input.
 std::vector<PassTimes> mean_times(const Schedule& schedule, const std::vector<Passes>& runs) {
   using Seconds = std::map<Pass, double>;
   std::vector<Seconds> stages(static_cast<std::size_t>(schedule.stages));
@@ -63,7 +63,7 @@ std::vector<PassTimes> mean_times(const Schedule& schedule, const std::vector<Pa
   return means;
 }
 
-// Of a rank: the mean of its ranks' times, as the closed forms know only one.
+// The mean over ranks, because the closed forms assume equal ranks.
 PassTimes of_a_rank(const std::vector<PassTimes>& stages, int ranks) {
   PassTimes sum{.forward = 0, .input_gradient = 0, .weight_gradient = 0};
   for (const PassTimes& stage : stages) {

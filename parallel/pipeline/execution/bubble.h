@@ -1,5 +1,5 @@
-// The bubble of a training: as measured, as its closed form says, and as the simulator has it with
-// the times that the passes took, in the mean and each by itself.
+// The bubble of a training: as measured, by its closed form, and as simulated with the measured
+// times of passes, both their means and each pass's own.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace lockstep {
 
-// Every rank calls it. `name` is the schedule's, or empty where it came from a file. The
-// simulator's messages, of `message_bytes`, take what the links between ranks cost, exact under a
-// virtual clock.
+// Every rank calls it. `name` is the schedule's, or empty if it came from a file. The simulator's
+// messages, of `message_bytes`, cost what the links between ranks cost, which is exact in virtual
+// time.
 BubbleRecord measured_bubble(Communicator& world, const Schedule& schedule,
                              const Executor& executor, const std::string& name,
                              const PipelineShape& shape, Count message_bytes);

@@ -72,7 +72,7 @@ double Executor::run(std::span<const Batch> micro_batches, Count total_targets, 
       end = waiting_.clock().now();
     }
     if (step.kind == Step::Kind::compute) {
-      // A block begins when the inputs of all its actions are there.
+      // A block begins when the inputs of all its actions have arrived.
       wait_for_input(step.action);
       if (step.action.with_next) wait_for_input(program_.steps[i + 1].action);
       ready_ = program_.completes_gradients[i] ? ready : GradientReady();
@@ -133,7 +133,7 @@ Tensor Executor::message_tensor(const Action& action) {
   return tensor;
 }
 
-// To the stage that goes on with it: on this rank at once, else with the message that follows.
+// Hands an output to the next stage: directly on this rank, otherwise as a message.
 void Executor::hand_on(const Action& action, Tensor output) {
   const Pass pass = direction(action.pass);
   const int next = action.stage + (pass == Pass::forward ? 1 : -1);

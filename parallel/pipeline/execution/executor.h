@@ -1,6 +1,6 @@
-// Runs any schedule on this rank's stages of the model. It knows messages and stages, and no
-// schedule. The last backward pass of a stage completes its gradients, one by one: they are
-// announced as they become ready, so that data parallelism can reduce them meanwhile.
+// Runs any schedule on this rank's stages of the model. It knows messages and stages, but no
+// schedule. The last backward pass of a stage completes its gradients one by one. They are announced
+// as they become ready, so that data parallelism can reduce them at the same time.
 #pragma once
 
 #include <deque>
@@ -27,14 +27,14 @@ struct RankProgram {
   std::vector<Step> steps;
   std::vector<std::vector<std::size_t>> taken_sends;  // see taken_sends()
   std::vector<int> rank_of_stage;
-  // The steps after which a stage's gradients are complete: its last backward or weight gradient.
+  // The steps that complete a stage's gradients: its last backward or weight gradient.
   std::vector<bool> completes_gradients;
 };
 RankProgram program_of(const Schedule& schedule, int rank);
 
-// How long one run took, in seconds.
+// The times of one run, in seconds.
 struct RunSeconds {
-  double whole = 0;            // from its beginning to its end
+  double whole = 0;            // from begin to end
   std::vector<double> passes;  // in the order of the rank's schedule
 };
 
@@ -52,29 +52,29 @@ class Executor {
   double run(std::span<const Batch> micro_batches, Count total_targets, double loss_scale,
              const GradientReady& ready, const OnCollective& collective);
 
-  // Forward alone, of a batch that all ranks know; the sum of the token losses on the rank of the
-  // last stage, elsewhere 0.
+  // Forward only, for a batch that all ranks know. Returns the sum of the token losses on the rank
+  // of the last stage, elsewhere 0.
   double loss_sum(const Batch& batch);
 
   double waiting_seconds() const { return waiting_.seconds(); }
-  // Of the last runs, at most kept_runs: without the very first, in which memory is found, if there
-  // are more.
+  // Times of the last runs, at most kept_runs. Omits the very first run, which allocates memory, if
+  // there are more.
   static constexpr std::size_t kept_runs = 64;
   std::vector<RunSeconds> runs() const;
-  // The most micro-batches, stage by stage, that were between the beginning of their forward pass
-  // and the end of their backward pass.
+  // The most micro-batches, summed over stages, between the beginning of their forward pass and the
+  // end of their backward pass.
   int most_in_flight() const { return most_in_flight_; }
 
  private:
-  // A message by its receiver: stage, pass, micro-batch.
+  // A message's name at its receiver: stage, pass, micro-batch.
   using Name = std::tuple<int, Pass, int>;
   struct Message {
     Tensor tensor;
-    Request request;  // null where it never leaves the rank
+    Request request;  // null if it never leaves the rank
   };
   struct Flight {
     StageStash stash;
-    Tensor input;  // kept where the stash is made again
+    Tensor input;  // kept if the stash is recomputed
   };
 
   void begin_receive(const Step& step);
@@ -93,7 +93,7 @@ class Executor {
   GptStage& stage(const Action& action) { return stages_.at(action.stage); }
   Flight& flight(const Action& action) { return flights_[{action.stage, action.micro_batch}]; }
   void wait_for_input(const Action& action);
-  // Empty where the stage has no neighbour that gives it one.
+  // Empty if the stage has no neighbour that provides one.
   Slice input_of(const Action& action);
   void drop_input(const Action& action);
   Tensor message_tensor(const Action& action);
@@ -119,10 +119,10 @@ class Executor {
 
   std::span<const Batch> micro_batches_;
   double scale_ = 1, share_ = 1, loss_ = 0;
-  GradientReady ready_;  // of the action that is running; empty unless it completes gradients
+  GradientReady ready_;  // of the running action; empty unless it completes gradients
   std::map<Name, Message> arriving_;
   std::map<Name, Tensor> leaving_;
-  std::map<std::size_t, Message> sent_;            // by the place of the step
+  std::map<std::size_t, Message> sent_;            // by index of the step
   std::map<std::pair<int, int>, Flight> flights_;  // by stage and micro-batch
   Stashes stashes_;
 

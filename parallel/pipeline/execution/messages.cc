@@ -28,7 +28,7 @@ class Held {
     if (has_input) give();
   }
 
-  // Forward alone, through all of the rank's stages; what was sent is kept until the end.
+  // Forward only, through all of the rank's stages. Sent tensors are kept until the end.
   void validate() {
     for (const int stage : use_.own) {
       const bool arrives = stage > 0 && !is_own(stage - 1);

@@ -1,5 +1,5 @@
-// How many tensors between stages a rank holds at once: those that arrive, leave, or pass from one
-// of its stages to the next. The memory of each is used again, so their most is what it costs.
+// How many tensors between stages a rank holds at once: arriving, leaving, or going from one of its
+// stages to the next. Their memory is reused, so it costs as much as their largest number.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@ namespace lockstep {
 
 struct MessageUse {
   int stages = 1;           // of the pipeline
-  std::vector<int> own;     // of them, this rank's
+  std::vector<int> own;     // stages of this rank
   bool recomputes = false;  // whole stages
   bool validates = false;
 };

@@ -84,7 +84,7 @@ class Held {
     if (action.stage == stages_ - 1) now_.heads += number;
     note();
   }
-  // Backward in one piece goes from block to block with one set of gradients.
+  // A whole backward pass goes from block to block with one set of gradients.
   void take_backward(const Action& action, int number) {
     const bool in_one_piece = action.pass == Pass::backward;
     const int blocks = blocks_of(action);

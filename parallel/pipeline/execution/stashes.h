@@ -1,5 +1,5 @@
-// The memory of micro-batches in flight: taken when a pass begins, given back when it is needed no
-// longer, and used again.
+// The memory of micro-batches in flight: taken when a pass begins, returned when it is no longer
+// needed, and reused.
 #pragma once
 
 #include <utility>
@@ -26,16 +26,15 @@ class Pool {
   std::vector<T> free_;
 };
 
-// Blocks of all of a rank's stages share their pools.
+// The blocks of all stages of a rank share pools.
 class Stashes {
  public:
   explicit Stashes(Recompute recompute) : recompute_(recompute) {}
 
-  // What a forward pass fills, and what the pass after it, backward or for the input alone, adds to
-  // it.
+  // What a forward pass fills, and what a backward pass (whole, or for the input only) adds to it.
   void take_forward(StageStash& stash, const GptStage& stage);
   void take_backward(StageStash& stash, const GptStage& stage, Pass pass);
-  // Both, as far as there is anything.
+  // Returns both, if they exist.
   void give(StageStash& stash, const GptStage& stage);
 
   Tensor take_row_block() { return row_blocks_.take(); }
@@ -46,7 +45,7 @@ class Stashes {
  private:
   Recompute recompute_;
   Pool<BlockStash> blocks_;
-  Pool<AttentionOutput> attentions_;  // made again, where they are kept from then on
+  Pool<AttentionOutput> attentions_;  // recomputed ones, which are kept from then on
   Pool<BlockGradients> gradients_;
   Pool<HeadStash> heads_;
   Pool<Tensor> ends_;        // gradients at the head, at the embedding and between blocks
@@ -54,7 +53,7 @@ class Stashes {
   Pool<Tensor> messages_;
 };
 
-// The most of each that a rank holds at once when it goes through its actions.
+// The most of each that a rank holds at once while it runs its actions.
 struct StashPeaks {
   int blocks = 0, block_gradients = 0, attentions = 0, heads = 0, end_gradients = 0, inputs = 0;
 };

@@ -14,7 +14,7 @@ struct Copies {
   std::optional<int> tokens, head;
 };
 
-// The embedding is a copy of two where a head is tied to it from another stage.
+// The embedding has two copies if a head on another stage is tied to it.
 Copies copies_in(const Parameters& parameters, bool is_on_two_ranks) {
   Copies copies;
   const auto& list = parameters.list();

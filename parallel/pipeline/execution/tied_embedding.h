@@ -1,5 +1,5 @@
-// The token embedding of the first stage is the head's matrix of the last one, too. Where they are
-// two copies, on two ranks or on one, each copy has a part of the gradient.
+// The token embedding of the first stage is also the matrix of the head in the last stage. If these
+// are two copies, on two ranks or on one, each copy has a part of the gradient.
 #pragma once
 
 #include <memory>
@@ -16,14 +16,14 @@ class TiedEmbedding {
  public:
   static constexpr const char* label = "tied embedding";
 
-  // Every rank of `pipeline` makes it; `ends` are the ranks of the first stage and of the last.
+  // Every rank of `pipeline` creates it. `ends` are the ranks of the first and last stage.
   TiedEmbedding(Communicator& pipeline, Parameters& parameters, std::pair<int, int> ends);
 
   // Whether a parameter's gradient is complete only after add_gradients().
   bool completes(int parameter) const { return parameter == tokens_ || parameter == head_; }
-  // Adds up the gradients of both copies; each then has the sum, in the same bits.
+  // Sums the gradients of both copies. Each copy then has the sum, with the same bits.
   void add_gradients();
-  // Calls use(parameter) for the copies that this rank has.
+  // Calls use(parameter) for the copies on this rank.
   template <typename Use>
   void for_each_copy(Use use) const {
     if (head_) use(*head_);
@@ -32,11 +32,11 @@ class TiedEmbedding {
 
  private:
   Parameters& parameters_;
-  std::optional<int> tokens_, head_;       // of two copies, those on this rank
+  std::optional<int> tokens_, head_;       // the copies on this rank, if there are two
   std::unique_ptr<Communicator> between_;  // the ranks of the two copies
 };
 
-// What a rank of the pipeline sends and receives for it.
+// What a rank of the pipeline sends and receives for the tied embedding.
 Traffic tied_embedding_traffic(const Parameters& parameters, int rank, std::pair<int, int> ends);
 
 }  // namespace lockstep
