@@ -1,6 +1,6 @@
-// The closed forms of activation memory, tensor by tensor, as the layers of models/layers keep
-// them. What differs from Korthikanti et al., 2022: attention in blocks keeps no probabilities,
-// masks are drawn again instead of kept, and every tensor has the model's type.
+// The closed forms of activation memory, tensor by tensor, for the layers of models/layers.
+// Differences from Korthikanti et al., 2022: attention in blocks keeps no probabilities, masks are
+// drawn again instead of kept, and every tensor has the model's type.
 #pragma once
 
 #include <string>
@@ -11,32 +11,32 @@
 namespace lockstep {
 
 struct TensorBytes {
-  std::string name, shape;  // N rows, n of them outside of the split layers, t ranks
+  std::string name, shape;  // N rows, n of them outside of split layers, t ranks
   Count bytes = 0;
 };
 Count total(const std::vector<TensorBytes>& tensors);
 
 class ActivationBytes {
  public:
-  // Of micro-batches of `rows` rows.
+  // For micro-batches of `rows` rows.
   ActivationBytes(const GptConfig& config, Count rows, DType dtype, const LayerSplit& split = {},
                   const ModelOptions& options = {});
 
-  // What a forward pass leaves of one block: its input first, the attention's output last.
+  // What a forward pass keeps of one block: its input first, the attention's output last.
   std::vector<TensorBytes> block() const;
   std::vector<TensorBytes> attention() const;
-  // What backward adds to one block.
+  // What backward adds for one block.
   std::vector<TensorBytes> block_gradients() const;
   std::vector<TensorBytes> head() const;
   // [n, C], such as the gradient that a head or an embedding keeps.
   Count outer() const;
 
-  // Of one block in flight, and of what all blocks of a stage share, as recomputing has it; `full`
-  // of a whole pipeline stage is not meant.
+  // Of one block in flight, and shared by all blocks of a stage, with recomputation. Does not cover
+  // `full` recomputation of a whole pipeline stage.
   Count kept_of_block() const;
   Count shared() const;
-  // The peak of a stage with that many layers that goes forward and backward in one piece, with one
-  // micro-batch at a time.
+  // The peak of a stage with that many layers, with whole backward passes and one micro-batch at a
+  // time.
   Count of_whole_model() const;
 
  private:

@@ -24,7 +24,7 @@ AdamW::AdamW(std::span<const Parameter> list, Count first, Slice values, Slice g
 
 void AdamW::step(double learning_rate, double gradient_scale) {
   const bool has_master = is_narrow(values_.dtype);
-  // The values begin as what they are when the first step is taken: weights may be loaded before.
+  // Copies the values at the first step, because weights may be loaded before it.
   if (has_master && steps_ == 0) convert(master_.slice(), values_);
   const Slice stepping = has_master ? master_.slice() : values_;
   ++steps_;

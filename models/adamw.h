@@ -14,18 +14,18 @@ struct AdamWOptions {
 
 class AdamW {
  public:
-  // Of the elements that begin at `first` of a model's flat buffer and are in `values`: a range may
-  // begin and end inside a parameter. `list` must outlive this. Keeps two moments of the values'
-  // type, charged as optimizer; for values of 16 bits they are f32, and so is a copy of the values
-  // that takes the steps.
+  // For the elements `values`, which begin at `first` in a model's flat buffer. The range may begin
+  // and end inside a parameter. `list` must outlive this. Keeps two moments of the values' type,
+  // charged as optimizer. For values of 16 bits the moments are f32, and an f32 copy of the values
+  // takes the steps.
   AdamW(std::span<const Parameter> list, Count first, Slice values, Slice gradients,
         const AdamWOptions& options, Backend& backend, Ledger& ledger);
-  // Of all parameters.
+  // For all parameters.
   AdamW(Parameters& parameters, const AdamWOptions& options, Backend& backend, Ledger& ledger)
       : AdamW(parameters.list(), 0, parameters.values(), parameters.gradients(), options, backend,
               ledger) {}
-  // One step with gradients times `gradient_scale` (the factor of clipping). Matrices decay,
-  // vectors do not.
+  // One step with gradients times `gradient_scale` (the clipping factor). Matrices decay, vectors do
+  // not.
   void step(double learning_rate, double gradient_scale = 1.0);
 
  private:
@@ -34,12 +34,12 @@ class AdamW {
   Slice values_, gradients_;
   AdamWOptions options_;
   Backend& backend_;
-  Tensor master_;  // of values of 16 bits
+  Tensor master_;  // f32 copy of values of 16 bits
   Tensor first_moment_, second_moment_;
   std::int64_t steps_ = 0;
 };
 
-// Bytes that AdamW keeps for each parameter of that type.
+// Bytes that AdamW keeps per parameter of that type.
 Count optimizer_bytes(DType dtype);
 
 }  // namespace lockstep

@@ -1,8 +1,8 @@
 // The arithmetic that layers call, on slices of one type. A backend is a device's set of kernels.
 //
-// N rows (sequences times length), C columns; matrices are row-major and dense unless a stride is
-// named. Gradients of parameters are added to (+=), everything else is overwritten (=), except
-// where said.
+// N rows (sequences times length), C columns. Matrices are row-major and dense unless they have a
+// stride. Gradients of parameters are added to (+=); everything else is overwritten (=) unless
+// stated otherwise.
 #pragma once
 
 #include <span>
@@ -26,7 +26,7 @@ struct Matrix {
     part.stride = stride;
     return part;
   }
-  // The same memory read as its transpose.
+  // The same memory as its transpose.
   Matrix t() const {
     Matrix other = *this;
     other.transposed = !transposed;
@@ -36,7 +36,7 @@ struct Matrix {
 
 struct AttentionShape {
   Count sequences, length, heads, head_size;
-  // heads / kv_heads heads of queries in a row share a head of keys and values. Ainslie et al.,
+  // heads / kv_heads consecutive heads of queries share a head of keys and values. Ainslie et al.,
   // "GQA", 2023.
   Count kv_heads;
   constexpr Count width() const { return heads * head_size; }
@@ -44,27 +44,27 @@ struct AttentionShape {
   constexpr Count qkv_width() const { return width() + 2 * kv_width(); }
 };
 
-// Some queries of sequences and some of their keys, of causal attention. Context parallelism cuts
-// sequences, so that queries meet their keys in several parts.
+// Some queries and some keys of causal attention. Context parallelism cuts sequences, so that queries
+// attend to their keys in several parts.
 struct AttentionPart {
   Count sequences, heads, head_size, kv_heads;
-  Positions queries, keys;  // of the rows of each sequence, the same in all of them
-  Count length;             // of the whole sequence, which dropout counts by
+  Positions queries, keys;  // of the rows of each sequence; the same in all sequences
+  Count length;             // of the whole sequence, for dropout's indices
 };
 
-// Which elements dropout keeps: those are divided by 1 - rate, the others become 0. Srivastava et
-// al., "Dropout", 2014. It depends on the element's place in the whole batch and model alone, so
+// Dropout keeps some elements, divided by 1 - rate; the others become 0. Srivastava et al.,
+// "Dropout", 2014. The choice depends only on the element's place in the whole batch and model. So
 // any rank can draw it again at any time, and no mask is kept.
 //
 // Element (r, c) of a tensor [rows, columns] has the index row(r) columns + c. In attention, the
 // probability of head h and the key at position k, for the query at position p of sequence s, has
 // the index ((first_row + s length + p) all_heads + first_head + h) length + k.
 struct Dropout {
-  double rate = 0;  // from 0, which keeps all, to below 1
+  double rate = 0;  // 0, which keeps all, to below 1
   std::uint64_t seed = 0;
-  std::int64_t stream = 0;              // of the step, the layer and the place in it
+  std::int64_t stream = 0;              // identifies the step, the layer and the place in it
   Count first_row = 0;                  // of the tensor's first sequence, in the whole batch
-  Count first_head = 0, all_heads = 0;  // of this tensor's heads, in all of the model's
+  Count first_head = 0, all_heads = 0;  // of this tensor's heads among the model's heads
   RowPlaces places = {};                // of the tensor's rows, from first_row on
 
   constexpr Count row(Count r) const { return first_row + places(r); }
@@ -83,12 +83,12 @@ class Backend {
 
   // c = a b + beta c
   virtual void gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) = 0;
-  // out[r] = bias, or out[r] = base[r] + bias where base is given: what a gemm with beta 1 then
-  // adds to.
+  // out[r] = bias, or out[r] = base[r] + bias if base is given. A gemm with beta 1 can then add to
+  // it.
   virtual void add_bias(Slice out, Slice base, Slice bias, Count rows) = 0;
 
-  // A product with what follows or goes before it: a device that has one kernel for it overrides
-  // these, and may round less often.
+  // A product with an operation before or after it. A device with one kernel for both overrides
+  // these functions, and may round less often.
   //
   // c = base + a b + bias; base may be empty.
   virtual void gemm_bias(const Matrix& a, const Matrix& b, const Matrix& c, Slice base,
@@ -102,24 +102,24 @@ class Backend {
     gemm_bias(a, b, hidden, {}, bias);
     gelu(activated, hidden.slice);
   }
-  // c = the gradient of `hidden`, that of GELU(hidden) being a b
+  // c = the gradient of `hidden`; a b is the gradient of GELU(hidden)
   virtual void gemm_gelu_backward(const Matrix& a, const Matrix& b, const Matrix& c, Slice hidden) {
     gemm(a, b, c, 0);
     gelu_backward(c.slice, c.slice, hidden);
   }
 
-  // sum += the sum over the rows of x.
+  // sum += the sum of x over its rows.
   virtual void sum_rows(Slice sum, Slice x, Count rows) = 0;
   // out = base + dropout(x + bias); base may be empty; out may be x or base.
   virtual void bias_dropout_add(Slice out, Slice base, Slice x, Slice bias, Count rows,
                                 const Dropout& dropout) = 0;
-  // out = dropout(x), which is its backward too; out may be x.
+  // out = dropout(x), which is also its backward; out may be x.
   virtual void dropout(Slice out, Slice x, Count rows, const Dropout& dropout) = 0;
 
-  // out = (x - mean) rstd weight + bias over each row; keeps rstd[N] and mean[N].
+  // out = (x - mean) rstd weight + bias for each row; keeps rstd[N] and mean[N].
   virtual void layer_norm(Slice out, Slice mean, Slice rstd, Slice x, Slice weight, Slice bias,
                           Count rows, double epsilon) = 0;
-  // dx = base + the gradient through the norm, base may be empty; dx may be base.
+  // dx = base + the gradient through the norm. base may be empty; dx may be base.
   virtual void layer_norm_backward_input(Slice dx, Slice base, Slice dout, Slice x, Slice mean,
                                          Slice rstd, Slice weight, Count rows) = 0;
   virtual void layer_norm_backward_weight(Slice dweight, Slice dbias, Slice dout, Slice x,
@@ -129,42 +129,42 @@ class Backend {
   virtual void gelu(Slice out, Slice x) = 0;
   virtual void gelu_backward(Slice dx, Slice dout, Slice x) = 0;
 
-  // Causal attention. qkv[N, qkv_width] holds queries, keys, values side by side; out[N, width];
-  // log_sum_exp[sequences, heads, length] is kept for the backward. Dropout is of the softmax's
-  // probabilities. Works in blocks of rows: memory is linear in the length. Dao,
+  // Causal attention. qkv[N, qkv_width] holds queries, keys, values next to each other; out[N,
+  // width]; log_sum_exp[sequences, heads, length] is kept for backward. Dropout applies to the
+  // softmax's probabilities. Works in blocks of rows: memory is linear in the length. Dao,
   // "FlashAttention-2", 2023.
   virtual void attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape,
                          const Dropout& dropout) = 0;
   virtual void attention_backward(Slice dqkv, Slice dout, Slice out, Slice log_sum_exp, Slice qkv,
                                   const AttentionShape& shape, const Dropout& dropout) = 0;
 
-  // The same in parts of the keys: a query sees the keys up to its own position. Of L queries and K
-  // keys of each sequence, q[sequences L, width] and k, v[sequences K, kv_width] have strides;
-  // out[sequences L, width] and log_sum_exp[sequences, heads, L] are dense. Results are of
-  // statistics_type(), because they are merged. They are as if there were no other keys; a query
-  // that sees none of these gets out 0 and log_sum_exp -infinity. Costs as much as causal_pairs()
-  // says, which is nothing where no query sees a key.
+  // The same for a part of the keys: a query sees the keys up to its own position. Each sequence has
+  // L queries and K keys; q[sequences L, width] and k, v[sequences K, kv_width] have strides;
+  // out[sequences L, width] and log_sum_exp[sequences, heads, L] are dense. Results have the type
+  // statistics_type(), because they are merged. They ignore all other keys: a query that sees none
+  // of these keys gets out 0 and log_sum_exp -infinity. The cost is proportional to causal_pairs(),
+  // so it is zero if no query sees a key.
   virtual void attention_part(Slice out, Slice log_sum_exp, const Matrix& q, const Matrix& k,
                               const Matrix& v, const AttentionPart& part,
                               const Dropout& dropout) = 0;
-  // Adds a part's result to that of other keys: afterwards (out, log_sum_exp) is over the keys of
-  // both. A log_sum_exp of -infinity stands for no keys, with any `out`. Liu, Zaharia and Abbeel,
-  // "Ring attention", 2023.
+  // Merges a part's result with that of other keys: afterwards (out, log_sum_exp) covers the keys of
+  // both. A log_sum_exp of -infinity means no keys, with any `out`. Liu, Zaharia and Abbeel, "Ring
+  // attention", 2023.
   virtual void merge_attention(Slice out, Slice log_sum_exp, Slice part_out, Slice part_log_sum_exp,
                                const AttentionPart& part) = 0;
   // products[sequences, heads, L] = the sums over each head of dout * out, which backward of every
-  // part needs. dout and out are of one type, products of its statistics_type().
+  // part needs. dout and out have the same type, products its statistics_type().
   virtual void attention_products(Slice products, Slice dout, Slice out,
                                   const AttentionPart& part) = 0;
-  // Adds a part's gradients to dq, dk and dv, of statistics_type(), with the log_sum_exp and the
-  // products of the merged result.
+  // Adds a part's gradients to dq, dk and dv, of type statistics_type(), given the log_sum_exp and
+  // the products of the merged result.
   virtual void attention_part_backward(const Matrix& dq, const Matrix& dk, const Matrix& dv,
                                        Slice dout, Slice log_sum_exp, Slice products,
                                        const Matrix& q, const Matrix& k, const Matrix& v,
                                        const AttentionPart& part, const Dropout& dropout) = 0;
 
-  // out[r] = tokens[inputs[r] - first_token], or zeros where `tokens`, a part of the table, does
-  // not have that row: so parts add up to the whole.
+  // out[r] = tokens[inputs[r] - first_token], or zeros if `tokens`, a part of the table, does not
+  // have that row. So the results of all parts add up to the whole.
   virtual void embedding(Slice out, Slice tokens, std::int32_t first_token,
                          std::span<const std::int32_t> inputs) = 0;
   virtual void embedding_backward(Slice dtokens, std::int32_t first_token, Slice dout,
@@ -174,26 +174,26 @@ class Backend {
   virtual void positions_backward(Slice dpositions, Slice dout, const RowPlaces& places,
                                   Count rows) = 0;
 
-  // The sum over the rows of -sum_k q_k log p_k, p being the row's softmax; logits become their
-  // gradient (p - q) scale. q is the target alone, or with smoothing a > 0 and V columns: e / V for
-  // each token, e = a V / (V - 1), and 1 - e more for the target. Szegedy et al., "Rethinking the
-  // Inception architecture", 2016; Megatron-LM's e.
+  // The sum over the rows of -sum_k q_k log p_k, where p is the row's softmax. The logits become
+  // their gradient (p - q) scale. q is the target alone; with smoothing a > 0 and V columns it is
+  // e / V for each token, e = a V / (V - 1), plus 1 - e for the target. Szegedy et al., "Rethinking
+  // the Inception architecture", 2016; e as in Megatron-LM.
   virtual double cross_entropy(Slice logits, std::span<const std::int32_t> targets, double scale,
                                double smoothing) = 0;
 
-  // The same in three steps for logits whose columns are split over ranks: here are those from
-  // first_column on, of which the first `real`, maybe none, exist and the rest is padding. Shoeybi
-  // et al., "Megatron-LM", 2019. What is kept of rows is of statistics_type().
+  // The same in three steps, for logits whose columns are split over ranks. These are the columns
+  // from first_column on. The first `real` of them exist (maybe none), the rest is padding. Shoeybi
+  // et al., "Megatron-LM", 2019. Statistics of rows have the type statistics_type().
   //
-  // highest[N] of each row, the type's lowest number where none is real; then over all ranks.
+  // highest[N] of each row; the type's lowest number if no column is real. Then reduce over ranks.
   virtual void softmax_highest(Slice highest, Slice logits, Count real) = 0;
-  // Logits become exp(z - highest), padding 0. sums[2, N] or, which smoothing needs, [3, N]: of the
-  // exponentials; of the target's z - highest, where it is here; of all z - highest.
+  // Logits become exp(z - highest), padding 0. sums[2, N], or [3, N] for smoothing: of the
+  // exponentials; of the target's z - highest, if it is here; of all z - highest.
   virtual void softmax_sums(Slice sums, Slice logits, Slice highest,
                             std::span<const std::int32_t> targets, std::int32_t first_column,
                             Count real) = 0;
-  // With the sums over all ranks and what softmax_sums left: the loss of the whole rows; logits
-  // become their gradient, padding stays 0.
+  // Given the sums over all ranks and the result of softmax_sums: returns the loss of the whole
+  // rows. Logits become their gradient; padding stays 0.
   virtual double softmax_gradient(Slice logits, Slice sums, std::span<const std::int32_t> targets,
                                   std::int32_t first_column, Count real, Count vocabulary,
                                   double scale, double smoothing) = 0;
@@ -201,12 +201,12 @@ class Backend {
   // Loshchilov and Hutter, "Decoupled weight decay regularization", 2019, with bias corrections.
   virtual void adamw(Slice value, Slice gradient, Slice first_moment, Slice second_moment,
                      const AdamWStep& step) = 0;
-  // Sum of squares in f64; the same bits whatever the number of threads.
+  // Sum of squares in f64. The bits do not depend on the number of threads.
   virtual double squared_norm(Slice x) = 0;
 };
 
-// The processor's kernels, in the widest instructions it has. Uses as many threads as
-// omp_set_num_threads() of the calling thread says.
+// The processor's kernels, with its widest instructions. Uses as many threads as the calling thread
+// has set with omp_set_num_threads().
 Backend& host_backend();
 
 }  // namespace lockstep

@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t most_bytes = std::int64_t{4} << 30;
 constexpr int header_words = 256;
 constexpr std::int32_t token_file_magic = 20240520, token_file_version = 1;
-// llm.c's files for Llama 3 hold 32-bit tokens; taken for text they would train without sense.
+// llm.c's files for Llama 3 have 32-bit tokens. As text they would train nonsense.
 constexpr std::int32_t wide_token_file_magic = 20240801;
 
 std::int32_t word(const std::string& bytes, int index) {

@@ -9,15 +9,15 @@
 
 namespace lockstep {
 
-// Row-major [sequences, length]; the target of each input is the token after it.
+// Row-major [sequences, length]. The target of each input is the next token.
 struct Batch {
   std::vector<std::int32_t> inputs, targets;
   int sequences = 0, length = 0;
-  int first = 0;  // of its sequences in the global batch of the step
+  int first = 0;  // index of its first sequence in the global batch of the step
   int step = -1;  // below 0: not for training
 };
 
-// Its rows, for training and for anything else.
+// Its rows, in training or outside of it.
 inline Rows rows_of(const Batch& batch) {
   return {.sequences = batch.sequences, .length = batch.length};
 }
@@ -32,24 +32,24 @@ enum class Order { sequential, random };
 
 class Dataset {
  public:
-  // Reads the file. The last `validation_fraction` of its tokens are held out. A token file is
-  // known by its first word (20240520); anything else is text. Throws Error (bad_input) naming the
-  // file and what is wrong: missing, empty, truncated, or a token beyond the vocabulary.
+  // Reads the file. The last `validation_fraction` of its tokens are held out. A token file begins
+  // with the word 20240520; anything else is text. Throws Error (bad_input) naming the file and its
+  // fault: missing, empty, truncated, or a token beyond the vocabulary.
   Dataset(const std::string& path, int vocabulary, double validation_fraction);
 
   // Rows first .. first + count - 1 of the global batch of `step`. Sequential: step s takes
-  // sequences s*G .. s*G+G-1, sequence i begins at token i*length. Random: where a row begins
-  // depends on (seed, step, row) alone, so it is the same whichever rank takes the row. Throws
-  // Error (bad_input) when the file has too few tokens.
+  // sequences s*G .. s*G+G-1, and sequence i begins at token i*length. Random: the start of a row
+  // depends only on (seed, step, row), so it is the same on whichever rank takes the row. Throws
+  // Error (bad_input) if the file has too few tokens.
   Batch batch(Order order, int step, int global_batch, int first, int count, int length,
               std::uint64_t seed) const;
 
-  // The held-out tokens as sequences without overlap.
+  // The number of held-out sequences, without overlap.
   int validation_sequences(int length) const;
   Batch validation_batch(int first, int count, int length) const;
 
   Count training_tokens() const { return training_; }
-  // Entropy of single training tokens, nats: the loss of the best model that sees no context.
+  // Entropy of single training tokens, in nats: the loss of the best model without context.
   double unigram_entropy() const;
 
  private:

@@ -8,12 +8,12 @@
 
 namespace lockstep {
 
-// The kernels of the device on which the ledger's rank keeps its tensors, for all floating types,
-// for one rank. On the host those of 16 bits are widened to f32, and charged to the ledger, which
-// must outlive the backend. Throws Error (bad_input) where the device has none.
+// The kernels of the rank's device, as the ledger records it, for all floating-point types and one
+// rank. On the host, data of 16 bits are widened to f32 and charged to the ledger, which must
+// outlive the backend. Throws Error (bad_input) if the device has no kernels.
 std::unique_ptr<Backend> make_backend(Ledger& ledger);
 
-// What the CUDA module exports as "lockstep_cuda_backend": a new backend, for the caller to delete.
+// The CUDA module exports this function as "lockstep_cuda_backend". The caller deletes the backend.
 using CudaBackendFunction = Backend*(Ledger& ledger);
 
 }  // namespace lockstep

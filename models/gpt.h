@@ -17,8 +17,8 @@ namespace lockstep {
 
 class Gpt {
  public:
-  // Without memory it is its parameters' names and shapes: for ranks that keep some of them, but do
-  // not compute with all.
+  // Without memory it has only the names and shapes of its parameters: for ranks that hold some of
+  // them, but do not compute with all.
   Gpt(const GptConfig& config, Backend& backend, DType dtype, Ledger& ledger,
       bool has_memory = true, const ModelOptions& options = {});
   Gpt(const Gpt&) = delete;
@@ -38,8 +38,7 @@ class Gpt {
                           double loss_scale = 1);
   // The sum of the batch's token losses, without dropout and smoothing.
   double loss_sum(const Batch& batch);
-  // The logits [vocabulary] of the token after `context`, which is not longer than the model's
-  // context.
+  // The logits [vocabulary] of the token after `context`, which must fit the model's context.
   std::vector<double> next_token_logits(std::span<const std::int32_t> context);
 
  private:

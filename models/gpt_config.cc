@@ -25,7 +25,7 @@ constexpr Preset presets[] = {
     {"gpt3", {.layers = 96, .heads = 96, .width = 12288, .context = 2048, .vocabulary = 50257}},
 };
 
-// What a file says, fit for a terminal: control characters escaped, and short.
+// A value from a file, for a terminal: control characters escaped, and shortened.
 std::string shown(const json& value) { return value.dump(-1, ' ', true).substr(0, 60); }
 
 int integer(const json& file, const char* key, const std::string& path) {
@@ -37,8 +37,7 @@ int integer(const json& file, const char* key, const std::string& path) {
   return value.get<int>();
 }
 
-// A model that computes something else must not be taken for one of ours.
-// A key that is absent or null has GPT-2's default.
+// Refuses a model that computes something else. A key that is absent or null has GPT-2's default.
 void expect(const json& file, const char* key, const json& known, const std::string& path) {
   if (!file.contains(key) || file[key].is_null()) return;
   require(file[key] == known, fmt::format("{}: \"{}\" is {}", path, key, shown(file[key])),
@@ -98,7 +97,7 @@ GptConfig read_gpt_config(const std::string& path) {
     config.kv_heads = integer(file, "num_key_value_heads", path);
   if (file.contains("layer_norm_epsilon")) {
     require(file["layer_norm_epsilon"].is_number(),
-            fmt::format("{}: \"layer_norm_epsilon\" is no number", path));
+            fmt::format("{}: \"layer_norm_epsilon\" is not a number", path));
     config.layer_norm_epsilon = file["layer_norm_epsilon"];
   }
   expect(file, "model_type", "gpt2", path);
@@ -135,7 +134,7 @@ std::string gpt_config_json(const GptConfig& c) {
                                  {"resid_pdrop", 0.0},
                                  {"embd_pdrop", 0.0},
                                  {"attn_pdrop", 0.0}};
-  // No key of GPT-2's: it is Llama's.
+  // Not a key of GPT-2, but of Llama.
   if (c.kv_heads > 0) file["num_key_value_heads"] = c.kv_heads;
   return file.dump(1) + "\n";
 }

@@ -1,4 +1,4 @@
-// The size of a GPT, from a preset or a config.json as Hugging Face writes it for GPT-2.
+// The size of a GPT, from a preset or a config.json in the format of Hugging Face's GPT-2.
 #pragma once
 
 #include <string>
@@ -15,10 +15,10 @@ struct GptConfig {
 
   int key_value_heads() const { return kv_heads > 0 ? kv_heads : heads; }
   Count head_size() const { return width / heads; }
-  // Columns of queries, keys and values side by side.
+  // Columns of queries, keys and values together.
   Count qkv_width() const { return width + 2 * key_value_heads() * head_size(); }
 
-  // nano, small, gpt2, gpt3. Throws Error (bad_input) listing them for another name.
+  // nano, small, gpt2, gpt3. Throws Error (bad_input) that lists them for another name.
   static GptConfig preset(std::string_view name);
   // Parameters of the model; the tied head counts once.
   Count parameter_count() const;
@@ -27,12 +27,12 @@ struct GptConfig {
 // Throws Error (bad_input) that names the field and its range.
 void check(const GptConfig& config);
 
-// Reads a config.json. Throws Error (bad_input) naming the file and what is missing, unknown or out
-// of range.
+// Reads a config.json. Throws Error (bad_input) naming the file and the key that is missing, unknown
+// or out of range.
 GptConfig read_gpt_config(const std::string& path);
-// The preset of that name, or the config.json at that path; throws as these do.
+// The preset of that name, or the config.json at that path. Throws like these.
 GptConfig gpt_config(const std::string& preset_or_path);
-// The same file, as text.
+// The text of a config.json.
 std::string gpt_config_json(const GptConfig& config);
 
 }  // namespace lockstep

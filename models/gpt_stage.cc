@@ -136,7 +136,7 @@ void GptStage::make_again(std::size_t block, StageStash& stash) {
 
 void GptStage::backward_input(StageStash& stash, Slice output_gradient, Slice input_gradient) {
   require(options_.recompute != Recompute::full,
-          "backward in two pieces of a stage that recomputes every layer");
+          "backward in two parts of a stage that recomputes every layer");
   take_output_gradient(stash, stash.blocks.back().gradients.output, output_gradient,
                        Block::Weights::later);
   for (std::size_t i = blocks_.size(); i-- > 0;) {

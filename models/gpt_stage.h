@@ -1,8 +1,8 @@
-// A stage of the model: some of its blocks, the embedding if the first is among them, the head if
-// the last is. The whole model is one stage; a pipeline has several.
+// A stage of the model: some of its blocks, with the embedding before the first and the head after
+// the last. The whole model is one stage; a pipeline has several.
 //
-// Forward and backward are explicit: no tape. What backward needs lies in stashes, one for each
-// micro-batch in flight.
+// Forward and backward are explicit, without a tape. Each micro-batch in flight has a stash with
+// everything that backward needs.
 #pragma once
 
 #include <functional>
@@ -26,28 +26,28 @@ struct StageLayers {
 // Layers of stage `stage` of `stages`, nearly equal: the first ones have one more.
 StageLayers layers_of_stage(int layers, int stages, int stage);
 
-// What a forward pass keeps for backward: everything; all but the attention's output, which is made
-// again; or every block's input alone. Korthikanti et al., "Reducing activation recomputation in
+// What a forward pass keeps for backward: everything; all but the attention's output, which is
+// recomputed; or only every block's input. Korthikanti et al., "Reducing activation recomputation in
 // large transformer models", 2022.
 enum class Recompute : std::uint8_t { none, selective, full };
-// Throws Error (bad_input) listing the names for another one.
+// Throws Error (bad_input) that lists the names.
 Recompute recompute_from_name(std::string_view name);
 
-// How a model is trained, where that is no matter of its size.
+// How a model is trained, apart from its size.
 struct ModelOptions {
   MaskOptions dropout;
   double label_smoothing = 0;
   Recompute recompute = Recompute::none;
 };
 
-// One micro-batch: N rows of which n are this rank's outside of the split layers.
+// One micro-batch: N rows, n of them this rank's outside of split layers.
 struct StageStash {
   Rows rows;
   std::vector<BlockStash> blocks;
   HeadStash head;
   Tensor head_gradient, embedding_gradient;  // [n, C], of `normed` and of the embedding's output
-  // Of backward in one piece, which goes from block to block: their gradients, and those of the
-  // next block's output, [n, C].
+  // For a whole backward pass, which goes from block to block: the gradients of the blocks, and that
+  // of the next block's output, [n, C].
   BlockGradients gradients;
   Tensor next_gradient;
 };
@@ -57,8 +57,9 @@ using GradientReady = std::function<void(int parameter)>;
 
 class GptStage {
  public:
-  // Registers the stage's parameters. The head is tied to the token embedding where the stage has
-  // both; else it has a copy, "lm_head.weight". With `full` recomputing, backward is in one piece.
+  // Registers the stage's parameters. If the stage has both head and token embedding, they are tied.
+  // Otherwise the head has a copy, "lm_head.weight". With `full` recomputation, backward must be
+  // whole.
   GptStage(Parameters& parameters, const GptConfig& config, StageLayers layers, Backend& backend,
            Ledger& ledger, const ModelOptions& options = {},
            const LayerFactory& factory = whole_layers());
@@ -71,26 +72,26 @@ class GptStage {
   std::optional<int> head() const;
   Count outer_rows(Count rows) const { return split_.outer_rows(rows); }
 
-  // input[n, C] is what the stage before gave; the first stage takes `tokens` instead. Writes
-  // output[n, C], which on the last stage is the stash's own.
+  // input[n, C] comes from the stage before; the first stage takes `tokens` instead. Writes
+  // output[n, C], which on the last stage is in the stash.
   void forward(StageStash& stash, const Rows& rows, std::span<const std::int32_t> tokens,
                Slice input, Slice output);
-  // Of the last stage, after forward(): the sum of the token losses. The logits become their
+  // On the last stage, after forward(): the sum of the token losses. The logits become their
   // gradient times `scale`.
   double loss(StageStash& stash, std::span<const std::int32_t> targets, double scale);
 
-  // The gradient of the input, from that of the output, which the last stage has itself; the first
-  // stage keeps it for its embedding.
+  // Computes the gradient of the input from that of the output, which the last stage has itself. The
+  // first stage keeps it for its embedding.
   void backward_input(StageStash& stash, Slice output_gradient, Slice input_gradient);
-  // Adds to the gradients of the weights, after backward_input() and at any time. Then the stash
-  // may be used again.
+  // Adds to the gradients of the weights. May run at any time after backward_input(). Afterwards the
+  // stash may be reused.
   void backward_weight(StageStash& stash, std::span<const std::int32_t> tokens,
                        const GradientReady& ready = {});
-  // Both in turns, so that gradients are ready early: first the head's, then block by block.
+  // Alternates both, so that gradients are ready early: first the head's, then block by block.
   void backward(StageStash& stash, std::span<const std::int32_t> tokens, Slice output_gradient,
                 Slice input_gradient, const GradientReady& ready);
 
-  // logits[v] of the last of the rows that went forward.
+  // logits[v] of the last row of forward().
   void last_logits(const StageStash& stash, Slice logits);
 
  private:
@@ -101,14 +102,14 @@ class GptStage {
   Dropout embedding_mask(const Rows& rows) const {
     return masks_.hidden(rows, 0, Dropped::embedding);
   }
-  // Calls work() while what is not kept of that block is in memory that all blocks share.
+  // Calls work() while recomputed tensors of that block are in memory that all blocks share.
   template <typename Work>
   void with_shared_memory(BlockStash& block, Work work);
   void make_again(std::size_t block, StageStash& stash);
   void embedding_backward(StageStash& stash, std::span<const std::int32_t> tokens);
-  // Parameters of the head that are the stage's own: of a tied one the embedding speaks.
+  // Announces the head's own parameters. The embedding announces a tied one.
   void head_ready(const GradientReady& ready) const;
-  // Into `own`, the gradient of the output of the last block.
+  // Moves the gradient of the last block's output into `own`.
   void take_output_gradient(StageStash& stash, Tensor& own, Slice output_gradient,
                             Block::Weights weights);
   void head_backward_weight(StageStash& stash);
@@ -128,7 +129,7 @@ class GptStage {
 
   BlockActivations shared_;           // with `full`
   AttentionOutput attention_output_;  // with `selective`
-  Tensor made_again_;                 // the output of a block gone forward again
+  Tensor made_again_;                 // the output of a recomputed block
 };
 
 }  // namespace lockstep

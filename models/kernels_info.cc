@@ -28,7 +28,7 @@ std::string instruction_set() {
     case dnnl_cpu_isa_avx512_core_amx:
       return "AVX-512 with AMX";
     default:
-      return "a kernel this program has no name for";
+      return "an unknown kernel";
   }
 }
 

@@ -1,4 +1,4 @@
-// Which libraries multiply matrices here, and with which kernels.
+// Which libraries multiply matrices on this machine, and with which kernels.
 #pragma once
 
 #include <string>

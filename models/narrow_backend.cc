@@ -13,7 +13,7 @@ namespace lockstep {
 
 namespace {
 
-// The pairs of types that every operation converts between have kernels of their own.
+// Pairs of types between which every operation converts; they have kernels of their own.
 void convert_block(Slice into, Slice from) {
   const auto as = []<typename T>(Slice slice, T*) { return reinterpret_cast<T*>(slice.data); };
   float* const f32 = nullptr;
@@ -62,7 +62,7 @@ Slice NarrowBackend::widened(int operand, Slice x) {
 
 namespace {
 
-// Rounds what was computed in a room of its own.
+// Rounds a result that was computed in separate memory.
 void store(Slice into, Slice wide) {
   if (into.data != wide.data) convert(into, wide);
 }
@@ -160,7 +160,7 @@ void NarrowBackend::attention_backward(Slice dqkv, Slice dout, Slice out, Slice 
   store(dqkv, wide);
 }
 
-// Results and gradients are of f32 already: only what is read is widened.
+// Results and gradients are f32 already; only inputs are widened.
 void NarrowBackend::attention_part(Slice out, Slice log_sum_exp, const Matrix& q, const Matrix& k,
                                    const Matrix& v, const AttentionPart& part,
                                    const Dropout& dropout) {
@@ -187,13 +187,13 @@ void NarrowBackend::attention_part_backward(const Matrix& dq, const Matrix& dk, 
                                 with(v, widened(2, v.slice)), part, dropout);
 }
 
-// A copy: nothing is computed.
+// Only copies, computes nothing.
 void NarrowBackend::embedding(Slice out, Slice tokens, std::int32_t first_token,
                               std::span<const std::int32_t> inputs) {
   wide_.embedding(out, tokens, first_token, inputs);
 }
 
-// Of the table only the rows that occur are widened, so its size does not matter.
+// Widens only the rows of the table that occur, so its size does not matter.
 void NarrowBackend::embedding_backward(Slice dtokens, std::int32_t first_token, Slice dout,
                                        std::span<const std::int32_t> inputs) {
   if (!is_narrow(dout.dtype)) return wide_.embedding_backward(dtokens, first_token, dout, inputs);
@@ -273,7 +273,7 @@ void NarrowBackend::adamw(Slice value, Slice gradient, Slice first_moment, Slice
   wide_.adamw(value, widened(0, gradient), first_moment, second_moment, step);
 }
 
-// Block by block, so that it takes little memory and the bits do not depend on the threads.
+// Block by block: uses little memory, and the bits do not depend on the number of threads.
 double NarrowBackend::squared_norm(Slice x) {
   if (!is_narrow(x.dtype)) return wide_.squared_norm(x);
   constexpr Count block = 1 << 16;

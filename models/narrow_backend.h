@@ -1,6 +1,5 @@
-// Arithmetic on data that are kept in 16 bits: every operation widens what it reads to f32,
-// computes there, and rounds what it writes to nearest even. So sums are taken in f32 and rounded
-// once.
+// Arithmetic on data kept in 16 bits: every operation widens its inputs to f32, computes in f32, and
+// rounds its results to nearest even. So sums are taken in f32 and rounded once.
 #pragma once
 
 #include <array>
@@ -10,17 +9,17 @@
 
 namespace lockstep {
 
-// Whether a type is kept in 16 bits and computed with in f32.
+// Whether a type has 16 bits and is computed in f32.
 inline bool is_narrow(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
-// What statistics of data of that type are kept in: means and sums of exponentials need the digits.
+// The type of statistics of such data: means and sums of exponentials need more digits.
 inline DType statistics_type(DType dtype) { return is_narrow(dtype) ? DType::f32 : dtype; }
 
-// into = from, of floating types: in the host's memory by all threads of the caller, else by the
-// device that holds one of them.
+// into = from, between floating-point types. In the host's memory by all threads of the caller,
+// otherwise by the device that holds one of them.
 void convert(Slice into, Slice from);
 
-// For one rank: its widened copies are charged to `ledger` as workspace. Slices of other types go
-// to `wide` as they are.
+// For one rank. Its widened copies are charged to `ledger` as workspace. Slices of other types are
+// passed to `wide` unchanged.
 class NarrowBackend final : public Backend {
  public:
   NarrowBackend(Backend& wide, Ledger& ledger) : wide_(wide), ledger_(ledger) {}
@@ -64,7 +63,7 @@ class NarrowBackend final : public Backend {
   double cross_entropy(Slice logits, std::span<const std::int32_t> targets, double scale,
                        double smoothing) override;
   void softmax_highest(Slice highest, Slice logits, Count real) override;
-  // The exponentials are rounded as the logits are: so is the p of softmax_gradient, not its loss.
+  // The exponentials have the logits' precision, and so has p in softmax_gradient, but not its loss.
   void softmax_sums(Slice sums, Slice logits, Slice highest, std::span<const std::int32_t> targets,
                     std::int32_t first_column, Count real) override;
   double softmax_gradient(Slice logits, Slice sums, std::span<const std::int32_t> targets,
@@ -75,9 +74,9 @@ class NarrowBackend final : public Backend {
   double squared_norm(Slice x) override;
 
  private:
-  // Memory for one operand of the running operation, which numbers its operands.
+  // Memory for one operand of the current operation, by the operand's number.
   Slice room(int operand, Slice like);
-  // The operand in f32: its own memory if it is, else a copy; an empty slice stays empty.
+  // The operand in f32: itself if it has that type, otherwise a copy. An empty slice stays empty.
   Slice widened(int operand, Slice x);
 
   Backend& wide_;

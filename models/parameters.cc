@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Appends a range, merged with the last one where they touch.
+// Appends a range, or extends the last one if they touch.
 void append(std::vector<Range>& ranges, Range range) {
   if (!ranges.empty() && ranges.back().first + ranges.back().count == range.first)
     ranges.back().count += range.count;

@@ -1,5 +1,5 @@
-// Positions in a sequence as a few numbers, not a list: those of the tokens that a rank has. Plain
-// arithmetic that kernels of any device call.
+// The positions of a rank's tokens in a sequence, as a few numbers instead of a list. Plain
+// arithmetic that kernels of any device can call.
 #pragma once
 
 #include "collectives/base/dtype.h"
@@ -19,8 +19,8 @@ struct PositionRange {
   }
 };
 
-// Two ranges, the second behind the first or empty: positions increase. A causal query therefore
-// sees the first up_to(its position) of the keys.
+// Two ranges; the second is after the first or empty, so positions increase. A causal query
+// therefore sees the first up_to(its position) of the keys.
 struct Positions {
   PositionRange ranges[2];
 
@@ -34,19 +34,19 @@ struct Positions {
   }
 };
 
-// Pairs of a query and a key that it sees; 0 if causal attention has nothing to compute.
+// Pairs of a query and a key that it sees. If it is 0, causal attention has nothing to compute.
 constexpr Count causal_pairs(const Positions& queries, const Positions& keys) {
   Count pairs = 0;
   for (Count i = 0; i < queries.count(); ++i) pairs += keys.up_to(queries[i]);
   return pairs;
 }
 
-// The places of a tensor's rows in the batch. Rows lie sequence by sequence, in each at
-// `positions`. Without positions they follow each other as in the batch.
+// The places of a tensor's rows in the batch. Rows lie one sequence after another, in each at
+// `positions`. Without positions they are consecutive in the batch.
 struct RowPlaces {
   Positions positions;
   Count length = 0;  // of a whole sequence
-  Count first = 0;   // rows of the rank before the tensor's first, where the tensor has some alone
+  Count first = 0;   // rows of the rank before the tensor's first, if the tensor has only some
 
   constexpr Count position(Count row) const { return positions[(first + row) % positions.count()]; }
   // Counted from the first position of the first sequence.

@@ -1,5 +1,5 @@
-// Random numbers that depend on where they are used alone: (seed, stream, index). So every rank can
-// draw any of them. What is constexpr serves on every device.
+// Random numbers that depend only on where they are used: (seed, stream, index). So every rank can
+// draw any of them. The constexpr functions also work on devices.
 #pragma once
 
 #include <cmath>
@@ -16,7 +16,7 @@ constexpr std::uint64_t mix_bits(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// What all indices of a stream share, for loops over them.
+// The part that all indices of a stream share, for loops over them.
 constexpr std::uint64_t random_key(std::uint64_t seed, std::int64_t stream) {
   return mix_bits(mix_bits(seed) ^ static_cast<std::uint64_t>(stream));
 }

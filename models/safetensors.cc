@@ -28,14 +28,14 @@ constexpr std::pair<std::string_view, DType> dtype_names[] = {
 
 [[noreturn]] void refuse(const std::string& path, std::string_view what) {
   throw Error(ErrorKind::bad_input, fmt::format("{}: {}", path, what),
-              {.hint = "the file is broken or no safetensors file"});
+              {.hint = "the file is damaged or not a safetensors file"});
 }
 
-// What a file says, fit for a terminal: control characters escaped, and short.
+// A value from a file, for a terminal: control characters escaped, and shortened.
 std::string shown(const json& value) { return value.dump(-1, ' ', true).substr(0, 60); }
 
-// The header as JSON; nlohmann keeps the last of equal keys silently, so they are caught while
-// parsing.
+// The header as JSON. Detects duplicate keys during parsing, because nlohmann silently keeps the
+// last.
 json parse_json(const std::string& path, std::string_view header) {
   std::vector<std::set<std::string>> keys;
   std::string fault;
@@ -67,12 +67,12 @@ DType dtype_of_tensor(const std::string& path, const std::string& name, const js
   refuse(path, fmt::format("tensor '{}' has the unknown type {}", name, shown(value)));
 }
 
-// Names are printed in errors, so what could drive a terminal is refused first.
+// Names are printed in errors, so names that could control a terminal are refused first.
 void check_name(const std::string& path, const std::string& name) {
   constexpr std::size_t most_bytes = 1000;
   const auto control = [](char c) { return static_cast<std::uint8_t>(c) < 0x20 || c == 0x7f; };
   if (name.empty() || name.size() > most_bytes || std::ranges::any_of(name, control))
-    refuse(path, fmt::format("{} is no name of a tensor", shown(name)));
+    refuse(path, fmt::format("{} is not a name of a tensor", shown(name)));
 }
 
 void check_metadata(const std::string& path, const json& metadata) {
@@ -211,7 +211,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
                            {"data_offsets", {tensor.begin, tensor.end}}};
   }
   std::string text = header.dump();
-  // The data begin at a multiple of 8, as readers that map the file expect.
+  // The data begin at a multiple of 8, as programs that map the file expect.
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const std::uint64_t length = text.size();
   file_.write(0, {reinterpret_cast<const char*>(&length), sizeof length});

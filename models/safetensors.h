@@ -1,4 +1,4 @@
-// The safetensors format: an 8-byte length, a JSON header, the tensors' bytes.
+// The safetensors format: an 8-byte length, a JSON header, the bytes of the tensors.
 // https://github.com/huggingface/safetensors
 #pragma once
 
@@ -20,19 +20,19 @@ struct TensorEntry {
   Count count() const { return (end - begin) / element_bytes(dtype); }
 };
 
-// An open file whose header has been checked: nothing is allocated for data before every length,
-// shape, type and offset has been found to fit the file exactly, without holes or overlaps.
+// An open file whose header has been checked. Nothing is allocated before every length, shape, type
+// and offset was found to match the file exactly, without holes or overlaps.
 class SafetensorsFile {
  public:
-  // Throws Error (bad_input) naming the file, the tensor and what is wrong with it.
+  // Throws Error (bad_input) naming the file, the tensor and its fault.
   explicit SafetensorsFile(const std::string& path);
 
   const std::string& path() const { return path_; }
   const std::vector<TensorEntry>& tensors() const { return tensors_; }
-  // Reads a tensor into memory of any device, converted between any floating types. `into.count`
-  // must be its count.
+  // Reads a tensor into memory of any device. Converts between floating-point types. `into.count`
+  // must be the tensor's count.
   void read(const TensorEntry& tensor, Slice into) const;
-  // The same of `into.count` elements from the one numbered `first`.
+  // The same for `into.count` elements, beginning with element `first`.
   void read_part(const TensorEntry& tensor, Count first, Slice into) const;
 
  private:
@@ -41,18 +41,18 @@ class SafetensorsFile {
   std::vector<TensorEntry> tensors_;
 };
 
-// The header of a file at `path` of `bytes` bytes, whose first bytes are `head`; throws as above.
-// For tests and fuzzing.
+// Parses the header of a file at `path` of `bytes` bytes; `head` holds its first bytes. Throws as
+// above. For tests and fuzzing.
 std::vector<TensorEntry> parse_safetensors_header(const std::string& path, std::string_view header,
                                                   std::int64_t data_bytes);
 
-// A file that is written piece by piece; it appears when all of it is there.
+// Writes a file piece by piece. It appears when it is complete.
 class SafetensorsWriter {
  public:
-  // The tensors in the order given: names, types and shapes count. Throws Error (bad_input) for a
-  // name that occurs twice or holds control characters.
+  // The tensors in this order; uses their names, types and shapes. Throws Error (bad_input) for a
+  // name that occurs twice or has control characters.
   SafetensorsWriter(const std::string& path, std::vector<TensorEntry> tensors);
-  // Writes elements of the host's memory, from the one numbered `first` of the tensor on.
+  // Writes elements from the host's memory, beginning with the tensor's element `first`.
   void write(std::size_t tensor, Count first, Slice values);
   void finish() { file_.finish(); }
 
@@ -67,7 +67,7 @@ struct NamedSlice {
   std::vector<Count> shape;
   Slice data;
 };
-// Writes the tensors, of any device, in the order given. The file appears whole or not at all.
+// Writes tensors of any device, in this order. The file appears whole or not at all.
 void write_safetensors(const std::string& path, const std::vector<NamedSlice>& tensors);
 
 }  // namespace lockstep

@@ -40,7 +40,7 @@ std::string sample_text(Gpt& model, const std::string& prompt, int tokens, doubl
     require(token < model.config().vocabulary,
             fmt::format("the prompt's byte {} is beyond the vocabulary of {}", token,
                         model.config().vocabulary),
-            "use another --prompt or a model of all bytes");
+            "use another --prompt or a model of bytes");
   for (int i = 0; i < tokens; ++i) {
     const std::size_t seen =
         std::min(context.size(), static_cast<std::size_t>(model.config().context));

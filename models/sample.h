@@ -1,4 +1,4 @@
-// Text from a model of bytes.
+// Text from a byte-level model.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// `prompt` and `tokens` bytes after it, each drawn from the model's distribution at `temperature` >
-// 0. Bytes that are neither printable nor line ends are shown as \xNN.
+// `prompt` followed by `tokens` bytes, each drawn from the model's distribution at `temperature` > 0.
+// Bytes that are neither printable nor line ends are shown as \xNN.
 std::string sample_text(Gpt& model, const std::string& prompt, int tokens, double temperature,
                         std::uint64_t seed);
 

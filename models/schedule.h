@@ -3,8 +3,8 @@
 
 namespace lockstep {
 
-// Rises linearly to `peak` during the warm-up; then stays, or falls along half a cosine to
-// `minimum` at the last step.
+// Rises linearly to `peak` during warm-up. Then stays, or falls along half a cosine to `minimum` at
+// the last step.
 struct LearningRateSchedule {
   double peak = 0;
   int warmup_steps = 0;

@@ -26,7 +26,7 @@ Tensor::Tensor(std::vector<Count> shape, Slice slice) : shape_(std::move(shape))
 void ensure(Tensor& tensor, const std::vector<Count>& shape, DType dtype, Ledger& ledger,
             MemoryUse use) {
   if (tensor.shape() == shape && tensor.dtype() == dtype) return;
-  tensor = Tensor();  // the old memory goes before the new comes
+  tensor = Tensor();  // releases the old memory before allocating
   tensor = Tensor(shape, dtype, ledger, use);
 }
 

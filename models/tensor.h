@@ -12,8 +12,8 @@ class Tensor {
   Tensor() = default;
   // Owns memory of `shape` elements on the ledger's device, charged to `ledger` under `use`.
   Tensor(std::vector<Count> shape, DType dtype, Ledger& ledger, MemoryUse use);
-  // A view: the slice's owner must outlive it. Throws Error unless the slice has as many elements
-  // as the shape.
+  // A view. The slice's owner must outlive it. Throws Error unless the slice has as many elements as
+  // the shape.
   Tensor(std::vector<Count> shape, Slice slice);
 
   const std::vector<Count>& shape() const { return shape_; }
@@ -33,8 +33,8 @@ class Tensor {
   Slice slice_;
 };
 
-// Memory that is kept between steps: allocates on first use and when the shape grows out of it,
-// else returns the same.
+// For memory that is kept between steps: allocates on first use and when the shape no longer fits;
+// otherwise reuses the memory.
 void ensure(Tensor& tensor, const std::vector<Count>& shape, DType dtype, Ledger& ledger,
             MemoryUse use);
 

@@ -1,5 +1,5 @@
-// The tokens of every sequence that a rank has, where several ranks share the sequences (context
-// parallelism), c of them. Of 8 tokens:
+// Which tokens of every sequence a rank has if c ranks share the sequences (context parallelism). Of
+// 8 tokens:
 //
 //                  c = 2, rank 0   rank 1
 //   whole          0 1 2 3 4 5 6 7 on both
@@ -7,9 +7,9 @@
 //   zig_zag        0 1 6 7         2 3 4 5      chunks r and 2c - 1 - r of 2c
 //   striped        0 2 4 6         1 3 5 7
 //
-// Causal attention gives zig-zag ranks equally many pairs of queries and keys, striped ranks nearly
-// so; of contiguous ranks the last one has 2c - 1 times as many as the first. Striped: Brandon et
-// al., "Striped attention", 2023.
+// In causal attention, zig-zag ranks have equally many pairs of queries and keys, and striped ranks
+// nearly so; with contiguous ranks the last one has 2c - 1 times as many as the first. Striped:
+// Brandon et al., "Striped attention", 2023.
 #pragma once
 
 #include "models/positions.h"
@@ -22,8 +22,8 @@ struct TokenLayout {
   TokenOrder order = TokenOrder::whole;
   int ranks = 1, rank = 0;
 
-  // This rank's positions in a sequence of that length. Throws Error (bad_input) where the length
-  // is not a multiple of c, or for zig_zag of 2c.
+  // This rank's positions in a sequence of that length. Throws Error (bad_input) if the length is
+  // not a multiple of c, or of 2c for zig_zag.
   Positions positions(Count length) const;
 };
 

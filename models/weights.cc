@@ -35,7 +35,7 @@ bool is_passed_over(std::string_view name) {
 }
 
 // Calls block(first row, number of rows, its part of `values` in the host's memory) until all rows
-// of a parameter are written, a bounded number of elements at once.
+// of a parameter are written, with a bounded number of elements at a time.
 template <typename Block>
 void write_in_blocks(const Parameter& parameter, Slice values, Block block) {
   const Count rows = parameter.region.rows.count, columns = parameter.count / rows;
@@ -78,7 +78,7 @@ void read_region(const SafetensorsFile& file, const TensorEntry& tensor, const P
   });
 }
 
-// The head is the token embedding; a file whose head has other numbers is another model.
+// The head is the token embedding. A file with another head is a different model.
 void check_tied_head(const SafetensorsFile& file, const TensorEntry& head,
                      const TensorEntry& embedding) {
   constexpr Count at_once = 1 << 17;
@@ -91,7 +91,7 @@ void check_tied_head(const SafetensorsFile& file, const TensorEntry& head,
     same = std::memcmp(a.data(), b.data(), static_cast<std::size_t>(count) * sizeof(double)) == 0;
   }
   require(same, fmt::format("{}: '{}' is not equal to 'wte.weight'", file.path(), head.name),
-          "only models whose head is tied to the token embedding are known");
+          "only models with the head tied to the token embedding are supported");
 }
 
 std::string config_path_for(const std::string& path) {

@@ -1,4 +1,4 @@
-// One transformer block, pre-LN: x + attention(norm(x)), then that + mlp(norm(that)).
+// One transformer block, pre-LN: y = x + attention(norm(x)), then y + mlp(norm(y)).
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// What backward needs of a forward pass, in addition to the input. n of N rows are this rank's
-// outside of the split layers.
+// What backward needs of a forward pass, in addition to the input. N rows, n of them this rank's
+// outside of split layers.
 struct BlockActivations {
   LayerNormStash norm_1, norm_2;
   AttentionActivations attention;
@@ -17,16 +17,16 @@ struct BlockActivations {
   MlpActivations mlp;
 };
 
-// What backward_input leaves for backward_weight: gradients of the block's output and of what
-// forward made.
+// What backward_input leaves for backward_weight: gradients of the block's output and of tensors
+// that forward made.
 struct BlockGradients {
   Tensor output, normed_2, middle, normed_1;  // [n, C]
   MlpGradients mlp;
   AttentionGradients attention;
 };
 
-// Of one micro-batch. Any number of them can be in flight, each with its own; the gradients are
-// needed from backward_input on.
+// Of one micro-batch. Any number of them can be in flight. The gradients are needed from
+// backward_input on.
 struct BlockStash {
   Rows rows;
   Tensor input;  // [n, C]
@@ -39,20 +39,20 @@ class Block {
   Block(Parameters& parameters, int layer, const GptConfig& config, const MaskOptions& masks,
         const LayerFactory& factory);
 
-  // Memory for stash.input of these rows, `outer` of them this rank's outside of the split layers.
+  // Memory for stash.input of these rows, `outer` of them this rank's outside of split layers.
   void prepare(BlockStash& stash, const Rows& rows, Count outer, DType dtype, Ledger& ledger) const;
   // Reads stash.input, which the caller has filled, and writes out[n, C].
   void forward(Backend& backend, Slice out, BlockStash& stash, Ledger& ledger) const;
-  // The attention's output alone, made again.
+  // Recomputes the attention's output only.
   void attend(Backend& backend, BlockStash& stash, Ledger& ledger) const;
 
   enum class Weights : std::uint8_t { later, now };
-  // dx = the gradient of the input, given that of the output in stash.gradients.output. dx may be
-  // the memory of another stash's. With `now` it also adds to the gradients of the weights, while
-  // it waits for other ranks.
+  // dx = the gradient of the input, given that of the output in stash.gradients.output. dx may lie
+  // in another stash. With `now`, also adds to the gradients of the weights while it waits for other
+  // ranks.
   void backward_input(Backend& backend, Slice dx, BlockStash& stash, Ledger& ledger,
                       Weights weights) const;
-  // Adds to the gradients of the weights. After it the stash may be used for another micro-batch.
+  // Adds to the gradients of the weights. Afterwards the stash may be reused.
   void backward_weight(Backend& backend, const BlockStash& stash) const;
 
   int first_parameter() const { return norm_1_.weight(); }

@@ -1,4 +1,4 @@
-// Two linear layers with GELU between them, of which every row goes through both.
+// Two linear layers with GELU between them. Every row goes through both.
 #pragma once
 
 #include <memory>

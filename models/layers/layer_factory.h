@@ -1,8 +1,8 @@
-// The layers of a GPT that may be split over ranks, and the factory that makes them. One rank has
+// The layers of a GPT that may be split over ranks, and the factory that makes them. One rank uses
 // the whole layers of whole_layers.h; parallel/tensor implements the same interfaces.
 //
-// N rows of a micro-batch, n of them this rank's outside of the split layers: n = N but where the
-// split is by sequence, too. See LayerSplit.
+// A micro-batch has N rows, n of them this rank's outside of split layers: n = N, or N / t with
+// sequence parallelism. See LayerSplit.
 #pragma once
 
 #include <functional>
@@ -20,13 +20,13 @@
 
 namespace lockstep {
 
-// Work that may be done while a layer waits for other ranks; may be empty. It is called once.
+// Work to do while a layer waits for other ranks; may be empty. Called once.
 using Meanwhile = std::function<void()>;
 inline void run(const Meanwhile& meanwhile) {
   if (meanwhile) meanwhile();
 }
 
-// x W + b, of which this rank computes some columns. The gradient of x sums over the ranks.
+// x W + b; this rank computes some columns. The gradient of x is summed over the ranks.
 class ColumnLinear {
  public:
   virtual ~ColumnLinear() = default;
@@ -47,18 +47,18 @@ class ColumnLinear {
                                Count rows) const = 0;
 };
 
-// dropout(x W + b), of which this rank has some columns of x: the product sums over the ranks.
+// dropout(x W + b); this rank has some columns of x, and the product is summed over the ranks.
 class RowLinear {
  public:
   virtual ~RowLinear() = default;
   // out[n, out] = base + dropout(x W + b), of x[N, own columns]
   virtual void forward(Backend& backend, Slice out, Slice base, Slice x, Count rows,
                        const Dropout& dropout) const = 0;
-  // dx[N, own columns], of dout[n, out]. Keeps in `product` the gradient of x W where that is not
+  // dx[N, own columns], given dout[n, out]. Keeps the gradient of x W in `product`, unless it is
   // dout itself, for backward_weight().
   virtual void backward_input(Backend& backend, Slice dx, Tensor& product, Slice dout, Count rows,
                               const Dropout& dropout, Ledger& ledger) const = 0;
-  // The same, of x = GELU(hidden): dhidden[N, own columns], the gradient of hidden
+  // The same for x = GELU(hidden): dhidden[N, own columns], the gradient of hidden
   virtual void backward_gelu(Backend& backend, Slice dhidden, Tensor& product, Slice dout,
                              Slice hidden, Count rows, const Dropout& dropout,
                              Ledger& ledger) const {
@@ -70,12 +70,12 @@ class RowLinear {
   virtual int last_parameter() const = 0;
 };
 
-// The result of the attention, which selective recomputation drops and makes again.
+// The result of the attention, which selective recomputation drops and recomputes.
 struct AttentionOutput {
   Tensor out, log_sum_exp;  // [N, c], [sequences, heads, length]; c of this rank's heads
 };
 
-// The tensors that an attention keeps of a forward pass; q columns of this rank's queries, keys and
+// The tensors that an attention keeps of a forward pass. q: columns of this rank's queries, keys and
 // values.
 struct AttentionActivations {
   Tensor input;  // [n, C], or gathered
@@ -83,10 +83,10 @@ struct AttentionActivations {
   AttentionOutput output;
 };
 
-// The tensors that its backward_input() leaves for backward_weight().
+// The tensors that backward_input() leaves for backward_weight().
 struct AttentionGradients {
   Tensor qkv;        // [N, q]
-  Tensor projected;  // [N, C], of the product of the output projection, where that is not dout
+  Tensor projected;  // [N, C], gradient of the projection's product, unless it is dout
 };
 
 // base + dropout(projection of the attention over x)
@@ -98,11 +98,11 @@ class Attention {
   // out[n, C]
   virtual void forward(Backend& backend, Slice out, Slice base, AttentionActivations& kept,
                        const Rows& rows, Ledger& ledger) const = 0;
-  // Makes kept.output from the rest of `kept`: a part of forward(), and all of it that is
-  // recomputed where only the output was dropped.
+  // Computes kept.output from the rest of `kept`: a part of forward(), and all that is recomputed if
+  // only the output was dropped.
   virtual void attend(Backend& backend, AttentionActivations& kept, const Rows& rows,
                       Ledger& ledger) const = 0;
-  // dx[n, C], of dout[n, C]
+  // dx[n, C], given dout[n, C]
   virtual void backward_input(Backend& backend, Slice dx, Slice dout,
                               const AttentionActivations& kept, AttentionGradients& gradients,
                               const Rows& rows, Ledger& ledger,
@@ -112,14 +112,14 @@ class Attention {
                                const AttentionGradients& gradients, const Rows& rows) const = 0;
 };
 
-// The same for an Mlp, with a hidden layer of h columns on this rank.
+// The same for an MLP with a hidden layer of h columns on this rank.
 struct MlpActivations {
   Tensor input;              // [n, C], or gathered
   Tensor hidden, activated;  // [N, h]
 };
 struct MlpGradients {
   Tensor hidden;      // [N, h]
-  Tensor contracted;  // [N, C], of the product of the second matrix, where that is not dout
+  Tensor contracted;  // [N, C], gradient of the second product, unless it is dout
 };
 
 // base + dropout(mlp(x))
@@ -131,7 +131,7 @@ class Mlp {
   // out[n, C]
   virtual void forward(Backend& backend, Slice out, Slice base, MlpActivations& kept,
                        const Rows& rows, Ledger& ledger) const = 0;
-  // dx[n, C], of dout[n, C].
+  // dx[n, C], given dout[n, C].
   virtual void backward_input(Backend& backend, Slice dx, Slice dout, const MlpActivations& kept,
                               MlpGradients& gradients, const Rows& rows, Ledger& ledger,
                               const Meanwhile& meanwhile) const = 0;
@@ -148,27 +148,27 @@ class Embedding {
   // out[n, C]
   virtual void forward(Backend& backend, Slice out, std::span<const std::int32_t> inputs,
                        const Rows& rows, const Dropout& dropout) const = 0;
-  // Adds to the gradients; dout[n, C] is used up.
+  // Adds to the gradients. Overwrites dout[n, C].
   virtual void backward(Backend& backend, Slice dout, std::span<const std::int32_t> inputs,
                         const Rows& rows, const Dropout& dropout) const = 0;
   virtual int tokens() const = 0;
   virtual int positions() const = 0;
 };
 
-// Of the head: its input, that normed, and the logits, which become their gradient.
+// Of the head: its input, the normed input, and the logits, which become their gradient.
 struct HeadStash {
   Tensor input, normed, logits;  // [n, C], [n or N, C], [N, own columns]
   LayerNormStash norm;
 };
 
-// The logits, of which this rank has some columns, and their loss.
+// The logits, some columns of them on this rank, and their loss.
 class Head {
  public:
   virtual ~Head() = default;
   // Memory for x[n, C] in `stash.normed`, for the caller to fill before loss().
   virtual Slice input(HeadStash& stash, Count rows, Ledger& ledger) const = 0;
-  // The sum of all token losses, the same on every rank; `smoothing` is of the labels. The logits
-  // become their gradient times `scale`.
+  // The sum of all token losses, the same on every rank, with label smoothing. The logits become
+  // their gradient times `scale`.
   virtual double loss(Backend& backend, HeadStash& stash, std::span<const std::int32_t> targets,
                       double scale, double smoothing, Ledger& ledger) const = 0;
   // dx[n, C]
@@ -183,7 +183,7 @@ class LayerFactory {
   virtual ~LayerFactory() = default;
   virtual const LayerSplit& split() const = 0;
 
-  // Each registers the part of its parameters that this rank has.
+  // Each registers this rank's part of its parameters.
   virtual std::unique_ptr<ColumnLinear> queries_keys_values(Parameters& parameters,
                                                             const std::string& name,
                                                             const GptConfig& config) const = 0;
@@ -193,11 +193,11 @@ class LayerFactory {
                                          Count out) const = 0;
   virtual std::unique_ptr<Embedding> embedding(Parameters& parameters,
                                                const GptConfig& config) const = 0;
-  // Tied to the embedding, where the same rank has it.
+  // Tied to the embedding if the same rank has it.
   virtual std::unique_ptr<Head> head(Parameters& parameters, const GptConfig& config,
                                      const Embedding* tied) const = 0;
-  // Of layer `layer`. By default the attention of self_attention.h and the mlp of dense_mlp.h,
-  // built of this factory's linear layers.
+  // For layer `layer`. Default: the attention of self_attention.h and the mlp of dense_mlp.h, built
+  // from this factory's linear layers.
   virtual std::unique_ptr<Attention> attention(Parameters& parameters, int layer,
                                                const GptConfig& config,
                                                const MaskOptions& masks) const;

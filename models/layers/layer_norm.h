@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// What its backward needs of one forward: the statistics of each row.
+// What backward needs of a forward pass: the statistics of each row.
 struct LayerNormStash {
   Tensor mean, rstd;
 };
@@ -20,7 +20,7 @@ class LayerNorm {
 
   void forward(Backend& backend, Slice out, LayerNormStash& stash, Slice x, Count rows,
                Ledger& ledger) const;
-  // dx = base + the gradient through the norm; base may be empty, dx may be base.
+  // dx = base + the gradient through the norm. base may be empty; dx may be base.
   void backward_input(Backend& backend, Slice dx, Slice base, Slice dout,
                       const LayerNormStash& stash, Slice x, Count rows) const;
   void backward_weight(Backend& backend, Slice dout, const LayerNormStash& stash, Slice x,

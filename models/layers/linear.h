@@ -1,4 +1,4 @@
-// A linear layer: out = x W + b, with W stored as [in, out], as Hugging Face's GPT-2 does.
+// A linear layer: out = x W + b, with W stored as [in, out], as in Hugging Face's GPT-2.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace lockstep {
 
-// The parts of the weight and the bias that a rank holds; none given: all of it.
+// The parts of the weight and the bias that a rank holds. Not given: all of it.
 struct LinearRegions {
   Region weight, bias;
 };
 
 class Linear {
  public:
-  // Registers name.weight [in, out], which begins with `initial`, and name.bias [out].
+  // Registers name.weight [in, out], initialized with `initial`, and name.bias [out].
   Linear(Parameters& parameters, const std::string& name, Count in, Count out, Initial initial,
          const LinearRegions& regions = {});
 
@@ -34,7 +34,7 @@ class Linear {
   void forward_gelu(Backend& backend, Slice hidden, Slice activated, Slice x, Count rows) const;
   // dx[rows, in] = dout W^T
   void backward_input(Backend& backend, Slice dx, Slice dout, Count rows) const;
-  // The same, of x = GELU(hidden): dhidden[rows, in], the gradient of hidden
+  // The same for x = GELU(hidden): dhidden[rows, in], the gradient of hidden
   void backward_gelu(Backend& backend, Slice dhidden, Slice dout, Slice hidden, Count rows) const;
   // dW += x^T dout
   void backward_matrix(Backend& backend, Slice dout, Slice x, Count rows) const;

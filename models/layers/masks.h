@@ -1,4 +1,4 @@
-// Where dropout takes its random numbers from.
+// Which random numbers dropout uses.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace lockstep {
 
-// By an element's place in the whole model and batch, which makes a model on any number of ranks
-// drop what one rank drops; or as Megatron-LM: one stream that all tensor-parallel ranks share for
-// what they all compute, and one of each rank's own for what is split.
+// By an element's place in the whole model and batch, so that any number of ranks drops the same
+// elements as one rank. Or as in Megatron-LM: one stream that all tensor-parallel ranks share for
+// what they all compute, and one stream per rank for split layers.
 enum class DropoutStreams { by_place, megatron };
 // place or megatron. Throws Error (bad_input) for another name.
 DropoutStreams dropout_streams_from_name(std::string_view name);
 
-// What is dropped out of: the places in the order of a layer.
+// Where dropout applies, in the order of a layer.
 enum class Dropped : std::uint8_t { embedding, attention, projection, mlp };
 
 struct MaskOptions {
@@ -30,9 +30,9 @@ class Masks {
  public:
   Masks(const MaskOptions& options, const LayerSplit& split) : options_(options), split_(split) {}
 
-  // Of activations [outer rows, width] outside of the split layers.
+  // For activations [outer rows, width] outside of split layers.
   Dropout hidden(const Rows& rows, int layer, Dropped place) const;
-  // Of the attention's probabilities, where this rank has `heads` of all heads.
+  // For the attention's probabilities, if this rank has `heads` of all heads.
   Dropout attention(const Rows& rows, int layer, Count heads) const;
 
  private:

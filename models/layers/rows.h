@@ -1,4 +1,4 @@
-// The rows of one micro-batch on this rank: its tokens, sequence by sequence.
+// The rows of one micro-batch on this rank: its tokens, one sequence after another.
 #pragma once
 
 #include "models/token_layout.h"
@@ -8,7 +8,7 @@ namespace lockstep {
 struct Rows {
   Count sequences = 0, length = 0;  // length: this rank's tokens of each sequence
   Count first = 0;         // the row of the first sequence's first token, in the global batch
-  std::int64_t step = -1;  // below 0 outside of training: nothing is dropped, targets are sharp
+  std::int64_t step = -1;  // below 0 outside of training: no dropout, no label smoothing
   TokenLayout layout;
 
   Count count() const { return sequences * length; }
@@ -17,7 +17,7 @@ struct Rows {
     return layout.order == TokenOrder::whole ? length : length * layout.ranks;
   }
   Positions positions() const { return layout.positions(whole_length()); }
-  // Of a tensor that has these rows from `first_of_rank` on.
+  // For a tensor that has these rows from `first_of_rank` on.
   RowPlaces places(Count first_of_rank) const {
     return {.positions = positions(), .length = whole_length(), .first = first_of_rank};
   }

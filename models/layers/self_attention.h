@@ -1,6 +1,6 @@
-// Causal self-attention: a product makes queries, keys and values, every head attends to the
-// positions before its own, and a second product projects the heads' results to the width.
-// Vaswani et al., "Attention is all you need", 2017.
+// Causal self-attention: one product makes queries, keys and values, every head attends to its own
+// and earlier positions, and a second product projects the heads' results to the width. Vaswani et
+// al., "Attention is all you need", 2017.
 //
 // It attends to the keys of its own rows. An attention whose keys lie on several ranks derives from
 // it and overrides attend() and attend_backward().
@@ -28,7 +28,7 @@ class SelfAttention : public Attention {
                const Rows& rows, Ledger& ledger) const override;
   void attend(Backend& backend, AttentionActivations& kept, const Rows& rows,
               Ledger& ledger) const override;
-  // dx also holds the gradient of the attention's output, until that is used.
+  // Until its end, dx also holds the gradient of the attention's output.
   void backward_input(Backend& backend, Slice dx, Slice dout, const AttentionActivations& kept,
                       AttentionGradients& gradients, const Rows& rows, Ledger& ledger,
                       const Meanwhile& meanwhile) const override;
@@ -36,7 +36,7 @@ class SelfAttention : public Attention {
                        const AttentionGradients& gradients, const Rows& rows) const override;
 
  protected:
-  // dqkv[N, q], of dout[N, c], the gradient of kept.output.out
+  // dqkv[N, q], given dout[N, c], the gradient of kept.output.out
   virtual void attend_backward(Backend& backend, Slice dqkv, Slice dout,
                                const AttentionActivations& kept, const Rows& rows) const;
 

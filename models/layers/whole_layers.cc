@@ -67,7 +67,7 @@ class WholeRowLinear final : public RowLinear {
   int last_parameter() const override { return linear_.bias(); }
 
  private:
-  // The gradient of the product: dout itself, or what dropout let through of it, in `product`.
+  // The gradient of the product: dout itself, or the part that dropout kept, in `product`.
   Slice undropped(Backend& backend, Tensor& product, Slice dout, Count rows, const Dropout& dropout,
                   Ledger& ledger) const {
     if (dropout.rate == 0) return dout;
@@ -144,7 +144,7 @@ class WholeHead final : public Head {
     run(meanwhile);
   }
   void backward_weight(Backend& backend, const HeadStash& stash, Count rows) const override {
-    // Of a tied embedding this is the first part; backward of the embedding adds the second.
+    // For a tied embedding this is the first part; backward of the embedding adds the second.
     backend.gemm(Matrix(stash.logits.slice(), rows, vocabulary_).t(),
                  {stash.normed.slice(), rows, width_},
                  {parameters_.gradient(weight_), vocabulary_, width_}, 1);

@@ -1,4 +1,4 @@
-// The layers of layer_factory.h on one rank: all of each.
+// The layers of layer_factory.h, whole, on one rank.
 #pragma once
 
 #include "models/layers/layer_factory.h"

@@ -1,10 +1,10 @@
-// Causal attention of all heads of all sequences: whole, and in parts whose keys lie apart.
+// Causal attention of all heads of all sequences: whole, or in parts with some of the keys.
 #include "models/ops/attention_head.h"
 
 namespace lockstep::host {
 namespace {
 
-// Of all heads of all sequences: the place of a head in each matrix.
+// Where a head of a sequence lies in each matrix.
 template <typename T>
 Head<T> head_of(const Head<T>& all, const AttentionPart& s, Count sequence, Count head) {
   const Count kv_head = head / (s.heads / s.kv_heads), keys = s.keys.count();
@@ -36,8 +36,8 @@ void attend_all(T* out, T* log_sum_exp, const Head<const T>& all, const Attentio
   });
 }
 
-// Heads that share keys and values are one thread's work, one after the other, so that the sums of
-// their gradients are taken in order. product_of(i, query) is D of head i, beta of all gradients.
+// One thread handles the heads that share keys and values, one after another, so that the sums of
+// their gradients have a fixed order. product_of(i, query) is D of head i; beta is for all gradients.
 template <typename T, typename Visible, typename Product>
 void attend_backward_all(const Head<T>& gradients, const T* dout, const T* log_sum_exp,
                          Product product_of, const Head<const T>& all, const AttentionPart& s,
@@ -58,7 +58,7 @@ void attend_backward_all(const Head<T>& gradients, const T* dout, const T* log_s
   });
 }
 
-// Queries, keys and values side by side.
+// Queries, keys and values next to each other.
 template <typename T>
 Head<T> side_by_side(T* qkv, const AttentionShape& s) {
   const Count stride = s.qkv_width();

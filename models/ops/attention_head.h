@@ -1,14 +1,14 @@
 // One head of causal attention, in blocks of query rows. A block's scores against all its keys fit
-// the cache, so the softmax is taken in one pass and only its log-sum-exp is kept: memory grows
+// into the cache. So the softmax needs one sweep, and only its log-sum-exp is kept: memory grows
 // with the length, not with its square.
 //
 //   forward    S = Q K^T / sqrt(d)    l = log sum exp S    P = exp(S - l)      O = P V
 //   backward   dP = dO V^T    D = rowsum(dO * O)    dS = P * (dP - D) / sqrt(d)
 //              dQ = dS K      dK += dS^T Q          dV += P^T dO
 //
-// Dropout masks P where it meets V, so dP too. D stays: it is the sum of P * dP, masked or not.
-// The positions of queries and keys increase, so a query sees the first so many keys, and a block
-// multiplies only with the keys that its last query sees.
+// Dropout masks P before the product with V, and likewise dP. D does not change: it is the sum of
+// P * dP, masked or not. Positions of queries and keys increase, so a query sees the first keys up
+// to some number, and a block multiplies only with the keys that its last query sees.
 //
 // Dao, "FlashAttention-2", 2023.
 #pragma once
@@ -26,7 +26,7 @@ namespace lockstep::host {
 
 inline constexpr Count attention_block = 64;  // query rows at a time
 
-// Which keys a query sees. Query and key i of whole sequences are at position i.
+// Which keys a query sees. In whole sequences query i and key i are at position i.
 struct Whole {
   Count length;
 
@@ -41,7 +41,7 @@ struct Whole {
   }
 };
 
-// The same where positions are given.
+// The same for given positions.
 struct ByPosition {
   Positions query_positions, key_positions;
 
@@ -67,11 +67,11 @@ struct Head {
   Strided<T> q, k, v;
 };
 
-// What dropout makes of the probabilities of one head of one sequence.
+// Dropout of the probabilities of one head of one sequence.
 template <typename Mask>
 struct HeadMask {
   Mask mask;
-  Count first, stride;  // the index of the first query and key; from query to query
+  Count first, stride;  // the index of the first query and key; the step between queries
 
   HeadMask(Mask m, const Dropout& d, Count length, Count sequence, Count head)
       : mask(m),
@@ -92,8 +92,7 @@ T* scratch(int which, Count count) {
   return memory[which].data();
 }
 
-// scores[rows, keys] = the queries first .. first + rows - 1 against the first `keys` keys,
-// unscaled.
+// scores[rows, keys] = queries first .. first + rows - 1 times the first `keys` keys, unscaled.
 template <typename T>
 void block_scores(T* scores, const Head<const T>& h, Count first, Count rows, Count keys,
                   Count head_size) {
@@ -145,8 +144,7 @@ void attend(Strided<T> out, T* log_sum_exp, const Head<const T>& h, Count head_s
   }
 }
 
-// Fused in f32: in a sum the compiler may choose either way, depending on the code around it.
-// either.
+// An explicit fma in f32: otherwise the compiler may fuse or not, depending on surrounding code.
 inline float multiply_add(float a, float b, float c) { return std::fma(a, b, c); }
 inline double multiply_add(double a, double b, double c) { return a * b + c; }
 
@@ -158,14 +156,14 @@ T product_of_rows(const T* a, const T* b, Count columns) {
   return product;
 }
 
-// product_of(query) = D. Overwrites the gradients of queries with beta_q 0 and those of keys and
-// values with beta_kv 0, adds to them with 1.
+// product_of(query) = D. With beta_q 0 overwrites the gradients of queries, with 1 adds to them;
+// beta_kv does the same for keys and values.
 template <typename T, typename Visible, typename Mask, typename Product>
 void attend_backward(const Head<T>& d, Strided<const T> dout, const T* log_sum_exp,
                      Product product_of, const Head<const T>& h, Count head_size,
                      const Visible& visible, const HeadMask<Mask>& dropout, T beta_q, T beta_kv) {
   const T scale = T{1} / std::sqrt(static_cast<T>(head_size));
-  Count keys_before = 0;  // that earlier blocks of queries have seen
+  Count keys_before = 0;  // seen by earlier blocks of queries
   for (Count first = 0; first < visible.queries(); first += attention_block) {
     const Count rows = std::min(attention_block, visible.queries() - first),
                 keys = visible.seen_by(first + rows - 1);
@@ -194,8 +192,8 @@ void attend_backward(const Head<T>& d, Strided<const T> dout, const T* log_sum_e
     }
     gemm(false, false, rows, head_size, keys, ds, keys, h.k.data, h.k.stride, beta_q,
          d.q.row(first), d.q.stride);
-    // Keys that earlier blocks have seen have gradients from those; the others are new, unless
-    // another head has been here.
+    // Keys that earlier blocks have seen already have gradients; the others are new, unless another
+    // head has added to them.
     const auto add_to_keys = [&](Strided<T> into, const T* weights, Strided<const T> rows_of) {
       if (keys_before > 0)
         gemm(true, false, keys_before, head_size, rows, weights, keys, rows_of.row(first),

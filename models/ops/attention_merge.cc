@@ -1,5 +1,5 @@
-// The results of attention over several parts of the keys, made one. Each part's result is a mean
-// of values, weighted by exp(scores); its log-sum-exp is the log of the sum of the weights.
+// Merges the results of attention over several parts of the keys. Each part's result is a mean of
+// values weighted by exp(scores); its log-sum-exp is the log of the sum of the weights.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -31,7 +31,7 @@ void attention_products(T* products, const T* dout, const T* out, const Attentio
 }
 
 // With d = l' - l: out += sigmoid(d) (out' - out), l = max(l, l') + log(1 + exp(-|d|)). No
-// exponential overflows, and none of infinities is taken.
+// exponential overflows, and no infinities are subtracted.
 template <typename T>
 void merge_attention(T* out, T* log_sum_exp, const T* part_out, const T* part_log_sum_exp,
                      const AttentionPart& s) {

@@ -1,4 +1,4 @@
-// By oneDNN 2. A primitive is made once for each shape and thread, and kept.
+// Products by oneDNN 2. Each thread makes a primitive for each shape once, and keeps it.
 #include "models/ops/bf16_gemm.h"
 
 #include <fmt/format.h>
@@ -97,7 +97,7 @@ bool has_bf16_gemm() {
 }
 
 void bf16_gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) {
-  // As for f32: wrong products where OpenMP gives fewer threads than it promises.
+  // As for f32: products are wrong if OpenMP gives fewer threads than it promises.
   if (omp_get_max_threads() > omp_get_thread_limit()) omp_set_num_threads(omp_get_thread_limit());
   const auto shape = [](const Matrix& m) {
     return std::tuple(m.rows, m.columns, m.stride, m.transposed, m.slice.dtype);

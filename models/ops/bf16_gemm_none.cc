@@ -1,4 +1,4 @@
-// For versions of oneDNN whose interface this program does not know.
+// For versions of oneDNN with an unknown interface.
 #include "models/ops/bf16_gemm.h"
 
 #include "collectives/base/error.h"

@@ -1,4 +1,4 @@
-// Between f32 and the types of 16 bits, by vectors.
+// Converts between f32 and the types of 16 bits, in vectors.
 #include "models/ops/convert.h"
 
 namespace lockstep::host {

@@ -1,4 +1,4 @@
-// Between f32 and the types of 16 bits: rounded to nearest even, as devices convert.
+// Converts between f32 and the types of 16 bits, rounding to nearest even as devices do.
 #pragma once
 
 #include "collectives/base/dtype.h"

@@ -1,4 +1,4 @@
-// Cross entropy, of whole rows of logits or of some columns of them: each row is three sums that
+// Cross entropy of whole rows of logits or of some of their columns. Each row has three sums, which
 // ranks can add up.
 #include <algorithm>
 #include <cmath>
@@ -11,8 +11,8 @@
 namespace lockstep::host {
 namespace {
 
-// The distribution that the softmax p is to become: `each` for every token, `target` more for the
-// target. Szegedy et al., "Rethinking the Inception architecture", 2016; Megatron-LM's share.
+// The distribution that the softmax p should match: `each` for every token, plus `target` for the
+// target. Szegedy et al., "Rethinking the Inception architecture", 2016; as in Megatron-LM.
 template <typename T>
 struct Wanted {
   T target, each;
@@ -25,12 +25,12 @@ struct Wanted {
   }
 };
 
-// Of one row, with every logit z less the highest of its row: sums over the whole vocabulary.
+// Of one row, with its highest logit subtracted from every logit z: sums over the whole vocabulary.
 template <typename T>
 struct RowSums {
   T exponentials = 0, target = 0, logits = 0;  // of e^z, of the target's z alone, of z
 
-  // The sum of -q log p over the tokens, as q adds up to 1.
+  // The sum of -q log p over the tokens; q adds up to 1.
   T loss(const Wanted<T>& wanted) const {
     return std::log(exponentials) - wanted.target * target - wanted.each * logits;
   }
@@ -52,7 +52,7 @@ T sum_of_logits(const T* row, Count count, T highest) {
   return sum;
 }
 
-// The row becomes e^(z - highest), whose sum this is.
+// The row becomes e^(z - highest). Returns its sum.
 template <typename T>
 T exponentiate(T* row, Count count, T highest) {
   T sum = 0;
@@ -64,7 +64,7 @@ T exponentiate(T* row, Count count, T highest) {
   return sum;
 }
 
-// The exponentials become (p - q) scale, `target` being the place of the target's if it is here.
+// The exponentials become (p - q) scale. `target` is the target's index if it is here.
 template <typename T>
 void become_gradient(T* row, Count count, Count target, T sum, T scale, const Wanted<T>& wanted) {
   const T normalise = scale / sum, each = scale * wanted.each;
@@ -73,7 +73,7 @@ void become_gradient(T* row, Count count, Count target, T sum, T scale, const Wa
   if (0 <= target && target < count) row[target] -= scale * wanted.target;
 }
 
-// In order, whatever the number of threads.
+// In order, so the number of threads does not matter.
 double total(const std::vector<double>& losses) {
   double sum = 0;
   for (const double loss : losses) sum += loss;

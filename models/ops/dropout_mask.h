@@ -1,5 +1,5 @@
-// Which elements dropout keeps, as kernels ask it: a function of an element and its index, that
-// loops vectorise, and devices call.
+// Which elements dropout keeps, for kernels: a function of an element and its index that vectorises
+// in loops and can be called on devices.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace lockstep::host {
 
-// Of rate 0.
+// For rate 0.
 struct KeepAll {
   template <typename T>
   constexpr T operator()(T x, Count) const {
@@ -27,7 +27,7 @@ class DropoutMask {
         scale_(static_cast<T>(1 / (1 - dropout.rate))) {}
 
   constexpr bool drops(Count index) const { return random_bits(key_, index) < dropped_below_; }
-  // What those that are kept are multiplied by.
+  // The factor of elements that are kept.
   constexpr T scale() const { return scale_; }
   constexpr T operator()(T x, Count index) const { return drops(index) ? T{0} : x * scale_; }
 
@@ -36,8 +36,7 @@ class DropoutMask {
   T scale_;
 };
 
-// Calls function(mask) with what does that rate's work: without dropout the loops are as if there
-// were none.
+// Calls function(mask) with the mask for that rate. Without dropout its loops cost nothing extra.
 template <typename T, typename Function>
 void with_mask(const Dropout& dropout, Function function) {
   if (dropout.rate > 0)

@@ -1,4 +1,4 @@
-// GELU, AdamW and norms: kernels that see one element at a time.
+// GELU, AdamW and norms: elementwise kernels.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -12,8 +12,8 @@ namespace {
 
 constexpr double cubic = 0.044715;
 const double root_2_over_pi = std::sqrt(2 * std::numbers::inv_pi);
-
-// tanh(u) = 1 - 2 / (exp(2u) + 1): one exponential, which vectorises; no cancellation that matters
+// tanh(u) = 1 - 2 / (exp(2u) + 1): one exponential, which vectorises; cancellation does not matter
+// in 1 + tanh.
 // after 1 + tanh.
 template <typename T>
 T tanh_from_exp(T u) {

@@ -1,4 +1,4 @@
-// Tables of tokens and of positions: rows that are looked up, and gradients that are added to them.
+// Tables of tokens and of positions: look-ups of rows, and sums of gradients.
 #include <algorithm>
 #include <cstring>
 
@@ -7,8 +7,8 @@
 namespace lockstep::host {
 namespace {
 
-// into[place(r)] += dout[r], where place(r) is not negative. Threads share out the columns, so that
-// each sum is taken in the order of the rows.
+// into[place(r)] += dout[r] unless place(r) is negative. Threads divide the columns, so that each
+// sum is in the order of the rows.
 template <typename T, typename Place>
 void add_rows(T* into, const T* dout, Count rows, Count columns, Place place) {
   constexpr Count part = 64;
@@ -24,7 +24,7 @@ void add_rows(T* into, const T* dout, Count rows, Count columns, Place place) {
   }
 }
 
-// The token's row of a part of the table, negative where that part does not have it.
+// The token's row in a part of the table; negative if the part does not have it.
 Count row_of(std::int32_t token, std::int32_t first_token, Count here) {
   const Count row = Count{token} - first_token;
   return row < here ? row : -1;

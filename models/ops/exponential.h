@@ -1,4 +1,4 @@
-// e^x as plain arithmetic, which compilers vectorise: the library's is a call for each element.
+// e^x as plain arithmetic that compilers vectorise. The library's needs a call per element.
 #pragma once
 
 #include <algorithm>
@@ -8,9 +8,9 @@
 
 namespace lockstep::host {
 
-// x = n ln 2 + r with |r| <= ln 2 / 2; e^x = 2^n e^r, and e^r by its Taylor series, whose rest
-// after r^7 is below 6e-9. Within 2 units in the last place for x from -87 to 88; beyond, the value
-// at that end, which is next to nothing or far above what a float sum can hold. NaN stays NaN.
+// x = n ln 2 + r with |r| <= ln 2 / 2; e^x = 2^n e^r, with e^r by its Taylor series, whose remainder
+// after r^7 is below 6e-9. Within 2 units in the last place for x from -87 to 88. Beyond that range
+// it returns the value at its end, almost zero or far more than a float sum can hold. NaN stays NaN.
 inline float exponential(float x) {
   constexpr float least = -87.0F, most = 88.0F;
   constexpr float inverse_ln_2 = 1.44269504F;
@@ -27,7 +27,7 @@ inline float exponential(float x) {
   return sum * std::bit_cast<float>((power + exponent_bias) << mantissa_bits);
 }
 
-// Parity runs want every bit; their speed does not matter.
+// Tests of equality need every bit, and their speed does not matter.
 inline double exponential(double x) { return std::exp(x); }
 
 }  // namespace lockstep::host

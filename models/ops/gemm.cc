@@ -1,5 +1,5 @@
 // Matrix products come from libraries: oneDNN for float (its kernels reach the processor's peak at
-// the model's shapes), CBLAS for double, which oneDNN does not have on processors.
+// the model's shapes), CBLAS for double, which oneDNN does not support on CPUs.
 #include <cblas.h>
 #include <fmt/format.h>
 #include <omp.h>
@@ -12,7 +12,7 @@ namespace lockstep::host {
 
 void sgemm(bool transpose_a, bool transpose_b, Count m, Count n, Count k, const float* a, Count lda,
            const float* b, Count ldb, float beta, float* c, Count ldc) {
-  // oneDNN computes wrong products when OpenMP gives it fewer threads than omp_get_max_threads()
+  // oneDNN computes wrong products if OpenMP gives it fewer threads than omp_get_max_threads()
   // promises.
   if (omp_get_max_threads() > omp_get_thread_limit()) omp_set_num_threads(omp_get_thread_limit());
   const dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k,

@@ -1,4 +1,4 @@
-// The host's backend: turns slices into typed pointers and calls the kernels. The one place of
+// The host's backend: turns slices into typed pointers and calls the kernels. The only place in
 // models/ that looks at types.
 #include <cblas.h>
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Calls function(T{}) for the type the kernels are made for.
+// Calls function(T{}) for the types that have kernels.
 template <typename Function>
 void with_real(DType dtype, Function function) {
   if (dtype == DType::f32) return function(float{});
@@ -31,7 +31,7 @@ host::Strided<T> rows_of(const Matrix& matrix) {
 
 class HostBackend final : public Backend {
  public:
-  // Ranks and OpenMP share out the cores; a BLAS with threads of its own would multiply them.
+  // Ranks and OpenMP divide the cores; threads of BLAS would oversubscribe them.
   HostBackend() {
     openblas_set_num_threads(1);
     omp_set_dynamic(0);

@@ -1,4 +1,4 @@
-// The host's kernels, for float and double. Each .cc beside this header instantiates its own.
+// The host's kernels, for float and double. Each .cc next to this header instantiates its own.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,7 @@ template <typename T>
 void attention_backward(T* dqkv, const T* dout, const T* out, const T* log_sum_exp, const T* qkv,
                         const AttentionShape& shape, const Dropout& dropout);
 
-// Rows that follow each other by `stride` elements.
+// Consecutive rows, `stride` elements apart.
 template <typename T>
 struct Strided {
   T* data;
@@ -72,7 +72,7 @@ template <typename T>
 void merge_attention(T* out, T* log_sum_exp, const T* part_out, const T* part_log_sum_exp,
                      const AttentionPart& part);
 
-// Rows of bytes, of any type: `here` of the table's, from first_token on.
+// Rows of any type, as bytes: `here` rows of the table, from first_token on.
 void embedding(std::byte* out, const std::byte* tokens, std::int32_t first_token, Count here,
                const std::int32_t* inputs, Count rows, Count row_bytes);
 template <typename T>

@@ -1,4 +1,4 @@
-// Biases, their gradients, and layer norm: kernels that go over rows.
+// Biases, their gradients, and layer norm: kernels that iterate over rows.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -8,8 +8,7 @@
 namespace lockstep::host {
 namespace {
 
-// Sums over rows are split in this many parts whatever the number of threads, so the bits do not
-// depend on it.
+// Sums over rows have this many parts, so the bits do not depend on the number of threads.
 constexpr int row_parts = 8;
 
 // accumulate(sums, row) adds one row to `width` sums; then into += the parts, in order.

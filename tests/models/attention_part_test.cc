@@ -18,12 +18,12 @@ constexpr Dropout some_dropped{
     .rate = 0.3, .seed = 11, .stream = 12, .first_row = 5, .first_head = 2, .all_heads = 9};
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// One of `ranks` has the queries, one the keys; the layouts need not be the same.
+// One of `ranks` has the queries, one the keys. Their layouts may differ.
 struct Cut {
   TokenLayout queries, keys;
 };
 
-// The rows of a matrix of all positions that those positions have.
+// The rows of a matrix at those positions.
 template <typename T>
 std::vector<T> rows_of(const std::vector<T>& all, const Positions& positions) {
   const Count width = std::ssize(all) / (sequences * length);
@@ -36,7 +36,7 @@ std::vector<T> rows_of(const std::vector<T>& all, const Positions& positions) {
   return part;
 }
 
-// The same of statistics [sequences, heads, length].
+// The same for statistics [sequences, heads, length].
 template <typename T>
 std::vector<T> columns_of(const std::vector<T>& all, const Positions& positions) {
   std::vector<T> part;
@@ -91,7 +91,7 @@ Columns<T> columns_at(const Whole<T>& whole, const Positions& positions) {
   return {whole.shape, rows_of(whole.qkv, positions)};
 }
 
-// out and log_sum_exp of some queries, merged over the keys of all ranks, and the pairs it took.
+// out and log_sum_exp of some queries, merged over all ranks' keys, and the number of pairs.
 template <typename T>
 struct Merged {
   std::vector<T> out, log_sum_exp;
@@ -157,8 +157,8 @@ void expect_parts_are_the_whole(double tolerance) {
 TEST(AttentionParts, MergeIntoTheWhole) { expect_parts_are_the_whole<double>(1e-12); }
 TEST(AttentionParts, MergeIntoTheWholeInFloat) { expect_parts_are_the_whole<float>(1e-5); }
 
-// Every rank's queries with every rank's keys: gradients of queries add up where they are, those of
-// keys and values where they have come round.
+// Every rank's queries with every rank's keys. Gradients of queries add up on their rank, those of
+// keys and values after they have travelled around the ring.
 template <typename T>
 void expect_gradients_of_parts_are_the_whole(double tolerance) {
   for (const auto& [kv_heads, dropout] : calls) {
@@ -191,7 +191,7 @@ void expect_gradients_of_parts_are_the_whole(double tolerance) {
             dmine.q(), dtheirs.k(), dtheirs.v(), slice(dout), slice(log_sum_exp), slice(products),
             mine.q(), theirs.k(), theirs.v(), whole.part(queries, positions_of(rank)), dropout);
       }
-      // Beside dq nothing of the matrix was written.
+      // Nothing but dq was written to the matrix.
       auto expected = rows_of(whole.dqkv, queries);
       for (std::size_t i = 0; i < expected.size(); ++i)
         if (static_cast<Count>(i) % whole.shape.qkv_width() >= whole.shape.width()) expected[i] = 0;
@@ -215,7 +215,7 @@ TEST(AttentionParts, GradientsAddUpToTheWholeInFloat) {
   expect_gradients_of_parts_are_the_whole<float>(1e-5);
 }
 
-// Of queries before all keys; what is added to stays as it is.
+// Queries before all keys: results that are added to do not change.
 TEST(AttentionParts, WithoutAPairAreEmpty) {
   const Whole<double> whole(2, {});
   const AttentionPart part =
@@ -242,7 +242,7 @@ TEST(AttentionParts, WithoutAPairAreEmpty) {
   EXPECT_EQ(merged_log_sum_exp, before_log_sum_exp);
 }
 
-// exp(l) by itself would be 0 or infinite.
+// exp(l) alone would be 0 or infinite.
 TEST(AttentionParts, MergeWithoutOverflow) {
   const AttentionPart part{1, 1, 1, 1, Positions::all(5), Positions::all(5), 5};
   std::vector<double> out = {1, 1, 1, 1, 1}, l = {2000, -2000, 1e4, -1e4, 800},

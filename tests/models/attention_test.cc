@@ -1,5 +1,5 @@
-// Attention, with shared heads of keys and values and with dropout, against its formula in double
-// and finite differences.
+// Attention, with shared heads of keys and values and with dropout, against its formula in double and
+// finite differences.
 #include <gtest/gtest.h>
 #include <omp.h>
 
@@ -14,7 +14,7 @@ namespace {
 constexpr Dropout some_dropped{
     .rate = 0.3, .seed = 11, .stream = 12, .first_row = 5, .first_head = 2, .all_heads = 9};
 
-// All that a call reads and writes.
+// The inputs and outputs of a call.
 template <typename T>
 struct Call {
   AttentionShape shape;
@@ -162,7 +162,7 @@ TEST(Attention, SharedKeysAndValuesEqualRepeatedOnes) {
   }
 }
 
-// Heads 2 and 3 of the second sequence, alone: as a rank would have them.
+// Only heads 2 and 3 of the second sequence, as on a rank that has these.
 TEST(Attention, DropsTheSameInEveryCut) {
   const AttentionShape all{2, 70, 4, 4, 2}, some{1, 70, 2, 4, 1};
   Call<double> whole(all, some_dropped);

@@ -76,7 +76,7 @@ TEST(Dropout, WorksInPlace) {
   EXPECT_EQ(x, out);
 }
 
-// Of numbers that every order of summation gives the same bits.
+// With numbers that give the same bits in every order of summation.
 TEST(Dropout, BetweenBiasAndResidualEqualsTheStepsAlsoInPlace) {
   constexpr Count rows = 20;
   const auto integers = [](Count count, std::uint64_t seed) {

@@ -1,4 +1,4 @@
-// What the tests of files share: a folder that goes away, and errors that must be said.
+// Shared by tests of files: a temporary folder, and expected errors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace lockstep {
 
 namespace fs = std::filesystem;
 
-// A folder of its own for each test.
+// A separate folder for each test.
 class Files : public testing::Test {
  protected:
   Files() : folder_(fs::temp_directory_path() / "lockstep-files-XXXXXX") {
@@ -43,7 +43,7 @@ void expect_refused(const Action& action, const std::string& part) {
   }
 }
 
-// A file's content, and part of what must be said when it is refused.
+// A file's content, and a part of the expected error.
 struct Hostile {
   std::string name, content, message;
 };

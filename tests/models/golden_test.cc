@@ -1,5 +1,4 @@
-// A run computed elsewhere in float64 (tests/golden/tiny): every loss, gradient norm and final
-// weight.
+// A reference run in float64 (tests/golden/tiny): every loss, gradient norm and final weight.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -53,7 +52,7 @@ void reproduce(DType dtype, double tolerance, double weight_tolerance) {
   }
 }
 
-// The reference's weights are stored in f32, so they are known to 2^-24 of themselves.
+// The reference's weights are stored in f32, so their relative error is up to 2^-24.
 TEST(Golden, SerialInDouble) { reproduce(DType::f64, 1e-9, 1.2e-7); }
 TEST(Golden, SerialInFloat) { reproduce(DType::f32, 1e-5, 2e-3); }
 

@@ -1,4 +1,4 @@
-// The layouts that split sequences, for tests of each of them.
+// The layouts that split sequences, for tests of each.
 #pragma once
 
 #include "models/token_layout.h"

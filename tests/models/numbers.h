@@ -1,4 +1,4 @@
-// What the tests of kernels share: vectors of numbers, as slices.
+// Shared by tests of kernels: vectors of numbers as slices.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ std::vector<To> as(const std::vector<From>& values) {
   return converted;
 }
 
-// Every element within `tolerance` of the expected one.
+// Compares every element with the expected one, within `tolerance`.
 template <typename A, typename B>
 void expect_near(const std::vector<A>& values, const std::vector<B>& expected, double tolerance) {
   ASSERT_EQ(values.size(), expected.size());

@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-// Every 64th float of the range, so that every exponent and many mantissas are met.
+// Every 64th float of the range, which covers every exponent and many mantissas.
 TEST(Exponential, IsWithinTwoUnitsInTheLastPlace) {
   constexpr double unit = 0x1p-23;
   for (std::uint32_t bits = 0; bits <= std::bit_cast<std::uint32_t>(88.0F); bits += 64)
@@ -65,7 +65,7 @@ TEST(CrossEntropy, StaysFiniteForLargeLogits) {
   EXPECT_EQ(logits, (std::vector<double>{1, 0, -1}));
 }
 
-// Every operation on 16 bits is the one on f32, of the same numbers, rounded once.
+// Every operation on 16 bits equals the one on the same numbers in f32, rounded once.
 class NarrowOps : public testing::TestWithParam<DType> {
  protected:
   NarrowOps() : narrow_(host_backend(), ledger_) {}
@@ -99,7 +99,7 @@ class NarrowOps : public testing::TestWithParam<DType> {
 };
 
 TEST_P(NarrowOps, Products) {
-  // Of integers every order of summation gives the same bits.
+  // With integers every order of summation gives the same bits.
   const auto integer = [](double x) { return std::round(4 * x); };
   const Pair a = pair(6 * 10, integer), b = pair(10 * 7, integer), c = pair(6 * 7, integer);
   for (const double beta : {0.0, 1.0}) {
@@ -186,7 +186,7 @@ TEST_P(NarrowOps, Attention) {
   expect_rounded(dqkv);
 }
 
-// Of queries at the positions 1, 3 and 5. Results are of f32 and not rounded: the bits are those of
+// Queries at positions 1, 3 and 5. Results are f32 and not rounded, so they have the same bits as for
 // the same numbers in f32.
 TEST_P(NarrowOps, AttentionParts) {
   constexpr AttentionPart part{.sequences = 2,
@@ -217,7 +217,7 @@ TEST_P(NarrowOps, AttentionParts) {
   EXPECT_EQ(results(narrow_, &Pair::narrow), results(wide_, &Pair::wide));
 }
 
-// Of a table of the tokens 2 to 11: 0 and 12 are not in it, and what lies around it stays.
+// A table of tokens 2 to 11: 0 and 12 are not in it, and memory around it does not change.
 TEST_P(NarrowOps, Embeddings) {
   const std::vector<std::int32_t> tokens = {3, 0, 3, 3, 9, 12};
   const Pair memory = pair(13 * 8), positions = pair(5 * 8), out = pair(6 * 8);
@@ -266,7 +266,7 @@ INSTANTIATE_TEST_SUITE_P(Types, NarrowOps, testing::Values(DType::bf16, DType::f
                            return std::string(name_of(test_info.param));
                          });
 
-// Cut anywhere, also inside a parameter, the parts take the steps of the whole.
+// Cut anywhere, even inside a parameter, the parts take the same steps as the whole.
 TEST(AdamW, PartsTakeTheSameStepsAsTheWhole) {
   Ledger ledger;
   constexpr Count count = 7 + 30 + 5;
@@ -337,7 +337,7 @@ Batch tiny_batch(int sequences = 3) {
   return batch;
 }
 
-// Of the loss in training, where the same step drops the same.
+// The gradient of the loss in training; the same step drops the same elements.
 void expect_gradient_of_loss(const GptConfig& config, const ModelOptions& options) {
   Ledger ledger;
   Gpt model(config, host_backend(), DType::f64, ledger, true, options);
@@ -346,7 +346,7 @@ void expect_gradient_of_loss(const GptConfig& config, const ModelOptions& option
   batch.step = 5;
   const auto loss = [&] { return model.forward_backward(batch, 18); };
   const auto values = host_span<double>(model.parameters().values());
-  // As large as trained ones, so that every branch matters.
+  // Values as large as trained ones, so that every branch matters.
   for (const Parameter& parameter : model.parameters().list())
     for (Count i = 0; parameter.decays() && i < parameter.count; ++i)
       values[static_cast<std::size_t>(parameter.offset + i)] *= 10;

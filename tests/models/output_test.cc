@@ -1,4 +1,4 @@
-// Files that are written appear whole or not at all, also when the writer is killed.
+// Written files appear whole or not at all, even if the writer is killed.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

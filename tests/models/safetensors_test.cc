@@ -1,4 +1,4 @@
-// Safetensors: broken, truncated and hostile files are refused with a message that says why.
+// Safetensors: damaged, truncated and hostile files are refused with a reason.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -49,10 +49,10 @@ const Hostile hostile_files[] = {
     {"metadata a list", safetensors(R"({"__metadata__":["a"]})", 0), "__metadata__ is not"},
     {"a number", safetensors(R"({"a":1})", 0), "'a' lacks dtype"},
     {"no offsets", safetensors(R"({"a":{"dtype":"F32","shape":[]}})", 4), "'a' lacks dtype"},
-    {"escape in a name", safetensors(R"({"\u001b[2J":1})", 0), "is no name of a tensor"},
-    {"empty name", safetensors(R"({"":1})", 0), "is no name of a tensor"},
+    {"escape in a name", safetensors(R"({"\u001b[2J":1})", 0), "is not a name of a tensor"},
+    {"empty name", safetensors(R"({"":1})", 0), "is not a name of a tensor"},
     {"long name", safetensors("{\"" + std::string(1001, 'a') + "\":1}", 0),
-     "is no name of a tensor"},
+     "is not a name of a tensor"},
     {"unknown type", safetensors(tensor(R"("F31")", "[1]", "[0,4]"), 4), "unknown type \"F31\""},
     {"type a number", safetensors(tensor("4", "[1]", "[0,4]"), 4), "unknown type 4"},
     {"negative extent", safetensors(tensor(f32, "[-1]", "[0,4]"), 4),

@@ -1,5 +1,4 @@
-// Sampled text: repeatable, drawn from the model's distribution, and refused where it makes no
-// sense.
+// Sampled text is repeatable and follows the model's distribution; invalid arguments are refused.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +20,7 @@ std::string shown(int token) {
   return printable ? std::string(1, static_cast<char>(token)) : fmt::format("\\x{:02x}", token);
 }
 
-// A model that no longer prefers every byte alike.
+// A model that does not give every byte the same probability.
 class Sample : public testing::Test {
  protected:
   Sample() : model_(config, host_backend(), DType::f64, ledger_) {

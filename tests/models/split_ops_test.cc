@@ -1,5 +1,5 @@
-// Embedding and loss of a vocabulary that is split over ranks, against the whole; and the smoothed
-// loss against its formula.
+// Embedding and loss of a vocabulary that is split over ranks, compared with the whole one; and the
+// smoothed loss compared with its formula.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct Part {
 };
 using Cut = std::vector<Part>;
 
-// Of eight tokens.
+// Cuts of eight tokens.
 const std::vector<Cut> cuts = {{{0, 8, 0}},
                                {{0, 8, 3}},
                                {{0, 5, 0}, {5, 3, 2}},
@@ -90,7 +90,7 @@ TEST(Positions, OfSomeRowsAreThoseOfTheWholeBatch) {
   EXPECT_EQ(gradient, expected_gradient);
 }
 
-// Logits, and the loss and gradient of them.
+// Logits, with their loss and gradient.
 template <typename T>
 struct Loss {
   std::vector<T> logits;
@@ -106,7 +106,7 @@ Loss<T> whole_loss(const std::vector<double>& logits, double smoothing) {
   return made;
 }
 
-// What ranks do that keep their columns in that type, one after the other in place of all-reduces.
+// What ranks with split columns compute in that type, one after another instead of by all-reduces.
 template <typename T>
 Loss<T> split_loss(DType dtype, const std::vector<T>& logits, const Cut& cut, double smoothing) {
   Ledger ledger;
@@ -181,10 +181,10 @@ TEST(SplitCrossEntropy, StaysFiniteForLargeLogits) {
   }
 }
 
-// Each operation rounds what it leaves in 16 bits once: the exponentials and the gradient.
+// Each operation rounds its 16-bit results once: the exponentials and the gradient.
 TEST(SplitCrossEntropy, Of16BitsEqualsThatOfTheSameNumbersButForTheirRounding) {
   auto logits = as<float>(normals(std::ssize(tokens) * vocabulary, 3));
-  for (float& logit : logits) logit = std::round(logit * 16) / 16;  // which bf16 has
+  for (float& logit : logits) logit = std::round(logit * 16) / 16;  // exact in bf16
   for (const double smoothing : {0.0, 0.1})
     for (const Cut& cut : cuts) {
       const auto whole = whole_loss<double>(as<double>(logits), smoothing);
@@ -194,7 +194,7 @@ TEST(SplitCrossEntropy, Of16BitsEqualsThatOfTheSameNumbersButForTheirRounding) {
     }
 }
 
-// -sum of q log p, each written out.
+// -sum of q log p, term by term.
 double smoothed_loss(const std::vector<double>& logits, double smoothing) {
   const double v = vocabulary, share = smoothing * v / (v - 1);
   double loss = 0;

@@ -1,4 +1,4 @@
-// Which tokens a rank has, and that tables of positions and dropout find its rows' places.
+// Which tokens a rank has, and that position tables and dropout use the right places of its rows.
 #include "models/token_layout.h"
 
 #include <gmock/gmock.h>
@@ -76,7 +76,7 @@ TEST(Positions, UpToCountsThem) {
     }
 }
 
-// Of n = s / c tokens a rank and chunks of e = n / 2.
+// For n = s / c tokens per rank and chunks of e = n / 2.
 TEST(Positions, PairsOfRanksAreTheClosedForms) {
   for (int c = 1; c <= 4; ++c) {
     const Count n = 6, e = 3, s = n * c;
@@ -134,7 +134,7 @@ TEST(RowPlaces, OfRanksAddTheirPositions) {
   }
 }
 
-// Also of the second half of a rank's rows, as another rank beside it would have them.
+// The same for the second half of a rank's rows, as if it were on another rank.
 TEST(RowPlaces, OfRanksDropWhatOneRankDrops) {
   std::vector<double> ones(sequences * length * width, 1), whole(ones.size());
   Dropout dropout{.rate = 0.4, .seed = 3, .stream = 4, .first_row = 24};

@@ -1,4 +1,4 @@
-// Weights and configurations: what is saved is read again, what is of another model is refused.
+// Weights and configurations: saved ones can be read again, those of another model are refused.
 #include <gtest/gtest.h>
 
 #include "models/gpt_config.h"
@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// A model's parameters without the model.
+// The parameters of a model without the model.
 struct Model {
   explicit Model(DType dtype) : parameters(dtype, ledger) {
     parameters.add({.name = "wte.weight", .shape = {3, 2}});
@@ -86,7 +86,7 @@ TEST_F(Files, ConfigsAreChecked) {
       {R"(,"vocab_size":20000000)", "20000000 vocabulary"},
       {R"(,"n_head":3)", "a width of 8 in 3 heads"},
       {R"(,"layer_norm_epsilon":0)", "layer_norm_epsilon of 0"},
-      {R"(,"layer_norm_epsilon":"x")", "is no number"},
+      {R"(,"layer_norm_epsilon":"x")", "is not a number"},
       {R"(,"activation_function":"relu")", "is \"relu\""},
       {R"(,"tie_word_embeddings":false)", "is false"},
       {R"(,"model_type":"llama")", "is \"llama\""},

@@ -1,4 +1,4 @@
-// Chooses the kernels for an attention: tensor cores where they are made for it.
+// Chooses the kernels for an attention: on tensor cores where such kernels exist.
 #include <string>
 
 #include "models/ops/cuda/attention_geometry.h"
@@ -9,8 +9,8 @@
 namespace lockstep::cuda {
 namespace {
 
-// Calls function(T*, head size as a type) for the half types and head sizes that there are tensor
-// kernels for.
+// Calls function(T*, head size as a type) for those half types and head sizes that have tensor-core
+// kernels.
 template <typename Function>
 void with_tensor_kernels(DType dtype, Count head_size, Function function) {
   const auto with_head_size = [&](auto* type) {
@@ -22,7 +22,7 @@ void with_tensor_kernels(DType dtype, Count head_size, Function function) {
   return with_head_size(static_cast<__half*>(nullptr));
 }
 
-// They copy 16 bytes at a time.
+// These kernels copy 16 bytes at a time.
 bool fits_tensor_kernels(const AttentionShape& shape, std::initializer_list<Slice> slices) {
   for (const Slice slice : slices)
     if (!has_tensor_attention(slice.dtype, shape.head_size) ||

@@ -1,7 +1,7 @@
-// The gradients of keys and values on tensor cores: a block has a tile of keys and goes over the
-// queries that see them, of all heads that share them, so that it alone adds to their gradients.
-// Everything is computed transposed, keys being rows: what a product leaves in registers is then
-// the left factor that the next one needs.
+// The gradients of keys and values on tensor cores. A block has a tile of keys and iterates over the
+// queries that see them, of all heads that share them, so only this block adds to their gradients.
+// Everything is computed transposed, with keys as rows: the registers with the result of one product
+// are then the left factor of the next.
 #pragma once
 
 #include "collectives/base/cuda/shared_memory.cuh"
@@ -19,7 +19,7 @@ class KeyWarp {
   using OwnTile = Tile<T, Sizes::keys, head_size>;
   using QueryTile = Tile<T, Sizes::queries, head_size>;
 
-  // Queries, the gradient of what they got, and both statistics of each.
+  // Queries, the gradients of their results, and both statistics of each.
   struct Stage {
     QueryTile queries, dout;
     float *log_sum_exp, *products;
@@ -45,7 +45,7 @@ class KeyWarp {
       }
   }
 
-  // Adds what the tile of queries from first_query on contributes.
+  // Adds the contribution of the tile of queries from first_query on.
   __device__ void add(const Stage& stage, int first_query, Count index) {
 #pragma unroll 1
     for (int q = 0; q < Sizes::queries; q += 16)
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(attention_threads)
                          const T* qkv, const AttentionCall call) {
   using Warp = KeyWarp<T, head_size>;
   using Sizes = KeyTiles<head_size>;
-  // The first keys are seen by the most queries: they begin first.
+  // The first keys are seen by the most queries, so they begin first.
   const int key_tiles = (call.length + Sizes::keys - 1) / Sizes::keys;
   const int of_all = static_cast<int>(blockIdx.x / key_tiles);
   const int kv_head = of_all % call.kv_heads, sequence = of_all / call.kv_heads;
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(attention_threads)
   keys.begin_load(of_sequence + own, call.stride, first_key, call.length);
   values.begin_load(of_sequence + own + call.kv_width, call.stride, first_key, call.length);
 
-  // Tiles of queries from the diagonal on, of one head after the other.
+  // Tiles of queries from the diagonal on, one head after another.
   const int first_tile = first_key / Sizes::queries;
   const int tiles = (call.length + Sizes::queries - 1) / Sizes::queries - first_tile;
   const auto head_of = [&](int step) { return first_head + step / tiles; };
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(attention_threads)
   Warp warp(call, first_key + static_cast<int>(threadIdx.x / 32) * Sizes::warp_rows);
   for (int step = 0; step < sharers * tiles; ++step) {
     wait_for_copies<0>();
-    __syncthreads();  // this step's tile is there, and all are done with the one before
+    __syncthreads();  // this step's tile has arrived, and no thread uses the previous one
     begin_load(step + 1);
     if (step == 0) warp.load(keys, values);
     warp.add(stage_at(step % 2), query_of(step), call.index_of(sequence, head_of(step)));

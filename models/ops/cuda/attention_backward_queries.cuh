@@ -1,6 +1,6 @@
-// The gradient of the queries on tensor cores: a block has a tile of queries and goes over the keys
-// that they see. It computes again what the kernel for keys and values computes, too: two more
-// products of the seven, for sums that need no atomics and no memory of their own.
+// The gradient of the queries on tensor cores. A block has a tile of queries and iterates over the
+// keys that they see. It recomputes what the kernel for keys and values computes: two more products
+// than the five needed, but the sums need neither atomics nor extra memory.
 #pragma once
 
 #include "collectives/base/cuda/shared_memory.cuh"
@@ -18,7 +18,7 @@ class QueryWarp {
   using OwnTile = Tile<T, Sizes::queries, head_size>;
   using KeyTile = Tile<T, Sizes::keys, head_size>;
 
-  // log_sum_exp and products are those of this head's first query.
+  // log_sum_exp and products begin at this head's first query.
   __device__ QueryWarp(const AttentionCall& call, int first_query, const float* log_sum_exp,
                        const float* products)
       : call_(call), first_(first_query) {
@@ -48,11 +48,11 @@ class QueryWarp {
       }
   }
 
-  // Adds what the tile of keys from first_key on contributes.
+  // Adds the contribution of the tile of keys from first_key on.
   __device__ void add(KeyTile keys, KeyTile values, int first_key, Count index) {
 #pragma unroll 1
     for (int k = 0; k < Sizes::keys; k += 16)
-      // Keys after all of this warp's queries are seen by none of them.
+      // No query of this warp sees keys after all of its queries.
       if (first_key + k < first_ + Sizes::warp_rows) add_16(keys, values, k, first_key + k, index);
   }
 
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(attention_threads)
   const Count index = call.index_of(sequence, head);
   for (int t = 0; t < tiles; ++t) {
     wait_for_copies<0>();
-    __syncthreads();  // tile t is there, and all are done with the one that the next replaces
+    __syncthreads();  // tile t has arrived, and no thread uses the tile that the next one replaces
     begin_load(t + 1);
     if (t == 0) warp.load(queries, own_dout);
     warp.add(keys_at(t % 2), values_at(t % 2), t * Sizes::keys, index);

@@ -1,7 +1,7 @@
 // Causal attention on tensor cores, forward. Dao, "FlashAttention-2", 2023: a block has a tile of
-// queries and goes over the tiles of keys up to the diagonal; a warp keeps its rows of the result,
-// their highest scores and the sums of their exponentials in registers. The next tile of keys and
-// values is copied beside the products.
+// queries and iterates over the tiles of keys up to the diagonal. A warp keeps its rows of the
+// result, their highest scores and the sums of their exponentials in registers. The copy of the next
+// tile of keys and values overlaps with the products.
 #include "collectives/base/cuda/launch.cuh"
 #include "collectives/base/cuda/shared_memory.cuh"
 #include "models/ops/cuda/attention_geometry.h"
@@ -40,9 +40,9 @@ class ForwardWarp {
     }
   }
 
-  // Adds what the keys from first_key on contribute.
+  // Adds the contribution of the keys from first_key on.
   __device__ void add(KeyTile keys, KeyTile values, int first_key, Count index) {
-    if (first_key >= first_ + Sizes::warp_rows) return;  // none of this warp's rows sees them
+    if (first_key >= first_ + Sizes::warp_rows) return;  // no row of this warp sees them
     Scores<pieces_m, pieces_n> scores = {};
     score(scores, keys);
     if (first_key + Sizes::keys - 1 > first_) hide_later_keys(scores, first_key);
@@ -70,7 +70,7 @@ class ForwardWarp {
   }
 
  private:
-  // The queries are read again for each tile: registers are scarcer than shared memory is slow.
+  // Reads the queries again for each tile: registers are scarce, and shared memory is fast.
   __device__ void score(Scores<pieces_m, pieces_n>& scores, KeyTile keys) const {
 #pragma unroll
     for (int k = 0; k < head_size / 16; ++k) {
@@ -101,8 +101,8 @@ class ForwardWarp {
             scores[m][n][i] = -INFINITY;
   }
 
-  // Scores become exponentials less their row's highest; what was summed before is scaled down to
-  // the new highest.
+  // Scores become exponentials relative to their row's highest. Scales earlier sums down to the new
+  // highest.
   __device__ void exponentiate(Scores<pieces_m, pieces_n>& scores) {
     const float factor = call_.scale * log2_e;
 #pragma unroll
@@ -115,7 +115,7 @@ class ForwardWarp {
           highest = fmaxf(highest, fmaxf(scores[m][n][2 * h], scores[m][n][2 * h + 1]));
         highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 1));
         highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 2));
-        // Every row sees the first key of the first tile, so `highest` is a number from there on.
+        // Every row sees the first key of the first tile, so `highest` is finite from there on.
         const float shrink = exp2_fast((highest_[m][h] - highest) * factor);
         const float offset = highest * factor;
         float sum = 0;
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(attention_threads)
     forward_kernel(T* out, float* log_sum_exp, const T* qkv, const AttentionCall call) {
   using Warp = ForwardWarp<T, head_size>;
   using Sizes = ForwardTiles<head_size>;
-  // Tiles of later queries see more keys: they begin first. Those of a head follow each other, so
+  // Tiles of later queries see more keys, so they begin first. Tiles of a head are consecutive, so
   // that they find its keys and values in the cache.
   const int query_tiles = (call.length + Sizes::queries - 1) / Sizes::queries;
   const int of_all = static_cast<int>(blockIdx.x / query_tiles);
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(attention_threads)
   const Count index = call.index_of(sequence, head);
   for (int t = 0; t < tiles; ++t) {
     wait_for_copies<0>();
-    __syncthreads();  // tile t is there, and all are done with the one that the next replaces
+    __syncthreads();  // tile t has arrived, and no thread uses the tile that the next one replaces
     begin_load(t + 1);
     warp.add(keys_at(t % 2), values_at(t % 2), t * Sizes::keys, index);
   }

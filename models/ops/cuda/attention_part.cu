@@ -1,7 +1,6 @@
-// A part of a causal attention, and the merging of parts, by plain multiplications and additions,
-// for all types and head sizes. As in attention_plain.cu, a block has 16 rows, each of its warps
-// four of them, and goes over tiles of 32 others: one for each lane. It goes over those alone that
-// some of its rows see.
+// A part of a causal attention, and the merging of parts, without tensor cores, for all types and
+// head sizes. As in attention_plain.cu, a block has 16 rows, four for each warp, and iterates over
+// tiles of 32 others, one for each lane. It skips tiles that none of its rows see.
 #include "collectives/base/cuda/launch.cuh"
 #include "collectives/base/cuda/shared_memory.cuh"
 #include "models/ops/cuda/attention_kernels.h"
@@ -48,7 +47,7 @@ __global__ void part_forward_kernel(Wide<T>* out, Wide<T>* log_sum_exp, Strided<
       const bool sees = key < call.seen_by(query);
       const W score = sees ? scores[r] * call.scale : static_cast<W>(-INFINITY);
       const W high = max(highest[r], warp_max(score));
-      // Of a row that has seen no key yet `high` is -infinity: its exponentials are 0.
+      // For a row that has seen no key yet, `high` is -infinity and its exponentials are 0.
       const W base = high == static_cast<W>(-INFINITY) ? W{0} : high;
       const W shrink = exp(highest[r] - base), p = exp(score - base);
       sum[r] = sum[r] * shrink + warp_sum(p);
@@ -75,7 +74,7 @@ __global__ void part_forward_kernel(Wide<T>* out, Wide<T>* log_sum_exp, Strided<
   }
 }
 
-// A warp for a head of a row. See models/ops/attention_merge.cc.
+// One warp per head of a row. See models/ops/attention_merge.cc.
 template <typename W>
 __global__ void merge_kernel(W* out, W* log_sum_exp, const W* part_out, const W* part_log_sum_exp,
                              Count rows, Count queries, Count heads, Count head_size) {

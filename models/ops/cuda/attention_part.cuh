@@ -1,4 +1,4 @@
-// What the kernels of parts of an attention share: strided rows, and the positions of a part.
+// Shared by the kernels of partial attention: strided rows, and the positions of a part.
 #pragma once
 
 #include "models/ops/cuda/attention_plain.cuh"
@@ -43,7 +43,7 @@ struct PartCall {
   __device__ Count kv_column(Count head) const {
     return head / (part.heads / part.kv_heads) * part.head_size;
   }
-  // How many keys a query sees; of one that does not exist, 0.
+  // How many keys a query sees; 0 for a query that does not exist.
   __device__ Count seen_by(Count query) const {
     return query < queries ? part.keys.up_to(part.queries[query]) : 0;
   }

@@ -1,7 +1,7 @@
-// Causal attention by plain multiplications and additions, for f64 and f32, and for head sizes that
-// the tensor cores' kernels are not made for. A block has 16 rows, each of its warps four of them,
-// and goes over tiles of 32 others: one for each lane. Rows are queries in forward and in the
-// gradient of queries, and keys in that of keys and values.
+// Causal attention without tensor cores, for f64 and f32, and for head sizes without tensor-core
+// kernels. A block has 16 rows, four for each warp, and iterates over tiles of 32 others, one for
+// each lane. Rows are queries in forward and for the gradient of queries, and keys for that of keys
+// and values.
 #include "collectives/base/cuda/launch.cuh"
 #include "collectives/base/cuda/shared_memory.cuh"
 #include "models/ops/cuda/attention_kernels.h"
@@ -42,7 +42,7 @@ __global__ void plain_forward_kernel(T* out, Wide<T>* log_sum_exp, const T* qkv,
     for (int r = 0; r < warp_rows; ++r) {
       const W score = key <= first + r ? scores[r] * call.scale : static_cast<W>(-INFINITY);
       const W high = max(highest[r], warp_max(score));
-      // Every row sees the first key of the first tile, so `high` is a number from there on.
+      // Every row sees the first key of the first tile, so `high` is finite from there on.
       const W shrink = exp(highest[r] - high), p = exp(score - high);
       sum[r] = sum[r] * shrink + warp_sum(p);
       highest[r] = high;
@@ -186,7 +186,7 @@ __global__ void plain_keys_kernel(T* dqkv, const T* dout, const Wide<T>* log_sum
     }
 }
 
-// Eight lanes for a row of a head.
+// Eight lanes per row of a head.
 template <typename T>
 __global__ void products_kernel(Wide<T>* products, const T* dout, const T* out, AttentionShape s,
                                 bool whole) {
@@ -194,7 +194,7 @@ __global__ void products_kernel(Wide<T>* products, const T* dout, const T* out, 
   constexpr int lanes = 8, size = Pack<T>::size;
   const Count groups = static_cast<Count>(gridDim.x) * blockDim.x / lanes,
               count = s.sequences * s.length * s.heads;
-  // All lanes of a warp go through the loop together.
+  // All lanes of a warp must execute the loop together.
   const Count mine = (static_cast<Count>(blockIdx.x) * blockDim.x + threadIdx.x) / lanes;
   for (Count first = mine - mine % 4; first < count; first += groups) {
     const Count i = first + mine % 4, row = i / s.heads, head = i % s.heads;

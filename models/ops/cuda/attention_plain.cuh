@@ -1,4 +1,4 @@
-// What the attention kernels of plain arithmetic share: places of heads, tiles of rows in shared
+// Shared by the attention kernels without tensor cores: places of heads, tiles of rows in shared
 // memory, and the columns of results that a lane keeps.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace lockstep::cuda {
 
 inline constexpr int warp_rows = PlainTiles::warp_rows, block_rows = PlainTiles::rows,
                      others = PlainTiles::others;
-inline constexpr int lane_columns = PlainTiles::most_head_size / 32;  // of a head, that a lane has
+inline constexpr int lane_columns = PlainTiles::most_head_size / 32;  // of a head, per lane
 static_assert(others == 32);
 
 template <typename W>
@@ -37,7 +37,7 @@ struct PlainCall {
   }
 };
 
-// Which rows a block has, of which head of which sequence; tiles of a head follow each other.
+// The rows of a block, and their head and sequence. Tiles of a head are consecutive.
 struct Place {
   Count sequence, head, first;
 

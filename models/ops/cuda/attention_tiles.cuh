@@ -1,5 +1,5 @@
-// What the attention kernels on tensor cores share: tiles of rows in shared memory, products of
-// them by warps, and the place of a head in memory.
+// Shared by the attention kernels on tensor cores: tiles of rows in shared memory, products of tiles
+// by warps, and the place of a head in memory.
 #pragma once
 
 #include "models/backend.h"
@@ -12,12 +12,12 @@ namespace lockstep::cuda {
 inline constexpr int attention_threads = 128;
 inline constexpr float log2_e = 1.44269504088896341F;
 
-// What a kernel is told, beside memory: the same numbers for every block.
+// A kernel's arguments in addition to memory. The same for every block.
 struct AttentionCall {
   int length, heads, kv_heads, stride, width, kv_width;
   float scale;  // 1 / sqrt(head size)
-  // Dropout, and the index of the first probability of head h of sequence s:
-  // first + (s length all_heads + h) length; a query further on is all_heads length more.
+  // Dropout. The index of the first probability of head h of sequence s is
+  // first + (s length all_heads + h) length; each further query adds all_heads length.
   host::DropoutMask<float> mask;
   bool masks;
   Count first_index, all_heads;
@@ -35,7 +35,7 @@ struct AttentionCall {
         first_index((d.first_row * d.all_heads + d.first_head) * s.length),
         all_heads(d.all_heads) {}
 
-  // Of the probability of the first query and key.
+  // The index of the probability of the first query and key.
   __device__ Count index_of(int sequence, int head) const {
     return first_index + (static_cast<Count>(sequence) * length * all_heads + head) * length;
   }
@@ -43,9 +43,8 @@ struct AttentionCall {
   __device__ int kv_head(int head) const { return head / (heads / kv_heads); }
 };
 
-// `rows` rows of `columns` 16-bit elements in shared memory. The 16-byte units of a row are put in
-// another order from row to row, so that the eight rows that are read at a time lie in different
-// banks.
+// `rows` rows of `columns` 16-bit elements in shared memory. The order of a row's 16-byte units
+// changes from row to row, so that eight rows that are read at the same time lie in different banks.
 template <typename T, int rows, int columns>
 struct Tile {
   static constexpr int units = columns / 8, bytes = rows * columns * 2;
@@ -56,14 +55,14 @@ struct Tile {
     return memory + row * columns + (unit ^ turn) * 8;
   }
 
-  // Begins to fill the tile from rows `first` .. of memory whose rows are `stride` apart; rows from
+  // Begins to fill the tile with rows `first` .. of memory whose rows are `stride` apart. Rows from
   // `count` on are zero.
   __device__ void begin_load(const T* from, int stride, int first, int count) const {
 #pragma unroll
     for (int i = threadIdx.x; i < rows * units; i += attention_threads) {
       const int row = i / units, u = i % units;
       const bool there = first + row < count;
-      // An address that exists, even if nothing is read there.
+      // A valid address, even if nothing is read from it.
       const T* const at = from + static_cast<Count>(there ? first + row : 0) * stride + u * 8;
       begin_copy(unit(row, u), at, there);
     }
@@ -87,7 +86,7 @@ struct Tile {
   }
 };
 
-// Of a 16 x 8 piece of a product: the row and the column of a lane's element i.
+// In a 16 x 8 piece of a product: the row and the column of a lane's element i.
 __device__ __forceinline__ int piece_row(int i) {
   return static_cast<int>(threadIdx.x % 32) / 4 + i / 2 * 8;
 }
@@ -95,18 +94,18 @@ __device__ __forceinline__ int piece_column(int i) {
   return static_cast<int>(threadIdx.x % 4) * 2 + i % 2;
 }
 
-// [16, 16] of scores, or of what becomes of them.
+// [16, 16] of scores, or of values computed from them.
 using Pair = float[2][4];
 
-// Which of a lane's elements of pairs [pieces][2][4] dropout keeps: a bit for each. Drawn once, it
-// serves both for probabilities and for their gradients.
+// One bit for each of a lane's elements of pairs [pieces][2][4]: whether dropout keeps it. Used for
+// both the probabilities and their gradients.
 template <int pieces>
 struct Kept {
   static_assert(pieces * 8 <= 32);
   unsigned bits = 0;
   float scale;
 
-  // index_of(piece, n, i) is that of the probability.
+  // index_of(piece, n, i) is the index of the probability.
   template <typename Index>
   __device__ Kept(const host::DropoutMask<float>& mask, Index index_of) : scale(mask.scale()) {
 #pragma unroll
@@ -128,7 +127,7 @@ struct Kept {
   }
 };
 
-// Two neighbouring pieces [16, 16], rounded, as a left factor.
+// Rounds two neighbouring pieces [16, 16] to a left factor.
 template <typename T>
 __device__ __forceinline__ void as_left(unsigned (&a)[4], const float (&low)[4],
                                         const float (&high)[4]) {
@@ -138,8 +137,8 @@ __device__ __forceinline__ void as_left(unsigned (&a)[4], const float (&low)[4],
   a[3] = pack<T>(high[2], high[3]);
 }
 
-// Writes a lane's part of 16 rows of `columns` to memory whose rows are `stride` apart, each row
-// times its factor; rows from `count` on do not exist.
+// Writes a lane's part of 16 rows of `columns` to memory whose rows are `stride` apart. Multiplies
+// each row by its factor. Rows from `count` on do not exist.
 template <typename T, int pieces>
 __device__ __forceinline__ void store_rows(T* into, int stride, int first, int count,
                                            const float (&values)[pieces][4],

@@ -8,7 +8,7 @@
 namespace lockstep::cuda {
 namespace {
 
-// What a row adds to the sum of its columns: itself.
+// A row's contribution to the sums of its columns: itself.
 template <typename T>
 struct RowItself {
   const T* x;
@@ -21,7 +21,7 @@ struct RowItself {
   }
 };
 
-// Of layer norm: to the gradients of the weight and of the bias.
+// For layer norm: a row's contribution to the gradients of the weight and of the bias.
 template <typename T>
 struct NormGradients {
   const T *dout, *x;
@@ -89,7 +89,7 @@ void sum_columns(cudaStream_t stream, T* into_first, T* into_second, const Terms
          shape.parts(), columns, Terms::sums);
 }
 
-// dpositions[p] += the rows of dout that have this position, from the first to the last.
+// dpositions[p] += the rows of dout that have this position, in order.
 template <typename T>
 __global__ void positions_backward_kernel(T* dpositions, const T* dout, RowPlaces places,
                                           Count rows, Count columns, bool whole) {

@@ -1,6 +1,6 @@
-// Cross entropy: a block for a row of logits. Its first pass finds the highest logit and the sum of
+// Cross entropy: one block per row of logits. A first sweep finds the highest logit and the sum of
 // the exponentials together (Milakov and Gimelshein, "Online normalizer calculation for softmax",
-// 2018); its second writes the gradient in their place.
+// 2018); a second one overwrites the logits with their gradient.
 #include <limits>
 
 #include "collectives/base/cuda/launch.cuh"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr Count row_threads = 512;
 
-// As the host's: `each` for every token, `target` more for the target.
+// As on the host: `each` for every token, plus `target` for the target.
 template <typename W>
 struct Wanted {
   W target, each;
@@ -39,8 +39,8 @@ __device__ constexpr W lowest() {
   return std::numeric_limits<W>::lowest();
 }
 
-// Calls function(column, here, whole) for this thread's groups of a row: those in the middle begin
-// at 16 bytes, wherever the row begins; at its ends are fewer elements.
+// Calls function(column, here, whole) for this thread's groups of a row. Groups in the middle are
+// aligned to 16 bytes; those at the ends have fewer elements.
 template <typename T, typename Function>
 __device__ __forceinline__ void for_row(const T* row, Count columns, Function function) {
   constexpr Count size = Pack<T>::size;
@@ -52,7 +52,7 @@ __device__ __forceinline__ void for_row(const T* row, Count columns, Function fu
     function(c, columns - c, columns - c >= size);
 }
 
-// The highest of numbers and the sum of e^(x - highest), as far as they have been seen.
+// The highest of the numbers seen so far, and the sum of e^(x - highest).
 template <typename W>
 struct Running {
   W highest = lowest<W>(), sum = 0;

@@ -1,5 +1,5 @@
 // The GPU's backend: own kernels, and products by cuBLASLt, for f64, f32, bf16 and f16. Sums of
-// the types of 16 bits are taken in f32. The same input gives the same bits in every run.
+// 16-bit types are in f32. The same input gives the same bits in every run.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,15 +15,15 @@
 
 namespace lockstep::cuda {
 
-// For one line of execution of one rank: everything is put into stream(), and what it needs beside
-// its arguments is on the ledger's device and charged as workspace. Functions that return numbers
-// wait for them; the others return at once. Slices are on the GPU, spans on the host; spans may be
-// changed when a call has returned.
+// For one thread of one rank. Enqueues everything into stream(). Its workspace is on the ledger's
+// device and charged to the ledger. Functions that return numbers wait for them; the others return
+// at once. Slices are on the GPU, spans on the host. The caller may change spans after a call has
+// returned.
 class CudaBackend final : public Backend {
  public:
   using StreamFunction = std::function<cudaStream_t()>;
 
-  // `tf32`: products of f32 may round their factors to 10 bits of mantissa.
+  // `tf32`: products of f32 may round their factors to a mantissa of 10 bits.
   CudaBackend(Ledger& ledger, StreamFunction stream, bool tf32 = false)
       : ledger_(ledger), stream_(std::move(stream)), gemm_(tf32) {}
 
@@ -81,17 +81,17 @@ class CudaBackend final : public Backend {
   double squared_norm(Slice x) override;
 
  private:
-  // What memory of the GPU is for; each use has its own.
+  // The uses of workspace on the GPU. Each has separate memory.
   enum Room { products, parts, tokens, plan_parts, plan_joints, slots, losses, sum, rooms };
 
-  // At least that many bytes that stay until the next use of that room.
+  // At least that many bytes, valid until the next use of that room.
   template <typename T>
   T* room(Room which, Count count);
   template <typename T>
   const T* upload(Room which, std::span<const T> values);
-  // The number at `on_gpu`, once it is there.
+  // Waits for the number at `on_gpu` and returns it.
   double read(const double* on_gpu);
-  // The sum of what is in the room of losses.
+  // The sum of the numbers in the room of losses.
   double sum_of_losses(Count rows);
 
   Ledger& ledger_;

@@ -1,5 +1,4 @@
-// GELU, AdamW, norms and conversions: kernels that see one element at a time, 16 bytes of them in a
-// step.
+// GELU, AdamW, norms and conversions: elementwise kernels, 16 bytes at a time.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +10,7 @@
 namespace lockstep::cuda {
 namespace {
 
-// Calls function(first, here, whole) for the groups of `size` elements that this thread has.
+// Calls function(first, here, whole) for this thread's groups of `size` elements.
 template <int size, typename Function>
 __device__ __forceinline__ void for_groups(Count count, bool in_packs, Function function) {
   const Count stride = static_cast<Count>(gridDim.x) * blockDim.x * size;
@@ -20,7 +19,7 @@ __device__ __forceinline__ void for_groups(Count count, bool in_packs, Function 
     function(i, count - i, in_packs && count - i >= size);
 }
 
-// tanh(u) = 1 - 2 / (exp(2u) + 1). What is rounded to 16 bits may use the fast exponential.
+// tanh(u) = 1 - 2 / (exp(2u) + 1). Results rounded to 16 bits may use the fast exponential.
 template <typename T>
 __device__ __forceinline__ Wide<T> tanh_from_exp(Wide<T> u) {
   if constexpr (sizeof(T) == 2)
@@ -61,7 +60,7 @@ __global__ void gelu_backward_kernel(T* dx, const T* dout, const T* x, Count cou
   });
 }
 
-// A step's numbers, of the type that it is taken in.
+// The constants of a step, in the type of its arithmetic.
 template <typename W>
 struct StepNumbers {
   W scale, beta1, beta2, step_size, second_correction, eps, keep;
@@ -78,7 +77,7 @@ struct StepNumbers {
   }
 };
 
-// W's in packs of 16 bytes, with as many gradients of G: 8 or 16 bytes.
+// Packs of 16 bytes of type W, with the same number of gradients of type G: 8 or 16 bytes.
 template <typename W, typename G>
 __global__ void adamw_kernel(W* value, const G* gradient, W* first, W* second, Count count,
                              StepNumbers<W> s, bool whole) {
@@ -112,7 +111,7 @@ __global__ void adamw_kernel(W* value, const G* gradient, W* first, W* second, C
 
 template <typename Into, typename From>
 __global__ void convert_kernel(Into* into, const From* from, Count count, bool whole) {
-  // As many elements as the wider type has in 16 bytes.
+  // As many elements as fit into 16 bytes in the wider type.
   constexpr int size = std::min(Pack<Into>::size, Pack<From>::size);
   for_groups<size>(count, whole, [&](Count i, Count here, bool all) {
     alignas(pack_bytes) From raw[size] = {};
@@ -133,14 +132,14 @@ __global__ void convert_kernel(Into* into, const From* from, Count count, bool w
   });
 }
 
-// parts[block] = its sum of squares: the number of blocks depends on that of elements alone.
+// parts[block] = its sum of squares. The number of blocks depends only on the number of elements.
 template <typename T>
 __global__ void squares_kernel(double* parts, const T* x, Count count, bool whole) {
   __shared__ double room[32];
   double sum = 0;
   for_groups<Pack<T>::size>(count, whole, [&](Count i, Count here, bool all) {
     const Pack<T> pack = load(x + i, here, all);
-    // A pack's squares in the wide type, the rest in f64: f64 is slow where f32 is not.
+    // A pack's squares in the wide type, the rest in f64: f64 is slow, f32 is not.
     Wide<T> squares = 0;
     for (int k = 0; k < Pack<T>::size; ++k) squares += pack.x[k] * pack.x[k];
     sum += static_cast<double>(squares);
@@ -149,7 +148,7 @@ __global__ void squares_kernel(double* parts, const T* x, Count count, bool whol
   if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
 
-// By one block: each thread every so manieth, then the threads' sums.
+// One block: each thread sums elements at a fixed stride, then the threads' sums are added.
 __global__ void sum_doubles_kernel(double* sum, const double* values, Count count) {
   __shared__ double room[32];
   double mine = 0;
@@ -183,7 +182,7 @@ void adamw(cudaStream_t stream, Slice value, Slice gradient, Slice first_moment,
           "keep values and moments in f64 for gradients of f64, else in f32");
   with_type(gradient.dtype, [&]<typename G>(G*) {
     using W = Wide<G>;
-    // Gradients of 16 bits come in half a pack.
+    // Gradients of 16 bits take half a pack.
     const bool whole =
         in_packs<W>(0, {at<W>(value), at<W>(first_moment), at<W>(second_moment)}) &&
         reinterpret_cast<std::uintptr_t>(gradient.data) % (sizeof(G) * pack_size<W>) == 0;

@@ -1,6 +1,6 @@
-// The gradient of a table of tokens. The host, which has the tokens, sorts the rows by token;
-// a warp sums the rows of one token, or a part of them, from the first to the last. So no two warps
-// write to one place, and the order is always the same.
+// The gradient of a table of tokens. The host, which has the tokens, sorts the rows by token. A warp
+// sums the rows of one token, or a part of them, in order. So no two warps write to the same place,
+// and the order is fixed.
 #include <algorithm>
 #include <vector>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int32_t most_rows_in_part = 64;
 
-// Slots of widened sums, a row of the table's columns each.
+// Slots of widened sums; each has a row of the table's columns.
 template <typename T>
 __global__ void sum_token_parts_kernel(T* table, Wide<T>* slots, const T* dout, Count columns,
                                        const std::int32_t* order, const EmbeddingPlan::Part* parts,
@@ -58,7 +58,7 @@ __global__ void join_token_parts_kernel(T* table, const Wide<T>* slots, Count co
 
 EmbeddingPlan plan_embedding_backward(std::span<const std::int32_t> inputs,
                                       std::int32_t first_token, Count table_rows) {
-  // A row of the table and a row of dout in one number: sorted by both.
+  // A row of the table and a row of dout in one number, to sort by both.
   std::vector<std::uint64_t> keys;
   for (std::size_t r = 0; r < inputs.size(); ++r) {
     const Count row = Count{inputs[r]} - first_token;

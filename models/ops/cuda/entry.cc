@@ -1,10 +1,10 @@
-// What the module exports of the backend: see models/device_backend.h.
+// The module's exported function: see models/device_backend.h.
 #include "collectives/base/cuda/cuda_device.h"
 #include "models/device_backend.h"
 #include "models/ops/cuda/cuda_backend.h"
 
 extern "C" lockstep::Backend* lockstep_cuda_backend(lockstep::Ledger& ledger) {
   const auto& gpu = dynamic_cast<lockstep::cuda::CudaDevice&>(*ledger.device());
-  lockstep::cuda::use_gpu(gpu.gpu());  // what is made for the backend is made there
+  lockstep::cuda::use_gpu(gpu.gpu());  // resources of the backend are created there
   return new lockstep::cuda::CudaBackend(ledger, [&gpu] { return gpu.stream(); });
 }

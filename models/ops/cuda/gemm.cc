@@ -1,5 +1,5 @@
-// cuBLASLt thinks in columns: a row-major matrix is its transpose there, so the product of two is
-// asked for as the product of their transposes in the other order.
+// cuBLASLt is column-major: to it, a row-major matrix is its transpose. So a product is requested as
+// the product of the transposes in reverse order.
 #include "models/ops/cuda/gemm.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ void check(cublasStatus_t status, const char* what) {
                                         std::to_string(static_cast<int>(status)));
 }
 
-// One for the process: it may be used by any thread.
+// One per process. Thread-safe.
 cublasLtHandle_t handle() {
   static const cublasLtHandle_t the_handle = [] {
     cublasLtHandle_t made = nullptr;
@@ -43,7 +43,7 @@ cudaDataType_t type_of(DType dtype) {
   }
 }
 
-// A descriptor that is made and destroyed by these functions.
+// A descriptor with an owner, created and destroyed by these functions.
 template <typename Handle, cublasStatus_t (*destroy)(Handle)>
 struct Owned {
   Handle made = nullptr;
@@ -87,7 +87,7 @@ class Preference : public Owned<cublasLtMatmulPreference_t, cublasLtMatmulPrefer
   }
 };
 
-// The largest power of two up to 256 that the address is a multiple of.
+// The largest power of two, up to 256, that divides the address.
 std::uint32_t alignment_of(const void* address) {
   const auto place = reinterpret_cast<std::uintptr_t>(address) | 256;
   return static_cast<std::uint32_t>(place & (~place + 1));
@@ -107,7 +107,7 @@ cublasLtEpilogue_t epilogue_of(Epilogue::Kind kind) {
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-// What cuBLASLt documents for an epilogue's operands. Its GELU is for types of 16 bits only.
+// cuBLASLt's documented requirements on an epilogue's operands. Its GELU supports only 16-bit types.
 bool may_have(const Epilogue& epilogue, const Matrix& c) {
   constexpr Count multiple = 8;
   constexpr std::uint32_t alignment = 16;

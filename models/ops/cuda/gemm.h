@@ -12,26 +12,26 @@
 
 namespace lockstep::cuda {
 
-// What else a product does with its result before it writes it.
+// What else a product does with its result before writing it.
 struct Epilogue {
   enum class Kind : std::uint8_t { none, bias, bias_gelu, gelu_backward };
   Kind kind = Kind::none;
   Slice bias;
-  // bias_gelu writes here what goes into GELU, gelu_backward reads it: of the result's shape.
+  // bias_gelu writes the input of GELU here; gelu_backward reads it. Has the result's shape.
   Slice hidden;
 };
 
-// What is fastest for a shape is asked for once and kept. For one line of execution.
+// Finds the fastest algorithm for a shape once, and keeps it. For one thread.
 class Gemm {
  public:
-  // f32 is multiplied with 10 bits of its mantissa where `tf32` says so.
+  // `tf32`: f32 factors are rounded to a mantissa of 10 bits.
   explicit Gemm(bool tf32) : tf32_(tf32) {}
 
   static constexpr Count workspace_bytes = 32 << 20;
 
-  // c = epilogue(a b + beta base), with f32 sums for types of 16 bits. `base` has c's shape, is
-  // read where beta is not 0, and may be c. False where cuBLASLt has no such epilogue for this
-  // type and these places: nothing was done then. Throws Error where a product fails.
+  // c = epilogue(a b + beta base), with f32 sums for types of 16 bits. `base` has c's shape, is read
+  // if beta is not 0, and may be c. Returns false, and does nothing, if cuBLASLt has no such epilogue
+  // for this type and alignment. Throws Error if a product fails.
   bool run(cudaStream_t stream, const Matrix& a, const Matrix& b, const Matrix& c, Slice base,
            double beta, const Epilogue& epilogue, void* workspace);
 

@@ -1,6 +1,6 @@
-// The device's kernels as the host calls them: on slices, put into a stream. Each .cu beside this
-// header has some. Shapes and meanings are those of models/backend.h; types are f64, f32, bf16 and
-// f16, the same for all slices of a call but where said.
+// The kernels' interface for the host: takes slices, and enqueues into a stream. Each .cu next to
+// this header implements some. Shapes and meanings are those of models/backend.h. Types are f64,
+// f32, bf16 and f16, the same for all slices of a call unless stated otherwise.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,14 +23,14 @@ void add_positions(cudaStream_t stream, Slice out, Slice positions, const RowPla
 void embedding(cudaStream_t stream, Slice out, Slice tokens, std::int32_t first_token,
                const std::int32_t* inputs, Count rows);
 
-// layer_norm.cu; means and rstds are of statistics_type().
+// layer_norm.cu; means and rstds have the type statistics_type().
 void layer_norm(cudaStream_t stream, Slice out, Slice mean, Slice rstd, Slice x, Slice weight,
                 Slice bias, Count rows, double epsilon);
 void layer_norm_backward_input(cudaStream_t stream, Slice dx, Slice base, Slice dout, Slice x,
                                Slice mean, Slice rstd, Slice weight, Count rows);
 
-// columns.cu: sums over rows, first of parts of them, then of the parts, always in the same order.
-// `parts` is memory of column_parts_bytes().
+// columns.cu: sums over rows, first of parts, then of the parts, always in the same order. `parts`
+// is memory of column_parts_bytes().
 Count column_parts_bytes(Count rows, Count columns, DType dtype, int sums);
 void sum_rows(cudaStream_t stream, Slice sum, Slice x, Count rows, void* parts);
 void layer_norm_backward_weight(cudaStream_t stream, Slice dweight, Slice dbias, Slice dout,
@@ -38,15 +38,15 @@ void layer_norm_backward_weight(cudaStream_t stream, Slice dweight, Slice dbias,
 void positions_backward(cudaStream_t stream, Slice dpositions, Slice dout, const RowPlaces& places,
                         Count rows);
 
-// embedding_backward.cu. Which rows of dout belong to which row of the table, sorted by it: made on
-// the host, where the tokens are.
+// embedding_backward.cu. Which rows of dout belong to which row of the table, sorted by the latter.
+// Made on the host, which has the tokens.
 struct EmbeddingPlan {
-  // Rows begin .. end - 1 of `order` add to `row` of the table: at once if there is no other part
-  // of it (slot -1), else by way of the slot of that number.
+  // Rows begin .. end - 1 of `order` add to `row` of the table: directly if it has no other part
+  // (slot -1), otherwise through the slot of that number.
   struct Part {
     std::int32_t begin, end, row, slot;
   };
-  // The slots first .. last - 1, in order, add to `row`.
+  // Slots first .. last - 1 add to `row`, in order.
   struct Joint {
     std::int32_t row, first, last;
   };
@@ -57,7 +57,7 @@ struct EmbeddingPlan {
 };
 EmbeddingPlan plan_embedding_backward(std::span<const std::int32_t> inputs,
                                       std::int32_t first_token, Count table_rows);
-// The arrays are the plan's, on the device; `slots` holds that many rows of statistics_type().
+// The arrays are the plan's, on the device. `slots` has room for that many rows of statistics_type().
 void embedding_backward(cudaStream_t stream, Slice dtokens, Slice dout, Count columns,
                         const std::int32_t* order, const EmbeddingPlan::Part* parts,
                         Count part_count, const EmbeddingPlan::Joint* joints, Count joint_count,
@@ -66,18 +66,18 @@ void embedding_backward(cudaStream_t stream, Slice dtokens, Slice dout, Count co
 // elementwise.cu
 void gelu(cudaStream_t stream, Slice out, Slice x);
 void gelu_backward(cudaStream_t stream, Slice dx, Slice dout, Slice x);
-// value and moments are f64 with a gradient of f64, else f32 with one of f32, bf16 or f16.
+// Value and moments are f64 for a gradient of f64, otherwise f32 for one of f32, bf16 or f16.
 void adamw(cudaStream_t stream, Slice value, Slice gradient, Slice first_moment,
            Slice second_moment, const AdamWStep& step);
-// into = from, of any two of the four types.
+// into = from, between any two of the four types.
 void convert(cudaStream_t stream, Slice into, Slice from);
 // *sum = the sum of squares; `parts` is memory of squared_norm_parts doubles. Both on the device.
 inline constexpr std::uint32_t squared_norm_parts = 1024;
 void squared_norm(cudaStream_t stream, double* sum, Slice x, double* parts);
-// *sum = values[0] + ... in an order that their number alone decides. Both on the device.
+// *sum = values[0] + ..., in an order that depends only on `count`. Both on the device.
 void sum_doubles(cudaStream_t stream, double* sum, const double* values, Count count);
 
-// cross_entropy.cu; `targets` is on the device, and so is `losses`, a double for each row.
+// cross_entropy.cu; `targets` is on the device, and so is `losses`, one double per row.
 void cross_entropy(cudaStream_t stream, double* losses, Slice logits, const std::int32_t* targets,
                    Count rows, double scale, double smoothing);
 void softmax_highest(cudaStream_t stream, Slice highest, Slice logits, Count real);

@@ -1,5 +1,4 @@
-// Layer norm: a warp for a row. A row is read from memory once; its later readings find it in the
-// cache.
+// Layer norm: one warp per row. The first reading of a row is from memory, later ones hit the cache.
 #include "collectives/base/cuda/launch.cuh"
 #include "models/ops/cuda/geometry.h"
 #include "models/ops/cuda/kernels.h"
@@ -51,7 +50,7 @@ __global__ void layer_norm_backward_input_kernel(T* dx, const T* base, const T* 
     const W m = mean[r], s = rstd[r];
     const Count begin = r * columns;
     W sum = 0, projection = 0;
-    // What lies beyond the row is 0 in dout, so it adds nothing.
+    // Beyond the end of the row dout is 0 and adds nothing.
     for_packs<T>(columns, [&](Count c, Count here) {
       const Pack<T> d = load(dout + begin + c, here, whole), v = load(x + begin + c, here, whole),
                     w = load(weight + c, here, whole);

@@ -1,5 +1,5 @@
-// Numbers as kernels read, compute with and write them: 16 bytes at a time where memory allows it,
-// the half types in f32.
+// Numbers in kernels: read and written 16 bytes at a time if memory is aligned; the half types are
+// computed in f32.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -15,7 +15,7 @@
 
 namespace lockstep::cuda {
 
-// What a type is computed with, and what statistics of such data are kept in.
+// The type of arithmetic for a type, and of statistics of such data.
 template <typename T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
@@ -24,7 +24,7 @@ __device__ __forceinline__ float widen(float x) { return x; }
 __device__ __forceinline__ float widen(__half x) { return __half2float(x); }
 __device__ __forceinline__ float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
 
-// To nearest even.
+// Rounds to nearest even.
 template <typename T>
 __device__ __forceinline__ T narrow(Wide<T> x) {
   if constexpr (std::is_same_v<T, __half>)
@@ -35,7 +35,7 @@ __device__ __forceinline__ T narrow(Wide<T> x) {
     return x;
 }
 
-// Two neighbours in one word, the first in its low half.
+// Two neighbours in one word, the first in the low half.
 template <typename T>
 __device__ __forceinline__ unsigned pack(float low, float high) {
   unsigned word;
@@ -60,8 +60,8 @@ struct Pack {
   Wide<T> x[size];
 };
 
-// Whether rows that follow each other by `stride` elements all begin where 16 bytes can be read at
-// once. An empty pointer does not matter.
+// Whether consecutive rows, `stride` elements apart, all begin at 16-byte boundaries. Ignores empty
+// pointers.
 template <typename T>
 bool in_packs(Count stride, std::initializer_list<const T*> memory) {
   for (const T* const at : memory)
@@ -69,8 +69,8 @@ bool in_packs(Count stride, std::initializer_list<const T*> memory) {
   return stride % pack_size<T> == 0;
 }
 
-// The elements at `from`, of which `here` exist and the others are 0; `whole` says that 16 bytes
-// can be read at once.
+// The elements at `from`. `here` of them exist, the others are 0. `whole`: 16 bytes can be read at
+// once.
 template <typename T>
 __device__ __forceinline__ Pack<T> load(const T* from, Count here, bool whole) {
   Pack<T> pack;
@@ -100,7 +100,7 @@ __device__ __forceinline__ void store(T* into, const Pack<T>& pack, Count here, 
   }
 }
 
-// Sums in the same order in every lane, which all get the result.
+// Sums in the same order in every lane; all of them get the result.
 template <typename T>
 __device__ __forceinline__ T warp_sum(T value) {
 #pragma unroll
@@ -115,8 +115,8 @@ __device__ __forceinline__ T warp_max(T value) {
   return value;
 }
 
-// Of all threads of a block of whole warps, given to all of them. `room` is shared memory of 32 T
-// that is not used for something else until all threads have come back.
+// The sum over all threads of a block of whole warps, returned to all of them. `room` is shared
+// memory of 32 T, in use until all threads have returned.
 template <typename T>
 __device__ __forceinline__ T block_sum(T value, T* room) {
   value = warp_sum(value);

@@ -1,6 +1,6 @@
-// Instructions that C++ has no words for: copies that run beside the arithmetic, and products of
-// small matrices on the tensor cores. PTX ISA manual, "Warp-level matrix instructions" and
-// "Data movement: cp.async".
+// Instructions that C++ does not offer: copies that overlap with arithmetic, and products of small
+// matrices on tensor cores. PTX ISA manual, "Warp-level matrix instructions" and "Data movement:
+// cp.async".
 #pragma once
 
 #include <cuda_bf16.h>
@@ -11,27 +11,27 @@
 
 namespace lockstep::cuda {
 
-// Begins to copy 16 bytes to shared memory, or to write 16 zero bytes there where `there` is false;
-// nothing is read then. Both addresses are multiples of 16.
+// Begins to copy 16 bytes to shared memory. If `there` is false, writes 16 zero bytes and reads
+// nothing. Both addresses are multiples of 16.
 __device__ __forceinline__ void begin_copy(void* shared, const void* from, bool there) {
   const auto into = static_cast<unsigned>(__cvta_generic_to_shared(shared));
   const int bytes = there ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(into), "l"(from), "r"(bytes)
                : "memory");
 }
-// The same of 4 bytes.
+// The same for 4 bytes.
 __device__ __forceinline__ void begin_small_copy(void* shared, const void* from, bool there) {
   const auto into = static_cast<unsigned>(__cvta_generic_to_shared(shared));
   const int bytes = there ? 4 : 0;
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(into), "l"(from), "r"(bytes)
                : "memory");
 }
-// Makes a group of what this thread has begun since the last one.
+// Groups the copies that this thread has begun since the last group.
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-// Until at most `groups` of this thread's last groups have not arrived. Other threads see what
-// arrived after __syncthreads().
+// Waits until at most `groups` of this thread's last groups are pending. Other threads see arrived
+// data after __syncthreads().
 template <int groups>
 __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
@@ -46,8 +46,7 @@ __device__ __forceinline__ void load_matrices(unsigned (&to)[4], const void* row
                : "r"(from)
                : "memory");
 }
-// The same of the matrices' transposes: the elements of column l / 4 in rows 2 (l % 4) and
-// 2 (l % 4) + 1.
+// The same for the transposes: the elements of column l / 4 in rows 2 (l % 4) and 2 (l % 4) + 1.
 __device__ __forceinline__ void load_transposed_matrices(unsigned (&to)[4], const void* row) {
   const auto from = static_cast<unsigned>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -75,7 +74,7 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const unsigned (&a)[
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// 2^x within 2 units in the last place; what is too small to be a normal number becomes 0.
+// 2^x within 2 units in the last place. Results too small for a normal number become 0.
 __device__ __forceinline__ float exp2_fast(float x) {
   float power;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));

@@ -1,4 +1,4 @@
-// The loops of kernels in which a warp has a row.
+// Loops of kernels with one warp per row.
 #pragma once
 
 #include "models/ops/cuda/numbers.cuh"
@@ -14,8 +14,8 @@ __device__ __forceinline__ void for_rows(Count rows, Function function) {
     function(r);
 }
 
-// Calls function(column, here) for the packs of a row that this lane has, `here` being how many
-// elements the row has from there on.
+// Calls function(column, here) for this lane's packs of a row. `here` is the number of elements that
+// the row has from there on.
 template <typename T, typename Function>
 __device__ __forceinline__ void for_packs(Count columns, Function function) {
   constexpr Count size = Pack<T>::size;

@@ -1,4 +1,4 @@
-// Biases, dropout, positions and the look-up of tokens: a warp for a row, each element read and
+// Biases, dropout, positions and look-up of tokens: one warp per row; each element is read and
 // written once.
 #include "collectives/base/cuda/launch.cuh"
 #include "models/ops/cuda/geometry.h"
@@ -24,7 +24,7 @@ __global__ void add_bias_kernel(T* out, const T* base, const T* bias, Count rows
   });
 }
 
-// out = base + mask(x + bias); bias and base may be empty. `masks` says whether there is dropout.
+// out = base + mask(x + bias). bias and base may be empty. `masks`: whether there is dropout.
 template <typename T>
 __global__ void masked_sum_kernel(T* out, const T* base, const T* x, const T* bias, Count rows,
                                   Count columns, Count first_row, RowPlaces places,

@@ -1,4 +1,4 @@
-// Copies from the host that do not wait for the GPU, as copies from ordinary memory would.
+// Copies from the host that do not wait for the GPU, unlike copies from ordinary memory.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,13 +15,13 @@ class Uploads {
   ~Uploads();
   Uploads(const Uploads&) = delete;
 
-  // Puts a copy of the bytes into the stream; `from` may be changed when this returns.
+  // Enqueues a copy of the bytes. `from` may be changed after it returns.
   void copy(cudaStream_t stream, void* into, const void* from, Count bytes);
-  // Memory for one number that comes back.
+  // Pinned memory for one number that the GPU writes.
   double* number();
 
  private:
-  // Pinned memory that a copy on its way is read from.
+  // Pinned memory from which a pending copy reads.
   struct Place {
     std::byte* memory = nullptr;
     Count bytes = 0;

@@ -45,7 +45,7 @@ TEST_P(GpuAttention, OfAnyHeadSize) {
     }
 }
 
-// One row; a tile and one row more; several tiles of queries and keys.
+// One row; one tile and one more row; several tiles of queries and keys.
 TEST_P(GpuAttention, OfTheSizesForTensorCores) {
   for (const Count head_size : {32, 64, 128})
     for (const Count length : {1, 65, 200})
@@ -62,13 +62,13 @@ TEST_P(GpuAttention, WithSharedKeys) {
         some_dropout);
 }
 
-// Every second part of the keys, of queries from both ends of the sequence.
+// Every second part of the keys, for queries from both ends of the sequence.
 TEST_P(GpuAttention, OfPartsByPositions) {
   constexpr Count length = 96, heads = 4, kv_heads = 2;
   const auto positions = [&](TokenOrder order, int rank) {
     return TokenLayout{order, 2, rank}.positions(length);
   };
-  // Results of types of 16 bits are of f32: they are not rounded.
+  // Results for 16-bit types are f32, so they are not rounded.
   const double factor = dtype() == DType::f64 ? 1 : 2e-5 / tolerance();
   const Positions zig_zag = positions(TokenOrder::zig_zag, 0);
   const Positions parts_of_keys[] = {zig_zag, positions(TokenOrder::striped, 1),

@@ -1,4 +1,4 @@
-// How kernels are laid over threads, without a GPU: within what GPUs allow, and nothing left out.
+// How kernels map to threads, without a GPU: within the limits of GPUs, and covering everything.
 #include <gtest/gtest.h>
 
 #include "models/ops/cuda/attention_geometry.h"
@@ -7,7 +7,7 @@
 namespace lockstep::cuda {
 namespace {
 
-// Of sm_80, the smallest of those that we compile for.
+// Of sm_80, the smallest among the targets.
 constexpr Count most_shared = 163 << 10;
 
 void expect_launchable(const Geometry& g) {
@@ -40,7 +40,7 @@ TEST(Geometry, ElementsAndRowsOfAnyNumber) {
     expect_launchable(warp_per_row(count));
     expect_launchable(block_per_row(count, 512));
   }
-  // As kernels go over them, in strides of the whole grid, the elements are all met once.
+  // Kernels, in strides of the whole grid, visit every element once.
   for (const Count count : {1, 255, 2048, 2049, 100'000, 20'000'000}) {
     const Geometry g = over_elements(count, 8);
     const Count stride = Count{g.grid.x} * g.block.x * 8;
@@ -59,7 +59,7 @@ TEST(Geometry, OfFewElementsIsNoLargerThanNeeded) {
   EXPECT_EQ(warp_per_row(9).grid.x, 2u);
 }
 
-// The parts of the rows meet, and so do the groups of the columns.
+// The parts of the rows are contiguous, and so are the groups of columns.
 TEST(Geometry, ColumnSumsCoverTheMatrix) {
   for (const Count rows : {1, 63, 64, 65, 16'384, 10'000'000})
     for (const Count columns : {1, 255, 256, 257, 50'257}) {

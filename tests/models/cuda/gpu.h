@@ -1,5 +1,5 @@
-// What tests of the GPU's kernels share: numbers on the GPU beside the same numbers in f64, with
-// which the host's backend says what should come out. The GPU is a real one or the emulator.
+// Shared by tests of the GPU's kernels: numbers on the GPU and the same numbers in f64, with which
+// the host's backend computes the expected results. The GPU is real or emulated.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,7 +15,7 @@
 
 namespace lockstep::cuda {
 
-// Memory from the runtime itself, of exactly the size that was asked for: who leaves it is seen.
+// Memory directly from the runtime, of exactly the requested size, so accesses beyond it are detected.
 class GpuMemory final : public Device {
  public:
   std::string_view name() const override { return "GPU memory"; }
@@ -51,7 +51,7 @@ inline cudaStream_t test_stream() {
   return stream;
 }
 
-// Numbers on the GPU, of some type, and in f64 on the host: at first the same.
+// Numbers of some type on the GPU, and the same numbers in f64 on the host.
 struct Both {
   Tensor gpu;
   std::vector<double> exact;
@@ -71,7 +71,7 @@ class GpuTest : public testing::TestWithParam<DType> {
   }
 
   DType dtype() const { return GetParam(); }
-  // Of results that are rounded once, relative to the largest of them.
+  // For results that are rounded once, relative to the largest of them.
   double tolerance() const {
     switch (dtype()) {
       case DType::f64:
@@ -101,7 +101,7 @@ class GpuTest : public testing::TestWithParam<DType> {
     for (double& value : values) value *= scale;
     return given(values);
   }
-  // Random, too: what must be overwritten.
+  // Random values, which must be overwritten.
   Both statistics(Count count) { return given(normals(count, ++seed_), statistics_type(dtype())); }
 
   std::vector<double> read(Slice gpu) {

@@ -98,7 +98,7 @@ TEST_P(GpuKernels, Gelu) {
 TEST_P(GpuKernels, EmbeddingOfAPartOfATable) {
   constexpr Count table = 11, rows = 300;
   std::vector<std::int32_t> inputs(rows);
-  // Token 9 comes often enough that its rows are summed in parts.
+  // Token 9 is frequent enough that its rows are summed in parts.
   for (Count r = 0; r < rows; ++r)
     inputs[static_cast<std::size_t>(r)] = r % 3 == 0 ? static_cast<std::int32_t>(r % 17) : 9;
   for (const Count columns : {5, 64, 72}) {
@@ -146,7 +146,7 @@ TEST_P(GpuKernels, CrossEntropy) {
       const std::vector<std::int32_t> targets = some_targets(rows, columns);
       const double loss = gpu_.cross_entropy(logits.on_gpu(), targets, 0.5, smoothing);
       const double expected = host_.cross_entropy(logits.on_host(), targets, 0.5, smoothing);
-      // A small loss is a difference of numbers that are not.
+      // A small loss is a difference of larger numbers.
       EXPECT_NEAR(loss, expected, std::min(tolerance(), 1e-4) * std::max(1.0, std::abs(expected)));
       expect_same(logits);
     }
@@ -232,7 +232,7 @@ TEST_P(GpuKernels, Products) {
       }
 }
 
-// 16 columns have a kernel of their own in the half types, 15 go another way.
+// In the half types, 16 columns have a special kernel; 15 do not.
 TEST_P(GpuKernels, ProductsWithWhatFollows) {
   constexpr Count m = 9, k = 21;
   for (const Count n : {16, 15}) {
@@ -265,8 +265,8 @@ TEST_P(GpuKernels, ProductsWithWhatFollows) {
   }
 }
 
-// The parts of sums that run at the same time on a GPU finish in any order: the emulator's
-// launches go through blocks and threads upwards and downwards in turn.
+// Partial sums that run at the same time on a GPU finish in any order. The emulator alternates the
+// direction of blocks and threads from launch to launch.
 TEST_P(GpuKernels, SumsHaveTheSameBitsInEveryRun) {
   constexpr Count rows = LOCKSTEP_THOROUGH ? 700 : 90, columns = 40, table = 3;
   Both x = random(rows * columns), dout = random(rows * columns), mean = statistics(rows),
@@ -279,7 +279,7 @@ TEST_P(GpuKernels, SumsHaveTheSameBitsInEveryRun) {
     const auto zeros = [&](Count count) {
       return given(std::vector<double>(static_cast<std::size_t>(count), 0.0));
     };
-    // Between the runs an odd number of launches, so that each begins in the other direction.
+    // An odd number of launches between the runs, so that each begins in the other direction.
     if (run % 2 == 1) gpu_.gelu(zeros(1).on_gpu(), x.on_gpu().first(1));
     const Both sum = zeros(columns), dweight = zeros(columns), dbias = zeros(columns),
                tokens = zeros(table * columns), logits = given(x.exact);
