@@ -1,7 +1,5 @@
 #include "parallel/placement.h"
 
-#include <algorithm>
-
 namespace lockstep {
 namespace {
 
@@ -11,9 +9,8 @@ Placed along_tensor(const Sharing& sharing) {
 }
 
 // Each stage has its own parameters, except for the embedding that is tied to the last one's head.
-Placed along_pipeline(const Plan& plan, const Parameter& parameter) {
+Placed along_pipeline(const Plan& plan, bool is_tied) {
   const auto [first, last] = plan.ends_of_pipeline();
-  const bool is_tied = parameter.whole_name() == "wte.weight";
   return is_tied && first != last ? Placed::partial : Placed::sharded;
 }
 
@@ -44,8 +41,11 @@ std::string_view name_of(Placed placed) {
 
 std::vector<Placement> placements_of(const Plan& plan, int rank) {
   const RankOutline outline(plan, rank);
+  const EmbeddingCopies copies = outline.embedding_copies();
   std::vector<Placement> placements;
-  for (const Parameter& parameter : outline.parameters().list())
+  int index = 0;
+  for (const Parameter& parameter : outline.parameters().list()) {
+    const bool is_tied = copies.contain(index++);
     for (Region& region : by_sharing(parameter.region)) {
       const Sharing sharing = region.columns.front().sharing;
       Placement placement{.name = parameter.name,
@@ -56,11 +56,12 @@ std::vector<Placement> placements_of(const Plan& plan, int rank) {
         if (plan.length(axis) == 1) continue;
         // Replicas process other sequences, or other tokens of them.
         placement.along.emplace_back(axis, axis == Axis::tp   ? along_tensor(sharing)
-                                           : axis == Axis::pp ? along_pipeline(plan, parameter)
+                                           : axis == Axis::pp ? along_pipeline(plan, is_tied)
                                                               : Placed::partial);
       }
       placements.push_back(std::move(placement));
     }
+  }
   return placements;
 }
 

@@ -102,8 +102,8 @@ class RankPrediction {
         prediction_.add(is_forward ? "gradients of activations" : "activations",
                         {.received_messages = messages, .received_elements = elements}, element());
       }
-    const Traffic tied =
-        tied_embedding_traffic(parameters(), plan_.place(rank_, pp), plan_.ends_of_pipeline());
+    const Traffic tied = tied_embedding_traffic(parameters(), outline_.embedding_copies(),
+                                                plan_.place(rank_, pp), plan_.ends_of_pipeline());
     prediction_.add(TiedEmbedding::label, tied, element());
     if (plan_.length(pp) == 1) return;
     add_term(fmt::format("{} * tokens * C * beta{}", boundaries,

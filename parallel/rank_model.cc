@@ -16,6 +16,16 @@ RankModel::RankModel(const Plan& plan, int rank, TensorRanks& tensor, Backend& b
                          ledger, plan.stage_options(), factory);
 }
 
+EmbeddingCopies RankModel::embedding_copies() const {
+  EmbeddingCopies copies;
+  for (const auto& [number, stage] : stages) {
+    if (stage.is_first() && stage.is_last()) return {};
+    if (stage.is_first()) copies.tokens = stage.tokens();
+    if (stage.is_last()) copies.head = stage.head();
+  }
+  return copies;
+}
+
 RankOutline::RankOutline(const Plan& plan, int rank)
     : tensor_(plan.split(rank)), model_(plan, rank, tensor_, host_backend(), none_) {}
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 
 #include "models/gpt_stage.h"
 #include "parallel/plan.h"
@@ -9,11 +10,20 @@
 
 namespace lockstep {
 
+// A rank's copies of the embedding that both ends of a pipeline have, as parameters: the table of
+// the first stage, and the matrix of the last stage's head. None where one stage is both ends.
+struct EmbeddingCopies {
+  std::optional<int> tokens, head;
+  bool contain(int parameter) const { return parameter == tokens || parameter == head; }
+};
+
 struct RankModel {
   // Registers the parameters; allocate() gives them memory. `tensor` are the ranks that split the
   // layers. The plan must outlive it.
   RankModel(const Plan& plan, int rank, TensorRanks& tensor, Backend& backend, Ledger& ledger);
   RankModel(const RankModel&) = delete;
+
+  EmbeddingCopies embedding_copies() const;
 
   Parameters parameters;
   std::map<int, GptStage> stages;  // by number in the pipeline
@@ -24,6 +34,7 @@ class RankOutline {
  public:
   RankOutline(const Plan& plan, int rank);
   const Parameters& parameters() const { return model_.parameters; }
+  EmbeddingCopies embedding_copies() const { return model_.embedding_copies(); }
 
  private:
   Ledger none_;

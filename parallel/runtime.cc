@@ -32,7 +32,7 @@ class Runtime final : public TrainingRank {
         split_(*tensor_, plan.split(rank_), plan.options.tensor_overlap, context.ledger),
         model_(plan, rank_, split_, backend, context.ledger),
         shared_(*tensor_, model_.parameters, context.ledger),
-        tied_(*pipeline_, model_.parameters, plan.ends_of_pipeline()),
+        tied_(*pipeline_, model_.parameters, model_.embedding_copies(), plan.ends_of_pipeline()),
         exposed_(context.world) {
     model_.parameters.allocate();
     data_ = make_data_parallel(context, *replicas_, plan, model_.parameters, backend);

@@ -3,12 +3,11 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "collectives/algorithm.h"
-#include "models/parameters.h"
+#include "parallel/rank_model.h"
 
 namespace lockstep {
 
@@ -17,26 +16,28 @@ class TiedEmbedding {
   static constexpr const char* label = "tied embedding";
 
   // Every rank of `pipeline` creates it. `ends` are the ranks of the first and last stage.
-  TiedEmbedding(Communicator& pipeline, Parameters& parameters, std::pair<int, int> ends);
+  TiedEmbedding(Communicator& pipeline, Parameters& parameters, EmbeddingCopies copies,
+                std::pair<int, int> ends);
 
   // Whether a parameter's gradient is complete only after add_gradients().
-  bool completes(int parameter) const { return parameter == tokens_ || parameter == head_; }
+  bool completes(int parameter) const { return copies_.contain(parameter); }
   // Sums the gradients of both copies. Each copy then has the sum, with the same bits.
   void add_gradients();
   // Calls use(parameter) for the copies on this rank.
   template <typename Use>
   void for_each_copy(Use use) const {
-    if (head_) use(*head_);
-    if (tokens_) use(*tokens_);
+    if (copies_.head) use(*copies_.head);
+    if (copies_.tokens) use(*copies_.tokens);
   }
 
  private:
   Parameters& parameters_;
-  std::optional<int> tokens_, head_;       // the copies on this rank, if there are two
+  EmbeddingCopies copies_;
   std::unique_ptr<Communicator> between_;  // the ranks of the two copies
 };
 
 // What a rank of the pipeline sends and receives for the tied embedding.
-Traffic tied_embedding_traffic(const Parameters& parameters, int rank, std::pair<int, int> ends);
+Traffic tied_embedding_traffic(const Parameters& parameters, EmbeddingCopies copies, int rank,
+                               std::pair<int, int> ends);
 
 }  // namespace lockstep
