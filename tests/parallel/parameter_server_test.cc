@@ -491,7 +491,7 @@ TEST(Options, ThatDoNotFitNameTheRule) {
   options.eval_interval = 2;
   refused(4, options, "no common weights");
   options = colocated(ps_run(1, "asp", DType::f16));
-  refused(4, options, "use --mode bsp, or bf16");
+  refused(4, options, "use --mode bsp or bf16");
   options = ps_run(1, "asp");
   options.eval_interval = 2;
   refused(3, options, "no common weights");

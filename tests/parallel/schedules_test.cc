@@ -317,9 +317,9 @@ TEST(Deadlock, IsNamedInWords) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("0B1 on rank 0, but its forward pass has not run yet"));
   }
-  const Schedule circle = schedule_from_csv("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", "text");
+  const Schedule waits_in_cycle = schedule_from_csv("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", "text");
   try {
-    check(circle);
+    check(waits_in_cycle);
     FAIL();
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("rank 0 waits at 0B0 for 1B0 of rank 1, "

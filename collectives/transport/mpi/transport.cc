@@ -135,7 +135,7 @@ class MpiTransport final : public Transport,
           refused));
     if (group_->members().one_host() && !group_->members().heaps())
       all.push_back(
-          "the system does not let ranks map each other's memory (memfd_create, or "
+          "the system does not let the ranks see each other's memory (memfd_create, or "
           "/proc/PID/fd of another process), so long messages are copied twice");
     return all;
   }
