@@ -11,6 +11,7 @@
 #include "bench/results/compare.h"
 #include "cli/command.h"
 #include "cli/process.h"
+#include "cli/result_file.h"
 #include "collectives/base/cuda_module.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
@@ -50,19 +51,6 @@ std::vector<ReduceOp> ops_from(const std::string& name) {
   if (name == "all") return {std::begin(all_reduce_ops), std::end(all_reduce_ops)};
   return {reduce_op_from_name(name)};
 }
-
-// A temporary file, removed by the destructor.
-class TemporaryPath {
- public:
-  TemporaryPath()
-      : path_(std::filesystem::temp_directory_path() / fmt::format("lockstep-{}.json", getpid())) {}
-  ~TemporaryPath() { std::filesystem::remove(path_); }
-  TemporaryPath(const TemporaryPath&) = delete;
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 void check_plot(const std::string& path) {
   if (path.empty()) return;
@@ -148,8 +136,7 @@ void read(BenchCommand& c) {
 }
 
 void check_files(const BenchCommand& c) {
-  for (const std::string& path : {c.json, c.tune, c.plot, c.trace})
-    if (!path.empty()) check_writable(path);
+  check_outputs({c.json, c.tune, c.plot, c.trace}, {c.baseline});
   check_plot(c.plot);
   if (!c.baseline.empty()) check_baseline(c.baseline);
 }
@@ -159,13 +146,11 @@ int write_results(const BenchCommand& c, const OperationEntry& entry, const Benc
   if (measured.results.empty()) return 0;
   int status = 0;
   if (!c.json.empty() || !c.plot.empty() || !c.baseline.empty()) {
-    const TemporaryPath temporary;
-    const std::string json = c.json.empty() ? temporary.path() : c.json;
-    write_file(json, bench_json(measured, entry, c.options, c.world.launch));
-    if (!c.plot.empty() && run_plots("plot.py", {plot, json, "--output", c.plot}) != 0)
+    ResultFile json(c.json, bench_json(measured, entry, c.options, c.world.launch));
+    if (json.plot(plot, c.plot) != 0)
       throw Error(ErrorKind::bad_input, fmt::format("--plot {}: plotting failed", c.plot));
     if (!c.baseline.empty()) {
-      const Comparison comparison = compare(c.baseline, json, {});
+      const Comparison comparison = compare(c.baseline, json.path(), {});
       fmt::print("\ncompared with {}:\n{}", c.baseline, text_of(comparison));
       if (comparison.count(Verdict::slower) > 0) status = exit_regression;
     }

@@ -4,13 +4,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <memory>
 #include <sstream>
 
 #include "bench/techniques/tensor.h"
 #include "cli/command.h"
-#include "cli/process.h"
+#include "cli/result_file.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/links.h"
@@ -62,19 +61,13 @@ int run(TensorCommand& c) {
   o.dtype = dtype_from_name(c.dtype);
   require(is_floating(o.dtype), fmt::format("--dtype {}", c.dtype), "choose f64, f32, bf16 or f16");
   o.roofline = {.flops_per_s = c.teraflops * 1e12, .bytes_per_s = c.gigabytes * 1e9};
-  for (const std::string& path : {c.json, c.plot})
-    if (!path.empty()) check_writable(path);
+  check_outputs({c.json, c.plot});
 
   const std::vector<TensorPoint> points = bench_tensor(o);
   require(std::ranges::any_of(points, [](const TensorPoint& p) { return p.skipped.empty(); }),
           "no point supports this layer", "see the reasons above");
   if (c.tensors) print_kept_tensors(o);
-  const std::string json = c.json.empty() && !c.plot.empty() ? c.plot + ".json" : c.json;
-  if (!json.empty()) write_file(json, tensor_json(points, o));
-  if (c.plot.empty()) return 0;
-  const int drawn = run_plots("plot.py", {"tensor", json, "--output", c.plot});
-  if (c.json.empty()) std::remove(json.c_str());
-  return drawn;
+  return ResultFile(c.json, tensor_json(points, o)).plot("tensor", c.plot);
 }
 
 }  // namespace

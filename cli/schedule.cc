@@ -9,7 +9,7 @@
 
 #include "bench/results/schedule_json.h"
 #include "cli/command.h"
-#include "cli/process.h"
+#include "cli/result_file.h"
 #include "cli/share.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
@@ -151,7 +151,6 @@ int show(const ScheduleCommand& c, const ScheduleResult& result) {
   if (c.messages) print_messages(schedule);
   print_figures(result);
   if (!c.save.empty()) write_file(c.save, csv_of(schedule));
-  if (!c.json.empty()) write_file(c.json, schedule_json(result));
   const bool holds = std::ranges::all_of(
       result.theory, [](const TheoryRecord& line) { return line.expected == line.measured; });
   return holds ? 0 : 1;
@@ -208,8 +207,7 @@ int write_explorer(const std::string& path) {
 }
 
 int run(const ScheduleCommand& c) {
-  for (const std::string& path : {c.save, c.json, c.plot, c.explorer})
-    if (!path.empty()) check_writable(path);
+  check_outputs({c.save, c.json, c.plot, c.explorer}, {c.file});
   if (!c.explorer.empty() && c.name.empty() && c.file.empty()) return write_explorer(c.explorer);
   require(c.name.empty() != c.file.empty(), "schedule needs either a name or a --schedule-file",
           "for example: lockstep schedule 1f1b -p 4 -m 8");
@@ -222,14 +220,11 @@ int run(const ScheduleCommand& c) {
             "name one schedule");
     return compare_all(c);
   }
-  ScheduleCommand shown = c;
-  // The plot needs the JSON.
-  if (!c.plot.empty() && c.json.empty()) shown.json = c.plot + ".json";
-  const int status =
-      show(shown, c.file.empty() ? from_menu(c, find_schedule(c.name), c.shape) : from_file(c));
-  if (c.plot.empty()) return status;
-  const int drawn = run_plots("plot.py", {"schedule", shown.json, "--output", c.plot});
-  if (c.json.empty()) std::remove(shown.json.c_str());
+  const ScheduleResult result =
+      c.file.empty() ? from_menu(c, find_schedule(c.name), c.shape) : from_file(c);
+  const int status = show(c, result);
+  if (c.json.empty() && c.plot.empty()) return status;
+  const int drawn = ResultFile(c.json, schedule_json(result)).plot("schedule", c.plot);
   return drawn != 0 ? drawn : status;
 }
 

@@ -17,6 +17,7 @@
 #include "collectives/base/file.h"
 #include "collectives/base/trace.h"
 #include "models/kernels_info.h"
+#include "models/weights.h"
 #include "parallel/plan.h"
 #include "parallel/trainer.h"
 
@@ -40,11 +41,6 @@ struct TrainCommand {
   CLI::Option* ranks = nullptr;
   std::string device = "host", json, trace;
 };
-
-void check_outputs(const TrainCommand& c) {
-  for (const std::string& path : {c.json, c.trace, c.plan.options.save})
-    if (!path.empty()) check_writable(path);
-}
 
 void print_staleness(const std::vector<UpdateRecord>& updates) {
   int lead = 0, delays = 0;
@@ -145,7 +141,8 @@ int run(TrainCommand& c) {
       !planned || plan.ranks == *planned,
       fmt::format("{} ranks, and {} says {}", plan.ranks, c.plan.plan_file, planned.value_or(0)),
       "start as many ranks as the plan has");
-  check_outputs(c);
+  check_outputs({c.json, c.trace, options.save}, {options.data, c.plan.plan_file});
+  if (!options.save.empty()) check_weights_output(options.save, plan.model);
 
   TrainResult result;
   {

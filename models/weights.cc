@@ -10,6 +10,7 @@
 #include <map>
 
 #include "collectives/base/error.h"
+#include "collectives/base/file.h"
 #include "models/gpt_stage.h"
 #include "models/random.h"
 
@@ -196,6 +197,24 @@ void for_each_counted_run(const Parameters& part, const std::vector<Parameter>& 
                      run(number, there, parameter.offset + here, count);
                  });
   }
+}
+
+void check_weights_output(const std::string& path, const GptConfig& config) {
+  require(!std::filesystem::exists(path) || std::filesystem::is_regular_file(path),
+          fmt::format("cannot write weights to {}: it is not a regular file", path), "name a file");
+  check_writable(path);
+  const std::string config_path = config_path_for(path);
+  check_writable(config_path);
+  if (!std::filesystem::exists(config_path)) return;
+  bool is_same = false;
+  try {
+    is_same = gpt_config_json(read_gpt_config(config_path)) == gpt_config_json(config);
+  } catch (const Error&) {
+    // Not a model's configuration at all.
+  }
+  require(is_same,
+          fmt::format("{} describes another model than the weights saved next to it", config_path),
+          "remove it, or save the weights in another folder");
 }
 
 WeightsFile::WeightsFile(const std::string& path, const std::vector<Parameter>& whole, DType dtype,

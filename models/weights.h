@@ -35,6 +35,10 @@ using OnRun =
 void for_each_counted_run(const Parameters& part, const std::vector<Parameter>& whole,
                           const OnRun& run);
 
+// Checks before a training that its weights can be saved. Throws Error (bad_input) if not, or if the
+// config.json next to them describes another model: it would be lost.
+void check_weights_output(const std::string& path, const GptConfig& config);
+
 // A file of a whole model's weights, written part by part in any order, with config.json next to it.
 class WeightsFile {
  public:

@@ -6,18 +6,59 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <optional>
 
 #include "collectives/base/error.h"
 
 namespace lockstep {
 
+namespace {
+
+bool is_same_file(const struct stat& a, int descriptor) {
+  struct stat b {};
+  return fstat(descriptor, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+// The descriptor of this program's own output that a path leads to, such as /dev/stdout.
+std::optional<int> own_output(const struct stat& status) {
+  for (const int descriptor : {STDOUT_FILENO, STDERR_FILENO})
+    if (is_same_file(status, descriptor)) return descriptor;
+  return {};
+}
+
+// Whether a path leads to something that must be written directly, not replaced.
+bool takes_no_replacement(const std::string& path) {
+  struct stat status {};
+  return stat(path.c_str(), &status) == 0 &&
+         (!S_ISREG(status.st_mode) || own_output(status).has_value());
+}
+
+// The path that a chain of links leads to.
+std::string target_of(const std::string& path) {
+  if (!std::filesystem::is_symlink(path)) return path;
+  std::error_code failure;
+  const std::filesystem::path target = std::filesystem::canonical(path, failure);
+  require(!failure, fmt::format("cannot write {}: it is a link to nothing", path),
+          "remove the link or name another file");
+  return target;
+}
+
+}  // namespace
+
 NewFile::NewFile(const std::string& path) : path_(path) {
   require(!std::filesystem::is_directory(path),
           fmt::format("cannot write {}: it is a folder", path), "name a file");
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (takes_no_replacement(path)) {
+    open_directly();
+    return;
+  }
+  path_ = target_of(path);
+  const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
   // A file without a name disappears if this process is killed.
   descriptor_ = open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_WRONLY, 0666);
   if (descriptor_ < 0) open_with_name();
@@ -29,19 +70,38 @@ NewFile::~NewFile() {
 }
 
 void NewFile::write(std::int64_t offset, std::string_view content) {
+  require(!is_direct_ || offset == written_,
+          fmt::format("cannot write {}: it is not a regular file, and parts arrive in any order",
+                      path_),
+          "name a file");
   while (!content.empty()) {
-    const ssize_t written = ::pwrite(descriptor_, content.data(), content.size(), offset);
+    const ssize_t written = is_direct_
+                                ? ::write(descriptor_, content.data(), content.size())
+                                : ::pwrite(descriptor_, content.data(), content.size(), offset);
+    if (written < 0 && errno == EINTR) continue;
     check(written > 0);
+    written_ += written;
     content.remove_prefix(static_cast<std::size_t>(written));
     offset += written;
   }
 }
 
 void NewFile::finish() {
+  if (is_direct_) return;
   check(fsync(descriptor_) == 0);
   if (name_.empty()) link_temporary_name();
   check(std::rename(name_.c_str(), path_.c_str()) == 0);
   name_.clear();
+}
+
+void NewFile::open_directly() {
+  struct stat status {};
+  check(stat(path_.c_str(), &status) == 0);
+  is_direct_ = true;
+  const std::optional<int> own = own_output(status);
+  if (own) std::fflush(nullptr);  // text already printed comes first
+  descriptor_ = own ? dup(*own) : open(path_.c_str(), O_WRONLY);
+  check(descriptor_ >= 0);
 }
 
 // For file systems that do not support files without a name.
@@ -100,6 +160,30 @@ void write_file(const std::string& path, std::string_view content) {
   file.finish();
 }
 
-void check_writable(const std::string& path) { const NewFile file(path); }
+void check_outputs(const std::vector<std::string>& outputs,
+                   const std::vector<std::string>& inputs) {
+  std::map<std::filesystem::path, std::string> used;
+  for (const std::string& path : inputs)
+    if (!path.empty()) used[std::filesystem::weakly_canonical(path)] = "which is also read";
+  for (const std::string& path : outputs) {
+    if (path.empty()) continue;
+    check_writable(path);
+    if (takes_no_replacement(path)) continue;
+    const auto [other, is_new] =
+        used.try_emplace(std::filesystem::weakly_canonical(path), "which another output names too");
+    require(is_new, fmt::format("cannot write {}, {}", path, other->second), "name another file");
+  }
+}
+
+void check_writable(const std::string& path) {
+  if (!takes_no_replacement(path)) {
+    const NewFile file(path);
+    return;
+  }
+  // Not opened: opening a pipe would wait for its reader.
+  const bool is_writable = access(path.c_str(), W_OK) == 0;
+  require(is_writable, fmt::format("cannot write {}: {}", path, std::strerror(errno)),
+          "name another file");
+}
 
 }  // namespace lockstep

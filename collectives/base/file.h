@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockstep {
 
@@ -14,8 +15,10 @@ std::string read_text(const std::string& path, std::int64_t most_bytes);
 // The size of a regular file. Throws like read_text.
 std::int64_t file_bytes(const std::string& path);
 
-// A new file that appears at `path`, whole, when finish() is called. Every call throws Error
-// (bad_input) with the file and the reason.
+// A new file that appears at `path`, whole, when finish() is called. A link stays and its target is
+// replaced. A device, a pipe or this program's own output cannot be replaced: it is written
+// directly, and only from front to back. Every call throws Error (bad_input) with the file and the
+// reason.
 class NewFile {
  public:
   explicit NewFile(const std::string& path);
@@ -28,6 +31,7 @@ class NewFile {
   void finish();
 
  private:
+  void open_directly();
   void open_with_name();
   void link_temporary_name();
   void check(bool success) const;
@@ -35,12 +39,18 @@ class NewFile {
   std::string path_;
   std::string name_;  // temporary; empty if the file has no name
   int descriptor_ = -1;
+  bool is_direct_ = false;
+  std::int64_t written_ = 0;  // directly
 };
 
-// Writes a temporary file in the same folder and renames it when it is on disk. Throws Error
-// (bad_input) with the file and the reason, and then leaves nothing behind.
+// Writes a NewFile. Throws Error (bad_input) with the file and the reason, and then leaves nothing
+// behind.
 void write_file(const std::string& path, std::string_view content);
 // Throws if write_file would: a check before a long run. Leaves nothing behind.
 void check_writable(const std::string& path);
+// Checks all outputs of a command before it starts; empty paths are skipped. Throws Error
+// (bad_input) if one cannot be written, or is the same file as another output or an input.
+void check_outputs(const std::vector<std::string>& outputs,
+                   const std::vector<std::string>& inputs = {});
 
 }  // namespace lockstep

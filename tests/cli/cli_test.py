@@ -49,6 +49,25 @@ class Cli(unittest.TestCase):
         self.assertIn(part, said)
         self.assertNotIn("terminate called", said)
 
+    def test_outputs_are_not_lost(self):
+        (self.path / "stdout").symlink_to("/proc/self/fd/1")
+        words = ["plan", "ddp", "--ranks", "2", "--model", "nano", "--json", "stdout"]
+        with open(self.path / "out", "w+") as out:
+            subprocess.run([PROGRAM, *words], cwd=self.path, stdout=out, check=True, timeout=120)
+        for said in (self.run_program(*words).stdout, (self.path / "out").read_text()):
+            self.assertEqual(json.loads(said[said.index("\n{"):])["schema"], "lockstep.plan/1")
+            self.assertIn("ddp", said[:said.index("\n{")])
+        self.refused("another output", "train", "serial", "--json", "same", "--trace", "same")
+        (self.path / "text").write_text("the only copy")
+        self.refused("also read", "train", "serial", "--data", "text", "--save", "text")
+        self.assertEqual((self.path / "text").read_text(), "the only copy")
+        (self.path / "config.json").write_text("of something else")
+        self.refused("another model", "train", "serial", "--steps", "1", "--save", "w.safetensors")
+        self.assertEqual((self.path / "config.json").read_text(), "of something else")
+        (self.path / "s.svg.json").write_text("not ours")
+        self.assertEqual(self.run_program("schedule", "1f1b", "--plot", "s.svg").returncode, 0)
+        self.assertEqual((self.path / "s.svg.json").read_text(), "not ours")
+
     def test_golden_run(self):
         expected = json.loads((GOLDEN / "expected.json").read_text())
         done = self.run_program("train", "ddp", "--ranks", "4", *GOLDEN_RUN, "--json", "r.json", "--save",

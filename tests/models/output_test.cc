@@ -1,11 +1,13 @@
 // Written files appear whole or not at all, even if the writer is killed.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <fstream>
 #include <thread>
 
 #include "collectives/base/file.h"
@@ -24,6 +26,42 @@ TEST_F(Files, OutputsAppearWholeOrNotAtAll) {
   expect_refused([&] { check_writable(path("out/below")); }, "Not a directory");
   expect_refused([&] { write_file(folder_.string(), "x"); }, "it is a folder");
   expect_refused([&] { read_text(path("out"), 2); }, "3 bytes, more than the 2");
+}
+
+TEST_F(Files, EachOutputIsAnotherFile) {
+  write_file(path("in"), "read");
+  fs::create_symlink("in", path("link"));
+  check_outputs({path("a"), "", path("b"), "", "/dev/null", "/dev/null"}, {path("in"), ""});
+  expect_refused([&] { check_outputs({path("a"), path("./a")}); }, "another output names too");
+  expect_refused([&] { check_outputs({path("link")}, {path("in")}); }, "which is also read");
+  EXPECT_EQ(read_text(path("in"), 10), "read");
+}
+
+TEST_F(Files, LinksAndPipesAreNotReplaced) {
+  write_file(path("target"), "old");
+  fs::create_symlink("target", path("link"));
+  write_file(path("link"), "new");
+  EXPECT_TRUE(fs::is_symlink(path("link")));
+  EXPECT_EQ(read_text(path("target"), 10), "new");
+  fs::create_symlink("nothing", path("dangling"));
+  expect_refused([&] { check_writable(path("dangling")); }, "a link to nothing");
+
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  check_writable(path("pipe"));
+  std::string read;
+  std::thread reader([&] {
+    std::ifstream file(path("pipe"));
+    std::getline(file, read);
+  });
+  write_file(path("pipe"), "through the pipe\n");
+  reader.join();
+  EXPECT_EQ(read, "through the pipe");
+  EXPECT_TRUE(fs::is_fifo(path("pipe")));
+
+  std::thread other([&] { std::ifstream file(path("pipe")); });
+  NewFile file(path("pipe"));
+  expect_refused([&] { file.write(4, "x"); }, "parts arrive in any order");
+  other.join();
 }
 
 TEST_F(Files, AKilledWriterLeavesOneWholeVersion) {

@@ -1,0 +1,36 @@
+#include "cli/result_file.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "cli/process.h"
+#include "collectives/base/file.h"
+
+namespace lockstep {
+
+ResultFile::ResultFile(std::string path, std::string content)
+    : path_(std::move(path)), content_(std::move(content)) {
+  if (!path_.empty()) write_file(path_, content_);
+}
+
+ResultFile::~ResultFile() {
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+}
+
+const std::string& ResultFile::path() {
+  if (std::filesystem::is_regular_file(path_)) return path_;
+  if (temporary_.empty()) {
+    const auto folder = std::filesystem::temp_directory_path();
+    temporary_ = folder / fmt::format("lockstep-{}.json", getpid());
+    write_file(temporary_, content_);
+  }
+  return temporary_;
+}
+
+int ResultFile::plot(const std::string& kind, const std::string& output) {
+  return output.empty() ? 0 : run_plots("plot.py", {kind, path(), "--output", output});
+}
+
+}  // namespace lockstep
