@@ -7,6 +7,7 @@
 #include "bench/techniques/model.h"
 #include "cli/command.h"
 #include "cli/share.h"
+#include "cli/train_options.h"
 #include "collectives/base/cuda_module.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
@@ -17,11 +18,10 @@ namespace {
 
 struct ModelCommand {
   ModelBenchOptions options;
-  std::string dtype = "f32", device = "host", json;
+  std::string device = "host", json;
 };
 
 int run(ModelCommand& c) {
-  c.options.train.dtype = dtype_from_name(c.dtype);
   if (c.options.train.data.empty()) c.options.train.data = default_text();
   plan_of(c.options.train, 1);
   require(launch_ranks({}) == 1, "bench model under mpirun or srun", "run it alone");
@@ -46,20 +46,10 @@ void add_bench_model(CLI::App& bench, Command& chosen) {
   CLI::App* app =
       bench.add_subcommand("model", "compare a training step with the rate of its matrix products");
   ModelCommand& c = *command;
-  TrainOptions& train = c.options.train;
-  app->add_option("--model", train.model, "nano, small, gpt2, or a config.json")
-      ->capture_default_str();
-  app->add_option("--global-batch", train.global_batch, "sequences per step")
-      ->capture_default_str();
-  app->add_option("--sequence-length", train.sequence_length,
-                  "tokens per sequence; 0: the model's context");
-  app->add_option("--data", train.data,
-                  "text or token file; default: the source text of this program");
-  app->add_option("--steps", train.steps, "steps timed")->capture_default_str();
+  add_train_options(*app, c.options.train,
+                    {"model", "global-batch", "sequence-length", "data", "steps", "dtype"});
   app->add_option("--threads", c.options.threads, "numbers of threads, separated by commas")
       ->delimiter(',')
-      ->capture_default_str();
-  app->add_option("--dtype", c.dtype, "f32 or f64; on a GPU also bf16 and f16")
       ->capture_default_str();
   app->add_option("--device", c.device, "host or cuda")->capture_default_str();
   app->add_option("--json", c.json, "write the results to this file, as Google Benchmark does");

@@ -7,8 +7,9 @@
 
 #include "bench/techniques/pipeline.h"
 #include "cli/command.h"
-#include "cli/process.h"
+#include "cli/result_file.h"
 #include "cli/share.h"
+#include "cli/train_options.h"
 #include "cli/world_flags.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
@@ -34,8 +35,7 @@ int run(PipelineCommand& c) {
       require(value >= 1, fmt::format("{} {}", flag, value), "use numbers from 1");
   require(c.options.micro_batch_size >= 1,
           fmt::format("--micro-batch-size {}", c.options.micro_batch_size), "use 1 or more");
-  for (const std::string& path : {c.json, c.plot})
-    if (!path.empty()) check_writable(path);
+  check_outputs({c.json, c.plot});
   c.options.train.threads = c.world.launch.clock == Clock::wall ? 0 : 1;
   if (c.options.train.data.empty()) c.options.train.data = default_text();
   c.options.schedules.clear();
@@ -47,12 +47,7 @@ int run(PipelineCommand& c) {
   const std::vector<PipelinePoint> points = bench_pipeline(c.options, c.world.launch);
   require(std::ranges::any_of(points, [](const PipelinePoint& p) { return p.skipped.empty(); }),
           "no schedule supports any of these shapes", "see the reasons above");
-  const std::string json = c.json.empty() && !c.plot.empty() ? c.plot + ".json" : c.json;
-  if (!json.empty()) write_file(json, pipeline_json(points, c.world.launch));
-  if (c.plot.empty()) return 0;
-  const int drawn = run_plots("plot.py", {"pipeline", json, "--output", c.plot});
-  if (c.json.empty()) std::remove(json.c_str());
-  return drawn;
+  return ResultFile(c.json, pipeline_json(points, c.world.launch)).plot("pipeline", c.plot);
 }
 
 }  // namespace
@@ -82,18 +77,10 @@ void add_bench_pipeline(CLI::App& bench, Command& chosen) {
       ->capture_default_str();
   app->add_flag("--simulate", c.options.only_simulates,
                 "only simulate, with equal passes, for any number of ranks");
-  app->add_option("--model", c.options.train.model, "nano, small, gpt2, or a config.json")
-      ->capture_default_str();
+  add_train_options(*app, c.options.train,
+                    {"model", "sequence-length", "steps", "recompute", "data"});
   app->add_option("--micro-batch-size", c.options.micro_batch_size, "sequences per micro-batch")
       ->capture_default_str();
-  app->add_option("--sequence-length", c.options.train.sequence_length,
-                  "tokens per sequence; 0: the model's context");
-  app->add_option("--steps", c.options.train.steps, "optimizer steps of each run")
-      ->capture_default_str();
-  app->add_option("--recompute", c.options.train.recompute, "none, selective or full")
-      ->capture_default_str();
-  app->add_option("--data", c.options.train.data,
-                  "text or token file; default: the source text of this program");
   app->add_option("--json", c.json, "write the results to this file, as Google Benchmark does");
   app->add_option("--plot", c.plot, "plot the results to this file: .svg, .png or .pdf");
   app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });

@@ -68,6 +68,13 @@ void add_plan_options(CLI::App& app, PlanOptions& command) {
                  "read the plan from this file, written by lockstep plan --json");
 }
 
+void add_train_options(CLI::App& app, TrainOptions& options, std::vector<std::string_view> flags) {
+  for (const OptionGroup& group : describe(options))
+    for (const Option& option : group.options)
+      if (std::erase(flags, option.flag) > 0) add_option(app, option);
+  require(flags.empty(), fmt::format("no training option is named {}", fmt::join(flags, ", ")));
+}
+
 std::optional<int> take_plan_file(PlanOptions& command, const int* ranks) {
   if (command.plan_file.empty()) return {};
   const std::string& path = command.plan_file;

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "parallel/options.h"
@@ -20,6 +21,10 @@ struct PlanOptions {
 // Adds the options of its technique and --plan. An option of another technique is refused with a
 // message that names the technique.
 void add_plan_options(CLI::App& app, PlanOptions& command);
+
+// Adds these options of a training, named without dashes, to another command. `options` must outlive
+// the app.
+void add_train_options(CLI::App& app, TrainOptions& options, std::vector<std::string_view> flags);
 
 // Sets the options that the command line leaves open from the plan file, if there is one. `ranks`
 // is the value of --ranks, or null if it was not given. Returns the plan's ranks, or nothing
