@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <deque>
+#include <string_view>
 
 #include "bench/collectives/verify.h"
 #include "collectives/all_reduce/all_reduce.h"
@@ -168,9 +169,12 @@ TEST_F(CudaCollectives, TheEndOfAStreamIsItsLastMark) {
   });
 }
 
-// The GPU's seconds; the host does not wait for them when it has enqueued the work.
+// The GPU's seconds; the host does not wait for them when it has enqueued the work. With another
+// seed than 0 the emulated GPU may do the work while the host enqueues it.
 TEST_F(CudaCollectives, AStopwatchTellsTheGpusTime) {
   const bool emulated = std::getenv("LOCKSTEP_CUDA_MODULE") != nullptr;
+  const char* const seed = std::getenv("LOCKSTEP_EMULATOR_SEED");
+  const bool works_later = !emulated || !seed || std::string_view(seed) == "0";
   const std::size_t count = std::size_t{1} << (emulated ? 18 : 28);
   on_ranks(2, [&](RankContext& context, Device& gpu) {
     const There<float> data(gpu, std::vector<float>(count, 1));
@@ -184,7 +188,7 @@ TEST_F(CudaCollectives, AStopwatchTellsTheGpusTime) {
       enqueued = steady_seconds();
     });
     const double seconds = watch.seconds();
-    EXPECT_GT(seconds, enqueued - begin);
+    EXPECT_GT(seconds, works_later ? enqueued - begin : 0);
     EXPECT_LE(seconds, steady_seconds() - begin + 1e-3);
     EXPECT_EQ(watch.seconds(), seconds);
   });
