@@ -13,6 +13,7 @@
 #include "cli/world_flags.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "models/gpt_stage.h"
 
 namespace lockstep {
 namespace {
@@ -35,6 +36,7 @@ int run(PipelineCommand& c) {
       require(value >= 1, fmt::format("{} {}", flag, value), "use numbers from 1");
   require(c.options.micro_batch_size >= 1,
           fmt::format("--micro-batch-size {}", c.options.micro_batch_size), "use 1 or more");
+  recompute_from_name(c.options.train.recompute);
   check_outputs({c.json, c.plot});
   c.options.train.threads = c.world.launch.clock == Clock::wall ? 0 : 1;
   if (c.options.train.data.empty()) c.options.train.data = default_text();

@@ -25,6 +25,7 @@ CLI::Option* add_option(CLI::App& app, const Option& option) {
       flag_names(option),
       [option](const std::vector<std::string>& texts) {
         for (const std::string& text : texts) set_from_text(option, text);
+        check(option);
       },
       option.help);
   added->multi_option_policy(is_list ? CLI::MultiOptionPolicy::TakeAll

@@ -129,7 +129,8 @@ void NewFile::check(bool success) const {
   const int reason = errno;
   if (!name_.empty()) unlink(name_.c_str());
   require(false, fmt::format("cannot write {}: {}", path_, std::strerror(reason)),
-          "name a file in a folder that exists and that you may write to");
+          reason == ENOSPC ? "free space, or name a file on another disk"
+                           : "name a file in a folder that exists and that you may write to");
 }
 
 std::int64_t file_bytes(const std::string& path) {

@@ -49,6 +49,11 @@ class Cli(unittest.TestCase):
         self.assertIn(part, said)
         self.assertNotIn("terminate called", said)
 
+    def test_training_options_of_benchmarks_are_checked(self):
+        self.refused("--recompute 'foo'", "bench", "pipeline", "--simulate", "--recompute", "foo")
+        self.refused("--steps 0", "bench", "pipeline", "--simulate", "--steps", "0")
+        self.refused("--sequence-length -1", "bench", "model", "--sequence-length", "-1")
+
     def test_outputs_are_not_lost(self):
         (self.path / "stdout").symlink_to("/proc/self/fd/1")
         words = ["plan", "ddp", "--ranks", "2", "--model", "nano", "--json", "stdout"]
@@ -64,6 +69,7 @@ class Cli(unittest.TestCase):
         (self.path / "config.json").write_text("of something else")
         self.refused("another model", "train", "serial", "--steps", "1", "--save", "w.safetensors")
         self.assertEqual((self.path / "config.json").read_text(), "of something else")
+        self.refused("No space left on device; free space", "plan", "ddp", "--ranks", "2", "--json", "/dev/full")
         (self.path / "s.svg.json").write_text("not ours")
         self.assertEqual(self.run_program("schedule", "1f1b", "--plot", "s.svg").returncode, 0)
         self.assertEqual((self.path / "s.svg.json").read_text(), "not ours")
