@@ -51,6 +51,25 @@ std::optional<int> GptStage::head() const {
   return head_->parameter();
 }
 
+Unit GptStage::head_unit() const {
+  return {norm_->weight(), embedding_ ? norm_->bias() : head_->parameter()};
+}
+
+std::vector<Unit> GptStage::units() const {
+  std::vector<Unit> units;
+  if (is_first()) units.push_back(embedding_unit());
+  for (std::size_t i = 0; i < blocks_.size(); ++i) units.push_back(block_unit(i));
+  if (is_last()) units.push_back(head_unit());
+  return units;
+}
+
+template <typename Work>
+void GptStage::with_unit(const Unit& unit, UnitUse use, Work work) {
+  if (observer_) observer_->before_use(unit, use);
+  work();
+  if (observer_) observer_->after_use(unit, use);
+}
+
 Slice GptStage::buffer(Tensor& tensor, Count rows, Count columns) {
   ensure(tensor, {rows, columns}, parameters_.dtype(), ledger_, MemoryUse::activations);
   return tensor.slice();
@@ -68,6 +87,14 @@ void GptStage::with_shared_memory(BlockStash& block, Work work) {
   exchange();
 }
 
+namespace {
+
+UnitUse forward_use(const Rows& rows) {
+  return rows.in_training() ? UnitUse::forward : UnitUse::evaluation;
+}
+
+}  // namespace
+
 void GptStage::forward(StageStash& stash, const Rows& rows, std::span<const std::int32_t> tokens,
                        Slice input, Slice output) {
   stash.rows = rows;
@@ -80,22 +107,31 @@ void GptStage::forward(StageStash& stash, const Rows& rows, std::span<const std:
     return i < blocks_.size() ? stash.blocks[i].input.slice() : last;
   };
 
+  const UnitUse use = forward_use(rows);
   if (is_first())
-    embedding_->forward(backend_, input_of(0), tokens, rows, embedding_mask(rows));
+    with_unit(embedding_unit(), use, [&] {
+      embedding_->forward(backend_, input_of(0), tokens, rows, embedding_mask(rows));
+    });
   else if (input.data != input_of(0).data)
     input.device->copy(input_of(0), input);
   for (std::size_t i = 0; i < blocks_.size(); ++i)
-    with_shared_memory(stash.blocks[i], [&] {
-      blocks_[i].forward(backend_, input_of(i + 1), stash.blocks[i], ledger_);
+    with_unit(block_unit(i), use, [&] {
+      with_shared_memory(stash.blocks[i], [&] {
+        blocks_[i].forward(backend_, input_of(i + 1), stash.blocks[i], ledger_);
+      });
     });
-  if (is_last())
-    norm_->forward(backend_, head_->input(stash.head, rows.count(), ledger_), stash.head.norm, last,
-                   split_.outer_rows(rows.count()), ledger_);
+  if (!is_last()) return;
+  // loss() ends this use.
+  if (observer_) observer_->before_use(head_unit(), use);
+  norm_->forward(backend_, head_->input(stash.head, rows.count(), ledger_), stash.head.norm, last,
+                 split_.outer_rows(rows.count()), ledger_);
 }
 
 double GptStage::loss(StageStash& stash, std::span<const std::int32_t> targets, double scale) {
   const double smoothing = stash.rows.in_training() ? options_.label_smoothing : 0;
-  return head_->loss(backend_, stash.head, targets, scale, smoothing, ledger_);
+  const double loss = head_->loss(backend_, stash.head, targets, scale, smoothing, ledger_);
+  if (observer_) observer_->after_use(head_unit(), forward_use(stash.rows));
+  return loss;
 }
 
 void GptStage::last_logits(const StageStash& stash, Slice logits) {
@@ -122,11 +158,6 @@ void GptStage::take_output_gradient(StageStash& stash, Tensor& own, Slice output
                         outer_rows(stash.rows.count()));
 }
 
-void GptStage::embedding_backward(StageStash& stash, std::span<const std::int32_t> tokens) {
-  embedding_->backward(backend_, stash.embedding_gradient.slice(), tokens, stash.rows,
-                       embedding_mask(stash.rows));
-}
-
 void GptStage::make_again(std::size_t block, StageStash& stash) {
   if (options_.recompute == Recompute::selective)
     blocks_[block].attend(backend_, stash.blocks[block], ledger_);
@@ -137,72 +168,90 @@ void GptStage::make_again(std::size_t block, StageStash& stash) {
 void GptStage::backward_input(StageStash& stash, Slice output_gradient, Slice input_gradient) {
   require(options_.recompute != Recompute::full,
           "backward in two parts of a stage that recomputes every layer");
-  take_output_gradient(stash, stash.blocks.back().gradients.output, output_gradient,
-                       Block::Weights::later);
+  constexpr UnitUse use = UnitUse::input_gradient;
+  Tensor& own = stash.blocks.back().gradients.output;
+  if (is_last())
+    with_unit(head_unit(), use,
+              [&] { take_output_gradient(stash, own, {}, Block::Weights::later); });
+  else
+    take_output_gradient(stash, own, output_gradient, Block::Weights::later);
   for (std::size_t i = blocks_.size(); i-- > 0;) {
     const Slice dx = i > 0        ? outer(stash.blocks[i - 1].gradients.output, stash.rows)
                      : is_first() ? outer(stash.embedding_gradient, stash.rows)
                                   : input_gradient;
-    make_again(i, stash);
-    blocks_[i].backward_input(backend_, dx, stash.blocks[i], ledger_, Block::Weights::later);
+    with_unit(block_unit(i), use, [&] {
+      make_again(i, stash);
+      blocks_[i].backward_input(backend_, dx, stash.blocks[i], ledger_, Block::Weights::later);
+    });
   }
 }
 
 namespace {
 
-void announce(const GradientReady& ready, int first, int last) {
-  for (int p = last; ready && p >= first; --p) ready(p);
+void announce(const GradientReady& ready, const Unit& unit) {
+  for (int p = unit.last; ready && p >= unit.first; --p) ready(p);
 }
 
 }  // namespace
 
-void GptStage::head_ready(const GradientReady& ready) const {
-  announce(ready, norm_->weight(), norm_->bias());
-  if (!embedding_) announce(ready, head_->parameter(), head_->parameter());
+void GptStage::norm_backward_weight(StageStash& stash, const GradientReady& ready) {
+  norm_->backward_weight(backend_, stash.head_gradient.slice(), stash.head.norm,
+                         stash.head.input.slice(), outer_rows(stash.rows.count()));
+  announce(ready, {norm_->weight(), norm_->bias()});
+  if (!embedding_) announce(ready, {head_->parameter(), head_->parameter()});
+}
+
+void GptStage::embedding_backward(StageStash& stash, std::span<const std::int32_t> tokens,
+                                  UnitUse use, const GradientReady& ready) {
+  with_unit(embedding_unit(), use, [&] {
+    embedding_->backward(backend_, stash.embedding_gradient.slice(), tokens, stash.rows,
+                         embedding_mask(stash.rows));
+    announce(ready, embedding_unit());
+  });
 }
 
 void GptStage::backward_weight(StageStash& stash, std::span<const std::int32_t> tokens,
                                const GradientReady& ready) {
-  if (is_last()) {
-    head_backward_weight(stash);
-    norm_->backward_weight(backend_, stash.head_gradient.slice(), stash.head.norm,
-                           stash.head.input.slice(), outer_rows(stash.rows.count()));
-    head_ready(ready);
-  }
-  for (std::size_t i = blocks_.size(); i-- > 0;) {
-    blocks_[i].backward_weight(backend_, stash.blocks[i]);
-    announce(ready, blocks_[i].first_parameter(), blocks_[i].last_parameter());
-  }
-  if (!is_first()) return;
-  embedding_backward(stash, tokens);
-  announce(ready, embedding_->tokens(), embedding_->positions());
+  constexpr UnitUse use = UnitUse::weight_gradient;
+  if (is_last())
+    with_unit(head_unit(), use, [&] {
+      head_backward_weight(stash);
+      norm_backward_weight(stash, ready);
+    });
+  for (std::size_t i = blocks_.size(); i-- > 0;)
+    with_unit(block_unit(i), use, [&] {
+      blocks_[i].backward_weight(backend_, stash.blocks[i]);
+      announce(ready, block_unit(i));
+    });
+  if (is_first()) embedding_backward(stash, tokens, use, ready);
 }
 
 void GptStage::backward(StageStash& stash, std::span<const std::int32_t> tokens,
                         Slice output_gradient, Slice input_gradient, const GradientReady& ready) {
-  take_output_gradient(stash, stash.gradients.output, output_gradient, Block::Weights::now);
-  if (is_last()) {
-    norm_->backward_weight(backend_, stash.head_gradient.slice(), stash.head.norm,
-                           stash.head.input.slice(), outer_rows(stash.rows.count()));
-    head_ready(ready);
-  }
+  if (is_last())
+    with_unit(head_unit(), UnitUse::backward, [&] {
+      take_output_gradient(stash, stash.gradients.output, {}, Block::Weights::now);
+      norm_backward_weight(stash, ready);
+    });
+  else
+    take_output_gradient(stash, stash.gradients.output, output_gradient, Block::Weights::now);
   for (std::size_t i = blocks_.size(); i-- > 0;) {
     const Slice dx = i > 0        ? outer(stash.next_gradient, stash.rows)
                      : is_first() ? outer(stash.embedding_gradient, stash.rows)
                                   : input_gradient;
     BlockStash& block = stash.blocks[i];
     block.gradients = std::exchange(stash.gradients, {});
-    with_shared_memory(block, [&] {
-      make_again(i, stash);
-      blocks_[i].backward_input(backend_, dx, block, ledger_, Block::Weights::now);
+    with_unit(block_unit(i), UnitUse::backward, [&] {
+      with_shared_memory(block, [&] {
+        make_again(i, stash);
+        blocks_[i].backward_input(backend_, dx, block, ledger_, Block::Weights::now);
+      });
+      announce(ready, block_unit(i));
     });
     stash.gradients = std::exchange(block.gradients, {});
     if (i > 0) std::swap(stash.gradients.output, stash.next_gradient);
-    announce(ready, blocks_[i].first_parameter(), blocks_[i].last_parameter());
   }
-  if (!is_first()) return;
-  embedding_backward(stash, tokens);
-  announce(ready, embedding_->tokens(), embedding_->positions());
+  if (is_first()) embedding_backward(stash, tokens, UnitUse::backward, ready);
 }
 
 }  // namespace lockstep

@@ -55,6 +55,30 @@ struct StageStash {
 // Called once for each parameter, when backward has finished its gradient.
 using GradientReady = std::function<void(int parameter)>;
 
+// A unit: parameters first .. last, which a pass uses together. A block, or an end of the model:
+// the embedding before the first block, or the last layer norm with the head.
+struct Unit {
+  int first = 0, last = 0;
+};
+// Forward of an evaluation has no backward pass. Backward comes in one piece or in two.
+enum class UnitUse : std::uint8_t {
+  evaluation,
+  forward,
+  backward,
+  input_gradient,
+  weight_gradient,
+};
+
+// Hears of every use of a unit: sharded data parallelism gathers a unit's parameters before it, and
+// frees them after it. Passes read a unit's parameters, and backward and weight_gradient add to its
+// gradients, only in between. But a tied head also uses the embedding's matrix.
+class UnitObserver {
+ public:
+  virtual ~UnitObserver() = default;
+  virtual void before_use(const Unit& unit, UnitUse use) = 0;
+  virtual void after_use(const Unit& unit, UnitUse use) = 0;
+};
+
 class GptStage {
  public:
   // Registers the stage's parameters. If the stage has both head and token embedding, they are tied.
@@ -71,6 +95,10 @@ class GptStage {
   std::optional<int> tokens() const;
   std::optional<int> head() const;
   Count outer_rows(Count rows) const { return split_.outer_rows(rows); }
+  // In the order of a forward pass.
+  std::vector<Unit> units() const;
+  // The observer must outlive the stage's passes.
+  void observe(UnitObserver& observer) { observer_ = &observer; }
 
   // input[n, C] comes from the stage before; the first stage takes `tokens` instead. Writes
   // output[n, C], which on the last stage is in the stash.
@@ -95,6 +123,15 @@ class GptStage {
   void last_logits(const StageStash& stash, Slice logits);
 
  private:
+  Unit embedding_unit() const { return {embedding_->tokens(), embedding_->positions()}; }
+  Unit block_unit(std::size_t i) const {
+    return {blocks_[i].first_parameter(), blocks_[i].last_parameter()};
+  }
+  Unit head_unit() const;
+  // Runs work() as a use of the unit.
+  template <typename Work>
+  void with_unit(const Unit& unit, UnitUse use, Work work);
+
   Slice buffer(Tensor& tensor, Count rows, Count columns);
   Slice outer(Tensor& tensor, const Rows& rows) {
     return buffer(tensor, split_.outer_rows(rows.count()), config_.width);
@@ -106,9 +143,11 @@ class GptStage {
   template <typename Work>
   void with_shared_memory(BlockStash& block, Work work);
   void make_again(std::size_t block, StageStash& stash);
-  void embedding_backward(StageStash& stash, std::span<const std::int32_t> tokens);
-  // Announces the head's own parameters. The embedding announces a tied one.
-  void head_ready(const GradientReady& ready) const;
+  void embedding_backward(StageStash& stash, std::span<const std::int32_t> tokens, UnitUse use,
+                          const GradientReady& ready);
+  // Of the last layer norm. Announces it and the head's own parameters; the embedding announces a
+  // tied one.
+  void norm_backward_weight(StageStash& stash, const GradientReady& ready);
   // Moves the gradient of the last block's output into `own`.
   void take_output_gradient(StageStash& stash, Tensor& own, Slice output_gradient,
                             Block::Weights weights);
@@ -122,6 +161,7 @@ class GptStage {
   ModelOptions options_;
   LayerSplit split_;
   Masks masks_;
+  UnitObserver* observer_ = nullptr;
   std::unique_ptr<Embedding> embedding_;
   std::vector<Block> blocks_;
   std::optional<LayerNorm> norm_;

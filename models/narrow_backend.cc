@@ -10,7 +10,6 @@
 #include "models/ops/convert.h"
 
 namespace lockstep {
-
 namespace {
 
 // Pairs of types between which every operation converts; they have kernels of their own.
@@ -35,6 +34,7 @@ void convert_block(Slice into, Slice from) {
 }  // namespace
 
 void convert(Slice into, Slice from) {
+  if (!into.device->stores()) return;
   if (into.device != from.device || into.device->enqueues())
     return into.device->convert(into, from);
   constexpr Count block = 1 << 14;
@@ -73,11 +73,21 @@ Matrix with(const Matrix& matrix, Slice slice) {
   return other;
 }
 
+// Block by block: uses little memory, and the bits do not depend on the number of threads.
+template <typename Work>
+void for_each_block(Count count, Work work) {
+  constexpr Count block = 1 << 16;
+  for (Count begin = 0; begin < count; begin += block) work(begin, std::min(block, count - begin));
+}
+
 }  // namespace
 
 void NarrowBackend::gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) {
   static const bool has_instructions = host::has_bf16_gemm();
-  if (c.slice.dtype == DType::bf16 && has_instructions) return host::bf16_gemm(a, b, c, beta);
+  if (c.slice.dtype == DType::bf16 && has_instructions) {
+    if (c.slice.device->stores()) host::bf16_gemm(a, b, c, beta);
+    return;
+  }
   const Slice sum = beta == 0 ? room(2, c.slice) : widened(2, c.slice);
   wide_.gemm(with(a, widened(0, a.slice)), with(b, widened(1, b.slice)), with(c, sum), beta);
   store(c.slice, sum);
@@ -270,16 +280,20 @@ double NarrowBackend::softmax_gradient(Slice logits, Slice sums,
 
 void NarrowBackend::adamw(Slice value, Slice gradient, Slice first_moment, Slice second_moment,
                           const AdamWStep& step) {
-  wide_.adamw(value, widened(0, gradient), first_moment, second_moment, step);
+  if (!is_narrow(gradient.dtype))
+    return wide_.adamw(value, gradient, first_moment, second_moment, step);
+  for_each_block(gradient.count, [&](Count begin, Count count) {
+    wide_.adamw(value.part(begin, count), widened(0, gradient.part(begin, count)),
+                first_moment.part(begin, count), second_moment.part(begin, count), step);
+  });
 }
 
-// Block by block: uses little memory, and the bits do not depend on the number of threads.
 double NarrowBackend::squared_norm(Slice x) {
   if (!is_narrow(x.dtype)) return wide_.squared_norm(x);
-  constexpr Count block = 1 << 16;
   double sum = 0;
-  for (Count begin = 0; begin < x.count; begin += block)
-    sum += wide_.squared_norm(widened(0, x.part(begin, std::min(block, x.count - begin))));
+  for_each_block(x.count, [&](Count begin, Count count) {
+    sum += wide_.squared_norm(widened(0, x.part(begin, count)));
+  });
   return sum;
 }
 

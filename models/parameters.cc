@@ -46,6 +46,8 @@ int Parameters::add(Parameter parameter) {
   }
   count_ += parameter.count;
   list_.push_back(std::move(parameter));
+  values_of_.emplace_back();
+  gradients_of_.emplace_back();
   return static_cast<int>(list_.size()) - 1;
 }
 
@@ -53,6 +55,21 @@ void Parameters::allocate() {
   values_ = Tensor({count_}, dtype_, ledger_, MemoryUse::parameters);
   gradients_ = Tensor({count_}, dtype_, ledger_, MemoryUse::gradients);
   zero_gradients();
+  for (int i = 0; i < static_cast<int>(list_.size()); ++i) {
+    const Parameter& parameter = list_[index_of(i)];
+    place_value(i, values().part(parameter.offset, parameter.count));
+    place_gradient(i, gradients().part(parameter.offset, parameter.count));
+  }
+}
+
+Slice Parameters::present(const std::vector<Slice>& memory, int i) const {
+  const Slice slice = memory[index_of(i)];
+  if (slice.device == nullptr)
+    throw Error(ErrorKind::wrong_result,
+                fmt::format("parameter '{}' is used while this rank holds only a shard of it",
+                            list_[index_of(i)].name),
+                {.hint = "this is a bug in Lockstep; please report it"});
+  return slice;
 }
 
 int Parameters::index(std::string_view name) const {

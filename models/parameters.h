@@ -1,5 +1,6 @@
 // The parameters of a model that a rank holds: one flat buffer of values and one of gradients, in
-// order of registration. Each parameter knows which elements of the whole parameter these are, how
+// order of registration; or memory that a data-parallel strategy gives to some of them at a time.
+// Each parameter knows which elements of the whole parameter these are, how
 // many ranks of the layer split hold the same elements, and whether its gradient is complete. Norms,
 // reductions of gradients and weight files use this.
 #pragma once
@@ -67,8 +68,12 @@ class Parameters {
 
   // Registers a parameter and returns its index. Call only before allocate().
   int add(Parameter parameter);
-  // Allocates both buffers: values undefined, gradients zero.
+  // Allocates both flat buffers: values undefined, gradients zero.
   void allocate();
+  // Instead of the flat buffers: places the value or the gradient of one parameter in `memory`, or
+  // takes it away if `memory` is empty.
+  void place_value(int i, Slice memory) { values_of_[index_of(i)] = memory; }
+  void place_gradient(int i, Slice memory) { gradients_of_[index_of(i)] = memory; }
 
   const std::vector<Parameter>& list() const { return list_; }
   // Throws Error (bad_input) for an unknown name.
@@ -76,11 +81,14 @@ class Parameters {
   DType dtype() const { return dtype_; }
   Count count() const { return count_; }
 
+  // The flat buffers.
   Slice values() const { return values_.slice(); }
   Slice gradients() const { return gradients_.slice(); }
-  Slice value(int i) const { return values().part(list_[i].offset, list_[i].count); }
-  Slice gradient(int i) const { return gradients().part(list_[i].offset, list_[i].count); }
   void zero_gradients();
+  // Of one parameter. Throws Error (a bug) if it has no memory now.
+  Slice value(int i) const { return present(values_of_, i); }
+  Slice gradient(int i) const { return present(gradients_of_, i); }
+  bool has_value(int i) const { return values_of_[index_of(i)].device != nullptr; }
 
   // Whether this rank represents all ranks of the split that hold the same elements. Norms and files
   // take them from this rank.
@@ -93,12 +101,16 @@ class Parameters {
   std::vector<int> partial_groups() const;
 
  private:
+  static std::size_t index_of(int i) { return static_cast<std::size_t>(i); }
+  Slice present(const std::vector<Slice>& memory, int i) const;
+
   DType dtype_;
   Ledger& ledger_;
   LayerSplit split_;
   std::vector<Parameter> list_;
   Count count_ = 0;
   Tensor values_, gradients_;
+  std::vector<Slice> values_of_, gradients_of_;  // by parameter
 };
 
 // Calls run(columns, place in the whole, place in the part, count) for each run of elements in a

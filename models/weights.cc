@@ -126,6 +126,7 @@ void initialize_weights(Parameters& parameters, const std::vector<Parameter>& wh
   const WholeByName places = by_name(whole);
   std::vector<double> drawn;
   for (std::size_t i = 0; i < parameters.list().size(); ++i) {
+    if (!parameters.has_value(static_cast<int>(i))) continue;
     const Parameter& parameter = parameters.list()[i];
     const std::size_t number = places.at(parameter.whole_name());
     const Count columns = whole[number].shape.back(), all = whole[number].count;
@@ -178,6 +179,7 @@ void load_weights(const std::string& path, const std::vector<Parameter>& whole,
     require(found[i] != nullptr, fmt::format("{}: no tensor '{}'", path, whole[i].name),
             "is it the weights of another model?");
   for (std::size_t i = 0; i < parameters.list().size(); ++i) {
+    if (!parameters.has_value(static_cast<int>(i))) continue;
     const Parameter& parameter = parameters.list()[i];
     read_region(file, *found[places.at(parameter.whole_name())], parameter,
                 parameters.value(static_cast<int>(i)));

@@ -18,13 +18,15 @@ namespace lockstep {
 std::vector<Parameter> whole_parameters(const GptConfig& config);
 
 // GPT-2's initial weights: see Initial. An element's value depends only on the seed, its parameter's
-// index in `whole` and its index there, so every rank draws its own.
+// index in `whole` and its index there, so every rank draws its own. Skips parameters that have no
+// memory now.
 void initialize_weights(Parameters& parameters, const std::vector<Parameter>& whole, int layers,
                         std::uint64_t seed);
 
 // Reads every parameter's region from a safetensors file. Names may begin with "transformer.". Skips
-// what else GPT-2 files hold (causal-mask buffers, lm_head.weight equal to wte.weight). Throws Error
-// (bad_input) naming the tensor that is missing, unknown or has another shape.
+// what else GPT-2 files hold (causal-mask buffers, lm_head.weight equal to wte.weight), and parameters
+// that have no memory now. Throws Error (bad_input) naming the tensor that is missing, unknown or has
+// another shape.
 void load_weights(const std::string& path, const std::vector<Parameter>& whole,
                   Parameters& parameters);
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/techniques/roofline_backend.h"
+#include "models/roofline_backend.h"
 #include "models/gpt_stage.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "bench/techniques/roofline_backend.h"
+#include "models/roofline_backend.h"
 
 #include <algorithm>
 
