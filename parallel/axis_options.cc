@@ -50,33 +50,103 @@ OptionGroup describe(MeshOptions& o) {
 }
 
 OptionGroup describe(DataParallelOptions& o) {
+  return {.title = "data parallelism",
+          .techniques = {"ddp", "zero", "fsdp", "3d"},
+          .options = {{"reduce-dtype", &o.reduce_dtype,
+                       "f64, f32, bf16 or f16: what gradients are rounded to while they are summed "
+                       "over replicas; default: their own type"},
+                      {.flag = "overlap",
+                       .value = &o.overlap,
+                       .help = "communicate between passes instead of overlapped with them",
+                       .drawn = {"true", "false"}}}};
+}
+
+OptionGroup describe_all_reduce(DataParallelOptions& o) {
   std::vector<std::string> algorithms = names_of(all_reduce_algorithms());
   algorithms.emplace_back("auto");
-  return {.title = "data parallelism",
-          .techniques = {"ddp", "3d"},
+  const auto without_sharding = [](const TrainOptions& all) {
+    return all.technique != "zero" || all.zero_stage == 0;
+  };
+  return {
+      .title = "all-reduce of gradients",
+      .techniques = {"ddp", "zero", "3d"},
+      .options = {{.flag = "algorithm",
+                   .value = &o.algorithm,
+                   .help = fmt::format("of the all-reduce: {}", fmt::join(algorithms, ", ")),
+                   .drawn = {"ring", "segmented_ring", "bidirectional_ring", "recursive_doubling",
+                             "binomial_tree", "double_binary_tree", "linear"},
+                   .has_effect = without_sharding},
+                  {.flag = "first-bucket-bytes",
+                   .value = &o.first_bucket_bytes,
+                   .help = "gradients all-reduced together, of the first bucket",
+                   .bounds = at_least(1),
+                   .drawn = {"1", "20000", "1048576"},
+                   .has_effect = without_sharding},
+                  {.flag = "bucket-bytes",
+                   .value = &o.bucket_bytes,
+                   .help = "of the other buckets",
+                   .bounds = at_least(1),
+                   .drawn = {"1", "50000", "26214400"},
+                   .has_effect = without_sharding}}};
+}
+
+OptionGroup describe_zero(ShardingOptions& o) {
+  return {.title = "ZeRO",
+          .techniques = {"zero"},
           .options = {
-              {.flag = "algorithm",
-               .value = &o.algorithm,
-               .help = fmt::format("of the all-reduce: {}", fmt::join(algorithms, ", ")),
-               .drawn = {"ring", "segmented_ring", "bidirectional_ring", "recursive_doubling",
-                         "binomial_tree", "double_binary_tree", "linear"}},
-              {"reduce-dtype", &o.reduce_dtype,
-               "f64, f32, bf16 or f16: what gradients are rounded to for the all-reduce; default: "
-               "their own type"},
-              {.flag = "overlap",
-               .value = &o.overlap,
-               .help = "all-reduce after backward instead of overlapped with it",
-               .drawn = {"true", "false"}},
-              {.flag = "first-bucket-bytes",
-               .value = &o.first_bucket_bytes,
-               .help = "gradients all-reduced together, of the first bucket",
-               .bounds = at_least(1),
-               .drawn = {"1", "20000", "1048576"}},
-              {.flag = "bucket-bytes",
-               .value = &o.bucket_bytes,
-               .help = "of the other buckets",
-               .bounds = at_least(1),
-               .drawn = {"1", "50000", "26214400"}}}};
+              {.flag = "stage",
+               .value = &o.zero_stage,
+               .help = "sharded over the ranks: 0 nothing (ddp), 1 the optimizer's states, 2 and "
+                       "gradients, 3 and parameters",
+               .bounds = Bounds{.least = 0, .below = 4},
+               .key = "zero_stage",
+               .drawn = {"0", "1", "2", "3"}},
+              {.flag = "zero-volume",
+               .value = &o.zero_volume,
+               .help = "of stages 1 and 2: paper (reduce-scatter gradients) or all-reduce, half as "
+                       "much again",
+               .choices = {"paper", "all-reduce"},
+               .drawn = {"paper", "all-reduce"},
+               .has_effect = [](const TrainOptions& all) {
+                 return all.zero_stage == 1 || all.zero_stage == 2;
+               }}}};
+}
+
+OptionGroup describe(ShardingOptions& o) {
+  const auto shards_parameters = [](const TrainOptions& all) {
+    return all.technique == "fsdp" || all.zero_stage == 3;
+  };
+  return {.title = "sharding",
+          .techniques = {"zero", "fsdp"},
+          .options = {
+              {.flag = "prefetch",
+               .value = &o.prefetch,
+               .help = "when backward gathers the next block's parameters: before the current "
+                       "block's pass (backward-pre), after it (backward-post), or when needed",
+               .choices = {"none", "backward-pre", "backward-post"},
+               .drawn = {"none", "backward-pre", "backward-post"},
+               .has_effect = shards_parameters},
+              {.flag = "forward-prefetch",
+               .value = &o.forward_prefetch,
+               .help = "gather the next block's parameters before the current block's forward pass",
+               .drawn = {"false", "true"},
+               .has_effect = shards_parameters},
+              {.flag = "reshard-after-forward",
+               .value = &o.reshard_after_forward,
+               .help = "free a block's parameters after its forward pass and gather them again for "
+                       "backward",
+               .choices = {"yes", "no"},
+               .drawn = {"yes", "no"},
+               .has_effect = shards_parameters},
+              {.flag = "accumulation",
+               .value = &o.accumulation,
+               .help = "of several micro-batches' gradients: reduce each (sync), or add them up "
+                       "unsharded and reduce their sum (no-sync)",
+               .choices = {"sync", "no-sync"},
+               .drawn = {"sync", "no-sync"},
+               .has_effect = [](const TrainOptions& all) {
+                 return (all.technique == "fsdp" || all.zero_stage >= 2) && all.micro_batches > 1;
+               }}}};
 }
 
 OptionGroup describe(PipelineOptions& o) {

@@ -180,6 +180,9 @@ std::vector<OptionGroup> describe(TrainOptions& o) {
           describe(static_cast<TensorOptions&>(o)),
           describe(static_cast<PipelineOptions&>(o)),
           describe(static_cast<DataParallelOptions&>(o)),
+          describe_all_reduce(o),
+          describe_zero(o),
+          describe(static_cast<ShardingOptions&>(o)),
           describe(static_cast<ParameterServerOptions&>(o)),
           describe(static_cast<RunOptions&>(o))};
 }

@@ -69,6 +69,16 @@ struct DataParallelOptions {
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
 };
 
+// Of ZeRO and FSDP.
+struct ShardingOptions {
+  int zero_stage = 1;  // 0: nothing is sharded; 1 optimizer, 2 gradients, 3 parameters
+  std::string zero_volume = "paper";      // or all-reduce: stages 1 and 2 send gradients twice
+  std::string prefetch = "backward-pre";  // none, backward-post
+  bool forward_prefetch = false;
+  std::string reshard_after_forward = "yes";
+  std::string accumulation = "sync";  // of micro-batches; no-sync: reduces the last one's sum only
+};
+
 struct PipelineOptions {
   std::string schedule = "1f1b";
   std::string schedule_file;  // instead: a schedule as action text
@@ -110,6 +120,7 @@ struct TrainOptions : InputOptions,
                       OptimizerOptions,
                       MeshOptions,
                       DataParallelOptions,
+                      ShardingOptions,
                       PipelineOptions,
                       TensorOptions,
                       ParameterServerOptions,
@@ -136,6 +147,9 @@ OptionGroup describe(OptimizerOptions& options);
 OptionGroup describe_tensor_axis(MeshOptions& options);
 OptionGroup describe(MeshOptions& options);  // the other axes
 OptionGroup describe(DataParallelOptions& options);
+OptionGroup describe_all_reduce(DataParallelOptions& options);
+OptionGroup describe(ShardingOptions& options);
+OptionGroup describe_zero(ShardingOptions& options);
 OptionGroup describe(PipelineOptions& options);
 OptionGroup describe(TensorOptions& options);
 OptionGroup describe(ParameterServerOptions& options);

@@ -7,11 +7,13 @@
 #include "models/activation_bytes.h"
 #include "models/narrow_backend.h"
 #include "parallel/data/ddp.h"
+#include "parallel/dry_run.h"
 #include "parallel/norm.h"
 #include "parallel/pipeline/execution/messages.h"
 #include "parallel/pipeline/execution/stashes.h"
 #include "parallel/pipeline/execution/tied_embedding.h"
 #include "parallel/rank_model.h"
+#include "parallel/sharded/sharding.h"
 #include "parallel/tensor/shared_gradients.h"
 #include "parallel/tensor/traffic.h"
 
@@ -31,9 +33,11 @@ class RankPrediction {
         rows_(plan.rows(rank)),
         dtype_(plan.options.dtype),
         outline_(plan, rank),
+        sharding_(sharding_of(plan.options)),
         rank_of_stage_(plan.schedule.rank_of_stage()) {
     for (int s = 0; s < plan.schedule.stages; ++s)
       if (rank_of_stage_[static_cast<std::size_t>(s)] == plan.place(rank, pp)) stages_.push_back(s);
+    if (sharding_) units_ = sharded_units(outline_.model());
   }
 
   Prediction get() {
@@ -45,8 +49,7 @@ class RankPrediction {
     set_states();
     set_activations();
     set_communication();
-    if (environment_.computes_on_host && !is_narrow(dtype_))
-      prediction_.set(MemoryUse::workspace, 0, "0");
+    set_workspace();
     return std::move(prediction_);
   }
 
@@ -113,6 +116,7 @@ class RankPrediction {
 
   void add_gradients() {
     if (plan_.length(dp) == 1) return;
+    if (sharding_) return add_sharded();
     const auto ddp = ddp_traffic(plan_, rank_, parameters(), environment_.algorithms,
                                  environment_.ranks_per_node);
     if (!ddp) {
@@ -122,6 +126,19 @@ class RankPrediction {
     prediction_.add("gradients", ddp->traffic, element_bytes(*plan_.options.reduce_dtype));
     prediction_.formulas["gradients"] = ddp->bytes_formula;
     add_term(ddp->bytes_formula, ddp->messages_formula);
+  }
+
+  void add_sharded() {
+    const ShardedTraffic sharded = sharded_traffic(plan_, rank_, *sharding_, units_);
+    const DType reduced = *plan_.options.reduce_dtype;
+    prediction_.add("gradients", sharded.gradients, element_bytes(reduced));
+    prediction_.add("parameters", sharded.parameters, element());
+    prediction_.add(norm_label, norm_traffic(plan_.length(dp), plan_.place(rank_, dp)),
+                    sizeof(double));
+    const auto [gradients, parameters] = sharded_formulas(plan_, *sharding_);
+    prediction_.formulas["gradients"] = gradients;
+    prediction_.formulas["parameters"] = parameters;
+    add_term(gradients + " + " + parameters + " + norm", "(P-1) for each unit and exchange + norm");
   }
 
   void add_norm() {
@@ -143,12 +160,26 @@ class RankPrediction {
 
   // AdamW's states of the rank's parameters.
   void set_states() {
+    if (sharding_) return set_sharded_states();
     const Count count = parameters().count();
     const std::string psi = plan_.splits_model() ? "Psi_rank" : "Psi";
     prediction_.set(MemoryUse::parameters, count * element(), psi + " * beta");
     prediction_.set(MemoryUse::gradients, count * element(), psi + " * beta");
     prediction_.set(MemoryUse::optimizer, count * optimizer_bytes(dtype_),
                     is_narrow(dtype_) ? "12 * " + psi : "2 * " + psi + " * beta");
+  }
+
+  void set_sharded_states() {
+    const ShardedElements elements = sharded_elements(plan_, rank_, *sharding_, units_);
+    const auto buffers = [](bool is_sharded, const char* which) {
+      return is_sharded ? std::string("(Psi/P + ") + which + ") * beta" : "Psi * beta";
+    };
+    prediction_.set(MemoryUse::parameters, elements.parameters * element(),
+                    buffers(sharding_->shards_parameters(), "gathered units"));
+    prediction_.set(MemoryUse::gradients, elements.gradients * element(),
+                    buffers(sharding_->shards_gradients(), "unreduced units"));
+    prediction_.set(MemoryUse::optimizer, elements.shards * optimizer_bytes(dtype_),
+                    is_narrow(dtype_) ? "12 * Psi/P" : "2 * Psi/P * beta");
   }
 
   void set_activations() {
@@ -192,14 +223,29 @@ class RankPrediction {
         tensor_scratch_bytes(plan_.model, split_, rows, dtype_, plan_.options.label_smoothing > 0,
                              has_first_stage(), has_last_stage());
     const Count packed = shared_gradients_bytes(parameters());
-    const Count rounded = ddp_communication_bytes(plan_, parameters());
+    const Count rounded = sharding_ ? sharded_communication_bytes(plan_, units_)
+                                    : ddp_communication_bytes(plan_, parameters());
     // Temporary memory of a collective's algorithm, while all the other memory is in use.
-    const Count norm = norm_scratch_bytes(model_ranks(), place_in_model());
-    const Count reduction = ddp_scratch_bytes(plan_, rank_, parameters(), environment_.algorithms);
+    const Count norm =
+        std::max(norm_scratch_bytes(model_ranks(), place_in_model()),
+                 sharding_ ? norm_scratch_bytes(plan_.length(dp), plan_.place(rank_, dp)) : 0);
+    const Count reduction =
+        sharding_ ? 0 : ddp_scratch_bytes(plan_, rank_, parameters(), environment_.algorithms);
     prediction_.set(MemoryUse::communication,
                     held + layers + packed + rounded + std::max(norm, reduction),
                     fmt::format("{} messages + gathered rows + packed gradients", messages),
                     plan_.has_even_batches() && (reduction == 0 || !plan_.options.overlap));
+  }
+
+  // Workspace of a GPU's kernels is the device's business.
+  void set_workspace() {
+    if (!environment_.computes_on_host) return;
+    // If each rank has some rows of a sequence, its part of the embedding's gradient can have more
+    // distinct tokens than its other tensors have rows.
+    const bool depends_on_tokens = split_.by_sequence && has_first_stage();
+    prediction_.set(MemoryUse::workspace, narrow_workspace_bytes(plan_, rank_),
+                    is_narrow(dtype_) ? "largest operands * 4" : "0",
+                    !is_narrow(dtype_) || (plan_.has_even_batches() && !depends_on_tokens));
   }
 
   const Plan& plan_;
@@ -209,6 +255,8 @@ class RankPrediction {
   std::vector<Count> rows_;  // of each micro-batch
   DType dtype_;
   RankOutline outline_;
+  std::optional<Sharding> sharding_;
+  std::vector<UnitParameters> units_;  // if sharded
   std::vector<int> rank_of_stage_, stages_;
   Prediction prediction_;
 };

@@ -27,6 +27,6 @@ EmbeddingCopies RankModel::embedding_copies() const {
 }
 
 RankOutline::RankOutline(const Plan& plan, int rank)
-    : tensor_(plan.split(rank)), model_(plan, rank, tensor_, host_backend(), none_) {}
+    : tensor_(plan.split(rank), false, none_), model_(plan, rank, tensor_, host_backend(), none_) {}
 
 }  // namespace lockstep

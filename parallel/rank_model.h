@@ -33,6 +33,7 @@ struct RankModel {
 class RankOutline {
  public:
   RankOutline(const Plan& plan, int rank);
+  const RankModel& model() const { return model_; }
   const Parameters& parameters() const { return model_.parameters; }
   EmbeddingCopies embedding_copies() const { return model_.embedding_copies(); }
 

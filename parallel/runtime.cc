@@ -34,21 +34,18 @@ class Runtime final : public TrainingRank {
         shared_(*tensor_, model_.parameters, context.ledger),
         tied_(*pipeline_, model_.parameters, model_.embedding_copies(), plan.ends_of_pipeline()),
         exposed_(context.world) {
-    model_.parameters.allocate();
-    data_ = make_data_parallel(context, *replicas_, plan, model_.parameters, backend);
+    data_ = make_data_parallel(context, *replicas_, plan, model_, backend);
     executor_.emplace(context, *pipeline_, plan, model_.stages,
-                      [this] { return split_.waiting_seconds(); });
+                      [this] { return split_.waiting_seconds() + data_->waiting_seconds(); });
   }
 
   void load_weights() override {
-    if (plan_.place(rank_, dp) == 0) take_first_weights(plan_, model_.parameters);
-    data_->share_weights();
+    data_->load([this] { take_first_weights(plan_, model_.parameters); });
   }
   void gather(Gathered what, const PartSink& sink) override;
 
   double accumulate(std::span<const Batch> micro_batches, Count total_targets,
                     double loss_scale) override {
-    model_.parameters.zero_gradients();
     data_->begin();
     // Aligned, so that virtual time shows the bubble of this step only.
     if (plan_.has_pipeline()) context_.world.transport().align();
@@ -119,7 +116,7 @@ class Runtime final : public TrainingRank {
 void Runtime::gather(Gathered what, const PartSink& sink) {
   Communicator& world = context_.world;
   world.set_label("weights");
-  const Slice own = flat_of(model_.parameters, what);
+  const Slice own = data_->flat(what);
   for (int rank = 0; rank < plan_.computing_ranks(); ++rank) {
     if (plan_.place(rank, dp) != 0) continue;
     if (rank == 0 && rank_ == 0) give(model_.parameters, own, sink);

@@ -44,12 +44,16 @@ double Training::validation_loss(TrainingRank& rank) {
   const int rows_at_once = largest.part(0, plan_.options.micro_batches).count;
   const int rows = dataset_.validation_sequences(length);
   double sum = 0;
-  // Replicas take blocks of rows in turn; the ranks of one replica take the same rows.
+  // Replicas take blocks of rows in turn; the ranks of one replica take the same rows. A replica
+  // without rows left computes the first ones again, because the others may gather its shards.
   if (computes())
-    for (int first = plan_.place(context_.world.rank(), Axis::dp) * rows_at_once; first < rows;
-         first += replicas * rows_at_once)
-      sum += rank.loss_sum(
+    for (int round = 0; round < rows; round += replicas * rows_at_once) {
+      const int own = round + plan_.place(context_.world.rank(), Axis::dp) * rows_at_once;
+      const int first = own < rows ? own : 0;
+      const double loss = rank.loss_sum(
           dataset_.validation_batch(first, std::min(rows_at_once, rows - first), length));
+      if (own < rows) sum += loss;
+    }
   return over_ranks(sum, ReduceOp::sum) / (static_cast<double>(rows) * length);
 }
 

@@ -12,6 +12,7 @@
 #include "collectives/stream.h"
 #include "models/adamw.h"
 #include "parallel/data/bucket.h"
+#include "parallel/first_weights.h"
 
 namespace lockstep {
 namespace {
@@ -37,7 +38,7 @@ class Ddp final : public DataParallel {
         parameters_(parameters),
         backend_(backend),
         reduce_dtype_(*plan.options.reduce_dtype),
-        optimizer_(parameters, adamw_options(plan.options), backend, context.ledger),
+        optimizer_(allocated(parameters), adamw_options(plan.options), backend, context.ledger),
         queue_(parameters, buckets_of(plan, parameters)),
         exposed_(context.world) {
     if (replicas.size() == 1) return;
@@ -53,13 +54,15 @@ class Ddp final : public DataParallel {
                                  largest_count(queue_.buckets()));
   }
 
-  void share_weights() override {
+  void load(const std::function<void()>& read) override {
+    if (replicas_.rank() == 0) read();
     replicas_.set_label("weights");
     broadcast(replicas_, parameters_.values());
     replicas_.set_label("gradients");
   }
 
   void begin() override {
+    parameters_.zero_gradients();
     in_flight_.clear();
     queue_.begin();
   }
@@ -93,6 +96,8 @@ class Ddp final : public DataParallel {
     optimizer_.step(learning_rate, gradient_scale);
   }
 
+  Slice flat(Gathered what) override { return flat_of(parameters_, what); }
+
   double waiting_seconds() const override { return exposed_.seconds(); }
   double communication_seconds() const override {
     return stream_ ? stream_->busy_seconds() : exposed_.seconds();
@@ -104,6 +109,10 @@ class Ddp final : public DataParallel {
   }
 
  private:
+  static Parameters& allocated(Parameters& parameters) {
+    parameters.allocate();
+    return parameters;
+  }
   Communicator& communicator() { return stream_ ? stream_->communicator() : replicas_; }
   Slice view(const Bucket& bucket) {
     return parameters_.gradients().part(bucket.offset, bucket.count);
@@ -140,12 +149,6 @@ class Ddp final : public DataParallel {
 std::unique_ptr<DataParallel> make_ddp(RankContext& context, Communicator& replicas,
                                        const Plan& plan, Parameters& parameters, Backend& backend) {
   return std::make_unique<Ddp>(context, replicas, plan, parameters, backend);
-}
-
-std::unique_ptr<DataParallel> make_data_parallel(RankContext& context, Communicator& replicas,
-                                                 const Plan& plan, Parameters& parameters,
-                                                 Backend& backend) {
-  return make_ddp(context, replicas, plan, parameters, backend);
 }
 
 std::optional<DdpTraffic> ddp_traffic(const Plan& plan, int rank, const Parameters& parameters,

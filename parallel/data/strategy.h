@@ -3,53 +3,64 @@
 //
 // A unit is gathered and reduced as a whole: a block, or an end of the model. A strategy that keeps
 // a unit's parameters whole does nothing before and after its use.
+//
+// A step: begin, then for each micro-batch the uses of units, gradients as they become ready, and the
+// schedule's collectives; then finish, squared_norm and step.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "collectives/transport/launch.h"
 #include "models/backend.h"
-#include "models/parameters.h"
+#include "models/gpt_stage.h"
 #include "parallel/pipeline/schedules/schedule.h"
 #include "parallel/plan.h"
+#include "parallel/rank_model.h"
+#include "parallel/training_rank.h"
 
 namespace lockstep {
 
-class DataParallel {
+class DataParallel : public UnitObserver {
  public:
-  virtual ~DataParallel() = default;
+  // Every replica gets its part of the first weights, before the first step. read() fills all
+  // parameters that have memory; strategies call it as often as they need.
+  virtual void load(const std::function<void()>& read) = 0;
 
-  // Every replica gets the weights of the first one. Called once, before the first step.
-  virtual void share_weights() = 0;
-
-  // A step begins: gradients are zero.
+  // A step begins: gradients become zero.
   virtual void begin() = 0;
+  void before_use(const Unit&, UnitUse) override {}
+  void after_use(const Unit&, UnitUse) override {}
   // The schedule's collectives: unshard a stage before its next actions, reshard it after them, and
   // reduce its complete gradients. Does nothing if nothing is sharded: then gradients are reduced as
   // they become ready.
   virtual void take(const Action&) {}
   // Backward has completed this rank's gradient of a parameter; from now on it may be reduced.
-  virtual void gradient_ready(int parameter) = 0;
+  virtual void gradient_ready(int /*parameter*/) {}
   // Returns when the gradients that this rank uses for its update are sums over all replicas.
   virtual void finish() = 0;
 
-  // The sum of squares of the gradients that this rank counts, over all replicas.
+  // The sum of squares of the gradients that this rank's part of the model counts, over all replicas.
   virtual double squared_norm() = 0;
   // One optimizer step with gradients times `gradient_scale`. All replicas then have new weights.
   virtual void step(double learning_rate, double gradient_scale) = 0;
+  // The rank's flat buffer of values or of reduced gradients, which every replica has then. Valid
+  // until the next call.
+  virtual Slice flat(Gathered what) = 0;
 
   // Seconds for which this rank waited for its replicas, and seconds of communication with them,
   // overlapped with compute or not.
   virtual double waiting_seconds() const = 0;
   virtual double communication_seconds() const = 0;
   // The choices of `--algorithm auto`, by bucket, for the closed forms.
-  virtual std::vector<std::string> algorithms() const = 0;
+  virtual std::vector<std::string> algorithms() const { return {}; }
 };
 
-// For the ranks of `replicas`, which hold the same parameters. All arguments must outlive it.
+// The plan's strategy, for the ranks of `replicas`, which compute with the same part of the model.
+// Gives the model's parameters memory. All arguments must outlive it.
 std::unique_ptr<DataParallel> make_data_parallel(RankContext& context, Communicator& replicas,
-                                                 const Plan& plan, Parameters& parameters,
+                                                 const Plan& plan, RankModel& model,
                                                  Backend& backend);
 
 }  // namespace lockstep

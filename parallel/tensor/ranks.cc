@@ -30,18 +30,28 @@ Slice TensorRanks::scratch(Use use, Count rows, Count columns, DType dtype) {
 }
 
 void TensorRanks::wait(const std::function<void()>& exchange) {
+  if (!comm_) return;
   if (comm_->size() == 1) return exchange();
   const Trace::Span span(comm_->records().trace, 0, "wait for the other parts", "wait");
   waiting_->time(exchange);
 }
 
+void TensorRanks::set_label(const char* label) {
+  if (comm_) comm_->set_label(label);
+}
+
 void TensorRanks::gather(Slice all, const char* label) {
-  comm_->set_label(label);
+  set_label(label);
   wait([&] { all_gather(*comm_, all); });
+}
+
+void TensorRanks::for_each_part(const OnPart& product) const {
+  for (int part = 0; part < split_.ranks; ++part) product(part);
 }
 
 // A ring: multiplies the part that arrived last while it sends it on and receives the next.
 void TensorRanks::gather(Slice all, const char* label, const OnPart& product) {
+  if (!comm_) return for_each_part(product);
   comm_->set_label(label);
   const Chunks part(all, comm_->size());
   for (int step = 0; step < comm_->size(); ++step) {
@@ -61,7 +71,7 @@ void TensorRanks::gather(Slice all, const char* label, const OnPart& product) {
 }
 
 void TensorRanks::sum(Slice partial, const char* label) {
-  comm_->set_label(label);
+  set_label(label);
   wait([&] {
     if (split_.by_sequence)
       reduce_scatter(*comm_, partial);
@@ -72,6 +82,7 @@ void TensorRanks::sum(Slice partial, const char* label) {
 
 // A ring: sends the sum of one part while it computes the next part to arrive.
 void TensorRanks::sum(Slice partial, const char* label, const OnPart& product) {
+  if (!comm_) return for_each_part(product);
   comm_->set_label(label);
   const Chunks part(partial, comm_->size());
   std::vector<Request> leaving;
@@ -102,7 +113,7 @@ void TensorRanks::sum(Slice partial, const char* label, const Meanwhile& meanwhi
 }
 
 void TensorRanks::combine(Slice values, ReduceOp op) {
-  comm_->set_label(loss_label);
+  set_label(loss_label);
   wait([&] { all_reduce(*comm_, values, op); });
 }
 

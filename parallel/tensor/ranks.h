@@ -35,8 +35,9 @@ class TensorRanks {
   // With `overlap`, ranks exchange some rows while they compute others. Scratch is charged to
   // `ledger` as communication.
   TensorRanks(Communicator& comm, const LayerSplit& split, bool overlap, Ledger& ledger);
-  // Without a communicator: layers register their parameters but cannot compute.
-  explicit TensorRanks(const LayerSplit& split) : split_(split) {}
+  // One rank without the others, for layers whose tensors have no storage: nothing is exchanged.
+  TensorRanks(const LayerSplit& split, bool overlap, Ledger& ledger)
+      : split_(split), overlap_(overlap), ledger_(&ledger) {}
 
   const LayerSplit& split() const { return split_; }
   bool overlaps() const { return overlap_; }
@@ -70,10 +71,13 @@ class TensorRanks {
   double waiting_seconds() const { return waiting_ ? waiting_->seconds() : 0; }
 
  private:
+  void set_label(const char* label);
+  void for_each_part(const OnPart& product) const;
+
   Communicator* comm_ = nullptr;
   LayerSplit split_;
-  bool overlap_ = false;
-  Ledger* ledger_ = nullptr;
+  bool overlap_;
+  Ledger* ledger_;
   std::optional<Stopwatch> waiting_;
   std::array<Tensor, 3> scratch_;
   std::optional<Stream> stream_;  // for sums that overlap with other work

@@ -59,6 +59,17 @@ TEST_F(CudaTraining, AServerOnItsWorkersRank) {
   expect_golden(1, ps);
 }
 
+TEST_F(CudaTraining, Sharded) {
+  for (const int stage : {1, 2}) {
+    TrainOptions zero = options("zero");
+    zero.zero_stage = stage;
+    expect_golden(2, zero);
+  }
+  TrainOptions fsdp = options("fsdp");
+  fsdp.forward_prefetch = true;
+  expect_golden(2, fsdp);
+}
+
 TEST_F(CudaTraining, Pipeline) {
   for (const char* schedule : {"1f1b", "zb-h1"}) {
     TrainOptions pipeline = options("pipeline");

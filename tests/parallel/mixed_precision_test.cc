@@ -91,6 +91,52 @@ TEST_P(Narrow, KeepsTwoTwoAndTwelveBytesAParameter) {
   }
 }
 
+// Every rank's widened copies have the predicted size, whatever its layers, schedule and
+// recomputation. Sequence parallelism has an estimate: its embedding depends on the tokens.
+TEST(NarrowWorkspace, IsPredictedExactly) {
+  const auto golden = [](const char* technique, DType dtype) {
+    TrainOptions options = golden_run(technique, dtype);
+    options.steps = 2;
+    options.micro_batches = 2;
+    return options;
+  };
+  int compared = 0;
+  const auto expect_predicted = [&](int ranks, const TrainOptions& options, bool exact) {
+    int here = 0;
+    for (const TheoryRecord& record : run(ranks, options).theory) {
+      if (record.quantity != "peak_bytes.workspace") continue;
+      EXPECT_GT(record.measured, 0) << options.technique;
+      EXPECT_EQ(record.exact, exact) << options.technique;
+      if (exact) {
+        EXPECT_EQ(record.expected, record.measured) << options.technique << " " << record.rank;
+      }
+      EXPECT_GE(record.expected, record.measured) << options.technique << " " << record.rank;
+      ++here;
+    }
+    EXPECT_EQ(here, ranks) << options.technique;
+    compared += here;
+  };
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    for (const char* recompute : {"none", "full"}) {
+      TrainOptions mesh = golden("3d", dtype);
+      mesh.tensor_ranks = mesh.pipeline_ranks = 2;
+      mesh.recompute = recompute;
+      expect_predicted(4, mesh, true);
+      TrainOptions serial = golden("serial", dtype);
+      serial.recompute = recompute;
+      expect_predicted(1, serial, true);
+    }
+    TrainOptions zero_bubble = golden("pipeline", dtype);
+    zero_bubble.schedule = "zb-h1";
+    expect_predicted(2, zero_bubble, true);
+    TrainOptions overlap = golden("tp", dtype);
+    overlap.tensor_overlap = true;
+    expect_predicted(2, overlap, true);
+    expect_predicted(2, golden("sp", dtype), false);
+  }
+  EXPECT_EQ(compared, 2 * (2 * (4 + 1) + 3 * 2));
+}
+
 // 2^32 times the loss exceeds the range of f16, so the first steps are skipped until the scale fits.
 TEST_P(Narrow, StepsThatOverflowAreSkippedByAll) {
   TrainOptions begins_high = options(DType::f16);

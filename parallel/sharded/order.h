@@ -1,0 +1,57 @@
+// The order of events while one micro-batch goes through the units of a rank: which parameters are
+// gathered and freed when, and which gradients are reduced. It is data: the strategy runs it,
+// predictions count it, and tests compare its text.
+//
+// Three blocks, with the root unit R (the embedding, the last layer norm and the head):
+//
+//   no prefetch       AG_R AG0 F0 free0 AG1 F1 free1 AG2 F2 free2
+//                     AG2 B2 free2 RS2 AG1 B1 free1 RS1 AG0 B0 free0 RS0 RS_R
+//   forward prefetch  AG_R AG0 AG1 F0 free0 AG2 F1 free1 F2 free2
+//   backward-pre      AG2 AG1 B2 free2 RS2 AG0 B1 free1 RS1 B0 free0 RS0 RS_R
+//   backward-post     AG2 B2 free2 AG1 RS2 B1 free1 AG0 RS1 B0 free0 RS0 RS_R
+//
+// The root stays gathered until the end of backward. Zhao et al., "PyTorch FSDP", VLDB 2023; orders
+// as in PyTorch's _runtime_utils.py and _exec_order_utils.py.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/gpt_stage.h"
+
+namespace lockstep {
+
+// When backward gathers the next block's parameters: just before their use; before the backward pass
+// of the block before it, which takes memory for one more block; or after that pass.
+enum class Prefetch : std::uint8_t { none, backward_pre, backward_post };
+
+struct OrderOptions {
+  bool gathers = true;                // parameters are sharded, not whole
+  bool reshard_after_forward = true;  // frees blocks between forward and backward
+  bool forward_prefetch = false;      // gathers a block before the forward pass of the previous one
+  Prefetch prefetch = Prefetch::backward_pre;
+};
+
+// Units are numbered from the root, 0; block i is unit i + 1.
+inline constexpr int root_unit = 0;
+
+struct UnitEvent {
+  enum class Kind : std::uint8_t { gather, use, free, reduce };
+  Kind kind = Kind::use;
+  int unit = root_unit;
+  // Of Kind::use: a pass through the unit; of the root, through one of its ends.
+  UnitUse use = UnitUse::forward;
+  bool is_last_end = false;
+
+  bool operator==(const UnitEvent&) const = default;
+};
+
+// A micro-batch with backward, whose gradients are reduced, or only added up.
+std::vector<UnitEvent> training_order(int blocks, const OrderOptions& options, bool reduces);
+// Forward only.
+std::vector<UnitEvent> evaluation_order(int blocks, const OrderOptions& options);
+
+// As above. Omits passes through the root, and its end.
+std::string text_of(const std::vector<UnitEvent>& order);
+
+}  // namespace lockstep

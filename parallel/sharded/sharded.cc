@@ -1,0 +1,268 @@
+#include "parallel/sharded/sharded.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <optional>
+
+#include "collectives/all_gather/all_gather.h"
+#include "collectives/all_reduce/all_reduce.h"
+#include "collectives/reduce_scatter/reduce_scatter.h"
+#include "collectives/stopwatch.h"
+#include "collectives/stream.h"
+#include "parallel/norm.h"
+#include "parallel/sharded/unit.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int communication_track = 1;
+constexpr const char* gradients_label = "gradients";
+constexpr const char* parameters_label = "parameters";
+
+class Sharded final : public DataParallel {
+ public:
+  Sharded(RankContext& context, Communicator& replicas, const Plan& plan, RankModel& model,
+          Backend& backend)
+      : context_(context),
+        replicas_(replicas),
+        plan_(plan),
+        sharding_(*sharding_of(plan.options)),
+        parameters_(model.parameters),
+        value_buffers_(parameters_.dtype(), context.ledger, MemoryUse::parameters),
+        gradient_buffers_(parameters_.dtype(), context.ledger, MemoryUse::gradients),
+        exposed_(context.world) {
+    const AdamWOptions options = adamw_options(plan.options);
+    Count largest = 0;
+    for (const UnitParameters& unit : sharded_units(model)) {
+      units_.emplace_back(parameters_, unit, Parts(unit.count, replicas.size()), replicas.rank(),
+                          sharding_, options, backend, context.ledger);
+      largest = std::max(largest, unit.count);
+    }
+    gathering_.resize(units_.size());
+    for (auto& [number, stage] : model.stages) {
+      stage.observe(*this);
+      number_units(stage);
+    }
+    if (replicas.size() == 1) return;
+    if (plan.options.overlap) stream_.emplace(replicas, communication_track, "communication");
+    const Device& device = *units_.front().own_values().device;
+    if (reduce_dtype() != parameters_.dtype())
+      rounded_ = communicator().scratch(
+          {.dtype = reduce_dtype(), .device = const_cast<Device*>(&device)}, largest);
+  }
+
+  void load(const std::function<void()>& read) override {
+    if (!sharding_.shards_parameters()) return read();
+    for (ShardedUnit& unit : units_) {
+      unit.take_values(value_buffers_);
+      read();
+      const Slice own = unit.own_values();
+      own.device->copy(own, unit.own_part(unit.values()));
+      unit.give_values(value_buffers_);
+    }
+  }
+
+  void begin() override {
+    micro_batch_ = 0;
+    for (ShardedUnit& unit : units_) unit.begin();
+  }
+
+  void before_use(const Unit& unit, UnitUse use) override {
+    if (next_ == order_.size()) begin_order(use);
+    run_until_use();
+    const UnitEvent& event = order_[next_++];
+    const auto number = static_cast<std::size_t>(number_of_.at(unit.first));
+    if (event.unit != static_cast<int>(number) || event.use != use)
+      throw Error(ErrorKind::wrong_result, "a pass uses the units of the model in another order",
+                  {.hint = "this is a bug in Lockstep; please report it"});
+    wait_for_values(number);
+    if (use == UnitUse::backward && units_[number].gradients().count == 0)
+      units_[number].take_gradients(gradient_buffers_);
+  }
+  void after_use(const Unit&, UnitUse use) override {
+    run_until_use();
+    if (next_ == order_.size() && use == UnitUse::backward) ++micro_batch_;
+  }
+
+  void finish() override {
+    if (reductions_.empty()) return;
+    const Trace::Span span(context_.trace, 0, "wait for gradients", "wait");
+    while (!reductions_.empty()) finish_reduction();
+  }
+
+  double squared_norm() override {
+    double sum = 0;
+    for (const ShardedUnit& unit : units_) sum += unit.squared_norm();
+    exposed_.time([&] { sum_of_norm(replicas_, sum); });
+    return sum;
+  }
+
+  void step(double learning_rate, double gradient_scale) override {
+    for (ShardedUnit& unit : units_) unit.step(learning_rate, gradient_scale);
+    if (sharding_.shards_parameters()) return;
+    const Trace::Span span(context_.trace, 0, "gather parameters", "wait");
+    replicas_.set_label(parameters_label);
+    exposed_.time([&] {
+      for (ShardedUnit& unit : units_) all_gather(replicas_, unit.values());
+    });
+  }
+
+  Slice flat(Gathered what) override {
+    replicas_.set_label("weights");
+    flat_ =
+        Tensor({parameters_.count()}, parameters_.dtype(), context_.ledger, MemoryUse::workspace);
+    for (const ShardedUnit& unit : units_) {
+      const Tensor whole({unit.count()}, parameters_.dtype(), context_.ledger,
+                         MemoryUse::workspace);
+      const Slice own = what == Gathered::values ? unit.own_values() : unit.own_gradients();
+      own.device->copy(unit.own_part(whole.slice()), own);
+      all_gather(replicas_, whole.slice());
+      unit.scatter(whole.slice(), flat_.slice());
+    }
+    return flat_.slice();
+  }
+
+  double waiting_seconds() const override { return exposed_.seconds(); }
+  double communication_seconds() const override {
+    return stream_ ? stream_->busy_seconds() : exposed_.seconds();
+  }
+
+ private:
+  DType reduce_dtype() const { return *plan_.options.reduce_dtype; }
+  Communicator& communicator() { return stream_ ? stream_->communicator() : replicas_; }
+
+  void number_units(const GptStage& stage) {
+    int block = root_unit;
+    const std::vector<Unit> units = stage.units();
+    for (std::size_t place = 0; place < units.size(); ++place)
+      number_of_[units[place].first] =
+          place == 0 || place + 1 == units.size() ? root_unit : ++block;
+  }
+
+  void begin_order(UnitUse use) {
+    const int blocks = static_cast<int>(units_.size()) - 1;
+    order_ = use == UnitUse::evaluation
+                 ? evaluation_order(blocks, sharding_.order)
+                 : training_order(blocks, sharding_.order,
+                                  sharding_.reduces(micro_batch_, plan_.options.micro_batches));
+    next_ = 0;
+  }
+
+  // Takes the events up to the next pass through a unit.
+  void run_until_use() {
+    for (; next_ < order_.size() && order_[next_].kind != UnitEvent::Kind::use; ++next_) {
+      const auto unit = static_cast<std::size_t>(order_[next_].unit);
+      switch (order_[next_].kind) {
+        case UnitEvent::Kind::gather:
+          gather(unit);
+          break;
+        case UnitEvent::Kind::free:
+          units_[unit].give_values(value_buffers_);
+          break;
+        case UnitEvent::Kind::reduce:
+          reduce(unit);
+          break;
+        case UnitEvent::Kind::use:
+          break;
+      }
+    }
+  }
+
+  void gather(std::size_t number) {
+    ShardedUnit& unit = units_[number];
+    unit.take_values(value_buffers_);
+    const auto work = [&unit](Communicator& comm) {
+      comm.set_label(parameters_label);
+      const Slice whole = unit.values(), own = unit.own_values();
+      own.device->copy(unit.own_part(whole), own);
+      all_gather(comm, whole);
+    };
+    if (stream_)
+      gathering_[number] = stream_->enqueue(work);
+    else
+      exposed_.time([&] { work(replicas_); });
+  }
+
+  void wait_for_values(std::size_t number) {
+    if (!gathering_[number]) return;
+    const Trace::Span span(context_.trace, 0, "wait for parameters", "wait");
+    exposed_.time([&] { gathering_[number]->wait(); });
+    gathering_[number].reset();
+  }
+
+  void reduce(std::size_t number) {
+    ShardedUnit& unit = units_[number];
+    const bool returns_buffer = sharding_.shards_gradients();
+    // At most one buffer is being reduced while the next unit fills another one.
+    while (returns_buffer && !reductions_.empty()) finish_reduction();
+    const Slice whole = unit.gradients();
+    Reduction& reduction = reductions_.emplace_back();
+    if (returns_buffer) reduction.buffer = unit.release_gradients();
+    const auto work = [this, &unit, whole](Communicator& comm) {
+      comm.set_label(gradients_label);
+      reduce_on(comm, unit, whole);
+    };
+    if (stream_) {
+      reduction.handle = stream_->enqueue(work);
+      return;
+    }
+    exposed_.time([&] { work(replicas_); });
+    finish_reduction();
+  }
+
+  void reduce_on(Communicator& comm, ShardedUnit& unit, Slice whole) {
+    Slice sent = whole;
+    if (rounded_.data()) {
+      sent = rounded_.slice(whole.count, reduce_dtype());
+      whole.device->convert(sent, whole);
+    }
+    if (sharding_.all_reduces_gradients)
+      all_reduce(comm, sent, ReduceOp::sum, "ring");
+    else
+      reduce_scatter(comm, sent);
+    const Slice own = unit.own_part(whole);
+    if (rounded_.data()) own.device->convert(own, unit.own_part(sent));
+    unit.add_reduced(own);
+  }
+
+  void finish_reduction() {
+    Reduction reduction = std::move(reductions_.front());
+    reductions_.erase(reductions_.begin());
+    if (reduction.handle) exposed_.time([&] { reduction.handle->wait(); });
+    if (reduction.buffer.count() > 0) gradient_buffers_.give(std::move(reduction.buffer));
+  }
+
+  struct Reduction {
+    std::optional<Stream::Handle> handle;
+    Tensor buffer;
+  };
+
+  RankContext& context_;
+  Communicator& replicas_;
+  const Plan& plan_;
+  const Sharding sharding_;
+  Parameters& parameters_;
+  std::deque<ShardedUnit> units_;  // the root first
+  std::map<int, int> number_of_;   // of a unit, by its first parameter
+  BufferPool value_buffers_, gradient_buffers_;
+  Memory rounded_;  // gradients of a unit in reduce_dtype
+  Tensor flat_;
+
+  int micro_batch_ = 0;  // of the step
+  std::vector<UnitEvent> order_;
+  std::size_t next_ = 0;                                  // in the order
+  std::vector<std::optional<Stream::Handle>> gathering_;  // by unit
+  std::vector<Reduction> reductions_;
+  Stopwatch exposed_;
+  std::optional<Stream> stream_;
+};
+
+}  // namespace
+
+std::unique_ptr<DataParallel> make_sharded(RankContext& context, Communicator& replicas,
+                                           const Plan& plan, RankModel& model, Backend& backend) {
+  return std::make_unique<Sharded>(context, replicas, plan, model, backend);
+}
+
+}  // namespace lockstep

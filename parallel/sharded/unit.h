@@ -1,0 +1,88 @@
+// One unit on one replica: its shard of the flat buffer of its parameters, and the whole buffer
+// while that is needed. The flat buffer is cut evenly over the replicas, whatever the tensors'
+// borders.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "models/adamw.h"
+#include "parallel/sharded/sharding.h"
+
+namespace lockstep {
+
+// Flat buffers that units take and give back. A buffer of the right size is used again. Not
+// thread-safe.
+class BufferPool {
+ public:
+  BufferPool(DType dtype, Ledger& ledger, MemoryUse use)
+      : dtype_(dtype), ledger_(ledger), use_(use) {}
+  Tensor take(Count count);
+  void give(Tensor tensor) { free_[tensor.count()].push_back(std::move(tensor)); }
+
+ private:
+  DType dtype_;
+  Ledger& ledger_;
+  MemoryUse use_;
+  std::map<Count, std::vector<Tensor>> free_;
+};
+
+class ShardedUnit {
+ public:
+  // Adam's states, gradients and parameters are sharded as `sharding` says; what is not sharded has
+  // memory from the beginning. All arguments but `unit` must outlive it.
+  ShardedUnit(Parameters& all, const UnitParameters& unit, const Parts& shards, int replica,
+              const Sharding& sharding, const AdamWOptions& options, Backend& backend,
+              Ledger& ledger);
+
+  Count count() const { return count_; }
+  // The replica's own part, with memory of its own or inside of the whole buffer.
+  Slice own_values() const { return own_values_; }
+  Slice own_gradients() const { return own_gradients_; }
+  // The whole buffers; empty slices while they have no memory.
+  Slice values() const { return values_.slice(); }
+  Slice gradients() const { return gradients_.slice(); }
+  // Where the replica's part lies in a whole buffer.
+  Slice own_part(Slice whole) const { return whole.part(first_, own_values_.count); }
+
+  // Gives the whole buffer memory and takes it away. Parameters have values in between.
+  void take_values(BufferPool& pool);
+  void give_values(BufferPool& pool);
+  // The same for gradients, which begin as zero.
+  void take_gradients(BufferPool& pool);
+  Tensor release_gradients();
+
+  // A step begins: no gradients so far.
+  void begin();
+  // Adds the replica's part of reduced gradients to its own.
+  void add_reduced(Slice part);
+
+  // The sum of squares of the replica's own gradients that the rank counts in a norm.
+  double squared_norm() const;
+  void step(double learning_rate, double gradient_scale) {
+    optimizer_->step(learning_rate, gradient_scale);
+  }
+  // Copies the parameters of a whole buffer to their places in `flat`, the rank's flat buffer.
+  void scatter(Slice whole, Slice flat) const;
+
+ private:
+  void place_values(Slice whole);
+  void place_gradients(Slice whole);
+  void find_counted(const Parameters& all);
+
+  Parameters& all_;
+  Backend& backend_;
+  std::vector<int> numbers_;     // of its parameters
+  std::vector<Parameter> list_;  // the same, with offsets in the unit's buffer
+  Count count_, first_;          // elements of the buffer; first of the own part
+  std::vector<Range> counted_;   // in a norm: ranges of the own part
+  Tensor values_, gradients_;    // whole
+  Tensor own_value_memory_, own_gradient_memory_;
+  Slice own_values_, own_gradients_;
+  bool has_reduced_ = false;  // in this step
+  std::unique_ptr<AdamW> optimizer_;
+};
+
+}  // namespace lockstep
