@@ -65,7 +65,7 @@ OptionGroup describe_all_reduce(DataParallelOptions& o) {
   std::vector<std::string> algorithms = names_of(all_reduce_algorithms());
   algorithms.emplace_back("auto");
   const auto without_sharding = [](const TrainOptions& all) {
-    return all.technique != "zero" || all.zero_stage == 0;
+    return all.zero_stage.value_or(0) == 0;
   };
   return {
       .title = "all-reduce of gradients",
@@ -90,63 +90,84 @@ OptionGroup describe_all_reduce(DataParallelOptions& o) {
                    .has_effect = without_sharding}}};
 }
 
+namespace {
+
+constexpr const char* zero_help =
+    "sharded over the replicas: 0 nothing, 1 the optimizer's states, 2 and gradients, 3 and "
+    "parameters; default: ";
+constexpr Bounds zero_stages = {.least = 0, .below = 4};
+
+}  // namespace
+
 OptionGroup describe_zero(ShardingOptions& o) {
   return {.title = "ZeRO",
           .techniques = {"zero"},
-          .options = {
-              {.flag = "stage",
-               .value = &o.zero_stage,
-               .help = "sharded over the ranks: 0 nothing (ddp), 1 the optimizer's states, 2 and "
-                       "gradients, 3 and parameters",
-               .bounds = Bounds{.least = 0, .below = 4},
-               .key = "zero_stage",
-               .drawn = {"0", "1", "2", "3"}},
-              {.flag = "zero-volume",
-               .value = &o.zero_volume,
-               .help = "of stages 1 and 2: paper (reduce-scatter gradients) or all-reduce, half as "
-                       "much again",
-               .choices = {"paper", "all-reduce"},
-               .drawn = {"paper", "all-reduce"},
-               .has_effect = [](const TrainOptions& all) {
-                 return all.zero_stage == 1 || all.zero_stage == 2;
-               }}}};
+          .options = {{.flag = "stage",
+                       .value = &o.zero_stage,
+                       .help = std::string(zero_help) + "1",
+                       .bounds = zero_stages,
+                       .key = "zero_stage",
+                       .drawn = {"0", "1", "2", "3"}}}};
+}
+
+OptionGroup describe_mesh_zero(ShardingOptions& o) {
+  return {.title = "ZeRO",
+          .techniques = {"3d"},
+          .options = {{.flag = "zero",
+                       .value = &o.zero_stage,
+                       .help = std::string(zero_help) + "0",
+                       .bounds = zero_stages,
+                       .drawn = {"0", "1", "2", "3"}}}};
 }
 
 OptionGroup describe(ShardingOptions& o) {
-  const auto shards_parameters = [](const TrainOptions& all) {
-    return all.technique == "fsdp" || all.zero_stage == 3;
+  // A pipeline gathers whole stages, and reduces gradients once a step.
+  const auto without_pipeline = [](const TrainOptions& all) {
+    return all.pipeline_ranks.value_or(1) == 1;
   };
-  return {.title = "sharding",
-          .techniques = {"zero", "fsdp"},
-          .options = {
-              {.flag = "prefetch",
-               .value = &o.prefetch,
-               .help = "when backward gathers the next block's parameters: before the current "
-                       "block's pass (backward-pre), after it (backward-post), or when needed",
-               .choices = {"none", "backward-pre", "backward-post"},
-               .drawn = {"none", "backward-pre", "backward-post"},
-               .has_effect = shards_parameters},
-              {.flag = "forward-prefetch",
-               .value = &o.forward_prefetch,
-               .help = "gather the next block's parameters before the current block's forward pass",
-               .drawn = {"false", "true"},
-               .has_effect = shards_parameters},
-              {.flag = "reshard-after-forward",
-               .value = &o.reshard_after_forward,
-               .help = "free a block's parameters after its forward pass and gather them again for "
-                       "backward",
-               .choices = {"yes", "no"},
-               .drawn = {"yes", "no"},
-               .has_effect = shards_parameters},
-              {.flag = "accumulation",
-               .value = &o.accumulation,
-               .help = "of several micro-batches' gradients: reduce each (sync), or add them up "
-                       "unsharded and reduce their sum (no-sync)",
-               .choices = {"sync", "no-sync"},
-               .drawn = {"sync", "no-sync"},
-               .has_effect = [](const TrainOptions& all) {
-                 return (all.technique == "fsdp" || all.zero_stage >= 2) && all.micro_batches > 1;
-               }}}};
+  const auto shards_parameters = [=](const TrainOptions& all) {
+    return all.zero_stage == 3 && without_pipeline(all);
+  };
+  return {
+      .title = "sharding",
+      .techniques = {"zero", "fsdp", "3d"},
+      .options = {
+          {.flag = "zero-volume",
+           .value = &o.zero_volume,
+           .help = "of stages 1 and 2: paper (reduce-scatter gradients) or all-reduce, half as "
+                   "much again",
+           .choices = {"paper", "all-reduce"},
+           .drawn = {"paper", "all-reduce"},
+           .has_effect =
+               [](const TrainOptions& all) { return all.zero_stage == 1 || all.zero_stage == 2; }},
+          {.flag = "prefetch",
+           .value = &o.prefetch,
+           .help = "when backward gathers the next block's parameters: before the current "
+                   "block's pass (backward-pre), after it (backward-post), or when needed",
+           .choices = {"none", "backward-pre", "backward-post"},
+           .drawn = {"none", "backward-pre", "backward-post"},
+           .has_effect = shards_parameters},
+          {.flag = "forward-prefetch",
+           .value = &o.forward_prefetch,
+           .help = "gather the next block's parameters before the current block's forward pass",
+           .drawn = {"false", "true"},
+           .has_effect = shards_parameters},
+          {.flag = "reshard-after-forward",
+           .value = &o.reshard_after_forward,
+           .help = "free a block's parameters after its forward pass and gather them again for "
+                   "backward",
+           .choices = {"yes", "no"},
+           .drawn = {"yes", "no"},
+           .has_effect = shards_parameters},
+          {.flag = "accumulation",
+           .value = &o.accumulation,
+           .help = "of several micro-batches' gradients: reduce each (sync), or add them up "
+                   "unsharded and reduce their sum (no-sync)",
+           .choices = {"sync", "no-sync"},
+           .drawn = {"sync", "no-sync"},
+           .has_effect = [=](const TrainOptions& all) {
+             return all.zero_stage >= 2 && all.micro_batches > 1 && without_pipeline(all);
+           }}}};
 }
 
 OptionGroup describe(PipelineOptions& o) {

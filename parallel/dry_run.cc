@@ -1,6 +1,7 @@
 #include "parallel/dry_run.h"
 
 #include <algorithm>
+#include <deque>
 
 #include "models/adamw.h"
 #include "models/narrow_backend.h"
@@ -44,13 +45,19 @@ void pass_through(GptStage& stage, const Plan& plan, const DryBatch& batch, Ledg
 // The norm of the gradients and the optimizer's step, of this rank's shards or of everything.
 void update(RankModel& model, const Plan& plan, int rank, Backend& backend, Ledger& ledger) {
   const AdamWOptions options = adamw_options(plan.options);
-  if (const auto sharding = sharding_of(plan.options)) {
-    for (const UnitParameters& parameters : sharded_units(model)) {
-      ShardedUnit unit(model.parameters, parameters, Parts(parameters.count, plan.length(Axis::dp)),
-                       plan.place(rank, Axis::dp), *sharding, options, backend, ledger);
-      unit.squared_norm();
-      unit.step(0, 1);
-    }
+  if (const auto sharding = sharding_of(plan)) {
+    const RankUnits layout = sharded_units(model);
+    const int replicas = plan.length(Axis::dp), replica = plan.place(rank, Axis::dp);
+    std::deque<ShardedUnit> units;
+    for (const UnitParameters& unit : layout.all)
+      units
+          .emplace_back(model.parameters, unit, Parts(unit.count, replicas), replica, *sharding,
+                        options, backend, ledger)
+          .step(0, 1);
+    for (const OwnPart& part :
+         own_parts(model.parameters, layout, replicas, replica, model.parameters.counted()))
+      backend.squared_norm(
+          units[part.unit].own_gradients().part(part.range.first, part.range.count));
     return;
   }
   for (const Range& range : model.parameters.counted())

@@ -182,6 +182,7 @@ std::vector<OptionGroup> describe(TrainOptions& o) {
           describe(static_cast<DataParallelOptions&>(o)),
           describe_all_reduce(o),
           describe_zero(o),
+          describe_mesh_zero(o),
           describe(static_cast<ShardingOptions&>(o)),
           describe(static_cast<ParameterServerOptions&>(o)),
           describe(static_cast<RunOptions&>(o))};

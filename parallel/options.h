@@ -71,7 +71,8 @@ struct DataParallelOptions {
 
 // Of ZeRO and FSDP.
 struct ShardingOptions {
-  int zero_stage = 1;  // 0: nothing is sharded; 1 optimizer, 2 gradients, 3 parameters
+  // 0: nothing is sharded; 1 optimizer, 2 gradients, 3 parameters. Not given: 1, in 3d 0.
+  std::optional<int> zero_stage;
   std::string zero_volume = "paper";      // or all-reduce: stages 1 and 2 send gradients twice
   std::string prefetch = "backward-pre";  // none, backward-post
   bool forward_prefetch = false;
@@ -150,6 +151,7 @@ OptionGroup describe(DataParallelOptions& options);
 OptionGroup describe_all_reduce(DataParallelOptions& options);
 OptionGroup describe(ShardingOptions& options);
 OptionGroup describe_zero(ShardingOptions& options);
+OptionGroup describe_mesh_zero(ShardingOptions& options);
 OptionGroup describe(PipelineOptions& options);
 OptionGroup describe(TensorOptions& options);
 OptionGroup describe(ParameterServerOptions& options);

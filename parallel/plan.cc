@@ -85,6 +85,22 @@ void check_schedule(const Plan& plan) {
                   schedule.stages / plan.length(pp)));
 }
 
+// Unless a file has them, the actions by which replicas gather parameters and reduce gradients.
+void add_collectives(Plan& plan) {
+  const bool shards_parameters = plan.zero_stage() == 3;
+  if (plan.schedule.has(Pass::reduce_gradients)) {
+    require(!shards_parameters || plan.schedule.has(Pass::unshard),
+            fmt::format("{} reduces gradients and unshards no parameters, and --zero 3 shards them",
+                        plan.options.schedule_file),
+            "add UNSHARD and RESHARD to it, or remove REDUCE_GRAD: then all three are added");
+    return;
+  }
+  if (shards_parameters)
+    plan.schedule = with_sharding(plan.schedule);
+  else if (plan.length(dp) > 1)
+    plan.schedule = with_gradient_reduction(plan.schedule);
+}
+
 void check_batch(const Plan& plan) {
   const TrainOptions& o = plan.options;
   const int replicas = plan.length(dp), least = replicas * o.micro_batches;
@@ -130,6 +146,7 @@ void fill_in(Plan& plan) {
   o.pipeline_ranks = plan.length(pp);
   o.data_ranks = plan.length(dp);
   if (o.technique == "sp") o.sequence_parallel = true;
+  o.zero_stage = plan.zero_stage();
   o.virtual_stages = plan.schedule.stages / plan.length(pp);
 }
 
@@ -150,6 +167,12 @@ std::vector<Count> Plan::rows(int rank) const {
 
 bool Plan::has_even_batches() const {
   return options.global_batch % (length(dp) * options.micro_batches) == 0;
+}
+
+int Plan::zero_stage() const {
+  if (technique() == "fsdp") return 3;
+  if (technique() == "zero") return options.zero_stage.value_or(1);
+  return technique() == "3d" ? options.zero_stage.value_or(0) : 0;
 }
 
 LayerSplit Plan::split(int rank) const {
@@ -212,8 +235,7 @@ Plan plan_of(const TrainOptions& options, int ranks) {
   check_batch(plan);
   plan.schedule = schedule_of(plan.options, plan.shape());
   check_schedule(plan);
-  if (plan.length(dp) > 1 && !plan.schedule.has(Pass::reduce_gradients))
-    plan.schedule = with_gradient_reduction(plan.schedule);
+  add_collectives(plan);
   require(options.sequence_length <= plan.model.context,
           fmt::format("--sequence-length {} with a context of {}", options.sequence_length,
                       plan.model.context),

@@ -34,6 +34,8 @@ struct Plan {
   // Whether workers take steps independently, and maybe not equally many.
   bool is_asynchronous() const { return has_servers() && options.mode != "bsp"; }
   bool has_pipeline() const { return technique() == "pipeline" || technique() == "3d"; }
+  // What replicas shard: 0 nothing, 1 the optimizer's states, 2 and gradients, 3 and parameters.
+  int zero_stage() const;
   int computing_ranks() const { return mesh.size(); }
   bool computes(int rank) const { return rank < computing_ranks(); }
   int length(Axis axis) const { return mesh.length(axis); }

@@ -33,7 +33,7 @@ class RankPrediction {
         rows_(plan.rows(rank)),
         dtype_(plan.options.dtype),
         outline_(plan, rank),
-        sharding_(sharding_of(plan.options)),
+        sharding_(sharding_of(plan)),
         rank_of_stage_(plan.schedule.rank_of_stage()) {
     for (int s = 0; s < plan.schedule.stages; ++s)
       if (rank_of_stage_[static_cast<std::size_t>(s)] == plan.place(rank, pp)) stages_.push_back(s);
@@ -60,6 +60,19 @@ class RankPrediction {
   bool has_last_stage() const { return stages_.back() == plan_.schedule.stages - 1; }
   int model_ranks() const { return plan_.length(tp) * plan_.length(pp); }
 
+  // How many elements of given ranges this rank holds the gradients of.
+  HeldCount held_count() const {
+    return [this](const std::vector<Range>& ranges) {
+      Count count = 0;
+      if (!sharding_)
+        for (const Range& range : ranges) count += range.count;
+      else
+        for (const OwnPart& part :
+             own_parts(parameters(), units_, plan_.length(dp), plan_.place(rank_, dp), ranges))
+          count += part.range.count;
+      return count;
+    };
+  }
   // The ranks of a model have the same order as in the world.
   int place_in_model() const {
     const std::vector<int> group = plan_.mesh.group_of(rank_, {tp, pp});
@@ -82,8 +95,8 @@ class RankPrediction {
     }
     prediction_.formulas[TensorRanks::forward_label] = forward_formula(options);
     prediction_.formulas[TensorRanks::backward_label] = backward_formula(split_);
-    prediction_.add(SharedGradients::label, shared_gradients_traffic(parameters(), split_),
-                    element());
+    prediction_.add(SharedGradients::label,
+                    shared_gradients_traffic(parameters(), split_, held_count()), element());
     add_term("layers + embedding + head + loss + shared gradients", "of each of them");
   }
 
@@ -222,7 +235,7 @@ class RankPrediction {
     const Count layers =
         tensor_scratch_bytes(plan_.model, split_, rows, dtype_, plan_.options.label_smoothing > 0,
                              has_first_stage(), has_last_stage());
-    const Count packed = shared_gradients_bytes(parameters());
+    const Count packed = shared_gradients_bytes(parameters(), held_count());
     const Count rounded = sharding_ ? sharded_communication_bytes(plan_, units_)
                                     : ddp_communication_bytes(plan_, parameters());
     // Temporary memory of a collective's algorithm, while all the other memory is in use.
@@ -256,7 +269,7 @@ class RankPrediction {
   DType dtype_;
   RankOutline outline_;
   std::optional<Sharding> sharding_;
-  std::vector<UnitParameters> units_;  // if sharded
+  RankUnits units_;  // if sharded
   std::vector<int> rank_of_stage_, stages_;
   Prediction prediction_;
 };

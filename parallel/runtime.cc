@@ -31,10 +31,12 @@ class Runtime final : public TrainingRank {
         model_ranks_(plan.mesh.communicator(context.world, {tp, pp})),
         split_(*tensor_, plan.split(rank_), plan.options.tensor_overlap, context.ledger),
         model_(plan, rank_, split_, backend, context.ledger),
-        shared_(*tensor_, model_.parameters, context.ledger),
         tied_(*pipeline_, model_.parameters, model_.embedding_copies(), plan.ends_of_pipeline()),
         exposed_(context.world) {
     data_ = make_data_parallel(context, *replicas_, plan, model_, backend);
+    shared_.emplace(
+        *tensor_, model_.parameters,
+        [this](const auto& ranges) { return data_->own_gradients(ranges); }, context.ledger);
     executor_.emplace(context, *pipeline_, plan, model_.stages,
                       [this] { return split_.waiting_seconds() + data_->waiting_seconds(); });
   }
@@ -58,7 +60,7 @@ class Runtime final : public TrainingRank {
     communicate([&] { tied_.add_gradients(); });
     tied_.for_each_copy([this](int parameter) { data_->gradient_ready(parameter); });
     data_->finish();
-    communicate([&] { shared_.reduce(); });
+    communicate([&] { shared_->reduce(); });
     return own_part(loss);
   }
 
@@ -105,9 +107,9 @@ class Runtime final : public TrainingRank {
   std::unique_ptr<Communicator> tensor_, pipeline_, replicas_, model_ranks_;
   TensorRanks split_;
   RankModel model_;
-  SharedGradients shared_;
   TiedEmbedding tied_;
   std::unique_ptr<DataParallel> data_;
+  std::optional<SharedGradients> shared_;
   std::optional<Executor> executor_;
   Stopwatch exposed_;  // in addition to the executor's, the split layers' and the replicas'
 };

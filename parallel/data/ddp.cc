@@ -86,10 +86,16 @@ class Ddp final : public DataParallel {
   }
 
   // Every replica holds the same gradients.
+  std::vector<Slice> own_gradients(const std::vector<Range>& ranges) override {
+    std::vector<Slice> parts;
+    for (const Range& range : ranges)
+      parts.push_back(parameters_.gradients().part(range.first, range.count));
+    return parts;
+  }
   double squared_norm() override {
     double sum = 0;
-    for (const Range& range : parameters_.counted())
-      sum += backend_.squared_norm(parameters_.gradients().part(range.first, range.count));
+    for (const Slice& part : own_gradients(parameters_.counted()))
+      sum += backend_.squared_norm(part);
     return sum;
   }
   void step(double learning_rate, double gradient_scale) override {

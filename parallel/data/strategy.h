@@ -41,6 +41,9 @@ class DataParallel : public UnitObserver {
   // Returns when the gradients that this rank uses for its update are sums over all replicas.
   virtual void finish() = 0;
 
+  // The memory of those of the given ranges of the flat buffer whose gradients this rank holds after
+  // finish().
+  virtual std::vector<Slice> own_gradients(const std::vector<Range>& ranges) = 0;
   // The sum of squares of the gradients that this rank's part of the model counts, over all replicas.
   virtual double squared_norm() = 0;
   // One optimizer step with gradients times `gradient_scale`. All replicas then have new weights.

@@ -9,19 +9,20 @@ using Kind = UnitEvent::Kind;
 
 class Order {
  public:
-  Order(int blocks, const OrderOptions& options) : blocks_(blocks), options_(options) {}
+  Order(const StageShape& stage, const OrderOptions& options)
+      : stage_(stage), blocks_(stage.blocks), options_(options) {}
 
   void forward(UnitUse use) {
     gather(root_unit);
     if (options_.forward_prefetch) gather(1);
-    events_.push_back({Kind::use, root_unit, use, false});
+    use_end(use, false);
     for (int block = 1; block <= blocks_; ++block) {
       if (!options_.forward_prefetch) gather(block);
       if (options_.forward_prefetch && block < blocks_) gather(block + 1);
       events_.push_back({Kind::use, block, use});
       if (options_.reshard_after_forward) free(block);
     }
-    events_.push_back({Kind::use, root_unit, use, true});
+    use_end(use, true);
   }
 
   void backward(bool reduces) {
@@ -31,7 +32,7 @@ class Order {
       if (gathers_again && block >= 1) gather(block);
     };
     if (prefetch == Prefetch::backward_pre) again(blocks_);
-    events_.push_back({Kind::use, root_unit, UnitUse::backward, true});
+    use_end(UnitUse::backward, true);
     for (int block = blocks_; block >= 1; --block) {
       // Nothing runs before the last block that could prefetch it afterwards.
       const bool is_first = block == blocks_;
@@ -43,7 +44,7 @@ class Order {
       if (prefetch == Prefetch::backward_post) again(block - 1);
       if (reduces) reduce(block);
     }
-    events_.push_back({Kind::use, root_unit, UnitUse::backward, false});
+    use_end(UnitUse::backward, false);
     if (reduces) reduce(root_unit);
     free(root_unit);
   }
@@ -56,14 +57,22 @@ class Order {
   std::vector<UnitEvent> events() { return std::move(events_); }
 
  private:
+  bool exists(int unit) const { return unit != root_unit || stage_.has_root(); }
+  void use_end(UnitUse use, bool is_last) {
+    if (is_last ? stage_.has_last_end : stage_.has_first_end)
+      events_.push_back({Kind::use, root_unit, use, is_last});
+  }
   void gather(int unit) {
-    if (options_.gathers) events_.push_back({.kind = Kind::gather, .unit = unit});
+    if (options_.gathers && exists(unit)) events_.push_back({.kind = Kind::gather, .unit = unit});
   }
   void free(int unit) {
-    if (options_.gathers) events_.push_back({.kind = Kind::free, .unit = unit});
+    if (options_.gathers && exists(unit)) events_.push_back({.kind = Kind::free, .unit = unit});
   }
-  void reduce(int unit) { events_.push_back({.kind = Kind::reduce, .unit = unit}); }
+  void reduce(int unit) {
+    if (exists(unit)) events_.push_back({.kind = Kind::reduce, .unit = unit});
+  }
 
+  const StageShape& stage_;
   int blocks_;
   const OrderOptions& options_;
   std::vector<UnitEvent> events_;
@@ -88,15 +97,16 @@ std::string text_of(const UnitEvent& event) {
 
 }  // namespace
 
-std::vector<UnitEvent> training_order(int blocks, const OrderOptions& options, bool reduces) {
-  Order order(blocks, options);
+std::vector<UnitEvent> training_order(const StageShape& stage, const OrderOptions& options,
+                                      bool reduces) {
+  Order order(stage, options);
   order.forward(UnitUse::forward);
   order.backward(reduces);
   return order.events();
 }
 
-std::vector<UnitEvent> evaluation_order(int blocks, const OrderOptions& options) {
-  Order order(blocks, options);
+std::vector<UnitEvent> evaluation_order(const StageShape& stage, const OrderOptions& options) {
+  Order order(stage, options);
   order.forward(UnitUse::evaluation);
   order.end_evaluation();
   return order.events();

@@ -46,10 +46,18 @@ struct UnitEvent {
   bool operator==(const UnitEvent&) const = default;
 };
 
+// The units of a stage: its blocks, and the ends that it has. Without ends there is no root.
+struct StageShape {
+  int blocks = 0;
+  bool has_first_end = true, has_last_end = true;
+  bool has_root() const { return has_first_end || has_last_end; }
+};
+
 // A micro-batch with backward, whose gradients are reduced, or only added up.
-std::vector<UnitEvent> training_order(int blocks, const OrderOptions& options, bool reduces);
+std::vector<UnitEvent> training_order(const StageShape& stage, const OrderOptions& options,
+                                      bool reduces);
 // Forward only.
-std::vector<UnitEvent> evaluation_order(int blocks, const OrderOptions& options);
+std::vector<UnitEvent> evaluation_order(const StageShape& stage, const OrderOptions& options);
 
 // As above. Omits passes through the root, and its end.
 std::string text_of(const std::vector<UnitEvent>& order);

@@ -27,29 +27,33 @@ class Sharded final : public DataParallel {
       : context_(context),
         replicas_(replicas),
         plan_(plan),
-        sharding_(*sharding_of(plan.options)),
+        sharding_(*sharding_of(plan)),
+        layout_(sharded_units(model)),
         parameters_(model.parameters),
+        backend_(backend),
         value_buffers_(parameters_.dtype(), context.ledger, MemoryUse::parameters),
         gradient_buffers_(parameters_.dtype(), context.ledger, MemoryUse::gradients),
         exposed_(context.world) {
     const AdamWOptions options = adamw_options(plan.options);
     Count largest = 0;
-    for (const UnitParameters& unit : sharded_units(model)) {
+    for (const UnitParameters& unit : layout_.all) {
       units_.emplace_back(parameters_, unit, Parts(unit.count, replicas.size()), replicas.rank(),
                           sharding_, options, backend, context.ledger);
       largest = std::max(largest, unit.count);
     }
     gathering_.resize(units_.size());
+    counted_ = own_gradients(parameters_.counted());
     for (auto& [number, stage] : model.stages) {
       stage.observe(*this);
-      number_units(stage);
+      for (const Unit& unit : stage.units()) stage_of_[unit.first] = &layout_.stage(number);
     }
+    for (std::size_t u = 0; u < units_.size(); ++u)
+      for (const int parameter : layout_.all[u].parameters) unit_of_[parameter] = u;
     if (replicas.size() == 1) return;
     if (plan.options.overlap) stream_.emplace(replicas, communication_track, "communication");
-    const Device& device = *units_.front().own_values().device;
     if (reduce_dtype() != parameters_.dtype())
       rounded_ = communicator().scratch(
-          {.dtype = reduce_dtype(), .device = const_cast<Device*>(&device)}, largest);
+          {.dtype = reduce_dtype(), .device = units_.front().own_values().device}, largest);
   }
 
   void load(const std::function<void()>& read) override {
@@ -69,20 +73,40 @@ class Sharded final : public DataParallel {
   }
 
   void before_use(const Unit& unit, UnitUse use) override {
-    if (next_ == order_.size()) begin_order(use);
-    run_until_use();
-    const UnitEvent& event = order_[next_++];
-    const auto number = static_cast<std::size_t>(number_of_.at(unit.first));
-    if (event.unit != static_cast<int>(number) || event.use != use)
-      throw Error(ErrorKind::wrong_result, "a pass uses the units of the model in another order",
-                  {.hint = "this is a bug in Lockstep; please report it"});
+    const std::size_t number = unit_of_.at(unit.first);
+    if (follows_order(use)) {
+      if (next_ == order_.size()) begin_order(*stage_of_.at(unit.first), use);
+      run_until_use();
+      const UnitEvent& event = order_[next_++];
+      if (ordered_->place(event.unit) != number || event.use != use)
+        throw Error(ErrorKind::wrong_result, "a pass uses the units of the model in another order",
+                    {.hint = "this is a bug in Lockstep; please report it"});
+    }
     wait_for_values(number);
-    if (use == UnitUse::backward && units_[number].gradients().count == 0)
+    const bool adds_gradients = use == UnitUse::backward || use == UnitUse::weight_gradient;
+    if (adds_gradients && units_[number].gradients().count == 0)
       units_[number].take_gradients(gradient_buffers_);
   }
   void after_use(const Unit&, UnitUse use) override {
+    if (!follows_order(use)) return;
     run_until_use();
     if (next_ == order_.size() && use == UnitUse::backward) ++micro_batch_;
+  }
+
+  void take(const Action& action) override {
+    if (!sharding_.by_stage) return;
+    const RankUnits::Stage& stage = layout_.stage(action.stage);
+    for (std::size_t u = stage.first; u < stage.end(); ++u) {
+      if (action.pass == Pass::unshard && sharding_.shards_parameters()) gather(u);
+      if (action.pass == Pass::reshard && sharding_.shards_parameters())
+        units_[u].give_values(value_buffers_);
+      if (action.pass == Pass::reduce_gradients && !layout_.all[u].tied_copy) reduce(u);
+    }
+  }
+  // A tied copy is announced when it has the sum of both copies' gradients.
+  void gradient_ready(int parameter) override {
+    const std::size_t unit = unit_of_.at(parameter);
+    if (layout_.all[unit].tied_copy == parameter) reduce(unit);
   }
 
   void finish() override {
@@ -91,9 +115,16 @@ class Sharded final : public DataParallel {
     while (!reductions_.empty()) finish_reduction();
   }
 
+  std::vector<Slice> own_gradients(const std::vector<Range>& ranges) override {
+    std::vector<Slice> slices;
+    for (const OwnPart& part :
+         own_parts(parameters_, layout_, replicas_.size(), replicas_.rank(), ranges))
+      slices.push_back(units_[part.unit].own_gradients().part(part.range.first, part.range.count));
+    return slices;
+  }
   double squared_norm() override {
     double sum = 0;
-    for (const ShardedUnit& unit : units_) sum += unit.squared_norm();
+    for (const Slice& part : counted_) sum += backend_.squared_norm(part);
     exposed_.time([&] { sum_of_norm(replicas_, sum); });
     return sum;
   }
@@ -132,19 +163,15 @@ class Sharded final : public DataParallel {
   DType reduce_dtype() const { return *plan_.options.reduce_dtype; }
   Communicator& communicator() { return stream_ ? stream_->communicator() : replicas_; }
 
-  void number_units(const GptStage& stage) {
-    int block = root_unit;
-    const std::vector<Unit> units = stage.units();
-    for (std::size_t place = 0; place < units.size(); ++place)
-      number_of_[units[place].first] =
-          place == 0 || place + 1 == units.size() ? root_unit : ++block;
+  // A pipeline's schedule says when its stages are unsharded; evaluations have no schedule.
+  bool follows_order(UnitUse use) const {
+    return !sharding_.by_stage || use == UnitUse::evaluation;
   }
-
-  void begin_order(UnitUse use) {
-    const int blocks = static_cast<int>(units_.size()) - 1;
+  void begin_order(const RankUnits::Stage& stage, UnitUse use) {
+    ordered_ = &stage;
     order_ = use == UnitUse::evaluation
-                 ? evaluation_order(blocks, sharding_.order)
-                 : training_order(blocks, sharding_.order,
+                 ? evaluation_order(stage.shape, sharding_.order)
+                 : training_order(stage.shape, sharding_.order,
                                   sharding_.reduces(micro_batch_, plan_.options.micro_batches));
     next_ = 0;
   }
@@ -152,20 +179,10 @@ class Sharded final : public DataParallel {
   // Takes the events up to the next pass through a unit.
   void run_until_use() {
     for (; next_ < order_.size() && order_[next_].kind != UnitEvent::Kind::use; ++next_) {
-      const auto unit = static_cast<std::size_t>(order_[next_].unit);
-      switch (order_[next_].kind) {
-        case UnitEvent::Kind::gather:
-          gather(unit);
-          break;
-        case UnitEvent::Kind::free:
-          units_[unit].give_values(value_buffers_);
-          break;
-        case UnitEvent::Kind::reduce:
-          reduce(unit);
-          break;
-        case UnitEvent::Kind::use:
-          break;
-      }
+      const std::size_t unit = ordered_->place(order_[next_].unit);
+      if (order_[next_].kind == UnitEvent::Kind::gather) gather(unit);
+      if (order_[next_].kind == UnitEvent::Kind::free) units_[unit].give_values(value_buffers_);
+      if (order_[next_].kind == UnitEvent::Kind::reduce) reduce(unit);
     }
   }
 
@@ -194,8 +211,9 @@ class Sharded final : public DataParallel {
   void reduce(std::size_t number) {
     ShardedUnit& unit = units_[number];
     const bool returns_buffer = sharding_.shards_gradients();
-    // At most one buffer is being reduced while the next unit fills another one.
-    while (returns_buffer && !reductions_.empty()) finish_reduction();
+    // At most one buffer is being reduced while the next unit fills another one. Under a pipeline,
+    // all units have their gradients anyway.
+    while (returns_buffer && !sharding_.by_stage && !reductions_.empty()) finish_reduction();
     const Slice whole = unit.gradients();
     Reduction& reduction = reductions_.emplace_back();
     if (returns_buffer) reduction.buffer = unit.release_gradients();
@@ -242,14 +260,19 @@ class Sharded final : public DataParallel {
   Communicator& replicas_;
   const Plan& plan_;
   const Sharding sharding_;
+  const RankUnits layout_;
   Parameters& parameters_;
-  std::deque<ShardedUnit> units_;  // the root first
-  std::map<int, int> number_of_;   // of a unit, by its first parameter
+  Backend& backend_;
+  std::deque<ShardedUnit> units_;
+  std::map<int, std::size_t> unit_of_;               // by parameter
+  std::map<int, const RankUnits::Stage*> stage_of_;  // by a unit's first parameter
+  std::vector<Slice> counted_;                       // own gradients that the norm counts
   BufferPool value_buffers_, gradient_buffers_;
   Memory rounded_;  // gradients of a unit in reduce_dtype
   Tensor flat_;
 
-  int micro_batch_ = 0;  // of the step
+  int micro_batch_ = 0;                        // of the step
+  const RankUnits::Stage* ordered_ = nullptr;  // the stage that follows the order
   std::vector<UnitEvent> order_;
   std::size_t next_ = 0;                                  // in the order
   std::vector<std::optional<Stream::Handle>> gathering_;  // by unit

@@ -15,14 +15,20 @@ Prefetch prefetch_from_name(const std::string& name) {
   return name == "backward-pre" ? Prefetch::backward_pre : Prefetch::backward_post;
 }
 
-// The events of all micro-batches of a step.
-std::vector<UnitEvent> step_order(const Plan& plan, const Sharding& sharding, std::size_t units) {
+// The events of all micro-batches of a step, of a stage that is not in a pipeline.
+std::vector<UnitEvent> step_order(const Plan& plan, const Sharding& sharding,
+                                  const RankUnits& units) {
   std::vector<UnitEvent> all;
-  const int blocks = static_cast<int>(units) - 1, batches = plan.options.micro_batches;
+  const int batches = plan.options.micro_batches;
   for (int m = 0; m < batches; ++m)
-    std::ranges::copy(training_order(blocks, sharding.order, sharding.reduces(m, batches)),
-                      std::back_inserter(all));
+    std::ranges::copy(
+        training_order(units.stages.front().shape, sharding.order, sharding.reduces(m, batches)),
+        std::back_inserter(all));
   return all;
+}
+
+const std::vector<Action>& own_actions(const Plan& plan, int rank) {
+  return plan.schedule.by_rank[static_cast<std::size_t>(plan.place(rank, Axis::pp))];
 }
 
 // Buffers of each size are reused, so the peak is the largest number of each size in use.
@@ -43,89 +49,149 @@ class Buffers {
   std::map<Count, std::pair<Count, Count>> of_size_;  // in use now, and at most
 };
 
+// Whether a rank takes its only stage forward and at once back, micro-batch by micro-batch.
+bool alternates(const Schedule& schedule) {
+  if (schedule.stages > 1) return false;
+  Pass expected = Pass::forward;
+  for (const Action& action : schedule.by_rank.front()) {
+    if (!is_compute(action.pass)) continue;
+    if (action.pass != expected) return false;
+    expected = expected == Pass::forward ? Pass::backward : Pass::forward;
+  }
+  return true;
+}
+
 }  // namespace
 
-std::optional<Sharding> sharding_of(const TrainOptions& o) {
-  const bool is_fsdp = o.technique == "fsdp";
-  if (!is_fsdp && (o.technique != "zero" || o.zero_stage == 0)) return {};
-  Sharding sharding{
-      .stage = is_fsdp ? 3 : o.zero_stage,
-      .reduces_every_micro_batch = o.accumulation == "sync",
-      .all_reduces_gradients = !is_fsdp && o.zero_stage < 3 && o.zero_volume == "all-reduce",
-      .order = {.reshard_after_forward = o.reshard_after_forward == "yes",
-                .forward_prefetch = o.forward_prefetch,
-                .prefetch = prefetch_from_name(o.prefetch)}};
+std::optional<Sharding> sharding_of(const Plan& plan) {
+  const TrainOptions& o = plan.options;
+  const int stage = plan.zero_stage();
+  if (stage == 0) return {};
+  Sharding sharding{.stage = stage,
+                    .reduces_every_micro_batch = o.accumulation == "sync",
+                    .all_reduces_gradients = stage < 3 && o.zero_volume == "all-reduce",
+                    .by_stage = !alternates(plan.schedule),
+                    .order = {.reshard_after_forward = o.reshard_after_forward == "yes",
+                              .forward_prefetch = o.forward_prefetch,
+                              .prefetch = prefetch_from_name(o.prefetch)}};
   sharding.order.gathers = sharding.shards_parameters();
   return sharding;
 }
 
-std::vector<UnitParameters> sharded_units(const RankModel& model) {
-  std::vector<UnitParameters> units(1);
+const RankUnits::Stage& RankUnits::stage(int number) const {
+  return *std::ranges::find(stages, number, &Stage::number);
+}
+
+RankUnits sharded_units(const RankModel& model) {
+  RankUnits units;
+  const EmbeddingCopies copies = model.embedding_copies();
   for (const auto& [number, stage] : model.stages) {
     const std::vector<Unit> of_stage = stage.units();
+    const StageShape shape{.blocks = stage.layers(),
+                           .has_first_end = stage.is_first(),
+                           .has_last_end = stage.is_last()};
+    units.stages.push_back({.number = number, .shape = shape, .first = units.all.size()});
+    units.all.resize(units.stages.back().end());
+    int block = root_unit;
     for (std::size_t place = 0; place < of_stage.size(); ++place) {
       const bool is_end =
           (stage.is_first() && place == 0) || (stage.is_last() && place + 1 == of_stage.size());
-      UnitParameters& unit = is_end ? units.front() : units.emplace_back();
+      UnitParameters& unit = units.all[units.stages.back().place(is_end ? root_unit : ++block)];
       for (int i = of_stage[place].first; i <= of_stage[place].last; ++i) {
         unit.parameters.push_back(i);
         unit.count += model.parameters.list()[static_cast<std::size_t>(i)].count;
+        if (copies.contain(i)) unit.tied_copy = i;
       }
     }
   }
   return units;
 }
 
-ShardedTraffic sharded_traffic(const Plan& plan, int rank, const Sharding& sharding,
-                               const std::vector<UnitParameters>& units) {
-  const int replicas = plan.length(Axis::dp), place = plan.place(rank, Axis::dp);
-  const auto ring = [&](auto algorithm, std::size_t unit) {
-    return algorithm.traffic({.ranks = replicas, .count = units[unit].count}, place);
-  };
-  ShardedTraffic sum;
-  for (const UnitEvent& event : step_order(plan, sharding, units.size())) {
-    const auto unit = static_cast<std::size_t>(event.unit);
-    if (event.kind == UnitEvent::Kind::gather) sum.parameters += ring(all_gather_ring(), unit);
-    if (event.kind == UnitEvent::Kind::reduce)
-      sum.gradients += sharding.all_reduces_gradients ? ring(all_reduce_ring(), unit)
-                                                      : ring(reduce_scatter_ring(), unit);
+std::vector<OwnPart> own_parts(const Parameters& parameters, const RankUnits& units, int replicas,
+                               int replica, const std::vector<Range>& ranges) {
+  std::vector<OwnPart> parts;
+  for (std::size_t u = 0; u < units.all.size(); ++u) {
+    const Parts shards(units.all[u].count, replicas);
+    const Count first = shards.offset(replica), end = first + shards[replica];
+    Count in_unit = 0;  // where the parameter begins
+    for (const int i : units.all[u].parameters) {
+      const Parameter& parameter = parameters.list()[static_cast<std::size_t>(i)];
+      for (const Range& range : ranges) {
+        const Count from = std::max(range.first - parameter.offset, Count{0}),
+                    to = std::min(range.first + range.count - parameter.offset, parameter.count);
+        const Count begin = std::max(in_unit + from, first), stop = std::min(in_unit + to, end);
+        if (from < to && begin < stop)
+          parts.push_back({.unit = u, .range = {begin - first, stop - begin}});
+      }
+      in_unit += parameter.count;
+    }
   }
-  for (std::size_t unit = 0; !sharding.shards_parameters() && unit < units.size(); ++unit)
-    sum.parameters += ring(all_gather_ring(), unit);
+  return parts;
+}
+
+ShardedTraffic sharded_traffic(const Plan& plan, int rank, const Sharding& sharding,
+                               const RankUnits& units) {
+  const int replicas = plan.length(Axis::dp), place = plan.place(rank, Axis::dp);
+  ShardedTraffic sum;
+  const auto ring = [&](const auto& algorithm, std::size_t unit) {
+    return algorithm.traffic({.ranks = replicas, .count = units.all[unit].count}, place);
+  };
+  const auto gather = [&](std::size_t unit) { sum.parameters += ring(all_gather_ring(), unit); };
+  const auto reduce = [&](std::size_t unit) {
+    sum.gradients += sharding.all_reduces_gradients ? ring(all_reduce_ring(), unit)
+                                                    : ring(reduce_scatter_ring(), unit);
+  };
+  if (sharding.by_stage) {
+    for (const Action& action : own_actions(plan, rank))
+      if (action.pass == Pass::unshard)
+        for (std::size_t u = units.stage(action.stage).first; u < units.stage(action.stage).end();
+             ++u)
+          gather(u);
+    for (std::size_t u = 0; u < units.all.size(); ++u) reduce(u);
+  } else {
+    for (const UnitEvent& event : step_order(plan, sharding, units)) {
+      if (event.kind == UnitEvent::Kind::gather) gather(units.stages.front().place(event.unit));
+      if (event.kind == UnitEvent::Kind::reduce) reduce(units.stages.front().place(event.unit));
+    }
+  }
+  for (std::size_t u = 0; !sharding.shards_parameters() && u < units.all.size(); ++u) gather(u);
   return sum;
 }
 
 std::pair<std::string, std::string> sharded_formulas(const Plan& plan, const Sharding& sharding) {
-  const int batches = plan.options.micro_batches;
+  const int batches = sharding.by_stage ? 1 : plan.options.micro_batches;
   const bool each = sharding.shards_gradients() && sharding.reduces_every_micro_batch;
   const std::string times = batches > 1 ? "K * " : "";
   const std::string gradients = (each ? times : "") +
                                 (sharding.all_reduces_gradients ? "2(P-1)/P" : "(P-1)/P") +
                                 " * Psi * beta_g";
   if (!sharding.shards_parameters()) return {gradients, "(P-1)/P * Psi * beta"};
+  if (sharding.by_stage) return {gradients, "(P-1)/P * (Psi of each UNSHARD) * beta"};
   return {gradients, times + "(P-1)/P * " +
                          (sharding.order.reshard_after_forward ? "(2 Psi - Psi_root)" : "Psi") +
                          " * beta"};
 }
 
-Count sharded_communication_bytes(const Plan& plan, const std::vector<UnitParameters>& units) {
+Count sharded_communication_bytes(const Plan& plan, const RankUnits& units) {
   const DType type = *plan.options.reduce_dtype;
   if (plan.length(Axis::dp) == 1 || type == plan.options.dtype) return 0;
-  return std::ranges::max(units, {}, &UnitParameters::count).count * element_bytes(type);
+  return std::ranges::max(units.all, {}, &UnitParameters::count).count * element_bytes(type);
 }
 
-ShardedElements sharded_elements(const Plan& plan, int rank, const Sharding& sharding,
-                                 const std::vector<UnitParameters>& units) {
-  ShardedElements elements;
+namespace {
+
+// Peaks of gathered parameters and of whole gradients, micro-batch by micro-batch.
+std::pair<Count, Count> peaks_by_order(const Plan& plan, const Sharding& sharding,
+                                       const RankUnits& units) {
   Buffers values, gradients;
-  std::vector<bool> has_gradients(units.size());
+  std::vector<bool> has_gradients(units.all.size());
   Count reducing = 0;  // elements of the buffer that is being reduced; 0: none
   const auto give_reduced = [&] {
     if (reducing > 0) gradients.give(std::exchange(reducing, 0));
   };
-  for (const UnitEvent& event : step_order(plan, sharding, units.size())) {
-    const auto unit = static_cast<std::size_t>(event.unit);
-    const Count count = units[unit].count;
+  for (const UnitEvent& event : step_order(plan, sharding, units)) {
+    const std::size_t unit = units.stages.front().place(event.unit);
+    const Count count = units.all[unit].count;
     if (event.kind == UnitEvent::Kind::gather) values.take(count);
     if (event.kind == UnitEvent::Kind::free) values.give(count);
     if (event.kind == UnitEvent::Kind::use && event.use == UnitUse::backward &&
@@ -140,13 +206,39 @@ ShardedElements sharded_elements(const Plan& plan, int rank, const Sharding& sha
       if (!plan.options.overlap || plan.length(Axis::dp) == 1) give_reduced();
     }
   }
+  return {values.peak(), gradients.peak()};
+}
+
+// Gathered parameters at peak, by the actions of a pipeline's schedule.
+Count gathered_by_stage(const Plan& plan, int rank, const RankUnits& units) {
+  Buffers values;
+  for (const Action& action : own_actions(plan, rank)) {
+    if (action.pass != Pass::unshard && action.pass != Pass::reshard) continue;
+    const RankUnits::Stage& stage = units.stage(action.stage);
+    for (std::size_t u = stage.first; u < stage.end(); ++u)
+      if (action.pass == Pass::unshard)
+        values.take(units.all[u].count);
+      else
+        values.give(units.all[u].count);
+  }
+  return values.peak();
+}
+
+}  // namespace
+
+ShardedElements sharded_elements(const Plan& plan, int rank, const Sharding& sharding,
+                                 const RankUnits& units) {
+  ShardedElements elements;
   Count whole = 0;
-  for (const UnitParameters& unit : units) {
+  for (const UnitParameters& unit : units.all) {
     whole += unit.count;
     elements.shards += Parts(unit.count, plan.length(Axis::dp))[plan.place(rank, Axis::dp)];
   }
-  elements.parameters = sharding.shards_parameters() ? elements.shards + values.peak() : whole;
-  elements.gradients = sharding.shards_gradients() ? elements.shards + gradients.peak() : whole;
+  const auto [gathered, unreduced] = sharding.by_stage
+                                         ? std::pair(gathered_by_stage(plan, rank, units), whole)
+                                         : peaks_by_order(plan, sharding, units);
+  elements.parameters = sharding.shards_parameters() ? elements.shards + gathered : whole;
+  elements.gradients = sharding.shards_gradients() ? elements.shards + unreduced : whole;
   return elements;
 }
 

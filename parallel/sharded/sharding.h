@@ -9,13 +9,16 @@
 //
 // Stages 1 and 2 with the volume of an all-reduce send gradients twice. A step reduces gradients once
 // if they are accumulated without synchronisation. Without resharding after forward, stage 3 gathers
-// parameters once a micro-batch.
+// parameters once a micro-batch. Under a pipeline, gradients are reduced once a step, and stage 3
+// gathers a pipeline stage as often as the schedule unshards it.
 //
 //   bytes held, AdamW's states of K_opt bytes per parameter
 //
 //   stage 1   beta_p Psi + beta_g Psi + K_opt Psi/P
 //   stage 2   beta_p Psi + beta_g Psi/P + K_opt Psi/P + gradients of units being reduced
 //   stage 3   (beta_p + beta_g + K_opt) Psi/P         + the same + parameters of gathered units
+//
+// Psi are the parameters of the rank's part of the model.
 //
 // Rajbhandari et al., "ZeRO", 2020; Zhao et al., "PyTorch FSDP", 2023.
 #pragma once
@@ -36,6 +39,9 @@ struct Sharding {
   int stage = 3;  // ZeRO's
   bool reduces_every_micro_batch = true;
   bool all_reduces_gradients = false;  // instead of reduce-scattering them
+  // A pipeline gathers, frees and reduces whole stages, by the actions of its schedule. Otherwise
+  // each micro-batch follows `order`.
+  bool by_stage = false;
   OrderOptions order;
 
   bool shards_gradients() const { return stage >= 2; }
@@ -45,15 +51,39 @@ struct Sharding {
   }
 };
 // Nothing if the plan's replicas hold everything.
-std::optional<Sharding> sharding_of(const TrainOptions& options);
+std::optional<Sharding> sharding_of(const Plan& plan);
 
 // The parameters of a unit, in the order of its flat buffer.
 struct UnitParameters {
   std::vector<int> parameters;
   Count count = 0;
+  std::optional<int> tied_copy = {};  // its gradient is complete only after the whole pipeline
 };
-// The root unit, then the blocks.
-std::vector<UnitParameters> sharded_units(const RankModel& model);
+struct RankUnits {
+  std::vector<UnitParameters> all;  // stage by stage: the root, if there is one, then the blocks
+  struct Stage {
+    int number = 0;  // in the pipeline
+    StageShape shape;
+    std::size_t first = 0;  // of its units
+    // Of a unit as `order` numbers them.
+    std::size_t place(int unit) const {
+      return first + static_cast<std::size_t>(unit) - (shape.has_root() ? 0 : 1);
+    }
+    std::size_t end() const { return place(shape.blocks) + 1; }
+  };
+  std::vector<Stage> stages;
+
+  const Stage& stage(int number) const;
+};
+RankUnits sharded_units(const RankModel& model);
+
+// Parts of flat ranges that lie in a replica's shards.
+struct OwnPart {
+  std::size_t unit = 0;
+  Range range;  // of the replica's shard
+};
+std::vector<OwnPart> own_parts(const Parameters& parameters, const RankUnits& units, int replicas,
+                               int replica, const std::vector<Range>& ranges);
 
 // What a replica sends and receives in a step: for gradients in elements of the plan's reduce_dtype,
 // for parameters in elements of its dtype.
@@ -61,8 +91,7 @@ struct ShardedTraffic {
   Traffic gradients, parameters;
 };
 ShardedTraffic sharded_traffic(const Plan& plan, int rank, const Sharding& sharding,
-                               const std::vector<UnitParameters>& units);
-
+                               const RankUnits& units);
 // Formulas of the bytes of gradients and parameters.
 std::pair<std::string, std::string> sharded_formulas(const Plan& plan, const Sharding& sharding);
 
@@ -72,9 +101,9 @@ struct ShardedElements {
   Count shards = 0, parameters = 0, gradients = 0;
 };
 ShardedElements sharded_elements(const Plan& plan, int rank, const Sharding& sharding,
-                                 const std::vector<UnitParameters>& units);
+                                 const RankUnits& units);
 
 // Memory for communication: the largest unit, if its gradients are rounded to another type.
-Count sharded_communication_bytes(const Plan& plan, const std::vector<UnitParameters>& units);
+Count sharded_communication_bytes(const Plan& plan, const RankUnits& units);
 
 }  // namespace lockstep

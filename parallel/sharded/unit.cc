@@ -1,6 +1,6 @@
 #include "parallel/sharded/unit.h"
 
-#include <algorithm>
+#include <utility>
 
 namespace lockstep {
 
@@ -15,11 +15,7 @@ Tensor BufferPool::take(Count count) {
 ShardedUnit::ShardedUnit(Parameters& all, const UnitParameters& unit, const Parts& shards,
                          int replica, const Sharding& sharding, const AdamWOptions& options,
                          Backend& backend, Ledger& ledger)
-    : all_(all),
-      backend_(backend),
-      numbers_(unit.parameters),
-      count_(unit.count),
-      first_(shards.offset(replica)) {
+    : all_(all), numbers_(unit.parameters), count_(unit.count), first_(shards.offset(replica)) {
   Count offset = 0;
   for (const int i : numbers_) {
     list_.push_back(all.list()[static_cast<std::size_t>(i)]);
@@ -41,24 +37,8 @@ ShardedUnit::ShardedUnit(Parameters& all, const UnitParameters& unit, const Part
     own_gradients_ = memory(gradients_, count_, MemoryUse::gradients).part(first_, own);
   place_values(values_.slice());
   place_gradients(gradients_.slice());
-  find_counted(all);
   optimizer_ =
       std::make_unique<AdamW>(list_, first_, own_values_, own_gradients_, options, backend, ledger);
-}
-
-// The intersections of the ranges that the rank counts with the own part.
-void ShardedUnit::find_counted(const Parameters& all) {
-  const Count end = first_ + own_values_.count;
-  for (std::size_t p = 0; p < list_.size(); ++p) {
-    const Count in_flat = all.list()[static_cast<std::size_t>(numbers_[p])].offset;
-    for (const Range& range : all.counted()) {
-      const Count from = std::max(range.first, in_flat) - in_flat,
-                  to = std::min(range.first + range.count, in_flat + list_[p].count) - in_flat;
-      const Count begin = std::max(list_[p].offset + from, first_),
-                  stop = std::min(list_[p].offset + to, end);
-      if (from < to && begin < stop) counted_.push_back({begin - first_, stop - begin});
-    }
-  }
 }
 
 void ShardedUnit::place_values(Slice whole) {
@@ -107,13 +87,6 @@ void ShardedUnit::add_reduced(Slice part) {
     own.device->reduce(own, part, ReduceOp::sum);
   else
     own.device->copy(own, part);
-}
-
-double ShardedUnit::squared_norm() const {
-  double sum = 0;
-  for (const Range& range : counted_)
-    sum += backend_.squared_norm(own_gradients_.part(range.first, range.count));
-  return sum;
 }
 
 void ShardedUnit::scatter(Slice whole, Slice flat) const {

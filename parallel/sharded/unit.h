@@ -59,8 +59,6 @@ class ShardedUnit {
   // Adds the replica's part of reduced gradients to its own.
   void add_reduced(Slice part);
 
-  // The sum of squares of the replica's own gradients that the rank counts in a norm.
-  double squared_norm() const;
   void step(double learning_rate, double gradient_scale) {
     optimizer_->step(learning_rate, gradient_scale);
   }
@@ -70,14 +68,11 @@ class ShardedUnit {
  private:
   void place_values(Slice whole);
   void place_gradients(Slice whole);
-  void find_counted(const Parameters& all);
 
   Parameters& all_;
-  Backend& backend_;
   std::vector<int> numbers_;     // of its parameters
   std::vector<Parameter> list_;  // the same, with offsets in the unit's buffer
   Count count_, first_;          // elements of the buffer; first of the own part
-  std::vector<Range> counted_;   // in a norm: ranges of the own part
   Tensor values_, gradients_;    // whole
   Tensor own_value_memory_, own_gradient_memory_;
   Slice own_values_, own_gradients_;

@@ -9,24 +9,19 @@ namespace {
 
 constexpr std::string_view algorithm = "ring";
 
-Count count_of(const std::vector<Range>& ranges) {
-  Count count = 0;
-  for (const Range& range : ranges) count += range.count;
-  return count;
-}
-
 }  // namespace
 
-SharedGradients::SharedGradients(Communicator& tensor, Parameters& parameters, Ledger& ledger)
-    : parameters_(parameters) {
+SharedGradients::SharedGradients(Communicator& tensor, const Parameters& parameters,
+                                 const GradientMemory& memory, Ledger& ledger) {
   for (const int ranks : parameters.partial_groups()) {
-    std::vector<Range> ranges = parameters.partial_over(ranks);
-    const Count count = count_of(ranges);
+    std::vector<Slice> gradients = memory(parameters.partial_over(ranks));
+    Count count = 0;
+    for (const Slice& slice : gradients) count += slice.count;
     std::vector<int> members(static_cast<std::size_t>(ranks));
     std::iota(members.begin(), members.end(), tensor.rank() / ranks * ranks);
     groups_.push_back(
         {.comm = tensor.subgroup(members),
-         .ranges = std::move(ranges),
+         .gradients = std::move(gradients),
          .packed = Tensor({count}, parameters.dtype(), ledger, MemoryUse::communication)});
     groups_.back().comm->set_label(label);
   }
@@ -35,36 +30,35 @@ SharedGradients::SharedGradients(Communicator& tensor, Parameters& parameters, L
 void SharedGradients::reduce() {
   for (Group& group : groups_) {
     const Slice packed = group.packed.slice();
-    const auto with_ranges = [&](auto move) {
+    const auto for_each = [&](auto move) {
       Count place = 0;
-      for (const Range& range : group.ranges) {
-        move(packed.part(place, range.count),
-             parameters_.gradients().part(range.first, range.count));
-        place += range.count;
+      for (const Slice& gradient : group.gradients) {
+        move(packed.part(place, gradient.count), gradient);
+        place += gradient.count;
       }
     };
-    with_ranges([](Slice here, Slice there) { here.device->copy(here, there); });
+    for_each([](Slice here, Slice there) { here.device->copy(here, there); });
     all_reduce(*group.comm, packed, ReduceOp::sum, algorithm);
-    with_ranges([](Slice here, Slice there) { there.device->copy(there, here); });
+    for_each([](Slice here, Slice there) { there.device->copy(there, here); });
   }
 }
 
-Traffic shared_gradients_traffic(const Parameters& parameters, const LayerSplit& split) {
+Traffic shared_gradients_traffic(const Parameters& parameters, const LayerSplit& split,
+                                 const HeldCount& count) {
   Traffic sum;
   for (const int ranks : parameters.partial_groups())
     sum += find_algorithm(all_reduce_algorithms(), "all_reduce", algorithm)
                .traffic({.ranks = ranks,
-                         .count = count_of(parameters.partial_over(ranks)),
+                         .count = count(parameters.partial_over(ranks)),
                          .element_bytes = element_bytes(parameters.dtype())},
                         split.rank % ranks);
   return sum;
 }
 
-Count shared_gradients_bytes(const Parameters& parameters) {
-  Count count = 0;
-  for (const int ranks : parameters.partial_groups())
-    count += count_of(parameters.partial_over(ranks));
-  return count * element_bytes(parameters.dtype());
+Count shared_gradients_bytes(const Parameters& parameters, const HeldCount& count) {
+  Count sum = 0;
+  for (const int ranks : parameters.partial_groups()) sum += count(parameters.partial_over(ranks));
+  return sum * element_bytes(parameters.dtype());
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 // each rank has processed its own rows. Also those of keys and values if ranks share their heads.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -15,8 +16,12 @@ class SharedGradients {
  public:
   static constexpr const char* label = "shared gradients";
 
-  // Every rank of `tensor` creates it at the same time.
-  SharedGradients(Communicator& tensor, Parameters& parameters, Ledger& ledger);
+  // Every rank of `tensor` creates it at the same time. memory(ranges) are the slices with the
+  // gradients of these ranges of the flat buffer, as far as this rank holds them; they must outlive
+  // it. All ranks of `tensor` hold the same ranges.
+  using GradientMemory = std::function<std::vector<Slice>(const std::vector<Range>& ranges)>;
+  SharedGradients(Communicator& tensor, const Parameters& parameters, const GradientMemory& memory,
+                  Ledger& ledger);
 
   // Sums them. Call once a step, after the last micro-batch.
   void reduce();
@@ -24,16 +29,18 @@ class SharedGradients {
  private:
   struct Group {
     std::unique_ptr<Communicator> comm;
-    std::vector<Range> ranges;
+    std::vector<Slice> gradients;
     Tensor packed;
   };
 
-  Parameters& parameters_;
   std::vector<Group> groups_;
 };
 
 // What a rank of that split sends and receives for them in a step, and the memory they are packed in.
-Traffic shared_gradients_traffic(const Parameters& parameters, const LayerSplit& split);
-Count shared_gradients_bytes(const Parameters& parameters);
+// count(ranges) is how many elements of these ranges it holds.
+using HeldCount = std::function<Count(const std::vector<Range>& ranges)>;
+Traffic shared_gradients_traffic(const Parameters& parameters, const LayerSplit& split,
+                                 const HeldCount& count);
+Count shared_gradients_bytes(const Parameters& parameters, const HeldCount& count);
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ using test::golden_run;
 using test::run;
 
 std::string order_of(const OrderOptions& options, bool reduces = true) {
-  return text_of(training_order(3, options, reduces));
+  return text_of(training_order({.blocks = 3}, options, reduces));
 }
 
 constexpr const char* forward = "AG_R AG0 F0 free0 AG1 F1 free1 AG2 F2 free2 ";
@@ -39,7 +39,8 @@ TEST(UnitOrder, WithoutReshardingGathersOnce) {
   EXPECT_EQ(order_of({.prefetch = Prefetch::none}, false),
             std::string(forward) + "AG2 B2 free2 AG1 B1 free1 AG0 B0 free0");
   EXPECT_EQ(order_of({.gathers = false}), "F0 F1 F2 B2 RS2 B1 RS1 B0 RS0 RS_R");
-  EXPECT_EQ(text_of(evaluation_order(3, {})), "AG_R AG0 F0 free0 AG1 F1 free1 AG2 F2 free2");
+  EXPECT_EQ(text_of(evaluation_order({.blocks = 3}, {})),
+            "AG_R AG0 F0 free0 AG1 F1 free1 AG2 F2 free2");
 }
 
 struct Case {
@@ -132,6 +133,66 @@ TEST_P(Sharded, AccumulatesMicroBatchesWithAndWithoutSynchronisation) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Sharded, testing::Values(1, 2, 3, 4, 8));
 
+struct Mesh {
+  const char* schedule;
+  int tp, pp, dp;
+  bool by_sequence;
+};
+
+// Under a pipeline the schedule's actions gather, free and reduce whole stages; tied copies of the
+// embedding are summed first, and tensor-parallel ranks sum what they share afterwards.
+TEST(ShardedMesh, EqualsTheGoldenRunAndItsClosedForms) {
+  int runs = 0;
+  for (const Mesh& mesh : {Mesh{"1f1b", 2, 2, 2, false}, Mesh{"interleaved", 1, 2, 2, false},
+                           Mesh{"zb-h1", 2, 2, 2, true}, Mesh{"zb-v", 1, 2, 2, false},
+                           Mesh{"gpipe", 2, 1, 2, true}, Mesh{"1f1b", 2, 1, 2, true}})
+    for (const int stage : {1, 2, 3}) {
+      TrainOptions options = golden_run("3d");
+      options.schedule = mesh.schedule;
+      options.tensor_ranks = mesh.tp;
+      options.pipeline_ranks = mesh.pp;
+      options.data_ranks = mesh.dp;
+      options.sequence_parallel = mesh.by_sequence;
+      options.zero_stage = stage;
+      options.micro_batches = 4;
+      options.steps = 3;
+      SCOPED_TRACE(std::string(mesh.schedule) + " stage " + std::to_string(stage));
+      const TrainResult result = run(mesh.tp * mesh.pp * mesh.dp, options);
+      expect_golden(result, 1e-10);
+      EXPECT_TRUE(theory_holds(result));
+      for (const TheoryRecord& record : result.theory) EXPECT_TRUE(record.exact) << record.quantity;
+      ++runs;
+    }
+  EXPECT_EQ(runs, 18);
+}
+
+TEST(ShardedMesh, UnshardsAtMostThreeStages) {
+  TrainOptions options = golden_run("3d");
+  options.schedule = "interleaved";
+  options.virtual_stages = 4;
+  options.pipeline_ranks = 2;
+  options.data_ranks = 2;
+  options.zero_stage = 3;
+  options.micro_batches = 4;
+  options.global_batch = 8;
+  const TrainResult result = run(4, options);
+  expect_golden(result, 1e-10);
+  EXPECT_TRUE(theory_holds(result));
+  options.steps = 2;
+  test::expect_same_weights(4, options);
+}
+
+TEST(ShardedMesh, NeedsUnshardInAScheduleFile) {
+  const test::Folder folder;
+  std::ofstream(folder.file("s.csv")) << "0F0,0B0,0REDUCE_GRAD\n";
+  TrainOptions options = golden_run("3d");
+  options.schedule_file = folder.file("s.csv");
+  options.zero_stage = 3;
+  EXPECT_THROW(plan_of(options, 2), Error);
+  options.zero_stage = 2;
+  EXPECT_NO_THROW(plan_of(options, 2));
+}
+
 // With two ranks, every sum has two terms, so its order does not matter.
 TEST(ShardedBits, EqualDdpOnTwoRanks) {
   const test::Folder folder;
@@ -151,12 +212,11 @@ TEST(ShardedMemory, HasAsManyGatheredUnitsAsTheTableSays) {
     options.overlap = false;
     const Plan plan = plan_of(options, 4);
     const RankOutline outline(plan, 0);
-    const std::vector<UnitParameters> units = sharded_units(outline.model());
-    const Sharding sharding = *sharding_of(plan.options);
-    const ShardedElements elements = sharded_elements(plan, 0, sharding, units);
-    const Count block = units[1].count;
+    const RankUnits units = sharded_units(outline.model());
+    const ShardedElements elements = sharded_elements(plan, 0, *sharding_of(plan), units);
+    const Count block = units.all[1].count;
     const auto number = [&](Count held) {
-      return static_cast<double>(held - elements.shards - units[0].count) /
+      return static_cast<double>(held - elements.shards - units.all[0].count) /
              static_cast<double>(block);
     };
     return std::pair(number(elements.parameters), number(elements.gradients));
@@ -238,7 +298,7 @@ TEST(ShardedPrecision, OverflowOnOneRankSkipsTheStepOnEvery) {
         EXPECT_TRUE(theory_holds(result));
       }
       // Each of the nine units' gradients.
-      EXPECT_GE(once, 9) << options.technique << options.zero_stage << " rank " << rank;
+      EXPECT_GE(once, 9) << options.technique << options.zero_stage.value_or(3) << " rank " << rank;
     }
 }
 
