@@ -97,7 +97,7 @@ void add_collectives(Plan& plan) {
   }
   if (shards_parameters)
     plan.schedule = with_sharding(plan.schedule);
-  else if (plan.length(dp) > 1)
+  else if (plan.length(dp) > 1 || plan.zero_stage() > 0)
     plan.schedule = with_gradient_reduction(plan.schedule);
 }
 

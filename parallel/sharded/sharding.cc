@@ -209,19 +209,28 @@ std::pair<Count, Count> peaks_by_order(const Plan& plan, const Sharding& shardin
   return {values.peak(), gradients.peak()};
 }
 
-// Gathered parameters at peak, by the actions of a pipeline's schedule.
-Count gathered_by_stage(const Plan& plan, int rank, const RankUnits& units) {
-  Buffers values;
+// The same by the actions of a pipeline's schedule. Gradients that are reduced in the background
+// keep their buffers until the end of the step.
+std::pair<Count, Count> peaks_by_stage(const Plan& plan, int rank, const RankUnits& units) {
+  const bool in_background = plan.options.overlap && plan.length(Axis::dp) > 1;
+  Buffers values, gradients;
+  std::vector<bool> has_gradients(units.all.size());
   for (const Action& action : own_actions(plan, rank)) {
-    if (action.pass != Pass::unshard && action.pass != Pass::reshard) continue;
     const RankUnits::Stage& stage = units.stage(action.stage);
-    for (std::size_t u = stage.first; u < stage.end(); ++u)
-      if (action.pass == Pass::unshard)
-        values.take(units.all[u].count);
-      else
-        values.give(units.all[u].count);
+    for (std::size_t u = stage.first; u < stage.end(); ++u) {
+      const Count count = units.all[u].count;
+      if (action.pass == Pass::unshard) values.take(count);
+      if (action.pass == Pass::reshard) values.give(count);
+      if ((action.pass == Pass::backward || action.pass == Pass::weight_gradient) &&
+          !has_gradients[u]) {
+        gradients.take(count);
+        has_gradients[u] = true;
+      }
+      if (action.pass == Pass::reduce_gradients && !in_background && !units.all[u].tied_copy)
+        gradients.give(count);
+    }
   }
-  return values.peak();
+  return {values.peak(), gradients.peak()};
 }
 
 }  // namespace
@@ -234,9 +243,8 @@ ShardedElements sharded_elements(const Plan& plan, int rank, const Sharding& sha
     whole += unit.count;
     elements.shards += Parts(unit.count, plan.length(Axis::dp))[plan.place(rank, Axis::dp)];
   }
-  const auto [gathered, unreduced] = sharding.by_stage
-                                         ? std::pair(gathered_by_stage(plan, rank, units), whole)
-                                         : peaks_by_order(plan, sharding, units);
+  const auto [gathered, unreduced] =
+      sharding.by_stage ? peaks_by_stage(plan, rank, units) : peaks_by_order(plan, sharding, units);
   elements.parameters = sharding.shards_parameters() ? elements.shards + gathered : whole;
   elements.gradients = sharding.shards_gradients() ? elements.shards + unreduced : whole;
   return elements;
