@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/command.h"
+#include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "parallel/mesh.h"
 
@@ -14,7 +16,7 @@ namespace lockstep {
 namespace {
 
 struct MeshCommand {
-  int tp = 1, cp = 1, dp = 1, pp = 1;
+  int tp = 1, cp = 1, dp = 1, pp = 1, ranks_per_node = 0;
   std::string order = std::string(Mesh::usual_order), json;
 };
 
@@ -36,31 +38,115 @@ std::vector<NamedGroups> groups_of(const Mesh& mesh) {
           {"embedding", "both ends of a tied embedding", mesh.embedding_groups()}};
 }
 
-std::string text_of(const Mesh::Group& group) { return fmt::format("[{}]", fmt::join(group, ",")); }
+constexpr std::string_view gap = "..";
 
-// A row for each coordinate along pp and a box for each along dp. In a box, one row of tp ranks for
-// each coordinate along cp.
+// The first `kept - 1` of `parts`, the gap and the last one, unless all fit.
+std::string shortened(std::vector<std::string> parts, std::size_t kept, std::string_view between) {
+  if (parts.size() > kept)
+    parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(kept) - 1, parts.end() - 1),
+        parts.insert(parts.end() - 1, std::string(gap));
+  return fmt::format("{}", fmt::join(parts, between));
+}
+
+// "0,1", "0-7", "0,8,..,56", "0-7,64-71,..,448-455"
+std::string text_of(const Mesh::Group& group) {
+  constexpr int shortest_range = 4;
+  constexpr std::size_t most_parts = 4;
+  std::vector<std::string> parts;
+  for (auto first = group.begin(); first != group.end();) {
+    auto last = first;
+    while (last + 1 != group.end() && *(last + 1) == *last + 1) ++last;
+    if (last - first + 1 >= shortest_range)
+      parts.push_back(fmt::format("{}-{}", *first, *last));
+    else
+      for (auto rank = first; rank <= last; ++rank) parts.push_back(fmt::format("{}", *rank));
+    first = last + 1;
+  }
+  return shortened(std::move(parts), most_parts, ",");
+}
+
+std::string text_of(const std::vector<Mesh::Group>& groups) {
+  constexpr std::size_t width = 60;
+  std::vector<std::string> texts;
+  for (const Mesh::Group& group : groups) texts.push_back(fmt::format("[{}]", text_of(group)));
+  std::string text;
+  for (const std::size_t kept : {8, 3, 2}) {
+    text = shortened(texts, kept, "");
+    if (text.size() <= width) break;
+  }
+  return text;
+}
+
+// On how many nodes the ranks of a group lie, at most.
+int nodes_of(const std::vector<Mesh::Group>& groups, int ranks_per_node) {
+  std::size_t most = 0;
+  for (const Mesh::Group& group : groups) {
+    std::set<int> nodes;
+    for (const int rank : group) nodes.insert(rank / ranks_per_node);
+    most = std::max(most, nodes.size());
+  }
+  return static_cast<int>(most);
+}
+
+// The indices 0 .. length - 1, or the first ones and the last one; -1 stands for those between.
+std::vector<int> shown(int length, int most) {
+  std::vector<int> indices;
+  for (int i = 0; i < length; ++i) {
+    if (length <= most || i < most - 2 || i == length - 1) indices.push_back(i);
+    if (length > most && i == most - 2) indices.push_back(-1);
+  }
+  return indices;
+}
+
+// A row for each coordinate along pp and cp, a column for each along dp. A cell holds the tp ranks.
 void draw(const Mesh& mesh) {
-  const int width = static_cast<int>(fmt::format("{}", mesh.size() - 1).size()) + 1;
-  const int box = width * mesh.length(Axis::tp) + 1;
-  AlongAxes place(0);
-  fmt::print("{:8}", "");
-  for (int dp = 0; dp < mesh.length(Axis::dp); ++dp)
-    fmt::print("  {:<{}}", fmt::format("dp {}", dp), std::max(box, 5));
-  fmt::print("\n");
-  for (place[Axis::pp] = 0; place[Axis::pp] < mesh.length(Axis::pp); ++place[Axis::pp])
-    for (place[Axis::cp] = 0; place[Axis::cp] < mesh.length(Axis::cp); ++place[Axis::cp]) {
-      fmt::print("{:<8}", place[Axis::cp] == 0 ? fmt::format("pp {}", place[Axis::pp]) : "");
-      for (place[Axis::dp] = 0; place[Axis::dp] < mesh.length(Axis::dp); ++place[Axis::dp]) {
-        std::string ranks;
-        for (place[Axis::tp] = 0; place[Axis::tp] < mesh.length(Axis::tp); ++place[Axis::tp])
-          ranks += fmt::format("{:>{}}", mesh.rank_at(place), width);
-        place[Axis::tp] = 0;
-        fmt::print("  {:<{}}", ranks, std::max(box, 5));
-      }
-      place[Axis::dp] = 0;
-      fmt::print("\n");
+  constexpr int most_rows = 32, width = 100;
+  const int cp_length = mesh.length(Axis::cp);
+  const auto cell = [&](int pp, int cp, int dp) {
+    AlongAxes place(0);
+    place[Axis::pp] = pp, place[Axis::cp] = cp, place[Axis::dp] = dp;
+    return text_of(mesh.group_of(mesh.rank_at(place), {Axis::tp}));
+  };
+  const int last_dp = mesh.length(Axis::dp) - 1;
+  const std::string widest = cell(mesh.length(Axis::pp) - 1, cp_length - 1, last_dp);
+  const int column =
+      static_cast<int>(std::max(widest.size(), fmt::format("dp {}", last_dp).size()) + 2);
+  const std::vector<int> columns = shown(last_dp + 1, std::max(3, width / column));
+  const auto print_row = [&](const std::string& name, const auto& text) {
+    std::string line = fmt::format("{:<14}", name);
+    for (const int dp : columns)
+      line += dp < 0 ? fmt::format("{:<4}", gap) : fmt::format("{:<{}}", text(dp), column);
+    line.erase(line.find_last_not_of(' ') + 1);
+    fmt::print("{}\n", line);
+  };
+  print_row("", [](int dp) { return fmt::format("dp {}", dp); });
+  for (const int row : shown(mesh.length(Axis::pp) * cp_length, most_rows)) {
+    if (row < 0) {
+      fmt::print("{}\n", gap);
+      continue;
     }
+    const int pp = row / cp_length, cp = row % cp_length;
+    print_row(cp_length == 1 ? fmt::format("pp {}", pp) : fmt::format("pp {} cp {}", pp, cp),
+              [&](int dp) { return cell(pp, cp, dp); });
+  }
+}
+
+void print_groups(const std::vector<NamedGroups>& all, int ranks_per_node) {
+  const auto nodes = [&](const std::string& text) {
+    return ranks_per_node > 0 ? fmt::format("{:>8}", text) : std::string();
+  };
+  fmt::print("\n{:<10} {:<30} {:>7} {:>6}{}  ranks of the groups\n", "axes", "a group is", "groups",
+             "size", nodes("nodes"));
+  for (const auto& [name, who, groups] : all) {
+    const auto size = groups.empty() ? 0 : groups.front().size();
+    const int spans = ranks_per_node > 0 ? nodes_of(groups, ranks_per_node) : 0;
+    fmt::print("{:<10} {:<30} {:>7} {:>6}{}  {}\n", name, who, groups.size(), size,
+               nodes(fmt::format("{}", spans)), text_of(groups));
+  }
+  if (ranks_per_node > 0)
+    fmt::print(
+        "\nnodes: the most nodes that one group spans; a group on 1 node uses only the "
+        "links inside it\n");
 }
 
 int run(const MeshCommand& c) {
@@ -68,27 +154,32 @@ int run(const MeshCommand& c) {
   lengths[Axis::tp] = c.tp, lengths[Axis::cp] = c.cp, lengths[Axis::dp] = c.dp;
   lengths[Axis::pp] = c.pp;
   const Mesh mesh(lengths, c.order);
+  require(c.ranks_per_node >= 0, fmt::format("--ranks-per-node {}", c.ranks_per_node),
+          "use 1 or more, or 0 if nodes do not matter");
   if (!c.json.empty()) check_writable(c.json);
   std::string order;
   for (const Axis axis : mesh.order())
     order += fmt::format("{}{} {}", order.empty() ? "" : ", ", name_of(axis), mesh.length(axis));
-  fmt::print("{} ranks; consecutive ranks are neighbours along the first axis: {}\n\n", mesh.size(),
-             order);
-  constexpr int most_drawn = 256;
-  if (mesh.size() <= most_drawn) {
-    draw(mesh);
-    fmt::print("\nIn each box, columns are ranks along tp and rows are ranks along cp.\n\n");
-  }
+  const std::string nodes =
+      c.ranks_per_node > 0
+          ? fmt::format(" on {} nodes of {}",
+                        (mesh.size() + c.ranks_per_node - 1) / c.ranks_per_node, c.ranks_per_node)
+          : std::string();
+  fmt::print("{} ranks{}; consecutive ranks are neighbours along the first axis: {}\n\n",
+             mesh.size(), nodes, order);
+  draw(mesh);
+  const std::vector<NamedGroups> all = groups_of(mesh);
+  print_groups(all, c.ranks_per_node);
+  if (c.json.empty()) return 0;
   nlohmann::ordered_json file = {{"schema", "lockstep.mesh/1"}, {"ranks", mesh.size()}};
   for (const Axis axis : mesh.order())
     file["lengths"][std::string(name_of(axis))] = mesh.length(axis);
-  for (const auto& [name, who, groups] : groups_of(mesh)) {
+  if (c.ranks_per_node > 0) file["ranks_per_node"] = c.ranks_per_node;
+  for (const auto& [name, who, groups] : all) {
     file["groups"][name] = groups;
-    std::string line;
-    for (const Mesh::Group& group : groups) line += text_of(group);
-    fmt::print("{:<10} {:<30} {}\n", name, who, line);
+    if (c.ranks_per_node > 0) file["nodes"][name] = nodes_of(groups, c.ranks_per_node);
   }
-  if (!c.json.empty()) write_file(c.json, file.dump(1) + "\n");
+  write_file(c.json, file.dump(1) + "\n");
   return 0;
 }
 
@@ -106,6 +197,8 @@ void add_mesh(CLI::App& program, Command& chosen) {
   app->add_option("--order", c->order,
                   "axes, starting with the one along which neighbours are consecutive ranks")
       ->capture_default_str();
+  app->add_option("--ranks-per-node", c->ranks_per_node,
+                  "consecutive ranks that share a node: shows how many nodes each group spans");
   app->add_option("--json", c->json, "write the groups to this file");
   app->callback([c, &chosen] { chosen = [c] { return run(*c); }; });
 }
