@@ -9,6 +9,7 @@
 
 #include "bench/results/schedule_json.h"
 #include "cli/command.h"
+#include "cli/pass_time_flags.h"
 #include "cli/result_file.h"
 #include "cli/share.h"
 #include "collectives/base/error.h"
@@ -27,7 +28,7 @@ namespace {
 struct ScheduleCommand {
   std::string name, file;
   PipelineShape shape{.ranks = 4, .micro_batches = 8, .virtual_stages = 0};
-  std::string forward = "1", input_gradient = "1", weight_gradient = "1", hop = "0";
+  PassTimeFlags passes;
   std::string unshard = "0", reduce = "0";
   bool is_sharded = false, reduces_gradients = false;
   int most_unsharded = 3;
@@ -36,12 +37,10 @@ struct ScheduleCommand {
   std::string save, json, plot, explorer;
 
   PassTimes times() const {
-    return {.forward = rational_from(forward),
-            .input_gradient = rational_from(input_gradient),
-            .weight_gradient = rational_from(weight_gradient),
-            .hop = rational_from(hop),
-            .unshard = rational_from(unshard),
-            .reduce_gradients = rational_from(reduce)};
+    PassTimes times = passes.times();
+    times.unshard = rational_from(unshard);
+    times.reduce_gradients = rational_from(reduce);
+    return times;
   }
   Schedule lowered(const Schedule& schedule) const {
     return is_sharded          ? with_sharding(schedule, most_unsharded)
@@ -132,10 +131,7 @@ void print_figures(const ScheduleResult& result) {
 }
 
 std::string times_text(const Schedule& schedule, const PassTimes& times) {
-  std::string text = fmt::format(
-      "times of a rank per micro-batch: forward {}, input gradient {}, weight gradient {}; hop {}",
-      text_of(times.forward), text_of(times.input_gradient), text_of(times.weight_gradient),
-      text_of(times.hop));
+  std::string text = fmt::format("times of a rank per micro-batch: {}", text_of(times));
   if (schedule.has(Pass::unshard)) text += fmt::format("; unshard {}", text_of(times.unshard));
   if (schedule.has(Pass::reduce_gradients))
     text += fmt::format("; reduce gradients {}", text_of(times.reduce_gradients));
@@ -168,13 +164,10 @@ std::size_t messages_of(const Schedule& schedule) {
 // One line for each schedule. Memory is in activations of all layers of a rank, so that numbers of
 // virtual stages do not matter.
 int compare_all(const ScheduleCommand& c) {
-  const PassTimes times = c.times();
-  fmt::print(
-      "{} ranks, {} micro-batches; forward {}, input gradient {}, weight gradient {}; hop {}\n\n",
-      c.shape.ranks, c.shape.micro_batches, text_of(times.forward), text_of(times.input_gradient),
-      text_of(times.weight_gradient), text_of(times.hop));
-  fmt::print("{:<20} {:>6} {:>10} {:>9} {:>9} {:>10} {:>11} {:>9}\n", "schedule", "stages",
-             "makespan", "bubble", "overhead", "in flight", "unfinished", "messages");
+  fmt::print("{} ranks, {} micro-batches; {}\n\n", c.shape.ranks, c.shape.micro_batches,
+             text_of(c.times()));
+  fmt::print("{:<20} {:>6} {:>10} {:>9} {:>9} {:>10} {:>10} {:>11} {:>9}\n", "schedule", "stages",
+             "makespan", "bubble", "overhead", "period", "in flight", "unfinished", "messages");
   for (const ScheduleEntry& entry : schedules()) {
     PipelineShape shape = c.shape;
     if (entry.virtual_stages != 0) shape.virtual_stages = 0;
@@ -186,16 +179,21 @@ int compare_all(const ScheduleCommand& c) {
         unfinished = std::max(unfinished, rank.unfinished);
       }
       const int stages = result.schedule.stages / result.schedule.ranks();
-      fmt::print("{:<20} {:>6} {:>10.6g} {:>8.1f}% {:>8.1f}% {:>10.2f} {:>11.2f} {:>9}\n",
+      fmt::print("{:<20} {:>6} {:>10.6g} {:>8.1f}% {:>8.1f}% {:>10.6g} {:>10.2f} {:>11.2f} {:>9}\n",
                  entry.name, result.schedule.stages, value_of(result.timeline.makespan()),
                  100 * value_of(result.timeline.bubble_fraction()),
                  100 * value_of(result.timeline.bubble_overhead()),
-                 static_cast<double>(in_flight) / stages, static_cast<double>(unfinished) / stages,
-                 messages_of(result.schedule));
+                 value_of(result.timeline.period()), static_cast<double>(in_flight) / stages,
+                 static_cast<double>(unfinished) / stages, messages_of(result.schedule));
     } catch (const Error& error) {
       fmt::print("{:<20} skipped: {}\n", entry.name, error.what());
     }
   }
+  fmt::print(
+      "\nThe makespan is the time from the first action to the last. The period is the longest "
+      "time "
+      "that\none rank takes from its own first action to its last: the time per step if a rank "
+      "begins the next\nstep while others still finish this one.\n");
   return 0;
 }
 
@@ -253,15 +251,7 @@ void add_schedule(CLI::App& program, Command& chosen) {
   app->add_option("--most-unsharded", c->most_unsharded,
                   "for --sharded: most stages whose parameters a rank holds gathered at once")
       ->capture_default_str();
-  app->add_option("--forward", c->forward,
-                  "time of a rank's forward pass of a micro-batch: 2, 0.5, 1/3")
-      ->capture_default_str();
-  app->add_option("--input-gradient", c->input_gradient,
-                  "time of the first half of its backward pass")
-      ->capture_default_str();
-  app->add_option("--weight-gradient", c->weight_gradient, "time of the second half")
-      ->capture_default_str();
-  app->add_option("--hop", c->hop, "time of a message between two ranks")->capture_default_str();
+  c->passes.add(*app);
   app->add_option("--unshard-time", c->unshard, "time to unshard all of a rank's stages once")
       ->capture_default_str();
   app->add_option("--reduce-time", c->reduce,

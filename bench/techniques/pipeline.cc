@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "bench/results/measure.h"
@@ -86,6 +87,16 @@ void report(benchmark::State& state, const PipelinePoint& point) {
   state.counters["tokens_per_second"] = point.tokens_per_second;
 }
 
+// A simulation's times are in the unit of its passes, and every message takes a hop.
+std::map<std::string, std::string> context_of(const PassTimes& times) {
+  const Link hop{.alpha_s = value_of(times.hop)};
+  return {{"lockstep.clock", std::string(name_of(Clock::unit))},
+          {"lockstep.link", text_of(LinkModel{.inside = hop, .between = hop})},
+          {"lockstep.forward", text_of(times.forward)},
+          {"lockstep.input_gradient", text_of(times.input_gradient)},
+          {"lockstep.weight_gradient", text_of(times.weight_gradient)}};
+}
+
 std::string name_of(const PipelinePoint& point) {
   return fmt::format("pipeline/{}/ranks:{}/micro_batches:{}/chunks:{}", point.schedule,
                      point.shape.ranks, point.shape.micro_batches, point.shape.virtual_stages);
@@ -123,7 +134,8 @@ std::vector<PipelinePoint> bench_pipeline(const PipelineBenchOptions& options,
   return points;
 }
 
-std::string pipeline_json(const std::vector<PipelinePoint>& points, const LaunchOptions& world) {
+std::string pipeline_json(const std::vector<PipelinePoint>& points,
+                          const PipelineBenchOptions& options, const LaunchOptions& world) {
   std::vector<const PipelinePoint*> written;
   for (const PipelinePoint& point : points) {
     if (!point.skipped.empty()) continue;
@@ -135,9 +147,11 @@ std::string pipeline_json(const std::vector<PipelinePoint>& points, const Launch
         ->Unit(benchmark::kMicrosecond);
   }
   // Readers of Google Benchmark's format ignore unknown keys.
-  auto file = nlohmann::ordered_json::parse(
-      run_registered({{"lockstep.clock", std::string(name_of(world.clock))},
-                      {"lockstep.link", text_of(world.links)}}));
+  auto file = nlohmann::ordered_json::parse(run_registered(
+      options.only_simulates ? context_of(options.times)
+                             : std::map<std::string, std::string>{
+                                   {"lockstep.clock", std::string(name_of(world.clock))},
+                                   {"lockstep.link", text_of(world.links)}}));
   for (std::size_t i = 0; i < written.size(); ++i) {
     file["benchmarks"][i]["in_flight"] = written[i]->in_flight;
     if (written[i]->measured_fraction)

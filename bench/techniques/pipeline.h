@@ -45,6 +45,7 @@ struct PipelinePoint {
 std::vector<PipelinePoint> bench_pipeline(const PipelineBenchOptions& options,
                                           const LaunchOptions& world);
 // As Google Benchmark writes them.
-std::string pipeline_json(const std::vector<PipelinePoint>& points, const LaunchOptions& world);
+std::string pipeline_json(const std::vector<PipelinePoint>& points,
+                          const PipelineBenchOptions& options, const LaunchOptions& world);
 
 }  // namespace lockstep

@@ -157,6 +157,12 @@ std::int64_t RankTimeline::end() const {
   return last;
 }
 
+Rational Timeline::period() const {
+  std::int64_t longest = 0;
+  for (const RankTimeline& rank : ranks) longest = std::max(longest, rank.end() - rank.begin());
+  return time(longest);
+}
+
 Rational Timeline::bubble_fraction() const {
   std::int64_t busy_ticks = 0;
   for (const RankTimeline& rank : ranks) busy_ticks += rank.busy;

@@ -41,6 +41,9 @@ struct Timeline {
   Rational inner_idle(int rank) const {
     return time(at(rank).end() - at(rank).begin() - at(rank).busy);
   }
+  // The longest time between a rank's own begin and end: the time per step if each rank begins its
+  // next step at once, as the zero-bubble schedules assume.
+  Rational period() const;
   // Of all ranks: idle time over all time, and over busy time.
   Rational bubble_fraction() const;
   Rational bubble_overhead() const;
