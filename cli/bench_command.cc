@@ -61,6 +61,19 @@ void check_plot(const std::string& path) {
           "apt-get install python3-matplotlib");
 }
 
+// In unit time every iteration takes the same time, and no data are needed unless they are checked
+// or touched.
+void read_clock_defaults(BenchCommand& c) {
+  BenchOptions& o = c.options;
+  const bool unit = c.world.clock == "unit";
+  o.iterations = c.iterations.value_or(unit ? 1 : 20);
+  o.warmup = c.warmup.value_or(unit ? 0 : 5);
+  const bool needs_data = c.check.value_or(0) > 0 || o.buffers != Buffers::hot;
+  if (c.device.empty()) c.device = unit && !needs_data ? "none" : "host";
+  o.device = &device_named(c.device);
+  o.check = c.check ? *c.check > 0 : o.device->stores();
+}
+
 }  // namespace
 
 void add_size_flags(CLI::App& app, BenchCommand& c) {
@@ -79,15 +92,17 @@ void add_size_flags(CLI::App& app, BenchCommand& c) {
 }
 
 void add_measuring_flags(CLI::App& app, BenchCommand& c) {
-  app.add_option("-n,--iters", c.options.iterations, "counted iterations")->capture_default_str();
-  app.add_option("-w,--warmup_iters", c.options.warmup, "uncounted iterations before them")
-      ->capture_default_str();
+  app.add_option("-n,--iters", c.iterations, "counted iterations")
+      ->default_str("20, with --clock unit 1");
+  app.add_option("-w,--warmup_iters", c.warmup, "uncounted iterations before them")
+      ->default_str("5, with --clock unit 0");
   app.add_option("-m,--agg_iters", c.options.operations_per_iteration, "operations per iteration")
       ->capture_default_str();
   app.add_option("--repetitions", c.options.repetitions,
                  "repetitions of the whole sweep; with 5 or more, compare takes each as one sample")
       ->capture_default_str();
-  app.add_option("-c,--check", c.check, "0: do not check results")->capture_default_str();
+  app.add_option("-c,--check", c.check, "1: check results; 0: do not")
+      ->default_str("1, with --device none 0");
   app.add_option(
          "-a,--average", c.whose,
          "time of an iteration: 0 rank 0's, 1 the average, 2 the fastest rank's, 3 the slowest's")
@@ -100,7 +115,7 @@ void add_measuring_flags(CLI::App& app, BenchCommand& c) {
          "--device", c.device,
          "host; cuda: one GPU for each rank, over NCCL, if there are enough, otherwise one GPU "
          "for all; none: sizes without data, for thousands of ranks in virtual time")
-      ->capture_default_str();
+      ->default_str("host, with --clock unit none");
   app.add_option("-J,--json", c.json, "write the results to this file, as Google Benchmark does");
   app.add_option("--baseline", c.baseline,
                  "compare with this earlier result; exit status 3 on a regression");
@@ -116,11 +131,10 @@ void read(BenchCommand& c) {
   o.dtypes = dtypes_from(c.dtype);
   o.ops = ops_from(c.op);
   o.buffers = buffers_from_name(c.buffers);
-  o.device = &device_named(c.device);
+  read_clock_defaults(c);
   c.world.launch.device = o.device;
   require(o.device->stores() || c.world.clock != "wall", "--device none with the clock wall",
           "without data there is no real time to measure; add --clock unit");
-  o.check = c.check > 0 && o.device->stores();
   if (o.device->enqueues())
     for (const auto& [flag, value] : c.without_effect)
       if (value != 0) o.without_effect.push_back(flag);

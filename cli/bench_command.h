@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,12 +18,14 @@ struct BenchCommand {
   BenchOptions options;
   WorldFlags world{.launch = {.ranks = 2}};
   std::string min_bytes = "8", max_bytes = "32M", step_bytes, dtype = "f32", op = "sum",
-              buffers = "hot", device = "host", json, tuned, tune, trace;
+              buffers = "hot", device, json, tuned, tune, trace;
   Tuning tuning;
   std::vector<std::string> peers;
   std::string baseline, plot;
   int threads = 0, gpus = 0;  // nccl-tests' -t and -g: their product is the number of ranks
-  int check = 1, whose = 3;
+  // Not given: chosen by the clock.
+  std::optional<int> iterations, warmup, check;
+  int whose = 3;
   std::map<std::string, int> without_effect;  // nccl-tests' flags that are ignored
   CLI::Option* factor = nullptr;
 };
