@@ -12,7 +12,11 @@
 namespace lockstep {
 
 Communicator::Communicator(std::unique_ptr<Transport> transport, RankRecords records, int track)
-    : transport_(std::move(transport)), records_(records), track_(track) {}
+    : transport_(std::move(transport)),
+      rank_(transport_->rank()),
+      size_(transport_->size()),
+      records_(records),
+      track_(track) {}
 
 Call Communicator::message_call(Slice data) const {
   if (in_collective_) return call_;

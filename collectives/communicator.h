@@ -29,8 +29,8 @@ class Communicator {
   explicit Communicator(std::unique_ptr<Transport> transport, RankRecords records = {},
                         int track = 0);
 
-  int rank() const { return transport_->rank(); }
-  int size() const { return transport_->size(); }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
   // How many consecutive ranks share a node; 0 if nodes differ in size or ranks are not
   // consecutive.
   int ranks_per_node() const { return transport_->ranks_per_node(); }
@@ -113,6 +113,7 @@ class Communicator {
   void check_peer(int peer) const;
 
   std::unique_ptr<Transport> transport_;
+  int rank_, size_;  // asked for with every message, and behind several decorators
   RankRecords records_;
   int track_;
   std::string label_;

@@ -125,14 +125,16 @@ class Board {
   // Shows on the board, while it lives, that a rank waits for `peer`.
   class Waiting {
    public:
-    Waiting(BoardSlot& slot, int peer) : slot_(slot) { slot_.waiting_for.store(peer + 1); }
+    Waiting(BoardSlot& slot, int peer) : slot_(slot) { show(peer + 1); }
     // After a failed wait the entry stays: it shows which rank was waited for.
     ~Waiting() {
-      if (std::uncaught_exceptions() == 0) slot_.waiting_for.store(0);
+      if (std::uncaught_exceptions() == 0) show(0);
     }
     Waiting(const Waiting&) = delete;
 
    private:
+    void show(std::int32_t value) { slot_.waiting_for.store(value, std::memory_order_release); }
+
     BoardSlot& slot_;
   };
 

@@ -2,8 +2,7 @@
 #pragma once
 
 #include <algorithm>
-#include <deque>
-#include <memory>
+#include <boost/smart_ptr/intrusive_ptr.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -37,33 +36,50 @@ struct VirtualWorld {
   std::vector<RankPorts> inside, between, between_ends;
 };
 
+// Shared by the holders of pointers to it. Virtual threads take turns, so a plain count is enough.
+template <typename Object>
+class Counted {
+ public:
+  friend void intrusive_ptr_add_ref(Object* object) { ++object->holders_; }
+  friend void intrusive_ptr_release(Object* object) {
+    if (--object->holders_ == 0) delete object;
+  }
+
+ private:
+  int holders_ = 0;
+};
+
+class VirtualMessage;
+using MessagePointer = boost::intrusive_ptr<VirtualMessage>;
+
 // From one rank to another. A receive gets its number when it is posted, and takes the message of
 // that number.
-class VirtualMessage;
-struct VirtualChannel {
-  std::deque<std::shared_ptr<VirtualMessage>> messages;
-  std::int64_t first = 0;  // number of messages.front()
+class VirtualChannel final : public Counted<VirtualChannel> {
+ public:
+  VirtualChannel() = default;
+  VirtualChannel(const VirtualChannel&) = delete;
+  ~VirtualChannel();
+
+  void add(const MessagePointer& message);
+  // Null if it has not been sent.
+  VirtualMessage* find(std::int64_t number) const;
+  MessagePointer take(std::int64_t number);
+
   std::int64_t receives = 0;
   VirtualThread* receiver = nullptr;  // while it waits for this message or others
 
-  std::shared_ptr<VirtualMessage>* find(std::int64_t number) {
-    const std::int64_t place = number - first;
-    return place < std::ssize(messages) ? &messages[static_cast<std::size_t>(place)] : nullptr;
-  }
-  void drop(std::int64_t number) {
-    find(number)->reset();
-    while (!messages.empty() && !messages.front()) {
-      messages.pop_front();
-      ++first;
-    }
-  }
+ private:
+  MessagePointer first_;  // of those that were sent and not taken, in their order
+  VirtualMessage* last_ = nullptr;
+  std::int64_t sent_ = 0;
 };
+using ChannelPointer = boost::intrusive_ptr<VirtualChannel>;
 
 // An event that happens when the first byte reaches the receiver.
-class VirtualMessage final : public VirtualTime::Event {
+class VirtualMessage final : public Counted<VirtualMessage>, public VirtualTime::Event {
  public:
-  VirtualMessage(VirtualWorld& world, std::weak_ptr<VirtualChannel> channel, RankPorts& receiver,
-                 const Link& link, const Call& call, Slice slice)
+  VirtualMessage(VirtualWorld& world, ChannelPointer channel, RankPorts& receiver, const Link& link,
+                 const Call& call, Slice slice)
       : signature(call.signature),
         data(slice),
         world_(world),
@@ -72,19 +88,22 @@ class VirtualMessage final : public VirtualTime::Event {
         on_link_s_(static_cast<double>(slice.bytes()) * link.beta_s_per_byte) {}
 
   // Leaves at `now`, or later, when the sender's egress is free.
-  void leave(double now, RankPorts& sender, double alpha_s, std::shared_ptr<VirtualMessage> self) {
+  void leave(double now, RankPorts& sender, double alpha_s) {
     const double begin = std::max(now, sender.egress_free);
     sent_at = sender.egress_free = begin + on_link_s_;
-    self_ = std::move(self);
+    self_ = this;
     world_.time.schedule(begin + alpha_s, *this);
   }
   void happen(double now) override {
     arrives_at = receiver_.ingress_free = std::max(now, receiver_.ingress_free) + on_link_s_;
-    const auto channel = channel_.lock();  // null if both ends are destroyed
-    if (channel && channel->receiver) world_.time.wake(*channel->receiver, *arrives_at);
-    self_.reset();
+    if (channel_->receiver) world_.time.wake(*channel_->receiver, *arrives_at);
+    drop();
   }
-  void drop() override { self_.reset(); }
+  void drop() override {
+    channel_.reset();
+    // May destroy this message.
+    const MessagePointer self = std::move(self_);
+  }
   // Copies the data, because the sender continues and may overwrite them.
   void keep_data() {
     if (taken || data.count == 0 || !data.device->stores()) return;
@@ -101,12 +120,44 @@ class VirtualMessage final : public VirtualTime::Event {
   bool taken = false, cancelled = false;
 
  private:
+  friend class VirtualChannel;
+
   VirtualWorld& world_;
-  std::weak_ptr<VirtualChannel> channel_;
+  ChannelPointer channel_;  // until it has happened
+  MessagePointer self_;     // the same
   RankPorts& receiver_;
   double on_link_s_;
   Memory memory_;
-  std::shared_ptr<VirtualMessage> self_;  // until it has happened
+  MessagePointer next_;  // in the channel
+  std::int64_t number_ = 0;
 };
+
+// One by one: destroyed recursively, a long list would overflow the stack.
+inline VirtualChannel::~VirtualChannel() {
+  while (first_) first_ = std::move(first_->next_);
+}
+
+inline void VirtualChannel::add(const MessagePointer& message) {
+  message->number_ = sent_++;
+  (first_ ? last_->next_ : first_) = message;
+  last_ = message.get();
+}
+
+inline VirtualMessage* VirtualChannel::find(std::int64_t number) const {
+  if (number >= sent_) return nullptr;
+  VirtualMessage* message = first_.get();
+  while (message && message->number_ != number) message = message->next_.get();
+  return message;
+}
+
+inline MessagePointer VirtualChannel::take(std::int64_t number) {
+  VirtualMessage* before = nullptr;
+  MessagePointer* place = &first_;
+  while ((*place)->number_ != number) before = place->get(), place = &before->next_;
+  MessagePointer message = std::move(*place);
+  *place = std::move(message->next_);
+  if (last_ == message.get()) last_ = before;
+  return message;
+}
 
 }  // namespace lockstep

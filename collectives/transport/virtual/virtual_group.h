@@ -28,9 +28,9 @@ class VirtualGroup {
     ranks_per_node = lockstep::ranks_per_node(nodes);
   }
 
-  const std::shared_ptr<VirtualChannel>& channel(int from, int to) {
+  const ChannelPointer& channel(int from, int to) {
     auto& channel = channels_[static_cast<std::int64_t>(from) * board.size() + to];
-    if (!channel) channel = std::make_shared<VirtualChannel>();
+    if (!channel) channel = new VirtualChannel;
     return channel;
   }
   std::shared_ptr<VirtualGroup> subgroup(int rank, const std::vector<int>& members) {
@@ -57,8 +57,24 @@ class VirtualGroup {
   std::int64_t rounds_aligned = 0;
 
  private:
-  std::unordered_map<std::int64_t, std::shared_ptr<VirtualChannel>> channels_;
+  std::unordered_map<std::int64_t, ChannelPointer> channels_;
   Subgroups<VirtualGroup> subgroups_;
+};
+
+// The channel that a rank used last: most algorithms stay with one peer for a while.
+class LastChannel {
+ public:
+  VirtualChannel& channel(VirtualGroup& group, int from, int to) {
+    if (from != from_ || to != to_) {
+      channel_ = group.channel(from, to);
+      from_ = from, to_ = to;
+    }
+    return *channel_;
+  }
+
+ private:
+  int from_ = -1, to_ = -1;
+  ChannelPointer channel_;
 };
 
 }  // namespace lockstep

@@ -9,7 +9,6 @@
 #include <functional>
 #include <limits>
 #include <memory>
-#include <queue>
 #include <vector>
 
 #include "collectives/transport/virtual/fiber.h"
@@ -31,6 +30,7 @@ class VirtualThread {
   Fiber fiber_;
   double now_ = 0;
   double processor_s_ = 0;  // the OS thread's CPU time when this thread's own code last resumed
+  const char* suspended_at_ = nullptr;  // where its stack ends
   bool waiting_ = false;
   // The event that will resume it, if any: its number and its time.
   std::int64_t resumed_by_ = -1;
@@ -82,6 +82,7 @@ class VirtualTime {
     std::int64_t number;
     VirtualThread* thread;  // to resume,
     Event* event;           // or event to run
+    const char* memory;     // that it will use
     bool operator>(const Entry& other) const {
       return time != other.time ? time > other.time : number > other.number;
     }
@@ -89,12 +90,14 @@ class VirtualTime {
   void push(double time, VirtualThread* thread, Event* event);
   void resume_at(double time, VirtualThread& thread);
   void resume(VirtualThread& thread);
+  void suspend(VirtualThread& self);
+  Entry pop();
 
   bool measures_compute_;
   VirtualThread* running_ = nullptr;
   std::int64_t next_number_ = 0;
   std::int64_t unfinished_ = 0;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> events_;
+  std::vector<Entry> events_;  // a heap, the next one first
   std::vector<std::unique_ptr<VirtualThread>> threads_;
 };
 

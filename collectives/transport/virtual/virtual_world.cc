@@ -28,7 +28,7 @@ class AtWork {
 
 class SendTransfer final : public Transfer {
  public:
-  SendTransfer(VirtualWorld& world, std::shared_ptr<VirtualMessage> message)
+  SendTransfer(VirtualWorld& world, MessagePointer message)
       : world_(world), message_(std::move(message)) {}
   ~SendTransfer() override {
     if (!finished_) message_->cancelled = true;
@@ -43,17 +43,17 @@ class SendTransfer final : public Transfer {
 
  private:
   VirtualWorld& world_;
-  std::shared_ptr<VirtualMessage> message_;
+  MessagePointer message_;
   bool finished_ = false;
 };
 
 class ReceiveTransfer final : public Transfer {
  public:
   // With an operation, reduces the message into `into`; without one, copies it there.
-  ReceiveTransfer(VirtualGroup& group, int rank, int from, const Call& call, Slice into,
-                  std::optional<ReduceOp> op)
+  ReceiveTransfer(VirtualGroup& group, VirtualChannel& channel, int rank, int from,
+                  const Call& call, Slice into, std::optional<ReduceOp> op)
       : group_(group),
-        channel_(*group.channel(from, rank)),
+        channel_(channel),
         rank_(rank),
         from_(from),
         call_(call),
@@ -63,7 +63,7 @@ class ReceiveTransfer final : public Transfer {
 
   void wait() override {
     if (finished_) return;
-    const std::shared_ptr<VirtualMessage> message = arrived();
+    const MessagePointer message = arrived();
     if (op_)
       into_.device->reduce(into_, message->data, *op_);
     else
@@ -72,19 +72,18 @@ class ReceiveTransfer final : public Transfer {
     finished_ = true;
   }
   std::optional<double> arrives_at() override {
-    const auto* message = channel_.find(number_);
-    return message && !(*message)->cancelled ? (*message)->arrives_at : std::nullopt;
+    const VirtualMessage* message = channel_.find(number_);
+    return message && !message->cancelled ? message->arrives_at : std::nullopt;
   }
 
  private:
-  std::shared_ptr<VirtualMessage> arrived() {
+  MessagePointer arrived() {
     VirtualTime& time = group_.world->time;
     const AtWork work(time);
     time.catch_up();
     while (!arrives_at()) wait_for_sender();
-    const std::shared_ptr<VirtualMessage> message = *channel_.find(number_);
-    time.sleep_until(*message->arrives_at);
-    channel_.drop(number_);
+    time.sleep_until(*arrives_at());
+    MessagePointer message = channel_.take(number_);
     group_.board.match(rank_, from_, call_, message->signature);
     group_.board.match_size(rank_, from_, call_, into_, message->data);
     return message;
@@ -143,27 +142,22 @@ class VirtualTransport final : public Transport,
   void leave() override { board().leave(rank_); }
 
   Request isend(const Call& call, Slice data, int to) override {
-    VirtualWorld& world = *group_->world;
-    const AtWork work(world.time);
-    world.time.catch_up();
-    const int own = board().world_rank(rank_), other = board().world_rank(to);
-    const bool to_other_end = own == other && rank_ != to;
-    const Link link = to_other_end ? Link{} : world.links.link(own, other);
-    auto& ports = to_other_end                        ? world.between_ends
-                  : world.links.same_node(own, other) ? world.inside
-                                                      : world.between;
-    const auto& channel = group_->channel(rank_, to);
-    const auto message =
-        std::make_shared<VirtualMessage>(world, channel, ports[other], link, call, data);
-    channel->messages.push_back(message);
-    message->leave(world.time.thread().now(), ports[own], link.alpha_s, message);
-    return std::make_unique<SendTransfer>(world, message);
+    return std::make_unique<SendTransfer>(*group_->world, sent(call, data, to));
   }
   Request irecv(const Call& call, Slice data, int from) override {
-    return std::make_unique<ReceiveTransfer>(*group_, rank_, from, call, data, std::nullopt);
+    return std::make_unique<ReceiveTransfer>(*group_, from_.channel(*group_, from, rank_), rank_,
+                                             from, call, data, std::nullopt);
   }
   Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) override {
-    return std::make_unique<ReceiveTransfer>(*group_, rank_, from, call, growing, op);
+    return std::make_unique<ReceiveTransfer>(*group_, from_.channel(*group_, from, rank_), rank_,
+                                             from, call, growing, op);
+  }
+  void send_recv(const Call& call, Slice leaving, int to, Slice arriving, int from) override {
+    exchange(call, leaving, to, arriving, from, std::nullopt);
+  }
+  void send_recv_reduce(const Call& call, Slice leaving, int to, Slice growing, int from,
+                        ReduceOp op) override {
+    exchange(call, leaving, to, growing, from, op);
   }
 
   std::size_t wait_any(const Call& call, std::span<const Request> receives,
@@ -246,8 +240,35 @@ class VirtualTransport final : public Transport,
  private:
   Board& board() const { return group_->board; }
 
+  MessagePointer sent(const Call& call, Slice data, int to) {
+    VirtualWorld& world = *group_->world;
+    const AtWork work(world.time);
+    world.time.catch_up();
+    const int own = board().world_rank(rank_), other = board().world_rank(to);
+    const bool to_other_end = own == other && rank_ != to;
+    const Link link = to_other_end ? Link{} : world.links.link(own, other);
+    auto& ports = to_other_end                        ? world.between_ends
+                  : world.links.same_node(own, other) ? world.inside
+                                                      : world.between;
+    VirtualChannel& channel = to_.channel(*group_, rank_, to);
+    MessagePointer message = new VirtualMessage(world, &channel, ports[other], link, call, data);
+    channel.add(message);
+    message->leave(world.time.thread().now(), ports[own], link.alpha_s);
+    return message;
+  }
+  // Both transfers on the stack.
+  void exchange(const Call& call, Slice leaving, int to, Slice arriving, int from,
+                std::optional<ReduceOp> op) {
+    SendTransfer sending(*group_->world, sent(call, leaving, to));
+    ReceiveTransfer receiving(*group_, from_.channel(*group_, from, rank_), rank_, from, call,
+                              arriving, op);
+    receiving.wait();
+    sending.wait();
+  }
+
   std::shared_ptr<VirtualGroup> group_;
   int rank_;
+  LastChannel to_, from_;
 };
 
 }  // namespace
