@@ -37,7 +37,7 @@ struct Problem {
   Count count = 0;  // elements of the whole buffer
   Count element_bytes = 4;
   int root = 0;
-  int ranks_per_node = 1;
+  int ranks_per_node = 1;  // consecutive ranks; 0: nodes differ
 
   double bytes() const { return static_cast<double>(count * element_bytes); }
   // Bytes of the largest of `parts` chunks.
@@ -53,6 +53,17 @@ inline bool power_of_two(const Problem& x) {
 }
 inline bool equal_chunks_of_power_of_two(const Problem& x) {
   return equal_chunks(x) && power_of_two(x);
+}
+// For nodes with a power of two of ranks.
+inline bool power_of_two_of_nodes(const Problem& x) {
+  return power_of_two(x) && std::has_single_bit(static_cast<unsigned>(x.ranks_per_node));
+}
+inline bool equal_chunks_of_power_of_two_of_nodes(const Problem& x) {
+  return equal_chunks(x) && power_of_two_of_nodes(x);
+}
+// For nodes with the same number of ranks.
+inline bool equal_chunks_of_nodes(const Problem& x) {
+  return equal_chunks(x) && x.ranks % x.ranks_per_node == 0;
 }
 
 enum class Need {
@@ -79,12 +90,41 @@ struct Algorithm {
   std::string_view formula = {};  // of the time; n bytes, p ranks, latency a, b seconds per byte
   // Where `seconds` is exact. Elsewhere it is an upper bound. Null: exact everywhere.
   bool (*exact)(const Problem&) = nullptr;
+  // The same where links inside nodes are faster than those between. Null: `seconds` knows no
+  // nodes.
+  bool (*exact_on_nodes)(const Problem&) = nullptr;
   Need need = Need::nothing;
   // Elements of scratch that a rank allocates while it runs (Communicator::scratch). Null: none.
   Count (*scratch)(const Problem&, int rank) = nullptr;
+  // Elements that a rank receives through windows (Communicator::open_window). Null: none.
+  Count (*windowed)(const Problem&, int rank) = nullptr;
   // Only a baseline for the others: the closed form omits one rank's cost of handling p messages.
   bool is_baseline = false;
 };
+
+// A time by a closed form: exact, or an upper bound.
+struct Estimate {
+  double seconds = 0;
+  bool is_exact = false;
+};
+
+// The closed form's time on these links, of which the ranks may use only one kind. A form that
+// knows no nodes is given the slower kind.
+template <typename Entry>
+Estimate estimate(const Entry& entry, Problem x, LinkModel links) {
+  const bool nodes_are_equal = x.ranks_per_node > 0;
+  if (!nodes_are_equal) x.ranks_per_node = 1;
+  if (x.ranks_per_node >= x.ranks) links.between = links.inside;
+  if (x.ranks_per_node == 1 && nodes_are_equal) links.inside = links.between;
+  if (links.inside == links.between)
+    return {entry.seconds(x, links), !entry.exact || entry.exact(x)};
+  if (entry.exact_on_nodes && links.is_ordered() && nodes_are_equal)
+    return {entry.seconds(x, links), entry.exact_on_nodes(x)};
+  const Link slowest = {std::max(links.inside.alpha_s, links.between.alpha_s),
+                        std::max(links.inside.beta_s_per_byte, links.between.beta_s_per_byte)};
+  links.inside = links.between = slowest;
+  return {entry.seconds(x, links), false};
+}
 
 // Throws Error (bad_input) that lists the known names if `name` is not among them.
 template <typename Entry>
@@ -97,6 +137,16 @@ const Entry& find_algorithm(const std::vector<Entry>& table, std::string_view op
     known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
   throw Error(ErrorKind::bad_input, fmt::format("{} has no algorithm '{}'", operation, name),
               {.hint = fmt::format("choose one of {}, or auto", known)});
+}
+
+// What the closed form of the time lacks if ranks map each other's memory. Each byte received is
+// then copied or reduced by this rank's processor: again, if it was received into scratch; not at
+// all, if the sender wrote it through a window.
+template <typename Entry>
+double mapped_memory_seconds(const Entry& entry, const Problem& x, const Link& link) {
+  const Count again = entry.scratch ? entry.traffic(x, 0).received_elements : 0;
+  const Count not_at_all = entry.windowed ? entry.windowed(x, 0) : 0;
+  return static_cast<double>((again - not_at_all) * x.element_bytes) * link.beta_s_per_byte;
 }
 
 // The algorithm for `data` among those that can run here. First choice: the tuned one. Second:
@@ -112,14 +162,17 @@ const Entry& choose_algorithm(const std::vector<Entry>& table, Operation operati
   const Problem problem{.ranks = comm.size(),
                         .count = data.count,
                         .element_bytes = element_bytes(data.dtype),
-                        .ranks_per_node = std::max(1, comm.ranks_per_node())};
+                        .ranks_per_node = comm.ranks_per_node()};
   const LinkModel links = comm.transport().links();
+  const bool maps_memory =
+      comm.transport().capabilities().windows && problem.ranks_per_node == problem.ranks;
   const Entry* best = nullptr;
   double best_s = 0;
   for (const Entry& entry : table) {
     if (entry.is_baseline || entry.need == Need::vendor || !unmet(entry.need, comm).empty())
       continue;
-    const double seconds = entry.seconds(problem, links);
+    double seconds = estimate(entry, problem, links).seconds;
+    if (maps_memory) seconds += mapped_memory_seconds(entry, problem, links.inside);
     if (!best || seconds < best_s) best = &entry, best_s = seconds;
   }
   return *best;

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "collectives/algorithm.h"
+#include "collectives/rounds.h"
+
 namespace lockstep {
 
 class BinomialTree {
@@ -36,5 +39,15 @@ class BinomialTree {
   int ranks_, root_, place_;
   int reach_ = 1;
 };
+
+// The time of all data along the tree, in either direction.
+inline double binomial_tree_seconds(const Problem& x, const LinkModel& links) {
+  const bool root_begins_node = x.root % x.ranks_per_node == 0;
+  return doubling_seconds(x.ranks, root_begins_node ? x.ranks_per_node : 1, x.bytes(), false,
+                          links);
+}
+inline bool binomial_tree_fits_nodes(const Problem& x) {
+  return power_of_two_of_nodes(x) && x.root % x.ranks_per_node == 0;
+}
 
 }  // namespace lockstep

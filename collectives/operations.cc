@@ -27,7 +27,10 @@ std::vector<AnyAlgorithm> erased(const std::vector<Entry>& table, Call call) {
                    .seconds = entry.seconds,
                    .formula = entry.formula,
                    .exact = entry.exact,
+                   .exact_on_nodes = entry.exact_on_nodes,
                    .need = entry.need,
+                   .scratch = entry.scratch,
+                   .windowed = entry.windowed,
                    .is_baseline = entry.is_baseline});
   return any;
 }

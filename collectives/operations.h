@@ -25,9 +25,12 @@ struct AnyAlgorithm {
   Traffic (*traffic)(const Problem&, int rank);
   std::function<double(const Problem&, const LinkModel&)> seconds;
   std::string_view formula;
-  bool (*exact)(const Problem&);
+  std::function<bool(const Problem&)> exact, exact_on_nodes;
   Need need;
+  Count (*scratch)(const Problem&, int rank);
+  Count (*windowed)(const Problem&, int rank);
   bool is_baseline;
+  int ranks = 0;  // that take part, if not those of the problem: servers do, in addition
 };
 
 struct OperationEntry {

@@ -45,7 +45,8 @@ void report(benchmark::State& state, const BenchResult& result, Operation operat
   state.counters["p99_us"] = percentile(seconds, 0.99) * 1e6;
   state.counters["max_us"] = percentile(seconds, 1) * 1e6;
   state.counters["copy_us"] = result.copy_seconds * 1e6;
-  state.counters["model_us"] = result.model_seconds * 1e6;
+  state.counters["model_us"] = result.model.seconds * 1e6;
+  state.counters["model_is_exact"] = result.model.is_exact;
   state.SetLabel(result.chosen);
 }
 

@@ -72,7 +72,7 @@ std::vector<PointSpec> points_of(Communicator& comm, int ranks, const BenchOptio
                                       .count = bytes / element_bytes(dtype),
                                       .element_bytes = element_bytes(dtype),
                                       .root = options.root,
-                                      .ranks_per_node = std::max(1, comm.ranks_per_node())}});
+                                      .ranks_per_node = comm.ranks_per_node()}});
   return points;
 }
 

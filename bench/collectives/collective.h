@@ -56,8 +56,8 @@ struct BenchResult {
   bool in_place = false;
   std::vector<double> seconds;  // of one operation, by iteration, repetition after repetition
   double wrong = 0;             // elements, over all ranks; below 0: not checked
-  double copy_seconds = 0;   // of a plain copy of the same bytes by all ranks, in the same rounds
-  double model_seconds = 0;  // by the closed form; 0 if there is none
+  double copy_seconds = 0;  // of a plain copy of the same bytes by all ranks, in the same rounds
+  Estimate model;           // by the closed form; 0 if there is none
 
   // Adds the samples of another repetition of the same measurement.
   void add(const BenchResult& repetition);

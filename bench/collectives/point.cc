@@ -27,7 +27,9 @@ std::string BenchPoint::add(const std::string& name, const LinkModel& links) {
     BenchResult& result = add_result(name, comm_.transport().name(), in_place);
     result.chosen = algorithm.name;
     result.wrong = options_.check ? buffers_.wrong(algorithm, in_place) : -1;
-    if (algorithm.seconds) result.model_seconds = algorithm.seconds(problem_, links);
+    Problem modelled = problem_;
+    if (algorithm.ranks > 0) modelled.ranks = algorithm.ranks;
+    if (algorithm.seconds) result.model = estimate(algorithm, modelled, links);
     compared_.push_back(buffers_.timed(algorithm, in_place));
   }
   return "";

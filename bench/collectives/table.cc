@@ -33,6 +33,12 @@ std::string described(const LinkModel& links) {
                      described(links.between), described(links.inside));
 }
 
+// "<=" marks an upper bound.
+std::string model_text(const Estimate& model) {
+  if (model.seconds <= 0) return "-";
+  return fmt::format("{}{:.2f}", model.is_exact ? "" : "<=", model.seconds * 1e6);
+}
+
 std::string wrong_text(double wrong) { return wrong < 0 ? "N/A" : fmt::format("{:.0f}", wrong); }
 
 void print_measured(const BenchResult& result, Operation operation) {
@@ -50,8 +56,10 @@ void print_head(const BenchOptions& options, const OperationEntry& entry, int ra
       "time: median of {}\n",
       options.warmup, options.iterations, options.repetitions, options.operations_per_iteration,
       name_of(options.buffers), text_of(options.whose));
-  fmt::print("# model: {}   copy: time to copy all bytes read and written, over the time\n",
-             described(run.links));
+  fmt::print(
+      "# model: {}; <= where it is an upper bound   copy: time to copy all bytes read and written, "
+      "over the time\n",
+      described(run.links));
   if (!run.library.empty()) fmt::print("# library: {}\n", run.library);
   for (const std::string& warning : warnings_of(comm, options))
     fmt::print("# warning: {}\n", warning);
@@ -61,10 +69,10 @@ void print_head(const BenchOptions& options, const OperationEntry& entry, int ra
              "algorithm");
   for (int i = 0; i < 2; ++i)
     fmt::print("  {:>10}{:>8}{:>8}{:>7}", "time", "algbw", "busbw", "#wrong");
-  fmt::print("  {:>10}{:>6}\n", "model", "copy");
+  fmt::print("  {:>12}{:>6}\n", "model", "copy");
   fmt::print("#{:>12}{:>12}{:>6}{:>6}{:>5}  {:<24}", "(B)", "(elements)", "", "", "", "");
   for (int i = 0; i < 2; ++i) fmt::print("  {:>10}{:>8}{:>8}{:>7}", "(us)", "(GB/s)", "(GB/s)", "");
-  fmt::print("  {:>10}{:>6}\n", "(us)", "(%)");
+  fmt::print("  {:>12}{:>6}\n", "(us)", "(%)");
 }
 
 void print_row(const BenchResult& result, const OperationEntry& entry, const LaunchOptions& world) {
@@ -77,9 +85,7 @@ void print_row(const BenchResult& result, const OperationEntry& entry, const Lau
   print_measured(result, entry.operation);
   if (result.in_place != entry.in_place) return;
   if (!entry.in_place) fmt::print("  {:>10}{:>8}{:>8}{:>7}", "N/A", "N/A", "N/A", "N/A");
-  fmt::print("  {:>10}", result.model_seconds > 0
-                             ? fmt::format("{:.2f}", result.model_seconds * 1e6)
-                             : std::string("-"));
+  fmt::print("  {:>12}", model_text(result.model));
   // Under a virtual clock a copy takes no time.
   if (world.clock == Clock::wall)
     fmt::print("{:>6.0f}\n", result.copy_share(entry.operation) * 100);

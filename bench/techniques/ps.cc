@@ -93,12 +93,18 @@ OperationEntry ps_operation(Communicator& world, int workers,
          .traffic = nullptr,
          .seconds =
              [roles](const Problem& x, const LinkModel& links) {
-               return push_pull_seconds(roles, x.bytes(), links.between);
+               if (!push_pull_time_is_known(roles)) return 0.0;
+               return push_pull_seconds(roles, roles.servers * x.chunk_bytes(roles.servers),
+                                        links.between);
              },
          .formula = {},
-         .exact = nullptr,
+         .exact = [roles](const Problem& x) { return x.count % roles.servers == 0; },
+         .exact_on_nodes = {},
          .need = Need::nothing,
-         .is_baseline = false});
+         .scratch = nullptr,
+         .windowed = nullptr,
+         .is_baseline = false,
+         .ranks = roles.ranks});
   }
   const std::shared_ptr<Communicator> among_workers = first_ranks(world, workers);
   for (const std::string& name : all_reduces) {
@@ -112,8 +118,11 @@ OperationEntry ps_operation(Communicator& world, int workers,
          .traffic = nullptr,
          .seconds = found.seconds,
          .formula = {},
-         .exact = nullptr,
+         .exact = found.exact,
+         .exact_on_nodes = found.exact_on_nodes,
          .need = Need::nothing,
+         .scratch = nullptr,
+         .windowed = nullptr,
          .is_baseline = false});
   }
   return entry;

@@ -5,6 +5,7 @@
 //
 // Few rounds, but requires a power of two of ranks. Bruck's algorithm takes any number.
 #include "collectives/all_gather/all_gather.h"
+#include "collectives/rounds.h"
 
 namespace lockstep {
 
@@ -34,11 +35,11 @@ AllGatherAlgorithm all_gather_recursive_doubling() {
                     int rank) { return recursive_doubling_traffic(x.count, x.ranks, rank); },
       .seconds =
           [](const Problem& x, const LinkModel& links) {
-            return floor_log2(x.ranks) * links.between.alpha_s +
-                   (x.ranks - 1) * x.chunk_bytes(x.ranks) * links.between.beta_s_per_byte;
+            return doubling_seconds(x.ranks, x.ranks_per_node, x.chunk_bytes(x.ranks), true, links);
           },
       .formula = "lg p a + n (p-1)/p b",
       .exact = equal_chunks,
+      .exact_on_nodes = equal_chunks_of_power_of_two_of_nodes,
       .need = Need::power_of_two_ranks};
 }
 

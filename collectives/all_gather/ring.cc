@@ -2,6 +2,7 @@
 //
 //   rounds p - 1        bytes sent per rank  n (p - 1) / p        scratch none
 #include "collectives/all_gather/all_gather.h"
+#include "collectives/rounds.h"
 
 namespace lockstep {
 
@@ -30,9 +31,11 @@ AllGatherAlgorithm all_gather_ring() {
                     int rank) { return ring_all_gather_traffic(x.count, x.ranks, rank); },
       .seconds =
           [](const Problem& x, const LinkModel& links) {
-            return (x.ranks - 1) * links.between.seconds(x.chunk_bytes(x.ranks));
+            return ring_seconds(x.ranks, x.ranks_per_node, x.ranks - 1, x.chunk_bytes(x.ranks),
+                                links);
           },
-      .formula = "(p-1) (a + n/p b)"};
+      .formula = "(p-1) (a + n/p b)",
+      .exact_on_nodes = equal_chunks_of_nodes};
 }
 
 }  // namespace lockstep

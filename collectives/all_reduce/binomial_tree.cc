@@ -4,6 +4,7 @@
 //                                     a leaf n
 //
 // Few rounds for any number of ranks, but each round moves all the data.
+#include "collectives/binomial_tree.h"
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/broadcast/broadcast.h"
 #include "collectives/reduce/reduce.h"
@@ -32,10 +33,13 @@ AllReduceAlgorithm all_reduce_binomial_tree() {
               },
           .seconds =
               [](const Problem& x, const LinkModel& links) {
-                return 2 * ceil_log2(x.ranks) * links.between.seconds(x.bytes());
+                Problem from_0 = x;
+                from_0.root = 0;
+                return 2 * binomial_tree_seconds(from_0, links);
               },
           .formula = "2 ceil(lg p) (a + n b)",
-          .exact = power_of_two};
+          .exact = power_of_two,
+          .exact_on_nodes = power_of_two_of_nodes};
 }
 
 }  // namespace lockstep

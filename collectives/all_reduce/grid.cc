@@ -1,7 +1,10 @@
 #include "collectives/all_reduce/grid.h"
 
+#include <algorithm>
+
 #include "collectives/all_gather/all_gather.h"
 #include "collectives/reduce_scatter/reduce_scatter.h"
+#include "collectives/rounds.h"
 
 namespace lockstep {
 
@@ -24,12 +27,22 @@ Traffic grid_all_reduce_traffic(Count count, const Grid& grid, int rank) {
          ring_all_gather_traffic(own, column.size, column.rank);
 }
 
-double grid_all_reduce_seconds(const Problem& x, const Grid& grid, const Link& row,
-                               const Link& column) {
+bool grid_fits_nodes(const Problem& x, const Grid& grid) {
+  return grid.columns % x.ranks_per_node == 0 || x.ranks_per_node % grid.columns == 0;
+}
+
+// All rows take the same time, and so do all columns: the rounds along the one go on where they
+// stopped when the rounds along the other have passed.
+double grid_all_reduce_seconds(const Problem& x, const Grid& grid, const LinkModel& links) {
   const Count own = Parts(x.count, grid.columns).largest();
   const Count part = Parts(own, grid.rows).largest();
-  return 2 * (grid.columns - 1) * row.seconds(static_cast<double>(own * x.element_bytes)) +
-         2 * (grid.rows - 1) * column.seconds(static_cast<double>(part * x.element_bytes));
+  const bool fits = grid_fits_nodes(x, grid);
+  const int in_row = fits ? std::min(grid.columns, x.ranks_per_node) : 1;
+  const int in_column = fits ? std::max(1, x.ranks_per_node / grid.columns) : 1;
+  return ring_seconds(grid.columns, in_row, 2 * (grid.columns - 1),
+                      static_cast<double>(own * x.element_bytes), links) +
+         ring_seconds(grid.rows, in_column, 2 * (grid.rows - 1),
+                      static_cast<double>(part * x.element_bytes), links);
 }
 
 }  // namespace lockstep

@@ -9,8 +9,8 @@ namespace lockstep {
 
 void grid_all_reduce(Communicator& comm, Slice data, ReduceOp op, const Grid& grid);
 Traffic grid_all_reduce_traffic(Count count, const Grid& grid, int rank);
-// `row` is the link within rows, `column` the link within columns.
-double grid_all_reduce_seconds(const Problem& problem, const Grid& grid, const Link& row,
-                               const Link& column);
+double grid_all_reduce_seconds(const Problem& problem, const Grid& grid, const LinkModel& links);
+// Whether that is exact: rows are whole nodes, or nodes whole rows.
+bool grid_fits_nodes(const Problem& problem, const Grid& grid);
 
 }  // namespace lockstep

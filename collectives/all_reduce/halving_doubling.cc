@@ -11,6 +11,7 @@
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/all_reduce/fold.h"
 #include "collectives/reduce_scatter/reduce_scatter.h"
+#include "collectives/rounds.h"
 
 namespace lockstep {
 namespace {
@@ -43,12 +44,12 @@ AllReduceAlgorithm all_reduce_halving_doubling() {
           .seconds =
               [](const Problem& x, const LinkModel& links) {
                 const int q = participants(x.ranks);
-                return 2 * (floor_log2(x.ranks) * links.between.alpha_s +
-                            (q - 1) * x.chunk_bytes(q) * links.between.beta_s_per_byte) +
+                return 2 * doubling_seconds(q, x.ranks_per_node, x.chunk_bytes(q), true, links) +
                        fold_seconds(x, links);
               },
           .formula = "2 lg p a + 2 n (p-1)/p b, + 2 a + 3 n b unless p is a power of two",
-          .exact = equal_chunks_of_power_of_two};
+          .exact = equal_chunks_of_power_of_two,
+          .exact_on_nodes = equal_chunks_of_power_of_two_of_nodes};
 }
 
 }  // namespace lockstep

@@ -31,11 +31,11 @@ AllReduceAlgorithm all_reduce_hierarchical() {
               },
           .seconds =
               [](const Problem& x, const LinkModel& links) {
-                return grid_all_reduce_seconds(x, nodes(x.ranks, x.ranks_per_node), links.inside,
-                                               links.between);
+                return grid_all_reduce_seconds(x, nodes(x.ranks, x.ranks_per_node), links);
               },
           .formula = "2(k-1) (a1 + n/k b1) + 2(g-1) (a2 + n/(k g) b2)",
           .exact = equal_chunks,
+          .exact_on_nodes = equal_chunks,
           .need = Need::full_nodes};
 }
 

@@ -6,6 +6,7 @@
 // The fewest rounds, for small data. Ranks above a power of two fold (fold.h).
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/all_reduce/fold.h"
+#include "collectives/rounds.h"
 
 namespace lockstep {
 namespace {
@@ -39,10 +40,13 @@ AllReduceAlgorithm all_reduce_recursive_doubling() {
           },
       .seconds =
           [](const Problem& x, const LinkModel& links) {
-            return floor_log2(x.ranks) * links.between.seconds(x.bytes()) + fold_seconds(x, links);
+            return doubling_seconds(participants(x.ranks), x.ranks_per_node, x.bytes(), false,
+                                    links) +
+                   fold_seconds(x, links);
           },
       .formula = "lg p (a + n b), + 2 a + 3 n b unless p is a power of two",
       .exact = power_of_two,
+      .exact_on_nodes = power_of_two_of_nodes,
       .scratch =
           [](const Problem& x, int rank) {
             return x.ranks > 1 && rank < participants(x.ranks) ? x.count : 0;

@@ -7,6 +7,7 @@
 #include "collectives/all_gather/all_gather.h"
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/reduce_scatter/reduce_scatter.h"
+#include "collectives/rounds.h"
 
 namespace lockstep {
 namespace {
@@ -30,9 +31,11 @@ AllReduceAlgorithm all_reduce_ring() {
               },
           .seconds =
               [](const Problem& x, const LinkModel& links) {
-                return 2 * (x.ranks - 1) * links.between.seconds(x.chunk_bytes(x.ranks));
+                return ring_seconds(x.ranks, x.ranks_per_node, 2 * (x.ranks - 1),
+                                    x.chunk_bytes(x.ranks), links);
               },
-          .formula = "2(p-1) (a + n/p b)"};
+          .formula = "2(p-1) (a + n/p b)",
+          .exact_on_nodes = equal_chunks_of_nodes};
 }
 
 }  // namespace lockstep

@@ -17,6 +17,7 @@
 #include <memory>
 
 #include "collectives/all_reduce/all_reduce.h"
+#include "collectives/rounds.h"
 #include "collectives/sends_in_flight.h"
 
 namespace lockstep {
@@ -97,28 +98,31 @@ double seconds(const Problem& x, const LinkModel& links) {
   if (x.ranks == 1) return 0;
   const Count chunk = Parts(x.count, x.ranks).largest();
   const int segments = segments_of(chunk * x.element_bytes), rounds = 2 * (x.ranks - 1);
-  const double segment_s = static_cast<double>(Parts(chunk, segments).largest() * x.element_bytes) *
-                           links.between.beta_s_per_byte;
-  const double alpha_s = links.between.alpha_s;
-  const int messages = rounds * segments, ahead = std::min(lead, segments);
-  const int waits = (messages - 1) / ahead, behind = (messages - 1) % ahead;
-  return std::max(messages * segment_s + alpha_s,
-                  (waits + 1) * (alpha_s + segment_s) + behind * segment_s);
+  const Count segment = Parts(chunk, segments).largest();
+  return ring_seconds(x.ranks, x.ranks_per_node, rounds * segments,
+                      static_cast<double>(segment * x.element_bytes), links,
+                      std::min(lead, segments));
+}
+
+bool is_exact(const Problem& x) {
+  const Count chunk = x.count / x.ranks;
+  return equal_chunks(x) && chunk % segments_of(chunk * x.element_bytes) == 0;
 }
 
 }  // namespace
 
 AllReduceAlgorithm all_reduce_segmented_ring() {
-  return {.name = "segmented_ring",
-          .run = run,
-          .run_out_of_place = run_out_of_place,
-          .traffic = traffic,
-          .seconds = seconds,
-          .formula = "max(K S s b + a, (q+1) (a + s b) + r s b), K = 2(p-1), K S - 1 = q L + r",
-          .exact = [](const Problem& x) {
-            const Count chunk = x.count / x.ranks;
-            return equal_chunks(x) && chunk % segments_of(chunk * x.element_bytes) == 0;
-          }};
+  return {
+      .name = "segmented_ring",
+      .run = run,
+      .run_out_of_place = run_out_of_place,
+      .traffic = traffic,
+      .seconds = seconds,
+      .formula = "max(K S s b + a, (q+1) (a + s b) + r s b), K = 2(p-1), K S - 1 = q L + r",
+      .exact = is_exact,
+      .exact_on_nodes = [](const Problem& x) { return is_exact(x) && equal_chunks_of_nodes(x); },
+      .windowed = [](const Problem& x,
+                     int rank) { return x.count - Parts(x.count, x.ranks)[rank]; }};
 }
 
 }  // namespace lockstep

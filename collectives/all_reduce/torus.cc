@@ -29,10 +29,14 @@ AllReduceAlgorithm all_reduce_torus() {
                     int rank) { return grid_all_reduce_traffic(x.count, squarest(x.ranks), rank); },
       .seconds =
           [](const Problem& x, const LinkModel& links) {
-            return grid_all_reduce_seconds(x, squarest(x.ranks), links.between, links.between);
+            return grid_all_reduce_seconds(x, squarest(x.ranks), links);
           },
       .formula = "2(b-1) (a + n/b b) + 2(a-1) (a + n/p b)",
-      .exact = equal_chunks};
+      .exact = equal_chunks,
+      .exact_on_nodes =
+          [](const Problem& x) {
+            return equal_chunks_of_nodes(x) && grid_fits_nodes(x, squarest(x.ranks));
+          }};
 }
 
 }  // namespace lockstep

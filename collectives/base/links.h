@@ -29,6 +29,10 @@ struct LinkModel {
   int node(int rank) const { return ranks_per_node == 0 ? 0 : rank / ranks_per_node; }
   bool same_node(int a, int b) const { return node(a) == node(b); }
   const Link& link(int a, int b) const { return same_node(a, b) ? inside : between; }
+  // Whether links inside a node are at least as fast as those between nodes.
+  bool is_ordered() const {
+    return inside.alpha_s <= between.alpha_s && inside.beta_s_per_byte <= between.beta_s_per_byte;
+  }
 };
 
 // How many consecutive ranks share a node, given the node of each rank. 0 if nodes have different

@@ -24,12 +24,10 @@ ReduceAlgorithm reduce_binomial_tree() {
   return {.name = "binomial_tree",
           .run = binomial_reduce,
           .traffic = binomial_reduce_traffic,
-          .seconds =
-              [](const Problem& x, const LinkModel& links) {
-                return ceil_log2(x.ranks) * links.between.seconds(x.bytes());
-              },
+          .seconds = binomial_tree_seconds,
           .formula = "ceil(lg p) (a + n b)",
-          .exact = power_of_two};
+          .exact = power_of_two,
+          .exact_on_nodes = binomial_tree_fits_nodes};
 }
 
 }  // namespace lockstep

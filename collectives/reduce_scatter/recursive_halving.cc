@@ -6,6 +6,7 @@
 // Few rounds and few bytes, but requires a power of two of ranks. Thakur, Rabenseifner and Gropp,
 // "Optimization of collective communication operations in MPICH", 2005.
 #include "collectives/reduce_scatter/reduce_scatter.h"
+#include "collectives/rounds.h"
 
 namespace lockstep {
 
@@ -47,11 +48,12 @@ ReduceScatterAlgorithm reduce_scatter_recursive_halving() {
                         int rank) { return recursive_halving_traffic(x.count, x.ranks, rank); },
           .seconds =
               [](const Problem& x, const LinkModel& links) {
-                return floor_log2(x.ranks) * links.between.alpha_s +
-                       (x.ranks - 1) * x.chunk_bytes(x.ranks) * links.between.beta_s_per_byte;
+                return doubling_seconds(x.ranks, x.ranks_per_node, x.chunk_bytes(x.ranks), true,
+                                        links);
               },
           .formula = "lg p a + n (p-1)/p b",
           .exact = equal_chunks,
+          .exact_on_nodes = equal_chunks_of_power_of_two_of_nodes,
           .need = Need::power_of_two_ranks};
 }
 

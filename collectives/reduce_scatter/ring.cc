@@ -7,6 +7,7 @@
 //                          1       2       3       0       1
 //                          2       1       2       3       0
 #include "collectives/reduce_scatter/reduce_scatter.h"
+#include "collectives/rounds.h"
 
 namespace lockstep {
 
@@ -46,9 +47,11 @@ ReduceScatterAlgorithm reduce_scatter_ring() {
                         int rank) { return ring_reduce_scatter_traffic(x.count, x.ranks, rank); },
           .seconds =
               [](const Problem& x, const LinkModel& links) {
-                return (x.ranks - 1) * links.between.seconds(x.chunk_bytes(x.ranks));
+                return ring_seconds(x.ranks, x.ranks_per_node, x.ranks - 1, x.chunk_bytes(x.ranks),
+                                    links);
               },
-          .formula = "(p-1) (a + n/p b)"};
+          .formula = "(p-1) (a + n/p b)",
+          .exact_on_nodes = equal_chunks_of_nodes};
 }
 
 }  // namespace lockstep

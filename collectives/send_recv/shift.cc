@@ -15,7 +15,8 @@ SendRecvAlgorithm send_recv_shift() {
               },
           .seconds = [](const Problem& x,
                         const LinkModel& links) { return links.between.seconds(x.bytes()); },
-          .formula = "a + n b"};
+          .formula = "a + n b",
+          .exact_on_nodes = [](const Problem&) { return true; }};
 }
 
 }  // namespace lockstep

@@ -8,6 +8,12 @@
 
 namespace lockstep {
 
+// Whether the time below is exact for equal parts: one number of ranks is a multiple of the other.
+inline bool push_pull_time_is_known(const Roles& roles) {
+  const int workers = roles.workers(), servers = roles.servers;
+  return workers % servers == 0 || servers % workers == 0;
+}
+
 // Every egress and ingress carries its bytes without a pause: `bytes` per worker in each direction,
 // W / S times that per server. With more servers than workers, S = m W, the first servers to receive
 // all their pushes answer while others still receive, which saves m - 1 parts. Exact for equal parts
