@@ -3,6 +3,7 @@
 import argparse
 import pathlib
 import sys
+import textwrap
 
 import bandwidth
 import bubble
@@ -24,6 +25,7 @@ from results import BadInput, read
 KINDS = {module.__name__: module for module in (loss, progress, speed, traffic, memory, bubble, bandwidth, fit, scaling,
                                                 timeline, schedule, pipeline, tensor, matrix)}
 FORMATS = (".svg", ".png", ".pdf")
+LETTERS_PER_INCH, HEADING_INCHES = 10, 0.22  # of a heading's text, and the height of its line
 
 
 def summary(kind):
@@ -52,13 +54,48 @@ def write_whole(path, write):
         temporary.unlink(missing_ok=True)
 
 
+def _machine(environment):
+    """"AMD EPYC 7B13, 2 cores, NVIDIA H100", or "" if that is unknown."""
+    gpu = environment.get("gpu")
+    parts = [str(environment.get("processor", ""))]
+    parts += [f"{environment['cores']} cores"] if "cores" in environment else []
+    parts += [str(gpu.get("name", ""))] if isinstance(gpu, dict) else []
+    return ", ".join(part for part in parts if part)
+
+
+def origin(results):
+    """Where and when the results were measured: machines, dates and commits, each once."""
+    environments = [environment for environment in results.environments() if isinstance(environment, dict)]
+    machines = [_machine(environment) for environment in environments]
+    dates = sorted(str(environment.get("time", ""))[:10] for environment in environments)
+    commits = [f"commit {environment['commit']}" for environment in environments if environment.get("commit")]
+    return " · ".join(dict.fromkeys(part for part in (*machines, *dates, *commits) if part))
+
+
+def add_heading(chart, text):
+    """Puts the title above the figure and `text` below it: a picture alone says what it shows and where that was measured."""
+    figure = chart.figure
+    width, height = figure.get_size_inches()
+    # A figure that has a title keeps it. matplotlib 3.6 has no public name for it.
+    lines = [] if getattr(figure, "_suptitle", None) else textwrap.wrap(chart.title, int(LETTERS_PER_INCH * width))
+    below = textwrap.wrap(text, int(LETTERS_PER_INCH * width * 1.4))
+    figure.set_size_inches(width, height + HEADING_INCHES * (len(lines) + 0.7 * len(below)))
+    if lines:
+        figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=12)
+    if below:
+        figure.supxlabel("\n".join(below), x=0.01, ha="left", fontsize=8, color="#555555")
+
+
 def plot(kind, files, output):
     output = checked_output(output, FORMATS)
-    charts = KINDS[kind].charts(read(files))
+    results = read(files)
+    charts = KINDS[kind].charts(results)
     if not charts:
         raise BadInput(f"no data for a {kind} plot in {', '.join(files)}; "
                        f"{kind}: {summary(kind)}")
+    below = origin(results)
     for number, chart in enumerate(charts):
+        add_heading(chart, below)
         path = output if number == 0 else output.with_stem(f"{output.stem}_{number + 1}")
         write_whole(path, lambda name, figure=chart.figure: save(figure, name))
         print(f"{path}: {chart.alt}")

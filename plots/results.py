@@ -4,7 +4,7 @@ import json
 import math
 import pathlib
 import statistics
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 
 class BadInput(Exception):
@@ -77,6 +77,8 @@ class BenchPoint:
     bytes: int
     in_place: bool
     values: dict  # Google Benchmark's entry
+    variant: str = ""  # type and reduction
+    file: str = ""
 
     @property
     def best_place(self):
@@ -87,17 +89,26 @@ class BenchPoint:
     def name(self):
         return "the library's own" if self.algorithm == "vendor" else self.algorithm
 
+    @property
+    def measured(self):
+        """What two files measured alike."""
+        return self.name, self.transport, self.variant
+
 
 def lines_of(points):
     """The points of each line by size. A line's name holds what distinguishes it from the others."""
     points = [point for point in points if point.best_place]
-    transports = {}
+    transports, variants, files = {}, {}, {}
     for point in points:
         transports.setdefault(point.name, set()).add(point.transport)
+        variants.setdefault(point.name, set()).add(point.variant)
+        files.setdefault(point.measured, set()).add(point.file)
     lines = {}
     for point in points:
         parts = [point.name]
         parts += [point.transport] if len(transports[point.name]) > 1 else []
+        parts += [point.variant] if len(variants[point.name]) > 1 else []
+        parts += [point.file] if len(files[point.measured]) > 1 else []
         lines.setdefault(", ".join(parts), {}).setdefault(point.bytes, []).append(point)
     return {name: [_median_point(sizes[size]) for size in sorted(sizes)] for name, sizes in lines.items()}
 
@@ -110,10 +121,10 @@ def _median_point(points):
 def by_operation_and_ranks(results):
     """The points of each operation and number of ranks, which can be compared with one another."""
     groups = {}
-    for run in results.benchmarks:
+    for run, file in zip(results.benchmarks, results.file_names()):
         for point in run.points():
             if point.bytes > 0:
-                groups.setdefault((point.operation, point.ranks), []).append(point)
+                groups.setdefault((point.operation, point.ranks), []).append(replace(point, file=file))
     return [(operation, groups[operation, ranks]) for operation, ranks in sorted(groups)]
 
 
@@ -196,9 +207,10 @@ class BenchRun:
             # Skips entries of the model, and averages and deviations over repetitions.
             if "busbw_gb_per_s" not in entry or entry["run_type"] != "iteration":
                 continue
-            operation, algorithm, transport = entry["name"].split("/")[:3]
+            operation, algorithm, transport, *more = entry["name"].split("/")
+            variant = " ".join(part.split(":")[1] for part in more if part.startswith(("type:", "redop:")))
             yield BenchPoint(operation, algorithm, transport, int(entry["ranks"]), int(entry["bytes"]),
-                             bool(entry["in_place"]), entry)
+                             bool(entry["in_place"]), entry, variant)
 
     def pipeline_points(self):
         for entry in self.data["benchmarks"]:
@@ -336,6 +348,11 @@ class Results:
             yield run.data["environment"]
         for run in self.benchmarks:
             yield json.loads(run.data["context"]["lockstep.environment"])
+
+    def file_names(self):
+        """A name for each benchmark's file: its path where two are called the same."""
+        stems = [run.path.stem for run in self.benchmarks]
+        return [stem if stems.count(stem) == 1 else str(run.path) for stem, run in zip(stems, self.benchmarks)]
 
     def run_names(self):
         """A name for each training run. Runs with equal names are distinguished by their files."""

@@ -1,23 +1,40 @@
-"""One training step of a trace: a row for each stream of each rank."""
+"""One training step of a trace, or the last call of each collective of a benchmark: a row for each stream of each rank."""
 
 from matplotlib.patches import Patch
 
-from chart import COLOURS, Chart, legend_above, new_figure
+from chart import COLOURS, Chart, bytes_text, legend_above, new_figure, time_text
 
 # Drawn in this order, later ones on top.
 CATEGORIES = {"compute": COLOURS[0], "forward": COLOURS[5], "backward": COLOURS[3], "optimizer": COLOURS[2], "wait": "#bbbbbb",
               "communication": COLOURS[1]}
 
 
+# Of a message's spans, by the first word of their names.
+PARTS = {"send": COLOURS[0], "receive": COLOURS[5], "reduce": COLOURS[2], "copy": COLOURS[3], "wait": "#bbbbbb"}
+MOST_PANELS, MOST_ARROWS = 6, 200
+
+
 def charts(results):
     return [chart for trace in results.traces for chart in _charts_of(trace, len(results.traces) > 1)]
+
+
+def last_calls(trace):
+    """{collective: (its bytes, {rank: span of its last call})} of the benchmark's largest size. Without the barriers and
+    measurements of links between the measured calls, unless there is nothing else."""
+    calls = {}
+    for event in trace.events:
+        if event["ph"] == "X" and event.get("cat") == "communication":
+            calls.setdefault((event["name"], event["args"]["bytes"]), {})[event["pid"]] = event
+    own = {key: spans for key, spans in calls.items() if not key[0].startswith(("barrier/", "send_recv/"))} or calls
+    largest = max((size for _, size in own), default=0)
+    return {name: (size, spans) for (name, size), spans in own.items() if size == largest}
 
 
 def _charts_of(trace, several):
     spans = [event for event in trace.events if event["ph"] == "X"]
     steps = [span for span in spans if span.get("cat") == "step"]
     if not steps:
-        return []
+        return _collective_charts(trace, several)
     last = max(steps, key=lambda span: int(span["name"].split()[1]))["name"]
     begin = min(span["ts"] for span in steps if span["name"] == last)
     end = max(span["ts"] + span["dur"] for span in steps if span["name"] == last)
@@ -57,6 +74,69 @@ def _charts_of(trace, several):
         figure=figure,
         columns=("rank", "stream", "what", "bytes", "begin ms", "duration ms"),
         rows=rows)]
+
+
+def _collective_charts(trace, several):
+    """One chart with a panel for each collective, on one scale."""
+    calls = dict(sorted(last_calls(trace).items(), key=lambda call: _bounds(call[1][1])[1] - _bounds(call[1][1])[0])[:MOST_PANELS])
+    longest = max((end - begin for begin, end in (_bounds(spans) for _, spans in calls.values())), default=0)
+    if longest == 0:
+        return []
+    ranks = sorted({rank for _, spans in calls.values() for rank in spans})
+    figure = new_figure(height=0.8 + len(calls) * (0.6 + 0.3 * len(ranks)))
+    rows, times = [], []
+    for axes, (name, (size, spans)) in zip(figure.subplots(len(calls), 1, sharex=True, squeeze=False)[:, 0], calls.items()):
+        begin, end = _bounds(spans)
+        rows += _draw_call(axes, name, spans, trace)
+        _draw_arrows(axes, spans, trace)
+        axes.set_yticks(ranks, [f"rank {rank}" for rank in ranks])
+        axes.set_ylim(max(ranks) + 0.6, min(ranks) - 0.6)
+        axes.grid(axis="y", visible=False)
+        axes.set_title(f"{name} of {bytes_text(size)}: {time_text(end - begin)}", loc="left", fontsize=10)
+        times.append(f"{name} {time_text(end - begin)}")
+    axes.set_xlabel("microseconds from the first rank's start")
+    there = {row[2].split()[0] for row in rows}
+    handles = [Patch(color=colour, label=part) for part, colour in PARTS.items() if part in there]
+    figure.axes[0].legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=max(1, len(handles)), handles=handles)
+    return [Chart(
+        title="Timeline of one call of each collective" + (f" ({trace.path.name})" if several else ""),
+        explanation="The last call of each collective, in-place if the operation supports it: what each rank did and when. A "
+                    "line leads from each message's departure to its arrival.",
+        alt=f"Timeline of one call of each collective on {len(ranks)} ranks: " + ", ".join(times) + ".",
+        figure=figure,
+        columns=("collective", "rank", "what", "bytes", "begin µs", "duration µs"),
+        rows=rows)]
+
+
+def _bounds(spans):
+    """Begin and end of a call on all ranks."""
+    return min(span["ts"] for span in spans.values()), max(span["ts"] + span["dur"] for span in spans.values())
+
+
+def _draw_call(axes, name, spans, trace):
+    begin, _ = _bounds(spans)
+    rows = []
+    for rank, call in spans.items():
+        axes.broken_barh([(call["ts"] - begin, call["dur"])], (rank - 0.4, 0.8), facecolors="none", edgecolor=COLOURS[1], linewidth=1)
+        parts = [event for event in trace.events if event["ph"] == "X" and event.get("cat") == "message" and event["pid"] == rank and
+                 event["tid"] == call["tid"] and call["ts"] <= event["ts"] and event["ts"] + event["dur"] <= call["ts"] + call["dur"]]
+        for part, colour in PARTS.items():
+            axes.broken_barh([(event["ts"] - begin, event["dur"]) for event in parts if event["name"].startswith(part)],
+                             (rank - 0.3, 0.6), facecolors=colour, edgecolor="white", linewidth=0.4)
+        rows += [(name, rank, event["name"], event.get("args", {}).get("bytes", "-"), f"{event['ts'] - begin:.3f}",
+                  f"{event['dur']:.3f}") for event in parts]
+    return rows
+
+
+def _draw_arrows(axes, spans, trace):
+    """Lines from departures to arrivals, unless there are too many to tell apart."""
+    begin, _ = _bounds(spans)
+    arrivals = {event["id"]: event for event in trace.events if event["ph"] == "f"}
+    sent = [event for event in trace.events if event["ph"] == "s" and event["id"] in arrivals and event["pid"] in spans and
+            0 <= event["ts"] - spans[event["pid"]]["ts"] < spans[event["pid"]]["dur"]]
+    for event in sent if len(sent) <= MOST_ARROWS else ():
+        to = arrivals[event["id"]]
+        axes.plot([event["ts"] - begin, to["ts"] - begin], [event["pid"], to["pid"]], color="black", linewidth=0.6, marker="")
 
 
 def _hidden(spans, rank):

@@ -15,8 +15,10 @@ from plots_setting import PROGRAM, SOURCE  # first: it adds the plots to the pat
 import bandwidth
 import fit
 import matrix
+import plot
 import results
 import scaling
+import timeline
 
 UNIT = ["--clock", "unit", "--link", "alpha=2us,beta=1GB/s", "-n", "1", "-w", "0"]
 SIZES = [2 ** exponent for exponent in range(10, 21, 2)]
@@ -107,6 +109,62 @@ class CollectivePlots(unittest.TestCase):
                          {("ring", "+0.00"), ("binomial_tree", "+0.00"), ("ring, real", "+25.00"), ("binomial_tree, real", "+25.00")})
         self.assertIn("real time and virtual time", chart.title)
         self.assertEqual(len(scaling.charts(measured)), 1)
+
+    def test_two_files_are_two_lines_and_a_ratio(self):
+        words = [*UNIT, "--ranks", "4", "-b", "1K", "-e", "64K", "-f", "8", "--algorithm", "ring"]
+        names = [self.folder / folder / "bench.json" for folder in ("old", "new")]
+        for name, link in zip(names, ("alpha=2us,beta=1GB/s", "alpha=4us,beta=0.5GB/s")):
+            name.parent.mkdir()
+            self.bench("all_reduce", *words, "--link", link, "--json", name)
+        (chart,) = bandwidth.charts(results.read(names))
+        times, ratio, _ = chart.figure.axes
+        self.assertEqual([line.get_label() for line in times.lines], [f"ring, {name}" for name in names])
+        old, new = (list(line.get_ydata()) for line in times.lines)
+        self.assertEqual(len(old), 3)
+        for slow, fast in zip(new, old):
+            self.assertAlmostEqual(slow / fast, 2)
+        drawn = ratio.lines[-1]
+        self.assertEqual(list(drawn.get_xdata()), [1024, 8192, 65536])
+        for value in drawn.get_ydata():
+            self.assertAlmostEqual(value, 2)
+        self.assertIn("200 % of the first file's time", chart.alt)
+        (alone,) = bandwidth.charts(results.read(names[:1]))
+        self.assertEqual(len(alone.figure.axes), 2)
+        self.assertEqual([line.get_label() for line in alone.figure.axes[0].lines], ["ring"])
+
+    def test_types_are_not_one_line(self):
+        self.bench("all_reduce", *UNIT, "--ranks", "2", "-b", "1K", "-e", "8K", "-f", "8", "-d", "all", "--algorithm", "ring", "--json", "d.json")
+        (chart,) = bandwidth.charts(results.read([self.folder / "d.json"]))
+        self.assertIn("ring, bf16 sum", [row[0] for row in chart.rows])
+        self.assertEqual(len(chart.figure.axes[0].lines), 10)
+
+    def test_a_picture_tells_title_machine_and_date(self):
+        self.bench("all_reduce", *UNIT, "-b", "1K", "-e", "8K", "-f", "8", "--algorithm", "ring", "--json", "told.json")
+        read = results.read([self.folder / "told.json"])
+        (environment,) = read.environments()
+        (chart,) = bandwidth.charts(read)
+        plot.add_heading(chart, plot.origin(read))
+        texts = [text.get_text().replace("\n", " ") for text in (chart.figure._suptitle, chart.figure._supxlabel)]
+        self.assertEqual(texts[0], chart.title)
+        for fact in (environment["processor"], f"{environment['cores']} cores", environment["time"][:10]):
+            self.assertIn(" ".join(fact.split()), " ".join(texts[1].split()))
+
+    def test_a_benchmarks_trace_shows_the_last_call_of_each_collective(self):
+        self.bench("all_reduce", *UNIT, "--ranks", "4", "-b", "4K", "-e", "64K", "-f", "16", "-c", "0", "--algorithm", "ring,binomial_tree",
+                   "--trace", "calls.json")
+        read = results.read([self.folder / "calls.json"])
+        (chart,) = timeline.charts(read)
+        titles = [axes.get_title(loc="left") for axes in chart.figure.axes]
+        # 2 (p - 1) (a + n / p b), a = 2 us, b = 1 us per KB
+        self.assertEqual(titles[0], "all_reduce/ring of 64 KiB: 110 µs")
+        self.assertTrue(titles[1].startswith("all_reduce/binomial_tree of 64 KiB"))
+        ring = [row for row in chart.rows if row[0] == "all_reduce/ring"]
+        self.assertEqual({row[1] for row in ring}, {0, 1, 2, 3})
+        self.assertEqual({row[3] for row in ring}, {16384})
+        arrows = [line for line in chart.figure.axes[0].lines if len(line.get_xdata()) == 2]
+        self.assertEqual(sorted(tuple(line.get_ydata()) for line in arrows), sorted([(rank, (rank + 1) % 4) for rank in range(4)] * 6))
+        self.bench("all_reduce", "--clock", "unit", "--ranks", "2", "-b", "4K", "-e", "4K", "-n", "1", "--trace", "no_time.json")
+        self.assertEqual(timeline.charts(results.read([self.folder / "no_time.json"])), [])
 
     def test_the_matrix_is_the_closed_form_of_each_pair(self):
         self.bench("all_reduce", *UNIT, "--ranks", "4", "-b", "64K", "-e", "64K", "-c", "0", "--algorithm", "ring,linear", "-n", "3",
