@@ -1,66 +1,157 @@
-"""Bytes sent from each rank to each other, for each collective in a trace."""
+"""Bytes sent from each rank to each other: in a step of a training, or in a call of each collective of a benchmark."""
+
+import textwrap
+from dataclasses import dataclass
 
 from chart import Chart, bytes_text, new_figure
 
 MOST_PANELS = 6
 MOST_RANKS_WITH_NUMBERS = 8
+BOOKKEEPING = "report"  # the label of what the program itself exchanges about a run; results do not count it
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message as its sender recorded it. Ranks are those of the world."""
+    source: int
+    target: int
+    number: int  # of the messages from this rank to that one, in this group
+    group: tuple
+    operation: str
+    operation_bytes: int
+    label: str
+    bytes: int
+    address: int  # of its data
 
 
 def charts(results):
-    return [chart for trace in results.traces for chart in _charts(trace, len(results.traces) > 1)]
+    several = len(results.traces) > 1
+    return [chart for trace in results.traces if (chart := chart_of(trace, several))]
+
+
+def is_training(trace):
+    return any(event.get("cat") == "step" for event in trace.events)
 
 
 def messages(trace):
-    """{(collective, its bytes): {(from, to): (messages, bytes)}}, for one call of each collective."""
-    receivers = {event["id"]: event["pid"] for event in trace.events if event["ph"] == "f"}
-    totals, calls, pending = {}, {}, {}
-    # Events are written when they end: a collective's event follows those of its messages, even if no time passes.
+    """The messages of the last step of a training, or of the whole benchmark. Where ranks take no common steps, as
+    with asynchronous workers, all messages of the run, also those that share the first and the last weights."""
+    ranks = 1 + max((event["pid"] for event in trace.events), default=-1)
+    by_rank = [[] for _ in range(ranks)]
     for event in trace.events:
-        track = event["pid"], event.get("tid")
-        if event["ph"] == "s" and event["id"] in receivers:
-            pending.setdefault(track, []).append(event)
-        elif event["ph"] == "X" and event.get("cat") == "communication":
-            name = event["name"], event["args"]["bytes"]
-            counts = calls.setdefault(name, {})
-            counts[event["pid"]] = counts.get(event["pid"], 0) + 1
-            for message in pending.pop(track, []):
-                if message["ts"] < event["ts"]:  # sent before this collective
-                    continue
-                pair = totals.setdefault(name, {}).setdefault((message["pid"], receivers[message["id"]]), [0, 0])
-                pair[0] += 1
-                pair[1] += message["args"]["bytes"]
-    return {name: {pair: (count / max(calls[name].values()), total / max(calls[name].values()))
-                   for pair, (count, total) in sorted(pairs.items())} for name, pairs in totals.items()}
+        by_rank[event["pid"]].append(event)
+    stepped = [_of_last_step(events) for events in by_rank]
+    chosen = stepped if all(found is not None for found in stepped) else [_sent(events) for events in by_rank]
+    found = [_message(event, ranks) for sent in chosen for event in sent]
+    return [message for message in found if message.source != message.target and message.label != BOOKKEEPING]
 
 
-def _charts(trace, several):
+def _sent(events):
+    return [event for event in events if event["ph"] == "s" and "label" in event.get("args", {})]
+
+
+def _of_last_step(events):
+    """A rank's messages of its last step; None without a step. Its events are in the order in which they ended, also where
+    no time passes: a step's own event follows those of its messages."""
+    chosen, before = None, []
+    for event in events:
+        before.append(event)
+        if event["ph"] != "X":
+            continue
+        if event.get("cat") == "step":
+            chosen = [sent for sent in _sent(before) if sent["ts"] >= event["ts"]]
+        if event.get("cat") == "step" or event["name"] == "validation":
+            before = []
+    return chosen
+
+
+def _message(event, ranks):
+    path, pair, number = event["id"].rsplit(":", 2)
+    source, target = map(int, pair.split(">"))
+    members = _members(path, ranks)
+    args = event["args"]
+    return Message(members[source], members[target], int(number), tuple(sorted(set(members))), args["operation"],
+                   args["operation_bytes"], args["label"], args["bytes"], args["address"])
+
+
+def _members(path, ranks):
+    """The world's ranks of a group: "world/0,2,4#1/1,2#0" is its members 1 and 2 of the group of 0, 2 and 4."""
+    members = list(range(ranks))
+    for part in path.split("/")[1:]:
+        if part.startswith("two ends"):
+            members = members * 2  # the second ends of the same ranks
+        else:
+            members = [members[int(place)] for place in part.split("#")[0].split(",")]
+    return members
+
+
+def panels(trace):
+    """[(title, {(from, to): (messages, bytes)})], most bytes first. Of a training: a panel for each axis of groups, alike but
+    for their first rank. Of a benchmark: a panel for each operation and size, for one call."""
     found = messages(trace)
-    if not found:
-        return []
-    # The collectives that move most bytes.
-    chosen = sorted(found, key=lambda name: -sum(total for _, total in found[name].values()))[:MOST_PANELS]
-    ranks = 1 + max(rank for name in chosen for pair in found[name] for rank in pair)
+    training = is_training(trace)
+    parts = {}
+    for message in found:
+        shape = tuple(rank - message.group[0] for rank in message.group)
+        parts.setdefault(shape if training else (message.operation, message.operation_bytes), []).append(message)
+    result = []
+    for key, own in parts.items():
+        calls = 1 if training else _calls(trace, *key)
+        pairs = {}
+        for message in own:
+            pair = pairs.setdefault((message.source, message.target), [0, 0])
+            pair[0] += 1
+            pair[1] += message.bytes
+        title = _groups_title(own) if training else f"{key[0]} of {bytes_text(key[1])}"
+        result.append((title, {pair: (count / calls, total / calls) for pair, (count, total) in sorted(pairs.items())}))
+    return sorted(result, key=lambda panel: -sum(total for _, total in panel[1].values()))
+
+
+def _groups_title(own):
+    groups = sorted({message.group for message in own})
+    labels = textwrap.fill(", ".join(sorted({message.label for message in own})), 40)
+    ranks = " ".join(map(str, groups[0])) if len(groups[0]) <= 4 else f"{groups[0][0]} to {groups[0][-1]}"
+    return f"{labels}\n" + (f"ranks {ranks}" if len(groups) == 1 else f"{len(groups)} groups, as ranks {ranks}")
+
+
+def _calls(trace, operation, size):
+    """How often a rank called the operation with this size; messages between collectives count as one call."""
+    counts = {}
+    for event in trace.events:
+        if event["ph"] == "X" and event.get("cat") == "communication" and (event["name"], event["args"]["bytes"]) == (operation, size):
+            counts[event["pid"]] = counts.get(event["pid"], 0) + 1
+    return max(counts.values(), default=1)
+
+
+def chart_of(trace, several=False):
+    """The chart of a trace; None if its ranks exchange no message."""
+    found = panels(trace)
+    chosen = found[:MOST_PANELS]
+    if not chosen:
+        return None
+    ranks = 1 + max(rank for _, pairs in found for pair in pairs for rank in pair)
     columns = min(3, len(chosen))
     lines = -(-len(chosen) // columns)
-    figure = new_figure(width=3.4 * columns + 0.6, height=3.3 * lines + 0.3)
+    figure = new_figure(width=3.4 * columns + 0.6, height=3.5 * lines + 0.3)
     rows = []
-    for panel, name in enumerate(chosen):
-        axes = figure.add_subplot(lines, columns, panel + 1)
-        _draw(figure, axes, found[name], ranks)
-        axes.set_title(f"{name[0]} of {bytes_text(name[1])}")
-        rows += [(name[0], bytes_text(name[1]), source, target, f"{count:g}", f"{total:g}")
-                 for (source, target), (count, total) in found[name].items()]
-    busiest = {name: max(_sums(found[name], 0)) for name in chosen}
-    return [Chart(
+    for place, (title, pairs) in enumerate(chosen):
+        axes = figure.add_subplot(lines, columns, place + 1)
+        _draw(figure, axes, pairs, ranks)
+        axes.set_title(title, fontsize=9)
+    for title, pairs in found:
+        rows += [(title.replace("\n", "; "), source, target, f"{count:g}", f"{total:.0f}")
+                 for (source, target), (count, total) in pairs.items()]
+    unit = "step" if is_training(trace) else "call"
+    busiest = ", ".join("{}: {:.0f} bytes".format(title.replace("\n", "; "), max(_sums(pairs, 0))) for title, pairs in chosen)
+    return Chart(
         title="Messages between ranks" + (f" ({trace.path.name})" if several else ""),
-        explanation="Bytes that each rank (row) sends to each other (column) in one call. A ring is a diagonal, a tree a "
-                    "few cells, an exchange of all with all a full square. Direct reads of another rank's memory are no "
-                    "messages.",
-        alt="Messages between ranks. Most that one rank sends in a call: "
-            + ", ".join(f"{name[0]} of {bytes_text(name[1])} {busiest[name]:g} bytes" for name in chosen) + ".",
+        explanation=f"Bytes that each rank (row) sends to each other (column) in a {unit}. A ring is a diagonal, a tree a few "
+                    "cells, a parameter server a row and a column, an exchange of all with all a full square. Direct reads of "
+                    "another rank's memory are no messages.",
+        alt=f"Messages between ranks. Most that one rank sends in a {unit}: {busiest}.",
         figure=figure,
-        columns=("collective", "size", "from rank", "to rank", "messages", "bytes"),
-        rows=rows)]
+        columns=("operation" if unit == "call" else "what, and its groups", "from rank", "to rank", "messages", "bytes"),
+        rows=rows)
 
 
 def _sums(pairs, end):

@@ -64,8 +64,9 @@ void Trace::name_track(int track, std::string_view name) {
   track_names_[static_cast<std::size_t>(track)] = name;
 }
 
-void Trace::flow_begin(int track, const std::string& id, std::int64_t bytes) {
-  add({'s', track, id, "message", now_us(), 0, bytes, {}});
+void Trace::flow_begin(int track, const std::string& id, Message message) {
+  const std::int64_t bytes = message.bytes;
+  add({'s', track, id, "message", now_us(), 0, bytes, {}, std::move(message)});
 }
 
 void Trace::flow_end(int track, const std::string& id) {
@@ -112,6 +113,12 @@ std::string Trace::events() const {
     if (event.phase == 's' || event.phase == 'f') {
       entry["name"] = "message";
       entry["id"] = event.name;
+    }
+    if (event.phase == 's') {
+      entry["args"]["operation"] = event.message.operation;
+      entry["args"]["operation_bytes"] = event.message.operation_bytes;
+      entry["args"]["label"] = event.message.label;
+      entry["args"]["address"] = event.message.address;
     }
     // Binds the arrow to the enclosing span instead of the next one.
     if (event.phase == 'f') entry["bp"] = "e";

@@ -1,9 +1,9 @@
 // What one rank did and when, for Perfetto (https://ui.perfetto.dev) or chrome://tracing.
 //
 // A rank is drawn as a process; its compute and each of its streams as a track. Spans on a track
-// nest; arrows lead from a send to its receive; counters show memory over time. If the rank's
-// device enqueues, a span of category `host` shows when the host enqueued, and a second track shows
-// when the device executed.
+// nest; arrows lead from a send to its receive and say what the message belongs to; counters show
+// memory over time. If the rank's device enqueues, a span of category `host` shows when the host
+// enqueued, and a second track shows when the device executed.
 #pragma once
 
 #include <cstdint>
@@ -46,9 +46,18 @@ class Trace {
     DeviceEvent begin_there_;
   };
 
+  // A message, described by its sender.
+  struct Message {
+    std::int64_t bytes;
+    std::string operation;         // "all_reduce/ring"; "send_recv" between collectives
+    std::int64_t operation_bytes;  // of the collective's whole buffer
+    std::string label;             // under which the sender counts it
+    std::uintptr_t address;        // of its data: tells which part of a buffer it is
+  };
+
   void name_track(int track, std::string_view name);
   // An arrow from the span now open on `track` to the one open at flow_end() with the same `id`.
-  void flow_begin(int track, const std::string& id, std::int64_t bytes);
+  void flow_begin(int track, const std::string& id, Message message);
   void flow_end(int track, const std::string& id);
   // Records the ledger's current bytes by use.
   void memory(const Ledger& ledger);
@@ -66,6 +75,7 @@ class Trace {
     double duration_us;
     std::int64_t bytes;
     std::vector<std::int64_t> values;
+    Message message{};                       // of a flow's begin
     DeviceEvent begin_there{}, end_there{};  // on a device that enqueues
   };
   void add(Event event);

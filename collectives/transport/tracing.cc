@@ -50,7 +50,7 @@ class TracingTransport final : public TransportDecorator {
   Request isend(const Call& call, Slice data, int to) override {
     const Trace::Span span(&trace_, track_, fmt::format("send to {}", to % ranks_), "message",
                            data.bytes());
-    trace_.flow_begin(track_, arrow(rank(), to, sent_[to]++), data.bytes());
+    begin_arrow(call, data, to);
     return std::make_unique<TracedTransfer>(inner_->isend(call, data, to), trace_, track_,
                                             fmt::format("wait for send to {}", to % ranks_), "",
                                             data.bytes());
@@ -73,7 +73,7 @@ class TracingTransport final : public TransportDecorator {
     const Trace::Span span(&trace_, track_,
                            fmt::format("send to {}, receive from {}", to % ranks_, from % ranks_),
                            "message", arriving.bytes());
-    trace_.flow_begin(track_, arrow(rank(), to, sent_[to]++), leaving.bytes());
+    begin_arrow(call, leaving, to);
     inner_->send_recv(call, leaving, to, arriving, from);
     trace_.flow_end(track_, arrow(from, rank(), received_[from]++));
   }
@@ -82,7 +82,7 @@ class TracingTransport final : public TransportDecorator {
     const Trace::Span span(&trace_, track_,
                            fmt::format("send to {}, reduce from {}", to % ranks_, from % ranks_),
                            "message", growing.bytes());
-    trace_.flow_begin(track_, arrow(rank(), to, sent_[to]++), leaving.bytes());
+    begin_arrow(call, leaving, to);
     inner_->send_recv_reduce(call, leaving, to, growing, from, op);
     trace_.flow_end(track_, arrow(from, rank(), received_[from]++));
   }
@@ -106,6 +106,19 @@ class TracingTransport final : public TransportDecorator {
   // The n-th message of a pair has the same name on both sides.
   std::string arrow(int from, int to, std::int64_t number) const {
     return fmt::format("{}:{}>{}:{}", group_, from, to, number);
+  }
+
+  void begin_arrow(const Call& call, Slice data, int to) {
+    const Signature& signature = call.signature;
+    const std::string_view algorithm(signature.algorithm.data());
+    const std::string operation = fmt::format("{}{}{}", name_of(signature.operation),
+                                              algorithm.empty() ? "" : "/", algorithm);
+    trace_.flow_begin(track_, arrow(rank(), to, sent_[to]++),
+                      {.bytes = data.bytes(),
+                       .operation = operation,
+                       .operation_bytes = signature.count * element_bytes(signature.dtype),
+                       .label = std::string(call.label),
+                       .address = reinterpret_cast<std::uintptr_t>(data.data)});
   }
 
   Trace& trace_;

@@ -134,7 +134,7 @@ TEST(Trace, IsJsonWithNestedSpansArrowsAndMemory) {
   {
     const Trace::Span outer(&trace, 0, "step \"1\"", "step");
     const Trace::Span inner(&trace, 0, "forward", "compute", 12);
-    trace.flow_begin(0, "world:0>1:0", 64);
+    trace.flow_begin(0, "world:0>1:0", {64, "all_reduce/ring", 128, "gradients", 4096});
     trace.memory(ledger);
   }
   const auto file = nlohmann::json::parse(trace_file({trace.events()}));
@@ -142,7 +142,12 @@ TEST(Trace, IsJsonWithNestedSpansArrowsAndMemory) {
   double outer_begin = 0, inner_begin = 0;
   for (const auto& event : file.at("traceEvents")) {
     spans += event.at("ph") == "X";
-    arrows += event.at("ph") == "s" && event.at("id") == "world:0>1:0";
+    arrows += event.at("ph") == "s" && event.at("id") == "world:0>1:0" &&
+              event.at("args") == nlohmann::json{{"bytes", 64},
+                                                 {"operation", "all_reduce/ring"},
+                                                 {"operation_bytes", 128},
+                                                 {"label", "gradients"},
+                                                 {"address", 4096}};
     counters += event.at("ph") == "C" && event.at("args").at("activations") == 64;
     if (event.at("name") == "forward") inner_begin = event.at("ts");
     if (event.at("name") == "step \"1\"") outer_begin = event.at("ts");

@@ -170,18 +170,18 @@ class CollectivePlots(unittest.TestCase):
         self.bench("all_reduce", *UNIT, "--ranks", "4", "-b", "64K", "-e", "64K", "-c", "0", "--algorithm", "ring,linear", "-n", "3",
                    "--trace", "trace.json")
         (trace,) = results.read([self.folder / "trace.json"]).traces
-        found = matrix.messages(trace)
+        found = dict(matrix.panels(trace))
         self.bench("all_reduce", "--clock", "unit", "--ranks", "4", "-b", "64K", "-e", "64K", "-c", "0", "--algorithm", "ring,linear",
                    "--trace", "timeless.json")
-        timeless = matrix.messages(results.read([self.folder / "timeless.json"]).traces[0])
-        for name in (("all_reduce/ring", 65536), ("all_reduce/linear", 65536)):
+        timeless = dict(matrix.panels(results.read([self.folder / "timeless.json"]).traces[0]))
+        for name in ("all_reduce/ring of 64 KiB", "all_reduce/linear of 64 KiB"):
             self.assertEqual(found[name], timeless[name])
-        ring = found["all_reduce/ring", 65536]
+        ring = found["all_reduce/ring of 64 KiB"]
         self.assertEqual(ring, {(rank, (rank + 1) % 4): (6, 6 * 16384) for rank in range(4)})
-        linear = found["all_reduce/linear", 65536]
+        linear = found["all_reduce/linear of 64 KiB"]
         self.assertEqual(linear, {**{(0, rank): (1, 65536) for rank in (1, 2, 3)}, **{(rank, 0): (1, 65536) for rank in (1, 2, 3)}})
         (chart,) = matrix.charts(results.Results(traces=[trace]))
-        self.assertIn(("all_reduce/ring", "64 KiB", 3, 0, "6", "98304"), chart.rows)
+        self.assertIn(("all_reduce/ring of 64 KiB", 3, 0, "6", "98304"), chart.rows)
 
     def test_lines_are_named_by_their_differences(self):
         def point(algorithm, transport, ranks):
