@@ -121,7 +121,7 @@ void adapt_to_clock(TrainOptions& options, const LaunchOptions& world) {
           "other clocks measure the time; add --clock unit");
   // Forward of a micro-batch through all of a rank's stages takes one unit, backward two.
   if (world.clock == Clock::unit && options.compute_seconds == 0 &&
-      (options.technique == "pipeline" || options.technique == "3d"))
+      technique(options.technique).has_pipeline)
     options.compute_seconds = 3.0 * options.micro_batches;
 }
 

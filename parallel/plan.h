@@ -33,7 +33,7 @@ struct Plan {
   bool has_servers() const { return technique() == "ps"; }
   // Whether workers take steps independently, and maybe not equally many.
   bool is_asynchronous() const { return has_servers() && options.mode != "bsp"; }
-  bool has_pipeline() const { return technique() == "pipeline" || technique() == "3d"; }
+  bool has_pipeline() const;
   // What replicas shard: 0 nothing, 1 the optimizer's states, 2 and gradients, 3 and parameters.
   int zero_stage() const;
   int computing_ranks() const { return mesh.size(); }
@@ -88,6 +88,7 @@ struct TechniqueEntry {
   std::vector<std::string> demo_flags;  // and flags
   // The axis that takes the remaining ranks; none: one rank.
   std::optional<Axis> free_axis = {};
+  bool has_pipeline = false;  // the layers may be in stages
 };
 const std::vector<TechniqueEntry>& techniques();
 // Throws Error (bad_input) that lists the techniques.

@@ -31,7 +31,8 @@ const std::vector<TechniqueEntry>& techniques() {
        .summary = "the layers in stages, micro-batches through them in the order of a schedule",
        .demo_ranks = {2, 4},
        .demo_flags = {"--micro-batches", "12"},
-       .free_axis = Axis::pp},
+       .free_axis = Axis::pp,
+       .has_pipeline = true},
       {.name = "tp",
        .summary = "every layer split over the ranks: Megatron's column- and row-parallel products",
        .demo_ranks = {2},
@@ -44,7 +45,8 @@ const std::vector<TechniqueEntry>& techniques() {
        .summary = "tensor, pipeline and data parallelism together, along the axes of a mesh",
        .demo_ranks = {8},
        .demo_flags = {"--tp", "2", "--pp", "2", "--micro-batches", "3"},
-       .free_axis = Axis::dp},
+       .free_axis = Axis::dp,
+       .has_pipeline = true},
   };
   return entries;
 }
@@ -59,5 +61,7 @@ const TechniqueEntry& technique(std::string_view name) {
           fmt::format("choose one of {}", known));
   return techniques().front();
 }
+
+bool Plan::has_pipeline() const { return lockstep::technique(technique()).has_pipeline; }
 
 }  // namespace lockstep

@@ -83,16 +83,55 @@ def faults_of_techniques(program, text):
         yield f"its techniques are {sorted(named)}, the program's are {sorted(known)}"
 
 
+def output_of(program, *words):
+    return subprocess.run([program, *words], capture_output=True, text=True, check=True).stdout
+
+
+def subcommands(program, command):
+    """Those that the help of the command lists."""
+    listed = output_of(program, command, "--help").partition("Subcommands:")[2]
+    return set(re.findall(r"^  (\w[\w-]*)", listed, re.MULTILINE))
+
+
 def techniques(program):
-    """The techniques that the program's help lists."""
-    help_text = subprocess.run([program, "train", "--help"], capture_output=True, text=True, check=True).stdout
-    return set(re.findall(r"^  (\w[\w-]*)", help_text.partition("Subcommands:")[2], re.MULTILINE))
+    return subcommands(program, "train")
+
+
+def faults_of_glossary(program, text):
+    """It explains every technique, benchmark and schedule, and its flags exist."""
+    rows = output_of(program, "schedule", "all").split("\n\n")[1].splitlines()
+    named = first_column(text)
+    for name in sorted(techniques(program) | subcommands(program, "bench") | {row.split()[0] for row in rows[1:]}):
+        if name not in named:
+            yield f"does not explain {name}"
+    known = "".join(output_of(program, *words, "--help") for words in (("train", "3d"), ("bench", "all_reduce"), ("schedule",)))
+    for flag in re.findall(r"`(--[\w-]+)", text):
+        if not re.search(rf"{flag}\b(?!-)", known):
+            yield f"names the flag {flag}, which no command has"
+
+
+def faults_of_recipe(root, text):
+    """The files that name one algorithm, apart from tests, are those that the recipe for an algorithm names."""
+    if "**An algorithm**" not in text:
+        return
+    recipe = text.partition("**An algorithm**")[2].partition("\n\n**")[0]
+    named = set(re.findall(r"\]\((collectives/[^)]*)\)", recipe.partition("|---|---|")[2].partition("\n\n")[0]))
+    example = "torus"
+    found = {path.relative_to(root).as_posix() for folder in ("bench", "cli", "collectives", "parallel", "plots")
+             for path in (root / folder).rglob("*") if path.suffix in (".h", ".cc", ".py", ".txt") and example in path.read_text()}
+    missing = found - named - {f"collectives/all_reduce/{example}.cc"}
+    if missing:
+        yield f"its recipe for an algorithm does not name {sorted(missing)}, which name the algorithm {example}"
 
 
 def faults_of(root, path, text, program):
     yield from faults_of_links(path, text)
     if path == root / "README.md":
         yield from faults_of_techniques(program, text)
+    elif path == root / "CONTRIBUTING.md":
+        yield from faults_of_recipe(root, text)
+    elif path == root / "GLOSSARY.md":
+        yield from faults_of_glossary(program, text)
     elif path.name == "README.md":
         yield from faults_of_files(path.parent, text)
     if FENCE.search(text):
@@ -112,6 +151,9 @@ PLANTED = [
     ("CONTRIBUTING.md", "see [there](models/no_such_file.h)\n", "links to models/no_such_file.h"),
     ("README.md", "## Techniques\n| | |\n|-|-|\n| `magic` | |\n", "techniques are ['magic']"),
     ("README.md", "", "techniques are []"),
+    ("CONTRIBUTING.md", "**An algorithm**\n|---|---|\n[a](collectives/all_reduce/all_reduce.cc)\n\n**", "collectives/CMakeLists.txt"),
+    ("GLOSSARY.md", "| `all_reduce` | |\n", "does not explain zb-h1"),
+    ("GLOSSARY.md", "`--recom`", "the flag --recom, which no command has"),
     ("models/README.md", "| `no_such_file.h` | |\n", "no such file"),
     ("models/README.md", "", "does not name the file gpt.h"),
     ("collectives/README.md", "| `transport/no_such_file.h` | |\n", "no such file"),

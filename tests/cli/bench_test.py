@@ -153,7 +153,9 @@ class Bench(unittest.TestCase):
         entries = json.loads((self.path / "ps.json").read_text())["benchmarks"]
         self.assertEqual(len(entries), 6)
         for entry in entries:
-            if "ranks:16" not in entry["name"] or "3_servers" not in entry["name"]:
+            if "ranks:16" in entry["name"] and "3_servers" in entry["name"]:
+                self.assertEqual(entry["model_us"], 0, "there is no closed form for it")
+            else:
                 self.assertAlmostEqual(entry["p50_us"] / entry["model_us"], 1, delta=1e-5, msg=entry["name"])
         self.assertIn("write numbers from 1", self.bench("ps", "--servers", "few", status=2).stderr)
         self.assertIn("--workers 0", self.bench("ps", "--workers", "0", status=2).stderr)
@@ -219,6 +221,44 @@ class Bench(unittest.TestCase):
         times = {row[5]: float(row[6]) for row in map(str.split, done.stdout.splitlines()) if not row[0].startswith("#")}
         self.assertLess(times["hierarchical"], times["ring"])
         self.assertIn("N/A", done.stdout)
+
+    def test_unit_time_needs_no_data_and_one_iteration(self):
+        def context(*words):
+            self.bench("all_reduce", "-b", "1K", "-e", "1K", "--clock", "unit", "--link", "ndr", *words, "--json", "b.json")
+            file = json.loads((self.path / "b.json").read_text())
+            entry = file["benchmarks"][0]
+            return file["context"]["lockstep.device"], len(entry["samples_us"]), entry["wrong"]
+        self.assertEqual(context(), ("none", 1, -1))
+        self.assertEqual(context("-n", "3", "-w", "1"), ("none", 3, -1))
+        self.assertEqual(context("-c", "1"), ("host", 1, 0))
+        self.assertEqual(context("--buffers", "dirty"), ("host", 1, 0))
+        self.assertEqual(context("--device", "host"), ("host", 1, 0))
+        self.assertIn("-c 1", self.bench("all_reduce", "--clock", "unit", "--device", "none", "-c", "1", status=2).stderr)
+        done = self.bench("all_reduce", "-b", "1K", "-e", "1K")
+        self.assertIn("warm-up 5   iterations 20", done.stdout)
+
+    def test_the_model_knows_nodes_or_is_marked_as_a_bound(self):
+        done = self.bench("all_reduce", "--ranks", "64", "--clock", "unit", "--link", "dgx", "-b", "64K", "-e", "16M", "-f", "256",
+                          "--algorithm", "all", "--json", "b.json")
+        exact = set()
+        for row in (line.split() for line in done.stdout.splitlines() if not line.startswith("#")):
+            name, time, model = row[5], float(row[6]), row[14]
+            if model.startswith("<="):
+                self.assertLessEqual(time, float(model[2:]), row)
+            else:
+                self.assertEqual(row[6], model, row)
+                exact.add(name)
+        self.assertEqual(exact, {"ring", "segmented_ring", "recursive_doubling", "halving_doubling", "binomial_tree", "hierarchical", "torus"})
+        for entry in json.loads((self.path / "b.json").read_text())["benchmarks"]:
+            self.assertEqual(entry["model_is_exact"], float(entry["name"].split("/")[1] in exact))
+
+    def test_auto_takes_the_fastest_on_nodes(self):
+        for ranks, size in (("8", "1M"), ("64", "16M"), ("64", "4K")):
+            with self.subTest(ranks=ranks, size=size):
+                done = self.bench("all_reduce", "--ranks", ranks, "--clock", "unit", "--link", "dgx", "-b", size, "-e", size,
+                                  "--algorithm", "auto,all")
+                rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
+                self.assertEqual(float(rows[0][6]), min(float(row[6]) for row in rows), done.stdout)
 
     def test_an_algorithm_that_cannot_run_is_skipped_with_the_reason(self):
         done = self.bench("all_gather", "--ranks", "3", "-b", "12", "-e", "12", "-n", "1", "--algorithm", "all")

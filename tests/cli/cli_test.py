@@ -54,6 +54,50 @@ class Cli(unittest.TestCase):
         self.refused("--steps 0", "bench", "pipeline", "--simulate", "--steps", "0")
         self.refused("--sequence-length -1", "bench", "model", "--sequence-length", "-1")
 
+    def test_simulated_pipelines_take_the_times_given(self):
+        def bubble_and_link(*words):
+            done = self.run_program("bench", "pipeline", "--simulate", "--schedule", "1f1b", "-p", "4", "-m", "8", *words, "--json", "p.json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            file = json.loads((self.path / "p.json").read_text())
+            (row,) = [line.split() for line in done.stdout.splitlines() if line.startswith("1f1b")]
+            return float(row[5]), file["context"]["lockstep.link"]
+        self.assertEqual(bubble_and_link(), (27.27, "alpha=0,beta=0"))
+        bubble, link = bubble_and_link("--hop", "1/4", "--forward", "2", "--input-gradient", "2")
+        drawn = self.run_program("schedule", "1f1b", "-p", "4", "-m", "8", "--hop", "1/4", "--forward", "2", "--input-gradient", "2").stdout
+        (whole,) = [line for line in drawn.splitlines() if line.startswith("makespan")]
+        self.assertIn(f"= {bubble:.1f} %", whole)
+        self.assertEqual(link, "alpha=0.25,beta=0")
+        for words in (("--link", "ndr"), ("--clock", "unit"), ("--steps", "3"), ("--model", "nano")):
+            self.refused(f"{words[0]} with --simulate", "bench", "pipeline", "--simulate", *words)
+        self.refused("--hop without --simulate", "bench", "pipeline", "--hop", "1")
+        self.refused("no number", "bench", "pipeline", "--simulate", "--hop", "x")
+
+    def test_the_period_shows_what_zb_h2_is_for(self):
+        lines = self.run_program("schedule", "all", "-p", "4", "-m", "8").stdout.splitlines()
+        (head,) = [line for line in lines if line.startswith("schedule ")]
+        end = head.index("period") + len("period")
+        period = {line.split()[0]: float(line[:end].split()[-1]) for line in lines if line.split()[:1] in (["zb-h1"], ["zb-h2"], ["1f1b"])}
+        self.assertEqual(period, {"1f1b": 33, "zb-h1": 27, "zb-h2": 24})
+
+    def test_a_large_mesh_is_readable_and_knows_nodes(self):
+        done = self.run_program("mesh", "--tp", "8", "--pp", "8", "--dp", "8", "--ranks-per-node", "8", "--json", "mesh.json")
+        self.assertLess(max(map(len, done.stdout.splitlines())), 140)
+        self.assertLess(len(done.stdout.splitlines()), 40)
+        rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
+        self.assertIn("512 ranks on 64 nodes of 8", rows["512"])
+        self.assertRegex(rows["tp"], r"64 +8 +1  \[0-7\]\[8-15\]")
+        self.assertRegex(rows["dp"], r"64 +8 +8  \[0,8,16,\.\.,56\]")
+        mesh = json.loads((self.path / "mesh.json").read_text())
+        self.assertEqual((mesh["nodes"]["tp"], mesh["nodes"]["pp"], mesh["ranks_per_node"]), (1, 8, 8))
+        self.assertEqual(mesh["groups"]["pp"][0], list(range(0, 512, 64)))
+        wide = self.run_program("mesh", "--tp", "2", "--pp", "64", "--dp", "128", "--cp", "2").stdout
+        self.assertLess(max(map(len, wide.splitlines())), 140)
+        self.assertLess(len(wide.splitlines()), 60)
+        small = self.run_program("mesh", "--tp", "2", "--pp", "2", "--dp", "2").stdout
+        self.assertIn("[0,4][1,5][2,6][3,7]", small)
+        self.assertNotIn("nodes", small)
+        self.refused("--ranks-per-node -1", "mesh", "--ranks-per-node", "-1")
+
     def test_outputs_are_not_lost(self):
         (self.path / "stdout").symlink_to("/proc/self/fd/1")
         words = ["plan", "ddp", "--ranks", "2", "--model", "nano", "--json", "stdout"]

@@ -104,6 +104,12 @@ class Mpi(unittest.TestCase):
                 for line in exact:
                     self.assertEqual(line["expected"], line["measured"], line)
 
+    def test_auto_knows_that_processes_map_each_others_memory(self):
+        done, _ = self.run_ranks(2, "bench", "all_reduce", "-b", "64", "-e", "256K", "-f", "64", "-n", "2", "-w", "0")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        chosen = [line.split()[5] for line in done.stdout.splitlines() if not line.startswith("#")]
+        self.assertEqual(chosen, ["auto=recursive_doubling", "auto=recursive_doubling", "auto=segmented_ring"])
+
     def test_bench_of_a_parameter_server(self):
         done, _ = self.run_ranks(4, "bench", "ps", "-b", "8", "-e", "512K", "-f", "256", "-n", "2", "-w", "1", "-d", "i64")
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
