@@ -132,6 +132,13 @@ OptionGroup describe(ShardingOptions& o) {
       .title = "sharding",
       .techniques = {"zero", "fsdp", "3d"},
       .options = {
+          {.flag = "replicas",
+           .value = &o.replicas,
+           .help = "hybrid sharding: groups of neighbouring ranks that each hold all shards; "
+                   "gradients are summed between the groups once a step",
+           .bounds = at_least(1),
+           .drawn = {"1", "2"},
+           .has_effect = [](const TrainOptions& all) { return all.zero_stage >= 1; }},
           {.flag = "zero-volume",
            .value = &o.zero_volume,
            .help = "of stages 1 and 2: paper (reduce-scatter gradients) or all-reduce, half as "

@@ -47,15 +47,15 @@ void update(RankModel& model, const Plan& plan, int rank, Backend& backend, Ledg
   const AdamWOptions options = adamw_options(plan.options);
   if (const auto sharding = sharding_of(plan)) {
     const RankUnits layout = sharded_units(model);
-    const int replicas = plan.length(Axis::dp), replica = plan.place(rank, Axis::dp);
+    const int shards = plan.shards(), shard = plan.shard(rank);
     std::deque<ShardedUnit> units;
     for (const UnitParameters& unit : layout.all)
       units
-          .emplace_back(model.parameters, unit, Parts(unit.count, replicas), replica, *sharding,
+          .emplace_back(model.parameters, unit, Parts(unit.count, shards), shard, *sharding,
                         options, backend, ledger)
           .step(0, 1);
     for (const OwnPart& part :
-         own_parts(model.parameters, layout, replicas, replica, model.parameters.counted()))
+         own_parts(model.parameters, layout, shards, shard, model.parameters.counted()))
       backend.squared_norm(
           units[part.unit].own_gradients().part(part.range.first, part.range.count));
     return;

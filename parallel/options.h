@@ -73,7 +73,8 @@ struct DataParallelOptions {
 struct ShardingOptions {
   // 0: nothing is sharded; 1 optimizer, 2 gradients, 3 parameters. Not given: 1, in 3d 0.
   std::optional<int> zero_stage;
-  std::string zero_volume = "paper";      // or all-reduce: stages 1 and 2 send gradients twice
+  int replicas = 1;                   // hybrid sharding: groups of ranks that each hold all shards
+  std::string zero_volume = "paper";  // or all-reduce: stages 1 and 2 send gradients twice
   std::string prefetch = "backward-pre";  // none, backward-post
   bool forward_prefetch = false;
   std::string reshard_after_forward = "yes";

@@ -115,6 +115,10 @@ void check_batch(const Plan& plan) {
 
 void check_data(const Plan& plan) {
   const TrainOptions& o = plan.options;
+  require(plan.zero_stage() == 0 || plan.length(dp) % o.replicas == 0,
+          fmt::format("--replicas {} of the shards on {} data-parallel ranks", o.replicas,
+                      plan.length(dp)),
+          "use a number that divides the ranks");
   require(is_floating(*o.reduce_dtype), fmt::format("--reduce-dtype {}", name_of(*o.reduce_dtype)),
           "choose f64, f32, bf16 or f16");
   if (o.algorithm != "auto")

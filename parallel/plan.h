@@ -36,6 +36,9 @@ struct Plan {
   bool has_pipeline() const;
   // What replicas shard: 0 nothing, 1 the optimizer's states, 2 and gradients, 3 and parameters.
   int zero_stage() const;
+  // The ranks that hold the shards of a rank's part of the model, and its place among them.
+  int shards() const { return length(Axis::dp) / options.replicas; }
+  int shard(int rank) const { return place(rank, Axis::dp) % shards(); }
   int computing_ranks() const { return mesh.size(); }
   bool computes(int rank) const { return rank < computing_ranks(); }
   int length(Axis axis) const { return mesh.length(axis); }

@@ -68,7 +68,7 @@ class RankPrediction {
         for (const Range& range : ranges) count += range.count;
       else
         for (const OwnPart& part :
-             own_parts(parameters(), units_, plan_.length(dp), plan_.place(rank_, dp), ranges))
+             own_parts(parameters(), units_, plan_.shards(), plan_.shard(rank_), ranges))
           count += part.range.count;
       return count;
     };
@@ -146,8 +146,8 @@ class RankPrediction {
     const DType reduced = *plan_.options.reduce_dtype;
     prediction_.add("gradients", sharded.gradients, element_bytes(reduced));
     prediction_.add("parameters", sharded.parameters, element());
-    prediction_.add(norm_label, norm_traffic(plan_.length(dp), plan_.place(rank_, dp)),
-                    sizeof(double));
+    prediction_.add("gradients of replicas", sharded.between_replicas, element());
+    prediction_.add(norm_label, norm_traffic(plan_.shards(), plan_.shard(rank_)), sizeof(double));
     const auto [gradients, parameters] = sharded_formulas(plan_, *sharding_);
     prediction_.formulas["gradients"] = gradients;
     prediction_.formulas["parameters"] = parameters;
@@ -241,7 +241,7 @@ class RankPrediction {
     // Temporary memory of a collective's algorithm, while all the other memory is in use.
     const Count norm =
         std::max(norm_scratch_bytes(model_ranks(), place_in_model()),
-                 sharding_ ? norm_scratch_bytes(plan_.length(dp), plan_.place(rank_, dp)) : 0);
+                 sharding_ ? norm_scratch_bytes(plan_.shards(), plan_.shard(rank_)) : 0);
     const Count reduction =
         sharding_ ? 0 : ddp_scratch_bytes(plan_, rank_, parameters(), environment_.algorithms);
     prediction_.set(MemoryUse::communication,

@@ -3,29 +3,28 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "collectives/all_gather/all_gather.h"
-#include "collectives/all_reduce/all_reduce.h"
-#include "collectives/reduce_scatter/reduce_scatter.h"
 #include "collectives/stopwatch.h"
 #include "collectives/stream.h"
 #include "parallel/norm.h"
-#include "parallel/sharded/unit.h"
+#include "parallel/sharded/reducer.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int communication_track = 1;
-constexpr const char* gradients_label = "gradients";
 constexpr const char* parameters_label = "parameters";
 
 class Sharded final : public DataParallel {
  public:
-  Sharded(RankContext& context, Communicator& replicas, const Plan& plan, RankModel& model,
+  Sharded(RankContext& context, Communicator& data, const Plan& plan, RankModel& model,
           Backend& backend)
       : context_(context),
-        replicas_(replicas),
+        shards_(data.subgroup(neighbours(data.rank(), plan.shards()))),
+        between_(data.subgroup(counterparts(data, plan.shards()))),
         plan_(plan),
         sharding_(*sharding_of(plan)),
         layout_(sharded_units(model)),
@@ -35,11 +34,14 @@ class Sharded final : public DataParallel {
         gradient_buffers_(parameters_.dtype(), context.ledger, MemoryUse::gradients),
         exposed_(context.world) {
     const AdamWOptions options = adamw_options(plan.options);
-    Count largest = 0;
+    Slice largest;
     for (const UnitParameters& unit : layout_.all) {
-      units_.emplace_back(parameters_, unit, Parts(unit.count, replicas.size()), replicas.rank(),
+      units_.emplace_back(parameters_, unit, Parts(unit.count, shards_->size()), shards_->rank(),
                           sharding_, options, backend, context.ledger);
-      largest = std::max(largest, unit.count);
+      if (unit.count > largest.count) {
+        largest = units_.back().own_gradients();
+        largest.count = unit.count;
+      }
     }
     gathering_.resize(units_.size());
     counted_ = own_gradients(parameters_.counted());
@@ -49,11 +51,10 @@ class Sharded final : public DataParallel {
     }
     for (std::size_t u = 0; u < units_.size(); ++u)
       for (const int parameter : layout_.all[u].parameters) unit_of_[parameter] = u;
-    if (replicas.size() == 1) return;
-    if (plan.options.overlap) stream_.emplace(replicas, communication_track, "communication");
-    if (reduce_dtype() != parameters_.dtype())
-      rounded_ = communicator().scratch(
-          {.dtype = reduce_dtype(), .device = units_.front().own_values().device}, largest);
+    if (data.size() > 1 && plan.options.overlap)
+      stream_.emplace(*shards_, communication_track, "communication");
+    reducer_.emplace(*shards_, *between_, plan, sharding_, largest, gradient_buffers_,
+                     stream_ ? &*stream_ : nullptr, exposed_);
   }
 
   void load(const std::function<void()>& read) override {
@@ -110,22 +111,21 @@ class Sharded final : public DataParallel {
   }
 
   void finish() override {
-    if (reductions_.empty()) return;
     const Trace::Span span(context_.trace, 0, "wait for gradients", "wait");
-    while (!reductions_.empty()) finish_reduction();
+    reducer_->finish();
   }
 
   std::vector<Slice> own_gradients(const std::vector<Range>& ranges) override {
     std::vector<Slice> slices;
     for (const OwnPart& part :
-         own_parts(parameters_, layout_, replicas_.size(), replicas_.rank(), ranges))
+         own_parts(parameters_, layout_, shards_->size(), shards_->rank(), ranges))
       slices.push_back(units_[part.unit].own_gradients().part(part.range.first, part.range.count));
     return slices;
   }
   double squared_norm() override {
     double sum = 0;
     for (const Slice& part : counted_) sum += backend_.squared_norm(part);
-    exposed_.time([&] { sum_of_norm(replicas_, sum); });
+    exposed_.time([&] { sum_of_norm(*shards_, sum); });
     return sum;
   }
 
@@ -133,14 +133,14 @@ class Sharded final : public DataParallel {
     for (ShardedUnit& unit : units_) unit.step(learning_rate, gradient_scale);
     if (sharding_.shards_parameters()) return;
     const Trace::Span span(context_.trace, 0, "gather parameters", "wait");
-    replicas_.set_label(parameters_label);
+    shards_->set_label(parameters_label);
     exposed_.time([&] {
-      for (ShardedUnit& unit : units_) all_gather(replicas_, unit.values());
+      for (ShardedUnit& unit : units_) all_gather(*shards_, unit.values());
     });
   }
 
   Slice flat(Gathered what) override {
-    replicas_.set_label("weights");
+    shards_->set_label("weights");
     flat_ =
         Tensor({parameters_.count()}, parameters_.dtype(), context_.ledger, MemoryUse::workspace);
     for (const ShardedUnit& unit : units_) {
@@ -148,7 +148,7 @@ class Sharded final : public DataParallel {
                          MemoryUse::workspace);
       const Slice own = what == Gathered::values ? unit.own_values() : unit.own_gradients();
       own.device->copy(unit.own_part(whole.slice()), own);
-      all_gather(replicas_, whole.slice());
+      all_gather(*shards_, whole.slice());
       unit.scatter(whole.slice(), flat_.slice());
     }
     return flat_.slice();
@@ -156,12 +156,21 @@ class Sharded final : public DataParallel {
 
   double waiting_seconds() const override { return exposed_.seconds(); }
   double communication_seconds() const override {
-    return stream_ ? stream_->busy_seconds() : exposed_.seconds();
+    return stream_ ? stream_->busy_seconds() + reducer_->busy_seconds() : exposed_.seconds();
   }
 
  private:
-  DType reduce_dtype() const { return *plan_.options.reduce_dtype; }
-  Communicator& communicator() { return stream_ ? stream_->communicator() : replicas_; }
+  // The ranks of this rank's replica of the shards, and those with the same shards.
+  static std::vector<int> neighbours(int rank, int shards) {
+    std::vector<int> ranks(static_cast<std::size_t>(shards));
+    std::iota(ranks.begin(), ranks.end(), rank / shards * shards);
+    return ranks;
+  }
+  static std::vector<int> counterparts(const Communicator& data, int shards) {
+    std::vector<int> ranks;
+    for (int rank = data.rank() % shards; rank < data.size(); rank += shards) ranks.push_back(rank);
+    return ranks;
+  }
 
   // A pipeline's schedule says when its stages are unsharded; evaluations have no schedule.
   bool follows_order(UnitUse use) const {
@@ -198,7 +207,7 @@ class Sharded final : public DataParallel {
     if (stream_)
       gathering_[number] = stream_->enqueue(work);
     else
-      exposed_.time([&] { work(replicas_); });
+      exposed_.time([&] { work(*shards_); });
   }
 
   void wait_for_values(std::size_t number) {
@@ -209,55 +218,12 @@ class Sharded final : public DataParallel {
   }
 
   void reduce(std::size_t number) {
-    ShardedUnit& unit = units_[number];
-    const bool returns_buffer = sharding_.shards_gradients();
-    // At most one buffer is being reduced while the next unit fills another one. Under a pipeline,
-    // all units have their gradients anyway.
-    while (returns_buffer && !sharding_.by_stage && !reductions_.empty()) finish_reduction();
-    const Slice whole = unit.gradients();
-    Reduction& reduction = reductions_.emplace_back();
-    if (returns_buffer) reduction.buffer = unit.release_gradients();
-    const auto work = [this, &unit, whole](Communicator& comm) {
-      comm.set_label(gradients_label);
-      reduce_on(comm, unit, whole);
-    };
-    if (stream_) {
-      reduction.handle = stream_->enqueue(work);
-      return;
-    }
-    exposed_.time([&] { work(replicas_); });
-    finish_reduction();
+    reducer_->reduce(units_[number],
+                     sharding_.by_stage || micro_batch_ + 1 == plan_.options.micro_batches);
   }
-
-  void reduce_on(Communicator& comm, ShardedUnit& unit, Slice whole) {
-    Slice sent = whole;
-    if (rounded_.data()) {
-      sent = rounded_.slice(whole.count, reduce_dtype());
-      whole.device->convert(sent, whole);
-    }
-    if (sharding_.all_reduces_gradients)
-      all_reduce(comm, sent, ReduceOp::sum, "ring");
-    else
-      reduce_scatter(comm, sent);
-    const Slice own = unit.own_part(whole);
-    if (rounded_.data()) own.device->convert(own, unit.own_part(sent));
-    unit.add_reduced(own);
-  }
-
-  void finish_reduction() {
-    Reduction reduction = std::move(reductions_.front());
-    reductions_.erase(reductions_.begin());
-    if (reduction.handle) exposed_.time([&] { reduction.handle->wait(); });
-    if (reduction.buffer.count() > 0) gradient_buffers_.give(std::move(reduction.buffer));
-  }
-
-  struct Reduction {
-    std::optional<Stream::Handle> handle;
-    Tensor buffer;
-  };
 
   RankContext& context_;
-  Communicator& replicas_;
+  std::unique_ptr<Communicator> shards_, between_;
   const Plan& plan_;
   const Sharding sharding_;
   const RankUnits layout_;
@@ -268,7 +234,6 @@ class Sharded final : public DataParallel {
   std::map<int, const RankUnits::Stage*> stage_of_;  // by a unit's first parameter
   std::vector<Slice> counted_;                       // own gradients that the norm counts
   BufferPool value_buffers_, gradient_buffers_;
-  Memory rounded_;  // gradients of a unit in reduce_dtype
   Tensor flat_;
 
   int micro_batch_ = 0;                        // of the step
@@ -276,16 +241,16 @@ class Sharded final : public DataParallel {
   std::vector<UnitEvent> order_;
   std::size_t next_ = 0;                                  // in the order
   std::vector<std::optional<Stream::Handle>> gathering_;  // by unit
-  std::vector<Reduction> reductions_;
   Stopwatch exposed_;
   std::optional<Stream> stream_;
+  std::optional<GradientReducer> reducer_;
 };
 
 }  // namespace
 
-std::unique_ptr<DataParallel> make_sharded(RankContext& context, Communicator& replicas,
+std::unique_ptr<DataParallel> make_sharded(RankContext& context, Communicator& data,
                                            const Plan& plan, RankModel& model, Backend& backend) {
-  return std::make_unique<Sharded>(context, replicas, plan, model, backend);
+  return std::make_unique<Sharded>(context, data, plan, model, backend);
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Sharded data parallelism: ZeRO's stages and FSDP. The replicas divide what plain data parallelism
+// Sharded data parallelism: ZeRO's stages and FSDP. The ranks divide what plain data parallelism
 // holds P times: the optimizer's states, the gradients, the parameters. Closed forms: sharding.h.
 //
 // Every unit's flat buffer is cut into P shards. Backward leaves a rank's own shard of the summed
@@ -15,8 +15,8 @@
 
 namespace lockstep {
 
-// For the ranks of `replicas`. All arguments must outlive it.
-std::unique_ptr<DataParallel> make_sharded(RankContext& context, Communicator& replicas,
+// For the ranks of `data`, which compute with the same part of the model. All arguments must outlive it.
+std::unique_ptr<DataParallel> make_sharded(RankContext& context, Communicator& data,
                                            const Plan& plan, RankModel& model, Backend& backend);
 
 }  // namespace lockstep

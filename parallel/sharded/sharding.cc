@@ -107,12 +107,12 @@ RankUnits sharded_units(const RankModel& model) {
   return units;
 }
 
-std::vector<OwnPart> own_parts(const Parameters& parameters, const RankUnits& units, int replicas,
-                               int replica, const std::vector<Range>& ranges) {
+std::vector<OwnPart> own_parts(const Parameters& parameters, const RankUnits& units, int ranks,
+                               int rank, const std::vector<Range>& ranges) {
   std::vector<OwnPart> parts;
   for (std::size_t u = 0; u < units.all.size(); ++u) {
-    const Parts shards(units.all[u].count, replicas);
-    const Count first = shards.offset(replica), end = first + shards[replica];
+    const Parts shards(units.all[u].count, ranks);
+    const Count first = shards.offset(rank), end = first + shards[rank];
     Count in_unit = 0;  // where the parameter begins
     for (const int i : units.all[u].parameters) {
       const Parameter& parameter = parameters.list()[static_cast<std::size_t>(i)];
@@ -131,10 +131,10 @@ std::vector<OwnPart> own_parts(const Parameters& parameters, const RankUnits& un
 
 ShardedTraffic sharded_traffic(const Plan& plan, int rank, const Sharding& sharding,
                                const RankUnits& units) {
-  const int replicas = plan.length(Axis::dp), place = plan.place(rank, Axis::dp);
   ShardedTraffic sum;
   const auto ring = [&](const auto& algorithm, std::size_t unit) {
-    return algorithm.traffic({.ranks = replicas, .count = units.all[unit].count}, place);
+    return algorithm.traffic({.ranks = plan.shards(), .count = units.all[unit].count},
+                             plan.shard(rank));
   };
   const auto gather = [&](std::size_t unit) { sum.parameters += ring(all_gather_ring(), unit); };
   const auto reduce = [&](std::size_t unit) {
@@ -154,7 +154,13 @@ ShardedTraffic sharded_traffic(const Plan& plan, int rank, const Sharding& shard
       if (event.kind == UnitEvent::Kind::reduce) reduce(units.stages.front().place(event.unit));
     }
   }
-  for (std::size_t u = 0; !sharding.shards_parameters() && u < units.all.size(); ++u) gather(u);
+  const int replicas = plan.options.replicas, replica = plan.place(rank, Axis::dp) / plan.shards();
+  for (std::size_t u = 0; u < units.all.size(); ++u) {
+    if (!sharding.shards_parameters()) gather(u);
+    if (replicas == 1) continue;
+    const Count own = Parts(units.all[u].count, plan.shards())[plan.shard(rank)];
+    sum.between_replicas += all_reduce_ring().traffic({.ranks = replicas, .count = own}, replica);
+  }
   return sum;
 }
 
@@ -241,7 +247,7 @@ ShardedElements sharded_elements(const Plan& plan, int rank, const Sharding& sha
   Count whole = 0;
   for (const UnitParameters& unit : units.all) {
     whole += unit.count;
-    elements.shards += Parts(unit.count, plan.length(Axis::dp))[plan.place(rank, Axis::dp)];
+    elements.shards += Parts(unit.count, plan.shards())[plan.shard(rank)];
   }
   const auto [gathered, unreduced] =
       sharding.by_stage ? peaks_by_stage(plan, rank, units) : peaks_by_order(plan, sharding, units);

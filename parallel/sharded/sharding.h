@@ -1,6 +1,6 @@
-// What a plan shards over its replicas, as pure data, and the closed forms that follow.
+// What a plan shards over its data-parallel ranks, as pure data, and the closed forms that follow.
 //
-//   bytes sent per rank and step, P replicas, K micro-batches (parameters of beta_p bytes, gradients
+//   bytes sent per rank and step, P ranks, K micro-batches (parameters of beta_p bytes, gradients
 //   reduced in beta_g bytes; exactly, with uneven shards, as the ring algorithms say)
 //
 //   stage 1   (P-1)/P * Psi * (beta_g + beta_p)        the optimizer's states are sharded
@@ -18,7 +18,8 @@
 //   stage 2   beta_p Psi + beta_g Psi/P + K_opt Psi/P + gradients of units being reduced
 //   stage 3   (beta_p + beta_g + K_opt) Psi/P         + the same + parameters of gathered units
 //
-// Psi are the parameters of the rank's part of the model.
+// Psi are the parameters of the rank's part of the model. Hybrid sharding (HSDP): R replicas of P/R
+// shards each. Then P is P/R above, and 2 (R-1)/R * Psi R/P * beta_p are sent between replicas.
 //
 // Rajbhandari et al., "ZeRO", 2020; Zhao et al., "PyTorch FSDP", 2023.
 #pragma once
@@ -50,7 +51,7 @@ struct Sharding {
     return (shards_gradients() && reduces_every_micro_batch) || micro_batch == micro_batches - 1;
   }
 };
-// Nothing if the plan's replicas hold everything.
+// Nothing if every rank holds everything.
 std::optional<Sharding> sharding_of(const Plan& plan);
 
 // The parameters of a unit, in the order of its flat buffer.
@@ -77,25 +78,25 @@ struct RankUnits {
 };
 RankUnits sharded_units(const RankModel& model);
 
-// Parts of flat ranges that lie in a replica's shards.
+// Parts of flat ranges that lie in a rank's shards, if shards are divided over `ranks` ranks.
 struct OwnPart {
   std::size_t unit = 0;
-  Range range;  // of the replica's shard
+  Range range;  // of the rank's shard
 };
-std::vector<OwnPart> own_parts(const Parameters& parameters, const RankUnits& units, int replicas,
-                               int replica, const std::vector<Range>& ranges);
+std::vector<OwnPart> own_parts(const Parameters& parameters, const RankUnits& units, int ranks,
+                               int rank, const std::vector<Range>& ranges);
 
-// What a replica sends and receives in a step: for gradients in elements of the plan's reduce_dtype,
-// for parameters in elements of its dtype.
+// What a rank sends and receives in a step: for gradients in elements of the plan's reduce_dtype,
+// for parameters, and for gradients between replicas of the shards, in elements of its dtype.
 struct ShardedTraffic {
-  Traffic gradients, parameters;
+  Traffic gradients, parameters, between_replicas;
 };
 ShardedTraffic sharded_traffic(const Plan& plan, int rank, const Sharding& sharding,
                                const RankUnits& units);
 // Formulas of the bytes of gradients and parameters.
 std::pair<std::string, std::string> sharded_formulas(const Plan& plan, const Sharding& sharding);
 
-// Elements held at most: this replica's shards of all units, or whole units, and the buffers of
+// Elements held at most: this rank's shards of all units, or whole units, and the buffers of
 // gathered parameters and of gradients that are not reduced yet.
 struct ShardedElements {
   Count shards = 0, parameters = 0, gradients = 0;

@@ -12,17 +12,17 @@ Tensor BufferPool::take(Count count) {
   return tensor;
 }
 
-ShardedUnit::ShardedUnit(Parameters& all, const UnitParameters& unit, const Parts& shards,
-                         int replica, const Sharding& sharding, const AdamWOptions& options,
-                         Backend& backend, Ledger& ledger)
-    : all_(all), numbers_(unit.parameters), count_(unit.count), first_(shards.offset(replica)) {
+ShardedUnit::ShardedUnit(Parameters& all, const UnitParameters& unit, const Parts& shards, int rank,
+                         const Sharding& sharding, const AdamWOptions& options, Backend& backend,
+                         Ledger& ledger)
+    : all_(all), numbers_(unit.parameters), count_(unit.count), first_(shards.offset(rank)) {
   Count offset = 0;
   for (const int i : numbers_) {
     list_.push_back(all.list()[static_cast<std::size_t>(i)]);
     list_.back().offset = offset;
     offset += list_.back().count;
   }
-  const Count own = shards[replica];
+  const Count own = shards[rank];
   const auto memory = [&](Tensor& tensor, Count count, MemoryUse use) {
     tensor = Tensor({count}, all.dtype(), ledger, use);
     return tensor.slice();

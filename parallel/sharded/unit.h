@@ -1,5 +1,5 @@
-// One unit on one replica: its shard of the flat buffer of its parameters, and the whole buffer
-// while that is needed. The flat buffer is cut evenly over the replicas, whatever the tensors'
+// One unit on one rank: its shard of the flat buffer of its parameters, and the whole buffer
+// while that is needed. The flat buffer is cut evenly over the ranks, whatever the tensors'
 // borders.
 #pragma once
 
@@ -33,18 +33,18 @@ class ShardedUnit {
  public:
   // Adam's states, gradients and parameters are sharded as `sharding` says; what is not sharded has
   // memory from the beginning. All arguments but `unit` must outlive it.
-  ShardedUnit(Parameters& all, const UnitParameters& unit, const Parts& shards, int replica,
+  ShardedUnit(Parameters& all, const UnitParameters& unit, const Parts& shards, int rank,
               const Sharding& sharding, const AdamWOptions& options, Backend& backend,
               Ledger& ledger);
 
   Count count() const { return count_; }
-  // The replica's own part, with memory of its own or inside of the whole buffer.
+  // The rank's own part, with memory of its own or inside of the whole buffer.
   Slice own_values() const { return own_values_; }
   Slice own_gradients() const { return own_gradients_; }
   // The whole buffers; empty slices while they have no memory.
   Slice values() const { return values_.slice(); }
   Slice gradients() const { return gradients_.slice(); }
-  // Where the replica's part lies in a whole buffer.
+  // Where the rank's part lies in a whole buffer.
   Slice own_part(Slice whole) const { return whole.part(first_, own_values_.count); }
 
   // Gives the whole buffer memory and takes it away. Parameters have values in between.
@@ -56,7 +56,7 @@ class ShardedUnit {
 
   // A step begins: no gradients so far.
   void begin();
-  // Adds the replica's part of reduced gradients to its own.
+  // Adds the rank's part of reduced gradients to its own.
   void add_reduced(Slice part);
 
   void step(double learning_rate, double gradient_scale) {

@@ -193,6 +193,40 @@ TEST(ShardedMesh, NeedsUnshardInAScheduleFile) {
   EXPECT_NO_THROW(plan_of(options, 2));
 }
 
+// Hybrid sharding: replicas of the shards sum their gradients once a step.
+TEST(HybridSharding, EqualsTheGoldenRunAndItsClosedForms) {
+  int runs = 0;
+  for (const auto& [ranks, replicas] : {std::pair(4, 2), {6, 2}, {6, 3}, {2, 2}})
+    for (TrainOptions options : {zero(1), zero(2), fsdp("backward-pre"), fsdp("none", true)}) {
+      options.replicas = replicas;
+      options.micro_batches = 2;
+      options.global_batch = 12;
+      options.overlap = ++runs % 3 != 0;
+      TrainOptions serial = golden_run("serial");
+      serial.global_batch = options.global_batch;
+      serial.steps = options.steps = 3;
+      const TrainResult result = run(ranks, options);
+      test::expect_same_steps(result, run(1, serial), 1e-10);
+      EXPECT_TRUE(theory_holds(result));
+      for (const RankRecord& rank : result.ranks)
+        // Shards of each of the nine units differ by at most one element.
+        EXPECT_NEAR(static_cast<double>(rank.peak_bytes.at("optimizer")),
+                    2.0 * 8 * 106304 * replicas / ranks, 2 * 8 * 9);
+    }
+  EXPECT_EQ(runs, 16);
+  TrainOptions mesh = golden_run("3d");
+  mesh.tensor_ranks = 2;
+  mesh.pipeline_ranks = 1;
+  mesh.data_ranks = 4;
+  mesh.zero_stage = 3;
+  mesh.replicas = 2;
+  const TrainResult result = run(8, mesh);
+  expect_golden(result, 1e-10);
+  EXPECT_TRUE(theory_holds(result));
+  mesh.replicas = 3;
+  EXPECT_THROW(plan_of(mesh, 8), Error);
+}
+
 // With two ranks, every sum has two terms, so its order does not matter.
 TEST(ShardedBits, EqualDdpOnTwoRanks) {
   const test::Folder folder;
@@ -230,6 +264,32 @@ TEST(ShardedMemory, HasAsManyGatheredUnitsAsTheTableSays) {
   held.micro_batches = 2;
   held.accumulation = "no-sync";
   EXPECT_EQ(peaks(held), std::pair(1.0, 8.0));
+}
+
+// Figure 1 of ZeRO's paper: 7.5 billion parameters in 16 bits, 64 ranks, in GB.
+TEST(ShardedMemory, RecomputesThePapersFigure) {
+  const auto gigabytes = [](int stage) {
+    TrainOptions options;
+    options.technique = "zero";
+    options.model = "gpt3";
+    options.dtype = DType::bf16;
+    options.global_batch = 64;
+    options.zero_stage = stage;
+    const Plan plan = plan_of(options, 64);
+    const RankOutline outline(plan, 0);
+    const auto psi = static_cast<double>(outline.parameters().count());
+    double shards = psi;
+    if (const auto sharding = sharding_of(plan))
+      shards = static_cast<double>(
+          sharded_elements(plan, 0, *sharding, sharded_units(outline.model())).shards);
+    const double bytes = 2 * (stage >= 3 ? shards : psi) + 2 * (stage >= 2 ? shards : psi) +
+                         static_cast<double>(optimizer_bytes(DType::bf16)) * shards;
+    return bytes / psi * 7.5;
+  };
+  EXPECT_NEAR(gigabytes(0), 120, 0.05);
+  EXPECT_NEAR(gigabytes(1), 31.4, 0.05);
+  EXPECT_NEAR(gigabytes(2), 16.6, 0.05);
+  EXPECT_NEAR(gigabytes(3), 1.9, 0.05);
 }
 
 TEST(ShardedMemory, SplitsStatesByStage) {

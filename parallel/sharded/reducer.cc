@@ -1,0 +1,90 @@
+#include "parallel/sharded/reducer.h"
+
+#include "collectives/all_reduce/all_reduce.h"
+#include "collectives/reduce_scatter/reduce_scatter.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int between_track = 2;
+
+}  // namespace
+
+GradientReducer::GradientReducer(Communicator& shards, Communicator& between, const Plan& plan,
+                                 const Sharding& sharding, Slice largest, BufferPool& buffers,
+                                 Stream* stream, Stopwatch& exposed)
+    : shards_(shards),
+      between_(between),
+      plan_(plan),
+      sharding_(sharding),
+      buffers_(buffers),
+      exposed_(exposed),
+      stream_(stream) {
+  const DType type = *plan.options.reduce_dtype;
+  if (plan.length(Axis::dp) > 1 && type != largest.dtype)
+    rounded_ = (stream ? stream->communicator() : shards)
+                   .scratch({.dtype = type, .device = largest.device}, largest.count);
+  if (stream && between.size() > 1) between_stream_.emplace(between, between_track, "replicas");
+}
+
+void GradientReducer::reduce(ShardedUnit& unit, bool is_last) {
+  // At most one buffer is being reduced while the next unit fills another one. Under a pipeline, all
+  // units have their gradients anyway.
+  const bool returns_buffer = sharding_.shards_gradients();
+  while (returns_buffer && !sharding_.by_stage && !reductions_.empty()) finish_oldest();
+  const Slice whole = unit.gradients();
+  Reduction& reduction = reductions_.emplace_back(Reduction{&unit, is_last, {}, {}});
+  if (returns_buffer) reduction.buffer = unit.release_gradients();
+  const auto work = [this, &unit, whole](Communicator& comm) { reduce_on(comm, unit, whole); };
+  if (stream_) {
+    reduction.handle = stream_->enqueue(work);
+    return;
+  }
+  exposed_.time([&] { work(shards_); });
+  finish_oldest();
+}
+
+void GradientReducer::reduce_on(Communicator& comm, ShardedUnit& unit, Slice whole) {
+  comm.set_label("gradients");
+  Slice sent = whole;
+  if (is_rounded()) {
+    sent = rounded_.slice(whole.count, *plan_.options.reduce_dtype);
+    whole.device->convert(sent, whole);
+  }
+  if (sharding_.all_reduces_gradients)
+    all_reduce(comm, sent, ReduceOp::sum, "ring");
+  else
+    reduce_scatter(comm, sent);
+  const Slice own = unit.own_part(whole);
+  if (is_rounded()) own.device->convert(own, unit.own_part(sent));
+  unit.add_reduced(own);
+}
+
+void GradientReducer::finish_oldest() {
+  Reduction reduction = std::move(reductions_.front());
+  reductions_.pop_front();
+  if (reduction.handle) exposed_.time([&] { reduction.handle->wait(); });
+  if (reduction.buffer.count() > 0) buffers_.give(std::move(reduction.buffer));
+  if (reduction.is_last && between_.size() > 1) reduce_between(*reduction.unit);
+}
+
+void GradientReducer::reduce_between(ShardedUnit& unit) {
+  const auto work = [&unit](Communicator& comm) {
+    comm.set_label("gradients of replicas");
+    all_reduce(comm, unit.own_gradients(), ReduceOp::sum, "ring");
+  };
+  if (between_stream_)
+    between_replicas_.push_back(between_stream_->enqueue(work));
+  else
+    exposed_.time([&] { work(between_); });
+}
+
+void GradientReducer::finish() {
+  while (!reductions_.empty()) finish_oldest();
+  exposed_.time([&] {
+    for (Stream::Handle& handle : between_replicas_) handle.wait();
+  });
+  between_replicas_.clear();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,57 @@
+// Reduces gradients of units: sums them over the ranks that hold the shards, adds each rank's part to
+// its shard, and at the end of a step sums the shards between replicas of them.
+#pragma once
+
+#include <deque>
+#include <optional>
+
+#include "collectives/stream.h"
+#include "parallel/sharded/unit.h"
+
+namespace lockstep {
+
+class GradientReducer {
+ public:
+  // `shards` are the ranks that hold the shards, `between` those that hold the same ones in other
+  // replicas. Works on `stream` if there is one. `largest` describes the largest unit's gradients,
+  // without memory. Adds waiting times to `exposed`. All arguments but `largest` must outlive it.
+  GradientReducer(Communicator& shards, Communicator& between, const Plan& plan,
+                  const Sharding& sharding, Slice largest, BufferPool& buffers, Stream* stream,
+                  Stopwatch& exposed);
+
+  // Begins to reduce the unit's gradients. `is_last`: nothing more is added to them in this step. If
+  // gradients are sharded, takes the unit's whole buffer away and gives it back to the pool later.
+  void reduce(ShardedUnit& unit, bool is_last);
+  // Returns when all gradients are reduced.
+  void finish();
+
+  // The seconds for which its own stream has worked.
+  double busy_seconds() const { return between_stream_ ? between_stream_->busy_seconds() : 0; }
+
+ private:
+  struct Reduction {
+    ShardedUnit* unit;
+    bool is_last;
+    Tensor buffer;
+    std::optional<Stream::Handle> handle;
+  };
+
+  bool is_rounded() const { return rounded_.data() != nullptr; }
+  void reduce_on(Communicator& comm, ShardedUnit& unit, Slice whole);
+  void finish_oldest();
+  void reduce_between(ShardedUnit& unit);
+
+  Communicator& shards_;
+  Communicator& between_;
+  const Plan& plan_;
+  const Sharding& sharding_;
+  BufferPool& buffers_;
+  Memory rounded_;  // gradients of a unit in reduce_dtype
+  Stopwatch& exposed_;
+  std::deque<Reduction> reductions_;
+  std::deque<Stream::Handle> between_replicas_;
+  Stream* stream_;
+  std::optional<Stream> between_stream_;
+};
+
+}  // namespace lockstep
