@@ -88,6 +88,25 @@ TEST(VirtualTime, TheSenderMayWriteToItsDataWhenItsSendHasEnded) {
   });
 }
 
+TEST(VirtualTime, MessagesMayBeTakenInAnyOrder) {
+  times(2, "alpha=1,beta=1", [](Communicator& comm) {
+    std::vector<std::vector<std::uint8_t>> data = {{1}, {2}, {3}, {4}};
+    std::vector<Request> receives;
+    for (std::size_t i = 0; i < data.size(); ++i) {
+      // Sent after the receiver has taken the one before and left the first two.
+      if (i == 3 && comm.rank() == 0) comm.transport().advance(100);
+      if (comm.rank() == 0) comm.send(bytes_of(data[i]), 1);
+      if (comm.rank() == 1) receives.push_back(comm.irecv(bytes_of(data[i] = {0}), 0));
+    }
+    if (comm.rank() == 0) return;
+    for (const std::size_t i : {2U, 0U, 3U, 1U}) {
+      receives[i]->wait();
+      EXPECT_EQ(data[i][0], i + 1);
+      if (i == 2) comm.transport().advance(1000);
+    }
+  });
+}
+
 TEST(VirtualTime, AStreamRunsBesideItsRank) {
   const double alone = all_reduce_ring().seconds({.ranks = 4, .count = 400, .element_bytes = 1},
                                                  parse_links("alpha=3,beta=0.5"));
