@@ -90,8 +90,8 @@ struct Algorithm {
   std::string_view formula = {};  // of the time; n bytes, p ranks, latency a, b seconds per byte
   // Where `seconds` is exact. Elsewhere it is an upper bound. Null: exact everywhere.
   bool (*exact)(const Problem&) = nullptr;
-  // The same where links inside nodes are faster than those between. Null: `seconds` knows no
-  // nodes.
+  // Where `seconds` is exact if links inside nodes are faster than those between. Elsewhere it is
+  // then an estimate. Null: it knows no nodes.
   bool (*exact_on_nodes)(const Problem&) = nullptr;
   Need need = Need::nothing;
   // Elements of scratch that a rank allocates while it runs (Communicator::scratch). Null: none.
@@ -102,14 +102,15 @@ struct Algorithm {
   bool is_baseline = false;
 };
 
-// A time by a closed form: exact, or an upper bound.
+// A time by a closed form.
 struct Estimate {
   double seconds = 0;
-  bool is_exact = false;
+  bool is_exact = false, is_bound = false;  // neither: about as long
 };
 
 // The closed form's time on these links, of which the ranks may use only one kind. A form that
-// knows no nodes is given the slower kind.
+// knows no nodes is given the slower kind. That is not quite a bound: a message on a fast link can
+// overtake one of an earlier round, which then queues behind it.
 template <typename Entry>
 Estimate estimate(const Entry& entry, Problem x, LinkModel links) {
   const bool nodes_are_equal = x.ranks_per_node > 0;
@@ -117,13 +118,15 @@ Estimate estimate(const Entry& entry, Problem x, LinkModel links) {
   if (x.ranks_per_node >= x.ranks) links.between = links.inside;
   if (x.ranks_per_node == 1 && nodes_are_equal) links.inside = links.between;
   if (links.inside == links.between)
-    return {entry.seconds(x, links), !entry.exact || entry.exact(x)};
-  if (entry.exact_on_nodes && links.is_ordered() && nodes_are_equal)
-    return {entry.seconds(x, links), entry.exact_on_nodes(x)};
+    return {entry.seconds(x, links), !entry.exact || entry.exact(x), true};
+  if (entry.exact_on_nodes && links.is_ordered() && nodes_are_equal) {
+    const bool is_exact = entry.exact_on_nodes(x);
+    return {entry.seconds(x, links), is_exact, is_exact};
+  }
   const Link slowest = {std::max(links.inside.alpha_s, links.between.alpha_s),
                         std::max(links.inside.beta_s_per_byte, links.between.beta_s_per_byte)};
   links.inside = links.between = slowest;
-  return {entry.seconds(x, links), false};
+  return {entry.seconds(x, links)};
 }
 
 // Throws Error (bad_input) that lists the known names if `name` is not among them.

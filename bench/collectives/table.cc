@@ -33,10 +33,11 @@ std::string described(const LinkModel& links) {
                      described(links.between), described(links.inside));
 }
 
-// "<=" marks an upper bound.
+// "<=" marks an upper bound, "~" an estimate.
 std::string model_text(const Estimate& model) {
   if (model.seconds <= 0) return "-";
-  return fmt::format("{}{:.2f}", model.is_exact ? "" : "<=", model.seconds * 1e6);
+  const std::string_view mark = model.is_exact ? "" : model.is_bound ? "<=" : "~";
+  return fmt::format("{}{:.2f}", mark, model.seconds * 1e6);
 }
 
 std::string wrong_text(double wrong) { return wrong < 0 ? "N/A" : fmt::format("{:.0f}", wrong); }
@@ -57,7 +58,7 @@ void print_head(const BenchOptions& options, const OperationEntry& entry, int ra
       options.warmup, options.iterations, options.repetitions, options.operations_per_iteration,
       name_of(options.buffers), text_of(options.whose));
   fmt::print(
-      "# model: {}; <= where it is an upper bound   copy: time to copy all bytes read and written, "
+      "# model: {}; <= upper bound, ~ estimate   copy: time to copy all bytes read and written, "
       "over the time\n",
       described(run.links));
   if (!run.library.empty()) fmt::print("# library: {}\n", run.library);

@@ -1,5 +1,5 @@
-// Closed forms of the time on nodes: simulated times equal them where they are said to be exact,
-// and are never longer. Nothing is stored.
+// Closed forms of the time on nodes: simulated times equal them where they are said to be exact.
+// Nothing is stored.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -80,7 +80,8 @@ TEST(NodeTimes, EqualTheClosedFormsThatKnowNodes) {
               if (x.count > 0) exact.insert(name);
               EXPECT_EQ(seconds, form.seconds);
             } else {
-              EXPECT_LE(seconds, form.seconds) << "an upper bound";
+              EXPECT_FALSE(form.is_bound);
+              EXPECT_LE(seconds, 1.5 * form.seconds) << "an estimate";
             }
           });
   const std::set<std::string> wanted = {"all_gather/recursive_doubling",
@@ -132,7 +133,8 @@ TEST(NodeTimes, AutoTakesTheFastest) {
         if (algorithm.need == Need::shared_memory || algorithm.need == Need::vendor) continue;
         const double seconds = simulated(algorithm, x, links);
         if (algorithm.name == chosen) chosen_s = seconds;
-        if (estimate(algorithm, x, links).is_exact) fastest = std::min(fastest, seconds);
+        if (!algorithm.is_baseline && estimate(algorithm, x, links).is_exact)
+          fastest = std::min(fastest, seconds);
       }
       EXPECT_LE(chosen_s, fastest) << chosen << ", " << ranks << " ranks, count " << count;
     }

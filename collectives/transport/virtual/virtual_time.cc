@@ -28,7 +28,7 @@ VirtualTime::Entry VirtualTime::pop() {
   std::pop_heap(events_.begin(), events_.end(), std::greater<>());
   const Entry next = events_.back();
   events_.pop_back();
-  constexpr int line_bytes = 64, stack_lines = 24, event_lines = 4;
+  constexpr int line_bytes = 64, stack_lines = 12, event_lines = 4;
   if (!events_.empty() && events_.front().memory) {
     const Entry& following = events_.front();
     __builtin_prefetch(following.thread);
