@@ -4,7 +4,7 @@ import math
 
 from matplotlib.ticker import FuncFormatter
 
-from chart import REFERENCE, Chart, bytes_text, legend_right, line_styles, new_figure, sizes_axis, time_text, times_axis
+from chart import INK, REFERENCE, Chart, bytes_text, legend_right, line_styles, new_figure, sizes_axis, time_text, times_axis
 from results import by_operation_and_ranks, lines_of, setting_of
 
 # The smallest change that `lockstep compare` reports.
@@ -61,7 +61,7 @@ def _draw_ratios(axes, changes, styles):
 
 
 def _draw_crossovers(times, speeds, found):
-    around = {"linestyle": "", "marker": "o", "markersize": 10, "markerfacecolor": "none", "markeredgecolor": "black"}
+    around = {"linestyle": "", "marker": "o", "markersize": 10, "markerfacecolor": "none", "markeredgecolor": INK}
     times.plot([at for at, *_ in found], [time for _, time, *_ in found], zorder=9, **around)
     speeds.plot([], [], label="another is fastest from here", **around)
 

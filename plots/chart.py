@@ -1,8 +1,9 @@
 """A plot: a figure with the table of its numbers and a text for readers who cannot see it; and the common style."""
 
-import base64
 import io
+import re
 from dataclasses import dataclass
+from html import escape
 
 import matplotlib
 
@@ -12,18 +13,30 @@ from cycler import cycler  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.ticker import FuncFormatter, MultipleLocator  # noqa: E402
 
-# Okabe and Ito's colours, distinguishable with all kinds of colour vision.
-COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+# Okabe and Ito's colours, distinguishable with all kinds of colour vision. A page replaces these inks by those of its
+# own light or dark style, so nothing else may be drawn in exactly these shades.
+INK, SOFT, GRID, PAPER = "#1a1a1a", "#666666", "#dddddd", "#fefefe"
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK]
 MARKERS = ["o", "s", "^", "D", "v", "P", "X"]
-REFERENCE = {"color": "#666666", "linestyle": "--", "linewidth": 1}
+REFERENCE = {"color": SOFT, "linestyle": "--", "linewidth": 1}
+
+# What a rank does has the same colour in schedules, timelines and the explorer.
+WORK = {"forward": COLOURS[0], "backward": COLOURS[1], "input gradient": COLOURS[4], "weight gradient": COLOURS[3],
+        "communication": COLOURS[2], "unshard": COLOURS[5], "optimizer": "#F0E442", "wait": "#bbbbbb"}
 
 matplotlib.rcParams.update({
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "axes.facecolor": "none",
+    "xtick.color": INK,
+    "ytick.color": INK,
     "axes.prop_cycle": cycler(color=COLOURS) + cycler(marker=MARKERS),
     "axes.grid": True,
     "axes.axisbelow": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "grid.color": "#dddddd",
+    "grid.color": GRID,
     "grid.linewidth": 0.6,
     "font.size": 10,
     "axes.titlesize": 11,
@@ -37,11 +50,24 @@ matplotlib.rcParams.update({
 })
 
 
+def colours(count):
+    """A different colour for each of up to 31 runs: the palette, then darker and lighter shades of it."""
+    hues = COLOURS[:-1]
+    shades = [_mixed(hue, target, share) for target, share in ((0, 0.45), (255, 0.5), (0, 0.7), (255, 0.75)) for hue in hues]
+    found = COLOURS + shades
+    return [found[i % len(found)] for i in range(count)]
+
+
+def _mixed(colour, target, share):
+    parts = (int(colour[at:at + 2], 16) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(part + (target - part) * share):02x}" for part in parts)
+
+
 def line_styles(count):
-    """A style for each line. When the colours are used up, they repeat with another stroke."""
+    """A style for each line. When the colours are used up, their shades have another stroke."""
     strokes = ["-", "--", ":", "-."]
-    return [{"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)],
-             "linestyle": strokes[i // len(COLOURS) % len(strokes)]} for i in range(count)]
+    return [{"color": colour, "marker": MARKERS[i % len(MARKERS)], "linestyle": strokes[i // len(COLOURS) % len(strokes)]}
+            for i, colour in enumerate(colours(count))]
 
 
 def nested_widths(curves):
@@ -70,11 +96,19 @@ def save(figure, path):
     figure.savefig(path, metadata=metadata)
 
 
-def as_data_url(figure):
-    """The figure as an SVG embedded in a page."""
-    text = io.BytesIO()
-    figure.savefig(text, format="svg", metadata={"Date": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(text.getvalue()).decode()
+def as_page_element(figure, alt):
+    """The figure as an SVG element of a page, in the inks of the page's light or dark style."""
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None}, facecolor="none")
+    element = text.getvalue()[text.getvalue().index("<svg "):]
+    element = re.sub(r' id="(figure|axes|patch|matplotlib|line2d|text|legend|xtick|ytick|PathCollection|PolyCollection|'
+                     r'FillBetweenPolyCollection|LineCollection|QuadMesh)[.\w]*"', "", element)
+    element = re.sub(r"<metadata>.*?</metadata>\s*", "", element, flags=re.DOTALL)
+    for ink, name in ((INK, "ink"), (SOFT, "soft"), (GRID, "grid"), (PAPER, "paper")):
+        element = element.replace(ink, f"var(--{name})")
+    width = re.match(r'<svg [^>]*?width="([\d.]+)pt"', element)[1]
+    element = re.sub(r' (width|height)="[\d.]+pt"', "", element[:element.index(">")], count=2) + element[element.index(">"):]
+    return (f'<svg role="img" aria-label="{escape(alt)}" style="width:{float(width) * 4 / 3:.0f}px" ' + element[len("<svg "):])
 
 
 def bytes_text(count):

@@ -1,10 +1,8 @@
 """Loss over steps of every training run, and the difference of each from the one-rank run."""
 
-from itertools import cycle
-
 from matplotlib.ticker import MaxNLocator
 
-from chart import COLOURS, REFERENCE, Chart, legend_right, new_figure
+from chart import INK, REFERENCE, Chart, colours, legend_right, new_figure
 
 FEW_STEPS = 50  # up to this many steps each get a marker
 
@@ -69,22 +67,41 @@ def _chart(group, results, which):
         rows=rows)
 
 
+def curve_chart(group):
+    """The losses alone, of (run, name)s of one training."""
+    figure = new_figure()
+    axes = figure.subplots()
+    _draw_losses(axes, group)
+    axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    rows = [(name, run.config["dtype"], len(run.steps("loss")), f"{run.steps('loss')[0]:.4f}", f"{run.steps('loss')[-1]:.4f}",
+             f"{run.data['validation'][-1]['loss']:.4f}" if run.data["validation"] else "-") for run, name in group]
+    return Chart(
+        title="Loss over steps",
+        explanation="Mean loss of each step, in nats a token. All lines lie on the broad one of one rank, because every technique "
+                    "computes the same. The dashed line is the unigram entropy: the lowest loss without context.",
+        alt="Loss over steps: " + ", ".join(f"{row[0]} from {row[3]} to {row[4]}" for row in rows) + ".",
+        figure=figure,
+        columns=("run", "type", "steps", "first loss", "last loss", "validation loss"),
+        rows=rows)
+
+
 def _draw_losses(axes, group):
-    for (run, name), colour in zip(group, cycle(COLOURS)):
+    for (run, name), colour in zip(group, colours(len(group))):
         # The one-rank line is broad, so that equal lines on top of it remain visible with it.
         look = {"linewidth": 5, "alpha": 0.35} if run.is_reference else {}
         axes.plot(run.steps("step"), run.steps("loss"), label=name, color=colour, marker="", **look)
         axes.plot([v["step"] for v in run.data["validation"]], [v["loss"] for v in run.data["validation"]],
                   color=colour, marker="o", linestyle="")
     if any(run.data["validation"] for run, _ in group):
-        axes.plot([], [], color="black", marker="o", linestyle="", label="validation")
+        axes.plot([], [], color=INK, marker="o", linestyle="", label="validation")
     axes.axhline(group[0][0].data["unigram_entropy"], label="unigram entropy", **REFERENCE)
     axes.set_ylabel("loss (nats)")
     legend_right(axes)
 
 
 def _draw_differences(axes, group, all_differences):
-    for (run, name), differences, colour in zip(group, all_differences, cycle(COLOURS)):
+    for (run, name), differences, colour in zip(group, all_differences, colours(len(group))):
         if differences is None:
             continue
         # A logarithmic axis has no zero: equal losses are left out of the line.

@@ -3,12 +3,12 @@
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from chart import (COLOURS, MARKERS, Chart, bytes_axis, bytes_text, legend_right, line_styles, log2_axis, nested_widths,
-                   new_figure)
+from chart import (COLOURS, MARKERS, PAPER, SOFT, Chart, bytes_axis, bytes_text, legend_right, line_styles, log2_axis,
+                   nested_widths, new_figure)
 
 # A smaller bubble counts as none: a relative deviation from zero is undefined.
 NO_BUBBLE = 1e-9
-GREY = {"color": "#666666"}
+GREY = {"color": SOFT}
 DOTTED = (0, (1, 2))
 
 
@@ -130,7 +130,7 @@ def _draw_bubbles(axes, lines, styles):
     for name, line in lines.items():
         measured = [point for point in line if point.measured is not None]
         axes.plot([point.ratio for point in measured], [100 * point.measured for point in measured],
-                  **{**styles[name], "linestyle": "", "markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.5},
+                  **{**styles[name], "linestyle": "", "markersize": 6, "markeredgecolor": PAPER, "markeredgewidth": 0.5},
                   label=f"{name}, measured")
     log2_axis(axes, {point.ratio for line in lines.values() for point in line}, "micro-batches by rank, m / p")
 
@@ -167,7 +167,7 @@ def _memory_chart(kind, ranks, lines):
     axes = figure.subplots()
     for place, bars in enumerate(heights):
         places = [place + 0.84 * ((rank + 0.5) / ranks - 0.5) for rank in range(ranks)]
-        axes.bar(places, bars, width=0.84 / ranks, color=COLOURS[0], edgecolor="white", linewidth=0.4)
+        axes.bar(places, bars, width=0.84 / ranks, color=COLOURS[0], edgecolor=PAPER, linewidth=0.4)
         highest = [x for x, bar in zip(places, bars) if bar == max(bars)]
         axes.annotate(bytes_text(max(bars)) if in_bytes else str(max(bars)), (sum(highest) / len(highest), max(bars)),
                       xytext=(0, 3), textcoords="offset points", ha="center", fontsize=8)

@@ -1,8 +1,6 @@
 """Loss over time and over steps, also of asynchronous workers."""
 
-from itertools import cycle
-
-from chart import COLOURS, Chart, legend_right, new_figure
+from chart import Chart, colours, legend_right, new_figure
 
 
 def charts(results):
@@ -37,7 +35,7 @@ def _chart(group):
     figure = new_figure(height=7.0)
     over_time, over_steps = figure.subplots(2, 1)
     rows = []
-    for (run, name), colour in zip(group, cycle(COLOURS)):
+    for (run, name), colour in zip(group, colours(len(group))):
         seconds, steps, losses = curve(run)
         over_time.plot(seconds, losses, label=name, color=colour, marker="")
         over_steps.plot(steps, losses, label=name, color=colour, marker="")

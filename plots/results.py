@@ -30,7 +30,7 @@ class TrainRun:
         ranks, transport, dtype = (self.config[key] for key in ("ranks", "transport", "dtype"))
         parts = [self.config["technique"], *self._variant()]
         parts += [f"{ranks} ranks"] if ranks > 1 else []
-        parts += [transport] if transport != "threads" else []
+        parts += [transport] if transport not in ("threads", "virtual") else []
         parts += [dtype] if dtype != "f32" else []
         return " ".join(parts)
 

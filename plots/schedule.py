@@ -5,12 +5,12 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 from matplotlib.transforms import ScaledTranslation
 
-from chart import COLOURS, Chart, new_figure
+from chart import PAPER, SOFT, WORK, Chart, new_figure
 
 # Two shades of any pass are distinguishable from two of any other, with all kinds of colour vision.
-PASSES = {"F": ("forward", COLOURS[0]), "B": ("backward", COLOURS[1]),
-          "I": ("input gradient", COLOURS[4]), "W": ("weight gradient", COLOURS[3])}
-COLLECTIVES = {"UNSHARD": ("unshard parameters", COLOURS[5]), "REDUCE_GRAD": ("reduce gradients", COLOURS[2])}
+PASSES = {"F": ("forward", WORK["forward"]), "B": ("backward", WORK["backward"]),
+          "I": ("input gradient", WORK["input gradient"]), "W": ("weight gradient", WORK["weight gradient"])}
+COLLECTIVES = {"UNSHARD": ("unshard parameters", WORK["unshard"]), "REDUCE_GRAD": ("reduce gradients", WORK["communication"])}
 BLOCKS = (-0.45, 0.9)           # top and height of a rank's blocks
 BLOCKS_ABOVE_STRIP = (-0.45, 0.64)
 STRIP = (0.22, 0.23)
@@ -115,10 +115,10 @@ def _draw(axes, run, scale):
             kinds.setdefault((action["pass"], stages.index(action["stage"])), []).append((begin, width))
         for (kind, virtual_stage), spans in kinds.items():
             axes.broken_barh(spans, (place + top, height), facecolors=shade(PASSES[kind][1], virtual_stage, len(stages)),
-                             edgecolor="white", linewidth=min(0.5, 0.15 * narrowest * scale))
+                             edgecolor=PAPER, linewidth=min(0.5, 0.15 * narrowest * scale))
     for place, action in collectives:
         axes.broken_barh([(action["begin"], action["end"] - action["begin"])], (place + STRIP[0], STRIP[1]),
-                         facecolors=COLLECTIVES[action["pass"]][1], edgecolor="white", linewidth=0.3)
+                         facecolors=COLLECTIVES[action["pass"]][1], edgecolor=PAPER, linewidth=0.3)
     if _has_numbers(run, [width * scale for _, row in drawn for _, _, width in row]):
         for place, row in drawn:
             _write_numbers(axes, place + top + height / 2, row, scale)
@@ -157,5 +157,5 @@ def _handles(runs):
     timed = {action["pass"] for run in runs for _, action in _timed_collectives(run)}
     handles += [Patch(color=colour, label=name) for kind, (name, colour) in COLLECTIVES.items() if kind in timed]
     if any(run.virtual_stages > 1 for run in runs):
-        handles.append(Patch(color=shade("#666666", 1, 2), label="lighter: later stages of the rank"))
+        handles.append(Patch(color=shade(SOFT, 1, 2), label="lighter: later stages of the rank"))
     return handles

@@ -7,13 +7,13 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator
 
-from chart import COLOURS, MARKERS, Chart, bytes_axis, bytes_text, log2_axis, nested_widths, new_figure, time_text
+from chart import COLOURS, MARKERS, SOFT, Chart, bytes_axis, bytes_text, log2_axis, nested_widths, new_figure, time_text
 
 COMPUTE, EXPOSED = COLOURS[5], COLOURS[4]
 # The other colours, for the variants.
 VARIANTS = [COLOURS[0], COLOURS[1], COLOURS[2], COLOURS[3], COLOURS[6]]
 MEGATRON = {"linestyle": "--", "linewidth": 1, "marker": "o", "markersize": 10, "markerfacecolor": "none", "markeredgewidth": 0.8}
-GREY = {"color": "#666666"}
+GREY = {"color": SOFT}
 LEGEND = 2.5  # inches, right of the panels
 # Widths, for each number of ranks, of the bar and of the markers of other variants next to it.
 BAR, MARKED = 0.5, 0.38

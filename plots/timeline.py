@@ -1,16 +1,20 @@
 """One training step of a trace, or the last call of each collective of a benchmark: a row for each stream of each rank."""
 
+import re
+
 from matplotlib.patches import Patch
 
-from chart import COLOURS, Chart, bytes_text, legend_above, new_figure, time_text
+from chart import COLOURS, INK, PAPER, WORK, Chart, bytes_text, legend_above, new_figure, time_text
 
 # Drawn in this order, later ones on top.
-CATEGORIES = {"compute": COLOURS[0], "forward": COLOURS[5], "backward": COLOURS[3], "optimizer": COLOURS[2], "wait": "#bbbbbb",
-              "communication": COLOURS[1]}
+CATEGORIES = {"compute": "#d8d2c4", **{kind: WORK[kind] for kind in (
+    "forward", "backward", "input gradient", "weight gradient", "optimizer", "wait", "communication")}}
+ACTION = re.compile(r"\d+([FBIW])(\d+)")  # "1F0": stage, pass, micro-batch
+LETTER, DRAWN_POINTS = 4, 480  # points: the width of a small letter, and of the drawn step
 
 
 # Of a message's spans, by the first word of their names.
-PARTS = {"send": COLOURS[0], "receive": COLOURS[5], "reduce": COLOURS[2], "copy": COLOURS[3], "wait": "#bbbbbb"}
+PARTS = {"send": COLOURS[0], "receive": COLOURS[5], "reduce": COLOURS[2], "copy": COLOURS[3], "wait": WORK["wait"]}
 MOST_PANELS, MOST_ARROWS = 6, 200
 
 
@@ -50,9 +54,10 @@ def _charts_of(trace, several):
     rows = []
     for place, track in enumerate(tracks):
         for category, colour in CATEGORIES.items():
-            own = [span for span in inside if (span["pid"], span["tid"]) == track and span["cat"] == category]
+            own = [span for span in inside if (span["pid"], span["tid"]) == track and _kind(span) == category]
             axes.broken_barh([((span["ts"] - begin) / 1e3, span["dur"] / 1e3) for span in own], (place - 0.4, 0.8),
-                             facecolors=colour, edgecolor="white", linewidth=0.4)
+                             facecolors=colour, edgecolor=PAPER, linewidth=0.4)
+            _write(axes, place, own, begin, end)
             rows += [(f"rank {track[0]}", names.get(track, track[1]), span["name"],
                       span.get("args", {}).get("bytes", "-"), f"{(span['ts'] - begin) / 1e3:.3f}",
                       f"{span['dur'] / 1e3:.3f}") for span in sorted(own, key=lambda span: span["ts"])]
@@ -60,20 +65,40 @@ def _charts_of(trace, several):
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.set_xlabel("milliseconds from the start of the step")
-    there = {span["cat"] for span in inside}
+    there = {_kind(span) for span in inside}
     handles = [Patch(color=colour, label=category) for category, colour in CATEGORIES.items() if category in there]
-    legend_above(axes, ncols=len(handles), handles=handles)
+    legend_above(axes, ncols=min(6, len(handles)), handles=handles)
     shares = [(rank, _hidden(inside, rank)) for rank in sorted({pid for pid, _ in tracks})]
     hidden = ", ".join(f"rank {rank} {share:.0%}" for rank, share in shares if share is not None)
     return [Chart(
         title=f"Timeline of {last}" + (f" ({trace.path.name})" if several else ""),
         explanation="The times at which each rank computed and communicated. Communication overlapped with compute of the "
-                    "same rank is hidden; communication during its waiting (grey) is exposed.",
+                    "same rank is hidden; communication during its waiting (grey) is exposed. Numbers are micro-batches and bytes.",
         alt=f"Timeline of {last}, {(end - begin) / 1e3:.1f} ms." +
             (f" Share of communication that is hidden: {hidden}." if hidden else ""),
         figure=figure,
         columns=("rank", "stream", "what", "bytes", "begin ms", "duration ms"),
         rows=rows)]
+
+
+def _kind(span):
+    """Its category, and of a split backward pass its part."""
+    action = ACTION.fullmatch(span["name"])
+    return {"I": "input gradient", "W": "weight gradient"}.get(action[1], span["cat"]) if action else span["cat"]
+
+
+def _write(axes, place, spans, begin, end):
+    """In each block with room for it: the micro-batch of a pass, the bytes of a bucket or another collective."""
+    for span in spans:
+        action = ACTION.fullmatch(span["name"])
+        if action is None and span["cat"] != "communication":
+            continue
+        text = action[2] if action else bytes_text(span["args"]["bytes"])
+        if LETTER * len(text) > DRAWN_POINTS * span["dur"] / (end - begin):
+            continue
+        written = axes.text((span["ts"] + span["dur"] / 2 - begin) / 1e3, place, text, fontsize=6, ha="center", va="center_baseline",
+                            color="white")
+        written.set_in_layout(False)
 
 
 def _collective_charts(trace, several):
@@ -122,7 +147,7 @@ def _draw_call(axes, name, spans, trace):
                  event["tid"] == call["tid"] and call["ts"] <= event["ts"] and event["ts"] + event["dur"] <= call["ts"] + call["dur"]]
         for part, colour in PARTS.items():
             axes.broken_barh([(event["ts"] - begin, event["dur"]) for event in parts if event["name"].startswith(part)],
-                             (rank - 0.3, 0.6), facecolors=colour, edgecolor="white", linewidth=0.4)
+                             (rank - 0.3, 0.6), facecolors=colour, edgecolor=PAPER, linewidth=0.4)
         rows += [(name, rank, event["name"], event.get("args", {}).get("bytes", "-"), f"{event['ts'] - begin:.3f}",
                   f"{event['dur']:.3f}") for event in parts]
     return rows
@@ -136,7 +161,7 @@ def _draw_arrows(axes, spans, trace):
             0 <= event["ts"] - spans[event["pid"]]["ts"] < spans[event["pid"]]["dur"]]
     for event in sent if len(sent) <= MOST_ARROWS else ():
         to = arrivals[event["id"]]
-        axes.plot([event["ts"] - begin, to["ts"] - begin], [event["pid"], to["pid"]], color="black", linewidth=0.6, marker="")
+        axes.plot([event["ts"] - begin, to["ts"] - begin], [event["pid"], to["pid"]], color=INK, linewidth=0.6, marker="")
 
 
 def _hidden(spans, rank):

