@@ -1,5 +1,7 @@
 """Latency and bandwidth fitted to the measured times of collectives, and the deviation of each time from the fit."""
 
+from matplotlib.ticker import FuncFormatter
+
 from chart import REFERENCE, Chart, bytes_text, legend_right, line_styles, new_figure, sizes_axis, time_text, times_axis
 from results import by_operation_and_ranks, lines_of, setting_of
 
@@ -51,22 +53,25 @@ def _charts(operation, points):
         off = [(time / fit - 1) * 100 for time, fit in zip(measured, fitted)]
         times.plot(sizes, measured, **{**style, "linestyle": ""})
         times.plot(sizes, fitted, **{**style, "marker": ""})
-        residuals.plot(sizes, off, label=name, **style)
+        residuals.plot(sizes, [1 + share / 100 for share in off], label=name, **style)
         rows.append((name, f"{alpha:.3g}", f"{1e-3 / beta:.3g}" if beta > 0 else "-", f"{max(off, key=abs):+.1f}",
                      bytes_text(sizes[off.index(max(off, key=abs))])))
         worst.append((abs(max(off, key=abs)), name))
-    residuals.axhline(0, **{**REFERENCE, "marker": ""})
+    residuals.axhline(1, **{**REFERENCE, "marker": ""})
     for axes in (times, residuals):
         sizes_axis(axes)
     times_axis(times)
     times.set_ylabel("time: points measured, lines fitted")
-    residuals.set_ylabel("measured over fitted (%)")
+    # Twice and half the fitted time are equally far from it.
+    residuals.set_yscale("log", base=2)
+    residuals.yaxis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:.3g}"))
+    residuals.set_ylabel("measured time over fitted time")
     legend_right(residuals)
     return [Chart(
         title=f"Latency and bandwidth of {operation}: {setting_of(points)}",
         explanation="Each algorithm's times and the line a + b n with the smallest relative deviations: a is the time of "
-                    "an empty message, 1 / b the bandwidth of a large one. On the right, the deviation of each time from "
-                    "its line: a bend shows the size of a cache, or a change of the library's protocol.",
+                    "an empty message, 1 / b the bandwidth of a large one. On the right, each time over "
+                    "that of its line: a bend shows the size of a cache, or a change of the library's protocol.",
         alt=f"Fits of {operation}: " + "; ".join(f"{row[0]} {time_text(float(row[1]))} and {row[2]} GB/s" for row in rows) +
             f". Farthest from its line: {max(worst)[1]}, {max(worst)[0]:.0f} %.",
         figure=figure,

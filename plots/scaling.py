@@ -1,8 +1,12 @@
 """Time of collectives over the number of ranks, with their closed forms."""
 
+import math
+
 from matplotlib.ticker import FuncFormatter
 
-from chart import Chart, bytes_text, legend_right, line_styles, new_figure, time_text, times_axis
+from chart import REFERENCE, Chart, bytes_text, legend_right, line_styles, nested_widths, new_figure, time_text, times_axis
+
+REAL = ", real"  # ends the name of a line of measured times
 
 
 def charts(results):
@@ -45,35 +49,63 @@ def _lines(points, suffix, forms):
             for name, line in lines.items()]
 
 
+def _draw_deviations(axes, lines, styles):
+    """A group of bars for each number of ranks: real times over their closed forms."""
+    real = [(algorithm, line, formulas) for name, algorithm, line, formulas in lines if name.endswith(REAL) and all(formulas)]
+    for place, (algorithm, line, formulas) in enumerate(real):
+        shift = 2 ** (0.09 * (place - (len(real) - 1) / 2))  # side by side on the logarithmic axis
+        axes.bar([point.ranks * shift for point in line],
+                 [100 * (point.values["p50_us"] / form - 1) for point, form in zip(line, formulas)],
+                 width=[0.055 * point.ranks for point in line], color=styles[algorithm]["color"])
+    axes.axhline(0, **REFERENCE)
+    axes.set_ylabel("real time over\nclosed form, %")
+
+
+def _draw_times(axes, lines, styles):
+    """Points and closed forms; of lines that overlap, the first is widest. Real times are large empty markers."""
+    simulated = [line for line in lines if not line[0].endswith(REAL)]
+    # Times that differ by less than about 1 % overlap.
+    drawn = [[(point.ranks, round(70 * math.log(form or point.values["p50_us"]))) for point, form in zip(line, formulas)]
+             for _, _, line, formulas in simulated]
+    widths = dict(zip((name for name, *_ in simulated), nested_widths(drawn)))
+    for name, algorithm, line, formulas in lines:
+        style = styles[algorithm]
+        ranks, times = [point.ranks for point in line], [point.values["p50_us"] for point in line]
+        if name in widths:
+            axes.plot(ranks, times, **{**style, "linestyle": "", "markersize": 3 + 1.5 * widths[name]})
+            # Without a closed form the line connects the points.
+            axes.plot(ranks, formulas if all(formulas) else times, **{**style, "marker": "", "linewidth": widths[name]})
+        else:
+            axes.plot(ranks, times, **{**style, "linestyle": "", "markersize": 11, "markerfacecolor": "none"})
+
+
+def _rows(lines):
+    return [(name, point.ranks, f"{point.values['p50_us']:.6g}", f"{form:.6g}" if form else "-",
+             _percent(point.values["p50_us"] / form - 1) if form else "-")
+            for name, _, line, formulas in lines for point, form in zip(line, formulas)]
+
+
 def _chart(operation, size, kind, points, real=()):
     if len({point.ranks for point in [*points, *real]}) < 2:
         return None
     forms = {(point.name, point.ranks): point.values["model_us"] for point in points}
-    lines = _lines(points, "", forms) + _lines(real, ", real", forms)
-    styles = {}
-    for _, algorithm, _, _ in lines:
-        styles.setdefault(algorithm, None)
-    styles = dict(zip(styles, line_styles(len(styles))))
-    figure = new_figure(width=9, height=max(4.4, 1.2 + 0.22 * len(lines)))
-    axes = figure.subplots()
-    rows = []
-    for name, algorithm, line, formulas in lines:
-        style = styles[algorithm]
-        if name.endswith(", real"):  # a ring around the simulated point if both agree
-            style = {**style, "markersize": 11, "markerfacecolor": "none"}
-        times = [point.values["p50_us"] for point in line]
-        axes.plot([point.ranks for point in line], times, **{**style, "linestyle": ""})
-        # Without a closed form the line connects the points.
-        axes.plot([point.ranks for point in line], formulas if all(formulas) else times,
-                  **{**style, "marker": "", "linewidth": 1.1})
-        axes.plot([], [], label=name, **style)
-        rows += [(name, point.ranks, f"{time:.6g}", f"{form:.6g}" if form else "-",
-                  _percent(time / form - 1) if form else "-") for point, time, form in zip(line, times, formulas)]
+    lines = _lines(points, "", forms) + _lines(real, REAL, forms)
+    algorithms = list(dict.fromkeys(algorithm for _, algorithm, _, _ in lines))
+    styles = dict(zip(algorithms, line_styles(len(algorithms))))
+    figure = new_figure(width=9, height=max(4.4, 1.2 + 0.22 * len(algorithms)) + (2.0 if real else 0))
+    panels = figure.subplots(2 if real else 1, 1, squeeze=False, sharex=True, height_ratios=[2, 1] if real else [1])[:, 0]
+    axes = panels[0]
+    _draw_times(axes, lines, styles)
+    for algorithm, style in styles.items():
+        axes.plot([], [], label=algorithm, **style)
+    if real:
+        axes.plot([], [], **{**REFERENCE, "linestyle": ""}, marker="o", markersize=11, markerfacecolor="none", label="large, empty: real time")
+        _draw_deviations(panels[1], lines, styles)
     axes.set_xscale("log", base=2)
     axes.set_xticks(sorted({point.ranks for _, _, line, _ in lines for point in line}))
     axes.minorticks_off()
     axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:.0f}"))
-    axes.set_xlabel(_who(operation))
+    panels[-1].set_xlabel(_who(operation))
     times_axis(axes)
     axes.set_ylabel("time")
     legend_right(axes)
@@ -81,11 +113,12 @@ def _chart(operation, size, kind, points, real=()):
     last = sorted((line[-1].values["p50_us"], name) for name, _, line, _ in lines if line[-1].ranks == most)
     return Chart(
         title=f"{operation} of {bytes_text(size)} over {_who(operation)}: {kind}",
-        explanation="Points are the times of the algorithms, lines their closed forms. An algorithm whose number of steps "
+        explanation="Points are the times of the algorithms, lines their closed forms. " +
+                    ("Below, by how much real time is longer than its closed form. " if real else "") + "An algorithm whose number of steps "
                     "is proportional to the ranks rises linearly; one that halves the distance in each step rises with "
                     "their logarithm.",
         alt=f"Time of {operation} of {bytes_text(size)} for {len(lines)} algorithms up to {most} {_who(operation)}. There: "
             + ", ".join(f"{name} {time_text(time)}" for time, name in last) + ".",
         figure=figure,
         columns=("algorithm", "ranks", "time µs", "closed form µs", "deviation %"),
-        rows=rows)
+        rows=_rows(lines))

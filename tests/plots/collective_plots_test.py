@@ -76,6 +76,9 @@ class CollectivePlots(unittest.TestCase):
         # Two steps, each with one latency and all bytes.
         self.assertEqual((name, alpha, bandwidth_gb), ("recursive_doubling", "4", "0.5"))
         self.assertLess(abs(float(deviation)), 0.05)
+        _, residuals = chart.figure.axes
+        for ratio in residuals.lines[0].get_ydata():
+            self.assertAlmostEqual(ratio, 1, places=3)
 
     def test_scaling_lies_on_the_closed_forms(self):
         names = []
@@ -108,6 +111,8 @@ class CollectivePlots(unittest.TestCase):
         self.assertEqual({(row[0], row[4]) for row in chart.rows},
                          {("ring", "+0.00"), ("binomial_tree", "+0.00"), ("ring, real", "+25.00"), ("binomial_tree, real", "+25.00")})
         self.assertIn("real time and virtual time", chart.title)
+        _, deviations = chart.figure.axes
+        self.assertEqual([round(bar.get_height(), 6) for bar in deviations.patches], [25.0] * 6)
         self.assertEqual(len(scaling.charts(measured)), 1)
 
     def test_two_files_are_two_lines_and_a_ratio(self):
