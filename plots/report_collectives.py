@@ -130,14 +130,13 @@ def traced(results, kind):
 def kind_of(sent):
     """What a training is, by the messages of a step."""
     labels = {message.label for message in sent}
-    groups = {message.group for message in sent if message.label in ("gradients", "activations")}
     if "push" in labels:
         return "ps"
     if "gradients" in labels and any(label.startswith(("layers", "activations")) for label in labels):
         return "3d"
     if "activations" in labels:
         return "pipeline"
-    return "ddp" if groups else ""
+    return "ddp" if labels and labels <= {"gradients", "norm"} else ""
 
 
 def _overlap(results):

@@ -37,8 +37,17 @@ def _schedules(results):
                    f"lockstep schedule all -p {run.ranks} -m {run.micro_batches}", "parallel/pipeline/schedules", body=explorer)
 
 
+def _comparable(runs):
+    """The trained pipelines of the number of ranks that most of them have."""
+    by_ranks = {}
+    for run, name in runs:
+        if "bubble" in run.data and run.config["technique"] == "pipeline":
+            by_ranks.setdefault(run.config["ranks"], []).append((run, name))
+    return max(by_ranks.values(), key=len, default=[])
+
+
 def _bubbles(results):
-    runs = [(run, name) for run, name in shown(results) if "bubble" in run.data]
+    runs = _comparable(shown(results))
     if not runs:
         charts = pipeline.charts(results)[:2]
         return Section("Pipeline: bubble and memory", charts[0].alt, charts[0].explanation, charts, "lockstep bench pipeline --json FILE",

@@ -153,7 +153,7 @@ class Report(unittest.TestCase):
         self.check("Data parallel: overlap", 4, f"{100 * hidden / (hidden + exposed):.0f}", f"{100 * exposed / (busy + exposed):.1f}")
         bubbles = [self.json(f"schedule_{name}.json")["bubble"]["fraction"] for name in ("zb-v", "gpipe")]
         self.check("Pipeline schedules", f"{100 * bubbles[0]:.1f}", 4, f"{100 * bubbles[1]:.1f}")
-        runs = {name: run for name, run in self.runs().items() if "bubble" in run}
+        runs = {name: run for name, run in self.runs().items() if run["config"]["technique"] == "pipeline"}
         least = min(runs.values(), key=lambda run: run["bubble"]["fraction"])["bubble"]
         peak = max(rank["peak_bytes"]["activations"] for run in runs.values() for rank in run["ranks"])
         finding = self.sections["Pipeline: bubble and memory"].finding
