@@ -1,33 +1,35 @@
 // lockstep demo: runs the program's own commands and collects their results in one table and one
-// report. It prints each command, so that it can be repeated.
+// report. It prints each command, so that it can be repeated, and how it ended.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 
 #include "bench/results/parity.h"
 #include "cli/command.h"
+#include "cli/demo_steps.h"
 #include "cli/process.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/transport/launch.h"
-#include "parallel/plan.h"
 
 namespace lockstep {
 namespace {
 
 using nlohmann::json;
-using Words = std::vector<std::string>;
 
 // Largest relative difference of losses, gradient norms and weights from the one-rank run, in f64.
 constexpr double parity_limit = 1e-10;
 
 struct DemoCommand {
   std::string folder = "out";
-  int steps = 150;
+  int steps = 60;
 };
 
 json read_json(const std::string& path) {
@@ -53,130 +55,106 @@ class Demo {
   }
 
   int run() {
-    for (const TechniqueEntry& technique : techniques())
-      for (const int ranks : technique.demo_ranks) train(technique, ranks);
-    const std::string peer = find_program("mpirun.openmpi").empty() ? "" : "openmpi";
-    if (peer.empty()) fmt::print("skipped: Open MPI's own all-reduce: no mpirun.openmpi on PATH\n");
-    for (const std::string ranks : {"2", "4"}) {
-      const Words alone = {"--ranks", ranks}, with_peer = {"--ranks", ranks, "--peer", peer};
-      const std::string name = "all_reduce_" + ranks, algorithms = "auto,ring,recursive_doubling";
-      if (!peer.empty() && measure({program_}, with_peer, name, algorithms)) continue;
-      if (!peer.empty())
-        fmt::print("skipped: Open MPI's own all-reduce: it fails on this machine\n");
-      measure({program_}, alone, name, algorithms);
-    }
-    if (!peer.empty()) measure_mpi();
+    const double begin = now_seconds();
+    for (std::size_t i = 0; i < steps_.size(); ++i) take(i);
+    compare_with_one_rank();
     print_tables();
     write_report();
+    fmt::print("{} commands in {:.0f} s\n", steps_.size(), now_seconds() - begin);
     return all_right_ ? 0 : 1;
   }
 
  private:
   struct Row {
-    std::string technique;
-    int ranks;
+    DemoRun run;
     json result;
     double difference;  // from the one-rank run, in f64
   };
 
+  static double now_seconds() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
   std::string file(const std::string& name) const { return command_.folder + "/" + name; }
 
-  // Prints the command and runs it. Its output goes to a file.
-  bool step(const Words& words, const std::string& name) {
-    fmt::print("$");
-    for (const std::string& word : words)
-      fmt::print(" {}", word == program_ ? "lockstep" : std::string_view(word));
-    fmt::print("\n");
-    std::fflush(stdout);
-    const std::string log = file(name + ".log");
-    const int status = run_program(words, log);
-    if (status == 0) return true;
-    fmt::print("  exit status {}; its output is in {}\n", status, log);
-    return false;
-  }
-
-  void train(const TechniqueEntry& technique, int ranks) {
-    const std::string name = fmt::format("{}_{}", technique.name, ranks);
-    Words train = {program_, "train", std::string(technique.name), "--ranks",
-                   std::to_string(ranks)};
-    train.insert(train.end(), technique.demo_flags.begin(), technique.demo_flags.end());
-    const auto with = [&](Words more) {
-      Words words = train;
-      words.insert(words.end(), more.begin(), more.end());
-      return words;
-    };
-    const std::string check = "check_" + name, weights = file(check + ".safetensors");
-    const bool done =
-        step(with({"--dtype", "f64", "--steps", "5", "--json", file(check + ".json"), "--save",
-                   weights}),
-             check) &&
-        step(with({"--steps", std::to_string(command_.steps), "--validation-fraction", "0.01",
-                   "--eval-interval", std::to_string(std::max(1, command_.steps / 5)), "--json",
-                   file(name + ".json")}),
-             name) &&
-        step(with({"--steps", "10", "--trace", file(name + ".trace.json")}), name + "_trace");
-    if (!done) {
-      all_right_ = false;
-      return;
+  // Prints the command and its end, and runs it. Its output goes to a file.
+  void take(std::size_t place) {
+    const DemoStep& step = steps_[place];
+    const std::string log = file(step.name + ".log");
+    for (const Words& words : step.ways) {
+      fmt::print("[{}/{}] $", place + 1, steps_.size());
+      for (const std::string& word : words)
+        fmt::print(" {}", word == program_ ? "lockstep" : std::string_view(word));
+      std::fflush(stdout);
+      const double begin = now_seconds();
+      const int status = run_program(words, log);
+      const double seconds = now_seconds() - begin;
+      if (status == 0) {
+        fmt::print("  # ok, {:.1f} s\n", seconds);
+        done_.insert(step.name);
+        if (const std::string result = file(step.name + ".json"); std::filesystem::exists(result))
+          results_.push_back(result);
+        return;
+      }
+      const bool fails = step.required && &words == &step.ways.back();
+      fmt::print("  # {}: exit status {} after {:.1f} s; its output is in {}\n",
+                 fails ? "FAILED" : "skipped, it does not run here", status, seconds, log);
+      all_right_ = all_right_ && !fails;
     }
-    const json checked = read_json(file(check + ".json"));
-    if (rows_.empty()) {
-      reference_ = checked;
-      reference_weights_ = weights;
+  }
+
+  // Rows of the runs whose commands have all succeeded.
+  void compare_with_one_rank() {
+    std::optional<json> reference;
+    std::string reference_weights;
+    for (const DemoRun& run : runs_) {
+      const std::string check = run.check_name();
+      if (!done_.contains(check) || !done_.contains(run.name())) continue;
+      const json checked = read_json(file(check + ".json"));
+      const std::string weights = file(check + ".safetensors");
+      if (!reference) {
+        reference = checked;
+        reference_weights = weights;
+      }
+      const double difference = std::max(result_difference(checked, *reference),
+                                         weights_difference(weights, reference_weights));
+      all_right_ = all_right_ && difference <= parity_limit;
+      rows_.push_back({run, read_json(file(run.name() + ".json")), difference});
     }
-    const double difference = std::max(result_difference(checked, reference_),
-                                       weights_difference(weights, reference_weights_));
-    all_right_ = all_right_ && difference <= parity_limit;
-    rows_.push_back(
-        {std::string(technique.name), ranks, read_json(file(name + ".json")), difference});
-    results_.insert(results_.end(), {file(name + ".json"), file(check + ".json")});
-    if (ranks > 1) results_.push_back(file(name + ".trace.json"));
-  }
-
-  bool measure(Words words, const Words& more, const std::string& name,
-               const std::string& algorithms) {
-    words.insert(words.end(), {"bench", "all_reduce"});
-    words.insert(words.end(), more.begin(), more.end());
-    words.insert(words.end(), {"-b", "1K", "-e", "16M", "-f", "4", "--algorithm", algorithms,
-                               "--json", file(name + ".json")});
-    if (!step(words, name)) return false;
-    results_.push_back(file(name + ".json"));
-    benchmarks_.push_back(read_json(file(name + ".json")));
-    return true;
-  }
-
-  // The same ring between processes, compared with the library's own all-reduce.
-  void measure_mpi() {
-    if (!measure({find_program("mpirun.openmpi"), "--allow-run-as-root", "--oversubscribe", "-np",
-                  "2", program_},
-                 {}, "all_reduce_mpi_2", "ring,vendor"))
-      fmt::print("skipped: ranks as processes: they fail on this machine\n");
   }
 
   void print_tables() const {
     fmt::print("\n{:<10} {:>5} {:>16} {:>10} {:>12} {:>14} {:>12} {:>24}\n", "technique", "ranks",
                "loss", "tokens/s", "sent bytes", "peak bytes", "closed", "largest difference");
     fmt::print("{:<10} {:>5} {:>16} {:>10} {:>12} {:>14} {:>12} {:>24}\n", "", "", "first -> last",
-               "", "rank 0, step", "rank 0", "forms equal", "from one rank, in f64");
+               "", "busiest rank", "busiest rank", "forms equal", "from one rank, in f64");
     for (const Row& row : rows_) {
       const json &steps = row.result["steps"], &theory = row.result["theory"];
       const auto equal = std::ranges::count_if(
           theory, [](const json& line) { return line["expected"] == line["measured"]; });
-      fmt::print("{:<10} {:>5} {:>16} {:>10.0f} {:>12} {:>14} {:>12} {:>21.1e} {}\n", row.technique,
-                 row.ranks,
+      fmt::print("{:<10} {:>5} {:>16} {:>10.0f} {:>12} {:>14} {:>12} {:>21.1e} {}\n", row.run.label,
+                 row.run.ranks,
                  fmt::format("{:.3f} -> {:.3f}", steps.front()["loss"].get<double>(),
                              steps.back()["loss"].get<double>()),
-                 median(steps, "tokens_per_second"),
-                 row.result["ranks"][0]["sent_bytes"]["total"].get<std::int64_t>(),
-                 row.result["ranks"][0]["peak_bytes"]["total"].get<std::int64_t>(),
-                 fmt::format("{} of {}", equal, theory.size()), row.difference,
-                 row.difference <= parity_limit ? "ok" : "WRONG");
+                 median(steps, "tokens_per_second"), busiest(row.result, "sent_bytes"),
+                 busiest(row.result, "peak_bytes"), fmt::format("{} of {}", equal, theory.size()),
+                 row.difference, row.difference <= parity_limit ? "ok" : "WRONG");
     }
     fmt::print("\n{:<34} {:>12} {:>12} {:>12} {:>8}\n", "all_reduce, in place", "size (B)",
                "time (us)", "busbw (GB/s)", "#wrong");
-    for (const json& benchmark : benchmarks_)
-      for (const json& run : benchmark["benchmarks"])
+    for (const std::string name : {"all_reduce_2", "all_reduce_mpi_2"}) {
+      if (!done_.contains(name)) continue;
+      const json measured = read_json(file(name + ".json"));
+      for (const json& run : measured["benchmarks"])
         if (run["in_place"] == 1 && run["bytes"] >= 1 << 16) print_point(run);
+    }
+  }
+
+  static std::int64_t busiest(const json& result, const char* kind) {
+    std::int64_t most = 0;
+    for (const json& rank : result["ranks"])
+      most = std::max(most, rank[kind]["total"].get<std::int64_t>());
+    return most;
   }
 
   static void print_point(const json& run) {
@@ -206,10 +184,10 @@ class Demo {
 
   DemoCommand command_;
   std::string program_ = std::filesystem::read_symlink("/proc/self/exe").string();
+  std::vector<DemoRun> runs_ = demo_runs();
+  std::vector<DemoStep> steps_ = demo_steps(program_, command_.folder, command_.steps, runs_);
+  std::set<std::string> done_;  // names of the steps that succeeded
   std::vector<Row> rows_;
-  json reference_;
-  std::string reference_weights_;
-  std::vector<json> benchmarks_;
   Words results_;
   bool all_right_ = true;
 };

@@ -21,7 +21,7 @@ void add_script(CLI::App& program, Command& chosen, const std::string& name,
 
 void add_plots(CLI::App& program, Command& chosen) {
   add_script(program, chosen, "plot", "plot results");
-  add_script(program, chosen, "report", "write all plots of results to one page, report.html");
+  add_script(program, chosen, "report", "tell what results show, on one page, report.html");
 }
 
 }  // namespace lockstep

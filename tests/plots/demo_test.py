@@ -4,6 +4,7 @@ python3 demo_test.py PROGRAM
 """
 
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -31,11 +32,14 @@ class Demo(unittest.TestCase):
             equal, all_forms = line[-5], line[-3]
             self.assertEqual(equal, all_forms)
         page = (self.path / "results" / "report.html").read_text()
-        for text in ("ddp 4 ranks", "pipeline 1f1b 4 ranks", "Bubble of pipelines", "Bandwidth of all_reduce", "Timeline", 'class="right"'):
+        for text in ("ddp 4 ranks", "pipeline gpipe 4 ranks", "pipeline zb-h1 4 ranks", "How a ring all-reduce works", "Scaling of all_reduce",
+                     "Parameter server against ring", "Pipeline: bubble and memory", "Tensor and sequence parallelism", "3D parallelism"):
             self.assertIn(text, page)
-        self.assertNotIn('class="wrong"', page)
-        commands = [line[2:] for line in done.stdout.splitlines() if line.startswith("$ lockstep")]
-        self.assertGreaterEqual(len(commands), 11)
+        self.assertNotIn('class="finding wrong"', page)
+        steps = [re.fullmatch(r"\[(\d+)/(\d+)\] \$ (.*?)  # (ok|skipped.*), .*", line) for line in done.stdout.splitlines() if line.startswith("[")]
+        self.assertTrue(all(steps), done.stdout)
+        self.assertEqual([step[1] for step in steps if step[4] == "ok"], [str(number + 1) for number in range(int(steps[0][2]))])
+        commands = [step[3] for step in steps]
         repeated = subprocess.run([PROGRAM, *commands[0].split()[1:]], cwd=self.path, capture_output=True, timeout=60)
         self.assertEqual(repeated.returncode, 0)
 
