@@ -20,6 +20,7 @@ TRAIN = ["--model", GOLDEN / "config.json", "--data", GOLDEN / "tokens.bin", "--
          "--validation-fraction", "0.2", "--eval-interval", "1"]
 TECHNIQUES = {
     "ddp": ["ddp", "--ranks", "3", "--global-batch", "6"],
+    "f16": ["ddp", "--ranks", "2", "--dtype", "f16"],  # its ranks agree within a step whether a gradient overflowed
     "ps": ["ps", "--ranks", "5", "--servers", "2", "--global-batch", "6"],
     "colocated": ["ps", "--ranks", "2", "--colocated"],
     "pipeline": ["pipeline", "--ranks", "2", "--micro-batches", "4"],
