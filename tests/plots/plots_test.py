@@ -145,6 +145,15 @@ class Plots(unittest.TestCase):
         self.assertEqual([label.get_text() for label in chart.figure.axes[0].get_yticklabels()],
                          [f"rank {rank} {stream}" for rank in (0, 1) for stream in ("compute", "communication")])
 
+    def test_the_parts_of_a_split_backward_pass_are_apart(self):
+        kinds = {name: timeline._kind({"name": name, "cat": "backward"}) for name in ("0B1", "0I1", "12W30", "optimizer")}
+        self.assertEqual(kinds, {"0B1": "backward", "0I1": "input gradient", "12W30": "weight gradient", "optimizer": "backward"})
+
+    def test_a_block_of_a_timeline_says_its_micro_batch_or_its_bytes(self):
+        (chart,) = timeline.charts(self.results)
+        written = {text.get_text() for text in chart.figure.axes[0].texts}
+        self.assertIn("0", written)
+
     def test_hidden_communication_overlaps_with_no_wait(self):
         def span(category, begin, duration, rank=0):
             return {"pid": rank, "cat": category, "ts": begin, "dur": duration}
