@@ -21,6 +21,8 @@ TRAIN = ["--model", GOLDEN / "config.json", "--data", GOLDEN / "tokens.bin", "--
 TECHNIQUES = {
     "ddp": ["ddp", "--ranks", "3", "--global-batch", "6"],
     "f16": ["ddp", "--ranks", "2", "--dtype", "f16"],  # its ranks agree within a step whether a gradient overflowed
+    "zero": ["zero", "--ranks", "2", "--stage", "3"],
+    "fsdp": ["fsdp", "--ranks", "4"],
     "ps": ["ps", "--ranks", "5", "--servers", "2", "--global-batch", "6"],
     "colocated": ["ps", "--ranks", "2", "--colocated"],
     "pipeline": ["pipeline", "--ranks", "2", "--micro-batches", "4"],
