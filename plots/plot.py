@@ -1,9 +1,11 @@
 """python3 plot.py KIND FILE ... --output PICTURE: draws one kind of plot of Lockstep's results."""
 
 import argparse
+import os
 import pathlib
 import sys
 import textwrap
+import traceback
 
 import bandwidth
 import bubble
@@ -37,17 +39,23 @@ def checked_output(path, endings):
     path = pathlib.Path(path)
     if path.suffix not in endings:
         raise BadInput(f"--output {path}: its name must end with {' or '.join(endings)}")
-    if not path.parent.is_dir():
-        raise BadInput(f"--output {path}: there is no folder {path.parent}; create it first")
+    try:
+        if not path.parent.is_dir():
+            raise BadInput(f"--output {path}: there is no folder {path.parent}; create it first")
+        if path.exists() and not path.is_file():
+            raise BadInput(f"--output {path}: it is not a regular file; name another")
+    except OSError as error:
+        raise BadInput(f"--output {path}: {error.strerror}; choose another file") from error
     return path
 
 
 def write_whole(path, write):
     """Calls write(temporary name), then renames the file: nobody sees half a file."""
-    temporary = path.with_name(f".{path.stem}.part{path.suffix}")
+    target = pathlib.Path(os.path.realpath(path))  # a link stays
+    temporary = target.with_name(f".{target.stem}.part{target.suffix}")
     try:
         write(str(temporary))
-        temporary.replace(path)
+        temporary.replace(target)
     except OSError as error:
         raise BadInput(f"cannot write {path}: {error.strerror}; choose another folder") from error
     finally:
@@ -101,17 +109,36 @@ def plot(kind, files, output):
         print(f"{path}: {chart.alt}")
 
 
+def printable(text):
+    """The text without control characters, which a name of a file may hold: a terminal would obey them."""
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+
+
 def run(main):
     """Runs a program's main. Bad input gives one line and exit status 2."""
     try:
         main()
+        sys.stdout.flush()
+        return
     except BadInput as error:
-        print(f"lockstep: {error}", file=sys.stderr)
+        fault = str(error)
+    except OSError as error:
+        fault = f"{error}; free space, or send the output elsewhere"
+    except Exception as error:
+        # The form of the files is checked, but a value may still be out of the range that can be drawn.
+        here = pathlib.Path(__file__).parent
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if pathlib.Path(frame.filename).parent == here]
+        fault = (f"cannot draw a value of the given files: {type(error).__name__}: {error} (at "
+                 f"{pathlib.Path(frames[-1].filename).name}:{frames[-1].lineno}); write the files again")
+    try:
+        print(f"lockstep: {printable(fault)}", file=sys.stderr)
+    finally:
         sys.exit(2)
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="lockstep plot", description="Plots results of Lockstep.")
+    parser = argparse.ArgumentParser(prog="lockstep plot", description="Plots results of Lockstep.",
+                                     epilog="Example: lockstep plot loss serial.json ddp.json --output loss.svg")
     parser.add_argument("kind", choices=KINDS, help="; ".join(f"{kind}: {summary(kind)}" for kind in KINDS))
     parser.add_argument("files", nargs="+", metavar="FILE", help="written by --json or --trace")
     parser.add_argument("-o", "--output", metavar="PICTURE", help=f"file that ends with {', '.join(FORMATS)}; "

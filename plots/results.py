@@ -6,6 +6,8 @@ import pathlib
 import statistics
 from dataclasses import dataclass, field, fields, replace
 
+import forms
+
 
 class BadInput(Exception):
     """A file that a plot cannot use. The text names the fault, the file and the remedy."""
@@ -366,13 +368,17 @@ def read(paths):
     results = Results()
     for path in map(pathlib.Path, paths):
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            if path.exists() and not path.is_file():
+                raise BadInput(f"cannot read {path}: it is not a regular file; name a file")
+            data = forms.parse(path.read_text(encoding="utf-8"))
         except OSError as error:
-            raise BadInput(f"cannot read {path}: {error.strerror}") from error
+            raise BadInput(f"cannot read {path}: {error.strerror}; check the path") from error
         except ValueError as error:
             raise BadInput(f"{path} is not JSON: {error}; write it again") from error
         try:
             _sort_in(results, path, data)
+        except forms.WrongForm as error:
+            raise BadInput(f"{path} is not as Lockstep writes it: {error}; write it again") from error
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise BadInput(f"{path} lacks a field of its kind of file ({error!r}); write it again") from error
     return results
@@ -384,12 +390,14 @@ def _sort_in(results, path, data):
     context = data.get("context")
     schema = data.get("schema") or (context.get("lockstep.schema") if isinstance(context, dict) else None)
     if schema == "lockstep.train/1":
+        forms.check(data, forms.TRAINING)
         run = TrainRun(path, data)
         if not run.steps("loss") or not data["ranks"]:
             raise BadInput(f"{path} holds no step; train at least one")
         run.name, run.data["environment"]["commit"], data["theory"], data["validation"], run.same_training(run)
         results.trainings.append(run)
     elif schema == "lockstep.bench/1":
+        forms.check(data, forms.BENCHMARK)
         run = BenchRun(path, data)
         json.loads(context["lockstep.environment"])
         if not data["benchmarks"] or (list(run.points()) and run.clock == "wall" and run.memory_bandwidth <= 0):
@@ -397,12 +405,14 @@ def _sort_in(results, path, data):
         list(run.pipeline_points()), list(run.tensor_points())
         results.benchmarks.append(run)
     elif schema == "lockstep.schedule/1":
+        forms.check(data, forms.SCHEDULE)
         run = ScheduleRun(path, data)
         run.check()
         if not any(rank["actions"] for rank in data["ranks"]):
             raise BadInput(f"{path} holds no action; write the schedule again")
         results.schedules.append(run)
     elif "traceEvents" in data:
+        forms.check_trace(data["traceEvents"])
         results.traces.append(Trace(path, data))
     elif schema:
         raise BadInput(f"{path} has the schema {schema}, unknown to this version of the plots; "

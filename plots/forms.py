@@ -1,0 +1,132 @@
+"""What the files must hold for the plots: a file of another form is refused, with the place and the value that is wrong."""
+
+import json
+import math
+
+MOST_NUMBER = 1e24  # more than any run writes; plots compute with squares and products of numbers
+LONGEST_SHOWN = 60  # characters of a wrong value
+
+
+class WrongForm(ValueError):
+    """The text names the place in the file and the value."""
+
+
+class Map:
+    """An object with any keys, and values of one form."""
+
+    def __init__(self, values):
+        self.values = values
+
+
+def _is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+# Forms of single values: a name for the error, and the test.
+NUMBER = "a number", _is_number
+SPAN = "a number of at least 0", lambda value: _is_number(value) and value >= 0
+COUNT = "a whole number of at least 0", lambda value: _is_number(value) and value >= 0 and value == int(value)
+TEXT = "a text", lambda value: isinstance(value, str)
+WORD = "a text of one word or more", lambda value: isinstance(value, str) and value.strip() != ""
+FLAG = "true or false", lambda value: isinstance(value, bool)
+ANYTHING = "anything", lambda value: True
+PLAIN = "one value", lambda value: value is None or isinstance(value, (str, bool)) or _is_number(value)
+
+# A key that ends with ? may be missing.
+TRAINING = {
+    "environment": Map(ANYTHING),
+    "config": {**{key: WORD for key in ("technique", "transport", "dtype", "clock")}, "ranks": COUNT, "threads": COUNT,
+               **{key: PLAIN for key in ("recompute?", "schedule?", "schedule_file?", "mode?", "servers?", "staleness?",
+                                         "colocated?")}},
+    "unigram_entropy": NUMBER,
+    "steps": [{"step": COUNT, "loss": NUMBER, "seconds": SPAN, "tokens_per_second": SPAN}],
+    "validation": [{"step": COUNT, "loss": NUMBER}],
+    "ranks": [{"rank": COUNT, "peak_bytes": Map(COUNT)}],
+    "theory": [{"quantity": WORD, "rank": COUNT, "formula": TEXT, "expected": NUMBER, "measured": NUMBER, "exact": FLAG}],
+    "bubble?": Map(NUMBER),
+    "updates?": [{"server": COUNT, "rank": COUNT, "seconds": SPAN, "lead": NUMBER, "delay": NUMBER}],
+}
+BENCHMARK = {
+    "context": {"lockstep.environment": TEXT, "lockstep.clock?": WORD, "lockstep.link?": TEXT, "lockstep.layer?": TEXT,
+                "lockstep.roofline?": TEXT},
+    "benchmarks": [{"name": WORD, "run_type": WORD,
+                    **{f"{key}?": SPAN for key in ("min_us", "p50_us", "p90_us", "algbw_gb_per_s", "busbw_gb_per_s",
+                                                   "model_us")},
+                    **{f"{key}?": NUMBER for key in ("wrong", "simulated_fraction", "expected_fraction", "bubble_fraction",
+                                                     "tokens_per_second", "in_place")},
+                    **{f"{key}?": COUNT for key in ("bytes", "ranks", "micro_batches", "chunks")},
+                    "in_flight?": [COUNT], "peak_activation_bytes?": [COUNT]}],
+}
+SCHEDULE = {
+    "name": WORD,
+    "config": {"ranks": COUNT, "stages": COUNT, "micro_batches": COUNT},
+    "makespan": SPAN,
+    "bubble": {"fraction": NUMBER, "overhead": NUMBER},
+    "ranks": [{"in_flight": COUNT, "unfinished": COUNT,
+               "actions": [{"pass": WORD, "stage": COUNT, "micro_batch?": NUMBER, "begin": SPAN, "end": SPAN, "with_next": FLAG}]}],
+}
+_PLACE = {"pid": COUNT, "ts": NUMBER}
+EVENTS = {
+    "X": {**_PLACE, "tid": COUNT, "dur": SPAN, "name": WORD, "cat?": TEXT, "args?": {"bytes?": COUNT}},
+    "s": {**_PLACE, "id": WORD, "args?": {"bytes?": COUNT}},
+    "f": {**_PLACE, "id": WORD},
+    "M": {"pid": COUNT, "name": WORD, "args": {"name?": TEXT}},
+}
+
+
+def check(value, form, place=""):
+    """Raises WrongForm unless the value has the form."""
+    if isinstance(form, (dict, Map)):
+        _require(isinstance(value, dict), value, "an object", place)
+        for key, inner in ({key: form.values for key in value} if isinstance(form, Map) else form).items():
+            name = key if isinstance(form, Map) else key.removesuffix("?")
+            if name in value:
+                check(value[name], inner, f"{place}.{name}" if place else name)
+            elif not key.endswith("?"):
+                raise WrongForm(f"{place + ': ' if place else ''}no {name}")
+    elif isinstance(form, list):
+        _require(isinstance(value, list), value, "a list", place)
+        for index, item in enumerate(value):
+            check(item, form[0], f"{place}[{index}]")
+    else:
+        _require(form[1](value), value, form[0], place)
+
+
+def check_trace(events):
+    """Also that ranks have the numbers 0 to P - 1, as the processes of every trace do."""
+    check(events, [{"ph": WORD}], "traceEvents")
+    for index, event in enumerate(events):
+        check(event, EVENTS.get(event["ph"], {}), f"traceEvents[{index}]")
+    ranks = {event["pid"] for event in events if event["ph"] in EVENTS}
+    if ranks and max(ranks) >= len(ranks):
+        raise WrongForm(f"a rank {max(ranks)} among {len(ranks)} ranks")
+
+
+def parse(text):
+    """The JSON in a text. Raises ValueError, also for numbers that no run writes."""
+    def number(kind):
+        def checked(digits):
+            value = kind(digits)
+            if abs(value) > MOST_NUMBER:
+                raise ValueError(f"the number {_shortened(digits)} is out of range")
+            return value
+        return checked
+
+    def refuse(word):
+        raise ValueError(f"{word} is no number")
+
+    try:
+        return json.loads(text, parse_int=number(int), parse_float=number(float), parse_constant=refuse)
+    except RecursionError as error:
+        raise ValueError("its values are nested too deeply") from error
+
+
+def _shortened(text):
+    return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
+
+
+def _require(holds, value, wanted, place):
+    if not holds:
+        is_nan = value is None and wanted.startswith("a number")
+        shown = "null, which stands for NaN or infinity" if is_nan else _shortened(json.dumps(value)[:LONGEST_SHOWN + 1])
+        raise WrongForm(f"{place or 'the file'} is {shown}, not {wanted}")
