@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "collectives/base/error.h"
-#include "collectives/base/file.h"
 #include "models/random.h"
 
 namespace lockstep {
@@ -19,17 +18,18 @@ constexpr std::int32_t token_file_magic = 20240520, token_file_version = 1;
 // llm.c's files for Llama 3 have 32-bit tokens. As text they would train nonsense.
 constexpr std::int32_t wide_token_file_magic = 20240801;
 
-std::int32_t word(const std::string& bytes, int index) {
+std::int32_t word(std::string_view bytes, int index) {
   std::int32_t value = 0;
   std::memcpy(&value, bytes.data() + 4 * index, 4);
   return value;
 }
 
-bool begins_with(const std::string& bytes, std::int32_t magic) {
+bool begins_with(std::string_view bytes, std::int32_t magic) {
   return bytes.size() >= 4 && word(bytes, 0) == magic;
 }
 
-std::vector<std::uint16_t> tokens_of_file(const std::string& bytes, const std::string& path) {
+// The tokens that follow the header.
+std::string_view tokens_of_file(std::string_view bytes, const std::string& path) {
   constexpr std::size_t header = 4 * header_words;
   require(bytes.size() >= header,
           fmt::format("{}: a token file's header of {} bytes is cut off", path, header),
@@ -43,45 +43,45 @@ std::vector<std::uint16_t> tokens_of_file(const std::string& bytes, const std::s
       count >= 0 && count == held && bytes.size() == header + 2 * static_cast<std::size_t>(count),
       fmt::format("{}: the header announces {} tokens, the file holds {}", path, count, held),
       "the file is truncated or has extra bytes; write it again");
-  std::vector<std::uint16_t> tokens(static_cast<std::size_t>(count));
-  std::memcpy(tokens.data(), bytes.data() + header, tokens.size() * 2);
-  return tokens;
+  return bytes.substr(header);
 }
 
 }  // namespace
 
 Dataset::Dataset(const std::string& path, int vocabulary, double validation_fraction)
-    : path_(path) {
+    : path_(path), file_(path, most_bytes), bytes_(file_.bytes()) {
   require(validation_fraction >= 0 && validation_fraction < 1,
           fmt::format("a validation fraction of {}", validation_fraction),
           "use a number from 0 to below 1");
-  const std::string bytes = read_text(path, most_bytes);
-  require(!bytes.empty(), fmt::format("{} is empty", path), "give a text or a token file");
-  require(!begins_with(bytes, wide_token_file_magic),
+  require(!bytes_.empty(), fmt::format("{} is empty", path), "give a text or a token file");
+  require(!begins_with(bytes_, wide_token_file_magic),
           fmt::format("{}: a token file of 32-bit tokens", path),
           "write the tokens as 16-bit numbers (llm.c's format 20240520)");
-  if (begins_with(bytes, token_file_magic)) {
-    tokens_ = tokens_of_file(bytes, path);
-  } else {
-    tokens_.resize(bytes.size());
-    std::ranges::transform(bytes, tokens_.begin(),
-                           [](char c) { return static_cast<std::uint8_t>(c); });
+  if (begins_with(bytes_, token_file_magic)) {
+    bytes_ = tokens_of_file(bytes_, path);
+    bytes_of_token_ = 2;
   }
-  const auto beyond =
-      std::ranges::find_if(tokens_, [&](std::uint16_t token) { return token >= vocabulary; });
-  if (beyond != tokens_.end())
-    require(false,
-            fmt::format("{}: token {} is {}, the model's vocabulary has {}", path,
-                        beyond - tokens_.begin(), *beyond, vocabulary),
-            "use a model with a larger vocabulary or other data");
-  training_ = std::ssize(tokens_) -
-              static_cast<Count>(validation_fraction * static_cast<double>(tokens_.size()));
+  for (Count i = 0; i < size(); ++i)
+    if (token(i) >= vocabulary)
+      require(false,
+              fmt::format("{}: token {} is {}, the model's vocabulary has {}", path, i, token(i),
+                          vocabulary),
+              "use a model with a larger vocabulary or other data");
+  training_ = size() - static_cast<Count>(validation_fraction * static_cast<double>(size()));
+}
+
+std::int32_t Dataset::token(Count index) const {
+  if (bytes_of_token_ == 1) return static_cast<std::uint8_t>(bytes_[index]);
+  std::uint16_t token = 0;
+  std::memcpy(&token, bytes_.data() + 2 * index, 2);
+  return token;
 }
 
 void Dataset::append(Batch& batch, Count begin, int length) const {
-  const auto at = tokens_.begin() + begin;
-  batch.inputs.insert(batch.inputs.end(), at, at + length);
-  batch.targets.insert(batch.targets.end(), at + 1, at + length + 1);
+  for (Count i = begin; i < begin + length; ++i) {
+    batch.inputs.push_back(token(i));
+    batch.targets.push_back(token(i + 1));
+  }
   ++batch.sequences;
 }
 
@@ -114,7 +114,7 @@ Batch Dataset::batch(Order order, int step, int global_batch, int first, int cou
 }
 
 int Dataset::validation_sequences(int length) const {
-  const Count held_out = std::ssize(tokens_) - training_;
+  const Count held_out = size() - training_;
   require(held_out > length,
           fmt::format("{}: {} held-out tokens are too few for a sequence of {}", path_, held_out,
                       length),
@@ -133,7 +133,7 @@ Batch Dataset::validation_batch(int first, int count, int length) const {
 
 double Dataset::unigram_entropy() const {
   std::vector<Count> counts(1 << 16);
-  for (Count i = 0; i < training_; ++i) ++counts[tokens_[i]];
+  for (Count i = 0; i < training_; ++i) ++counts[token(i)];
   double entropy = 0;
   for (const Count count : counts) {
     if (count == 0) continue;

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "collectives/base/mapped_file.h"
 #include "models/layers/rows.h"
 
 namespace lockstep {
@@ -53,10 +55,14 @@ class Dataset {
   double unigram_entropy() const;
 
  private:
+  Count size() const { return std::ssize(bytes_) / bytes_of_token_; }
+  std::int32_t token(Count index) const;
   void append(Batch& batch, Count begin, int length) const;
 
   std::string path_;
-  std::vector<std::uint16_t> tokens_;
+  MappedFile file_;
+  std::string_view bytes_;  // of the tokens, in the file
+  int bytes_of_token_ = 1;
   Count training_ = 0;
 };
 

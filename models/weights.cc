@@ -202,12 +202,13 @@ void for_each_counted_run(const Parameters& part, const std::vector<Parameter>& 
 }
 
 void check_weights_output(const std::string& path, const GptConfig& config) {
-  require(!std::filesystem::exists(path) || std::filesystem::is_regular_file(path),
+  std::error_code none;  // check_writable gives the reason
+  require(!std::filesystem::exists(path, none) || std::filesystem::is_regular_file(path, none),
           fmt::format("cannot write weights to {}: it is not a regular file", path), "name a file");
   check_writable(path);
   const std::string config_path = config_path_for(path);
   check_writable(config_path);
-  if (!std::filesystem::exists(config_path)) return;
+  if (!std::filesystem::exists(config_path, none)) return;
   bool is_same = false;
   try {
     is_same = gpt_config_json(read_gpt_config(config_path)) == gpt_config_json(config);

@@ -40,18 +40,26 @@ bool takes_no_replacement(const std::string& path) {
 
 // The path that a chain of links leads to.
 std::string target_of(const std::string& path) {
-  if (!std::filesystem::is_symlink(path)) return path;
   std::error_code failure;
+  if (!std::filesystem::is_symlink(path, failure)) return path;
   const std::filesystem::path target = std::filesystem::canonical(path, failure);
   require(!failure, fmt::format("cannot write {}: it is a link to nothing", path),
           "remove the link or name another file");
   return target;
 }
 
+// The one name of a file that several paths lead to. A path that leads nowhere is its own name.
+std::filesystem::path name_of(const std::string& path) {
+  std::error_code failure;
+  const std::filesystem::path name = std::filesystem::weakly_canonical(path, failure);
+  return failure ? std::filesystem::path(path) : name;
+}
+
 }  // namespace
 
 NewFile::NewFile(const std::string& path) : path_(path) {
-  require(!std::filesystem::is_directory(path),
+  std::error_code none;  // what is no folder fails below, with the reason
+  require(!std::filesystem::is_directory(path, none),
           fmt::format("cannot write {}: it is a folder", path), "name a file");
   if (takes_no_replacement(path)) {
     open_directly();
@@ -129,24 +137,26 @@ void NewFile::check(bool success) const {
   const int reason = errno;
   if (!name_.empty()) unlink(name_.c_str());
   require(false, fmt::format("cannot write {}: {}", path_, std::strerror(reason)),
-          reason == ENOSPC ? "free space, or name a file on another disk"
-                           : "name a file in a folder that exists and that you may write to");
+          reason == ENOSPC || reason == EDQUOT ? "free space, or name a file on another disk"
+          : reason == EFBIG                    ? "raise the limit on a file's size (ulimit -f)"
+                            : "name a file in a folder that exists and that you may write to");
 }
 
-std::int64_t file_bytes(const std::string& path) {
+std::int64_t file_bytes(const std::string& path, std::int64_t most_bytes) {
   struct stat status {};
   // Call stat() before the message reads errno: arguments are evaluated in any order.
   const bool found = stat(path.c_str(), &status) == 0;
   require(found, fmt::format("cannot read {}: {}", path, std::strerror(errno)), "check the path");
   require(S_ISREG(status.st_mode), fmt::format("cannot read {}: it is not a regular file", path),
           "name a file");
+  require(status.st_size <= most_bytes,
+          fmt::format("{} has {} bytes, more than the {} that are read", path, status.st_size,
+                      most_bytes));
   return status.st_size;
 }
 
 std::string read_text(const std::string& path, std::int64_t most_bytes) {
-  const std::int64_t bytes = file_bytes(path);
-  require(bytes <= most_bytes,
-          fmt::format("{} has {} bytes, more than the {} that are read", path, bytes, most_bytes));
+  const std::int64_t bytes = file_bytes(path, most_bytes);
   std::ifstream file(path, std::ios::binary);
   std::string text(static_cast<std::size_t>(bytes), '\0');
   file.read(text.data(), bytes);
@@ -165,13 +175,12 @@ void check_outputs(const std::vector<std::string>& outputs,
                    const std::vector<std::string>& inputs) {
   std::map<std::filesystem::path, std::string> used;
   for (const std::string& path : inputs)
-    if (!path.empty()) used[std::filesystem::weakly_canonical(path)] = "which is also read";
+    if (!path.empty()) used[name_of(path)] = "which is also read";
   for (const std::string& path : outputs) {
     if (path.empty()) continue;
     check_writable(path);
     if (takes_no_replacement(path)) continue;
-    const auto [other, is_new] =
-        used.try_emplace(std::filesystem::weakly_canonical(path), "which another output names too");
+    const auto [other, is_new] = used.try_emplace(name_of(path), "which another output names too");
     require(is_new, fmt::format("cannot write {}, {}", path, other->second), "name another file");
   }
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,7 +14,8 @@ namespace lockstep {
 // regular file, or larger than `most_bytes`.
 std::string read_text(const std::string& path, std::int64_t most_bytes);
 // The size of a regular file. Throws like read_text.
-std::int64_t file_bytes(const std::string& path);
+std::int64_t file_bytes(const std::string& path,
+                        std::int64_t most_bytes = std::numeric_limits<std::int64_t>::max());
 
 // A new file that appears at `path`, whole, when finish() is called. A link stays and its target is
 // replaced. A device, a pipe or this program's own output cannot be replaced: it is written

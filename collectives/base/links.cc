@@ -61,19 +61,29 @@ double scale_of(std::string_view item, std::string_view unit,
   refuse(item);
 }
 
+// Larger ones make times that are infinite.
+double within_limit(std::string_view item, double value) {
+  constexpr double most = 1e15;
+  if (value <= most) return value;
+  throw Error(ErrorKind::bad_input, fmt::format("--link: '{}' is {} seconds", item, value),
+              {.hint = fmt::format("use at most {:g}", most)});
+}
+
 double read_alpha(std::string_view item, std::string_view text) {
   const auto [value, unit] = quantity(item, text);
-  return value *
-         scale_of(item, unit, {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}});
+  return within_limit(
+      item,
+      value * scale_of(item, unit, {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}}));
 }
 
 double read_beta(std::string_view item, std::string_view text) {
   const auto [value, unit] = quantity(item, text);
-  if (unit.empty()) return value;
+  if (unit.empty()) return within_limit(item, value);
   const double bytes_per_s =
       value * scale_of(item, unit, {{"B/s", 1}, {"KB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}});
-  if (bytes_per_s <= 0) refuse(item);
-  return 1 / bytes_per_s;
+  require(bytes_per_s > 0, fmt::format("--link: '{}' is a link that sends nothing", item),
+          "use a bandwidth above 0; beta=0, without a unit, is a link whose bytes cost nothing");
+  return within_limit(item, 1 / bytes_per_s);
 }
 
 std::string text_of(std::string_view prefix, const Link& link) {

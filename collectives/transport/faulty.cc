@@ -237,7 +237,12 @@ FaultPlan parse_fault(std::string_view text) {
     require(equals != std::string_view::npos && (key == "rank" || key == "op" || key == "kind"),
             fmt::format("--fault: cannot read '{}'", item), "write rank=R,op=N,kind=K");
     const std::string_view value = item.substr(equals + 1);
-    if (key == "rank") plan.rank = static_cast<int>(number(key, value));
+    if (key == "rank") {
+      const std::int64_t rank = number(key, value);
+      require(rank <= std::numeric_limits<int>::max(), fmt::format("--fault: rank {}", rank),
+              "ranks are numbers from 0 to the number of ranks less 1");
+      plan.rank = static_cast<int>(rank);
+    }
     if (key == "op") plan.operation = number(key, value);
     if (key == "kind") plan.kind = kind_from_name(value), has_kind = true;
   }

@@ -7,12 +7,14 @@
 #include <exception>
 #include <filesystem>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "collectives/base/cuda_module.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/limits.h"
 #include "collectives/transport/counting.h"
 #include "collectives/transport/flight.h"
 #include "collectives/transport/modules.h"
@@ -35,6 +37,10 @@ void run_named(RankContext& context, const std::function<void(RankContext&)>& pr
   } catch (const std::exception& error) {
     const int rank = context.world.rank();
     if (context.world.size() == 1) throw;
+    // The operating system refused something, such as output to a full disk.
+    if (dynamic_cast<const std::system_error*>(&error))
+      throw Error(ErrorKind::bad_input, error.what(),
+                  {.rank = rank, .size = context.world.size(), .failed_rank = rank});
     throw Error(ErrorKind::lost_rank, error.what(),
                 {.rank = rank, .size = context.world.size(), .failed_rank = rank});
   }
@@ -107,6 +113,8 @@ std::vector<const FlightRecorder*> pointers(const std::deque<FlightRecorder>& re
 
 void launch_threads(const LaunchOptions& options,
                     const std::function<void(RankContext&)>& program) {
+  require_threads(options.ranks, fmt::format("--ranks {}", options.ranks),
+                  "use fewer ranks; virtual time, as with --clock cpu, has ranks without threads");
   auto ends = threads_world({.ranks = options.ranks,
                              .ranks_per_node = options.links.ranks_per_node,
                              .timeout_s = options.timeout_s});
@@ -144,6 +152,9 @@ void launch_threads(const LaunchOptions& options,
 
 void launch_virtual(const LaunchOptions& options,
                     const std::function<void(RankContext&)>& program) {
+  constexpr double least_bytes_of_rank = 32 << 10;  // its stack, its mailboxes and its records
+  require_memory(options.ranks * least_bytes_of_rank,
+                 fmt::format("virtual time of {} ranks", options.ranks), "use fewer ranks");
   // With thousands of ranks each keeps fewer operations, so that they fit into memory.
   constexpr std::size_t kept_in_all = 1 << 20, kept_at_least = 64;
   const std::size_t kept = std::clamp(kept_in_all / static_cast<std::size_t>(options.ranks),

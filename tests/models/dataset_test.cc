@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <deque>
+#include <fstream>
 
 #include "models/dataset.h"
 #include "models/schedule.h"
@@ -39,6 +41,26 @@ TEST_F(Files, BrokenDatasetsAreRefused) {
   expect_refused([&] { Dataset(file, 256, std::nan("")); }, "a validation fraction");
   expect_refused([&] { Dataset(file, 256, 0).batch(Order::random, 0, 1, 0, 1, 8, 0); },
                  "too few for a sequence of 8");
+}
+
+// Bytes of this process that are no file's.
+std::int64_t own_bytes() {
+  std::ifstream lines("/proc/self/status");
+  for (std::string name; lines >> name; std::getline(lines, name))
+    if (std::int64_t kibibytes = 0; name == "RssAnon:" && lines >> kibibytes)
+      return kibibytes * 1024;
+  return 0;
+}
+
+TEST_F(Files, RanksShareTheData) {
+  constexpr std::int64_t bytes = 64 << 20;
+  const std::string file = write("large", std::string(bytes, 'a'));
+  const std::int64_t before = own_bytes();
+  ASSERT_GT(before, 0);
+  std::deque<Dataset> ranks;
+  for (int rank = 0; rank < 4; ++rank) ranks.emplace_back(file, 256, 0);
+  EXPECT_EQ(ranks[3].training_tokens(), bytes);
+  EXPECT_LT(own_bytes() - before, bytes / 2);
 }
 
 TEST_F(Files, BatchesAreTheSameHoweverTheyAreCut) {

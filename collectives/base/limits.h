@@ -1,0 +1,21 @@
+// What this process may still take of the machine, so that a request that cannot be met is refused
+// in words before anything is allocated.
+#pragma once
+
+#include <string_view>
+
+namespace lockstep {
+
+// The memory that this process can still get, in bytes: what the machine has available, or less by
+// a limit of this process or of its control group.
+double available_bytes();
+
+// Throws Error (bad_input), "WHAT needs about 40 GiB of memory, and 21 GiB are available; HINT",
+// unless that much is available.
+void require_memory(double bytes, std::string_view what, std::string_view hint);
+
+// Throws Error (bad_input) unless the system lets this process start that many more threads. It
+// starts and ends them: OpenMP would end the process if one failed.
+void require_threads(double count, std::string_view what, std::string_view hint);
+
+}  // namespace lockstep
