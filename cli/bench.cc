@@ -58,6 +58,7 @@ int run(BenchCommand& c) {
   read(c);
   if (!c.tune.empty() && c.options.algorithms.empty()) c.options.algorithms = {"all"};
   check(c.options, launch_ranks(c.world.launch));
+  check_machine(c, launch_ranks(c.world.launch));
   check_files(c);
   start_peers(c);
   const OperationEntry& entry = find_operation(c.options.operation);
@@ -79,33 +80,40 @@ int run(BenchCommand& c) {
 }
 
 void add_collective_flags(CLI::App& app, BenchCommand& c) {
+  const std::string group = "algorithms";
   app.add_option(
          "--algorithm", c.options.algorithms,
          "algorithms, separated by commas; all: every algorithm; auto, the default: chosen by "
          "--tuned or by the closed forms")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->group(group);
   app.add_option("--peer", c.peers,
                  "openmpi, mpich, gloo: also measure these libraries' own calls, in separate "
                  "processes, in turn with ours")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->group(group);
   app.add_option("--serve", c.options.serve, "serve the benchmark that --peer started")->group("");
   app.add_option("--vendor", c.world.launch.vendor, "the library whose ranks are threads")
       ->group("");
-  app.add_option("--tuned", c.tuned, "choose algorithms by this file, written by --tune");
+  app.add_option("--tuned", c.tuned, "choose algorithms by this file, written by --tune")
+      ->group(group);
   app.add_option("--tune", c.tune,
-                 "measure all algorithms and write the fastest for each size to this file");
-  app.add_option("--trace", c.trace, "write a trace for ui.perfetto.dev to this file");
+                 "measure all algorithms and write the fastest for each size to this file")
+      ->group(group);
+  app.add_option("--trace", c.trace, "write a trace for ui.perfetto.dev to this file")
+      ->group(std::string(files_group));
 }
 
 // The other flags of nccl-tests: the number of ranks, and flags that only matter for GPUs.
 void add_nccl_flags(CLI::App& app, BenchCommand& c) {
-  app.add_option("-t,--nthreads", c.threads, "the number of ranks is -t times -g");
-  app.add_option("-g,--ngpus", c.gpus, "the number of ranks is -t times -g");
+  const std::string group = "nccl-tests";
+  app.add_option("-t,--nthreads", c.threads, "the number of ranks is -t times -g")->group(group);
+  app.add_option("-g,--ngpus", c.gpus, "the number of ranks is -t times -g")->group(group);
   for (const char* flag : {"-z,--blocking", "-G,--cudagraph", "-C,--report_cputime",
                            "-p,--parallel_init", "-R,--local_register"})
     app.add_option(flag, c.without_effect[flag], "accepted as by nccl-tests; no effect")
-        ->group("nccl-tests");
-  app.add_option("-T", c.world.launch.timeout_s, "same as --timeout")->group("nccl-tests");
+        ->group(group);
+  app.add_option("-T", c.world.launch.timeout_s, "same as --timeout")->group(group);
 }
 
 void add_collective(CLI::App& bench, const OperationEntry& entry, Command& chosen) {
@@ -117,9 +125,9 @@ void add_collective(CLI::App& bench, const OperationEntry& entry, Command& chose
   CLI::App* app = bench.add_subcommand(command->options.operation,
                                        fmt::format("{}:{}", entry.summary, algorithms));
   app->fallthrough();
+  add_collective_flags(*app, *command);
   add_size_flags(*app, *command);
   add_measuring_flags(*app, *command);
-  add_collective_flags(*app, *command);
   command->world.add(*app);
   add_nccl_flags(*app, *command);
   app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });

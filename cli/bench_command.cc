@@ -15,6 +15,7 @@
 #include "collectives/base/cuda_module.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/limits.h"
 
 namespace lockstep {
 namespace {
@@ -77,57 +78,78 @@ void read_clock_defaults(BenchCommand& c) {
 }  // namespace
 
 void add_size_flags(CLI::App& app, BenchCommand& c) {
+  const std::string group = "sizes";
   app.add_option("-b,--minbytes", c.min_bytes, "smallest size, with K, M or G")
-      ->capture_default_str();
-  app.add_option("-e,--maxbytes", c.max_bytes, "largest size")->capture_default_str();
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("-e,--maxbytes", c.max_bytes, "largest size")->capture_default_str()->group(group);
   c.factor = app.add_option("-f,--stepfactor", c.options.factor, "factor from one size to the next")
-                 ->capture_default_str();
-  app.add_option("-i,--stepbytes", c.step_bytes, "bytes from one size to the next, instead of -f");
+                 ->capture_default_str()
+                 ->group(group);
+  app.add_option("-i,--stepbytes", c.step_bytes, "bytes from one size to the next, instead of -f")
+      ->group(group);
   app.add_option("-d,--datatype", c.dtype,
                  "f32 f64 f16 bf16 i8 u8 i32 u32 i64 u64, nccl-tests' names, or all")
-      ->capture_default_str();
-  app.add_option("-o,--op", c.op, "sum, prod, min, max, avg, or all")->capture_default_str();
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("-o,--op", c.op, "sum, prod, min, max, avg, or all")
+      ->capture_default_str()
+      ->group(group);
   app.add_option("-r,--root", c.options.root, "root of broadcast, reduce, gather and scatter")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->group(group);
 }
 
 void add_measuring_flags(CLI::App& app, BenchCommand& c) {
+  const std::string group = "measuring", files(files_group);
   app.add_option("-n,--iters", c.iterations, "counted iterations")
-      ->default_str("20, with --clock unit 1");
+      ->default_str("20, with --clock unit 1")
+      ->group(group);
   app.add_option("-w,--warmup_iters", c.warmup, "uncounted iterations before them")
-      ->default_str("5, with --clock unit 0");
+      ->default_str("5, with --clock unit 0")
+      ->group(group);
   app.add_option("-m,--agg_iters", c.options.operations_per_iteration, "operations per iteration")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--repetitions", c.options.repetitions,
                  "repetitions of the whole sweep; with 5 or more, compare takes each as one sample")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->group(group);
   app.add_option("-c,--check", c.check, "1: check results; 0: do not")
-      ->default_str("1, with --device none 0");
+      ->default_str("1, with --device none 0")
+      ->group(group);
   app.add_option(
          "-a,--average", c.whose,
          "time of an iteration: 0 rank 0's, 1 the average, 2 the fastest rank's, 3 the slowest's")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--buffers", c.buffers,
                  "hot: untouched between operations; dirty: inputs rewritten before each; "
                  "consume: as dirty, and outputs read within the measured time")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->group(group);
   app.add_option(
          "--device", c.device,
          "host; cuda: one GPU for each rank, over NCCL, if there are enough, otherwise one GPU "
          "for all; none: sizes without data, for thousands of ranks in virtual time")
-      ->default_str("host, with --clock unit none");
-  app.add_option("-J,--json", c.json, "write the results to this file, as Google Benchmark does");
+      ->default_str("host, with --clock unit none")
+      ->group(std::string(ranks_group));
+  app.add_option("-J,--json", c.json, "write the results to this file, as Google Benchmark does")
+      ->group(files);
   app.add_option("--baseline", c.baseline,
-                 "compare with this earlier result; exit status 3 on a regression");
-  app.add_option("--plot", c.plot, "plot the results to this file: .svg, .png or .pdf");
+                 "compare with this earlier result; exit status 3 on a regression")
+      ->group(files);
+  app.add_option("--plot", c.plot, "plot the results to this file: .svg, .png or .pdf")
+      ->group(files);
 }
 
 void read(BenchCommand& c) {
   BenchOptions& o = c.options;
   o.min_bytes = bytes_from(c.min_bytes, "-b");
   o.max_bytes = bytes_from(c.max_bytes, "-e");
-  if (!c.step_bytes.empty() && c.factor->count() == 0)
-    o.step_bytes = bytes_from(c.step_bytes, "-i");
+  require(c.step_bytes.empty() || c.factor->count() == 0, "-f and -i",
+          "choose one: sizes grow by a factor, or by a number of bytes");
+  if (!c.step_bytes.empty()) o.step_bytes = bytes_from(c.step_bytes, "-i");
   o.dtypes = dtypes_from(c.dtype);
   o.ops = ops_from(c.op);
   o.buffers = buffers_from_name(c.buffers);
@@ -147,6 +169,18 @@ void read(BenchCommand& c) {
   c.world.read();
   if (!c.tuned.empty()) c.tuning = read_tuning(c.tuned);
   c.world.launch.tuning = &c.tuning;
+}
+
+void check_machine(const BenchCommand& c, int ranks) {
+  // Under mpirun this process is one rank.
+  const double here = launch_ranks({.ranks = 0}) > 0 ? 1 : ranks;
+  if (c.world.launch.clock == Clock::wall)
+    require_threads(here, fmt::format("a benchmark on {} ranks", ranks), "use fewer ranks");
+  if (!c.options.device->stores() || c.options.device->enqueues()) return;
+  constexpr double buffers = 2;  // the operation's input and output
+  require_memory(buffers * here * static_cast<double>(c.options.max_bytes),
+                 fmt::format("-e {} on {} ranks", c.max_bytes, ranks),
+                 "use a smaller -e or fewer ranks");
 }
 
 void check_files(const BenchCommand& c) {

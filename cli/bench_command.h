@@ -35,6 +35,9 @@ void add_measuring_flags(CLI::App& app, BenchCommand& c);
 
 // Sets `options` and `world` from the flags. Throws Error (bad_input) naming the flag.
 void read(BenchCommand& c);
+// Throws Error (bad_input) unless this machine has the memory and the threads that measuring on this
+// many ranks takes.
+void check_machine(const BenchCommand& c, int ranks);
 // Checks before measuring that the files of --json, --plot and the like can be written or read.
 // Throws Error (bad_input).
 void check_files(const BenchCommand& c);

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <CLI/CLI.hpp>
 #include <memory>
@@ -11,6 +10,7 @@
 #include "collectives/base/cuda_module.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/limits.h"
 #include "parallel/trainer.h"
 
 namespace lockstep {
@@ -25,9 +25,10 @@ int run(ModelCommand& c) {
   if (c.options.train.data.empty()) c.options.train.data = default_text();
   plan_of(c.options.train, 1);
   require(launch_ranks({}) == 1, "bench model under mpirun or srun", "run it alone");
-  for (const int threads : c.options.threads)
-    require(threads >= 1 && threads <= omp_get_thread_limit(), fmt::format("--threads {}", threads),
-            fmt::format("use numbers from 1 to {}", omp_get_thread_limit()));
+  for (const int threads : c.options.threads) {
+    require(threads >= 1, fmt::format("--threads {}", threads), "use numbers from 1");
+    require_threads(threads, fmt::format("--threads {}", threads), "use fewer");
+  }
   require(c.device != "none", "--device none", "the model needs data; choose host or cuda");
   Device& device = device_named(c.device);
   if (!c.json.empty()) check_writable(c.json);

@@ -33,9 +33,11 @@ int run(PsCommand& c) {
   read_workers(c);
   check_files(c);
   for (const int workers : c.workers) {
-    require(workers >= 1, fmt::format("--workers {}", workers), "use at least 1");
-    servers_needed(c.servers, workers);
+    constexpr int most_workers = 1'000'000;
+    require(workers >= 1 && workers <= most_workers, fmt::format("--workers {}", workers),
+            fmt::format("use 1 to {}", most_workers));
     check(c.options, workers);
+    check_machine(c, workers + servers_needed(c.servers, workers));
   }
   BenchRun measured;
   OperationEntry entry;

@@ -3,6 +3,7 @@
 
 #include <CLI/App.hpp>
 #include <functional>
+#include <string_view>
 
 namespace lockstep {
 
@@ -10,6 +11,9 @@ namespace lockstep {
 using Command = std::function<int()>;
 
 constexpr int exit_regression = 3;
+
+// Groups of flags in a command's help, after those of its own.
+constexpr std::string_view ranks_group = "ranks and time", files_group = "files";
 
 void add_train(CLI::App& program, Command& chosen);
 void add_bench(CLI::App& program, Command& chosen);

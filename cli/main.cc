@@ -1,19 +1,58 @@
 // The program: parses the command line, runs one subcommand, reports errors as one line and an exit
 // status.
 #include <fmt/format.h>
+#include <pthread.h>
+#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
+#include <system_error>
+#include <thread>
 
 #include "cli/command.h"
 #include "cli/config_file.h"
+#include "cli/help.h"
+#include "cli/parse_error.h"
 #include "cli/train_options.h"
 #include "collectives/base/error.h"
 
 namespace {
 
 constexpr int bad_input = 2;
+
+// Control characters, as in the name of a file, would reach the terminal as commands.
+std::string printable(std::string_view text) {
+  std::string shown;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    const bool begins_c1 = byte == 0xc2 && next >= 0x80 && next < 0xa0;  // in UTF-8
+    if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f || begins_c1)
+      shown += fmt::format("\\x{:02x}", byte);
+    else
+      shown += text[i];
+  }
+  return shown;
+}
+
+// Standard error may be closed or full: then nothing is said, and the exit status remains.
+void report(std::string_view message) {
+  std::fputs(("lockstep: " + printable(message) + "\n").c_str(), stderr);
+}
+
+// CLI11 takes an empty text for the number 0.
+void refuse_empty_numbers(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& value : option->results())
+      lockstep::require(!value.empty() || option->get_type_name().starts_with("TEXT") ||
+                            option->get_type_name().empty() || option->get_type_size() == 0,
+                        fmt::format("{} ''", option->get_name()), "give a number");
+  for (const CLI::App* command : app.get_subcommands()) refuse_empty_numbers(*command);
+}
 
 int run(int argc, char** argv) {
   CLI::App program(
@@ -24,6 +63,7 @@ int run(int argc, char** argv) {
   // The last of repeated flags wins, so that scripts can append to a command.
   program.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   lockstep::add_config_file(program);
+  lockstep::set_help_layout(program);
   lockstep::Command chosen;
   lockstep::add_train(program, chosen);
   lockstep::add_bench(program, chosen);
@@ -34,31 +74,66 @@ int run(int argc, char** argv) {
   lockstep::add_plots(program, chosen);
   lockstep::add_doctor(program, chosen);
   lockstep::add_plan(program, chosen);
+  lockstep::add_examples(program);
   try {
     // CLI11 expects the arguments in reverse order.
     std::vector<std::string> words = lockstep::with_technique_of_plan({argv + 1, argv + argc});
     std::ranges::reverse(words);
     program.parse(std::move(words));
+  } catch (const CLI::CallForHelp& help) {
+    return program.exit(help);
   } catch (const CLI::ParseError& error) {
-    // CLI11 has its own exit statuses; ours is 2 for bad input.
-    return program.exit(error) == 0 ? 0 : bad_input;
+    report(lockstep::explain(program, error));
+    return bad_input;
   }
+  refuse_empty_numbers(program);
   return chosen();
+}
+
+int run_and_report(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const lockstep::Error& error) {
+    report(error.what());
+    return error.exit_status();
+  } catch (const std::bad_alloc&) {
+    report("out of memory; use a smaller model, batch or sequence length");
+    return bad_input;
+  } catch (const std::system_error& error) {
+    // Of the operating system, such as a full disk behind standard output.
+    report(error.what());
+    return bad_input;
+  } catch (const std::exception& error) {
+    report(error.what());
+    return 1;
+  }
+}
+
+// A small `ulimit -s` also holds for the stacks of ranks, which are threads: they would overflow.
+int with_enough_stack(int argc, char** argv) {
+  constexpr std::size_t enough_bytes = 8 << 20;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= enough_bytes)
+    return run_and_report(argc, argv);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, enough_bytes);
+  pthread_setattr_default_np(&attributes);
+  pthread_attr_destroy(&attributes);
+  int status = 1;
+  std::thread([&] { status = run_and_report(argc, argv); }).join();
+  return status;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const lockstep::Error& error) {
-    fmt::print(stderr, "lockstep: {}\n", error.what());
-    return error.exit_status();
-  } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "lockstep: out of memory; use a smaller model, batch or sequence length\n");
-    return bad_input;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "lockstep: {}\n", error.what());
-    return 1;
-  }
+  // Writing more than `ulimit -f` allows is then an error of the write, which names the file.
+  std::signal(SIGXFSZ, SIG_IGN);
+  const int status = with_enough_stack(argc, argv);
+  const bool is_written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (is_written || status != 0) return status;
+  report(fmt::format("cannot write all of the output: {}; free space, or send it elsewhere",
+                     std::strerror(errno)));
+  return bad_input;
 }

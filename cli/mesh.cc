@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/limits.h"
 #include "parallel/mesh.h"
 
 namespace lockstep {
@@ -150,6 +151,8 @@ void print_groups(const std::vector<NamedGroups>& all, int ranks_per_node) {
 }
 
 int run(const MeshCommand& c) {
+  constexpr double bytes_of_rank = 400;  // its place in each kind of group, and their text
+  require_memory(bytes_of_rank * c.tp * c.cp * c.dp * c.pp, "this mesh", "use fewer ranks");
   AlongAxes lengths(1);
   lengths[Axis::tp] = c.tp, lengths[Axis::cp] = c.cp, lengths[Axis::dp] = c.dp;
   lengths[Axis::pp] = c.pp;

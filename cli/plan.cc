@@ -182,6 +182,7 @@ ordered_json rank_json(const Plan& plan, const RankPlan& rank) {
 int run(PlanCommand& c) {
   const auto planned = take_plan_file(c.plan, c.ranks_flag->count() > 0 ? &c.ranks : nullptr);
   const Plan plan = plan_of(c.plan.options, planned.value_or(c.ranks));
+  refuse_without_effect(c.plan, plan.options);
   if (!c.json.empty()) check_writable(c.json);
   print_plan(plan);
   ordered_json file = plan_json(plan);
@@ -214,14 +215,18 @@ void add_plan(CLI::App& program, Command& chosen) {
     auto c = std::make_shared<PlanCommand>();
     CLI::App* app = plan->add_subcommand(std::string(entry.name), std::string(entry.summary));
     c->plan.options.technique = entry.name;
-    c->ranks_flag =
-        app->add_option("--ranks", c->ranks, "ranks of the plan")->capture_default_str();
+    c->ranks = entry.default_ranks();
+    add_plan_options(*app, c->plan);
+    c->ranks_flag = app->add_option("--ranks", c->ranks, "ranks of the plan")
+                        ->capture_default_str()
+                        ->group(std::string(ranks_group));
     app->add_option("--rank", c->shown,
                     "predict this rank; repeatable; default: the first rank of each pipeline stage")
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->expected(1);
-    app->add_option("--json", c->json, "write the plan and its predictions to this file");
-    add_plan_options(*app, c->plan);
+        ->expected(1)
+        ->group(std::string(ranks_group));
+    app->add_option("--json", c->json, "write the plan and its predictions to this file")
+        ->group(std::string(files_group));
     app->fallthrough();
     app->callback([c, &chosen] { chosen = [c] { return run(*c); }; });
   }

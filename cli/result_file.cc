@@ -20,7 +20,8 @@ ResultFile::~ResultFile() {
 }
 
 const std::string& ResultFile::path() {
-  if (std::filesystem::is_regular_file(path_)) return path_;
+  std::error_code none;
+  if (std::filesystem::is_regular_file(path_, none)) return path_;
   if (temporary_.empty()) {
     const auto folder = std::filesystem::temp_directory_path();
     temporary_ = folder / fmt::format("lockstep-{}.json", getpid());

@@ -35,6 +35,7 @@ struct ScheduleCommand {
   int width = 120;
   bool no_chart = false, messages = false;
   std::string save, json, plot, explorer;
+  std::vector<CLI::Option*> of_shape;
 
   PassTimes times() const {
     PassTimes times = passes.times();
@@ -213,6 +214,9 @@ int run(const ScheduleCommand& c) {
   require(c.explorer.empty(), "--explorer with a schedule", "the page shows all of them");
   require(!c.is_sharded || !c.reduces_gradients, "--sharded and --reduce-gradients",
           "choose one: --sharded also reduces gradients");
+  for (const CLI::Option* option : c.of_shape)
+    require(c.file.empty() || option->count() == 0, option->get_name() + " and --schedule-file",
+            "the file's schedule has its own shape");
   if (c.name == "all") {
     require(c.save.empty() && c.json.empty() && c.plot.empty(), "schedule all writes no file",
             "name one schedule");
@@ -236,14 +240,15 @@ void add_schedule(CLI::App& program, Command& chosen) {
   CLI::App* app = program.add_subcommand(
       "schedule", "draw a pipeline schedule and compare its bubble and memory with closed forms");
   app->add_option("name", c->name, "one of these, or all to compare them:\n" + names);
-  app->add_option("-p,--ranks", c->shape.ranks, "ranks of the pipeline")->capture_default_str();
-  app->add_option("-m,--micro-batches", c->shape.micro_batches, "micro-batches per step")
-      ->capture_default_str();
-  app->add_option("-v,--virtual-stages,--chunks", c->shape.virtual_stages,
-                  "virtual stages of each rank; 0: the schedule's own number, or 2");
-  app->add_option(
-      "--group-size", c->shape.group,
-      "for interleaved: micro-batches that run through a stage in turn; 0: as many as ranks");
+  c->of_shape = {
+      app->add_option("-p,--ranks", c->shape.ranks, "ranks of the pipeline")->capture_default_str(),
+      app->add_option("-m,--micro-batches", c->shape.micro_batches, "micro-batches per step")
+          ->capture_default_str(),
+      app->add_option("-v,--virtual-stages,--chunks", c->shape.virtual_stages,
+                      "virtual stages of each rank; 0: the schedule's own number, or 2"),
+      app->add_option(
+          "--group-size", c->shape.group,
+          "for interleaved: micro-batches that run through a stage in turn; 0: as many as ranks")};
   app->add_flag("--sharded", c->is_sharded,
                 "shard each stage's parameters: add UNSHARD, RESHARD and REDUCE_GRAD");
   app->add_flag("--reduce-gradients", c->reduces_gradients,

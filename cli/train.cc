@@ -15,10 +15,12 @@
 #include "collectives/base/cuda_module.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/limits.h"
 #include "collectives/base/trace.h"
 #include "models/kernels_info.h"
 #include "models/weights.h"
 #include "parallel/plan.h"
+#include "parallel/predict.h"
 #include "parallel/trainer.h"
 
 namespace lockstep {
@@ -58,26 +60,39 @@ bool is_same(const TheoryRecord& a, const TheoryRecord& b) {
          a.measured == b.measured;
 }
 
-// Sorted by quantity. Consecutive ranks with the same numbers share one line.
-void print_theory(std::vector<TheoryRecord> theory) {
-  fmt::print("{:<36} {:>7} {:>16} {:>16}  {}\n", "quantity", "ranks", "expected", "measured",
-             "closed form");
-  std::vector<std::string> quantities;
-  for (const TheoryRecord& t : theory)
-    if (std::ranges::count(quantities, t.quantity) == 0) quantities.push_back(t.quantity);
-  std::ranges::stable_sort(theory, {}, [&](const TheoryRecord& t) {
-    return std::pair(std::ranges::find(quantities, t.quantity) - quantities.begin(), t.rank);
-  });
-  for (std::size_t first = 0, last = 0; first < theory.size(); first = last + 1) {
-    const TheoryRecord& t = theory[first];
-    for (last = first; last + 1 < theory.size() && is_same(theory[last + 1], t) &&
-                       theory[last + 1].rank == theory[last].rank + 1;)
-      ++last;
-    const std::string ranks =
-        first == last ? fmt::format("{}", t.rank) : fmt::format("{}-{}", t.rank, theory[last].rank);
-    fmt::print("{:<36} {:>7} {:>16.0f} {:>16.0f}  {}{}\n", t.quantity, ranks, t.expected,
-               t.measured, t.formula, t.expected == t.measured ? "" : "  DIFFERS");
+// "0-3,6": ranks in order, consecutive ones as a range.
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text;
+  for (std::size_t first = 0, last = 0; first < ranks.size(); first = last + 1) {
+    for (last = first; last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1;) ++last;
+    text += fmt::format("{}{}", text.empty() ? "" : ",", ranks[first]);
+    if (last > first) text += fmt::format("-{}", ranks[last]);
   }
+  constexpr std::size_t widest = 12;
+  return text.size() <= widest ? text : fmt::format("{} ranks", ranks.size());
+}
+
+// Sorted by quantity. All ranks with the same numbers share one line.
+void print_theory(const std::vector<TheoryRecord>& theory) {
+  fmt::print("{:<36} {:>12} {:>16} {:>16}  {}\n", "quantity", "ranks", "expected", "measured",
+             "closed form");
+  std::vector<std::pair<TheoryRecord, std::vector<int>>> lines;
+  std::vector<std::string> quantities;
+  for (const TheoryRecord& t : theory) {
+    if (std::ranges::count(quantities, t.quantity) == 0) quantities.push_back(t.quantity);
+    const auto same =
+        std::ranges::find_if(lines, [&](const auto& line) { return is_same(line.first, t); });
+    if (same == lines.end())
+      lines.push_back({t, {t.rank}});
+    else
+      same->second.push_back(t.rank);
+  }
+  std::ranges::stable_sort(lines, {}, [&](const auto& line) {
+    return std::ranges::find(quantities, line.first.quantity) - quantities.begin();
+  });
+  for (const auto& [t, ranks] : lines)
+    fmt::print("{:<36} {:>12} {:>16.0f} {:>16.0f}  {}{}\n", t.quantity, ranks_text(ranks),
+               t.expected, t.measured, t.formula, t.expected == t.measured ? "" : "  DIFFERS");
 }
 
 void print_summary(const TrainCommand& c, const Plan& plan, const TrainResult& result) {
@@ -125,6 +140,39 @@ void adapt_to_clock(TrainOptions& options, const LaunchOptions& world) {
     options.compute_seconds = 3.0 * options.micro_batches;
 }
 
+// The memory of all ranks of this process, by the closed forms.
+double predicted_bytes(Plan plan, bool is_one_process) {
+  if (plan.has_servers()) plan.options.technique = "ddp";  // a worker holds what a replica does
+  double bytes = 0;
+  AlongAxes place(0);
+  for (place[Axis::pp] = 0; place[Axis::pp] < plan.length(Axis::pp); ++place[Axis::pp]) {
+    double own = 0;
+    const Prediction rank = predict(plan, plan.mesh.rank_at(place));
+    // Held at the same time; other uses peak at other times.
+    for (const MemoryUse use : {MemoryUse::parameters, MemoryUse::gradients, MemoryUse::optimizer,
+                                MemoryUse::activations})
+      if (const auto& figure = rank.peak_bytes[static_cast<std::size_t>(use)])
+        own += static_cast<double>(figure->value);
+    bytes =
+        is_one_process ? bytes + own * plan.ranks / plan.length(Axis::pp) : std::max(bytes, own);
+  }
+  return bytes;
+}
+
+// Refuses what this machine cannot run, before anything is allocated.
+void check_machine(const Plan& plan, const LaunchOptions& world) {
+  const bool is_one_process = launch_ranks({.ranks = 0}) == 0;
+  const int ranks = is_one_process ? plan.ranks : 1;
+  if (world.clock == Clock::wall)
+    require_threads(static_cast<double>(ranks) * std::max(1, plan.options.threads),
+                    fmt::format("training on {} rank{}", ranks, ranks == 1 ? "" : "s"),
+                    "use fewer --ranks or --threads");
+  if (!world.device->enqueues())
+    require_memory(predicted_bytes(plan, is_one_process), "this training",
+                   "use a smaller --model, --global-batch or --sequence-length, or more "
+                   "--micro-batches; lockstep plan shows what each rank holds");
+}
+
 int run(TrainCommand& c) {
   c.world.read();
   LaunchOptions& world = c.world.launch;
@@ -141,8 +189,10 @@ int run(TrainCommand& c) {
       !planned || plan.ranks == *planned,
       fmt::format("{} ranks, and {} says {}", plan.ranks, c.plan.plan_file, planned.value_or(0)),
       "start as many ranks as the plan has");
+  refuse_without_effect(c.plan, plan.options);
   check_outputs({c.json, c.trace, options.save}, {options.data, c.plan.plan_file});
   if (!options.save.empty()) check_weights_output(options.save, plan.model);
+  check_machine(plan, world);
 
   TrainResult result;
   {
@@ -170,9 +220,12 @@ void add_run_flags(CLI::App& app, TrainCommand& c) {
          "--device", c.device,
          "host, or cuda: one GPU for each rank, over NCCL, if there are enough, otherwise one "
          "GPU for all")
-      ->capture_default_str();
-  app.add_option("--json", c.json, "write the result to this file");
-  app.add_option("--trace", c.trace, "write a trace for ui.perfetto.dev to this file");
+      ->capture_default_str()
+      ->group(std::string(ranks_group));
+  const std::string files(files_group);
+  app.add_option("--json", c.json, "write the result to this file")->group(files);
+  app.add_option("--trace", c.trace, "write a trace for ui.perfetto.dev to this file")
+      ->group(files);
 }
 
 }  // namespace
@@ -185,8 +238,9 @@ void add_train(CLI::App& program, Command& chosen) {
     auto command = std::make_shared<TrainCommand>();
     CLI::App* app = train->add_subcommand(std::string(entry.name), std::string(entry.summary));
     command->plan.options.technique = entry.name;
-    add_run_flags(*app, *command);
+    command->world.launch.ranks = entry.default_ranks();
     add_plan_options(*app, command->plan);
+    add_run_flags(*app, *command);
     app->fallthrough();
     app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "cli/command.h"
 #include "collectives/base/error.h"
 #include "parallel/plan.h"
 
@@ -58,7 +59,10 @@ bool is_technique(const std::string& word) {
 }  // namespace
 
 void add_plan_options(CLI::App& app, PlanOptions& command) {
-  for (const OptionGroup& group : describe(command.options))
+  std::vector<OptionGroup> groups = describe(command.options);
+  std::ranges::stable_partition(groups,
+                                [](const OptionGroup& group) { return !group.techniques.empty(); });
+  for (const OptionGroup& group : groups)
     for (const Option& option : group.options) {
       if (group.belongs_to(command.options.technique))
         command.given[option.flag] = add_option(app, option)->group(std::string(group.title));
@@ -66,7 +70,19 @@ void add_plan_options(CLI::App& app, PlanOptions& command) {
         refuse_option(app, option, group, command.options.technique);
     }
   app.add_option("--plan", command.plan_file,
-                 "read the plan from this file, written by lockstep plan --json");
+                 "read the plan from this file, written by lockstep plan --json")
+      ->group(std::string(files_group));
+}
+
+void refuse_without_effect(const PlanOptions& command, TrainOptions options) {
+  for (const OptionGroup& group : describe(options))
+    for (const Option& option : group.options) {
+      const auto given = command.given.find(option.flag);
+      if (given == command.given.end() || given->second->count() == 0 || !option.has_effect)
+        continue;
+      require(option.has_effect(options), fmt::format("--{} has no effect here", option.flag),
+              fmt::format("it needs {}; add that, or omit the flag", option.needs));
+    }
 }
 
 void add_train_options(CLI::App& app, TrainOptions& options, std::vector<std::string_view> flags) {

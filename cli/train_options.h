@@ -18,9 +18,13 @@ struct PlanOptions {
   std::map<std::string, CLI::Option*> given;  // by Option::flag; counts whether it was given
 };
 
-// Adds the options of its technique and --plan. An option of another technique is refused with a
+// Adds the options of its technique, its own first, and --plan. An option of another technique is refused with a
 // message that names the technique.
 void add_plan_options(CLI::App& app, PlanOptions& command);
+
+// Throws Error (bad_input) naming an option that was given and changes nothing. `options` include all
+// defaults that depend on other options.
+void refuse_without_effect(const PlanOptions& command, TrainOptions options);
 
 // Adds these options of a training, named without dashes, to another command. `options` must outlive
 // the app.

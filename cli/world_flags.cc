@@ -2,32 +2,39 @@
 
 #include <fmt/format.h>
 
+#include "cli/command.h"
 #include "collectives/base/error.h"
 
 namespace lockstep {
 
 void WorldFlags::add(CLI::App& app) {
   launch.flight = "out/flight.json";
+  const std::string group(ranks_group);
   app.add_option("--ranks", launch.ranks, "number of ranks, as threads of this process")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--timeout", launch.timeout_s,
                  "timeout for one rank waiting on another, in seconds")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--clock", clock,
                  "wall: real time; cpu: virtual time with one processor for each rank and messages "
                  "that cost what --link says; unit: virtual time in which only messages cost")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->group(group);
   app.add_option(
-      "--link", link,
-      fmt::format(
-          "cost of messages for the clocks cpu and unit: alpha=TIME,beta=BANDWIDTH[,node=RANKS,"
-          "node-alpha=TIME,node-beta=BANDWIDTH], or a preset:\n{}",
-          link_presets()));
-  app.add_option("--fault", fault, "inject a fault: rank=R,op=N,kind=K");
+         "--link", link,
+         fmt::format(
+             "cost of messages for the clocks cpu and unit: alpha=TIME,beta=BANDWIDTH[,node=RANKS,"
+             "node-alpha=TIME,node-beta=BANDWIDTH], or a preset:\n{}",
+             link_presets()))
+      ->group(group);
+  app.add_option("--fault", fault, "inject a fault: rank=R,op=N,kind=K")->group(group);
   app.add_option("--flight", launch.flight,
                  "write the ranks' last operations to this file if the run fails; under mpirun one "
                  "file for each rank")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->group(std::string(files_group));
 }
 
 void WorldFlags::read() {

@@ -75,19 +75,22 @@ OptionGroup describe_all_reduce(DataParallelOptions& o) {
                    .help = fmt::format("of the all-reduce: {}", fmt::join(algorithms, ", ")),
                    .drawn = {"ring", "segmented_ring", "bidirectional_ring", "recursive_doubling",
                              "binomial_tree", "double_binary_tree", "linear"},
-                   .has_effect = without_sharding},
+                   .has_effect = without_sharding,
+                   .needs = "replicas without sharding, ZeRO stage 0"},
                   {.flag = "first-bucket-bytes",
                    .value = &o.first_bucket_bytes,
                    .help = "gradients all-reduced together, of the first bucket",
                    .bounds = at_least(1),
                    .drawn = {"1", "20000", "1048576"},
-                   .has_effect = without_sharding},
+                   .has_effect = without_sharding,
+                   .needs = "replicas without sharding, ZeRO stage 0"},
                   {.flag = "bucket-bytes",
                    .value = &o.bucket_bytes,
                    .help = "of the other buckets",
                    .bounds = at_least(1),
                    .drawn = {"1", "50000", "26214400"},
-                   .has_effect = without_sharding}}};
+                   .has_effect = without_sharding,
+                   .needs = "replicas without sharding, ZeRO stage 0"}}};
 }
 
 namespace {
@@ -146,35 +149,41 @@ OptionGroup describe(ShardingOptions& o) {
            .choices = {"paper", "all-reduce"},
            .drawn = {"paper", "all-reduce"},
            .has_effect =
-               [](const TrainOptions& all) { return all.zero_stage == 1 || all.zero_stage == 2; }},
+               [](const TrainOptions& all) { return all.zero_stage == 1 || all.zero_stage == 2; },
+           .needs = "ZeRO stage 1 or 2"},
           {.flag = "prefetch",
            .value = &o.prefetch,
            .help = "when backward gathers the next block's parameters: before the current "
                    "block's pass (backward-pre), after it (backward-post), or when needed",
            .choices = {"none", "backward-pre", "backward-post"},
            .drawn = {"none", "backward-pre", "backward-post"},
-           .has_effect = shards_parameters},
+           .has_effect = shards_parameters,
+           .needs = "ZeRO stage 3 without a pipeline"},
           {.flag = "forward-prefetch",
            .value = &o.forward_prefetch,
            .help = "gather the next block's parameters before the current block's forward pass",
            .drawn = {"false", "true"},
-           .has_effect = shards_parameters},
+           .has_effect = shards_parameters,
+           .needs = "ZeRO stage 3 without a pipeline"},
           {.flag = "reshard-after-forward",
            .value = &o.reshard_after_forward,
            .help = "free a block's parameters after its forward pass and gather them again for "
                    "backward",
            .choices = {"yes", "no"},
            .drawn = {"yes", "no"},
-           .has_effect = shards_parameters},
+           .has_effect = shards_parameters,
+           .needs = "ZeRO stage 3 without a pipeline"},
           {.flag = "accumulation",
            .value = &o.accumulation,
            .help = "of several micro-batches' gradients: reduce each (sync), or add them up "
                    "unsharded and reduce their sum (no-sync)",
            .choices = {"sync", "no-sync"},
            .drawn = {"sync", "no-sync"},
-           .has_effect = [=](const TrainOptions& all) {
-             return all.zero_stage >= 2 && all.micro_batches > 1 && without_pipeline(all);
-           }}}};
+           .has_effect =
+               [=](const TrainOptions& all) {
+                 return all.zero_stage >= 2 && all.micro_batches > 1 && without_pipeline(all);
+               },
+           .needs = "ZeRO stage 2 or 3, --micro-batches above 1, and no pipeline"}}};
 }
 
 OptionGroup describe(PipelineOptions& o) {
@@ -187,7 +196,8 @@ OptionGroup describe(PipelineOptions& o) {
                .value = &o.schedule,
                .help = fmt::format("{}", fmt::join(names, ", ")),
                .drawn = names,
-               .has_effect = from_menu},
+               .has_effect = from_menu,
+               .needs = "a schedule of this list, without --schedule-file"},
               {.flag = "schedule-file",
                .value = &o.schedule_file,
                .help = "instead: a schedule in PyTorch's action text, a line for every rank",
@@ -203,9 +213,11 @@ OptionGroup describe(PipelineOptions& o) {
                .help = "of interleaved: micro-batches that go through a stage in turn; 0: as many "
                        "as ranks",
                .bounds = at_least(0),
-               .has_effect = [](const TrainOptions& all) {
-                 return all.schedule_file.empty() && all.schedule == "interleaved";
-               }}}};
+               .has_effect =
+                   [](const TrainOptions& all) {
+                     return all.schedule_file.empty() && all.schedule == "interleaved";
+                   },
+               .needs = "--schedule interleaved"}}};
 }
 
 OptionGroup describe(TensorOptions& o) {
@@ -221,7 +233,8 @@ OptionGroup describe(TensorOptions& o) {
                .help = "with it: keep what a layer has gathered instead of gathering it again for "
                        "backward",
                .drawn = {"false", "true"},
-               .has_effect = [](const TrainOptions& all) { return all.sequence_parallel; }},
+               .has_effect = [](const TrainOptions& all) { return all.sequence_parallel; },
+               .needs = "--sequence-parallel"},
               {.flag = "tp-overlap",
                .value = &o.tensor_overlap,
                .help = "overlap the exchange of rows with the products of others, in ring steps; "
@@ -241,7 +254,8 @@ OptionGroup describe(ParameterServerOptions& o) {
               {.flag = "servers",
                .value = &o.servers,
                .help = "ranks that are servers; the others are workers",
-               .has_effect = [](const TrainOptions& all) { return !all.colocated; }},
+               .has_effect = [](const TrainOptions& all) { return !all.colocated; },
+               .needs = "servers on ranks of their own, without --colocated"},
               {.flag = "colocated",
                .value = &o.colocated,
                .help = "a server on every worker's rank instead"},
@@ -254,7 +268,8 @@ OptionGroup describe(ParameterServerOptions& o) {
                .value = &o.staleness,
                .help = "steps that a worker may be ahead of the slowest",
                .bounds = at_least(0),
-               .has_effect = [](const TrainOptions& all) { return all.mode == "ssp"; }}}};
+               .has_effect = [](const TrainOptions& all) { return all.mode == "ssp"; },
+               .needs = "--mode ssp"}}};
 }
 
 }  // namespace lockstep

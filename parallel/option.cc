@@ -155,6 +155,9 @@ void check(const Option& option) {
   if (option.bounds)
     if (const std::optional<double> number = number_of(option))
       check_number(option, *option.bounds, *number);
+  double* const* const number = std::get_if<double*>(&option.value);
+  if (number && !std::isfinite(**number))
+    refuse(option, fmt::format("{}", **number), "use a finite number");
   std::string* const* const text = std::get_if<std::string*>(&option.value);
   if (!text || option.choices.empty() || std::ranges::count(option.choices, **text) > 0) return;
   std::string names;

@@ -42,6 +42,7 @@ struct Option {
   std::vector<std::string> drawn = {};
   // Whether the option changes anything, given the other options; null: always.
   std::function<bool(const TrainOptions&)> has_effect = {};
+  std::string needs = {};  // what gives it an effect, for a user who gave it without
 
   std::string json_key() const;
   // "--no-overlap" of a bool that is true by default.

@@ -77,7 +77,8 @@ OptionGroup describe(RegularizationOptions& o) {
                        "alone, so it does not depend on the ranks; megatron: random streams of "
                        "each rank's own where ranks split the work",
                .choices = {"place", "megatron"},
-               .has_effect = [](const TrainOptions& all) { return all.dropout > 0; }},
+               .has_effect = [](const TrainOptions& all) { return all.dropout > 0; },
+               .needs = "--dropout above 0"},
               {.flag = "label-smoothing",
                .value = &o.label_smoothing,
                .help = "fraction of every target that the other tokens share",
@@ -140,7 +141,9 @@ OptionGroup describe(RunOptions& o) {
            {.flag = "eval-interval",
             .value = &o.eval_interval,
             .help = "steps between validations; 0: at the end only",
-            .bounds = at_least(0)},
+            .bounds = at_least(0),
+            .has_effect = [](const TrainOptions& all) { return all.validation_fraction > 0; },
+            .needs = "--validation-fraction above 0"},
            {.flag = "threads",
             .value = &o.threads,
             .help = "threads of each rank; 0: the cores divided by the ranks, under a virtual "
@@ -160,7 +163,11 @@ OptionGroup describe(RunOptions& o) {
             .value = &o.sample,
             .help = "write that many tokens of text after training",
             .bounds = at_least(0)},
-           {"prompt", &o.prompt, "what the text begins with"}},
+           {.flag = "prompt",
+            .value = &o.prompt,
+            .help = "what the text begins with",
+            .has_effect = [](const TrainOptions& all) { return all.sample > 0; },
+            .needs = "--sample above 0"}},
       .is_of_run = true};
 }
 

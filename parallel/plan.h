@@ -92,6 +92,9 @@ struct TechniqueEntry {
   // The axis that takes the remaining ranks; none: one rank.
   std::optional<Axis> free_axis = {};
   bool has_pipeline = false;  // the layers may be in stages
+
+  // The fewest ranks with which it shows anything.
+  int default_ranks() const { return free_axis ? 2 : 1; }
 };
 const std::vector<TechniqueEntry>& techniques();
 // Throws Error (bad_input) that lists the techniques.

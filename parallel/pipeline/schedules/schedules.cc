@@ -37,6 +37,8 @@ PipelineShape complete(const ScheduleEntry& entry, PipelineShape shape) {
   require(entry.virtual_stages == 0 || entry.virtual_stages == shape.virtual_stages,
           fmt::format("schedule {} with {} stages on every rank", entry.name, shape.virtual_stages),
           fmt::format("it has {}", entry.virtual_stages));
+  require(shape.group >= 0, fmt::format("groups of {} micro-batches", shape.group),
+          "use 0, for as many as ranks, or more");
   require(shape.group == 0 || entry.name == "interleaved",
           fmt::format("groups of {} micro-batches in schedule {}", shape.group, entry.name),
           "only interleaved takes them in groups");

@@ -1,0 +1,145 @@
+#include "cli/help.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <sstream>
+#include <vector>
+
+#include "cli/command.h"
+#include "parallel/plan.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t text_width = 70;
+
+// The text in lines of at most text_width characters; its own line breaks stay.
+std::string wrapped(const std::string& text) {
+  std::istringstream lines(text);
+  std::string all;
+  for (std::string line; std::getline(lines, line);) {
+    if (!all.empty()) all += "\n";
+    while (line.size() > text_width) {
+      const std::size_t space = line.rfind(' ', text_width);
+      if (space == std::string::npos || line.find_first_not_of(' ') > space) break;
+      all += line.substr(0, space) + "\n";
+      line.erase(0, space + 1);
+    }
+    all += line;
+  }
+  return all;
+}
+
+class HelpLayout final : public CLI::Formatter {
+ public:
+  // As CLI11's, but the command's own flags come first, and those of files and --help last.
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override {
+    return make_description(app) + make_usage(app, name) + make_positionals(app) + groups(app) +
+           make_subcommands(app, mode) + make_footer(app);
+  }
+  std::string make_description(const CLI::App* app) const override {
+    return wrapped(app->get_description()) + "\n";
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return wrapped(option->get_description());
+  }
+  std::string make_subcommand(const CLI::App* command) const override {
+    std::stringstream out;
+    CLI::detail::format_help(out, command->get_name(), wrapped(command->get_description()),
+                             get_column_width());
+    return out.str();
+  }
+
+ private:
+  std::string groups(const CLI::App* app) const {
+    std::vector<std::string> names = app->get_groups();
+    std::ranges::stable_sort(names, {}, [](const std::string& group) {
+      return group == "Options" ? 2 : group == files_group ? 1 : 0;
+    });
+    std::string text;
+    for (const std::string& group : names) {
+      const auto options = app->get_options([&](const CLI::Option* option) {
+        return option->get_group() == group && option->nonpositional();
+      });
+      if (!group.empty() && !options.empty()) text += make_group(group, false, options);
+    }
+    return text;
+  }
+};
+
+void add_examples(CLI::App& command, const std::vector<std::string>& examples) {
+  command.footer(fmt::format("\nExamples:\n  lockstep {}", fmt::join(examples, "\n  lockstep ")));
+}
+
+void add_technique_examples(CLI::App& train, CLI::App& plan) {
+  for (const TechniqueEntry& entry : techniques()) {
+    const std::string name(entry.name), flags = fmt::format("{}", fmt::join(entry.demo_flags, " "));
+    const std::string words = fmt::format("{} --ranks {}{}{}", name, entry.demo_ranks.back(),
+                                          flags.empty() ? "" : " ", flags);
+    std::vector<std::string> runs = {
+        fmt::format("train {} --steps 20 --json {}.json", words, name)};
+    if (entry.free_axis)
+      runs.push_back(fmt::format("train {} --steps 5 --clock cpu --link hdr --trace {}.trace.json",
+                                 words, name));
+    add_examples(*train.get_subcommand(name), runs);
+    add_examples(*plan.get_subcommand(name), {"plan " + words + " --json plan.json",
+                                              "plan " + words + " --model gpt2 --dtype bf16"});
+  }
+  add_examples(train,
+               {"train serial --steps 20", "train ddp --ranks 2 --steps 20 --json ddp.json"});
+  add_examples(plan, {"plan ddp --ranks 4", "plan 3d --ranks 8 --tp 2 --pp 2 --micro-batches 3"});
+}
+
+void add_bench_examples(CLI::App& bench) {
+  for (CLI::App* command : bench.get_subcommands([](const CLI::App*) { return true; })) {
+    const std::string name = command->get_name();
+    add_examples(*command,
+                 {fmt::format("bench {} --ranks 2 -b 1K -e 1M -f 4 --json {}.json", name, name),
+                  fmt::format("bench {} --ranks 64 -b 1M -e 1M -n 1 -w 0 --algorithm all --clock "
+                              "unit --link dgx --device none",
+                              name)});
+  }
+  add_examples(*bench.get_subcommand("ps"),
+               {"bench ps --workers 2 -b 1K -e 1M -f 4",
+                "bench ps --workers 2,4,8 -b 1M -e 1M -n 1 -w 0 --clock unit --link 10gbe --device "
+                "none --json ps.json"});
+  add_examples(*bench.get_subcommand("pipeline"),
+               {"bench pipeline -p 4 -m 4,8,16 --simulate --json pipeline.json",
+                "bench pipeline -p 2 -m 4 --schedule gpipe,1f1b --steps 3"});
+  add_examples(*bench.get_subcommand("tp"),
+               {"bench tp --ranks 1,2,4,8 --link nvlink,hdr",
+                "bench tp --ranks 8 --variant tp,sp-overlap --tensors"});
+  add_examples(*bench.get_subcommand("model"), {"bench model --steps 3 --threads 1"});
+  add_examples(bench, {"bench all_reduce --ranks 2 -b 1K -e 1M -f 4",
+                       "bench all_reduce --ranks 2 -b 1K -e 1M -f 4 --algorithm all"});
+}
+
+}  // namespace
+
+void set_help_layout(CLI::App& program) { program.formatter(std::make_shared<HelpLayout>()); }
+
+void add_examples(CLI::App& program) {
+  add_technique_examples(*program.get_subcommand("train"), *program.get_subcommand("plan"));
+  add_bench_examples(*program.get_subcommand("bench"));
+  add_examples(*program.get_subcommand("compare"),
+               {"bench all_reduce -b 1K -e 64K -f 4 --repetitions 5 --json old.json",
+                "bench all_reduce -b 1K -e 64K -f 4 --repetitions 5 --json new.json",
+                "compare old.json new.json --effect 0.1"});
+  add_examples(
+      *program.get_subcommand("schedule"),
+      {"schedule 1f1b -p 4 -m 8", "schedule all -p 4 -m 8",
+       "schedule zb-h1 -p 4 -m 8 --json zb-h1.json", "schedule --explorer schedules.html"});
+  add_examples(*program.get_subcommand("mesh"), {"mesh --tp 2 --dp 2 --pp 2"});
+  add_examples(*program.get_subcommand("demo"), {"demo", "demo --steps 20 --output out"});
+  add_examples(*program.get_subcommand("doctor"), {"doctor"});
+  add_examples(program, {"demo", "train ddp --ranks 2 --steps 20 --json ddp.json",
+                         "bench all_reduce --ranks 2 -b 1K -e 1M -f 4", "schedule 1f1b -p 4 -m 8",
+                         "train --help     (each command has examples)"});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,13 @@
+// The help of every command: its own flags first, in groups, and examples at the end.
+#pragma once
+
+#include <CLI/App.hpp>
+
+namespace lockstep {
+
+// Sets the layout of the help of `program` and of commands added later.
+void set_help_layout(CLI::App& program);
+// Adds examples to the help of all commands.
+void add_examples(CLI::App& program);
+
+}  // namespace lockstep
