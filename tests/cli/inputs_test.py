@@ -65,6 +65,8 @@ class Inputs(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.refused("raise the limit on a file's size (ulimit -f)", *train, "--json", "r.json",
                      **limited(resource.RLIMIT_FSIZE, 100))
+        self.refused("a schedule of 1000000 ranks with 1 stages each and 40 micro-batches needs about 5.59 GiB", "schedule", "1f1b",
+                     "-p", "1000000", "-m", "40", **limited(resource.RLIMIT_AS, 3 << 30))
         self.refused("this training needs about", *train, "--model", "gpt2", **limited(resource.RLIMIT_AS, 3 << 30))
 
     def test_requests_that_no_machine_can_meet(self):

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "collectives/base/error.h"
+#include "collectives/base/limits.h"
 
 namespace lockstep {
 
@@ -42,12 +43,14 @@ PipelineShape complete(const ScheduleEntry& entry, PipelineShape shape) {
   require(shape.group == 0 || entry.name == "interleaved",
           fmt::format("groups of {} micro-batches in schedule {}", shape.group, entry.name),
           "only interleaved takes them in groups");
-  constexpr double most_actions = 5e7;
-  require(
-      static_cast<double>(shape.ranks) * shape.virtual_stages * shape.micro_batches <= most_actions,
-      fmt::format("{} ranks with {} stages each and {} micro-batches", shape.ranks,
-                  shape.virtual_stages, shape.micro_batches),
-      "the product may be 50 million");
+  constexpr double most_actions = 5e7, bytes_of_action = 150;  // also of its times
+  const double actions =
+      static_cast<double>(shape.ranks) * shape.virtual_stages * shape.micro_batches;
+  const std::string what = fmt::format("{} ranks with {} stages each and {} micro-batches",
+                                       shape.ranks, shape.virtual_stages, shape.micro_batches);
+  require(actions <= most_actions, what, "the product may be 50 million");
+  require_memory(actions * bytes_of_action, "a schedule of " + what,
+                 "use fewer ranks, stages or micro-batches");
   if (entry.check) entry.check(shape);
   return shape;
 }
