@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <vector>
 
 #include "collectives/all_gather/all_gather.h"
@@ -18,12 +19,25 @@ Communicator::Communicator(std::unique_ptr<Transport> transport, RankRecords rec
       records_(records),
       track_(track) {}
 
-Call Communicator::message_call(Slice data) const {
+namespace {
+
+void copy_name(std::string_view name, Signature& signature) {
+  std::copy_n(name.begin(), std::min(name.size(), signature.algorithm.size() - 1),
+              signature.algorithm.begin());
+}
+
+}  // namespace
+
+Call Communicator::message_call(Slice data, std::int64_t number) const {
   if (in_collective_) return call_;
   Call call;
   call.signature.count = data.count;
   call.signature.dtype = data.dtype;
   call.label = label_.empty() ? name_of(Operation::send_recv) : std::string_view(label_);
+  if (number >= 0) {
+    call.signature.root = static_cast<std::int32_t>(number & std::numeric_limits<int>::max());
+    copy_name(call.label, call.signature);
+  }
   return call;
 }
 
@@ -34,19 +48,19 @@ void Communicator::check_peer(int peer) const {
               {.hint = fmt::format("ranks of this communicator are 0 to {}", size() - 1)});
 }
 
-Request Communicator::isend(Slice data, int to) {
+Request Communicator::isend(Slice data, int to, std::int64_t number) {
   check_peer(to);
-  return transport_->isend(message_call(data), data, to);
+  return transport_->isend(message_call(data, number), data, to);
 }
 
-Request Communicator::irecv(Slice data, int from) {
+Request Communicator::irecv(Slice data, int from, std::int64_t number) {
   check_peer(from);
-  return transport_->irecv(message_call(data), data, from);
+  return transport_->irecv(message_call(data, number), data, from);
 }
 
-Request Communicator::irecv_reduce(Slice growing, int from, ReduceOp op) {
+Request Communicator::irecv_reduce(Slice growing, int from, ReduceOp op, std::int64_t number) {
   check_peer(from);
-  return transport_->irecv_reduce(message_call(growing), growing, from, op);
+  return transport_->irecv_reduce(message_call(growing, number), growing, from, op);
 }
 
 void Communicator::send_recv(Slice leaving, int to, Slice arriving, int from) {
@@ -150,8 +164,7 @@ CollectiveCall::CollectiveCall(Communicator& comm, Operation operation, std::str
                .operation = operation,
                .dtype = data.dtype,
                .op = op};
-  std::copy_n(algorithm.begin(), std::min(algorithm.size(), signature.algorithm.size() - 1),
-              signature.algorithm.begin());
+  copy_name(algorithm, signature);
   comm.call_.label = comm.label_.empty() ? name_of(operation) : std::string_view(comm.label_);
   comm.transport_->enter(comm.call_);
   comm.in_collective_ = true;

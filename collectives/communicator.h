@@ -38,19 +38,24 @@ class Communicator {
   int left() const { return (rank() + size() - 1) % size(); }
 
   // Start a message. The data must live until wait(). Messages between two ranks keep their order.
-  Request isend(Slice data, int to);
-  Request irecv(Slice data, int from);
+  // `number`: which of the messages with this label it is, for both sides; they then notice that one
+  // of them has skipped a message.
+  static constexpr std::int64_t unnumbered = -1;
+  Request isend(Slice data, int to, std::int64_t number = unnumbered);
+  Request irecv(Slice data, int from, std::int64_t number = unnumbered);
   // The same, but wait() makes growing = growing (op) the message.
-  Request irecv_reduce(Slice growing, int from, ReduceOp op);
+  Request irecv_reduce(Slice growing, int from, ReduceOp op, std::int64_t number = unnumbered);
   // While the window lives, its sender may write the message that is `ahead` messages after the
   // next one from `from` directly to `data`. Receive it there like any other message.
   std::unique_ptr<Window> open_window(Slice data, int from, std::int64_t ahead) {
     return transport_->open_window(data, from, ahead);
   }
   void send(Slice data, int to) { isend(data, to)->wait(); }
-  void recv(Slice data, int from) { irecv(data, from)->wait(); }
-  void recv_reduce(Slice growing, int from, ReduceOp op) {
-    irecv_reduce(growing, from, op)->wait();
+  void recv(Slice data, int from, std::int64_t number = unnumbered) {
+    irecv(data, from, number)->wait();
+  }
+  void recv_reduce(Slice growing, int from, ReduceOp op, std::int64_t number = unnumbered) {
+    irecv_reduce(growing, from, op, number)->wait();
   }
   // The index of the receive whose message arrives first. `from` are the senders. See Transport.
   std::size_t wait_any(std::span<const Request> receives, std::span<const int> from) {
@@ -109,7 +114,7 @@ class Communicator {
 
  private:
   friend class CollectiveCall;
-  Call message_call(Slice data) const;
+  Call message_call(Slice data, std::int64_t number = unnumbered) const;
   void check_peer(int peer) const;
 
   std::unique_ptr<Transport> transport_;

@@ -69,8 +69,10 @@ std::string waits(std::span<const RankState> ranks) {
       pairs.emplace_back("...");
       break;
     }
-    pairs.push_back(fmt::format("rank {} {}for rank {}", state.rank, pairs.empty() ? "waits " : "",
-                                state.waits_for));
+    const std::string what =
+        state.awaited.is_numbered_message() ? fmt::format(" ({})", state.awaited.text()) : "";
+    pairs.push_back(fmt::format("rank {} {}for rank {}{}", state.rank,
+                                pairs.empty() ? "waits " : "", state.waits_for, what));
   }
   return fmt::format("{}", fmt::join(pairs, ", "));
 }

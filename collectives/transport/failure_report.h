@@ -16,7 +16,8 @@ struct RankState {
   int rank = 0;
   Signature last = {};  // the last operation it entered; sequence -1: none yet
   Where where = Where::outside;
-  int waits_for = -1;  // a rank, or -1
+  int waits_for = -1;      // a rank, or -1
+  Signature awaited = {};  // the message it waits for, if that is numbered
 };
 
 // "rank 1 never entered all_reduce/ring #6 of 1000 f32, sum: it left broadcast #5 ...; ranks 0,

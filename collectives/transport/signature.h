@@ -29,15 +29,23 @@ std::string_view name_of(Operation operation);
 struct Signature {
   std::int64_t sequence = -1;  // of the operation on this communicator; -1 between operations
   Count count = 0;             // elements of the whole buffer; for send_recv, of the message
-  std::int32_t root = -1;
+  std::int32_t root = -1;      // of a message that its channel numbers: that number
   Operation operation = Operation::send_recv;
   DType dtype = DType::u8;
   ReduceOp op = ReduceOp::sum;
   std::uint8_t reserved = 0;
-  std::array<char, 24> algorithm = {};  // its name, zero-terminated
+  std::array<char, 24> algorithm = {};  // its name, or a message's channel; zero-terminated
 
   bool operator==(const Signature&) const = default;
-  // "all_reduce/ring #6 of 1024 f32, sum"
+  // A message outside of any collective, of which both sides know which one it is.
+  bool is_numbered_message() const {
+    return sequence < 0 && operation == Operation::send_recv && root >= 0;
+  }
+  bool is_later_message_than(const Signature& other) const {
+    return is_numbered_message() && other.is_numbered_message() && algorithm == other.algorithm &&
+           root > other.root;
+  }
+  // "all_reduce/ring #6 of 1024 f32, sum", or "message 3 of push, 1024 f32"
   std::string text() const;
 };
 

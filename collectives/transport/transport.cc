@@ -67,6 +67,8 @@ void sleep_for(double seconds) {
 }
 
 std::string Signature::text() const {
+  if (is_numbered_message())
+    return fmt::format("message {} of {}, {} {}", root, algorithm.data(), count, name_of(dtype));
   std::string text(name_of(operation));
   if (algorithm[0] != 0) text += fmt::format("/{}", algorithm.data());
   if (sequence >= 0) text += fmt::format(" #{}", sequence);

@@ -12,17 +12,20 @@ void Server::for_workers(Use use) const {
 }
 
 void Server::take_parameters(int worker) {
-  if (comm_.rank() != worker) comm_.recv(parameters_, worker);
+  comm_.set_label("push");
+  if (comm_.rank() != worker) comm_.recv(parameters_, worker, exchanged(worker).pushes);
+  ++exchanged(worker).pushes;
 }
 
 void Server::collect() {
   comm_.set_label("push");
   bool empty = !roles_.colocated;
   for_workers([&](int worker) {
+    const std::int64_t number = exchanged(worker).pushes++;
     if (std::exchange(empty, false))
-      comm_.recv(gradients_, worker);
+      comm_.recv(gradients_, worker, number);
     else
-      comm_.recv_reduce(gradients_, worker, ReduceOp::sum);
+      comm_.recv_reduce(gradients_, worker, ReduceOp::sum, number);
   });
 }
 
@@ -121,15 +124,16 @@ int Server::slowest() const {
 
 void Server::send_to(int worker) {
   comm_.set_label("pull");
-  replies_.emplace_back(worker, comm_.isend(parameters_, worker));
+  replies_.emplace_back(worker, comm_.isend(parameters_, worker, exchanged(worker).pulls++));
 }
 
 // All pushes use the same memory: a receive writes to it only in its wait().
 void Server::expect(int worker) {
   comm_.set_label("push");
   Client& client = clients_[static_cast<std::size_t>(worker)];
-  client.norm_receive = comm_.irecv(host_slice(std::span(&client.norm, 1)), worker);
-  receives_.push_back(comm_.irecv(gradients_, worker));
+  const std::int64_t number = exchanged(worker).pushes++;
+  client.norm_receive = comm_.irecv(host_slice(std::span(&client.norm, 1)), worker, number);
+  receives_.push_back(comm_.irecv(gradients_, worker, number));
   from_.push_back(worker);
 }
 

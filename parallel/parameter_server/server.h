@@ -28,7 +28,11 @@ class Server {
   // `parameters` and `gradients` are this server's parts. If the server shares its rank with a
   // worker, `gradients` begin as that worker's.
   Server(Communicator& comm, const Roles& roles, Slice parameters, Slice gradients)
-      : comm_(comm), roles_(roles), parameters_(parameters), gradients_(gradients) {}
+      : comm_(comm),
+        roles_(roles),
+        parameters_(parameters),
+        gradients_(gradients),
+        exchanged_(static_cast<std::size_t>(roles.workers())) {}
 
   // Receives the parameters from `worker`.
   void take_parameters(int worker);
@@ -58,6 +62,11 @@ class Server {
     Request norm_receive;
   };
 
+  // How many messages a worker's next one follows.
+  struct Exchanged {
+    std::int64_t pushes = 0, pulls = 0;
+  };
+  Exchanged& exchanged(int worker) { return exchanged_[static_cast<std::size_t>(worker)]; }
   // Calls use(worker) for every worker on another rank.
   template <typename Use>
   void for_workers(Use use) const;
@@ -75,6 +84,7 @@ class Server {
   Communicator& comm_;
   Roles roles_;
   Slice parameters_, gradients_;
+  std::vector<Exchanged> exchanged_;  // by worker
   std::vector<std::pair<int, Request>> replies_;
   std::vector<Client> clients_;  // by worker
   // Pending pushes, the oldest receive first, and their workers.

@@ -18,9 +18,10 @@ void Worker::push(Slice gradients, std::optional<double> norm) {
   comm_.set_label("push");
   norm_ = norm.value_or(0);
   for_servers([&](int server, int rank) {
-    if (norm) sends_.push_back(comm_.isend(host_slice(std::span(&norm_, 1)), rank));
-    sends_.push_back(comm_.isend(part[server], rank));
+    if (norm) sends_.push_back(comm_.isend(host_slice(std::span(&norm_, 1)), rank, pushes_));
+    sends_.push_back(comm_.isend(part[server], rank, pushes_));
   });
+  ++pushes_;
 }
 
 std::size_t Worker::wait_any(std::span<const Request> receives, std::span<const int> from,
@@ -37,7 +38,8 @@ std::size_t Worker::wait_any(std::span<const Request> receives, std::span<const 
 void Worker::pull(Slice parameters) {
   const Chunks part(parameters, roles_.servers);
   comm_.set_label("pull");
-  for_servers([&](int server, int rank) { comm_.recv(part[server], rank); });
+  for_servers([&](int server, int rank) { comm_.recv(part[server], rank, pulls_); });
+  ++pulls_;
   finish_push();
 }
 
@@ -47,9 +49,10 @@ void Worker::pull_any(Slice parameters, int deadlines) {
   std::vector<Request> receives;
   std::vector<int> from;
   for_servers([&](int server, int rank) {
-    receives.push_back(comm_.irecv(part[server], rank));
+    receives.push_back(comm_.irecv(part[server], rank, pulls_));
     from.push_back(rank);
   });
+  ++pulls_;
   while (!receives.empty()) {
     const auto place = static_cast<std::ptrdiff_t>(wait_any(receives, from, deadlines));
     receives[static_cast<std::size_t>(place)]->wait();

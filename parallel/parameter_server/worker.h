@@ -37,6 +37,7 @@ class Worker {
   Communicator& comm_;
   Roles roles_;
   double norm_ = 0;
+  std::int64_t pushes_ = 0, pulls_ = 0;
   std::vector<Request> sends_;
 };
 

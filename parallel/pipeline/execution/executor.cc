@@ -20,7 +20,11 @@ RankProgram program_of(const Schedule& schedule, int rank) {
   RankProgram own{.steps = all.by_rank[static_cast<std::size_t>(rank)],
                   .taken_sends = taken_sends(all, rank),
                   .rank_of_stage = schedule.rank_of_stage(),
+                  .numbers = {},
                   .completes_gradients = {}};
+  std::map<std::tuple<Step::Kind, int, Pass>, std::int64_t> before;
+  for (const Step& step : own.steps)
+    own.numbers.push_back(before[{step.kind, step.peer, step.action.pass}]++);
   own.completes_gradients.resize(own.steps.size());
   std::set<int> complete;
   for (std::size_t i = own.steps.size(); i-- > 0;) {
@@ -63,7 +67,7 @@ double Executor::run(std::span<const Batch> micro_batches, Count total_targets, 
   runs_.back().begin = waiting_.clock().now();
   for (std::size_t i = 0; i < program_.steps.size(); ++i) {
     const Step& step = program_.steps[i];
-    if (step.kind == Step::Kind::receive) begin_receive(step);
+    if (step.kind == Step::Kind::receive) begin_receive(step, first_number_ + program_.numbers[i]);
     if (step.kind == Step::Kind::send) begin_send(i, step);
     if (step.kind == Step::Kind::collective) {
       auto& [begin, end] = runs_.back().passes.emplace_back();
@@ -82,13 +86,15 @@ double Executor::run(std::span<const Batch> micro_batches, Count total_targets, 
   }
   runs_.back().end = waiting_.clock().now();
   while (!sent_.empty()) finish_send(sent_.begin()->first);
+  // As many on every rank: at most one for each stage and micro-batch.
+  first_number_ += std::ssize(program_.rank_of_stage) * std::ssize(micro_batches);
   return loss_;
 }
 
-void Executor::begin_receive(const Step& step) {
+void Executor::begin_receive(const Step& step, std::int64_t number) {
   const Action& a = step.action;
   Message message{.tensor = message_tensor(a)};
-  message.request = channels_.at(a.pass).irecv(message.tensor.slice(), step.peer);
+  message.request = channels_.at(a.pass).irecv(message.tensor.slice(), step.peer, number);
   arriving_.emplace(Name{a.stage, a.pass, a.micro_batch}, std::move(message));
 }
 
@@ -96,7 +102,8 @@ void Executor::begin_send(std::size_t place, const Step& step) {
   const Action& a = step.action;
   auto leaving = leaving_.extract({a.stage, a.pass, a.micro_batch});
   Message message{.tensor = std::move(leaving.mapped())};
-  message.request = channels_.at(a.pass).isend(message.tensor.slice(), step.peer);
+  message.request = channels_.at(a.pass).isend(message.tensor.slice(), step.peer,
+                                               first_number_ + program_.numbers[place]);
   sent_.emplace(place, std::move(message));
 }
 
@@ -255,12 +262,13 @@ double Executor::loss_sum(const Batch& batch) {
   std::vector<Message> sent;
   double loss = 0;
   micro_batches_ = std::span(&batch, 1);
-  for (auto& [number, s] : stages_) {
-    const Action action{.stage = number};
+  for (auto& [stage_number, s] : stages_) {
+    const Action action{.stage = stage_number};
     Flight& here = flight(action);
-    if (!s.is_first() && !stages_.contains(number - 1)) {
+    if (!s.is_first() && !stages_.contains(stage_number - 1)) {
       begin_receive({Step::Kind::receive, action,
-                     program_.rank_of_stage[static_cast<std::size_t>(number - 1)]});
+                     program_.rank_of_stage[static_cast<std::size_t>(stage_number - 1)]},
+                    first_number_ + stage_number - 1);
       wait_for_input(action);
     }
     Tensor output = s.is_last() ? Tensor() : message_tensor(action);
@@ -270,19 +278,21 @@ double Executor::loss_sum(const Batch& batch) {
     drop_input(action);
     release(action);
     if (s.is_last()) continue;
-    if (stages_.contains(number + 1)) {
+    if (stages_.contains(stage_number + 1)) {
       hand_on(action, std::move(output));
       continue;
     }
     Message& message = sent.emplace_back(Message{.tensor = std::move(output)});
     message.request = channels_.at(Pass::forward)
                           .isend(message.tensor.slice(),
-                                 program_.rank_of_stage[static_cast<std::size_t>(number + 1)]);
+                                 program_.rank_of_stage[static_cast<std::size_t>(stage_number + 1)],
+                                 first_number_ + stage_number);
   }
   for (Message& message : sent) {
     message.request->wait();
     stashes_.give_message(std::move(message.tensor));
   }
+  first_number_ += std::ssize(program_.rank_of_stage);
   return loss;
 }
 

@@ -27,6 +27,9 @@ struct RankProgram {
   std::vector<Step> steps;
   std::vector<std::vector<std::size_t>> taken_sends;  // see taken_sends()
   std::vector<int> rank_of_stage;
+  // Of each send and receive: how many messages precede it in the same direction between the two
+  // ranks. Sender and receiver agree, whatever calls they make.
+  std::vector<std::int64_t> numbers;
   // The steps that complete a stage's gradients: its last backward or weight gradient.
   std::vector<bool> completes_gradients;
 };
@@ -77,7 +80,7 @@ class Executor {
     Tensor input;  // kept if the stash is recomputed
   };
 
-  void begin_receive(const Step& step);
+  void begin_receive(const Step& step, std::int64_t number);
   void begin_send(std::size_t place, const Step& step);
   void finish_send(std::size_t place);
   void compute(const Action& action);
@@ -118,6 +121,7 @@ class Executor {
   std::map<Pass, Communicator> channels_;  // activations go forward, gradients back
 
   std::span<const Batch> micro_batches_;
+  std::int64_t first_number_ = 0;  // of this run's messages
   double scale_ = 1, share_ = 1, loss_ = 0;
   GradientReady ready_;  // of the running action; empty unless it completes gradients
   std::map<Name, Message> arriving_;
