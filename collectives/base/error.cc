@@ -33,6 +33,8 @@ std::string_view name_of(ErrorKind kind) {
       return "timeout";
     case ErrorKind::lost_rank:
       return "lost rank";
+    case ErrorKind::interrupted:
+      return "interrupted";
   }
   return "unknown";
 }
@@ -53,6 +55,8 @@ int Error::exit_status() const {
     case ErrorKind::timeout:
     case ErrorKind::lost_rank:
       return 4;
+    case ErrorKind::interrupted:
+      return 130;  // as a shell reports a program that Ctrl-C has ended
   }
   return 1;
 }

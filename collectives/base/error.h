@@ -15,6 +15,7 @@ enum class ErrorKind : std::uint8_t {
   mismatch,      // ranks call different operations
   timeout,       // a wait passed its deadline
   lost_rank,     // a rank threw, died or left while others needed it
+  interrupted,   // the user stopped the program
 };
 
 std::string_view name_of(ErrorKind kind);
@@ -41,7 +42,7 @@ class Error : public std::runtime_error {
   // The message without rank, operation and hint.
   const std::string& message() const { return message_; }
   // The process's exit status for this error: 1 wrong result or mismatch, 2 bad input, 4 timeout or
-  // lost rank.
+  // lost rank, 130 interrupted.
   int exit_status() const;
 
  private:

@@ -3,7 +3,8 @@
 // It lies in memory that the ranks share (of this process, or a segment between processes of one
 // host), holds only atomics, and is valid when zeroed. All waiting goes through wait(). It returns
 // when the condition holds. It throws when the world was stopped, when a peer is in another
-// operation, has left or died, and past the deadline.
+// operation, has left or died, and past the deadline. The error then names the rank that keeps the
+// others waiting: one whose heartbeat has stopped, otherwise one that does not wait itself.
 #pragma once
 
 #include <array>
@@ -36,30 +37,63 @@ struct AbortNotice {
   bool claim(int failed_rank);
   // Claims the notice and publishes the cause.
   bool raise(int failed_rank, const std::exception& cause);
+  // For the claimant of the notice.
+  void publish(ErrorKind of_kind, int by, std::string_view what);
+};
+
+// An operation or message that a rank has announced.
+struct Announced {
+  static constexpr int words = static_cast<int>(sizeof(Signature) / 8);
+  std::atomic<std::uint32_t> version;  // odd during a write; 0: never written
+  std::array<std::atomic<std::uint64_t>, words> signature;
+
+  void write(const Signature& announced);
+  Signature read() const;
+};
+
+// For which ranks one rank waits, in all its groups: an entry for each of its threads that wait.
+struct alignas(64) RankWaits {
+  struct Entry {
+    std::atomic<std::int32_t> waiting_for;   // world rank + 1; 0: free
+    std::atomic<std::int64_t> heartbeat_us;  // when the thread last looked, on the steady clock
+    Announced call;                          // in which it waits
+
+    void beat(std::chrono::steady_clock::time_point now) {
+      heartbeat_us.store(microseconds(now), std::memory_order_relaxed);
+    }
+    double silent_s(std::chrono::steady_clock::time_point now) const {
+      return static_cast<double>(microseconds(now) - heartbeat_us.load()) * 1e-6;
+    }
+    static std::int64_t microseconds(std::chrono::steady_clock::time_point time) {
+      return std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count();
+    }
+  };
+  std::array<Entry, 4> entries;
+};
+
+// What all groups of a world share. `waits` are by world rank.
+struct WorldBoard {
+  AbortNotice* notice;
+  std::span<RankWaits> waits;
 };
 
 // One rank's entries on the board, on separate cache lines; only that rank writes them.
 struct alignas(64) BoardSlot {
-  // An operation that the rank has announced.
-  struct Entry {
-    static constexpr int words = static_cast<int>(sizeof(Signature) / 8);
-    std::atomic<std::uint32_t> version;  // odd during a write; 0: never written
-    std::array<std::atomic<std::uint64_t>, words> signature;
-  };
   // A rank may be several operations ahead of another one, which must still find the older ones.
   static constexpr int remembered = 4;
 
   std::atomic<std::int32_t> waiting_for;  // peer + 1; 0 when not waiting
+  std::atomic<std::int32_t> waits_entry;  // its entry of RankWaits + 1; 0: none
   std::atomic<RankState::Where> where;
   std::atomic<std::int32_t> process;  // id of the rank's process, if each rank is one
   std::atomic<std::int64_t> newest;   // index of the last entry written
-  std::array<Entry, remembered> entries;
+  std::array<Announced, remembered> entries;
 };
 
 class Board {
  public:
   // `world_ranks[i]` is the world rank of this group's rank i. Errors name world ranks.
-  Board(BoardSlot* slots, AbortNotice* notice, std::vector<int> world_ranks, double timeout_s,
+  Board(BoardSlot* slots, WorldBoard world, std::vector<int> world_ranks, double timeout_s,
         std::string transport);
 
   int size() const { return static_cast<int>(world_ranks_.size()); }
@@ -70,7 +104,8 @@ class Board {
     twice.insert(twice.end(), world_ranks_.begin(), world_ranks_.end());
     return twice;
   }
-  AbortNotice& notice() { return *notice_; }
+  const WorldBoard& world() const { return world_; }
+  AbortNotice& notice() const { return *world_.notice; }
   double timeout_s() const { return timeout_s_; }
 
   void enter(int rank, const Signature& signature);
@@ -86,19 +121,33 @@ class Board {
   bool all_ended() const;
   // `check` returns "" or the fault of a peer's process. Called while a rank waits for that peer.
   void set_health_check(std::function<std::string(int rank)> check) { health_ = std::move(check); }
+  // `check` returns whether a peer's process is stopped, as by SIGSTOP.
+  void set_stopped_check(std::function<bool(int rank)> check) { stopped_ = std::move(check); }
 
   // Blocks `rank` until ready() is true. It waits for something from one of `peers`. `pause()`
   // yields the processor for a bounded time. The caller may have spun before.
   template <typename Ready, typename Pause>
   void wait(int rank, std::span<const int> peers, const Call& call, Ready ready, Pause pause) {
     using Clock = std::chrono::steady_clock;
-    const Waiting waiting(slots_[rank], peers.front());
+    const Waiting waiting(*this, rank, peers.front(), call);
     const auto start = Clock::now();
     while (!ready()) {
-      const double waited = std::chrono::duration<double>(Clock::now() - start).count();
-      examine(rank, peers, call, waited);
+      const auto now = Clock::now();
+      waiting.beat(now);
+      examine(rank, peers, call, std::chrono::duration<double>(now - start).count());
       pause();
     }
+  }
+
+  // Blocks `rank`, which has ended, until ready() is true: then all ranks have ended. Throws like
+  // wait(), and if the ranks have not made the same number of collective calls. `sees_all`: whether
+  // the board shows all ranks, not only those of this process.
+  template <typename Ready, typename Pause>
+  void wait_for_ends(int rank, bool sees_all, Ready ready, Pause pause) const {
+    using Clock = std::chrono::steady_clock;
+    for (const auto start = Clock::now(); !ready(); pause())
+      check_ends(rank, sees_all, std::chrono::duration<double>(Clock::now() - start).count());
+    if (sees_all) check_last_calls(rank);
   }
 
   // Throws if `got`, the signature of a message from `peer`, differs from this rank's operation.
@@ -115,8 +164,10 @@ class Board {
   void check_departed(int rank, std::span<const int> peers, const Call& call) const;
   // Throws the world's failure, if there is one.
   void check_notice(int rank, int peer, const Call& call) const {
-    if (notice_->raised()) throw_notice(rank, peer, call);
+    if (notice().raised()) throw_notice(rank, peer, call);
   }
+  // Stops the world because the user has, with a failure report.
+  void interrupt(std::string_view signal) const;
   // Which operation each rank is in, and who waits for whom.
   std::string failure_report() const;
   // An error's context, as far as this board knows it.
@@ -125,17 +176,16 @@ class Board {
   // Shows on the board, while it lives, that a rank waits for `peer`.
   class Waiting {
    public:
-    Waiting(BoardSlot& slot, int peer) : slot_(slot) { show(peer + 1); }
-    // After a failed wait the entry stays: it shows which rank was waited for.
-    ~Waiting() {
-      if (std::uncaught_exceptions() == 0) show(0);
-    }
+    Waiting(const Board& board, int rank, int peer, const Call& call);
+    // After a failed wait the entries stay: they show which rank was waited for.
+    ~Waiting();
     Waiting(const Waiting&) = delete;
+    // The rank's thread is running. A process that was stopped no longer calls it.
+    void beat(std::chrono::steady_clock::time_point now) const;
 
    private:
-    void show(std::int32_t value) { slot_.waiting_for.store(value, std::memory_order_release); }
-
     BoardSlot& slot_;
+    RankWaits::Entry* entry_ = nullptr;
   };
 
  private:
@@ -151,16 +201,20 @@ class Board {
   // The operation that a rank announced under that number; sequence -1 if it has not, or long ago.
   Signature announced(int rank, std::int64_t sequence) const;
   Signature last(int rank) const;
-  Signature read(const BoardSlot::Entry& entry) const;
-  int root_of_wait(int rank) const;
+  void check_ends(int rank, bool sees_all, double waited_s) const;
+  void check_last_calls(int rank) const;
+  int culprit_of_wait(int rank, int peer) const;
+  Signature awaited(int rank) const;
+  std::string circle_of_waits(int rank) const;
   int culprit_of_mismatch(int rank, int peer, const Call& call, const Signature& got) const;
 
   BoardSlot* slots_;
-  AbortNotice* notice_;
+  WorldBoard world_;
   std::vector<int> world_ranks_;
   double timeout_s_;
   std::string transport_;
   std::function<std::string(int)> health_;
+  std::function<bool(int)> stopped_;
 };
 
 }  // namespace lockstep

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <exception>
+#include <functional>
+#include <string_view>
 
 #include "collectives/transport/signature.h"
 
@@ -27,6 +29,10 @@ class FailureBoard {
   virtual void depart() = 0;
   // This rank gives up: its other threads stop waiting and throw. abort() follows with the reason.
   virtual void abandon() = 0;
+  // A function for a thread that is no rank's: it stops the world because the user has done so with
+  // `signal`. It may outlive this rank.
+  using Stop = std::function<void(std::string_view signal)>;
+  virtual Stop stopper() = 0;
 };
 
 }  // namespace lockstep

@@ -1,13 +1,14 @@
 #include "collectives/transport/faulty.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <charconv>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <limits>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -67,13 +68,13 @@ class FaultyTransport final : public TransportDecorator,
                               public SharedMemory,
                               public ReceiveWindows {
  public:
-  // `operations` counts the operations of the rank in all its groups; the world has `ranks` ranks.
+  // The world has `ranks` ranks.
   FaultyTransport(std::unique_ptr<Transport> inner, const FaultPlan& plan, int ranks,
-                  std::shared_ptr<std::atomic<std::int64_t>> operations)
+                  std::shared_ptr<FaultRecord> record)
       : TransportDecorator(std::move(inner)),
         plan_(plan),
         ranks_(ranks),
-        operations_(std::move(operations)) {
+        record_(std::move(record)) {
     capabilities_.operations = this;
     if (capabilities_.shared_memory) capabilities_.shared_memory = this;
     if (capabilities_.windows) capabilities_.windows = this;
@@ -133,13 +134,13 @@ class FaultyTransport final : public TransportDecorator,
     return inner_->shared_memory()->rendezvous_with_copy(planted(call), data);
   }
   std::unique_ptr<Transport> subgroup(std::span<const int> members) override {
-    return std::make_unique<FaultyTransport>(inner_->subgroup(members), plan_, ranks_, operations_);
+    return std::make_unique<FaultyTransport>(inner_->subgroup(members), plan_, ranks_, record_);
   }
   // The fault strikes the end that makes the call with the planned number.
   TwoEnds two_ends() override {
     TwoEnds ends = inner_->two_ends();
     for (auto& end : ends)
-      end = std::make_unique<FaultyTransport>(std::move(end), plan_, ranks_, operations_);
+      end = std::make_unique<FaultyTransport>(std::move(end), plan_, ranks_, record_);
     return ends;
   }
 
@@ -162,7 +163,7 @@ class FaultyTransport final : public TransportDecorator,
   };
 
   void begin(const Call& call) {
-    active_ = operations_->fetch_add(1) == plan_.operation;
+    active_ = record_->operations.fetch_add(1) == plan_.operation;
     if (active_) strike(call);
   }
   // Makes the first element a NaN, as after an overflow.
@@ -171,6 +172,7 @@ class FaultyTransport final : public TransportDecorator,
       return;
     double nan = std::numeric_limits<double>::quiet_NaN();
     data.device->convert(data.first(1), host_slice(std::span(&nan, 1)));
+    record_->poisoned = true;
   }
   bool skips() const { return active_ && plan_.kind == FaultKind::skips; }
   Call planted(const Call& call) const {
@@ -208,9 +210,9 @@ class FaultyTransport final : public TransportDecorator,
         std::raise(SIGSTOP);
         return;
       case FaultKind::exits:
-        _exit(3);
+        std::exit(3);
       case FaultKind::leaves:
-        _exit(0);
+        std::exit(0);
       default:
         return;
     }
@@ -218,7 +220,7 @@ class FaultyTransport final : public TransportDecorator,
 
   FaultPlan plan_;
   int ranks_;
-  std::shared_ptr<std::atomic<std::int64_t>> operations_;
+  std::shared_ptr<FaultRecord> record_;
   bool active_ = false;
   std::int64_t skipped_ = 0;
   std::vector<Slice> from_, into_;  // what a rank that skips a rendezvous shows itself
@@ -229,6 +231,7 @@ class FaultyTransport final : public TransportDecorator,
 FaultPlan parse_fault(std::string_view text) {
   FaultPlan plan;
   bool has_kind = false;
+  std::set<std::string_view> given;
   while (!text.empty()) {
     const std::string_view item = text.substr(0, text.find(','));
     text.remove_prefix(std::min(text.size(), item.size() + 1));
@@ -236,6 +239,8 @@ FaultPlan parse_fault(std::string_view text) {
     const std::string_view key = item.substr(0, equals);
     require(equals != std::string_view::npos && (key == "rank" || key == "op" || key == "kind"),
             fmt::format("--fault: cannot read '{}'", item), "write rank=R,op=N,kind=K");
+    require(given.insert(key).second, fmt::format("--fault: {} is given twice", key),
+            "one fault strikes once: write rank=R,op=N,kind=K");
     const std::string_view value = item.substr(equals + 1);
     if (key == "rank") {
       const std::int64_t rank = number(key, value);
@@ -251,7 +256,7 @@ FaultPlan parse_fault(std::string_view text) {
 }
 
 std::unique_ptr<Transport> faulty(std::unique_ptr<Transport> inner, const FaultPlan& plan,
-                                  bool processes) {
+                                  bool processes, const std::shared_ptr<FaultRecord>& record) {
   const bool needs_process = plan.kind == FaultKind::kills || plan.kind == FaultKind::stops ||
                              plan.kind == FaultKind::exits || plan.kind == FaultKind::leaves;
   require(processes || !needs_process,
@@ -262,8 +267,21 @@ std::unique_ptr<Transport> faulty(std::unique_ptr<Transport> inner, const FaultP
           fmt::format("ranks are 0 to {}", inner->size() - 1));
   if (plan.rank != inner->rank()) return inner;
   const int ranks = inner->size();
-  return std::make_unique<FaultyTransport>(std::move(inner), plan, ranks,
-                                           std::make_shared<std::atomic<std::int64_t>>(0));
+  return std::make_unique<FaultyTransport>(std::move(inner), plan, ranks, record);
+}
+
+void require_struck(const FaultPlan& plan, const FaultRecord& record, int rank) {
+  if (rank != plan.rank) return;
+  const std::int64_t made = record.operations;
+  require(made > plan.operation,
+          fmt::format("--fault: op={}, but rank {} has made only {} operations", plan.operation,
+                      rank, made),
+          "choose a smaller number: they count from 0");
+  require(plan.kind != FaultKind::nan || record.poisoned,
+          fmt::format("--fault: operation {} of rank {} sends no floating-point numbers, so a NaN "
+                      "has no effect there",
+                      plan.operation, rank),
+          "choose another number");
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // Plants one fault in any transport, to show and test what happens when a rank fails.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,8 +16,8 @@ enum class FaultKind : std::uint8_t {
   hangs,   // the rank does nothing until the others give up
   kills,   // SIGKILL to the rank's process
   stops,   // SIGSTOP to the rank's process
-  exits,   // the rank's process exits with status 3
-  leaves,  // the rank's process exits with status 0
+  exits,   // the rank's process calls exit(3)
+  leaves,  // the rank's process calls exit(0)
   skips,   // the rank does not make the call
   count,   // the rank announces one element too many
   dtype,   // ... another type
@@ -36,8 +37,17 @@ struct FaultPlan {
 // dtype op root order nan. Throws Error (bad_input) that names the mistake.
 FaultPlan parse_fault(std::string_view text);
 
+// What has become of a plan. Shared by all groups of the rank.
+struct FaultRecord {
+  std::atomic<std::int64_t> operations = 0;  // that the rank has made
+  std::atomic<bool> poisoned = false;        // data have got a NaN
+};
+
 // `processes`: whether each rank is a process. kill, stop, exit and leave require that.
 std::unique_ptr<Transport> faulty(std::unique_ptr<Transport> inner, const FaultPlan& plan,
-                                  bool processes);
+                                  bool processes, const std::shared_ptr<FaultRecord>& record);
+
+// Throws Error (bad_input) if the fault has not struck `rank`, whose program has ended.
+void require_struck(const FaultPlan& plan, const FaultRecord& record, int rank);
 
 }  // namespace lockstep

@@ -1,8 +1,12 @@
 #include "collectives/transport/launch.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <exception>
 #include <filesystem>
@@ -17,6 +21,7 @@
 #include "collectives/base/limits.h"
 #include "collectives/transport/counting.h"
 #include "collectives/transport/flight.h"
+#include "collectives/transport/interruption.h"
 #include "collectives/transport/modules.h"
 #include "collectives/transport/mpi_loader.h"
 #include "collectives/transport/threads.h"
@@ -60,7 +65,8 @@ void run_rank(const LaunchOptions& options, Device* device, std::unique_ptr<Tran
     trace->name_track(0, "compute");
   }
   transport = recording(std::move(transport), recorder);
-  if (options.fault) transport = faulty(std::move(transport), *options.fault, processes);
+  const auto struck = std::make_shared<FaultRecord>();
+  if (options.fault) transport = faulty(std::move(transport), *options.fault, processes, struck);
   transport = counting(std::move(transport), counters);
   if (trace) transport = tracing(std::move(transport), *trace);
 
@@ -69,6 +75,7 @@ void run_rank(const LaunchOptions& options, Device* device, std::unique_ptr<Tran
                      {.ledger = &ledger, .trace = records, .tuning = options.tuning});
   RankContext context{world, counters, ledger, records};
   run_named(context, program);
+  if (options.fault) require_struck(*options.fault, *struck, world.rank());
 }
 
 // The same for a rank with its own GPU.
@@ -105,6 +112,30 @@ bool enqueues(const LaunchOptions& options) { return options.device && options.d
   }
 }
 
+// Under a `ulimit -v` that is too low, OpenBLAS and OpenMP, which start a thread for each core, spin
+// for ever or end the process without a reason.
+void require_addresses(int ranks) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  // At exit, OpenBLAS waits for threads that still ask for memory.
+  on_exit([](int status, void*) { std::fflush(nullptr), _exit(status); }, nullptr);
+  constexpr std::uint64_t megabyte = 1'000'000, of_program = 144, of_thread = 112;  // measured
+  const auto threads = std::max(static_cast<std::uint64_t>(ranks),
+                                std::uint64_t{std::thread::hardware_concurrency()});
+  const std::uint64_t needed = of_program + of_thread * threads, has = limit.rlim_cur / megabyte;
+  require(has >= needed,
+          fmt::format("this process may use {} MB of addresses (ulimit -v), and {} rank{} on this "
+                      "machine need{} at least {} MB",
+                      has, ranks, ranks == 1 ? "" : "s", ranks == 1 ? "s" : "", needed),
+          "raise the limit or start fewer ranks");
+}
+
+// An interruption is no rank's failure: the first rank that it stops reports it.
+bool is_first_interrupted(const std::exception& error, const std::exception_ptr& before) {
+  const auto* const known = dynamic_cast<const Error*>(&error);
+  return !before && known && known->kind() == ErrorKind::interrupted;
+}
+
 std::vector<const FlightRecorder*> pointers(const std::deque<FlightRecorder>& recorders) {
   std::vector<const FlightRecorder*> all;
   for (const FlightRecorder& recorder : recorders) all.push_back(&recorder);
@@ -126,6 +157,7 @@ void launch_threads(const LaunchOptions& options,
   for (int rank = 0; rank < options.ranks; ++rank) recorders.emplace_back(rank);
   std::mutex mutex;
   std::exception_ptr first_failure;
+  const auto stop = ends.front()->capabilities().failures->stopper();
 
   const auto run = [&](std::unique_ptr<Transport> end) {
     // A second transport for the same rank: the first is destroyed before the error arrives here.
@@ -140,10 +172,12 @@ void launch_threads(const LaunchOptions& options,
         run_rank(options, options.device, std::move(end), false, recorders[own[0]], program);
     } catch (const std::exception& error) {
       const std::lock_guard lock(mutex);
-      if (emergency->abort(error)) first_failure = std::current_exception();
+      if (emergency->abort(error) || is_first_interrupted(error, first_failure))
+        first_failure = std::current_exception();
     }
   };
   {
+    const Interruption interruption(stop);
     std::vector<std::jthread> ranks;
     for (auto& end : ends) ranks.emplace_back(run, std::move(end));
   }
@@ -164,6 +198,7 @@ void launch_virtual(const LaunchOptions& options,
   VirtualTime time(options.clock == Clock::cpu);
   std::exception_ptr first_failure;
   auto ends = virtual_world(time, options.ranks, options.links);
+  const auto stop = ends.front()->capabilities().failures->stopper();
   for (auto& owned : ends) {
     const auto run = [&] {
       auto end = std::move(owned);
@@ -172,12 +207,16 @@ void launch_virtual(const LaunchOptions& options,
       try {
         run_rank(options, options.device, std::move(end), false, recorders[own[0]], program);
       } catch (const std::exception& error) {
-        if (emergency->abort(error)) first_failure = std::current_exception();
+        if (emergency->abort(error) || is_first_interrupted(error, first_failure))
+          first_failure = std::current_exception();
       }
     };
     time.add(run, 0);
   }
-  time.run();
+  {
+    const Interruption interruption(stop);
+    time.run();
+  }
   if (first_failure) fail(first_failure, options.flight, pointers(recorders));
 }
 
@@ -186,12 +225,14 @@ void launch_processes(const LaunchOptions& options,
   const auto world = open_process_world(options.timeout_s);
   auto end = world->transport();
   FlightRecorder recorder(end->rank());
+  const Interruption interruption(end->capabilities().failures->stopper());
   try {
     if (enqueues(options))
       run_rank_on_gpu(options, cuda_device(local_rank() % cuda_gpus()), std::move(end), true,
                       recorder, program);
     else
       run_rank(options, options.device, std::move(end), true, recorder, program);
+    world->finish();
   } catch (const std::exception& error) {
     world->fail(error);
     std::filesystem::path path = options.flight;
@@ -200,7 +241,6 @@ void launch_processes(const LaunchOptions& options,
           fmt::format("{}-{}{}", path.stem().string(), recorder.rank(), path.extension().string()));
     fail(std::current_exception(), path.string(), {&recorder});
   }
-  world->finish();
 }
 
 }  // namespace
@@ -226,6 +266,7 @@ std::string_view name_of(Clock clock) {
 
 void launch(const LaunchOptions& options, const std::function<void(RankContext&)>& program) {
   require(options.ranks >= 1, fmt::format("--ranks {}", options.ranks), "use at least 1 rank");
+  require_addresses(options.clock == Clock::wall && processes_started() == 0 ? options.ranks : 1);
   require(options.timeout_s > 0, fmt::format("--timeout {}", options.timeout_s),
           "use a time above 0 seconds");
   require(options.clock == Clock::wall || processes_started() == 0,

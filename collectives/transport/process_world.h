@@ -13,7 +13,8 @@ class ProcessWorld {
   virtual ~ProcessWorld() = default;
   // This process's end of the world. Call once.
   virtual std::unique_ptr<Transport> transport() = 0;
-  // Ends the program on this rank; call after the transport is destroyed.
+  // Ends the program on this rank; call after the transport is destroyed. Throws Error if another
+  // rank does not come to its end.
   virtual void finish() = 0;
   // The program threw: reports the cause to the other ranks and gives them time to read it. The
   // process ends soon after.

@@ -223,6 +223,12 @@ class ThreadsTransport final : public Transport,
     group_->world->notice.claim(group_->board.world_rank(rank_));
     group_->world->wake_all();
   }
+  Stop stopper() override {
+    return [group = group_](std::string_view signal) {
+      group->board.interrupt(signal);
+      group->world->wake_all();
+    };
+  }
 
  private:
   std::shared_ptr<Message> post(const Call& call, Slice data, int to) {
@@ -247,6 +253,7 @@ std::vector<std::unique_ptr<Transport>> threads_world(const ThreadsOptions& opti
   require(options.ranks >= 1, fmt::format("a world of {} ranks", options.ranks),
           "use at least 1 rank");
   auto world = std::make_shared<ThreadsWorld>();
+  world->waits = std::vector<RankWaits>(static_cast<std::size_t>(options.ranks));
   world->timeout_s = options.timeout_s;
   world->nodes.ranks_per_node = options.ranks_per_node;
   // About the cost of a sleep and a wake-up: spinning that long at most doubles the cost of a wait.

@@ -22,6 +22,7 @@ class ThreadsGroup;
 // What all groups of one world share.
 struct ThreadsWorld {
   AbortNotice notice{};
+  std::vector<RankWaits> waits;  // by rank
   double timeout_s = 30;
   double spin_us = 0;
   bool oversubscribed = false;  // more ranks than cores
@@ -40,7 +41,8 @@ class ThreadsGroup {
         places(world_ranks.size()),
         slots(world_ranks.size()),
         mailboxes(world_ranks.size() * world_ranks.size()),
-        board(slots.data(), &world->notice, std::move(world_ranks), world->timeout_s, "threads"),
+        board(slots.data(), {&world->notice, world->waits}, std::move(world_ranks),
+              world->timeout_s, "threads"),
         rendezvous(static_cast<std::size_t>(board.size())) {
     std::vector<int> nodes;
     for (int rank = 0; rank < size(); ++rank)

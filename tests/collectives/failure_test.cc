@@ -8,7 +8,6 @@
 #include "collectives/barrier/barrier.h"
 #include "collectives/base/error.h"
 #include "collectives/broadcast/broadcast.h"
-#include "collectives/transport/board.h"
 #include "tests/collectives/world.h"
 
 namespace lockstep {
@@ -156,26 +155,55 @@ TEST(Failure, TwoRootsAreFoundWithoutAMessage) {
   EXPECT_LT(outcome.seconds, 2);
 }
 
-// Two ranks may continue for a while after an operation in which they differed. The error names that
-// operation, not the current one.
-TEST(Failure, AMismatchFoundLaterIsOfTheOperationInWhichItHappened) {
-  std::vector<BoardSlot> slots(3);
-  AbortNotice notice{};
-  Board board(slots.data(), &notice, {0, 1, 2}, 1, "test");
-  const auto signature = [](std::int64_t sequence, Count count) {
-    return Signature{.sequence = sequence, .count = count, .operation = Operation::broadcast};
-  };
-  for (int rank = 0; rank < 3; ++rank) board.enter(rank, signature(4, rank == 1 ? 11 : 10));
-  for (const int rank : {0, 2}) board.enter(rank, signature(5, 20));
-  try {
-    board.match(0, 1, {.signature = signature(5, 20), .label = {}}, signature(4, 11));
-    FAIL() << "they do not match";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.context().sequence, 4);
-    EXPECT_EQ(error.context().expected, signature(4, 10).text());
-    EXPECT_EQ(error.context().got, signature(4, 11).text());
-    EXPECT_EQ(error.context().failed_rank, 1);
+// One of two ranks leaves out a message of a channel whose messages both number.
+TEST(Failure, SkippedMessageIsFoundAtTheNextOne) {
+  for (const int culprit : {0, 1}) {
+    const Outcome outcome = run(2, [&](RankContext& context) {
+      Communicator& world = context.world;
+      world.set_label("activations");
+      for (int number = 0; number < 4; ++number) {
+        float data = 1;
+        const Slice slice = host_slice(std::span(&data, 1));
+        if (number == 2 && world.rank() == culprit) continue;
+        if (world.rank() == 0) world.isend(slice, 1, number)->wait();
+        if (world.rank() == 1) world.recv(slice, 0, number);
+      }
+    });
+    ASSERT_TRUE(outcome.launched) << "culprit " << culprit;
+    EXPECT_EQ(outcome.launched->kind(), ErrorKind::mismatch) << outcome.launched->what();
+    EXPECT_EQ(outcome.launched->context().failed_rank, culprit) << outcome.launched->what();
+    for (const char* part : {"message 2 of activations", "message 3 of activations"})
+      EXPECT_NE(std::string(outcome.launched->what()).find(part), std::string::npos)
+          << outcome.launched->what();
   }
+}
+
+TEST(Failure, TwoRanksThatDisagreeAreBothNamed) {
+  const Outcome outcome = run(2, [](RankContext& context) {
+    if (context.world.rank() == 0) barrier(context.world);
+    ring_of(context);
+  });
+  ASSERT_TRUE(outcome.launched);
+  EXPECT_EQ(outcome.launched->context().failed_rank, -1);
+  const std::string_view said = outcome.launched->what();
+  for (const char* part : {"disagree: rank", "barrier", "all_reduce"})
+    EXPECT_NE(said.find(part), said.npos) << said;
+}
+
+TEST(Failure, ErrorsOfAGroupNameWorldRanksAndTheGroup) {
+  const Outcome outcome = run(
+      6,
+      [](RankContext& context) {
+        const auto group = context.world.split(context.world.rank() % 2, context.world.rank());
+        std::vector<float> data(group->rank() == 1 && context.world.rank() == 2 ? 4 : 5);
+        all_reduce(*group, host_slice(std::span(data)));
+      },
+      10);
+  ASSERT_TRUE(outcome.launched);
+  EXPECT_EQ(outcome.launched->context().failed_rank, 2) << outcome.launched->what();
+  EXPECT_EQ(outcome.launched->context().size, 6);
+  EXPECT_NE(outcome.launched->context().operation.find("among ranks 0, 2, 4"), std::string::npos)
+      << outcome.launched->what();
 }
 
 TEST(Failure, OtherOperationAndSkippedCallAreFound) {
@@ -205,8 +233,21 @@ TEST(Fault, TextIsCheckedAtTheDoor) {
   EXPECT_EQ(plan.operation, 7);
   EXPECT_EQ(plan.kind, FaultKind::throws);
   for (const char* bad : {"", "rank=1", "rank=x,kind=throw", "kind=explode", "rang=1,kind=throw",
-                          "rank=-1,kind=hang", "kind"})
+                          "rank=-1,kind=hang", "kind", "kind=hang,kind=throw"})
     EXPECT_THROW(parse_fault(bad), Error) << bad;
+}
+
+TEST(Fault, ThatNeverStrikesIsRefused) {
+  const auto one_sum = [](RankContext& context) { ring_of(context); };
+  const Outcome late = run(2, one_sum, 10, FaultPlan{.rank = 1, .operation = 1});
+  ASSERT_TRUE(late.launched);
+  EXPECT_EQ(late.launched->kind(), ErrorKind::bad_input);
+  EXPECT_NE(std::string(late.launched->what()).find("made only 1 operations"), std::string::npos);
+  const Outcome nan = run(
+      2, [](RankContext& context) { barrier(context.world); }, 10,
+      FaultPlan{.rank = 1, .operation = 0, .kind = FaultKind::nan});
+  ASSERT_TRUE(nan.launched);
+  EXPECT_EQ(nan.launched->kind(), ErrorKind::bad_input);
 }
 
 }  // namespace

@@ -66,6 +66,7 @@ class SmpiTransport final : public Transport,
   bool abort(const std::exception&) override { return MPI_Abort(MPI_COMM_WORLD, 1) == MPI_SUCCESS; }
   void depart() override {}
   void abandon() override {}
+  Stop stopper() override { return {}; }
   int ranks_per_node() const override { return 1; }
   void advance(double) override { std::abort(); }
   double now_seconds() const override { return MPI_Wtime(); }

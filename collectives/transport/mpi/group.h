@@ -25,6 +25,7 @@ class MpiGroup {
   MpiGroup(const MpiGroup&) = delete;
 
   MpiMembers& members() { return *members_; }
+  std::shared_ptr<MpiMembers> shared_members() const { return members_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
   Board& board() { return members_->board(); }

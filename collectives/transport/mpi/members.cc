@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <exception>
 #include <fstream>
@@ -28,7 +29,7 @@ void check_mpi(int code, std::string_view what) {
 MpiMembers::MpiMembers(MPI_Comm comm, int ends, const MpiMembers* world_group,
                        std::vector<int> world_ranks, double timeout_s)
     : ends_(ends), heaps_(world_group ? world_group->heaps_ : nullptr) {
-  AbortNotice* notice = world_group ? &world_group->board_->notice() : nullptr;
+  WorldBoard world = world_group ? world_group->board_->world() : WorldBoard{};
   comms_.push_back(comm);
   while (std::ssize(comms_) < ends * ends)
     check_mpi(MPI_Comm_dup(comm, &comms_.emplace_back()), "copy a group");
@@ -44,11 +45,12 @@ MpiMembers::MpiMembers(MPI_Comm comm, int ends, const MpiMembers* world_group,
   ranks_per_node_ = find_ranks_per_node(host);
   oversubscribed_ = ranks_here * ends > static_cast<int>(std::thread::hardware_concurrency());
 
-  // Rank 0 allocates the shared memory: staging and a slot for each end, then the notice. Slots and
-  // notice are valid when zeroed.
+  // Rank 0 allocates the shared memory: staging and a slot for each end, then the world's waits and
+  // notice. All but staging are valid when zeroed.
   const auto all = static_cast<std::size_t>(processes_) * static_cast<std::size_t>(ends);
-  const std::size_t shared =
-      alignof(Staging) + (sizeof(Staging) + sizeof(BoardSlot)) * all + sizeof(AbortNotice);
+  const std::size_t shared = alignof(Staging) +
+                             (sizeof(Staging) + sizeof(BoardSlot) + sizeof(RankWaits)) * all +
+                             sizeof(AbortNotice);
   if (one_host_) {
     const auto bytes = static_cast<MPI_Aint>(shared);
     void* memory = nullptr;
@@ -61,10 +63,12 @@ MpiMembers::MpiMembers(MPI_Comm comm, int ends, const MpiMembers* world_group,
     std::size_t space = shared;
     staging_ = static_cast<Staging*>(std::align(alignof(Staging), 1, memory, space));
     slots_ = reinterpret_cast<BoardSlot*>(staging_ + all);
-    if (!notice) notice = reinterpret_cast<AbortNotice*>(slots_ + all);
+    auto* const waits = reinterpret_cast<RankWaits*>(slots_ + all);
+    if (!world_group) world = {reinterpret_cast<AbortNotice*>(waits + all), {waits, all}};
     if (process_ == 0) {
       for (std::size_t i = 0; i < all; ++i) staging_[i].clear();
-      std::memset(static_cast<void*>(slots_), 0, sizeof(BoardSlot) * all + sizeof(AbortNotice));
+      std::memset(static_cast<void*>(slots_), 0,
+                  (sizeof(BoardSlot) + sizeof(RankWaits)) * all + sizeof(AbortNotice));
     }
     MPI_Barrier(host);
     if (!world_group) heaps_ = PeerHeaps::open(host);
@@ -72,13 +76,15 @@ MpiMembers::MpiMembers(MPI_Comm comm, int ends, const MpiMembers* world_group,
   } else {
     private_slots_ = std::vector<BoardSlot>(all);
     slots_ = private_slots_.data();
-    if (!notice) notice = &private_notice_;
+    private_waits_ = std::vector<RankWaits>(all);
+    if (!world_group) world = {&private_notice_, private_waits_};
   }
   MPI_Comm_free(&host);
   for (int end = process_; end < processes_ * ends; end += processes_)
     slots_[end].process.store(getpid());
-  board_ = std::make_unique<Board>(slots_, notice, std::move(world_ranks), timeout_s, "mpi");
+  board_ = std::make_unique<Board>(slots_, world, std::move(world_ranks), timeout_s, "mpi");
   board_->set_health_check([this](int peer) { return health(peer); });
+  board_->set_stopped_check([this](int peer) { return state(peer) == 'T'; });
 }
 
 int MpiMembers::find_ranks_per_node(MPI_Comm host) const {
@@ -94,25 +100,49 @@ int MpiMembers::find_ranks_per_node(MPI_Comm host) const {
   return lockstep::ranks_per_node(node_of_end);
 }
 
-// Freeing windows and communicators is collective. After a failure it would wait for a rank that is
-// gone; the process ends anyway.
+// After a failure the process ends anyway.
 MpiMembers::~MpiMembers() {
-  if (std::uncaught_exceptions() > 0 || board_->notice().rank() >= 0) return;
+  if (closed_ || std::uncaught_exceptions() > 0 || board_->notice().rank() >= 0) return;
+  try {
+    close();
+  } catch (const Error& error) {
+    board_->notice().raise(board_->world_rank(process_), error);
+  }
+}
+
+void MpiMembers::close() {
+  if (closed_) return;
+  board_->check_notice(process_, -1, {});
+  MPI_Request all_came = MPI_REQUEST_NULL;
+  check_mpi(MPI_Ibarrier(comms_.front(), &all_came), "end a group");
+  const auto ready = [&] {
+    int done = 0;
+    check_mpi(MPI_Test(&all_came, &done, MPI_STATUS_IGNORE), "end a group");
+    return done != 0;
+  };
+  constexpr auto nap = std::chrono::microseconds(20);
+  board_->wait_for_ends(process_, one_host_, ready, [&] { std::this_thread::sleep_for(nap); });
+  closed_ = true;
   if (window_ != MPI_WIN_NULL) MPI_Win_free(&window_);
   for (MPI_Comm& comm : comms_) MPI_Comm_free(&comm);
 }
 
-std::string MpiMembers::health(int peer) const {
+char MpiMembers::state(int peer) const {
+  constexpr char unknown = ' ', dead = 'X';
   const std::int32_t process = slots_[peer].process.load();
-  if (!one_host_ || process == 0) return "";
+  if (!one_host_ || process == 0) return unknown;
   std::ifstream file(fmt::format("/proc/{}/stat", process));
   std::string line;
-  if (!std::getline(file, line)) return fmt::format("(process {}) has died", process);
+  if (!std::getline(file, line)) return dead;
   // The state is the letter after the name, which is in parentheses and may contain any character.
   const std::size_t end = line.rfind(')');
-  const bool dead = end != std::string::npos && end + 2 < line.size() &&
-                    (line[end + 2] == 'Z' || line[end + 2] == 'X');
-  return dead ? fmt::format("(process {}) has died", process) : "";
+  return end == std::string::npos || end + 2 >= line.size() ? unknown : line[end + 2];
+}
+
+std::string MpiMembers::health(int peer) const {
+  const char letter = state(peer);
+  const bool dead = letter == 'X' || letter == 'Z';
+  return dead ? fmt::format("(process {}) has died", slots_[peer].process.load()) : "";
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 
 #include <mpi.h>
 
+#include <atomic>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,12 @@ class MpiMembers {
   MPI_Comm comm(int from, int to) const {
     return comms_[static_cast<std::size_t>(from / processes_ * ends_ + to / processes_)];
   }
+  // Waits until all processes have come here, and frees what MPI frees collectively, for which MPI
+  // would wait without a deadline. Throws Error if one does not come, or has made other calls. The
+  // destructor does the same, and reports a failure on the board.
+  void close();
+  // Then the board is gone.
+  bool closed() const { return closed_; }
   int process() const { return process_; }
   int processes() const { return processes_; }
   int ends() const { return ends_; }
@@ -47,6 +54,8 @@ class MpiMembers {
   const std::string& refused_peer_memory() const { return refused_peer_memory_; }
 
  private:
+  // The letter of an end's process in /proc/PID/stat.
+  char state(int end) const;
   std::string health(int end) const;
   int find_ranks_per_node(MPI_Comm host) const;
 
@@ -56,9 +65,11 @@ class MpiMembers {
   int ranks_per_node_ = 1;
   bool one_host_ = true;
   bool oversubscribed_ = false;
+  std::atomic<bool> closed_ = false;
   MPI_Win window_ = MPI_WIN_NULL;
   std::vector<BoardSlot> private_slots_;  // if the ranks are on several hosts
   AbortNotice private_notice_{};
+  std::vector<RankWaits> private_waits_;
   BoardSlot* slots_ = nullptr;
   Staging* staging_ = nullptr;
   const PeerHeaps* heaps_ = nullptr;

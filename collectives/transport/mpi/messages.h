@@ -170,6 +170,11 @@ class MpiReceive final : public Transfer {
         op_(op),
         packet_(group.packets().take()),
         header_(group, packet_.get(), sizeof(Packet), from, header_tag) {}
+  // After a failure the receive is not cancelled, and MPI may still write to the packet: another
+  // thread of this rank may be in one of its calls.
+  ~MpiReceive() override {
+    if (!finished_ && group_.board().notice().rank() >= 0) PacketPool::keep(std::move(packet_));
+  }
 
   void wait() override {
     if (finished_) return;

@@ -124,6 +124,11 @@ class MpiTransport final : public Transport,
   }
   void depart() override { board().end(rank()); }
   void abandon() override { board().notice().claim(board().world_rank(rank())); }
+  Stop stopper() override {
+    return [members = group_->shared_members()](std::string_view signal) {
+      if (!members->closed()) members->board().interrupt(signal);
+    };
+  }
 
   int ranks_per_node() const override { return group_->members().ranks_per_node(); }
   std::vector<std::string> hindrances() const override {

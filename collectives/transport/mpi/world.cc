@@ -33,30 +33,35 @@ class MpiWorld final : public ProcessWorld {
     std::vector<int> ranks(static_cast<std::size_t>(size));
     std::iota(ranks.begin(), ranks.end(), 0);
     members_ = std::make_shared<MpiMembers>(comm, 1, nullptr, std::move(ranks), timeout_s);
+    unfinished = new std::shared_ptr<MpiMembers>(members_);
+    std::atexit(end_unfinished);
   }
 
   std::unique_ptr<Transport> transport() override { return mpi_transport(members_, 0); }
 
   void finish() override {
-    members_.reset();
+    members_->close();
+    unfinished = nullptr;
     MPI_Finalize();
   }
 
   void fail(const std::exception& cause) override {
-    members_->board().notice().raise(members_->process(), cause);
     // The process still has to report its failure, so the rest runs at exit.
-    failed = new std::shared_ptr<MpiMembers>(members_);
-    std::atexit(end_after_failure);
+    members_->board().notice().raise(members_->process(), cause);
   }
 
  private:
-  inline static std::shared_ptr<MpiMembers>* failed = nullptr;
+  // Of a world that has not ended in order. Never freed: threads may still use it at exit.
+  inline static std::shared_ptr<MpiMembers>* unfinished = nullptr;
 
   // mpirun kills all processes when the first one ends, so wait until the others have reported.
   // Then the rank that failed first ends the job, with the status of its failure.
-  static void end_after_failure() {
-    MpiMembers& members = **failed;
+  static void end_unfinished() {
+    if (!unfinished) return;
+    MpiMembers& members = **unfinished;
     Board& board = members.board();
+    if (board.notice().rank() < 0)
+      board.notice().raise(members.process(), Error(ErrorKind::lost_rank, "called exit()"));
     board.end(members.process());
     constexpr auto patience = std::chrono::milliseconds(1500);
     const auto deadline = std::chrono::steady_clock::now() + patience;

@@ -24,6 +24,7 @@ struct VirtualWorld {
       : time(virtual_time),
         concurrency(virtual_time),
         links(link_model),
+        waits(static_cast<std::size_t>(ranks)),
         inside(static_cast<std::size_t>(ranks)),
         between(static_cast<std::size_t>(ranks)),
         between_ends(static_cast<std::size_t>(ranks)) {}
@@ -32,6 +33,7 @@ struct VirtualWorld {
   VirtualConcurrency concurrency;
   LinkModel links;
   AbortNotice notice{};
+  std::vector<RankWaits> waits;  // by rank
   // Of each rank: within its node, between nodes, and between its two ends.
   std::vector<RankPorts> inside, between, between_ends;
 };

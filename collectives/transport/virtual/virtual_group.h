@@ -20,7 +20,7 @@ class VirtualGroup {
   VirtualGroup(std::shared_ptr<VirtualWorld> shared_world, std::vector<int> world_ranks)
       : world(std::move(shared_world)),
         slots(world_ranks.size()),
-        board(slots.data(), &world->notice, std::move(world_ranks),
+        board(slots.data(), {&world->notice, world->waits}, std::move(world_ranks),
               std::numeric_limits<double>::infinity(), "virtual") {
     std::vector<int> nodes;
     for (int rank = 0; rank < board.size(); ++rank)

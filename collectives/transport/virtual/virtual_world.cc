@@ -92,7 +92,7 @@ class ReceiveTransfer final : public Transfer {
   void wait_for_sender() {
     VirtualWorld& world = *group_.world;
     group_.board.check_notice(rank_, from_, call_);
-    const Board::Waiting waiting(group_.slots[rank_], from_);
+    const Board::Waiting waiting(group_.board, rank_, from_, call_);
     channel_.receiver = &world.time.thread();
     const bool goes_on = world.time.wait();
     channel_.receiver = nullptr;
@@ -174,7 +174,7 @@ class VirtualTransport final : public Transport,
         return static_cast<std::size_t>(first - receives.begin());
       board().check_notice(rank_, from.front(), call);
       if (!std::isfinite(arrival(*first))) board().check_departed(rank_, from, call);
-      const Board::Waiting waiting(group_->slots[rank_], from.front());
+      const Board::Waiting waiting(board(), rank_, from.front(), call);
       for (const int peer : from) group_->channel(peer, rank_)->receiver = &time.thread();
       const bool goes_on = time.wait(arrival(*first));
       for (const int peer : from) group_->channel(peer, rank_)->receiver = nullptr;
@@ -206,6 +206,10 @@ class VirtualTransport final : public Transport,
   void abandon() override {
     group_->world->notice.claim(board().world_rank(rank_));
     group_->world->time.wake_all();
+  }
+  // The rank that runs notices it in its next operation, and wakes the others.
+  Stop stopper() override {
+    return [group = group_](std::string_view signal) { group->board.interrupt(signal); };
   }
 
   int ranks_per_node() const override { return group_->ranks_per_node; }

@@ -1,0 +1,85 @@
+#include "collectives/transport/interruption.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+
+#include "collectives/base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array signals = {SIGINT, SIGTERM};
+// Where the handler writes; a handler may use only what is async-signal-safe.
+volatile std::sig_atomic_t handlers_pipe = -1;
+
+void note(int signal) {
+  const int error = errno;
+  const char number = static_cast<char>(signal);
+  [[maybe_unused]] const auto written = write(handlers_pipe, &number, 1);
+  errno = error;
+}
+
+// Leaves signals ignored that are: a shell ignores SIGINT for programs in the background.
+void handle_signals() {
+  for (const int signal : signals) {
+    struct sigaction before {};
+    sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_DFL) continue;
+    struct sigaction action {};
+    action.sa_handler = note;
+    action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+void restore_signals() {
+  for (const int signal : signals) {
+    struct sigaction now {};
+    sigaction(signal, nullptr, &now);
+    if (now.sa_handler == note) std::signal(signal, SIG_DFL);
+  }
+}
+
+}  // namespace
+
+Interruption::Interruption(std::function<void(std::string_view)> stop) : stop_(std::move(stop)) {
+  if (pipe2(pipe_.data(), O_CLOEXEC) != 0) return;  // without descriptors signals end the process
+  handlers_pipe = pipe_[1];
+  watcher_ = std::jthread([this] { watch(); });
+  handle_signals();
+}
+
+Interruption::~Interruption() {
+  if (!watcher_.joinable()) return;
+  restore_signals();
+  const char end = 0;
+  [[maybe_unused]] const auto written = write(pipe_[1], &end, 1);
+  watcher_.join();
+  for (const int descriptor : pipe_) close(descriptor);
+}
+
+void Interruption::watch() {
+  char signal = 0;
+  while (read(pipe_[0], &signal, 1) < 0 && errno == EINTR) {
+  }
+  if (signal == 0) return;
+  const std::string_view name = signal == SIGINT ? "SIGINT" : "SIGTERM";
+  stop_(name);
+  constexpr auto patience = std::chrono::seconds(5);
+  pollfd end{.fd = pipe_[0], .events = POLLIN, .revents = 0};
+  if (poll(&end, 1, static_cast<int>(std::chrono::milliseconds(patience).count())) != 0) return;
+  fmt::print(stderr,
+             "lockstep: [interrupted] {}: a rank has computed for {} s without an operation, so "
+             "the process ends without a record of the ranks' last operations\n",
+             name, patience.count());
+  _exit(Error(ErrorKind::interrupted, "").exit_status());
+}
+
+}  // namespace lockstep
