@@ -95,6 +95,18 @@ void print_theory(const std::vector<TheoryRecord>& theory) {
                t.expected, t.measured, t.formula, t.expected == t.measured ? "" : "  DIFFERS");
 }
 
+// Says what a NaN among the gradients has done: without loss scaling the run would have failed.
+void print_skipped_steps(const TrainCommand& c, const TrainResult& result) {
+  const auto skipped = std::ranges::count_if(result.steps, &StepRecord::skipped);
+  if (skipped > 0)
+    fmt::print(
+        "\n{} of {} steps skipped because gradients overflowed; loss scale {:g} at the end\n",
+        skipped, result.steps.size(), result.steps.back().loss_scale);
+  const std::optional<FaultPlan>& fault = c.world.launch.fault;
+  if (fault && fault->kind == FaultKind::nan && skipped == 0)
+    fmt::print("\nthe planted NaN had no effect: all losses and gradient norms are finite\n");
+}
+
 void print_summary(const TrainCommand& c, const Plan& plan, const TrainResult& result) {
   const StepRecord &first = result.steps.front(), &last = result.steps.back();
   double seconds = 0;
@@ -117,6 +129,7 @@ void print_summary(const TrainCommand& c, const Plan& plan, const TrainResult& r
     fmt::print("{:.0f} tokens/s{}\n\n", tokens / seconds,
                c.world.launch.clock == Clock::cpu ? " of virtual time" : "");
   print_theory(result.theory);
+  print_skipped_steps(c, result);
   for (const LostRank& lost : result.lost)
     fmt::print("\nrank {} was lost in step {}: {}; the others continued\n", lost.rank, lost.step,
                lost.why);
@@ -173,6 +186,29 @@ void check_machine(const Plan& plan, const LaunchOptions& world) {
                    "--micro-batches; lockstep plan shows what each rank holds");
 }
 
+// The result on rank 0; empty on other ranks.
+TrainResult launch_training(const Plan& plan, const LaunchOptions& world) {
+  const int steps = plan.options.steps;
+  TrainResult result;
+  int taken = 0;
+  Progress progress(steps);
+  try {
+    launch(world, [&](RankContext& context) {
+      TrainResult mine = train(context, plan, [&](const StepRecord& step) {
+        progress.show(step);
+        taken = step.step + 1;
+      });
+      if (context.world.rank() == 0) result = std::move(mine);
+    });
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::interrupted || taken == 0) throw;
+    throw Error(error.kind(),
+                fmt::format("after {} of {} steps: {}", taken, steps, error.message()),
+                error.context());
+  }
+  return result;
+}
+
 int run(TrainCommand& c) {
   c.world.read();
   LaunchOptions& world = c.world.launch;
@@ -194,14 +230,7 @@ int run(TrainCommand& c) {
   if (!options.save.empty()) check_weights_output(options.save, plan.model);
   check_machine(plan, world);
 
-  TrainResult result;
-  {
-    Progress progress(options.steps);
-    launch(world, [&](RankContext& context) {
-      TrainResult mine = train(context, plan, [&](const StepRecord& step) { progress.show(step); });
-      if (context.world.rank() == 0) result = std::move(mine);
-    });
-  }
+  TrainResult result = launch_training(plan, world);
   if (result.ranks.empty()) return 0;  // under mpirun rank 0 reports
   print_summary(c, plan, result);
   if (!c.json.empty()) write_file(c.json, train_json(plan, world, result));

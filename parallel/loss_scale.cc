@@ -58,14 +58,18 @@ void LossScaler::update(bool overflowed) {
   if (rule_ != LossScaling::deepspeed) clean_ = 0;
 }
 
+double LossScaler::smallest() const {
+  // Megatron and DeepSpeed have a minimum.
+  return rule_ == LossScaling::torch ? 0x1p-24 : 1;
+}
+
 void LossScaler::fall() {
   clean_ = 0;
   if (overflows_left_ > 1) {
     --overflows_left_;
     return;
   }
-  constexpr double smallest = 1;  // in the frameworks that have a minimum
-  scale_ = rule_ == LossScaling::torch ? scale_ / 2 : std::max(smallest, scale_ / 2);
+  scale_ = std::max(smallest(), scale_ / 2);
 }
 
 }  // namespace lockstep

@@ -24,6 +24,8 @@ class LossScaler {
   LossScaler(LossScaling rule, double initial, int window);
 
   double scale() const { return scale_; }
+  // A step that overflows with this scale would overflow with every one.
+  double smallest() const;
   // Call after each step. `overflowed`: its gradients overflowed, and it was skipped.
   void update(bool overflowed);
 

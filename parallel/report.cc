@@ -121,17 +121,30 @@ void collect_own_runs(Communicator& world, const OwnRun& own, TrainResult& resul
   }
 }
 
-void check_finite(const StepRecord& record, const Communicator& world) {
-  // If even so small a scale overflows, the loss itself is too large or not a number.
-  constexpr double smallest_scale = 0x1p-24;
-  if (std::isfinite(record.loss) && std::isfinite(record.grad_norm)) return;
-  if (record.skipped && record.loss_scale > smallest_scale) return;
-  throw Error(
-      ErrorKind::wrong_result,
+namespace {
+
+[[noreturn]] void throw_not_finite(const std::string& what, const Communicator& world) {
+  throw Error(ErrorKind::wrong_result, what,
+              {.rank = world.rank(),
+               .size = world.size(),
+               .hint = "check --init, lower --lr, add --warmup-steps or set --grad-clip"});
+}
+
+}  // namespace
+
+void check_finite(const StepRecord& record, double smallest_scale, const Communicator& world) {
+  // No loss scale makes a loss finite: it is computed without one.
+  const bool may_recover = record.skipped && record.loss_scale > smallest_scale;
+  if (std::isfinite(record.loss) && (std::isfinite(record.grad_norm) || may_recover)) return;
+  throw_not_finite(
       fmt::format("step {}: loss {}, gradient norm {}", record.step, record.loss, record.grad_norm),
-      {.rank = world.rank(),
-       .size = world.size(),
-       .hint = "lower --lr, add --warmup-steps or set --grad-clip"});
+      world);
+}
+
+void check_finite(const ValidationRecord& record, const Communicator& world) {
+  if (std::isfinite(record.loss)) return;
+  throw_not_finite(fmt::format("validation after {} steps: loss {}", record.step, record.loss),
+                   world);
 }
 
 bool theory_holds(const TrainResult& result) {

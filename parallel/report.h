@@ -11,9 +11,12 @@ namespace lockstep {
 void collect(RankContext& context, const RankRecord& record,
              const std::vector<TheoryRecord>& theory, TrainResult& result);
 
-// Throws Error (wrong_result) naming the step if its loss or gradient norm is not finite. Allows a
-// skipped step that may succeed with a smaller loss scale.
-void check_finite(const StepRecord& record, const Communicator& world);
+// Throws Error (wrong_result) naming the step if its loss or gradient norm is not finite. The norm
+// need not be if the step was skipped and may succeed with a smaller loss scale, down to
+// `smallest_scale`.
+void check_finite(const StepRecord& record, double smallest_scale, const Communicator& world);
+// The same for a loss on the validation tokens.
+void check_finite(const ValidationRecord& record, const Communicator& world);
 
 // The run of one rank in an asynchronous mode.
 struct OwnRun {

@@ -51,7 +51,7 @@ class Steps {
       if (evaluate_now || step + 1 == options_.steps) training_.evaluate(*rank_, step + 1);
     }
     const PipelineRecord pipeline = rank_->finish();
-    training_.report(*rank_, pipeline, busy_seconds_, traffic_);
+    training_.report(*rank_, pipeline, busy_seconds_, traffic_, stepped_);
   }
 
  private:
@@ -59,12 +59,13 @@ class Steps {
     context_.counters.reset();
     StepRecord record = take_own_step(step);
     // Read before the loss is reported, so that it contains only the technique's own traffic.
-    traffic_ = context_.counters.by_label();
+    if (!record.skipped || !stepped_) traffic_ = context_.counters.by_label();
+    stepped_ = stepped_ || !record.skipped;
     traffic_.erase(report_label);
     record.loss = training_.over_ranks(record.loss, ReduceOp::sum);
     record.grad_norm = training_.over_ranks(record.grad_norm, ReduceOp::max);
     record.tokens_per_second = training_.rate(record.seconds);
-    check_finite(record, context_.world);
+    check_finite(record, scaler_.smallest(), context_.world);
     return record;
   }
 
@@ -114,7 +115,8 @@ class Steps {
   LossScaler scaler_;
   bool scales_;
   double busy_seconds_ = 0;
-  std::map<std::string, Volume, std::less<>> traffic_;  // of the last step
+  std::map<std::string, Volume, std::less<>> traffic_;  // of the last step that was taken
+  bool stepped_ = false;                                // not all steps were skipped
 };
 
 }  // namespace

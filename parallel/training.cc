@@ -1,7 +1,10 @@
 #include "parallel/training.h"
 
+#include <fmt/format.h>
 #include <omp.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "collectives/all_reduce/all_reduce.h"
@@ -11,6 +14,22 @@
 #include "parallel/report.h"
 
 namespace lockstep {
+namespace {
+
+bool all_finite(Slice values) {
+  constexpr Count at_once = 4096;
+  std::vector<double> numbers(static_cast<std::size_t>(std::min(at_once, values.count)));
+  for (Count begin = 0; begin < values.count; begin += at_once) {
+    const Slice part = values.part(begin, std::min(at_once, values.count - begin));
+    const std::span<double> here(numbers.data(), static_cast<std::size_t>(part.count));
+    part.device->convert(host_slice(here), part);
+    if (!std::ranges::all_of(here, [](double number) { return std::isfinite(number); }))
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 Training::Training(RankContext& context, const Plan& plan)
     : context_(context),
@@ -32,8 +51,9 @@ std::vector<Batch> Training::micro_batches(int step) const {
 }
 
 void Training::evaluate(TrainingRank& rank, int steps_taken) {
-  if (plan_.options.validation_fraction > 0)
-    result_.validation.push_back({.step = steps_taken, .loss = validation_loss(rank)});
+  if (plan_.options.validation_fraction <= 0) return;
+  result_.validation.push_back({.step = steps_taken, .loss = validation_loss(rank)});
+  check_finite(result_.validation.back(), context_.world);
 }
 
 double Training::validation_loss(TrainingRank& rank) {
@@ -68,7 +88,7 @@ double Training::rate(double seconds) const {
 }
 
 void Training::report(TrainingRank& rank, const PipelineRecord& pipeline, double busy_seconds,
-                      const std::map<std::string, Volume, std::less<>>& traffic) {
+                      const std::map<std::string, Volume, std::less<>>& traffic, bool stepped) {
   RankRecord record{.rank = context_.world.rank(), .traffic = traffic};
   for (int use = 0; use < memory_uses; ++use)
     record.peak_bytes[std::string(name_of(static_cast<MemoryUse>(use)))] =
@@ -79,7 +99,12 @@ void Training::report(TrainingRank& rank, const PipelineRecord& pipeline, double
   record.exposed_communication_seconds = rank.exposed_seconds();
   record.hidden_communication_seconds =
       std::max(0.0, rank.communication_seconds() - rank.exposed_seconds());
-  collect(context_, record, theory_of(rank.prediction(), record), result_);
+  Prediction prediction = rank.prediction();
+  if (!stepped) {
+    prediction.total.reset();
+    prediction.traffic.clear();
+  }
+  collect(context_, record, theory_of(prediction, record), result_);
 
   if (!plan_.options.save.empty()) save(rank);
   if (plan_.options.sample > 0) sample(rank);
@@ -98,8 +123,16 @@ void Training::save(TrainingRank& rank) {
   std::optional<WeightsFile> file;
   if (context_.world.rank() == 0)
     file.emplace(plan_.options.save, whole, plan_.options.dtype, plan_.model);
-  rank.gather(Gathered::values,
-              [&](const Parameters& part, Slice values) { file->write(part, values); });
+  rank.gather(Gathered::values, [&](const Parameters& part, Slice values) {
+    if (!all_finite(values))
+      throw Error(ErrorKind::wrong_result,
+                  fmt::format("the final weights are not all finite: {} is not written",
+                              plan_.options.save),
+                  {.rank = context_.world.rank(),
+                   .size = context_.world.size(),
+                   .hint = "lower --lr, add --warmup-steps or set --grad-clip"});
+    file->write(part, values);
+  });
   if (file) file->finish();
 }
 

@@ -41,8 +41,10 @@ class Training {
   double rate(double seconds) const;
 
   // Collects all ranks' measurements and closed forms on rank 0, writes the weights and a sample.
+  // `traffic` is of the last step that was taken. Without one (`stepped` is false) it has no closed
+  // form, because skipped steps send less.
   void report(TrainingRank& rank, const PipelineRecord& pipeline, double busy_seconds,
-              const std::map<std::string, Volume, std::less<>>& traffic);
+              const std::map<std::string, Volume, std::less<>>& traffic, bool stepped = true);
 
  private:
   double validation_loss(TrainingRank& rank);

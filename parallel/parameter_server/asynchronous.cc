@@ -221,7 +221,7 @@ class OwnSteps {
     member_.serve();
     for (int step = 0; training_.computes() && step < training_.plan().options.steps; ++step) {
       StepRecord record = take_step(step);
-      check_finite(record, context_.world);
+      check_finite(record, record.loss_scale, context_.world);
       if (context_.world.rank() == 0 && on_step) on_step(record);
       record.seconds = clock.now_seconds() - begin;
       own_.steps.push_back(record);
