@@ -2,18 +2,17 @@
 // missing ones.
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <filesystem>
-#include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "bench/results/environment.h"
 #include "cli/command.h"
+#include "cli/leftovers.h"
 #include "cli/process.h"
 #include "collectives/base/cuda_module.h"
 #include "collectives/transport/launch.h"
@@ -38,30 +37,11 @@ Finding library(const std::string& what, const char* name, const std::string& fi
   return {what, name, ""};
 }
 
-bool is_mapped(const std::string& path) {
-  for (const auto& process : std::filesystem::directory_iterator("/proc")) {
-    std::ifstream maps(process.path() / "maps");
-    for (std::string line; std::getline(maps, line);)
-      if (line.ends_with(path)) return true;
-  }
-  return false;
-}
-
-// Shared memory of killed MPI jobs and benchmarks, which stays until someone removes it.
-Finding leftovers() {
-  constexpr std::string_view ours[] = {"vader_segment.", "mpich_shm", "lockstep-peer-"};
-  const std::filesystem::path folder = "/dev/shm";
-  std::vector<std::string> left;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename();
-    if (std::ranges::any_of(ours, [&](auto prefix) { return name.starts_with(prefix); }) &&
-        !is_mapped(entry.path().string()))
-      left.push_back(entry.path().string());
-  }
-  if (left.empty()) return {"shared memory", "no leftovers", ""};
-  return {"shared memory", fmt::format("{} segments of killed jobs", left.size()),
-          fmt::format("rm {}", fmt::join(left, " "))};
+Finding find_leftovers() {
+  const auto left = leftovers();
+  if (left.empty()) return {"killed jobs", "no leftovers", ""};
+  return {"killed jobs", fmt::format("{} leftovers, such as {}", left.size(), left[0].string()),
+          "lockstep doctor --clean"};
 }
 
 std::vector<Finding> findings() {
@@ -85,8 +65,20 @@ std::vector<Finding> findings() {
       library("NCCL", "libnccl.so.2", "only needed for several GPUs: install libnccl2"),
       {"python", python.empty() ? "no python3 with matplotlib" : python,
        python.empty() ? "apt-get install python3-matplotlib" : ""},
-      leftovers(),
+      find_leftovers(),
   };
+}
+
+int remove_leftovers() {
+  bool all = true;
+  for (const auto& path : leftovers()) {
+    std::error_code error;
+    std::filesystem::remove_all(path, error);
+    all = all && !error;
+    fmt::print("{} {}\n", error ? fmt::format("cannot remove ({})", error.message()) : "removed",
+               path.string());
+  }
+  return all ? 0 : 2;
 }
 
 int run() {
@@ -103,7 +95,9 @@ void add_doctor(CLI::App& parent, Command& chosen) {
   CLI::App* doctor = parent.add_subcommand(
       "doctor",
       "list this machine's libraries, tools and devices, and how to install missing ones");
-  doctor->callback([&chosen] { chosen = run; });
+  auto clean = std::make_shared<bool>(false);
+  doctor->add_flag("--clean", *clean, "remove what killed jobs have left on this machine");
+  doctor->callback([&chosen, clean] { chosen = *clean ? remove_leftovers : run; });
 }
 
 }  // namespace lockstep
