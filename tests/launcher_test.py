@@ -172,6 +172,8 @@ class Launcher(unittest.TestCase):
                          [f"ctest --preset {preset} -R gpt" for preset in ("tsan", "dev", "release")])
         self.call("test", "--quick")
         self.assertEqual(self.calls_made(), ["ctest --preset release"])
+        self.call("test", "--campaign")
+        self.assertEqual(self.calls_made(), ["ctest --preset release --verbose --tests-regex ^campaign_"])
         done = self.call("test", "--gpu", "-R", "device")
         self.assertEqual(done.returncode, 0, done.err)
         self.assertEqual(self.calls_made(), ["cmake --preset cuda --fresh", "cmake --build --preset cuda",

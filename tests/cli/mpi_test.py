@@ -238,8 +238,9 @@ class Mpi(unittest.TestCase):
     def test_rank_that_dies(self):
         # The exit status is mpirun's, which also notices the failure.
         noticed = "has died while this rank waits for it"
-        # MPICH's mpirun kills the others before they can report, unless asked not to; after a kill by a signal it always does.
-        self.fails(None, noticed, "--fault", "rank=1,op=3,kind=exit", flags=["-disable-auto-cleanup"] if LIBRARY == "mpich" else [])
+        for kind in ("exit", "leave"):
+            self.fails(4, "rank 1 failed: [lost rank] called exit()", "--fault", f"rank=1,op=3,kind={kind}", ranks=2)
+        # After a kill by a signal, MPICH's mpirun kills the others before they can report.
         self.fails(None, noticed if LIBRARY == "openmpi" else "", "--fault", "rank=1,op=3,kind=kill")
 
     def test_bad_input(self):

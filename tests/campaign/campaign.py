@@ -1,0 +1,186 @@
+"""Plants faults in real trainings and judges how each run ends: its status, the rank it names, its time, what it leaves behind.
+
+python3 campaign.py PROGRAM SOURCE_FOLDER [--transport threads|openmpi|mpich] [--share N]
+
+With --share N only every N-th cell of each kind of fault runs, unless LOCKSTEP_CAMPAIGN=whole is in the environment. Prints a table,
+and each cell that is wrong.
+"""
+
+import argparse
+import collections
+import itertools
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+TIMEOUT_S = 1
+MPIRUN = {"threads": [], "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"],
+          "mpich": ["mpirun.mpich"]}
+# Ranks and options of each technique. Two ranks cannot tell which of them is wrong, so most have more.
+TECHNIQUES = {"ddp": (3, []), "ps": (3, []), "pipeline": (3, ["--micro-batches", "3"]), "tp": (2, []), "sp": (2, []),
+              "3d": (8, ["--tp", "2", "--pp", "2"])}
+IN_A_RANK = ["throw", "delay", "hang", "skip", "count", "dtype", "op", "root", "order", "nan"]
+OF_A_PROCESS = ["kill", "stop", "exit", "leave"]
+MOMENTS = {"first": 0.0, "early": 0.3, "late": 0.7, "last": 1.0}
+OLD_RESULT = "the result of an earlier run"
+
+Cell = collections.namedtuple("Cell", "transport technique kind rank moment")
+
+
+def all_cells(transport):
+    kinds = IN_A_RANK + (OF_A_PROCESS if transport != "threads" else [])
+    for technique, (ranks, _) in TECHNIQUES.items():
+        for kind, rank, moment in itertools.product(kinds, (0, ranks - 1), MOMENTS):
+            yield Cell(transport, technique, kind, rank, moment)
+
+
+def chosen(cells, share):
+    """Every `share`-th cell of each kind of fault, beginning elsewhere for each, so that all axes are met."""
+    groups = collections.defaultdict(list)
+    for cell in cells:
+        groups[cell.kind].append(cell)
+    for number, group in enumerate(groups.values()):
+        yield from group[number % share::share] or group[:1]
+
+
+class Run:
+    """A training with a fault, in a folder of its own."""
+
+    def __init__(self, program, source):
+        golden = source / "tests" / "golden" / "tiny"
+        self.program = program
+        self.words = ["--model", golden / "config.json", "--init", golden / "init.safetensors", "--data", golden / "tokens.bin",
+                      "--order", "sequential", "--global-batch", "12", "--steps", "2", "--timeout", str(TIMEOUT_S), "--json", "r.json",
+                      "--trace", "t.json"]
+        self.made = {}
+
+    def start(self, transport, technique, fault):
+        ranks, words = TECHNIQUES[technique]
+        count = ["-np", str(ranks), self.program] if MPIRUN[transport] else [self.program]
+        many = [] if MPIRUN[transport] else ["--ranks", str(ranks)]
+        before, begin = set(os.listdir("/dev/shm")), time.monotonic()
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            for output in ("r.json", "t.json"):
+                (folder / output).write_text(OLD_RESULT)
+            with open(folder / "said", "w") as said:
+                try:
+                    status = subprocess.run([*MPIRUN[transport], *count, "train", technique, *self.words, *words, *many, "--fault", fault],
+                                            cwd=folder, stdout=said, stderr=said, timeout=60).returncode
+                except subprocess.TimeoutExpired:
+                    status = None
+            self.seconds = time.monotonic() - begin
+            self.said = (folder / "said").read_text()
+            self.outputs = {output: (folder / output).read_text() for output in ("r.json", "t.json")}
+            deadline = time.monotonic() + 2
+            while (left := self.leftovers(folder, before)) and time.monotonic() < deadline:
+                time.sleep(0.05)
+        return status, left
+
+    @staticmethod
+    def leftovers(folder, before):
+        left = [f"/dev/shm/{name}" for name in set(os.listdir("/dev/shm")) - before]
+        left += [path.name for path in folder.iterdir() if path.name not in ("said", "out", "r.json", "t.json")]
+        for process in pathlib.Path("/proc").iterdir():
+            try:
+                if process.name.isdigit() and os.readlink(process / "cwd") == str(folder) and (process / "cmdline").read_bytes():
+                    left.append(f"process {process.name}")
+            except OSError:
+                pass
+        return left
+
+    def operations(self, transport, technique, rank):
+        """How many a rank makes: a fault after all of them is refused with their number."""
+        key = (technique, rank, transport)
+        if key not in self.made:
+            self.start(transport, technique, f"rank={rank},op=1000000,kind=delay")
+            self.made[key] = int(re.search(r"made only (\d+) operations", self.said).group(1))
+        return self.made[key]
+
+    def judge(self, cell):
+        """What is wrong with a cell; empty if nothing is."""
+        operation = round(MOMENTS[cell.moment] * (self.operations(cell.transport, cell.technique, cell.rank) - 1))
+        status, left = self.start(cell.transport, cell.technique, f"rank={cell.rank},op={operation},kind={cell.kind}")
+        wrong = []
+        if status is None:
+            wrong.append("no end")
+        elif status not in statuses(cell):
+            wrong.append(f"status {status}")
+        if self.seconds > TIMEOUT_S + 8:
+            wrong.append(f"{self.seconds:.0f} s")
+        if status != 0 and not names_culprit(cell, self.said):
+            wrong.append("names another rank")
+        if left:
+            wrong.append(f"left {', '.join(left)}")
+        for name, content in self.outputs.items():
+            if content != OLD_RESULT and (status != 0 or not is_json(content)):
+                wrong.append(f"{name} is broken")
+            if content == OLD_RESULT and status == 0:
+                wrong.append(f"{name} is missing")
+        return wrong
+
+
+def is_json(text):
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def statuses(cell):
+    # MPICH's mpirun may kill a rank that is about to end, and then reports the kill.
+    killed = {9} if cell.transport == "mpich" else set()
+    if cell.kind == "delay":
+        return {0}
+    if cell.kind == "nan":
+        return {0, 1, 2} | killed  # no effect, a loss that is no number, or no floating-point numbers there
+    if cell.kind == "kill":
+        return {137, 9}
+    if cell.kind in ("skip", "count", "dtype", "op", "root", "order"):
+        return {1, 4} | killed
+    return {4} | killed
+
+
+def names_culprit(cell, said):
+    if cell.kind in ("nan", "kill") or (cell.transport == "mpich" and "[" not in said):
+        return True  # a number has no rank; MPICH's mpirun lets nobody speak
+    first = next((line for line in said.splitlines() if line.startswith("lockstep: ")), "")
+    blamed = re.search(r"rank (\d+) (keeps|calls|has skipped|failed|has died|has ended)", first)
+    if blamed:
+        return int(blamed.group(1)) == cell.rank
+    spoken = re.match(rf"lockstep: rank {cell.rank} of", first)  # its own error
+    says_both = re.search("disagree|wait for each other|different calls", first) and re.search(rf"\branks? {cell.rank}\b", first)
+    return bool(spoken or says_both)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program", type=pathlib.Path)
+    parser.add_argument("source", type=pathlib.Path)
+    parser.add_argument("--transport", choices=MPIRUN, default="threads")
+    parser.add_argument("--share", type=int, default=1)
+    options = parser.parse_args()
+    run = Run(options.program.absolute(), options.source.absolute())
+    share = 1 if os.environ.get("LOCKSTEP_CAMPAIGN") == "whole" else options.share
+    table = collections.defaultdict(lambda: [0, 0])
+    failures = 0
+    for cell in chosen(all_cells(options.transport), share):
+        wrong = run.judge(cell)
+        table[cell.kind][bool(wrong)] += 1
+        failures += bool(wrong)
+        if wrong:
+            print(f"WRONG {' '.join(map(str, cell))}: {'; '.join(wrong)}\n{run.said}", flush=True)
+    print(f"{options.transport:<8} {'right':>5} {'wrong':>5}")
+    for kind, (right, bad) in table.items():
+        print(f"{kind:<8} {right:>5} {bad:>5}")
+    return failures > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
