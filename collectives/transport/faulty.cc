@@ -164,7 +164,9 @@ class FaultyTransport final : public TransportDecorator,
 
   void begin(const Call& call) {
     active_ = record_->operations.fetch_add(1) == plan_.operation;
-    if (active_) strike(call);
+    if (!active_) return;
+    record_->alone = size() == 1;
+    strike(call);
   }
   // Makes the first element a NaN, as after an overflow.
   void poison(Slice data) const {
@@ -277,6 +279,13 @@ void require_struck(const FaultPlan& plan, const FaultRecord& record, int rank) 
           fmt::format("--fault: op={}, but rank {} has made only {} operations", plan.operation,
                       rank, made),
           "choose a smaller number: they count from 0");
+  const bool concerns_others = plan.kind == FaultKind::skips || plan.kind >= FaultKind::count;
+  require(
+      !concerns_others || !record.alone,
+      fmt::format("--fault: operation {} of rank {} is in a group of one rank, so the fault has "
+                  "no effect there",
+                  plan.operation, rank),
+      "choose another number");
   require(plan.kind != FaultKind::nan || record.poisoned,
           fmt::format("--fault: operation {} of rank {} sends no floating-point numbers, so a NaN "
                       "has no effect there",

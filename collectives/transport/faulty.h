@@ -41,6 +41,7 @@ FaultPlan parse_fault(std::string_view text);
 struct FaultRecord {
   std::atomic<std::int64_t> operations = 0;  // that the rank has made
   std::atomic<bool> poisoned = false;        // data have got a NaN
+  std::atomic<bool> alone = false;           // it struck in a group of one rank
 };
 
 // `processes`: whether each rank is a process. kill, stop, exit and leave require that.

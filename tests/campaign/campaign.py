@@ -109,6 +109,8 @@ class Run:
         wrong = []
         if status is None:
             wrong.append("no end")
+        elif status == 2 and "no effect" in self.said:
+            return [f"left {left}"] if left else []  # such a fault is refused
         elif status not in statuses(cell):
             wrong.append(f"status {status}")
         if self.seconds > TIMEOUT_S + 8:

@@ -248,6 +248,9 @@ TEST(Fault, ThatNeverStrikesIsRefused) {
       FaultPlan{.rank = 1, .operation = 0, .kind = FaultKind::nan});
   ASSERT_TRUE(nan.launched);
   EXPECT_EQ(nan.launched->kind(), ErrorKind::bad_input);
+  const Outcome alone = run(1, one_sum, 10, FaultPlan{.operation = 0, .kind = FaultKind::count});
+  ASSERT_TRUE(alone.launched);
+  EXPECT_EQ(alone.launched->kind(), ErrorKind::bad_input);
 }
 
 }  // namespace

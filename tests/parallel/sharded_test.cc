@@ -347,12 +347,14 @@ TEST(ShardedPrecision, OverflowOnOneRankSkipsTheStepOnEvery) {
         TrainResult result;
         try {
           result = run({.ranks = 2, .timeout_s = 20, .fault = nan}, options);
-        } catch (const Error& error) {  // the NaN was in the loss
-          EXPECT_EQ(error.kind(), ErrorKind::wrong_result) << error.what();
+        } catch (const Error& error) {
+          // The NaN was in the loss, or the operation sends no floating-point numbers.
+          EXPECT_TRUE(error.kind() == ErrorKind::wrong_result ||
+                      error.kind() == ErrorKind::bad_input)
+              << error.what();
           continue;
         }
-        const auto skipped = std::ranges::count(result.steps, true, &StepRecord::skipped);
-        if (skipped != 1 || result.steps.back().skipped) continue;
+        if (std::ranges::count(result.steps, true, &StepRecord::skipped) != 1) continue;
         ++once;
         EXPECT_TRUE(std::isfinite(result.steps.back().loss));
         EXPECT_TRUE(theory_holds(result));
