@@ -5,12 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 
 #include "bench/collectives/tuning_file.h"
 #include "bench/results/compare.h"
 #include "cli/command.h"
-#include "cli/process.h"
 #include "cli/result_file.h"
 #include "collectives/base/cuda_module.h"
 #include "collectives/base/error.h"
@@ -51,15 +49,6 @@ std::vector<DType> dtypes_from(const std::string& name) {
 std::vector<ReduceOp> ops_from(const std::string& name) {
   if (name == "all") return {std::begin(all_reduce_ops), std::end(all_reduce_ops)};
   return {reduce_op_from_name(name)};
-}
-
-void check_plot(const std::string& path) {
-  if (path.empty()) return;
-  const auto ending = std::filesystem::path(path).extension();
-  require(ending == ".svg" || ending == ".png" || ending == ".pdf", fmt::format("--plot {}", path),
-          "its name must end with .svg, .png or .pdf");
-  require(!find_python().empty(), "--plot: no python3 with matplotlib",
-          "apt-get install python3-matplotlib");
 }
 
 // In unit time every iteration takes the same time, and no data are needed unless they are checked
@@ -183,22 +172,24 @@ void check_machine(const BenchCommand& c, int ranks) {
                  "use a smaller -e or fewer ranks");
 }
 
-void check_files(const BenchCommand& c) {
+void check_files(BenchCommand& c) {
   check_outputs({c.json, c.tune, c.plot, c.trace}, {c.baseline});
   check_plot(c.plot);
-  if (!c.baseline.empty()) check_baseline(c.baseline);
+  if (!c.baseline.empty()) c.before = read_baseline(c.baseline);
 }
 
 int write_results(const BenchCommand& c, const OperationEntry& entry, const BenchRun& measured,
                   const std::string& plot) {
   if (measured.results.empty()) return 0;
   int status = 0;
-  if (!c.json.empty() || !c.plot.empty() || !c.baseline.empty()) {
-    ResultFile json(c.json, bench_json(measured, entry, c.options, c.world.launch));
+  if (!c.json.empty() || !c.plot.empty() || c.before) {
+    const std::string text = bench_json(measured, entry, c.options, c.world.launch);
+    ResultFile json(c.json, text);
     if (json.plot(plot, c.plot) != 0)
       throw Error(ErrorKind::bad_input, fmt::format("--plot {}: plotting failed", c.plot));
-    if (!c.baseline.empty()) {
-      const Comparison comparison = compare(c.baseline, json.path(), {});
+    if (c.before) {
+      const Measurements now = measurements_in(text, c.json.empty() ? "this run" : c.json);
+      const Comparison comparison = compare(*c.before, now, {});
       fmt::print("\ncompared with {}:\n{}", c.baseline, text_of(comparison));
       if (comparison.count(Verdict::slower) > 0) status = exit_regression;
     }

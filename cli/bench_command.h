@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bench/collectives/collective.h"
+#include "bench/results/measurements.h"
 #include "cli/world_flags.h"
 #include "collectives/tuning.h"
 
@@ -22,6 +23,7 @@ struct BenchCommand {
   Tuning tuning;
   std::vector<std::string> peers;
   std::string baseline, plot;
+  std::optional<Measurements> before;  // the baseline's
   int threads = 0, gpus = 0;  // nccl-tests' -t and -g: their product is the number of ranks
   // Not given: chosen by the clock.
   std::optional<int> iterations, warmup, check;
@@ -38,9 +40,9 @@ void read(BenchCommand& c);
 // Throws Error (bad_input) unless this machine has the memory and the threads that measuring on this
 // many ranks takes.
 void check_machine(const BenchCommand& c, int ranks);
-// Checks before measuring that the files of --json, --plot and the like can be written or read.
-// Throws Error (bad_input).
-void check_files(const BenchCommand& c);
+// Checks before measuring that the files of --json, --plot and the like can be written, and reads
+// --baseline. Throws Error (bad_input).
+void check_files(BenchCommand& c);
 // Carries out --json, --plot (a plot of the kind `plot`) and --baseline. Returns the exit status.
 // Throws Error (wrong_result) if elements were wrong. Does nothing without results: under mpirun
 // only rank 0 has them.

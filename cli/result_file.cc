@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "cli/process.h"
+#include "collectives/base/error.h"
 #include "collectives/base/file.h"
 
 namespace lockstep {
@@ -32,6 +33,15 @@ const std::string& ResultFile::path() {
 
 int ResultFile::plot(const std::string& kind, const std::string& output) {
   return output.empty() ? 0 : run_plots("plot.py", {kind, path(), "--output", output});
+}
+
+void check_plot(const std::string& path) {
+  if (path.empty()) return;
+  const auto ending = std::filesystem::path(path).extension();
+  require(ending == ".svg" || ending == ".png" || ending == ".pdf", fmt::format("--plot {}", path),
+          "its name must end with .svg, .png or .pdf");
+  require(!find_python().empty(), "--plot: no python3 with matplotlib",
+          "apt-get install python3-matplotlib");
 }
 
 }  // namespace lockstep

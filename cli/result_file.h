@@ -1,4 +1,4 @@
-// A result that a command writes, plots or compares.
+// A result that a command writes and plots.
 #pragma once
 
 #include <string>
@@ -20,5 +20,9 @@ class ResultFile {
  private:
   std::string path_, content_, temporary_;
 };
+
+// Checks before measuring that plotting to `path` will be possible; an empty one is. Throws Error
+// (bad_input).
+void check_plot(const std::string& path);
 
 }  // namespace lockstep

@@ -41,8 +41,10 @@ void report(benchmark::State& state, const BenchResult& result, Operation operat
   state.counters["wrong"] = result.wrong;
   state.counters["min_us"] = percentile(seconds, 0) * 1e6;
   state.counters["p50_us"] = percentile(seconds, 0.5) * 1e6;
-  state.counters["p90_us"] = percentile(seconds, 0.9) * 1e6;
-  state.counters["p99_us"] = percentile(seconds, 0.99) * 1e6;
+  // Of fewer samples, these would be the maximum.
+  constexpr std::size_t enough_for_p90 = 10, enough_for_p99 = 100;
+  if (seconds.size() >= enough_for_p90) state.counters["p90_us"] = percentile(seconds, 0.9) * 1e6;
+  if (seconds.size() >= enough_for_p99) state.counters["p99_us"] = percentile(seconds, 0.99) * 1e6;
   state.counters["max_us"] = percentile(seconds, 1) * 1e6;
   state.counters["copy_us"] = result.copy_seconds * 1e6;
   state.counters["model_us"] = result.model.seconds * 1e6;
@@ -80,19 +82,16 @@ std::string bench_json(const BenchRun& run, const OperationEntry& entry,
   auto environment = environment_json(world.device);
   if (!run.library.empty()) environment["mpi"] = run.library;
 
-  // Google Benchmark keeps no samples; readers of its format ignore unknown keys. Its aggregates
-  // hold NaN, which is not JSON, if a counter is 0.
-  std::string json = run_registered(
+  // Google Benchmark keeps no samples; readers of its format ignore unknown keys.
+  auto file = run_registered(
       {{"lockstep.environment", environment.dump()},
        {"lockstep.memory_bandwidth_bytes_per_s", fmt::format("{:.6g}", memory_bandwidth(run))},
        {"lockstep.buffers", std::string(name_of(options.buffers))},
+       {"lockstep.average", std::to_string(static_cast<int>(options.whose))},
+       {"lockstep.operations_per_iteration", std::to_string(options.operations_per_iteration)},
        {"lockstep.clock", std::string(name_of(world.clock))},
        {"lockstep.device", std::string(options.device->name())},
        {"lockstep.link", text_of(run.links)}});
-  constexpr std::string_view not_json = ": NaN", missing = ": null";
-  for (auto at = json.find(not_json); at != std::string::npos; at = json.find(not_json, at))
-    json.replace(at, not_json.size(), missing);
-  auto file = nlohmann::ordered_json::parse(json);
   auto result = run.results.begin();
   for (auto& written : file["benchmarks"]) {
     if (written["run_type"] != "iteration") continue;

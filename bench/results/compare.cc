@@ -4,119 +4,134 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "bench/results/measure.h"
 #include "bench/results/statistics.h"
 #include "collectives/base/error.h"
-#include "collectives/base/file.h"
 
 namespace lockstep {
 namespace {
 
-using nlohmann::json;
+// Repetitions are independent samples; iterations are not quite. With enough repetitions in both
+// files, each repetition is one sample.
+constexpr std::size_t enough = 5;
+// Of fewer samples, even the farthest apart may differ by chance.
+constexpr std::size_t fewest = 4;
+// Virtual times are differences of larger times, so their last digits may vary.
+constexpr double rounding = 1e-9;
 
-constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
+void check_same_kind(const Measurements& before, const Measurements& after) {
+  const auto refuse = [&](const std::string& what, const std::string& now, const std::string& was) {
+    throw Error(
+        ErrorKind::bad_input,
+        fmt::format("{}: its {} is {}, that of {} is {}", after.path, what, now, before.path, was),
+        {.hint = "measure both in the same way"});
+  };
+  if (before.schema != after.schema) refuse("schema", after.schema, before.schema);
+  for (const auto& [key, value] : before.settings)
+    if (const auto found = after.settings.find(key);
+        found != after.settings.end() && found->second != value)
+      refuse(key, found->second, value);
+}
 
-// The contents of a result file. Samples are in microseconds, by name.
-struct Measurements {
-  std::string schema;
-  Samples samples;
-  json environment = json::object();
-  std::map<std::string, std::string> settings;  // must be equal in both files
+// The samples of the rows that both files hold; of the others, their repetitions.
+std::pair<Samples, Samples> samples_of(const Measurements& before, const Measurements& after) {
+  Samples old_samples, new_samples;
+  int shared = 0;
+  for (const auto& [name, row] : before.rows) {
+    const auto found = after.rows.find(name);
+    const bool is_shared = found != after.rows.end();
+    shared += is_shared;
+    const bool by_iteration =
+        is_shared && std::min(row.repetitions.size(), found->second.repetitions.size()) < enough &&
+        !row.iterations.empty() && !found->second.iterations.empty();
+    old_samples[name] = by_iteration ? row.iterations : row.repetitions;
+    if (is_shared)
+      new_samples[name] = by_iteration ? found->second.iterations : found->second.repetitions;
+  }
+  for (const auto& [name, row] : after.rows) new_samples.try_emplace(name, row.repetitions);
+  if (shared > 0) return {old_samples, new_samples};
+  throw Error(
+      ErrorKind::bad_input,
+      fmt::format("none of the {} rows of {} is among the {} of {}: one has {}, the other {}",
+                  after.rows.size(), after.path, before.rows.size(), before.path,
+                  after.rows.begin()->first, before.rows.begin()->first),
+      {.hint = "measure the same operation, algorithms, transport, ranks, sizes and types"});
+}
+
+Verdict exact_verdict(const ComparedRow& row) {
+  if (std::abs(row.change()) <= rounding) return Verdict::same;
+  return row.change() > 0 ? Verdict::slower : Verdict::faster;
+}
+
+// Rows of both files with their medians, then those of one.
+std::vector<ComparedRow> paired(const Samples& before, const Samples& after) {
+  std::vector<ComparedRow> rows;
+  for (const auto& [name, samples] : before) {
+    ComparedRow& row = rows.emplace_back();
+    row.name = name;
+    row.old_median = percentile(samples, 0.5);
+    const auto found = after.find(name);
+    if (found == after.end())
+      row.verdict = Verdict::only_old;
+    else
+      row.new_median = percentile(found->second, 0.5);
+  }
+  for (const auto& [name, samples] : after)
+    if (!before.contains(name)) {
+      ComparedRow& row = rows.emplace_back();
+      row.name = name;
+      row.new_median = percentile(samples, 0.5);
+      row.verdict = Verdict::only_new;
+    }
+  return rows;
+}
+
+bool is_in_both(const ComparedRow& row) {
+  return row.verdict != Verdict::only_old && row.verdict != Verdict::only_new;
+}
+
+std::string percent(double share) {
+  return share < 10 ? fmt::format("{:.1f} %", share * 100) : fmt::format("{:.0f} times", share + 1);
+}
+
+std::string verdict_text(const ComparedRow& row) {
+  std::string text(name_of(row.verdict));
+  if (row.verdict == Verdict::unclear) text += ", within " + percent(row.within);
+  if (!row.chosen.empty()) text += "; auto chose " + row.chosen;
+  return text;
+}
+
+// The columns old, new, change and q.
+struct Cells {
+  std::string before, after, change, rate;
 };
 
-[[noreturn]] void refuse(const std::string& path, const std::string& reason) {
-  throw Error(ErrorKind::bad_input, fmt::format("{}: {}", path, reason),
-              {.hint = "name two files that bench --json or train --json wrote"});
+Cells cells_of(const ComparedRow& row) {
+  const auto time = [](double us, bool is_there) {
+    return is_there ? fmt::format("{:.2f}", us) : std::string("-");
+  };
+  constexpr double shown = 0.0005;  // smaller changes would be printed as 0
+  const double change = row.change();
+  const std::string text = change == 0 || std::abs(change) >= shown
+                               ? fmt::format("{:+.1f} %", change * 100)
+                               : fmt::format("{:+.0e} %", change * 100);
+  return {time(row.old_median, row.verdict != Verdict::only_new),
+          time(row.new_median, row.verdict != Verdict::only_old), is_in_both(row) ? text : "-",
+          row.rate ? fmt::format("{:.2g}", *row.rate) : "-"};
 }
 
-double microseconds_per(const std::string& unit) {
-  if (unit == "ns") return 1e-3;
-  if (unit == "us") return 1;
-  if (unit == "ms") return 1e3;
-  return 1e6;
-}
-
-// Repetitions are independent samples; iterations are not quite. With enough repetitions, each
-// repetition is one sample.
-constexpr std::size_t enough = 5;
-
-Measurements of_benchmark(const json& file) {
-  Measurements result{.schema = "lockstep.bench/1", .samples = {}, .settings = {}};
-  Samples iterations;
-  for (const json& entry : file.at("benchmarks")) {
-    if (entry.value("run_type", "iteration") != "iteration") continue;
-    const std::string name = entry.value("run_name", entry.at("name").get<std::string>());
-    const double scale = microseconds_per(entry.value("time_unit", "ns"));
-    const auto found = entry.find("samples_us");
-    if (found == entry.end()) {
-      result.samples[name].push_back(entry.at("real_time").get<double>() * scale);
-      continue;
-    }
-    const auto samples = found->get<std::vector<double>>();
-    if (samples.empty()) continue;
-    result.samples[name].push_back(percentile(samples, 0.5));
-    iterations[name].insert(iterations[name].end(), samples.begin(), samples.end());
-  }
-  for (auto& [name, samples] : result.samples)
-    if (samples.size() < enough && iterations.contains(name)) samples = iterations[name];
-  const json& context = file.at("context");
-  if (context.contains("lockstep.environment"))
-    result.environment = json::parse(context["lockstep.environment"].get<std::string>());
-  for (const char* key : {"lockstep.schema", "lockstep.buffers", "lockstep.clock"})
-    if (context.contains(key)) result.settings[key] = context[key].get<std::string>();
-  return result;
-}
-
-Measurements of_training(const json& file) {
-  Measurements result{.schema = "lockstep.train/1", .samples = {}, .settings = {}};
-  const json& config = file.at("config");
-  const std::string name =
-      fmt::format("train/{}/{}/ranks:{}/step", config.at("technique").get<std::string>(),
-                  config.at("transport").get<std::string>(), config.at("ranks").get<int>());
-  bool first = true;  // the first step warms up
-  for (const json& step : file.at("steps"))
-    if (!std::exchange(first, false))
-      result.samples[name].push_back(step.at("seconds").get<double>() * 1e6);
-  result.environment = file.at("environment");
-  for (const char* key : {"model", "dtype", "global_batch", "micro_batches", "sequence_length",
-                          "threads", "clock", "link"})
-    if (config.contains(key)) result.settings[key] = config[key].dump();
-  return result;
-}
-
-Measurements read(const std::string& path) {
-  const json file = json::parse(read_text(path, most_bytes), nullptr, /*allow_exceptions=*/false);
-  if (!file.is_object()) refuse(path, "not a JSON object");
-  try {
-    if (file.contains("benchmarks")) return of_benchmark(file);
-    const std::string schema = file.value("schema", "");
-    if (schema == "lockstep.train/1") return of_training(file);
-    refuse(path, fmt::format("its schema '{}' cannot be compared", schema));
-  } catch (const json::exception& error) {
-    refuse(path, fmt::format("invalid contents: {}", error.what()));
-  }
-}
-
-std::vector<std::string> differences(const Measurements& before, const Measurements& after) {
-  std::vector<std::string> found;
-  for (const char* key : {"processor", "cores", "memory_bytes", "system", "compiler", "build",
-                          "mpi", "settings", "cuda_driver", "nccl"}) {
-    const json a = before.environment.value(key, json()), b = after.environment.value(key, json());
-    if (a != b) found.push_back(fmt::format("{}: {} before, {} now", key, a.dump(), b.dump()));
-  }
-  return found;
-}
-
-ComparedRow row_of(const std::string& name, const std::vector<double>& before,
-                   const std::vector<double>& after) {
-  ComparedRow row{.name = name};
-  row.old_median = percentile(before, 0.5);
-  row.new_median = percentile(after, 0.5);
-  constexpr std::size_t fewest = 4;
-  if (std::min(before.size(), after.size()) < fewest) row.verdict = Verdict::too_few_samples;
-  return row;
+// What a comparison says before its rows.
+std::vector<std::string> remarks_of(const Comparison& comparison) {
+  std::vector<std::string> remarks;
+  for (const auto& [weight, text] : comparison.differences)
+    remarks.push_back((weight == Weight::note ? "note: " : "warning: the environments differ: ") +
+                      text);
+  if (std::ranges::count(comparison.differences, Weight::hardware, &Difference::weight) > 0)
+    remarks.emplace_back("warning: the hardware differs, so no row is called the same");
+  if (comparison.is_exact)
+    remarks.emplace_back("note: virtual time: rows are compared exactly, --effect has no effect");
+  return remarks;
 }
 
 }  // namespace
@@ -129,6 +144,8 @@ std::string_view name_of(Verdict verdict) {
       return "SLOWER";
     case Verdict::faster:
       return "faster";
+    case Verdict::unclear:
+      return "unclear";
     case Verdict::too_few_samples:
       return "too few samples";
     case Verdict::only_old:
@@ -143,90 +160,96 @@ int Comparison::count(Verdict verdict) const {
   return static_cast<int>(std::ranges::count(rows, verdict, &ComparedRow::verdict));
 }
 
+int Comparison::count_environment() const {
+  return static_cast<int>(std::ranges::count_if(
+      differences, [](const Difference& d) { return d.weight != Weight::note; }));
+}
+
 std::vector<ComparedRow> compare_samples(const Samples& before, const Samples& after,
                                          const CompareLimits& limits) {
-  std::vector<ComparedRow> rows;
-  std::vector<std::size_t> tested;
+  std::vector<ComparedRow> rows = paired(before, after);
+  std::vector<ComparedRow*> tested;
   std::vector<double> chances;
-  for (const auto& [name, samples] : before) {
-    const auto found = after.find(name);
-    if (found == after.end()) {
-      rows.push_back(
-          {.name = name, .old_median = percentile(samples, 0.5), .verdict = Verdict::only_old});
+  for (ComparedRow& row : rows) {
+    if (!is_in_both(row)) continue;
+    const std::vector<double>&was = before.at(row.name), &now = after.at(row.name);
+    if (std::min(was.size(), now.size()) < fewest) {
+      row.verdict = Verdict::too_few_samples;
       continue;
     }
-    rows.push_back(row_of(name, samples, found->second));
-    if (rows.back().verdict == Verdict::too_few_samples) continue;
-    tested.push_back(rows.size() - 1);
-    chances.push_back(std::min(chance_of_being_larger(samples, found->second),
-                               chance_of_being_larger(found->second, samples)));
+    tested.push_back(&row);
+    // Two-sided: both directions were tested.
+    chances.push_back(std::min(
+        1.0, 2 * std::min(chance_of_being_larger(was, now), chance_of_being_larger(now, was))));
   }
-  for (const auto& [name, samples] : after)
-    if (!before.contains(name))
-      rows.push_back(
-          {.name = name, .new_median = percentile(samples, 0.5), .verdict = Verdict::only_new});
-  // Two-sided: both directions were tested.
-  for (double& chance : chances) chance = std::min(1.0, 2 * chance);
   const auto rates = false_discovery_rates(chances);
   for (std::size_t i = 0; i < tested.size(); ++i) {
-    ComparedRow& row = rows[tested[i]];
+    ComparedRow& row = *tested[i];
     row.rate = rates[i];
-    if (row.rate > limits.rate || std::abs(row.change()) < limits.effect) continue;
-    row.verdict = row.change() > 0 ? Verdict::slower : Verdict::faster;
+    const Interval interval = ratio_interval(before.at(row.name), after.at(row.name));
+    row.within = std::max(std::abs(interval.least - 1), std::abs(interval.most - 1));
+    const bool is_different = rates[i] <= limits.rate;
+    if (is_different && interval.least >= 1 + limits.effect)
+      row.verdict = Verdict::slower;
+    else if (is_different && interval.most <= 1 - limits.effect)
+      row.verdict = Verdict::faster;
+    else if (row.within >= limits.effect)
+      row.verdict = Verdict::unclear;
   }
   return rows;
 }
 
-Comparison compare(const std::string& old_path, const std::string& new_path,
+Comparison compare(const Measurements& before, const Measurements& after,
                    const CompareLimits& limits) {
-  const Measurements before = read(old_path), after = read(new_path);
-  if (before.schema != after.schema)
-    refuse(new_path, fmt::format("its schema is {}, that of {} is {}", after.schema, old_path,
-                                 before.schema));
-  for (const auto& [key, value] : before.settings) {
-    const auto found = after.settings.find(key);
-    const std::string other = found == after.settings.end() ? "not given" : found->second;
-    if (other != value)
-      refuse(new_path, fmt::format("its {} is {}, that of {} is {}", key, other, old_path, value));
+  check_same_kind(before, after);
+  const auto [old_samples, new_samples] = samples_of(before, after);
+  Comparison result{.differences = differences(before, after),
+                    .rows = {},
+                    .is_exact = before.is_exact && after.is_exact};
+  result.rows = result.is_exact ? paired(old_samples, new_samples)
+                                : compare_samples(old_samples, new_samples, limits);
+  const bool other_hardware =
+      std::ranges::count(result.differences, Weight::hardware, &Difference::weight) > 0;
+  for (ComparedRow& row : result.rows) {
+    if (!is_in_both(row)) continue;
+    if (result.is_exact) row.verdict = exact_verdict(row);
+    if (other_hardware && row.verdict == Verdict::same) row.verdict = Verdict::unclear;
+    const std::string &was = before.rows.at(row.name).chosen, &now = after.rows.at(row.name).chosen;
+    if (was != now) row.chosen = fmt::format("{} before, {} now", was, now);
   }
-  return {.warnings = differences(before, after),
-          .rows = compare_samples(before.samples, after.samples, limits)};
-}
-
-void check_baseline(const std::string& path) {
-  constexpr std::string_view expected = "lockstep.bench/1";
-  const Measurements measurements = read(path);
-  const auto found = measurements.settings.find("lockstep.schema");
-  const std::string schema =
-      found == measurements.settings.end() ? measurements.schema : found->second;
-  if (schema != expected)
-    refuse(path, fmt::format("its schema is {}, but a baseline's must be {}", schema, expected));
+  return result;
 }
 
 std::string text_of(const Comparison& comparison) {
   std::string text;
-  for (const std::string& warning : comparison.warnings)
-    text += fmt::format("# warning: the environments differ: {}\n", warning);
-  text += fmt::format("{:<72}{:>12}{:>12}{:>9}{:>10}  {}\n", "measurement", "old (us)", "new (us)",
-                      "change", "q", "verdict");
-  for (const ComparedRow& row : comparison.rows)
-    text +=
-        fmt::format("{:<72}{:>12.2f}{:>12.2f}{:>+8.1f}%{:>10.2g}  {}\n", row.name, row.old_median,
-                    row.new_median, row.change() * 100, row.rate, name_of(row.verdict));
-  return text + fmt::format("{} slower, {} faster, {} the same, of {}\n",
-                            comparison.count(Verdict::slower), comparison.count(Verdict::faster),
-                            comparison.count(Verdict::same), comparison.rows.size());
+  for (const std::string& remark : remarks_of(comparison)) text += fmt::format("# {}\n", remark);
+  std::size_t widest = 12;
+  for (const ComparedRow& row : comparison.rows) widest = std::max(widest, row.name.size());
+  text += fmt::format("{:<{}}{:>12}{:>12}{:>11}{:>10}  {}\n", "measurement", widest, "old (us)",
+                      "new (us)", "change", "q", "verdict");
+  for (const ComparedRow& row : comparison.rows) {
+    const Cells cells = cells_of(row);
+    text += fmt::format("{:<{}}{:>12}{:>12}{:>11}{:>10}  {}\n", row.name, widest, cells.before,
+                        cells.after, cells.change, cells.rate, verdict_text(row));
+  }
+  const auto of = [&](Verdict verdict) { return comparison.count(verdict); };
+  text += fmt::format("{} slower, {} faster, {} the same, {} unclear, of {}\n", of(Verdict::slower),
+                      of(Verdict::faster), of(Verdict::same),
+                      of(Verdict::unclear) + of(Verdict::too_few_samples), comparison.rows.size());
+  if (const int missing = of(Verdict::only_old) + of(Verdict::only_new); missing > 0)
+    text += fmt::format("{} of these are only in one of the files\n", missing);
+  return text;
 }
 
 std::string markdown_of(const Comparison& comparison) {
   std::string text =
       "| measurement | old (us) | new (us) | change | q | verdict |\n|---|---|---|---|---|---|\n";
-  for (const ComparedRow& row : comparison.rows)
-    text += fmt::format("| {} | {:.2f} | {:.2f} | {:+.1f} % | {:.2g} | {} |\n", row.name,
-                        row.old_median, row.new_median, row.change() * 100, row.rate,
-                        name_of(row.verdict));
-  for (const std::string& warning : comparison.warnings)
-    text += fmt::format("\nThe environments differ: {}\n", warning);
+  for (const ComparedRow& row : comparison.rows) {
+    const Cells cells = cells_of(row);
+    text += fmt::format("| {} | {} | {} | {} | {} | {} |\n", row.name, cells.before, cells.after,
+                        cells.change, cells.rate, verdict_text(row));
+  }
+  for (const std::string& remark : remarks_of(comparison)) text += fmt::format("\n{}\n", remark);
   return text;
 }
 

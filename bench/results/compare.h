@@ -2,53 +2,61 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "bench/results/measurements.h"
+
 namespace lockstep {
 
-enum class Verdict { same, slower, faster, too_few_samples, only_old, only_new };
+// `same`: shown to differ by less than the smallest effect to report. `unclear`: the samples cannot
+// tell, or the machines differ.
+enum class Verdict { same, slower, faster, unclear, too_few_samples, only_old, only_new };
 std::string_view name_of(Verdict verdict);
 
-// One measurement that both files hold.
+// One measurement of either file.
 struct ComparedRow {
   std::string name;
   double old_median = 0, new_median = 0;  // microseconds
-  double rate = 1;                        // q-value of Benjamini and Hochberg
+  std::optional<double> rate;  // q-value of Benjamini and Hochberg, if the row was tested
+  double within = 0;           // largest change, up or down, that the samples allow
   Verdict verdict = Verdict::same;
+  std::string chosen;  // "ring before, direct now": what auto chose, if that changed
 
   double change() const { return old_median > 0 ? new_median / old_median - 1 : 0; }
 };
 
 struct Comparison {
-  std::vector<std::string> warnings;  // differences of the environments
-  std::vector<ComparedRow> rows;
+  std::vector<Difference> differences;
+  std::vector<ComparedRow> rows;  // by name, sizes as numbers
+  bool is_exact = false;
 
   int count(Verdict verdict) const;
+  // Differences of the machines and their software.
+  int count_environment() const;
 };
 
 struct CompareLimits {
-  double effect = 0.05;  // smallest relative change of the median to report
+  double effect = 0.05;  // smallest relative change to report
   double rate = 0.05;    // highest false discovery rate
 };
 
-// Samples in microseconds, by name.
-using Samples = std::map<std::string, std::vector<double>>;
-// A row is slower or faster if its median changed by at least the effect and the Mann-Whitney test
-// finds the samples different, corrected for the number of rows.
+// Samples in microseconds, by name, in the order they were measured.
+using Samples = std::map<std::string, std::vector<double>, ByNumbers>;
+// A row is slower or faster if the interval of its ratio lies beyond the effect and the Mann-Whitney
+// test, corrected for the number of rows, finds the samples different. It is the same if the
+// interval lies within the effect, otherwise unclear.
 std::vector<ComparedRow> compare_samples(const Samples& before, const Samples& after,
                                          const CompareLimits& limits);
 
-// Reads two files written by `bench --json`, `train --json` or Google Benchmark. Throws Error
-// (bad_input) naming a file that cannot be read, or whose settings differ from the other's.
-Comparison compare(const std::string& old_path, const std::string& new_path,
+// Compares two files. Virtual times that every run repeats are compared exactly. Throws Error
+// (bad_input) if their schemas or settings differ, or if no row is in both.
+Comparison compare(const Measurements& before, const Measurements& after,
                    const CompareLimits& limits);
 
-// Throws Error (bad_input) unless this version's `bench --json` wrote the file.
-void check_baseline(const std::string& path);
-
-// A table for a terminal: warnings, rows, then the number of rows of each verdict.
+// A table for a terminal: differences of the environments, rows, the number of rows of each verdict.
 std::string text_of(const Comparison& comparison);
 // A table in Markdown.
 std::string markdown_of(const Comparison& comparison);

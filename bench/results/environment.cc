@@ -1,11 +1,14 @@
 #include "bench/results/environment.h"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
+#include <gnu/libc-version.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -80,6 +83,45 @@ int version_of(const char* library, const char* function) {
   return version;
 }
 
+// The versions of libraries that are loaded; empty if they are not.
+std::string blas_version() {
+  const auto ask = reinterpret_cast<char* (*)()>(dlsym(RTLD_DEFAULT, "openblas_get_config"));
+  return ask ? ask() : "";
+}
+
+std::string onednn_version() {
+  struct Version {
+    int major, minor, patch;  // the first fields of oneDNN's own type
+  };
+  const auto ask = reinterpret_cast<const Version* (*)()>(dlsym(RTLD_DEFAULT, "dnnl_version"));
+  if (!ask) return "";
+  const Version& version = *ask();
+  return fmt::format("{}.{}.{}", version.major, version.minor, version.patch);
+}
+
+// The first line of a small file of the system; empty if there is none.
+std::string first_line(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// A word as a shell would need it.
+std::string shell_word(const std::string& word) {
+  constexpr std::string_view plain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./,:=+@%";
+  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+std::string host() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
 nlohmann::ordered_json gpu_json(Device& device) {
   const CudaGpu gpu = cuda_gpu(cuda_stream(device).gpu);
   const CudaMemory memory = cuda_memory(device);
@@ -100,21 +142,52 @@ nlohmann::ordered_json environment_json(Device* device) {
   uname(&system);
   const double memory_bytes =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  const std::filesystem::path clock = "/sys/devices/system/cpu/cpu0/cpufreq";
   nlohmann::ordered_json environment = {
       {"time", utc_now()},
+      {"host", host()},
       {"processor", processor()},
       {"cores", std::thread::hardware_concurrency()},
       {"memory_bytes", memory_bytes},
       {"system", std::string(system.sysname) + " " + system.release + " " + system.machine},
       {"cuda_driver", version_of("libcuda.so.1", "cuDriverGetVersion")},
       {"nccl", version_of("libnccl.so.2", "ncclGetVersion")},
+      {"libc", gnu_get_libc_version()},
       {"settings", settings()},
       {"compiler", build_info::compiler},
       {"build", build_info::type},
       {"version", build_info::version},
       {"commit", build_info::commit}};
+  const auto add = [&](const char* key, const std::string& value) {
+    if (!value.empty()) environment[key] = value;
+  };
+  add("clock_governor", first_line(clock / "scaling_governor"));
+  add("clock_max_khz", first_line(clock / "scaling_max_freq"));
+  add("gpu_driver", first_line("/proc/driver/nvidia/version"));
+  add("blas", blas_version());
+  add("onednn", onednn_version());
+  if (const auto adapters = network_adapters("/sys/class/infiniband"); !adapters.empty())
+    environment["network"] = adapters;
   if (device && device->enqueues()) environment["gpu"] = gpu_json(*device);
   return environment;
+}
+
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string text, word;
+  while (std::getline(file, word, '\0'))
+    text += text.empty() ? std::filesystem::path(word).filename().string() : " " + shell_word(word);
+  return text;
+}
+
+std::map<std::string, std::string> network_adapters(const std::string& folder) {
+  std::map<std::string, std::string> rates;
+  std::error_code missing;
+  for (const auto& adapter : std::filesystem::directory_iterator(folder, missing))
+    for (const auto& port : std::filesystem::directory_iterator(adapter.path() / "ports", missing))
+      if (const std::string rate = first_line(port.path() / "rate"); !rate.empty())
+        rates[adapter.path().filename() / port.path().filename()] = rate;
+  return rates;
 }
 
 }  // namespace lockstep

@@ -1,14 +1,23 @@
 // Describes where a result was measured. Only fields listed here are recorded, so no secret leaks.
 #pragma once
 
+#include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 
 #include "collectives/base/device.h"
 
 namespace lockstep {
 
-// Processor, cores, memory, system, compiler, build, program version, commit and time of day; and
-// the GPU, if it is the device.
+// Host, processor and its clock, cores, memory, network adapters, system, drivers, libraries,
+// compiler, build, program version, commit and time of day; and the GPU, if it is the device.
 nlohmann::ordered_json environment_json(Device* device = nullptr);
+
+// This program's command line as a shell reads it: "lockstep bench all_reduce --json x.json".
+std::string command_line();
+
+// The rate of each InfiniBand port under a folder like /sys/class/infiniband: {"mlx5_0/1": "400
+// Gb/sec (4X NDR)"}. Empty if there is none.
+std::map<std::string, std::string> network_adapters(const std::string& folder);
 
 }  // namespace lockstep

@@ -5,28 +5,74 @@
 #include <numeric>
 
 namespace lockstep {
+namespace {
+
+// The ranks of the samples, from 1; equal samples share the middle of theirs.
+std::vector<double> ranks_of(const std::vector<double>& samples) {
+  std::vector<std::size_t> order(samples.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, {}, [&](std::size_t i) { return samples[i]; });
+  std::vector<double> ranks(samples.size());
+  for (std::size_t begin = 0; begin < order.size();) {
+    std::size_t end = begin;
+    while (end < order.size() && samples[order[end]] == samples[order[begin]]) ++end;
+    for (std::size_t i = begin; i < end; ++i)
+      ranks[order[i]] = static_cast<double>(begin + 1 + end) / 2;
+    begin = end;
+  }
+  return ranks;
+}
+
+double count_of(const std::vector<double>& samples) { return static_cast<double>(samples.size()); }
+
+// Every k-th smallest sample, so that pairs of two sets are few enough to sort.
+std::vector<double> thinned(std::vector<double> samples) {
+  constexpr std::size_t most = 500;
+  std::ranges::sort(samples);
+  if (samples.size() <= most) return samples;
+  std::vector<double> kept;
+  for (std::size_t i = 0; i < most; ++i)
+    kept.push_back(samples[(2 * i + 1) * samples.size() / (2 * most)]);
+  return kept;
+}
+
+}  // namespace
+
+double autocorrelation_time(const std::vector<double>& samples) {
+  std::vector<double> ranks = ranks_of(samples);
+  const double mean = (count_of(samples) + 1) / 2;
+  const auto covariance = [&](std::size_t lag) {
+    double sum = 0;
+    for (std::size_t i = 0; i + lag < ranks.size(); ++i)
+      sum += (ranks[i] - mean) * (ranks[i + lag] - mean);
+    return sum;
+  };
+  const double variance = covariance(0);
+  if (variance <= 0) return 1;
+  constexpr std::size_t longest = 100;  // lags; the sum stops sooner unless the machine drifts
+  double pairs = 0;
+  for (std::size_t lag = 0; lag + 1 < std::min(ranks.size(), longest); lag += 2) {
+    const double pair = covariance(lag) + covariance(lag + 1);
+    if (pair <= 0) break;
+    pairs += pair / variance;
+  }
+  return std::max(1.0, 2 * pairs - 1);
+}
 
 double chance_of_being_larger(const std::vector<double>& old_samples,
                               const std::vector<double>& new_samples) {
-  struct Sample {
-    double value;
-    bool is_new;
-  };
-  std::vector<Sample> all;
-  for (const double value : old_samples) all.push_back({value, false});
-  for (const double value : new_samples) all.push_back({value, true});
-  std::ranges::sort(all, {}, &Sample::value);
-
-  const double n = static_cast<double>(old_samples.size()),
-               m = static_cast<double>(new_samples.size()), both = n + m;
-  double rank_sum = 0;  // of the new samples
-  double ties = 0;      // the sum of t^3 - t over groups of t equal values
+  std::vector<double> all = old_samples;
+  all.insert(all.end(), new_samples.begin(), new_samples.end());
+  const std::vector<double> ranks = ranks_of(all);
+  const double n = count_of(old_samples), m = count_of(new_samples), both = n + m;
+  const double rank_sum =
+      std::accumulate(ranks.begin() + std::ssize(old_samples), ranks.end(), 0.0);
+  double ties = 0;  // the sum of t^3 - t over groups of t equal values
+  std::ranges::sort(all);
   for (std::size_t begin = 0; begin < all.size();) {
     std::size_t end = begin;
-    while (end < all.size() && all[end].value == all[begin].value) ++end;
+    while (end < all.size() && all[end] == all[begin]) ++end;
     const double equal = static_cast<double>(end - begin);
-    const double rank = static_cast<double>(begin + 1 + end) / 2;
-    for (std::size_t i = begin; i < end; ++i) rank_sum += all[i].is_new ? rank : 0;
     ties += equal * equal * equal - equal;
     begin = end;
   }
@@ -34,8 +80,27 @@ double chance_of_being_larger(const std::vector<double>& old_samples,
   const double variance = n * m / 12 * (both + 1 - ties / (both * (both - 1)));
   if (n == 0 || m == 0 || variance <= 0) return 1;
   constexpr double continuity = 0.5;
-  const double deviations = (larger - n * m / 2 - continuity) / std::sqrt(variance);
+  const double inflation =
+      (autocorrelation_time(old_samples) * m + autocorrelation_time(new_samples) * n) / both;
+  const double deviations = (larger - n * m / 2 - continuity) / std::sqrt(variance * inflation);
   return std::erfc(deviations / std::sqrt(2)) / 2;
+}
+
+Interval ratio_interval(const std::vector<double>& old_samples,
+                        const std::vector<double>& new_samples) {
+  std::vector<double> ratios;
+  const std::vector<double> before = thinned(old_samples), after = thinned(new_samples);
+  for (const double b : before)
+    for (const double a : after) ratios.push_back(a / b);
+  std::ranges::sort(ratios);
+  // The share of pairs whose new sample is larger has this standard deviation.
+  const double deviation = std::sqrt((autocorrelation_time(old_samples) / count_of(old_samples) +
+                                      autocorrelation_time(new_samples) / count_of(new_samples)) /
+                                     12);
+  constexpr double deviations = 1.645;  // 90 % of a normal distribution
+  const double aside = std::max(0.0, 0.5 - deviations * deviation) * count_of(ratios);
+  const auto outside = static_cast<std::size_t>(aside);
+  return {ratios[outside], ratios[ratios.size() - 1 - outside]};
 }
 
 std::vector<double> false_discovery_rates(const std::vector<double>& chances) {

@@ -1,17 +1,35 @@
-// Tests of whether two sets of samples differ.
+// Tests of whether two sets of samples differ, and by how much they may.
+//
+// Samples that follow one another resemble each other: a machine is busy for a while. They say less
+// than as many independent ones. Each set's autocorrelation time, the number of samples that say as
+// much as one independent one, widens both the test and the interval.
 #pragma once
 
 #include <vector>
 
 namespace lockstep {
 
+// The autocorrelation time of the samples' ranks, in samples; at least 1. Sums the autocorrelations
+// while those of neighbouring lags add up to more than 0. Geyer, "Practical Markov chain Monte
+// Carlo", 1992.
+double autocorrelation_time(const std::vector<double>& samples);
+
 // The one-sided p-value of the Mann-Whitney test: the chance that new samples exceed old ones at
 // least as much as these do, if both came from one distribution. Uses the normal approximation,
-// corrected for ties and continuity. 1 if either is empty or all values are equal. Mann and
-// Whitney, "On a test of whether one of two random variables is stochastically larger than the
-// other", 1947.
+// corrected for ties, continuity and autocorrelation. 1 if either is empty or all values are equal.
+// Mann and Whitney, "On a test of whether one of two random variables is stochastically larger than
+// the other", 1947.
 double chance_of_being_larger(const std::vector<double>& old_samples,
                               const std::vector<double>& new_samples);
+
+// The interval that holds the ratio of new to old samples in 90 % of all cases: that of Hodges and
+// Lehmann, from the ratios of all pairs. Either end alone is passed in 5 %. Samples must be above 0
+// and at least one a set.
+struct Interval {
+  double least, most;
+};
+Interval ratio_interval(const std::vector<double>& old_samples,
+                        const std::vector<double>& new_samples);
 
 // The q-value of each test: the false discovery rate if it and all tests with smaller p-values
 // count as differences. Benjamini and Hochberg, "Controlling the false discovery rate", 1995.

@@ -60,6 +60,7 @@ ordered_json rank_of(const RankRecord& rank) {
 
 std::string train_json(const Plan& plan, const LaunchOptions& world, const TrainResult& result) {
   ordered_json file = {{"schema", "lockstep.train/1"},
+                       {"command", command_line()},
                        {"environment", environment_json(world.device)},
                        {"config", config_of(plan, world, result)},
                        {"unigram_entropy", result.unigram_entropy},

@@ -202,7 +202,11 @@ std::string bench_model(RankContext& context, const ModelBenchOptions& options) 
            sequences * length);
 
   return run_registered(
-      {{"lockstep.environment", environment_json(context.ledger.device()).dump()}});
+             {{"lockstep.environment", environment_json(context.ledger.device()).dump()},
+              {"lockstep.model", fmt::format("{}, {} x {} tokens, {}", options.train.model,
+                                             sequences, length, name_of(options.train.dtype))}})
+             .dump(1) +
+         "\n";
 }
 
 }  // namespace lockstep

@@ -238,13 +238,14 @@ std::string tensor_json(const std::vector<TensorPoint>& points, const TensorBenc
         ->Iterations(1)
         ->Unit(benchmark::kMicrosecond);
   }
-  auto file = nlohmann::ordered_json::parse(run_registered(
-      {{"lockstep.layer",
+  auto file = run_registered(
+      {{"lockstep.clock", std::string(name_of(Clock::unit))},
+       {"lockstep.layer",
         fmt::format("width {}, {} heads, {} x {} tokens, {}", options.width, options.heads,
                     options.sequences, options.length, name_of(options.dtype))},
        {"lockstep.roofline",
         fmt::format("{:g} TFLOP/s, {:g} GB/s", options.roofline.flops_per_s / 1e12,
-                    options.roofline.bytes_per_s / 1e9)}}));
+                    options.roofline.bytes_per_s / 1e9)}});
   for (std::size_t i = 0; i < written.size(); ++i) {
     file["benchmarks"][i]["variant"] = written[i]->variant;
     file["benchmarks"][i]["recompute"] = written[i]->recompute;

@@ -1,29 +1,71 @@
 // Comparisons: statistics against worked examples; rates of false alarms and of missed slowdowns
-// against their promised limits.
+// against their promised limits; what a result says of its machine.
 #include "bench/results/compare.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 
+#include "bench/results/environment.h"
 #include "bench/results/statistics.h"
+#include "tests/bench/real_samples.h"
 
 namespace lockstep {
 namespace {
 
 TEST(MannWhitney, WorkedExamples) {
   // U = 16 of 16 pairs: mean 8, variance 12.
-  EXPECT_NEAR(chance_of_being_larger({1, 2, 3, 4}, {5, 6, 7, 8}),
+  EXPECT_NEAR(chance_of_being_larger({1, 4, 2, 3}, {5, 8, 6, 7}),
               std::erfc((16 - 8 - 0.5) / std::sqrt(12.0) / std::sqrt(2.0)) / 2, 1e-15);
   // Ranks 1, 2.5, 2.5, 4 with one tie of two: U of {2, 3} is 3.5 of 4, variance 5/3 (1 - 6/60).
   EXPECT_NEAR(
       chance_of_being_larger({1, 2}, {2, 3}),
       std::erfc((3.5 - 2 - 0.5) / std::sqrt(4.0 / 12 * (5 - 6.0 / 12)) / std::sqrt(2.0)) / 2,
       1e-15);
+  // Samples in order say as much as two thirds as many.
+  EXPECT_NEAR(chance_of_being_larger({1, 2, 3, 4}, {5, 6, 7, 8}),
+              std::erfc((16 - 8 - 0.5) / std::sqrt(12.0 * 1.5) / std::sqrt(2.0)) / 2, 1e-15);
   EXPECT_EQ(chance_of_being_larger({5, 5, 5}, {5, 5}), 1) << "all equal";
   EXPECT_EQ(chance_of_being_larger({}, {1}), 1);
-  EXPECT_GT(chance_of_being_larger({5, 6, 7, 8}, {1, 2, 3, 4}), 0.98) << "smaller";
+  EXPECT_GT(chance_of_being_larger({5, 8, 6, 7}, {1, 4, 2, 3}), 0.98) << "smaller";
+}
+
+TEST(AutocorrelationTime, CountsSamplesThatSayAsMuchAsOne) {
+  EXPECT_EQ(autocorrelation_time({1, 2, 1, 2, 1, 2}), 1) << "less than independent counts as that";
+  EXPECT_EQ(autocorrelation_time({5, 5, 5}), 1) << "all equal";
+  EXPECT_EQ(autocorrelation_time({}), 1);
+  // Ranks 1 to 4 in order: covariances 5, 1.25, -1.5, -2.25; 2 (5 + 1.25) / 5 - 1.
+  EXPECT_DOUBLE_EQ(autocorrelation_time({10, 20, 30, 40}), 1.5);
+  std::mt19937_64 random(3);
+  std::normal_distribution<double> noise;
+  std::vector<double> repeated;
+  for (int i = 0; i < 200; ++i) repeated.insert(repeated.end(), 10, noise(random));
+  EXPECT_NEAR(autocorrelation_time(repeated), 10, 4);
+}
+
+TEST(RatioInterval, HoldsTheRatioAndNarrowsWithSamples) {
+  std::mt19937_64 random(5);
+  std::normal_distribution<double> noise(1, 0.03);
+  const auto samples = [&](int count, double factor) {
+    std::vector<double> result;
+    for (int i = 0; i < count; ++i) result.push_back(factor * noise(random));
+    return result;
+  };
+  int held = 0;
+  constexpr int trials = 400;
+  for (int i = 0; i < trials; ++i) {
+    const Interval interval = ratio_interval(samples(20, 100), samples(20, 110));
+    held += interval.least <= 1.1 && 1.1 <= interval.most;
+  }
+  EXPECT_GE(held, trials * 86 / 100);
+  const Interval few = ratio_interval(samples(5, 1), samples(5, 1));
+  const Interval many = ratio_interval(samples(2000, 1), samples(2000, 1));
+  EXPECT_LT(many.most - many.least, 0.01);
+  EXPECT_GT(few.most - few.least, many.most - many.least);
 }
 
 TEST(BenjaminiHochberg, WorkedExample) {
@@ -44,6 +86,10 @@ Samples sweep(std::mt19937_64& random, int slowed, double factor) {
   return samples;
 }
 
+bool is_change(const ComparedRow& row) {
+  return row.verdict == Verdict::slower || row.verdict == Verdict::faster;
+}
+
 TEST(Compare, SeldomAlarmsAndSeldomMisses) {
   std::mt19937_64 random(7);
   constexpr int sweeps = 500;
@@ -52,14 +98,14 @@ TEST(Compare, SeldomAlarmsAndSeldomMisses) {
     const Samples before = sweep(random, 0, 1);
     bool alarm = false;
     for (const ComparedRow& row : compare_samples(before, sweep(random, 0, 1), {}))
-      alarm = alarm || row.verdict != Verdict::same;
+      alarm = alarm || is_change(row);
     alarms += alarm;
     int place = 0;
     for (const ComparedRow& row : compare_samples(before, sweep(random, 1, 1.1), {})) {
       if (place++ == 0)
         found += row.verdict == Verdict::slower;
       else
-        mistaken += row.verdict != Verdict::same;
+        mistaken += is_change(row);
     }
   }
   EXPECT_LE(alarms, sweeps * 2 / 100) << "of " << sweeps << " comparisons of the same with itself";
@@ -67,23 +113,93 @@ TEST(Compare, SeldomAlarmsAndSeldomMisses) {
   EXPECT_LE(mistaken, sweeps * 2 / 100);
 }
 
+// Draws as many samples as there are, five consecutive ones at a time: this keeps what neighbours
+// have in common.
+std::vector<double> drawn_again(const std::vector<double>& samples, std::mt19937_64& random) {
+  constexpr std::size_t block = 5;
+  std::uniform_int_distribution<std::size_t> begins(0, samples.size() - block);
+  std::vector<double> drawn;
+  while (drawn.size() < samples.size()) {
+    const auto begin = samples.begin() + static_cast<std::ptrdiff_t>(begins(random));
+    drawn.insert(drawn.end(), begin, begin + block);
+  }
+  return drawn;
+}
+
+TEST(Compare, SeldomAlarmsAndSeldomMissesWithRealSamples) {
+  std::mt19937_64 random(11);
+  constexpr int sweeps = 200;
+  int alarms = 0, found = 0, found_sweeps = 0;
+  const auto sweep = [&](double factor) {
+    Samples samples;
+    for (std::size_t row = 0; row < real_samples.size(); ++row)
+      for (const double sample : drawn_again(real_samples[row], random))
+        samples[fmt::format("row {:02}", row)].push_back(sample * factor);
+    return samples;
+  };
+  const auto slower = [](const std::vector<ComparedRow>& rows) {
+    return std::ranges::count(rows, Verdict::slower, &ComparedRow::verdict);
+  };
+  for (int i = 0; i < sweeps; ++i) {
+    const Samples before = sweep(1), after = sweep(1), slow = sweep(1.1);
+    alarms += slower(compare_samples(before, after, {})) > 0;
+    found_sweeps += slower(compare_samples(before, slow, {})) > 0;
+    Samples one = after;
+    const std::string name = fmt::format("row {:02}", static_cast<std::size_t>(i) % one.size());
+    one[name] = slow.at(name);
+    for (const ComparedRow& row : compare_samples(before, one, {}))
+      found += row.name == name && row.verdict == Verdict::slower;
+  }
+  EXPECT_LE(alarms, sweeps * 2 / 100);
+  EXPECT_EQ(found_sweeps, sweeps) << "everything 10 % slower";
+  EXPECT_GE(found, sweeps * 95 / 100) << "one row 10 % slower";
+}
+
 TEST(Compare, NeedsAnEffectAndEnoughSamples) {
-  const auto verdict = [](const std::vector<double>& before, const std::vector<double>& after) {
-    return compare_samples({{"x", before}}, {{"x", after}}, {}).front().verdict;
+  const auto compared = [](const std::vector<double>& before, const std::vector<double>& after) {
+    return compare_samples({{"x", before}}, {{"x", after}}, {}).front();
   };
-  const std::vector<double> base = {100, 101, 102, 103, 104, 105, 106, 107};
-  const auto times = [&](double factor) {
-    std::vector<double> scaled = base;
-    for (double& value : scaled) value *= factor;
-    return scaled;
+  const std::vector<double> base = {100, 101, 100.5, 101.5, 100.2, 101.2, 100.7, 100.9};
+  const auto times = [](std::vector<double> samples, double factor) {
+    for (double& value : samples) value *= factor;
+    return samples;
   };
-  EXPECT_EQ(verdict(base, times(1.04)), Verdict::same) << "too small to matter";
-  EXPECT_EQ(verdict(base, times(1.1)), Verdict::slower);
-  EXPECT_EQ(verdict(base, times(0.8)), Verdict::faster);
-  EXPECT_EQ(verdict({1, 2, 3}, {10, 20, 30}), Verdict::too_few_samples);
+  EXPECT_EQ(compared(base, times(base, 1.03)).verdict, Verdict::same) << "too small to matter";
+  EXPECT_EQ(compared(base, times(base, 1.1)).verdict, Verdict::slower);
+  EXPECT_EQ(compared(base, times(base, 0.8)).verdict, Verdict::faster);
+  EXPECT_EQ(compared({1, 2, 3}, {10, 20, 30}).verdict, Verdict::too_few_samples);
   const auto rows = compare_samples({{"a", base}}, {{"b", base}}, {});
   EXPECT_EQ(rows[0].verdict, Verdict::only_old);
   EXPECT_EQ(rows[1].verdict, Verdict::only_new);
+}
+
+TEST(Compare, WhatSamplesCannotTellIsUnclear) {
+  const auto rows =
+      compare_samples({{"x", {100, 900, 120, 800, 110}}}, {{"x", {90, 850, 95, 100, 80}}}, {});
+  EXPECT_LT(rows[0].change(), -0.1);
+  EXPECT_EQ(rows[0].verdict, Verdict::unclear);
+  EXPECT_GT(rows[0].within, 0.5);
+}
+
+TEST(Compare, SizesSortAsNumbers) {
+  Samples samples;
+  for (const char* name :
+       {"ring/bytes:1024", "ring/bytes:64", "ring/bytes:65536", "ring/bytes:8192"})
+    samples[name] = {1, 2, 3, 4};
+  std::vector<std::string> order;
+  for (const ComparedRow& row : compare_samples(samples, samples, {})) order.push_back(row.name);
+  EXPECT_EQ(order, (std::vector<std::string>{"ring/bytes:64", "ring/bytes:1024", "ring/bytes:8192",
+                                             "ring/bytes:65536"}));
+}
+
+TEST(Environment, ReadsTheRateOfEachNetworkAdapter) {
+  const std::filesystem::path folder = testing::TempDir() + "lockstep-adapters";
+  std::filesystem::create_directories(folder / "mlx5_0" / "ports" / "1");
+  std::ofstream(folder / "mlx5_0" / "ports" / "1" / "rate") << "400 Gb/sec (4X NDR)\n";
+  EXPECT_EQ(network_adapters(folder),
+            (std::map<std::string, std::string>{{"mlx5_0/1", "400 Gb/sec (4X NDR)"}}));
+  std::filesystem::remove_all(folder);
+  EXPECT_TRUE(network_adapters(folder).empty());
 }
 
 }  // namespace

@@ -1,16 +1,17 @@
 """lockstep compare: its exit status, its tables, and the input it refuses.
 
-python3 compare_test.py PROGRAM
+python3 compare_test.py PROGRAM SOURCE_FOLDER
 """
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
 
-PROGRAM = pathlib.Path(sys.argv[1])
+PROGRAM, SOURCE = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 UNIT = ["--clock", "unit", "--link", "10gbe", "--ranks", "4", "-b", "1K", "-e", "64K", "-f", "8", "-n", "4", "--repetitions", "2"]
 
 
@@ -33,38 +34,200 @@ class Compare(unittest.TestCase):
         (self.path / name).write_text(json.dumps(file))
         return name
 
-    def times(self, factor):
+    def times(self, factor, clock="wall"):
+        """Times that vary a little, as on a quiet machine, times the factor."""
         def change(file):
-            for place, entry in enumerate(file["benchmarks"]):
+            file["context"]["lockstep.clock"] = clock
+            for entry in file["benchmarks"]:
                 if "samples_us" in entry:
-                    entry["samples_us"] = [sample * factor * (1 + i / 1000) for i, sample in enumerate(entry["samples_us"])]
+                    noise = (1, 1.002, 1.001, 1.003)
+                    entry["samples_us"] = [sample * factor * noise[i % 4] for i, sample in enumerate(entry["samples_us"])]
         return change
+
+    def environment(self, change):
+        """Changes the recorded environment."""
+        def in_file(file):
+            environment = json.loads(file["context"]["lockstep.environment"])
+            change(environment)
+            file["context"]["lockstep.environment"] = json.dumps(environment)
+        return in_file
+
+    def context(self, key, value):
+        def in_file(file):
+            file["context"][key] = value
+        return in_file
 
     def test_a_slowdown_is_exit_status_3(self):
         old = self.measured("old.json", self.times(1))
-        self.assertIn("0 slower, 0 faster, 6 the same, of 6", self.run_program("compare", old, old).stdout)
+        self.assertIn("0 slower, 0 faster, 6 the same, 0 unclear, of 6", self.run_program("compare", old, old).stdout)
         done = self.run_program("compare", old, self.measured("slow.json", self.times(1.2)), "--markdown", "table.md", status=3)
         self.assertIn("6 slower", done.stdout)
         self.assertEqual((self.path / "table.md").read_text().count("| SLOWER |"), 6)
         self.assertIn("6 faster", self.run_program("compare", old, self.measured("fast.json", self.times(0.8))).stdout)
         self.run_program("compare", old, "slow.json", "--effect", "0.5")
 
-    def test_warns_of_other_environments_and_refuses_other_settings(self):
+    def test_rows_match_however_often_they_were_measured(self):
+        """The documented --baseline: the old result has repetitions, the new one has none."""
+        words = ["bench", "all_reduce", "-b", "64K", "-e", "1M", "-f", "4", "-w", "1"]
+        self.run_program(*words, "-n", "5", "--repetitions", "5", "--json", "old.json")
+        done = subprocess.run([PROGRAM, *words, "-n", "4", "--baseline", "old.json"], cwd=self.path, capture_output=True, text=True, timeout=120)
+        self.assertIn(done.returncode, (0, 3), done.stderr)  # the measured times do not matter
+        self.assertRegex(done.stdout, r"\d slower, \d faster, \d the same, \d unclear, of 6\n")
+        self.assertNotIn("only in one of the files", done.stdout)
+
+    def test_nothing_matched_is_an_error(self):
         old = self.measured("old.json")
+        self.run_program("bench", "all_reduce", *UNIT, "--algorithm", "binomial_tree", "--json", "other.json")
+        done = self.run_program("compare", old, "other.json", status=2)
+        for words in ("none of the 6 rows of other.json", "6 of old.json", "binomial_tree", "all_reduce/ring"):
+            self.assertIn(words, done.stderr)
+        self.assertNotIn("SLOWER", done.stdout)
+        self.run_program("bench", "all_reduce", *UNIT, "--algorithm", "binomial_tree", "--baseline", old, status=2)
+        self.run_program("bench", "all_reduce", *UNIT, "--algorithm", "ring,binomial_tree", "--json", "both.json")
+        self.assertIn("6 of these are only in one of the files", self.run_program("compare", old, "both.json").stdout)
 
-        def other_processor(file):
-            environment = json.loads(file["context"]["lockstep.environment"])
-            environment["processor"] = "another"
-            file["context"]["lockstep.environment"] = json.dumps(environment)
-        self.assertIn("processor", self.run_program("compare", old, self.measured("p.json", other_processor)).stdout)
+    def test_a_result_without_times_compares_nothing(self):
+        self.run_program("bench", "all_reduce", "--clock", "unit", "-b", "1K", "-e", "1K", "-n", "1", "--json", "zero.json")
+        self.assertIn("no measured time", self.run_program("compare", "zero.json", "zero.json", status=2).stderr)
 
-        def other_clock(file):
-            file["context"]["lockstep.clock"] = "wall"
-        self.assertIn("lockstep.clock", self.run_program("compare", old, self.measured("c.json", other_clock), status=2).stderr)
+    def test_every_difference_of_the_environment_is_shown(self):
+        old = self.measured("old.json", self.times(1))
+        facts = {"processor": "another", "cores": 999, "memory_bytes": 1.0, "host": "elsewhere", "system": "Plan 9", "cuda_driver": 13000,
+                 "nccl": 22800, "libc": "2.99", "compiler": "other", "mpi": "Open MPI 9", "settings": {"NCCL_ALGO": "Tree"},
+                 "clock_governor": "powersave", "gpu_driver": "580", "blas": "another", "onednn": "9.9",
+                 "network": {"mlx5_0/1": "400 Gb/sec (4X NDR)"}, "gpu": {"name": "H200", "driver": 13000}}
+        shown = {"settings": "settings.NCCL_ALGO", "network": "network.mlx5_0/1", "gpu": "gpu.name"}
+        for fact, value in facts.items():
+            with self.subTest(fact=fact):
+                new = self.measured("new.json", lambda file: (self.times(1)(file), self.environment(lambda e: e.update({fact: value}))(file)))
+                self.assertIn(f"# warning: the environments differ: {shown.get(fact, fact)}: ", self.run_program("compare", old, new).stdout)
+                self.assertIn("the environments differ in", self.run_program("compare", old, new, "--strict", status=2).stderr)
+        for fact in ("time", "commit", "version"):
+            new = self.measured("new.json", lambda file: (self.times(1)(file), self.environment(lambda e: e.update({fact: "1"}))(file)))
+            done = self.run_program("compare", old, new, "--strict")
+            self.assertEqual(f"# note: {fact}: " in done.stdout, fact != "time")
+        # A measured link is a note; a given one decides the times.
+        new = self.measured("new.json", lambda file: (self.times(1)(file), self.context("lockstep.link", "alpha=9us")(file)))
+        self.assertIn("# note: link: ", self.run_program("compare", old, new, "--strict").stdout)
 
-        def other_schema(file):
-            file["context"]["lockstep.schema"] = "lockstep.bench/0"
-        self.assertIn("lockstep.schema", self.run_program("compare", old, self.measured("s.json", other_schema), status=2).stderr)
+    def test_other_hardware_is_never_the_same(self):
+        gpu = {"name": "NVIDIA H100", "memory_bytes": 1}
+        old = self.measured("old.json", lambda file: (self.times(1)(file), self.environment(lambda e: e.update(gpu=gpu))(file)))
+        changes = {"gpu": self.environment(lambda e: e.update(gpu={**gpu, "name": "NVIDIA H200"})),
+                   "network": self.environment(lambda e: e.update(gpu=gpu, network={"mlx5_0/1": "200 Gb/sec (4X HDR)"})),
+                   "device": lambda file: (self.environment(lambda e: e.update(gpu=gpu))(file), self.context("lockstep.device", "cuda")(file))}
+        self.assertIn("6 the same", self.run_program("compare", old, old).stdout)
+        for name, change in changes.items():
+            with self.subTest(name=name):
+                new = self.measured("new.json", lambda file: (self.times(1)(file), change(file)))
+                done = self.run_program("compare", old, new)
+                self.assertIn("0 the same, 6 unclear", done.stdout)
+                self.assertIn("the hardware differs, so no row is called the same", done.stdout)
+        for clock in ("unit", "cpu"):  # the link is the simulated hardware
+            old = self.measured("old.json", self.times(1, clock))
+            new = self.measured("new.json", lambda file: (self.times(1, clock)(file), self.context("lockstep.link", "alpha=9us")(file)))
+            self.assertIn("0 the same", self.run_program("compare", old, new).stdout)
+
+    def test_what_the_samples_cannot_tell_is_unclear(self):
+        def noisy(shift):
+            def change(file):
+                file["context"]["lockstep.clock"] = "wall"
+                for entry in file["benchmarks"]:
+                    if "samples_us" in entry:
+                        entry["samples_us"] = [(1000, 30, 900, 35)[(i + shift) % 4] for i, _ in enumerate(entry["samples_us"])]
+            return change
+        done = self.run_program("compare", self.measured("old.json", noisy(0)), self.measured("new.json", noisy(1)))
+        self.assertIn("0 the same, 6 unclear", done.stdout)
+        self.assertIn("unclear, within ", done.stdout)
+
+    def test_virtual_time_is_compared_exactly(self):
+        old = self.measured("old.json", self.context("lockstep.clock", "unit"))
+
+        def later(file):
+            for entry in file["benchmarks"]:
+                if "/bytes:8192/" in entry["name"] and "samples_us" in entry:
+                    entry["samples_us"] = [sample * 1.00001 for sample in entry["samples_us"]]
+        done = self.run_program("compare", old, self.measured("new.json", later), status=3)
+        self.assertIn("2 slower, 0 faster, 4 the same", done.stdout)
+        self.assertIn("+1e-03 %", done.stdout)
+        words = ["bench", "all_reduce", "--clock", "unit", "--link", "10gbe", "-b", "1K", "-e", "1M", "-f", "4", "--algorithm", "ring"]
+        self.run_program(*words, "-n", "1", "--json", "once.json")
+        self.run_program(*words, "-n", "7", "--repetitions", "2", "--json", "often.json")
+        self.assertIn("0 slower, 0 faster, 12 the same, 0 unclear", self.run_program("compare", "once.json", "often.json").stdout)
+
+    def test_another_choice_of_auto_is_reported(self):
+        def chose(algorithm):
+            def change(file):
+                for entry in file["benchmarks"]:
+                    entry["name"], entry["run_name"] = (entry[key].replace("/ring/", "/auto/") for key in ("name", "run_name"))
+                    entry["label"] = algorithm
+            return change
+        done = self.run_program("compare", self.measured("old.json", chose("ring")), self.measured("new.json", chose("direct")))
+        self.assertEqual(done.stdout.count("auto chose ring before, direct now"), 6)
+        self.assertNotIn("auto chose", self.run_program("compare", "old.json", "old.json").stdout)
+
+    def test_sizes_sort_as_numbers(self):
+        old = self.measured("old.json")
+        lines = self.run_program("compare", old, old).stdout.splitlines()
+        sizes = [int(part[6:]) for line in lines for part in line.split("/") if part.startswith("bytes:")]
+        self.assertEqual(sizes, [1024, 1024, 8192, 8192, 65536, 65536])
+
+    def test_the_baseline_is_not_written_over(self):
+        old = self.measured("old.json")
+        words = ["bench", "all_reduce", *UNIT, "--algorithm", "ring", "--baseline", old]
+        before = (self.path / old).read_bytes()
+        self.run_program(*words, "--json", old, status=2)
+        self.assertEqual((self.path / old).read_bytes(), before)
+        # Nor under another name.
+        (self.path / "link.json").symlink_to(old)
+        self.run_program(*words, "--json", "link.json", status=2)
+        self.assertEqual((self.path / old).read_bytes(), before)
+
+    def test_other_settings_are_refused(self):
+        old = self.measured("old.json")
+        for key, value in (("clock", "wall"), ("buffers", "dirty"), ("average", "0"), ("operations_per_iteration", "3")):
+            with self.subTest(key=key):
+                new = self.measured("new.json", self.context(f"lockstep.{key}", value))
+                self.assertIn(f"its {key} is {value}", self.run_program("compare", old, new, status=2).stderr)
+        new = self.measured("new.json", self.context("lockstep.schema", "lockstep.bench/0"))
+        self.assertIn("lockstep.bench/0", self.run_program("compare", old, new, status=2).stderr)
+
+    def test_a_result_tells_its_command_and_host(self):
+        self.measured("old.json")
+        context = json.loads((self.path / "base.json").read_text())["context"]
+        self.assertEqual(context["lockstep.command"], "lockstep bench all_reduce " + " ".join(UNIT) + " --algorithm ring --json base.json")
+        self.assertEqual(json.loads(context["lockstep.environment"])["host"], os.uname().nodename)
+        self.assertNotIn("library_build_type", context)
+        self.run_program("train", "serial", "--steps", "1", "--global-batch", "2", "--sequence-length", "8", "--json", "a b.json")
+        self.assertEqual(json.loads((self.path / "a b.json").read_text())["command"],
+                         "lockstep train serial --steps 1 --global-batch 2 --sequence-length 8 --json 'a b.json'")
+
+    def test_a_percentile_needs_samples(self):
+        for iterations, keys in ((9, set()), (10, {"p90_us"}), (100, {"p90_us", "p99_us"})):
+            self.run_program("bench", "all_reduce", *UNIT[:6], "-b", "1K", "-e", "1K", "-n", str(iterations), "--json", "p.json")
+            entries = json.loads((self.path / "p.json").read_text())["benchmarks"]
+            for entry in entries:
+                self.assertEqual({"p90_us", "p99_us"} & set(entry), keys)
+                self.assertIn("p50_us", entry)
+
+    def test_plot(self):
+        old = self.measured("old.json")
+        self.assertIn("must end with", self.run_program("compare", old, old, "--plot", "x.gif", status=2).stderr)
+        done = subprocess.run([PROGRAM, "compare", old, old, "--plot", "x.svg"], cwd=self.path, capture_output=True, text=True, timeout=120)
+        if "no python3 with matplotlib" in done.stderr:
+            self.skipTest("no python3 with matplotlib")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("<svg", (self.path / "x.svg").read_text())
+
+    def test_the_measurement_of_false_alarms(self):
+        """In virtual time there are none, and every slowdown is found."""
+        script = SOURCE / "bench" / "false_alarms.py"
+        done = subprocess.run([sys.executable, script, PROGRAM, "--sweeps", "2", *UNIT, "--algorithm", "ring"], cwd=self.path,
+                              capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for line in ("false alarms: 0 of 2 sweeps, 0 of 12 rows", "all rows 10 % slower: found in 2 of 2 sweeps, 12 of 12 rows",
+                     "one row 10 % slower: found in 2 of 2 sweeps"):
+            self.assertIn(line, done.stdout)
 
     def test_training_runs(self):
         words = ["train", "serial", "--steps", "8", "--global-batch", "2", "--sequence-length", "8"]
@@ -72,13 +235,13 @@ class Compare(unittest.TestCase):
         file = json.loads((self.path / "a.json").read_text())
         for name, scale in {"a.json": 1, "b.json": 2}.items():  # not the measured times, which vary too much on a busy machine
             for step in file["steps"]:
-                step["seconds"] = scale * (1 + step["step"] / 1000)
+                step["seconds"] = scale * (1 + step["step"] % 4 / 1000)
             (self.path / name).write_text(json.dumps(file))
         self.assertIn("train/serial/threads/ranks:1/step", self.run_program("compare", "a.json", "b.json", status=3).stdout)
         self.run_program("compare", "a.json", self.measured("old.json"), status=2)
 
     def test_files_of_google_benchmark(self):
-        entries = [{"name": "BM/1", "run_name": "BM/1", "run_type": "iteration", "real_time": 10 + i / 10, "time_unit": "ms"} for i in range(6)]
+        entries = [{"name": "BM/1", "run_name": "BM/1", "run_type": "iteration", "real_time": 10 + i % 3 / 10, "time_unit": "ms"} for i in range(6)]
         (self.path / "g.json").write_text(json.dumps({"context": {}, "benchmarks": entries}))
         for entry in entries:
             entry["real_time"] *= 1.5

@@ -143,6 +143,11 @@ class CollectivePlots(unittest.TestCase):
         self.assertIn("ring, bf16 sum", [row[0] for row in chart.rows])
         self.assertEqual(len(chart.figure.axes[0].lines), 10)
 
+    def test_a_percentile_is_drawn_only_of_enough_samples(self):
+        self.bench("all_reduce", *UNIT, "-b", "1K", "-e", "8K", "-f", "8", "--algorithm", "ring", "--json", "few.json")
+        (chart,) = bandwidth.charts(results.read([self.folder / "few.json"]))
+        self.assertEqual({row[3] for row in chart.rows}, {"-"})
+
     def test_a_picture_tells_title_machine_and_date(self):
         self.bench("all_reduce", *UNIT, "-b", "1K", "-e", "8K", "-f", "8", "--algorithm", "ring", "--json", "told.json")
         read = results.read([self.folder / "told.json"])
