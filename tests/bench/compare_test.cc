@@ -165,6 +165,7 @@ TEST(Compare, NeedsAnEffectAndEnoughSamples) {
     return samples;
   };
   EXPECT_EQ(compared(base, times(base, 1.03)).verdict, Verdict::same) << "too small to matter";
+  EXPECT_EQ(compared(base, times(base, 1.046)).verdict, Verdict::unclear) << "may be 5 % or less";
   EXPECT_EQ(compared(base, times(base, 1.1)).verdict, Verdict::slower);
   EXPECT_EQ(compared(base, times(base, 0.8)).verdict, Verdict::faster);
   EXPECT_EQ(compared({1, 2, 3}, {10, 20, 30}).verdict, Verdict::too_few_samples);
