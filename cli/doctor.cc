@@ -81,7 +81,7 @@ int remove_leftovers() {
   return all ? 0 : 2;
 }
 
-int run() {
+int print_findings() {
   for (const Finding& finding : findings()) {
     fmt::print("{:<14} {}\n", finding.what, finding.state);
     if (!finding.fix.empty()) fmt::print("{:<14}   -> {}\n", "", finding.fix);
@@ -97,7 +97,7 @@ void add_doctor(CLI::App& parent, Command& chosen) {
       "list this machine's libraries, tools and devices, and how to install missing ones");
   auto clean = std::make_shared<bool>(false);
   doctor->add_flag("--clean", *clean, "remove what killed jobs have left on this machine");
-  doctor->callback([&chosen, clean] { chosen = *clean ? remove_leftovers : run; });
+  doctor->callback([&chosen, clean] { chosen = *clean ? remove_leftovers : print_findings; });
 }
 
 }  // namespace lockstep

@@ -158,25 +158,25 @@ ordered_json volumes_json(const Prediction& prediction, std::int64_t Volume::*fi
 
 ordered_json rank_json(const Plan& plan, const RankPlan& rank) {
   const Prediction& p = rank.prediction;
-  ordered_json json = {{"rank", rank.rank},
-                       {"sent_bytes", volumes_json(p, &Volume::sent_bytes)},
-                       {"received_bytes", volumes_json(p, &Volume::received_bytes)},
-                       {"sent_messages", volumes_json(p, &Volume::sent_messages)},
-                       {"received_messages", volumes_json(p, &Volume::received_messages)},
-                       {"peak_bytes", ordered_json::object()}};
+  ordered_json object = {{"rank", rank.rank},
+                         {"sent_bytes", volumes_json(p, &Volume::sent_bytes)},
+                         {"received_bytes", volumes_json(p, &Volume::received_bytes)},
+                         {"sent_messages", volumes_json(p, &Volume::sent_messages)},
+                         {"received_messages", volumes_json(p, &Volume::received_messages)},
+                         {"peak_bytes", ordered_json::object()}};
   for (const Axis axis : plan.mesh.order())
-    json["place"][std::string(name_of(axis))] = plan.place(rank.rank, axis);
+    object["place"][std::string(name_of(axis))] = plan.place(rank.rank, axis);
   for (int use = 0; use < memory_uses; ++use)
     if (const auto& figure = p.peak_bytes[static_cast<std::size_t>(use)])
-      json["peak_bytes"][std::string(name_of(static_cast<MemoryUse>(use)))] = figure->value;
-  if (p.in_flight) json["in_flight"] = p.in_flight->value;
+      object["peak_bytes"][std::string(name_of(static_cast<MemoryUse>(use)))] = figure->value;
+  if (p.in_flight) object["in_flight"] = p.in_flight->value;
   for (const Placement& placement : placements_of(plan, rank.rank)) {
     ordered_json along = ordered_json::object();
     for (const auto& [axis, placed] : placement.along)
       along[std::string(name_of(axis))] = name_of(placed);
-    json["parameters"].push_back({{"name", placement.name}, {"placement", along}});
+    object["parameters"].push_back({{"name", placement.name}, {"placement", along}});
   }
-  return json;
+  return object;
 }
 
 int run(PlanCommand& c) {

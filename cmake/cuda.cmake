@@ -1,8 +1,13 @@
-# Finds the CUDA toolkit and NCCL, both optional: sets LOCKSTEP_HAS_CUDA and LOCKSTEP_HAS_NCCL.
+# Finds the CUDA toolkit and NCCL, both optional: sets LOCKSTEP_HAS_CUDA, LOCKSTEP_HAS_NCCL and LOCKSTEP_HAS_GPU.
 set(LOCKSTEP_CUDA AUTO CACHE STRING "Build the CUDA modules: ON, OFF, or AUTO if nvcc is found")
 set_property(CACHE LOCKSTEP_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(LOCKSTEP_HAS_CUDA OFF)
 set(LOCKSTEP_HAS_NCCL OFF)
+# The driver's device file; under Windows' Linux it has another name.
+set(LOCKSTEP_HAS_GPU OFF)
+if(EXISTS /dev/nvidiactl OR EXISTS /dev/dxg)
+  set(LOCKSTEP_HAS_GPU ON)
+endif()
 
 # Adds sources to the CUDA module. They are listed even without a CUDA compiler: tests also compile them for the processor.
 function(lockstep_cuda_sources)

@@ -3,7 +3,9 @@
 python3 launcher_test.py SOURCE_FOLDER
 """
 
+import os
 import pathlib
+import pty
 import shutil
 import subprocess
 import sys
@@ -17,7 +19,7 @@ TOOLS = ["awk", "bash", "cat", "chmod", "dirname", "env", "find", "flock", "grep
 
 # All packages that the launcher names are installed, except those in the file `absent`.
 DPKG_QUERY = """#!/bin/bash
-sed -n '/^packages=(/,/^)/s/^  "\\([^:]*\\):.*/\\1/p' '{checkout}/lockstep' |
+sed -n '/packages=(/,/^)/s/^  "\\([^:]*\\):.*/\\1/p' '{checkout}/lockstep' |
   grep -vxFf {absent} | sed 's/$/ installed/'
 """
 APT_GET = """#!/bin/bash
@@ -33,6 +35,7 @@ if [ -e {broken} ]; then
 fi
 if [ "$1" = --build ]; then
   mkdir -p build/$3/bin
+  printf '[1/2] Building\\n[2/2] Linking\\n'
   printf '#!/bin/bash\\necho "program in $PWD:" "$@"\\nexit 3\\n' >build/$3/bin/lockstep
   chmod +x build/$3/bin/lockstep
 fi
@@ -72,10 +75,10 @@ class Launcher(unittest.TestCase):
         (self.tools / name).write_text(text)
         (self.tools / name).chmod(0o755)
 
-    def start(self, *words):
+    def start(self, *words, stderr=subprocess.PIPE):
         return subprocess.Popen([self.checkout / "lockstep", *words], cwd=self.elsewhere, text=True,
                                 env={"PATH": str(self.tools), "HOME": self.folder.name, "LIBRARY_PATH": "/stubs"},
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                stdout=subprocess.PIPE, stderr=stderr)
 
     def call(self, *words):
         process = self.start(*words)
@@ -91,7 +94,7 @@ class Launcher(unittest.TestCase):
         first = self.call("train", "a b", "--ranks", "2")
         self.assertEqual(first.returncode, 3, first.err)
         self.assertEqual(first.out, f"program in {self.elsewhere}: train a b --ranks 2\n")
-        self.assertEqual(self.calls_made(), ["cmake --preset release --fresh", "cmake --build --preset release"])
+        self.assertEqual(self.calls_made(), ["cmake --preset release --fresh", "cmake --build --preset release --target program"])
         begun = time.monotonic()
         second = self.call("train")
         self.assertLess(time.monotonic() - begun, 1)
@@ -107,7 +110,7 @@ class Launcher(unittest.TestCase):
             self.calls_made()
             change()
             self.call("train")
-            self.assertIn("cmake --build --preset release", self.calls_made())
+            self.assertIn("cmake --build --preset release --target program", self.calls_made())
         for name in ("results.json", "build/x.h", "out/x.h", ".venv/x.py"):
             (self.checkout / name).parent.mkdir(exist_ok=True)
             (self.checkout / name).touch()
@@ -120,6 +123,25 @@ class Launcher(unittest.TestCase):
         self.assertEqual(done.returncode, 3, done.err)
         self.assertRegex(done.err, r"missing packages:\n  ninja-build: .+\n  libfmt-dev: .+\ninstall 2 packages \.\.\. ")
         self.assertEqual(self.calls_made()[0], "apt-get install --yes --no-install-recommends ninja-build libfmt-dev")
+
+    def test_only_tests_need_the_tests_and_their_packages(self):
+        self.absent.write_text("libgtest-dev\nnodejs\n")
+        self.call("train")
+        self.assertEqual(self.calls_made(), ["cmake --preset release --fresh", "cmake --build --preset release --target program"])
+        self.assertEqual(self.call("test", "--quick").returncode, 0)
+        self.assertEqual(self.calls_made(), [
+            "apt-get install --yes --no-install-recommends libgtest-dev nodejs libsimgrid-dev", "cmake --preset release --fresh",
+            "cmake --build --preset release --target all", "ctest --preset release"])
+        self.call("train")
+        self.assertEqual(self.calls_made(), [])
+
+    def test_a_terminal_shows_how_far_the_build_is(self):
+        terminal, end = pty.openpty()
+        process = self.start("train", stderr=end)
+        process.communicate(timeout=60)
+        os.close(end)
+        self.assertIn("build release ... [1/2], about 0 s left ... ", os.read(terminal, 10000).decode())
+        os.close(terminal)
 
     def test_no_install_only_says_what_is_missing(self):
         self.absent.write_text("g++\n")
@@ -176,7 +198,7 @@ class Launcher(unittest.TestCase):
         self.assertEqual(self.calls_made(), ["ctest --preset release --verbose --tests-regex ^campaign_"])
         done = self.call("test", "--gpu", "-R", "device")
         self.assertEqual(done.returncode, 0, done.err)
-        self.assertEqual(self.calls_made(), ["cmake --preset cuda --fresh", "cmake --build --preset cuda",
+        self.assertEqual(self.calls_made(), ["cmake --preset cuda --fresh", "cmake --build --preset cuda --target all",
                                              "ctest --preset cuda --label-regex ^gpu$ -R device"])
         pathlib.Path(f"{self.broken}-dev").touch()
         done = self.call("test")

@@ -7,9 +7,9 @@ namespace {
 
 using Kind = UnitEvent::Kind;
 
-class Order {
+class UnitOrder {
  public:
-  Order(const StageShape& stage, const OrderOptions& options)
+  UnitOrder(const StageShape& stage, const OrderOptions& options)
       : stage_(stage), blocks_(stage.blocks), options_(options) {}
 
   void forward(UnitUse use) {
@@ -99,14 +99,14 @@ std::string text_of(const UnitEvent& event) {
 
 std::vector<UnitEvent> training_order(const StageShape& stage, const OrderOptions& options,
                                       bool reduces) {
-  Order order(stage, options);
+  UnitOrder order(stage, options);
   order.forward(UnitUse::forward);
   order.backward(reduces);
   return order.events();
 }
 
 std::vector<UnitEvent> evaluation_order(const StageShape& stage, const OrderOptions& options) {
-  Order order(stage, options);
+  UnitOrder order(stage, options);
   order.forward(UnitUse::evaluation);
   order.end_evaluation();
   return order.events();

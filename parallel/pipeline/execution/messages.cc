@@ -5,9 +5,9 @@
 namespace lockstep {
 namespace {
 
-class Held {
+class HeldMessages {
  public:
-  explicit Held(const MessageUse& use) : use_(use) {}
+  explicit HeldMessages(const MessageUse& use) : use_(use) {}
 
   void take() { most_ = std::max(most_, ++now_); }
   void give(int number = 1) { now_ -= number; }
@@ -47,7 +47,7 @@ class Held {
 }  // namespace
 
 int most_messages(const RankProgram& program, const MessageUse& use) {
-  Held held(use);
+  HeldMessages held(use);
   for (std::size_t i = 0; i < program.steps.size(); ++i) {
     const Step& step = program.steps[i];
     if (step.kind == Step::Kind::receive) held.take();
@@ -55,7 +55,7 @@ int most_messages(const RankProgram& program, const MessageUse& use) {
     held.give(static_cast<int>(program.taken_sends[i].size()));
   }
   if (use.validates) {
-    Held after(use);
+    HeldMessages after(use);
     after.validate();
     return std::max(held.most(), after.most());
   }

@@ -42,9 +42,9 @@ void Stashes::give(StageStash& stash, const GptStage& stage) {
 
 namespace {
 
-class Held {
+class HeldStashes {
  public:
-  Held(int stages, int layers, Recompute recompute)
+  HeldStashes(int stages, int layers, Recompute recompute)
       : stages_(stages), layers_(layers), recompute_(recompute) {}
 
   void run(const Action& action) {
@@ -111,7 +111,7 @@ class Held {
 
 StashPeaks stash_peaks(const std::vector<Action>& actions, int stages, int layers,
                        Recompute recompute) {
-  Held held(stages, layers, recompute);
+  HeldStashes held(stages, layers, recompute);
   for (const Action& action : actions) held.run(action);
   return held.most();
 }

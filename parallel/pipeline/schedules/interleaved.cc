@@ -74,7 +74,7 @@ void check_rounds(const PipelineShape& x) {
 }
 
 // With fewer micro-batches than ranks there is one group, and ranks wait within it.
-std::optional<Rational> makespan(const PipelineShape& x, const PassTimes& t) {
+std::optional<Rational> interleaved_makespan(const PipelineShape& x, const PassTimes& t) {
   const Rational p = x.ranks, m = x.micro_batches, v = x.virtual_stages;
   const Rational missing = std::max(Rational(0), p - m);
   return (m + (p - 1) / v + missing * (v - 1) / v) * t.total();
@@ -96,7 +96,7 @@ ScheduleEntry interleaved_schedule() {
           .make = [](const PipelineShape& x) { return interleave(x, megatron_group(x)); },
           .check = check_megatron,
           .makespan_formula = makespan_formula,
-          .makespan = makespan,
+          .makespan = interleaved_makespan,
           .in_flight_formula = in_flight_formula,
           .in_flight = [](const PipelineShape& x, int rank) -> std::optional<int> {
             return in_flight(x, megatron_group(x), rank);
@@ -110,7 +110,7 @@ ScheduleEntry interleaved_rounds_schedule() {
           .make = [](const PipelineShape& x) { return interleave(x, round_group(x)); },
           .check = check_rounds,
           .makespan_formula = makespan_formula,
-          .makespan = makespan,
+          .makespan = interleaved_makespan,
           .in_flight_formula = in_flight_formula,
           .in_flight = [](const PipelineShape& x, int rank) -> std::optional<int> {
             return in_flight(x, round_group(x), rank);
