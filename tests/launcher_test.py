@@ -140,7 +140,9 @@ class Launcher(unittest.TestCase):
         process = self.start("train", stderr=end)
         process.communicate(timeout=60)
         os.close(end)
-        self.assertIn("build release ... [1/2], about 0 s left ... ", os.read(terminal, 10000).decode())
+        shown = os.read(terminal, 10000).decode()
+        self.assertRegex(shown, r"build release \.\.\. \[1/2\], about \d+ s left \.\.\. ")
+        self.assertIn("build release ... [2/2], about 0 s left ... ", shown)
         os.close(terminal)
 
     def test_no_install_only_says_what_is_missing(self):
