@@ -186,7 +186,7 @@ std::vector<ComparedRow> compare_samples(const Samples& before, const Samples& a
   for (std::size_t i = 0; i < tested.size(); ++i) {
     ComparedRow& row = *tested[i];
     row.rate = rates[i];
-    const Interval interval = ratio_interval(before.at(row.name), after.at(row.name));
+    const RatioInterval interval = ratio_interval(before.at(row.name), after.at(row.name));
     row.within = std::max(std::abs(interval.least - 1), std::abs(interval.most - 1));
     const bool is_different = rates[i] <= limits.rate;
     if (is_different && interval.least >= 1 + limits.effect)

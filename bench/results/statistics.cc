@@ -86,8 +86,8 @@ double chance_of_being_larger(const std::vector<double>& old_samples,
   return std::erfc(deviations / std::sqrt(2)) / 2;
 }
 
-Interval ratio_interval(const std::vector<double>& old_samples,
-                        const std::vector<double>& new_samples) {
+RatioInterval ratio_interval(const std::vector<double>& old_samples,
+                             const std::vector<double>& new_samples) {
   std::vector<double> ratios;
   const std::vector<double> before = thinned(old_samples), after = thinned(new_samples);
   for (const double b : before)

@@ -25,11 +25,11 @@ double chance_of_being_larger(const std::vector<double>& old_samples,
 // The interval that holds the ratio of new to old samples in 90 % of all cases: that of Hodges and
 // Lehmann, from the ratios of all pairs. Either end alone is passed in 5 %. Samples must be above 0
 // and at least one a set.
-struct Interval {
+struct RatioInterval {
   double least, most;
 };
-Interval ratio_interval(const std::vector<double>& old_samples,
-                        const std::vector<double>& new_samples);
+RatioInterval ratio_interval(const std::vector<double>& old_samples,
+                             const std::vector<double>& new_samples);
 
 // The q-value of each test: the false discovery rate if it and all tests with smaller p-values
 // count as differences. Benjamini and Hochberg, "Controlling the false discovery rate", 1995.

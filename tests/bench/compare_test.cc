@@ -58,12 +58,12 @@ TEST(RatioInterval, HoldsTheRatioAndNarrowsWithSamples) {
   int held = 0;
   constexpr int trials = 400;
   for (int i = 0; i < trials; ++i) {
-    const Interval interval = ratio_interval(samples(20, 100), samples(20, 110));
+    const RatioInterval interval = ratio_interval(samples(20, 100), samples(20, 110));
     held += interval.least <= 1.1 && 1.1 <= interval.most;
   }
   EXPECT_GE(held, trials * 86 / 100);
-  const Interval few = ratio_interval(samples(5, 1), samples(5, 1));
-  const Interval many = ratio_interval(samples(2000, 1), samples(2000, 1));
+  const RatioInterval few = ratio_interval(samples(5, 1), samples(5, 1));
+  const RatioInterval many = ratio_interval(samples(2000, 1), samples(2000, 1));
   EXPECT_LT(many.most - many.least, 0.01);
   EXPECT_GT(few.most - few.least, many.most - many.least);
 }
