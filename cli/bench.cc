@@ -50,7 +50,8 @@ void start_peers(BenchCommand& c) {
 
 // Keeps the file's choices for other operations, transports and numbers of ranks.
 void write_tuning(const BenchCommand& c, const Tuning& measured) {
-  const Tuning known = std::filesystem::exists(c.tune) ? read_tuning(c.tune) : Tuning();
+  std::error_code none;
+  const Tuning known = std::filesystem::exists(c.tune, none) ? read_tuning(c.tune) : Tuning();
   write_file(c.tune, tuning_json(merged(known, measured)));
 }
 

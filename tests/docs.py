@@ -89,7 +89,7 @@ def output_of(program, *words):
 
 def subcommands(program, command):
     """Those that the help of the command lists."""
-    listed = output_of(program, command, "--help").partition("Subcommands:")[2]
+    listed = output_of(program, command, "--help").partition("Subcommands:")[2].split("\n\n")[0]
     return set(re.findall(r"^  (\w[\w-]*)", listed, re.MULTILINE))
 
 

@@ -66,6 +66,9 @@ NewFile::NewFile(const std::string& path) : path_(path) {
     return;
   }
   path_ = target_of(path);
+  // A file without a name does not show whether it can have one.
+  struct stat status {};
+  check(lstat(temporary_name().c_str(), &status) == 0 || errno == ENOENT);
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
   // A file without a name disappears if this process is killed.
   descriptor_ = open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_WRONLY, 0666);
@@ -124,10 +127,14 @@ void NewFile::open_with_name() {
   fchmod(descriptor_, 0666 & ~mask);
 }
 
+std::string NewFile::temporary_name() const {
+  return fmt::format("{}.tmp-{}-{}", path_, getpid(), descriptor_);
+}
+
 // linkat() cannot replace an existing file, rename() can.
 void NewFile::link_temporary_name() {
   const std::string self = fmt::format("/proc/self/fd/{}", descriptor_);
-  const std::string name = fmt::format("{}.tmp-{}-{}", path_, getpid(), descriptor_);
+  const std::string name = temporary_name();
   check(linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0);
   name_ = name;
 }

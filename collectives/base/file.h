@@ -35,6 +35,7 @@ class NewFile {
  private:
   void open_directly();
   void open_with_name();
+  std::string temporary_name() const;
   void link_temporary_name();
   void check(bool success) const;
 

@@ -298,7 +298,7 @@ class Cli(unittest.TestCase):
 
     def test_flags_of_other_techniques(self):
         for technique, flag, owners in [("ddp", "--tp", "tp, sp, 3d"), ("tp", "--schedule", "pipeline, 3d"),
-                                        ("pipeline", "--bucket-bytes", "ddp, 3d"), ("3d", "--servers", "ps")]:
+                                        ("pipeline", "--bucket-bytes", "ddp, zero, 3d"), ("3d", "--servers", "ps")]:
             self.refused(f"{flag} is not an option of {technique}", "train", technique, flag, "1")
             self.refused(f"it belongs to {owners}", "plan", technique, flag, "1")
 
@@ -351,7 +351,7 @@ class Cli(unittest.TestCase):
 
     def test_doctor_finds_leftovers_of_killed_jobs(self):
         with tempfile.NamedTemporaryFile(prefix="lockstep-peer-", dir="/dev/shm") as left:
-            self.assertRegex(self.run_program("doctor").stdout, f"rm .*{left.name}")
+            self.assertRegex(self.run_program("doctor").stdout, rf"{left.name}\n *-> lockstep doctor --clean")
         self.assertNotIn(left.name, self.run_program("doctor").stdout)
 
     def test_doctor(self):
