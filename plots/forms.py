@@ -25,7 +25,6 @@ def _is_number(value):
 # Forms of single values: a name for the error, and the test.
 NUMBER = "a number", _is_number
 SPAN = "a number of at least 0", lambda value: _is_number(value) and value >= 0
-NUMBER_OR_NULL = "a number or null", lambda value: value is None or _is_number(value)
 COUNT = "a whole number of at least 0", lambda value: _is_number(value) and value >= 0 and value == int(value)
 TEXT = "a text", lambda value: isinstance(value, str)
 WORD = "a text of one word or more", lambda value: isinstance(value, str) and value.strip() != ""
@@ -50,15 +49,18 @@ TRAINING = {
 BENCHMARK = {
     "context": {"lockstep.environment": TEXT, "lockstep.clock?": WORD, "lockstep.link?": TEXT, "lockstep.layer?": TEXT,
                 "lockstep.roofline?": TEXT},
-    "benchmarks": [{"name": WORD, "run_type": WORD,
-                    **{f"{key}?": SPAN for key in ("min_us", "p50_us", "p90_us", "algbw_gb_per_s", "busbw_gb_per_s")},
-                    # Null: a vendor's algorithm has no closed form; results were not checked.
-                    "model_us?": NUMBER_OR_NULL, "wrong?": NUMBER_OR_NULL,
-                    **{f"{key}?": NUMBER for key in ("simulated_fraction", "expected_fraction", "bubble_fraction",
-                                                     "tokens_per_second", "in_place")},
-                    **{f"{key}?": COUNT for key in ("bytes", "ranks", "micro_batches", "chunks")},
-                    "in_flight?": [COUNT], "peak_activation_bytes?": [COUNT]}],
+    "benchmarks": [{"name": WORD, "run_type": WORD}],
 }
+_COUNTERS = {
+    **{f"{key}?": SPAN for key in ("min_us", "p50_us", "p90_us", "algbw_gb_per_s", "busbw_gb_per_s", "model_us")},
+    **{f"{key}?": NUMBER for key in ("wrong", "simulated_fraction", "expected_fraction", "bubble_fraction", "tokens_per_second",
+                                     "in_place")},
+    **{f"{key}?": COUNT for key in ("bytes", "ranks", "micro_batches", "chunks")},
+}
+MEASUREMENT = {**_COUNTERS, "in_flight?": [COUNT], "peak_activation_bytes?": [COUNT]}
+# Google Benchmark's cv over repetitions: the standard deviation divided by the average. Of counters that are 0, it is null.
+VARIATION = {key: (f"{words} or null", lambda value, fits=fits: value is None or fits(value))
+             for key, (words, fits) in _COUNTERS.items()}
 SCHEDULE = {
     "name": WORD,
     "config": {"ranks": COUNT, "stages": COUNT, "micro_batches": COUNT},
@@ -92,6 +94,13 @@ def check(value, form, place=""):
             check(item, form[0], f"{place}[{index}]")
     else:
         _require(form[1](value), value, form[0], place)
+
+
+def check_benchmark(data):
+    check(data, BENCHMARK)
+    for index, entry in enumerate(data["benchmarks"]):
+        is_variation = entry["run_type"] == "aggregate" and entry.get("aggregate_name") == "cv"
+        check(entry, VARIATION if is_variation else MEASUREMENT, f"benchmarks[{index}]")
 
 
 def check_trace(events):

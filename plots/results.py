@@ -397,7 +397,7 @@ def _sort_in(results, path, data):
         run.name, run.data["environment"]["commit"], data["theory"], data["validation"], run.same_training(run)
         results.trainings.append(run)
     elif schema == "lockstep.bench/1":
-        forms.check(data, forms.BENCHMARK)
+        forms.check_benchmark(data)
         run = BenchRun(path, data)
         json.loads(context["lockstep.environment"])
         if not data["benchmarks"] or (list(run.points()) and run.clock == "wall" and run.memory_bandwidth <= 0):

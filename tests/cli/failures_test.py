@@ -160,7 +160,9 @@ class OnEveryTransport(Failures):
                     run.send_signal(number)
                     status = run.wait(timeout=30)
                 text = (self.path / "said").read_text()
-                self.assertIn(status, [130] if TRANSPORT == "threads" else [130, 1, 128 + number, -number, number, *KILLED_BY_MPIRUN], text)
+                expected = [130] if TRANSPORT == "threads" else [130, 1, 128 + number, -number, number, *KILLED_BY_MPIRUN]
+                # MPICH's launcher kills the ranks before they have reported, and may then end with 0.
+                self.assertIn(status, [*expected, 0] if TRANSPORT == "mpich" else expected, text)
                 self.nothing_is_left()
                 if TRANSPORT != "mpich":
                     self.assertRegex(text, r"\[interrupted\]( after \d+ of 100000 steps:)? SIG(INT|TERM) (while .*all_reduce|before the first operation)")

@@ -149,7 +149,16 @@ class Explorer(unittest.TestCase):
         done = subprocess.run([PROGRAM, "schedule", "--help"], capture_output=True, text=True, timeout=60, check=True)
         positionals = done.stdout.split("Positionals:")[1].split("Options:")[0]
         lines = [line.strip() for line in positionals.splitlines() if line.strip()]
-        menu = [line.split(maxsplit=1) for line in lines[lines.index("all") + 1:]]
+        lines = lines[lines.index("all") + 1:]
+        # Descriptions begin in one column; a line without a name and a description there continues the one before it.
+        column = re.match(r"\S+ +", lines[0]).end()
+        menu = []
+        for line in lines:
+            entry = re.fullmatch(r"(\S+) +(.+)", line)
+            if entry and entry.start(2) == column:
+                menu.append(list(entry.groups()))
+            else:
+                menu[-1][1] += f" {line}"
         self.assertEqual(self.menu, menu)
         self.assertEqual([name for name, _ in menu], NAMES)
 

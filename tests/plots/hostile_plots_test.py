@@ -26,6 +26,7 @@ FILES = {
     "pipeline": ["train", "pipeline", "--ranks", "2", "--micro-batches", "2", *TRAIN, "--json"],
     "ps": ["train", "ps", "--ranks", "3", "--mode", "asp", *TRAIN, "--json"],
     "bench": ["bench", "all_reduce", "-b", "1K", "-e", "64K", "-f", "4", "-n", "2", "--json"],
+    "repeated": ["bench", "all_reduce", "-b", "1K", "-e", "1K", "-n", "2", "--repetitions", "2", "--json"],
     "schedules": ["bench", "pipeline", "-p", "2", "-m", "2,4", "--schedule", "gpipe,1f1b", "--simulate", "--json"],
     "tensor": ["bench", "tp", "--ranks", "2", "--variant", "tp", "--recompute", "none", "--link", "nvlink", "--json"],
     "schedule": ["schedule", "1f1b", "-p", "2", "-m", "2", "--json"],
@@ -136,6 +137,22 @@ class HostilePlots(unittest.TestCase):
                 ("trace", ("traceEvents", 0, "pid"), "traceEvents[0].pid is null")]:
             path = self.write(json.dumps(changed(self.files[name], place, None)))
             self.assertIn(part, self.said(lambda path=path: self.drawn(path)))
+
+    def test_only_variations_over_repetitions_may_be_null(self):
+        """The program writes null where a counter is 0: its variation is 0 / 0."""
+        entries = self.files["repeated"]["benchmarks"]
+        nulls = {(entry.get("aggregate_name"), key) for entry in entries for key, value in entry.items() if value is None}
+        self.assertEqual({kind for kind, _ in nulls}, {"cv"})
+        self.assertLessEqual({("cv", "in_place"), ("cv", "wrong")}, nulls)
+        for index, entry in enumerate(entries):
+            for key in ("in_place", "model_us", "wrong", "p50_us", "bytes"):
+                path = self.write(json.dumps(changed(self.files["repeated"], ("benchmarks", index, key), None)))
+                part = "" if entry.get("aggregate_name") == "cv" else f"benchmarks[{index}].{key} is null"
+                said = self.said(lambda path=path: self.drawn(path))
+                self.assertTrue(part in said and bool(part) == bool(said), said)
+            for key, value in (("in_place", "word"), ("p50_us", -1), ("name", None), ("run_type", None)):
+                path = self.write(json.dumps(changed(self.files["repeated"], ("benchmarks", index, key), value)))
+                self.assertIn(f"benchmarks[{index}].{key}", self.said(lambda path=path: self.drawn(path)))
 
     def test_huge_and_deep_values_are_refused(self):
         for text, part in [("[" * 100_000, "nested too deeply"), ('{"a": 1e999}', "the number 1e999 is out of range"),

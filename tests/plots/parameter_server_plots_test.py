@@ -13,8 +13,9 @@ import unittest
 from plots_setting import PROGRAM, SOURCE
 
 import loss
+import page
 import progress
-import report
+import report_overview
 import results
 import scaling
 import traffic
@@ -35,7 +36,7 @@ class ParameterServerPlots(unittest.TestCase):
             cls.run_program("train", "ps", "--ranks", "6", "--servers", "2", "--mode", mode, *flags, *TRAIN, "--json", f"{mode}.json")
         cls.run_program("train", "serial", *TRAIN[:-2], "--json", "serial.json")
         cls.run_program("bench", "ps", "--workers", "2,4,8", "-b", "64K", "-e", "64K", "-n", "1", "-w", "0", "--clock", "unit",
-                        "--link", "10gbe", "--json", "bench.json")
+                        "--device", "host", "--link", "10gbe", "--json", "bench.json")
         cls.results = results.read([cls.folder / f"{name}.json" for name in (*MODES, "serial", "bench")])
 
     @classmethod
@@ -45,7 +46,7 @@ class ParameterServerPlots(unittest.TestCase):
 
     def test_runs_are_named_by_mode_and_servers(self):
         self.assertEqual(self.results.run_names()[:3], [
-            "ps bsp 2 servers 6 ranks virtual", "ps asp 2 servers 6 ranks virtual", "ps ssp 1, 2 servers 6 ranks virtual"])
+            "ps bsp 2 servers 6 ranks", "ps asp 2 servers 6 ranks", "ps ssp 1, 2 servers 6 ranks"])
 
     def test_a_synchronous_run_is_drawn_by_its_steps(self):
         run = self.results.trainings[0]
@@ -90,10 +91,14 @@ class ParameterServerPlots(unittest.TestCase):
         changed = copy.deepcopy(self.results)
         for entry in changed.benchmarks[0].data["benchmarks"]:
             entry["wrong"] = -1
-        self.assertNotIn("Wrong elements", report.findings(changed))
-        self.assertIn("Wrong elements in the collectives measured: 0", report.findings(self.results))
+        self.assertNotIn("Wrong elements", report_overview.verdict(changed).finding)
+        checked = report_overview.verdict(self.results)
+        self.assertIn(f"Wrong elements in {len(list(self.results.benchmarks[0].points()))} measurements of collectives: 0.",
+                      checked.finding)
+        self.assertIn('<p class="finding">', page.section(checked))
         changed.benchmarks[0].data["benchmarks"][0]["wrong"] = 3
-        self.assertIn('class="wrong">Wrong elements in the collectives measured: 3', report.findings(changed))
+        self.assertIn("Wrong elements in 1 measurements of collectives: 3.", report_overview.verdict(changed).finding)
+        self.assertIn('<p class="finding wrong">', page.section(report_overview.verdict(changed)))
 
     def test_scaling_lies_on_the_closed_forms(self):
         (chart,) = scaling.charts(self.results)

@@ -4,6 +4,7 @@ python3 pipeline_plots_test.py PROGRAM SOURCE_FOLDER
 """
 
 import copy
+import html
 import itertools
 import json
 import pathlib
@@ -178,7 +179,9 @@ class Schedules(unittest.TestCase):
         done = run_program(self.folder, "plot", "schedule", *files, "-o", "schedules.png")
         self.assertIn("zb-h1: p = 4, m = 8, v = 1; makespan 27, bubble 11.1 %", done.stdout)
         self.assertTrue((self.folder / "schedules.png").read_bytes().startswith(b"\x89PNG"))
-        self.assertIn("<h2>Pipeline schedules</h2>", report.page(self.results, "title"))
+        page = report.text_of(self.results, "title")
+        self.assertIn("<h2>Pipeline schedules</h2>", page)
+        self.assertIn(f'aria-label="{html.escape(self.chart.alt)}"', page)
         run_program(self.folder, "schedule", "gpipe", "--plot", "direct.svg")
         self.assertTrue((self.folder / "direct.svg").read_bytes().startswith(b"<?xml"))
 
@@ -360,8 +363,11 @@ class Pipelines(unittest.TestCase):
         run_program(self.folder, "plot", "pipeline", "pipeline.json", "-o", "pipeline.png")
         for name in ("pipeline.png", "pipeline_2.png", "pipeline_3.png"):
             self.assertTrue((self.folder / name).read_bytes().startswith(b"\x89PNG"))
-        page = report.page(results.read([self.folder / "pipeline.json"]), "title")
-        self.assertIn("<h2>Bubble of pipeline schedules: virtual time", page)
+        page = report.text_of(results.read([self.folder / "pipeline.json"]), "title")
+        self.assertIn("<h2>Pipeline: bubble and memory</h2>", page)
+        self.assertIn("<h3>Speed of pipeline schedules: virtual time", page)
+        for chart in self.charts(self.trained()):
+            self.assertIn(f'aria-label="{html.escape(chart.alt)}"', page)
         self.assertIn("<td>+25.00</td>", page)
 
     def test_broken_files_are_refused_by_name(self):
@@ -393,8 +399,8 @@ class Bubble(unittest.TestCase):
             read = results.read([folder / f"{name}.json" for name in ("1f1b", "zb-v", "serial")])
         del read.trainings[1].data["bubble"]["expected_fraction"]
         (chart,) = bubble.charts(read)
-        self.assertEqual(chart.rows, [("pipeline 1f1b 2 ranks virtual", "20.00", "20.00", "20.00", "20.00"),
-                                      ("pipeline zb-v recompute full 2 ranks virtual", "-", "4.00", "4.00", "4.00")])
+        self.assertEqual(chart.rows, [("pipeline 1f1b 2 ranks", "20.00", "20.00", "20.00", "20.00"),
+                                      ("pipeline zb-v recompute full 2 ranks", "-", "4.00", "4.00", "4.00")])
         widths = [bar.get_width() for bar in chart.figure.axes[0].patches]
         for width, expected in zip(widths, (20, 0, 20, 4, 20, 4, 20, 4), strict=True):
             self.assertAlmostEqual(width, expected, places=6)

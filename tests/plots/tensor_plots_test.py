@@ -4,6 +4,7 @@ python3 tensor_plots_test.py PROGRAM SOURCE_FOLDER
 """
 
 import copy
+import html
 import json
 import pathlib
 import subprocess
@@ -208,7 +209,11 @@ class Tensor(unittest.TestCase):
         self.assertTrue((self.folder / "sweep.png").read_bytes().startswith(b"\x89PNG"))
         run_program(self.folder, *SWEEP, "--plot", "direct.svg")
         self.assertTrue((self.folder / "direct.svg").read_bytes().startswith(b"<?xml"))
-        self.assertIn("<h2>Tensor parallelism: a layer of width 256", report.page(results.read([self.folder / "sweep.json"]), "title"))
+        self.assertIn("Tensor parallelism: a layer of width 256", self.chart.title)
+        page = report.text_of(results.read([self.folder / "sweep.json"]), "title")
+        self.assertIn("<h2>Tensor and sequence parallelism</h2>", page)
+        self.assertIn(f'aria-label="{html.escape(self.chart.alt)}"', page)
+        self.assertIn(f"The numbers: {len(self.data['benchmarks'])} rows", page)
 
     def test_foreign_and_broken_files_are_refused_by_name(self):
         run_program(self.folder, "schedule", "1f1b", "--no-chart", "--json", "foreign.json")
