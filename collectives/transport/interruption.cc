@@ -26,6 +26,15 @@ void note(int signal) {
   errno = error;
 }
 
+// Handlers run on the watching thread only, so that no computation is interrupted: some kernels and
+// virtual machines do not restore wide registers after a signal.
+void set_blocked(bool blocked) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : signals) sigaddset(&set, signal);
+  pthread_sigmask(blocked ? SIG_BLOCK : SIG_UNBLOCK, &set, nullptr);
+}
+
 // Leaves signals ignored that are: a shell ignores SIGINT for programs in the background.
 void handle_signals() {
   for (const int signal : signals) {
@@ -54,6 +63,7 @@ Interruption::Interruption(std::function<void(std::string_view)> stop) : stop_(s
   handlers_pipe = pipe_[1];
   watcher_ = std::jthread([this] { watch(); });
   handle_signals();
+  set_blocked(true);
 }
 
 Interruption::~Interruption() {
@@ -63,9 +73,11 @@ Interruption::~Interruption() {
   [[maybe_unused]] const auto written = write(pipe_[1], &end, 1);
   watcher_.join();
   for (const int descriptor : pipe_) close(descriptor);
+  set_blocked(false);
 }
 
 void Interruption::watch() {
+  set_blocked(false);
   char signal = 0;
   while (read(pipe_[0], &signal, 1) < 0 && errno == EINTR) {
   }
