@@ -62,7 +62,8 @@ class Bench(unittest.TestCase):
 
     def test_peers_are_in_the_same_table(self):
         before = set(os.listdir("/dev/shm"))
-        for library in filter(lambda name: shutil.which(f"mpirun.{name}"), ("openmpi", "mpich")):
+        # A sanitizer's build has one of them.
+        for library in [name for name in ("openmpi", "mpich") if (GLOO.parent / f"liblockstep_{name}.so").exists()]:
             with self.subTest(library=library):
                 done = self.bench("all_reduce", "-b", "8", "-e", "128K", "-f", "128", "-d", "i64", "-o", "all", "-n", "4", "-w", "1",
                                   "--algorithm", "ring", "--peer", library, "--json", "b.json")
