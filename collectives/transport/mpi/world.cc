@@ -11,6 +11,7 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "collectives/transport/mpi/transport.h"
 #include "collectives/transport/process_world.h"
@@ -41,7 +42,7 @@ class MpiWorld final : public ProcessWorld {
 
   void finish() override {
     members_->close();
-    unfinished = nullptr;
+    delete std::exchange(unfinished, nullptr);
     MPI_Finalize();
   }
 
