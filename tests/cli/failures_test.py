@@ -125,6 +125,7 @@ class OnThreads(Failures):
         # The flag of an overflow is the largest of all ranks' flags, and no number is larger than a NaN.
         self.fails(0, "the planted NaN had no effect", 2, "ddp", *words, "--fault", "rank=1,op=8,kind=nan")
 
+    @unittest.skipIf("ASAN_OPTIONS" in os.environ or "TSAN_OPTIONS" in os.environ, "a sanitizer needs terabytes of addresses")
     def test_too_few_addresses(self):
         limited = ["prlimit", f"--as={150 << 20}", *command(2, "ddp", *TINY, "--steps", "1")]
         done = subprocess.run(limited, cwd=self.path, capture_output=True, text=True, timeout=60, env=self.environment)
