@@ -151,7 +151,6 @@ class OnEveryTransport(Failures):
         self.nothing_is_left()
         return said
 
-    @unittest.skipIf("TSAN_OPTIONS" in os.environ, "the thread sanitizer holds signals back while a thread blocks in a read")
     def test_interrupted(self):
         for number, name in ((signal.SIGINT, "SIGINT"), (signal.SIGTERM, "SIGTERM")):
             with self.subTest(signal=name):
