@@ -35,7 +35,7 @@ if [ -e {broken} ]; then
 fi
 if [ "$1" = --build ]; then
   mkdir -p build/$3/bin
-  printf '[1/2] Building\\n[2/2] Linking\\n'
+  printf '[0/2] Re-checking globbed directories...\\n[1/2] Building\\n[2/2] Linking\\n'
   printf '#!/bin/bash\\necho "program in $PWD:" "$@"\\nexit 3\\n' >build/$3/bin/lockstep
   chmod +x build/$3/bin/lockstep
 fi
