@@ -5,45 +5,84 @@
 #include "models/narrow_backend.h"
 
 namespace lockstep {
+namespace {
+
+// All states in memory, as one group.
+class ResidentStates final : public AdamWStorage {
+ public:
+  ResidentStates(Slice values, Ledger& ledger)
+      : values_(values),
+        first_moment_({values.count}, statistics_type(values.dtype), ledger, MemoryUse::optimizer),
+        second_moment_({values.count}, statistics_type(values.dtype), ledger,
+                       MemoryUse::optimizer) {
+    if (is_narrow(values.dtype))
+      master_ = Tensor({values.count}, DType::f32, ledger, MemoryUse::optimizer);
+    for (const Tensor* moment : {&first_moment_, &second_moment_})
+      moment->slice().device->zero(moment->slice());
+  }
+
+  void visit(StateAccess, const std::function<void(const AdamWGroup&)>& use) override {
+    use({.range = {0, values_.count},
+         .values = values_,
+         .master = master_.slice(),
+         .first_moment = first_moment_.slice(),
+         .second_moment = second_moment_.slice()});
+  }
+
+ private:
+  Slice values_;
+  Tensor master_, first_moment_, second_moment_;
+};
+
+}  // namespace
 
 AdamW::AdamW(std::span<const Parameter> list, Count first, Slice values, Slice gradients,
              const AdamWOptions& options, Backend& backend, Ledger& ledger)
+    : AdamW(list, first, gradients, options, backend,
+            std::make_unique<ResidentStates>(values, ledger)) {}
+
+AdamW::AdamW(std::span<const Parameter> list, Count first, Slice gradients,
+             const AdamWOptions& options, Backend& backend, std::unique_ptr<AdamWStorage> storage)
     : list_(list),
       first_(first),
-      values_(values),
       gradients_(gradients),
       options_(options),
       backend_(backend),
-      first_moment_({values.count}, statistics_type(values.dtype), ledger, MemoryUse::optimizer),
-      second_moment_({values.count}, statistics_type(values.dtype), ledger, MemoryUse::optimizer) {
-  if (is_narrow(values.dtype))
-    master_ = Tensor({values.count}, DType::f32, ledger, MemoryUse::optimizer);
-  for (const Tensor* moment : {&first_moment_, &second_moment_})
-    moment->slice().device->zero(moment->slice());
-}
+      storage_(std::move(storage)) {}
 
 void AdamW::step(double learning_rate, double gradient_scale) {
-  const bool has_master = is_narrow(values_.dtype);
-  // Copies the values at the first step, because weights may be loaded before it.
-  if (has_master && steps_ == 0) convert(master_.slice(), values_);
-  const Slice stepping = has_master ? master_.slice() : values_;
   ++steps_;
-  for (const Parameter& parameter : list_) {
-    const Count begin = std::max(parameter.offset, first_);
-    const Count end = std::min(parameter.offset + parameter.count, first_ + values_.count);
-    if (begin >= end) continue;
-    const auto part = [&](Slice flat) { return flat.part(begin - first_, end - begin); };
-    backend_.adamw(part(stepping), part(gradients_), part(first_moment_.slice()),
-                   part(second_moment_.slice()),
-                   {.learning_rate = learning_rate,
-                    .beta1 = options_.beta1,
-                    .beta2 = options_.beta2,
-                    .eps = options_.eps,
-                    .weight_decay = parameter.decays() ? options_.weight_decay : 0,
-                    .gradient_scale = gradient_scale,
-                    .step = steps_});
-  }
-  if (has_master) convert(values_, stepping);
+  visit(StateAccess::step, [&](const AdamWGroup& group) {
+    const bool has_master = group.master.device != nullptr;
+    const Slice stepping = has_master ? group.master : group.values;
+    const Count from = first_ + group.range.first;
+    for (const Parameter& parameter : list_) {
+      const Count begin = std::max(parameter.offset, from);
+      const Count end = std::min(parameter.offset + parameter.count, from + group.range.count);
+      if (begin >= end) continue;
+      const auto part = [&](Slice of_group) { return of_group.part(begin - from, end - begin); };
+      backend_.adamw(part(stepping), gradients_.part(begin - first_, end - begin),
+                     part(group.first_moment), part(group.second_moment),
+                     {.learning_rate = learning_rate,
+                      .beta1 = options_.beta1,
+                      .beta2 = options_.beta2,
+                      .eps = options_.eps,
+                      .weight_decay = parameter.decays() ? options_.weight_decay : 0,
+                      .gradient_scale = gradient_scale,
+                      .step = steps_});
+    }
+    if (has_master) convert(group.values, group.master);
+  });
+}
+
+void AdamW::visit(StateAccess access, const std::function<void(const AdamWGroup&)>& use) {
+  // A step needs the values from which masters are copied.
+  const bool copies = access == StateAccess::step && !has_masters_;
+  storage_->visit(copies ? StateAccess::change : access, [&](const AdamWGroup& group) {
+    if (!has_masters_ && group.master.device) convert(group.master, group.values);
+    use(group);
+  });
+  if (access != StateAccess::read) has_masters_ = true;
 }
 
 Count optimizer_bytes(DType dtype) {

@@ -1,6 +1,8 @@
 // AdamW over flat parameters. Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <span>
 
 #include "models/backend.h"
@@ -10,6 +12,27 @@ namespace lockstep {
 
 struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+};
+
+// Consecutive elements of the values that an AdamW steps, and its states for them.
+struct AdamWGroup {
+  Range range;  // among those values
+  Slice values;
+  Slice master;  // f32 copy of values of 16 bits, which takes the steps; of other values empty
+  Slice first_moment, second_moment;
+};
+
+// What is done with groups: `read` changes nothing; `change` may change everything; `step` may, too,
+// but does not look at values that have a master.
+enum class StateAccess : std::uint8_t { read, change, step };
+
+// Where states lie. Only one group need be in memory at a time.
+class AdamWStorage {
+ public:
+  virtual ~AdamWStorage() = default;
+  // Calls use() for each group in order. Its memory is valid during the call. What a change or a step
+  // leaves there is kept, no later than the next access to the group. States begin as zero.
+  virtual void visit(StateAccess access, const std::function<void(const AdamWGroup&)>& use) = 0;
 };
 
 class AdamW {
@@ -24,18 +47,29 @@ class AdamW {
   AdamW(Parameters& parameters, const AdamWOptions& options, Backend& backend, Ledger& ledger)
       : AdamW(parameters.list(), 0, parameters.values(), parameters.gradients(), options, backend,
               ledger) {}
+  // With states, and maybe values, in `storage`.
+  AdamW(std::span<const Parameter> list, Count first, Slice gradients, const AdamWOptions& options,
+        Backend& backend, std::unique_ptr<AdamWStorage> storage);
+
   // One step with gradients times `gradient_scale` (the clipping factor). Matrices decay, vectors do
   // not.
   void step(double learning_rate, double gradient_scale = 1.0);
 
+  // Reads or changes the state, group by group in order, wherever it lies. Call it after the weights
+  // are loaded: masters begin as copies of them.
+  void visit(StateAccess access, const std::function<void(const AdamWGroup&)>& use);
+  // Steps taken so far, on which the moments' bias corrections depend.
+  std::int64_t steps() const { return steps_; }
+  void set_steps(std::int64_t steps) { steps_ = steps; }
+
  private:
   std::span<const Parameter> list_;
   Count first_;
-  Slice values_, gradients_;
+  Slice gradients_;
   AdamWOptions options_;
   Backend& backend_;
-  Tensor master_;  // f32 copy of values of 16 bits
-  Tensor first_moment_, second_moment_;
+  std::unique_ptr<AdamWStorage> storage_;
+  bool has_masters_ = false;  // masters were copied from the values
   std::int64_t steps_ = 0;
 };
 

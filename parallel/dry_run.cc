@@ -53,6 +53,7 @@ void update(RankModel& model, const Plan& plan, int rank, Backend& backend, Ledg
       units
           .emplace_back(model.parameters, unit, Parts(unit.count, shards), shard, *sharding,
                         options, backend, ledger)
+          .optimizer()
           .step(0, 1);
     for (const OwnPart& part :
          own_parts(model.parameters, layout, shards, shard, model.parameters.counted()))

@@ -130,7 +130,7 @@ class Sharded final : public DataParallel {
   }
 
   void step(double learning_rate, double gradient_scale) override {
-    for (ShardedUnit& unit : units_) unit.step(learning_rate, gradient_scale);
+    for (ShardedUnit& unit : units_) unit.optimizer().step(learning_rate, gradient_scale);
     if (sharding_.shards_parameters()) return;
     const Trace::Span span(context_.trace, 0, "gather parameters", "wait");
     shards_->set_label(parameters_label);

@@ -59,9 +59,8 @@ class ShardedUnit {
   // Adds the rank's part of reduced gradients to its own.
   void add_reduced(Slice part);
 
-  void step(double learning_rate, double gradient_scale) {
-    optimizer_->step(learning_rate, gradient_scale);
-  }
+  // Of the own part.
+  AdamW& optimizer() { return *optimizer_; }
   // Copies the parameters of a whole buffer to their places in `flat`, the rank's flat buffer.
   void scatter(Slice whole, Slice flat) const;
 

@@ -5,8 +5,10 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
+#include "collectives/base/half.h"
 #include "models/adamw.h"
 #include "models/gpt.h"
 #include "models/narrow_backend.h"
@@ -297,6 +299,50 @@ TEST(AdamW, PartsTakeTheSameStepsAsTheWhole) {
   }
   for (Count i = 0; i < count; ++i)
     EXPECT_EQ(host_span<double>(cut.values())[i], host_span<double>(whole.values())[i]) << i;
+}
+
+// Its whole state, read from one optimizer and written to another, continues with the same bits.
+TEST(AdamW, ItsStateCanBeReadAndChanged) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    Ledger ledger;
+    NarrowBackend backend(host_backend(), ledger);
+    Parameters source(dtype, ledger), target(dtype, ledger);
+    for (Parameters* parameters : {&source, &target}) {
+      parameters->add({.name = "matrix", .shape = {5, 4}});
+      parameters->allocate();
+      for (const Slice flat : {parameters->values(), parameters->gradients()}) {
+        std::vector<double> numbers;
+        for (Count i = 0; i < flat.count; ++i) numbers.push_back(0.1 * static_cast<double>(i) - 1);
+        convert(flat, host_slice(std::span(numbers)));
+      }
+    }
+    AdamW from(source, {}, backend, ledger), into(target, {}, backend, ledger);
+    // Masters begin as the values.
+    from.visit(StateAccess::read, [&](const AdamWGroup& group) {
+      EXPECT_EQ(group.master.device != nullptr, is_narrow(dtype));
+      for (Count i = 0; i < group.master.count; ++i)
+        EXPECT_EQ(host_span<float>(group.master)[i],
+                  to_float(host_span<BFloat16>(group.values)[i]));
+    });
+    from.step(0.01, 0.5);
+    from.step(0.01, 0.5);
+    std::vector<AdamWGroup> groups;
+    from.visit(StateAccess::read, [&](const AdamWGroup& group) { groups.push_back(group); });
+    into.visit(StateAccess::change, [&](const AdamWGroup& group) {
+      const AdamWGroup& other = groups.front();
+      EXPECT_EQ(group.range, other.range);
+      for (const auto member : {&AdamWGroup::values, &AdamWGroup::master, &AdamWGroup::first_moment,
+                                &AdamWGroup::second_moment})
+        if ((group.*member).count > 0) host_device().copy(group.*member, other.*member);
+    });
+    into.set_steps(from.steps());
+    from.step(0.01, 0.5);
+    into.step(0.01, 0.5);
+    EXPECT_EQ(std::memcmp(source.values().data, target.values().data,
+                          static_cast<std::size_t>(source.values().bytes())),
+              0)
+        << name_of(dtype);
+  }
 }
 
 TEST(AdamW, FirstStepsEqualTheAlgorithmWrittenOut) {
