@@ -67,6 +67,7 @@ int run(int argc, char** argv) {
   lockstep::Command chosen;
   lockstep::add_train(program, chosen);
   lockstep::add_bench(program, chosen);
+  lockstep::add_checkpoint(program, chosen);
   lockstep::add_compare(program, chosen);
   lockstep::add_demo(program, chosen);
   lockstep::add_schedule(program, chosen);

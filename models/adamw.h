@@ -58,6 +58,9 @@ class AdamW {
   // Reads or changes the state, group by group in order, wherever it lies. Call it after the weights
   // are loaded: masters begin as copies of them.
   void visit(StateAccess access, const std::function<void(const AdamWGroup&)>& use);
+  // The flat buffer of which it steps a range.
+  std::span<const Parameter> list() const { return list_; }
+  Range range() const { return {first_, gradients_.count}; }
   // Steps taken so far, on which the moments' bias corrections depend.
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/base/checksum.h"
 #include "collectives/base/mapped_file.h"
 #include "models/layers/rows.h"
 
@@ -50,6 +51,8 @@ class Dataset {
   int validation_sequences(int length) const;
   Batch validation_batch(int first, int count, int length) const;
 
+  // Of all tokens, as the file has them.
+  std::uint64_t checksum() const { return lockstep::checksum(bytes_); }
   Count training_tokens() const { return training_; }
   // Entropy of single training tokens, in nats: the loss of the best model without context.
   double unigram_entropy() const;

@@ -86,7 +86,11 @@ void check(const GptConfig& config) {
 
 GptConfig read_gpt_config(const std::string& path) {
   constexpr std::int64_t most_bytes = 1 << 20;
-  const json file = json::parse(read_text(path, most_bytes), nullptr, false);
+  return parse_gpt_config(read_text(path, most_bytes), path);
+}
+
+GptConfig parse_gpt_config(std::string_view text, const std::string& path) {
+  const json file = json::parse(text, nullptr, false);
   require(file.is_object(), fmt::format("{}: not a JSON object", path), "give a GPT-2 config.json");
   GptConfig config{.layers = integer(file, "n_layer", path),
                    .heads = integer(file, "n_head", path),

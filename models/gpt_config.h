@@ -30,6 +30,8 @@ void check(const GptConfig& config);
 // Reads a config.json. Throws Error (bad_input) naming the file and the key that is missing, unknown
 // or out of range.
 GptConfig read_gpt_config(const std::string& path);
+// The same for the text of a file that errors call `path`.
+GptConfig parse_gpt_config(std::string_view text, const std::string& path);
 // The preset of that name, or the config.json at that path. Throws like these.
 GptConfig gpt_config(const std::string& preset_or_path);
 // The text of a config.json.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -140,17 +139,17 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   const std::int64_t bytes = file_bytes(path);
   if (bytes < length_bytes)
     refuse(path, fmt::format("{} bytes are too few for a header's length", bytes));
-  std::ifstream file(path, std::ios::binary);
+  file_.open(path, std::ios::binary);
   std::uint64_t length = 0;
-  file.read(reinterpret_cast<char*>(&length), length_bytes);
-  if (!file) refuse(path, "cannot be read");
+  file_.read(reinterpret_cast<char*>(&length), length_bytes);
+  if (!file_) refuse(path, "cannot be read");
   if (length > static_cast<std::uint64_t>(std::min(most_header_bytes, bytes - length_bytes)))
     refuse(path, fmt::format("a header of {} bytes in a file of {} (at most {} are read)", length,
                              bytes, most_header_bytes));
 
   std::string header(length, '\0');
-  file.read(header.data(), static_cast<std::streamsize>(length));
-  if (!file) refuse(path, "the header cannot be read");
+  file_.read(header.data(), static_cast<std::streamsize>(length));
+  if (!file_) refuse(path, "the header cannot be read");
   if (header.empty() || header[0] != '{') refuse(path, "the header does not begin with '{'");
   data_begin_ = length_bytes + static_cast<std::int64_t>(length);
   tensors_ = parse_safetensors_header(path, header, bytes - data_begin_);
@@ -180,12 +179,12 @@ void SafetensorsFile::read_part(const TensorEntry& tensor, Count first, Slice in
   constexpr Count at_once = 1 << 18;
   const Count element = element_bytes(tensor.dtype);
   std::string bytes(static_cast<std::size_t>(std::min(at_once, into.count) * element), '\0');
-  std::ifstream file(path_, std::ios::binary);
-  file.seekg(data_begin_ + tensor.begin + first * element);
+  file_.clear();
+  file_.seekg(data_begin_ + tensor.begin + first * element);
   for (Count begin = 0; begin < into.count; begin += at_once) {
     const Count count = std::min(at_once, into.count - begin);
-    file.read(bytes.data(), count * element);
-    if (!file) refuse(path_, fmt::format("tensor '{}' cannot be read", tensor.name));
+    file_.read(bytes.data(), count * element);
+    if (!file_) refuse(path_, fmt::format("tensor '{}' cannot be read", tensor.name));
     into.device->convert(into.part(begin, count), {reinterpret_cast<std::byte*>(bytes.data()),
                                                    count, tensor.dtype, &host_device()});
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,7 +21,7 @@ struct TensorEntry {
   Count count() const { return (end - begin) / element_bytes(dtype); }
 };
 
-// An open file whose header has been checked. Nothing is allocated before every length, shape, type
+// An open file, for one thread, whose header has been checked. Nothing is allocated before every length, shape, type
 // and offset was found to match the file exactly, without holes or overlaps.
 class SafetensorsFile {
  public:
@@ -37,6 +38,7 @@ class SafetensorsFile {
 
  private:
   std::string path_;
+  mutable std::ifstream file_;
   std::int64_t data_begin_ = 0;
   std::vector<TensorEntry> tensors_;
 };

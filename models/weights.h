@@ -49,6 +49,10 @@ class WeightsFile {
               const GptConfig& config);
   // Writes the elements that `part` counts, from its flat `values` in the host's memory.
   void write(const Parameters& part, Slice values);
+  // Writes elements of a whole parameter, beginning with `first`.
+  void write(std::size_t parameter, Count first, Slice values) {
+    file_.write(parameter, first, values);
+  }
   void finish();
 
  private:

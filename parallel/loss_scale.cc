@@ -43,19 +43,20 @@ LossScaler::LossScaler(LossScaling rule)
     : LossScaler(rule, first_scale(rule), rule == LossScaling::torch ? 2000 : 1000) {}
 
 LossScaler::LossScaler(LossScaling rule, double initial, int window)
-    : rule_(rule), scale_(initial), window_(window), overflows_left_(hysteresis(rule)) {}
+    : rule_(rule), state_{.scale = initial, .overflows_left = hysteresis(rule)}, window_(window) {}
 
 void LossScaler::update(bool overflowed) {
   if (rule_ == LossScaling::none) return;
   if (overflowed) return fall();
   // DeepSpeed counts the steps between the last overflow and this one.
-  const bool grows =
-      rule_ == LossScaling::deepspeed ? clean_ > 0 && clean_ % window_ == 0 : clean_ + 1 == window_;
-  ++clean_;
+  const bool grows = rule_ == LossScaling::deepspeed
+                         ? state_.clean_steps > 0 && state_.clean_steps % window_ == 0
+                         : state_.clean_steps + 1 == window_;
+  ++state_.clean_steps;
   if (!grows) return;
-  scale_ *= 2;
-  overflows_left_ = hysteresis(rule_);
-  if (rule_ != LossScaling::deepspeed) clean_ = 0;
+  state_.scale *= 2;
+  state_.overflows_left = hysteresis(rule_);
+  if (rule_ != LossScaling::deepspeed) state_.clean_steps = 0;
 }
 
 double LossScaler::smallest() const {
@@ -64,12 +65,12 @@ double LossScaler::smallest() const {
 }
 
 void LossScaler::fall() {
-  clean_ = 0;
-  if (overflows_left_ > 1) {
-    --overflows_left_;
+  state_.clean_steps = 0;
+  if (state_.overflows_left > 1) {
+    --state_.overflows_left;
     return;
   }
-  scale_ = std::max(smallest(), scale_ / 2);
+  state_.scale = std::max(smallest(), state_.scale / 2);
 }
 
 }  // namespace lockstep

@@ -23,9 +23,18 @@ class LossScaler {
   // `initial` is the first scale; it grows after `window` steps without overflow.
   LossScaler(LossScaling rule, double initial, int window);
 
-  double scale() const { return scale_; }
+  double scale() const { return state_.scale; }
   // A step that overflows with this scale would overflow with every one.
   double smallest() const;
+  // What a checkpoint keeps of it.
+  struct State {
+    double scale = 1;
+    int clean_steps = 0;     // since the last overflow or growth
+    int overflows_left = 1;  // until the scale falls
+  };
+  const State& state() const { return state_; }
+  void restore(const State& state) { state_ = state; }
+
   // Call after each step. `overflowed`: its gradients overflowed, and it was skipped.
   void update(bool overflowed);
 
@@ -33,10 +42,8 @@ class LossScaler {
   void fall();
 
   LossScaling rule_;
-  double scale_;
+  State state_;
   int window_;
-  int clean_ = 0;           // steps since the last overflow or growth
-  int overflows_left_ = 1;  // until the scale falls
 };
 
 }  // namespace lockstep

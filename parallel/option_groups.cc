@@ -132,6 +132,40 @@ OptionGroup describe(OptimizerOptions& o) {
                        .bounds = Bounds{.least = 0, .is_open = true}}}};
 }
 
+OptionGroup describe(CheckpointOptions& o) {
+  const auto writes = [](const TrainOptions& all) { return !all.checkpoint.empty(); };
+  constexpr const char* folder = "--checkpoint DIR";
+  return {.title = "checkpoints",
+          .techniques = {},
+          .options = {{.flag = "checkpoint",
+                       .value = &o.checkpoint,
+                       .help = "write checkpoints to this folder, at an interval and at the end",
+                       .has_effect = writes},
+                      {.flag = "checkpoint-interval",
+                       .value = &o.checkpoint_interval,
+                       .help = "steps between checkpoints; 0: after the last step only",
+                       .bounds = at_least(0),
+                       .has_effect = writes,
+                       .needs = folder},
+                      {.flag = "keep",
+                       .value = &o.keep,
+                       .help = "keep only this many checkpoints, the newest; 0: all",
+                       .bounds = at_least(0),
+                       .has_effect = writes,
+                       .needs = folder},
+                      {.flag = "checkpoint-async",
+                       .value = &o.checkpoint_async,
+                       .help = "write while training goes on, from a copy in memory",
+                       .has_effect = writes,
+                       .needs = folder},
+                      {.flag = "resume",
+                       .value = &o.resume,
+                       .help = "go on from the newest whole checkpoint in this folder, or from "
+                               "this one; any plan can",
+                       .has_effect = [](const TrainOptions& all) { return !all.resume.empty(); }}},
+          .is_of_run = true};
+}
+
 OptionGroup describe(RunOptions& o) {
   return {
       .title = "run",
@@ -192,6 +226,7 @@ std::vector<OptionGroup> describe(TrainOptions& o) {
           describe_mesh_zero(o),
           describe(static_cast<ShardingOptions&>(o)),
           describe(static_cast<ParameterServerOptions&>(o)),
+          describe(static_cast<CheckpointOptions&>(o)),
           describe(static_cast<RunOptions&>(o))};
 }
 

@@ -102,6 +102,14 @@ struct ParameterServerOptions {
   int staleness = 0;
 };
 
+struct CheckpointOptions {
+  std::string checkpoint;       // folder; empty: none are written
+  int checkpoint_interval = 0;  // steps; 0: after the last step only
+  int keep = 0;                 // the newest; 0: all
+  bool checkpoint_async = false;
+  std::string resume;  // a folder of checkpoints, or one of them; empty: from the beginning
+};
+
 // How a plan is run. Predictions do not depend on it, and a flag overrides a plan file.
 struct RunOptions {
   int steps = 100;
@@ -126,6 +134,7 @@ struct TrainOptions : InputOptions,
                       PipelineOptions,
                       TensorOptions,
                       ParameterServerOptions,
+                      CheckpointOptions,
                       RunOptions {
   std::string technique = "serial";
 };
@@ -156,6 +165,7 @@ OptionGroup describe_mesh_zero(ShardingOptions& options);
 OptionGroup describe(PipelineOptions& options);
 OptionGroup describe(TensorOptions& options);
 OptionGroup describe(ParameterServerOptions& options);
+OptionGroup describe(CheckpointOptions& options);
 OptionGroup describe(RunOptions& options);
 // All groups, bound to the fields of `options`, which must outlive them.
 std::vector<OptionGroup> describe(TrainOptions& options);

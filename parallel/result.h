@@ -57,6 +57,21 @@ struct ValidationRecord {
   double loss = 0;
 };
 
+struct CheckpointRecord {
+  int step = 0;  // steps taken before
+  std::string folder;
+  std::int64_t bytes = 0;      // of tensors
+  double blocked_seconds = 0;  // for which training waited
+  double seconds = 0;          // until it was complete
+};
+
+// The checkpoint from which a training went on.
+struct ResumedRecord {
+  int step = 0;  // steps taken before
+  std::string folder;
+  std::vector<std::int64_t> read_bytes;  // of tensors, by rank
+};
+
 // One entry of theory = measured.
 struct TheoryRecord {
   std::string quantity;
@@ -81,6 +96,8 @@ struct TrainResult {
   std::vector<UpdateRecord> updates;
   std::vector<LostRank> lost;
   std::vector<ValidationRecord> validation;
+  std::optional<ResumedRecord> resumed;
+  std::vector<CheckpointRecord> checkpoints;
   std::vector<RankRecord> ranks;
   std::vector<TheoryRecord> theory;
   std::optional<BubbleRecord> bubble;  // of a pipeline

@@ -74,6 +74,9 @@ class Runtime final : public TrainingRank {
   }
   double loss_sum(const Batch& batch) override { return own_part(executor_->loss_sum(batch)); }
 
+  TrainingState state() override { return data_->state(); }
+  void take_restored() override { data_->take_restored(); }
+
   PipelineRecord finish() override;
   double exposed_seconds() const override {
     return executor_->waiting_seconds() + split_.waiting_seconds() + data_->waiting_seconds() +

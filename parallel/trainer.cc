@@ -6,6 +6,7 @@
 #include <cmath>
 #include <thread>
 
+#include "parallel/checkpoint/checkpoints.h"
 #include "parallel/loss_scale.h"
 #include "parallel/parameter_server/asynchronous.h"
 #include "parallel/parameter_server/ps.h"
@@ -38,17 +39,21 @@ class Steps {
         options_(training.plan().options),
         rank_(make_rank(training)),
         scaler_(loss_scaling_from_name(options_.loss_scaling)),
+        checkpoints_(training, *rank_, scaler_),
         scales_(options_.loss_scaling != "none") {}
 
   void run(const OnStep& on_step) {
-    rank_->load_weights();
-    for (int step = 0; step < options_.steps; ++step) {
+    const std::optional<int> resumed = checkpoints_.resume();
+    if (!resumed) rank_->load_weights();
+    checkpoints_.prepare();
+    for (int step = resumed.value_or(0); step < options_.steps; ++step) {
       const StepRecord record = take_step(step);
       if (context_.world.rank() == 0 && on_step) on_step(record);
       training_.result().steps.push_back(record);
       const bool evaluate_now =
           options_.eval_interval > 0 && (step + 1) % options_.eval_interval == 0;
       if (evaluate_now || step + 1 == options_.steps) training_.evaluate(*rank_, step + 1);
+      checkpoints_.after_step(step + 1);
     }
     const PipelineRecord pipeline = rank_->finish();
     training_.report(*rank_, pipeline, busy_seconds_, traffic_, stepped_);
@@ -113,6 +118,7 @@ class Steps {
   const TrainOptions& options_;
   std::unique_ptr<TrainingRank> rank_;
   LossScaler scaler_;
+  Checkpoints checkpoints_;
   bool scales_;
   double busy_seconds_ = 0;
   std::map<std::string, Volume, std::less<>> traffic_;  // of the last step that was taken

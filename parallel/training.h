@@ -27,6 +27,7 @@ class Training {
 
   RankContext& context() { return context_; }
   const Plan& plan() const { return plan_; }
+  const Dataset& dataset() const { return dataset_; }
   Backend& backend() { return *backend_; }
   TrainResult& result() { return result_; }
   bool computes() const { return plan_.computes(context_.world.rank()); }

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "models/adamw.h"
 #include "models/dataset.h"
 #include "models/parameters.h"
 #include "parallel/prediction.h"
@@ -18,6 +19,14 @@ enum class Gathered : std::uint8_t { values, gradients };
 // Receives one rank's part: its parameters, and the flat buffer of their values or gradients in the
 // host's memory.
 using PartSink = std::function<void(const Parameters& part, Slice flat)>;
+
+// What a rank needs to go on with a training, and what other ranks hold of it.
+struct TrainingState {
+  std::vector<AdamW*> optimizers;  // of different elements
+  // Elements that several ranks of the layer split hold are counted by one of them.
+  const Parameters* parameters = nullptr;
+  int copies = 1, copy = 0;  // replicas with the same states, and the number of this rank's
+};
 
 class TrainingRank {
  public:
@@ -41,6 +50,11 @@ class TrainingRank {
   // The sum of the token losses of a batch. Ranks that hold one model together all take the same
   // batch, and their parts add up to the sum.
   virtual double loss_sum(const Batch& batch) = 0;
+
+  virtual TrainingState state() = 0;
+  // The states are those of a checkpoint: all ranks take their parameters from them. Replaces
+  // load_weights().
+  virtual void take_restored() = 0;
 
   // Called once by every rank after the last step. Returns the measurements of a pipeline.
   virtual PipelineRecord finish() { return {}; }

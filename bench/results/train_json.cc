@@ -80,6 +80,16 @@ std::string train_json(const Plan& plan, const LaunchOptions& world, const Train
     file["validation"].push_back({{"step", v.step}, {"loss", v.loss}});
   for (const RankRecord& rank : result.ranks) file["ranks"].push_back(rank_of(rank));
   file["theory"] = theory_json(result.theory);
+  if (result.resumed)
+    file["resumed"] = {{"step", result.resumed->step},
+                       {"folder", result.resumed->folder},
+                       {"read_bytes", result.resumed->read_bytes}};
+  for (const CheckpointRecord& checkpoint : result.checkpoints)
+    file["checkpoints"].push_back({{"step", checkpoint.step},
+                                   {"folder", checkpoint.folder},
+                                   {"bytes", checkpoint.bytes},
+                                   {"blocked_seconds", checkpoint.blocked_seconds},
+                                   {"seconds", checkpoint.seconds}});
   for (const UpdateRecord& update : result.updates) file["updates"].push_back(update_of(update));
   for (const LostRank& lost : result.lost)
     file["lost"].push_back({{"rank", lost.rank}, {"step", lost.step}, {"why", lost.why}});

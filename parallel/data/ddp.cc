@@ -102,6 +102,13 @@ class Ddp final : public DataParallel {
     optimizer_.step(learning_rate, gradient_scale);
   }
 
+  TrainingState state() override {
+    return {.optimizers = {&optimizer_},
+            .parameters = &parameters_,
+            .copies = replicas_.size(),
+            .copy = replicas_.rank()};
+  }
+
   Slice flat(Gathered what) override { return flat_of(parameters_, what); }
 
   double waiting_seconds() const override { return exposed_.seconds(); }

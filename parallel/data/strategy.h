@@ -48,6 +48,10 @@ class DataParallel : public UnitObserver {
   virtual double squared_norm() = 0;
   // One optimizer step with gradients times `gradient_scale`. All replicas then have new weights.
   virtual void step(double learning_rate, double gradient_scale) = 0;
+  // The optimizers of the elements that this rank updates, and which copy of several these are.
+  virtual TrainingState state() = 0;
+  // The optimizers hold the states of a checkpoint: every replica takes its parameters from them.
+  virtual void take_restored() {}
   // The rank's flat buffer of values or of reduced gradients, which every replica has then. Valid
   // until the next call.
   virtual Slice flat(Gathered what) = 0;

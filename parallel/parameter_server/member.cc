@@ -64,6 +64,13 @@ void Member::gather(Gathered what, const PartSink& sink) {
   if (rank_ == 0) give_part(model_.parameters(), what, sink);
 }
 
+// The servers' parts are all of the state.
+TrainingState Member::state() {
+  TrainingState state{.parameters = &model_.parameters()};
+  if (optimizer_) state.optimizers.push_back(&*optimizer_);
+  return state;
+}
+
 void Member::spread_parameters() {
   if (server_) server_->reply();
   if (roles_.is_worker(rank_)) worker_.pull(model_.parameters().values());

@@ -22,6 +22,8 @@ class Member : public TrainingRank {
 
   void load_weights() override;
   void gather(Gathered what, const PartSink& sink) override;
+  TrainingState state() override;
+  void take_restored() override { spread_parameters(); }
   double loss_sum(const Batch& batch) override { return model_.loss_sum(batch); }
   double exposed_seconds() const override { return exposed_.seconds(); }
 

@@ -43,6 +43,11 @@ class Serial final : public TrainingRank {
   }
   double loss_sum(const Batch& batch) override { return model_.loss_sum(batch); }
 
+  TrainingState state() override {
+    return {.optimizers = {&optimizer_}, .parameters = &model_.parameters()};
+  }
+  void take_restored() override {}
+
   Prediction prediction() const override {
     return predict(plan_, 0, {.computes_on_host = computes_on_host(ledger_)});
   }

@@ -131,13 +131,16 @@ class Sharded final : public DataParallel {
 
   void step(double learning_rate, double gradient_scale) override {
     for (ShardedUnit& unit : units_) unit.optimizer().step(learning_rate, gradient_scale);
-    if (sharding_.shards_parameters()) return;
-    const Trace::Span span(context_.trace, 0, "gather parameters", "wait");
-    shards_->set_label(parameters_label);
-    exposed_.time([&] {
-      for (ShardedUnit& unit : units_) all_gather(*shards_, unit.values());
-    });
+    gather_updated();
   }
+
+  TrainingState state() override {
+    TrainingState state{
+        .parameters = &parameters_, .copies = between_->size(), .copy = between_->rank()};
+    for (ShardedUnit& unit : units_) state.optimizers.push_back(&unit.optimizer());
+    return state;
+  }
+  void take_restored() override { gather_updated(); }
 
   Slice flat(Gathered what) override {
     shards_->set_label("weights");
@@ -193,6 +196,16 @@ class Sharded final : public DataParallel {
       if (order_[next_].kind == UnitEvent::Kind::free) units_[unit].give_values(value_buffers_);
       if (order_[next_].kind == UnitEvent::Kind::reduce) reduce(unit);
     }
+  }
+
+  // Every rank has updated its own shards of parameters that all of them hold whole.
+  void gather_updated() {
+    if (sharding_.shards_parameters()) return;
+    const Trace::Span span(context_.trace, 0, "gather parameters", "wait");
+    shards_->set_label(parameters_label);
+    exposed_.time([&] {
+      for (ShardedUnit& unit : units_) all_gather(*shards_, unit.values());
+    });
   }
 
   void gather(std::size_t number) {

@@ -1,0 +1,129 @@
+// lockstep checkpoint: shows, checks, converts and exports checkpoints of trainings.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+
+#include "cli/command.h"
+#include "collectives/base/error.h"
+#include "parallel/checkpoint/convert.h"
+#include "parallel/checkpoint/files.h"
+#include "parallel/checkpoint/folder.h"
+
+namespace lockstep {
+namespace {
+
+struct CheckpointCommand {
+  std::string folder, output, dtype;
+  int files = 1;
+};
+
+CheckpointIndex newest(std::string& folder) {
+  folder = find_checkpoints(folder).front();
+  return read_index(folder);
+}
+
+DType stored_type(const CheckpointIndex& index) {
+  return index.files.front().tensors.front().dtype;
+}
+
+int inspect(CheckpointCommand c) {
+  const CheckpointIndex index = newest(c.folder);
+  const auto text = [&](const char* key) {
+    const auto& value = index.plan.value(key, nlohmann::ordered_json());
+    return value.is_string() ? value.get<std::string>() : value.dump();
+  };
+  fmt::print("{}\n", c.folder);
+  fmt::print("{:<14} {}, {} of them taken by the optimizer\n", "steps", index.step,
+             index.optimizer_steps);
+  fmt::print("{:<14} {} layers, {} heads, width {}, context {}, vocabulary {}: {} parameters\n",
+             "model", index.model.layers, index.model.heads, index.model.width, index.model.context,
+             index.model.vocabulary, index.model.parameter_count());
+  fmt::print("{:<14} {} on {} ranks\n", "written by", text("technique"), text("ranks"));
+  fmt::print("{:<14} {} order, seed {}, {} sequences of {} tokens a step\n", "data",
+             index.data.order, index.data.seed, index.data.global_batch,
+             index.data.sequence_length);
+  if (index.loss_scaling != "none")
+    fmt::print("{:<14} {}, scale {:g}\n", "loss scaling", index.loss_scaling, index.scaler.scale);
+  fmt::print("{:<14} {} bytes of {}: values and two moments\n\n", "states", index.bytes(),
+             name_of(stored_type(index)));
+  fmt::print("{:<26} {:>8} {:>16}\n", "file", "tensors", "bytes");
+  for (const StoredFile& file : index.files)
+    fmt::print("{:<26} {:>8} {:>16}\n", file.name, file.tensors.size(), file.bytes);
+  return 0;
+}
+
+int verify(const CheckpointCommand& c) {
+  int damaged = 0;
+  for (const std::string& folder : find_checkpoints(c.folder)) {
+    try {
+      const CheckpointIndex index = read_index(folder);
+      CheckpointReader reader(folder, index);
+      for (std::size_t file = 0; file < index.files.size(); ++file) reader.verify(file);
+      fmt::print("{}: whole, {} steps, {} files\n", folder, index.step, index.files.size());
+    } catch (const Error& error) {
+      fmt::print("{}: DAMAGED: {}\n", folder, error.message());
+      ++damaged;
+    }
+  }
+  return damaged > 0 ? 1 : 0;
+}
+
+int convert(CheckpointCommand c) {
+  const CheckpointIndex index = newest(c.folder);
+  const DType dtype = c.dtype.empty() ? stored_type(index) : dtype_from_name(c.dtype);
+  convert_checkpoint(c.folder, index, c.output, c.files, dtype);
+  fmt::print("{}: {} files of {} bytes together\n", c.output, c.files,
+             read_index(c.output).bytes());
+  return 0;
+}
+
+int write_weights(CheckpointCommand c) {
+  const CheckpointIndex index = newest(c.folder);
+  const DType dtype = c.dtype.empty() ? stored_type(index) : dtype_from_name(c.dtype);
+  export_weights(c.folder, index, c.output, dtype);
+  fmt::print("{}: {} parameters in {}\n", c.output, index.model.parameter_count(), name_of(dtype));
+  return 0;
+}
+
+template <typename Run>
+CLI::App* add(CLI::App& parent, Command& chosen, std::shared_ptr<CheckpointCommand> command,
+              const char* name, const char* help, Run run) {
+  CLI::App* app = parent.add_subcommand(name, help);
+  app->add_option("FOLDER", command->folder,
+                  "a checkpoint, or a folder of checkpoints: then the newest")
+      ->required();
+  app->callback([command, run, &chosen] { chosen = [command, run] { return run(*command); }; });
+  return app;
+}
+
+}  // namespace
+
+void add_checkpoint(CLI::App& program, Command& chosen) {
+  CLI::App* app =
+      program.add_subcommand("checkpoint", "show, check, convert or export checkpoints");
+  app->require_subcommand(1);
+  const auto command = std::make_shared<CheckpointCommand>();
+  add(*app, chosen, command, "inspect", "print what a checkpoint holds", inspect);
+  add(*app, chosen, command, "verify",
+      "check every byte of every checkpoint in the folder; status 1 if one is damaged", verify);
+  CLI::App* converting = add(*app, chosen, command, "convert",
+                             "write it again, over other files or in another type", convert);
+  converting->add_option("--output", command->output, "new folder")->required();
+  converting->add_option("--files", command->files, "divide it evenly over that many files")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100'000));
+  converting->add_option("--dtype", command->dtype, "f32 or f64; default: as it is")
+      ->check(CLI::IsMember({"f32", "f64"}));
+  CLI::App* exporting =
+      add(*app, chosen, command, "export",
+          "write the weights as one safetensors file with config.json, as Hugging Face's GPT-2 "
+          "reads them",
+          write_weights);
+  exporting->add_option("--output", command->output, "new file")->required();
+  exporting->add_option("--dtype", command->dtype, "f32, f64, bf16 or f16; default: as it is")
+      ->check(CLI::IsMember({"f32", "f64", "bf16", "f16"}));
+}
+
+}  // namespace lockstep

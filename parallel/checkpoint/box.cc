@@ -1,0 +1,63 @@
+#include "parallel/checkpoint/box.h"
+
+#include <algorithm>
+
+#include "models/weights.h"
+
+namespace lockstep {
+Range intersection(Range a, Range b) {
+  const Count first = std::max(a.first, b.first);
+  return {first, std::min(a.first + a.count, b.first + b.count) - first};
+}
+
+std::optional<Box> intersection(const Box& a, const Box& b) {
+  const Box both{intersection(a.rows, b.rows), intersection(a.columns, b.columns)};
+  if (both.rows.count <= 0 || both.columns.count <= 0) return {};
+  return both;
+}
+
+WholeBoxes whole_boxes(const GptConfig& config) {
+  WholeBoxes boxes;
+  for (const Parameter& parameter : whole_parameters(config)) {
+    const Count columns = parameter.shape.back();
+    boxes[parameter.name] = {{0, parameter.count / columns}, {0, columns}};
+  }
+  return boxes;
+}
+
+std::vector<PlacedBox> boxes_of(std::span<const Parameter> list, Range range,
+                                const WholeBoxes& whole, const Parameters* counting) {
+  std::vector<PlacedBox> boxes;
+  for (const Parameter& parameter : list) {
+    if (counting != nullptr && !parameter.tied_to.empty()) continue;
+    const Range own = intersection(range, Range{parameter.offset, parameter.count});
+    if (own.count <= 0) continue;
+    const Box& all = whole.find(parameter.whole_name())->second;
+    const Count stride = parameter.count / parameter.region.rows.count;
+    const Count begin = own.first - parameter.offset, end = begin + own.count;
+    // A row that is not held whole is a band of its own.
+    for (Count at = begin; at < end;) {
+      const Count row = at / stride, left = at % stride;
+      const bool is_whole_row = left == 0 && end - at >= stride;
+      const Count rows = is_whole_row ? (end - at) / stride : 1;
+      const Range held{left, is_whole_row ? stride : std::min(stride, left + end - at) - left};
+      Count local = 0;  // where a range of columns begins in this rank's rows
+      for (const Region::Columns& columns : parameter.region.columns) {
+        const Range part = intersection(held, Range{local, columns.range.count});
+        const Box box{{parameter.region.rows.first + row, rows},
+                      {columns.range.first + part.first - local, part.count}};
+        const bool is_meant = counting == nullptr || counting->stands_for(columns.sharing);
+        if (const auto real = intersection(box, all); is_meant && real)
+          boxes.push_back({.parameter = parameter.whole_name(),
+                           .box = *real,
+                           .place = parameter.offset + row * stride + part.first,
+                           .stride = stride});
+        local += columns.range.count;
+      }
+      at += is_whole_row ? rows * stride : held.count;
+    }
+  }
+  return boxes;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+// Which elements of the whole parameters a flat buffer holds, as rectangles. Any two layouts of the
+// same parameters are compared by intersecting their boxes.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/gpt_config.h"
+#include "models/parameters.h"
+
+namespace lockstep {
+
+// Elements of a whole parameter, which is a matrix here: its last dimension gives the columns, and a
+// vector is one row.
+struct Box {
+  Range rows, columns;
+  Count count() const { return rows.count * columns.count; }
+  bool operator==(const Box&) const = default;
+};
+// A count of 0 or less if they have no element in common.
+Range intersection(Range a, Range b);
+// Nothing if they have no element in common.
+std::optional<Box> intersection(const Box& a, const Box& b);
+
+// All elements of each parameter of a model, by name.
+using WholeBoxes = std::map<std::string, Box, std::less<>>;
+WholeBoxes whole_boxes(const GptConfig& config);
+
+// A box, and where a flat buffer has its elements.
+struct PlacedBox {
+  std::string parameter;
+  Box box;
+  Count place = 0;   // of its first element
+  Count stride = 0;  // from a row to the next
+};
+
+// The boxes of elements `range` of a flat buffer in which `list` says where parameters lie, without
+// padding. Several ranks may hold the same elements: if `counting` is given, only those that its rank
+// counts; the boxes of all ranks then have each element of the model once.
+std::vector<PlacedBox> boxes_of(std::span<const Parameter> list, Range range,
+                                const WholeBoxes& whole, const Parameters* counting);
+
+}  // namespace lockstep

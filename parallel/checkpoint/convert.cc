@@ -1,0 +1,79 @@
+#include "parallel/checkpoint/convert.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "collectives/base/device.h"
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+#include "models/weights.h"
+#include "parallel/checkpoint/files.h"
+#include "parallel/checkpoint/folder.h"
+
+namespace lockstep {
+namespace {
+
+// Reads a state of a box and passes it on in blocks: put(first element in the box, values).
+template <typename Put>
+void copy_box(CheckpointReader& reader, const std::string& parameter, State state, const Box& box,
+              DType dtype, Put put) {
+  std::vector<std::byte> memory;
+  in_blocks(box, [&](const Box& block) {
+    memory.resize(static_cast<std::size_t>(block.count() * element_bytes(dtype)));
+    const Slice values{memory.data(), block.count(), dtype, &host_device()};
+    reader.read(parameter, state, block, values);
+    put((block.rows.first - box.rows.first) * box.columns.count, values);
+  });
+}
+
+}  // namespace
+
+void convert_checkpoint(const std::string& folder, const CheckpointIndex& index,
+                        const std::string& output, int files, DType dtype) {
+  std::error_code none;
+  require(!std::filesystem::exists(std::filesystem::path(output), none),
+          fmt::format("{} exists", output), "name a new folder");
+  const std::vector<Parameter> list = whole_parameters(index.model);
+  const WholeBoxes whole = whole_boxes(index.model);
+  const Parts parts(index.model.parameter_count(), files);
+  CheckpointReader reader(folder, index);
+  CheckpointIndex converted = index;
+  converted.files.clear();
+  const NewCheckpoint place(output);
+  place.make();
+  for (int number = 0; number < files; ++number) {
+    StoredFile file{.name = file_name(number)};
+    for (const PlacedBox& placed :
+         boxes_of(list, {parts.offset(number), parts[number]}, whole, nullptr))
+      for (const State state : all_states)
+        file.add(
+            {.parameter = placed.parameter, .state = state, .box = placed.box, .dtype = dtype});
+    if (file.tensors.empty()) continue;
+    FileWriter writer(place.path(), file);
+    for (std::size_t t = 0; t < file.tensors.size(); ++t) {
+      const StoredBox stored = file.tensors[t];
+      copy_box(reader, stored.parameter, stored.state, stored.box, dtype,
+               [&](Count first, Slice values) { writer.write(t, first, values); });
+    }
+    writer.finish();
+    converted.files.push_back(std::move(file));
+  }
+  write_file(std::filesystem::path(place.path()) / index_name, index_text(converted));
+  place.commit();
+}
+
+void export_weights(const std::string& folder, const CheckpointIndex& index,
+                    const std::string& path, DType dtype) {
+  check_weights_output(path, index.model);
+  const std::vector<Parameter> list = whole_parameters(index.model);
+  const WholeBoxes whole = whole_boxes(index.model);
+  CheckpointReader reader(folder, index);
+  WeightsFile file(path, list, dtype, index.model);
+  for (std::size_t number = 0; number < list.size(); ++number)
+    copy_box(reader, list[number].name, State::value, whole.at(list[number].name), dtype,
+             [&](Count first, Slice values) { file.write(number, first, values); });
+  file.finish();
+}
+
+}  // namespace lockstep

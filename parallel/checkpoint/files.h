@@ -1,0 +1,105 @@
+// Reads and writes a checkpoint's files: each rank writes one, and any rank reads from any of them
+// what it needs.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/base/checksum.h"
+#include "models/safetensors.h"
+#include "parallel/checkpoint/index.h"
+#include "parallel/training_rank.h"
+
+namespace lockstep {
+
+// Calls block(box) for all rows of a box, with a bounded number of elements at a time.
+inline constexpr Count elements_at_once = 1 << 18;
+template <typename Block>
+void in_blocks(const Box& box, Block block) {
+  const Count most = std::max<Count>(1, elements_at_once / box.columns.count);
+  for (Count row = 0; row < box.rows.count; row += most)
+    block(Box{{box.rows.first + row, std::min(most, box.rows.count - row)}, box.columns});
+}
+
+// Receives elements of a tensor in the host's memory; those of one tensor from front to back.
+using TakeElements = std::function<void(std::size_t tensor, Count first, Slice values)>;
+
+// What one rank writes: the elements that it counts, divided evenly between replicas that hold the
+// same. All ranks together write each state of each element once.
+class RankPart {
+ public:
+  // `state` and `whole` must outlive it.
+  RankPart(const TrainingState& state, const WholeBoxes& whole, int rank);
+  // Its file, without checksums.
+  const StoredFile& file() const { return file_; }
+  // Passes on all elements.
+  void copy(const TakeElements& take) const;
+
+ private:
+  // Boxes of an optimizer's elements; each has a tensor for each state.
+  struct Piece {
+    AdamW* optimizer;
+    Range range;  // of its elements
+    std::vector<PlacedBox> boxes;
+    std::size_t first_tensor;
+  };
+  std::vector<PlacedBox> boxes_in(const AdamW& optimizer, Range range) const;
+
+  const TrainingState& state_;
+  const WholeBoxes& whole_;
+  std::vector<Piece> pieces_;
+  StoredFile file_;
+};
+
+// Writes a file in `folder`, synced, and fills in the checksums.
+class FileWriter {
+ public:
+  FileWriter(const std::string& folder, StoredFile& file);
+  void write(std::size_t tensor, Count first, Slice values);
+  void finish() { writer_.finish(); }
+
+ private:
+  StoredFile& file_;
+  SafetensorsWriter writer_;
+  std::map<std::size_t, Checksum> checksums_;  // of tensors that are not complete
+};
+
+class CheckpointReader {
+ public:
+  // `index` must outlive it.
+  CheckpointReader(std::string folder, const CheckpointIndex& index);
+  // Reads a state of the elements `box` of a parameter into the host's memory, row by row. Converts
+  // to the type of `into`.
+  void read(const std::string& parameter, State state, const Box& box, Slice into);
+  // Fills what a rank holds with the checkpoint's.
+  void restore(const TrainingState& state, const WholeBoxes& whole);
+  std::int64_t bytes_read() const { return bytes_read_; }
+  // Throws Error (bad_input) naming the file and the tensor unless every byte of file `number` is as
+  // it was written.
+  void verify(std::size_t number);
+
+ private:
+  struct Source {
+    std::size_t file;
+    const StoredBox* stored;
+  };
+  const SafetensorsFile& open(std::size_t number);
+  const TensorEntry& entry(std::size_t number, const StoredBox& stored);
+
+  std::string folder_;
+  const CheckpointIndex& index_;
+  std::map<std::pair<std::string, State>, std::vector<Source>> sources_;
+  struct Opened {
+    std::unique_ptr<SafetensorsFile> file;
+    std::map<std::string, const TensorEntry*, std::less<>> entries;
+  };
+  std::map<std::size_t, Opened> opened_;  // by number
+  std::int64_t bytes_read_ = 0;
+};
+
+}  // namespace lockstep

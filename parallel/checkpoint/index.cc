@@ -1,0 +1,249 @@
+#include "parallel/checkpoint/index.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+
+#include "collectives/base/checksum.h"
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr const char* index_schema = "lockstep.checkpoint/1";
+constexpr std::array<std::string_view, 3> state_names = {"value", "first_moment", "second_moment"};
+constexpr const char* damaged = "the checkpoint is damaged, or was not written by Lockstep";
+
+[[noreturn]] void refuse(std::string_view what) {
+  throw Error(ErrorKind::bad_input, what, {.hint = damaged});
+}
+
+// A value of a file in an error message: control characters escaped, and shortened.
+std::string shown(const json& value) {
+  return value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60);
+}
+
+const json& field(const json& object, const char* key) {
+  if (!object.is_object() || !object.contains(key)) refuse(fmt::format("no '{}'", key));
+  return object[key];
+}
+std::int64_t whole_number(const json& object, const char* key, std::int64_t least,
+                          std::int64_t most = std::int64_t{1} << 62) {
+  const json& value = field(object, key);
+  const bool fits = value.is_number_integer() &&
+                    (value.is_number_unsigned() ? value.get<std::uint64_t>() <= std::uint64_t(most)
+                                                : value.get<std::int64_t>() <= most) &&
+                    value >= least;
+  if (!fits) refuse(fmt::format("'{}' is {}", key, shown(value)));
+  return value.get<std::int64_t>();
+}
+double number(const json& object, const char* key) {
+  const json& value = field(object, key);
+  if (!value.is_number()) refuse(fmt::format("'{}' is {}", key, shown(value)));
+  return value.get<double>();
+}
+std::string text(const json& object, const char* key) {
+  const json& value = field(object, key);
+  if (!value.is_string()) refuse(fmt::format("'{}' is {}", key, shown(value)));
+  return value.get<std::string>();
+}
+std::uint64_t hexadecimal(const json& object, const char* key) {
+  const std::string digits = text(object, key);
+  const bool is_one =
+      digits.size() == 16 && digits.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!is_one) refuse(fmt::format("'{}' is {}", key, shown(object[key])));
+  return std::stoull(digits, nullptr, 16);
+}
+std::string hex(std::uint64_t number) { return fmt::format("{:016x}", number); }
+
+ordered_json json_of_range(Range range) { return {range.first, range.first + range.count}; }
+Range range_from(const json& object, const char* key, Range within) {
+  const json& ends = field(object, key);
+  const auto is_place = [&](const json& place) {
+    return place.is_number_unsigned() && place <= within.count;
+  };
+  if (!ends.is_array() || ends.size() != 2 || !std::ranges::all_of(ends, is_place) ||
+      ends[0] >= ends[1])
+    refuse(fmt::format("'{}' is {}, not a range within {}", key, shown(ends), within.count));
+  const auto first = ends[0].get<Count>();
+  return {first, ends[1].get<Count>() - first};
+}
+
+StoredBox box_from_json(const json& entry, const WholeBoxes& whole) {
+  StoredBox stored{.parameter = text(entry, "parameter")};
+  const auto all = whole.find(stored.parameter);
+  if (all == whole.end())
+    refuse(fmt::format("the model has no parameter {}", shown(entry["parameter"])));
+  const std::string state = text(entry, "state"), dtype = text(entry, "dtype");
+  const auto known = std::ranges::find(state_names, state);
+  if (known == state_names.end()) refuse(fmt::format("the state {}", shown(entry["state"])));
+  stored.state = static_cast<State>(known - state_names.begin());
+  if (dtype != name_of(DType::f32) && dtype != name_of(DType::f64))
+    refuse(fmt::format("the type {}", shown(entry["dtype"])));
+  stored.dtype = dtype_from_name(dtype);
+  stored.box = {range_from(entry, "rows", all->second.rows),
+                range_from(entry, "columns", all->second.columns)};
+  stored.checksum = hexadecimal(entry, "checksum");
+  return stored;
+}
+
+// Every element of every parameter has each state once: the boxes fill the whole, and no two overlap.
+void check_complete(const std::vector<StoredFile>& files, const WholeBoxes& whole) {
+  std::map<std::pair<std::string, State>, std::vector<const StoredBox*>> boxes;
+  for (const StoredFile& file : files)
+    for (const StoredBox& stored : file.tensors)
+      boxes[{stored.parameter, stored.state}].push_back(&stored);
+  for (const auto& [name, all] : whole)
+    for (const State state : all_states) {
+      std::vector<const StoredBox*>& parts = boxes[{name, state}];
+      std::ranges::sort(parts, {}, [](const StoredBox* part) { return part->box.rows.first; });
+      Count count = 0;
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        const Range rows = parts[i]->box.rows;
+        count += parts[i]->box.count();
+        for (std::size_t next = i + 1;
+             next < parts.size() && parts[next]->box.rows.first < rows.first + rows.count; ++next)
+          if (intersection(parts[i]->box, parts[next]->box))
+            refuse(fmt::format("{} and {} overlap", parts[i]->tensor_name(),
+                               parts[next]->tensor_name()));
+      }
+      if (count != all.count())
+        refuse(fmt::format("{} of {} elements of '{}' have a {}", count, all.count(), name,
+                           name_of(state)));
+    }
+}
+
+ordered_json json_without_checksum(const CheckpointIndex& index) {
+  ordered_json object = {{"schema", index_schema},
+                         {"step", index.step},
+                         {"optimizer_steps", index.optimizer_steps},
+                         {"loss_scaler",
+                          {{"rule", index.loss_scaling},
+                           {"scale", index.scaler.scale},
+                           {"clean_steps", index.scaler.clean_steps},
+                           {"overflows_left", index.scaler.overflows_left}}},
+                         {"data",
+                          {{"fingerprint", hex(index.data.fingerprint)},
+                           {"order", index.data.order},
+                           {"seed", index.data.seed},
+                           {"global_batch", index.data.global_batch},
+                           {"sequence_length", index.data.sequence_length},
+                           {"validation_fraction", index.data.validation_fraction}}},
+                         {"model", ordered_json::parse(gpt_config_json(index.model))},
+                         {"plan", index.plan},
+                         {"files", ordered_json::array()}};
+  for (const StoredFile& file : index.files) object["files"].push_back(json_of(file));
+  return object;
+}
+
+CheckpointIndex index_from(const ordered_json& file) {
+  if (!file.is_object() || file.value("schema", ordered_json()) != index_schema)
+    refuse(fmt::format("it is not of the schema {}", index_schema));
+  ordered_json content = file;
+  content.erase("checksum");
+  const std::string bytes = content.dump();
+  const json fields = file;
+  if (hexadecimal(fields, "checksum") != checksum(bytes)) refuse("its checksum is wrong");
+
+  const auto& scaler = field(fields, "loss_scaler");
+  const auto& data = field(fields, "data");
+  constexpr std::int64_t most = 1 << 30;
+  CheckpointIndex index{
+      .step = static_cast<int>(whole_number(fields, "step", 1, most)),
+      .optimizer_steps = whole_number(fields, "optimizer_steps", 0, most),
+      .loss_scaling = text(scaler, "rule"),
+      .scaler = {.scale = number(scaler, "scale"),
+                 .clean_steps = static_cast<int>(whole_number(scaler, "clean_steps", 0, most)),
+                 .overflows_left =
+                     static_cast<int>(whole_number(scaler, "overflows_left", 0, most))},
+      .data = {.fingerprint = hexadecimal(data, "fingerprint"),
+               .order = text(data, "order"),
+               .seed = field(data, "seed").get<std::uint64_t>(),
+               .global_batch = static_cast<int>(whole_number(data, "global_batch", 1, most)),
+               .sequence_length = static_cast<int>(whole_number(data, "sequence_length", 1, most)),
+               .validation_fraction = number(data, "validation_fraction")},
+      .model = parse_gpt_config(field(fields, "model").dump(), "the model"),
+      .plan = file.value("plan", ordered_json::object()),
+      .files = {}};
+  const WholeBoxes whole = whole_boxes(index.model);
+  for (const auto& entry : field(fields, "files"))
+    index.files.push_back(file_from_json(entry, whole));
+  check_complete(index.files, whole);
+  return index;
+}
+
+}  // namespace
+
+std::string_view name_of(State state) { return state_names[static_cast<std::size_t>(state)]; }
+
+std::string StoredBox::tensor_name() const {
+  return fmt::format("{}[{}:{},{}:{}].{}", parameter, box.rows.first,
+                     box.rows.first + box.rows.count, box.columns.first,
+                     box.columns.first + box.columns.count, name_of(state));
+}
+
+std::string file_name(int rank) { return fmt::format("rank-{:05}.safetensors", rank); }
+
+ordered_json json_of(const StoredFile& file) {
+  ordered_json object = {
+      {"name", file.name}, {"bytes", file.bytes}, {"tensors", ordered_json::array()}};
+  for (const StoredBox& stored : file.tensors)
+    object["tensors"].push_back({{"parameter", stored.parameter},
+                                 {"state", name_of(stored.state)},
+                                 {"dtype", name_of(stored.dtype)},
+                                 {"rows", json_of_range(stored.box.rows)},
+                                 {"columns", json_of_range(stored.box.columns)},
+                                 {"checksum", hex(stored.checksum)}});
+  return object;
+}
+
+StoredFile file_from_json(const json& object, const WholeBoxes& whole) {
+  StoredFile file{.name = text(object, "name"), .bytes = whole_number(object, "bytes", 1)};
+  // Only names that Lockstep gives: another could lead out of the folder.
+  const bool is_own = file.name.starts_with("rank-") && file.name.ends_with(".safetensors") &&
+                      file.name.find('/') == std::string::npos;
+  if (!is_own) refuse(fmt::format("the name of a file is {}", shown(object["name"])));
+  Count bytes = 0;
+  for (const auto& entry : field(object, "tensors")) {
+    file.tensors.push_back(box_from_json(entry, whole));
+    bytes += file.tensors.back().bytes();
+  }
+  if (bytes != file.bytes)
+    refuse(fmt::format("{} has {} bytes, its tensors {}", file.name, file.bytes, bytes));
+  return file;
+}
+
+std::int64_t CheckpointIndex::bytes() const {
+  return std::accumulate(files.begin(), files.end(), std::int64_t{0},
+                         [](std::int64_t sum, const StoredFile& file) { return sum + file.bytes; });
+}
+
+std::string index_text(const CheckpointIndex& index) {
+  ordered_json object = json_without_checksum(index);
+  const std::string bytes = object.dump();
+  object["checksum"] = hex(checksum(bytes));
+  return object.dump(1) + "\n";
+}
+
+CheckpointIndex read_index(const std::string& folder) {
+  constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
+  const std::string path = std::filesystem::path(folder) / index_name;
+  const ordered_json file = ordered_json::parse(read_text(path, most_bytes), nullptr, false);
+  try {
+    return index_from(file);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::bad_input, fmt::format("{}: {}", path, error.message()),
+                {.hint = damaged});
+  } catch (const nlohmann::json::exception&) {
+    throw Error(ErrorKind::bad_input, fmt::format("{}: a value has another type", path),
+                {.hint = damaged});
+  }
+}
+
+}  // namespace lockstep

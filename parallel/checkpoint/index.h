@@ -1,0 +1,83 @@
+// The index of a checkpoint, index.json: what was trained how far, and which file holds which elements
+// of the training state.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/gpt_config.h"
+#include "parallel/checkpoint/box.h"
+#include "parallel/loss_scale.h"
+
+namespace lockstep {
+
+inline constexpr std::string_view index_name = "index.json";
+
+// AdamW's states of an element. `value` is the f32 copy if the parameters have 16 bits: they are its
+// rounded values.
+enum class State : std::uint8_t { value, first_moment, second_moment };
+inline constexpr std::array all_states = {State::value, State::first_moment, State::second_moment};
+std::string_view name_of(State state);
+
+// A tensor of a file.
+struct StoredBox {
+  std::string parameter;
+  State state = State::value;
+  Box box;
+  DType dtype = DType::f32;
+  std::uint64_t checksum = 0;  // XXH3 of its bytes
+
+  // "h.0.attn.c_attn.weight[0:16,32:48].value": rows, columns
+  std::string tensor_name() const;
+  Count bytes() const { return box.count() * element_bytes(dtype); }
+};
+
+struct StoredFile {
+  std::string name;
+  std::int64_t bytes = 0;  // of the tensors
+  std::vector<StoredBox> tensors;
+
+  void add(StoredBox tensor) {
+    bytes += tensor.bytes();
+    tensors.push_back(std::move(tensor));
+  }
+};
+std::string file_name(int rank);
+StoredFile file_from_json(const nlohmann::json& object, const WholeBoxes& whole);
+nlohmann::ordered_json json_of(const StoredFile& file);
+
+// Which sequences the next steps take. Random numbers are functions of the seed, the step, and a
+// place in the model and batch, so the seed and the step are all their state.
+struct DataPosition {
+  std::uint64_t fingerprint = 0;  // of the data
+  std::string order;
+  std::uint64_t seed = 1;
+  int global_batch = 0, sequence_length = 0;
+  double validation_fraction = 0;
+  bool operator==(const DataPosition&) const = default;
+};
+
+struct CheckpointIndex {
+  int step = 0;                      // steps taken, including skipped ones
+  std::int64_t optimizer_steps = 0;  // without skipped ones
+  std::string loss_scaling;
+  LossScaler::State scaler;
+  DataPosition data;
+  GptConfig model;
+  nlohmann::ordered_json plan;  // that wrote it, as `lockstep plan --json` writes it
+  std::vector<StoredFile> files;
+
+  std::int64_t bytes() const;
+};
+
+// The text of index.json, with its own checksum.
+std::string index_text(const CheckpointIndex& index);
+// Throws Error (bad_input) naming the file and what is wrong. Afterwards every element of the model
+// has each state exactly once.
+CheckpointIndex read_index(const std::string& folder);
+
+}  // namespace lockstep

@@ -1,0 +1,120 @@
+"""Trainings that are killed at random moments while they write checkpoints: a whole one is always found, and the training goes on
+with the same bits. A file system that fails leaves the older ones.
+
+python3 checkpoint_test.py PROGRAM SOURCE_FOLDER threads|openmpi|mpich
+
+LOCKSTEP_KILLS sets the number of kills, LOCKSTEP_KILL_SEED their moments.
+"""
+
+import json
+import os
+import pathlib
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from processes import processes_in
+
+PROGRAM, SOURCE, TRANSPORT = pathlib.Path(sys.argv[1]).absolute(), pathlib.Path(sys.argv[2]).absolute(), sys.argv[3]
+GOLDEN = SOURCE / "tests" / "golden" / "tiny"
+TINY = ["--model", GOLDEN / "config.json", "--init", GOLDEN / "init.safetensors", "--data", GOLDEN / "tokens.bin", "--global-batch", "4",
+        "--threads", "1"]
+MPIRUN = {"threads": [], "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"],
+          "mpich": ["mpirun.mpich"]}[TRANSPORT]
+KILLS = int(os.environ.get("LOCKSTEP_KILLS", "8"))
+SEED = int(os.environ.get("LOCKSTEP_KILL_SEED", "1"))
+STEPS = 600
+TECHNIQUES = [["ddp"], ["fsdp", "--checkpoint-async"], ["zero", "--stage", "2"], ["pipeline", "--checkpoint-async"]]
+
+
+class Checkpoints(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name)
+
+    def command(self, technique, *words):
+        launcher = [*MPIRUN, "-np", "2"] if MPIRUN else []
+        ranks = [] if MPIRUN else ["--ranks", "2"]
+        return [str(word) for word in [*launcher, PROGRAM, "train", *technique, *TINY, *ranks, *words]]
+
+    def run_training(self, technique, *words, status=0, **settings):
+        done = subprocess.run(self.command(technique, *words), cwd=self.path, capture_output=True, text=True, timeout=120, **settings)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done.stderr
+
+    def losses(self, name):
+        return {step["step"]: step["loss"] for step in json.loads((self.path / name).read_text())["steps"]}
+
+    def checkpoints(self):
+        return sorted(path.name for path in (self.path / "saved").glob("step-*"))
+
+    def kill(self, technique, moment):
+        """Kills a training once it has written a new checkpoint and some time has passed. Returns whether it was still running."""
+        words = ["--steps", STEPS, "--checkpoint", "saved", "--checkpoint-interval", "1", "--keep", "2"]
+        before = self.checkpoints()
+        if before:
+            words += ["--resume", "saved"]
+        process = subprocess.Popen(self.command(technique, *words), cwd=self.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while process.poll() is None and self.checkpoints() == before and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(moment)
+        ranks = [pid for pid in processes_in(self.path) if "lockstep" in pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]]
+        was_running = process.poll() is None and bool(ranks)
+        if was_running:
+            os.kill(int(random.choice(ranks)), signal.SIGKILL)
+        process.wait(timeout=60)
+        deadline = time.monotonic() + 30
+        while processes_in(self.path) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return was_running
+
+    def test_a_killed_training_goes_on(self):
+        random.seed(SEED)
+        killed = 0
+        for technique in TECHNIQUES:
+            shutil.rmtree(self.path / "saved", ignore_errors=True)
+            for _ in range(max(1, KILLS // len(TECHNIQUES))):
+                killed += self.kill(technique, random.uniform(0, 0.1))
+                self.assertTrue(self.checkpoints(), technique)
+                done = subprocess.run([PROGRAM, "checkpoint", "verify", "saved"], cwd=self.path, capture_output=True, text=True)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            steps = int(self.checkpoints()[-1].split("-")[1]) + 2
+            plain = [word for word in technique if word != "--checkpoint-async"]
+            self.run_training(plain, "--steps", steps, "--resume", "saved", "--json", "resumed.json")
+            self.run_training(plain, "--steps", steps, "--json", "whole.json")
+            resumed, whole = self.losses("resumed.json"), self.losses("whole.json")
+            self.assertEqual(resumed, {step: whole[step] for step in resumed}, technique)
+            self.assertEqual(len(resumed), 2)
+        self.assertGreaterEqual(killed, KILLS * 3 // 4)
+
+    @unittest.skipUnless(TRANSPORT == "threads", "the limit is also one of MPI's shared memory")
+    def test_a_failing_disk_leaves_the_older_ones(self):
+        self.run_training(["ddp"], "--steps", "2", "--checkpoint", "saved", "--checkpoint-interval", "1")
+        before = self.checkpoints()
+        for mode in [], ["--checkpoint-async"]:
+            said = self.run_training(["ddp", *mode], "--steps", "4", "--checkpoint", "saved", "--resume", "saved", status=2,
+                                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)))
+            self.assertIn("ulimit -f", said)
+            self.assertIn("rank-0000", said)
+            self.assertEqual(self.checkpoints(), before)
+            self.run_training(["ddp"], "--steps", "3", "--resume", "saved")
+
+    def test_outputs_are_checked_before_training(self):
+        (self.path / "file").write_text("")
+        for folder in "file", "file/folder", "/proc/folder":
+            said = self.run_training(["ddp"], "--steps", "1", "--checkpoint", folder, status=2)
+            self.assertIn("cannot make the folder", said)
+        said = self.run_training(["ddp"], "--steps", "1", "--keep", "2", status=2)
+        self.assertIn("--checkpoint DIR", said)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
