@@ -22,7 +22,7 @@ struct Stream::Handle::State {
 };
 
 // Needs no deadline: every wait inside the work has one, so the work ends.
-void Stream::Handle::wait() {
+void Stream::Handle::wait() const {
   std::unique_lock lock(state_->mutex);
   state_->finished->wait(lock, [&] { return state_->done; });
   if (state_->failure) std::rethrow_exception(state_->failure);

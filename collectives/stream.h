@@ -19,7 +19,7 @@ class Stream {
   class Handle {
    public:
     // Returns when the work is done. Throws what the work threw.
-    void wait();
+    void wait() const;
     bool done() const;
 
    private:

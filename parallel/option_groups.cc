@@ -225,6 +225,7 @@ std::vector<OptionGroup> describe(TrainOptions& o) {
           describe_zero(o),
           describe_mesh_zero(o),
           describe(static_cast<ShardingOptions&>(o)),
+          describe(static_cast<OffloadOptions&>(o)),
           describe(static_cast<ParameterServerOptions&>(o)),
           describe(static_cast<CheckpointOptions&>(o)),
           describe(static_cast<RunOptions&>(o))};

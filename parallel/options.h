@@ -81,6 +81,13 @@ struct ShardingOptions {
   std::string accumulation = "sync";  // of micro-batches; no-sync: reduces the last one's sum only
 };
 
+// Where ZeRO's and FSDP's shards lie while they are not used.
+struct OffloadOptions {
+  std::string offload = "none";       // optimizer: its states; parameters: and the shards of those
+  std::string offload_to = "memory";  // of the host, or the path of a file
+  std::int64_t offload_group = std::int64_t{1} << 18;  // elements of which states are in memory
+};
+
 struct PipelineOptions {
   std::string schedule = "1f1b";
   std::string schedule_file;  // instead: a schedule as action text
@@ -131,6 +138,7 @@ struct TrainOptions : InputOptions,
                       MeshOptions,
                       DataParallelOptions,
                       ShardingOptions,
+                      OffloadOptions,
                       PipelineOptions,
                       TensorOptions,
                       ParameterServerOptions,
@@ -162,6 +170,7 @@ OptionGroup describe_all_reduce(DataParallelOptions& options);
 OptionGroup describe(ShardingOptions& options);
 OptionGroup describe_zero(ShardingOptions& options);
 OptionGroup describe_mesh_zero(ShardingOptions& options);
+OptionGroup describe(OffloadOptions& options);
 OptionGroup describe(PipelineOptions& options);
 OptionGroup describe(TensorOptions& options);
 OptionGroup describe(ParameterServerOptions& options);

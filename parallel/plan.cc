@@ -119,6 +119,14 @@ void check_data(const Plan& plan) {
           fmt::format("--replicas {} of the shards on {} data-parallel ranks", o.replicas,
                       plan.length(dp)),
           "use a number that divides the ranks");
+  require(o.offload != "parameters" || plan.zero_stage() == 3 || plan.zero_stage() == 0,
+          fmt::format("--offload parameters with ZeRO stage {}, which holds all parameters whole",
+                      plan.zero_stage()),
+          "use stage 3 or train fsdp, or --offload optimizer");
+  require(!o.offload_to.empty(), "--offload-to without a name", "use memory, or name a file");
+  constexpr int block = 4096;
+  require(o.offload_group % block == 0, fmt::format("--offload-group {}", o.offload_group),
+          fmt::format("use a multiple of {}, so that groups begin at blocks of a file", block));
   require(is_floating(*o.reduce_dtype), fmt::format("--reduce-dtype {}", name_of(*o.reduce_dtype)),
           "choose f64, f32, bf16 or f16");
   if (o.algorithm != "auto")

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "models/activation_bytes.h"
 #include "models/narrow_backend.h"
@@ -13,6 +14,7 @@
 #include "parallel/pipeline/execution/stashes.h"
 #include "parallel/pipeline/execution/tied_embedding.h"
 #include "parallel/rank_model.h"
+#include "parallel/sharded/offload.h"
 #include "parallel/sharded/sharding.h"
 #include "parallel/tensor/shared_gradients.h"
 #include "parallel/tensor/traffic.h"
@@ -44,6 +46,7 @@ class RankPrediction {
     add_layers();
     add_pipeline();
     add_gradients();
+    add_offload();
     add_norm();
     name_totals();
     set_states();
@@ -154,6 +157,13 @@ class RankPrediction {
     add_term(gradients + " + " + parameters + " + norm", "(P-1) for each unit and exchange + norm");
   }
 
+  void add_offload() {
+    if (!sharding_ || !offloads_states(plan_)) return;
+    prediction_.offload = offload_traffic(plan_, rank_, *sharding_, units_);
+    std::tie(prediction_.offload_read_formula, prediction_.offload_written_formula) =
+        offload_formulas(plan_);
+  }
+
   void add_norm() {
     if (model_ranks() == 1) return;
     prediction_.add(norm_label, norm_traffic(model_ranks(), place_in_model()), sizeof(double));
@@ -193,6 +203,16 @@ class RankPrediction {
                     buffers(sharding_->shards_gradients(), "unreduced units"));
     prediction_.set(MemoryUse::optimizer, elements.shards * optimizer_bytes(dtype_),
                     is_narrow(dtype_) ? "12 * Psi/P" : "2 * Psi/P * beta");
+    if (offloads_states(plan_))
+      prediction_.set(MemoryUse::optimizer,
+                      offload_state_bytes(plan_, rank_, units_, environment_.computes_on_host),
+                      std::string(is_narrow(dtype_) ? "2 groups * 12" : "2 groups * 2 * beta") +
+                          (Tier::is_file(plan_.options.offload_to) ? " + the file's buffer" : ""));
+    if (offloads_parameters(plan_))
+      prediction_.set(MemoryUse::parameters,
+                      (elements.parameters - elements.shards) * element() +
+                          offload_value_bytes(plan_, rank_, units_),
+                      "(gathered units + 2 groups) * beta");
   }
 
   void set_activations() {

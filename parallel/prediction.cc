@@ -50,6 +50,12 @@ std::vector<TheoryRecord> theory_of(const Prediction& prediction, const RankReco
     add("sent_bytes." + label, formula == prediction.formulas.end() ? "" : formula->second,
         volume.sent_bytes, found == measured.traffic.end() ? 0 : found->second.sent_bytes);
   }
+  if (const auto& offload = prediction.offload) {
+    add("offload.read_bytes", prediction.offload_read_formula, offload->read_bytes,
+        measured.offload.read_bytes);
+    add("offload.written_bytes", prediction.offload_written_formula, offload->written_bytes,
+        measured.offload.written_bytes);
+  }
   for (int use = 0; use < memory_uses; ++use) {
     const auto& figure = prediction.peak_bytes[static_cast<std::size_t>(use)];
     const std::string name(name_of(static_cast<MemoryUse>(use)));

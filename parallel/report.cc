@@ -28,6 +28,7 @@ Volume volume_from(const json& v) {
 json to_json(const RankRecord& record, const std::vector<TheoryRecord>& theory) {
   json text = {{"rank", record.rank},
                {"peak_bytes", record.peak_bytes},
+               {"offload", {record.offload.read_bytes, record.offload.written_bytes}},
                {"in_flight", record.in_flight},
                {"busy", record.busy_seconds},
                {"idle", record.idle_seconds},
@@ -44,6 +45,7 @@ json to_json(const RankRecord& record, const std::vector<TheoryRecord>& theory) 
 void read_rank(const json& text, TrainResult& result) {
   RankRecord record{.rank = text["rank"]};
   record.peak_bytes = text["peak_bytes"].get<std::map<std::string, std::int64_t>>();
+  record.offload = {.read_bytes = text["offload"][0], .written_bytes = text["offload"][1]};
   record.in_flight = text["in_flight"];
   record.busy_seconds = text["busy"];
   record.idle_seconds = text["idle"];

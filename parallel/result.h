@@ -82,10 +82,17 @@ struct TheoryRecord {
   bool exact = true;  // the two must be equal; otherwise the formula is an estimate
 };
 
+// Bytes that a rank moves from and to a second tier of memory.
+struct TierTraffic {
+  std::int64_t read_bytes = 0, written_bytes = 0;
+  bool operator==(const TierTraffic&) const = default;
+};
+
 struct RankRecord {
   int rank = 0;
   std::map<std::string, Volume, std::less<>> traffic;  // of the last optimizer step, by label
   std::map<std::string, std::int64_t> peak_bytes;      // of the whole run, by use, and "total"
+  TierTraffic offload;                                 // of the last optimizer step
   int in_flight = 0;  // of a pipeline: micro-batches, summed over stages
   double busy_seconds = 0, idle_seconds = 0, exposed_communication_seconds = 0,
          hidden_communication_seconds = 0;

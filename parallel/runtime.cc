@@ -85,6 +85,7 @@ class Runtime final : public TrainingRank {
   double communication_seconds() const override {
     return exposed_seconds() - data_->waiting_seconds() + data_->communication_seconds();
   }
+  TierTraffic tier_traffic() const override { return data_->tier_traffic(); }
   Prediction prediction() const override {
     return predict(plan_, rank_,
                    {.algorithms = data_->algorithms(),

@@ -56,15 +56,21 @@ class Steps {
       checkpoints_.after_step(step + 1);
     }
     const PipelineRecord pipeline = rank_->finish();
-    training_.report(*rank_, pipeline, busy_seconds_, traffic_, stepped_);
+    training_.report(*rank_, pipeline, busy_seconds_, traffic_, offload_, stepped_);
   }
 
  private:
   StepRecord take_step(int step) {
     context_.counters.reset();
+    const TierTraffic before = rank_->tier_traffic();
     StepRecord record = take_own_step(step);
     // Read before the loss is reported, so that it contains only the technique's own traffic.
-    if (!record.skipped || !stepped_) traffic_ = context_.counters.by_label();
+    if (!record.skipped || !stepped_) {
+      traffic_ = context_.counters.by_label();
+      const TierTraffic after = rank_->tier_traffic();
+      offload_ = {.read_bytes = after.read_bytes - before.read_bytes,
+                  .written_bytes = after.written_bytes - before.written_bytes};
+    }
     stepped_ = stepped_ || !record.skipped;
     traffic_.erase(report_label);
     record.loss = training_.over_ranks(record.loss, ReduceOp::sum);
@@ -122,6 +128,7 @@ class Steps {
   bool scales_;
   double busy_seconds_ = 0;
   std::map<std::string, Volume, std::less<>> traffic_;  // of the last step that was taken
+  TierTraffic offload_;                                 // of the same step
   bool stepped_ = false;                                // not all steps were skipped
 };
 

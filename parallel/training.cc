@@ -88,8 +88,10 @@ double Training::rate(double seconds) const {
 }
 
 void Training::report(TrainingRank& rank, const PipelineRecord& pipeline, double busy_seconds,
-                      const std::map<std::string, Volume, std::less<>>& traffic, bool stepped) {
+                      const std::map<std::string, Volume, std::less<>>& traffic,
+                      const TierTraffic& offload, bool stepped) {
   RankRecord record{.rank = context_.world.rank(), .traffic = traffic};
+  record.offload = offload;
   for (int use = 0; use < memory_uses; ++use)
     record.peak_bytes[std::string(name_of(static_cast<MemoryUse>(use)))] =
         context_.ledger.peak_bytes(static_cast<MemoryUse>(use));
@@ -103,6 +105,7 @@ void Training::report(TrainingRank& rank, const PipelineRecord& pipeline, double
   if (!stepped) {
     prediction.total.reset();
     prediction.traffic.clear();
+    prediction.offload.reset();
   }
   collect(context_, record, theory_of(prediction, record), result_);
 

@@ -45,7 +45,8 @@ class Training {
   // `traffic` is of the last step that was taken. Without one (`stepped` is false) it has no closed
   // form, because skipped steps send less.
   void report(TrainingRank& rank, const PipelineRecord& pipeline, double busy_seconds,
-              const std::map<std::string, Volume, std::less<>>& traffic, bool stepped = true);
+              const std::map<std::string, Volume, std::less<>>& traffic,
+              const TierTraffic& offload = {}, bool stepped = true);
 
  private:
   double validation_loss(TrainingRank& rank);

@@ -62,6 +62,8 @@ class TrainingRank {
   // communication, overlapped with compute or not.
   virtual double exposed_seconds() const { return 0; }
   virtual double communication_seconds() const { return exposed_seconds(); }
+  // What it has moved from and to a second tier of memory so far.
+  virtual TierTraffic tier_traffic() const { return {}; }
   // The closed forms of this rank.
   virtual Prediction prediction() const = 0;
 };

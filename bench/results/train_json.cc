@@ -43,17 +43,21 @@ ordered_json by_label(const RankRecord& rank, std::int64_t Volume::*field) {
 }
 
 ordered_json rank_of(const RankRecord& rank) {
-  return {{"rank", rank.rank},
-          {"sent_bytes", by_label(rank, &Volume::sent_bytes)},
-          {"received_bytes", by_label(rank, &Volume::received_bytes)},
-          {"sent_messages", by_label(rank, &Volume::sent_messages)},
-          {"received_messages", by_label(rank, &Volume::received_messages)},
-          {"peak_bytes", rank.peak_bytes},
-          {"time",
-           {{"busy", rank.busy_seconds},
-            {"idle", rank.idle_seconds},
-            {"exposed_communication", rank.exposed_communication_seconds},
-            {"hidden_communication", rank.hidden_communication_seconds}}}};
+  ordered_json object = {{"rank", rank.rank},
+                         {"sent_bytes", by_label(rank, &Volume::sent_bytes)},
+                         {"received_bytes", by_label(rank, &Volume::received_bytes)},
+                         {"sent_messages", by_label(rank, &Volume::sent_messages)},
+                         {"received_messages", by_label(rank, &Volume::received_messages)},
+                         {"peak_bytes", rank.peak_bytes},
+                         {"time",
+                          {{"busy", rank.busy_seconds},
+                           {"idle", rank.idle_seconds},
+                           {"exposed_communication", rank.exposed_communication_seconds},
+                           {"hidden_communication", rank.hidden_communication_seconds}}}};
+  if (rank.offload != TierTraffic{})
+    object["offload"] = {{"read_bytes", rank.offload.read_bytes},
+                         {"written_bytes", rank.offload.written_bytes}};
+  return object;
 }
 
 }  // namespace

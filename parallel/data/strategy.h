@@ -60,6 +60,8 @@ class DataParallel : public UnitObserver {
   // overlapped with compute or not.
   virtual double waiting_seconds() const = 0;
   virtual double communication_seconds() const = 0;
+  // What it has moved from and to a second tier of memory so far.
+  virtual TierTraffic tier_traffic() const { return {}; }
   // The choices of `--algorithm auto`, by bucket, for the closed forms.
   virtual std::vector<std::string> algorithms() const { return {}; }
 };

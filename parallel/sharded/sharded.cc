@@ -9,7 +9,9 @@
 #include "collectives/all_gather/all_gather.h"
 #include "collectives/stopwatch.h"
 #include "collectives/stream.h"
+#include "models/narrow_backend.h"
 #include "parallel/norm.h"
+#include "parallel/sharded/offload.h"
 #include "parallel/sharded/reducer.h"
 
 namespace lockstep {
@@ -34,10 +36,12 @@ class Sharded final : public DataParallel {
         gradient_buffers_(parameters_.dtype(), context.ledger, MemoryUse::gradients),
         exposed_(context.world) {
     const AdamWOptions options = adamw_options(plan.options);
+    if (offloads_states(plan)) offload_.emplace(context, *shards_, plan, layout_, exposed_);
     Slice largest;
     for (const UnitParameters& unit : layout_.all) {
       units_.emplace_back(parameters_, unit, Parts(unit.count, shards_->size()), shards_->rank(),
-                          sharding_, options, backend, context.ledger);
+                          sharding_, options, backend, context.ledger,
+                          offload_ ? &*offload_ : nullptr, units_.size());
       if (unit.count > largest.count) {
         largest = units_.back().own_gradients();
         largest.count = unit.count;
@@ -58,13 +62,12 @@ class Sharded final : public DataParallel {
   }
 
   void load(const std::function<void()>& read) override {
-    if (!sharding_.shards_parameters()) return read();
-    for (ShardedUnit& unit : units_) {
-      unit.take_values(value_buffers_);
-      read();
-      const Slice own = unit.own_values();
-      own.device->copy(own, unit.own_part(unit.values()));
-      unit.give_values(value_buffers_);
+    if (!sharding_.shards_parameters()) read();
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      if (sharding_.shards_parameters()) load_shard(u, read);
+      // Offloaded masters are written once before the first step, so that all steps move the same.
+      if (offload_ && is_narrow(parameters_.dtype()))
+        units_[u].optimizer().visit(StateAccess::change, [](const AdamWGroup&) {});
     }
   }
 
@@ -146,17 +149,26 @@ class Sharded final : public DataParallel {
     shards_->set_label("weights");
     flat_ =
         Tensor({parameters_.count()}, parameters_.dtype(), context_.ledger, MemoryUse::workspace);
-    for (const ShardedUnit& unit : units_) {
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      const ShardedUnit& unit = units_[u];
       const Tensor whole({unit.count()}, parameters_.dtype(), context_.ledger,
                          MemoryUse::workspace);
-      const Slice own = what == Gathered::values ? unit.own_values() : unit.own_gradients();
-      own.device->copy(unit.own_part(whole.slice()), own);
+      const Slice into = unit.own_part(whole.slice());
+      if (what == Gathered::gradients)
+        into.device->copy(into, unit.own_gradients());
+      else if (offloads_values())
+        offload_->read_values(u, into).wait();
+      else
+        into.device->copy(into, unit.own_values());
       all_gather(*shards_, whole.slice());
       unit.scatter(whole.slice(), flat_.slice());
     }
     return flat_.slice();
   }
 
+  TierTraffic tier_traffic() const override {
+    return offload_ ? offload_->traffic() : TierTraffic{};
+  }
   double waiting_seconds() const override { return exposed_.seconds(); }
   double communication_seconds() const override {
     return stream_ ? stream_->busy_seconds() + reducer_->busy_seconds() : exposed_.seconds();
@@ -173,6 +185,19 @@ class Sharded final : public DataParallel {
     std::vector<int> ranks;
     for (int rank = data.rank() % shards; rank < data.size(); rank += shards) ranks.push_back(rank);
     return ranks;
+  }
+
+  bool offloads_values() const { return offload_ && offload_->holds_parameters(); }
+  void load_shard(std::size_t number, const std::function<void()>& read) {
+    ShardedUnit& unit = units_[number];
+    unit.take_values(value_buffers_);
+    read();
+    const Slice own = unit.own_part(unit.values());
+    if (offloads_values())
+      offload_->write_values(number, own).wait();
+    else
+      own.device->copy(unit.own_values(), own);
+    unit.give_values(value_buffers_);
   }
 
   // A pipeline's schedule says when its stages are unsharded; evaluations have no schedule.
@@ -211,10 +236,15 @@ class Sharded final : public DataParallel {
   void gather(std::size_t number) {
     ShardedUnit& unit = units_[number];
     unit.take_values(value_buffers_);
-    const auto work = [&unit](Communicator& comm) {
+    std::optional<Tier::Handle> read;
+    if (offloads_values()) read = offload_->read_values(number, unit.own_part(unit.values()));
+    const auto work = [&unit, read](Communicator& comm) {
       comm.set_label(parameters_label);
-      const Slice whole = unit.values(), own = unit.own_values();
-      own.device->copy(unit.own_part(whole), own);
+      const Slice whole = unit.values();
+      if (read)
+        read->wait();
+      else
+        whole.device->copy(unit.own_part(whole), unit.own_values());
       all_gather(comm, whole);
     };
     if (stream_)
@@ -255,6 +285,7 @@ class Sharded final : public DataParallel {
   std::size_t next_ = 0;                                  // in the order
   std::vector<std::optional<Stream::Handle>> gathering_;  // by unit
   Stopwatch exposed_;
+  std::optional<Offload> offload_;
   std::optional<Stream> stream_;
   std::optional<GradientReducer> reducer_;
 };

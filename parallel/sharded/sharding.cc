@@ -164,6 +164,22 @@ ShardedTraffic sharded_traffic(const Plan& plan, int rank, const Sharding& shard
   return sum;
 }
 
+std::vector<int> gathers_of_units(const Plan& plan, int rank, const Sharding& sharding,
+                                  const RankUnits& units) {
+  std::vector<int> gathers(units.all.size());
+  if (sharding.by_stage) {
+    for (const Action& action : own_actions(plan, rank))
+      if (action.pass == Pass::unshard)
+        for (std::size_t u = units.stage(action.stage).first; u < units.stage(action.stage).end();
+             ++u)
+          ++gathers[u];
+    return gathers;
+  }
+  for (const UnitEvent& event : step_order(plan, sharding, units))
+    if (event.kind == UnitEvent::Kind::gather) ++gathers[units.stages.front().place(event.unit)];
+  return gathers;
+}
+
 std::pair<std::string, std::string> sharded_formulas(const Plan& plan, const Sharding& sharding) {
   const int batches = sharding.by_stage ? 1 : plan.options.micro_batches;
   const bool each = sharding.shards_gradients() && sharding.reduces_every_micro_batch;

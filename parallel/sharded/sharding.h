@@ -93,6 +93,9 @@ struct ShardedTraffic {
 };
 ShardedTraffic sharded_traffic(const Plan& plan, int rank, const Sharding& sharding,
                                const RankUnits& units);
+// How often a rank gathers each unit in a step, if parameters are sharded.
+std::vector<int> gathers_of_units(const Plan& plan, int rank, const Sharding& sharding,
+                                  const RankUnits& units);
 // Formulas of the bytes of gradients and parameters.
 std::pair<std::string, std::string> sharded_formulas(const Plan& plan, const Sharding& sharding);
 

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "parallel/sharded/offload.h"
+
 namespace lockstep {
 
 Tensor BufferPool::take(Count count) {
@@ -14,7 +16,7 @@ Tensor BufferPool::take(Count count) {
 
 ShardedUnit::ShardedUnit(Parameters& all, const UnitParameters& unit, const Parts& shards, int rank,
                          const Sharding& sharding, const AdamWOptions& options, Backend& backend,
-                         Ledger& ledger)
+                         Ledger& ledger, Offload* offload, std::size_t number)
     : all_(all), numbers_(unit.parameters), count_(unit.count), first_(shards.offset(rank)) {
   Count offset = 0;
   for (const int i : numbers_) {
@@ -27,7 +29,9 @@ ShardedUnit::ShardedUnit(Parameters& all, const UnitParameters& unit, const Part
     tensor = Tensor({count}, all.dtype(), ledger, use);
     return tensor.slice();
   };
-  if (sharding.shards_parameters())
+  if (offload && offload->holds_parameters())
+    own_values_ = {.count = own, .dtype = all.dtype()};
+  else if (sharding.shards_parameters())
     own_values_ = memory(own_value_memory_, own, MemoryUse::parameters);
   else
     own_values_ = memory(values_, count_, MemoryUse::parameters).part(first_, own);
@@ -37,8 +41,10 @@ ShardedUnit::ShardedUnit(Parameters& all, const UnitParameters& unit, const Part
     own_gradients_ = memory(gradients_, count_, MemoryUse::gradients).part(first_, own);
   place_values(values_.slice());
   place_gradients(gradients_.slice());
-  optimizer_ =
-      std::make_unique<AdamW>(list_, first_, own_values_, own_gradients_, options, backend, ledger);
+  optimizer_ = offload ? std::make_unique<AdamW>(list_, first_, own_gradients_, options, backend,
+                                                 offload->storage(number, own_values_))
+                       : std::make_unique<AdamW>(list_, first_, own_values_, own_gradients_,
+                                                 options, backend, ledger);
 }
 
 void ShardedUnit::place_values(Slice whole) {

@@ -13,6 +13,8 @@
 
 namespace lockstep {
 
+class Offload;
+
 // Flat buffers that units take and give back. A buffer of the right size is used again. Not
 // thread-safe.
 class BufferPool {
@@ -32,13 +34,15 @@ class BufferPool {
 class ShardedUnit {
  public:
   // Adam's states, gradients and parameters are sharded as `sharding` says; what is not sharded has
-  // memory from the beginning. All arguments but `unit` must outlive it.
+  // memory from the beginning. With `offload`, where it is unit `number`, Adam's states and
+  // maybe its shard of parameters lie there. All arguments but `unit` must outlive it.
   ShardedUnit(Parameters& all, const UnitParameters& unit, const Parts& shards, int rank,
               const Sharding& sharding, const AdamWOptions& options, Backend& backend,
-              Ledger& ledger);
+              Ledger& ledger, Offload* offload = nullptr, std::size_t number = 0);
 
   Count count() const { return count_; }
-  // The rank's own part, with memory of its own or inside of the whole buffer.
+  // The rank's own part, with memory of its own or inside of the whole buffer. Offloaded values have
+  // no memory.
   Slice own_values() const { return own_values_; }
   Slice own_gradients() const { return own_gradients_; }
   // The whole buffers; empty slices while they have no memory.

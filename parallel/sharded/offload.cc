@@ -1,0 +1,194 @@
+#include "parallel/sharded/offload.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "models/narrow_backend.h"
+
+namespace lockstep {
+namespace {
+
+// Elements of moments and masters per parameter.
+Count states_of(DType dtype) { return is_narrow(dtype) ? 3 : 2; }
+
+bool reads_values(DType dtype, StateAccess access) {
+  return access != StateAccess::step || !is_narrow(dtype);
+}
+
+}  // namespace
+
+bool offloads_states(const Plan& plan) {
+  return plan.zero_stage() > 0 && plan.options.offload != "none";
+}
+bool offloads_parameters(const Plan& plan) {
+  return plan.zero_stage() > 0 && plan.options.offload == "parameters";
+}
+
+OffloadLayout offload_layout(const Plan& plan, int rank, const RankUnits& units) {
+  OffloadLayout layout;
+  const DType dtype = plan.options.dtype;
+  const auto reserve = [&](Count bytes) {
+    const Count begin = layout.bytes;
+    layout.bytes += DirectFile::moved_bytes(bytes);
+    return begin;
+  };
+  for (const UnitParameters& unit : units.all) {
+    OffloadLayout::Shard& shard = layout.shards.emplace_back();
+    shard.count = Parts(unit.count, plan.shards())[plan.shard(rank)];
+    shard.first = layout.groups.size();
+    if (offloads_parameters(plan)) shard.values_at = reserve(shard.count * element_bytes(dtype));
+    for (Count begin = 0; begin < shard.count; begin += plan.options.offload_group) {
+      const Count count = std::min(plan.options.offload_group, shard.count - begin);
+      layout.groups.push_back({.range = {begin, count},
+                               .values_at = shard.values_at + begin * element_bytes(dtype),
+                               .states_at = reserve(count * optimizer_bytes(dtype))});
+      layout.largest = std::max(layout.largest, count);
+    }
+    shard.end = layout.groups.size();
+  }
+  return layout;
+}
+
+TierTraffic offload_traffic(const Plan& plan, int rank, const Sharding& sharding,
+                            const RankUnits& units) {
+  TierTraffic traffic;
+  const DType dtype = plan.options.dtype;
+  const OffloadLayout layout = offload_layout(plan, rank, units);
+  const auto moved = [&](Count bytes) { return Tier::moved_bytes(plan.options.offload_to, bytes); };
+  for (const OffloadLayout::Group& group : layout.groups) {
+    const Count states = moved(group.range.count * optimizer_bytes(dtype));
+    traffic.read_bytes += states;
+    traffic.written_bytes += states;
+    if (!offloads_parameters(plan)) continue;
+    const Count values = moved(group.range.count * element_bytes(dtype));
+    if (reads_values(dtype, StateAccess::step)) traffic.read_bytes += values;
+    traffic.written_bytes += values;
+  }
+  if (!offloads_parameters(plan)) return traffic;
+  const std::vector<int> gathers = gathers_of_units(plan, rank, sharding, units);
+  for (std::size_t u = 0; u < layout.shards.size(); ++u)
+    traffic.read_bytes += gathers[u] * moved(layout.shards[u].count * element_bytes(dtype));
+  return traffic;
+}
+
+std::pair<std::string, std::string> offload_formulas(const Plan& plan) {
+  const bool narrow = is_narrow(plan.options.dtype);
+  const std::string states = narrow ? "12 * Psi/P" : "2 * Psi/P * beta",
+                    end = Tier::is_file(plan.options.offload_to) ? ", in whole blocks" : "";
+  if (!offloads_parameters(plan)) return {states + end, states + end};
+  return {states + (narrow ? "" : " + Psi/P * beta") + " + (Psi/P of each gather) * beta" + end,
+          states + " + Psi/P * beta" + end};
+}
+
+Count offload_state_bytes(const Plan& plan, int rank, const RankUnits& units,
+                          bool computes_on_host) {
+  return 2 * offload_layout(plan, rank, units).largest * optimizer_bytes(plan.options.dtype) +
+         (computes_on_host ? Tier::memory_bytes(plan.options.offload_to) : 0);
+}
+
+Count offload_value_bytes(const Plan& plan, int rank, const RankUnits& units) {
+  return 2 * offload_layout(plan, rank, units).largest * element_bytes(plan.options.dtype);
+}
+
+class Offload::Storage final : public AdamWStorage {
+ public:
+  Storage(Offload& offload, std::size_t unit, Slice values)
+      : offload_(offload), unit_(unit), values_(values) {}
+  void visit(StateAccess access, const std::function<void(const AdamWGroup&)>& use) override {
+    offload_.visit(unit_, access, values_, use);
+  }
+
+ private:
+  Offload& offload_;
+  std::size_t unit_;
+  Slice values_;
+};
+
+Offload::Offload(RankContext& context, Communicator& shards, const Plan& plan,
+                 const RankUnits& units, Stopwatch& exposed)
+    : dtype_(plan.options.dtype),
+      layout_(offload_layout(plan, context.world.rank(), units)),
+      holds_parameters_(offloads_parameters(plan)),
+      exposed_(exposed),
+      tier_(context, shards, plan.options.offload_to, layout_.bytes) {
+  for (Buffer& buffer : buffers_) {
+    buffer.states = Tensor({states_of(dtype_), layout_.largest}, statistics_type(dtype_),
+                           context.ledger, MemoryUse::optimizer);
+    if (holds_parameters_)
+      buffer.values = Tensor({layout_.largest}, dtype_, context.ledger, MemoryUse::parameters);
+  }
+}
+
+std::unique_ptr<AdamWStorage> Offload::storage(std::size_t unit, Slice values) {
+  return std::make_unique<Storage>(*this, unit, values);
+}
+
+Tier::Handle Offload::read_values(std::size_t unit, Slice into) {
+  return tier_.read(layout_.shards[unit].values_at, into);
+}
+Tier::Handle Offload::write_values(std::size_t unit, Slice from) {
+  return tier_.write(layout_.shards[unit].values_at, from);
+}
+
+void Offload::visit(std::size_t unit, StateAccess access, Slice values,
+                    const std::function<void(const AdamWGroup&)>& use) {
+  const OffloadLayout::Shard& shard = layout_.shards[unit];
+  const bool with_values = reads_values(dtype_, access);
+  // Steps go through all units in order, so the next unit's first group is read ahead, too.
+  const std::size_t end = access == StateAccess::step ? layout_.groups.size() : shard.end;
+  for (std::size_t g = shard.first; g < shard.end; ++g) {
+    fetch(g, with_values);
+    if (g + 1 < end) fetch(g + 1, with_values);
+    Buffer& buffer = buffers_[g % 2];
+    wait(buffer);
+    use(view(g, values));
+    buffer.group.reset();
+    if (access != StateAccess::read) keep(g);
+  }
+  if (shard.end == end)
+    for (const Buffer& buffer : buffers_) wait(buffer);
+}
+
+// Begins to read a group, unless that has begun. Transfers run in order, so its buffer's previous
+// group has been written before.
+void Offload::fetch(std::size_t group, bool with_values) {
+  Buffer& buffer = buffers_[group % 2];
+  if (buffer.group == group) return;
+  buffer.group = group;
+  const AdamWGroup into = view(group, {});
+  if (with_values && holds_parameters_)
+    buffer.last = tier_.read(layout_.groups[group].values_at, into.values);
+  buffer.last = tier_.read(layout_.groups[group].states_at,
+                           buffer.states.slice().first(states_of(dtype_) * into.range.count));
+}
+
+void Offload::keep(std::size_t group) {
+  Buffer& buffer = buffers_[group % 2];
+  const AdamWGroup from = view(group, {});
+  if (holds_parameters_) tier_.write(layout_.groups[group].values_at, from.values);
+  buffer.last = tier_.write(layout_.groups[group].states_at,
+                            buffer.states.slice().first(states_of(dtype_) * from.range.count));
+}
+
+void Offload::wait(const Buffer& buffer) {
+  if (buffer.last) exposed_.time([&] { buffer.last->wait(); });
+}
+
+// Moments, then masters, next to each other in the group's buffer.
+AdamWGroup Offload::view(std::size_t group, Slice values) const {
+  const Buffer& buffer = buffers_[group % 2];
+  const Range range = layout_.groups[group].range;
+  const auto state = [&](Count number) {
+    return buffer.states.slice().part(number * range.count, range.count);
+  };
+  return {.range = range,
+          .values = holds_parameters_ ? buffer.values.slice().first(range.count)
+                    : values.data     ? values.part(range.first, range.count)
+                                      : Slice{},
+          .master = is_narrow(dtype_) ? state(2) : Slice{},
+          .first_moment = state(0),
+          .second_moment = state(1)};
+}
+
+}  // namespace lockstep
