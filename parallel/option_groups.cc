@@ -166,6 +166,38 @@ OptionGroup describe(CheckpointOptions& o) {
           .is_of_run = true};
 }
 
+OptionGroup describe(OffloadOptions& o) {
+  const auto offloads = [](const TrainOptions& all) {
+    return all.zero_stage >= 1 && all.offload != "none";
+  };
+  return {.title = "offload",
+          .techniques = {"zero", "fsdp", "3d"},
+          .options = {
+              {.flag = "offload",
+               .value = &o.offload,
+               .help = "keep in a second tier of memory: none, the optimizer's states (optimizer), "
+                       "or with stage 3 the shards of parameters, too (parameters)",
+               .choices = {"none", "optimizer", "parameters"},
+               .drawn = {"none", "optimizer", "parameters"},
+               .has_effect = [](const TrainOptions& all) { return all.zero_stage >= 1; },
+               .needs = "ZeRO stage 1, 2 or 3"},
+              {.flag = "offload-to",
+               .value = &o.offload_to,
+               .help = "the tier: the host's memory, of ranks on a GPU (memory), or the path of a "
+                       "file, to which each rank appends its number; the file has no name while it "
+                       "is used and is gone at the end",
+               .has_effect = offloads,
+               .needs = "--offload optimizer or parameters"},
+              {.flag = "offload-group",
+               .value = &o.offload_group,
+               .help = "elements whose states are read, stepped and written together, a multiple "
+                       "of 4096; two such groups are in memory",
+               .bounds = at_least(1),
+               .drawn = {"4096", "262144"},
+               .has_effect = offloads,
+               .needs = "--offload optimizer or parameters"}}};
+}
+
 OptionGroup describe(RunOptions& o) {
   return {
       .title = "run",

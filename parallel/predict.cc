@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <tuple>
 
 #include "models/activation_bytes.h"
 #include "models/narrow_backend.h"
@@ -46,13 +45,14 @@ class RankPrediction {
     add_layers();
     add_pipeline();
     add_gradients();
-    add_offload();
     add_norm();
     name_totals();
     set_states();
     set_activations();
     set_communication();
     set_workspace();
+    if (sharding_ && offloads_states(plan_))
+      predict_offload(prediction_, plan_, rank_, *sharding_, units_, environment_.computes_on_host);
     return std::move(prediction_);
   }
 
@@ -157,13 +157,6 @@ class RankPrediction {
     add_term(gradients + " + " + parameters + " + norm", "(P-1) for each unit and exchange + norm");
   }
 
-  void add_offload() {
-    if (!sharding_ || !offloads_states(plan_)) return;
-    prediction_.offload = offload_traffic(plan_, rank_, *sharding_, units_);
-    std::tie(prediction_.offload_read_formula, prediction_.offload_written_formula) =
-        offload_formulas(plan_);
-  }
-
   void add_norm() {
     if (model_ranks() == 1) return;
     prediction_.add(norm_label, norm_traffic(model_ranks(), place_in_model()), sizeof(double));
@@ -203,16 +196,6 @@ class RankPrediction {
                     buffers(sharding_->shards_gradients(), "unreduced units"));
     prediction_.set(MemoryUse::optimizer, elements.shards * optimizer_bytes(dtype_),
                     is_narrow(dtype_) ? "12 * Psi/P" : "2 * Psi/P * beta");
-    if (offloads_states(plan_))
-      prediction_.set(MemoryUse::optimizer,
-                      offload_state_bytes(plan_, rank_, units_, environment_.computes_on_host),
-                      std::string(is_narrow(dtype_) ? "2 groups * 12" : "2 groups * 2 * beta") +
-                          (Tier::is_file(plan_.options.offload_to) ? " + the file's buffer" : ""));
-    if (offloads_parameters(plan_))
-      prediction_.set(MemoryUse::parameters,
-                      (elements.parameters - elements.shards) * element() +
-                          offload_value_bytes(plan_, rank_, units_),
-                      "(gathered units + 2 groups) * beta");
   }
 
   void set_activations() {

@@ -36,12 +36,19 @@ double machine_bytes() {
   return unlimited;
 }
 
-// Of `ulimit -v`: the limit, less the address space in use.
+// Of `ulimit -v` or `ulimit -d`: the limit, less the address space in use or its writable part.
 double process_bytes() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return unlimited;
-  const double used = number_in("/proc/self/statm") * static_cast<double>(sysconf(_SC_PAGESIZE));
-  return std::max(0.0, static_cast<double>(limit.rlim_cur) - used);
+  double pages[6] = {};  // of /proc/self/statm: the address space is the first, data the sixth
+  std::ifstream numbers("/proc/self/statm");
+  for (double& number : pages) numbers >> number;
+  double least = unlimited;
+  for (const auto& [resource, used] : {std::pair(RLIMIT_AS, pages[0]), {RLIMIT_DATA, pages[5]}}) {
+    rlimit limit{};
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
+    const double used_bytes = used * static_cast<double>(sysconf(_SC_PAGESIZE));
+    least = std::min(least, std::max(0.0, static_cast<double>(limit.rlim_cur) - used_bytes));
+  }
+  return least;
 }
 
 // Of a container: version 2 of control groups, then version 1.

@@ -16,13 +16,14 @@ bool reads_values(DType dtype, StateAccess access) {
   return access != StateAccess::step || !is_narrow(dtype);
 }
 
+bool offloads_parameters(const Plan& plan) {
+  return plan.zero_stage() > 0 && plan.options.offload == "parameters";
+}
+
 }  // namespace
 
 bool offloads_states(const Plan& plan) {
   return plan.zero_stage() > 0 && plan.options.offload != "none";
-}
-bool offloads_parameters(const Plan& plan) {
-  return plan.zero_stage() > 0 && plan.options.offload == "parameters";
 }
 
 OffloadLayout offload_layout(const Plan& plan, int rank, const RankUnits& units) {
@@ -50,11 +51,12 @@ OffloadLayout offload_layout(const Plan& plan, int rank, const RankUnits& units)
   return layout;
 }
 
+namespace {
+
 TierTraffic offload_traffic(const Plan& plan, int rank, const Sharding& sharding,
-                            const RankUnits& units) {
+                            const RankUnits& units, const OffloadLayout& layout) {
   TierTraffic traffic;
   const DType dtype = plan.options.dtype;
-  const OffloadLayout layout = offload_layout(plan, rank, units);
   const auto moved = [&](Count bytes) { return Tier::moved_bytes(plan.options.offload_to, bytes); };
   for (const OffloadLayout::Group& group : layout.groups) {
     const Count states = moved(group.range.count * optimizer_bytes(dtype));
@@ -72,23 +74,32 @@ TierTraffic offload_traffic(const Plan& plan, int rank, const Sharding& sharding
   return traffic;
 }
 
-std::pair<std::string, std::string> offload_formulas(const Plan& plan) {
-  const bool narrow = is_narrow(plan.options.dtype);
+}  // namespace
+
+void predict_offload(Prediction& prediction, const Plan& plan, int rank, const Sharding& sharding,
+                     const RankUnits& units, bool computes_on_host) {
+  const std::string& where = plan.options.offload_to;
+  const DType dtype = plan.options.dtype;
+  const bool narrow = is_narrow(dtype), is_file = Tier::is_file(where);
+  const OffloadLayout layout = offload_layout(plan, rank, units);
+  prediction.offload = offload_traffic(plan, rank, sharding, units, layout);
   const std::string states = narrow ? "12 * Psi/P" : "2 * Psi/P * beta",
-                    end = Tier::is_file(plan.options.offload_to) ? ", in whole blocks" : "";
-  if (!offloads_parameters(plan)) return {states + end, states + end};
-  return {states + (narrow ? "" : " + Psi/P * beta") + " + (Psi/P of each gather) * beta" + end,
-          states + " + Psi/P * beta" + end};
-}
-
-Count offload_state_bytes(const Plan& plan, int rank, const RankUnits& units,
-                          bool computes_on_host) {
-  return 2 * offload_layout(plan, rank, units).largest * optimizer_bytes(plan.options.dtype) +
-         (computes_on_host ? Tier::memory_bytes(plan.options.offload_to) : 0);
-}
-
-Count offload_value_bytes(const Plan& plan, int rank, const RankUnits& units) {
-  return 2 * offload_layout(plan, rank, units).largest * element_bytes(plan.options.dtype);
+                    end = is_file ? ", in whole blocks" : "";
+  prediction.set(MemoryUse::optimizer,
+                 2 * layout.largest * optimizer_bytes(dtype) +
+                     (computes_on_host ? Tier::memory_bytes(where) : 0),
+                 std::string(narrow ? "2 groups * 12" : "2 groups * 2 * beta") +
+                     (is_file ? " + the file's buffer" : ""));
+  prediction.offload_read_formula = prediction.offload_written_formula = states + end;
+  if (!offloads_parameters(plan)) return;
+  prediction.offload_read_formula =
+      states + (narrow ? "" : " + Psi/P * beta") + " + (Psi/P of each gather) * beta" + end;
+  prediction.offload_written_formula = states + " + Psi/P * beta" + end;
+  Count values = prediction.peak_bytes[static_cast<std::size_t>(MemoryUse::parameters)]->value;
+  for (const OffloadLayout::Shard& shard : layout.shards)
+    values -= shard.count * element_bytes(dtype);
+  prediction.set(MemoryUse::parameters, values + 2 * layout.largest * element_bytes(dtype),
+                 "(gathered units + 2 groups) * beta");
 }
 
 class Offload::Storage final : public AdamWStorage {

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "models/adamw.h"
+#include "parallel/prediction.h"
 #include "parallel/sharded/sharding.h"
 #include "parallel/sharded/tier.h"
 
@@ -47,15 +48,10 @@ struct OffloadLayout {
 OffloadLayout offload_layout(const Plan& plan, int rank, const RankUnits& units);
 
 bool offloads_states(const Plan& plan);
-bool offloads_parameters(const Plan& plan);
 
-// The closed forms of a rank: what a step moves, how, and the bytes held by use.
-TierTraffic offload_traffic(const Plan& plan, int rank, const Sharding& sharding,
-                            const RankUnits& units);
-std::pair<std::string, std::string> offload_formulas(const Plan& plan);
-Count offload_state_bytes(const Plan& plan, int rank, const RankUnits& units,
-                          bool computes_on_host);
-Count offload_value_bytes(const Plan& plan, int rank, const RankUnits& units);
+// Adds a rank's closed forms to those of its states and parameters without offload.
+void predict_offload(Prediction& prediction, const Plan& plan, int rank, const Sharding& sharding,
+                     const RankUnits& units, bool computes_on_host);
 
 class Offload {
  public:
