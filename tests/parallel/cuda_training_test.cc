@@ -70,6 +70,19 @@ TEST_F(CudaTraining, Sharded) {
   expect_golden(2, fsdp);
 }
 
+// States and shards of parameters lie in the host's memory, or in files.
+TEST_F(CudaTraining, OffloadedShards) {
+  const test::Folder folder;
+  for (const std::string& where : {std::string("memory"), folder.file("tier")})
+    for (const char* what : {"optimizer", "parameters"}) {
+      TrainOptions fsdp = options("fsdp");
+      fsdp.offload = what;
+      fsdp.offload_to = where;
+      fsdp.offload_group = 4096;
+      expect_golden(2, fsdp);
+    }
+}
+
 TEST_F(CudaTraining, Pipeline) {
   for (const char* schedule : {"1f1b", "zb-h1"}) {
     TrainOptions pipeline = options("pipeline");

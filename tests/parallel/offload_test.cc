@@ -118,6 +118,33 @@ TEST(Offload, WorksUnderAPipelineAndTensorParallelism) {
   }
 }
 
+// A checkpoint of either kind of run is one of the other.
+TEST(Offload, ARunContinuesAnothersCheckpoint) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const test::Folder folder;
+    TrainOptions resident = golden_run("fsdp", dtype);
+    resident.steps = 4;
+    resident.offload_group = 4096;
+    TrainOptions offloaded = resident;
+    offloaded.offload = "parameters";
+    offloaded.offload_to = folder.file("tier");
+    const auto weights = [&](TrainOptions options) {
+      options.save = folder.file("weights.safetensors");
+      EXPECT_TRUE(theory_holds(run(2, options)));
+      return test::weights_of(options.save);
+    };
+    const std::vector<double> uninterrupted = weights(resident);
+    for (const bool writes_offloaded : {false, true}) {
+      TrainOptions first = writes_offloaded ? offloaded : resident,
+                   second = writes_offloaded ? resident : offloaded;
+      first.checkpoint = second.resume = folder.file(writes_offloaded ? "a" : "b");
+      first.steps = 2;
+      run(2, first);
+      EXPECT_EQ(weights(second), uninterrupted) << name_of(dtype) << writes_offloaded;
+    }
+  }
+}
+
 TEST(Offload, SkippedStepsMoveNothing) {
   TrainOptions options = golden_run("fsdp", DType::f16);
   options.loss_scaling = "megatron";  // its first scales overflow
