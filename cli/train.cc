@@ -8,8 +8,10 @@
 
 #include "bench/results/train_json.h"
 #include "cli/command.h"
+#include "cli/dry_run.h"
 #include "cli/progress.h"
 #include "cli/share.h"
+#include "cli/theory_table.h"
 #include "cli/train_options.h"
 #include "cli/world_flags.h"
 #include "collectives/base/cuda_module.h"
@@ -42,6 +44,7 @@ struct TrainCommand {
   WorldFlags world;
   CLI::Option* ranks = nullptr;
   std::string device = "host", json, trace;
+  DryRunFlags dry;
 };
 
 void print_staleness(const std::vector<UpdateRecord>& updates) {
@@ -53,46 +56,6 @@ void print_staleness(const std::vector<UpdateRecord>& updates) {
   fmt::print(
       "at most {} steps ahead of the slowest worker; an update misses {:.2f} others on average\n",
       lead, static_cast<double>(delays) / static_cast<double>(updates.size()));
-}
-
-bool is_same(const TheoryRecord& a, const TheoryRecord& b) {
-  return a.quantity == b.quantity && a.formula == b.formula && a.expected == b.expected &&
-         a.measured == b.measured;
-}
-
-// "0-3,6": ranks in order, consecutive ones as a range.
-std::string ranks_text(const std::vector<int>& ranks) {
-  std::string text;
-  for (std::size_t first = 0, last = 0; first < ranks.size(); first = last + 1) {
-    for (last = first; last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1;) ++last;
-    text += fmt::format("{}{}", text.empty() ? "" : ",", ranks[first]);
-    if (last > first) text += fmt::format("-{}", ranks[last]);
-  }
-  constexpr std::size_t widest = 12;
-  return text.size() <= widest ? text : fmt::format("{} ranks", ranks.size());
-}
-
-// Sorted by quantity. All ranks with the same numbers share one line.
-void print_theory(const std::vector<TheoryRecord>& theory) {
-  fmt::print("{:<36} {:>12} {:>16} {:>16}  {}\n", "quantity", "ranks", "expected", "measured",
-             "closed form");
-  std::vector<std::pair<TheoryRecord, std::vector<int>>> lines;
-  std::vector<std::string> quantities;
-  for (const TheoryRecord& t : theory) {
-    if (std::ranges::count(quantities, t.quantity) == 0) quantities.push_back(t.quantity);
-    const auto same =
-        std::ranges::find_if(lines, [&](const auto& line) { return is_same(line.first, t); });
-    if (same == lines.end())
-      lines.push_back({t, {t.rank}});
-    else
-      same->second.push_back(t.rank);
-  }
-  std::ranges::stable_sort(lines, {}, [&](const auto& line) {
-    return std::ranges::find(quantities, line.first.quantity) - quantities.begin();
-  });
-  for (const auto& [t, ranks] : lines)
-    fmt::print("{:<36} {:>12} {:>16.0f} {:>16.0f}  {}{}\n", t.quantity, ranks_text(ranks),
-               t.expected, t.measured, t.formula, t.expected == t.measured ? "" : "  DIFFERS");
 }
 
 // Says what a NaN among the gradients has done: without loss scaling the run would have failed.
@@ -218,8 +181,9 @@ int run(TrainCommand& c) {
   LaunchOptions& world = c.world.launch;
   const auto planned = take_plan_file(c.plan, c.ranks->count() > 0 ? &world.ranks : nullptr);
   if (planned) world.ranks = *planned;
-  require(c.device != "none", "--device none", "training needs data; choose host or cuda");
   world.device = &device_named(c.device);
+  c.dry.check(c.plan, c.device);
+  if (c.device == "none") return dry_run_alone(c.plan, world, c.dry.rank, c.json);
   world.trace = !c.trace.empty();
   TrainOptions& options = c.plan.options;
   adapt_to_clock(options, world);
@@ -239,10 +203,7 @@ int run(TrainCommand& c) {
   print_summary(c, plan, result);
   if (!c.json.empty()) write_file(c.json, train_json(plan, world, result));
   if (!c.trace.empty()) write_file(c.trace, trace_file(result.trace_events));
-  if (!theory_holds(result))
-    throw Error(
-        ErrorKind::wrong_result, "a measured quantity differs from its closed form",
-        {.hint = "see the lines marked DIFFERS; this is a bug in the technique or in its theory"});
+  require_theory_holds(result);
   return 0;
 }
 
@@ -251,10 +212,11 @@ void add_run_flags(CLI::App& app, TrainCommand& c) {
   c.ranks = app.get_option("--ranks");
   app.add_option(
          "--device", c.device,
-         "host, or cuda: one GPU for each rank, over NCCL, if there are enough, otherwise one "
-         "GPU for all")
+         "host; cuda: one GPU for each rank, over NCCL, if there are enough, otherwise one GPU for "
+         "all; or none: a dry run of one rank, which counts bytes and messages without data")
       ->capture_default_str()
       ->group(std::string(ranks_group));
+  c.dry.add(app);
   const std::string files(files_group);
   app.add_option("--json", c.json, "write the result to this file")->group(files);
   app.add_option("--trace", c.trace, "write a trace for ui.perfetto.dev to this file")

@@ -39,6 +39,7 @@ bool is_passed_over(std::string_view name) {
 // of a parameter are written, with a bounded number of elements at a time.
 template <typename Block>
 void write_in_blocks(const Parameter& parameter, Slice values, Block block) {
+  if (!values.device->stores()) return;
   const Count rows = parameter.region.rows.count, columns = parameter.count / rows;
   const Count at_once = std::clamp<Count>((Count{1} << 18) / columns, 1, rows);
   std::vector<std::byte> memory(

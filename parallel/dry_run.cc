@@ -2,44 +2,56 @@
 
 #include <algorithm>
 #include <deque>
+#include <utility>
 
+#include "collectives/base/error.h"
 #include "models/adamw.h"
 #include "models/narrow_backend.h"
 #include "models/roofline_backend.h"
 #include "parallel/rank_model.h"
+#include "parallel/report.h"
 #include "parallel/sharded/unit.h"
+#include "parallel/trainer.h"
 
 namespace lockstep {
 namespace {
 
-// The largest micro-batch of this rank; its tokens are all different, if the vocabulary has as many.
-struct DryBatch {
-  DryBatch(const Plan& plan, int rank) {
-    const std::vector<Count> counts = plan.rows(rank);
-    rows.length = plan.tokens_of_sequence();
-    rows.sequences = *std::ranges::max_element(counts) / rows.length;
-    rows.step = 0;
-    tokens.resize(static_cast<std::size_t>(rows.count()));
-    for (std::size_t i = 0; i < tokens.size(); ++i)
-      tokens[i] = static_cast<std::int32_t>(static_cast<Count>(i) % plan.model.vocabulary);
-  }
-  Rows rows;
-  std::vector<std::int32_t> tokens;  // and targets
-};
+// Its tokens are all different, if the vocabulary has as many.
+Batch dry_batch(const Plan& plan, const Share& rows, int step) {
+  Batch batch{.inputs = {},
+              .targets = {},
+              .sequences = rows.count,
+              .length = plan.tokens_of_sequence(),
+              .first = rows.first,
+              .step = step};
+  batch.inputs.resize(static_cast<std::size_t>(rows_of(batch).count()));
+  for (std::size_t i = 0; i < batch.inputs.size(); ++i)
+    batch.inputs[i] = static_cast<std::int32_t>(static_cast<Count>(i) % plan.model.vocabulary);
+  batch.targets = batch.inputs;
+  return batch;
+}
 
-void pass_through(GptStage& stage, const Plan& plan, const DryBatch& batch, Ledger& ledger) {
+std::vector<Batch> dry_batches(const Plan& plan, int rank, int step) {
+  std::vector<Batch> batches;
+  for (int m = 0; m < plan.options.micro_batches; ++m)
+    batches.push_back(dry_batch(plan, plan.share(rank).part(m, plan.options.micro_batches), step));
+  return batches;
+}
+
+void pass_through(GptStage& stage, const Plan& plan, const Batch& batch, Ledger& ledger) {
+  const Rows rows = rows_in_training(batch);
   const auto message = [&] {
-    return Tensor({stage.outer_rows(batch.rows.count()), plan.model.width}, plan.options.dtype,
-                  ledger, MemoryUse::communication);
+    return Tensor({stage.outer_rows(rows.count()), plan.model.width}, plan.options.dtype, ledger,
+                  MemoryUse::communication);
   };
   const Tensor input = message(), output = message(), gradient = message();
   StageStash stash;
-  stage.forward(stash, batch.rows, batch.tokens, input.slice(), output.slice());
-  if (stage.is_last()) stage.loss(stash, batch.tokens, 1);
+  stage.forward(stash, rows, batch.inputs, input.slice(), output.slice());
+  if (stage.is_last()) stage.loss(stash, batch.targets, 1);
   if (!plan.schedule.has(Pass::input_gradient))
-    return stage.backward(stash, batch.tokens, output.slice(), gradient.slice(), {});
+    return stage.backward(stash, batch.inputs, output.slice(), gradient.slice(), {});
   stage.backward_input(stash, output.slice(), gradient.slice());
-  stage.backward_weight(stash, batch.tokens);
+  stage.backward_weight(stash, batch.inputs);
 }
 
 // The norm of the gradients and the optimizer's step, of this rank's shards or of everything.
@@ -77,10 +89,42 @@ Count narrow_workspace_bytes(const Plan& plan, int rank) {
   TensorRanks tensor(plan.split(rank), plan.options.tensor_overlap, ledger);
   RankModel model(plan, rank, tensor, backend, ledger);
   model.parameters.allocate();
-  const DryBatch batch(plan, rank);
+  // A replica's first micro-batch is its largest.
+  const Batch batch = dry_batch(plan, plan.share(rank).part(0, plan.options.micro_batches), 0);
   for (auto& [number, stage] : model.stages) pass_through(stage, plan, batch, ledger);
   update(model, plan, rank, backend, ledger);
   return ledger.peak_bytes(MemoryUse::workspace);
+}
+
+TrainResult dry_run(RankContext& context, const Plan& plan) {
+  require(!plan.has_servers(), "a dry run of a parameter server",
+          "its closed forms are those of a run; train it without --device none");
+  constexpr int steps = 2;
+  const int rank = context.world.rank();
+  RooflineBackend nothing({}, [](double) {});
+  NarrowBackend backend(nothing, context.ledger);
+  const auto training = make_rank(context, plan, backend);
+  training->load_weights();
+  for (int step = 0; step < steps; ++step) {
+    context.counters.reset();
+    training->accumulate(dry_batches(plan, rank, step), plan.tokens_per_step(), 1);
+    training->gradient_norm();
+    training->update(plan.options.learning_rate, 1);
+  }
+  const auto traffic = context.counters.by_label();
+  if (plan.options.validation_fraction > 0)
+    training->loss_sum(dry_batch(plan, plan.share(0).part(0, plan.options.micro_batches), -1));
+
+  RankRecord record = record_of(context, traffic);
+  record.in_flight = training->finish().in_flight;
+  TrainResult result;
+  result.theory = theory_of(training->prediction(), record);
+  result.ranks.push_back(std::move(record));
+  result.transport = context.world.transport().name();
+  result.world_size = plan.ranks;
+  result.parameters = plan.model.parameter_count();
+  result.tokens_per_step = plan.tokens_per_step();
+  return result;
 }
 
 }  // namespace lockstep

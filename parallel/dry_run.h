@@ -1,8 +1,10 @@
-// Runs the compute of one rank of a plan without storage and without the other ranks: the same
-// layers, on the device `none`. It finds what no closed form gives.
+// Runs one rank of a plan without storage and without the other ranks, on the device `none`. It
+// finds what no closed form gives, and checks what they do give.
 #pragma once
 
+#include "collectives/transport/launch.h"
 #include "parallel/plan.h"
+#include "parallel/result.h"
 
 namespace lockstep {
 
@@ -10,5 +12,12 @@ namespace lockstep {
 // the largest one of a step, in f32. 0 for other types. It counts every token of the first stage's
 // embedding as a different one.
 Count narrow_workspace_bytes(const Plan& plan, int rank);
+
+// Trains on this rank alone: the code of a training, with data that do not exist. Takes two steps,
+// because buffers and buckets have their final size in the second; counters are of that one. The
+// result has one rank with its closed forms, and neither losses nor times. launch_alone() provides
+// the context, on the device `none`. Throws Error (bad_input) for parameter servers, which have no
+// closed forms before a run.
+TrainResult dry_run(RankContext& context, const Plan& plan);
 
 }  // namespace lockstep

@@ -20,6 +20,9 @@ inline bool computes_on_host(const Ledger& ledger) {
   return !ledger.device() || !ledger.device()->enqueues();
 }
 
+// Whether the rank with that ledger has data: a dry run only counts.
+inline bool has_data(const Ledger& ledger) { return !ledger.device() || ledger.device()->stores(); }
+
 // Throws Error (bad_input) for a rank that is not in the plan, and for parameter servers, which have
 // their own closed forms.
 Prediction predict(const Plan& plan, int rank, const Environment& environment = {});

@@ -65,6 +65,16 @@ void read_rank(const json& text, TrainResult& result) {
 
 }  // namespace
 
+RankRecord record_of(const RankContext& context,
+                     const std::map<std::string, Volume, std::less<>>& traffic) {
+  RankRecord record{.rank = context.world.rank(), .traffic = traffic};
+  for (int use = 0; use < memory_uses; ++use)
+    record.peak_bytes[std::string(name_of(static_cast<MemoryUse>(use)))] =
+        context.ledger.peak_bytes(static_cast<MemoryUse>(use));
+  record.peak_bytes["total"] = context.ledger.peak_total_bytes();
+  return record;
+}
+
 void collect(RankContext& context, const RankRecord& record,
              const std::vector<TheoryRecord>& theory, TrainResult& result) {
   context.world.set_label("report");

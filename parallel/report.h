@@ -6,6 +6,10 @@
 
 namespace lockstep {
 
+// This rank's record: the traffic of a step, and its peak memory so far.
+RankRecord record_of(const RankContext& context,
+                     const std::map<std::string, Volume, std::less<>>& traffic);
+
 // Every rank calls it with its own record and closed forms. On rank 0, adds the ranks, the theory
 // and the traces to `result`.
 void collect(RankContext& context, const RankRecord& record,

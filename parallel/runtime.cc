@@ -139,7 +139,8 @@ void Runtime::gather(Gathered what, const PartSink& sink) {
 
 PipelineRecord Runtime::finish() {
   PipelineRecord record{.in_flight = executor_->most_in_flight(), .bubble = {}};
-  if (!plan_.has_pipeline()) return record;
+  // Without data, passes take no time.
+  if (!plan_.has_pipeline() || !has_data(context_.ledger)) return record;
   pipeline_->set_label("report");
   const Count rows = plan_.split(rank_).outer_rows(plan_.rows(rank_).front());
   record.bubble =

@@ -22,14 +22,6 @@ int threads_per_rank(const TrainOptions& options, int ranks) {
   return options.threads > 0 ? options.threads : std::max(1, cores / ranks);
 }
 
-std::unique_ptr<TrainingRank> make_rank(Training& training) {
-  const Plan& plan = training.plan();
-  if (plan.technique() == "serial")
-    return make_serial(training.context(), plan, training.backend());
-  if (plan.has_servers()) return make_synchronous_ps(training.context(), plan, training.backend());
-  return make_runtime(training.context(), plan, training.backend());
-}
-
 // The steps of one rank, taken together with all other ranks.
 class Steps {
  public:
@@ -37,7 +29,7 @@ class Steps {
       : training_(training),
         context_(training.context()),
         options_(training.plan().options),
-        rank_(make_rank(training)),
+        rank_(make_rank(context_, training.plan(), training.backend())),
         scaler_(loss_scaling_from_name(options_.loss_scaling)),
         checkpoints_(training, *rank_, scaler_),
         scales_(options_.loss_scaling != "none") {}
@@ -133,6 +125,12 @@ class Steps {
 };
 
 }  // namespace
+
+std::unique_ptr<TrainingRank> make_rank(RankContext& context, const Plan& plan, Backend& backend) {
+  if (plan.technique() == "serial") return make_serial(context, plan, backend);
+  if (plan.has_servers()) return make_synchronous_ps(context, plan, backend);
+  return make_runtime(context, plan, backend);
+}
 
 TrainResult train(RankContext& context, const Plan& plan, const OnStep& on_step) {
   require(context.world.size() == plan.ranks,

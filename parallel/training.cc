@@ -90,13 +90,9 @@ double Training::rate(double seconds) const {
 void Training::report(TrainingRank& rank, const PipelineRecord& pipeline, double busy_seconds,
                       const std::map<std::string, Volume, std::less<>>& traffic,
                       const TierTraffic& offload, bool stepped) {
-  RankRecord record{.rank = context_.world.rank(), .traffic = traffic};
+  RankRecord record = record_of(context_, traffic);
   record.offload = offload;
-  for (int use = 0; use < memory_uses; ++use)
-    record.peak_bytes[std::string(name_of(static_cast<MemoryUse>(use)))] =
-        context_.ledger.peak_bytes(static_cast<MemoryUse>(use));
   record.in_flight = pipeline.in_flight;
-  record.peak_bytes["total"] = context_.ledger.peak_total_bytes();
   record.busy_seconds = busy_seconds;
   record.exposed_communication_seconds = rank.exposed_seconds();
   record.hidden_communication_seconds =

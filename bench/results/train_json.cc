@@ -42,22 +42,26 @@ ordered_json by_label(const RankRecord& rank, std::int64_t Volume::*field) {
   return object;
 }
 
-ordered_json rank_of(const RankRecord& rank) {
+ordered_json counts_of(const RankRecord& rank) {
   ordered_json object = {{"rank", rank.rank},
                          {"sent_bytes", by_label(rank, &Volume::sent_bytes)},
                          {"received_bytes", by_label(rank, &Volume::received_bytes)},
                          {"sent_messages", by_label(rank, &Volume::sent_messages)},
                          {"received_messages", by_label(rank, &Volume::received_messages)},
-                         {"peak_bytes", rank.peak_bytes},
-                         {"time",
-                          {{"busy", rank.busy_seconds},
-                           {"idle", rank.idle_seconds},
-                           {"exposed_communication", rank.exposed_communication_seconds},
-                           {"hidden_communication", rank.hidden_communication_seconds}}}};
+                         {"peak_bytes", rank.peak_bytes}};
   if (rank.offload != TierTraffic{})
     object["offload"] = {{"read_bytes", rank.offload.read_bytes},
                          {"written_bytes", rank.offload.written_bytes}};
   return object;
+}
+
+ordered_json rank_of(const RankRecord& rank) {
+  ordered_json all = counts_of(rank);
+  all["time"] = {{"busy", rank.busy_seconds},
+                 {"idle", rank.idle_seconds},
+                 {"exposed_communication", rank.exposed_communication_seconds},
+                 {"hidden_communication", rank.hidden_communication_seconds}};
+  return all;
 }
 
 }  // namespace
@@ -105,6 +109,19 @@ std::string train_json(const Plan& plan, const LaunchOptions& world, const Train
       file["bubble"]["expected_fraction"] = *expected;
   }
   if (!result.sample.empty()) file["sample"] = result.sample;
+  return file.dump(1) + "\n";
+}
+
+std::string dry_run_json(const Plan& plan, const LaunchOptions& world, const TrainResult& result) {
+  ordered_json file = {{"schema", "lockstep.dry-run/1"},
+                       {"command", command_line()},
+                       {"environment", environment_json(world.device)},
+                       {"plan", plan_json(plan)},
+                       {"parameters", result.parameters},
+                       {"tokens_per_step", result.tokens_per_step},
+                       {"absent", {"steps", "validation", "time"}},
+                       {"ranks", ordered_json::array({counts_of(result.ranks.front())})},
+                       {"theory", theory_json(result.theory)}};
   return file.dump(1) + "\n";
 }
 

@@ -19,6 +19,7 @@
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/limits.h"
+#include "collectives/transport/absent.h"
 #include "collectives/transport/counting.h"
 #include "collectives/transport/flight.h"
 #include "collectives/transport/interruption.h"
@@ -283,11 +284,17 @@ void launch(const LaunchOptions& options, const std::function<void(RankContext&)
     launch_threads(options, program);
 }
 
+void launch_alone(const LaunchOptions& options, int rank,
+                  const std::function<void(RankContext&)>& program) {
+  FlightRecorder recorder(rank);
+  run_rank(options, options.device, absent_peers(rank, options.ranks, options.links), false,
+           recorder, program);
+}
+
 int launch_ranks(const LaunchOptions& options) {
   const int processes = processes_started();
   return processes > 0 ? processes : options.ranks;
 }
-
 bool can_be_vendor(std::string_view library) { return has_vendor(library); }
 
 }  // namespace lockstep

@@ -51,6 +51,12 @@ struct RankContext {
 // failed first; the other ranks are stopped and report the same cause.
 void launch(const LaunchOptions& options, const std::function<void(RankContext&)>& program);
 
+// Runs `program` on one rank of a world of options.ranks ranks, without the others: its messages
+// vanish, and it receives zeros at once. Its counters and its ledger show what it would send,
+// receive and hold.
+void launch_alone(const LaunchOptions& options, int rank,
+                  const std::function<void(RankContext&)>& program);
+
 // The number of ranks that launch() starts or joins.
 int launch_ranks(const LaunchOptions& options);
 

@@ -346,8 +346,40 @@ class Cli(unittest.TestCase):
                 # Then CUDA sees no GPU on any machine.
                 self.refused("no CUDA: ", *cuda, CUDA_VISIBLE_DEVICES="", LOCKSTEP_CUDA_MODULE="")
                 self.refused("choose host, cuda or none", *words, "--device", "abacus")
-        self.refused("choose host or cuda", "train", "serial", "--device", "none")
         self.assertIn("this build has no module", self.run_program("doctor", LOCKSTEP_CUDA_MODULE="/no/module.so").stdout)
+
+    def test_dry_run(self):
+        words = ["train", "3d", "--model", "gpt3", "--ranks", "16384", "--tp", "8", "--pp", "16", "--zero", "1", "--dtype", "bf16",
+                 "--global-batch", "1536", "--micro-batches", "12", "--device", "none"]
+        done = self.run_program(*words, "--rank", "777", "--json", "dry.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("dry run of rank 777 of 16384", done.stdout)
+        self.assertNotIn("DIFFERS", done.stdout)
+        result = json.loads((self.path / "dry.json").read_text())
+        self.assertEqual((result["schema"], result["absent"]), ("lockstep.dry-run/1", ["steps", "validation", "time"]))
+        for key in result["absent"]:
+            self.assertFalse(key in result or key in result["ranks"][0], key)
+        done = self.run_program("plan", *words[1:-2], "--rank", "777", "--json", "plan.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        planned = json.loads((self.path / "plan.json").read_text())
+        (predicted,), (counted,) = planned["predictions"], result["ranks"]
+        for use, bytes_at_peak in predicted["peak_bytes"].items():
+            if use != "total":
+                self.assertEqual(counted["peak_bytes"][use], bytes_at_peak, use)
+        self.assertEqual(counted["sent_bytes"]["total"], predicted["sent_bytes"]["total"])
+        # The plan in a file is the same plan.
+        done = self.run_program("train", "--plan", "plan.json", "--device", "none", "--rank", "777", "--json", "again.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads((self.path / "again.json").read_text())["ranks"], result["ranks"])
+
+    def test_dry_runs_refuse_what_needs_data_or_time(self):
+        dry = ["train", "ddp", "--ranks", "2", "--device", "none"]
+        for flag in [["--save", "x.safetensors"], ["--sample", "5"], ["--steps", "3"], ["--init", "x"], ["--data", "x"], ["--trace", "x"],
+                     ["--clock", "cpu"], ["--fault", "rank=1,op=2,kind=throw"], ["--slow-rank", "1:2"], ["--timeout", "3"]]:
+            self.refused(f"{flag[0]} with --device none", *dry, *flag)
+        self.refused("ranks are 0 to 1", *dry, "--rank", "2")
+        self.refused("--rank with --device host", *dry[:-2], "--rank", "1")
+        self.refused("a dry run of a parameter server", "train", "ps", "--ranks", "3", "--device", "none")
 
     def test_doctor_finds_leftovers_of_killed_jobs(self):
         with tempfile.NamedTemporaryFile(prefix="lockstep-peer-", dir="/dev/shm") as left:

@@ -10,8 +10,10 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "collectives/base/device.h"
 #include "collectives/base/error.h"
 #include "models/weights.h"
+#include "parallel/dry_run.h"
 #include "parallel/predict.h"
 #include "parallel/runtime.h"
 #include "parallel/serial/serial.h"
@@ -114,6 +116,18 @@ Outcome outcome_of(const Plan& plan) {
   return outcome;
 }
 
+// A dry run of one rank must count what it would among the others.
+void compare_dry_run(const Plan& plan, int rank, Outcome& outcome) {
+  launch_alone(
+      {.ranks = plan.ranks, .fault = {}, .device = &none_device()}, rank,
+      [&](RankContext& context) {
+        for (const TheoryRecord& t : dry_run(context, plan).theory)
+          if (t.exact && t.expected != t.measured)
+            outcome.differences.push_back(fmt::format("dry run of rank {}: {} {} instead of {}",
+                                                      rank, t.quantity, t.measured, t.expected));
+      });
+}
+
 // Relative to the largest of them: single gradients may be zero up to rounding.
 double difference(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size() || a.empty()) return std::numeric_limits<double>::infinity();
@@ -164,7 +178,12 @@ TEST(RandomPlans, EqualSerialAndTheirPredictions) {
     serial.recompute = "none";
     serial.tensor_ranks = serial.pipeline_ranks = serial.data_ranks = 1;
     serial.micro_batches = 1;
-    const Outcome expected = outcome_of(plan_of(serial, 1)), got = outcome_of(*plan);
+    const Outcome expected = outcome_of(plan_of(serial, 1));
+    Outcome got = outcome_of(*plan);
+    TrainOptions without_weights = plan->options;
+    without_weights.init.clear();
+    compare_dry_run(plan_of(without_weights, plan->ranks),
+                    static_cast<int>(random() % static_cast<unsigned>(plan->ranks)), got);
     ASSERT_EQ(std::ssize(got.losses), steps);
     for (std::size_t step = 0; step < got.losses.size(); ++step) {
       EXPECT_NEAR(got.losses[step] / expected.losses[step], 1, 1e-10) << step;

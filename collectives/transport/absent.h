@@ -1,0 +1,15 @@
+// A rank of a world whose other ranks do not exist: what it sends vanishes, and what it receives is
+// zero and arrives at once. The rank can count its messages, and needs no time or memory for others.
+#pragma once
+
+#include <memory>
+
+#include "collectives/base/links.h"
+#include "collectives/transport/transport.h"
+
+namespace lockstep {
+
+// Of `links` only the nodes count: messages take no time.
+std::unique_ptr<Transport> absent_peers(int rank, int size, const LinkModel& links);
+
+}  // namespace lockstep

@@ -1,0 +1,168 @@
+// A rank alone, without data, counts what it counts in a training run, and what the closed forms say.
+#include "parallel/dry_run.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "collectives/base/device.h"
+#include "collectives/base/error.h"
+#include "parallel/predict.h"
+#include "parallel/report.h"
+#include "tests/parallel/training.h"
+
+namespace lockstep {
+namespace {
+
+using test::golden_run;
+using testing::HasSubstr;
+
+TrainResult dry(const Plan& plan, int rank, const LinkModel& links = {}) {
+  TrainResult result;
+  launch_alone({.ranks = plan.ranks, .fault = {}, .links = links, .device = &none_device()}, rank,
+               [&](RankContext& context) { result = dry_run(context, plan); });
+  return result;
+}
+
+// Every closed form that predict() states exactly, compared with what the rank has counted.
+void expect_predicted(const Plan& plan, const TrainResult& result) {
+  const RankRecord& rank = result.ranks.front();
+  EXPECT_TRUE(theory_holds(result)) << rank.rank;
+  const Prediction prediction = predict(plan, rank.rank);
+  EXPECT_EQ(rank.traffic, prediction.traffic) << rank.rank;
+  for (int use = 0; use < memory_uses; ++use) {
+    const auto& figure = prediction.peak_bytes[static_cast<std::size_t>(use)];
+    const std::string name(name_of(static_cast<MemoryUse>(use)));
+    ASSERT_TRUE(figure.has_value()) << name;
+    if (!figure->exact) continue;
+    EXPECT_EQ(rank.peak_bytes.at(name), figure->value) << name;
+  }
+}
+
+struct Case {
+  const char* technique;
+  int ranks;
+  std::map<std::string, std::string> options = {};
+};
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.technique << " on " << c.ranks;
+  for (const auto& [flag, value] : c.options) *out << " --" << flag << " " << value;
+}
+
+TrainOptions options_of(const Case& c, DType dtype = DType::f64) {
+  TrainOptions options = golden_run(c.technique, dtype);
+  options.steps = 2;
+  for (const OptionGroup& group : describe(options))
+    for (const Option& option : group.options)
+      if (const auto found = c.options.find(option.flag); found != c.options.end())
+        set_from_text(option, found->second);
+  return options;
+}
+
+class DryRun : public testing::TestWithParam<Case> {};
+
+TEST_P(DryRun, CountsWhatATrainingRunCounts) {
+  const TrainOptions options = options_of(GetParam());
+  const Plan plan = plan_of(options, GetParam().ranks);
+  const TrainResult trained = test::run(GetParam().ranks, options);
+  ASSERT_EQ(std::ssize(trained.ranks), plan.ranks);
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    const TrainResult result = dry(plan, rank);
+    ASSERT_EQ(result.ranks.size(), 1U);
+    const RankRecord &alone = result.ranks.front(),
+                     &among_others = trained.ranks[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(alone.rank, rank);
+    EXPECT_EQ(alone.traffic, among_others.traffic) << rank;
+    EXPECT_EQ(alone.in_flight, among_others.in_flight) << rank;
+    for (const char* use : {"parameters", "gradients", "optimizer", "activations"})
+      EXPECT_EQ(alone.peak_bytes.at(use), among_others.peak_bytes.at(use)) << use << " " << rank;
+    if (!options.overlap) {
+      EXPECT_EQ(alone.peak_bytes, among_others.peak_bytes) << rank;
+    }
+    expect_predicted(plan, result);
+    EXPECT_TRUE(result.steps.empty());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Plans, DryRun,
+    testing::Values(
+        Case{"serial", 1}, Case{"serial", 1, {{"micro-batches", "2"}, {"recompute", "full"}}},
+        Case{"ddp", 3, {{"overlap", "false"}}},
+        Case{"ddp", 4, {{"algorithm", "recursive_doubling"}, {"bucket-bytes", "5000"}}},
+        Case{"zero", 4, {{"stage", "1"}, {"overlap", "false"}}},
+        Case{"zero", 3, {{"stage", "2"}, {"micro-batches", "2"}}},
+        Case{"zero", 4, {{"stage", "3"}, {"reduce-dtype", "f32"}}},
+        Case{"fsdp", 4, {{"prefetch", "none"}}}, Case{"fsdp", 4, {{"forward-prefetch", "true"}}},
+        Case{"fsdp", 4, {{"replicas", "2"}, {"overlap", "false"}}},
+        Case{"fsdp", 2, {{"micro-batches", "2"}, {"accumulation", "no-sync"}}}, Case{"tp", 4},
+        Case{"sp", 2, {{"tp-overlap", "true"}}},
+        Case{"pipeline", 2, {{"micro-batches", "4"}, {"schedule", "zb-h1"}}},
+        Case{"pipeline", 2, {{"micro-batches", "2"}, {"recompute", "full"}}},
+        Case{"3d", 8, {{"tp", "2"}, {"pp", "2"}, {"micro-batches", "2"}}},
+        Case{"3d", 8, {{"tp", "2"}, {"pp", "2"}, {"micro-batches", "2"}, {"zero", "1"}}},
+        Case{"3d",
+             8,
+             {{"tp", "2"},
+              {"pp", "2"},
+              {"micro-batches", "2"},
+              {"zero", "2"},
+              {"schedule", "zb-h1"}}},
+        Case{"3d",
+             8,
+             {{"tp", "2"},
+              {"pp", "2"},
+              {"micro-batches", "2"},
+              {"zero", "3"},
+              {"sequence-parallel", "true"},
+              {"schedule", "interleaved"}}},
+        Case{"3d", 8, {{"pp", "2"}, {"micro-batches", "2"}, {"zero", "3"}, {"replicas", "2"}}}),
+    [](const auto& test) { return std::to_string(test.index); });
+
+// 16-bit data need a workspace, which predict() finds by itself.
+TEST(DryRunOfSixteenBits, HasThePredictedWorkspace) {
+  const Plan plan = plan_of(options_of({"fsdp", 2}, DType::bf16), 2);
+  const TrainResult result = dry(plan, 1);
+  EXPECT_GT(result.ranks.front().peak_bytes.at("workspace"), 0);
+  expect_predicted(plan, result);
+}
+
+TEST(DryRunOfALargePlan, EqualsItsClosedForms) {
+  Case large{"3d",
+             16384,
+             {{"model", "gpt3"},
+              {"tp", "8"},
+              {"pp", "16"},
+              {"micro-batches", "12"},
+              {"global-batch", "1536"},
+              {"sequence-length", "2048"},
+              {"sequence-parallel", "true"}}};
+  for (const char* zero : {"0", "1", "3"}) {
+    large.options["zero"] = zero;
+    TrainOptions options = options_of(large, DType::bf16);
+    options.init.clear();
+    const Plan plan = plan_of(options, large.ranks);
+    for (const int rank : {0, 777, 16383}) expect_predicted(plan, dry(plan, rank));
+  }
+}
+
+// With nodes, `auto` chooses by bucket, and the closed forms follow its choices.
+TEST(DryRunOnNodes, FollowsTheChoicesOfAuto) {
+  const Plan plan = plan_of(options_of({"ddp", 8, {{"algorithm", "auto"}}}), 8);
+  const TrainResult result = dry(plan, 3, parse_links("alpha=1us,beta=1GB/s,node=4"));
+  EXPECT_TRUE(theory_holds(result));
+  EXPECT_GT(result.ranks.front().traffic.at("gradients").sent_bytes, 0);
+}
+
+TEST(DryRunOfParameterServers, IsRefused) {
+  const Plan plan = plan_of(options_of({"ps", 3}), 3);
+  try {
+    dry(plan, 0);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+    EXPECT_THAT(error.what(), HasSubstr("a dry run of a parameter server"));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
