@@ -145,6 +145,7 @@ void add_bench(CLI::App& program, Command& chosen) {
   add_bench_ps(*bench, chosen);
   add_bench_pipeline(*bench, chosen);
   add_bench_tensor(*bench, chosen);
+  add_bench_sharded(*bench, chosen);
   add_bench_model(*bench, chosen);
 }
 

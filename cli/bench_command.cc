@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <sstream>
 
 #include "bench/collectives/tuning_file.h"
 #include "bench/results/compare.h"
@@ -197,6 +198,16 @@ int write_results(const BenchCommand& c, const OperationEntry& entry, const Benc
   if (std::ranges::any_of(measured.results, [](const BenchResult& r) { return r.wrong > 0; }))
     throw Error(ErrorKind::wrong_result, "elements are wrong; see the column #wrong");
   return status;
+}
+
+std::vector<std::string> link_names(const std::vector<std::string>& given) {
+  std::vector<std::string> names;
+  for (const std::string& text : given) {
+    std::istringstream words(text);
+    const char separator = text.find('=') == std::string::npos ? ',' : '\0';
+    for (std::string name; std::getline(words, name, separator);) names.push_back(name);
+  }
+  return names;
 }
 
 }  // namespace lockstep

@@ -49,4 +49,7 @@ void check_files(BenchCommand& c);
 int write_results(const BenchCommand& c, const OperationEntry& entry, const BenchRun& measured,
                   const std::string& plot);
 
+// "nvlink,hdr" are two links; one like "alpha=1us,beta=1GB/s" has its own commas.
+std::vector<std::string> link_names(const std::vector<std::string>& given);
+
 }  // namespace lockstep

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <sstream>
 
 #include "bench/techniques/tensor.h"
+#include "cli/bench_command.h"
 #include "cli/command.h"
 #include "cli/result_file.h"
 #include "collectives/base/error.h"
@@ -25,17 +25,6 @@ struct TensorCommand {
   double teraflops = 400, gigabytes = 3000;
   bool tensors = false;
 };
-
-// "nvlink,hdr" are two links; a link like "alpha=1us,beta=1GB/s" has its own commas.
-std::vector<std::string> link_names(const std::vector<std::string>& given) {
-  std::vector<std::string> names;
-  for (const std::string& text : given) {
-    std::istringstream words(text);
-    const char separator = text.find('=') == std::string::npos ? ',' : '\0';
-    for (std::string name; std::getline(words, name, separator);) names.push_back(name);
-  }
-  return names;
-}
 
 int run(TensorCommand& c) {
   TensorBenchOptions& o = c.options;

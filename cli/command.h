@@ -21,6 +21,7 @@ void add_bench_model(CLI::App& bench, Command& chosen);
 void add_bench_pipeline(CLI::App& bench, Command& chosen);
 void add_bench_ps(CLI::App& bench, Command& chosen);
 void add_bench_tensor(CLI::App& bench, Command& chosen);
+void add_bench_sharded(CLI::App& bench, Command& chosen);
 void add_checkpoint(CLI::App& program, Command& chosen);
 void add_compare(CLI::App& program, Command& chosen);
 void add_demo(CLI::App& program, Command& chosen);

@@ -31,13 +31,6 @@ Batch dry_batch(const Plan& plan, const Share& rows, int step) {
   return batch;
 }
 
-std::vector<Batch> dry_batches(const Plan& plan, int rank, int step) {
-  std::vector<Batch> batches;
-  for (int m = 0; m < plan.options.micro_batches; ++m)
-    batches.push_back(dry_batch(plan, plan.share(rank).part(m, plan.options.micro_batches), step));
-  return batches;
-}
-
 void pass_through(GptStage& stage, const Plan& plan, const Batch& batch, Ledger& ledger) {
   const Rows rows = rows_in_training(batch);
   const auto message = [&] {
@@ -94,6 +87,13 @@ Count narrow_workspace_bytes(const Plan& plan, int rank) {
   for (auto& [number, stage] : model.stages) pass_through(stage, plan, batch, ledger);
   update(model, plan, rank, backend, ledger);
   return ledger.peak_bytes(MemoryUse::workspace);
+}
+
+std::vector<Batch> dry_batches(const Plan& plan, int rank, int step) {
+  std::vector<Batch> batches;
+  for (int m = 0; m < plan.options.micro_batches; ++m)
+    batches.push_back(dry_batch(plan, plan.share(rank).part(m, plan.options.micro_batches), step));
+  return batches;
 }
 
 TrainResult dry_run(RankContext& context, const Plan& plan) {

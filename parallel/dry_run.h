@@ -3,6 +3,7 @@
 #pragma once
 
 #include "collectives/transport/launch.h"
+#include "models/dataset.h"
 #include "parallel/plan.h"
 #include "parallel/result.h"
 
@@ -12,6 +13,10 @@ namespace lockstep {
 // the largest one of a step, in f32. 0 for other types. It counts every token of the first stage's
 // embedding as a different one.
 Count narrow_workspace_bytes(const Plan& plan, int rank);
+
+// The micro-batches of a rank in a step. The tokens of each are all different, if the vocabulary has
+// as many: no gradient of the embedding is smaller.
+std::vector<Batch> dry_batches(const Plan& plan, int rank, int step);
 
 // Trains on this rank alone: the code of a training, with data that do not exist. Takes two steps,
 // because buffers and buckets have their final size in the second; counters are of that one. The

@@ -143,6 +143,8 @@ MUTANTS = [
     ("parallel/checkpoint/folder.cc", "if (fs::exists(final_, none)) remove_checkpoint(final_);", ""),
     ("parallel/loss_scale.cc", "if (rule_ != LossScaling::deepspeed) state_.clean_steps = 0;", "state_.clean_steps = 0;"),
     ("parallel/report.cc", "std::isfinite(record.loss) && (std", "(std"),
+    ("bench/techniques/sharded_json.cc", "before / (before - after)", "after / (before - after)"),
+    ("bench/techniques/sharded.cc", "held(2) * element", "held(3) * element"),
     ("parallel/dry_run.cc", ".part(m, plan.options.micro_batches)", ".part(0, plan.options.micro_batches)"),
     ("collectives/transport/absent.cc", "members, rank_) - members", "members, members.back()) - members"),
     ("parallel/trainer.cc", "scales_ && any_overflowed(record.grad_norm)", "scales_ && !std::isfinite(record.grad_norm)"),

@@ -321,6 +321,38 @@ class Bench(unittest.TestCase):
         self.assertIn("among 3 ranks over threads", on_one)
         self.assertNotIn("has no effect", on_one)
 
+    def test_sharded_compares_strategies(self):
+        done = self.bench("sharded", "--model", GOLDEN / "config.json", "--data", GOLDEN / "tokens.bin", "--ranks", "2", "--steps", "2",
+                          "--json", "s.json")
+        result = json.loads((self.path / "s.json").read_text())
+        entries = {entry["strategy"]: entry for entry in result["benchmarks"]}
+        self.assertEqual(list(entries), ["ddp", "zero-1", "zero-2", "zero-3", "fsdp-none", "fsdp-backward-post", "fsdp-backward-pre",
+                                         "fsdp-forward", "tp"])
+        for name, entry in entries.items():
+            self.assertIn(f"\n{name} ", done.stdout)
+            self.assertEqual(entry["sent_bytes"], entry["expected_sent_bytes"])
+            self.assertGreater(entry["step_seconds"], 0)
+            for use, expected in entry["expected_peak_bytes"].items():
+                self.assertEqual(entry["peak_bytes"][use], expected, (name, use))
+        # A model of 106304 parameters in f32: ZeRO's formulas, and FSDP's volume over DDP's.
+        self.assertEqual([entries[f"zero-{stage}"]["paper_bytes"] for stage in (1, 2, 3)], [106304 * n for n in (12, 10, 8)])
+        compared = subprocess.run([PROGRAM, "compare", "s.json", "s.json"], cwd=self.path, capture_output=True, text=True, timeout=120)
+        self.assertEqual(compared.returncode, 0, compared.stderr)
+
+    def test_simulated_sharding_finds_crossovers(self):
+        done = self.bench("sharded", "--simulate", "--model", "gpt2", "--dtype", "bf16", "--ranks", "8", "--strategy", "ddp,fsdp-forward",
+                          "--json", "s.json")
+        (crossover,) = json.loads((self.path / "s.json").read_text())["crossovers"]
+        self.assertEqual((crossover["strategy"], crossover["reference"], crossover["is_faster_above"]), ("fsdp-forward", "ddp", True))
+        self.assertIn(f"# 8 ranks: fsdp-forward is faster than ddp above {crossover['bytes_per_s'] / 1e9:.3g} GB/s", done.stdout)
+
+    def test_sharded_plans_of_thousands_of_ranks_are_counted(self):
+        self.bench("sharded", "--device", "none", "--strategy", "zero-2,fsdp-none", "--ranks", "4096", "--json", "s.json")
+        zero, fsdp = json.loads((self.path / "s.json").read_text())["benchmarks"]
+        self.assertNotIn("step_seconds", zero)
+        self.assertEqual(fsdp["whole_blocks"], 1)
+        self.assertGreater(sum(fsdp["sent_bytes"].values()), sum(zero["sent_bytes"].values()))
+
     def test_model_measures_products_and_steps(self):
         done = self.bench("model", "--model", GOLDEN / "config.json", "--data", GOLDEN / "tokens.bin", "--global-batch", "2", "--steps",
                           "3", "--threads", ",".join(map(str, THREADS)), "--json", "m.json")
@@ -342,6 +374,10 @@ class Bench(unittest.TestCase):
                       ["all_reduce", "--clock", "unit", "--link", "alpha=fast"], ["all_reduce", "--clock", "unit", "--link", "x"],
                       ["all_reduce", "--algorithm", "direct", "--clock", "unit"], ["all_reduce", "-o", "xor"], ["all_reduce", "--algorithm", "magic"],
                       ["all_reduce", "--ranks", "0"], ["all_reduce", "--json", "no/such/folder/b.json"], ["all_reduce", "--magic"],
+                      ["sharded", "--strategy", "zero-4"], ["sharded", "--ranks", "0"], ["sharded", "--simulate", "--steps", "3"],
+                      ["sharded", "--simulate", "--device", "none"], ["sharded", "--device", "none", "--link", "ndr"],
+                      ["sharded", "--tflops", "3"], ["sharded", "--clock", "unit"], ["sharded", "--clock", "wall", "--link", "ndr"],
+                      ["sharded", "--device", "none", "--strategy", "tp", "--ranks", "5"], ["sharded", "--micro-batch-size", "0"],
                       ["model", "--model", "huge"], ["model", "--threads", "0"], ["model", "--steps", "0"],
                       ["model", "--dtype", "i8"], ["model", "--json", "/proc/m.json"], ["magic"], []):
             with self.subTest(words=words):
