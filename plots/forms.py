@@ -48,7 +48,8 @@ TRAINING = {
 }
 BENCHMARK = {
     "context": {"lockstep.environment": TEXT, "lockstep.clock?": WORD, "lockstep.link?": TEXT, "lockstep.layer?": TEXT,
-                "lockstep.roofline?": TEXT},
+                "lockstep.roofline?": TEXT, "lockstep.model?": TEXT},
+    "crossovers?": [{"strategy": WORD, "reference": WORD, "ranks": COUNT, "bytes_per_s": SPAN, "is_faster_above": FLAG}],
     "benchmarks": [{"name": WORD, "run_type": WORD}],
 }
 _COUNTERS = {
@@ -56,8 +57,11 @@ _COUNTERS = {
     **{f"{key}?": NUMBER for key in ("wrong", "simulated_fraction", "expected_fraction", "bubble_fraction", "tokens_per_second",
                                      "in_place")},
     **{f"{key}?": COUNT for key in ("bytes", "ranks", "micro_batches", "chunks")},
+    "paper_bytes?": SPAN,
 }
-MEASUREMENT = {**_COUNTERS, "in_flight?": [COUNT], "peak_activation_bytes?": [COUNT]}
+MEASUREMENT = {**_COUNTERS, "in_flight?": [COUNT], "peak_activation_bytes?": [COUNT], "strategy?": WORD,
+               **{f"{key}?": Map(COUNT) for key in ("sent_bytes", "expected_sent_bytes", "peak_bytes", "kept_bytes")},
+               **{f"{key}?": SPAN for key in ("step_seconds", "link_bytes_per_s", "whole_blocks")}}
 # Google Benchmark's cv over repetitions: the standard deviation divided by the average. Of counters that are 0, it is null.
 VARIATION = {key: (f"{words} or null", lambda value, fits=fits: value is None or fits(value))
              for key, (words, fits) in _COUNTERS.items()}

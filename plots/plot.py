@@ -14,9 +14,11 @@ import loss
 import matrix
 import memory
 import pipeline
+import prefetch
 import progress
 import scaling
 import schedule
+import sharded
 import speed
 import tensor
 import timeline
@@ -25,7 +27,7 @@ from chart import save
 from results import BadInput, read
 
 KINDS = {module.__name__: module for module in (loss, progress, speed, traffic, memory, bubble, bandwidth, fit, scaling,
-                                                timeline, schedule, pipeline, tensor, matrix)}
+                                                timeline, schedule, pipeline, tensor, matrix, sharded, prefetch)}
 FORMATS = (".svg", ".png", ".pdf")
 LETTERS_PER_INCH, HEADING_INCHES = 10, 0.22  # of a heading's text, and the height of its line
 

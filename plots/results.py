@@ -186,6 +186,32 @@ class TensorPoint:
 
 
 @dataclass(frozen=True)
+class ShardedPoint:
+    """A strategy of data parallelism: bytes of rank 0, and the time of a step, None if it was only counted."""
+    strategy: str
+    link: str
+    ranks: int
+    sent: dict  # by label, in a step
+    expected_sent: dict
+    peak: dict  # by use, and "total"
+    kept: dict  # by use, between steps
+    paper_bytes: float  # of what is kept, by ZeRO's formulas; 0 if they say nothing
+    step_seconds: float
+    link_speed: float  # bytes per second; None if it is infinite or unknown
+    whole_blocks: float  # gathered at peak; None if parameters are not sharded
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """The speed of links at which two strategies take the same time."""
+    strategy: str
+    reference: str
+    ranks: int
+    bytes_per_s: float
+    is_faster_above: bool
+
+
+@dataclass(frozen=True)
 class BenchRun:
     path: pathlib.Path
     data: dict
@@ -234,6 +260,21 @@ class BenchRun:
                 self.layer + self.roofline  # required: raises KeyError
                 yield _tensor_point(entry)
 
+    @property
+    def model(self):
+        """The model, its type and the sequences of a rank."""
+        return self.data["context"]["lockstep.model"]
+
+    def sharded_points(self):
+        for entry in self.data["benchmarks"]:
+            if entry["name"].startswith("sharded/") and entry["run_type"] == "iteration":
+                self.model + self.clock  # required: raises KeyError
+                yield _sharded_point(entry)
+
+    def crossovers(self):
+        return [Crossover(**{field.name: entry[field.name] for field in fields(Crossover)})
+                for entry in self.data.get("crossovers", [])]
+
 
 def _tensor_point(entry):
     words = {key: entry[key] for key in ("variant", "recompute", "link")}
@@ -247,6 +288,18 @@ def _tensor_point(entry):
                                     if field.name in numbers})
     if point.seconds <= 0:
         raise ValueError(f"{entry['name']}: no time")
+    return point
+
+
+def _sharded_point(entry):
+    point = ShardedPoint(
+        entry["strategy"], entry["link"], int(entry["ranks"]), entry["sent_bytes"], entry["expected_sent_bytes"],
+        entry["peak_bytes"], {use: entry["kept_bytes"][use] for use in ("parameters", "gradients", "optimizer")},
+        float(entry["paper_bytes"]), *(entry.get(key) for key in ("step_seconds", "link_bytes_per_s", "whole_blocks")))
+    if point.ranks < 1 or any(number is not None and number <= 0 for number in (point.step_seconds, point.link_speed)):
+        raise ValueError(f"{entry['name']}: out of range")
+    if any(point.peak[use] < kept for use, kept in point.kept.items()) or point.peak["total"] <= 0:
+        raise ValueError(f"{entry['name']}: keeps more than its peak")
     return point
 
 
@@ -402,7 +455,7 @@ def _sort_in(results, path, data):
         json.loads(context["lockstep.environment"])
         if not data["benchmarks"] or (list(run.points()) and run.clock == "wall" and run.memory_bandwidth <= 0):
             raise BadInput(f"{path} holds no measurement; run the benchmark again")
-        list(run.pipeline_points()), list(run.tensor_points())
+        list(run.pipeline_points()), list(run.tensor_points()), list(run.sharded_points()), run.crossovers()
         results.benchmarks.append(run)
     elif schema == "lockstep.schedule/1":
         forms.check(data, forms.SCHEDULE)

@@ -132,7 +132,7 @@ void expect(ShardedPoint& point, const Plan& plan, bool computes_on_host) {
   point.kept_bytes = {{"parameters", (stage >= 3 ? shards : psi) * element},
                       {"gradients", (stage >= 2 ? shards : psi) * element},
                       {"optimizer", shards * optimizer_bytes(plan.options.dtype)}};
-  if (!plan.splits_model())
+  if (plan.technique() != "tp")
     point.paper_bytes = zero_bytes(stage, static_cast<double>(psi), plan.ranks, plan.options.dtype);
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "bench/results/registered.h"
@@ -67,11 +68,15 @@ void report(benchmark::State& state, const ShardedPoint& point) {
 
 std::map<std::string, std::string> context_of(const ShardedBenchOptions& options) {
   const TrainOptions& train = options.train;
+  // Of a config.json the name without folder and ending.
+  const std::filesystem::path path(train.model);
+  const std::string model = path.extension() == ".json" ? path.stem().string() : train.model;
   std::map<std::string, std::string> context = {
       {"lockstep.clock",
        std::string(name_of(options.mode == ShardedMode::train ? options.clock : Clock::unit))},
-      {"lockstep.model", fmt::format("{}, {}, {} sequences a rank", train.model,
-                                     name_of(train.dtype), options.micro_batch_size)}};
+      {"lockstep.model",
+       fmt::format("{}, {}, {} sequence{} a rank", model, name_of(train.dtype),
+                   options.micro_batch_size, options.micro_batch_size == 1 ? "" : "s")}};
   if (options.mode == ShardedMode::simulate)
     context["lockstep.roofline"] =
         fmt::format("{:g} TFLOP/s, {:g} GB/s", options.roofline.flops_per_s / 1e12,

@@ -90,8 +90,11 @@ class Sharded final : public DataParallel {
     const bool adds_gradients = use == UnitUse::backward || use == UnitUse::weight_gradient;
     if (adds_gradients && units_[number].gradients().count == 0)
       units_[number].take_gradients(gradient_buffers_);
+    if (follows_order(use) && context_.trace)
+      use_.emplace(context_.trace, 0, traced(order_[next_ - 1]), "unit");
   }
   void after_use(const Unit&, UnitUse use) override {
+    use_.reset();
     if (!follows_order(use)) return;
     run_until_use();
     if (next_ == order_.size() && use == UnitUse::backward) ++micro_batch_;
@@ -213,9 +216,17 @@ class Sharded final : public DataParallel {
     next_ = 0;
   }
 
+  // The name of an event in the trace: "AG0"; "R" for a pass through the root, or its end.
+  std::string traced(const UnitEvent& event) const {
+    if (!context_.trace) return {};
+    const std::string text = text_of(std::vector{event});
+    return text.empty() ? "R" : text;
+  }
+
   // Takes the events up to the next pass through a unit.
   void run_until_use() {
     for (; next_ < order_.size() && order_[next_].kind != UnitEvent::Kind::use; ++next_) {
+      const Trace::Span span(context_.trace, 0, traced(order_[next_]), "unit");
       const std::size_t unit = ordered_->place(order_[next_].unit);
       if (order_[next_].kind == UnitEvent::Kind::gather) gather(unit);
       if (order_[next_].kind == UnitEvent::Kind::free) units_[unit].give_values(value_buffers_);
@@ -283,6 +294,7 @@ class Sharded final : public DataParallel {
   const RankUnits::Stage* ordered_ = nullptr;  // the stage that follows the order
   std::vector<UnitEvent> order_;
   std::size_t next_ = 0;                                  // in the order
+  std::optional<Trace::Span> use_;                        // the pass through a unit, in the trace
   std::vector<std::optional<Stream::Handle>> gathering_;  // by unit
   Stopwatch exposed_;
   std::optional<Offload> offload_;
