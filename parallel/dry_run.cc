@@ -105,17 +105,21 @@ TrainResult dry_run(RankContext& context, const Plan& plan) {
   NarrowBackend backend(nothing, context.ledger);
   const auto training = make_rank(context, plan, backend);
   training->load_weights();
+  TierTraffic before;  // the last step
   for (int step = 0; step < steps; ++step) {
     context.counters.reset();
+    before = training->tier_traffic();
     training->accumulate(dry_batches(plan, rank, step), plan.tokens_per_step(), 1);
     training->gradient_norm();
     training->update(plan.options.learning_rate, 1);
   }
   const auto traffic = context.counters.by_label();
+  const TierTraffic offload = training->tier_traffic() - before;
   if (plan.options.validation_fraction > 0)
     training->loss_sum(dry_batch(plan, plan.share(0).part(0, plan.options.micro_batches), -1));
 
   RankRecord record = record_of(context, traffic);
+  record.offload = offload;
   record.in_flight = training->finish().in_flight;
   TrainResult result;
   result.theory = theory_of(training->prediction(), record);

@@ -86,6 +86,10 @@ struct TheoryRecord {
 struct TierTraffic {
   std::int64_t read_bytes = 0, written_bytes = 0;
   bool operator==(const TierTraffic&) const = default;
+  TierTraffic operator-(const TierTraffic& before) const {
+    return {.read_bytes = read_bytes - before.read_bytes,
+            .written_bytes = written_bytes - before.written_bytes};
+  }
 };
 
 struct RankRecord {

@@ -59,9 +59,7 @@ class Steps {
     // Read before the loss is reported, so that it contains only the technique's own traffic.
     if (!record.skipped || !stepped_) {
       traffic_ = context_.counters.by_label();
-      const TierTraffic after = rank_->tier_traffic();
-      offload_ = {.read_bytes = after.read_bytes - before.read_bytes,
-                  .written_bytes = after.written_bytes - before.written_bytes};
+      offload_ = rank_->tier_traffic() - before;
     }
     stepped_ = stepped_ || !record.skipped;
     traffic_.erase(report_label);

@@ -47,14 +47,23 @@ TrainOptions mesh(int tp, int pp, int zero, const std::string& schedule = "1f1b"
 
 // Every way to hold a training's state.
 std::vector<Case> cases() {
-  std::vector<Case> all = {{"serial", 1, few_steps("serial")},     {"ddp", 3, few_steps("ddp")},
-                           {"zero1", 3, few_steps("zero")},        {"fsdp", 4, few_steps("fsdp")},
-                           {"hsdp", 4, few_steps("fsdp")},         {"ps", 3, few_steps("ps")},
-                           {"colocated", 2, few_steps("ps")},      {"tp", 2, few_steps("tp")},
-                           {"pipeline", 2, few_steps("pipeline")}, {"mesh", 8, mesh(2, 2, 2)}};
+  std::vector<Case> all = {{"serial", 1, few_steps("serial")},
+                           {"ddp", 3, few_steps("ddp")},
+                           {"zero1", 3, few_steps("zero")},
+                           {"fsdp", 4, few_steps("fsdp")},
+                           {"hsdp", 4, few_steps("fsdp")},
+                           {"ps", 3, few_steps("ps")},
+                           {"colocated", 2, few_steps("ps")},
+                           {"tp", 2, few_steps("tp")},
+                           {"pipeline", 2, few_steps("pipeline")},
+                           {"offload", 2, few_steps("fsdp")},
+                           {"mesh", 8, mesh(2, 2, 2)}};
   all[2].options.zero_stage = 1;
   all[4].options.replicas = 2;
   all[6].options.colocated = true;
+  // In groups that end inside of parameters.
+  all[9].options.offload = "parameters";
+  all[9].options.offload_group = 4096;
   // Rows of padding in the embedding.
   all[7].options.vocabulary_multiple = 48;
   all[7].options.sequence_parallel = true;
