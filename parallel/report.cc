@@ -95,14 +95,15 @@ void collect_own_runs(Communicator& world, const OwnRun& own, TrainResult& resul
   std::vector<json> runs;
   for (const std::string& text : gather_text(world, mine.dump())) runs.push_back(json::parse(text));
   double ended = 0;
-  for (int step = 0;; ++step) {
-    StepRecord all{.step = step};
+  for (std::size_t i = 0;; ++i) {
+    StepRecord all;
     int ranks = 0;
     double end = 0;
     for (const json& run : runs) {
-      if (step >= std::ssize(run["steps"])) continue;
-      const json& s = run["steps"][static_cast<std::size_t>(step)];
+      if (i >= run["steps"].size()) continue;
+      const json& s = run["steps"][i];
       ++ranks;
+      all.step = s[0];
       all.loss += s[1].get<double>();
       all.grad_norm += s[2].get<double>();
       end = std::max(end, s[3].get<double>());
@@ -116,10 +117,10 @@ void collect_own_runs(Communicator& world, const OwnRun& own, TrainResult& resul
   for (const json& run : runs) {
     for (const json& u : run["updates"]) {
       const json& steps = runs[u[0].get<std::size_t>()]["steps"];
-      const auto step = u[1].get<std::size_t>();
       // A worker that was lost after its last push did not report its loss.
-      const double loss = step < steps.size() ? steps[step][1].get<double>()
-                                              : std::numeric_limits<double>::quiet_NaN();
+      double loss = std::numeric_limits<double>::quiet_NaN();
+      for (const json& s : steps)
+        if (s[0] == u[1]) loss = s[1];
       result.updates.push_back({.rank = u[0],
                                 .step = u[1],
                                 .server = u[5],

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "models/device_backend.h"
+#include "parallel/checkpoint/checkpoints.h"
 #include "parallel/parameter_server/member.h"
 #include "parallel/report.h"
 
@@ -29,9 +30,14 @@ class AsynchronousMember final : public Member {
 
   void load_weights() override {
     Member::load_weights();
-    context_.world.transport().align();
-    begin_seconds_ = context_.world.transport().now_seconds();
+    start_clock();
   }
+  void take_restored() override {
+    Member::take_restored();
+    start_clock();
+  }
+  // Steps that were taken before this run; the run takes the others.
+  void skip_steps(int taken) { taken_before_ = taken; }
 
   double accumulate(std::span<const Batch> micro_batches, Count total_targets,
                     double loss_scale) override {
@@ -82,7 +88,7 @@ class AsynchronousMember final : public Member {
     if (roles_.two_ends) {
       // The other servers answer when their slowest worker has taken its last step.
       server_->reply();
-      worker_.pull_any(model_.parameters().values(), options_.steps);
+      worker_.pull_any(model_.parameters().values(), own_steps());
       server_->finish();
     } else if (server_) {
       // Uses the world, which departed ranks have not left.
@@ -92,7 +98,7 @@ class AsynchronousMember final : public Member {
     } else {
       // The servers answer when the slowest worker has taken its last step. Each step may take as
       // long as the timeout.
-      Worker(context_.world, roles_).pull_any(model_.parameters().values(), options_.steps);
+      Worker(context_.world, roles_).pull_any(model_.parameters().values(), own_steps());
     }
     return {};
   }
@@ -107,7 +113,7 @@ class AsynchronousMember final : public Member {
       prediction.total.reset();
       return prediction;
     }
-    const Count steps = options_.steps, norm = sizeof(double);
+    const Count steps = own_steps(), norm = sizeof(double);
     const Count workers = roles_.workers(), servers = roles_.servers;
     Volume& total = *prediction.total;
     if (roles_.colocated) {
@@ -143,7 +149,7 @@ class AsynchronousMember final : public Member {
  private:
   void serve_all() {
     const int most_lead = options_.mode == "ssp" ? options_.staleness : Server::unlimited;
-    server_->serve(options_.steps, most_lead, [&](const Push& push) { apply(push); });
+    server_->serve(own_steps(), most_lead, [&](const Push& push) { apply(push); });
   }
   void serve_next_to_worker(int threads) {
     omp_set_num_threads(threads);  // OpenMP has this setting per thread that starts work
@@ -156,20 +162,28 @@ class AsynchronousMember final : public Member {
     }
   }
 
+  int own_steps() const { return options_.steps - taken_before_; }
+  void start_clock() {
+    context_.world.transport().align();
+    begin_seconds_ = context_.world.transport().now_seconds();
+  }
+
   void apply(const Push& push) {
+    const int step = taken_before_ + push.step;
     const Trace::Span span(context_.trace, roles_.two_ends ? server_end().track() : 0,
                            fmt::format("update by worker {}, its step {}, {} ahead, {} behind",
-                                       push.worker, push.step, push.lead, push.delay),
+                                       push.worker, step, push.lead, push.delay),
                            "optimizer");
-    optimizer_->step(learning_rate(options_, push.step), clip_factor(options_, push.gradient_norm));
+    optimizer_->step(learning_rate(options_, step), clip_factor(options_, push.gradient_norm));
     updates_.push_back({.rank = push.worker,
-                        .step = push.step,
+                        .step = step,
                         .server = roles_.server_of_rank(rank_),
                         .seconds = server_end().transport().now_seconds() - begin_seconds_,
                         .lead = push.lead,
                         .delay = push.delay});
   }
 
+  int taken_before_ = 0;
   double norm_ = 0;
   double begin_seconds_ = 0;
   bool departed_ = false;
@@ -187,10 +201,15 @@ class OwnSteps {
       : training_(training),
         context_(training.context()),
         server_backend_(make_backend(context_.ledger)),
-        member_(context_, training.plan(), training.backend(), *server_backend_) {}
+        member_(context_, training.plan(), training.backend(), *server_backend_),
+        checkpoints_(training, member_, scaler_) {}
 
   void run(const OnStep& on_step) {
-    member_.load_weights();
+    const std::optional<int> resumed = checkpoints_.resume();
+    if (!resumed) member_.load_weights();
+    first_step_ = resumed.value_or(0);
+    member_.skip_steps(first_step_);
+    checkpoints_.prepare();
     context_.counters.reset();
     try {
       take_steps(on_step);
@@ -200,7 +219,7 @@ class OwnSteps {
           error.context().failed_rank != context_.world.rank())
         throw;
       own_.lost.push_back({.rank = context_.world.rank(),
-                           .step = static_cast<int>(own_.steps.size()),
+                           .step = first_step_ + static_cast<int>(own_.steps.size()),
                            .why = error.message()});
     }
     if (!own_.lost.empty()) member_.depart();
@@ -211,6 +230,7 @@ class OwnSteps {
     for (StepRecord& step : training_.result().steps)
       step.tokens_per_second = training_.rate(step.seconds);
     training_.evaluate(member_, training_.plan().options.steps);
+    checkpoints_.after_step(training_.plan().options.steps);
     training_.report(member_, {}, busy_seconds_, traffic);
   }
 
@@ -219,7 +239,8 @@ class OwnSteps {
     const Transport& clock = context_.world.transport();
     const double begin = clock.now_seconds();
     member_.serve();
-    for (int step = 0; training_.computes() && step < training_.plan().options.steps; ++step) {
+    for (int step = first_step_; training_.computes() && step < training_.plan().options.steps;
+         ++step) {
       StepRecord record = take_step(step);
       check_finite(record, record.loss_scale, context_.world);
       if (context_.world.rank() == 0 && on_step) on_step(record);
@@ -251,6 +272,9 @@ class OwnSteps {
   RankContext& context_;
   std::unique_ptr<Backend> server_backend_;
   AsynchronousMember member_;
+  LossScaler scaler_{LossScaling::none};
+  Checkpoints checkpoints_;
+  int first_step_ = 0;
   OwnRun own_;
   double busy_seconds_ = 0;
 };

@@ -22,10 +22,10 @@ void check_servers(const TrainOptions& options, int ranks) {
   require(options.mode == "bsp" || options.eval_interval == 0,
           fmt::format("--eval-interval {} in mode {}", options.eval_interval, options.mode),
           "workers that do not wait for each other have no common weights before the end");
-  require(options.mode == "bsp" || (options.checkpoint.empty() && options.resume.empty()),
-          fmt::format("--{} in mode {}", options.checkpoint.empty() ? "resume" : "checkpoint",
-                      options.mode),
-          "workers that do not wait for each other have no common step; use --mode bsp, or --save");
+  require(
+      options.mode == "bsp" || options.checkpoint_interval == 0,
+      fmt::format("--checkpoint-interval {} in mode {}", options.checkpoint_interval, options.mode),
+      "workers that do not wait for each other have no common state before the end");
   require(options.mode == "bsp" || loss_scaling(options) == "none",
           fmt::format("--loss-scaling {} in mode {}", loss_scaling(options), options.mode),
           "ranks must skip a step together, but these take none together; use --mode bsp or bf16");

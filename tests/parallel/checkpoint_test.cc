@@ -288,6 +288,43 @@ TEST(Checkpoints, KeepTheLossScaler) {
   }
 }
 
+// With one worker nothing depends on who comes first: the steps, their learning rates and their data
+// go on where they were.
+TEST(Checkpoints, OfAsynchronousModesGoOnAtTheirEnd) {
+  for (const char* mode : {"ssp", "asp"})
+    for (const int ranks : {2, 4}) {
+      const test::Folder folder;
+      TrainOptions options = few_steps("ps");
+      options.mode = mode;
+      options.warmup_steps = 5;
+      options.steps = 6;
+      const TrainResult whole = run(ranks, options);
+      options.checkpoint = folder.file("saved");
+      options.steps = 3;
+      run(ranks, options);
+      options.checkpoint.clear();
+      options.resume = folder.file("saved");
+      options.steps = 6;
+      const TrainResult resumed = run(ranks, options);
+      EXPECT_TRUE(theory_holds(resumed));
+      ASSERT_EQ(resumed.steps.size(), 3U);
+      ASSERT_EQ(std::ssize(resumed.updates), 3 * (ranks - 1));
+      for (const UpdateRecord& update : resumed.updates) {
+        EXPECT_GE(update.step, 3);
+        EXPECT_TRUE(std::isfinite(update.loss));
+      }
+      for (std::size_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(resumed.steps[i].step, whole.steps[3 + i].step);
+        if (ranks == 2) {
+          EXPECT_EQ(resumed.steps[i].loss, whole.steps[3 + i].loss);
+        }
+      }
+      options.checkpoint = folder.file("other");
+      options.checkpoint_interval = 1;
+      EXPECT_THROW(run(ranks, options), Error);
+    }
+}
+
 TEST(Checkpoints, WrittenInTheBackgroundAreTheSame) {
   const test::Folder folder;
   for (Case one : cases()) {
