@@ -375,7 +375,8 @@ class Cli(unittest.TestCase):
     def test_dry_runs_refuse_what_needs_data_or_time(self):
         dry = ["train", "ddp", "--ranks", "2", "--device", "none"]
         for flag in [["--save", "x.safetensors"], ["--sample", "5"], ["--steps", "3"], ["--init", "x"], ["--data", "x"], ["--trace", "x"],
-                     ["--clock", "cpu"], ["--fault", "rank=1,op=2,kind=throw"], ["--slow-rank", "1:2"], ["--timeout", "3"]]:
+                     ["--clock", "cpu"], ["--fault", "rank=1,op=2,kind=throw"], ["--slow-rank", "1:2"], ["--timeout", "3"],
+                     ["--resume", "x"], ["--checkpoint", "x"]]:
             self.refused(f"{flag[0]} with --device none", *dry, *flag)
         self.refused("ranks are 0 to 1", *dry, "--rank", "2")
         self.refused("--rank with --device host", *dry[:-2], "--rank", "1")
