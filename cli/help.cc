@@ -90,8 +90,10 @@ void add_technique_examples(CLI::App& train, CLI::App& plan) {
     add_examples(*plan.get_subcommand(name), {"plan " + words + " --json plan.json",
                                               "plan " + words + " --model gpt2 --dtype bf16"});
   }
-  add_examples(train,
-               {"train serial --steps 20", "train ddp --ranks 2 --steps 20 --json ddp.json"});
+  add_examples(
+      train, {"train serial --steps 20", "train ddp --ranks 2 --steps 20 --json ddp.json",
+              "train 3d --ranks 1024 --tp 2 --pp 4 --global-batch 1024 --micro-batches 4 --zero 1 "
+              "--device none"});
   add_examples(plan, {"plan ddp --ranks 4", "plan 3d --ranks 8 --tp 2 --pp 2 --micro-batches 3"});
 }
 
@@ -114,6 +116,10 @@ void add_bench_examples(CLI::App& bench) {
   add_examples(*bench.get_subcommand("tp"),
                {"bench tp --ranks 1,2,4,8 --link nvlink,hdr",
                 "bench tp --ranks 8 --variant tp,sp-overlap --tensors"});
+  add_examples(*bench.get_subcommand("sharded"),
+               {"bench sharded --ranks 2 --json sharded.json",
+                "bench sharded --simulate --ranks 4 --strategy ddp,fsdp-forward,tp",
+                "bench sharded --device none --model gpt2 --dtype bf16 --ranks 4,64,1024"});
   add_examples(*bench.get_subcommand("model"), {"bench model --steps 3 --threads 1"});
   add_examples(bench, {"bench all_reduce --ranks 2 -b 1K -e 1M -f 4",
                        "bench all_reduce --ranks 2 -b 1K -e 1M -f 4 --algorithm all"});

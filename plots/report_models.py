@@ -1,11 +1,13 @@
-"""The report's sections on pipelines, tensor parallelism and the mesh."""
+"""The report's sections on pipelines, tensor and sharded data parallelism, and the mesh."""
 
 import pathlib
 from html import escape
 
 import matrix
 import pipeline
+import prefetch
 import schedule
+import sharded
 import tensor
 import timeline
 from chart import COLOURS, INK, Chart, bytes_axis, bytes_text, colours, new_figure, time_text
@@ -108,6 +110,15 @@ def tensor_section(results):
                      f"and {100 * line[-1].exposed:.0f} % of their time is exposed communication.")
     return Section("Tensor and sequence parallelism", " ".join(parts), charts[0].explanation, charts[:1],
                    "lockstep bench tp --ranks 1,2,4,8,16 --variant tp,sp --link nvlink,dgx --json FILE", "parallel/tensor/layers.cc")
+
+
+def sharded_section(results):
+    charts = [*sharded.charts(results), *prefetch.charts(results)]
+    if not charts:
+        return None
+    findings = [chart.alt for chart in charts if chart.title.startswith(("States", "FSDP"))] or [charts[0].alt]
+    return Section("Sharded data parallelism", " ".join(findings), " ".join(chart.explanation for chart in charts), charts,
+                   "lockstep bench sharded --simulate --ranks 4 --json FILE", "parallel/sharded/sharding.h")
 
 
 def mesh_of(config):

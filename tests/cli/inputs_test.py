@@ -166,7 +166,7 @@ class Inputs(unittest.TestCase):
                 self.assertRegex(rest, r"\s[a-z0-9].* ", f"{words}: {flag} has no description")
             longest = max(text.splitlines(), key=len)
             self.assertLess(len(longest), 130, longest)
-        self.assertLessEqual({"train ddp", "plan 3d", "bench all_reduce", "bench tp", "schedule", "compare"}, set(seen))
+        self.assertLessEqual({"train ddp", "plan 3d", "bench all_reduce", "bench tp", "bench sharded", "schedule", "compare"}, set(seen))
         for technique, first in [("ddp", "data parallelism"), ("pipeline", "pipeline"), ("ps", "parameter server"), ("tp", "tensor")]:
             groups = re.findall(r"^([a-z].*):$", self.run_program("train", technique, "--help").stdout, re.MULTILINE)
             self.assertTrue(groups[0].startswith(first), groups)
@@ -174,7 +174,7 @@ class Inputs(unittest.TestCase):
 
     def test_examples_in_the_help_run(self):
         chosen = {"train", "plan", "train ddp", "train 3d", "bench all_reduce", "bench broadcast", "bench ps", "bench pipeline",
-                  "bench tp", "compare", "schedule", "mesh", "doctor"}
+                  "bench tp", "bench sharded", "compare", "schedule", "mesh", "doctor"}
         for words, text in self.commands():
             if " ".join(words) not in chosen:
                 continue

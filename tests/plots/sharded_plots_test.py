@@ -4,6 +4,7 @@ python3 sharded_plots_test.py PROGRAM SOURCE_FOLDER
 """
 
 import copy
+import html
 import json
 import pathlib
 import subprocess
@@ -174,7 +175,10 @@ class Sharded(unittest.TestCase):
         self.assertTrue((self.folder / "count_2.png").read_bytes().startswith(b"\x89PNG"))
         run_program(self.folder, *COUNT, "--plot", "direct.svg")
         self.assertTrue((self.folder / "direct.svg").read_bytes().startswith(b"<?xml"))
-        self.assertIn("Memory of model and optimizer", report.text_of(results.read([self.folder / "count.json"]), "title"))
+        page = report.text_of(results.read([self.folder / "count.json"]), "title")
+        self.assertIn("<h2>Sharded data parallelism</h2>", page)
+        for chart in (self.memory, self.states, self.traffic):
+            self.assertIn(f'aria-label="{html.escape(chart.alt)}"', page)
 
     def test_broken_files_are_refused_by_name(self):
         good = self.simulated["benchmarks"][0]
