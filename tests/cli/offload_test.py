@@ -14,7 +14,7 @@ import tempfile
 import time
 import unittest
 
-PROGRAM = pathlib.Path(sys.argv[1])
+PROGRAM = pathlib.Path(sys.argv[1]).resolve()
 LIBRARIES = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=True).stdout
 HAS_SANITIZER = "libasan" in LIBRARIES or "libtsan" in LIBRARIES
 SMALL = ["train", "fsdp", "--ranks", "2", "--global-batch", "4", "--offload", "optimizer", "--offload-to", "tier"]

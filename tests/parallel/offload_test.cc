@@ -160,7 +160,7 @@ TEST(Offload, SkippedStepsMoveNothing) {
 TEST(Offload, TrafficAndMemoryEqualTheFormulas) {
   const test::Folder folder;
   TrainOptions options = golden_run("fsdp", DType::bf16);
-  options.steps = 2;
+  options.steps = 1;  // the first step moves as much as any other
   const Plan plan = plan_of(options, 2);
   const Count psi = plan.model.parameter_count();
   options.offload = "parameters";
