@@ -14,7 +14,11 @@ Tier::Tier(RankContext& context, Communicator& ranks, const std::string& where, 
       where_(where),
       stores_(!context.ledger.device() || context.ledger.device()->stores()),
       stream_(ranks, offload_track, "offload") {
-  if (!stores_) return;
+  if (!stores_) {
+    memory_ = Memory(*context.ledger.device(), &context.ledger, MemoryUse::optimizer,
+                     memory_bytes(where));
+    return;
+  }
   if (is_file(where)) {
     // On a GPU the ledger has the GPU's memory, and the file's buffer lies on the host.
     const bool charges = !context.ledger.device() || context.ledger.device() == &host_device();

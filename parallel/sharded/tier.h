@@ -43,7 +43,7 @@ class Tier {
 
   Trace* trace_;
   const std::string where_;
-  bool stores_;  // false: transfers are only counted
+  bool stores_;  // false: transfers and memory are only counted
   TierTraffic traffic_;
   Memory memory_;
   std::optional<DirectFile> file_;

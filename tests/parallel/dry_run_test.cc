@@ -72,6 +72,7 @@ TEST_P(DryRun, CountsWhatATrainingRunCounts) {
                      &among_others = trained.ranks[static_cast<std::size_t>(rank)];
     EXPECT_EQ(alone.rank, rank);
     EXPECT_EQ(alone.traffic, among_others.traffic) << rank;
+    EXPECT_EQ(alone.offload, among_others.offload) << rank;
     EXPECT_EQ(alone.in_flight, among_others.in_flight) << rank;
     for (const char* use : {"parameters", "gradients", "optimizer", "activations"})
       EXPECT_EQ(alone.peak_bytes.at(use), among_others.peak_bytes.at(use)) << use << " " << rank;
@@ -95,6 +96,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"fsdp", 4, {{"prefetch", "none"}}}, Case{"fsdp", 4, {{"forward-prefetch", "true"}}},
         Case{"fsdp", 4, {{"replicas", "2"}, {"overlap", "false"}}},
         Case{"fsdp", 2, {{"micro-batches", "2"}, {"accumulation", "no-sync"}}},
+        Case{"zero", 2, {{"stage", "2"}, {"offload", "optimizer"}}},
+        Case{"fsdp", 2, {{"offload", "parameters"}, {"offload-to", "tier_of_dry_run_test"}}},
         Case{"tp", 4, {{"micro-batches", "3"}}}, Case{"sp", 2, {{"tp-overlap", "true"}}},
         Case{"pipeline", 2, {{"micro-batches", "4"}, {"schedule", "zb-h1"}}},
         Case{"pipeline", 2, {{"micro-batches", "2"}, {"recompute", "full"}}},

@@ -55,7 +55,7 @@ std::vector<double> whole_of(TrainingRank& rank, Gathered what, const Plan& plan
 
 void compare_with_prediction(const Prediction& prediction, RankContext& context,
                              const std::map<std::string, Volume, std::less<>>& counted,
-                             Outcome& outcome) {
+                             const TierTraffic& offload, Outcome& outcome) {
   const int rank = context.world.rank();
   const auto expect = [&](const std::string& what, std::int64_t expected, std::int64_t measured) {
     ++outcome.compared;
@@ -74,6 +74,9 @@ void compare_with_prediction(const Prediction& prediction, RankContext& context,
     expect(label + " sent messages", expected.sent_messages, volume.sent_messages);
     expect(label + " received messages", expected.received_messages, volume.received_messages);
   }
+  const TierTraffic expected = prediction.offload.value_or(TierTraffic{});
+  expect("bytes read from the tier", expected.read_bytes, offload.read_bytes);
+  expect("bytes written to the tier", expected.written_bytes, offload.written_bytes);
   for (int use = 0; use < memory_uses; ++use)
     if (const auto& figure = prediction.peak_bytes[static_cast<std::size_t>(use)];
         figure && figure->exact &&
@@ -92,8 +95,10 @@ Outcome outcome_of(const Plan& plan) {
                           : make_runtime(context, plan, training.backend());
     rank->load_weights();
     std::map<std::string, Volume, std::less<>> counted;
+    TierTraffic offload;
     for (int step = 0; step < steps; ++step) {
       context.counters.reset();
+      const TierTraffic before = rank->tier_traffic();
       const double loss = rank->accumulate(training.micro_batches(step), plan.tokens_per_step(), 1);
       const double norm = rank->gradient_norm();
       counted = context.counters.by_label();
@@ -102,6 +107,7 @@ Outcome outcome_of(const Plan& plan) {
       context.counters.reset();  // of what only this test gathers
       rank->update(1e-3, std::min(1.0, 1 / norm));
       for (const auto& [label, volume] : context.counters.by_label()) counted[label] += volume;
+      offload = rank->tier_traffic() - before;
       if (context.world.rank() != 0) continue;
       outcome.losses.push_back(all);
       outcome.norms.push_back(norm);
@@ -110,7 +116,7 @@ Outcome outcome_of(const Plan& plan) {
     const std::vector<double> weights = whole_of(*rank, Gathered::values, plan);
     const Prediction prediction = rank->prediction();
     const std::lock_guard lock(mutex);
-    compare_with_prediction(prediction, context, counted, outcome);
+    compare_with_prediction(prediction, context, counted, offload, outcome);
     if (context.world.rank() == 0) outcome.weights = weights;
   });
   return outcome;
