@@ -192,7 +192,7 @@ MUTANTS = [
     ("parallel/sharded/reducer.cc", "own.device->convert(own, unit.own_part(sent));", ""),
     ("parallel/sharded/reducer.cc", "if (reduction.is_last && between_.size() > 1)", "if (between_.size() > 1)"),
     ("parallel/sharded/unit.cc", "  has_reduced_ = false;\n", ""),
-    ("parallel/sharded/offload.cc", "    buffer.group.reset();\n", ""),
+    ("parallel/sharded/offload.cc", "gathers[u] * moved(", "moved("),
     ("parallel/sharded/offload.cc", "if (access != StateAccess::read) keep(g);", "if (access == StateAccess::change) keep(g);"),
     ("parallel/sharded/offload.cc", "shard.values_at + begin * element_bytes(dtype)", "shard.values_at"),
     ("parallel/sharded/sharded.cc", "if (offload_ && is_narrow(parameters_.dtype()))", "if (false)"),
