@@ -64,7 +64,7 @@ class Sharded final : public DataParallel {
   void load(const std::function<void()>& read) override {
     if (!sharding_.shards_parameters()) read();
     for (std::size_t u = 0; u < units_.size(); ++u) {
-      if (sharding_.shards_parameters()) load_shard(u, read);
+      if (sharding_.shards_parameters()) units_[u].load(value_buffers_, read);
       // Offloaded masters are written once before the first step, so that all steps move the same.
       if (offload_ && is_narrow(parameters_.dtype()))
         units_[u].optimizer().visit(StateAccess::change, [](const AdamWGroup&) {});
@@ -157,12 +157,11 @@ class Sharded final : public DataParallel {
       const Tensor whole({unit.count()}, parameters_.dtype(), context_.ledger,
                          MemoryUse::workspace);
       const Slice into = unit.own_part(whole.slice());
-      if (what == Gathered::gradients)
-        into.device->copy(into, unit.own_gradients());
-      else if (offloads_values())
+      if (what == Gathered::values && offloads_values())
         offload_->read_values(u, into).wait();
       else
-        into.device->copy(into, unit.own_values());
+        into.device->copy(into,
+                          what == Gathered::values ? unit.own_values() : unit.own_gradients());
       all_gather(*shards_, whole.slice());
       unit.scatter(whole.slice(), flat_.slice());
     }
@@ -191,17 +190,6 @@ class Sharded final : public DataParallel {
   }
 
   bool offloads_values() const { return offload_ && offload_->holds_parameters(); }
-  void load_shard(std::size_t number, const std::function<void()>& read) {
-    ShardedUnit& unit = units_[number];
-    unit.take_values(value_buffers_);
-    read();
-    const Slice own = unit.own_part(unit.values());
-    if (offloads_values())
-      offload_->write_values(number, own).wait();
-    else
-      own.device->copy(unit.own_values(), own);
-    unit.give_values(value_buffers_);
-  }
 
   // A pipeline's schedule says when its stages are unsharded; evaluations have no schedule.
   bool follows_order(UnitUse use) const {

@@ -17,7 +17,12 @@ Tensor BufferPool::take(Count count) {
 ShardedUnit::ShardedUnit(Parameters& all, const UnitParameters& unit, const Parts& shards, int rank,
                          const Sharding& sharding, const AdamWOptions& options, Backend& backend,
                          Ledger& ledger, Offload* offload, std::size_t number)
-    : all_(all), numbers_(unit.parameters), count_(unit.count), first_(shards.offset(rank)) {
+    : all_(all),
+      numbers_(unit.parameters),
+      count_(unit.count),
+      first_(shards.offset(rank)),
+      offload_(offload),
+      number_(number) {
   Count offset = 0;
   for (const int i : numbers_) {
     list_.push_back(all.list()[static_cast<std::size_t>(i)]);
@@ -67,6 +72,17 @@ void ShardedUnit::take_values(BufferPool& pool) {
 void ShardedUnit::give_values(BufferPool& pool) {
   place_values({});
   pool.give(std::exchange(values_, {}));
+}
+
+void ShardedUnit::load(BufferPool& pool, const std::function<void()>& read) {
+  take_values(pool);
+  read();
+  const Slice own = own_part(values());
+  if (offload_ && offload_->holds_parameters())
+    offload_->write_values(number_, own).wait();
+  else
+    own.device->copy(own_values_, own);
+  give_values(pool);
 }
 
 void ShardedUnit::take_gradients(BufferPool& pool) {

@@ -3,6 +3,7 @@
 // borders.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -57,6 +58,8 @@ class ShardedUnit {
   // The same for gradients, which begin as zero.
   void take_gradients(BufferPool& pool);
   Tensor release_gradients();
+  // Keeps the rank's part of the values that read() gives to all parameters with memory.
+  void load(BufferPool& pool, const std::function<void()>& read);
 
   // A step begins: no gradients so far.
   void begin();
@@ -80,6 +83,8 @@ class ShardedUnit {
   Tensor own_value_memory_, own_gradient_memory_;
   Slice own_values_, own_gradients_;
   bool has_reduced_ = false;  // in this step
+  Offload* offload_;
+  std::size_t number_;  // where it is offloaded
   std::unique_ptr<AdamW> optimizer_;
 };
 
