@@ -125,6 +125,19 @@ void add_bench_examples(CLI::App& bench) {
                        "bench all_reduce --ranks 2 -b 1K -e 1M -f 4 --algorithm all"});
 }
 
+void add_checkpoint_examples(CLI::App& checkpoint) {
+  const std::string written =
+      "train fsdp --ranks 4 --global-batch 8 --steps 10 --checkpoint saved --checkpoint-interval 5";
+  add_examples(checkpoint, {written, "checkpoint inspect saved", "checkpoint verify saved",
+                            "train ddp --ranks 2 --global-batch 8 --steps 20 --resume saved"});
+  add_examples(*checkpoint.get_subcommand("inspect"), {written, "checkpoint inspect saved"});
+  add_examples(*checkpoint.get_subcommand("verify"), {written, "checkpoint verify saved"});
+  add_examples(*checkpoint.get_subcommand("convert"),
+               {written, "checkpoint convert saved --output whole --files 1 --dtype f64"});
+  add_examples(*checkpoint.get_subcommand("export"),
+               {written, "checkpoint export saved --output weights.safetensors"});
+}
+
 }  // namespace
 
 void set_help_layout(CLI::App& program) { program.formatter(std::make_shared<HelpLayout>()); }
@@ -132,6 +145,7 @@ void set_help_layout(CLI::App& program) { program.formatter(std::make_shared<Hel
 void add_examples(CLI::App& program) {
   add_technique_examples(*program.get_subcommand("train"), *program.get_subcommand("plan"));
   add_bench_examples(*program.get_subcommand("bench"));
+  add_checkpoint_examples(*program.get_subcommand("checkpoint"));
   add_examples(*program.get_subcommand("compare"),
                {"bench all_reduce -b 1K -e 64K -f 4 --repetitions 5 --json old.json",
                 "bench all_reduce -b 1K -e 64K -f 4 --repetitions 5 --json new.json",
