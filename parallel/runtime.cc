@@ -72,6 +72,7 @@ class Runtime final : public TrainingRank {
   void update(double learning_rate, double gradient_scale) override {
     data_->step(learning_rate, gradient_scale);
   }
+  void wait_for_parameters() override { data_->wait_for_parameters(); }
   double loss_sum(const Batch& batch) override { return own_part(executor_->loss_sum(batch)); }
 
   TrainingState state() override { return data_->state(); }

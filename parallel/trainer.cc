@@ -53,9 +53,12 @@ class Steps {
 
  private:
   StepRecord take_step(int step) {
+    // Traffic is counted for whole steps: in the last one, or in each that others may skip.
+    const bool counts = scales_ || step + 1 == options_.steps;
+    if (counts) rank_->wait_for_parameters();
     context_.counters.reset();
     const TierTraffic before = rank_->tier_traffic();
-    StepRecord record = take_own_step(step);
+    StepRecord record = take_own_step(step, counts);
     // Read before the loss is reported, so that it contains only the technique's own traffic.
     if (!record.skipped || !stepped_) {
       traffic_ = context_.counters.by_label();
@@ -71,7 +74,7 @@ class Steps {
   }
 
   // Contains this rank's part of the loss.
-  StepRecord take_own_step(int step) {
+  StepRecord take_own_step(int step, bool counts) {
     const Transport& transport = context_.world.transport();
     const double exposed_before = rank_->exposed_seconds();
     const double begin = transport.now_seconds();
@@ -83,6 +86,7 @@ class Steps {
       record.skipped = scales_ && any_overflowed(record.grad_norm);
       if (!record.skipped) update(step, record.grad_norm);
       scaler_.update(record.skipped);
+      if (counts) rank_->wait_for_parameters();
       // Makes the step's time include the device's work.
       if (Device* const device = context_.ledger.device()) device->synchronize();
     }

@@ -47,6 +47,9 @@ class TrainingRank {
   virtual double gradient_norm() = 0;
   // One AdamW step with gradients times `gradient_scale`.
   virtual void update(double learning_rate, double gradient_scale) = 0;
+  // Returns when no communication of past steps is under way: new weights may be gathered until
+  // their next use.
+  virtual void wait_for_parameters() {}
   // The sum of the token losses of a batch. Ranks that hold one model together all take the same
   // batch, and their parts add up to the sum.
   virtual double loss_sum(const Batch& batch) = 0;

@@ -46,8 +46,11 @@ class DataParallel : public UnitObserver {
   virtual std::vector<Slice> own_gradients(const std::vector<Range>& ranges) = 0;
   // The sum of squares of the gradients that this rank's part of the model counts, over all replicas.
   virtual double squared_norm() = 0;
-  // One optimizer step with gradients times `gradient_scale`. All replicas then have new weights.
+  // One optimizer step with gradients times `gradient_scale`. All replicas then have new weights; a
+  // strategy may still gather them until their next use.
   virtual void step(double learning_rate, double gradient_scale) = 0;
+  // Returns when it gathers none any more.
+  virtual void wait_for_parameters() {}
   // The optimizers of the elements that this rank updates, and which copy of several these are.
   virtual TrainingState state() = 0;
   // The optimizers hold the states of a checkpoint: every replica takes its parameters from them.

@@ -136,8 +136,13 @@ class Sharded final : public DataParallel {
   }
 
   void step(double learning_rate, double gradient_scale) override {
-    for (ShardedUnit& unit : units_) unit.optimizer().step(learning_rate, gradient_scale);
-    gather_updated();
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      units_[u].optimizer().step(learning_rate, gradient_scale);
+      gather_updated(u);
+    }
+  }
+  void wait_for_parameters() override {
+    for (std::size_t u = 0; u < units_.size(); ++u) wait_for_values(u);
   }
 
   TrainingState state() override {
@@ -146,7 +151,9 @@ class Sharded final : public DataParallel {
     for (ShardedUnit& unit : units_) state.optimizers.push_back(&unit.optimizer());
     return state;
   }
-  void take_restored() override { gather_updated(); }
+  void take_restored() override {
+    for (std::size_t u = 0; u < units_.size(); ++u) gather_updated(u);
+  }
 
   Slice flat(Gathered what) override {
     shards_->set_label("weights");
@@ -222,14 +229,22 @@ class Sharded final : public DataParallel {
     }
   }
 
-  // Every rank has updated its own shards of parameters that all of them hold whole.
-  void gather_updated() {
+  // This rank has updated its shard of parameters that all ranks hold whole. They are gathered until
+  // their next use.
+  void gather_updated(std::size_t number) {
     if (sharding_.shards_parameters()) return;
-    const Trace::Span span(context_.trace, 0, "gather parameters", "wait");
-    shards_->set_label(parameters_label);
-    exposed_.time([&] {
-      for (ShardedUnit& unit : units_) all_gather(*shards_, unit.values());
+    begin(number, [&unit = units_[number]](Communicator& comm) {
+      comm.set_label(parameters_label);
+      all_gather(comm, unit.values());
     });
+  }
+
+  // Gathers values of a unit, overlapped with other work if there is a stream.
+  void begin(std::size_t number, const std::function<void(Communicator&)>& work) {
+    if (stream_)
+      gathering_[number] = stream_->enqueue(work);
+    else
+      exposed_.time([&] { work(*shards_); });
   }
 
   void gather(std::size_t number) {
@@ -237,7 +252,7 @@ class Sharded final : public DataParallel {
     unit.take_values(value_buffers_);
     std::optional<Tier::Handle> read;
     if (offloads_values()) read = offload_->read_values(number, unit.own_part(unit.values()));
-    const auto work = [&unit, read](Communicator& comm) {
+    begin(number, [&unit, read](Communicator& comm) {
       comm.set_label(parameters_label);
       const Slice whole = unit.values();
       if (read)
@@ -245,11 +260,7 @@ class Sharded final : public DataParallel {
       else
         whole.device->copy(unit.own_part(whole), unit.own_values());
       all_gather(comm, whole);
-    };
-    if (stream_)
-      gathering_[number] = stream_->enqueue(work);
-    else
-      exposed_.time([&] { work(*shards_); });
+    });
   }
 
   void wait_for_values(std::size_t number) {

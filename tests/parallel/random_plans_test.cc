@@ -106,6 +106,7 @@ Outcome outcome_of(const Plan& plan) {
       const std::vector<double> gradients = whole_of(*rank, Gathered::gradients, plan);
       context.counters.reset();  // of what only this test gathers
       rank->update(1e-3, std::min(1.0, 1 / norm));
+      rank->wait_for_parameters();
       for (const auto& [label, volume] : context.counters.by_label()) counted[label] += volume;
       offload = rank->tier_traffic() - before;
       if (context.world.rank() != 0) continue;
