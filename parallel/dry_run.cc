@@ -51,13 +51,11 @@ void pass_through(GptStage& stage, const Plan& plan, const Batch& batch, Ledger&
 void update(RankModel& model, const Plan& plan, int rank, Backend& backend, Ledger& ledger) {
   const AdamWOptions options = adamw_options(plan.options);
   if (const auto sharding = sharding_of(plan)) {
-    const RankUnits layout = sharded_units(model);
+    const RankUnits layout = sharded_units(model, *sharding);
     const int shards = plan.shards(), shard = plan.shard(rank);
     std::deque<ShardedUnit> units;
     for (const UnitParameters& unit : layout.all)
-      units
-          .emplace_back(model.parameters, unit, Parts(unit.count, shards), shard, *sharding,
-                        options, backend, ledger)
+      units.emplace_back(model.parameters, unit, shards, shard, *sharding, options, backend, ledger)
           .optimizer()
           .step(0, 1);
     for (const OwnPart& part :
@@ -112,6 +110,7 @@ TrainResult dry_run(RankContext& context, const Plan& plan) {
     training->accumulate(dry_batches(plan, rank, step), plan.tokens_per_step(), 1);
     training->gradient_norm();
     training->update(plan.options.learning_rate, 1);
+    training->wait_for_parameters();
   }
   const auto traffic = context.counters.by_label();
   const TierTraffic offload = training->tier_traffic() - before;

@@ -75,9 +75,12 @@ struct ShardingOptions {
   std::optional<int> zero_stage;
   int replicas = 1;                   // hybrid sharding: groups of ranks that each hold all shards
   std::string zero_volume = "paper";  // or all-reduce: stages 1 and 2 send gradients twice
+  std::string sharding = "flat";      // or per-parameter: each is split along its first dimension
   std::string prefetch = "backward-pre";  // none, backward-post
+  bool prefetch_last_block = false;  // with backward-post: gather it before the head's backward
   bool forward_prefetch = false;
-  std::string reshard_after_forward = "yes";
+  int limit_all_gathers = 2;                  // blocks gathered at a time; 0: any number
+  std::string reshard_after_forward = "yes";  // no; or the ranks of smaller groups with all shards
   std::string accumulation = "sync";  // of micro-batches; no-sync: reduces the last one's sum only
 };
 

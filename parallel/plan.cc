@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "collectives/all_reduce/all_reduce.h"
@@ -113,8 +114,23 @@ void check_batch(const Plan& plan) {
                       least));
 }
 
+// A group of one rank would keep everything, and one of all ranks would save nothing.
+void check_resharding(const Plan& plan) {
+  const std::string& text = plan.options.reshard_after_forward;
+  if (text == "yes" || text == "no") return;
+  const int ranks = plan.group_ranks();
+  require(ranks > 0, fmt::format("--reshard-after-forward {}", text),
+          "choose yes, no or a number of ranks");
+  if (plan.zero_stage() < 3 || plan.length(pp) > 1) return;
+  require(ranks > 1 && ranks < plan.shards() && plan.shards() % ranks == 0,
+          fmt::format("--reshard-after-forward {} with shards on {} ranks", ranks, plan.shards()),
+          "groups have more than one rank, and fewer than all: use a number that divides the "
+          "ranks, or yes");
+}
+
 void check_data(const Plan& plan) {
   const TrainOptions& o = plan.options;
+  check_resharding(plan);
   require(plan.zero_stage() == 0 || plan.length(dp) % o.replicas == 0,
           fmt::format("--replicas {} of the shards on {} data-parallel ranks", o.replicas,
                       plan.length(dp)),
@@ -185,6 +201,14 @@ int Plan::zero_stage() const {
   if (technique() == "fsdp") return 3;
   if (technique() == "zero") return options.zero_stage.value_or(1);
   return technique() == "3d" ? options.zero_stage.value_or(0) : 0;
+}
+
+int Plan::group_ranks() const {
+  const std::string& text = options.reshard_after_forward;
+  const char* const end = text.data() + text.size();
+  int number = 0;
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && stop == end ? number : 0;
 }
 
 LayerSplit Plan::split(int rank) const {

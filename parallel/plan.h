@@ -39,6 +39,8 @@ struct Plan {
   // The ranks that hold the shards of a rank's part of the model, and its place among them.
   int shards() const { return length(Axis::dp) / options.replicas; }
   int shard(int rank) const { return place(rank, Axis::dp) % shards(); }
+  // Of groups of neighbours that keep all shards of a block between forward and backward; 0: none do.
+  int group_ranks() const;
   int computing_ranks() const { return mesh.size(); }
   bool computes(int rank) const { return rank < computing_ranks(); }
   int length(Axis axis) const { return mesh.length(axis); }

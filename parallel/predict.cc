@@ -38,7 +38,7 @@ class RankPrediction {
         rank_of_stage_(plan.schedule.rank_of_stage()) {
     for (int s = 0; s < plan.schedule.stages; ++s)
       if (rank_of_stage_[static_cast<std::size_t>(s)] == plan.place(rank, pp)) stages_.push_back(s);
-    if (sharding_) units_ = sharded_units(outline_.model());
+    if (sharding_) units_ = sharded_units(outline_.model(), *sharding_);
   }
 
   Prediction get() {
@@ -191,7 +191,9 @@ class RankPrediction {
       return is_sharded ? std::string("(Psi/P + ") + which + ") * beta" : "Psi * beta";
     };
     prediction_.set(MemoryUse::parameters, elements.parameters * element(),
-                    buffers(sharding_->shards_parameters(), "gathered units"));
+                    buffers(sharding_->shards_parameters(),
+                            sharding_->group_ranks > 0 ? "(Psi - Psi_root)/N + gathered units"
+                                                       : "gathered units"));
     prediction_.set(MemoryUse::gradients, elements.gradients * element(),
                     buffers(sharding_->shards_gradients(), "unreduced units"));
     prediction_.set(MemoryUse::optimizer, elements.shards * optimizer_bytes(dtype_),

@@ -81,6 +81,7 @@ void simulate_on_rank(RankContext& context, const Plan& plan, const Roofline& ro
     rank->accumulate(batches, plan.tokens_per_step(), 1);
     rank->gradient_norm();
     rank->update(plan.options.learning_rate, 1);
+    rank->wait_for_parameters();
     seconds = clock.now_seconds() - begin;
   }
   const RankRecord record = record_of(context, context.counters.by_label());
@@ -120,7 +121,7 @@ void expect(ShardedPoint& point, const Plan& plan, bool computes_on_host) {
   const int stage = sharding ? sharding->stage : 0;
   Count shards = psi;
   if (sharding) {
-    const RankUnits units = sharded_units(outline.model());
+    const RankUnits units = sharded_units(outline.model(), *sharding);
     const ShardedElements held = sharded_elements(plan, 0, *sharding, units);
     shards = held.shards;
     // Of all units, the root is the first, and the blocks are equal.

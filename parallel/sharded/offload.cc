@@ -36,7 +36,7 @@ OffloadLayout offload_layout(const Plan& plan, int rank, const RankUnits& units)
   };
   for (const UnitParameters& unit : units.all) {
     OffloadLayout::Shard& shard = layout.shards.emplace_back();
-    shard.count = Parts(unit.count, plan.shards())[plan.shard(rank)];
+    shard.count = unit.layout(plan.shards()).shard(plan.shard(rank));
     shard.first = layout.groups.size();
     if (offloads_parameters(plan)) shard.values_at = reserve(shard.count * element_bytes(dtype));
     for (Count begin = 0; begin < shard.count; begin += plan.options.offload_group) {

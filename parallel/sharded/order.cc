@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <deque>
+
 namespace lockstep {
 namespace {
 
@@ -20,7 +22,8 @@ class UnitOrder {
       if (!options_.forward_prefetch) gather(block);
       if (options_.forward_prefetch && block < blocks_) gather(block + 1);
       events_.push_back({Kind::use, block, use});
-      if (options_.reshard_after_forward) free(block);
+      if (options_.reshard_after_forward)
+        free(block, options_.keeps_group_shards && use == UnitUse::forward);
     }
     use_end(use, true);
   }
@@ -29,14 +32,18 @@ class UnitOrder {
     const bool gathers_again = options_.reshard_after_forward;
     const Prefetch prefetch = options_.prefetch;
     const auto again = [&](int block) {
-      if (gathers_again && block >= 1) gather(block);
+      if (gathers_again && block >= 1) gather(block, options_.keeps_group_shards);
     };
-    if (prefetch == Prefetch::backward_pre) again(blocks_);
+    const bool gathers_last_early =
+        prefetch == Prefetch::backward_pre ||
+        (prefetch == Prefetch::backward_post && options_.prefetch_last_block);
+    if (gathers_last_early) again(blocks_);
     use_end(UnitUse::backward, true);
     for (int block = blocks_; block >= 1; --block) {
-      // Nothing runs before the last block that could prefetch it afterwards.
+      // No block's pass precedes the last block's, so none prefetches it afterwards.
       const bool is_first = block == blocks_;
-      if (prefetch == Prefetch::none || (prefetch == Prefetch::backward_post && is_first))
+      if (prefetch == Prefetch::none ||
+          (prefetch == Prefetch::backward_post && is_first && !gathers_last_early))
         again(block);
       if (prefetch == Prefetch::backward_pre) again(block - 1);
       events_.push_back({Kind::use, block, UnitUse::backward});
@@ -62,11 +69,29 @@ class UnitOrder {
     if (is_last ? stage_.has_last_end : stage_.has_first_end)
       events_.push_back({Kind::use, root_unit, use, is_last});
   }
-  void gather(int unit) {
-    if (options_.gathers && exists(unit)) events_.push_back({.kind = Kind::gather, .unit = unit});
+  void gather(int unit, bool in_group = false) {
+    if (!options_.gathers || !exists(unit)) return;
+    delayed_.push_back({.kind = Kind::gather, .unit = unit, .in_group = in_group});
+    gather_delayed();
   }
-  void free(int unit) {
-    if (options_.gathers && exists(unit)) events_.push_back({.kind = Kind::free, .unit = unit});
+  void free(int unit, bool in_group = false) {
+    if (!options_.gathers || !exists(unit)) return;
+    events_.push_back({.kind = Kind::free, .unit = unit, .in_group = in_group});
+    if (unit == root_unit) return;
+    --gathered_blocks_;
+    gather_delayed();
+  }
+  // As many as the limit permits.
+  void gather_delayed() {
+    // Blocks that backward does not gather again are all gathered, so a limit could not hold.
+    const int most = options_.reshard_after_forward ? options_.most_gathered : 0;
+    while (!delayed_.empty()) {
+      const bool is_block = delayed_.front().unit != root_unit;
+      if (is_block && most > 0 && gathered_blocks_ == most) return;
+      if (is_block) ++gathered_blocks_;
+      events_.push_back(delayed_.front());
+      delayed_.pop_front();
+    }
   }
   void reduce(int unit) {
     if (exists(unit)) events_.push_back({.kind = Kind::reduce, .unit = unit});
@@ -76,17 +101,20 @@ class UnitOrder {
   int blocks_;
   const OrderOptions& options_;
   std::vector<UnitEvent> events_;
+  std::deque<UnitEvent> delayed_;  // gathers for which no block's memory is free yet
+  int gathered_blocks_ = 0;
 };
 
-std::string text_of(const UnitEvent& event) {
+std::string text_of(const UnitEvent& event, bool shows_root_passes) {
   const bool is_root = event.unit == root_unit;
   const std::string number = is_root ? "_R" : std::to_string(event.unit - 1);
   switch (event.kind) {
     case Kind::gather:
       return "AG" + number;
     case Kind::use:
-      if (is_root) return "";
-      return (event.use == UnitUse::backward ? "B" : "F") + number;
+      if (is_root && !shows_root_passes) return "";
+      return (event.use == UnitUse::backward ? "B" : "F") +
+             (is_root && event.is_last_end ? "_H" : number);
     case Kind::free:
       return is_root ? "" : "free" + number;
     case Kind::reduce:
@@ -112,10 +140,10 @@ std::vector<UnitEvent> evaluation_order(const StageShape& stage, const OrderOpti
   return order.events();
 }
 
-std::string text_of(const std::vector<UnitEvent>& order) {
+std::string text_of(const std::vector<UnitEvent>& order, bool shows_root_passes) {
   std::string all;
   for (const UnitEvent& event : order)
-    if (const std::string text = text_of(event); !text.empty())
+    if (const std::string text = text_of(event, shows_root_passes); !text.empty())
       all += (all.empty() ? "" : " ") + text;
   return all;
 }

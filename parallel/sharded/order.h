@@ -10,7 +10,10 @@
 //   backward-pre      AG2 AG1 B2 free2 RS2 AG0 B1 free1 RS1 B0 free0 RS0 RS_R
 //   backward-post     AG2 B2 free2 AG1 RS2 B1 free1 AG0 RS1 B0 free0 RS0 RS_R
 //
-// The root stays gathered until the end of backward. Zhao et al., "PyTorch FSDP", VLDB 2023; orders
+// The root stays gathered until the end of backward. Backward-post gathers the last block only when
+// it is needed, as PyTorch does: no block's pass precedes it. If it is prefetched, AG2 comes before
+// the head's backward pass. If at most one block may be gathered at a time, a prefetched block's AG
+// comes after the free of the block before it. Zhao et al., "PyTorch FSDP", VLDB 2023; orders
 // as in PyTorch's _runtime_utils.py and _exec_order_utils.py.
 #pragma once
 
@@ -30,6 +33,11 @@ struct OrderOptions {
   bool reshard_after_forward = true;  // frees blocks between forward and backward
   bool forward_prefetch = false;      // gathers a block before the forward pass of the previous one
   Prefetch prefetch = Prefetch::backward_pre;
+  bool prefetch_last_block = false;  // with backward_post, before the head's backward pass
+  int most_gathered = 0;             // blocks at a time; 0: any number
+  // Between forward and backward, smaller groups of ranks keep the shards of blocks, from which
+  // backward gathers them.
+  bool keeps_group_shards = false;
 };
 
 // Units are numbered from the root, 0; block i is unit i + 1.
@@ -42,6 +50,8 @@ struct UnitEvent {
   // Of Kind::use: a pass through the unit; of the root, through one of its ends.
   UnitUse use = UnitUse::forward;
   bool is_last_end = false;
+  // Of Kind::free: leaves a shard with this rank's group. Of Kind::gather: from such shards.
+  bool in_group = false;
 
   bool operator==(const UnitEvent&) const = default;
 };
@@ -59,7 +69,8 @@ std::vector<UnitEvent> training_order(const StageShape& stage, const OrderOption
 // Forward only.
 std::vector<UnitEvent> evaluation_order(const StageShape& stage, const OrderOptions& options);
 
-// As above. Omits passes through the root, and its end.
-std::string text_of(const std::vector<UnitEvent>& order);
+// As above. Omits the end of the root, and passes through it unless asked for: then the embedding's
+// are F_R and B_R, and the head's F_H and B_H.
+std::string text_of(const std::vector<UnitEvent>& order, bool shows_root_passes = false);
 
 }  // namespace lockstep

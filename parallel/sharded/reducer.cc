@@ -32,10 +32,10 @@ void GradientReducer::reduce(ShardedUnit& unit, bool is_last) {
   // units have their gradients anyway.
   const bool returns_buffer = sharding_.shards_gradients();
   while (returns_buffer && !sharding_.by_stage && !reductions_.empty()) finish_oldest();
-  const Slice whole = unit.gradients();
   Reduction& reduction = reductions_.emplace_back(Reduction{&unit, is_last, {}, {}});
-  if (returns_buffer) reduction.buffer = unit.release_gradients();
-  const auto work = [this, &unit, whole](Communicator& comm) { reduce_on(comm, unit, whole); };
+  if (returns_buffer) reduction.buffer = unit.release_gradients(buffers_);
+  const Slice all = returns_buffer ? reduction.buffer.slice() : unit.gradients();
+  const auto work = [this, &unit, all](Communicator& comm) { reduce_on(comm, unit, all); };
   if (stream_) {
     reduction.handle = stream_->enqueue(work);
     return;
@@ -44,19 +44,19 @@ void GradientReducer::reduce(ShardedUnit& unit, bool is_last) {
   finish_oldest();
 }
 
-void GradientReducer::reduce_on(Communicator& comm, ShardedUnit& unit, Slice whole) {
+void GradientReducer::reduce_on(Communicator& comm, ShardedUnit& unit, Slice all) {
   comm.set_label("gradients");
-  Slice sent = whole;
+  Slice sent = all;
   if (is_rounded()) {
-    sent = rounded_.slice(whole.count, *plan_.options.reduce_dtype);
-    whole.device->convert(sent, whole);
+    sent = rounded_.slice(all.count, *plan_.options.reduce_dtype);
+    all.device->convert(sent, all);
   }
   if (sharding_.all_reduces_gradients)
     all_reduce(comm, sent, ReduceOp::sum, "ring");
   else
     reduce_scatter(comm, sent);
-  const Slice own = unit.own_part(whole);
-  if (is_rounded()) own.device->convert(own, unit.own_part(sent));
+  const Slice own = unit.own_chunk(all);
+  if (is_rounded()) own.device->convert(own, unit.own_chunk(sent));
   unit.add_reduced(own);
 }
 

@@ -20,7 +20,7 @@ class GradientReducer {
                   Stopwatch& exposed);
 
   // Begins to reduce the unit's gradients. `is_last`: nothing more is added to them in this step. If
-  // gradients are sharded, takes the unit's whole buffer away and gives it back to the pool later.
+  // gradients are sharded, takes the unit's buffer away and gives it back to the pool later.
   void reduce(ShardedUnit& unit, bool is_last);
   // Returns when all gradients are reduced.
   void finish();
@@ -37,7 +37,7 @@ class GradientReducer {
   };
 
   bool is_rounded() const { return rounded_.data() != nullptr; }
-  void reduce_on(Communicator& comm, ShardedUnit& unit, Slice whole);
+  void reduce_on(Communicator& comm, ShardedUnit& unit, Slice all);
   void finish_oldest();
   void reduce_between(ShardedUnit& unit);
 

@@ -2,15 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <optional>
 
-#include "collectives/all_gather/all_gather.h"
 #include "collectives/stopwatch.h"
 #include "collectives/stream.h"
 #include "models/narrow_backend.h"
 #include "parallel/norm.h"
+#include "parallel/sharded/gatherer.h"
 #include "parallel/sharded/offload.h"
 #include "parallel/sharded/reducer.h"
 
@@ -18,7 +19,6 @@ namespace lockstep {
 namespace {
 
 constexpr int communication_track = 1;
-constexpr const char* parameters_label = "parameters";
 
 class Sharded final : public DataParallel {
  public:
@@ -29,7 +29,7 @@ class Sharded final : public DataParallel {
         between_(data.subgroup(counterparts(data, plan.shards()))),
         plan_(plan),
         sharding_(*sharding_of(plan)),
-        layout_(sharded_units(model)),
+        layout_(sharded_units(model, sharding_)),
         parameters_(model.parameters),
         backend_(backend),
         value_buffers_(parameters_.dtype(), context.ledger, MemoryUse::parameters),
@@ -37,17 +37,12 @@ class Sharded final : public DataParallel {
         exposed_(context.world) {
     const AdamWOptions options = adamw_options(plan.options);
     if (offloads_states(plan)) offload_.emplace(context, *shards_, plan, layout_, exposed_);
-    Slice largest;
-    for (const UnitParameters& unit : layout_.all) {
-      units_.emplace_back(parameters_, unit, Parts(unit.count, shards_->size()), shards_->rank(),
-                          sharding_, options, backend, context.ledger,
-                          offload_ ? &*offload_ : nullptr, units_.size());
-      if (unit.count > largest.count) {
-        largest = units_.back().own_gradients();
-        largest.count = unit.count;
-      }
-    }
-    gathering_.resize(units_.size());
+    for (const UnitParameters& unit : layout_.all)
+      units_.emplace_back(parameters_, unit, shards_->size(), shards_->rank(), sharding_, options,
+                          backend, context.ledger, offload_ ? &*offload_ : nullptr, units_.size());
+    const auto most = std::ranges::max_element(units_, {}, &ShardedUnit::exchanged);
+    Slice largest = most->own_gradients();
+    largest.count = most->exchanged();
     counted_ = own_gradients(parameters_.counted());
     for (auto& [number, stage] : model.stages) {
       stage.observe(*this);
@@ -57,6 +52,8 @@ class Sharded final : public DataParallel {
       for (const int parameter : layout_.all[u].parameters) unit_of_[parameter] = u;
     if (data.size() > 1 && plan.options.overlap)
       stream_.emplace(*shards_, communication_track, "communication");
+    gatherer_.emplace(*shards_, sharding_, units_, value_buffers_, offload_ ? &*offload_ : nullptr,
+                      stream_ ? &*stream_ : nullptr, exposed_);
     reducer_.emplace(*shards_, *between_, plan, sharding_, largest, gradient_buffers_,
                      stream_ ? &*stream_ : nullptr, exposed_);
   }
@@ -64,7 +61,9 @@ class Sharded final : public DataParallel {
   void load(const std::function<void()>& read) override {
     if (!sharding_.shards_parameters()) read();
     for (std::size_t u = 0; u < units_.size(); ++u) {
-      if (sharding_.shards_parameters()) units_[u].load(value_buffers_, read);
+      if (sharding_.shards_parameters())
+        units_[u].load(value_buffers_, read,
+                       [&](Slice shard) { offload_->write_values(u, shard).wait(); });
       // Offloaded masters are written once before the first step, so that all steps move the same.
       if (offload_ && is_narrow(parameters_.dtype()))
         units_[u].optimizer().visit(StateAccess::change, [](const AdamWGroup&) {});
@@ -86,7 +85,7 @@ class Sharded final : public DataParallel {
         throw Error(ErrorKind::wrong_result, "a pass uses the units of the model in another order",
                     {.hint = "this is a bug in Lockstep; please report it"});
     }
-    wait_for_values(number);
+    gatherer_->wait(number);
     const bool adds_gradients = use == UnitUse::backward || use == UnitUse::weight_gradient;
     if (adds_gradients && units_[number].gradients().count == 0)
       units_[number].take_gradients(gradient_buffers_);
@@ -104,9 +103,8 @@ class Sharded final : public DataParallel {
     if (!sharding_.by_stage) return;
     const RankUnits::Stage& stage = layout_.stage(action.stage);
     for (std::size_t u = stage.first; u < stage.end(); ++u) {
-      if (action.pass == Pass::unshard && sharding_.shards_parameters()) gather(u);
-      if (action.pass == Pass::reshard && sharding_.shards_parameters())
-        units_[u].give_values(value_buffers_);
+      if (action.pass == Pass::unshard && sharding_.shards_parameters()) gatherer_->gather(u);
+      if (action.pass == Pass::reshard && sharding_.shards_parameters()) gatherer_->free(u);
       if (action.pass == Pass::reduce_gradients && !layout_.all[u].tied_copy) reduce(u);
     }
   }
@@ -138,12 +136,10 @@ class Sharded final : public DataParallel {
   void step(double learning_rate, double gradient_scale) override {
     for (std::size_t u = 0; u < units_.size(); ++u) {
       units_[u].optimizer().step(learning_rate, gradient_scale);
-      gather_updated(u);
+      gatherer_->gather_updated(u);
     }
   }
-  void wait_for_parameters() override {
-    for (std::size_t u = 0; u < units_.size(); ++u) wait_for_values(u);
-  }
+  void wait_for_parameters() override { gatherer_->wait_for_all(); }
 
   TrainingState state() override {
     TrainingState state{
@@ -152,7 +148,7 @@ class Sharded final : public DataParallel {
     return state;
   }
   void take_restored() override {
-    for (std::size_t u = 0; u < units_.size(); ++u) gather_updated(u);
+    for (std::size_t u = 0; u < units_.size(); ++u) gatherer_->gather_updated(u);
   }
 
   Slice flat(Gathered what) override {
@@ -161,16 +157,14 @@ class Sharded final : public DataParallel {
         Tensor({parameters_.count()}, parameters_.dtype(), context_.ledger, MemoryUse::workspace);
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const ShardedUnit& unit = units_[u];
-      const Tensor whole({unit.count()}, parameters_.dtype(), context_.ledger,
-                         MemoryUse::workspace);
-      const Slice into = unit.own_part(whole.slice());
-      if (what == Gathered::values && offloads_values())
-        offload_->read_values(u, into).wait();
-      else
-        into.device->copy(into,
-                          what == Gathered::values ? unit.own_values() : unit.own_gradients());
-      all_gather(*shards_, whole.slice());
-      unit.scatter(whole.slice(), flat_.slice());
+      const Tensor exchanged({unit.exchanged()}, parameters_.dtype(), context_.ledger,
+                             MemoryUse::workspace);
+      Slice own = what == Gathered::values ? unit.own_values() : unit.own_gradients();
+      if (what == Gathered::values && offload_ && offload_->holds_parameters()) {
+        own = unit.landing(exchanged.slice());
+        offload_->read_values(u, own).wait();
+      }
+      unit.gather_into(*shards_, own, exchanged.slice(), flat_.slice());
     }
     return flat_.slice();
   }
@@ -195,8 +189,6 @@ class Sharded final : public DataParallel {
     for (int rank = data.rank() % shards; rank < data.size(); rank += shards) ranks.push_back(rank);
     return ranks;
   }
-
-  bool offloads_values() const { return offload_ && offload_->holds_parameters(); }
 
   // A pipeline's schedule says when its stages are unsharded; evaluations have no schedule.
   bool follows_order(UnitUse use) const {
@@ -223,51 +215,11 @@ class Sharded final : public DataParallel {
     for (; next_ < order_.size() && order_[next_].kind != UnitEvent::Kind::use; ++next_) {
       const Trace::Span span(context_.trace, 0, traced(order_[next_]), "unit");
       const std::size_t unit = ordered_->place(order_[next_].unit);
-      if (order_[next_].kind == UnitEvent::Kind::gather) gather(unit);
-      if (order_[next_].kind == UnitEvent::Kind::free) units_[unit].give_values(value_buffers_);
-      if (order_[next_].kind == UnitEvent::Kind::reduce) reduce(unit);
+      const UnitEvent& event = order_[next_];
+      if (event.kind == UnitEvent::Kind::gather) gatherer_->gather(unit, event.in_group);
+      if (event.kind == UnitEvent::Kind::free) gatherer_->free(unit, event.in_group);
+      if (event.kind == UnitEvent::Kind::reduce) reduce(unit);
     }
-  }
-
-  // This rank has updated its shard of parameters that all ranks hold whole. They are gathered until
-  // their next use.
-  void gather_updated(std::size_t number) {
-    if (sharding_.shards_parameters()) return;
-    begin(number, [&unit = units_[number]](Communicator& comm) {
-      comm.set_label(parameters_label);
-      all_gather(comm, unit.values());
-    });
-  }
-
-  // Gathers values of a unit, overlapped with other work if there is a stream.
-  void begin(std::size_t number, const std::function<void(Communicator&)>& work) {
-    if (stream_)
-      gathering_[number] = stream_->enqueue(work);
-    else
-      exposed_.time([&] { work(*shards_); });
-  }
-
-  void gather(std::size_t number) {
-    ShardedUnit& unit = units_[number];
-    unit.take_values(value_buffers_);
-    std::optional<Tier::Handle> read;
-    if (offloads_values()) read = offload_->read_values(number, unit.own_part(unit.values()));
-    begin(number, [&unit, read](Communicator& comm) {
-      comm.set_label(parameters_label);
-      const Slice whole = unit.values();
-      if (read)
-        read->wait();
-      else
-        whole.device->copy(unit.own_part(whole), unit.own_values());
-      all_gather(comm, whole);
-    });
-  }
-
-  void wait_for_values(std::size_t number) {
-    if (!gathering_[number]) return;
-    const Trace::Span span(context_.trace, 0, "wait for parameters", "wait");
-    exposed_.time([&] { gathering_[number]->wait(); });
-    gathering_[number].reset();
   }
 
   void reduce(std::size_t number) {
@@ -292,12 +244,12 @@ class Sharded final : public DataParallel {
   int micro_batch_ = 0;                        // of the step
   const RankUnits::Stage* ordered_ = nullptr;  // the stage that follows the order
   std::vector<UnitEvent> order_;
-  std::size_t next_ = 0;                                  // in the order
-  std::optional<Trace::Span> use_;                        // the pass through a unit, in the trace
-  std::vector<std::optional<Stream::Handle>> gathering_;  // by unit
+  std::size_t next_ = 0;            // in the order
+  std::optional<Trace::Span> use_;  // the pass through a unit, in the trace
   Stopwatch exposed_;
   std::optional<Offload> offload_;
   std::optional<Stream> stream_;
+  std::optional<ParameterGatherer> gatherer_;
   std::optional<GradientReducer> reducer_;
 };
 

@@ -18,10 +18,15 @@
 //   stage 2   beta_p Psi + beta_g Psi/P + K_opt Psi/P + gradients of units being reduced
 //   stage 3   (beta_p + beta_g + K_opt) Psi/P         + the same + parameters of gathered units
 //
+// If parameters are split one by one, each chunk that is sent is as large as the first rank's: Psi is
+// P times the sum of ceil(rows / P) * columns. If groups of N ranks keep the shards of blocks between
+// forward and backward (ZeRO++'s hpZ), backward sends (N-1)/N * (Psi - Psi_root) * beta_p for
+// parameters, and stage 3 holds (Psi - Psi_root)/N * beta_p more.
+//
 // Psi are the parameters of the rank's part of the model. Hybrid sharding (HSDP): R replicas of P/R
 // shards each. Then P is P/R above, and 2 (R-1)/R * Psi R/P * beta_p are sent between replicas.
 //
-// Rajbhandari et al., "ZeRO", 2020; Zhao et al., "PyTorch FSDP", 2023.
+// Rajbhandari et al., "ZeRO", 2020; Zhao et al., "PyTorch FSDP", 2023; Wang et al., "ZeRO++", 2023.
 #pragma once
 
 #include <optional>
@@ -33,6 +38,7 @@
 #include "models/parameters.h"
 #include "parallel/rank_model.h"
 #include "parallel/sharded/order.h"
+#include "parallel/sharded/shard_layout.h"
 
 namespace lockstep {
 
@@ -43,6 +49,8 @@ struct Sharding {
   // A pipeline gathers, frees and reduces whole stages, by the actions of its schedule. Otherwise
   // each micro-batch follows `order`.
   bool by_stage = false;
+  bool per_parameter = false;  // each parameter is split, not the flat buffer of a unit
+  int group_ranks = 0;  // that keep a block's shards between forward and backward; 0: none do
   OrderOptions order;
 
   bool shards_gradients() const { return stage >= 2; }
@@ -57,8 +65,12 @@ std::optional<Sharding> sharding_of(const Plan& plan);
 // The parameters of a unit, in the order of its flat buffer.
 struct UnitParameters {
   std::vector<int> parameters;
+  std::vector<Extent> extents;  // of each of them
+  bool per_parameter = false;   // how they are sharded
   Count count = 0;
   std::optional<int> tied_copy = {};  // its gradient is complete only after the whole pipeline
+
+  ShardLayout layout(int ranks) const { return {extents, per_parameter, ranks}; }
 };
 struct RankUnits {
   std::vector<UnitParameters> all;  // stage by stage: the root, if there is one, then the blocks
@@ -76,7 +88,11 @@ struct RankUnits {
 
   const Stage& stage(int number) const;
 };
-RankUnits sharded_units(const RankModel& model);
+RankUnits sharded_units(const RankModel& model, const Sharding& sharding);
+
+// The events of all micro-batches of a step, of a stage that is not in a pipeline.
+std::vector<UnitEvent> step_order(const Plan& plan, const Sharding& sharding,
+                                  const RankUnits& units);
 
 // Parts of flat ranges that lie in a rank's shards, if shards are divided over `ranks` ranks.
 struct OwnPart {
@@ -93,7 +109,7 @@ struct ShardedTraffic {
 };
 ShardedTraffic sharded_traffic(const Plan& plan, int rank, const Sharding& sharding,
                                const RankUnits& units);
-// How often a rank gathers each unit in a step, if parameters are sharded.
+// How often a rank gathers each unit from all ranks in a step, if parameters are sharded.
 std::vector<int> gathers_of_units(const Plan& plan, int rank, const Sharding& sharding,
                                   const RankUnits& units);
 // Formulas of the bytes of gradients and parameters.
@@ -107,7 +123,8 @@ struct ShardedElements {
 ShardedElements sharded_elements(const Plan& plan, int rank, const Sharding& sharding,
                                  const RankUnits& units);
 
-// Memory for communication: the largest unit, if its gradients are rounded to another type.
+// Memory for communication: the largest unit as it is exchanged, if its gradients are rounded to
+// another type.
 Count sharded_communication_bytes(const Plan& plan, const RankUnits& units);
 
 }  // namespace lockstep

@@ -1,11 +1,13 @@
-// One unit on one rank: its shard of the flat buffer of its parameters, and the whole buffer
-// while that is needed. The flat buffer is cut evenly over the ranks, whatever the tensors'
-// borders.
+// One unit on one rank: its shard of the unit's parameters, and the whole parameters while they are
+// needed. If the flat buffer of all parameters is cut, ranks gather and reduce directly in it. If
+// parameters are split one by one, shards are padded and lie rank by rank in another buffer, from
+// which parameters are copied to the whole buffer, and to which gradients are copied from there.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "collectives/communicator.h"
@@ -34,14 +36,16 @@ class BufferPool {
 
 class ShardedUnit {
  public:
-  // Adam's states, gradients and parameters are sharded as `sharding` says; what is not sharded has
-  // memory from the beginning. With `offload`, where it is unit `number`, Adam's states and
-  // maybe its shard of parameters lie there. All arguments but `unit` must outlive it.
-  ShardedUnit(Parameters& all, const UnitParameters& unit, const Parts& shards, int rank,
+  // For place `rank` among the `ranks` that hold shards. Adam's states, gradients and parameters are
+  // sharded as `sharding` says; what is not sharded has memory from the beginning. With `offload`,
+  // where it is unit `number`, Adam's states and maybe its shard of parameters lie there. All
+  // arguments but `unit` must outlive it.
+  ShardedUnit(Parameters& all, const UnitParameters& unit, int ranks, int rank,
               const Sharding& sharding, const AdamWOptions& options, Backend& backend,
               Ledger& ledger, Offload* offload = nullptr, std::size_t number = 0);
 
-  Count count() const { return count_; }
+  // Elements of the buffer in which it is gathered and reduced.
+  Count exchanged() const { return layout_.exchanged(); }
   // The rank's own part, with memory of its own or inside of the whole buffer. Offloaded values have
   // no memory.
   Slice own_values() const { return own_values_; }
@@ -49,42 +53,70 @@ class ShardedUnit {
   // The whole buffers; empty slices while they have no memory.
   Slice values() const { return values_.slice(); }
   Slice gradients() const { return gradients_.slice(); }
-  // Where the rank's part lies in a whole buffer.
-  Slice own_part(Slice whole) const { return whole.part(first_, own_values_.count); }
+  // The rank's chunk of a buffer in which the unit is gathered or reduced.
+  Slice own_chunk(Slice exchanged) const {
+    const Range chunk = layout_.chunk(rank_);
+    return exchanged.part(chunk.first, chunk.count);
+  }
 
-  // Gives the whole buffer memory and takes it away. Parameters have values in between.
-  void take_values(BufferPool& pool);
-  void give_values(BufferPool& pool);
-  // The same for gradients, which begin as zero.
+  // Where the rank's offloaded shard must be read to before the unit is gathered in that buffer.
+  Slice landing(Slice exchanged) const;
+  Slice landing() const { return landing((per_parameter_ ? gathering_ : values_).slice()); }
+
+  // Gathering from all ranks that hold shards, or from the group that keeps them between forward and
+  // backward: begin_gather() takes memory; gather() communicates, maybe in another thread; then
+  // end_gather(). From then on to give_values() the parameters have values.
+  void begin_gather(BufferPool& pool, bool in_group);
+  void gather(Communicator& comm);
+  void end_gather(BufferPool& pool);
+  // `in_group`: leaves a shard with this rank's group.
+  void give_values(BufferPool& pool, bool in_group = false);
+  // Fills the rank's own values with those that read() gives to the whole parameters; passes them to
+  // `keep` if they have no memory.
+  void load(BufferPool& pool, const std::function<void()>& read,
+            const std::function<void(Slice shard)>& keep);
+
+  // Gives the whole buffer of gradients memory. They begin as zero.
   void take_gradients(BufferPool& pool);
-  Tensor release_gradients();
-  // Keeps the rank's part of the values that read() gives to all parameters with memory.
-  void load(BufferPool& pool, const std::function<void()>& read);
+  // Takes it away, and returns a buffer with the gradients in which ranks can reduce them.
+  Tensor release_gradients(BufferPool& pool);
 
   // A step begins: no gradients so far.
   void begin();
-  // Adds the rank's part of reduced gradients to its own.
-  void add_reduced(Slice part);
+  // Adds the rank's chunk of reduced gradients to its own.
+  void add_reduced(Slice chunk);
 
   // Of the own part.
   AdamW& optimizer() { return *optimizer_; }
-  // Copies the parameters of a whole buffer to their places in `flat`, the rank's flat buffer.
-  void scatter(Slice whole, Slice flat) const;
+  // Gathers the values or gradients of which every rank gives `own`, into `exchanged`, and copies
+  // them to their places in `flat`, the rank's flat buffer.
+  void gather_into(Communicator& comm, Slice own, Slice exchanged, Slice flat) const;
 
  private:
+  void pack(const ShardLayout& layout, int rank, Slice shard, Slice exchanged) const;
+  void unpack(const ShardLayout& layout, Slice exchanged,
+              const std::function<Slice(std::size_t)>& parameter) const;
+  Slice whole_parameter(Slice whole, std::size_t p) const {
+    return whole.part(list_[p].offset, list_[p].count);
+  }
   void place_values(Slice whole);
   void place_gradients(Slice whole);
 
   Parameters& all_;
-  std::vector<int> numbers_;     // of its parameters
-  std::vector<Parameter> list_;  // the same, with offsets in the unit's buffer
-  Count count_, first_;          // elements of the buffer; first of the own part
-  Tensor values_, gradients_;    // whole
+  const ShardLayout layout_;
+  const int rank_;
+  std::optional<ShardLayout> group_layout_;  // of the shards between forward and backward
+  const bool per_parameter_, offloads_values_;
+  std::vector<int> numbers_;         // of its parameters
+  std::vector<Parameter> list_;      // the same, with offsets in the whole buffer
+  std::vector<Parameter> own_list_;  // of the own rows, if parameters are split one by one
+  Tensor values_, gradients_;        // whole
+  Tensor gathering_;         // if parameters are split one by one: until the end of a gather
+  Tensor group_shard_;       // between forward and backward
+  bool from_group_ = false;  // the gather that has begun
   Tensor own_value_memory_, own_gradient_memory_;
   Slice own_values_, own_gradients_;
   bool has_reduced_ = false;  // in this step
-  Offload* offload_;
-  std::size_t number_;  // where it is offloaded
   std::unique_ptr<AdamW> optimizer_;
 };
 

@@ -87,8 +87,10 @@ class Mpi(unittest.TestCase):
 
     def test_tensor_and_sharded_data_parallelism(self):
         expected = json.loads((GOLDEN / "expected.json").read_text())
-        cases = ((4, "tp", []), (4, "sp", ["--tp-overlap"]), (3, "fsdp", ["--forward-prefetch"]),
-                 (4, "zero", ["--stage", "1"]), (4, "zero", ["--stage", "2", "--micro-batches", "2"]),
+        cases = ((4, "tp", []), (4, "sp", ["--tp-overlap"]),
+                 (3, "fsdp", ["--forward-prefetch", "--sharding", "per-parameter"]),
+                 (4, "fsdp", ["--reshard-after-forward", "2"]), (4, "zero", ["--stage", "1"]),
+                 (4, "zero", ["--stage", "2", "--micro-batches", "2"]),
                  (8, "3d", ["--tp", "2", "--pp", "2", "--micro-batches", "2"]))
         for ranks, technique, words in cases[:3] if SANITIZED else cases:
             with self.subTest(technique=technique):

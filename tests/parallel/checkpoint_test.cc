@@ -57,10 +57,12 @@ std::vector<Case> cases() {
                            {"tp", 2, few_steps("tp")},
                            {"pipeline", 2, few_steps("pipeline")},
                            {"offload", 2, few_steps("fsdp")},
-                           {"mesh", 8, mesh(2, 2, 2)}};
+                           {"mesh", 8, mesh(2, 2, 2)},
+                           {"rows", 3, few_steps("fsdp")}};
   all[2].options.zero_stage = 1;
   all[4].options.replicas = 2;
   all[6].options.colocated = true;
+  all[11].options.sharding = "per-parameter";
   // In groups that end inside of parameters.
   all[9].options.offload = "parameters";
   all[9].options.offload_group = 4096;
@@ -221,6 +223,7 @@ TEST(Checkpoints, OfAnyPlanAreTakenByAnyPlan) {
   std::vector<Case> all = cases();
   all.push_back({"zb", 4, mesh(1, 2, 1, "zb-h1")});
   all.push_back({"interleaved", 4, mesh(1, 2, 3, "interleaved")});
+  all.back().options.sharding = "per-parameter";
   for (const Case& from : all) {
     save(from, folder.file(from.name));
     for (const Case& into : all) {

@@ -87,11 +87,13 @@ TEST_P(Offloaded, MicroBatchesPrefetchAndNoOverlapHaveTheSameBits) {
   options.global_batch = 2 * GetParam();
   options.validation_fraction = 0.2;
   for (const bool overlap : {true, false})
-    for (const char* reshard : {"yes", "no"}) {
+    for (const auto& [reshard, sharding] :
+         {std::pair("yes", "flat"), {"no", "flat"}, {"yes", "per-parameter"}}) {
       options.overlap = overlap;
       options.forward_prefetch = overlap;
       options.reshard_after_forward = reshard;
-      SCOPED_TRACE(fmt::format("{} {}", overlap, reshard));
+      options.sharding = sharding;
+      SCOPED_TRACE(fmt::format("{} {} {}", overlap, reshard, sharding));
       expect_same_bits(options);
     }
 }

@@ -1,68 +1,20 @@
-// ZeRO and FSDP: the orders of events, equality with one rank, and traffic and memory compared with
-// the closed forms.
+// ZeRO and FSDP: equality with one rank, and traffic and memory compared with the closed forms.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "collectives/base/error.h"
 #include "parallel/sharded/sharding.h"
-#include "tests/parallel/training.h"
+#include "tests/parallel/sharded_runs.h"
 
 namespace lockstep {
 namespace {
 
+using test::by_rows;
 using test::expect_golden;
+using test::fsdp;
 using test::golden_run;
 using test::run;
-
-std::string order_of(const OrderOptions& options, bool reduces = true) {
-  return text_of(training_order({.blocks = 3}, options, reduces));
-}
-
-constexpr const char* forward = "AG_R AG0 F0 free0 AG1 F1 free1 AG2 F2 free2 ";
-
-// PyTorch's orders.
-TEST(UnitOrder, EqualsPyTorchs) {
-  EXPECT_EQ(order_of({.prefetch = Prefetch::none}),
-            std::string(forward) + "AG2 B2 free2 RS2 AG1 B1 free1 RS1 AG0 B0 free0 RS0 RS_R");
-  EXPECT_EQ(order_of({.prefetch = Prefetch::backward_pre}),
-            std::string(forward) + "AG2 AG1 B2 free2 RS2 AG0 B1 free1 RS1 B0 free0 RS0 RS_R");
-  EXPECT_EQ(order_of({.prefetch = Prefetch::backward_post}),
-            std::string(forward) + "AG2 B2 free2 AG1 RS2 B1 free1 AG0 RS1 B0 free0 RS0 RS_R");
-  EXPECT_EQ(order_of({.forward_prefetch = true, .prefetch = Prefetch::none}),
-            "AG_R AG0 AG1 F0 free0 AG2 F1 free1 F2 free2 "
-            "AG2 B2 free2 RS2 AG1 B1 free1 RS1 AG0 B0 free0 RS0 RS_R");
-}
-
-TEST(UnitOrder, WithoutReshardingGathersOnce) {
-  EXPECT_EQ(order_of({.reshard_after_forward = false}),
-            "AG_R AG0 F0 AG1 F1 AG2 F2 B2 free2 RS2 B1 free1 RS1 B0 free0 RS0 RS_R");
-  EXPECT_EQ(order_of({.prefetch = Prefetch::none}, false),
-            std::string(forward) + "AG2 B2 free2 AG1 B1 free1 AG0 B0 free0");
-  EXPECT_EQ(order_of({.gathers = false}), "F0 F1 F2 B2 RS2 B1 RS1 B0 RS0 RS_R");
-  EXPECT_EQ(text_of(evaluation_order({.blocks = 3}, {})),
-            "AG_R AG0 F0 free0 AG1 F1 free1 AG2 F2 free2");
-}
-
-struct Case {
-  std::string name;
-  int ranks;
-  TrainOptions options;
-};
-
-TrainOptions zero(int stage) {
-  TrainOptions options = golden_run("zero");
-  options.zero_stage = stage;
-  return options;
-}
-
-TrainOptions fsdp(const std::string& prefetch, bool forward_prefetch = false,
-                  const std::string& reshard = "yes") {
-  TrainOptions options = golden_run("fsdp");
-  options.prefetch = prefetch;
-  options.forward_prefetch = forward_prefetch;
-  options.reshard_after_forward = reshard;
-  return options;
-}
+using test::zero;
 
 std::vector<std::pair<std::string, TrainOptions>> variants() {
   std::vector<std::pair<std::string, TrainOptions>> all = {
@@ -80,6 +32,11 @@ std::vector<std::pair<std::string, TrainOptions>> variants() {
   }
   all.emplace_back("serially", fsdp("backward-pre"));
   all.back().second.overlap = false;
+  all.emplace_back("limited", fsdp("backward-pre", true));
+  all.back().second.limit_all_gathers = 1;
+  all.emplace_back("last", fsdp("backward-post"));
+  all.back().second.prefetch_last_block = true;
+  all.emplace_back("rows", by_rows("backward-pre", true));
   return all;
 }
 
@@ -105,7 +62,8 @@ TEST_P(Sharded, EveryVariantHasTheSameWeights) {
   const test::Folder folder;
   std::vector<double> first;
   for (auto [name, options] : variants()) {
-    if (options.zero_volume == "all-reduce") continue;  // adds in another order
+    // These add in another order.
+    if (options.zero_volume == "all-reduce" || options.sharding == "per-parameter") continue;
     options.save = folder.file(name + ".safetensors");
     run(GetParam(), options);
     const std::vector<double> weights = test::weights_of(options.save);
@@ -146,8 +104,10 @@ TEST(ShardedMesh, EqualsTheGoldenRunAndItsClosedForms) {
   for (const Mesh& mesh : {Mesh{"1f1b", 2, 2, 2, false}, Mesh{"interleaved", 1, 2, 2, false},
                            Mesh{"zb-h1", 2, 2, 2, true}, Mesh{"zb-v", 1, 2, 2, false},
                            Mesh{"gpipe", 2, 1, 2, true}, Mesh{"1f1b", 2, 1, 2, true}})
-    for (const int stage : {1, 2, 3}) {
+    for (const int variant : {1, 2, 3, 4}) {
+      const int stage = std::min(variant, 3);
       TrainOptions options = golden_run("3d");
+      if (variant == 4) options.sharding = "per-parameter";
       options.schedule = mesh.schedule;
       options.tensor_ranks = mesh.tp;
       options.pipeline_ranks = mesh.pp;
@@ -156,14 +116,15 @@ TEST(ShardedMesh, EqualsTheGoldenRunAndItsClosedForms) {
       options.zero_stage = stage;
       options.micro_batches = 4;
       options.steps = 3;
-      SCOPED_TRACE(std::string(mesh.schedule) + " stage " + std::to_string(stage));
+      SCOPED_TRACE(std::string(mesh.schedule) + " stage " + std::to_string(stage) +
+                   options.sharding);
       const TrainResult result = run(mesh.tp * mesh.pp * mesh.dp, options);
       expect_golden(result, 1e-10);
       EXPECT_TRUE(theory_holds(result));
       for (const TheoryRecord& record : result.theory) EXPECT_TRUE(record.exact) << record.quantity;
       ++runs;
     }
-  EXPECT_EQ(runs, 18);
+  EXPECT_EQ(runs, 24);
 }
 
 TEST(ShardedMesh, UnshardsAtMostThreeStages) {
@@ -197,7 +158,8 @@ TEST(ShardedMesh, NeedsUnshardInAScheduleFile) {
 TEST(HybridSharding, EqualsTheGoldenRunAndItsClosedForms) {
   int runs = 0;
   for (const auto& [ranks, replicas] : {std::pair(4, 2), {6, 2}, {6, 3}, {2, 2}})
-    for (TrainOptions options : {zero(1), zero(2), fsdp("backward-pre"), fsdp("none", true)}) {
+    for (TrainOptions options :
+         {zero(1), zero(2), fsdp("backward-pre"), fsdp("none", true), by_rows()}) {
       options.replicas = replicas;
       options.micro_batches = 2;
       options.global_batch = 12;
@@ -209,11 +171,13 @@ TEST(HybridSharding, EqualsTheGoldenRunAndItsClosedForms) {
       test::expect_same_steps(result, run(1, serial), 1e-10);
       EXPECT_TRUE(theory_holds(result));
       for (const RankRecord& rank : result.ranks)
-        // Shards of each of the nine units differ by at most one element.
+        // Shards of each of the nine units differ by at most one element, or by a row of each
+        // parameter.
         EXPECT_NEAR(static_cast<double>(rank.peak_bytes.at("optimizer")),
-                    2.0 * 8 * 106304 * replicas / ranks, 2 * 8 * 9);
+                    2.0 * 8 * 106304 * replicas / ranks,
+                    2 * 8 * (options.sharding == "flat" ? 9 : 106304 / 24));
     }
-  EXPECT_EQ(runs, 16);
+  EXPECT_EQ(runs, 20);
   TrainOptions mesh = golden_run("3d");
   mesh.tensor_ranks = 2;
   mesh.pipeline_ranks = 1;
@@ -231,7 +195,7 @@ TEST(HybridSharding, EqualsTheGoldenRunAndItsClosedForms) {
 TEST(ShardedBits, EqualDdpOnTwoRanks) {
   const test::Folder folder;
   std::vector<std::vector<double>> weights;
-  for (TrainOptions options : {golden_run("ddp"), zero(1), zero(3), fsdp("none")}) {
+  for (TrainOptions options : {golden_run("ddp"), zero(1), zero(3), fsdp("none"), by_rows()}) {
     options.grad_clip = 0;  // the norm's sum has other terms
     options.save = folder.file("weights.safetensors");
     run(2, options);
@@ -240,86 +204,9 @@ TEST(ShardedBits, EqualDdpOnTwoRanks) {
   for (std::size_t i = 1; i < weights.size(); ++i) EXPECT_EQ(weights[i], weights[0]) << i;
 }
 
-// PyTorch's table of gathered blocks at peak, without the root.
-TEST(ShardedMemory, HasAsManyGatheredUnitsAsTheTableSays) {
-  const auto peaks = [](TrainOptions options) {
-    options.overlap = false;
-    const Plan plan = plan_of(options, 4);
-    const RankOutline outline(plan, 0);
-    const RankUnits units = sharded_units(outline.model());
-    const ShardedElements elements = sharded_elements(plan, 0, *sharding_of(plan), units);
-    const Count block = units.all[1].count;
-    const auto number = [&](Count held) {
-      return static_cast<double>(held - elements.shards - units.all[0].count) /
-             static_cast<double>(block);
-    };
-    return std::pair(number(elements.parameters), number(elements.gradients));
-  };
-  EXPECT_EQ(peaks(fsdp("none")), std::pair(1.0, 1.0));
-  EXPECT_EQ(peaks(fsdp("backward-post")), std::pair(1.0, 1.0));
-  EXPECT_EQ(peaks(fsdp("backward-pre")), std::pair(2.0, 1.0));
-  EXPECT_EQ(peaks(fsdp("none", true)), std::pair(2.0, 1.0));
-  EXPECT_EQ(peaks(fsdp("backward-pre", false, "no")), std::pair(8.0, 1.0));
-  TrainOptions held = fsdp("none");
-  held.micro_batches = 2;
-  held.accumulation = "no-sync";
-  EXPECT_EQ(peaks(held), std::pair(1.0, 8.0));
-}
-
-// Figure 1 of ZeRO's paper: 7.5 billion parameters in 16 bits, 64 ranks, in GB.
-TEST(ShardedMemory, RecomputesThePapersFigure) {
-  const auto gigabytes = [](int stage) {
-    TrainOptions options;
-    options.technique = "zero";
-    options.model = "gpt3";
-    options.dtype = DType::bf16;
-    options.global_batch = 64;
-    options.zero_stage = stage;
-    const Plan plan = plan_of(options, 64);
-    const RankOutline outline(plan, 0);
-    const auto psi = static_cast<double>(outline.parameters().count());
-    double shards = psi;
-    if (const auto sharding = sharding_of(plan))
-      shards = static_cast<double>(
-          sharded_elements(plan, 0, *sharding, sharded_units(outline.model())).shards);
-    const double bytes = 2 * (stage >= 3 ? shards : psi) + 2 * (stage >= 2 ? shards : psi) +
-                         static_cast<double>(optimizer_bytes(DType::bf16)) * shards;
-    return bytes / psi * 7.5;
-  };
-  EXPECT_NEAR(gigabytes(0), 120, 0.05);
-  EXPECT_NEAR(gigabytes(1), 31.4, 0.05);
-  EXPECT_NEAR(gigabytes(2), 16.6, 0.05);
-  EXPECT_NEAR(gigabytes(3), 1.9, 0.05);
-}
-
-TEST(ShardedMemory, SplitsStatesByStage) {
-  const double psi = 106304;
-  for (const int ranks : {2, 4, 8})
-    for (const int stage : {1, 2, 3}) {
-      TrainOptions options = zero(stage);
-      options.steps = 1;
-      for (const RankRecord& rank : run(ranks, options).ranks) {
-        // All units of this model divide evenly by these numbers of ranks.
-        EXPECT_EQ(static_cast<double>(rank.peak_bytes.at("optimizer")), 2 * 8 * psi / ranks);
-        if (stage == 1) {
-          EXPECT_EQ(static_cast<double>(rank.peak_bytes.at("gradients")), 8 * psi);
-        } else {
-          EXPECT_LT(static_cast<double>(rank.peak_bytes.at("gradients")),
-                    8 * psi * (1.0 / ranks + 0.35));
-        }
-        if (stage < 3) {
-          EXPECT_EQ(static_cast<double>(rank.peak_bytes.at("parameters")), 8 * psi);
-        } else {
-          EXPECT_LT(static_cast<double>(rank.peak_bytes.at("parameters")),
-                    8 * psi * (1.0 / ranks + 0.35));
-        }
-      }
-    }
-}
-
 TEST(ShardedPrecision, SixteenBitsStayCloseAndFollowTheClosedForms) {
   for (const DType dtype : {DType::bf16, DType::f16})
-    for (TrainOptions options : {zero(1), zero(2), fsdp("backward-pre")}) {
+    for (TrainOptions options : {zero(1), zero(2), fsdp("backward-pre"), by_rows()}) {
       options.dtype = dtype;
       const TrainResult result = run(4, options);
       expect_golden(result, dtype == DType::bf16 ? 1e-2 : 2e-3);
@@ -366,7 +253,8 @@ TEST(ShardedPrecision, OverflowOnOneRankSkipsTheStepOnEvery) {
 
 // Three replicas and 13 rows: in the last round some have none, and take part in gathering.
 TEST(ShardedValidation, EqualsSerialWhenRowsDoNotDivide) {
-  for (TrainOptions options : {fsdp("backward-pre"), fsdp("none", true, "no"), zero(2)}) {
+  for (TrainOptions options :
+       {fsdp("backward-pre"), fsdp("none", true, "no"), zero(2), by_rows()}) {
     options.steps = 2;
     options.validation_fraction = 0.3;
     options.eval_interval = 1;
@@ -389,6 +277,12 @@ TEST(ShardedOptions, AreChecked) {
   options.zero_volume = "half";
   EXPECT_THROW(plan_of(options, 2), Error);
   options = fsdp("later");
+  EXPECT_THROW(plan_of(options, 2), Error);
+  options = fsdp("none");
+  options.limit_all_gathers = -1;
+  EXPECT_THROW(plan_of(options, 2), Error);
+  options = fsdp("none");
+  options.sharding = "rows";
   EXPECT_THROW(plan_of(options, 2), Error);
 }
 

@@ -1,0 +1,50 @@
+// Gathers parameters of units, in the background if there is a stream.
+#pragma once
+
+#include <deque>
+#include <optional>
+
+#include "collectives/stream.h"
+#include "parallel/sharded/offload.h"
+#include "parallel/sharded/unit.h"
+
+namespace lockstep {
+
+class ParameterGatherer {
+ public:
+  // `shards` are the ranks that hold the shards. Every one of them calls it. `offload` may hold
+  // the shards, `stream` may be null. Adds waiting times to `exposed`. All arguments must outlive it.
+  ParameterGatherer(Communicator& shards, const Sharding& sharding, std::deque<ShardedUnit>& units,
+                    BufferPool& buffers, Offload* offload, Stream* stream, Stopwatch& exposed);
+
+  // If parameters are sharded: begins to gather a unit's, and frees them. `in_group`: from the group
+  // of ranks that keeps them between forward and backward, and leaving them with it.
+  void gather(std::size_t unit, bool in_group = false);
+  void free(std::size_t unit, bool in_group = false);
+  // If every rank holds all parameters: begins to gather those of which each rank has updated its
+  // part.
+  void gather_updated(std::size_t unit);
+
+  // Returns when the unit's parameters have their values.
+  void wait(std::size_t unit);
+  void wait_for_all();
+
+ private:
+  struct Gather {
+    bool is_pending = false;
+    std::optional<Stream::Handle> handle;  // none without a stream
+  };
+  void begin(std::size_t unit, const std::function<void(Communicator&)>& work);
+
+  Communicator& shards_;
+  const Sharding& sharding_;
+  std::deque<ShardedUnit>& units_;
+  BufferPool& buffers_;
+  Offload* offload_;
+  Stream* stream_;
+  Stopwatch& exposed_;
+  std::unique_ptr<Communicator> group_;  // for the stream's thread, if there is one
+  std::vector<Gather> gathers_;          // by unit
+};
+
+}  // namespace lockstep

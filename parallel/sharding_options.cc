@@ -1,0 +1,127 @@
+// The descriptions of the options of ZeRO and FSDP.
+#include "parallel/options.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* zero_help =
+    "sharded over the replicas: 0 nothing, 1 the optimizer's states, 2 and gradients, 3 and "
+    "parameters; default: ";
+constexpr Bounds zero_stages = {.least = 0, .below = 4};
+
+}  // namespace
+
+OptionGroup describe_zero(ShardingOptions& o) {
+  return {.title = "ZeRO",
+          .techniques = {"zero"},
+          .options = {{.flag = "stage",
+                       .value = &o.zero_stage,
+                       .help = std::string(zero_help) + "1",
+                       .bounds = zero_stages,
+                       .key = "zero_stage",
+                       .drawn = {"0", "1", "2", "3"}}}};
+}
+
+OptionGroup describe_mesh_zero(ShardingOptions& o) {
+  return {.title = "ZeRO",
+          .techniques = {"3d"},
+          .options = {{.flag = "zero",
+                       .value = &o.zero_stage,
+                       .help = std::string(zero_help) + "0",
+                       .bounds = zero_stages,
+                       .drawn = {"0", "1", "2", "3"}}}};
+}
+
+OptionGroup describe(ShardingOptions& o) {
+  // A pipeline gathers whole stages, and reduces gradients once a step.
+  const auto without_pipeline = [](const TrainOptions& all) {
+    return all.pipeline_ranks.value_or(1) == 1;
+  };
+  const auto shards_parameters = [=](const TrainOptions& all) {
+    return all.zero_stage == 3 && without_pipeline(all);
+  };
+  const auto gathers_again = [=](const TrainOptions& all) {
+    return shards_parameters(all) && all.reshard_after_forward != "no";
+  };
+  return {
+      .title = "sharding",
+      .techniques = {"zero", "fsdp", "3d"},
+      .options = {
+          {.flag = "replicas",
+           .value = &o.replicas,
+           .help = "hybrid sharding: groups of neighbouring ranks that each hold all shards; "
+                   "gradients are summed between the groups once a step",
+           .bounds = Bounds{.least = 1},
+           .drawn = {"1", "2"},
+           .has_effect = [](const TrainOptions& all) { return all.zero_stage >= 1; }},
+          {.flag = "zero-volume",
+           .value = &o.zero_volume,
+           .help = "of stages 1 and 2: paper (reduce-scatter gradients) or all-reduce, half as "
+                   "much again",
+           .choices = {"paper", "all-reduce"},
+           .drawn = {"paper", "all-reduce"},
+           .has_effect =
+               [](const TrainOptions& all) { return all.zero_stage == 1 || all.zero_stage == 2; },
+           .needs = "ZeRO stage 1 or 2"},
+          {.flag = "sharding",
+           .value = &o.sharding,
+           .help = "of parameters: flat (a unit's parameters one after another, cut evenly) or "
+                   "per-parameter (each is split along its first dimension, as in FSDP2)",
+           .choices = {"flat", "per-parameter"},
+           .drawn = {"flat", "per-parameter"},
+           .has_effect = [](const TrainOptions& all) { return all.zero_stage == 3; },
+           .needs = "ZeRO stage 3"},
+          {.flag = "prefetch",
+           .value = &o.prefetch,
+           .help = "when backward gathers the next block's parameters: before the current "
+                   "block's pass (backward-pre), after it (backward-post), or when needed",
+           .choices = {"none", "backward-pre", "backward-post"},
+           .drawn = {"none", "backward-pre", "backward-post"},
+           .has_effect = shards_parameters,
+           .needs = "ZeRO stage 3 without a pipeline"},
+          {.flag = "prefetch-last-block",
+           .value = &o.prefetch_last_block,
+           .help = "with backward-post: gather the last block's parameters before the head's "
+                   "backward pass; without, only when needed, because no block precedes it",
+           .drawn = {"false", "true"},
+           .has_effect =
+               [=](const TrainOptions& all) {
+                 return gathers_again(all) && all.prefetch == "backward-post";
+               },
+           .needs = "--prefetch backward-post, and parameters gathered again for backward"},
+          {.flag = "limit-all-gathers",
+           .value = &o.limit_all_gathers,
+           .help = "blocks whose parameters are gathered at a time: prefetching another one waits "
+                   "until a block's are freed; 0: any number",
+           .bounds = Bounds{.least = 0},
+           .drawn = {"0", "1", "2"},
+           .has_effect = gathers_again,
+           .needs = "ZeRO stage 3 without a pipeline, and blocks freed after forward"},
+          {.flag = "forward-prefetch",
+           .value = &o.forward_prefetch,
+           .help = "gather the next block's parameters before the current block's forward pass",
+           .drawn = {"false", "true"},
+           .has_effect = shards_parameters,
+           .needs = "ZeRO stage 3 without a pipeline"},
+          {.flag = "reshard-after-forward",
+           .value = &o.reshard_after_forward,
+           .help = "free a block's parameters after its forward pass and gather them again for "
+                   "backward: yes, no, or a number of neighbouring ranks that then keep all shards "
+                   "among themselves (ZeRO++'s hpZ)",
+           .drawn = {"yes", "no", "2"},
+           .has_effect = shards_parameters,
+           .needs = "ZeRO stage 3 without a pipeline"},
+          {.flag = "accumulation",
+           .value = &o.accumulation,
+           .help = "of several micro-batches' gradients: reduce each (sync), or add them up "
+                   "unsharded and reduce their sum (no-sync)",
+           .choices = {"sync", "no-sync"},
+           .drawn = {"sync", "no-sync"},
+           .has_effect =
+               [=](const TrainOptions& all) {
+                 return all.zero_stage >= 2 && all.micro_batches > 1 && without_pipeline(all);
+               },
+           .needs = "ZeRO stage 2 or 3, --micro-batches above 1, and no pipeline"}}};
+}
+
+}  // namespace lockstep
