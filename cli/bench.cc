@@ -23,7 +23,9 @@ std::vector<std::string> peer_words(const BenchCommand& c) {
   };
   add("-b", o.min_bytes), add("-e", o.max_bytes), add("-f", o.factor);
   if (o.step_bytes > 0) add("-i", o.step_bytes);
-  add("-d", c.dtype), add("-o", c.op), add("-r", o.root);
+  add("-d", c.dtype);
+  if (find_operation(o.operation).reduces) add("-o", c.op);
+  if (find_operation(o.operation).has_root) add("-r", o.root);
   add("--repetitions", o.repetitions), add("-m", o.operations_per_iteration),
       add("-c", o.check ? 1 : 0), add("--buffers", c.buffers),
       add("--timeout", c.world.launch.timeout_s);

@@ -82,12 +82,13 @@ void add_size_flags(CLI::App& app, BenchCommand& c) {
                  "f32 f64 f16 bf16 i8 u8 i32 u32 i64 u64, nccl-tests' names, or all")
       ->capture_default_str()
       ->group(group);
-  app.add_option("-o,--op", c.op, "sum, prod, min, max, avg, or all")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("-r,--root", c.options.root, "root of broadcast, reduce, gather and scatter")
-      ->capture_default_str()
-      ->group(group);
+  c.reduction = app.add_option("-o,--op", c.op, "sum, prod, min, max, avg, or all")
+                    ->capture_default_str()
+                    ->group(group);
+  c.root =
+      app.add_option("-r,--root", c.options.root, "root of broadcast, reduce, gather and scatter")
+          ->capture_default_str()
+          ->group(group);
 }
 
 void add_measuring_flags(CLI::App& app, BenchCommand& c) {
@@ -152,8 +153,12 @@ void read(BenchCommand& c) {
       if (value != 0) o.without_effect.push_back(flag);
   require(c.whose >= 0 && c.whose <= 3, fmt::format("-a {}", c.whose), "use a number from 0 to 3");
   o.whose = static_cast<WhoseTime>(c.whose);
-  // Operations that only move data ignore the reduction.
-  if (!find_operation(o.operation).reduces) o.ops = {ReduceOp::sum};
+  const OperationEntry& operation = find_operation(o.operation);
+  if (!operation.reduces) {
+    o.ops = {ReduceOp::sum};
+    if (c.reduction->count() > 0) o.without_effect.push_back("-o,--op");
+  }
+  if (!operation.has_root && c.root->count() > 0) o.without_effect.push_back("-r,--root");
   if (c.threads > 0 || c.gpus > 0)
     c.world.launch.ranks = std::max(1, c.threads) * std::max(1, c.gpus);
   c.world.read();

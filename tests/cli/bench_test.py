@@ -6,6 +6,7 @@ python3 bench_test.py PROGRAM SOURCE_FOLDER
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -59,6 +60,12 @@ class Bench(unittest.TestCase):
                 done = self.bench(operation, "--ranks", "3", "-b", "1", "-e", "700", "-f", "13", "-n", "1", "-w", "0", "-d", "all",
                                   "-o", "all", "--algorithm", "all", "-r", "2")
                 self.assertIn("# Out of bounds values : 0 OK", done.stdout)
+
+    def test_flags_that_an_operation_ignores_are_named(self):
+        for operation, ignored in ("all_gather", {"-o", "-r"}), ("broadcast", {"-o"}), ("all_reduce", {"-r"}), ("reduce", set()):
+            done = self.bench(operation, "-b", "8", "-e", "8", "-n", "1", "-o", "max", "-r", "1")
+            self.assertEqual(set(re.findall(r"# warning: (-\w)\S* has no effect", done.stdout)), ignored, operation)
+        self.assertNotIn("has no effect", self.bench("all_gather", "-b", "8", "-e", "8", "-n", "1").stdout)
 
     def test_peers_are_in_the_same_table(self):
         before = set(os.listdir("/dev/shm"))
