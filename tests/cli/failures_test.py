@@ -125,6 +125,15 @@ class OnThreads(Failures):
         # The flag of an overflow is the largest of all ranks' flags, and no number is larger than a NaN.
         self.fails(0, "the planted NaN had no effect", 2, "ddp", *words, "--fault", "rank=1,op=8,kind=nan")
 
+    # MPICH ends the program itself, and says so.
+    @unittest.skipUnless(TRANSPORT == "openmpi" and subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0,
+                         "needs Open MPI, and the right to mount")
+    def test_small_shared_memory(self):
+        small = "mount -t tmpfs -o size=1m tmpfs /dev/shm && " + " ".join(str(word) for word in command(2, "ddp", *TINY, "--steps", "1"))
+        done = subprocess.run(["unshare", "-m", "sh", "-c", small], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertRegex(done.stderr, r"MPI cannot share memory: .*; /dev/shm has \d+ bytes left; this needs \d+")
+
     @unittest.skipIf("ASAN_OPTIONS" in os.environ or "TSAN_OPTIONS" in os.environ, "a sanitizer needs terabytes of addresses")
     def test_too_few_addresses(self):
         limited = ["prlimit", f"--as={150 << 20}", *command(2, "ddp", *TINY, "--steps", "1")]

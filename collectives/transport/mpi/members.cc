@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <thread>
@@ -16,14 +17,31 @@
 
 namespace lockstep {
 
-void check_mpi(int code, std::string_view what) {
+namespace {
+
+// Libraries do not say that memory which processes share is short.
+std::string shared_memory_hint(std::size_t needed) {
+  std::error_code failure;
+  const auto free = std::filesystem::space("/dev/shm", failure).available;
+  constexpr std::uintmax_t enough = std::uintmax_t{64} << 20;
+  if (failure || free > enough) return {};
+  return fmt::format(
+      "/dev/shm has {} bytes left; this needs {}, and MPI 4 MiB for each rank: make it larger "
+      "(docker run --shm-size 1g), or remove what killed jobs left: lockstep doctor --clean",
+      free, needed);
+}
+
+}  // namespace
+
+void check_mpi(int code, std::string_view what, const std::string& hint) {
   if (code == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
   MPI_Error_string(code, text, &length);
   throw Error(ErrorKind::lost_rank,
               fmt::format("MPI cannot {}: {}", what,
-                          std::string_view(text, static_cast<std::size_t>(length))));
+                          std::string_view(text, static_cast<std::size_t>(length))),
+              {.hint = hint});
 }
 
 MpiMembers::MpiMembers(MPI_Comm comm, int ends, const MpiMembers* world_group,
@@ -56,7 +74,7 @@ MpiMembers::MpiMembers(MPI_Comm comm, int ends, const MpiMembers* world_group,
     void* memory = nullptr;
     check_mpi(MPI_Win_allocate_shared(process_ == 0 ? bytes : 0, 1, MPI_INFO_NULL, host, &memory,
                                       &window_),
-              "share memory");
+              "share memory", shared_memory_hint(shared));
     MPI_Aint size = 0;
     int unit = 0;
     MPI_Win_shared_query(window_, 0, &size, &unit, &memory);

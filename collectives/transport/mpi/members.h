@@ -16,7 +16,7 @@
 namespace lockstep {
 
 // Throws Error (lost_rank) with MPI's message unless `code` is success.
-void check_mpi(int code, std::string_view what);
+void check_mpi(int code, std::string_view what, const std::string& hint = {});
 
 // Ends are numbered as in Transport::two_ends: the first ends of all processes, then the second.
 class MpiMembers {
