@@ -171,6 +171,7 @@ CheckpointIndex index_from(const ordered_json& file) {
       .model = parse_gpt_config(field(fields, "model").dump(), "the model"),
       .plan = file.value("plan", ordered_json::object()),
       .files = {}};
+  if (index.scaler.scale <= 0) refuse(fmt::format("'scale' is {}", index.scaler.scale));
   const WholeBoxes whole = whole_boxes(index.model);
   for (const auto& entry : field(fields, "files"))
     index.files.push_back(file_from_json(entry, whole));

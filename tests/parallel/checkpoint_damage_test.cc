@@ -130,6 +130,7 @@ TEST_F(Damage, ByHostileIndexesIsRefused) {
   EXPECT_THAT(fault([](auto& i) { i.model.layers = 1000; }), HasSubstr("elements of"));
   EXPECT_THAT(fault([](auto& i) { i.model.layers = 1 << 30; }), HasSubstr("n_layer"));
   EXPECT_THAT(fault([](auto& i) { i.scaler.overflows_left = -1; }), HasSubstr("'overflows_left'"));
+  EXPECT_THAT(fault([](auto& i) { i.scaler.scale = 0; }), HasSubstr("'scale' is 0"));
   EXPECT_THAT(fault([](auto& i) { i.data.global_batch = 0; }), HasSubstr("'global_batch'"));
 }
 
