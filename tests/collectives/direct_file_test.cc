@@ -115,7 +115,10 @@ TEST_P(Files, MoveTheBytesThatTheyCount) {
   std::vector<float> data = numbers(300001, 0);
   const std::int64_t before = counted("wchar:");
   file.write(0, host_slice(std::span(data)));
-  EXPECT_EQ(counted("wchar:") - before, DirectFile::moved_bytes(300001 * 4));
+  // The address sanitizer writes a few bytes to a pipe of its own; a file's blocks are larger.
+  const std::int64_t excess = counted("wchar:") - before - DirectFile::moved_bytes(300001 * 4);
+  EXPECT_GE(excess, 0);
+  EXPECT_LT(excess, LOCKSTEP_THOROUGH ? 1 : 256);
 }
 
 // An offset inside a block is refused as by a file system whose blocks are larger.
