@@ -156,9 +156,9 @@ void read(BenchCommand& c) {
   const OperationEntry& operation = find_operation(o.operation);
   if (!operation.reduces) {
     o.ops = {ReduceOp::sum};
-    if (c.reduction->count() > 0) o.without_effect.push_back("-o,--op");
+    if (c.reduction && c.reduction->count() > 0) o.without_effect.push_back("-o,--op");
   }
-  if (!operation.has_root && c.root->count() > 0) o.without_effect.push_back("-r,--root");
+  if (!operation.has_root && c.root && c.root->count() > 0) o.without_effect.push_back("-r,--root");
   if (c.threads > 0 || c.gpus > 0)
     c.world.launch.ranks = std::max(1, c.threads) * std::max(1, c.gpus);
   c.world.read();

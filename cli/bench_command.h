@@ -29,7 +29,8 @@ struct BenchCommand {
   std::optional<int> iterations, warmup, check;
   int whose = 3;
   std::map<std::string, int> without_effect;  // nccl-tests' flags that are ignored
-  CLI::Option *factor = nullptr, *reduction = nullptr, *root = nullptr;
+  CLI::Option* factor = nullptr;
+  CLI::Option *reduction = nullptr, *root = nullptr;  // null in commands without them
 };
 
 void add_size_flags(CLI::App& app, BenchCommand& c);

@@ -87,6 +87,7 @@ void add_bench_ps(CLI::App& bench, Command& chosen) {
   add_measuring_flags(*app, *command);
   command->world.add(*app);
   for (const char* flag : {"--ranks", "--op", "--root"}) app->remove_option(app->get_option(flag));
+  command->reduction = command->root = nullptr;
   app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
 }
 
