@@ -21,8 +21,8 @@ struct TensorEntry {
   Count count() const { return (end - begin) / element_bytes(dtype); }
 };
 
-// An open file, for one thread, whose header has been checked. Nothing is allocated before every length, shape, type
-// and offset was found to match the file exactly, without holes or overlaps.
+// An open file, for one thread, whose header has been checked. Nothing is allocated before every
+// length, shape, type and offset was found to match the file exactly, without holes or overlaps.
 class SafetensorsFile {
  public:
   // Throws Error (bad_input) naming the file, the tensor and its fault.

@@ -161,7 +161,7 @@ OptionGroup describe(CheckpointOptions& o) {
                       {.flag = "resume",
                        .value = &o.resume,
                        .help = "go on from the newest whole checkpoint in this folder, or from "
-                               "this one; any plan can",
+                               "this one; any plan can; then --init is not read",
                        .has_effect = [](const TrainOptions& all) { return !all.resume.empty(); }}},
           .is_of_run = true};
 }

@@ -12,8 +12,8 @@ namespace lockstep {
 // The whole file as text. It records every effective option, so that the run can be repeated.
 std::string train_json(const Plan& plan, const LaunchOptions& world, const TrainResult& result);
 
-// The file of a dry run, schema lockstep.dry-run/1: the plan, one rank's counts and closed forms.
-// `absent` lists what the file of a training run has in addition.
+// A dry run's result, schema lockstep.dry-run/1: the plan, and what its rank counted next to the
+// closed forms. `absent` lists what a training run's result has in addition.
 std::string dry_run_json(const Plan& plan, const LaunchOptions& world, const TrainResult& result);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// What is done with a checkpoint without training.
+// Converts checkpoints, and exports their weights.
 #pragma once
 
 #include <string>

@@ -111,6 +111,32 @@ std::vector<OwnPart> own_parts(const Parameters& parameters, const RankUnits& un
   return parts;
 }
 
+namespace {
+
+// Calls gather(unit, in_group) and reduce(unit) for a step's collectives among the ranks that hold the
+// shards, in order.
+template <typename Gather, typename Reduce>
+void for_each_collective(const Plan& plan, int rank, const Sharding& sharding,
+                         const RankUnits& units, Gather gather, Reduce reduce) {
+  if (sharding.by_stage) {
+    for (const Action& action :
+         plan.schedule.by_rank[static_cast<std::size_t>(plan.place(rank, Axis::pp))])
+      if (action.pass == Pass::unshard)
+        for (std::size_t u = units.stage(action.stage).first; u < units.stage(action.stage).end();
+             ++u)
+          gather(u, false);
+    for (std::size_t u = 0; u < units.all.size(); ++u) reduce(u);
+    return;
+  }
+  for (const UnitEvent& event : step_order(plan, sharding, units)) {
+    if (event.kind == UnitEvent::Kind::gather)
+      gather(units.stages.front().place(event.unit), event.in_group);
+    if (event.kind == UnitEvent::Kind::reduce) reduce(units.stages.front().place(event.unit));
+  }
+}
+
+}  // namespace
+
 ShardedTraffic sharded_traffic(const Plan& plan, int rank, const Sharding& sharding,
                                const RankUnits& units) {
   ShardedTraffic sum;
@@ -127,21 +153,7 @@ ShardedTraffic sharded_traffic(const Plan& plan, int rank, const Sharding& shard
                          ? ring(all_reduce_ring(), unit, plan.shards())
                          : ring(reduce_scatter_ring(), unit, plan.shards());
   };
-  if (sharding.by_stage) {
-    for (const Action& action :
-         plan.schedule.by_rank[static_cast<std::size_t>(plan.place(rank, Axis::pp))])
-      if (action.pass == Pass::unshard)
-        for (std::size_t u = units.stage(action.stage).first; u < units.stage(action.stage).end();
-             ++u)
-          gather(u);
-    for (std::size_t u = 0; u < units.all.size(); ++u) reduce(u);
-  } else {
-    for (const UnitEvent& event : step_order(plan, sharding, units)) {
-      if (event.kind == UnitEvent::Kind::gather)
-        gather(units.stages.front().place(event.unit), event.in_group);
-      if (event.kind == UnitEvent::Kind::reduce) reduce(units.stages.front().place(event.unit));
-    }
-  }
+  for_each_collective(plan, rank, sharding, units, gather, reduce);
   const int replicas = plan.options.replicas, replica = plan.place(rank, Axis::dp) / plan.shards();
   for (std::size_t u = 0; u < units.all.size(); ++u) {
     if (!sharding.shards_parameters()) gather(u);
@@ -155,18 +167,10 @@ ShardedTraffic sharded_traffic(const Plan& plan, int rank, const Sharding& shard
 std::vector<int> gathers_of_units(const Plan& plan, int rank, const Sharding& sharding,
                                   const RankUnits& units) {
   std::vector<int> gathers(units.all.size());
-  if (sharding.by_stage) {
-    for (const Action& action :
-         plan.schedule.by_rank[static_cast<std::size_t>(plan.place(rank, Axis::pp))])
-      if (action.pass == Pass::unshard)
-        for (std::size_t u = units.stage(action.stage).first; u < units.stage(action.stage).end();
-             ++u)
-          ++gathers[u];
-    return gathers;
-  }
-  for (const UnitEvent& event : step_order(plan, sharding, units))
-    if (event.kind == UnitEvent::Kind::gather && !event.in_group)
-      ++gathers[units.stages.front().place(event.unit)];
+  for_each_collective(
+      plan, rank, sharding, units,
+      [&](std::size_t unit, bool in_group) { gathers[unit] += in_group ? 0 : 1; },
+      [](std::size_t) {});
   return gathers;
 }
 

@@ -25,7 +25,7 @@ class Buffers {
   std::map<Count, std::pair<Count, Count>> of_size_;  // in use now, and at most
 };
 
-// The buffers of one rank's units, from event to event.
+// The buffers that a rank's units take and give back, event by event.
 class UnitBuffers {
  public:
   UnitBuffers(const Plan& plan, int rank, const Sharding& sharding, const RankUnits& units)
