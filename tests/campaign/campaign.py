@@ -18,9 +18,10 @@ import sys
 import tempfile
 import time
 
+sys.path.append(str(pathlib.Path(__file__).parent.parent / "cli"))
+from processes import KILLED_BY_MPIRUN, MPIRUN, processes_in, status_asked_for
+
 TIMEOUT_S = 1
-MPIRUN = {"threads": [], "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"],
-          "mpich": ["mpirun.mpich"]}
 # Ranks and options of each technique. Two ranks cannot tell which of them is wrong, so most have more.
 TECHNIQUES = {"ddp": (3, []), "ps": (3, []), "pipeline": (3, ["--micro-batches", "3"]), "tp": (2, []), "sp": (2, []),
               "3d": (8, ["--tp", "2", "--pp", "2"])}
@@ -86,12 +87,7 @@ class Run:
     def leftovers(folder, before):
         left = [f"/dev/shm/{name}" for name in set(os.listdir("/dev/shm")) - before]
         left += [path.name for path in folder.iterdir() if path.name not in ("said", "out", "r.json", "t.json")]
-        for process in pathlib.Path("/proc").iterdir():
-            try:
-                if process.name.isdigit() and os.readlink(process / "cwd") == str(folder) and (process / "cmdline").read_bytes():
-                    left.append(f"process {process.name}")
-            except OSError:
-                pass
+        left += [f"process {process}" for process in processes_in(folder)]
         return left
 
     def operations(self, transport, technique, rank):
@@ -106,6 +102,7 @@ class Run:
         """What is wrong with a cell; empty if nothing is."""
         operation = round(MOMENTS[cell.moment] * (self.operations(cell.transport, cell.technique, cell.rank) - 1))
         status, left = self.start(cell.transport, cell.technique, f"rank={cell.rank},op={operation},kind={cell.kind}")
+        status = status_asked_for(status, self.said)
         wrong = []
         if status is None:
             wrong.append("no end")
@@ -136,8 +133,7 @@ def is_json(text):
 
 
 def statuses(cell):
-    # MPICH's mpirun may kill a rank that is about to end, and then reports the kill.
-    killed = {9} if cell.transport == "mpich" else set()
+    killed = set(KILLED_BY_MPIRUN[cell.transport])
     if cell.kind == "delay":
         return {0}
     if cell.kind == "nan":

@@ -19,14 +19,13 @@ import tempfile
 import time
 import unittest
 
-from processes import processes_in
+import processes
 
 PROGRAM, SOURCE, TRANSPORT = pathlib.Path(sys.argv[1]).absolute(), pathlib.Path(sys.argv[2]).absolute(), sys.argv[3]
 GOLDEN = SOURCE / "tests" / "golden" / "tiny"
 TINY = ["--model", GOLDEN / "config.json", "--init", GOLDEN / "init.safetensors", "--data", GOLDEN / "tokens.bin", "--global-batch", "4",
         "--threads", "1"]
-MPIRUN = {"threads": [], "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"],
-          "mpich": ["mpirun.mpich"]}[TRANSPORT]
+MPIRUN = processes.MPIRUN[TRANSPORT]
 KILLS = int(os.environ.get("LOCKSTEP_KILLS", "8"))
 SEED = int(os.environ.get("LOCKSTEP_KILL_SEED", "1"))
 STEPS = 600
@@ -66,13 +65,13 @@ class Checkpoints(unittest.TestCase):
         while process.poll() is None and self.checkpoints() == before and time.monotonic() < deadline:
             time.sleep(0.005)
         time.sleep(moment)
-        ranks = [pid for pid in processes_in(self.path) if "lockstep" in pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]]
+        ranks = processes.processes_in(self.path, "lockstep")
         was_running = process.poll() is None and bool(ranks)
         if was_running:
             os.kill(int(random.choice(ranks)), signal.SIGKILL)
         process.wait(timeout=60)
         deadline = time.monotonic() + 30
-        while processes_in(self.path) and time.monotonic() < deadline:
+        while processes.processes_in(self.path) and time.monotonic() < deadline:
             time.sleep(0.02)
         return was_running
 

@@ -13,12 +13,10 @@ import tempfile
 import time
 import unittest
 
-from processes import processes_in
+import processes
 
 PROGRAM, TRANSPORT = pathlib.Path(sys.argv[1]), sys.argv[2]
-MPIRUN = {"threads": [],
-          "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-np", "4"],
-          "mpich": ["mpirun.mpich", "-np", "4"]}[TRANSPORT]
+MPIRUN = [] if TRANSPORT == "threads" else [*processes.MPIRUN[TRANSPORT], "-np", "4"]
 TIMEOUT_S = 2
 SANITIZED = "ASAN_OPTIONS" in os.environ or "TSAN_OPTIONS" in os.environ
 # Messages of a dead process stay valid for half a second; other failures are reported at once.
@@ -82,9 +80,9 @@ class Faults(unittest.TestCase):
 
     def check_nothing_is_left(self, segments_before):
         deadline = time.monotonic() + 2
-        while time.monotonic() < deadline and (processes_in(self.path) or segments() - segments_before):
+        while time.monotonic() < deadline and (processes.processes_in(self.path) or segments() - segments_before):
             time.sleep(0.05)
-        self.assertEqual(processes_in(self.path), [], "processes are left over")
+        self.assertEqual(processes.processes_in(self.path), [], "processes are left over")
         self.assertEqual(segments() - segments_before, set(), "shared memory is left over")
         self.assertEqual({p.name for p in self.path.iterdir() if not re.fullmatch(r"said|flight(-\d)?\.json", p.name)}, set(), "files are left over")
 
