@@ -6,6 +6,7 @@
 
 #include "models/activation_bytes.h"
 #include "models/narrow_backend.h"
+#include "parallel/checkpoint/copy.h"
 #include "parallel/data/ddp.h"
 #include "parallel/dry_run.h"
 #include "parallel/norm.h"
@@ -53,6 +54,7 @@ class RankPrediction {
     set_workspace();
     if (sharding_ && offloads_states(plan_))
       predict_offload(prediction_, plan_, rank_, *sharding_, units_, environment_.computes_on_host);
+    predict_checkpoints(prediction_, plan_, rank_, parameters(), sharding_ ? &units_ : nullptr);
     return std::move(prediction_);
   }
 

@@ -2,7 +2,7 @@
 
 from chart import COLOURS, REFERENCE, Chart, bytes_axis, bytes_text, legend_above, new_figure
 
-USES = ("parameters", "gradients", "optimizer", "activations", "communication", "workspace")
+USES = ("parameters", "gradients", "optimizer", "activations", "communication", "workspace", "checkpoints")
 
 
 def charts(results):
@@ -24,7 +24,7 @@ def _charts(title, ranks):
     axes = figure.subplots()
     places = range(len(ranks))
     begins = [0] * len(ranks)
-    for use, colour in zip(USES, COLOURS[:6]):
+    for use, colour in zip(USES, COLOURS):
         peaks = [rank["peak_bytes"].get(use, 0) for _, rank in ranks]
         axes.barh(places, peaks, left=begins, color=colour, label=use)
         begins = [begin + peak for begin, peak in zip(begins, peaks)]

@@ -141,6 +141,7 @@ MUTANTS = [
     ("parallel/checkpoint/checkpoints.cc", "rank_.take_restored();", ""),
     ("parallel/checkpoint/index.cc", "if (count != all.count())", "if (count > all.count())"),
     ("parallel/checkpoint/folder.cc", "if (fs::exists(final_, none)) remove_checkpoint(final_);", ""),
+    ("parallel/checkpoint/copy.cc", "plan.place(rank, Axis::dp) / shards", "0"),
     ("parallel/loss_scale.cc", "if (rule_ != LossScaling::deepspeed) state_.clean_steps = 0;", "state_.clean_steps = 0;"),
     ("parallel/report.cc", "std::isfinite(record.loss) && (std", "(std"),
     ("bench/techniques/sharded_json.cc", "before / (before - after)", "after / (before - after)"),

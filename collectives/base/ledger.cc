@@ -16,6 +16,8 @@ std::string_view name_of(MemoryUse use) {
       return "communication";
     case MemoryUse::workspace:
       return "workspace";
+    case MemoryUse::checkpoints:
+      return "checkpoints";
   }
   return "unknown";
 }

@@ -18,8 +18,9 @@ enum class MemoryUse : std::uint8_t {
   activations,
   communication,
   workspace,
+  checkpoints,
 };
-inline constexpr int memory_uses = 6;
+inline constexpr int memory_uses = 7;
 std::string_view name_of(MemoryUse use);
 
 // Thread-safe: the threads of a rank share one. Must outlive every allocation charged to it.

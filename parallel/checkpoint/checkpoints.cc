@@ -12,6 +12,7 @@
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/gather/gather.h"
+#include "parallel/checkpoint/copy.h"
 #include "parallel/checkpoint/files.h"
 
 namespace lockstep {
@@ -20,30 +21,6 @@ namespace {
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
-
-// The elements that a rank writes, copied, so that training can change the originals.
-class Copy {
- public:
-  explicit Copy(const RankPart& part) : file_(part.file()) {
-    for (const StoredBox& stored : file_.tensors)
-      tensors_.emplace_back(static_cast<std::size_t>(stored.bytes()));
-    part.copy([&](std::size_t tensor, Count first, Slice values) {
-      const Slice into = slice(tensor).part(first, values.count);
-      into.device->copy(into, values);
-    });
-  }
-  void write(FileWriter& writer) {
-    for (std::size_t t = 0; t < tensors_.size(); ++t) writer.write(t, 0, slice(t));
-  }
-
- private:
-  Slice slice(std::size_t tensor) {
-    const StoredBox& stored = file_.tensors[tensor];
-    return {tensors_[tensor].data(), stored.box.count(), stored.dtype, &host_device()};
-  }
-  StoredFile file_;
-  std::vector<std::vector<std::byte>> tensors_;
-};
 
 }  // namespace
 
@@ -141,13 +118,24 @@ void Checkpoints::load(const std::string& folder) {
   CheckpointReader reader(folder, index);
   reader.restore(rank_.state(), whole_);
   rank_.take_restored();
-  if (index.loss_scaling == loss_scaling(options())) scaler_.restore(index.scaler);
+  restore_scaler(index, folder);
   ResumedRecord& record = training_.result().resumed.emplace();
   record = {.step = index.step, .folder = folder};
   Communicator& world = training_.context().world;
   world.set_label(report_label);
   for (const std::string& bytes : gather_text(world, std::to_string(reader.bytes_read())))
     record.read_bytes.push_back(std::stoll(bytes));
+}
+
+// The rules count overflows in different ways.
+void Checkpoints::restore_scaler(const CheckpointIndex& index, const std::string& folder) {
+  const std::string rule = loss_scaling(options());
+  if (index.loss_scaling == rule) return scaler_.restore(index.scaler);
+  if (rule == "none" || training_.context().world.rank() != 0) return;
+  fmt::print(stderr,
+             "lockstep: {} was written with --loss-scaling {}: that of {} begins with its first "
+             "scale, {}\n",
+             folder, index.loss_scaling, rule, scaler_.scale());
 }
 
 void Checkpoints::prepare() {
@@ -204,18 +192,19 @@ void Checkpoints::begin(int steps_taken) {
     writer.finish();
     return;
   }
-  checkpoint.thread = std::jthread([&checkpoint, copy = Copy(part)]() mutable {
-    try {
-      if (!checkpoint.file.tensors.empty()) {
-        FileWriter writer(checkpoint.place.path(), checkpoint.file);
-        copy.write(writer);
-        writer.finish();
-      }
-    } catch (...) {
-      checkpoint.failure = std::current_exception();
-    }
-    checkpoint.done = true;
-  });
+  checkpoint.thread =
+      std::jthread([&checkpoint, copy = StateCopy(part, training_.context().ledger)] {
+        try {
+          if (!checkpoint.file.tensors.empty()) {
+            FileWriter writer(checkpoint.place.path(), checkpoint.file);
+            copy.write(writer);
+            writer.finish();
+          }
+        } catch (...) {
+          checkpoint.failure = std::current_exception();
+        }
+        checkpoint.done = true;
+      });
 }
 
 // All ranks have written their files.

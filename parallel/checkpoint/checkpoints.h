@@ -34,6 +34,8 @@ class Checkpoints {
   bool all_ranks(bool condition);
   std::string fault_of(const std::string& folder);
   void load(const std::string& folder);
+  // Of another rule, the scaler begins anew; says so.
+  void restore_scaler(const CheckpointIndex& index, const std::string& folder);
   void begin(int steps_taken);
   void commit();
   CheckpointIndex index_at(int steps_taken);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "models/narrow_backend.h"
+#include "parallel/checkpoint/copy.h"
 #include "parallel/first_weights.h"
 
 namespace lockstep {
@@ -100,6 +101,8 @@ Prediction Member::states() const {
   prediction.set(MemoryUse::gradients, kept, all_or_part);
   prediction.set(MemoryUse::optimizer, own / element() * optimizer_bytes(dtype),
                  server ? states : "0");
+  prediction.set(MemoryUse::checkpoints, checkpoint_copy_bytes(plan_, server ? own_count() : 0),
+                 server ? "3 * Psi/S * bytes of a state" : "0");
   return prediction;
 }
 

@@ -100,6 +100,33 @@ TEST(Checkpoints, KeepTheLossScaler) {
   }
 }
 
+// Another rule begins with its first scale, and the training says so. Without scaling there is nothing
+// to say.
+TEST(Checkpoints, SayThatAnotherRuleOfLossScalingBegins) {
+  const test::Folder folder;
+  TrainOptions options = few_steps("ddp", DType::f16);
+  options.steps = 2;
+  options.checkpoint = folder.file("saved");
+  run(2, options);
+  options.checkpoint.clear();
+  options.resume = folder.file("saved");
+  options.steps = 3;
+  const auto said = [&](const std::string& rule) {
+    options.loss_scaling = rule;
+    testing::internal::CaptureStderr();
+    const TrainResult result = run(2, options);
+    EXPECT_EQ(result.steps.front().loss_scale, rule == "megatron" ? 0x1p32
+                                               : rule == "none"   ? 1
+                                                                  : 0x1p16);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(said("torch"), "");
+  EXPECT_THAT(said("megatron"),
+              testing::HasSubstr("was written with --loss-scaling torch: that of megatron begins "
+                                 "with its first scale, 4294967296"));
+  EXPECT_EQ(said("none"), "");
+}
+
 // With one worker nothing depends on who comes first: the steps, their learning rates and their data
 // go on where they were.
 TEST(Checkpoints, OfAsynchronousModesGoOnAtTheirEnd) {

@@ -138,6 +138,27 @@ TEST_P(Resume, WritesAndReadsTheBytesOfTheClosedForms) {
   }
 }
 
+// In the background it is written from a copy, which is as large as the rank's file.
+TEST_P(Resume, CopiesWhatIsWrittenInTheBackground) {
+  Case one = GetParam();
+  one.options.checkpoint_async = true;
+  one.options.steps = 2;
+  const test::Folder folder;
+  const TrainResult saved = save(one, folder.file("saved"), 1);
+  EXPECT_TRUE(theory_holds(saved));
+  std::map<std::string, std::int64_t> files;
+  for (const StoredFile& file : read_index(folder.file("saved/step-00000002")).files)
+    files[file.name] = file.bytes;
+  for (const RankRecord& rank : saved.ranks) {
+    const auto predicted = std::ranges::find_if(saved.theory, [&](const TheoryRecord& line) {
+      return line.rank == rank.rank && line.quantity == "peak_bytes.checkpoints";
+    });
+    ASSERT_NE(predicted, saved.theory.end());
+    EXPECT_TRUE(predicted->exact);
+    EXPECT_EQ(rank.peak_bytes.at("checkpoints"), files[file_name(rank.rank)]) << rank.rank;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Plans, Resume, testing::ValuesIn(cases()),
                          [](const auto& instance) { return instance.param.name; });
 

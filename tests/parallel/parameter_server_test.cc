@@ -139,7 +139,7 @@ TEST(ColocatedAsynchronousServer, BytesAreThoseOfARing) {
     options.steps = 3;
     const TrainResult result = run(ranks, options), ring = run(ranks, golden_run("ddp"));
     EXPECT_TRUE(theory_holds(result));
-    EXPECT_EQ(std::ssize(result.theory), 7 * ranks);
+    EXPECT_EQ(std::ssize(result.theory), 8 * ranks);
     const Parts part(106304, ranks);
     for (const RankRecord& rank : result.ranks) {
       const auto& push = rank.traffic.at("push");

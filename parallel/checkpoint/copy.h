@@ -1,0 +1,32 @@
+// A copy of what a rank writes to a checkpoint, so that training goes on while it is written, and
+// the closed form of its memory: three states of each element that the rank writes.
+#pragma once
+
+#include "parallel/checkpoint/files.h"
+#include "parallel/predict.h"
+#include "parallel/sharded/sharding.h"
+
+namespace lockstep {
+
+class StateCopy {
+ public:
+  // In the host's memory. Charges `ledger` unless that counts another device's memory.
+  StateCopy(const RankPart& part, Ledger& ledger);
+  void write(FileWriter& writer) const;
+
+ private:
+  Slice slice(std::size_t tensor) const;
+
+  StoredFile file_;
+  std::vector<Count> begins_;  // of its tensors, in bytes
+  Memory memory_;
+};
+
+// Bytes of a copy of `elements` elements; 0 if the plan makes none.
+Count checkpoint_copy_bytes(const Plan& plan, Count elements);
+
+// Adds the memory of a rank's copy. `units` are its units, if they are sharded.
+void predict_checkpoints(Prediction& prediction, const Plan& plan, int rank,
+                         const Parameters& parameters, const RankUnits* units);
+
+}  // namespace lockstep
