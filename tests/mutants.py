@@ -142,6 +142,7 @@ MUTANTS = [
     ("parallel/checkpoint/index.cc", "if (count != all.count())", "if (count > all.count())"),
     ("parallel/checkpoint/folder.cc", "if (fs::exists(final_, none)) remove_checkpoint(final_);", ""),
     ("parallel/checkpoint/copy.cc", "plan.place(rank, Axis::dp) / shards", "0"),
+    ("parallel/sharded/timeline.cc", "if (sharding.shards_gradients()) threads.wait(reduced);", ""),
     ("parallel/loss_scale.cc", "if (rule_ != LossScaling::deepspeed) state_.clean_steps = 0;", "state_.clean_steps = 0;"),
     ("parallel/report.cc", "std::isfinite(record.loss) && (std", "(std"),
     ("bench/techniques/sharded_json.cc", "before / (before - after)", "after / (before - after)"),

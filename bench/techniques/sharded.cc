@@ -14,6 +14,7 @@
 #include "parallel/predict.h"
 #include "parallel/report.h"
 #include "parallel/sharded/sharding.h"
+#include "parallel/sharded/timeline.h"
 #include "parallel/trainer.h"
 
 namespace lockstep {
@@ -160,6 +161,9 @@ void run_point(ShardedPoint& point, const ShardedBenchOptions& options) {
       });
       break;
   }
+  if (options.mode == ShardedMode::simulate && sharding_of(plan))
+    point.expected_step_seconds =
+        predicted_step(plan, 0, options.roofline, parse_links(point.link)).whole;
   expect(point, plan, options.mode != ShardedMode::simulate);
   if (const auto wrong = point.differences(); !wrong.empty())
     throw Error(ErrorKind::wrong_result,
@@ -183,10 +187,12 @@ void print_point(const ShardedPoint& p) {
     const auto found = p.sent_bytes.find(label);
     return found == p.sent_bytes.end() ? 0 : mib(found->second);
   };
-  fmt::print("{:>10} {:>10.2f} {:>11.2f} {:>10.2f} {:>10.2f}",
-             p.step_seconds ? fmt::format("{:.3f}", 1e3 * *p.step_seconds) : "-",
-             mib(sum_of(p.sent_bytes)), mib(sum_of(p.expected_sent_bytes)), sent("gradients"),
-             sent("parameters"));
+  const auto milliseconds = [](const std::optional<double>& seconds) {
+    return seconds ? fmt::format("{:.3f}", 1e3 * *seconds) : "-";
+  };
+  fmt::print("{:>10} {:>10} {:>10.2f} {:>11.2f} {:>10.2f} {:>10.2f}", milliseconds(p.step_seconds),
+             milliseconds(p.expected_step_seconds), mib(sum_of(p.sent_bytes)),
+             mib(sum_of(p.expected_sent_bytes)), sent("gradients"), sent("parameters"));
   for (const char* use : {"parameters", "gradients", "optimizer", "activations", "total"})
     fmt::print(" {:>10.2f}", mib(p.peak_bytes.at(use)));
   fmt::print(" {:>10.2f} {:>10} {:>6}\n", mib(sum_of(p.kept_bytes)),
@@ -232,8 +238,9 @@ double zero_bytes(int stage, double psi, int ranks, DType dtype) {
 
 std::vector<ShardedPoint> bench_sharded(const ShardedBenchOptions& options) {
   for (const std::string& name : options.strategies) find_strategy(name);
-  fmt::print("{:<20} {:>5} {:<24} {:>10} {:>10} {:>11} {:>10} {:>10}", "# MiB of rank 0", "ranks",
-             "link", "step ms", "sent", "closed form", "gradients", "parameters");
+  fmt::print("{:<20} {:>5} {:<24} {:>10} {:>10} {:>10} {:>11} {:>10} {:>10}", "# MiB of rank 0",
+             "ranks", "link", "step ms", "timeline", "sent", "closed form", "gradients",
+             "parameters");
   for (const char* column : {"peak param", "peak grad", "peak opt", "peak act", "peak all", "kept"})
     fmt::print(" {:>10}", column);
   fmt::print(" {:>10} {:>6}\n", "ZeRO paper", "blocks");

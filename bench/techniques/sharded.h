@@ -39,6 +39,8 @@ struct ShardedPoint {
   std::string strategy, link;
   int ranks = 1;
   std::optional<double> step_seconds;  // the median; none if only counted
+  // What parallel/sharded/timeline.h predicts of a simulated step, if anything is sharded.
+  std::optional<double> expected_step_seconds;
   using ByName = std::map<std::string, std::int64_t>;
   ByName sent_bytes, expected_sent_bytes;  // of a step, by label
   ByName peak_bytes, expected_peak_bytes;  // by use; expected: only exact closed forms

@@ -115,6 +115,8 @@ std::string sharded_json(const std::vector<ShardedPoint>& points,
     entry["link"] = point.link;
     if (point.step_seconds) {
       entry["step_seconds"] = *point.step_seconds;
+      if (point.expected_step_seconds)
+        entry["expected_step_seconds"] = *point.expected_step_seconds;
       if (const double speed = speed_of(point); std::isfinite(speed))
         entry["link_bytes_per_s"] = speed;
     }

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <fstream>
 
@@ -99,6 +101,40 @@ TEST(ShardedBench, SlowLinksTakeTheTimeOfTheBytes) {
     for (const auto& [label, bytes] : point.sent_bytes) sent += bytes;
     EXPECT_NEAR(*point.step_seconds / (static_cast<double>(sent) / 1e3), 1, 1e-3) << point.strategy;
   }
+}
+
+// The predicted timeline is the simulated one: all sizes of this model divide evenly by four ranks. So
+// prefetching hides what the timeline says that it hides.
+TEST(ShardedBench, StepsTakeTheTimeOfTheirTimelines) {
+  ShardedBenchOptions options = small(ShardedMode::simulate);
+  options.ranks = {2, 4};
+  options.links = {"alpha=0s,beta=1MB/s", "alpha=1us,beta=5GB/s", "alpha=1us,beta=50GB/s", "free"};
+  options.roofline = {.flops_per_s = 1e12, .bytes_per_s = 1e11};
+  int hidden = 0;
+  for (const bool overlap : {true, false})
+    for (const int micro_batches : {1, 2}) {
+      options.train.overlap = overlap;
+      options.train.micro_batches = options.micro_batch_size = micro_batches;
+      std::map<std::string, std::pair<double, double>> without;  // prefetching, by link and ranks
+      for (const ShardedPoint& point : bench_sharded(options)) {
+        SCOPED_TRACE(fmt::format("{} {} {} {} {}", point.strategy, point.ranks, point.link, overlap,
+                                 micro_batches));
+        const bool is_sharded = point.strategy != "ddp" && point.strategy != "tp";
+        ASSERT_EQ(point.expected_step_seconds.has_value(), is_sharded);
+        if (!is_sharded) continue;
+        EXPECT_NEAR(*point.step_seconds / *point.expected_step_seconds, 1, 1e-9);
+        auto& [measured, expected] = without[fmt::format("{} {}", point.link, point.ranks)];
+        if (point.strategy == "fsdp-none") {
+          measured = *point.step_seconds;
+          expected = *point.expected_step_seconds;
+        }
+        if (point.strategy != "fsdp-forward" || !overlap) continue;
+        const double predicted = expected - *point.expected_step_seconds;
+        EXPECT_NEAR(measured - *point.step_seconds, predicted, 0.05 * std::abs(predicted) + 1e-12);
+        hidden += predicted > 0.05 * expected ? 1 : 0;
+      }
+    }
+  EXPECT_GT(hidden, 0);
 }
 
 // On slow links prefetching does not matter, on fast ones compute does not wait for it.
