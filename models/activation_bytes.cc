@@ -35,6 +35,22 @@ TensorBytes ActivationBytes::statistics(const char* name, Count number, const ch
 
 Count ActivationBytes::outer() const { return outer_rows_ * width_ * element_; }
 
+Count ActivationBytes::own_part() const {
+  return Parts(outer_rows_ * width_, split_.ranks)[split_.rank] * element_;
+}
+
+Count ActivationBytes::kept_input() const {
+  switch (options_.kept_input) {
+    case KeptInput::whole:
+      return outer();
+    case KeptInput::part:
+      return own_part();
+    case KeptInput::offloaded:
+      return 0;
+  }
+  return 0;
+}
+
 std::vector<TensorBytes> ActivationBytes::attention() const {
   const Count heads = split_.heads(config_.heads);
   return {of_all("attention.out", heads * config_.head_size(), "N C/t"),
@@ -93,7 +109,7 @@ Count ActivationBytes::kept_of_block() const {
     case Recompute::selective:
       return total(block()) - total(attention());
     case Recompute::full:
-      return outer();
+      return kept_input();
   }
   return 0;
 }
@@ -105,7 +121,8 @@ Count ActivationBytes::shared() const {
     case Recompute::selective:
       return total(attention());
     case Recompute::full:
-      return total(block()) - outer();
+      // If its input is kept elsewhere, that of the block being computed is shared, too.
+      return total(block()) - (options_.kept_input == KeptInput::whole ? outer() : 0);
   }
   return 0;
 }

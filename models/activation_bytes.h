@@ -30,6 +30,10 @@ class ActivationBytes {
   std::vector<TensorBytes> head() const;
   // [n, C], such as the gradient that a head or an embedding keeps.
   Count outer() const;
+  // This rank's part of it, if the ranks of the layer split share the memory; and what a rank keeps
+  // of an input for recomputation.
+  Count own_part() const;
+  Count kept_input() const;
 
   // Of one block in flight, and shared by all blocks of a stage, with recomputation. Does not cover
   // `full` recomputation of a whole pipeline stage.

@@ -76,9 +76,11 @@ Slice GptStage::buffer(Tensor& tensor, Count rows, Count columns) {
 }
 
 template <typename Work>
-void GptStage::with_shared_memory(BlockStash& block, Work work) {
+void GptStage::with_shared_memory(std::size_t i, StageStash& stash, Work work) {
+  BlockStash& block = stash.blocks[i];
   const auto exchange = [&] {
     if (options_.recompute == Recompute::full) std::swap(block.kept, shared_);
+    if (store_) std::swap(block.input, passing_input(i));
     if (options_.recompute == Recompute::selective)
       std::swap(block.kept.attention.output, attention_output_);
   };
@@ -95,16 +97,24 @@ UnitUse forward_use(const Rows& rows) {
 
 }  // namespace
 
+Slice GptStage::input(StageStash& stash, const Rows& rows) {
+  stash.blocks.resize(blocks_.size());
+  return outer(stash.blocks.front().input, rows);
+}
+
 void GptStage::forward(StageStash& stash, const Rows& rows, std::span<const std::int32_t> tokens,
                        Slice input, Slice output) {
   stash.rows = rows;
   stash.blocks.resize(blocks_.size());
   for (std::size_t i = 0; i < blocks_.size(); ++i)
-    blocks_[i].prepare(stash.blocks[i], rows, outer_rows(rows.count()), parameters_.dtype(),
-                       ledger_);
+    with_shared_memory(i, stash, [&] {
+      blocks_[i].prepare(stash.blocks[i], rows, outer_rows(rows.count()), parameters_.dtype(),
+                         ledger_);
+    });
   const Slice last = is_last() ? outer(stash.head.input, rows) : output;
   const auto input_of = [&](std::size_t i) {
-    return i < blocks_.size() ? stash.blocks[i].input.slice() : last;
+    if (i == blocks_.size()) return last;
+    return (store_ ? passing_input(i) : stash.blocks[i].input).slice();
   };
 
   const UnitUse use = forward_use(rows);
@@ -114,12 +124,15 @@ void GptStage::forward(StageStash& stash, const Rows& rows, std::span<const std:
     });
   else if (input.data != input_of(0).data)
     input.device->copy(input_of(0), input);
-  for (std::size_t i = 0; i < blocks_.size(); ++i)
+  stash.stored_inputs.clear();
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
     with_unit(block_unit(i), use, [&] {
-      with_shared_memory(stash.blocks[i], [&] {
+      with_shared_memory(i, stash, [&] {
         blocks_[i].forward(backend_, input_of(i + 1), stash.blocks[i], ledger_);
       });
     });
+    if (store_ && rows.in_training()) stash.stored_inputs.push_back(store_->keep(input_of(i)));
+  }
   if (!is_last()) return;
   // loss() ends this use.
   if (observer_) observer_->before_use(head_unit(), use);
@@ -162,7 +175,16 @@ void GptStage::make_again(std::size_t block, StageStash& stash) {
   if (options_.recompute == Recompute::selective)
     blocks_[block].attend(backend_, stash.blocks[block], ledger_);
   if (options_.recompute == Recompute::full)
-    blocks_[block].forward(backend_, outer(made_again_, stash.rows), stash.blocks[block], ledger_);
+    blocks_[block].forward(backend_,
+                           outer(store_ ? passing_input(block + 1) : made_again_, stash.rows),
+                           stash.blocks[block], ledger_);
+}
+
+void GptStage::bring_input_back(std::size_t block, StageStash& stash) {
+  const int number = stash.stored_inputs[block];
+  store_->bring_back(
+      outer(passing_input(block), stash.rows), number,
+      block > 0 ? std::optional(stash.stored_inputs[block - 1]) : std::optional<int>());
 }
 
 void GptStage::backward_input(StageStash& stash, Slice output_gradient, Slice input_gradient) {
@@ -241,8 +263,9 @@ void GptStage::backward(StageStash& stash, std::span<const std::int32_t> tokens,
                                   : input_gradient;
     BlockStash& block = stash.blocks[i];
     block.gradients = std::exchange(stash.gradients, {});
+    if (store_) bring_input_back(i, stash);
     with_unit(block_unit(i), UnitUse::backward, [&] {
-      with_shared_memory(block, [&] {
+      with_shared_memory(i, stash, [&] {
         make_again(i, stash);
         blocks_[i].backward_input(backend_, dx, block, ledger_, Block::Weights::now);
       });

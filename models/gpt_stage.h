@@ -5,6 +5,7 @@
 // everything that backward needs.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 
 #include "models/backend.h"
 #include "models/gpt_config.h"
+#include "models/input_store.h"
 #include "models/layers/block.h"
 #include "models/layers/whole_layers.h"
 #include "models/parameters.h"
@@ -33,17 +35,23 @@ enum class Recompute : std::uint8_t { none, selective, full };
 // Throws Error (bad_input) that lists the names.
 Recompute recompute_from_name(std::string_view name);
 
+// Where the inputs lie that `full` recomputation needs: whole on each rank; as one part on each of
+// the ranks that split the layers; or these parts in another tier of memory.
+enum class KeptInput : std::uint8_t { whole, part, offloaded };
+
 // How a model is trained, apart from its size.
 struct ModelOptions {
   MaskOptions dropout;
   double label_smoothing = 0;
   Recompute recompute = Recompute::none;
+  KeptInput kept_input = KeptInput::whole;
 };
 
 // One micro-batch: N rows, n of them this rank's outside of split layers.
 struct StageStash {
   Rows rows;
   std::vector<BlockStash> blocks;
+  std::vector<int> stored_inputs;  // numbers of the blocks' inputs, if another object keeps those
   HeadStash head;
   Tensor head_gradient, embedding_gradient;  // [n, C], of `normed` and of the embedding's output
   // For a whole backward pass, which goes from block to block: the gradients of the blocks, and that
@@ -99,7 +107,11 @@ class GptStage {
   std::vector<Unit> units() const;
   // The observer must outlive the stage's passes.
   void observe(UnitObserver& observer) { observer_ = &observer; }
+  // With `full` recomputation: keeps the inputs of blocks in `store`, which must outlive the passes.
+  void keep_inputs_in(InputStore& store) { store_ = &store; }
 
+  // Where the stash has the first block's input: forward() need not copy what is there already.
+  Slice input(StageStash& stash, const Rows& rows);
   // input[n, C] comes from the stage before; the first stage takes `tokens` instead. Writes
   // output[n, C], which on the last stage is in the stash.
   void forward(StageStash& stash, const Rows& rows, std::span<const std::int32_t> tokens,
@@ -139,9 +151,13 @@ class GptStage {
   Dropout embedding_mask(const Rows& rows) const {
     return masks_.hidden(rows, 0, Dropped::embedding);
   }
-  // Calls work() while recomputed tensors of that block are in memory that all blocks share.
+  // Calls work() while recomputed tensors of that block, and its input if that is kept elsewhere, are
+  // in memory that all blocks share.
   template <typename Work>
-  void with_shared_memory(BlockStash& block, Work work);
+  void with_shared_memory(std::size_t block, StageStash& stash, Work work);
+  // Memory for the input of a block that is kept elsewhere; its output is the next block's input.
+  Tensor& passing_input(std::size_t block) { return passing_inputs_[block % 2]; }
+  void bring_input_back(std::size_t block, StageStash& stash);
   void make_again(std::size_t block, StageStash& stash);
   void embedding_backward(StageStash& stash, std::span<const std::int32_t> tokens, UnitUse use,
                           const GradientReady& ready);
@@ -162,14 +178,16 @@ class GptStage {
   LayerSplit split_;
   Masks masks_;
   UnitObserver* observer_ = nullptr;
+  InputStore* store_ = nullptr;
   std::unique_ptr<Embedding> embedding_;
   std::vector<Block> blocks_;
   std::optional<LayerNorm> norm_;
   std::unique_ptr<Head> head_;
 
-  BlockActivations shared_;           // with `full`
-  AttentionOutput attention_output_;  // with `selective`
-  Tensor made_again_;                 // the output of a recomputed block
+  BlockActivations shared_;               // with `full`
+  std::array<Tensor, 2> passing_inputs_;  // with `full` and a store
+  AttentionOutput attention_output_;      // with `selective`
+  Tensor made_again_;                     // the output of a recomputed block
 };
 
 }  // namespace lockstep

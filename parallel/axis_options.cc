@@ -147,6 +147,23 @@ OptionGroup describe(TensorOptions& o) {
                .help = "overlap the exchange of rows with the products of others, in ring steps; "
                        "without --sequence-parallel: gradients with the products for the weights",
                .drawn = {"false", "true"}},
+              {.flag = "partition-activations",
+               .value = &o.partition_activations,
+               .help = "each rank keeps only a part of the inputs that full recomputation needs, "
+                       "and gathers the others' parts again for backward (ZeRO-R's Pa)",
+               .drawn = {"false", "true"},
+               .has_effect = partitions_activations,
+               .needs = "--recompute full and ranks that split layers, without "
+                        "--sequence-parallel, which splits these inputs already"},
+              {.flag = "offload-activations",
+               .value = &o.offload_activations,
+               .help = "keep these parts in the tier that --offload-to names (ZeRO-R's Pa+cpu)",
+               .drawn = {"false", "true"},
+               .has_effect =
+                   [](const TrainOptions& all) {
+                     return all.offload_activations && partitions_activations(all);
+                   },
+               .needs = "--partition-activations"},
               {.flag = "make-vocab-size-divisible-by",
                .value = &o.vocabulary_multiple,
                .help = "each of them has a multiple of it of the vocabulary; the rest is padding",

@@ -166,10 +166,32 @@ OptionGroup describe(CheckpointOptions& o) {
           .is_of_run = true};
 }
 
+namespace {
+
+bool offloads_shards(const TrainOptions& options) {
+  return options.zero_stage >= 1 && options.offload != "none";
+}
+
+}  // namespace
+
+OptionGroup describe_offload_tier(OffloadOptions& o) {
+  return {.title = "offload",
+          .techniques = {"zero", "fsdp", "tp", "3d"},
+          .options = {
+              {.flag = "offload-to",
+               .value = &o.offload_to,
+               .help = "the tier: the host's memory, of ranks on a GPU (memory), or the path of a "
+                       "file, to which each rank appends its number; the file has no name while it "
+                       "is used and is gone at the end",
+               .has_effect =
+                   [](const TrainOptions& all) {
+                     return offloads_shards(all) ||
+                            (all.offload_activations && partitions_activations(all));
+                   },
+               .needs = "--offload optimizer or parameters, or --offload-activations"}}};
+}
+
 OptionGroup describe(OffloadOptions& o) {
-  const auto offloads = [](const TrainOptions& all) {
-    return all.zero_stage >= 1 && all.offload != "none";
-  };
   return {.title = "offload",
           .techniques = {"zero", "fsdp", "3d"},
           .options = {
@@ -181,20 +203,13 @@ OptionGroup describe(OffloadOptions& o) {
                .drawn = {"none", "optimizer", "parameters"},
                .has_effect = [](const TrainOptions& all) { return all.zero_stage >= 1; },
                .needs = "ZeRO stage 1, 2 or 3"},
-              {.flag = "offload-to",
-               .value = &o.offload_to,
-               .help = "the tier: the host's memory, of ranks on a GPU (memory), or the path of a "
-                       "file, to which each rank appends its number; the file has no name while it "
-                       "is used and is gone at the end",
-               .has_effect = offloads,
-               .needs = "--offload optimizer or parameters"},
               {.flag = "offload-group",
                .value = &o.offload_group,
                .help = "elements whose states are read, stepped and written together, a multiple "
                        "of 4096; two such groups are in memory",
                .bounds = at_least(1),
                .drawn = {"4096", "262144"},
-               .has_effect = offloads,
+               .has_effect = offloads_shards,
                .needs = "--offload optimizer or parameters"}}};
 }
 
@@ -258,6 +273,7 @@ std::vector<OptionGroup> describe(TrainOptions& o) {
           describe_mesh_zero(o),
           describe(static_cast<ShardingOptions&>(o)),
           describe(static_cast<OffloadOptions&>(o)),
+          describe_offload_tier(o),
           describe(static_cast<ParameterServerOptions&>(o)),
           describe(static_cast<CheckpointOptions&>(o)),
           describe(static_cast<RunOptions&>(o))};

@@ -13,12 +13,20 @@ void check_bounds(const TrainOptions& options) {
     for (const Option& option : group.options) check(option);
 }
 
+bool partitions_activations(const TrainOptions& options) {
+  return options.partition_activations && options.recompute == "full" &&
+         options.tensor_ranks.value_or(1) > 1 && !options.sequence_parallel;
+}
+
 ModelOptions model_options(const TrainOptions& options) {
   return {.dropout = {.rate = options.dropout,
                       .seed = options.seed,
                       .streams = dropout_streams_from_name(options.dropout_streams)},
           .label_smoothing = options.label_smoothing,
-          .recompute = recompute_from_name(options.recompute)};
+          .recompute = recompute_from_name(options.recompute),
+          .kept_input = !partitions_activations(options) ? KeptInput::whole
+                        : options.offload_activations    ? KeptInput::offloaded
+                                                         : KeptInput::part};
 }
 
 AdamWOptions adamw_options(const TrainOptions& options) {

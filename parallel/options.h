@@ -84,7 +84,7 @@ struct ShardingOptions {
   std::string accumulation = "sync";  // of micro-batches; no-sync: reduces the last one's sum only
 };
 
-// Where ZeRO's and FSDP's shards lie while they are not used.
+// Where shards of ZeRO and FSDP, and parts of activations, lie while they are not used.
 struct OffloadOptions {
   std::string offload = "none";       // optimizer: its states; parameters: and the shards of those
   std::string offload_to = "memory";  // of the host, or the path of a file
@@ -102,7 +102,9 @@ struct TensorOptions {
   bool sequence_parallel = false;
   bool keep_gathered = false;  // keep gathered inputs for backward
   bool tensor_overlap = false;
-  int vocabulary_multiple = 1;  // each tensor-parallel rank's rows are a multiple of it
+  bool partition_activations = false;  // with full recomputation: a part of each kept input
+  bool offload_activations = false;    // keep these parts in the tier of OffloadOptions
+  int vocabulary_multiple = 1;         // each tensor-parallel rank's rows are a multiple of it
 };
 
 struct ParameterServerOptions {
@@ -174,6 +176,7 @@ OptionGroup describe(ShardingOptions& options);
 OptionGroup describe_zero(ShardingOptions& options);
 OptionGroup describe_mesh_zero(ShardingOptions& options);
 OptionGroup describe(OffloadOptions& options);
+OptionGroup describe_offload_tier(OffloadOptions& options);
 OptionGroup describe(PipelineOptions& options);
 OptionGroup describe(TensorOptions& options);
 OptionGroup describe(ParameterServerOptions& options);
@@ -185,6 +188,8 @@ std::vector<OptionGroup> describe(TrainOptions& options);
 // Throws Error (bad_input) if an option breaks one of its own rules; names both.
 void check_bounds(const TrainOptions& options);
 
+// Whether ranks that split the layers keep parts of the inputs that full recomputation needs.
+bool partitions_activations(const TrainOptions& options);
 // The model's options. Throws Error (bad_input) for unknown names.
 ModelOptions model_options(const TrainOptions& options);
 AdamWOptions adamw_options(const TrainOptions& options);

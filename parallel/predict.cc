@@ -16,6 +16,7 @@
 #include "parallel/rank_model.h"
 #include "parallel/sharded/offload.h"
 #include "parallel/sharded/sharding.h"
+#include "parallel/tensor/kept_inputs.h"
 #include "parallel/tensor/shared_gradients.h"
 #include "parallel/tensor/traffic.h"
 
@@ -54,6 +55,7 @@ class RankPrediction {
     set_workspace();
     if (sharding_ && offloads_states(plan_))
       predict_offload(prediction_, plan_, rank_, *sharding_, units_, environment_.computes_on_host);
+    predict_kept_inputs(prediction_, plan_, rank_, environment_.computes_on_host);
     predict_checkpoints(prediction_, plan_, rank_, parameters(), sharding_ ? &units_ : nullptr);
     return std::move(prediction_);
   }
@@ -206,12 +208,7 @@ class RankPrediction {
     const ModelOptions options = plan_.stage_options();
     const ActivationBytes bytes(plan_.model, *std::ranges::max_element(rows_), dtype_, split_,
                                 options);
-    const StashPeaks peaks =
-        stash_peaks(plan_.schedule.by_rank[static_cast<std::size_t>(plan_.place(rank_, pp))],
-                    plan_.schedule.stages, plan_.model.layers,
-                    plan_.recomputes_stages()                   ? Recompute::full
-                    : options.recompute == Recompute::selective ? Recompute::selective
-                                                                : Recompute::none);
+    const StashPeaks peaks = stash_peaks(plan_, rank_);
     // Layers that are recomputed one by one share one output.
     const Count made_again = options.recompute == Recompute::full ? bytes.outer() : 0;
     const auto stages = static_cast<Count>(stages_.size());

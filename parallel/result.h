@@ -90,6 +90,10 @@ struct TierTraffic {
     return {.read_bytes = read_bytes - before.read_bytes,
             .written_bytes = written_bytes - before.written_bytes};
   }
+  TierTraffic operator+(const TierTraffic& other) const {
+    return {.read_bytes = read_bytes + other.read_bytes,
+            .written_bytes = written_bytes + other.written_bytes};
+  }
 };
 
 struct RankRecord {

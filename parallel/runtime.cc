@@ -12,6 +12,7 @@
 #include "parallel/pipeline/execution/tied_embedding.h"
 #include "parallel/predict.h"
 #include "parallel/rank_model.h"
+#include "parallel/tensor/kept_inputs.h"
 #include "parallel/tensor/shared_gradients.h"
 
 namespace lockstep {
@@ -30,6 +31,7 @@ class Runtime final : public TrainingRank {
         replicas_(plan.mesh.communicator(context.world, {dp})),
         model_ranks_(plan.mesh.communicator(context.world, {tp, pp})),
         split_(*tensor_, plan.split(rank_), plan.options.tensor_overlap, context.ledger),
+        inputs_(context, plan, *tensor_, split_),
         model_(plan, rank_, split_, backend, context.ledger),
         tied_(*pipeline_, model_.parameters, model_.embedding_copies(), plan.ends_of_pipeline()),
         exposed_(context.world) {
@@ -37,7 +39,9 @@ class Runtime final : public TrainingRank {
     shared_.emplace(
         *tensor_, model_.parameters,
         [this](const auto& ranges) { return data_->own_gradients(ranges); }, context.ledger);
-    executor_.emplace(context, *pipeline_, plan, model_.stages,
+    if (plan.stage_options().kept_input != KeptInput::whole && !plan.recomputes_stages())
+      for (auto& [number, stage] : model_.stages) stage.keep_inputs_in(inputs_);
+    executor_.emplace(context, *pipeline_, plan, model_.stages, inputs_,
                       [this] { return split_.waiting_seconds() + data_->waiting_seconds(); });
   }
 
@@ -86,7 +90,7 @@ class Runtime final : public TrainingRank {
   double communication_seconds() const override {
     return exposed_seconds() - data_->waiting_seconds() + data_->communication_seconds();
   }
-  TierTraffic tier_traffic() const override { return data_->tier_traffic(); }
+  TierTraffic tier_traffic() const override { return data_->tier_traffic() + inputs_.traffic(); }
   Prediction prediction() const override {
     return predict(plan_, rank_,
                    {.algorithms = data_->algorithms(),
@@ -111,6 +115,7 @@ class Runtime final : public TrainingRank {
   int rank_;
   std::unique_ptr<Communicator> tensor_, pipeline_, replicas_, model_ranks_;
   TensorRanks split_;
+  KeptInputs inputs_;
   RankModel model_;
   TiedEmbedding tied_;
   std::unique_ptr<DataParallel> data_;

@@ -122,7 +122,7 @@ Offload::Offload(RankContext& context, Communicator& shards, const Plan& plan,
       layout_(offload_layout(plan, context.world.rank(), units)),
       holds_parameters_(offloads_parameters(plan)),
       exposed_(exposed),
-      tier_(context, shards, plan.options.offload_to, layout_.bytes) {
+      tier_(context, shards, plan.options.offload_to, layout_.bytes, MemoryUse::optimizer) {
   for (Buffer& buffer : buffers_) {
     buffer.states = Tensor({states_of(dtype_), layout_.largest}, statistics_type(dtype_),
                            context.ledger, MemoryUse::optimizer);

@@ -5,28 +5,28 @@
 namespace lockstep {
 namespace {
 
-constexpr int offload_track = 3;
+constexpr int offload_track = 4;
 
 }  // namespace
 
-Tier::Tier(RankContext& context, Communicator& ranks, const std::string& where, Count bytes)
+Tier::Tier(RankContext& context, Communicator& ranks, const std::string& where, Count bytes,
+           MemoryUse use)
     : trace_(context.trace),
       where_(where),
       stores_(!context.ledger.device() || context.ledger.device()->stores()),
       stream_(ranks, offload_track, "offload") {
   if (!stores_) {
-    memory_ = Memory(*context.ledger.device(), &context.ledger, MemoryUse::optimizer,
-                     memory_bytes(where));
+    memory_ = Memory(*context.ledger.device(), &context.ledger, use, memory_bytes(where));
     return;
   }
   if (is_file(where)) {
     // On a GPU the ledger has the GPU's memory, and the file's buffer lies on the host.
     const bool charges = !context.ledger.device() || context.ledger.device() == &host_device();
     file_.emplace(fmt::format("{}.{}", where, context.world.rank()), bytes,
-                  charges ? &context.ledger : nullptr, MemoryUse::optimizer);
+                  charges ? &context.ledger : nullptr, use);
     return;
   }
-  memory_ = Memory(host_device(), nullptr, MemoryUse::optimizer, bytes);
+  memory_ = Memory(host_device(), nullptr, use, bytes);
   host_device().zero(memory_.slice(bytes, DType::u8));
 }
 

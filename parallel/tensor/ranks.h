@@ -31,6 +31,7 @@ class TensorRanks {
   static constexpr const char* embedding_label = "embedding";
   static constexpr const char* head_label = "head";
   static constexpr const char* loss_label = "loss";
+  static constexpr const char* inputs_label = "kept inputs";
 
   // With `overlap`, ranks exchange some rows while they compute others. Scratch is charged to
   // `ledger` as communication.
@@ -48,7 +49,7 @@ class TensorRanks {
   enum class Use : std::uint8_t { gathered, partial, statistics };
   Slice scratch(Use use, Count rows, Count columns, DType dtype);
 
-  // If the sequence is split: `all` has this rank's rows, and then the rows of all ranks.
+  // `all` has this rank's chunk, and then all ranks'. If the sequence is split: its rows.
   void gather(Slice all, const char* label);
   // Calls product(i) for every part i of `all`, as Chunks numbers them, overlapped with the exchange
   // of other parts.

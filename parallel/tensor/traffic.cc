@@ -44,6 +44,10 @@ LabelledTraffic tensor_traffic(const TensorWork& work) {
     const Traffic again = gathers_again ? gather : Traffic{};
     traffic[TensorRanks::forward_label] += times(2 * layers * forward_passes, entering + leaving);
     traffic[TensorRanks::backward_label] += times(2 * layers, entering + leaving + again);
+    // A first stage is recomputed from its tokens.
+    if (work.options.kept_input != KeptInput::whole)
+      traffic[TensorRanks::inputs_label] +=
+          times(work.stage_again ? (is_first ? 0 : 1) : layers, gather);
     if (is_first)
       traffic[TensorRanks::embedding_label] += times(forward_passes_of_ends, leaving) + entering;
     if (!is_last) continue;

@@ -38,12 +38,14 @@ RankProgram program_of(const Schedule& schedule, int rank) {
 }
 
 Executor::Executor(RankContext& context, Communicator& pipeline, const Plan& plan,
-                   std::map<int, GptStage>& stages, ComputeClock::Seconds waited)
+                   std::map<int, GptStage>& stages, InputStore& inputs,
+                   ComputeClock::Seconds waited)
     : context_(context),
       config_(plan.model),
       dtype_(plan.options.dtype),
       program_(program_of(plan.schedule, pipeline.rank())),
       stages_(stages),
+      inputs_(inputs),
       recomputes_(plan.recomputes_stages()),
       compute_clock_(context.world, plan.options, std::move(waited),
                      static_cast<int>(stages.size())),
@@ -235,13 +237,7 @@ void Executor::release(const Action& action) {
 
 void Executor::keep_input_only(const Action& action, Flight& here) {
   GptStage& s = stage(action);
-  if (!s.is_first()) {
-    const Slice input = here.stash.blocks.front().input.slice();
-    here.input = stashes_.take_row_block();
-    ensure(here.input, here.stash.blocks.front().input.shape(), dtype_, context_.ledger,
-           MemoryUse::activations);
-    input.device->copy(here.input.slice(), input);
-  }
+  if (!s.is_first()) here.input = inputs_.keep(here.stash.blocks.front().input.slice());
   stashes_.give(here.stash, s);
 }
 
@@ -250,12 +246,16 @@ void Executor::make_stash_again(const Action& action, Flight& here) {
   const Batch& b = batch(action);
   Tensor output = s.is_last() ? Tensor() : message_tensor(action);
   stashes_.take_forward(here.stash, s);
-  s.forward(here.stash, rows_in_training(b), b.inputs, here.input.slice(), output.slice());
+  Slice input;
+  if (!s.is_first()) {
+    input = s.input(here.stash, rows_in_training(b));
+    inputs_.bring_back(input, here.input, {});
+  }
+  s.forward(here.stash, rows_in_training(b), b.inputs, input, output.slice());
   if (s.is_last())
     s.loss(here.stash, b.targets, scale_);
   else
     stashes_.give_message(std::move(output));
-  if (!s.is_first()) stashes_.give_row_block(std::move(here.input));
 }
 
 double Executor::loss_sum(const Batch& batch) {

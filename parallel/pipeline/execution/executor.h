@@ -43,10 +43,11 @@ struct RunSeconds {
 
 class Executor {
  public:
-  // Among the ranks of `pipeline`. waited() returns the seconds that layers have spent waiting for
-  // other ranks, which a slowdown factor must not stretch.
+  // Among the ranks of `pipeline`. Keeps in `inputs` what it recomputes stages from. waited() returns
+  // the seconds that layers have spent waiting for other ranks, which a slowdown factor must not
+  // stretch.
   Executor(RankContext& context, Communicator& pipeline, const Plan& plan,
-           std::map<int, GptStage>& stages, ComputeClock::Seconds waited = {});
+           std::map<int, GptStage>& stages, InputStore& inputs, ComputeClock::Seconds waited);
 
   // Forward and backward of all micro-batches. Adds to the gradients of this rank's stages,
   // announces each that is complete, and returns its part of the loss. Calls collective(action) for
@@ -77,7 +78,7 @@ class Executor {
   };
   struct Flight {
     StageStash stash;
-    Tensor input;  // kept if the stash is recomputed
+    int input = 0;  // its number among the kept ones, if the stash is recomputed
   };
 
   void begin_receive(const Step& step, std::int64_t number);
@@ -116,6 +117,7 @@ class Executor {
   DType dtype_;
   const RankProgram program_;
   std::map<int, GptStage>& stages_;
+  InputStore& inputs_;
   bool recomputes_;
   ComputeClock compute_clock_;
   std::map<Pass, Communicator> channels_;  // activations go forward, gradients back

@@ -116,11 +116,20 @@ StashPeaks stash_peaks(const std::vector<Action>& actions, int stages, int layer
   return held.most();
 }
 
+StashPeaks stash_peaks(const Plan& plan, int rank) {
+  const Recompute recompute = plan.stage_options().recompute;
+  return stash_peaks(plan.schedule.by_rank[static_cast<std::size_t>(plan.place(rank, Axis::pp))],
+                     plan.schedule.stages, plan.model.layers,
+                     plan.recomputes_stages()            ? Recompute::full
+                     : recompute == Recompute::selective ? Recompute::selective
+                                                         : Recompute::none);
+}
+
 Count stash_bytes(const StashPeaks& peaks, const ActivationBytes& bytes) {
   return peaks.blocks * bytes.kept_of_block() +
          peaks.block_gradients * total(bytes.block_gradients()) +
          peaks.attentions * total(bytes.attention()) + peaks.heads * total(bytes.head()) +
-         (peaks.end_gradients + peaks.inputs) * bytes.outer();
+         peaks.end_gradients * bytes.outer() + peaks.inputs * bytes.kept_input();
 }
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 
 #include "models/activation_bytes.h"
 #include "models/gpt_stage.h"
-#include "parallel/pipeline/schedules/schedule.h"
+#include "parallel/plan.h"
 
 namespace lockstep {
 
@@ -37,8 +37,6 @@ class Stashes {
   // Returns both, if they exist.
   void give(StageStash& stash, const GptStage& stage);
 
-  Tensor take_row_block() { return row_blocks_.take(); }
-  void give_row_block(Tensor tensor) { row_blocks_.give(std::move(tensor)); }
   Tensor take_message() { return messages_.take(); }
   void give_message(Tensor tensor) { messages_.give(std::move(tensor)); }
 
@@ -48,8 +46,7 @@ class Stashes {
   Pool<AttentionOutput> attentions_;  // recomputed ones, which are kept from then on
   Pool<BlockGradients> gradients_;
   Pool<HeadStash> heads_;
-  Pool<Tensor> ends_;        // gradients at the head, at the embedding and between blocks
-  Pool<Tensor> row_blocks_;  // inputs kept for a second forward pass
+  Pool<Tensor> ends_;  // gradients at the head, at the embedding and between blocks
   Pool<Tensor> messages_;
 };
 
@@ -59,6 +56,7 @@ struct StashPeaks {
 };
 StashPeaks stash_peaks(const std::vector<Action>& actions, int stages, int layers,
                        Recompute recompute);
+StashPeaks stash_peaks(const Plan& plan, int rank);
 // Their bytes.
 Count stash_bytes(const StashPeaks& peaks, const ActivationBytes& bytes);
 
