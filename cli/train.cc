@@ -143,8 +143,9 @@ void check_machine(const Plan& plan, const LaunchOptions& world) {
     require_threads(static_cast<double>(ranks) * std::max(1, plan.options.threads),
                     fmt::format("training on {} rank{}", ranks, ranks == 1 ? "" : "s"),
                     "use fewer --ranks or --threads");
-  require(world.device->enqueues() || plan.options.offload == "none" || plan.zero_stage() == 0 ||
-              plan.options.offload_to != "memory",
+  const bool offloads = (plan.options.offload != "none" && plan.zero_stage() > 0) ||
+                        plan.stage_options().kept_input == KeptInput::offloaded;
+  require(world.device->enqueues() || !offloads || plan.options.offload_to != "memory",
           "--offload-to memory with ranks that compute in the host's memory anyway",
           "name a file: --offload-to FILE; or train on a GPU, with --device cuda");
   if (!world.device->enqueues())

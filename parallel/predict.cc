@@ -56,7 +56,8 @@ class RankPrediction {
     if (sharding_ && offloads_states(plan_))
       predict_offload(prediction_, plan_, rank_, *sharding_, units_, environment_.computes_on_host);
     predict_kept_inputs(prediction_, plan_, rank_, environment_.computes_on_host);
-    predict_checkpoints(prediction_, plan_, rank_, parameters(), sharding_ ? &units_ : nullptr);
+    predict_checkpoints(prediction_, plan_, rank_, parameters(), sharding_ ? &units_ : nullptr,
+                        environment_.computes_on_host);
     return std::move(prediction_);
   }
 

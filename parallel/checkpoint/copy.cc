@@ -14,8 +14,8 @@ StateCopy::StateCopy(const RankPart& part, Ledger& ledger) : file_(part.file()) 
     begins_.push_back(bytes);
     bytes += stored.bytes();
   }
-  const bool is_on_host = !ledger.device() || ledger.device() == &host_device();
-  memory_ = Memory(host_device(), is_on_host ? &ledger : nullptr, MemoryUse::checkpoints, bytes);
+  memory_ = Memory(host_device(), computes_on_host(ledger) ? &ledger : nullptr,
+                   MemoryUse::checkpoints, bytes);
   part.copy([&](std::size_t tensor, Count first, Slice values) {
     const Slice into = slice(tensor).part(first, values.count);
     into.device->copy(into, values);
@@ -83,8 +83,10 @@ Count checkpoint_copy_bytes(const Plan& plan, Count elements) {
 }
 
 void predict_checkpoints(Prediction& prediction, const Plan& plan, int rank,
-                         const Parameters& parameters, const RankUnits* units) {
-  if (!copies_states(plan)) return prediction.set(MemoryUse::checkpoints, 0, "0");
+                         const Parameters& parameters, const RankUnits* units,
+                         bool computes_on_host) {
+  if (!copies_states(plan) || !computes_on_host)
+    return prediction.set(MemoryUse::checkpoints, 0, "0");
   prediction.set(
       MemoryUse::checkpoints,
       checkpoint_copy_bytes(plan, written_elements(plan, rank, parameters, units)),

@@ -10,7 +10,7 @@ namespace lockstep {
 
 class StateCopy {
  public:
-  // In the host's memory. Charges `ledger` unless that counts another device's memory.
+  // In the host's memory. Charges `ledger` unless the rank computes in a GPU's memory.
   StateCopy(const RankPart& part, Ledger& ledger);
   void write(FileWriter& writer) const;
 
@@ -25,8 +25,10 @@ class StateCopy {
 // Bytes of a copy of `elements` elements; 0 if the plan makes none.
 Count checkpoint_copy_bytes(const Plan& plan, Count elements);
 
-// Adds the memory of a rank's copy. `units` are its units, if they are sharded.
+// Adds the memory of the copy of a rank that computes on the host. `units` are its units, if they are
+// sharded.
 void predict_checkpoints(Prediction& prediction, const Plan& plan, int rank,
-                         const Parameters& parameters, const RankUnits* units);
+                         const Parameters& parameters, const RankUnits* units,
+                         bool computes_on_host);
 
 }  // namespace lockstep

@@ -101,8 +101,9 @@ Prediction Member::states() const {
   prediction.set(MemoryUse::gradients, kept, all_or_part);
   prediction.set(MemoryUse::optimizer, own / element() * optimizer_bytes(dtype),
                  server ? states : "0");
-  prediction.set(MemoryUse::checkpoints, checkpoint_copy_bytes(plan_, server ? own_count() : 0),
-                 server ? "3 * Psi/S * bytes of a state" : "0");
+  const bool copies = server && computes_on_host(context_.ledger);
+  prediction.set(MemoryUse::checkpoints, checkpoint_copy_bytes(plan_, copies ? own_count() : 0),
+                 copies ? "3 * Psi/S * bytes of a state" : "0");
   return prediction;
 }
 

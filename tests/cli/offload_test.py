@@ -91,6 +91,20 @@ class Offload(unittest.TestCase):
         self.refused("--offload-to has no effect here", "train", "zero", "--offload-to", "tier", "--steps", "1")
         self.refused("use stage 3 or train fsdp", "train", "zero", "--stage", "2", "--offload", "parameters", "--steps", "1")
 
+    def test_activations(self):
+        words = ["train", "tp", "--ranks", "2", "--steps", "1"]
+        self.refused("--partition-activations has no effect here", *words, "--partition-activations")
+        words += ["--recompute", "full"]
+        self.refused("without --sequence-parallel", *words, "--partition-activations", "--sequence-parallel")
+        self.refused("it needs --partition-activations", *words, "--offload-activations")
+        words += ["--partition-activations"]
+        self.refused("--offload-to has no effect here", *words, "--offload-to", "tier")
+        self.refused("name a file: --offload-to FILE; or train on a GPU", *words, "--offload-activations")
+        self.run_program(*words, "--offload-activations", "--offload-to", "tier", "--json", "r.json")
+        config = json.loads((self.path / "r.json").read_text())["config"]
+        self.assertTrue(config["partition_activations"] and config["offload_activations"])
+        self.assertEqual(config["offload_to"], "tier")
+
     def test_a_killed_run_leaves_nothing(self):
         run = subprocess.Popen([PROGRAM, *SMALL, "--steps", "1000000"], cwd=self.path, stdout=subprocess.DEVNULL)
         folder = pathlib.Path(f"/proc/{run.pid}/fd")

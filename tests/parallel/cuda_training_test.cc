@@ -83,6 +83,21 @@ TEST_F(CudaTraining, OffloadedShards) {
     }
 }
 
+// Parts of the inputs of blocks lie on the GPU, or in the host's memory. A checkpoint is written from
+// a copy in the host's memory, which the ledger of the GPU's does not count.
+TEST_F(CudaTraining, PartsOfKeptInputs) {
+  const test::Folder folder;
+  TrainOptions tp = options("tp");
+  tp.steps = 2;
+  tp.recompute = "full";
+  tp.partition_activations = true;
+  expect_golden(2, tp);
+  tp.offload_activations = true;
+  tp.checkpoint = folder.file("saved");
+  tp.checkpoint_async = true;
+  expect_golden(2, tp);
+}
+
 TEST_F(CudaTraining, Pipeline) {
   for (const char* schedule : {"1f1b", "zb-h1"}) {
     TrainOptions pipeline = options("pipeline");
