@@ -103,7 +103,10 @@ void KeptInputs::bring_back(Slice input, int number, std::optional<int> next) {
 
 void predict_kept_inputs(Prediction& prediction, const Plan& plan, int rank,
                          bool computes_on_host) {
-  if (plan.stage_options().kept_input != KeptInput::offloaded || most_kept(plan, rank) == 0) return;
+  const KeptInput kept = plan.stage_options().kept_input;
+  if (kept == KeptInput::whole || most_kept(plan, rank) == 0) return;
+  prediction.formulas[TensorRanks::inputs_label] = "(t-1)/t * tokens * C * beta * kept inputs";
+  if (kept == KeptInput::part) return;
   const std::string& where = plan.options.offload_to;
   Figure& memory = *prediction.peak_bytes[static_cast<std::size_t>(MemoryUse::activations)];
   memory.value += 2 * activation_bytes(plan, rank).own_part();

@@ -62,7 +62,8 @@ class KeptInputs final : public InputStore {
   std::optional<Tier> tier_;  // its thread ends before the buffers
 };
 
-// If the parts are offloaded: adds a rank's traffic with the tier, and the memory for it.
+// Names the formula of the parts' traffic. If they are offloaded: adds a rank's traffic with the tier,
+// and the memory for it.
 void predict_kept_inputs(Prediction& prediction, const Plan& plan, int rank, bool computes_on_host);
 
 }  // namespace lockstep

@@ -124,6 +124,10 @@ TEST(KeptInputsMemory, IsThatOfTheTable) {
     const TrainResult result = run(ranks, options);
     EXPECT_EQ(result.ranks.front().traffic.at("kept inputs").sent_bytes,
               options.micro_batches * layers * (input - part));
+    // As the paper says, a twelfth of what the layers' ranks exchange with full recomputation.
+    const auto& traffic = result.ranks.front().traffic;
+    EXPECT_EQ(12 * traffic.at("kept inputs").sent_bytes,
+              traffic.at("layers forward").sent_bytes + traffic.at("layers backward").sent_bytes);
     options.offload_activations = true;
     EXPECT_EQ(parts - peak(), layers * part - 2 * part);
     options.offload_to = folder.file("tier");
