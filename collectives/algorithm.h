@@ -28,6 +28,10 @@ struct Traffic {
     return *this;
   }
   friend Traffic operator+(Traffic a, const Traffic& b) { return a += b; }
+  friend Traffic operator*(Count number, const Traffic& one) {
+    return {number * one.sent_messages, number * one.sent_elements, number * one.received_messages,
+            number * one.received_elements};
+  }
   bool operator==(const Traffic&) const = default;
 };
 

@@ -11,7 +11,8 @@ Count total(const std::vector<TensorBytes>& tensors) {
 }
 
 ActivationBytes::ActivationBytes(const GptConfig& config, Count rows, DType dtype,
-                                 const LayerSplit& split, const ModelOptions& options)
+                                 const LayerSplit& split, const ModelOptions& options,
+                                 const HeadSplit& heads)
     : config_(config),
       rows_(rows),
       outer_rows_(split.outer_rows(rows)),
@@ -19,7 +20,9 @@ ActivationBytes::ActivationBytes(const GptConfig& config, Count rows, DType dtyp
       element_(element_bytes(dtype)),
       statistic_(element_bytes(statistics_type(dtype))),
       split_(split),
-      options_(options) {}
+      options_(options),
+      heads_(heads.share(split.heads(config.heads), split.kv_heads(config.key_value_heads()))),
+      attention_rows_(rows * heads.ranks) {}
 
 TensorBytes ActivationBytes::of_outer(const char* name) const {
   return {.name = name, .shape = "n C", .bytes = outer()};
@@ -54,7 +57,7 @@ Count ActivationBytes::kept_input() const {
 std::vector<TensorBytes> ActivationBytes::attention() const {
   const Count heads = split_.heads(config_.heads);
   return {of_all("attention.out", heads * config_.head_size(), "N C/t"),
-          statistics("attention.log_sum_exp", rows_ * heads, "N heads/t")};
+          statistics("attention.log_sum_exp", attention_rows_ * heads_.count, "N heads/t")};
 }
 
 std::vector<TensorBytes> ActivationBytes::block() const {
@@ -62,13 +65,12 @@ std::vector<TensorBytes> ActivationBytes::block() const {
     const bool gathered = split_.by_sequence && split_.keeps_gathered;
     return gathered ? of_all(name, width_, "N C") : of_outer(name);
   };
-  const Count qkv = (split_.heads(config_.heads) + 2 * split_.kv_heads(config_.key_value_heads())) *
-                    config_.head_size();
+  const Count columns = (heads_.count + 2 * heads_.kv_count) * config_.head_size();
   std::vector<TensorBytes> tensors = {
       of_outer("input"),
       statistics("norm_1", 2 * outer_rows_, "2 n"),
       normed("normed_1"),
-      of_all("qkv", qkv, "N (C + 2 C_kv)/t"),
+      {.name = "qkv", .shape = "N (C + 2 C_kv)/t", .bytes = attention_rows_ * columns * element_},
       of_outer("middle"),
       statistics("norm_2", 2 * outer_rows_, "2 n"),
       normed("normed_2"),
@@ -86,8 +88,14 @@ std::vector<TensorBytes> ActivationBytes::block_gradients() const {
       if (tensor.name == name) return tensor;
     return TensorBytes{};
   };
-  std::vector<TensorBytes> tensors = {of_outer("output"), like("hidden"), of_outer("normed_2"),
-                                      of_outer("middle"), like("qkv"),    of_outer("normed_1")};
+  const Count qkv = (split_.heads(config_.heads) + 2 * split_.kv_heads(config_.key_value_heads())) *
+                    config_.head_size();
+  std::vector<TensorBytes> tensors = {of_outer("output"),
+                                      like("hidden"),
+                                      of_outer("normed_2"),
+                                      of_outer("middle"),
+                                      of_all("qkv", qkv, "N (C + 2 C_kv)/t"),
+                                      of_outer("normed_1")};
   if (split_.by_sequence || options_.dropout.rate > 0)
     for (const char* name : {"contracted", "projected"})
       tensors.push_back(of_all(name, width_, "N C"));

@@ -20,7 +20,7 @@ class ActivationBytes {
  public:
   // For micro-batches of `rows` rows.
   ActivationBytes(const GptConfig& config, Count rows, DType dtype, const LayerSplit& split = {},
-                  const ModelOptions& options = {});
+                  const ModelOptions& options = {}, const HeadSplit& heads = {});
 
   // What a forward pass keeps of one block: its input first, the attention's output last.
   std::vector<TensorBytes> block() const;
@@ -52,6 +52,8 @@ class ActivationBytes {
   Count rows_, outer_rows_, width_, element_, statistic_;
   LayerSplit split_;
   ModelOptions options_;
+  HeadShare heads_;       // of the attention
+  Count attention_rows_;  // of them
 };
 
 }  // namespace lockstep

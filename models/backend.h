@@ -26,6 +26,12 @@ struct Matrix {
     part.stride = stride;
     return part;
   }
+  // Rows first .. first + count - 1.
+  Matrix rows_from(Count first, Count count) const {
+    Matrix part(slice.part(first * stride, (count - 1) * stride + columns), count, columns);
+    part.stride = stride;
+    return part;
+  }
   // The same memory as its transpose.
   Matrix t() const {
     Matrix other = *this;
@@ -81,6 +87,8 @@ class Backend {
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
 
+  // into = from + beta into, for beta 0 or 1; rounds if their types differ.
+  virtual void copy(const Matrix& into, const Matrix& from, double beta) = 0;
   // c = a b + beta c
   virtual void gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) = 0;
   // out[r] = bias, or out[r] = base[r] + bias if base is given. A gemm with beta 1 can then add to

@@ -77,20 +77,26 @@ std::int32_t Dataset::token(Count index) const {
   return token;
 }
 
-void Dataset::append(Batch& batch, Count begin, int length) const {
-  for (Count i = begin; i < begin + length; ++i) {
-    batch.inputs.push_back(token(i));
-    batch.targets.push_back(token(i + 1));
+void Dataset::append(Batch& batch, Count begin, const Positions& positions) const {
+  for (Count i = 0; i < positions.count(); ++i) {
+    batch.inputs.push_back(token(begin + positions[i]));
+    batch.targets.push_back(token(begin + positions[i] + 1));
   }
   ++batch.sequences;
 }
 
 Batch Dataset::batch(Order order, int step, int global_batch, int first, int count, int length,
-                     std::uint64_t seed) const {
+                     std::uint64_t seed, const TokenLayout& layout) const {
   require(length >= 1 && step >= 0 && first >= 0 && count >= 0 && first + count <= global_batch,
           fmt::format("rows {} to {} of a batch of {} at step {}", first, first + count,
                       global_batch, step));
-  Batch batch{.length = length, .first = first, .step = step};
+  const Positions positions = layout.positions(length);
+  Batch batch{.inputs = {},
+              .targets = {},
+              .length = static_cast<int>(positions.count()),
+              .layout = layout,
+              .first = first,
+              .step = step};
   const Count starts = training_ - length;
   require(starts >= 1,
           fmt::format("{}: {} training tokens are too few for a sequence of {}", path_, training_,
@@ -100,7 +106,7 @@ Batch Dataset::batch(Order order, int step, int global_batch, int first, int cou
     if (order == Order::random) {
       append(batch,
              static_cast<Count>(random_bits(seed, step, row) % static_cast<std::uint64_t>(starts)),
-             length);
+             positions);
       continue;
     }
     const Count sequence = Count{step} * global_batch + row;
@@ -108,7 +114,7 @@ Batch Dataset::batch(Order order, int step, int global_batch, int first, int cou
             fmt::format("{}: step {} needs sequence {}, the file has {} of {} tokens", path_, step,
                         sequence, (training_ - 1) / length, length),
             "lower --steps or --global-batch, or use --order random");
-    append(batch, sequence * length, length);
+    append(batch, sequence * length, positions);
   }
   return batch;
 }
@@ -122,12 +128,15 @@ int Dataset::validation_sequences(int length) const {
   return static_cast<int>((held_out - 1) / length);
 }
 
-Batch Dataset::validation_batch(int first, int count, int length) const {
+Batch Dataset::validation_batch(int first, int count, int length, const TokenLayout& layout) const {
   require(first >= 0 && count >= 0 && first + count <= validation_sequences(length),
           fmt::format("{}: validation sequences {} to {} of {}", path_, first, first + count,
                       validation_sequences(length)));
-  Batch batch{.length = length};
-  for (int i = first; i < first + count; ++i) append(batch, training_ + Count{i} * length, length);
+  const Positions positions = layout.positions(length);
+  Batch batch{
+      .inputs = {}, .targets = {}, .length = static_cast<int>(positions.count()), .layout = layout};
+  for (int i = first; i < first + count; ++i)
+    append(batch, training_ + Count{i} * length, positions);
   return batch;
 }
 

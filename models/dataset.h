@@ -12,21 +12,23 @@
 
 namespace lockstep {
 
-// Row-major [sequences, length]. The target of each input is the next token.
+// Row-major [sequences, length]: the tokens of each sequence that a rank has. The target of each
+// input is the next token of the sequence, whichever rank has that.
 struct Batch {
   std::vector<std::int32_t> inputs, targets;
   int sequences = 0, length = 0;
+  TokenLayout layout = {};
   int first = 0;  // index of its first sequence in the global batch of the step
   int step = -1;  // below 0: not for training
 };
 
 // Its rows, in training or outside of it.
 inline Rows rows_of(const Batch& batch) {
-  return {.sequences = batch.sequences, .length = batch.length};
+  return {.sequences = batch.sequences, .length = batch.length, .layout = batch.layout};
 }
 inline Rows rows_in_training(const Batch& batch) {
   Rows rows = rows_of(batch);
-  rows.first = Count{batch.first} * batch.length;
+  rows.first = Count{batch.first} * rows.whole_length();
   rows.step = batch.step;
   return rows;
 }
@@ -42,14 +44,15 @@ class Dataset {
 
   // Rows first .. first + count - 1 of the global batch of `step`. Sequential: step s takes
   // sequences s*G .. s*G+G-1, and sequence i begins at token i*length. Random: the start of a row
-  // depends only on (seed, step, row), so it is the same on whichever rank takes the row. Throws
-  // Error (bad_input) if the file has too few tokens.
+  // depends only on (seed, step, row), so it is the same on whichever rank takes the row. Reads the
+  // tokens of each sequence of `length` that `layout` gives this rank. Throws Error (bad_input) if
+  // the file has too few tokens.
   Batch batch(Order order, int step, int global_batch, int first, int count, int length,
-              std::uint64_t seed) const;
+              std::uint64_t seed, const TokenLayout& layout = {}) const;
 
   // The number of held-out sequences, without overlap.
   int validation_sequences(int length) const;
-  Batch validation_batch(int first, int count, int length) const;
+  Batch validation_batch(int first, int count, int length, const TokenLayout& layout = {}) const;
 
   // Of all tokens, as the file has them.
   std::uint64_t checksum() const { return lockstep::checksum(bytes_); }
@@ -60,7 +63,8 @@ class Dataset {
  private:
   Count size() const { return std::ssize(bytes_) / bytes_of_token_; }
   std::int32_t token(Count index) const;
-  void append(Batch& batch, Count begin, int length) const;
+  // Adds the sequence that begins with token `begin`, as far as this rank has it.
+  void append(Batch& batch, Count begin, const Positions& positions) const;
 
   std::string path_;
   MappedFile file_;

@@ -25,6 +25,9 @@ class NarrowBackend final : public Backend {
   NarrowBackend(Backend& wide, Ledger& ledger) : wide_(wide), ledger_(ledger) {}
 
   std::string_view name() const override { return wide_.name(); }
+  void copy(const Matrix& into, const Matrix& from, double beta) override {
+    wide_.copy(into, from, beta);
+  }
   void gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) override;
   void add_bias(Slice out, Slice base, Slice bias, Count rows) override;
   void sum_rows(Slice sum, Slice x, Count rows) override;

@@ -11,6 +11,12 @@ struct PositionRange {
   Count first = 0, count = 0, stride = 1;
 
   constexpr Count operator[](Count i) const { return first + i * stride; }
+  // Positions from .. from + number - 1 of the list, as far as it has them.
+  constexpr PositionRange part(Count from, Count number) const {
+    const Count begin = from < 0 ? 0 : from < count ? from : count;
+    const Count end = from + number < begin ? begin : from + number < count ? from + number : count;
+    return {.first = (*this)[begin], .count = end - begin, .stride = stride};
+  }
   // How many of them are at most `position`.
   constexpr Count up_to(Count position) const {
     if (position < first) return 0;
@@ -31,6 +37,11 @@ struct Positions {
   }
   constexpr Count up_to(Count position) const {
     return ranges[0].up_to(position) + ranges[1].up_to(position);
+  }
+  // Number `i` of equal parts of the list.
+  constexpr Positions part(Count i, Count parts) const {
+    const Count size = count() / parts, from = i * size;
+    return {{ranges[0].part(from, size), ranges[1].part(from - ranges[0].count, size)}};
   }
 };
 

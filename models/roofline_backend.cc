@@ -36,6 +36,10 @@ void RooflineBackend::move(std::initializer_list<Slice> slices) {
   take(0, bytes);
 }
 
+void RooflineBackend::copy(const Matrix& into, const Matrix& from, double beta) {
+  take(0, (beta == 0 ? 1 : 2) * bytes_of(into) + bytes_of(from));
+}
+
 void RooflineBackend::gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) {
   const Count k = a.transposed ? a.rows : a.columns;
   take(2 * static_cast<double>(c.rows * c.columns) * static_cast<double>(k),

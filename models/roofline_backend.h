@@ -24,6 +24,7 @@ class RooflineBackend final : public Backend {
   double seconds() const { return seconds_; }
 
   std::string_view name() const override { return "roofline"; }
+  void copy(const Matrix& into, const Matrix& from, double beta) override;
   void gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) override;
   void add_bias(Slice out, Slice base, Slice bias, Count rows) override;
   void sum_rows(Slice sum, Slice x, Count rows) override;

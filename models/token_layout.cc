@@ -7,6 +7,13 @@
 namespace lockstep {
 
 Positions TokenLayout::positions(Count length) const {
+  require(length % sharers() == 0,
+          fmt::format("sequences of {} tokens on {} context-parallel ranks", length, sharers()),
+          "--sequence-length must be a multiple of the ranks");
+  return positions_of_group(length).part(part, parts);
+}
+
+Positions TokenLayout::positions_of_group(Count length) const {
   if (order == TokenOrder::whole) return Positions::all(length);
   const Count chunks = order == TokenOrder::zig_zag ? 2 * ranks : ranks, size = length / chunks;
   require(length % chunks == 0,

@@ -10,6 +10,8 @@
 // In causal attention, zig-zag ranks have equally many pairs of queries and keys, and striped ranks
 // nearly so; with contiguous ranks the last one has 2c - 1 times as many as the first. Striped:
 // Brandon et al., "Striped attention", 2023.
+//
+// A group of neighbours can share what one of these ranks would have, in consecutive parts.
 #pragma once
 
 #include "models/positions.h"
@@ -21,10 +23,14 @@ enum class TokenOrder : std::uint8_t { whole, contiguous, zig_zag, striped };
 struct TokenLayout {
   TokenOrder order = TokenOrder::whole;
   int ranks = 1, rank = 0;
+  int parts = 1, part = 0;
 
-  // This rank's positions in a sequence of that length. Throws Error (bad_input) if the length is
-  // not a multiple of c, or of 2c for zig_zag.
+  // How many ranks share a sequence.
+  int sharers() const { return order == TokenOrder::whole ? 1 : ranks * parts; }
+  // This rank's positions in a sequence of that length, and its group's. Throws Error (bad_input) if
+  // the length is not a multiple of the ranks, or of twice the groups for zig_zag.
   Positions positions(Count length) const;
+  Positions positions_of_group(Count length) const;
 };
 
 }  // namespace lockstep

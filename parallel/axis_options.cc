@@ -51,7 +51,7 @@ OptionGroup describe(MeshOptions& o) {
 
 OptionGroup describe(DataParallelOptions& o) {
   return {.title = "data parallelism",
-          .techniques = {"ddp", "zero", "fsdp", "3d"},
+          .techniques = {"ddp", "zero", "fsdp", "ring-attention", "ulysses", "cp", "3d"},
           .options = {{"reduce-dtype", &o.reduce_dtype,
                        "f64, f32, bf16 or f16: what gradients are rounded to while they are summed "
                        "over replicas; default: their own type"},
@@ -69,7 +69,7 @@ OptionGroup describe_all_reduce(DataParallelOptions& o) {
   };
   return {
       .title = "all-reduce of gradients",
-      .techniques = {"ddp", "zero", "3d"},
+      .techniques = {"ddp", "zero", "ring-attention", "ulysses", "cp", "3d"},
       .options = {{.flag = "algorithm",
                    .value = &o.algorithm,
                    .help = fmt::format("of the all-reduce: {}", fmt::join(algorithms, ", ")),
@@ -169,6 +169,67 @@ OptionGroup describe(TensorOptions& o) {
                .help = "each of them has a multiple of it of the vocabulary; the rest is padding",
                .bounds = at_least(1),
                .drawn = {"1", "16"}}}};
+}
+
+OptionGroup describe_context_axis(MeshOptions& o) {
+  return {.title = "context-parallel axis",
+          .techniques = {"3d"},
+          .options = {{.flag = "cp",
+                       .value = &o.context_ranks,
+                       .help = "ranks that share the tokens of every sequence; default: 1",
+                       .bounds = at_least(1),
+                       .drawn = {"1", "2", "4"}}}};
+}
+
+OptionGroup describe_layout(ContextOptions& o) {
+  return {.title = "context parallelism",
+          .techniques = {"cp", "ring-attention", "3d"},
+          .options = {{.flag = "layout",
+                       .value = &o.layout,
+                       .help = "which tokens of a sequence a rank has: contiguous, zig-zag or "
+                               "striped",
+                       .choices = {"contiguous", "zig-zag", "striped"},
+                       .drawn = {"contiguous", "zig-zag", "striped"},
+                       .has_effect =
+                           [](const TrainOptions& all) {
+                             return all.context_ranks.value_or(1) > all.ulysses_ranks.value_or(1);
+                           },
+                       .needs = "several ranks along cp, in groups smaller than all of them"}}};
+}
+
+OptionGroup describe_groups(ContextOptions& o) {
+  const auto has_context = [](const TrainOptions& all) {
+    return all.context_ranks.value_or(1) > 1;
+  };
+  return {.title = "groups of context-parallel ranks",
+          .techniques = {"cp", "3d"},
+          .options = {{.flag = "ulysses",
+                       .value = &o.ulysses_ranks,
+                       .help = "neighbours that exchange tokens for heads; default: 1",
+                       .bounds = at_least(1),
+                       .drawn = {"1", "2"},
+                       .has_effect = has_context,
+                       .needs = "several ranks along cp"},
+                      {.flag = "ring",
+                       .value = &o.ring_ranks,
+                       .help = "groups of them in a ring; default: an all-gather between them",
+                       .bounds = at_least(1),
+                       .has_effect = has_context,
+                       .needs = "several ranks along cp"}}};
+}
+
+OptionGroup describe_ring(ContextOptions& o) {
+  return {.title = "ring attention",
+          .techniques = {"cp", "ring-attention", "3d"},
+          .options = {
+              {.flag = "kv-gradient-hops",
+               .value = &o.gradient_hops,
+               .help = "of the gradients of keys and values around a ring of c: c-1, from "
+                       "the first other rank on; or c, from home to home",
+               .choices = {"c-1", "c"},
+               .drawn = {"c-1", "c"},
+               .has_effect = [](const TrainOptions& all) { return all.ring_ranks.value_or(1) > 1; },
+               .needs = "a ring: --ring, or train ring-attention"}}};
 }
 
 OptionGroup describe(ParameterServerOptions& o) {

@@ -17,11 +17,12 @@ namespace lockstep {
 namespace {
 
 // Its tokens are all different, if the vocabulary has as many.
-Batch dry_batch(const Plan& plan, const Share& rows, int step) {
+Batch dry_batch(const Plan& plan, int rank, const Share& rows, int step) {
   Batch batch{.inputs = {},
               .targets = {},
               .sequences = rows.count,
-              .length = plan.tokens_of_sequence(),
+              .length = plan.tokens_of_sequence() / plan.length(Axis::cp),
+              .layout = plan.layout(rank),
               .first = rows.first,
               .step = step};
   batch.inputs.resize(static_cast<std::size_t>(rows_of(batch).count()));
@@ -78,10 +79,12 @@ Count narrow_workspace_bytes(const Plan& plan, int rank) {
   RooflineBackend nothing({}, [](double) {});
   NarrowBackend backend(nothing, ledger);
   TensorRanks tensor(plan.split(rank), plan.options.tensor_overlap, ledger);
-  RankModel model(plan, rank, tensor, backend, ledger);
+  ContextRanks context(plan.context(rank), ledger);
+  RankModel model(plan, rank, tensor, context, backend, ledger);
   model.parameters.allocate();
   // A replica's first micro-batch is its largest.
-  const Batch batch = dry_batch(plan, plan.share(rank).part(0, plan.options.micro_batches), 0);
+  const Batch batch =
+      dry_batch(plan, rank, plan.share(rank).part(0, plan.options.micro_batches), 0);
   for (auto& [number, stage] : model.stages) pass_through(stage, plan, batch, ledger);
   update(model, plan, rank, backend, ledger);
   return ledger.peak_bytes(MemoryUse::workspace);
@@ -90,7 +93,8 @@ Count narrow_workspace_bytes(const Plan& plan, int rank) {
 std::vector<Batch> dry_batches(const Plan& plan, int rank, int step) {
   std::vector<Batch> batches;
   for (int m = 0; m < plan.options.micro_batches; ++m)
-    batches.push_back(dry_batch(plan, plan.share(rank).part(m, plan.options.micro_batches), step));
+    batches.push_back(
+        dry_batch(plan, rank, plan.share(rank).part(m, plan.options.micro_batches), step));
   return batches;
 }
 
@@ -104,9 +108,11 @@ TrainResult dry_run(RankContext& context, const Plan& plan) {
   const auto training = make_rank(context, plan, backend);
   training->load_weights();
   TierTraffic before;  // the last step
+  std::int64_t pairs_before = 0;
   for (int step = 0; step < steps; ++step) {
     context.counters.reset();
     before = training->tier_traffic();
+    pairs_before = training->attention_pairs();
     training->accumulate(dry_batches(plan, rank, step), plan.tokens_per_step(), 1);
     training->gradient_norm();
     training->update(plan.options.learning_rate, 1);
@@ -114,11 +120,14 @@ TrainResult dry_run(RankContext& context, const Plan& plan) {
   }
   const auto traffic = context.counters.by_label();
   const TierTraffic offload = training->tier_traffic() - before;
+  const std::int64_t pairs = training->attention_pairs() - pairs_before;
   if (plan.options.validation_fraction > 0)
-    training->loss_sum(dry_batch(plan, plan.share(0).part(0, plan.options.micro_batches), -1));
+    training->loss_sum(
+        dry_batch(plan, rank, plan.share(0).part(0, plan.options.micro_batches), -1));
 
   RankRecord record = record_of(context, traffic);
   record.offload = offload;
+  record.attention_pairs = pairs;
   record.in_flight = training->finish().in_flight;
   TrainResult result;
   result.theory = theory_of(training->prediction(), record);

@@ -57,7 +57,7 @@ struct OptimizerOptions {
 
 // Lengths of the axes. Not given: 1, or, for the technique's free axis, the remaining ranks.
 struct MeshOptions {
-  std::optional<int> tensor_ranks, pipeline_ranks, data_ranks;
+  std::optional<int> tensor_ranks, context_ranks, pipeline_ranks, data_ranks;
   std::string mesh_order = "tp-cp-dp-pp";
 };
 
@@ -107,6 +107,14 @@ struct TensorOptions {
   int vocabulary_multiple = 1;         // each tensor-parallel rank's rows are a multiple of it
 };
 
+// Of context parallelism: cp ranks in `ring_ranks` groups of `ulysses_ranks`.
+struct ContextOptions {
+  std::string layout = "zig-zag";     // of tokens: or contiguous, striped
+  std::optional<int> ulysses_ranks;   // that exchange tokens for heads; not given: 1
+  std::optional<int> ring_ranks;      // not given: an all-gather instead of a ring
+  std::string gradient_hops = "c-1";  // around the ring; or c
+};
+
 struct ParameterServerOptions {
   int servers = 1;           // among the ranks
   bool colocated = false;    // a server on every worker's rank instead
@@ -146,6 +154,7 @@ struct TrainOptions : InputOptions,
                       OffloadOptions,
                       PipelineOptions,
                       TensorOptions,
+                      ContextOptions,
                       ParameterServerOptions,
                       CheckpointOptions,
                       RunOptions {
@@ -179,6 +188,10 @@ OptionGroup describe(OffloadOptions& options);
 OptionGroup describe_offload_tier(OffloadOptions& options);
 OptionGroup describe(PipelineOptions& options);
 OptionGroup describe(TensorOptions& options);
+OptionGroup describe_context_axis(MeshOptions& options);
+OptionGroup describe_layout(ContextOptions& options);
+OptionGroup describe_groups(ContextOptions& options);
+OptionGroup describe_ring(ContextOptions& options);
 OptionGroup describe(ParameterServerOptions& options);
 OptionGroup describe(CheckpointOptions& options);
 OptionGroup describe(RunOptions& options);

@@ -54,7 +54,7 @@ std::vector<Placement> placements_of(const Plan& plan, int rank) {
                           .sharers = sharing.ranks};
       for (const Axis axis : plan.mesh.order()) {
         if (plan.length(axis) == 1) continue;
-        // Replicas process other sequences, or other tokens of them.
+        // Ranks along dp process other sequences, along cp other tokens of them.
         placement.along.emplace_back(axis, axis == Axis::tp   ? along_tensor(sharing)
                                            : axis == Axis::pp ? along_pipeline(plan, is_tied)
                                                               : Placed::partial);

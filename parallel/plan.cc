@@ -32,7 +32,7 @@ std::string nearest_ranks(int ranks, int model) {
 Mesh mesh_of(const TrainOptions& o, int ranks, std::optional<Axis> free_axis) {
   AlongAxes lengths(1);
   const std::pair<Axis, std::optional<int>> given[] = {
-      {tp, o.tensor_ranks}, {pp, o.pipeline_ranks}, {dp, o.data_ranks}};
+      {tp, o.tensor_ranks}, {cp, o.context_ranks}, {pp, o.pipeline_ranks}, {dp, o.data_ranks}};
   bool is_free = free_axis.has_value();
   for (const auto& [axis, length] : given) {
     if (length) lengths[axis] = *length;
@@ -40,10 +40,10 @@ Mesh mesh_of(const TrainOptions& o, int ranks, std::optional<Axis> free_axis) {
   }
   const int fixed = Mesh(lengths, o.mesh_order).size();
   if (is_free) {
-    require(
-        ranks % fixed == 0 && ranks >= fixed,
-        fmt::format("{} ranks for models on {} x {} ranks each", ranks, lengths[tp], lengths[pp]),
-        "--tp times --pp must divide --ranks: " + nearest_ranks(ranks, fixed));
+    require(ranks % fixed == 0 && ranks >= fixed,
+            fmt::format("{} ranks for models on {} x {} x {} ranks each", ranks, lengths[tp],
+                        lengths[cp], lengths[pp]),
+            "--tp times --cp times --pp must divide --ranks: " + nearest_ranks(ranks, fixed));
     lengths[*free_axis] = ranks / fixed;
   }
   Mesh mesh(lengths, o.mesh_order);
@@ -53,8 +53,9 @@ Mesh mesh_of(const TrainOptions& o, int ranks, std::optional<Axis> free_axis) {
                       "other axes, too",
                       lengths[tp]));
   require(mesh.size() == ranks,
-          fmt::format("--tp {} times --pp {} times --dp {} is {}, and there are {} ranks",
-                      lengths[tp], lengths[pp], lengths[dp], mesh.size(), ranks),
+          fmt::format("--tp {} times --cp {} times --pp {} times --dp {} is {}, and there are {} "
+                      "ranks",
+                      lengths[tp], lengths[cp], lengths[pp], lengths[dp], mesh.size(), ranks),
           fmt::format("they must be equal: use --ranks {}", mesh.size()));
   return mesh;
 }
@@ -98,7 +99,7 @@ void add_collectives(Plan& plan) {
   }
   if (shards_parameters)
     plan.schedule = with_sharding(plan.schedule);
-  else if (plan.length(dp) > 1 || plan.zero_stage() > 0)
+  else if (plan.copies() > 1 || plan.zero_stage() > 0)
     plan.schedule = with_gradient_reduction(plan.schedule);
 }
 
@@ -131,9 +132,9 @@ void check_resharding(const Plan& plan) {
 void check_data(const Plan& plan) {
   const TrainOptions& o = plan.options;
   check_resharding(plan);
-  require(plan.zero_stage() == 0 || plan.length(dp) % o.replicas == 0,
+  require(plan.zero_stage() == 0 || plan.copies() % o.replicas == 0,
           fmt::format("--replicas {} of the shards on {} data-parallel ranks", o.replicas,
-                      plan.length(dp)),
+                      plan.copies()),
           "use a number that divides the ranks");
   require(o.offload != "parameters" || plan.zero_stage() == 3 || plan.zero_stage() == 0,
           fmt::format("--offload parameters with ZeRO stage {}, which holds all parameters whole",
@@ -160,6 +161,34 @@ void check_run(const TrainOptions& o, int ranks) {
           "choose f32, f64, bf16 or f16");
   loss_scaling_from_name(loss_scaling(o));
   model_options(o);
+}
+
+// How the ranks along cp are divided into groups.
+void divide_context(TrainOptions& o, int ranks) {
+  o.context_ranks = ranks;
+  if (o.technique == "ring-attention") o.ring_ranks = ranks;
+  if (o.technique == "ulysses") o.ulysses_ranks = ranks;
+  if (ranks == 1) return;
+  const int inside = o.ulysses_ranks.value_or(1);
+  require(inside <= ranks && ranks % inside == 0,
+          fmt::format("--ulysses {} of {} ranks along cp", inside, ranks),
+          "use a number that divides the ranks");
+  o.ulysses_ranks = inside;
+  const int groups = o.ring_ranks.value_or(ranks / inside);
+  require(inside * groups == ranks,
+          fmt::format("--ulysses {} times --ring {} is {}, and there are {} ranks along cp", inside,
+                      groups, inside * groups, ranks),
+          fmt::format("they must be equal: use --ring {}, or --ranks {}", ranks / inside,
+                      inside * groups));
+}
+
+void check_context(const Plan& plan) {
+  if (plan.length(cp) == 1) return;
+  const ContextSplit context = plan.context(0);
+  context.layout.positions(plan.tokens_of_sequence());
+  const LayerSplit split = plan.split(0);
+  context.heads().share(split.heads(plan.model.heads),
+                        split.kv_heads(plan.model.key_value_heads()));
 }
 
 // Defaults that depend on other options.
@@ -189,7 +218,8 @@ std::vector<Count> Plan::rows(int rank) const {
   const Share own = share(rank);
   std::vector<Count> rows;
   for (int m = 0; m < options.micro_batches; ++m)
-    rows.push_back(Count{own.part(m, options.micro_batches).count} * tokens_of_sequence());
+    rows.push_back(Count{own.part(m, options.micro_batches).count} * tokens_of_sequence() /
+                   length(cp));
   return rows;
 }
 
@@ -217,6 +247,32 @@ LayerSplit Plan::split(int rank) const {
           .by_sequence = options.sequence_parallel && length(tp) > 1,
           .keeps_gathered = options.keep_gathered,
           .vocabulary_multiple = options.vocabulary_multiple};
+}
+
+int Plan::copy(int rank) const {
+  const AlongAxes place = mesh.place_of(rank);
+  int number = 0, stride = 1;
+  for (const Axis axis : mesh.order()) {
+    if (axis != cp && axis != dp) continue;
+    number += place[axis] * stride;
+    stride *= length(axis);
+  }
+  return number;
+}
+
+ContextSplit Plan::context(int rank) const {
+  if (length(cp) == 1) return {};
+  const int inner = *options.ulysses_ranks, here = place(rank, cp), groups = length(cp) / inner;
+  // One group has all tokens, in their order.
+  const TokenOrder order =
+      groups == 1 ? TokenOrder::contiguous : token_order_from_name(options.layout);
+  return {.layout = {.order = order,
+                     .ranks = groups,
+                     .rank = here / inner,
+                     .parts = inner,
+                     .part = here % inner},
+          .rings = options.ring_ranks.has_value(),
+          .returns_all_hops = options.gradient_hops == "c"};
 }
 
 bool Plan::recomputes_stages() const {
@@ -262,6 +318,7 @@ Plan plan_of(const TrainOptions& options, int ranks) {
             .model = gpt_config(options.model),
             .mesh = mesh_of(options, computing, entry.free_axis),
             .schedule = {}};
+  divide_context(plan.options, plan.length(cp));
   // A single stage needs no schedule: each micro-batch goes forward and then back.
   if (!plan.has_pipeline()) {
     plan.options.schedule = "1f1b";
@@ -277,7 +334,8 @@ Plan plan_of(const TrainOptions& options, int ranks) {
                       plan.model.context),
           "use no more tokens than the model's context");
   fill_in(plan);
-  check_split(plan.model, plan.tokens_of_sequence(), plan.split(0));
+  check_context(plan);
+  check_split(plan.model, plan.tokens_of_sequence() / plan.length(cp), plan.split(0));
   check_data(plan);
   return plan;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "models/gpt_config.h"
+#include "parallel/context/split.h"
 #include "parallel/mesh.h"
 #include "parallel/options.h"
 #include "parallel/pipeline/schedules/schedule.h"
@@ -36,9 +37,13 @@ struct Plan {
   bool has_pipeline() const;
   // What replicas shard: 0 nothing, 1 the optimizer's states, 2 and gradients, 3 and parameters.
   int zero_stage() const;
+  // The ranks with the same part of the model, which sum their gradients, and a rank's place among
+  // them. Along dp they process other sequences, along cp other tokens of the same ones.
+  int copies() const { return length(Axis::cp) * length(Axis::dp); }
+  int copy(int rank) const;
   // The ranks that hold the shards of a rank's part of the model, and its place among them.
-  int shards() const { return length(Axis::dp) / options.replicas; }
-  int shard(int rank) const { return place(rank, Axis::dp) % shards(); }
+  int shards() const { return copies() / options.replicas; }
+  int shard(int rank) const { return copy(rank) % shards(); }
   // Of groups of neighbours that keep all shards of a block between forward and backward; 0: none do.
   int group_ranks() const;
   int computing_ranks() const { return mesh.size(); }
@@ -52,12 +57,15 @@ struct Plan {
   Count tokens_per_step() const { return Count{options.global_batch} * tokens_of_sequence(); }
   // The sequences of a step that the replica of `rank` computes.
   Share share(int rank) const;
+  // Which tokens of a sequence it has.
+  TokenLayout layout(int rank) const { return context(rank).layout; }
   // Rows (tokens) of each of its micro-batches.
   std::vector<Count> rows(int rank) const;
   // Whether all micro-batches of all replicas have the same number of sequences.
   bool has_even_batches() const;
 
   LayerSplit split(int rank) const;
+  ContextSplit context(int rank) const;
   // With several stages, or if backward is split in two, full recomputation covers a whole stage,
   // and the executor does it. Otherwise it covers each layer.
   bool recomputes_stages() const;

@@ -7,6 +7,7 @@
 #include "models/activation_bytes.h"
 #include "models/narrow_backend.h"
 #include "parallel/checkpoint/copy.h"
+#include "parallel/context/traffic.h"
 #include "parallel/data/ddp.h"
 #include "parallel/dry_run.h"
 #include "parallel/norm.h"
@@ -33,6 +34,7 @@ class RankPrediction {
         environment_(environment),
         rank_(rank),
         split_(plan.split(rank)),
+        context_(plan.context(rank)),
         rows_(plan.rows(rank)),
         dtype_(plan.options.dtype),
         outline_(plan, rank),
@@ -45,6 +47,7 @@ class RankPrediction {
 
   Prediction get() {
     add_layers();
+    add_context();
     add_pipeline();
     add_gradients();
     add_norm();
@@ -108,6 +111,35 @@ class RankPrediction {
     add_term("layers + embedding + head + loss + shared gradients", "of each of them");
   }
 
+  ContextWork context_work() const {
+    Count layers = 0;
+    for (const int s : stages_)
+      layers += layers_of_stage(plan_.model.layers, plan_.schedule.stages, s).count;
+    return {.heads = split_.heads(plan_.model.heads),
+            .kv_heads = split_.kv_heads(plan_.model.key_value_heads()),
+            .head_size = plan_.model.head_size(),
+            .split = context_,
+            .recompute = model_options(plan_.options).recompute,
+            .dtype = dtype_,
+            .rows = rows_,
+            .layers = static_cast<int>(layers)};
+  }
+
+  void add_context() {
+    if (plan_.length(cp) == 1) return;
+    const ContextWork work = context_work();
+    for (const ContextTraffic& one : context_traffic(work))
+      prediction_.add(one.label, one.traffic, element_bytes(one.dtype));
+    add_term(context_formula(context_), "exchanges of keys, values and heads");
+    // Of all heads, sequences and layers of a step, forward and where it is repeated.
+    const Count passes = work.recompute == Recompute::none ? 1 : 2;
+    const HeadShare share = context_.heads().share(work.heads, work.kv_heads);
+    prediction_.attention_pairs = {attention_pairs(context_.layout, plan_.tokens_of_sequence()) *
+                                       plan_.share(rank_).count * share.count * work.layers *
+                                       passes,
+                                   "pairs of a sequence * sequences * heads * layers", true};
+  }
+
   // Every boundary to another rank sends this rank's rows forward and receives their gradients.
   void add_pipeline() {
     Count boundaries = 0;
@@ -136,7 +168,7 @@ class RankPrediction {
   }
 
   void add_gradients() {
-    if (plan_.length(dp) == 1) return;
+    if (plan_.copies() == 1) return;
     if (sharding_) return add_sharded();
     const auto ddp = ddp_traffic(plan_, rank_, parameters(), environment_.algorithms,
                                  environment_.ranks_per_node);
@@ -208,7 +240,7 @@ class RankPrediction {
   void set_activations() {
     const ModelOptions options = plan_.stage_options();
     const ActivationBytes bytes(plan_.model, *std::ranges::max_element(rows_), dtype_, split_,
-                                options);
+                                options, context_.heads());
     const StashPeaks peaks = stash_peaks(plan_, rank_);
     // Layers that are recomputed one by one share one output.
     const Count made_again = options.recompute == Recompute::full ? bytes.outer() : 0;
@@ -241,6 +273,7 @@ class RankPrediction {
         tensor_scratch_bytes(plan_.model, split_, rows, dtype_, plan_.options.label_smoothing > 0,
                              has_first_stage(), has_last_stage());
     const Count packed = shared_gradients_bytes(parameters(), held_count());
+    const Count exchanged = plan_.length(cp) > 1 ? context_memory_bytes(context_work()) : 0;
     const Count rounded = sharding_ ? sharded_communication_bytes(plan_, units_)
                                     : ddp_communication_bytes(plan_, parameters());
     // Temporary memory of a collective's algorithm, while all the other memory is in use.
@@ -250,7 +283,7 @@ class RankPrediction {
     const Count reduction =
         sharding_ ? 0 : ddp_scratch_bytes(plan_, rank_, parameters(), environment_.algorithms);
     prediction_.set(MemoryUse::communication,
-                    held + layers + packed + rounded + std::max(norm, reduction),
+                    held + layers + exchanged + packed + rounded + std::max(norm, reduction),
                     fmt::format("{} messages + gathered rows + packed gradients", messages),
                     plan_.has_even_batches() && (reduction == 0 || !plan_.options.overlap));
   }
@@ -270,6 +303,7 @@ class RankPrediction {
   const Environment& environment_;
   int rank_;
   LayerSplit split_;
+  ContextSplit context_;
   std::vector<Count> rows_;  // of each micro-batch
   DType dtype_;
   RankOutline outline_;

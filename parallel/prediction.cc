@@ -56,6 +56,8 @@ std::vector<TheoryRecord> theory_of(const Prediction& prediction, const RankReco
     add("offload.written_bytes", prediction.offload_written_formula, offload->written_bytes,
         measured.offload.written_bytes);
   }
+  if (const auto& figure = prediction.attention_pairs)
+    add("attention_pairs", figure->formula, figure->value, measured.attention_pairs, figure->exact);
   for (int use = 0; use < memory_uses; ++use) {
     const auto& figure = prediction.peak_bytes[static_cast<std::size_t>(use)];
     const std::string name(name_of(static_cast<MemoryUse>(use)));

@@ -29,7 +29,8 @@ struct Prediction {
   std::map<std::string, std::string, std::less<>> formulas;   // of sent bytes, by label
   std::string bytes_formula, messages_formula;                // of the total
   std::array<std::optional<Figure>, memory_uses> peak_bytes;  // by MemoryUse
-  std::optional<TierTraffic> offload;                         // of a step, if anything is offloaded
+  std::optional<Figure> attention_pairs;  // of context parallelism: (query, key) pairs of a step
+  std::optional<TierTraffic> offload;     // of a step, if anything is offloaded
   std::string offload_read_formula, offload_written_formula;
   std::optional<Figure> in_flight;  // micro-batches of a pipeline, summed over stages
   std::optional<double> bubble_fraction;

@@ -2,12 +2,15 @@
 
 namespace lockstep {
 
-RankModel::RankModel(const Plan& plan, int rank, TensorRanks& tensor, Backend& backend,
-                     Ledger& ledger)
+RankModel::RankModel(const Plan& plan, int rank, TensorRanks& tensor, ContextRanks& context,
+                     Backend& backend, Ledger& ledger)
     : parameters(plan.options.dtype, ledger, plan.split(rank)) {
   const TensorLayers split_layers(tensor);
-  const LayerFactory& factory =
+  const LayerFactory& layers =
       plan.length(Axis::tp) > 1 ? static_cast<const LayerFactory&>(split_layers) : whole_layers();
+  const ContextLayers context_layers(layers, context);
+  const LayerFactory& factory =
+      plan.length(Axis::cp) > 1 ? static_cast<const LayerFactory&>(context_layers) : layers;
   const std::vector<int> rank_of_stage = plan.schedule.rank_of_stage();
   for (int s = 0; s < plan.schedule.stages; ++s)
     if (rank_of_stage[static_cast<std::size_t>(s)] == plan.place(rank, Axis::pp))
@@ -27,6 +30,8 @@ EmbeddingCopies RankModel::embedding_copies() const {
 }
 
 RankOutline::RankOutline(const Plan& plan, int rank)
-    : tensor_(plan.split(rank), false, none_), model_(plan, rank, tensor_, host_backend(), none_) {}
+    : tensor_(plan.split(rank), false, none_),
+      context_(plan.context(rank), none_),
+      model_(plan, rank, tensor_, context_, host_backend(), none_) {}
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "models/gpt_stage.h"
+#include "parallel/context/attention.h"
 #include "parallel/plan.h"
 #include "parallel/tensor/layers.h"
 
@@ -19,8 +20,9 @@ struct EmbeddingCopies {
 
 struct RankModel {
   // Registers the parameters; allocate() gives them memory. `tensor` are the ranks that split the
-  // layers. The plan must outlive it.
-  RankModel(const Plan& plan, int rank, TensorRanks& tensor, Backend& backend, Ledger& ledger);
+  // layers, `context` those that split the sequences. The plan must outlive it.
+  RankModel(const Plan& plan, int rank, TensorRanks& tensor, ContextRanks& context,
+            Backend& backend, Ledger& ledger);
   RankModel(const RankModel&) = delete;
 
   EmbeddingCopies embedding_copies() const;
@@ -40,6 +42,7 @@ class RankOutline {
  private:
   Ledger none_;
   TensorRanks tensor_;
+  ContextRanks context_;
   RankModel model_;
 };
 

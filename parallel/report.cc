@@ -30,6 +30,7 @@ json to_json(const RankRecord& record, const std::vector<TheoryRecord>& theory) 
                {"peak_bytes", record.peak_bytes},
                {"offload", {record.offload.read_bytes, record.offload.written_bytes}},
                {"in_flight", record.in_flight},
+               {"attention_pairs", record.attention_pairs},
                {"busy", record.busy_seconds},
                {"idle", record.idle_seconds},
                {"exposed", record.exposed_communication_seconds},
@@ -47,6 +48,7 @@ void read_rank(const json& text, TrainResult& result) {
   record.peak_bytes = text["peak_bytes"].get<std::map<std::string, std::int64_t>>();
   record.offload = {.read_bytes = text["offload"][0], .written_bytes = text["offload"][1]};
   record.in_flight = text["in_flight"];
+  record.attention_pairs = text["attention_pairs"];
   record.busy_seconds = text["busy"];
   record.idle_seconds = text["idle"];
   record.exposed_communication_seconds = text["exposed"];

@@ -101,7 +101,8 @@ struct RankRecord {
   std::map<std::string, Volume, std::less<>> traffic;  // of the last optimizer step, by label
   std::map<std::string, std::int64_t> peak_bytes;      // of the whole run, by use, and "total"
   TierTraffic offload;                                 // of the last optimizer step
-  int in_flight = 0;  // of a pipeline: micro-batches, summed over stages
+  int in_flight = 0;                 // of a pipeline: micro-batches, summed over stages
+  std::int64_t attention_pairs = 0;  // of context parallelism, in the last optimizer step
   double busy_seconds = 0, idle_seconds = 0, exposed_communication_seconds = 0,
          hidden_communication_seconds = 0;
 };

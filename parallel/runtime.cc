@@ -28,11 +28,13 @@ class Runtime final : public TrainingRank {
         rank_(context.world.rank()),
         tensor_(plan.mesh.communicator(context.world, {tp})),
         pipeline_(plan.mesh.communicator(context.world, {pp})),
-        replicas_(plan.mesh.communicator(context.world, {dp})),
+        replicas_(plan.mesh.communicator(context.world, {cp, dp})),
         model_ranks_(plan.mesh.communicator(context.world, {tp, pp})),
+        sharers_(plan.mesh.communicator(context.world, {cp})),
         split_(*tensor_, plan.split(rank_), plan.options.tensor_overlap, context.ledger),
         inputs_(context, plan, *tensor_, split_),
-        model_(plan, rank_, split_, backend, context.ledger),
+        tokens_(*sharers_, plan.context(rank_), context.ledger),
+        model_(plan, rank_, split_, tokens_, backend, context.ledger),
         tied_(*pipeline_, model_.parameters, model_.embedding_copies(), plan.ends_of_pipeline()),
         exposed_(context.world) {
     data_ = make_data_parallel(context, *replicas_, plan, model_, backend);
@@ -41,8 +43,9 @@ class Runtime final : public TrainingRank {
         [this](const auto& ranges) { return data_->own_gradients(ranges); }, context.ledger);
     if (plan.stage_options().kept_input != KeptInput::whole && !plan.recomputes_stages())
       for (auto& [number, stage] : model_.stages) stage.keep_inputs_in(inputs_);
-    executor_.emplace(context, *pipeline_, plan, model_.stages, inputs_,
-                      [this] { return split_.waiting_seconds() + data_->waiting_seconds(); });
+    executor_.emplace(context, *pipeline_, plan, model_.stages, inputs_, [this] {
+      return split_.waiting_seconds() + tokens_.waiting_seconds() + data_->waiting_seconds();
+    });
   }
 
   void load_weights() override {
@@ -84,13 +87,15 @@ class Runtime final : public TrainingRank {
 
   PipelineRecord finish() override;
   double exposed_seconds() const override {
-    return executor_->waiting_seconds() + split_.waiting_seconds() + data_->waiting_seconds() +
-           exposed_.seconds();
+    return executor_->waiting_seconds() + split_.waiting_seconds() + tokens_.waiting_seconds() +
+           data_->waiting_seconds() + exposed_.seconds();
   }
   double communication_seconds() const override {
-    return exposed_seconds() - data_->waiting_seconds() + data_->communication_seconds();
+    return exposed_seconds() - data_->waiting_seconds() + data_->communication_seconds() -
+           tokens_.waiting_seconds() + tokens_.communication_seconds();
   }
   TierTraffic tier_traffic() const override { return data_->tier_traffic() + inputs_.traffic(); }
+  std::int64_t attention_pairs() const override { return tokens_.pairs(); }
   Prediction prediction() const override {
     return predict(plan_, rank_,
                    {.algorithms = data_->algorithms(),
@@ -113,9 +118,10 @@ class Runtime final : public TrainingRank {
   RankContext& context_;
   const Plan& plan_;
   int rank_;
-  std::unique_ptr<Communicator> tensor_, pipeline_, replicas_, model_ranks_;
+  std::unique_ptr<Communicator> tensor_, pipeline_, replicas_, model_ranks_, sharers_;
   TensorRanks split_;
   KeptInputs inputs_;
+  ContextRanks tokens_;
   RankModel model_;
   TiedEmbedding tied_;
   std::unique_ptr<DataParallel> data_;
@@ -130,7 +136,7 @@ void Runtime::gather(Gathered what, const PartSink& sink) {
   world.set_label("weights");
   const Slice own = data_->flat(what);
   for (int rank = 0; rank < plan_.computing_ranks(); ++rank) {
-    if (plan_.place(rank, dp) != 0) continue;
+    if (plan_.copy(rank) != 0) continue;
     if (rank == 0 && rank_ == 0) give(model_.parameters, own, sink);
     if (rank == 0) continue;
     if (rank_ == rank) world.send(own, 0);

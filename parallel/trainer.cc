@@ -48,7 +48,7 @@ class Steps {
       checkpoints_.after_step(step + 1);
     }
     const PipelineRecord pipeline = rank_->finish();
-    training_.report(*rank_, pipeline, busy_seconds_, traffic_, offload_, stepped_);
+    training_.report(*rank_, pipeline, busy_seconds_, counted_, stepped_);
   }
 
  private:
@@ -57,15 +57,17 @@ class Steps {
     const bool counts = scales_ || step + 1 == options_.steps;
     if (counts) rank_->wait_for_parameters();
     context_.counters.reset();
-    const TierTraffic before = rank_->tier_traffic();
+    const TierTraffic moved_before = rank_->tier_traffic();
+    const std::int64_t pairs_before = rank_->attention_pairs();
     StepRecord record = take_own_step(step, counts);
     // Read before the loss is reported, so that it contains only the technique's own traffic.
     if (!record.skipped || !stepped_) {
-      traffic_ = context_.counters.by_label();
-      offload_ = rank_->tier_traffic() - before;
+      counted_ = {.traffic = context_.counters.by_label(),
+                  .offload = rank_->tier_traffic() - moved_before,
+                  .attention_pairs = rank_->attention_pairs() - pairs_before};
     }
     stepped_ = stepped_ || !record.skipped;
-    traffic_.erase(report_label);
+    counted_.traffic.erase(report_label);
     record.loss = training_.over_ranks(record.loss, ReduceOp::sum);
     record.grad_norm = training_.over_ranks(record.grad_norm, ReduceOp::max);
     record.tokens_per_second = training_.rate(record.seconds);
@@ -121,9 +123,8 @@ class Steps {
   Checkpoints checkpoints_;
   bool scales_;
   double busy_seconds_ = 0;
-  std::map<std::string, Volume, std::less<>> traffic_;  // of the last step that was taken
-  TierTraffic offload_;                                 // of the same step
-  bool stepped_ = false;                                // not all steps were skipped
+  CountedStep counted_;   // of the last step that was taken
+  bool stepped_ = false;  // not all steps were skipped
 };
 
 }  // namespace

@@ -45,7 +45,8 @@ std::vector<Batch> Training::micro_batches(int step) const {
     const Share rows = share.part(m, o.micro_batches);
     batches.push_back(dataset_.batch(o.order == "sequential" ? Order::sequential : Order::random,
                                      step, o.global_batch, rows.first, rows.count,
-                                     plan_.tokens_of_sequence(), o.seed));
+                                     plan_.tokens_of_sequence(), o.seed,
+                                     plan_.layout(context_.world.rank())));
   }
   return batches;
 }
@@ -70,8 +71,9 @@ double Training::validation_loss(TrainingRank& rank) {
     for (int round = 0; round < rows; round += replicas * rows_at_once) {
       const int own = round + plan_.place(context_.world.rank(), Axis::dp) * rows_at_once;
       const int first = own < rows ? own : 0;
-      const double loss = rank.loss_sum(
-          dataset_.validation_batch(first, std::min(rows_at_once, rows - first), length));
+      const double loss =
+          rank.loss_sum(dataset_.validation_batch(first, std::min(rows_at_once, rows - first),
+                                                  length, plan_.layout(context_.world.rank())));
       if (own < rows) sum += loss;
     }
   return over_ranks(sum, ReduceOp::sum) / (static_cast<double>(rows) * length);
@@ -88,10 +90,10 @@ double Training::rate(double seconds) const {
 }
 
 void Training::report(TrainingRank& rank, const PipelineRecord& pipeline, double busy_seconds,
-                      const std::map<std::string, Volume, std::less<>>& traffic,
-                      const TierTraffic& offload, bool stepped) {
-  RankRecord record = record_of(context_, traffic);
-  record.offload = offload;
+                      const CountedStep& counted, bool stepped) {
+  RankRecord record = record_of(context_, counted.traffic);
+  record.offload = counted.offload;
+  record.attention_pairs = counted.attention_pairs;
   record.in_flight = pipeline.in_flight;
   record.busy_seconds = busy_seconds;
   record.exposed_communication_seconds = rank.exposed_seconds();

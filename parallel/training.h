@@ -21,6 +21,13 @@ using OnStep = std::function<void(const StepRecord&)>;
 // The label of traffic that is not the technique's.
 inline constexpr const char* report_label = "report";
 
+// What a rank counted in one optimizer step.
+struct CountedStep {
+  std::map<std::string, Volume, std::less<>> traffic;
+  TierTraffic offload = {};
+  std::int64_t attention_pairs = 0;
+};
+
 class Training {
  public:
   Training(RankContext& context, const Plan& plan);
@@ -42,11 +49,10 @@ class Training {
   double rate(double seconds) const;
 
   // Collects all ranks' measurements and closed forms on rank 0, writes the weights and a sample.
-  // `traffic` is of the last step that was taken. Without one (`stepped` is false) it has no closed
-  // form, because skipped steps send less.
+  // `counted` is the last step that was taken. Without one (`stepped` is false) its traffic has no
+  // closed form, because skipped steps send less.
   void report(TrainingRank& rank, const PipelineRecord& pipeline, double busy_seconds,
-              const std::map<std::string, Volume, std::less<>>& traffic,
-              const TierTraffic& offload = {}, bool stepped = true);
+              const CountedStep& counted, bool stepped = true);
 
  private:
   double validation_loss(TrainingRank& rank);

@@ -67,6 +67,8 @@ class TrainingRank {
   virtual double communication_seconds() const { return exposed_seconds(); }
   // What it has moved from and to a second tier of memory so far.
   virtual TierTraffic tier_traffic() const { return {}; }
+  // Pairs of a query and a key that its context-parallel attention has computed so far in training.
+  virtual std::int64_t attention_pairs() const { return 0; }
   // The closed forms of this rank.
   virtual Prediction prediction() const = 0;
 };

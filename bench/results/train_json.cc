@@ -52,6 +52,7 @@ ordered_json counts_of(const RankRecord& rank) {
   if (rank.offload != TierTraffic{})
     object["offload"] = {{"read_bytes", rank.offload.read_bytes},
                          {"written_bytes", rank.offload.written_bytes}};
+  if (rank.attention_pairs > 0) object["attention_pairs"] = rank.attention_pairs;
   return object;
 }
 

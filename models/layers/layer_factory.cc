@@ -7,17 +7,24 @@
 
 namespace lockstep {
 
+AttentionParts attention_parts(const LayerFactory& factory, Parameters& parameters, int layer,
+                               const GptConfig& config, const MaskOptions& masks) {
+  const std::string name = fmt::format("h.{}.attn.", layer);
+  auto products = factory.queries_keys_values(parameters, name + "c_attn", config);
+  auto projection = factory.row(parameters, name + "c_proj", config.width, config.width);
+  return {.queries_keys_values = std::move(products),
+          .projection = std::move(projection),
+          .heads = factory.split().heads(config.heads),
+          .kv_heads = factory.split().kv_heads(config.key_value_heads()),
+          .head_size = config.head_size(),
+          .masks = Masks(masks, factory.split()),
+          .layer = layer};
+}
+
 std::unique_ptr<Attention> LayerFactory::attention(Parameters& parameters, int layer,
                                                    const GptConfig& config,
                                                    const MaskOptions& masks) const {
-  const std::string name = fmt::format("h.{}.attn.", layer);
-  auto products = queries_keys_values(parameters, name + "c_attn", config);
-  auto projection = row(parameters, name + "c_proj", config.width, config.width);
-  const AttentionHeads heads{.queries = split().heads(config.heads),
-                             .keys = split().kv_heads(config.key_value_heads()),
-                             .size = config.head_size()};
-  return std::make_unique<SelfAttention>(std::move(products), std::move(projection), heads,
-                                         Masks(masks, split()), layer);
+  return std::make_unique<SelfAttention>(attention_parts(*this, parameters, layer, config, masks));
 }
 
 std::unique_ptr<Mlp> LayerFactory::mlp(Parameters& parameters, int layer, const GptConfig& config,

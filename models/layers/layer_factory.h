@@ -79,7 +79,7 @@ struct AttentionOutput {
 // values.
 struct AttentionActivations {
   Tensor input;  // [n, C], or gathered
-  Tensor qkv;    // [N, q]
+  Tensor qkv;    // [N, q]; of other rows and heads if ranks exchange those
   AttentionOutput output;
 };
 
@@ -204,5 +204,16 @@ class LayerFactory {
   virtual std::unique_ptr<Mlp> mlp(Parameters& parameters, int layer, const GptConfig& config,
                                    const MaskOptions& masks) const;
 };
+
+// What an attention of layer `layer` is built from.
+struct AttentionParts {
+  std::unique_ptr<ColumnLinear> queries_keys_values;
+  std::unique_ptr<RowLinear> projection;
+  Count heads, kv_heads, head_size;  // of this rank
+  Masks masks;
+  int layer;
+};
+AttentionParts attention_parts(const LayerFactory& factory, Parameters& parameters, int layer,
+                               const GptConfig& config, const MaskOptions& masks);
 
 }  // namespace lockstep

@@ -13,9 +13,7 @@ struct Rows {
 
   Count count() const { return sequences * length; }
   bool in_training() const { return step >= 0; }
-  Count whole_length() const {
-    return layout.order == TokenOrder::whole ? length : length * layout.ranks;
-  }
+  Count whole_length() const { return length * layout.sharers(); }
   Positions positions() const { return layout.positions(whole_length()); }
   // For a tensor that has these rows from `first_of_rank` on.
   RowPlaces places(Count first_of_rank) const {

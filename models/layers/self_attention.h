@@ -3,7 +3,7 @@
 // al., "Attention is all you need", 2017.
 //
 // It attends to the keys of its own rows. An attention whose keys lie on several ranks derives from
-// it and overrides attend() and attend_backward().
+// it and overrides multiply(), attend() and attend_backward().
 #pragma once
 
 #include <memory>
@@ -12,16 +12,9 @@
 
 namespace lockstep {
 
-// The heads that this rank computes.
-struct AttentionHeads {
-  Count queries, keys, size;  // heads of queries, heads of keys and values, elements of a head
-};
-
 class SelfAttention : public Attention {
  public:
-  SelfAttention(std::unique_ptr<ColumnLinear> queries_keys_values,
-                std::unique_ptr<RowLinear> projection, const AttentionHeads& heads,
-                const Masks& masks, int layer);
+  explicit SelfAttention(AttentionParts parts) : parts_(std::move(parts)) {}
 
   Slice input(AttentionActivations& kept, const Rows& rows, Ledger& ledger) const override;
   void forward(Backend& backend, Slice out, Slice base, AttentionActivations& kept,
@@ -36,27 +29,29 @@ class SelfAttention : public Attention {
                        const AttentionGradients& gradients, const Rows& rows) const override;
 
  protected:
+  // Computes kept.qkv from kept.input.
+  virtual void multiply(Backend& backend, AttentionActivations& kept, DType dtype, const Rows& rows,
+                        Ledger& ledger) const;
+  // qkv[N, q] of this rank's own rows
+  void multiply_into(Backend& backend, Slice qkv, const AttentionActivations& kept,
+                     const Rows& rows) const;
   // dqkv[N, q], given dout[N, c], the gradient of kept.output.out
   virtual void attend_backward(Backend& backend, Slice dqkv, Slice dout,
                                const AttentionActivations& kept, const Rows& rows) const;
 
   AttentionShape shape(const Rows& rows) const {
-    return {rows.sequences, rows.length, heads_.queries, heads_.size, heads_.keys};
+    return {rows.sequences, rows.length, parts_.heads, parts_.head_size, parts_.kv_heads};
   }
   Dropout probability_mask(const Rows& rows) const {
-    return masks_.attention(rows, layer_, heads_.queries);
+    return parts_.masks.attention(rows, parts_.layer, parts_.heads);
   }
 
  private:
   Dropout projection_mask(const Rows& rows) const {
-    return masks_.hidden(rows, layer_, Dropped::projection);
+    return parts_.masks.hidden(rows, parts_.layer, Dropped::projection);
   }
 
-  std::unique_ptr<ColumnLinear> queries_keys_values_;
-  std::unique_ptr<RowLinear> projection_;
-  AttentionHeads heads_;
-  Masks masks_;
-  int layer_;
+  AttentionParts parts_;
 };
 
 }  // namespace lockstep

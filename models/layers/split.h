@@ -29,4 +29,19 @@ struct LayerSplit {
   Count kv_heads(Count all) const { return std::max<Count>(1, all / ranks); }
 };
 
+// Consecutive heads of queries, and the heads of keys and values that they share.
+struct HeadShare {
+  Count first = 0, count = 0, first_kv = 0, kv_count = 0;
+};
+
+// How the attention's heads are divided between ranks that have all heads outside of it. A rank's
+// heads of queries share heads of keys and values in equal numbers: either the ranks divide the
+// heads of keys and values, or, where there are fewer of those than ranks, each rank has a part of
+// the heads of queries that share one of them.
+struct HeadSplit {
+  int ranks = 1, rank = 0;
+
+  HeadShare share(Count heads, Count kv_heads) const;
+};
+
 }  // namespace lockstep

@@ -39,6 +39,9 @@ class HostBackend final : public Backend {
 
   std::string_view name() const override { return "host"; }
 
+  void copy(const Matrix& into, const Matrix& from, double beta) override {
+    host::copy(into, from, beta != 0);
+  }
   void gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) override {
     const Count k = a.transposed ? a.rows : a.columns;
     with_real(c.slice.dtype, [&]<typename T>(T) {

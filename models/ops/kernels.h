@@ -21,6 +21,8 @@ inline void gemm(bool ta, bool tb, Count m, Count n, Count k, const double* a, C
   dgemm(ta, tb, m, n, k, a, lda, b, ldb, beta, c, ldc);
 }
 
+// Between any two floating-point types.
+void copy(const Matrix& into, const Matrix& from, bool adds);
 template <typename T>
 void add_bias(T* out, const T* base, const T* bias, Count rows, Count columns);
 template <typename T>

@@ -178,11 +178,11 @@ std::optional<DdpTraffic> ddp_traffic(const Plan& plan, int rank, const Paramete
     const AllReduceAlgorithm& algorithm =
         find_algorithm(all_reduce_algorithms(), "all_reduce", name);
     if (!algorithm.traffic) return {};
-    sum.traffic += algorithm.traffic({.ranks = plan.length(Axis::dp),
+    sum.traffic += algorithm.traffic({.ranks = plan.copies(),
                                       .count = buckets[b].count,
                                       .element_bytes = element_bytes(type),
                                       .ranks_per_node = ranks_per_node},
-                                     plan.place(rank, Axis::dp));
+                                     plan.copy(rank));
     all_rings = all_rings && name == "ring";
   }
   const std::string beta =
@@ -195,7 +195,7 @@ std::optional<DdpTraffic> ddp_traffic(const Plan& plan, int rank, const Paramete
 
 Count ddp_scratch_bytes(const Plan& plan, int rank, const Parameters& parameters,
                         const std::vector<std::string>& algorithms) {
-  if (plan.length(Axis::dp) == 1) return 0;
+  if (plan.copies() == 1) return 0;
   const std::vector<Bucket> buckets = buckets_of(plan, parameters);
   Count most = 0;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
@@ -203,15 +203,15 @@ Count ddp_scratch_bytes(const Plan& plan, int rank, const Parameters& parameters
     if (name == "auto") continue;
     const auto scratch = find_algorithm(all_reduce_algorithms(), "all_reduce", name).scratch;
     if (scratch)
-      most = std::max(most, scratch({.ranks = plan.length(Axis::dp), .count = buckets[b].count},
-                                    plan.place(rank, Axis::dp)));
+      most = std::max(most, scratch({.ranks = plan.copies(), .count = buckets[b].count},
+                                    plan.copy(rank)));
   }
   return most * element_bytes(*plan.options.reduce_dtype);
 }
 
 Count ddp_communication_bytes(const Plan& plan, const Parameters& parameters) {
   const DType type = *plan.options.reduce_dtype;
-  if (plan.length(Axis::dp) == 1 || type == parameters.dtype()) return 0;
+  if (plan.copies() == 1 || type == parameters.dtype()) return 0;
   return largest_count(buckets_of(plan, parameters)) * element_bytes(type);
 }
 

@@ -231,7 +231,7 @@ class OwnSteps {
       step.tokens_per_second = training_.rate(step.seconds);
     training_.evaluate(member_, training_.plan().options.steps);
     checkpoints_.after_step(training_.plan().options.steps);
-    training_.report(member_, {}, busy_seconds_, traffic);
+    training_.report(member_, {}, busy_seconds_, {.traffic = traffic});
   }
 
  private:

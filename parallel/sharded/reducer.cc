@@ -21,7 +21,7 @@ GradientReducer::GradientReducer(Communicator& shards, Communicator& between, co
       exposed_(exposed),
       stream_(stream) {
   const DType type = *plan.options.reduce_dtype;
-  if (plan.length(Axis::dp) > 1 && type != largest.dtype)
+  if (plan.copies() > 1 && type != largest.dtype)
     rounded_ = (stream ? stream->communicator() : shards)
                    .scratch({.dtype = type, .device = largest.device}, largest.count);
   if (stream && between.size() > 1) between_stream_.emplace(between, between_track, "replicas");

@@ -154,7 +154,7 @@ ShardedTraffic sharded_traffic(const Plan& plan, int rank, const Sharding& shard
                          : ring(reduce_scatter_ring(), unit, plan.shards());
   };
   for_each_collective(plan, rank, sharding, units, gather, reduce);
-  const int replicas = plan.options.replicas, replica = plan.place(rank, Axis::dp) / plan.shards();
+  const int replicas = plan.options.replicas, replica = plan.copy(rank) / plan.shards();
   for (std::size_t u = 0; u < units.all.size(); ++u) {
     if (!sharding.shards_parameters()) gather(u);
     if (replicas == 1) continue;

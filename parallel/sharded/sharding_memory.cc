@@ -30,7 +30,7 @@ class UnitBuffers {
  public:
   UnitBuffers(const Plan& plan, int rank, const Sharding& sharding, const RankUnits& units)
       : per_parameter_(sharding.per_parameter),
-        reduces_in_background_(plan.options.overlap && plan.length(Axis::dp) > 1) {
+        reduces_in_background_(plan.options.overlap && plan.copies() > 1) {
     for (const UnitParameters& unit : units.all) {
       UnitSizes& sizes = units_.emplace_back();
       sizes.whole = unit.count;
@@ -183,7 +183,7 @@ ShardedElements sharded_elements(const Plan& plan, int rank, const Sharding& sha
 
 Count sharded_communication_bytes(const Plan& plan, const RankUnits& units) {
   const DType type = *plan.options.reduce_dtype;
-  if (plan.length(Axis::dp) == 1 || type == plan.options.dtype) return 0;
+  if (plan.copies() == 1 || type == plan.options.dtype) return 0;
   Count largest = 0;
   for (const UnitParameters& unit : units.all)
     largest = std::max(largest, unit.layout(plan.shards()).exchanged());

@@ -9,17 +9,6 @@
 #include "parallel/tensor/ranks.h"
 
 namespace lockstep {
-namespace {
-
-Traffic times(int number, const Traffic& one) {
-  return {.sent_messages = number * one.sent_messages,
-          .sent_elements = number * one.sent_elements,
-          .received_messages = number * one.received_messages,
-          .received_elements = number * one.received_elements};
-}
-
-}  // namespace
-
 LabelledTraffic tensor_traffic(const TensorWork& work) {
   const LayerSplit& split = work.split;
   const int t = split.ranks, rank = split.rank, layers = work.layers.count;
@@ -42,19 +31,19 @@ LabelledTraffic tensor_traffic(const TensorWork& work) {
     const Traffic entering = split.by_sequence ? gather : Traffic{};
     const Traffic leaving = split.by_sequence ? scatter : reduced(count);
     const Traffic again = gathers_again ? gather : Traffic{};
-    traffic[TensorRanks::forward_label] += times(2 * layers * forward_passes, entering + leaving);
-    traffic[TensorRanks::backward_label] += times(2 * layers, entering + leaving + again);
+    traffic[TensorRanks::forward_label] += 2 * layers * forward_passes * (entering + leaving);
+    traffic[TensorRanks::backward_label] += 2 * layers * (entering + leaving + again);
     // A first stage is recomputed from its tokens.
     if (work.options.kept_input != KeptInput::whole)
       traffic[TensorRanks::inputs_label] +=
-          times(work.stage_again ? (is_first ? 0 : 1) : layers, gather);
+          (work.stage_again ? (is_first ? 0 : 1) : layers) * gather;
     if (is_first)
-      traffic[TensorRanks::embedding_label] += times(forward_passes_of_ends, leaving) + entering;
+      traffic[TensorRanks::embedding_label] += forward_passes_of_ends * leaving + entering;
     if (!is_last) continue;
-    traffic[TensorRanks::head_label] += times(forward_passes_of_ends, entering) + leaving + again;
+    traffic[TensorRanks::head_label] += forward_passes_of_ends * entering + leaving + again;
     const int sums = work.options.label_smoothing > 0 ? 3 : 2;
     traffic[TensorRanks::loss_label] +=
-        times(forward_passes_of_ends, reduced(rows) + reduced(sums * rows));
+        forward_passes_of_ends * (reduced(rows) + reduced(sums * rows));
   }
   return traffic;
 }

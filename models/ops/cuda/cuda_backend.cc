@@ -36,6 +36,10 @@ double CudaBackend::sum_of_losses(Count rows) {
   return read(total);
 }
 
+void CudaBackend::copy(const Matrix& into, const Matrix& from, double beta) {
+  cuda::copy(stream_(), into, from, beta != 0);
+}
+
 void CudaBackend::gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) {
   gemm_.run(stream_(), a, b, c, c.slice, beta, {},
             room<std::byte>(products, Gemm::workspace_bytes));

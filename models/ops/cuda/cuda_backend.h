@@ -28,6 +28,7 @@ class CudaBackend final : public Backend {
       : ledger_(ledger), stream_(std::move(stream)), gemm_(tf32) {}
 
   std::string_view name() const override { return "cuda"; }
+  void copy(const Matrix& into, const Matrix& from, double beta) override;
   void gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) override;
   void gemm_bias(const Matrix& a, const Matrix& b, const Matrix& c, Slice base,
                  Slice bias) override;

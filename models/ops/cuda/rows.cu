@@ -24,6 +24,18 @@ __global__ void add_bias_kernel(T* out, const T* base, const T* bias, Count rows
   });
 }
 
+template <typename Into, typename From>
+__global__ void copy_kernel(Into* into, Count into_stride, const From* from, Count from_stride,
+                            Count rows, Count columns, bool adds) {
+  for_rows(rows, [&](Count r) {
+    for (Count c = threadIdx.x % 32; c < columns; c += 32) {
+      Into& to = into[r * into_stride + c];
+      const auto value = static_cast<Wide<Into>>(widen(from[r * from_stride + c]));
+      to = narrow<Into>(adds ? widen(to) + value : value);
+    }
+  });
+}
+
 // out = base + mask(x + bias). bias and base may be empty. `masks`: whether there is dropout.
 template <typename T>
 __global__ void masked_sum_kernel(T* out, const T* base, const T* x, const T* bias, Count rows,
@@ -80,6 +92,15 @@ __global__ void embedding_kernel(T* out, const T* tokens, std::int32_t first_tok
 }
 
 }  // namespace
+
+void copy(cudaStream_t stream, const Matrix& into, const Matrix& from, bool adds) {
+  with_type(into.slice.dtype, [&]<typename Into>(Into*) {
+    with_type(from.slice.dtype, [&]<typename From>(From*) {
+      launch(copy_kernel<Into, From>, warp_per_row(into.rows), stream, at<Into>(into.slice),
+             into.stride, at<From>(from.slice), from.stride, into.rows, into.columns, adds);
+    });
+  });
+}
 
 void add_bias(cudaStream_t stream, Slice out, Slice base, Slice bias, Count rows) {
   const Count columns = bias.count;

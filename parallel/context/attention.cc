@@ -1,0 +1,256 @@
+#include "parallel/context/attention.h"
+
+#include "models/narrow_backend.h"
+
+namespace lockstep {
+
+using Use = ContextRanks::Use;
+
+struct ContextAttention::Sizes {
+  Count length, rows;     // of the group: tokens of a sequence, and of all
+  Count heads, kv_heads;  // this rank's share
+  Count width, kv_width;  // of those heads
+  Dropout dropout;
+  AttentionPart part;  // without keys
+
+  Count qkv_width() const { return width + 2 * kv_width; }
+  Count statistics() const { return rows * heads; }
+  Matrix queries(Slice qkv) const { return Matrix(qkv, rows, qkv_width()).columns_from(0, width); }
+  Matrix keys_values(Slice qkv) const {
+    return Matrix(qkv, rows, qkv_width()).columns_from(width, 2 * kv_width);
+  }
+  Matrix keys(const Matrix& block) const { return block.columns_from(0, kv_width); }
+  Matrix values(const Matrix& block) const { return block.columns_from(kv_width, kv_width); }
+  // Of a group's queries with the keys of another.
+  AttentionPart with_keys(TokenLayout layout, int group, Count length_of_sequence) const {
+    AttentionPart with = part;
+    layout.rank = group;
+    with.keys = layout.positions_of_group(length_of_sequence);
+    return with;
+  }
+};
+
+namespace {
+
+Count pairs_of(const AttentionPart& part) {
+  return part.sequences * part.heads * causal_pairs(part.queries, part.keys);
+}
+
+// The given columns of rows first .. first + count - 1 of every sequence, which has `length` rows.
+void add_rows(std::vector<Matrix>& list, const Matrix& all, Count first_column, Count columns,
+              Count length, Count first, Count count) {
+  for (Count begin = first; begin < all.rows; begin += length)
+    list.push_back(all.columns_from(first_column, columns).rows_from(begin, count));
+}
+
+// Columns of queries, and optionally keys and values, of some heads of a tensor that has `heads`
+// and `kv_heads` of them.
+std::vector<Matrix> head_columns(const Matrix& all, const HeadShare& share, Count heads,
+                                 Count kv_heads, Count size, bool with_kv, Count length,
+                                 Count first, Count count) {
+  std::vector<Matrix> list;
+  add_rows(list, all, share.first * size, share.count * size, length, first, count);
+  for (const Count begin : {heads, heads + kv_heads})
+    if (with_kv)
+      add_rows(list, all, (begin + share.first_kv) * size, share.kv_count * size, length, first,
+               count);
+  return list;
+}
+
+}  // namespace
+
+ContextAttention::ContextAttention(AttentionParts parts, ContextRanks& ranks)
+    : SelfAttention(std::move(parts)), ranks_(ranks) {}
+
+ContextAttention::Sizes ContextAttention::sizes(const Rows& rows) const {
+  const AttentionShape own = shape(rows);
+  const HeadShare share = ranks_.split().heads().share(own.heads, own.kv_heads);
+  const Count length = rows.length * ranks_.split().ranks_of_group();
+  Dropout dropout = probability_mask(rows);
+  dropout.first_head += share.first;
+  return {.length = length,
+          .rows = rows.sequences * length,
+          .heads = share.count,
+          .kv_heads = share.kv_count,
+          .width = share.count * own.head_size,
+          .kv_width = share.kv_count * own.head_size,
+          .dropout = dropout,
+          .part = {.sequences = rows.sequences,
+                   .heads = share.count,
+                   .head_size = own.head_size,
+                   .kv_heads = share.kv_count,
+                   .queries = rows.layout.positions_of_group(rows.whole_length()),
+                   .keys = {},
+                   .length = rows.whole_length()}};
+}
+
+void ContextAttention::scatter_heads(Backend& backend, Slice group, Slice own, const Rows& rows,
+                                     bool with_kv) const {
+  const AttentionShape all = shape(rows);
+  const Sizes s = sizes(rows);
+  const Matrix from(own, rows.count(), with_kv ? all.qkv_width() : all.width());
+  const Matrix into(group, s.rows, with_kv ? s.qkv_width() : s.width);
+  Ulysses& ulysses = ranks_.ulysses();
+  ulysses.exchange(
+      backend, own.dtype,
+      [&](int rank) {
+        return head_columns(from, ulysses.share_of(rank, all.heads, all.kv_heads), all.heads,
+                            all.kv_heads, all.head_size, with_kv, rows.length, 0, rows.length);
+      },
+      [&](int rank) {
+        std::vector<Ulysses::Arriving> list;
+        for (const Matrix& matrix :
+             head_columns(into, {.count = s.heads, .kv_count = s.kv_heads}, s.heads, s.kv_heads,
+                          all.head_size, with_kv, s.length, rank * rows.length, rows.length))
+          list.push_back({.matrix = matrix});
+        return list;
+      });
+}
+
+void ContextAttention::gather_heads(Backend& backend, Slice own, Slice group, const Rows& rows,
+                                    bool with_kv) const {
+  const AttentionShape all = shape(rows);
+  const Sizes s = sizes(rows);
+  const Matrix from(group, s.rows, with_kv ? s.qkv_width() : s.width);
+  const Matrix into(own, rows.count(), with_kv ? all.qkv_width() : all.width());
+  Ulysses& ulysses = ranks_.ulysses();
+  ulysses.exchange(
+      backend, own.dtype,
+      [&](int rank) {
+        return head_columns(from, {.count = s.heads, .kv_count = s.kv_heads}, s.heads, s.kv_heads,
+                            all.head_size, with_kv, s.length, rank * rows.length, rows.length);
+      },
+      [&](int rank) {
+        const HeadShare share = ulysses.share_of(rank, all.heads, all.kv_heads);
+        // Ranks that share a head of keys and values each have a part of its gradient.
+        const bool adds =
+            rank > 0 &&
+            ulysses.share_of(rank - 1, all.heads, all.kv_heads).first_kv == share.first_kv;
+        std::vector<Ulysses::Arriving> list;
+        for (const Matrix& matrix :
+             head_columns(into, share, all.heads, all.kv_heads, all.head_size, with_kv, rows.length,
+                          0, rows.length)) {
+          const bool is_query = std::ssize(list) < rows.sequences;
+          list.push_back({.matrix = matrix, .beta = adds && !is_query ? 1.0 : 0.0});
+        }
+        return list;
+      });
+}
+
+void ContextAttention::scatter_products(Backend& backend, Slice group, Slice own,
+                                        const Rows& rows) const {
+  const AttentionShape all = shape(rows);
+  const Sizes s = sizes(rows);
+  const Matrix from(own, rows.sequences * all.heads, rows.length);
+  const Matrix into(group, rows.sequences * s.heads, s.length);
+  Ulysses& ulysses = ranks_.ulysses();
+  ulysses.exchange(
+      backend, own.dtype,
+      [&](int rank) {
+        const HeadShare share = ulysses.share_of(rank, all.heads, all.kv_heads);
+        std::vector<Matrix> list;
+        add_rows(list, from, 0, rows.length, all.heads, share.first, share.count);
+        return list;
+      },
+      [&](int rank) {
+        std::vector<Matrix> here;
+        add_rows(here, into, rank * rows.length, rows.length, s.heads, 0, s.heads);
+        std::vector<Ulysses::Arriving> list;
+        for (const Matrix& matrix : here) list.push_back({.matrix = matrix});
+        return list;
+      });
+}
+
+void ContextAttention::multiply(Backend& backend, AttentionActivations& kept, DType dtype,
+                                const Rows& rows, Ledger& ledger) const {
+  if (ranks_.split().ranks_of_group() == 1)
+    return SelfAttention::multiply(backend, kept, dtype, rows, ledger);
+  const Sizes s = sizes(rows);
+  ensure(kept.qkv, {s.rows, s.qkv_width()}, dtype, ledger, MemoryUse::activations);
+  const Slice own = ranks_.room(Use::own_qkv, rows.count() * shape(rows).qkv_width(), dtype);
+  multiply_into(backend, own, kept, rows);
+  scatter_heads(backend, kept.qkv.slice(), own, rows, true);
+}
+
+void ContextAttention::attend(Backend& backend, AttentionActivations& kept, const Rows& rows,
+                              Ledger& ledger) const {
+  const Sizes s = sizes(rows);
+  const Slice qkv = kept.qkv.slice();
+  const DType statistics = statistics_type(qkv.dtype);
+  ensure(kept.output.log_sum_exp, {rows.sequences, s.heads, s.length}, statistics, ledger,
+         MemoryUse::activations);
+  ensure(kept.output.out, {rows.count(), shape(rows).width()}, qkv.dtype, ledger,
+         MemoryUse::activations);
+  const bool exchanges_heads = ranks_.split().ranks_of_group() > 1;
+  const bool in_place = !exchanges_heads && statistics == qkv.dtype;
+  const Slice log_sum_exp = kept.output.log_sum_exp.slice();
+  const Slice out =
+      in_place ? kept.output.out.slice() : ranks_.room(Use::out, s.rows * s.width, statistics);
+  ranks_.key_values().forward(backend, s.keys_values(qkv), [&](int group, const Matrix& block) {
+    const AttentionPart part = s.with_keys(rows.layout, group, rows.whole_length());
+    const Count pairs = pairs_of(part);
+    ranks_.count_pairs(pairs);
+    if (group == ranks_.split().group())
+      return backend.attention_part(out, log_sum_exp, s.queries(qkv), s.keys(block),
+                                    s.values(block), part, s.dropout);
+    if (pairs == 0) return;
+    const Slice block_out = ranks_.room(Use::block_out, s.rows * s.width, statistics);
+    const Slice block_sums = ranks_.room(Use::block_log_sum_exp, s.statistics(), statistics);
+    backend.attention_part(block_out, block_sums, s.queries(qkv), s.keys(block), s.values(block),
+                           part, s.dropout);
+    backend.merge_attention(out, log_sum_exp, block_out, block_sums, part);
+  });
+  if (exchanges_heads)
+    gather_heads(backend, kept.output.out.slice(), out, rows, false);
+  else if (!in_place)
+    out.device->convert(kept.output.out.slice(), out);
+}
+
+void ContextAttention::attend_backward(Backend& backend, Slice dqkv, Slice own_dout,
+                                       const AttentionActivations& kept, const Rows& rows) const {
+  const Sizes s = sizes(rows);
+  const Slice qkv = kept.qkv.slice();
+  const DType statistics = statistics_type(qkv.dtype);
+  const bool exchanges_heads = ranks_.split().ranks_of_group() > 1;
+
+  const AttentionShape all = shape(rows);
+  const Positions here = rows.positions();
+  Slice dout = own_dout;
+  Slice products = ranks_.room(Use::own_products, rows.count() * all.heads, statistics);
+  backend.attention_products(products, own_dout, kept.output.out.slice(),
+                             {.sequences = rows.sequences,
+                              .heads = all.heads,
+                              .head_size = all.head_size,
+                              .kv_heads = all.kv_heads,
+                              .queries = here,
+                              .keys = here,
+                              .length = rows.whole_length()});
+  if (exchanges_heads) {
+    dout = ranks_.room(Use::dout, s.rows * s.width, own_dout.dtype);
+    scatter_heads(backend, dout, own_dout, rows, false);
+    const Slice own_products = products;
+    products = ranks_.room(Use::products, s.statistics(), statistics);
+    scatter_products(backend, products, own_products, rows);
+  }
+
+  const bool in_place = !exchanges_heads && statistics == dqkv.dtype;
+  const Slice gradients =
+      in_place ? dqkv : ranks_.room(Use::dqkv, s.rows * s.qkv_width(), statistics);
+  gradients.device->zero(gradients);
+  ranks_.key_values().backward(
+      backend, s.keys_values(qkv), s.keys_values(gradients),
+      [&](int group, const Matrix& block, const Matrix& gradient) {
+        const AttentionPart part = s.with_keys(rows.layout, group, rows.whole_length());
+        if (pairs_of(part) == 0) return;
+        backend.attention_part_backward(s.queries(gradients), s.keys(gradient), s.values(gradient),
+                                        dout, kept.output.log_sum_exp.slice(), products,
+                                        s.queries(qkv), s.keys(block), s.values(block), part,
+                                        s.dropout);
+      });
+  if (exchanges_heads)
+    gather_heads(backend, dqkv, gradients, rows, true);
+  else if (!in_place)
+    gradients.device->convert(dqkv, gradients);
+}
+
+}  // namespace lockstep

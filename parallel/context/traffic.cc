@@ -1,0 +1,110 @@
+#include "parallel/context/traffic.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "models/narrow_backend.h"
+#include "parallel/context/gather.h"
+#include "parallel/context/ring.h"
+#include "parallel/context/ulysses.h"
+
+namespace lockstep {
+namespace {
+
+// The elements of a group's keys and values, of a rank's heads.
+Count block_of(const ContextWork& work, Count rows) {
+  const HeadShare share = work.split.heads().share(work.heads, work.kv_heads);
+  return rows * work.split.ranks_of_group() * 2 * share.kv_count * work.head_size;
+}
+
+}  // namespace
+
+std::vector<ContextTraffic> context_traffic(const ContextWork& work) {
+  const ContextSplit& split = work.split;
+  const int groups = split.groups(), group = split.group();
+  const HeadSplit inside = split.heads();
+  // How often a layer's products and its attention run in forward.
+  const Count products = work.recompute == Recompute::full ? 2 : 1;
+  const Count attentions = work.recompute == Recompute::none ? 1 : 2;
+  Traffic blocks, gradients, heads, statistics;
+  for (const Count rows : work.rows) {
+    const Count block = block_of(work, rows), size = rows * work.head_size;
+    const auto scattered = [&](bool with_kv) {
+      return heads_for_tokens(size, inside, work.heads, work.kv_heads, with_kv);
+    };
+    const auto gathered = [&](bool with_kv) {
+      return tokens_for_heads(size, inside, work.heads, work.kv_heads, with_kv);
+    };
+    const Traffic one =
+        split.rings ? Ring::traffic(block, groups) : Gather::traffic(block, groups, group);
+    blocks += (attentions + 1) * one;
+    gradients += split.rings ? Ring::gradient_traffic(block, groups, split.returns_all_hops)
+                             : Gather::gradient_traffic(block, groups, group);
+    heads += products * scattered(true) + attentions * gathered(false) + scattered(false) +
+             gathered(true);
+    statistics += heads_for_tokens(rows, inside, work.heads, work.kv_heads, false);
+  }
+  const DType wide = statistics_type(work.dtype);
+  std::vector<ContextTraffic> all;
+  if (groups > 1) {
+    all.push_back({KeyValues::label, work.layers * blocks, work.dtype});
+    all.push_back({KeyValues::gradient_label, work.layers * gradients, wide});
+  }
+  if (inside.ranks > 1) {
+    all.push_back({Ulysses::label, work.layers * heads, work.dtype});
+    all.push_back({Ulysses::label, work.layers * statistics, wide});
+  }
+  return all;
+}
+
+Count context_memory_bytes(const ContextWork& work) {
+  const ContextSplit& split = work.split;
+  const HeadShare share = split.heads().share(work.heads, work.kv_heads);
+  const Count rows = *std::ranges::max_element(work.rows);
+  const Count group_rows = rows * split.ranks_of_group();
+  const Count block = block_of(work, rows);
+  const Count element = element_bytes(work.dtype),
+              statistic = element_bytes(statistics_type(work.dtype));
+  const bool exchanges_heads = split.ranks_of_group() > 1;
+  const bool in_place = !exchanges_heads && element == statistic;
+  const Count width = share.count * work.head_size,
+              qkv = (share.count + 2 * share.kv_count) * work.head_size;
+
+  Count bytes = rows * work.heads * statistic;  // products of dout and out
+  if (!in_place) bytes += group_rows * (width + qkv) * statistic;
+  if (split.groups() > 1) {
+    // Of the result of one block. The first group of a contiguous layout sees only its own block.
+    const bool sees_others = split.layout.order != TokenOrder::contiguous || split.group() > 0;
+    if (sees_others) bytes += group_rows * (width + share.count) * statistic;
+    bytes += split.rings
+                 ? Ring::block_memory(block) * element + Ring::gradient_memory(block) * statistic
+                 : Gather::block_memory(block, split.groups()) * (element + statistic);
+  }
+  if (!exchanges_heads) return bytes;
+  const Traffic most =
+      heads_for_tokens(rows * work.head_size, split.heads(), work.heads, work.kv_heads, true);
+  const Traffic statistics =
+      heads_for_tokens(rows, split.heads(), work.heads, work.kv_heads, false);
+  const Count messages = 2 * std::max(most.sent_elements, most.received_elements) * element;
+  const Count wide_messages =
+      element == statistic ? 0
+                           : (statistics.sent_elements + statistics.received_elements) * statistic;
+  return bytes + rows * (work.heads + 2 * work.kv_heads) * work.head_size * element +  // own qkv
+         group_rows * width * element +          // gradient of the attention's output
+         group_rows * share.count * statistic +  // products
+         messages + wide_messages;
+}
+
+std::string context_formula(const ContextSplit& split) {
+  std::string formula;
+  if (split.groups() > 1)
+    formula = split.rings && split.returns_all_hops ? "2(c-1) B beta + c B beta_s"
+                                                    : "2(c-1) B beta + (c-1) B beta_s";
+  if (split.ranks_of_group() > 1)
+    formula += fmt::format("{}heads exchanged by {}", formula.empty() ? "" : " + ",
+                           split.ranks_of_group());
+  return "layers * micro-batches * (" + formula + ")";
+}
+
+}  // namespace lockstep
