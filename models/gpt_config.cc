@@ -71,7 +71,7 @@ void check(const GptConfig& config) {
   within(config.layers, 1'000, "layers");
   within(config.heads, 1'000, "heads");
   within(config.width, 100'000, "width");
-  within(config.context, 1'000'000, "context");
+  within(config.context, 1 << 24, "context");
   within(config.vocabulary, 10'000'000, "vocabulary");
   require(config.width % config.heads == 0,
           fmt::format("a width of {} in {} heads", config.width, config.heads),

@@ -46,7 +46,7 @@ OptionGroup describe(MeshOptions& o) {
                       {.flag = "mesh-order",
                        .value = &o.mesh_order,
                        .help = "axes, the one whose neighbours are consecutive ranks first",
-                       .drawn = {"tp-cp-dp-pp", "tp-pp-dp", "pp-dp-tp", "dp-tp-pp"}}}};
+                       .drawn = {"tp-cp-dp-pp", "tp-pp-dp", "pp-cp-dp-tp", "dp-tp-pp-cp"}}}};
 }
 
 OptionGroup describe(DataParallelOptions& o) {

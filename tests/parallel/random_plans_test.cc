@@ -1,4 +1,4 @@
-// Random plans over tp x pp x dp, schedules, sequence parallelism, recomputation, micro-batches,
+// Random plans over tp x cp x pp x dp, layouts, schedules, sequence parallelism, recomputation, micro-batches,
 // buckets and algorithms, drawn from the options' own descriptions. Losses, all gradients, their norm
 // and the weights equal one rank's, and all predictions equal the measurements, on all ranks.
 // LOCKSTEP_RANDOM_PLANS sets the number of plans, LOCKSTEP_RANDOM_SEED the seed.
@@ -55,7 +55,7 @@ std::vector<double> whole_of(TrainingRank& rank, Gathered what, const Plan& plan
 
 void compare_with_prediction(const Prediction& prediction, RankContext& context,
                              const std::map<std::string, Volume, std::less<>>& counted,
-                             const TierTraffic& offload, Outcome& outcome) {
+                             const TierTraffic& offload, std::int64_t pairs, Outcome& outcome) {
   const int rank = context.world.rank();
   const auto expect = [&](const std::string& what, std::int64_t expected, std::int64_t measured) {
     ++outcome.compared;
@@ -77,6 +77,8 @@ void compare_with_prediction(const Prediction& prediction, RankContext& context,
   const TierTraffic expected = prediction.offload.value_or(TierTraffic{});
   expect("bytes read from the tier", expected.read_bytes, offload.read_bytes);
   expect("bytes written to the tier", expected.written_bytes, offload.written_bytes);
+  if (const auto& figure = prediction.attention_pairs)
+    expect("attention pairs", figure->value, pairs);
   for (int use = 0; use < memory_uses; ++use)
     if (const auto& figure = prediction.peak_bytes[static_cast<std::size_t>(use)];
         figure && figure->exact &&
@@ -96,9 +98,11 @@ Outcome outcome_of(const Plan& plan) {
     rank->load_weights();
     std::map<std::string, Volume, std::less<>> counted;
     TierTraffic offload;
+    std::int64_t pairs = 0;
     for (int step = 0; step < steps; ++step) {
       context.counters.reset();
       const TierTraffic before = rank->tier_traffic();
+      const std::int64_t pairs_before = rank->attention_pairs();
       const double loss = rank->accumulate(training.micro_batches(step), plan.tokens_per_step(), 1);
       const double norm = rank->gradient_norm();
       counted = context.counters.by_label();
@@ -109,6 +113,7 @@ Outcome outcome_of(const Plan& plan) {
       rank->wait_for_parameters();
       for (const auto& [label, volume] : context.counters.by_label()) counted[label] += volume;
       offload = rank->tier_traffic() - before;
+      pairs = rank->attention_pairs() - pairs_before;
       if (context.world.rank() != 0) continue;
       outcome.losses.push_back(all);
       outcome.norms.push_back(norm);
@@ -117,7 +122,7 @@ Outcome outcome_of(const Plan& plan) {
     const std::vector<double> weights = whole_of(*rank, Gathered::values, plan);
     const Prediction prediction = rank->prediction();
     const std::lock_guard lock(mutex);
-    compare_with_prediction(prediction, context, counted, offload, outcome);
+    compare_with_prediction(prediction, context, counted, offload, pairs, outcome);
     if (context.world.rank() == 0) outcome.weights = weights;
   });
   return outcome;
@@ -155,8 +160,9 @@ std::optional<Plan> draw(std::mt19937& random) {
     for (const Option& option : group.options)
       if (!option.drawn.empty() && group.belongs_to(options.technique))
         set_from_text(option, option.drawn[random() % option.drawn.size()]);
-  const int replicas = *options.data_ranks;
-  const int ranks = *options.tensor_ranks * *options.pipeline_ranks * replicas;
+  const int replicas = *options.data_ranks, sharers = *options.context_ranks;
+  const int ranks = *options.tensor_ranks * sharers * *options.pipeline_ranks * replicas;
+  if (random() % 2 == 0) options.ring_ranks = std::max(1, sharers / *options.ulysses_ranks);
   if (ranks > most_ranks) return {};
   // Micro-batches of one or two sequences, all equal or not.
   options.global_batch =
@@ -183,7 +189,8 @@ TEST(RandomPlans, EqualSerialAndTheirPredictions) {
     TrainOptions serial = plan->options;
     serial.technique = "serial";
     serial.recompute = "none";
-    serial.tensor_ranks = serial.pipeline_ranks = serial.data_ranks = 1;
+    serial.tensor_ranks = serial.context_ranks = serial.pipeline_ranks = serial.data_ranks = 1;
+    serial.ulysses_ranks = serial.ring_ranks = std::nullopt;
     serial.micro_batches = 1;
     const Outcome expected = outcome_of(plan_of(serial, 1));
     Outcome got = outcome_of(*plan);
