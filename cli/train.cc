@@ -182,6 +182,7 @@ int run(TrainCommand& c) {
   LaunchOptions& world = c.world.launch;
   const auto planned = take_plan_file(c.plan, c.ranks->count() > 0 ? &world.ranks : nullptr);
   if (planned) world.ranks = *planned;
+  if (!planned && c.ranks->count() == 0) world.ranks = default_ranks(c.plan.options);
   world.device = &device_named(c.device);
   c.dry.check(c.plan, c.device);
   if (c.device == "none") return dry_run_alone(c.plan, world, c.dry.rank, c.json);

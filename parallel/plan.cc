@@ -1,213 +1,12 @@
 #include "parallel/plan.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
 #include <charconv>
-#include <cmath>
 
-#include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
-#include "collectives/base/file.h"
-#include "parallel/loss_scale.h"
-#include "parallel/parameter_server/ps.h"
-#include "parallel/pipeline/schedules/check.h"
-#include "parallel/pipeline/schedules/sharding.h"
-#include "parallel/pipeline/schedules/text.h"
-#include "parallel/tensor/layers.h"
 
 namespace lockstep {
-namespace {
 
 using enum Axis;
-// Suggests lengths if their product does not divide the number of ranks.
-std::string nearest_ranks(int ranks, int model) {
-  const int below = ranks / model * model;
-  return below > 0 ? fmt::format("use --ranks {} or {}", below, below + model)
-                   : fmt::format("use --ranks {}", model);
-}
-
-// The mesh of the ranks that compute.
-Mesh mesh_of(const TrainOptions& o, int ranks, std::optional<Axis> free_axis) {
-  AlongAxes lengths(1);
-  const std::pair<Axis, std::optional<int>> given[] = {
-      {tp, o.tensor_ranks}, {cp, o.context_ranks}, {pp, o.pipeline_ranks}, {dp, o.data_ranks}};
-  bool is_free = free_axis.has_value();
-  for (const auto& [axis, length] : given) {
-    if (length) lengths[axis] = *length;
-    if (length && axis == free_axis) is_free = false;
-  }
-  const int fixed = Mesh(lengths, o.mesh_order).size();
-  if (is_free) {
-    require(ranks % fixed == 0 && ranks >= fixed,
-            fmt::format("{} ranks for models on {} x {} x {} ranks each", ranks, lengths[tp],
-                        lengths[cp], lengths[pp]),
-            "--tp times --cp times --pp must divide --ranks: " + nearest_ranks(ranks, fixed));
-    lengths[*free_axis] = ranks / fixed;
-  }
-  Mesh mesh(lengths, o.mesh_order);
-  require(mesh.size() == ranks || free_axis != tp,
-          fmt::format("--tp {} with {} ranks", lengths[tp], ranks),
-          fmt::format("all ranks are tensor-parallel here: use --ranks {}, or train 3d, which has "
-                      "other axes, too",
-                      lengths[tp]));
-  require(mesh.size() == ranks,
-          fmt::format("--tp {} times --cp {} times --pp {} times --dp {} is {}, and there are {} "
-                      "ranks",
-                      lengths[tp], lengths[cp], lengths[pp], lengths[dp], mesh.size(), ranks),
-          fmt::format("they must be equal: use --ranks {}", mesh.size()));
-  return mesh;
-}
-
-Schedule schedule_of(const TrainOptions& o, const PipelineShape& shape) {
-  if (o.schedule_file.empty()) return make_schedule(find_schedule(o.schedule), shape);
-  constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
-  return schedule_from_csv(read_text(o.schedule_file, most_bytes), o.schedule_file);
-}
-
-void check_schedule(const Plan& plan) {
-  const TrainOptions& o = plan.options;
-  const Schedule& schedule = plan.schedule;
-  check(schedule);
-  require(schedule.ranks() == plan.length(pp),
-          fmt::format("{} is a schedule for {} ranks, and there are {}", o.schedule_file,
-                      schedule.ranks(), plan.length(pp)),
-          "use as many --ranks as it has lines");
-  require(schedule.micro_batches == o.micro_batches,
-          fmt::format("{} is a schedule of {} micro-batches, and --micro-batches is {}",
-                      o.schedule_file, schedule.micro_batches, o.micro_batches),
-          "use as many");
-  require(
-      schedule.stages <= plan.model.layers,
-      fmt::format("{} stages of a model with {} layers", schedule.stages, plan.model.layers),
-      fmt::format("every stage has at least one layer: at most {} ranks with {} stages each, or "
-                  "fewer --virtual-stages",
-                  plan.model.layers / (schedule.stages / plan.length(pp)),
-                  schedule.stages / plan.length(pp)));
-}
-
-// Unless a file has them, the actions by which replicas gather parameters and reduce gradients.
-void add_collectives(Plan& plan) {
-  const bool shards_parameters = plan.zero_stage() == 3;
-  if (plan.schedule.has(Pass::reduce_gradients)) {
-    require(!shards_parameters || plan.schedule.has(Pass::unshard),
-            fmt::format("{} reduces gradients and unshards no parameters, and --zero 3 shards them",
-                        plan.options.schedule_file),
-            "add UNSHARD and RESHARD to it, or remove REDUCE_GRAD: then all three are added");
-    return;
-  }
-  if (shards_parameters)
-    plan.schedule = with_sharding(plan.schedule);
-  else if (plan.copies() > 1 || plan.zero_stage() > 0)
-    plan.schedule = with_gradient_reduction(plan.schedule);
-}
-
-void check_batch(const Plan& plan) {
-  const TrainOptions& o = plan.options;
-  const int replicas = plan.length(dp), least = replicas * o.micro_batches;
-  require(o.global_batch >= least,
-          fmt::format("a global batch of {} sequences for {} ranks that compute, in {} "
-                      "micro-batches each",
-                      o.global_batch, replicas, o.micro_batches),
-          fmt::format("use at least as many sequences as micro-batches of all ranks: "
-                      "--global-batch {}",
-                      least));
-}
-
-// A group of one rank would keep everything, and one of all ranks would save nothing.
-void check_resharding(const Plan& plan) {
-  const std::string& text = plan.options.reshard_after_forward;
-  if (text == "yes" || text == "no") return;
-  const int ranks = plan.group_ranks();
-  require(ranks > 0, fmt::format("--reshard-after-forward {}", text),
-          "choose yes, no or a number of ranks");
-  if (plan.zero_stage() < 3 || plan.length(pp) > 1) return;
-  require(ranks > 1 && ranks < plan.shards() && plan.shards() % ranks == 0,
-          fmt::format("--reshard-after-forward {} with shards on {} ranks", ranks, plan.shards()),
-          "groups have more than one rank, and fewer than all: use a number that divides the "
-          "ranks, or yes");
-}
-
-void check_data(const Plan& plan) {
-  const TrainOptions& o = plan.options;
-  check_resharding(plan);
-  require(plan.zero_stage() == 0 || plan.copies() % o.replicas == 0,
-          fmt::format("--replicas {} of the shards on {} data-parallel ranks", o.replicas,
-                      plan.copies()),
-          "use a number that divides the ranks");
-  require(o.offload != "parameters" || plan.zero_stage() == 3 || plan.zero_stage() == 0,
-          fmt::format("--offload parameters with ZeRO stage {}, which holds all parameters whole",
-                      plan.zero_stage()),
-          "use stage 3 or train fsdp, or --offload optimizer");
-  require(!o.offload_to.empty(), "--offload-to without a name", "use memory, or name a file");
-  constexpr int block = 4096;
-  require(o.offload_group % block == 0, fmt::format("--offload-group {}", o.offload_group),
-          fmt::format("use a multiple of {}, so that groups begin at blocks of a file", block));
-  require(is_floating(*o.reduce_dtype), fmt::format("--reduce-dtype {}", name_of(*o.reduce_dtype)),
-          "choose f64, f32, bf16 or f16");
-  if (o.algorithm != "auto")
-    find_algorithm(all_reduce_algorithms(), name_of(Operation::all_reduce), o.algorithm);
-}
-
-void check_run(const TrainOptions& o, int ranks) {
-  for (const auto& [rank, factor] : o.slow_ranks) {
-    require(rank >= 0 && rank < ranks, fmt::format("--slow-rank {} of {} ranks", rank, ranks),
-            fmt::format("ranks are 0 to {}", ranks - 1));
-    require(factor >= 1 && std::isfinite(factor), fmt::format("--slow-rank {}: {}", rank, factor),
-            "use a finite number of at least 1");
-  }
-  require(is_floating(o.dtype), fmt::format("--dtype {}", name_of(o.dtype)),
-          "choose f32, f64, bf16 or f16");
-  loss_scaling_from_name(loss_scaling(o));
-  model_options(o);
-}
-
-// How the ranks along cp are divided into groups.
-void divide_context(TrainOptions& o, int ranks) {
-  o.context_ranks = ranks;
-  if (o.technique == "ring-attention") o.ring_ranks = ranks;
-  if (o.technique == "ulysses") o.ulysses_ranks = ranks;
-  if (ranks == 1) return;
-  const int inside = o.ulysses_ranks.value_or(1);
-  require(inside <= ranks && ranks % inside == 0,
-          fmt::format("--ulysses {} of {} ranks along cp", inside, ranks),
-          "use a number that divides the ranks");
-  o.ulysses_ranks = inside;
-  const int groups = o.ring_ranks.value_or(ranks / inside);
-  require(inside * groups == ranks,
-          fmt::format("--ulysses {} times --ring {} is {}, and there are {} ranks along cp", inside,
-                      groups, inside * groups, ranks),
-          fmt::format("they must be equal: use --ring {}, or --ranks {}", ranks / inside,
-                      inside * groups));
-}
-
-void check_context(const Plan& plan) {
-  if (plan.length(cp) == 1) return;
-  const ContextSplit context = plan.context(0);
-  context.layout.positions(plan.tokens_of_sequence());
-  const LayerSplit split = plan.split(0);
-  context.heads().share(split.heads(plan.model.heads),
-                        split.kv_heads(plan.model.key_value_heads()));
-}
-
-// Defaults that depend on other options.
-void fill_in(Plan& plan) {
-  TrainOptions& o = plan.options;
-  if (o.sequence_length == 0) o.sequence_length = plan.model.context;
-  if (o.minimum_learning_rate < 0) o.minimum_learning_rate = o.learning_rate;
-  o.loss_scaling = loss_scaling(o);
-  if (!o.reduce_dtype) o.reduce_dtype = o.dtype;
-  if (plan.has_servers()) return;
-  o.tensor_ranks = plan.length(tp);
-  o.pipeline_ranks = plan.length(pp);
-  o.data_ranks = plan.length(dp);
-  if (o.technique == "sp") o.sequence_parallel = true;
-  o.zero_stage = plan.zero_stage();
-  o.virtual_stages = plan.schedule.stages / plan.length(pp);
-}
-
-}  // namespace
 
 Share Plan::share(int rank) const {
   if (!computes(rank)) return {};
@@ -271,7 +70,7 @@ ContextSplit Plan::context(int rank) const {
                      .rank = here / inner,
                      .parts = inner,
                      .part = here % inner},
-          .rings = options.ring_ranks.has_value(),
+          .rings = options.ring_ranks.has_value() && groups > 1,
           .returns_all_hops = options.gradient_hops == "c"};
 }
 
@@ -301,43 +100,6 @@ PipelineShape Plan::shape() const {
 
 std::string Plan::schedule_name() const {
   return options.schedule_file.empty() ? options.schedule : "";
-}
-
-Plan plan_of(const TrainOptions& options, int ranks) {
-  require(ranks >= 1, fmt::format("--ranks {}", ranks), "use 1 or more");
-  check_bounds(options);
-  check_run(options, ranks);
-  const TechniqueEntry& entry = technique(options.technique);
-  require(entry.free_axis || ranks == 1,
-          fmt::format("{} training on {} ranks", options.technique, ranks),
-          "use --ranks 1, or train ddp");
-  if (options.technique == "ps") check_servers(options, ranks);
-  const int computing = options.technique == "ps" ? ps_workers(options, ranks) : ranks;
-  Plan plan{.options = options,
-            .ranks = ranks,
-            .model = gpt_config(options.model),
-            .mesh = mesh_of(options, computing, entry.free_axis),
-            .schedule = {}};
-  divide_context(plan.options, plan.length(cp));
-  // A single stage needs no schedule: each micro-batch goes forward and then back.
-  if (!plan.has_pipeline()) {
-    plan.options.schedule = "1f1b";
-    plan.options.schedule_file.clear();
-    plan.options.virtual_stages = plan.options.group_size = 0;
-  }
-  check_batch(plan);
-  plan.schedule = schedule_of(plan.options, plan.shape());
-  check_schedule(plan);
-  add_collectives(plan);
-  require(options.sequence_length <= plan.model.context,
-          fmt::format("--sequence-length {} with a context of {}", options.sequence_length,
-                      plan.model.context),
-          "use no more tokens than the model's context");
-  fill_in(plan);
-  check_context(plan);
-  check_split(plan.model, plan.tokens_of_sequence() / plan.length(cp), plan.split(0));
-  check_data(plan);
-  return plan;
 }
 
 }  // namespace lockstep

@@ -107,6 +107,8 @@ struct TechniqueEntry {
   int default_ranks() const { return free_axis ? 2 : 1; }
 };
 const std::vector<TechniqueEntry>& techniques();
+// The ranks of a plan if none are given: as many as its options need.
+int default_ranks(const TrainOptions& options);
 // Throws Error (bad_input) that lists the techniques.
 const TechniqueEntry& technique(std::string_view name);
 

@@ -108,36 +108,14 @@ class RankPrediction {
     prediction_.formulas[TensorRanks::backward_label] = backward_formula(split_);
     prediction_.add(SharedGradients::label,
                     shared_gradients_traffic(parameters(), split_, held_count()), element());
-    add_term("layers + embedding + head + loss + shared gradients", "of each of them");
-  }
-
-  ContextWork context_work() const {
-    Count layers = 0;
-    for (const int s : stages_)
-      layers += layers_of_stage(plan_.model.layers, plan_.schedule.stages, s).count;
-    return {.heads = split_.heads(plan_.model.heads),
-            .kv_heads = split_.kv_heads(plan_.model.key_value_heads()),
-            .head_size = plan_.model.head_size(),
-            .split = context_,
-            .recompute = model_options(plan_.options).recompute,
-            .dtype = dtype_,
-            .rows = rows_,
-            .layers = static_cast<int>(layers)};
+    prediction_.add_term("layers + embedding + head + loss + shared gradients", "of each of them");
   }
 
   void add_context() {
-    if (plan_.length(cp) == 1) return;
-    const ContextWork work = context_work();
-    for (const ContextTraffic& one : context_traffic(work))
-      prediction_.add(one.label, one.traffic, element_bytes(one.dtype));
-    add_term(context_formula(context_), "exchanges of keys, values and heads");
-    // Of all heads, sequences and layers of a step, forward and where it is repeated.
-    const Count passes = work.recompute == Recompute::none ? 1 : 2;
-    const HeadShare share = context_.heads().share(work.heads, work.kv_heads);
-    prediction_.attention_pairs = {attention_pairs(context_.layout, plan_.tokens_of_sequence()) *
-                                       plan_.share(rank_).count * share.count * work.layers *
-                                       passes,
-                                   "pairs of a sequence * sequences * heads * layers", true};
+    int layers = 0;
+    for (const int s : stages_)
+      layers += layers_of_stage(plan_.model.layers, plan_.schedule.stages, s).count;
+    if (plan_.length(cp) > 1) predict_context(prediction_, plan_, rank_, layers);
   }
 
   // Every boundary to another rank sends this rank's rows forward and receives their gradients.
@@ -162,9 +140,9 @@ class RankPrediction {
                                                 plan_.place(rank_, pp), plan_.ends_of_pipeline());
     prediction_.add(TiedEmbedding::label, tied, element());
     if (plan_.length(pp) == 1) return;
-    add_term(fmt::format("{} * tokens * C * beta{}", boundaries,
-                         tied.sent_messages > 0 ? " + V * C * beta" : ""),
-             fmt::format("{} m{}", boundaries, tied.sent_messages > 0 ? " + 2" : ""));
+    prediction_.add_term(fmt::format("{} * tokens * C * beta{}", boundaries,
+                                     tied.sent_messages > 0 ? " + V * C * beta" : ""),
+                         fmt::format("{} m{}", boundaries, tied.sent_messages > 0 ? " + 2" : ""));
   }
 
   void add_gradients() {
@@ -178,7 +156,7 @@ class RankPrediction {
     }
     prediction_.add("gradients", ddp->traffic, element_bytes(*plan_.options.reduce_dtype));
     prediction_.formulas["gradients"] = ddp->bytes_formula;
-    add_term(ddp->bytes_formula, ddp->messages_formula);
+    prediction_.add_term(ddp->bytes_formula, ddp->messages_formula);
   }
 
   void add_sharded() {
@@ -191,24 +169,18 @@ class RankPrediction {
     const auto [gradients, parameters] = sharded_formulas(plan_, *sharding_);
     prediction_.formulas["gradients"] = gradients;
     prediction_.formulas["parameters"] = parameters;
-    add_term(gradients + " + " + parameters + " + norm", "(P-1) for each unit and exchange + norm");
+    prediction_.add_term(gradients + " + " + parameters + " + norm",
+                         "(P-1) for each unit and exchange + norm");
   }
 
   void add_norm() {
     if (model_ranks() == 1) return;
     prediction_.add(norm_label, norm_traffic(model_ranks(), place_in_model()), sizeof(double));
-    add_term("norm", "norm");
+    prediction_.add_term("norm", "norm");
   }
 
-  void add_term(const std::string& bytes, const std::string& messages) {
-    const auto append = [](std::string& sum, const std::string& term) {
-      sum += sum.empty() ? term : " + " + term;
-    };
-    append(prediction_.bytes_formula, bytes);
-    append(prediction_.messages_formula, messages);
-  }
   void name_totals() {
-    if (prediction_.bytes_formula.empty()) add_term("0", "0");
+    if (prediction_.bytes_formula.empty()) prediction_.add_term("0", "0");
   }
 
   // AdamW's states of the rank's parameters.
@@ -273,7 +245,7 @@ class RankPrediction {
         tensor_scratch_bytes(plan_.model, split_, rows, dtype_, plan_.options.label_smoothing > 0,
                              has_first_stage(), has_last_stage());
     const Count packed = shared_gradients_bytes(parameters(), held_count());
-    const Count exchanged = plan_.length(cp) > 1 ? context_memory_bytes(context_work()) : 0;
+    const Count exchanged = plan_.length(cp) > 1 ? context_memory_bytes(plan_, rank_) : 0;
     const Count rounded = sharding_ ? sharded_communication_bytes(plan_, units_)
                                     : ddp_communication_bytes(plan_, parameters());
     // Temporary memory of a collective's algorithm, while all the other memory is in use.

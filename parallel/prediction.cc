@@ -13,6 +13,14 @@ Volume volume_of(const Traffic& t, Count element_bytes) {
 
 }  // namespace
 
+void Prediction::add_term(const std::string& bytes, const std::string& messages) {
+  const auto append = [](std::string& sum, const std::string& term) {
+    sum += sum.empty() ? term : " + " + term;
+  };
+  append(bytes_formula, bytes);
+  append(messages_formula, messages);
+}
+
 void Prediction::add_to_total(const Traffic& t, Count element_bytes) {
   *total += volume_of(t, element_bytes);
 }

@@ -26,8 +26,9 @@ struct Prediction {
   std::map<std::string, Volume, std::less<>> traffic;  // by label; only labels with traffic
   // Of all labels; empty if a part of it is unknown.
   std::optional<Volume> total = Volume{};
-  std::map<std::string, std::string, std::less<>> formulas;   // of sent bytes, by label
-  std::string bytes_formula, messages_formula;                // of the total
+  std::map<std::string, std::string, std::less<>> formulas;  // of sent bytes, by label
+  std::string bytes_formula, messages_formula;               // of the total, a sum of terms
+  void add_term(const std::string& bytes, const std::string& messages);
   std::array<std::optional<Figure>, memory_uses> peak_bytes;  // by MemoryUse
   std::optional<Figure> attention_pairs;  // of context parallelism: (query, key) pairs of a step
   std::optional<TierTraffic> offload;     // of a step, if anything is offloaded

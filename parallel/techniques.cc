@@ -1,6 +1,8 @@
 // The techniques. Each is a preset: a plan with one axis free.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "collectives/base/error.h"
 #include "parallel/plan.h"
 
@@ -62,6 +64,12 @@ const std::vector<TechniqueEntry>& techniques() {
        .has_pipeline = true},
   };
   return entries;
+}
+
+int default_ranks(const TrainOptions& options) {
+  const int least = technique(options.technique).default_ranks();
+  if (options.technique != "cp") return least;
+  return std::max(least, options.ulysses_ranks.value_or(1) * options.ring_ranks.value_or(1));
 }
 
 const TechniqueEntry& technique(std::string_view name) {

@@ -103,8 +103,24 @@ MUTANTS = [
     ("parallel/runtime.cc", "shared_->reduce();", ""),
     ("parallel/runtime.cc", "if (!tied_.completes(parameter)) data_", "data_"),
     ("parallel/runtime.cc", "plan_.place(rank_, tp) == 0 ? loss : 0", "loss"),
-    ("parallel/runtime.cc", "if (plan_.place(rank, dp) != 0) continue;", ""),
-    ("parallel/plan.cc", "  check_batch(plan);\n", ""),
+    ("parallel/runtime.cc", "if (plan_.copy(rank) != 0) continue;", ""),
+    # Context parallelism; the first four as in systems of 2025 and 2026.
+    ("parallel/context/ring.cc", "    std::swap(here, next);\n", ""),  # diffusers 14265: step 0's block at every step
+    ("models/dataset.cc", "token(begin + positions[i] + 1)",
+     "token(begin + positions[i + 1 < positions.count() ? i + 1 : i])"),  # verl 4250: labels shifted within a rank
+    ("parallel/context/key_values.h", "    attend(0, own, own_gradient);\n",
+     "    attend(0, own, own_gradient);\n    attend(0, own, own_gradient);\n"),  # Megatron 6660: doubled in a group of one
+    ("parallel/plan.h", "return length(Axis::cp) * length(Axis::dp);", "return length(Axis::dp);"),
+    ("parallel/context/ring.cc", "    gradient.device->zero(gradient);\n", ""),
+    ("parallel/context/ring.cc", "if (step == 0 && !returns_all_hops_)", "if (step == 0)"),
+    ("parallel/context/ring.cc", "      gradient.device->reduce(gradient, arriving, ReduceOp::sum);\n", ""),
+    ("parallel/context/gather.cc", "Matrix(gradients[group_], own.rows", "Matrix(gradients[0], own.rows"),
+    ("parallel/context/attention.cc", "  dropout.first_head += share.first;\n", ""),
+    ("parallel/context/attention.cc", "adds && !is_query ? 1.0 : 0.0", "0.0"),
+    ("parallel/context/attention.cc", "    with.keys = layout.positions_of_group", "    with.keys = part.queries; layout.positions_of_group"),
+    ("parallel/context/split.cc", "(2 * c - 1) + e * (e + 1)", "(2 * c - 1) + e * e"),
+    ("models/dataset.h", "Count{batch.first} * rows.whole_length()", "Count{batch.first} * batch.length"),
+    ("parallel/make_plan.cc", "  check_batch(plan);\n", ""),
     ("parallel/plan.cc", "options.global_batch % (length(dp) * options.micro_batches)", "options.global_batch % options.micro_batches"),
     ("parallel/training.cc", "plan_.place(context_.world.rank(), Axis::dp) * rows_at_once", "context_.world.rank() * rows_at_once"),
     ("parallel/pipeline/execution/messages.cc", "held.give(static_cast<int>(program.taken_sends[i].size()));", ""),

@@ -12,21 +12,50 @@
 namespace lockstep {
 namespace {
 
+// What a rank works on outside of the exchanges.
+struct Work {
+  ContextSplit split;
+  Count heads, kv_heads, head_size;
+  std::vector<Count> rows;  // of each micro-batch
+};
+Work work_of(const Plan& plan, int rank) {
+  const LayerSplit split = plan.split(rank);
+  return {.split = plan.context(rank),
+          .heads = split.heads(plan.model.heads),
+          .kv_heads = split.kv_heads(plan.model.key_value_heads()),
+          .head_size = plan.model.head_size(),
+          .rows = plan.rows(rank)};
+}
+
 // The elements of a group's keys and values, of a rank's heads.
-Count block_of(const ContextWork& work, Count rows) {
+Count block_of(const Work& work, Count rows) {
   const HeadShare share = work.split.heads().share(work.heads, work.kv_heads);
   return rows * work.split.ranks_of_group() * 2 * share.kv_count * work.head_size;
 }
 
+// The bytes that a rank sends.
+std::string context_formula(const ContextSplit& split) {
+  std::string formula;
+  if (split.groups() > 1)
+    formula = split.rings && split.returns_all_hops ? "2(c-1) B beta + c B beta_s"
+                                                    : "2(c-1) B beta + (c-1) B beta_s";
+  if (split.ranks_of_group() > 1)
+    formula += fmt::format("{}heads exchanged by {}", formula.empty() ? "" : " + ",
+                           split.ranks_of_group());
+  return "layers * micro-batches * (" + formula + ")";
+}
+
 }  // namespace
 
-std::vector<ContextTraffic> context_traffic(const ContextWork& work) {
+void predict_context(Prediction& prediction, const Plan& plan, int rank, int layers) {
+  const Work work = work_of(plan, rank);
   const ContextSplit& split = work.split;
   const int groups = split.groups(), group = split.group();
   const HeadSplit inside = split.heads();
   // How often a layer's products and its attention run in forward.
-  const Count products = work.recompute == Recompute::full ? 2 : 1;
-  const Count attentions = work.recompute == Recompute::none ? 1 : 2;
+  const Recompute recompute = model_options(plan.options).recompute;
+  const Count products = recompute == Recompute::full ? 2 : 1;
+  const Count attentions = recompute == Recompute::none ? 1 : 2;
   Traffic blocks, gradients, heads, statistics;
   for (const Count rows : work.rows) {
     const Count block = block_of(work, rows), size = rows * work.head_size;
@@ -45,27 +74,28 @@ std::vector<ContextTraffic> context_traffic(const ContextWork& work) {
              gathered(true);
     statistics += heads_for_tokens(rows, inside, work.heads, work.kv_heads, false);
   }
-  const DType wide = statistics_type(work.dtype);
-  std::vector<ContextTraffic> all;
-  if (groups > 1) {
-    all.push_back({KeyValues::label, work.layers * blocks, work.dtype});
-    all.push_back({KeyValues::gradient_label, work.layers * gradients, wide});
-  }
-  if (inside.ranks > 1) {
-    all.push_back({Ulysses::label, work.layers * heads, work.dtype});
-    all.push_back({Ulysses::label, work.layers * statistics, wide});
-  }
-  return all;
+  const Count element = element_bytes(plan.options.dtype),
+              statistic = element_bytes(statistics_type(plan.options.dtype));
+  prediction.add(KeyValues::label, layers * blocks, element);
+  prediction.add(KeyValues::gradient_label, layers * gradients, statistic);
+  prediction.add(Ulysses::label, layers * heads, element);
+  prediction.add(Ulysses::label, layers * statistics, statistic);
+  prediction.add_term(context_formula(split), "exchanges of keys, values and heads");
+  prediction.attention_pairs = {
+      attention_pairs(split.layout, plan.tokens_of_sequence()) * plan.share(rank).count *
+          inside.share(work.heads, work.kv_heads).count * layers * attentions,
+      "pairs of a sequence * sequences * heads * layers", true};
 }
 
-Count context_memory_bytes(const ContextWork& work) {
+Count context_memory_bytes(const Plan& plan, int rank) {
+  const Work work = work_of(plan, rank);
   const ContextSplit& split = work.split;
   const HeadShare share = split.heads().share(work.heads, work.kv_heads);
   const Count rows = *std::ranges::max_element(work.rows);
   const Count group_rows = rows * split.ranks_of_group();
   const Count block = block_of(work, rows);
-  const Count element = element_bytes(work.dtype),
-              statistic = element_bytes(statistics_type(work.dtype));
+  const Count element = element_bytes(plan.options.dtype),
+              statistic = element_bytes(statistics_type(plan.options.dtype));
   const bool exchanges_heads = split.ranks_of_group() > 1;
   const bool in_place = !exchanges_heads && element == statistic;
   const Count width = share.count * work.head_size,
@@ -94,17 +124,6 @@ Count context_memory_bytes(const ContextWork& work) {
          group_rows * width * element +          // gradient of the attention's output
          group_rows * share.count * statistic +  // products
          messages + wide_messages;
-}
-
-std::string context_formula(const ContextSplit& split) {
-  std::string formula;
-  if (split.groups() > 1)
-    formula = split.rings && split.returns_all_hops ? "2(c-1) B beta + c B beta_s"
-                                                    : "2(c-1) B beta + (c-1) B beta_s";
-  if (split.ranks_of_group() > 1)
-    formula += fmt::format("{}heads exchanged by {}", formula.empty() ? "" : " + ",
-                           split.ranks_of_group());
-  return "layers * micro-batches * (" + formula + ")";
 }
 
 }  // namespace lockstep

@@ -185,11 +185,12 @@ class Inputs(unittest.TestCase):
                 self.assertIn(done.returncode, allowed, f"{example}: {done.stderr}")
 
     def test_techniques_have_the_ranks_they_need(self):
-        for technique in ("ddp", "zero", "fsdp", "ps", "pipeline", "tp", "sp", "3d"):
+        for technique in ("ddp", "zero", "fsdp", "ps", "pipeline", "tp", "sp", "cp", "ring-attention", "ulysses", "3d"):
             done = self.run_program("train", technique, "--steps", "1", "--global-batch", "2")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(f"{technique}: 2 ranks over threads", done.stdout)
             self.assertIn(f"{technique} on 2 ranks", self.run_program("plan", technique).stdout)
+        self.assertIn("cp on 6 ranks", self.run_program("plan", "cp", "--ulysses", "2", "--ring", "3", "--sequence-length", "48").stdout)
         self.assertIn("serial: 1 rank over", self.run_program("train", "serial", "--steps", "1").stdout)
 
     def test_equal_ranks_are_folded(self):

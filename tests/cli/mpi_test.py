@@ -85,14 +85,17 @@ class Mpi(unittest.TestCase):
                 for line in result["theory"]:
                     self.assertEqual(line["expected"], line["measured"], line)
 
-    def test_tensor_and_sharded_data_parallelism(self):
+    def test_tensor_context_and_sharded_data_parallelism(self):
         expected = json.loads((GOLDEN / "expected.json").read_text())
         cases = ((4, "tp", []), (4, "sp", ["--tp-overlap"]),
                  (3, "fsdp", ["--forward-prefetch", "--sharding", "per-parameter"]),
                  (4, "fsdp", ["--reshard-after-forward", "2"]), (4, "zero", ["--stage", "1"]),
                  (4, "zero", ["--stage", "2", "--micro-batches", "2"]),
-                 (8, "3d", ["--tp", "2", "--pp", "2", "--micro-batches", "2"]))
-        for ranks, technique, words in cases[:3] if SANITIZED else cases:
+                 (8, "3d", ["--tp", "2", "--pp", "2", "--micro-batches", "2"]),
+                 (4, "ring-attention", ["--layout", "zig-zag"]), (4, "cp", ["--layout", "striped"]), (4, "ulysses", []),
+                 (4, "cp", ["--ulysses", "2", "--ring", "2"]), (8, "3d", ["--cp", "2", "--tp", "2", "--ring", "2"]),
+                 (4, "3d", ["--cp", "2", "--pp", "2", "--micro-batches", "2", "--schedule", "zb-h1"]))
+        for ranks, technique, words in [*cases[:3], cases[10]] if SANITIZED else cases:
             with self.subTest(technique=technique):
                 done, _ = self.run_ranks(ranks, "train", technique, *words, *GOLDEN_RUN, "--steps", "3", "--json", "r.json")
                 self.assertEqual(done.returncode, 0, done.stderr)
@@ -221,7 +224,7 @@ class Mpi(unittest.TestCase):
     def test_rank_that_throws(self):
         self.fails(4, "stopped because rank 1 failed", "--fault", "rank=1,op=3,kind=throw")
         # In the middle of a layer, while the others are in one of its exchanges.
-        for technique, words in (("tp", []), ("sp", ["--tp-overlap"])):
+        for technique, words in (("tp", []), ("sp", ["--tp-overlap"]), ("ring-attention", [])):
             with self.subTest(technique=technique):
                 self.fails(4, "stopped because rank 1 failed", "--fault", "rank=1,op=60,kind=throw", *words,
                            technique=technique, ranks=4)
