@@ -58,14 +58,13 @@ Count written_elements(const Plan& plan, int rank, const Parameters& parameters,
   Count elements = 0;
   if (!units) {
     for (const Range& range : ranges)
-      elements +=
-          in_share(range, parameters.count(), plan.length(Axis::dp), plan.place(rank, Axis::dp));
+      elements += in_share(range, parameters.count(), plan.copies(), plan.copy(rank));
     return elements;
   }
   const int shards = plan.shards(), shard = plan.shard(rank);
   for (const OwnPart& part : own_parts(parameters, *units, shards, shard, ranges))
     elements += in_share(part.range, units->all[part.unit].layout(shards).shard(shard),
-                         plan.options.replicas, plan.place(rank, Axis::dp) / shards);
+                         plan.options.replicas, plan.copy(rank) / shards);
   return elements;
 }
 

@@ -80,7 +80,8 @@ class PassSeconds final : public UnitObserver {
 
 void check_shape(const Plan& plan, const std::optional<Sharding>& sharding) {
   require(sharding && !sharding->by_stage && plan.ranks == plan.shards() &&
-              sharding->group_ranks == 0 && plan.options.offload == "none",
+              plan.length(Axis::cp) == 1 && sharding->group_ranks == 0 &&
+              plan.options.offload == "none",
           "a predicted timeline of this plan",
           "use zero with --stage 1 to 3 or fsdp, without --replicas, --offload and groups");
 }
@@ -92,7 +93,8 @@ class Rank {
       : plan_(plan), number_(number), sharding_(sharding), backend_(roofline, [](double) {}) {
     ledger_.place_on(none_device());
     tensor_.emplace(plan.split(number), false, ledger_);
-    model_.emplace(plan, number, *tensor_, backend_, ledger_);
+    context_.emplace(plan.context(number), ledger_);
+    model_.emplace(plan, number, *tensor_, *context_, backend_, ledger_);
     units_ = sharded_units(*model_, sharding);
     model_->parameters.allocate();
   }
@@ -137,6 +139,7 @@ class Rank {
   RooflineBackend backend_;
   Ledger ledger_;
   std::optional<TensorRanks> tensor_;
+  std::optional<ContextRanks> context_;
   std::optional<RankModel> model_;
   RankUnits units_;
 };
