@@ -19,7 +19,7 @@ import tempfile
 import time
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent / "cli"))
-from processes import KILLED_BY_MPIRUN, MPIRUN, processes_in, status_asked_for
+from processes import KILLED_BY_MPIRUN, MPIRUN, processes_in, status_asked_for, still_left
 
 TIMEOUT_S = 1
 # Ranks and options of each technique. Two ranks cannot tell which of them is wrong, so most have more.
@@ -79,9 +79,7 @@ class Run:
             self.seconds = time.monotonic() - begin
             self.said = (folder / "said").read_text()
             self.outputs = {output: (folder / output).read_text() for output in ("r.json", "t.json")}
-            deadline = time.monotonic() + 2
-            while (left := self.leftovers(folder, before)) and time.monotonic() < deadline:
-                time.sleep(0.05)
+            left = still_left(lambda: self.leftovers(folder, before), 10)
         return status, left
 
     @staticmethod

@@ -61,11 +61,8 @@ class Failures(unittest.TestCase):
         return said
 
     def nothing_is_left(self):
-        deadline = time.monotonic() + 3
-        while time.monotonic() < deadline and (processes.processes_in(self.path) or segments() - self.segments):
-            time.sleep(0.05)
-        self.assertEqual(processes.processes_in(self.path), [], "processes are left over")
-        self.assertEqual(segments() - self.segments, set(), "shared memory is left over")
+        self.assertEqual(processes.still_left(lambda: processes.processes_in(self.path), 10), [], "processes are left over")
+        self.assertEqual(processes.still_left(lambda: segments() - self.segments, 10), set(), "shared memory is left over")
         self.assertFalse(list(self.path.glob("*tmp*")), "files are left over")
 
     def operations(self, ranks, rank, technique, *words):
@@ -220,10 +217,7 @@ class OnProcesses(Failures):
         time.sleep(2)
         run.kill()
         run.wait()
-        deadline = time.monotonic() + 10
-        while processes.processes_in(self.path) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        self.assertEqual(processes.processes_in(self.path), [])
+        self.assertEqual(processes.still_left(lambda: processes.processes_in(self.path), 10), [])
         self.assertEqual(bool(left()), TRANSPORT == "openmpi")
         done = subprocess.run([PROGRAM, "doctor", "--clean"], capture_output=True, text=True, timeout=60, check=True)
         self.assertEqual(left(), set(), done.stdout)

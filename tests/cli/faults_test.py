@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 import processes
@@ -79,11 +78,8 @@ class Faults(unittest.TestCase):
         self.assertLessEqual({0, 2, 3}, ranks)
 
     def check_nothing_is_left(self, segments_before):
-        deadline = time.monotonic() + 2
-        while time.monotonic() < deadline and (processes.processes_in(self.path) or segments() - segments_before):
-            time.sleep(0.05)
-        self.assertEqual(processes.processes_in(self.path), [], "processes are left over")
-        self.assertEqual(segments() - segments_before, set(), "shared memory is left over")
+        self.assertEqual(processes.still_left(lambda: processes.processes_in(self.path), 10), [], "processes are left over")
+        self.assertEqual(processes.still_left(lambda: segments() - segments_before, 10), set(), "shared memory is left over")
         self.assertEqual({p.name for p in self.path.iterdir() if not re.fullmatch(r"said|flight(-\d)?\.json", p.name)}, set(), "files are left over")
 
     def test_every_fault(self):

@@ -253,16 +253,7 @@ class Mpi(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done.stderr)
 
     def tearDown(self):
-        name = PROGRAM.name
-        alive = [p.name for p in pathlib.Path("/proc").iterdir() if p.name.isdigit() and self.is_ours(p, name)]
-        self.assertEqual(alive, [], "processes are left over")
-
-    def is_ours(self, process, name):
-        try:
-            words = (process / "cmdline").read_bytes().split(b"\0")
-            return words[0] == os.fsencode(PROGRAM) and os.readlink(process / "cwd").startswith(str(self.path))
-        except OSError:
-            return False
+        self.assertEqual(processes.still_left(lambda: processes.processes_in(self.path), 10), [], "processes are left over")
 
 
 if __name__ == "__main__":

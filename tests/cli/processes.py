@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import time
 
 MPIRUN = {"threads": [], "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"],
           "mpich": ["mpirun.mpich"]}
@@ -28,3 +29,11 @@ def processes_in(folder, program=""):
         except OSError:  # it has ended
             pass
     return found
+
+
+def still_left(find, seconds):
+    """What `find` returns once it finds nothing, or after so many seconds: what ends on its own is not left over."""
+    deadline = time.monotonic() + seconds
+    while (left := find()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
