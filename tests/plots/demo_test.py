@@ -23,7 +23,7 @@ class Demo(unittest.TestCase):
         return subprocess.run([PROGRAM, "demo", *words], cwd=self.path, capture_output=True, text=True, timeout=200)
 
     def test_every_technique_is_checked_and_reported(self):
-        done = self.run_demo("--steps", "4", "--output", "results")
+        done = self.run_demo()
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for row in (["serial", "1"], ["ddp", "2"], ["ddp", "4"], ["pipeline", "2"], ["pipeline", "4"]):
             (line,) = [line.split() for line in done.stdout.splitlines() if line.split()[:2] == row]
@@ -31,7 +31,7 @@ class Demo(unittest.TestCase):
             self.assertLessEqual(float(line[-2]), 1e-10)
             equal, all_forms = line[-5], line[-3]
             self.assertEqual(equal, all_forms)
-        page = (self.path / "results" / "report.html").read_text()
+        page = (self.path / "out" / "report.html").read_text()
         for text in ("ddp 4 ranks", "pipeline gpipe 4 ranks", "pipeline zb-h1 4 ranks", "How a ring all-reduce works", "Scaling of all_reduce",
                      "Parameter server against ring", "Pipeline: bubble and memory", "Tensor and sequence parallelism", "3D parallelism"):
             self.assertIn(text, page)
@@ -46,12 +46,12 @@ class Demo(unittest.TestCase):
         self.assertEqual(repeated.returncode, 0)
 
     def test_a_command_that_fails_makes_the_demo_fail(self):
-        (self.path / "out" / "check_ddp_4.json").mkdir(parents=True)
-        done = self.run_demo("--steps", "2")
+        (self.path / "results" / "check_ddp_4.json").mkdir(parents=True)
+        done = self.run_demo("--steps", "2", "--output", "results")
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
-        self.assertIn("out/check_ddp_4.log", done.stdout)
+        self.assertIn("results/check_ddp_4.log", done.stdout)
         self.assertIn("ddp            2", done.stdout)
-        self.assertTrue((self.path / "out" / "report.html").exists())
+        self.assertTrue((self.path / "results" / "report.html").exists())
 
     def test_bad_input_is_refused(self):
         for words in (["--steps", "1"], ["--output", "/proc/none"], ["--nonsense"]):
