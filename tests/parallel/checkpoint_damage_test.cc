@@ -48,7 +48,7 @@ TEST_F(Damage, OfOneBitAnywhereIsFound) {
   fs::copy(newest(), folder_.file("whole"));
   std::mt19937_64 random(3);
   const CheckpointIndex index = read_index(newest());
-  for (int repetition = 0; repetition < (LOCKSTEP_THOROUGH ? 300 : 30); ++repetition) {
+  for (int repetition = 0; repetition < (LOCKSTEP_THOROUGH ? 300 : 10); ++repetition) {
     const std::string file =
         repetition % 3 == 0 ? std::string(index_name) : file_name(repetition % 3 - 1);
     change(file, [&](std::string& text) {

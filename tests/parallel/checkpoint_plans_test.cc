@@ -36,7 +36,7 @@ TEST(Checkpoints, OfAnyPlanAreTakenByAnyPlan) {
     if (!LOCKSTEP_THOROUGH && from.ranks > 3) continue;
     save(from, folder.file(from.name));
     for (const Case& into : all) {
-      if (!LOCKSTEP_THOROUGH && (pairs++ % 8) != 0) continue;
+      if (!LOCKSTEP_THOROUGH && (pairs++ % 13) != 0) continue;
       SCOPED_TRACE(from.name + " to " + into.name);
       expect_same_end(resume(into, folder.file(from.name) + "/step-00000002"), whole, 1e-10);
       pairs += LOCKSTEP_THOROUGH;
