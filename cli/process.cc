@@ -26,9 +26,9 @@ std::string find_program(const std::string& name) {
 }
 
 // The first python3 on PATH is often the user's own, without the distribution's packages.
-std::string find_python() {
+std::string find_python(const std::string& module) {
   for (const std::string python : {"python3", "/usr/bin/python3"})
-    if (run_program({python, "-c", "import matplotlib"}, "/dev/null") == 0) return python;
+    if (run_program({python, "-c", "import " + module}, "/dev/null") == 0) return python;
   return "";
 }
 

@@ -8,8 +8,8 @@ namespace lockstep {
 
 // The path of a program on PATH; empty if there is none.
 std::string find_program(const std::string& name);
-// A Python with matplotlib; empty if there is none.
-std::string find_python();
+// A Python that can import this module; empty if there is none.
+std::string find_python(const std::string& module = "matplotlib");
 
 // Runs words[0] with the rest as its arguments and waits for it. Its output goes to the file
 // `output`, or to ours if that is empty. Returns its exit status; 128 + the signal that killed it,

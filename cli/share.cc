@@ -21,5 +21,6 @@ std::string shared(const std::string& name, const std::string& instead) {
 
 std::string default_text() { return shared("default_text.txt", ", or name a text with --data"); }
 std::string plots_folder() { return shared("plots", ""); }
+std::string torch_attention_script() { return shared("torch_attention.py", ""); }
 
 }  // namespace lockstep

@@ -10,5 +10,7 @@ namespace lockstep {
 std::string default_text();
 // The folder of the Python programs that plot. Throws as default_text().
 std::string plots_folder();
+// The path of the program that measures PyTorch's attention. Throws as default_text().
+std::string torch_attention_script();
 
 }  // namespace lockstep

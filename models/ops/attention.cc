@@ -107,6 +107,10 @@ void attention_part_backward(Strided<T> dq, Strided<T> dk, Strided<T> dv, const 
                       ByPosition{s.queries, s.keys}, dropout, T{1});
 }
 
+Count attention_scratch_bytes(const AttentionShape& s, DType dtype) {
+  return 2 * attention_block * s.length * element_bytes(dtype);
+}
+
 template void attention(float*, float*, const float*, const AttentionShape&, const Dropout&);
 template void attention(double*, double*, const double*, const AttentionShape&, const Dropout&);
 template void attention_backward(float*, const float*, const float*, const float*, const float*,

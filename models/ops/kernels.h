@@ -52,6 +52,9 @@ template <typename T>
 void attention_backward(T* dqkv, const T* dout, const T* out, const T* log_sum_exp, const T* qkv,
                         const AttentionShape& shape, const Dropout& dropout);
 
+// Bytes that a thread takes for one of these calls, in addition to its arguments.
+Count attention_scratch_bytes(const AttentionShape& shape, DType dtype);
+
 // Consecutive rows, `stride` elements apart.
 template <typename T>
 struct Strided {
