@@ -154,28 +154,22 @@ void NarrowBackend::gelu_backward(Slice dx, Slice dout, Slice x) {
   store(dx, wide);
 }
 
+// Attention computes in blocks, and widens only these.
 void NarrowBackend::attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape,
                               const Dropout& dropout) {
-  const Slice wide = room(0, out);
-  wide_.attention(wide, log_sum_exp, widened(1, qkv), shape, dropout);
-  store(out, wide);
+  wide_.attention(out, log_sum_exp, qkv, shape, dropout);
 }
 
 void NarrowBackend::attention_backward(Slice dqkv, Slice dout, Slice out, Slice log_sum_exp,
                                        Slice qkv, const AttentionShape& shape,
                                        const Dropout& dropout) {
-  const Slice wide = room(0, dqkv);
-  wide_.attention_backward(wide, widened(1, dout), widened(2, out), log_sum_exp, widened(3, qkv),
-                           shape, dropout);
-  store(dqkv, wide);
+  wide_.attention_backward(dqkv, dout, out, log_sum_exp, qkv, shape, dropout);
 }
 
-// Results and gradients are f32 already; only inputs are widened.
 void NarrowBackend::attention_part(Slice out, Slice log_sum_exp, const Matrix& q, const Matrix& k,
                                    const Matrix& v, const AttentionPart& part,
                                    const Dropout& dropout) {
-  wide_.attention_part(out, log_sum_exp, with(q, widened(0, q.slice)), with(k, widened(1, k.slice)),
-                       with(v, widened(2, v.slice)), part, dropout);
+  wide_.attention_part(out, log_sum_exp, q, k, v, part, dropout);
 }
 
 void NarrowBackend::merge_attention(Slice out, Slice log_sum_exp, Slice part_out,
@@ -185,16 +179,14 @@ void NarrowBackend::merge_attention(Slice out, Slice log_sum_exp, Slice part_out
 
 void NarrowBackend::attention_products(Slice products, Slice dout, Slice out,
                                        const AttentionPart& part) {
-  wide_.attention_products(products, widened(0, dout), widened(1, out), part);
+  wide_.attention_products(products, dout, out, part);
 }
 
 void NarrowBackend::attention_part_backward(const Matrix& dq, const Matrix& dk, const Matrix& dv,
                                             Slice dout, Slice log_sum_exp, Slice products,
                                             const Matrix& q, const Matrix& k, const Matrix& v,
                                             const AttentionPart& part, const Dropout& dropout) {
-  wide_.attention_part_backward(dq, dk, dv, widened(3, dout), log_sum_exp, products,
-                                with(q, widened(0, q.slice)), with(k, widened(1, k.slice)),
-                                with(v, widened(2, v.slice)), part, dropout);
+  wide_.attention_part_backward(dq, dk, dv, dout, log_sum_exp, products, q, k, v, part, dropout);
 }
 
 // Only copies, computes nothing.

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "models/ops/attention_head.h"
+#include "models/ops/kernels.h"
 
 namespace lockstep::host {
 namespace {
@@ -16,19 +16,6 @@ T* row_of(T* all, const AttentionPart& s, Count sequence, Count head, Count quer
 }
 
 }  // namespace
-
-template <typename T>
-void attention_products(T* products, const T* dout, const T* out, const AttentionPart& s) {
-  const Count queries = s.queries.count();
-#pragma omp parallel for schedule(static)
-  for (Count i = 0; i < s.sequences * s.heads; ++i)
-    for (Count query = 0; query < queries; ++query) {
-      const auto row = [&](const T* all) {
-        return row_of(all, s, i / s.heads, i % s.heads, query);
-      };
-      products[i * queries + query] = product_of_rows(row(dout), row(out), s.head_size);
-    }
-}
 
 // With d = l' - l: out += sigmoid(d) (out' - out), l = max(l, l') + log(1 + exp(-|d|)). No
 // exponential overflows, and no infinities are subtracted.
@@ -56,8 +43,6 @@ void merge_attention(T* out, T* log_sum_exp, const T* part_out, const T* part_lo
     }
 }
 
-template void attention_products(float*, const float*, const float*, const AttentionPart&);
-template void attention_products(double*, const double*, const double*, const AttentionPart&);
 template void merge_attention(float*, float*, const float*, const float*, const AttentionPart&);
 template void merge_attention(double*, double*, const double*, const double*, const AttentionPart&);
 

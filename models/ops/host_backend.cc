@@ -24,11 +24,6 @@ T* at(Slice slice) {
   return reinterpret_cast<T*>(slice.data);
 }
 
-template <typename T>
-host::Strided<T> rows_of(const Matrix& matrix) {
-  return {at<T>(matrix.slice), matrix.stride};
-}
-
 class HostBackend final : public Backend {
  public:
   // Ranks and OpenMP divide the cores; threads of BLAS would oversubscribe them.
@@ -104,24 +99,16 @@ class HostBackend final : public Backend {
 
   void attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape,
                  const Dropout& dropout) override {
-    with_real(out.dtype, [&]<typename T>(T) {
-      host::attention<T>(at<T>(out), at<T>(log_sum_exp), at<T>(qkv), shape, dropout);
-    });
+    host::attention(out, log_sum_exp, qkv, shape, dropout);
   }
   void attention_backward(Slice dqkv, Slice dout, Slice out, Slice log_sum_exp, Slice qkv,
                           const AttentionShape& shape, const Dropout& dropout) override {
-    with_real(dqkv.dtype, [&]<typename T>(T) {
-      host::attention_backward<T>(at<T>(dqkv), at<T>(dout), at<T>(out), at<T>(log_sum_exp),
-                                  at<T>(qkv), shape, dropout);
-    });
+    host::attention_backward(dqkv, dout, out, log_sum_exp, qkv, shape, dropout);
   }
 
   void attention_part(Slice out, Slice log_sum_exp, const Matrix& q, const Matrix& k,
                       const Matrix& v, const AttentionPart& part, const Dropout& dropout) override {
-    with_real(q.slice.dtype, [&]<typename T>(T) {
-      host::attention_part<T>(at<T>(out), at<T>(log_sum_exp), rows_of<const T>(q),
-                              rows_of<const T>(k), rows_of<const T>(v), part, dropout);
-    });
+    host::attention_part(out, log_sum_exp, q, k, v, part, dropout);
   }
   void merge_attention(Slice out, Slice log_sum_exp, Slice part_out, Slice part_log_sum_exp,
                        const AttentionPart& part) override {
@@ -132,19 +119,13 @@ class HostBackend final : public Backend {
   }
   void attention_products(Slice products, Slice dout, Slice out,
                           const AttentionPart& part) override {
-    with_real(out.dtype, [&]<typename T>(T) {
-      host::attention_products<T>(at<T>(products), at<T>(dout), at<T>(out), part);
-    });
+    host::attention_products(products, dout, out, part);
   }
   void attention_part_backward(const Matrix& dq, const Matrix& dk, const Matrix& dv, Slice dout,
                                Slice log_sum_exp, Slice products, const Matrix& q, const Matrix& k,
                                const Matrix& v, const AttentionPart& part,
                                const Dropout& dropout) override {
-    with_real(q.slice.dtype, [&]<typename T>(T) {
-      host::attention_part_backward<T>(rows_of<T>(dq), rows_of<T>(dk), rows_of<T>(dv), at<T>(dout),
-                                       at<T>(log_sum_exp), at<T>(products), rows_of<const T>(q),
-                                       rows_of<const T>(k), rows_of<const T>(v), part, dropout);
-    });
+    host::attention_part_backward(dq, dk, dv, dout, log_sum_exp, products, q, k, v, part, dropout);
   }
 
   void embedding(Slice out, Slice tokens, std::int32_t first_token,

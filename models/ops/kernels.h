@@ -45,34 +45,19 @@ template <typename T>
 void gelu(T* out, const T* x, Count count);
 template <typename T>
 void gelu_backward(T* dx, const T* dout, const T* x, Count count);
-template <typename T>
-void attention(T* out, T* log_sum_exp, const T* qkv, const AttentionShape& shape,
+// As the functions of Backend. Data of 16 bits are computed in f32, block by block.
+void attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape,
                const Dropout& dropout);
-template <typename T>
-void attention_backward(T* dqkv, const T* dout, const T* out, const T* log_sum_exp, const T* qkv,
+void attention_backward(Slice dqkv, Slice dout, Slice out, Slice log_sum_exp, Slice qkv,
                         const AttentionShape& shape, const Dropout& dropout);
-
-// Bytes that a thread takes for one of these calls, in addition to its arguments.
+void attention_part(Slice out, Slice log_sum_exp, const Matrix& q, const Matrix& k, const Matrix& v,
+                    const AttentionPart& part, const Dropout& dropout);
+void attention_part_backward(const Matrix& dq, const Matrix& dk, const Matrix& dv, Slice dout,
+                             Slice log_sum_exp, Slice products, const Matrix& q, const Matrix& k,
+                             const Matrix& v, const AttentionPart& part, const Dropout& dropout);
+void attention_products(Slice products, Slice dout, Slice out, const AttentionPart& part);
+// Bytes that a thread takes for a forward or a backward, in addition to arguments and products.
 Count attention_scratch_bytes(const AttentionShape& shape, DType dtype);
-
-// Consecutive rows, `stride` elements apart.
-template <typename T>
-struct Strided {
-  T* data;
-  Count stride;
-
-  T* row(Count r) const { return data + r * stride; }
-};
-template <typename T>
-void attention_part(T* out, T* log_sum_exp, Strided<const T> q, Strided<const T> k,
-                    Strided<const T> v, const AttentionPart& part, const Dropout& dropout);
-template <typename T>
-void attention_part_backward(Strided<T> dq, Strided<T> dk, Strided<T> dv, const T* dout,
-                             const T* log_sum_exp, const T* products, Strided<const T> q,
-                             Strided<const T> k, Strided<const T> v, const AttentionPart& part,
-                             const Dropout& dropout);
-template <typename T>
-void attention_products(T* products, const T* dout, const T* out, const AttentionPart& part);
 template <typename T>
 void merge_attention(T* out, T* log_sum_exp, const T* part_out, const T* part_log_sum_exp,
                      const AttentionPart& part);
