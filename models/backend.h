@@ -45,6 +45,8 @@ struct AttentionShape {
   // heads / kv_heads consecutive heads of queries share a head of keys and values. Ainslie et al.,
   // "GQA", 2023.
   Count kv_heads;
+  // A query sees only keys of its own document. Empty: each sequence is one.
+  Documents documents = {};
   constexpr Count width() const { return heads * head_size; }
   constexpr Count kv_width() const { return kv_heads * head_size; }
   constexpr Count qkv_width() const { return width() + 2 * kv_width(); }
@@ -54,8 +56,9 @@ struct AttentionShape {
 // attend to their keys in several parts.
 struct AttentionPart {
   Count sequences, heads, head_size, kv_heads;
-  Positions queries, keys;  // of the rows of each sequence; the same in all sequences
-  Count length;             // of the whole sequence, for dropout's indices
+  Positions queries, keys;   // of the rows of each sequence; the same in all sequences
+  Count length;              // of the whole sequence, for dropout's indices and documents
+  Documents documents = {};  // as in AttentionShape
 };
 
 // Dropout keeps some elements, divided by 1 - rate; the others become 0. Srivastava et al.,

@@ -2,6 +2,9 @@
 // arithmetic that kernels of any device can call.
 #pragma once
 
+#include <algorithm>
+#include <span>
+
 #include "collectives/base/dtype.h"
 
 namespace lockstep {
@@ -49,6 +52,28 @@ struct Positions {
 constexpr Count causal_pairs(const Positions& queries, const Positions& keys) {
   Count pairs = 0;
   for (Count i = 0; i < queries.count(); ++i) pairs += keys.up_to(queries[i]);
+  return pairs;
+}
+
+// Where documents begin in a batch of sequences of one length: sequence * length + position of their
+// first tokens, increasing. A document ends where the next one begins or its sequence ends.
+using Documents = std::span<const Count>;
+
+// The position at which the document begins that has this position of a sequence.
+constexpr Count document_begin(Documents documents, Count length, Count sequence, Count position) {
+  const Count origin = sequence * length;
+  const auto next = std::upper_bound(documents.begin(), documents.end(), origin + position);
+  return next == documents.begin() ? 0 : std::max(*(next - 1) - origin, Count{0});
+}
+
+// The same pairs within documents, of all sequences.
+constexpr Count causal_pairs(const Positions& queries, const Positions& keys, Documents documents,
+                             Count length, Count sequences) {
+  Count pairs = sequences * causal_pairs(queries, keys);
+  if (documents.empty()) return pairs;
+  for (Count s = 0; s < sequences; ++s)
+    for (Count i = 0; i < queries.count(); ++i)
+      pairs -= keys.up_to(document_begin(documents, length, s, queries[i]) - 1);
   return pairs;
 }
 

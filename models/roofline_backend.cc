@@ -13,10 +13,16 @@ double bytes_of(const Matrix& matrix) {
 // Operations of one product of each query with all keys before it: a multiplication and an addition
 // for each element.
 double attention_product(const AttentionPart& part) {
-  const Count pairs = part.sequences * part.heads * causal_pairs(part.queries, part.keys);
+  const Count pairs = part.heads * causal_pairs(part.queries, part.keys, part.documents,
+                                                part.length, part.sequences);
   return 2 * static_cast<double>(pairs) * static_cast<double>(part.head_size);
 }
 double attention_product(const AttentionShape& s) {
+  if (!s.documents.empty()) {
+    const Positions all = Positions::all(s.length);
+    return attention_product(AttentionPart{s.sequences, s.heads, s.head_size, s.kv_heads, all, all,
+                                           s.length, s.documents});
+  }
   const auto pairs = static_cast<double>(s.sequences * s.heads * s.length * (s.length + 1) / 2);
   return 2 * pairs * static_cast<double>(s.head_size);
 }

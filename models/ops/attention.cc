@@ -30,10 +30,17 @@ HeadRows dense(Slice out, const AttentionPart& s) { return {out, s.heads * s.hea
 class Sights {
  public:
   explicit Sights(const AttentionPart& s) : queries_(s.queries.count()) {
-    first_.assign(static_cast<std::size_t>(queries_), 0);
     for (Count i = 0; i < queries_; ++i) seen_.push_back(s.keys.up_to(s.queries[i]));
+    first_.resize(s.documents.empty() ? seen_.size() : 0);
+    for (Count sequence = 0; sequence < s.sequences && !s.documents.empty(); ++sequence)
+      for (Count i = 0; i < queries_; ++i)
+        first_.push_back(
+            s.keys.up_to(document_begin(s.documents, s.length, sequence, s.queries[i]) - 1));
   }
-  Sight of(Count) const { return {first_.data(), seen_.data()}; }
+  Sight of(Count sequence) const {
+    const bool one_for_all = first_.size() == seen_.size();
+    return {first_.data() + (one_for_all ? 0 : sequence * queries_), seen_.data()};
+  }
 
  private:
   Count queries_;
@@ -162,7 +169,7 @@ Head separate(const Matrix& q, const Matrix& k, const Matrix& v) {
 
 AttentionPart whole(const AttentionShape& s) {
   const Positions all = Positions::all(s.length);
-  return {s.sequences, s.heads, s.head_size, s.kv_heads, all, all, s.length};
+  return {s.sequences, s.heads, s.head_size, s.kv_heads, all, all, s.length, s.documents};
 }
 
 }  // namespace

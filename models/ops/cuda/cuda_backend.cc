@@ -1,6 +1,7 @@
 #include "models/ops/cuda/cuda_backend.h"
 
 #include "collectives/base/cuda/check.h"
+#include "collectives/base/error.h"
 #include "models/narrow_backend.h"
 #include "models/ops/cuda/attention_kernels.h"
 #include "models/ops/cuda/kernels.h"
@@ -111,14 +112,24 @@ void CudaBackend::gelu_backward(Slice dx, Slice dout, Slice x) {
   cuda::gelu_backward(stream_(), dx, dout, x);
 }
 
+namespace {
+
+void refuse_documents(Documents documents) {
+  require(documents.empty(), "attention within documents on a GPU", "compute on the host");
+}
+
+}  // namespace
+
 void CudaBackend::attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape,
                             const Dropout& dropout) {
+  refuse_documents(shape.documents);
   cuda::attention(stream_(), out, log_sum_exp, qkv, shape, dropout);
 }
 
 void CudaBackend::attention_backward(Slice dqkv, Slice dout, Slice out, Slice log_sum_exp,
                                      Slice qkv, const AttentionShape& shape,
                                      const Dropout& dropout) {
+  refuse_documents(shape.documents);
   auto* const memory = room<std::byte>(parts, log_sum_exp.bytes());
   cuda::attention_backward(stream_(), dqkv, dout, out, log_sum_exp, qkv, shape, dropout, memory);
 }
@@ -126,6 +137,7 @@ void CudaBackend::attention_backward(Slice dqkv, Slice dout, Slice out, Slice lo
 void CudaBackend::attention_part(Slice out, Slice log_sum_exp, const Matrix& q, const Matrix& k,
                                  const Matrix& v, const AttentionPart& part,
                                  const Dropout& dropout) {
+  refuse_documents(part.documents);
   cuda::attention_part(stream_(), out, log_sum_exp, q, k, v, part, dropout);
 }
 
@@ -145,6 +157,7 @@ void CudaBackend::attention_part_backward(const Matrix& dq, const Matrix& dk, co
                                           Slice dout, Slice log_sum_exp, Slice of_rows,
                                           const Matrix& q, const Matrix& k, const Matrix& v,
                                           const AttentionPart& part, const Dropout& dropout) {
+  refuse_documents(part.documents);
   cuda::attention_part_backward(stream_(), dq, dk, dv, dout, log_sum_exp, of_rows, q, k, v, part,
                                 dropout);
 }
