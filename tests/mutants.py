@@ -130,6 +130,7 @@ MUTANTS = [
     ("models/ops/attention_forward.h", "s.keys[k.first + key]", "s.keys[key]"),
     ("models/ops/attention_backward.h", "(gradient - product)", "gradient"),
     ("models/ops/attention.cc", "b.key_gradients, size, sharers.adds", "b.key_gradients, size, false"),
+    ("models/ops/attention.cc", "s.queries[i]) - 1)", "s.queries[i]))"),
     ("models/ops/block_product.h", "b.data + steps.first * b.stride + column", "b.data + column"),
     ("models/ops/attention_head.h", "+ d.first_head + head", "+ head"),
     ("models/ops/attention_merge.cc", "(T{1} + std::exp(-difference))", "(T{1} + std::exp(difference))"),
