@@ -203,8 +203,8 @@ Count ddp_scratch_bytes(const Plan& plan, int rank, const Parameters& parameters
     if (name == "auto") continue;
     const auto scratch = find_algorithm(all_reduce_algorithms(), "all_reduce", name).scratch;
     if (scratch)
-      most = std::max(most, scratch({.ranks = plan.copies(), .count = buckets[b].count},
-                                    plan.copy(rank)));
+      most = std::max(
+          most, scratch({.ranks = plan.copies(), .count = buckets[b].count}, plan.copy(rank)));
   }
   return most * element_bytes(*plan.options.reduce_dtype);
 }

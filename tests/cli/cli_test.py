@@ -248,7 +248,7 @@ class Cli(unittest.TestCase):
         self.refused("4 heads on 3 tensor-parallel ranks", "train", "tp", "--ranks", "3", *nano)
         self.refused("the heads must be a multiple of the ranks", "train", "tp", "--ranks", "3", *nano)
         self.refused("--tp 2 with 4 ranks", "train", "tp", "--ranks", "4", "--tp", "2", *nano)
-        self.refused("--tp times --pp must divide --ranks", "train", "3d", "--ranks", "6", "--tp", "4", *nano)
+        self.refused("--tp times --cp times --pp must divide --ranks", "train", "3d", "--ranks", "6", "--tp", "4", *nano)
         self.refused("sequences of 7 tokens on 2", "train", "sp", "--ranks", "2", "--sequence-length", "7", *nano)
         for flag, value, part in [("--recompute", "some", "none, selective (the attention) or full"),
                                   ("--dropout", "1.5", "from 0 to below 1"), ("--dropout", "-0.1", "from 0 to below 1"),
@@ -298,7 +298,7 @@ class Cli(unittest.TestCase):
 
     def test_flags_of_other_techniques(self):
         for technique, flag, owners in [("ddp", "--tp", "tp, sp, 3d"), ("tp", "--schedule", "pipeline, 3d"),
-                                        ("pipeline", "--bucket-bytes", "ddp, zero, 3d"), ("3d", "--servers", "ps")]:
+                                        ("pipeline", "--bucket-bytes", "ddp, zero, ring-attention, ulysses, cp, 3d"), ("3d", "--servers", "ps")]:
             self.refused(f"{flag} is not an option of {technique}", "train", technique, flag, "1")
             self.refused(f"it belongs to {owners}", "plan", technique, flag, "1")
 

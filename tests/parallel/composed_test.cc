@@ -266,7 +266,8 @@ std::string refusal(int ranks, const TrainOptions& options) {
 }
 
 TEST(ComposedRun, RefusesWhatDoesNotFit) {
-  EXPECT_THAT(refusal(6, composed_run({2, 2, 2})), HasSubstr("--tp 2 times --cp 1 times --pp 2 times --dp 2"));
+  EXPECT_THAT(refusal(6, composed_run({2, 2, 2})),
+              HasSubstr("--tp 2 times --cp 1 times --pp 2 times --dp 2"));
   TrainOptions options = composed_run({2, 2, 0});
   EXPECT_THAT(refusal(6, options), HasSubstr("must divide --ranks"));
   options.pipeline_ranks = 0;

@@ -20,7 +20,7 @@ class Demo(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
 
     def run_demo(self, *words):
-        return subprocess.run([PROGRAM, "demo", *words], cwd=self.path, capture_output=True, text=True, timeout=200)
+        return subprocess.run([PROGRAM, "demo", *words], cwd=self.path, capture_output=True, text=True, timeout=800)
 
     def test_every_technique_is_checked_and_reported(self):
         done = self.run_demo()
