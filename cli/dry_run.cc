@@ -41,7 +41,8 @@ void DryRunFlags::check(const PlanOptions& plan, const std::string& device) cons
     require(!is_given(flag), fmt::format("--{} with --device none", flag),
             "a dry run has neither data nor times; omit the flag, or train on host or cuda");
   };
-  for (const char* flag : {"init", "data", "order", "clock", "timeout", "fault", "trace", "flight"})
+  for (const char* flag :
+       {"init", "data", "documents", "order", "clock", "timeout", "fault", "trace", "flight"})
     refuse(flag);
   TrainOptions options = plan.options;
   for (const OptionGroup& group : describe(options))

@@ -19,6 +19,7 @@
 #include "collectives/base/file.h"
 #include "collectives/base/limits.h"
 #include "collectives/base/trace.h"
+#include "models/documents.h"
 #include "models/kernels_info.h"
 #include "models/weights.h"
 #include "parallel/plan.h"
@@ -58,6 +59,13 @@ void print_staleness(const std::vector<UpdateRecord>& updates) {
       lead, static_cast<double>(delays) / static_cast<double>(updates.size()));
 }
 
+void print_layouts(const std::vector<LayoutRecord>& layouts) {
+  fmt::print("attention's busiest rank with these documents, over the mean:");
+  for (const LayoutRecord& record : layouts)
+    fmt::print(" {} {:.3f}{}", record.layout, imbalance(record.pairs),
+               &record == &layouts.back() ? "\n" : ",");
+}
+
 // Says what a NaN among the gradients has done: without loss scaling the run would have failed.
 void print_skipped_steps(const TrainCommand& c, const TrainResult& result) {
   const auto skipped = std::ranges::count_if(result.steps, &StepRecord::skipped);
@@ -79,6 +87,7 @@ void print_summary(const TrainCommand& c, const Plan& plan, const TrainResult& r
              result.parameters, result.steps.size(), result.tokens_per_step);
   if (result.bubble) print_bubble(*result.bubble);
   if (!result.updates.empty()) print_staleness(result.updates);
+  if (!result.layouts.empty()) print_layouts(result.layouts);
   if (plan.options.dtype == DType::bf16) fmt::print("products of bf16: {}\n", bf16_gemm_library());
   fmt::print("loss {:.4f} -> {:.4f}", first.loss, last.loss);
   if (!result.validation.empty()) fmt::print("   validation {:.4f}", result.validation.back().loss);

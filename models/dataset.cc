@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
+#include <utility>
 
 #include "collectives/base/error.h"
+#include "models/documents.h"
 #include "models/random.h"
 
 namespace lockstep {
@@ -48,7 +51,8 @@ std::string_view tokens_of_file(std::string_view bytes, const std::string& path)
 
 }  // namespace
 
-Dataset::Dataset(const std::string& path, int vocabulary, double validation_fraction)
+Dataset::Dataset(const std::string& path, int vocabulary, double validation_fraction,
+                 bool documents)
     : path_(path), file_(path, most_bytes), bytes_(file_.bytes()) {
   require(validation_fraction >= 0 && validation_fraction < 1,
           fmt::format("a validation fraction of {}", validation_fraction),
@@ -68,6 +72,39 @@ Dataset::Dataset(const std::string& path, int vocabulary, double validation_frac
                           vocabulary),
               "use a model with a larger vocabulary or other data");
   training_ = size() - static_cast<Count>(validation_fraction * static_cast<double>(size()));
+  if (documents) find_documents();
+}
+
+void Dataset::find_documents() {
+  constexpr std::int32_t end_of_text = 50256, line_feed = '\n';
+  const bool is_text = bytes_of_token_ == 1;
+  documents_.push_back(0);
+  for (Count i = is_text ? 2 : 1; i < size(); ++i)
+    if (is_text ? token(i - 1) == line_feed && token(i - 2) == line_feed : token(i) == end_of_text)
+      documents_.push_back(i);
+  require(
+      documents_.size() > 1,
+      fmt::format("{}: no document ends: {}", path_,
+                  is_text ? "no line is empty" : fmt::format("there is no token {}", end_of_text)),
+      "omit --documents, or give data with several documents");
+}
+
+std::span<const Count> Dataset::beginnings(Count first, Count last) const {
+  const auto from = std::ranges::lower_bound(documents_, first);
+  return {from, std::upper_bound(from, documents_.end(), last)};
+}
+
+Count Dataset::targets_of(Count begin, Count length) const {
+  return length - std::ssize(beginnings(begin + 1, begin + length));
+}
+
+std::vector<Count> Dataset::lengths_of(Count begin, Count length) const {
+  std::vector<Count> lengths;
+  Count from = begin;
+  for (const Count next : beginnings(begin + 1, begin + length - 1))
+    lengths.push_back(next - std::exchange(from, next));
+  lengths.push_back(begin + length - from);
+  return lengths;
 }
 
 std::int32_t Dataset::token(Count index) const {
@@ -77,19 +114,55 @@ std::int32_t Dataset::token(Count index) const {
   return token;
 }
 
-void Dataset::append(Batch& batch, Count begin, const Positions& positions) const {
-  for (Count i = 0; i < positions.count(); ++i) {
-    batch.inputs.push_back(token(begin + positions[i]));
-    batch.targets.push_back(token(begin + positions[i] + 1));
+void Dataset::append(Batch& batch, Count begin, int length, const Positions& positions) const {
+  const std::vector<Count> lengths = lengths_of(begin, length);
+  std::vector<Count> begins(lengths.size());
+  std::exclusive_scan(lengths.begin(), lengths.end(), begins.begin(), Count{0});
+  std::vector<int> order(lengths.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (batch.layout.balanced) order = balanced_order(lengths, batch.layout.ranks);
+
+  // Goes through the documents in their new order, and through this rank's positions among them.
+  Count place = 0, i = 0;
+  for (const int document : order) {
+    if (!documents_.empty()) batch.documents.push_back(Count{batch.sequences} * length + place);
+    const Count end = place + lengths[document];
+    for (; i < positions.count() && positions[i] < end; ++i) {
+      const Count in_data = begins[document] + positions[i] - place, index = begin + in_data;
+      batch.inputs.push_back(token(index));
+      batch.targets.push_back(beginnings(index + 1, index + 1).empty() ? token(index + 1)
+                                                                       : no_target);
+      if (batch.layout.balanced) batch.positions.push_back(static_cast<std::int32_t>(in_data));
+    }
+    place = end;
   }
   ++batch.sequences;
 }
 
-Batch Dataset::batch(Order order, int step, int global_batch, int first, int count, int length,
-                     std::uint64_t seed, const TokenLayout& layout) const {
-  require(length >= 1 && step >= 0 && first >= 0 && count >= 0 && first + count <= global_batch,
+Count Dataset::begin_of(const Sampling& sampling, int step, int row) const {
+  const auto& [order, global_batch, length, seed] = sampling;
+  const Count starts = training_ - length;
+  require(starts >= 1,
+          fmt::format("{}: {} training tokens are too few for a sequence of {}", path_, training_,
+                      length),
+          "give more text or a smaller --sequence-length");
+  if (order == Order::random)
+    return static_cast<Count>(random_bits(seed, step, row) % static_cast<std::uint64_t>(starts));
+  const Count sequence = Count{step} * global_batch + row;
+  require(sequence < (training_ - 1) / length,
+          fmt::format("{}: step {} needs sequence {}, the file has {} of {} tokens", path_, step,
+                      sequence, (training_ - 1) / length, length),
+          "lower --steps or --global-batch, or use --order random");
+  return sequence * length;
+}
+
+Batch Dataset::batch(const Sampling& sampling, int step, int first, int count,
+                     const TokenLayout& layout) const {
+  const int length = sampling.length;
+  require(length >= 1 && step >= 0 && first >= 0 && count >= 0 &&
+              first + count <= sampling.global_batch,
           fmt::format("rows {} to {} of a batch of {} at step {}", first, first + count,
-                      global_batch, step));
+                      sampling.global_batch, step));
   const Positions positions = layout.positions(length);
   Batch batch{.inputs = {},
               .targets = {},
@@ -97,26 +170,20 @@ Batch Dataset::batch(Order order, int step, int global_batch, int first, int cou
               .layout = layout,
               .first = first,
               .step = step};
-  const Count starts = training_ - length;
-  require(starts >= 1,
-          fmt::format("{}: {} training tokens are too few for a sequence of {}", path_, training_,
-                      length),
-          "give more text or a smaller --sequence-length");
-  for (int row = first; row < first + count; ++row) {
-    if (order == Order::random) {
-      append(batch,
-             static_cast<Count>(random_bits(seed, step, row) % static_cast<std::uint64_t>(starts)),
-             positions);
-      continue;
-    }
-    const Count sequence = Count{step} * global_batch + row;
-    require(sequence < (training_ - 1) / length,
-            fmt::format("{}: step {} needs sequence {}, the file has {} of {} tokens", path_, step,
-                        sequence, (training_ - 1) / length, length),
-            "lower --steps or --global-batch, or use --order random");
-    append(batch, sequence * length, positions);
-  }
+  for (int row = first; row < first + count; ++row)
+    append(batch, begin_of(sampling, step, row), length, positions);
   return batch;
+}
+
+Count Dataset::targets(const Sampling& sampling, int step) const {
+  Count sum = 0;
+  for (int row = 0; row < sampling.global_batch; ++row)
+    sum += targets_of(begin_of(sampling, step, row), sampling.length);
+  return sum;
+}
+
+std::vector<Count> Dataset::document_lengths(const Sampling& sampling, int step, int row) const {
+  return lengths_of(begin_of(sampling, step, row), sampling.length);
 }
 
 int Dataset::validation_sequences(int length) const {
@@ -128,6 +195,10 @@ int Dataset::validation_sequences(int length) const {
   return static_cast<int>((held_out - 1) / length);
 }
 
+Count Dataset::validation_targets(int length) const {
+  return targets_of(training_, Count{validation_sequences(length)} * length);
+}
+
 Batch Dataset::validation_batch(int first, int count, int length, const TokenLayout& layout) const {
   require(first >= 0 && count >= 0 && first + count <= validation_sequences(length),
           fmt::format("{}: validation sequences {} to {} of {}", path_, first, first + count,
@@ -136,7 +207,7 @@ Batch Dataset::validation_batch(int first, int count, int length, const TokenLay
   Batch batch{
       .inputs = {}, .targets = {}, .length = static_cast<int>(positions.count()), .layout = layout};
   for (int i = first; i < first + count; ++i)
-    append(batch, training_ + Count{i} * length, positions);
+    append(batch, training_ + Count{i} * length, length, positions);
   return batch;
 }
 

@@ -13,18 +13,27 @@
 namespace lockstep {
 
 // Row-major [sequences, length]: the tokens of each sequence that a rank has. The target of each
-// input is the next token of the sequence, whichever rank has that.
+// input is the next token of the sequence, whichever rank has that, or no_target at the end of a
+// document.
 struct Batch {
   std::vector<std::int32_t> inputs, targets;
   int sequences = 0, length = 0;
   TokenLayout layout = {};
   int first = 0;  // index of its first sequence in the global batch of the step
   int step = -1;  // below 0: not for training
+  // With documents: where they begin in whole sequences, see Documents; and of each input, its
+  // position in the data's order if the documents are in another.
+  std::vector<Count> documents = {};
+  std::vector<std::int32_t> positions = {};
 };
 
-// Its rows, in training or outside of it.
+// Its rows, in training or outside of it. The batch must outlive them.
 inline Rows rows_of(const Batch& batch) {
-  return {.sequences = batch.sequences, .length = batch.length, .layout = batch.layout};
+  return {.sequences = batch.sequences,
+          .length = batch.length,
+          .layout = batch.layout,
+          .documents = batch.documents,
+          .token_positions = batch.positions};
 }
 inline Rows rows_in_training(const Batch& batch) {
   Rows rows = rows_of(batch);
@@ -35,23 +44,40 @@ inline Rows rows_in_training(const Batch& batch) {
 
 enum class Order { sequential, random };
 
+// Which sequences of the data the steps take.
+struct Sampling {
+  Order order = Order::random;
+  int global_batch = 1;  // sequences of a step
+  int length = 0;        // tokens of a sequence
+  std::uint64_t seed = 0;
+};
+
 class Dataset {
  public:
   // Reads the file. The last `validation_fraction` of its tokens are held out. A token file begins
-  // with the word 20240520; anything else is text. Throws Error (bad_input) naming the file and its
-  // fault: missing, empty, truncated, or a token beyond the vocabulary.
-  Dataset(const std::string& path, int vocabulary, double validation_fraction);
+  // with the word 20240520; anything else is text. With `documents`, the tokens are documents one
+  // after another: each begins with the token 50256 in a token file (as llm.c writes GPT-2's), and
+  // after an empty line in a text. Throws Error (bad_input) naming the file and its fault: missing,
+  // empty, truncated, a token beyond the vocabulary, or no end of a document.
+  Dataset(const std::string& path, int vocabulary, double validation_fraction,
+          bool documents = false);
 
   // Rows first .. first + count - 1 of the global batch of `step`. Sequential: step s takes
   // sequences s*G .. s*G+G-1, and sequence i begins at token i*length. Random: the start of a row
   // depends only on (seed, step, row), so it is the same on whichever rank takes the row. Reads the
   // tokens of each sequence of `length` that `layout` gives this rank. Throws Error (bad_input) if
   // the file has too few tokens.
-  Batch batch(Order order, int step, int global_batch, int first, int count, int length,
-              std::uint64_t seed, const TokenLayout& layout = {}) const;
+  Batch batch(const Sampling& sampling, int step, int first, int count,
+              const TokenLayout& layout = {}) const;
+  // How many targets the global batch of `step` has.
+  Count targets(const Sampling& sampling, int step) const;
+  // Lengths of the documents, or parts of documents, that fill a row of the global batch of `step`,
+  // in the data's order.
+  std::vector<Count> document_lengths(const Sampling& sampling, int step, int row) const;
 
-  // The number of held-out sequences, without overlap.
+  // The number of held-out sequences, without overlap, and that of their targets.
   int validation_sequences(int length) const;
+  Count validation_targets(int length) const;
   Batch validation_batch(int first, int count, int length, const TokenLayout& layout = {}) const;
 
   // Of all tokens, as the file has them.
@@ -63,14 +89,22 @@ class Dataset {
  private:
   Count size() const { return std::ssize(bytes_) / bytes_of_token_; }
   std::int32_t token(Count index) const;
+  void find_documents();
+  // Beginnings of documents among the tokens first .. last.
+  std::span<const Count> beginnings(Count first, Count last) const;
+  Count targets_of(Count begin, Count length) const;
+  std::vector<Count> lengths_of(Count begin, Count length) const;
+  // The first token of a row of the global batch.
+  Count begin_of(const Sampling& sampling, int step, int row) const;
   // Adds the sequence that begins with token `begin`, as far as this rank has it.
-  void append(Batch& batch, Count begin, const Positions& positions) const;
+  void append(Batch& batch, Count begin, int length, const Positions& positions) const;
 
   std::string path_;
   MappedFile file_;
   std::string_view bytes_;  // of the tokens, in the file
   int bytes_of_token_ = 1;
   Count training_ = 0;
+  std::vector<Count> documents_;  // their first tokens; empty: all data are one
 };
 
 }  // namespace lockstep

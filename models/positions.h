@@ -59,6 +59,9 @@ constexpr Count causal_pairs(const Positions& queries, const Positions& keys) {
 // first tokens, increasing. A document ends where the next one begins or its sequence ends.
 using Documents = std::span<const Count>;
 
+// The target of a document's last token.
+inline constexpr std::int32_t no_target = -1;
+
 // The position at which the document begins that has this position of a sequence.
 constexpr Count document_begin(Documents documents, Count length, Count sequence, Count position) {
   const Count origin = sequence * length;
@@ -83,8 +86,12 @@ struct RowPlaces {
   Positions positions;
   Count length = 0;  // of a whole sequence
   Count first = 0;   // rows of the rank before the tensor's first, if the tensor has only some
+  std::span<const std::int32_t> listed = {};  // instead, of each of the rank's rows
 
-  constexpr Count position(Count row) const { return positions[(first + row) % positions.count()]; }
+  constexpr Count position(Count row) const {
+    if (!listed.empty()) return listed[first + row];
+    return positions[(first + row) % positions.count()];
+  }
   // Counted from the first position of the first sequence.
   constexpr Count operator()(Count row) const {
     if (positions.count() == 0) return first + row;

@@ -186,10 +186,11 @@ OptionGroup describe_layout(ContextOptions& o) {
           .techniques = {"cp", "ring-attention", "3d"},
           .options = {{.flag = "layout",
                        .value = &o.layout,
-                       .help = "which tokens of a sequence a rank has: contiguous, zig-zag or "
-                               "striped",
-                       .choices = {"contiguous", "zig-zag", "striped"},
-                       .drawn = {"contiguous", "zig-zag", "striped"},
+                       .help = "which tokens of a sequence a rank has: contiguous, zig-zag, "
+                               "striped, or balanced (zig-zag, with the documents of each "
+                               "sequence in an order that gives ranks equal work)",
+                       .choices = {"contiguous", "zig-zag", "striped", "balanced"},
+                       .drawn = {"contiguous", "zig-zag", "striped", "balanced"},
                        .has_effect =
                            [](const TrainOptions& all) {
                              return all.context_ranks.value_or(1) > all.ulysses_ranks.value_or(1);

@@ -183,7 +183,15 @@ void divide_context(TrainOptions& o, int ranks) {
 }
 
 void check_context(const Plan& plan) {
+  const TrainOptions& o = plan.options;
   if (plan.length(cp) == 1) return;
+  if (plan.layout(0).balanced) {
+    require(o.documents, "--layout balanced without --documents",
+            "it orders the documents of a sequence: add --documents, or use --layout zig-zag");
+    require(o.dropout == 0, fmt::format("--layout balanced with --dropout {}", o.dropout),
+            "what attention drops depends on the order of the documents: use --dropout 0 or "
+            "another --layout");
+  }
   const ContextSplit context = plan.context(0);
   context.layout.positions(plan.tokens_of_sequence());
   const LayerSplit split = plan.split(0);

@@ -18,6 +18,12 @@ OptionGroup describe(InputOptions& o) {
       .options = {{"model", &o.model, "nano, small, gpt2, gpt3, or a config.json"},
                   {"init", &o.init, "weights to start from (safetensors)"},
                   {"data", &o.data, "text or token file; default: the source text of this program"},
+                  {.flag = "documents",
+                   .value = &o.documents,
+                   .help = "attention stays within documents, and the last token of each has no "
+                           "target; documents end after an empty line of a text, and before the "
+                           "token 50256 of a token file",
+                   .drawn = {"false", "true"}},
                   {.flag = "order",
                    .value = &o.order,
                    .help = "of sequences: random or sequential",

@@ -20,6 +20,7 @@ struct InputOptions {
   std::string model = "nano";  // a preset, or the path of a config.json
   std::string init;            // file of initial weights; empty: random ones from the seed
   std::string data;            // text or token file
+  bool documents = false;      // that attention does not cross
   std::string order = "random";
   std::uint64_t seed = 1;
 };
@@ -109,7 +110,7 @@ struct TensorOptions {
 
 // Of context parallelism: cp ranks in `ring_ranks` groups of `ulysses_ranks`.
 struct ContextOptions {
-  std::string layout = "zig-zag";     // of tokens: or contiguous, striped
+  std::string layout = "zig-zag";     // of tokens: or contiguous, striped, balanced
   std::optional<int> ulysses_ranks;   // that exchange tokens for heads; not given: 1
   std::optional<int> ring_ranks;      // not given: an all-gather instead of a ring
   std::string gradient_hops = "c-1";  // around the ring; or c

@@ -69,7 +69,8 @@ ContextSplit Plan::context(int rank) const {
                      .ranks = groups,
                      .rank = here / inner,
                      .parts = inner,
-                     .part = here % inner},
+                     .part = here % inner,
+                     .balanced = groups > 1 && options.layout == "balanced"},
           .rings = options.ring_ranks.has_value() && groups > 1,
           .returns_all_hops = options.gradient_hops == "c"};
 }

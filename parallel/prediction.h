@@ -30,8 +30,11 @@ struct Prediction {
   std::string bytes_formula, messages_formula;               // of the total, a sum of terms
   void add_term(const std::string& bytes, const std::string& messages);
   std::array<std::optional<Figure>, memory_uses> peak_bytes;  // by MemoryUse
-  std::optional<Figure> attention_pairs;  // of context parallelism: (query, key) pairs of a step
-  std::optional<TierTraffic> offload;     // of a step, if anything is offloaded
+  // Of context parallelism: (query, key) pairs of a step, as many as there are without documents; and
+  // how often a step computes each pair of a sequence.
+  std::optional<Figure> attention_pairs;
+  std::int64_t attentions = 0;
+  std::optional<TierTraffic> offload;  // of a step, if anything is offloaded
   std::string offload_read_formula, offload_written_formula;
   std::optional<Figure> in_flight;  // micro-batches of a pipeline, summed over stages
   std::optional<double> bubble_fraction;

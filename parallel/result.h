@@ -13,8 +13,9 @@ namespace lockstep {
 
 struct StepRecord {
   int step = 0;
-  double loss = 0;       // mean over all targets of the step, nats
-  double grad_norm = 0;  // before clipping
+  double loss = 0;           // mean over all targets of the step, nats
+  std::int64_t targets = 0;  // with documents; otherwise all tokens are inputs with a target
+  double grad_norm = 0;      // before clipping
   double seconds = 0;
   double tokens_per_second = 0;
   double loss_scale = 1;  // with which its gradients were computed
@@ -96,6 +97,12 @@ struct TierTraffic {
   }
 };
 
+// Attention's work under a layout of tokens, with the documents of the last step.
+struct LayoutRecord {
+  std::string layout;
+  std::vector<std::int64_t> pairs;  // (query, key) pairs of one head, of each group of ranks
+};
+
 struct RankRecord {
   int rank = 0;
   std::map<std::string, Volume, std::less<>> traffic;  // of the last optimizer step, by label
@@ -116,6 +123,7 @@ struct TrainResult {
   std::vector<CheckpointRecord> checkpoints;
   std::vector<RankRecord> ranks;
   std::vector<TheoryRecord> theory;
+  std::vector<LayoutRecord> layouts;   // of context parallelism with documents
   std::optional<BubbleRecord> bubble;  // of a pipeline
   std::string transport;
   int world_size = 1;

@@ -62,7 +62,8 @@ class Steps {
     StepRecord record = take_own_step(step, counts);
     // Read before the loss is reported, so that it contains only the technique's own traffic.
     if (!record.skipped || !stepped_) {
-      counted_ = {.traffic = context_.counters.by_label(),
+      counted_ = {.step = step,
+                  .traffic = context_.counters.by_label(),
                   .offload = rank_->tier_traffic() - moved_before,
                   .attention_pairs = rank_->attention_pairs() - pairs_before};
     }
@@ -81,6 +82,7 @@ class Steps {
     const double exposed_before = rank_->exposed_seconds();
     const double begin = transport.now_seconds();
     StepRecord record{.step = step, .loss_scale = scaler_.scale()};
+    if (options_.documents) record.targets = training_.targets(step);
     {
       const Trace::Span span(context_.trace, 0, fmt::format("step {}", step), "step");
       record.loss = compute_gradients(step);
@@ -104,8 +106,8 @@ class Steps {
 
   double compute_gradients(int step) {
     const Trace::Span span(context_.trace, 0, "forward and backward", "compute");
-    const double loss = rank_->accumulate(training_.micro_batches(step),
-                                          training_.plan().tokens_per_step(), scaler_.scale());
+    const double loss =
+        rank_->accumulate(training_.micro_batches(step), training_.targets(step), scaler_.scale());
     if (context_.trace) context_.trace->memory(context_.ledger);
     return loss;
   }

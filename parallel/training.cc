@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 
 #include "collectives/all_reduce/all_reduce.h"
 #include "models/device_backend.h"
+#include "models/documents.h"
 #include "models/sample.h"
 #include "models/weights.h"
+#include "parallel/context/split.h"
 #include "parallel/report.h"
 
 namespace lockstep {
@@ -34,21 +37,70 @@ bool all_finite(Slice values) {
 Training::Training(RankContext& context, const Plan& plan)
     : context_(context),
       plan_(plan),
-      dataset_(plan.options.data, plan.model.vocabulary, plan.options.validation_fraction),
+      dataset_(plan.options.data, plan.model.vocabulary, plan.options.validation_fraction,
+               plan.options.documents),
+      sampling_{.order = plan.options.order == "sequential" ? Order::sequential : Order::random,
+                .global_batch = plan.options.global_batch,
+                .length = plan.tokens_of_sequence(),
+                .seed = plan.options.seed},
       backend_(make_backend(context.ledger)) {}
 
 std::vector<Batch> Training::micro_batches(int step) const {
-  const TrainOptions& o = plan_.options;
-  const Share share = plan_.share(context_.world.rank());
+  const int rank = context_.world.rank(), parts = plan_.options.micro_batches;
+  const Share share = plan_.share(rank);
   std::vector<Batch> batches;
-  for (int m = 0; computes() && m < o.micro_batches; ++m) {
-    const Share rows = share.part(m, o.micro_batches);
-    batches.push_back(dataset_.batch(o.order == "sequential" ? Order::sequential : Order::random,
-                                     step, o.global_batch, rows.first, rows.count,
-                                     plan_.tokens_of_sequence(), o.seed,
-                                     plan_.layout(context_.world.rank())));
+  for (int m = 0; computes() && m < parts; ++m) {
+    const Share rows = share.part(m, parts);
+    batches.push_back(dataset_.batch(sampling_, step, rows.first, rows.count, plan_.layout(rank)));
   }
   return batches;
+}
+
+Count Training::targets(int step) const {
+  if (!plan_.options.documents) return plan_.tokens_per_step();
+  return std::max(Count{1}, dataset_.targets(sampling_, step));
+}
+
+std::vector<Count> Training::pairs_of_groups(int step, const Share& rows,
+                                             const TokenLayout& layout) const {
+  std::vector<Count> pairs(static_cast<std::size_t>(layout.ranks));
+  for (int row = rows.first; row < rows.first + rows.count; ++row) {
+    const std::vector<Count> lengths = dataset_.document_lengths(sampling_, step, row);
+    std::vector<Count> packed = lengths;
+    if (layout.balanced)
+      std::ranges::transform(balanced_order(lengths, layout.ranks), packed.begin(),
+                             [&](int document) { return lengths[document]; });
+    std::ranges::transform(pairs, pairs_of_ranks(packed, layout.order, layout.ranks), pairs.begin(),
+                           std::plus());
+  }
+  return pairs;
+}
+
+Prediction Training::prediction_of(const TrainingRank& rank, int step) const {
+  Prediction prediction = rank.prediction();
+  if (!plan_.options.documents || !prediction.attention_pairs) return prediction;
+  const int here = context_.world.rank();
+  const TokenLayout layout = plan_.layout(here);
+  prediction.attention_pairs = {
+      .value =
+          pairs_of_groups(step, plan_.share(here), layout)[layout.rank] * prediction.attentions,
+      .formula = "places of the queries in their documents * heads * layers"};
+  return prediction;
+}
+
+std::vector<LayoutRecord> Training::compare_layouts(int step) const {
+  std::vector<LayoutRecord> records;
+  for (const char* name : {"contiguous", "zig-zag", "striped", "balanced"}) {
+    TokenLayout layout = plan_.layout(0);
+    layout.order = token_order_from_name(name);
+    layout.balanced = name == std::string_view("balanced");
+    const bool fits =
+        layout.order != TokenOrder::zig_zag || plan_.tokens_of_sequence() % (2 * layout.ranks) == 0;
+    if (fits)
+      records.push_back(
+          {name, pairs_of_groups(step, {.count = plan_.options.global_batch}, layout)});
+  }
+  return records;
 }
 
 void Training::evaluate(TrainingRank& rank, int steps_taken) {
@@ -76,7 +128,7 @@ double Training::validation_loss(TrainingRank& rank) {
                                                   length, plan_.layout(context_.world.rank())));
       if (own < rows) sum += loss;
     }
-  return over_ranks(sum, ReduceOp::sum) / (static_cast<double>(rows) * length);
+  return over_ranks(sum, ReduceOp::sum) / static_cast<double>(dataset_.validation_targets(length));
 }
 
 double Training::over_ranks(double value, ReduceOp op) {
@@ -99,7 +151,7 @@ void Training::report(TrainingRank& rank, const PipelineRecord& pipeline, double
   record.exposed_communication_seconds = rank.exposed_seconds();
   record.hidden_communication_seconds =
       std::max(0.0, rank.communication_seconds() - rank.exposed_seconds());
-  Prediction prediction = rank.prediction();
+  Prediction prediction = prediction_of(rank, counted.step);
   if (!stepped) {
     prediction.total.reset();
     prediction.traffic.clear();
@@ -110,6 +162,8 @@ void Training::report(TrainingRank& rank, const PipelineRecord& pipeline, double
   if (!plan_.options.save.empty()) save(rank);
   if (plan_.options.sample > 0) sample(rank);
   if (context_.world.rank() != 0) return;
+  if (plan_.options.documents && plan_.layout(0).ranks > 1)
+    result_.layouts = compare_layouts(counted.step);
   result_.bubble = pipeline.bubble;
   result_.transport = context_.world.transport().name();
   result_.world_size = context_.world.size();

@@ -23,6 +23,7 @@ inline constexpr const char* report_label = "report";
 
 // What a rank counted in one optimizer step.
 struct CountedStep {
+  int step = 0;
   std::map<std::string, Volume, std::less<>> traffic;
   TierTraffic offload = {};
   std::int64_t attention_pairs = 0;
@@ -41,6 +42,10 @@ class Training {
 
   // This rank's micro-batches of a step; empty on a rank that does not compute.
   std::vector<Batch> micro_batches(int step) const;
+  // Of the global batch of a step. At least 1, because losses are divided by it.
+  Count targets(int step) const;
+  // The closed forms of a step; with documents, pairs depend on those of that step.
+  Prediction prediction_of(const TrainingRank& rank, int step) const;
   // Validates if the plan asks for it, and adds a record. Every rank calls it.
   void evaluate(TrainingRank& rank, int steps_taken);
   // The value reduced over all ranks.
@@ -55,6 +60,10 @@ class Training {
               const CountedStep& counted, bool stepped = true);
 
  private:
+  // (query, key) pairs of one head in the given rows of a step's global batch, of each group of
+  // ranks that shares sequences in that layout.
+  std::vector<Count> pairs_of_groups(int step, const Share& rows, const TokenLayout& layout) const;
+  std::vector<LayoutRecord> compare_layouts(int step) const;
   double validation_loss(TrainingRank& rank);
   void save(TrainingRank& rank);
   void sample(TrainingRank& rank);
@@ -62,6 +71,7 @@ class Training {
   RankContext& context_;
   const Plan& plan_;
   Dataset dataset_;
+  Sampling sampling_;
   std::unique_ptr<Backend> backend_;
   TrainResult result_;
 };

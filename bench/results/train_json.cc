@@ -4,6 +4,7 @@
 
 #include "bench/results/environment.h"
 #include "bench/results/theory_json.h"
+#include "models/documents.h"
 
 namespace lockstep {
 namespace {
@@ -77,7 +78,7 @@ std::string train_json(const Plan& plan, const LaunchOptions& world, const Train
                        {"validation", ordered_json::array()},
                        {"ranks", ordered_json::array()},
                        {"theory", ordered_json::array()}};
-  for (const StepRecord& s : result.steps)
+  for (const StepRecord& s : result.steps) {
     file["steps"].push_back({{"step", s.step},
                              {"loss", s.loss},
                              {"grad_norm", s.grad_norm},
@@ -85,6 +86,8 @@ std::string train_json(const Plan& plan, const LaunchOptions& world, const Train
                              {"tokens_per_second", s.tokens_per_second},
                              {"loss_scale", s.loss_scale},
                              {"skipped", s.skipped}});
+    if (plan.options.documents) file["steps"].back()["targets"] = s.targets;
+  }
   for (const ValidationRecord& v : result.validation)
     file["validation"].push_back({{"step", v.step}, {"loss", v.loss}});
   for (const RankRecord& rank : result.ranks) file["ranks"].push_back(rank_of(rank));
@@ -102,6 +105,10 @@ std::string train_json(const Plan& plan, const LaunchOptions& world, const Train
   for (const UpdateRecord& update : result.updates) file["updates"].push_back(update_of(update));
   for (const LostRank& lost : result.lost)
     file["lost"].push_back({{"rank", lost.rank}, {"step", lost.step}, {"why", lost.why}});
+  for (const LayoutRecord& record : result.layouts)
+    file["layouts"].push_back({{"layout", record.layout},
+                               {"pairs", record.pairs},
+                               {"imbalance", imbalance(record.pairs)}});
   if (result.bubble) {
     file["bubble"] = {{"fraction", result.bubble->fraction},
                       {"simulated_fraction", result.bubble->simulated_fraction},

@@ -40,7 +40,8 @@ class SelfAttention : public Attention {
                                const AttentionActivations& kept, const Rows& rows) const;
 
   AttentionShape shape(const Rows& rows) const {
-    return {rows.sequences, rows.length, parts_.heads, parts_.head_size, parts_.kv_heads};
+    return {rows.sequences,   rows.length,     parts_.heads,
+            parts_.head_size, parts_.kv_heads, rows.documents};
   }
   Dropout probability_mask(const Rows& rows) const {
     return parts_.masks.attention(rows, parts_.layer, parts_.heads);

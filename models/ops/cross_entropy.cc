@@ -90,6 +90,10 @@ double cross_entropy(T* logits, const std::int32_t* targets, Count rows, Count c
 #pragma omp parallel for schedule(static)
   for (Count r = 0; r < rows; ++r) {
     T* const row = logits + r * columns;
+    if (targets[r] == no_target) {
+      std::fill_n(row, columns, T{0});
+      continue;
+    }
     const T highest = highest_of(row, columns);
     RowSums<T> sums{.target = row[targets[r]] - highest};
     if (smoothing > 0) sums.logits = sum_of_logits(row, columns, highest);
@@ -128,6 +132,10 @@ double softmax_gradient(T* logits, const T* sums, const std::int32_t* targets, C
   std::vector<double> losses(static_cast<std::size_t>(rows));
 #pragma omp parallel for schedule(static)
   for (Count r = 0; r < rows; ++r) {
+    if (targets[r] == no_target) {
+      std::fill_n(logits + r * columns, real, T{0});
+      continue;
+    }
     RowSums<T> of_row{.exponentials = sums[r], .target = sums[rows + r]};
     if (smoothing > 0) of_row.logits = sums[2 * rows + r];
     losses[r] = static_cast<double>(of_row.loss(wanted));

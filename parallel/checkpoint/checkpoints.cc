@@ -104,6 +104,8 @@ void Checkpoints::load(const std::string& folder) {
   };
   require_same(index.data.fingerprint == here.fingerprint, "other --data");
   require_same(index.data.order == here.order, fmt::format("--order {}", index.data.order));
+  require_same(index.data.documents == here.documents,
+               index.data.documents ? "--documents" : "no --documents");
   require_same(index.data.seed == here.seed, fmt::format("--seed {}", index.data.seed));
   require_same(index.data.global_batch == here.global_batch,
                fmt::format("--global-batch {}", index.data.global_batch));
@@ -233,6 +235,7 @@ void Checkpoints::commit() {
 DataPosition Checkpoints::data_position() const {
   return {.fingerprint = training_.dataset().checksum(),
           .order = options().order,
+          .documents = options().documents,
           .seed = options().seed,
           .global_batch = options().global_batch,
           .sequence_length = training_.plan().tokens_of_sequence(),

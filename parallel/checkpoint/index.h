@@ -55,6 +55,7 @@ nlohmann::ordered_json json_of(const StoredFile& file);
 struct DataPosition {
   std::uint64_t fingerprint = 0;  // of the data
   std::string order;
+  bool documents = false;
   std::uint64_t seed = 1;
   int global_batch = 0, sequence_length = 0;
   double validation_fraction = 0;

@@ -33,7 +33,8 @@ struct ContextAttention::Sizes {
 namespace {
 
 Count pairs_of(const AttentionPart& part) {
-  return part.sequences * part.heads * causal_pairs(part.queries, part.keys);
+  return part.heads *
+         causal_pairs(part.queries, part.keys, part.documents, part.length, part.sequences);
 }
 
 // The given columns of rows first .. first + count - 1 of every sequence, which has `length` rows.
@@ -81,7 +82,8 @@ ContextAttention::Sizes ContextAttention::sizes(const Rows& rows) const {
                    .kv_heads = share.kv_count,
                    .queries = rows.layout.positions_of_group(rows.whole_length()),
                    .keys = {},
-                   .length = rows.whole_length()}};
+                   .length = rows.whole_length(),
+                   .documents = rows.documents}};
 }
 
 void ContextAttention::scatter_heads(Backend& backend, Slice group, Slice own, const Rows& rows,
@@ -193,9 +195,11 @@ void ContextAttention::attend(Backend& backend, AttentionActivations& kept, cons
     if (group == ranks_.split().group())
       return backend.attention_part(out, log_sum_exp, s.queries(qkv), s.keys(block),
                                     s.values(block), part, s.dropout);
-    if (pairs == 0) return;
+    if (causal_pairs(part.queries, part.keys) == 0) return;
+    // Memory does not depend on where documents end.
     const Slice block_out = ranks_.room(Use::block_out, s.rows * s.width, statistics);
     const Slice block_sums = ranks_.room(Use::block_log_sum_exp, s.statistics(), statistics);
+    if (pairs == 0) return;
     backend.attention_part(block_out, block_sums, s.queries(qkv), s.keys(block), s.values(block),
                            part, s.dropout);
     backend.merge_attention(out, log_sum_exp, block_out, block_sums, part);

@@ -81,10 +81,11 @@ void predict_context(Prediction& prediction, const Plan& plan, int rank, int lay
   prediction.add(Ulysses::label, layers * heads, element);
   prediction.add(Ulysses::label, layers * statistics, statistic);
   prediction.add_term(context_formula(split), "exchanges of keys, values and heads");
-  prediction.attention_pairs = {
-      attention_pairs(split.layout, plan.tokens_of_sequence()) * plan.share(rank).count *
-          inside.share(work.heads, work.kv_heads).count * layers * attentions,
-      "pairs of a sequence * sequences * heads * layers", true};
+  prediction.attentions = inside.share(work.heads, work.kv_heads).count * layers * attentions;
+  prediction.attention_pairs = {attention_pairs(split.layout, plan.tokens_of_sequence()) *
+                                    plan.share(rank).count * prediction.attentions,
+                                "pairs of a sequence * sequences * heads * layers",
+                                !plan.options.documents};
 }
 
 Count context_memory_bytes(const Plan& plan, int rank) {

@@ -39,11 +39,12 @@ class AsynchronousMember final : public Member {
   // Steps that were taken before this run; the run takes the others.
   void skip_steps(int taken) { taken_before_ = taken; }
 
-  double accumulate(std::span<const Batch> micro_batches, Count total_targets,
-                    double loss_scale) override {
-    // Its gradients are applied on their own, so they are those of the mean over its own sequences.
-    const Count own = plan_.share(rank_).count;
-    return compute(micro_batches, total_targets * own / options_.global_batch, loss_scale);
+  double accumulate(std::span<const Batch> micro_batches, Count, double loss_scale) override {
+    // Its gradients are applied on their own, so they are those of the mean over its own targets.
+    Count own = 0;
+    for (const Batch& batch : micro_batches)
+      own += std::ranges::count_if(batch.targets, [](auto target) { return target != no_target; });
+    return compute(micro_batches, std::max(Count{1}, own), loss_scale);
   }
   double gradient_norm() override {
     norm_ = std::sqrt(backend_.squared_norm(model_.parameters().gradients()));
@@ -256,8 +257,7 @@ class OwnSteps {
     StepRecord record{.step = step};
     {
       const Trace::Span span(context_.trace, 0, fmt::format("step {}", step), "step");
-      record.loss =
-          member_.accumulate(training_.micro_batches(step), training_.plan().tokens_per_step(), 1);
+      record.loss = member_.accumulate(training_.micro_batches(step), training_.targets(step), 1);
       if (context_.trace) context_.trace->memory(context_.ledger);
       record.grad_norm = member_.gradient_norm();
       member_.update(0, 1);

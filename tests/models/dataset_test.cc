@@ -39,8 +39,11 @@ TEST_F(Files, BrokenDatasetsAreRefused) {
   const std::string file = write("d", "abcdefgh");
   expect_refused([&] { Dataset(file, 256, 1); }, "a validation fraction of 1");
   expect_refused([&] { Dataset(file, 256, std::nan("")); }, "a validation fraction");
-  expect_refused([&] { Dataset(file, 256, 0).batch(Order::random, 0, 1, 0, 1, 8, 0); },
-                 "too few for a sequence of 8");
+  expect_refused(
+      [&] {
+        Dataset(file, 256, 0).batch({Order::random, 1, 8, 0}, 0, 0, 1);
+      },
+      "too few for a sequence of 8");
 }
 
 // Bytes of this process that are no file's.
@@ -69,22 +72,25 @@ TEST_F(Files, BatchesAreTheSameHoweverTheyAreCut) {
   const Dataset data(write("d", token_file({20240520, 1, 101}, tokens)), 256, 0.2);
   EXPECT_EQ(data.training_tokens(), 81);
 
-  const Batch second = data.batch(Order::sequential, 1, 4, 1, 2, 5, 0);
+  const Batch second = data.batch({Order::sequential, 4, 5, 0}, 1, 1, 2);
   EXPECT_EQ(second.inputs, (std::vector<std::int32_t>{25, 26, 27, 28, 29, 30, 31, 32, 33, 34}));
   EXPECT_EQ(second.targets, (std::vector<std::int32_t>{26, 27, 28, 29, 30, 31, 32, 33, 34, 35}));
-  EXPECT_EQ(data.batch(Order::sequential, 3, 4, 3, 1, 5, 0).targets.back(), 80);
-  expect_refused([&] { data.batch(Order::sequential, 4, 4, 0, 1, 5, 0); },
-                 "the file has 16 of 5 tokens");
+  EXPECT_EQ(data.batch({Order::sequential, 4, 5, 0}, 3, 3, 1).targets.back(), 80);
+  expect_refused(
+      [&] {
+        data.batch({Order::sequential, 4, 5, 0}, 4, 0, 1);
+      },
+      "the file has 16 of 5 tokens");
 
-  const Batch whole = data.batch(Order::random, 7, 4, 0, 4, 5, 42);
+  const Batch whole = data.batch({Order::random, 4, 5, 42}, 7, 0, 4);
   for (int row = 0; row < 4; ++row) {
-    const Batch part = data.batch(Order::random, 7, 4, row, 1, 5, 42);
+    const Batch part = data.batch({Order::random, 4, 5, 42}, 7, row, 1);
     EXPECT_TRUE(std::equal(part.inputs.begin(), part.inputs.end(), whole.inputs.begin() + 5 * row));
   }
-  EXPECT_NE(whole.inputs, data.batch(Order::random, 8, 4, 0, 4, 5, 42).inputs);
-  EXPECT_NE(whole.inputs, data.batch(Order::random, 7, 4, 0, 4, 5, 43).inputs);
+  EXPECT_NE(whole.inputs, data.batch({Order::random, 4, 5, 42}, 8, 0, 4).inputs);
+  EXPECT_NE(whole.inputs, data.batch({Order::random, 4, 5, 43}, 7, 0, 4).inputs);
   for (int step = 0; step < 500; ++step)
-    for (const std::int32_t target : data.batch(Order::random, step, 1, 0, 1, 5, 1).targets)
+    for (const std::int32_t target : data.batch({Order::random, 1, 5, 1}, step, 0, 1).targets)
       ASSERT_LT(target, 81);
 
   EXPECT_EQ(data.validation_sequences(5), 3);

@@ -28,7 +28,7 @@ void reproduce(DType dtype, double tolerance, double weight_tolerance) {
 
   for (int step = 0; step < 10; ++step) {
     model.parameters().zero_gradients();
-    const Batch batch = data.batch(Order::sequential, step, 8, 0, 8, 16, 0);
+    const Batch batch = data.batch({Order::sequential, 8, 16, 0}, step, 0, 8);
     const double loss = model.forward_backward(batch, 8 * 16);
     const double norm = std::sqrt(host_backend().squared_norm(model.parameters().gradients()));
     EXPECT_NEAR(loss / expected["losses"][step].get<double>(), 1, tolerance)

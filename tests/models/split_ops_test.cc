@@ -100,15 +100,17 @@ struct Loss {
 constexpr double scale = 0.25;
 
 template <typename T>
-Loss<T> whole_loss(const std::vector<double>& logits, double smoothing) {
+Loss<T> whole_loss(const std::vector<double>& logits, double smoothing,
+                   const std::vector<std::int32_t>& targets = tokens) {
   Loss<T> made{as<T>(logits)};
-  made.loss = host_backend().cross_entropy(slice(made.logits), tokens, scale, smoothing);
+  made.loss = host_backend().cross_entropy(slice(made.logits), targets, scale, smoothing);
   return made;
 }
 
 // What ranks with split columns compute in that type, one after another instead of by all-reduces.
 template <typename T>
-Loss<T> split_loss(DType dtype, const std::vector<T>& logits, const Cut& cut, double smoothing) {
+Loss<T> split_loss(DType dtype, const std::vector<T>& logits, const Cut& cut, double smoothing,
+                   const std::vector<std::int32_t>& targets = tokens) {
   Ledger ledger;
   NarrowBackend backend(host_backend(), ledger);
   const std::size_t n = tokens.size(), kept = smoothing > 0 ? 3 : 2;
@@ -132,14 +134,14 @@ Loss<T> split_loss(DType dtype, const std::vector<T>& logits, const Cut& cut, do
   }
   for (std::size_t i = 0; i < cut.size(); ++i) {
     std::vector<T> here(sums.size(), 99);
-    backend.softmax_sums(slice(here), columns[i].slice(), slice(highest), tokens,
+    backend.softmax_sums(slice(here), columns[i].slice(), slice(highest), targets,
                          static_cast<std::int32_t>(cut[i].first), cut[i].real);
     for (std::size_t j = 0; j < sums.size(); ++j) sums[j] += here[j];
   }
   Loss<T> made{logits};
   for (std::size_t i = 0; i < cut.size(); ++i) {
     const Part& part = cut[i];
-    const double loss = backend.softmax_gradient(columns[i].slice(), slice(sums), tokens,
+    const double loss = backend.softmax_gradient(columns[i].slice(), slice(sums), targets,
                                                  static_cast<std::int32_t>(part.first), part.real,
                                                  vocabulary, scale, smoothing);
     EXPECT_TRUE(i == 0 || loss == made.loss);
@@ -169,6 +171,37 @@ TEST(SplitCrossEntropy, EqualsThatOfTheWhole) {
       EXPECT_NEAR(in_float.loss, whole.loss, 1e-4);
       expect_near(in_float.logits, whole.logits, 1e-5);
     }
+}
+
+// They are as if they were not there: the other rows' losses add up, and their gradients are the same.
+TEST(SplitCrossEntropy, RowsWithoutATargetAddNothing) {
+  const auto logits = normals(std::ssize(tokens) * vocabulary, 3);
+  for (const double smoothing : {0.0, 0.1}) {
+    const auto all = whole_loss<double>(logits, smoothing);
+    for (unsigned without = 1; without < 1U << tokens.size(); ++without) {
+      std::vector<std::int32_t> targets = tokens;
+      std::vector<double> expected = all.logits;
+      double loss = 0;
+      for (std::size_t r = 0; r < tokens.size(); ++r) {
+        const auto row = static_cast<Count>(r) * vocabulary;
+        if (without >> r & 1) {
+          targets[r] = no_target;
+          std::fill_n(expected.begin() + row, vocabulary, 0);
+        } else {
+          auto alone =
+              as<double>(std::vector(logits.begin() + row, logits.begin() + row + vocabulary));
+          loss += host_backend().cross_entropy(slice(alone), std::span(tokens).subspan(r, 1), scale,
+                                               smoothing);
+        }
+      }
+      const auto whole = whole_loss<double>(logits, smoothing, targets);
+      ASSERT_NEAR(whole.loss, loss, 1e-12);
+      ASSERT_EQ(whole.logits, expected);
+      const auto split = split_loss<double>(DType::f64, logits, cuts[3], smoothing, targets);
+      ASSERT_NEAR(split.loss, loss, 1e-12);
+      expect_near(split.logits, expected, 1e-12);
+    }
+  }
 }
 
 TEST(SplitCrossEntropy, StaysFiniteForLargeLogits) {

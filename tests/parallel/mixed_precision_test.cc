@@ -170,7 +170,7 @@ TEST(LossScale, KeepsSmallGradients) {
   const GptConfig config = gpt_config(test::golden + "/config.json");
   Gpt model(config, narrow, DType::f16, ledger), exact(config, host_backend(), DType::f32, ledger);
   const Dataset dataset(test::golden + "/tokens.bin", config.vocabulary, 0);
-  const Batch batch = dataset.batch(Order::sequential, 0, 8, 0, 8, 16, 1);
+  const Batch batch = dataset.batch({Order::sequential, 8, 16, 1}, 0, 0, 8);
   model.initialize(1);
   exact.initialize(1);
   constexpr Count targets = 10'000'000;

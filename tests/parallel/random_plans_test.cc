@@ -12,6 +12,7 @@
 
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
+#include "collectives/base/file.h"
 #include "models/weights.h"
 #include "parallel/dry_run.h"
 #include "parallel/predict.h"
@@ -103,7 +104,7 @@ Outcome outcome_of(const Plan& plan) {
       context.counters.reset();
       const TierTraffic before = rank->tier_traffic();
       const std::int64_t pairs_before = rank->attention_pairs();
-      const double loss = rank->accumulate(training.micro_batches(step), plan.tokens_per_step(), 1);
+      const double loss = rank->accumulate(training.micro_batches(step), training.targets(step), 1);
       const double norm = rank->gradient_norm();
       counted = context.counters.by_label();
       const double all = training.over_ranks(loss, ReduceOp::sum);
@@ -120,7 +121,7 @@ Outcome outcome_of(const Plan& plan) {
       outcome.gradients.push_back(gradients);
     }
     const std::vector<double> weights = whole_of(*rank, Gathered::values, plan);
-    const Prediction prediction = rank->prediction();
+    const Prediction prediction = training.prediction_of(*rank, steps - 1);
     const std::lock_guard lock(mutex);
     compare_with_prediction(prediction, context, counted, offload, pairs, outcome);
     if (context.world.rank() == 0) outcome.weights = weights;
@@ -152,8 +153,18 @@ double difference(const std::vector<double>& a, const std::vector<double>& b) {
   return most / largest;
 }
 
-std::optional<Plan> draw(std::mt19937& random) {
+// Documents of 0 to 12 letters, then an empty line.
+void write_documents(const std::string& path) {
+  std::mt19937 random(1);
+  std::string text;
+  for (int document = 0; document < 600; ++document)
+    text.append(random() % 13, static_cast<char>('a' + document % 26)) += "\n\n";
+  write_file(path, text);
+}
+
+std::optional<Plan> draw(std::mt19937& random, const std::string& text) {
   TrainOptions options = test::golden_run("3d");
+  options.data = text;
   options.order = "random";
   options.steps = steps;
   for (const OptionGroup& group : describe(options))
@@ -178,10 +189,12 @@ TEST(RandomPlans, EqualSerialAndTheirPredictions) {
   const int wanted = number_from_environment("LOCKSTEP_RANDOM_PLANS", LOCKSTEP_THOROUGH ? 30 : 3);
   std::mt19937 random(
       static_cast<std::uint32_t>(number_from_environment("LOCKSTEP_RANDOM_SEED", 1)));
+  const test::Folder folder;
+  write_documents(folder.file("text"));
   int compared_plans = 0;
   std::int64_t compared = 0;
   while (compared_plans < wanted) {
-    const std::optional<Plan> plan = draw(random);
+    const std::optional<Plan> plan = draw(random, folder.file("text"));
     if (!plan) continue;
     ++compared_plans;
     const std::string text = options_json(*plan).dump();

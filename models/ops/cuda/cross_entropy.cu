@@ -75,6 +75,13 @@ __device__ __forceinline__ void become_gradient(T* row, Count columns, Count tar
   });
 }
 
+// Of a row without a target.
+template <typename T>
+__device__ __forceinline__ void become_zero(T* row, Count columns, double& loss) {
+  for (Count c = threadIdx.x; c < columns; c += blockDim.x) row[c] = narrow<T>(Wide<T>{0});
+  if (threadIdx.x == 0) loss = 0;
+}
+
 template <typename T>
 __global__ void cross_entropy_kernel(double* losses, T* logits, const std::int32_t* targets,
                                      Count rows, Count columns, Wide<T> scale,
@@ -83,6 +90,10 @@ __global__ void cross_entropy_kernel(double* losses, T* logits, const std::int32
   __shared__ W room[32];
   for (Count r = blockIdx.x; r < rows; r += gridDim.x) {
     T* const row = logits + r * columns;
+    if (targets[r] == no_target) {
+      become_zero(row, columns, losses[r]);
+      continue;
+    }
     Running<W> mine;
     W sum_of_logits = 0;
     for_row(row, columns, [&](Count c, Count here, bool whole) {
@@ -171,6 +182,10 @@ __global__ void gradient_kernel(double* losses, T* logits, const Wide<T>* sums,
                                 Wanted<Wide<T>> wanted) {
   using W = Wide<T>;
   for (Count r = blockIdx.x; r < rows; r += gridDim.x) {
+    if (targets[r] == no_target) {
+      become_zero(logits + r * columns, real, losses[r]);
+      continue;
+    }
     if (threadIdx.x == 0) {
       const W plain = wanted.each > 0 ? sums[2 * rows + r] : W{0};
       losses[r] =

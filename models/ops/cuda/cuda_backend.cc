@@ -183,11 +183,17 @@ void CudaBackend::embedding_backward(Slice dtokens, std::int32_t first_token, Sl
 }
 
 void CudaBackend::add_positions(Slice out, Slice positions, const RowPlaces& places, Count rows) {
-  cuda::add_positions(stream_(), out, positions, places, rows);
+  RowPlaces on_gpu = places;
+  if (!places.listed.empty()) on_gpu.listed = {upload(tokens, places.listed), places.listed.size()};
+  cuda::add_positions(stream_(), out, positions, on_gpu, rows);
 }
 
 void CudaBackend::positions_backward(Slice dpositions, Slice dout, const RowPlaces& places,
                                      Count rows) {
+  if (!places.listed.empty())
+    return embedding_backward(dpositions, 0, dout,
+                              places.listed.subspan(static_cast<std::size_t>(places.first),
+                                                    static_cast<std::size_t>(rows)));
   cuda::positions_backward(stream_(), dpositions, dout, places, rows);
 }
 

@@ -1,0 +1,26 @@
+// Documents packed into sequences one after another. Attention does not cross their ends, and their
+// last tokens have no target. So the work of a token grows with its place in its document only, and
+// which layout of tokens is balanced depends on the documents.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "models/token_layout.h"
+
+namespace lockstep {
+
+// How many (query, key) pairs of one head each of `groups` ranks has for its queries, if documents
+// of these lengths fill a sequence in this order. A token has as many pairs as its document has
+// tokens up to it. Throws Error (bad_input) if the layout does not fit the sequence.
+std::vector<Count> pairs_of_ranks(std::span<const Count> lengths, TokenOrder order, int groups);
+
+// The busiest rank's pairs divided by the mean; 1: all have the same.
+double imbalance(std::span<const Count> pairs);
+
+// An order of the documents in which the busiest zig-zag rank has fewer pairs than in the given
+// order, if one is found, and never more. The same on all ranks. Exchanges pairs of documents, for as
+// long as this pays, so the best order may be missed.
+std::vector<int> balanced_order(std::span<const Count> lengths, int groups);
+
+}  // namespace lockstep

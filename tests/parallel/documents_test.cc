@@ -1,0 +1,220 @@
+// Training on packed documents: it equals training on each document alone, and one rank's under every
+// technique and layout, also where a rank has no target; pairs are those of the documents.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+#include "models/documents.h"
+#include "models/gpt.h"
+#include "tests/parallel/training.h"
+
+namespace lockstep {
+namespace {
+
+using test::Folder;
+using test::golden_run;
+using test::run;
+
+constexpr int length = 16, batch = 8;
+
+// Documents of few letters, some of none, so that a rank may have only their ends.
+void write_documents(const std::string& path) {
+  std::mt19937 random(5);
+  std::string text;
+  while (text.size() < 4000) {
+    text.append(random() % 9, static_cast<char>('a' + random() % 26));
+    text += "\n\n";
+    if (random() % 4 == 0) text.append(random() % 12, '\n');
+  }
+  write_file(path, text);
+}
+
+class PackedDocuments : public testing::Test {
+ protected:
+  PackedDocuments() { write_documents(folder_.file("text")); }
+
+  TrainOptions on_documents(TrainOptions options) const {
+    options.data = folder_.file("text");
+    options.documents = true;
+    options.steps = 4;
+    return options;
+  }
+  TrainOptions context_run(const char* technique, const char* layout) const {
+    TrainOptions options = on_documents(golden_run(technique));
+    options.layout = layout;
+    return options;
+  }
+
+  const Folder folder_;
+};
+
+TEST_F(PackedDocuments, HaveTheLossOfEachDocumentAlone) {
+  const Plan plan = plan_of(on_documents(golden_run("serial")), 1);
+  launch({.ranks = 1, .fault = {}}, [&](RankContext& context) {
+    const Training training(context, plan);
+    Gpt model(plan.model, host_backend(), DType::f64, context.ledger);
+    model.initialize(3);
+    const Batch packed = training.micro_batches(0).front();
+    ASSERT_GT(packed.documents.size(), 2 * batch);
+    double sum = 0;
+    Count targets = 0;
+    for (std::size_t i = 0; i < packed.documents.size(); ++i) {
+      const Count begin = packed.documents[i];
+      const Count end = i + 1 < packed.documents.size() ? packed.documents[i + 1] : length * batch;
+      Batch alone{.inputs = {packed.inputs.begin() + begin, packed.inputs.begin() + end},
+                  .targets = {packed.targets.begin() + begin, packed.targets.begin() + end},
+                  .sequences = 1,
+                  .length = static_cast<int>(end - begin)};
+      for (Count token = begin; token < end; ++token)
+        alone.positions.push_back(static_cast<std::int32_t>(token % length));
+      sum += model.loss_sum(alone);
+      targets += std::ranges::count_if(alone.targets, [](auto target) { return target >= 0; });
+    }
+    EXPECT_EQ(training.targets(0), targets);
+    EXPECT_LT(targets, length * batch);
+    EXPECT_NEAR(model.loss_sum(packed) / sum, 1, 1e-12);
+  });
+}
+
+// In f64 to 1e-10: losses, gradient norms, validation and final weights.
+void expect_equal_serial(int ranks, TrainOptions options, const Folder& folder) {
+  options.validation_fraction = 0.2;
+  options.micro_batches = 2;
+  TrainOptions serial = options;
+  serial.technique = "serial";
+  serial.save = folder.file("serial.safetensors");
+  options.save = folder.file("split.safetensors");
+  const TrainResult expected = run(1, serial), got = run(ranks, options);
+  test::expect_same_steps(got, expected, 1e-10);
+  EXPECT_TRUE(theory_holds(got));
+  EXPECT_NEAR(got.validation[0].loss / expected.validation[0].loss, 1, 1e-10);
+  for (std::size_t i = 0; i < expected.steps.size(); ++i)
+    EXPECT_EQ(got.steps[i].targets, expected.steps[i].targets);
+  const auto weights = test::weights_of(options.save);
+  EXPECT_THAT(weights,
+              testing::Pointwise(testing::DoubleNear(1e-10), test::weights_of(serial.save)));
+}
+
+TEST_F(PackedDocuments, EqualOneRankUnderEveryLayoutOfTokens) {
+  for (const char* layout : {"contiguous", "zig-zag", "striped", "balanced"})
+    for (const char* technique : {"ring-attention", "cp"}) {
+      SCOPED_TRACE(std::string(technique) + " " + layout);
+      expect_equal_serial(4, context_run(technique, layout), folder_);
+      if (testing::Test::HasFailure()) return;
+    }
+  expect_equal_serial(4, context_run("ulysses", "zig-zag"), folder_);
+  for (const char* layout : {"contiguous", "balanced"}) {
+    TrainOptions mixed = context_run("cp", layout);
+    mixed.ulysses_ranks = 2;
+    mixed.ring_ranks = 2;
+    expect_equal_serial(4, mixed, folder_);
+  }
+}
+
+TEST_F(PackedDocuments, EqualOneRankUnderTheOtherTechniques) {
+  for (const char* technique : {"ddp", "ps", "tp", "sp", "pipeline", "zero", "fsdp"}) {
+    SCOPED_TRACE(technique);
+    TrainOptions options = on_documents(golden_run(technique));
+    expect_equal_serial(technique == std::string("ps") ? 3 : 2, options, folder_);
+  }
+}
+
+TEST_F(PackedDocuments, DropTheSameElementsUnderEveryLayoutThatKeepsTheirOrder) {
+  TrainOptions serial = on_documents(golden_run("serial"));
+  serial.dropout = 0.2;
+  serial.label_smoothing = 0.1;
+  const TrainResult expected = run(1, serial);
+  for (const char* layout : {"contiguous", "zig-zag", "striped"}) {
+    TrainOptions options = context_run("ring-attention", layout);
+    options.dropout = 0.2;
+    options.label_smoothing = 0.1;
+    options.recompute = "full";
+    test::expect_same_steps(run(4, options), expected, 1e-10);
+  }
+}
+
+TEST_F(PackedDocuments, ARankMayHaveNoTarget) {
+  const Plan plan = plan_of(context_run("ring-attention", "contiguous"), 4);
+  int without = 0;
+  for (int rank = 0; rank < 4; ++rank)
+    launch_alone({.ranks = 4, .fault = {}}, rank, [&](RankContext& context) {
+      const Training training(context, plan);
+      for (int step = 0; step < 4; ++step)
+        for (const Batch& part : training.micro_batches(step))
+          for (int sequence = 0; sequence < part.sequences; ++sequence) {
+            const auto targets = std::span(part.targets).subspan(sequence * length / 4, length / 4);
+            without += std::ranges::all_of(targets, [](auto target) { return target < 0; });
+          }
+    });
+  EXPECT_GT(without, 4);
+  // With one sequence a step, a rank of these has none at all.
+  TrainOptions options = context_run("ring-attention", "contiguous");
+  options.global_batch = 1;
+  options.steps = 12;
+  TrainOptions serial = options;
+  serial.technique = "serial";
+  test::expect_same_steps(run(4, options), run(1, serial), 1e-10);
+}
+
+TEST_F(PackedDocuments, ComparesLayoutsByTheirPairs) {
+  const auto busiest = [](const TrainResult& result, const char* name) {
+    const auto record = std::ranges::find(result.layouts, name, &LayoutRecord::layout);
+    return std::ranges::max(record->pairs);
+  };
+  std::vector<TrainResult> results;
+  for (const char* layout : {"contiguous", "zig-zag", "striped", "balanced"}) {
+    const TrainResult& result = results.emplace_back(run(4, context_run("cp", layout)));
+    ASSERT_EQ(result.layouts.size(), 4U);
+    const auto own = std::ranges::find(result.layouts, layout, &LayoutRecord::layout);
+    constexpr std::int64_t heads = 4, layers = 8;
+    for (std::size_t rank = 0; rank < 4; ++rank)
+      EXPECT_EQ(result.ranks[rank].attention_pairs, own->pairs[rank] * heads * layers) << layout;
+    EXPECT_EQ(busiest(result, layout), busiest(results[0], layout));
+  }
+  EXPECT_LT(busiest(results[0], "balanced"), busiest(results[0], "zig-zag"));
+  EXPECT_LT(busiest(results[0], "zig-zag"), busiest(results[0], "contiguous"));
+}
+
+TEST_F(PackedDocuments, AsynchronousWorkersDivideByTheirOwnTargets) {
+  TrainOptions options = on_documents(golden_run("ps"));
+  options.mode = "asp";
+  const TrainResult result = run(2, options);  // one worker, so nothing is stale
+  TrainOptions serial = on_documents(golden_run("serial"));
+  test::expect_same_steps(result, run(1, serial), 1e-10);
+}
+
+template <typename Action>
+void expect_refused(const Action& action, const char* part) {
+  try {
+    action();
+    FAIL() << "accepted, but should name " << part;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+    EXPECT_THAT(error.what(), testing::HasSubstr(part));
+  }
+}
+
+TEST_F(PackedDocuments, RefusesWhatDoesNotFit) {
+  TrainOptions options = context_run("cp", "balanced");
+  options.dropout = 0.1;
+  expect_refused([&] { plan_of(options, 4); }, "--layout balanced with --dropout 0.1");
+  options.dropout = 0;
+  options.documents = false;
+  expect_refused([&] { plan_of(options, 4); }, "--layout balanced without --documents");
+  options = on_documents(golden_run("serial"));
+  options.checkpoint = folder_.file("checkpoints");
+  run(1, options);
+  options.checkpoint.clear();
+  options.resume = folder_.file("checkpoints");
+  options.steps = 6;
+  run(1, options);
+  options.documents = false;
+  expect_refused([&] { run(1, options); }, "was written with --documents");
+}
+
+}  // namespace
+}  // namespace lockstep
