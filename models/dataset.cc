@@ -114,18 +114,30 @@ std::int32_t Dataset::token(Count index) const {
   return token;
 }
 
-void Dataset::append(Batch& batch, Count begin, int length, const Positions& positions) const {
-  const std::vector<Count> lengths = lengths_of(begin, length);
+void Dataset::append(Batch& batch, std::span<const Count> begins, int length) const {
+  const Positions positions = batch.layout.positions(length);
+  std::vector<std::vector<Count>> lengths;
+  for (const Count begin : begins) lengths.push_back(lengths_of(begin, length));
+  std::vector<std::vector<int>> orders;
+  if (batch.layout.balanced) orders = balanced_orders(lengths, batch.layout.ranks);
+  batch.length = static_cast<int>(positions.count());
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    std::vector<int> order(lengths[i].size());
+    std::iota(order.begin(), order.end(), 0);
+    append(batch, begins[i], lengths[i], orders.empty() ? order : orders[i], positions);
+  }
+}
+
+void Dataset::append(Batch& batch, Count begin, std::span<const Count> lengths,
+                     std::span<const int> order, const Positions& positions) const {
   std::vector<Count> begins(lengths.size());
   std::exclusive_scan(lengths.begin(), lengths.end(), begins.begin(), Count{0});
-  std::vector<int> order(lengths.size());
-  std::iota(order.begin(), order.end(), 0);
-  if (batch.layout.balanced) order = balanced_order(lengths, batch.layout.ranks);
+  const Count length = begins.back() + lengths.back();
 
   // Goes through the documents in their new order, and through this rank's positions among them.
   Count place = 0, i = 0;
   for (const int document : order) {
-    if (!documents_.empty()) batch.documents.push_back(Count{batch.sequences} * length + place);
+    if (!documents_.empty()) batch.documents.push_back(batch.sequences * length + place);
     const Count end = place + lengths[document];
     for (; i < positions.count() && positions[i] < end; ++i) {
       const Count in_data = begins[document] + positions[i] - place, index = begin + in_data;
@@ -163,15 +175,10 @@ Batch Dataset::batch(const Sampling& sampling, int step, int first, int count,
               first + count <= sampling.global_batch,
           fmt::format("rows {} to {} of a batch of {} at step {}", first, first + count,
                       sampling.global_batch, step));
-  const Positions positions = layout.positions(length);
-  Batch batch{.inputs = {},
-              .targets = {},
-              .length = static_cast<int>(positions.count()),
-              .layout = layout,
-              .first = first,
-              .step = step};
-  for (int row = first; row < first + count; ++row)
-    append(batch, begin_of(sampling, step, row), length, positions);
+  Batch batch{.inputs = {}, .targets = {}, .layout = layout, .first = first, .step = step};
+  std::vector<Count> begins;
+  for (int row = first; row < first + count; ++row) begins.push_back(begin_of(sampling, step, row));
+  append(batch, begins, length);
   return batch;
 }
 
@@ -203,11 +210,10 @@ Batch Dataset::validation_batch(int first, int count, int length, const TokenLay
   require(first >= 0 && count >= 0 && first + count <= validation_sequences(length),
           fmt::format("{}: validation sequences {} to {} of {}", path_, first, first + count,
                       validation_sequences(length)));
-  const Positions positions = layout.positions(length);
-  Batch batch{
-      .inputs = {}, .targets = {}, .length = static_cast<int>(positions.count()), .layout = layout};
-  for (int i = first; i < first + count; ++i)
-    append(batch, training_ + Count{i} * length, length, positions);
+  Batch batch{.inputs = {}, .targets = {}, .layout = layout};
+  std::vector<Count> begins;
+  for (int i = first; i < first + count; ++i) begins.push_back(training_ + Count{i} * length);
+  append(batch, begins, length);
   return batch;
 }
 

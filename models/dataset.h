@@ -96,8 +96,11 @@ class Dataset {
   std::vector<Count> lengths_of(Count begin, Count length) const;
   // The first token of a row of the global batch.
   Count begin_of(const Sampling& sampling, int step, int row) const;
-  // Adds the sequence that begins with token `begin`, as far as this rank has it.
-  void append(Batch& batch, Count begin, int length, const Positions& positions) const;
+  // Adds the sequences that begin with these tokens, as far as this rank has them.
+  void append(Batch& batch, std::span<const Count> begins, int length) const;
+  // One of them: its documents, of these lengths, in that order.
+  void append(Batch& batch, Count begin, std::span<const Count> lengths, std::span<const int> order,
+              const Positions& positions) const;
 
   std::string path_;
   MappedFile file_;

@@ -1,6 +1,7 @@
 #include "models/documents.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -58,24 +59,37 @@ double imbalance(std::span<const Count> pairs) {
          sum;
 }
 
-std::vector<int> balanced_order(std::span<const Count> lengths, int groups) {
+std::vector<std::vector<int>> balanced_orders(std::span<const std::vector<Count>> sequences,
+                                              int groups) {
   constexpr std::uint64_t tries_per_document = 16, any_seed = 1;
-  const std::vector<Positions> ranks = positions_of_ranks(lengths, TokenOrder::zig_zag, groups);
-  const auto busiest = [&](const std::vector<int>& order) {
-    return std::ranges::max(pairs_of(ranks, lengths, order));
-  };
-  std::vector<int> best = given_order(lengths);
-  Count fewest = busiest(best);
-  const std::uint64_t documents = lengths.size();
+  std::vector<std::vector<int>> best;
+  std::vector<std::vector<Count>> pairs;
+  std::vector<Count> all(static_cast<std::size_t>(groups));
+  std::uint64_t documents = 0;
+  for (const std::vector<Count>& lengths : sequences) {
+    best.push_back(given_order(lengths));
+    pairs.push_back(pairs_of_ranks(lengths, TokenOrder::zig_zag, groups));
+    std::ranges::transform(all, pairs.back(), all.begin(), std::plus());
+    documents += lengths.size();
+  }
   for (std::uint64_t i = 0; i < tries_per_document * documents; ++i) {
-    std::vector<int> changed = best;
-    std::swap(changed[random_bits(any_seed, i, 0) % documents],
-              changed[random_bits(any_seed, i, 1) % documents]);
-    const Count pairs = busiest(changed);
+    const auto random = [&](std::int64_t index, std::size_t below) {
+      return random_bits(any_seed, static_cast<std::int64_t>(i), index) % below;
+    };
+    const std::size_t s = random(0, sequences.size());
+    const std::vector<Count>& lengths = sequences[s];
+    std::vector<int> order = best[s];
+    std::swap(order[random(1, order.size())], order[random(2, order.size())]);
+    std::vector<Count> changed =
+        pairs_of(positions_of_ranks(lengths, TokenOrder::zig_zag, groups), lengths, order);
+    std::vector<Count> total = all;
+    for (std::size_t rank = 0; rank < total.size(); ++rank)
+      total[rank] += changed[rank] - pairs[s][rank];
     // Equally good ones too: from there a better one may be near.
-    if (pairs > fewest) continue;
-    fewest = pairs;
-    best = std::move(changed);
+    if (std::ranges::max(total) > std::ranges::max(all)) continue;
+    best[s] = std::move(order);
+    pairs[s] = std::move(changed);
+    all = std::move(total);
   }
   return best;
 }

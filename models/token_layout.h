@@ -24,7 +24,7 @@ struct TokenLayout {
   TokenOrder order = TokenOrder::whole;
   int ranks = 1, rank = 0;
   int parts = 1, part = 0;
-  bool balanced = false;  // documents lie in the order of balanced_order()
+  bool balanced = false;  // documents lie in the order of balanced_orders()
 
   // How many ranks share a sequence.
   int sharers() const { return order == TokenOrder::whole ? 1 : ranks * parts; }

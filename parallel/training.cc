@@ -61,17 +61,24 @@ Count Training::targets(int step) const {
   return std::max(Count{1}, dataset_.targets(sampling_, step));
 }
 
-std::vector<Count> Training::pairs_of_groups(int step, const Share& rows,
+std::vector<Count> Training::pairs_of_groups(int step, const Share& share,
                                              const TokenLayout& layout) const {
   std::vector<Count> pairs(static_cast<std::size_t>(layout.ranks));
-  for (int row = rows.first; row < rows.first + rows.count; ++row) {
-    const std::vector<Count> lengths = dataset_.document_lengths(sampling_, step, row);
-    std::vector<Count> packed = lengths;
-    if (layout.balanced)
-      std::ranges::transform(balanced_order(lengths, layout.ranks), packed.begin(),
-                             [&](int document) { return lengths[document]; });
-    std::ranges::transform(pairs, pairs_of_ranks(packed, layout.order, layout.ranks), pairs.begin(),
-                           std::plus());
+  for (int m = 0; m < plan_.options.micro_batches; ++m) {
+    const Share rows = share.part(m, plan_.options.micro_batches);
+    std::vector<std::vector<Count>> sequences;
+    for (int row = rows.first; row < rows.first + rows.count; ++row)
+      sequences.push_back(dataset_.document_lengths(sampling_, step, row));
+    std::vector<std::vector<int>> orders;
+    if (layout.balanced) orders = balanced_orders(sequences, layout.ranks);
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      std::vector<Count> packed = sequences[i];
+      if (layout.balanced)
+        std::ranges::transform(orders[i], packed.begin(),
+                               [&](int document) { return sequences[i][document]; });
+      std::ranges::transform(pairs, pairs_of_ranks(packed, layout.order, layout.ranks),
+                             pairs.begin(), std::plus());
+    }
   }
   return pairs;
 }
@@ -96,9 +103,14 @@ std::vector<LayoutRecord> Training::compare_layouts(int step) const {
     layout.balanced = name == std::string_view("balanced");
     const bool fits =
         layout.order != TokenOrder::zig_zag || plan_.tokens_of_sequence() % (2 * layout.ranks) == 0;
-    if (fits)
-      records.push_back(
-          {name, pairs_of_groups(step, {.count = plan_.options.global_batch}, layout)});
+    if (!fits) continue;
+    LayoutRecord& record = records.emplace_back(name, std::vector<Count>(layout.ranks));
+    const int replicas = plan_.length(Axis::dp);
+    for (int replica = 0; replica < replicas; ++replica) {
+      const Share share = Share{.count = plan_.options.global_batch}.part(replica, replicas);
+      std::ranges::transform(record.pairs, pairs_of_groups(step, share, layout),
+                             record.pairs.begin(), std::plus());
+    }
   }
   return records;
 }

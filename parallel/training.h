@@ -60,9 +60,9 @@ class Training {
               const CountedStep& counted, bool stepped = true);
 
  private:
-  // (query, key) pairs of one head in the given rows of a step's global batch, of each group of
-  // ranks that shares sequences in that layout.
-  std::vector<Count> pairs_of_groups(int step, const Share& rows, const TokenLayout& layout) const;
+  // (query, key) pairs of one head in a replica's share of a step's sequences, of each group of ranks
+  // that shares them in that layout.
+  std::vector<Count> pairs_of_groups(int step, const Share& share, const TokenLayout& layout) const;
   std::vector<LayoutRecord> compare_layouts(int step) const;
   double validation_loss(TrainingRank& rank);
   void save(TrainingRank& rank);

@@ -106,8 +106,8 @@ MUTANTS = [
     ("parallel/runtime.cc", "if (plan_.copy(rank) != 0) continue;", ""),
     # Context parallelism; the first four as in systems of 2025 and 2026.
     ("parallel/context/ring.cc", "    std::swap(here, next);\n", ""),  # diffusers 14265: step 0's block at every step
-    ("models/dataset.cc", "token(begin + positions[i] + 1)",
-     "token(begin + positions[i + 1 < positions.count() ? i + 1 : i])"),  # verl 4250: labels shifted within a rank
+    ("models/dataset.cc", "? token(index + 1)",
+     "? token(begin + positions[i + 1 < positions.count() ? i + 1 : i])"),  # verl 4250: labels shifted within a rank
     ("parallel/context/key_values.h", "    attend(0, own, own_gradient);\n",
      "    attend(0, own, own_gradient);\n    attend(0, own, own_gradient);\n"),  # Megatron 6660: doubled in a group of one
     ("parallel/plan.h", "return length(Axis::cp) * length(Axis::dp);", "return length(Axis::dp);"),
@@ -122,6 +122,18 @@ MUTANTS = [
     ("models/dataset.h", "Count{batch.first} * rows.whole_length()", "Count{batch.first} * batch.length"),
     ("parallel/make_plan.cc", "  check_batch(plan);\n", ""),
     ("parallel/plan.cc", "options.global_batch % (length(dp) * options.micro_batches)", "options.global_batch % options.micro_batches"),
+    ("models/dataset.cc", "beginnings(begin + 1, begin + length))", "beginnings(begin + 1, begin + length - 1))"),
+    ("models/dataset.cc", ": no_target", ": token(index + 1)"),
+    ("models/dataset.cc", "positions[i] - place, index", "positions[i], index"),
+    ("models/documents.cc", "(range.first - begin + 1)", "(range.first - begin)"),
+    ("models/documents.cc", "max(total) > std::ranges::max(all)", "max(total) < std::ranges::max(all)"),
+    ("models/layers/rows.h", "            .listed = token_positions", "            .listed = {}"),
+    ("models/ops/cross_entropy.cc", "      std::fill_n(row, columns, T{0});\n", ""),
+    ("parallel/context/attention.cc", ".documents = rows.documents}};", ".documents = {}}};"),
+    ("parallel/trainer.cc", "training_.micro_batches(step), training_.targets(step)",
+     "training_.micro_batches(step), training_.plan().tokens_per_step()"),  # the mean over all tokens, ends included
+    ("parallel/training.cc", "static_cast<double>(dataset_.validation_targets(length))",
+     "(static_cast<double>(rows) * length)"),
     ("parallel/training.cc", "plan_.place(context_.world.rank(), Axis::dp) * rows_at_once", "context_.world.rank() * rows_at_once"),
     ("parallel/pipeline/execution/messages.cc", "held.give(static_cast<int>(program.taken_sends[i].size()));", ""),
     ("parallel/pipeline/execution/executor.cc", "complete.insert(step.action.stage).second", "complete.insert(0).second"),
@@ -177,7 +189,8 @@ MUTANTS = [
     ("parallel/parameter_server/server.cc", "      finish_replies();\n      note", "      note"),
     ("parallel/parameter_server/server.cc", "(first + i) % roles_.workers()", "(i + 0 * first) % roles_.workers()"),
     ("parallel/parameter_server/worker.cc", "(first + i) % roles_.servers", "(i + 0 * first) % roles_.servers"),
-    ("parallel/parameter_server/asynchronous.cc", "* own / options_.global_batch", "* own / own"),
+    ("parallel/parameter_server/asynchronous.cc", "compute(micro_batches, std::max(Count{1}, own), loss_scale)",
+     "compute(micro_batches, 2 * own, loss_scale)"),
     ("parallel/parameter_server/asynchronous.cc", "clip_factor(options_, push.gradient_norm)", "1"),
     ("parallel/parameter_server/roles.h", "return !colocated || two_ends;", "return !colocated;"),
     ("collectives/transport/counting.cc", "if (to != other_end_)", "if (true)"),

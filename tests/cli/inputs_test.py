@@ -3,6 +3,7 @@
 python3 inputs_test.py PROGRAM
 """
 
+import json
 import os
 import pathlib
 import re
@@ -192,6 +193,24 @@ class Inputs(unittest.TestCase):
             self.assertIn(f"{technique} on 2 ranks", self.run_program("plan", technique).stdout)
         self.assertIn("cp on 6 ranks", self.run_program("plan", "cp", "--ulysses", "2", "--ring", "3", "--sequence-length", "48").stdout)
         self.assertIn("serial: 1 rank over", self.run_program("train", "serial", "--steps", "1").stdout)
+
+    def test_documents(self):
+        done = self.run_program("train", "cp", "--ranks", "4", "--documents", "--layout", "balanced", "--steps", "2", "--global-batch", "4",
+                                "--json", "r.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        result = json.loads((self.path / "r.json").read_text())
+        layouts = {record["layout"]: record for record in result["layouts"]}
+        self.assertEqual(list(layouts), ["contiguous", "zig-zag", "striped", "balanced"])
+        self.assertLessEqual(max(layouts["balanced"]["pairs"]), max(layouts["zig-zag"]["pairs"]))
+        for record in layouts.values():
+            self.assertAlmostEqual(record["imbalance"], max(record["pairs"]) * 4 / sum(record["pairs"]))
+            self.assertIn(f" {record['layout']} {record['imbalance']:.3f}", done.stdout)
+        for step in result["steps"]:
+            self.assertLess(step["targets"], 4 * 64)
+        (self.path / "one.txt").write_text("one line\n" * 100)
+        self.refused("one.txt: no document ends: no line is empty", "train", "serial", "--documents", "--data", "one.txt")
+        self.refused("--documents with --device none", "train", "ddp", "--documents", "--device", "none")
+        self.refused("--layout balanced without --documents", "plan", "cp", "--layout", "balanced")
 
     def test_equal_ranks_are_folded(self):
         lines = self.run_program("train", "3d", "--ranks", "8", "--tp", "2", "--pp", "2", "--mesh-order", "pp-dp-tp", "--steps",
