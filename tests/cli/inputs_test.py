@@ -195,8 +195,9 @@ class Inputs(unittest.TestCase):
         self.assertIn("serial: 1 rank over", self.run_program("train", "serial", "--steps", "1").stdout)
 
     def test_documents(self):
-        done = self.run_program("train", "cp", "--ranks", "4", "--documents", "--layout", "balanced", "--steps", "2", "--global-batch", "4",
-                                "--json", "r.json")
+        (self.path / "short.txt").write_text("".join("x" * (7 * i % 19) + "\n\n" for i in range(400)))
+        done = self.run_program("train", "cp", "--ranks", "4", "--documents", "--layout", "balanced", "--data", "short.txt", "--steps", "2",
+                                "--global-batch", "4", "--json", "r.json")
         self.assertEqual(done.returncode, 0, done.stderr)
         result = json.loads((self.path / "r.json").read_text())
         layouts = {record["layout"]: record for record in result["layouts"]}
