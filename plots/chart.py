@@ -29,6 +29,8 @@ matplotlib.rcParams.update({
     "axes.labelcolor": INK,
     "axes.edgecolor": INK,
     "axes.facecolor": "none",
+    "figure.facecolor": "none",   # of the parts of a figure, too
+    "savefig.facecolor": "white",
     "xtick.color": INK,
     "ytick.color": INK,
     "axes.prop_cycle": cycler(color=COLOURS) + cycler(marker=MARKERS),

@@ -97,6 +97,13 @@ class Report(unittest.TestCase):
             if own.title != "Verdict":
                 self.assertTrue(own.reading and own.command.startswith("lockstep ") and (SOURCE / own.source).exists(), own.title)
 
+    def test_pictures_are_transparent(self):
+        """A white part would be unreadable on a dark page."""
+        for own in self.sections.values():
+            for chart in own.charts:
+                for part in (chart.figure, *chart.figure.subfigs):
+                    self.assertEqual(part.get_facecolor()[3], 0, chart.title)
+
     def test_the_verdict_counts_closed_forms_and_deviations(self):
         runs = [*self.runs().values(), *self.runs("check_").values()]
         lines = [line for run in runs for line in run["theory"] if line["exact"]]
