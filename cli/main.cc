@@ -18,6 +18,7 @@
 #include "cli/help.h"
 #include "cli/parse_error.h"
 #include "cli/train_options.h"
+#include "cli/waiting_threads.h"
 #include "collectives/base/error.h"
 
 namespace {
@@ -129,6 +130,8 @@ int with_enough_stack(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  if (command == "train" || command == "bench") lockstep::bound_spinning(argv);
   // Writing more than `ulimit -f` allows is then an error of the write, which names the file.
   std::signal(SIGXFSZ, SIG_IGN);
   const int status = with_enough_stack(argc, argv);

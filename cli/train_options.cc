@@ -33,8 +33,7 @@ CLI::Option* add_option(CLI::App& app, const Option& option) {
                                      : CLI::MultiOptionPolicy::TakeLast);
   added->expected(1);
   const std::string text = text_of(option);
-  if (!is_list && !text.empty() && text != "null" && text != "0" && text != "\n")
-    added->default_str(text);
+  if (!is_list && !text.empty() && text != "null" && text != "\n") added->default_str(text);
   return added->type_name("");
 }
 

@@ -41,26 +41,15 @@ std::string utc_now() {
 // Environment variables that tune libraries, by name or prefix. No others are recorded: they may
 // hold secrets.
 std::map<std::string, std::string> settings() {
-  constexpr std::string_view allowed[] = {"OMP_NUM_THREADS",
-                                          "OMP_PROC_BIND",
-                                          "OMP_PLACES",
-                                          "OMP_THREAD_LIMIT",
-                                          "OMPI_MCA_btl",
-                                          "OMPI_MCA_pml",
-                                          "OMPI_MCA_coll",
-                                          "OMPI_MCA_osc",
-                                          "OMPI_MCA_mpi_",
-                                          "OMPI_MCA_rmaps_",
-                                          "OMPI_MCA_hwloc_",
-                                          "MPIR_CVAR_",
-                                          "UCX_TLS",
-                                          "UCX_NET_DEVICES",
-                                          "NCCL_ALGO",
-                                          "NCCL_PROTO",
-                                          "NCCL_MAX_NCHANNELS",
-                                          "NCCL_P2P_DISABLE",
-                                          "CUDA_VISIBLE_DEVICES",
-                                          "ONEDNN_MAX_CPU_ISA"};
+  constexpr std::string_view allowed[] = {
+      "OMP_NUM_THREADS",    "OMP_PROC_BIND",    "OMP_PLACES",
+      "OMP_THREAD_LIMIT",   "OMP_WAIT_POLICY",  "GOMP_SPINCOUNT",
+      "OMPI_MCA_btl",       "OMPI_MCA_pml",     "OMPI_MCA_coll",
+      "OMPI_MCA_osc",       "OMPI_MCA_mpi_",    "OMPI_MCA_rmaps_",
+      "OMPI_MCA_hwloc_",    "MPIR_CVAR_",       "UCX_TLS",
+      "UCX_NET_DEVICES",    "NCCL_ALGO",        "NCCL_PROTO",
+      "NCCL_MAX_NCHANNELS", "NCCL_P2P_DISABLE", "CUDA_VISIBLE_DEVICES",
+      "ONEDNN_MAX_CPU_ISA"};
   std::map<std::string, std::string> found;
   for (char** entry = environ; *entry; ++entry) {
     const std::string_view text = *entry;

@@ -49,6 +49,24 @@ class Cli(unittest.TestCase):
         self.assertIn(part, said)
         self.assertNotIn("terminate called", said)
 
+    def spin_count(self, **given):
+        environment = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+        words = ["train", "serial", "--model", GOLDEN / "config.json", "--data", GOLDEN / "tokens.bin", "--steps", "1", "--json", "r.json"]
+        subprocess.run([PROGRAM, *words], cwd=self.path, check=True, capture_output=True, timeout=120, env={**environment, **given})
+        return json.loads((self.path / "r.json").read_text())["environment"]["settings"].get("GOMP_SPINCOUNT")
+
+    def test_threads_spin_less_on_a_busy_machine(self):
+        self.assertIn(self.spin_count(), ("0", "1000", "10000"))
+        self.assertEqual(self.spin_count(GOMP_SPINCOUNT="77"), "77")
+        self.assertEqual(self.spin_count(OMP_WAIT_POLICY="passive"), None)
+        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() + 1)]
+        try:
+            self.assertEqual(self.spin_count(), "0")
+        finally:
+            for process in busy:
+                process.kill()
+                process.wait()
+
     def test_training_options_of_benchmarks_are_checked(self):
         self.refused("--recompute 'foo'", "bench", "pipeline", "--simulate", "--recompute", "foo")
         self.refused("--steps 0", "bench", "pipeline", "--simulate", "--steps", "0")
