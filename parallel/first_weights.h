@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-// Reads them from the plan's file, or draws them from its seed. Each rank takes its own part, and
-// sends nothing. Throws Error (bad_input) if the file does not fit.
+// Reads the parameters from the plan's file, or draws them from its seed. Each rank takes its own
+// part, and sends nothing. Throws Error (bad_input) if the file does not fit.
 void take_first_weights(const Plan& plan, Parameters& parameters);
 
 // Calls sink(part, flat) with a copy of `flat` in the host's memory.

@@ -1,5 +1,5 @@
-// When a training writes checkpoints, and how it goes on from one. Every rank makes one, and all ranks
-// call it together.
+// When a training writes checkpoints, and how it goes on from one. Each rank has
+// a `Checkpoints`, and all ranks call its functions together.
 #pragma once
 
 #include <memory>

@@ -37,6 +37,8 @@ class Exchange {
     waiting_->time([&] { handle->wait(); });
     handle.reset();
   }
+  // Of the messages of the next exchange, which all ranks make in the same order.
+  std::int64_t next_number() { return exchanges_++; }
   double waiting_seconds() const { return waiting_ ? waiting_->seconds() : 0; }
   double busy_seconds() const { return stream_ ? stream_->busy_seconds() : 0; }
 
@@ -51,6 +53,7 @@ class Exchange {
   Ledger& ledger_;
   std::optional<Stream> stream_;
   std::optional<Stopwatch> waiting_;
+  std::int64_t exchanges_ = 0;
 };
 
 }  // namespace lockstep

@@ -5,8 +5,10 @@
 namespace lockstep {
 
 std::optional<Stream::Handle> Ring::hop(const char* which, Slice leaving, Slice arriving) {
-  return exchange_.start(which, [=](Communicator& comm) {
-    comm.send_recv(leaving, comm.right(), arriving, comm.left());
+  return exchange_.start(which, [=, number = exchange_.next_number()](Communicator& comm) {
+    const Request sending = comm.isend(leaving, comm.right(), number);
+    comm.recv(arriving, comm.left(), number);
+    sending->wait();
   });
 }
 

@@ -36,14 +36,14 @@ void Ulysses::exchange(Backend& backend, DType dtype, const Leaving& leaving,
       before += elements_of(matrix);
     }
   }
-  auto done = exchange_.start(label, [=](Communicator& comm) {
+  auto done = exchange_.start(label, [=, number = exchange_.next_number()](Communicator& comm) {
     std::vector<Request> requests;
     Count from = 0, to = 0;
     for (int p = 0; p < ranks; ++p) {
       if (p == own) continue;
       const auto i = static_cast<std::size_t>(p);
-      requests.push_back(comm.irecv(incoming.part(from, received[i]), p));
-      requests.push_back(comm.isend(outgoing.part(to, sent[i]), p));
+      requests.push_back(comm.irecv(incoming.part(from, received[i]), p, number));
+      requests.push_back(comm.isend(outgoing.part(to, sent[i]), p, number));
       from += received[i];
       to += sent[i];
     }

@@ -6,7 +6,8 @@
 //
 //   whole                                          E                         0
 //   parts                                          E/t                       (t-1)/t E
-//   offloaded parts                                two of E/t for all inputs (t-1)/t E
+//   offloaded parts                                0, and 2 E/t for all      (t-1)/t E
+//                                                  inputs together
 //
 // Rajbhandari et al., "ZeRO", 2020, section 6.1.
 #pragma once

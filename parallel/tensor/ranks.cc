@@ -58,8 +58,8 @@ void TensorRanks::gather(Slice all, const char* label, const OnPart& product) {
     const int here = comm_->rank() - step;
     Request arriving, leaving;
     if (step + 1 < comm_->size()) {
-      arriving = comm_->irecv(part[here - 1], comm_->left());
-      leaving = comm_->isend(part[here], comm_->right());
+      arriving = comm_->irecv(part[here - 1], comm_->left(), messages_);
+      leaving = comm_->isend(part[here], comm_->right(), messages_++);
     }
     product(here);
     if (!arriving) continue;
@@ -89,10 +89,12 @@ void TensorRanks::sum(Slice partial, const char* label, const OnPart& product) {
   for (int step = 0; step < comm_->size(); ++step) {
     const int here = comm_->rank() - 1 - step;
     Request growing;
-    if (step > 0) growing = comm_->irecv_reduce(part[here], comm_->left(), ReduceOp::sum);
+    if (step > 0)
+      growing = comm_->irecv_reduce(part[here], comm_->left(), ReduceOp::sum, messages_ - 1);
     product(here);
     if (growing) wait([&] { growing->wait(); });
-    if (step + 1 < comm_->size()) leaving.push_back(comm_->isend(part[here], comm_->right()));
+    if (step + 1 < comm_->size())
+      leaving.push_back(comm_->isend(part[here], comm_->right(), messages_++));
   }
   wait([&] {
     for (const Request& request : leaving) request->wait();

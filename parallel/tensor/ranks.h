@@ -81,6 +81,7 @@ class TensorRanks {
   Ledger* ledger_;
   std::optional<Stopwatch> waiting_;
   std::array<Tensor, 3> scratch_;
+  std::int64_t messages_ = 0;     // sent to the right: as many as the left one has sent
   std::optional<Stream> stream_;  // for sums that overlap with other work
 };
 

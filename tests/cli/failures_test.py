@@ -140,7 +140,8 @@ class OnThreads(Failures):
 class OnEveryTransport(Failures):
     def test_skipped_message_is_blamed_on_the_rank_that_skipped_it(self):
         # After these operations the ranks exchange messages in every step.
-        for technique, ranks, words in (("pipeline", 2, ["--micro-batches", "4"]), ("ps", 3, [])):
+        for technique, ranks, words in (("pipeline", 2, ["--micro-batches", "4"]), ("ps", 3, []), ("ring-attention", 2, []),
+                                        ("ulysses", 2, []), ("sp", 2, ["--tp-overlap"])):
             made = self.operations(ranks, 0, technique, *TINY, *words, "--steps", "4")
             for operation in range(made // 2, made // 2 + 4):
                 with self.subTest(technique=technique, operation=operation):
