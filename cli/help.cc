@@ -121,9 +121,10 @@ void add_bench_examples(CLI::App& bench) {
                 "bench sharded --simulate --ranks 4 --strategy ddp,fsdp-forward,tp",
                 "bench sharded --device none --model gpt2 --dtype bf16 --ranks 4,64,1024"});
   add_examples(*bench.get_subcommand("model"), {"bench model --steps 3 --threads 1"});
-  add_examples(*bench.get_subcommand("attention"),
-               {"bench attention --lengths 64,256,1024 --json attention.json",
-                "bench attention --lengths 256 --heads 4 --kv-heads 2 --head-size 128 --peer torch"});
+  add_examples(
+      *bench.get_subcommand("attention"),
+      {"bench attention --lengths 64,256,1024 --json attention.json",
+       "bench attention --lengths 256 --heads 4 --kv-heads 2 --head-size 128 --peer torch"});
   add_examples(bench, {"bench all_reduce --ranks 2 -b 1K -e 1M -f 4",
                        "bench all_reduce --ranks 2 -b 1K -e 1M -f 4 --algorithm all"});
 }

@@ -23,7 +23,7 @@ from processes import KILLED_BY_MPIRUN, MPIRUN, processes_in, status_asked_for, 
 
 TIMEOUT_S = 1
 # Ranks and options of each technique. Two ranks cannot tell which of them is wrong, so most have more.
-TECHNIQUES = {"ddp": (3, []), "ps": (3, []), "pipeline": (3, ["--micro-batches", "3"]), "tp": (2, []), "sp": (2, []),
+TECHNIQUES = {"ddp": (3, []), "ps": (3, []), "pipeline": (3, ["--micro-batches", "3"]), "tp": (2, []), "sp": (2, ["--tp-overlap"]),
               "ring-attention": (4, []), "ulysses": (2, []),
               "3d": (8, ["--tp", "2", "--pp", "2"])}
 IN_A_RANK = ["throw", "delay", "hang", "skip", "count", "dtype", "op", "root", "order", "nan"]
