@@ -43,6 +43,16 @@ class Section:
         return "".join(letter if letter.isalnum() else "-" for letter in self.title.lower())
 
 
+def joined(title, *sections):
+    """One section of those that exist; a single one keeps its title."""
+    found = [own for own in sections if own]
+    if len(found) < 2:
+        return next(iter(found), None)
+    return Section(title, " ".join(own.finding for own in found), " ".join(own.reading for own in found),
+                   [chart for own in found for chart in own.charts], "; ".join(own.command for own in found), found[0].source,
+                   "\n".join(own.body for own in found if own.body), all(own.right for own in found))
+
+
 def is_number(text):
     try:
         float(text)

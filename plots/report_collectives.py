@@ -5,7 +5,7 @@ import matrix
 import scaling
 import timeline
 from chart import SOFT, Chart, bytes_text, colours, new_figure, time_text
-from page import Section
+from page import Section, joined
 from report_overview import exposed_share, shown
 from results import Results, by_operation_and_ranks, lines_of
 
@@ -14,7 +14,7 @@ MOST_DRAWN_RANKS = 8
 
 
 def all_reduce_sections(results):
-    return [_ring(results), _bandwidth(results), _scaling(results)]
+    return [_ring(results), joined("Bandwidth and scaling of collectives", _bandwidth(results), _scaling(results))]
 
 
 def data_parallel_sections(results):

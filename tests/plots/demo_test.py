@@ -32,7 +32,7 @@ class Demo(unittest.TestCase):
             equal, all_forms = line[-5], line[-3]
             self.assertEqual(equal, all_forms)
         page = (self.path / "out" / "report.html").read_text()
-        for text in ("ddp 4 ranks", "pipeline gpipe 4 ranks", "pipeline zb-h1 4 ranks", "How a ring all-reduce works", "Scaling of all_reduce",
+        for text in ("ddp 4 ranks", "pipeline gpipe 4 ranks", "pipeline zb-h1 4 ranks", "How a ring all-reduce works", "Bandwidth and scaling of collectives",
                      "Parameter server against ring", "Pipeline: bubble and memory", "Tensor and sequence parallelism", "3D parallelism"):
             self.assertIn(text, page)
         self.assertNotIn('class="finding wrong"', page)
