@@ -10,8 +10,10 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include "cli/command.h"
 #include "cli/config_file.h"
@@ -127,11 +129,18 @@ int with_enough_stack(int argc, char** argv) {
   return status;
 }
 
+// Collectives need no OpenMP; its setting in their results would be a difference without effect.
+bool computes_with_threads(const std::vector<std::string_view>& words) {
+  if (words.empty()) return false;
+  if (words[0] == "train") return true;
+  constexpr std::string_view benchmarks[] = {"model", "attention", "pipeline", "sharded"};
+  return words[0] == "bench" && words.size() > 1 && std::ranges::count(benchmarks, words[1]) > 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string_view command = argc > 1 ? argv[1] : "";
-  if (command == "train" || command == "bench") lockstep::bound_spinning(argv);
+  if (computes_with_threads({argv + 1, argv + argc})) lockstep::bound_spinning(argv);
   // Writing more than `ulimit -f` allows is then an error of the write, which names the file.
   std::signal(SIGXFSZ, SIG_IGN);
   const int status = with_enough_stack(argc, argv);

@@ -49,11 +49,20 @@ class Cli(unittest.TestCase):
         self.assertIn(part, said)
         self.assertNotIn("terminate called", said)
 
-    def spin_count(self, **given):
+    def result_with_settings(self, words, given):
         environment = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
-        words = ["train", "serial", "--model", GOLDEN / "config.json", "--data", GOLDEN / "tokens.bin", "--steps", "1", "--json", "r.json"]
-        subprocess.run([PROGRAM, *words], cwd=self.path, check=True, capture_output=True, timeout=120, env={**environment, **given})
-        return json.loads((self.path / "r.json").read_text())["environment"]["settings"].get("GOMP_SPINCOUNT")
+        subprocess.run([PROGRAM, *words, "--json", "r.json"], cwd=self.path, check=True, capture_output=True, timeout=120,
+                       env={**environment, **given})
+        return (self.path / "r.json").read_text()
+
+    def spin_count(self, **given):
+        words = ["train", "serial", "--model", GOLDEN / "config.json", "--data", GOLDEN / "tokens.bin", "--steps", "1"]
+        return json.loads(self.result_with_settings(words, given))["environment"]["settings"].get("GOMP_SPINCOUNT")
+
+    def test_collectives_have_no_setting_of_openmp(self):
+        bench = ["bench", "all_reduce", "-b", "1K", "-e", "1K", "-n", "1"]
+        self.assertNotIn("GOMP_SPINCOUNT", self.result_with_settings(bench, {}))
+        self.assertIn("GOMP_SPINCOUNT", self.result_with_settings(bench, {"GOMP_SPINCOUNT": "77"}))
 
     def test_threads_spin_less_on_a_busy_machine(self):
         self.assertIn(self.spin_count(), ("0", "1000", "10000"))
