@@ -42,29 +42,31 @@ void check_plain_head_size(DType dtype, Count head_size) {
 }
 
 void attention(cudaStream_t stream, Slice out, Slice log_sum_exp, Slice qkv,
-               const AttentionShape& shape, const Dropout& dropout) {
+               const AttentionShape& shape, const std::int32_t* first_keys,
+               const Dropout& dropout) {
   if (!fits_tensor_kernels(shape, {out, qkv})) {
     check_plain_head_size(qkv.dtype, shape.head_size);
-    return plain_attention(stream, out, log_sum_exp, qkv, shape, dropout);
+    return plain_attention(stream, out, log_sum_exp, qkv, shape, first_keys, dropout);
   }
   with_tensor_kernels(qkv.dtype, shape.head_size, [&]<typename T>(T*, auto head_size) {
     tensor_attention<T, head_size()>(stream, at<T>(out), at<float>(log_sum_exp), at<T>(qkv), shape,
-                                     dropout);
+                                     first_keys, dropout);
   });
 }
 
 void attention_backward(cudaStream_t stream, Slice dqkv, Slice dout, Slice out, Slice log_sum_exp,
-                        Slice qkv, const AttentionShape& shape, const Dropout& dropout,
-                        void* products) {
+                        Slice qkv, const AttentionShape& shape, const std::int32_t* first_keys,
+                        const Dropout& dropout, void* products) {
   attention_products(stream, products, dout, out, shape);
   if (!fits_tensor_kernels(shape, {dqkv, dout, qkv})) {
     check_plain_head_size(qkv.dtype, shape.head_size);
-    return plain_attention_backward(stream, dqkv, dout, log_sum_exp, products, qkv, shape, dropout);
+    return plain_attention_backward(stream, dqkv, dout, log_sum_exp, products, qkv, shape,
+                                    first_keys, dropout);
   }
   with_tensor_kernels(qkv.dtype, shape.head_size, [&]<typename T>(T*, auto head_size) {
     tensor_attention_backward<T, head_size()>(
         stream, at<T>(dqkv), at<T>(dout), at<float>(log_sum_exp),
-        static_cast<const float*>(products), at<T>(qkv), shape, dropout);
+        static_cast<const float*>(products), at<T>(qkv), shape, first_keys, dropout);
   });
 }
 

@@ -25,7 +25,8 @@ class KeyWarp {
     float *log_sum_exp, *products;
   };
 
-  __device__ KeyWarp(const AttentionCall& call, int first_key) : call_(call), first_(first_key) {
+  __device__ KeyWarp(const AttentionCall& call, FirstKeys first_keys, int first_key)
+      : call_(call), first_keys_(first_keys), first_(first_key) {
 #pragma unroll
     for (int m = 0; m < pieces_m; ++m)
 #pragma unroll
@@ -49,8 +50,10 @@ class KeyWarp {
   __device__ void add(const Stage& stage, int first_query, Count index) {
 #pragma unroll 1
     for (int q = 0; q < Sizes::queries; q += 16)
-      // Queries before all of this warp's keys see none of them.
-      if (first_query + q + 15 >= first_) add_16(stage, q, first_query + q, index);
+      // Queries before all of this warp's keys see none of them, nor do those of later documents.
+      if (first_query + q + 15 >= first_ &&
+          first_keys_[first_query + q] < first_ + Sizes::warp_rows)
+        add_16(stage, q, first_query + q, index);
   }
 
   __device__ void finish(T* dk, T* dv) const {
@@ -79,6 +82,7 @@ class KeyWarp {
       }
     }
     if (first_ + Sizes::warp_rows - 1 > query) hide_earlier_queries(p, query);
+    if (first_ < first_keys_[query + 15]) hide_later_documents(p, query);
     if (call_.masks) {
       const Kept<pieces_m> kept(call_.mask, [&](int m, int n, int i) {
         return index + (query + 8 * n + piece_column(i)) * call_.index_stride() + first_ + 16 * m +
@@ -122,6 +126,20 @@ class KeyWarp {
             scores[m][n][i] = -INFINITY;
   }
 
+  __device__ void hide_later_documents(Pair (&scores)[pieces_m], int query) const {
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int odd = 0; odd < 2; ++odd) {
+        const int hidden = first_keys_[query + 8 * n + piece_column(odd)] - first_;
+#pragma unroll
+        for (int m = 0; m < pieces_m; ++m)
+#pragma unroll
+          for (int i = odd; i < 4; i += 2)
+            if (16 * m + piece_row(i) < hidden) scores[m][n][i] = -INFINITY;
+      }
+  }
+
   // Scores and the gradients of their probabilities become the probabilities and the gradients of
   // the scores.
   __device__ void differentiate(Pair (&p)[pieces_m], Pair (&ds)[pieces_m], const Stage& stage,
@@ -143,6 +161,7 @@ class KeyWarp {
   }
 
   const AttentionCall& call_;
+  FirstKeys first_keys_;
   int first_;  // key of this warp
   unsigned k_[pieces_m][steps_d][4], v_[pieces_m][steps_d][4];
   float dk_[pieces_m][pieces_d][4], dv_[pieces_m][pieces_d][4];
@@ -177,9 +196,11 @@ __global__ void __launch_bounds__(attention_threads)
   keys.begin_load(of_sequence + own, call.stride, first_key, call.length);
   values.begin_load(of_sequence + own + call.kv_width, call.stride, first_key, call.length);
 
-  // Tiles of queries from the diagonal on, one head after another.
+  // Tiles of queries from the diagonal to the end of the last key's document, one head after another.
+  const FirstKeys first_keys = call.first_keys.of_sequence(sequence);
   const int first_tile = first_key / Sizes::queries;
-  const int tiles = (call.length + Sizes::queries - 1) / Sizes::queries - first_tile;
+  const int seeing = first_keys.end_of_seeing(first_key + Sizes::keys - 1);
+  const int tiles = (seeing + Sizes::queries - 1) / Sizes::queries - first_tile;
   const auto head_of = [&](int step) { return first_head + step / tiles; };
   const auto query_of = [&](int step) { return (first_tile + step % tiles) * Sizes::queries; };
   const auto begin_load = [&](int step) {
@@ -201,7 +222,7 @@ __global__ void __launch_bounds__(attention_threads)
     commit_copies();
   };
   begin_load(0);
-  Warp warp(call, first_key + static_cast<int>(threadIdx.x / 32) * Sizes::warp_rows);
+  Warp warp(call, first_keys, first_key + static_cast<int>(threadIdx.x / 32) * Sizes::warp_rows);
   for (int step = 0; step < sharers * tiles; ++step) {
     wait_for_copies<0>();
     __syncthreads();  // this step's tile has arrived, and no thread uses the previous one

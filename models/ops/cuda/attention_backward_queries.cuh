@@ -19,9 +19,9 @@ class QueryWarp {
   using KeyTile = Tile<T, Sizes::keys, head_size>;
 
   // log_sum_exp and products begin at this head's first query.
-  __device__ QueryWarp(const AttentionCall& call, int first_query, const float* log_sum_exp,
-                       const float* products)
-      : call_(call), first_(first_query) {
+  __device__ QueryWarp(const AttentionCall& call, FirstKeys first_keys, int first_query,
+                       const float* log_sum_exp, const float* products)
+      : call_(call), first_keys_(first_keys), first_(first_query) {
 #pragma unroll
     for (int m = 0; m < pieces_m; ++m) {
 #pragma unroll
@@ -52,8 +52,9 @@ class QueryWarp {
   __device__ void add(KeyTile keys, KeyTile values, int first_key, Count index) {
 #pragma unroll 1
     for (int k = 0; k < Sizes::keys; k += 16)
-      // No query of this warp sees keys after all of its queries.
-      if (first_key + k < first_ + Sizes::warp_rows) add_16(keys, values, k, first_key + k, index);
+      // No query of this warp sees keys after all of its queries, or before all of their documents.
+      if (first_key + k < first_ + Sizes::warp_rows && first_key + k + 15 >= first_keys_[first_])
+        add_16(keys, values, k, first_key + k, index);
   }
 
   __device__ void finish(T* dq) const {
@@ -80,6 +81,8 @@ class QueryWarp {
       }
     }
     if (first_key + 15 > first_) hide_later_keys(s, first_key);
+    if (first_key < first_keys_[first_ + Sizes::warp_rows - 1])
+      hide_earlier_documents(s, first_key);
     if (call_.masks)
       Kept<pieces_m>(call_.mask, [&](int m, int n, int i) {
         return index + (first_ + 16 * m + piece_row(i)) * call_.index_stride() + first_key + 8 * n +
@@ -120,7 +123,22 @@ class QueryWarp {
             scores[m][n][i] = -INFINITY;
   }
 
+  __device__ void hide_earlier_documents(Pair (&scores)[pieces_m], int first_key) const {
+#pragma unroll
+    for (int m = 0; m < pieces_m; ++m)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int hidden = first_keys_[first_ + 16 * m + piece_row(2 * h)] - first_key;
+#pragma unroll
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+          for (int i = 2 * h; i < 2 * h + 2; ++i)
+            if (8 * n + piece_column(i) < hidden) scores[m][n][i] = -INFINITY;
+      }
+  }
+
   const AttentionCall& call_;
+  FirstKeys first_keys_;
   int first_;  // query of this warp
   float log_sum_exp_[pieces_m][2], product_[pieces_m][2];
   unsigned q_[pieces_m][steps_d][4], dout_[pieces_m][steps_d][4];
@@ -156,7 +174,9 @@ __global__ void __launch_bounds__(attention_threads)
   own_dout.begin_load(dout + first_row * call.width + head * head_size, call.width, first_query,
                       call.length);
   const int seen = min(first_query + Sizes::queries, call.length);
-  const int tiles = (seen + Sizes::keys - 1) / Sizes::keys;
+  const FirstKeys first_keys = call.first_keys.of_sequence(sequence);
+  const int first_tile = first_keys[first_query] / Sizes::keys,
+            tiles = (seen + Sizes::keys - 1) / Sizes::keys;
   const auto begin_load = [&](int t) {
     if (t < tiles) {
       keys_at(t % 2).begin_load(k, call.stride, t * Sizes::keys, call.length);
@@ -164,16 +184,16 @@ __global__ void __launch_bounds__(attention_threads)
     }
     commit_copies();
   };
-  begin_load(0);
+  begin_load(first_tile);
   const Count statistics = static_cast<Count>(of_all) * call.length;
-  Warp warp(call, first_query + static_cast<int>(threadIdx.x / 32) * Sizes::warp_rows,
+  Warp warp(call, first_keys, first_query + static_cast<int>(threadIdx.x / 32) * Sizes::warp_rows,
             log_sum_exp + statistics, products + statistics);
   const Count index = call.index_of(sequence, head);
-  for (int t = 0; t < tiles; ++t) {
+  for (int t = first_tile; t < tiles; ++t) {
     wait_for_copies<0>();
     __syncthreads();  // tile t has arrived, and no thread uses the tile that the next one replaces
     begin_load(t + 1);
-    if (t == 0) warp.load(queries, own_dout);
+    if (t == first_tile) warp.load(queries, own_dout);
     warp.add(keys_at(t % 2), values_at(t % 2), t * Sizes::keys, index);
   }
   warp.finish(dqkv + first_row * call.stride + head * head_size);

@@ -24,8 +24,9 @@ class ForwardWarp {
   using KeyTile = Tile<T, Sizes::keys, head_size>;
   using QueryTile = Tile<T, Sizes::queries, head_size>;
 
-  __device__ ForwardWarp(const AttentionCall& call, QueryTile queries, int first_query)
-      : call_(call), queries_(queries), first_(first_query) {
+  __device__ ForwardWarp(const AttentionCall& call, FirstKeys first_keys, QueryTile queries,
+                         int first_query)
+      : call_(call), first_keys_(first_keys), queries_(queries), first_(first_query) {
 #pragma unroll
     for (int m = 0; m < pieces_m; ++m) {
 #pragma unroll
@@ -46,6 +47,8 @@ class ForwardWarp {
     Scores<pieces_m, pieces_n> scores = {};
     score(scores, keys);
     if (first_key + Sizes::keys - 1 > first_) hide_later_keys(scores, first_key);
+    if (first_key < first_keys_[first_ + Sizes::warp_rows - 1])
+      hide_earlier_documents(scores, first_key);
     exponentiate(scores);
     if (call_.masks) drop(scores, first_key, index);
     gather(scores, values);
@@ -101,6 +104,20 @@ class ForwardWarp {
             scores[m][n][i] = -INFINITY;
   }
 
+  __device__ void hide_earlier_documents(Scores<pieces_m, pieces_n>& scores, int first_key) const {
+#pragma unroll
+    for (int m = 0; m < pieces_m; ++m)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int hidden = first_keys_[first_ + 16 * m + piece_row(2 * h)] - first_key;
+#pragma unroll
+        for (int n = 0; n < pieces_n; ++n)
+#pragma unroll
+          for (int i = 2 * h; i < 2 * h + 2; ++i)
+            if (8 * n + piece_column(i) < hidden) scores[m][n][i] = -INFINITY;
+      }
+  }
+
   // Scores become exponentials relative to their row's highest. Scales earlier sums down to the new
   // highest.
   __device__ void exponentiate(Scores<pieces_m, pieces_n>& scores) {
@@ -115,9 +132,10 @@ class ForwardWarp {
           highest = fmaxf(highest, fmaxf(scores[m][n][2 * h], scores[m][n][2 * h + 1]));
         highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 1));
         highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 2));
-        // Every row sees the first key of the first tile, so `highest` is finite from there on.
-        const float shrink = exp2_fast((highest_[m][h] - highest) * factor);
-        const float offset = highest * factor;
+        // For a row that has seen no key yet, `highest` is -infinity and its exponentials are 0.
+        const float base = highest == -INFINITY ? 0.0F : highest;
+        const float shrink = exp2_fast((highest_[m][h] - base) * factor);
+        const float offset = base * factor;
         float sum = 0;
 #pragma unroll
         for (int n = 0; n < pieces_n; ++n)
@@ -172,6 +190,7 @@ class ForwardWarp {
   __device__ int own_row() const { return static_cast<int>(threadIdx.x / 32) * Sizes::warp_rows; }
 
   const AttentionCall& call_;
+  FirstKeys first_keys_;
   QueryTile queries_;
   int first_;  // query of this warp
   float highest_[pieces_m][2], sum_[pieces_m][2];
@@ -203,7 +222,9 @@ __global__ void __launch_bounds__(attention_threads)
   const T* const k = of_sequence + call.width + call.kv_head(head) * head_size;
   const T* const v = k + call.kv_width;
   const int seen = min(first_query + Sizes::queries, call.length);
-  const int tiles = (seen + Sizes::keys - 1) / Sizes::keys;
+  const FirstKeys first_keys = call.first_keys.of_sequence(sequence);
+  const int first_tile = first_keys[first_query] / Sizes::keys,
+            tiles = (seen + Sizes::keys - 1) / Sizes::keys;
 
   queries.begin_load(of_sequence + head * head_size, call.stride, first_query, call.length);
   const auto begin_load = [&](int t) {
@@ -213,10 +234,11 @@ __global__ void __launch_bounds__(attention_threads)
     }
     commit_copies();
   };
-  begin_load(0);
-  Warp warp(call, queries, first_query + static_cast<int>(threadIdx.x / 32) * Sizes::warp_rows);
+  begin_load(first_tile);
+  Warp warp(call, first_keys, queries,
+            first_query + static_cast<int>(threadIdx.x / 32) * Sizes::warp_rows);
   const Count index = call.index_of(sequence, head);
-  for (int t = 0; t < tiles; ++t) {
+  for (int t = first_tile; t < tiles; ++t) {
     wait_for_copies<0>();
     __syncthreads();  // tile t has arrived, and no thread uses the tile that the next one replaces
     begin_load(t + 1);
@@ -230,25 +252,29 @@ __global__ void __launch_bounds__(attention_threads)
 
 template <typename T, int head_size>
 void tensor_attention(cudaStream_t stream, T* out, float* log_sum_exp, const T* qkv,
-                      const AttentionShape& shape, const Dropout& dropout) {
+                      const AttentionShape& shape, const std::int32_t* first_keys,
+                      const Dropout& dropout) {
   launch(forward_kernel<T, head_size>, ForwardTiles<head_size>::geometry(shape), stream, out,
-         log_sum_exp, qkv, AttentionCall(shape, dropout));
+         log_sum_exp, qkv, AttentionCall(shape, first_keys, dropout));
 }
 
 template void tensor_attention<__nv_bfloat16, 32>(cudaStream_t, __nv_bfloat16*, float*,
                                                   const __nv_bfloat16*, const AttentionShape&,
-                                                  const Dropout&);
+                                                  const std::int32_t*, const Dropout&);
 template void tensor_attention<__nv_bfloat16, 64>(cudaStream_t, __nv_bfloat16*, float*,
                                                   const __nv_bfloat16*, const AttentionShape&,
-                                                  const Dropout&);
+                                                  const std::int32_t*, const Dropout&);
 template void tensor_attention<__nv_bfloat16, 128>(cudaStream_t, __nv_bfloat16*, float*,
                                                    const __nv_bfloat16*, const AttentionShape&,
-                                                   const Dropout&);
+                                                   const std::int32_t*, const Dropout&);
 template void tensor_attention<__half, 32>(cudaStream_t, __half*, float*, const __half*,
-                                           const AttentionShape&, const Dropout&);
+                                           const AttentionShape&, const std::int32_t*,
+                                           const Dropout&);
 template void tensor_attention<__half, 64>(cudaStream_t, __half*, float*, const __half*,
-                                           const AttentionShape&, const Dropout&);
+                                           const AttentionShape&, const std::int32_t*,
+                                           const Dropout&);
 template void tensor_attention<__half, 128>(cudaStream_t, __half*, float*, const __half*,
-                                            const AttentionShape&, const Dropout&);
+                                            const AttentionShape&, const std::int32_t*,
+                                            const Dropout&);
 
 }  // namespace lockstep::cuda

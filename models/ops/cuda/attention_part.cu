@@ -20,6 +20,7 @@ __global__ void part_forward_kernel(Wide<T>* out, Wide<T>* log_sum_exp, Strided<
   const int head_size = static_cast<int>(s.head_size), pitch = head_size + 1;
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const Place at(s.heads, call.queries, blockIdx.x);
+  const FirstKeys first_keys = call.first_keys.of_sequence(at.sequence);
   W* const shared = dynamic_shared<W>();
   const PlainTile<W> queries{shared, pitch}, keys{queries.row(block_rows), pitch},
       values{keys.row(others), pitch};
@@ -33,7 +34,8 @@ __global__ void part_forward_kernel(Wide<T>* out, Wide<T>* log_sum_exp, Strided<
   for (W& h : highest) h = -INFINITY;
   const Count first = at.first + warp * warp_rows;
   const Count seen = call.seen_by(min(at.first + block_rows, call.queries) - 1);
-  for (Count first_key = 0; first_key < seen; first_key += others) {
+  for (Count first_key = first_keys[at.first] / others * others; first_key < seen;
+       first_key += others) {
     __syncthreads();
     keys.load(of_keys, k.stride, first_key, others, call.keys, head_size);
     values.load(of_values, v.stride, first_key, others, call.keys, head_size);
@@ -44,7 +46,7 @@ __global__ void part_forward_kernel(Wide<T>* out, Wide<T>* log_sum_exp, Strided<
 #pragma unroll
     for (int r = 0; r < warp_rows; ++r) {
       const Count query = first + r;
-      const bool sees = key < call.seen_by(query);
+      const bool sees = key < call.seen_by(query) && key >= first_keys[query];
       const W score = sees ? scores[r] * call.scale : static_cast<W>(-INFINITY);
       const W high = max(highest[r], warp_max(score));
       // For a row that has seen no key yet, `high` is -infinity and its exponentials are 0.
@@ -100,13 +102,13 @@ __global__ void merge_kernel(W* out, W* log_sum_exp, const W* part_out, const W*
 
 void attention_part(cudaStream_t stream, Slice out, Slice log_sum_exp, const Matrix& q,
                     const Matrix& k, const Matrix& v, const AttentionPart& part,
-                    const Dropout& dropout) {
+                    const std::int32_t* first_keys, const Dropout& dropout) {
   check_plain_head_size(q.slice.dtype, part.head_size);
   with_type(q.slice.dtype, [&]<typename T>(T*) {
     using W = Wide<T>;
     launch(part_forward_kernel<T>, PlainTiles::forward(shape_of(part, part.queries), sizeof(W)),
            stream, at<W>(out), at<W>(log_sum_exp), Strided<const T>(q), Strided<const T>(k),
-           Strided<const T>(v), PartCall<W>(part, dropout));
+           Strided<const T>(v), PartCall<W>(part, first_keys, dropout));
   });
 }
 

@@ -22,8 +22,9 @@ struct PartCall {
   bool masks;
   Count first_row, first_head, all_heads, queries, keys;
   W scale;
+  FirstKeys first_keys;  // of all sequences
 
-  PartCall(const AttentionPart& p, const Dropout& d)
+  PartCall(const AttentionPart& p, const std::int32_t* first, const Dropout& d)
       : part(p),
         mask(d),
         masks(d.rate > 0),
@@ -32,7 +33,8 @@ struct PartCall {
         all_heads(d.all_heads),
         queries(p.queries.count()),
         keys(p.keys.count()),
-        scale(W{1} / std::sqrt(static_cast<W>(p.head_size))) {}
+        scale(W{1} / std::sqrt(static_cast<W>(p.head_size))),
+        first_keys{first, queries} {}
 
   __device__ W dropped(W x, Count sequence, Count head, Count query_position,
                        Count key_position) const {

@@ -17,6 +17,7 @@ __global__ void part_queries_kernel(Strided<Wide<T>> dq, const T* dout, const Wi
   const int head_size = static_cast<int>(s.head_size), pitch = head_size + 1;
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const Place at(s.heads, call.queries, blockIdx.x);
+  const FirstKeys first_keys = call.first_keys.of_sequence(at.sequence);
   W* const shared = dynamic_shared<W>();
   const PlainTile<W> queries{shared, pitch}, own_dout{queries.row(block_rows), pitch},
       keys{own_dout.row(block_rows), pitch}, values{keys.row(others), pitch};
@@ -33,7 +34,8 @@ __global__ void part_queries_kernel(Strided<Wide<T>> dq, const T* dout, const Wi
                 call.queries, head_size);
   Columns<W> results[warp_rows];
   const Count first = at.first + warp * warp_rows;
-  for (Count first_key = 0; first_key < seen; first_key += others) {
+  for (Count first_key = first_keys[at.first] / others * others; first_key < seen;
+       first_key += others) {
     __syncthreads();
     keys.load(of_keys, k.stride, first_key, others, call.keys, head_size);
     values.load(of_values, v.stride, first_key, others, call.keys, head_size);
@@ -46,7 +48,7 @@ __global__ void part_queries_kernel(Strided<Wide<T>> dq, const T* dout, const Wi
     for (int r = 0; r < warp_rows; ++r) {
       const Count query = first + r;
       W ds = 0;
-      if (key < call.seen_by(query))
+      if (key < call.seen_by(query) && key >= first_keys[query])
         ds = exp(scores[r] * call.scale - log_sum_exp[statistics + query]) *
              (call.dropped(dp[r], at.sequence, at.head, s.queries[query], s.keys[key]) -
               products[statistics + query]);
@@ -76,6 +78,7 @@ __global__ void part_keys_kernel(Strided<Wide<T>> dk_all, Strided<Wide<T>> dv_al
   const int head_size = static_cast<int>(s.head_size), pitch = head_size + 1;
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const Place at(s.kv_heads, call.keys, blockIdx.x);
+  const FirstKeys first_keys = call.first_keys.of_sequence(at.sequence);
   W* const shared = dynamic_shared<W>();
   const PlainTile<W> keys{shared, pitch}, values{keys.row(block_rows), pitch},
       queries{values.row(block_rows), pitch}, other_dout{queries.row(others), pitch};
@@ -84,16 +87,17 @@ __global__ void part_keys_kernel(Strided<Wide<T>> dk_all, Strided<Wide<T>> dv_al
   const Count first_row = at.sequence * call.queries, width = s.heads * s.head_size,
               first_key_row = at.sequence * call.keys, own = at.head * s.head_size,
               sharers = s.heads / s.kv_heads;
-  // Queries before the block's first key see none of its keys.
-  const Count unseeing = s.queries.up_to(s.keys[at.first] - 1);
-  if (unseeing == call.queries) return;
+  // Queries before the block's first key see none of its keys, nor do those of later documents.
+  const Count unseeing = s.queries.up_to(s.keys[at.first] - 1),
+              seeing = first_keys.end_of_seeing(at.first + block_rows - 1);
+  if (unseeing >= seeing) return;
   keys.load(k.row(first_key_row) + own, k.stride, at.first, block_rows, call.keys, head_size);
   values.load(v.row(first_key_row) + own, v.stride, at.first, block_rows, call.keys, head_size);
   Columns<W> dk[warp_rows], dv[warp_rows];
   const Count first = at.first + warp * warp_rows;
   for (Count head = at.head * sharers; head < (at.head + 1) * sharers; ++head) {
     const Count statistics = (at.sequence * s.heads + head) * call.queries;
-    for (Count first_query = unseeing; first_query < call.queries; first_query += others) {
+    for (Count first_query = unseeing; first_query < seeing; first_query += others) {
       __syncthreads();
       queries.load(q.row(first_row) + head * s.head_size, q.stride, first_query, others,
                    call.queries, head_size);
@@ -108,7 +112,7 @@ __global__ void part_keys_kernel(Strided<Wide<T>> dk_all, Strided<Wide<T>> dv_al
       for (int r = 0; r < warp_rows; ++r) {
         const Count key = first + r;
         W p = 0, ds = 0;
-        if (key < seen) {
+        if (key < seen && key >= first_keys[query]) {
           const Count position = s.queries[query], key_position = s.keys[key];
           p = exp(scores[r] * call.scale - log_sum_exp[statistics + query]);
           ds = p * (call.dropped(dp[r], at.sequence, head, position, key_position) -
@@ -140,11 +144,12 @@ __global__ void part_keys_kernel(Strided<Wide<T>> dk_all, Strided<Wide<T>> dv_al
 void attention_part_backward(cudaStream_t stream, const Matrix& dq, const Matrix& dk,
                              const Matrix& dv, Slice dout, Slice log_sum_exp, Slice products,
                              const Matrix& q, const Matrix& k, const Matrix& v,
-                             const AttentionPart& part, const Dropout& dropout) {
+                             const AttentionPart& part, const std::int32_t* first_keys,
+                             const Dropout& dropout) {
   check_plain_head_size(q.slice.dtype, part.head_size);
   with_type(q.slice.dtype, [&]<typename T>(T*) {
     using W = Wide<T>;
-    const PartCall<W> call(part, dropout);
+    const PartCall<W> call(part, first_keys, dropout);
     launch(part_keys_kernel<T>,
            PlainTiles::backward(shape_of(part, part.keys), part.kv_heads, sizeof(W)), stream,
            Strided<W>(dk), Strided<W>(dv), at<const T>(dout), at<const W>(log_sum_exp),

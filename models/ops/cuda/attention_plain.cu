@@ -18,6 +18,7 @@ __global__ void plain_forward_kernel(T* out, Wide<T>* log_sum_exp, const T* qkv,
   const int head_size = static_cast<int>(s.head_size), pitch = head_size + 1;
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const Place at(s.heads, s.length, blockIdx.x);
+  const FirstKeys first_keys = call.first_keys.of_sequence(at.sequence);
   W* const shared = dynamic_shared<W>();
   const PlainTile<W> queries{shared, pitch}, keys{queries.row(block_rows), pitch},
       values{keys.row(others), pitch};
@@ -30,7 +31,8 @@ __global__ void plain_forward_kernel(T* out, Wide<T>* log_sum_exp, const T* qkv,
   Columns<W> results[warp_rows];
   for (W& h : highest) h = -INFINITY;
   const Count first = at.first + warp * warp_rows, seen = min(at.first + block_rows, s.length);
-  for (Count first_key = 0; first_key < seen; first_key += others) {
+  for (Count first_key = first_keys[at.first] / others * others; first_key < seen;
+       first_key += others) {
     __syncthreads();
     keys.load(k, s.qkv_width(), first_key, others, s.length, head_size);
     values.load(k + s.kv_width(), s.qkv_width(), first_key, others, s.length, head_size);
@@ -40,10 +42,12 @@ __global__ void plain_forward_kernel(T* out, Wide<T>* log_sum_exp, const T* qkv,
     const Count key = first_key + lane;
 #pragma unroll
     for (int r = 0; r < warp_rows; ++r) {
-      const W score = key <= first + r ? scores[r] * call.scale : static_cast<W>(-INFINITY);
+      const bool sees = key <= first + r && key >= first_keys[first + r];
+      const W score = sees ? scores[r] * call.scale : static_cast<W>(-INFINITY);
       const W high = max(highest[r], warp_max(score));
-      // Every row sees the first key of the first tile, so `high` is finite from there on.
-      const W shrink = exp(highest[r] - high), p = exp(score - high);
+      // For a row that has seen no key yet, `high` is -infinity and its exponentials are 0.
+      const W base = high == static_cast<W>(-INFINITY) ? W{0} : high;
+      const W shrink = exp(highest[r] - base), p = exp(score - base);
       sum[r] = sum[r] * shrink + warp_sum(p);
       highest[r] = high;
       for (W& x : results[r].x) x *= shrink;
@@ -76,6 +80,7 @@ __global__ void plain_queries_kernel(T* dqkv, const T* dout, const Wide<T>* log_
   const int head_size = static_cast<int>(s.head_size), pitch = head_size + 1;
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const Place at(s.heads, s.length, blockIdx.x);
+  const FirstKeys first_keys = call.first_keys.of_sequence(at.sequence);
   W* const shared = dynamic_shared<W>();
   const PlainTile<W> queries{shared, pitch}, own_dout{queries.row(block_rows), pitch},
       keys{own_dout.row(block_rows), pitch}, values{keys.row(others), pitch};
@@ -90,7 +95,8 @@ __global__ void plain_queries_kernel(T* dqkv, const T* dout, const Wide<T>* log_
                 block_rows, s.length, head_size);
   Columns<W> results[warp_rows];
   const Count first = at.first + warp * warp_rows, seen = min(at.first + block_rows, s.length);
-  for (Count first_key = 0; first_key < seen; first_key += others) {
+  for (Count first_key = first_keys[at.first] / others * others; first_key < seen;
+       first_key += others) {
     __syncthreads();
     keys.load(k, stride, first_key, others, s.length, head_size);
     values.load(k + s.kv_width(), stride, first_key, others, s.length, head_size);
@@ -103,7 +109,7 @@ __global__ void plain_queries_kernel(T* dqkv, const T* dout, const Wide<T>* log_
     for (int r = 0; r < warp_rows; ++r) {
       const Count query = first + r;
       W ds = 0;
-      if (key <= query && query < s.length)
+      if (key <= query && query < s.length && key >= first_keys[query])
         ds = exp(scores[r] * call.scale - log_sum_exp[statistics + query]) *
              (call.dropped(dp[r], at.sequence, at.head, query, key) - products[statistics + query]);
       gradients[r * others + lane] = ds;
@@ -130,6 +136,7 @@ __global__ void plain_keys_kernel(T* dqkv, const T* dout, const Wide<T>* log_sum
   const int head_size = static_cast<int>(s.head_size), pitch = head_size + 1;
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const Place at(s.kv_heads, s.length, blockIdx.x);
+  const FirstKeys first_keys = call.first_keys.of_sequence(at.sequence);
   W* const shared = dynamic_shared<W>();
   const PlainTile<W> keys{shared, pitch}, values{keys.row(block_rows), pitch},
       queries{values.row(block_rows), pitch}, other_dout{queries.row(others), pitch};
@@ -141,10 +148,11 @@ __global__ void plain_keys_kernel(T* dqkv, const T* dout, const Wide<T>* log_sum
   keys.load(of_sequence + own, stride, at.first, block_rows, s.length, head_size);
   values.load(of_sequence + own + s.kv_width(), stride, at.first, block_rows, s.length, head_size);
   Columns<W> dk[warp_rows], dv[warp_rows];
-  const Count first = at.first + warp * warp_rows;
+  const Count first = at.first + warp * warp_rows,
+              seeing = first_keys.end_of_seeing(at.first + block_rows - 1);
   for (Count head = at.head * sharers; head < (at.head + 1) * sharers; ++head) {
     const Count statistics = (at.sequence * s.heads + head) * s.length;
-    for (Count first_query = at.first; first_query < s.length; first_query += others) {
+    for (Count first_query = at.first; first_query < seeing; first_query += others) {
       __syncthreads();
       queries.load(of_sequence + head * s.head_size, stride, first_query, others, s.length,
                    head_size);
@@ -159,7 +167,7 @@ __global__ void plain_keys_kernel(T* dqkv, const T* dout, const Wide<T>* log_sum
       for (int r = 0; r < warp_rows; ++r) {
         const Count key = first + r;
         W p = 0, ds = 0;
-        if (key <= query && query < s.length) {
+        if (key <= query && query < s.length && key >= first_keys[query]) {
           p = exp(scores[r] * call.scale - log_sum_exp[statistics + query]);
           ds = p *
                (call.dropped(dp[r], at.sequence, head, query, key) - products[statistics + query]);
@@ -215,20 +223,21 @@ __global__ void products_kernel(Wide<T>* products, const T* dout, const T* out, 
 }  // namespace
 
 void plain_attention(cudaStream_t stream, Slice out, Slice log_sum_exp, Slice qkv,
-                     const AttentionShape& shape, const Dropout& dropout) {
+                     const AttentionShape& shape, const std::int32_t* first_keys,
+                     const Dropout& dropout) {
   with_type(qkv.dtype, [&]<typename T>(T*) {
     using W = Wide<T>;
     launch(plain_forward_kernel<T>, PlainTiles::forward(shape, sizeof(W)), stream, at<T>(out),
-           at<W>(log_sum_exp), at<T>(qkv), PlainCall<W>(shape, dropout));
+           at<W>(log_sum_exp), at<T>(qkv), PlainCall<W>(shape, first_keys, dropout));
   });
 }
 
 void plain_attention_backward(cudaStream_t stream, Slice dqkv, Slice dout, Slice log_sum_exp,
                               const void* products, Slice qkv, const AttentionShape& shape,
-                              const Dropout& dropout) {
+                              const std::int32_t* first_keys, const Dropout& dropout) {
   with_type(qkv.dtype, [&]<typename T>(T*) {
     using W = Wide<T>;
-    const PlainCall<W> call(shape, dropout);
+    const PlainCall<W> call(shape, first_keys, dropout);
     const auto* const of_rows = static_cast<const W*>(products);
     launch(plain_keys_kernel<T>, PlainTiles::backward(shape, shape.kv_heads, sizeof(W)), stream,
            at<T>(dqkv), at<T>(dout), at<W>(log_sum_exp), of_rows, at<T>(qkv), call);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "models/ops/cuda/attention_geometry.h"
+#include "models/ops/cuda/first_keys.cuh"
 #include "models/ops/cuda/numbers.cuh"
 #include "models/ops/dropout_mask.h"
 
@@ -20,15 +21,17 @@ struct PlainCall {
   bool masks;
   Count first_row, first_head, all_heads;
   W scale;
+  FirstKeys first_keys;  // of all sequences
 
-  PlainCall(const AttentionShape& s, const Dropout& d)
+  PlainCall(const AttentionShape& s, const std::int32_t* first, const Dropout& d)
       : shape(s),
         mask(d),
         masks(d.rate > 0),
         first_row(d.first_row),
         first_head(d.first_head),
         all_heads(d.all_heads),
-        scale(W{1} / std::sqrt(static_cast<W>(s.head_size))) {}
+        scale(W{1} / std::sqrt(static_cast<W>(s.head_size))),
+        first_keys{first, s.length} {}
 
   __device__ W dropped(W x, Count sequence, Count head, Count query, Count key) const {
     if (!masks) return x;

@@ -2,7 +2,7 @@
 // by warps, and the place of a head in memory.
 #pragma once
 
-#include "models/backend.h"
+#include "models/ops/cuda/first_keys.cuh"
 #include "models/ops/cuda/numbers.cuh"
 #include "models/ops/cuda/ptx.cuh"
 #include "models/ops/dropout_mask.h"
@@ -21,8 +21,9 @@ struct AttentionCall {
   host::DropoutMask<float> mask;
   bool masks;
   Count first_index, all_heads;
+  FirstKeys first_keys;  // of all sequences
 
-  AttentionCall(const AttentionShape& s, const Dropout& d)
+  AttentionCall(const AttentionShape& s, const std::int32_t* first, const Dropout& d)
       : length(static_cast<int>(s.length)),
         heads(static_cast<int>(s.heads)),
         kv_heads(static_cast<int>(s.kv_heads)),
@@ -33,7 +34,8 @@ struct AttentionCall {
         mask(d),
         masks(d.rate > 0),
         first_index((d.first_row * d.all_heads + d.first_head) * s.length),
-        all_heads(d.all_heads) {}
+        all_heads(d.all_heads),
+        first_keys{first, s.length} {}
 
   // The index of the probability of the first query and key.
   __device__ Count index_of(int sequence, int head) const {

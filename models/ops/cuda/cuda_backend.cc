@@ -112,33 +112,37 @@ void CudaBackend::gelu_backward(Slice dx, Slice dout, Slice x) {
   cuda::gelu_backward(stream_(), dx, dout, x);
 }
 
-namespace {
-
-void refuse_documents(Documents documents) {
-  require(documents.empty(), "attention within documents on a GPU", "compute on the host");
+const std::int32_t* CudaBackend::first_keys_of(AttentionPart part) {
+  if (part.documents.empty()) return nullptr;
+  part.documents = {upload(documents, part.documents), part.documents.size()};
+  auto* const first = room<std::int32_t>(first_keys, part.sequences * part.queries.count());
+  find_first_keys(stream_(), first, part);
+  return first;
 }
 
-}  // namespace
+const std::int32_t* CudaBackend::first_keys_of(const AttentionShape& s) {
+  const Positions all = Positions::all(s.length);
+  return first_keys_of(AttentionPart{s.sequences, s.heads, s.head_size, s.kv_heads, all, all,
+                                     s.length, s.documents});
+}
 
 void CudaBackend::attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape,
                             const Dropout& dropout) {
-  refuse_documents(shape.documents);
-  cuda::attention(stream_(), out, log_sum_exp, qkv, shape, dropout);
+  cuda::attention(stream_(), out, log_sum_exp, qkv, shape, first_keys_of(shape), dropout);
 }
 
 void CudaBackend::attention_backward(Slice dqkv, Slice dout, Slice out, Slice log_sum_exp,
                                      Slice qkv, const AttentionShape& shape,
                                      const Dropout& dropout) {
-  refuse_documents(shape.documents);
   auto* const memory = room<std::byte>(parts, log_sum_exp.bytes());
-  cuda::attention_backward(stream_(), dqkv, dout, out, log_sum_exp, qkv, shape, dropout, memory);
+  cuda::attention_backward(stream_(), dqkv, dout, out, log_sum_exp, qkv, shape,
+                           first_keys_of(shape), dropout, memory);
 }
 
 void CudaBackend::attention_part(Slice out, Slice log_sum_exp, const Matrix& q, const Matrix& k,
                                  const Matrix& v, const AttentionPart& part,
                                  const Dropout& dropout) {
-  refuse_documents(part.documents);
-  cuda::attention_part(stream_(), out, log_sum_exp, q, k, v, part, dropout);
+  cuda::attention_part(stream_(), out, log_sum_exp, q, k, v, part, first_keys_of(part), dropout);
 }
 
 void CudaBackend::merge_attention(Slice out, Slice log_sum_exp, Slice part_out,
@@ -157,9 +161,8 @@ void CudaBackend::attention_part_backward(const Matrix& dq, const Matrix& dk, co
                                           Slice dout, Slice log_sum_exp, Slice of_rows,
                                           const Matrix& q, const Matrix& k, const Matrix& v,
                                           const AttentionPart& part, const Dropout& dropout) {
-  refuse_documents(part.documents);
   cuda::attention_part_backward(stream_(), dq, dk, dv, dout, log_sum_exp, of_rows, q, k, v, part,
-                                dropout);
+                                first_keys_of(part), dropout);
 }
 
 void CudaBackend::embedding(Slice out, Slice table, std::int32_t first_token,

@@ -83,13 +83,28 @@ class CudaBackend final : public Backend {
 
  private:
   // The uses of workspace on the GPU. Each has separate memory.
-  enum Room { products, parts, tokens, plan_parts, plan_joints, slots, losses, sum, rooms };
+  enum Room {
+    products,
+    parts,
+    tokens,
+    documents,
+    first_keys,
+    plan_parts,
+    plan_joints,
+    slots,
+    losses,
+    sum,
+    rooms
+  };
 
   // At least that many bytes, valid until the next use of that room.
   template <typename T>
   T* room(Room which, Count count);
   template <typename T>
   const T* upload(Room which, std::span<const T> values);
+  // The first key that each query sees; null without documents.
+  const std::int32_t* first_keys_of(AttentionPart part);
+  const std::int32_t* first_keys_of(const AttentionShape& shape);
   // Waits for the number at `on_gpu` and returns it.
   double read(const double* on_gpu);
   // The sum of the numbers in the room of losses.

@@ -89,22 +89,27 @@ void softmax_gradient(cudaStream_t stream, double* losses, Slice logits, Slice s
                       const std::int32_t* targets, Count rows, Count first_column, Count real,
                       Count vocabulary, double scale, double smoothing);
 
+// first_keys.cu: first[sequences, queries] = the first key that each query sees. Here the documents
+// are on the device. Attention takes them in this form, or null without documents.
+void find_first_keys(cudaStream_t stream, std::int32_t* first, const AttentionPart& part);
+
 // attention.cu
 void attention(cudaStream_t stream, Slice out, Slice log_sum_exp, Slice qkv,
-               const AttentionShape& shape, const Dropout& dropout);
+               const AttentionShape& shape, const std::int32_t* first_keys, const Dropout& dropout);
 // `products` is memory for as many statistics as log_sum_exp has.
 void attention_backward(cudaStream_t stream, Slice dqkv, Slice dout, Slice out, Slice log_sum_exp,
-                        Slice qkv, const AttentionShape& shape, const Dropout& dropout,
-                        void* products);
+                        Slice qkv, const AttentionShape& shape, const std::int32_t* first_keys,
+                        const Dropout& dropout, void* products);
 
 // attention_part.cu and attention_part_backward.cu
 void attention_part(cudaStream_t stream, Slice out, Slice log_sum_exp, const Matrix& q,
                     const Matrix& k, const Matrix& v, const AttentionPart& part,
-                    const Dropout& dropout);
+                    const std::int32_t* first_keys, const Dropout& dropout);
 void attention_part_backward(cudaStream_t stream, const Matrix& dq, const Matrix& dk,
                              const Matrix& dv, Slice dout, Slice log_sum_exp, Slice products,
                              const Matrix& q, const Matrix& k, const Matrix& v,
-                             const AttentionPart& part, const Dropout& dropout);
+                             const AttentionPart& part, const std::int32_t* first_keys,
+                             const Dropout& dropout);
 void merge_attention(cudaStream_t stream, Slice out, Slice log_sum_exp, Slice part_out,
                      Slice part_log_sum_exp, const AttentionPart& part);
 

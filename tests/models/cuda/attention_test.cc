@@ -11,9 +11,10 @@ namespace {
 class GpuAttention : public GpuTest {
  protected:
   void expect_as_on_the_host(const AttentionShape& s, const Dropout& dropout) {
-    SCOPED_TRACE(fmt::format("{} sequences of {}, {} heads of {}, {} of keys, dropout {}",
-                             s.sequences, s.length, s.heads, s.head_size, s.kv_heads,
-                             dropout.rate));
+    SCOPED_TRACE(fmt::format(
+        "{} sequences of {}, {} heads of {}, {} of keys, dropout {}, "
+        "{} documents",
+        s.sequences, s.length, s.heads, s.head_size, s.kv_heads, dropout.rate, s.documents.size()));
     const Count rows = s.sequences * s.length;
     Both qkv = random(rows * s.qkv_width()), out = random(rows * s.width()),
          dout = random(rows * s.width()), dqkv = random(rows * s.qkv_width()),
@@ -65,7 +66,25 @@ TEST_P(GpuAttention, WithSharedKeys) {
         some_dropout);
 }
 
-// Every second part of the keys, for queries from both ends of the sequence.
+// Documents of one row, of less than a tile and of several tiles, which begin within, at the begin
+// and at the end of tiles. The second sequence begins within a document.
+constexpr Count some_documents[] = {1, 2, 40, 63, 64, 130, 193, 229, 230};
+
+TEST_P(GpuAttention, WithinDocuments) {
+  for (const Count head_size : {20, 32, 64, 128})
+    for (const Dropout& dropout :
+         LOCKSTEP_THOROUGH ? std::vector{Dropout{}, some_dropout} : std::vector{some_dropout})
+      expect_as_on_the_host({.sequences = 2,
+                             .length = 140,
+                             .heads = 2,
+                             .head_size = head_size,
+                             .kv_heads = 1,
+                             .documents = some_documents},
+                            dropout);
+}
+
+// Every second part of the keys, for queries from both ends of the sequence within documents, and
+// for those of its first half without.
 TEST_P(GpuAttention, OfPartsByPositions) {
   constexpr Count length = 96, heads = 4, kv_heads = 2;
   const auto positions = [&](TokenOrder order, int rank) {
@@ -74,12 +93,15 @@ TEST_P(GpuAttention, OfPartsByPositions) {
   // Results for 16-bit types are f32, so they are not rounded.
   const double factor = dtype() == DType::f64 ? 1 : 2e-5 / tolerance();
   const Positions zig_zag = positions(TokenOrder::zig_zag, 0);
+  constexpr Count within[] = {1, 20, 21, 70, 90, 150, 191};
   const Positions parts_of_keys[] = {zig_zag, positions(TokenOrder::striped, 1),
                                      positions(TokenOrder::contiguous, 1)};
+  const Positions some_queries[] = {zig_zag, positions(TokenOrder::contiguous, 0)};
   for (const Count head_size : {20, 64})
-    for (const Positions& queries : {zig_zag, positions(TokenOrder::contiguous, 0)})
+    for (const Positions& queries : some_queries)
       for (const Dropout& dropout :
            LOCKSTEP_THOROUGH ? std::vector{Dropout{}, some_dropout} : std::vector{some_dropout}) {
+        const Documents documents = &queries == &some_queries[0] ? Documents(within) : Documents();
         const Count rows = 2 * queries.count(), width = heads * head_size,
                     stride = width + 2 * kv_heads * head_size;
         Both out = statistics(rows * width), log_sum_exp = statistics(rows * heads),
@@ -93,7 +115,7 @@ TEST_P(GpuAttention, OfPartsByPositions) {
         const auto q = [&](Slice all) { return columns(all, 0, heads); };
         const auto k = [&](Slice all) { return columns(all, heads, kv_heads); };
         const auto v = [&](Slice all) { return columns(all, heads + kv_heads, kv_heads); };
-        const AttentionPart own{2, heads, head_size, kv_heads, queries, queries, length};
+        const AttentionPart own{2, heads, head_size, kv_heads, queries, queries, length, documents};
         const auto each = [&](auto run) {
           run(gpu_, [](Both& both) { return both.on_gpu(); });
           run(host_, [](Both& both) { return both.on_host(); });

@@ -36,6 +36,24 @@ TEST_P(GpuKernels, BiasesAndDropout) {
   }
 }
 
+// Some columns of wider matrices, from each type to each.
+TEST_P(GpuKernels, CopiesBetweenTypes) {
+  for (const DType from_type : {DType::f64, DType::f32, DType::bf16, DType::f16})
+    for (const auto& [rows, columns] : shapes) {
+      const Count stride = columns + 3, from_stride = columns + 1;
+      Both from = given(normals(rows * from_stride, ++seed_), from_type),
+           into = random(rows * stride);
+      const auto part = [&](Slice all, Count all_columns, Count first) {
+        return Matrix(all, rows, all_columns).columns_from(first, columns);
+      };
+      for (const double beta : {1.0, 0.0, 1.0}) {
+        gpu_.copy(part(into.on_gpu(), stride, 2), part(from.on_gpu(), from_stride, 1), beta);
+        host_.copy(part(into.on_host(), stride, 2), part(from.on_host(), from_stride, 1), beta);
+        expect_same(into);
+      }
+    }
+}
+
 TEST_P(GpuKernels, SumsOverRows) {
   for (const auto& [rows, columns] :
        {RowsAndColumns{1, 1}, {5, 3}, {64, 40}, {65, 300}, {700, 9}}) {
