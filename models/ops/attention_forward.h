@@ -18,7 +18,7 @@
 
 namespace lockstep::host {
 
-inline constexpr Count forward_queries = 256, forward_keys = 128;  // of a block, at most
+inline constexpr Count forward_queries = 128, forward_keys = 64;  // of a block, at most
 // From row to row of scores. Not a power of 2, which would put all rows into the same few sets of a
 // cache.
 inline constexpr Count forward_stride = forward_queries + 16;
@@ -142,7 +142,8 @@ void attend(const HeadRows& out, T* log_sum_exp, const Head& h, const AttentionP
                            });
     online_softmax(b, sight, q, k, width, s, dropout);
     for (Count r = 0; r < q.count(); ++r)
-      for (Count c = 0; c < size; ++c) b.out[r * size + c] *= b.shrink[r];
+      if (b.shrink[r] != 1)
+        for (Count c = 0; c < size; ++c) b.out[r * size + c] *= b.shrink[r];
     product<T, Side::columns>(
         {b.scores, forward_stride}, {b.values, size}, {b.out, size}, q.count(), size, true,
         [&](Range rows, Range) { return sight.keys_of(queries_in(rows), k); });

@@ -8,6 +8,7 @@
 #include <memory>
 #include <new>
 #include <numbers>
+#include <utility>
 #include <vector>
 
 #include "models/ops/block_product.h"
@@ -44,12 +45,22 @@ struct Head {
   HeadRows q, k, v;
 };
 
+// Rows are short: a call of memcpy for each would take longer than the copy.
+template <typename T>
+void copy_row(T* into, const T* from, Count columns) {
+  using Vector = typename VectorOf<T, vector_width<T>>::Type;
+  Count c = 0;
+  for (; c + vector_width<T> <= columns; c += vector_width<T>)
+    *reinterpret_cast<Vector*>(into + c) = *reinterpret_cast<const Vector*>(from + c);
+  for (; c < columns; ++c) into[c] = from[c];
+}
+
 // Copies rows to or from dense memory, and converts those of 16 bits.
 template <typename T>
 void load_rows(T* into, const HeadRows& from, Count first, Count rows, Count columns) {
   for (Count r = 0; r < rows; ++r, into += columns) {
     if (from.dtype == dtype_of<T>())
-      std::copy_n(from.row<T>(first + r), columns, into);
+      copy_row(into, from.row<T>(first + r), columns);
     else if constexpr (std::is_same_v<T, float>) {
       if (from.dtype == DType::bf16)
         widen(into, from.row<BFloat16>(first + r), columns);
@@ -62,7 +73,7 @@ template <typename T>
 void store_rows(const HeadRows& into, Count first, const T* from, Count rows, Count columns) {
   for (Count r = 0; r < rows; ++r, from += columns) {
     if (into.dtype == dtype_of<T>())
-      std::copy_n(from, columns, into.row<T>(first + r));
+      copy_row(into.row<T>(first + r), from, columns);
     else if constexpr (std::is_same_v<T, float>) {
       if (into.dtype == DType::bf16)
         narrow(into.row<BFloat16>(first + r), from, columns);
@@ -72,14 +83,47 @@ void store_rows(const HeadRows& into, Count first, const T* from, Count rows, Co
   }
 }
 
-// into[columns, stride] = the transpose of from[rows, columns], times `factor`; columns of `into`
-// beyond the rows become 0.
+// Exchanges the squares of `half` numbers beside the diagonal of each square of twice as many, then
+// those within them.
+template <int half, int lanes, typename Vector>
+void exchange_squares(Vector (&rows)[lanes]) {
+  if constexpr (half > 0) {
+#pragma GCC unroll 16
+    for (int r = 0; r < lanes; ++r)
+      if ((r & half) == 0) [&]<int... c>(std::integer_sequence<int, c...>) {
+          const Vector upper = rows[r], lower = rows[r + half];
+          rows[r] = __builtin_shufflevector(upper, lower, (c & half ? lanes + c - half : c)...);
+          rows[r + half] =
+              __builtin_shufflevector(upper, lower, (c & half ? lanes + c : c + half)...);
+        }
+    (std::make_integer_sequence<int, lanes>());
+    exchange_squares<half / 2, lanes>(rows);
+  }
+}
+
+// into[columns, stride] = the transpose of from[rows, columns], times `factor`. The rows are filled
+// up with zeros to whole vectors.
 template <typename T>
 void transpose(T* into, Count stride, const T* from, Count rows, Count columns, T factor) {
+  constexpr int lanes = vector_width<T>;
+  using Vector = typename VectorOf<T, lanes>::Type;
+  const Count whole_rows = rows / lanes * lanes, whole_columns = columns / lanes * lanes;
+  for (Count r = 0; r < whole_rows; r += lanes)
+    for (Count c = 0; c < whole_columns; c += lanes) {
+      Vector square[lanes];
+#pragma GCC unroll 16
+      for (int i = 0; i < lanes; ++i)
+        square[i] = *reinterpret_cast<const Vector*>(from + (r + i) * columns + c) * factor;
+      exchange_squares<lanes / 2, lanes>(square);
+#pragma GCC unroll 16
+      for (int i = 0; i < lanes; ++i)
+        *reinterpret_cast<Vector*>(into + (c + i) * stride + r) = square[i];
+    }
   for (Count c = 0; c < columns; ++c) {
     T* const row = into + c * stride;
-    for (Count r = 0; r < rows; ++r) row[r] = from[r * columns + c] * factor;
-    std::fill(row + rows, row + stride, T{0});
+    for (Count r = c < whole_columns ? whole_rows : 0; r < rows; ++r)
+      row[r] = from[r * columns + c] * factor;
+    std::fill(row + rows, row + whole_vectors<T>(rows), T{0});
   }
 }
 
