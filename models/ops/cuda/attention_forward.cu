@@ -2,6 +2,8 @@
 // queries and iterates over the tiles of keys up to the diagonal. A warp keeps its rows of the
 // result, their highest scores and the sums of their exponentials in registers. The copy of the next
 // tile of keys and values overlaps with the products.
+#include <limits>
+
 #include "collectives/base/cuda/launch.cuh"
 #include "collectives/base/cuda/shared_memory.cuh"
 #include "models/ops/cuda/attention_geometry.h"
@@ -31,7 +33,7 @@ class ForwardWarp {
     for (int m = 0; m < pieces_m; ++m) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        highest_[m][h] = -INFINITY;
+        highest_[m][h] = std::numeric_limits<float>::lowest();
         sum_[m][h] = 0;
       }
 #pragma unroll
@@ -132,10 +134,8 @@ class ForwardWarp {
           highest = fmaxf(highest, fmaxf(scores[m][n][2 * h], scores[m][n][2 * h + 1]));
         highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 1));
         highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 2));
-        // For a row that has seen no key yet, `highest` is -infinity and its exponentials are 0.
-        const float base = highest == -INFINITY ? 0.0F : highest;
-        const float shrink = exp2_fast((highest_[m][h] - base) * factor);
-        const float offset = base * factor;
+        const float shrink = exp2_fast((highest_[m][h] - highest) * factor);
+        const float offset = highest * factor;
         float sum = 0;
 #pragma unroll
         for (int n = 0; n < pieces_n; ++n)
@@ -193,6 +193,7 @@ class ForwardWarp {
   FirstKeys first_keys_;
   QueryTile queries_;
   int first_;  // query of this warp
+  // Finite also for a row that has seen no key yet, so that exponentials of hidden keys are 0.
   float highest_[pieces_m][2], sum_[pieces_m][2];
   float out_[pieces_m][pieces_d][4];
 };
