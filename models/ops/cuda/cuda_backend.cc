@@ -37,6 +37,16 @@ double CudaBackend::sum_of_losses(Count rows) {
   return read(total);
 }
 
+RowPlaces CudaBackend::on_gpu(RowPlaces places) {
+  if (!places.listed.empty()) places.listed = {upload(tokens, places.listed), places.listed.size()};
+  return places;
+}
+
+Dropout CudaBackend::on_gpu(Dropout dropout) {
+  if (dropout.rate > 0) dropout.places = on_gpu(dropout.places);
+  return dropout;
+}
+
 void CudaBackend::copy(const Matrix& into, const Matrix& from, double beta) {
   cuda::copy(stream_(), into, from, beta != 0);
 }
@@ -83,11 +93,11 @@ void CudaBackend::sum_rows(Slice sums, Slice x, Count rows) {
 
 void CudaBackend::bias_dropout_add(Slice out, Slice base, Slice x, Slice bias, Count rows,
                                    const Dropout& dropout) {
-  cuda::bias_dropout_add(stream_(), out, base, x, bias, rows, dropout);
+  cuda::bias_dropout_add(stream_(), out, base, x, bias, rows, on_gpu(dropout));
 }
 
 void CudaBackend::dropout(Slice out, Slice x, Count rows, const Dropout& which) {
-  cuda::dropout(stream_(), out, x, rows, which);
+  cuda::dropout(stream_(), out, x, rows, on_gpu(which));
 }
 
 void CudaBackend::layer_norm(Slice out, Slice mean, Slice rstd, Slice x, Slice weight, Slice bias,
@@ -186,9 +196,7 @@ void CudaBackend::embedding_backward(Slice dtokens, std::int32_t first_token, Sl
 }
 
 void CudaBackend::add_positions(Slice out, Slice positions, const RowPlaces& places, Count rows) {
-  RowPlaces on_gpu = places;
-  if (!places.listed.empty()) on_gpu.listed = {upload(tokens, places.listed), places.listed.size()};
-  cuda::add_positions(stream_(), out, positions, on_gpu, rows);
+  cuda::add_positions(stream_(), out, positions, on_gpu(places), rows);
 }
 
 void CudaBackend::positions_backward(Slice dpositions, Slice dout, const RowPlaces& places,

@@ -102,6 +102,9 @@ class CudaBackend final : public Backend {
   T* room(Room which, Count count);
   template <typename T>
   const T* upload(Room which, std::span<const T> values);
+  // The same places, whose list is on the GPU until the next use of the room of tokens.
+  RowPlaces on_gpu(RowPlaces places);
+  Dropout on_gpu(Dropout dropout);
   // The first key that each query sees; null without documents.
   const std::int32_t* first_keys_of(AttentionPart part);
   const std::int32_t* first_keys_of(const AttentionShape& shape);

@@ -10,9 +10,20 @@ INSTANTIATE_TEST_SUITE_P(Types, GpuKernels,
                          testing::Values(DType::f64, DType::f32, DType::bf16, DType::f16),
                          type_name);
 
+std::vector<std::int32_t> shuffled_positions(Count rows, Count length) {
+  std::vector<std::int32_t> positions;
+  for (Count r = 0; r < rows; ++r)
+    positions.push_back(static_cast<std::int32_t>((r * 5 + 2) % length));
+  return positions;
+}
+
 TEST_P(GpuKernels, BiasesAndDropout) {
+  const std::vector<std::int32_t> list = shuffled_positions(80, 8);
   const RowPlaces places{
-      .positions = TokenLayout{TokenOrder::zig_zag, 2, 1}.positions(8), .length = 8, .first = 3};
+      .positions = TokenLayout{TokenOrder::zig_zag, 2, 1}.positions(8),
+      .length = 8,
+      .first = 3,
+      .listed = GetParam() == DType::f32 ? std::span(list) : std::span(list).first(0)};
   for (const auto& [rows, columns] : shapes) {
     Both x = random(rows * columns), base = random(rows * columns), bias = random(columns),
          out = random(rows * columns), none;
@@ -137,7 +148,11 @@ TEST_P(GpuKernels, Positions) {
   const RowPlaces zig_zag{.positions = TokenLayout{TokenOrder::zig_zag, 2, 0}.positions(length),
                           .length = length,
                           .first = 4};
-  for (const auto& [columns, places] : {std::pair(5, whole), {64, whole}, {64, zig_zag}}) {
+  RowPlaces of_list = zig_zag;
+  const std::vector<std::int32_t> list = shuffled_positions(first + rows, length);
+  of_list.listed = list;
+  for (const auto& [columns, places] :
+       {std::pair(5, whole), {64, whole}, {64, zig_zag}, {64, of_list}}) {
     Both positions = random(length * columns), out = random(rows * columns),
          dpositions = random(length * columns);
     gpu_.add_positions(out.on_gpu(), positions.on_gpu(), places, rows);
@@ -153,7 +168,7 @@ TEST_P(GpuKernels, Positions) {
 std::vector<std::int32_t> some_targets(Count rows, Count vocabulary) {
   std::vector<std::int32_t> targets;
   for (Count r = 0; r < rows; ++r)
-    targets.push_back(static_cast<std::int32_t>((r * 7 + 3) % vocabulary));
+    targets.push_back(r % 3 == 2 ? no_target : static_cast<std::int32_t>((r * 7 + 3) % vocabulary));
   return targets;
 }
 
