@@ -18,6 +18,7 @@ constexpr std::string_view ranks_group = "ranks and time", files_group = "files"
 void add_train(CLI::App& program, Command& chosen);
 void add_bench(CLI::App& program, Command& chosen);
 void add_bench_attention(CLI::App& bench, Command& chosen);
+void add_bench_context(CLI::App& bench, Command& chosen);
 void add_bench_model(CLI::App& bench, Command& chosen);
 void add_bench_pipeline(CLI::App& bench, Command& chosen);
 void add_bench_ps(CLI::App& bench, Command& chosen);

@@ -120,6 +120,10 @@ void add_bench_examples(CLI::App& bench) {
                {"bench sharded --ranks 2 --json sharded.json",
                 "bench sharded --simulate --ranks 4 --strategy ddp,fsdp-forward,tp",
                 "bench sharded --device none --model gpt2 --dtype bf16 --ranks 4,64,1024"});
+  add_examples(*bench.get_subcommand("cp"),
+               {"bench cp --ranks 2 --method ring-contiguous,ring-zig-zag,ulysses --json cp.json",
+                "bench cp --simulate --ranks 2,8 --lengths 4096 --heads 32 --kv-heads 8,32",
+                "bench cp --error --lengths 512 --ranks 1,4,16"});
   add_examples(*bench.get_subcommand("model"), {"bench model --steps 3 --threads 1"});
   add_examples(
       *bench.get_subcommand("attention"),

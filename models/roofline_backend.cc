@@ -29,7 +29,8 @@ double attention_product(const AttentionShape& s) {
 
 }  // namespace
 
-void RooflineBackend::take(double operations, double bytes) {
+void RooflineBackend::take(double operations, double bytes, bool is_attention) {
+  if (roofline_.only_attention && !is_attention) return;
   const double seconds =
       std::max(operations / roofline_.flops_per_s, bytes / roofline_.bytes_per_s);
   seconds_ += seconds;
@@ -80,12 +81,13 @@ void RooflineBackend::gelu_backward(Slice dx, Slice dout, Slice x) { move({dx, d
 // Two products of queries and keys in forward, five in backward.
 void RooflineBackend::attention(Slice out, Slice log_sum_exp, Slice qkv,
                                 const AttentionShape& shape, const Dropout&) {
-  take(2 * attention_product(shape), bytes_of(out) + bytes_of(log_sum_exp) + bytes_of(qkv));
+  take(2 * attention_product(shape), bytes_of(out) + bytes_of(log_sum_exp) + bytes_of(qkv), true);
 }
 void RooflineBackend::attention_backward(Slice dqkv, Slice dout, Slice out, Slice log_sum_exp,
                                          Slice qkv, const AttentionShape& shape, const Dropout&) {
   take(5 * attention_product(shape),
-       bytes_of(dqkv) + bytes_of(dout) + bytes_of(out) + bytes_of(log_sum_exp) + bytes_of(qkv));
+       bytes_of(dqkv) + bytes_of(dout) + bytes_of(out) + bytes_of(log_sum_exp) + bytes_of(qkv),
+       true);
 }
 
 // A part whose queries see none of its keys reads nothing.
@@ -93,8 +95,8 @@ void RooflineBackend::attention_part(Slice out, Slice log_sum_exp, const Matrix&
                                      const Matrix& v, const AttentionPart& part, const Dropout&) {
   const double product = attention_product(part);
   if (product == 0) return move({out, log_sum_exp});
-  take(2 * product,
-       bytes_of(out) + bytes_of(log_sum_exp) + bytes_of(q) + bytes_of(k) + bytes_of(v));
+  take(2 * product, bytes_of(out) + bytes_of(log_sum_exp) + bytes_of(q) + bytes_of(k) + bytes_of(v),
+       true);
 }
 void RooflineBackend::merge_attention(Slice out, Slice log_sum_exp, Slice part_out,
                                       Slice part_log_sum_exp, const AttentionPart&) {
@@ -113,7 +115,7 @@ void RooflineBackend::attention_part_backward(const Matrix& dq, const Matrix& dk
   double bytes = bytes_of(dout) + bytes_of(log_sum_exp) + bytes_of(products);
   for (const Matrix* read : {&q, &k, &v}) bytes += bytes_of(*read);
   for (const Matrix* added_to : {&dq, &dk, &dv}) bytes += 2 * bytes_of(*added_to);
-  take(5 * product, bytes);
+  take(5 * product, bytes, true);
 }
 
 void RooflineBackend::embedding(Slice out, Slice, std::int32_t, std::span<const std::int32_t>) {

@@ -13,6 +13,7 @@ namespace lockstep {
 struct Roofline {
   double flops_per_s = 400e12;
   double bytes_per_s = 3e12;
+  bool only_attention = false;  // no other operation takes time
 };
 
 class RooflineBackend final : public Backend {
@@ -74,7 +75,7 @@ class RooflineBackend final : public Backend {
   double squared_norm(Slice x) override;
 
  private:
-  void take(double operations, double bytes);
+  void take(double operations, double bytes, bool is_attention = false);
   // The time to access each of these slices once.
   void move(std::initializer_list<Slice> slices);
 

@@ -1,5 +1,4 @@
-// Makes a plan from options, and checks it.
-#include "parallel/plan.h"
+#include "parallel/make_plan.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -218,6 +217,10 @@ void fill_in(Plan& plan) {
 }  // namespace
 
 Plan plan_of(const TrainOptions& options, int ranks) {
+  return plan_of(options, ranks, gpt_config(options.model));
+}
+
+Plan plan_of(const TrainOptions& options, int ranks, const GptConfig& model) {
   require(ranks >= 1, fmt::format("--ranks {}", ranks), "use 1 or more");
   check_bounds(options);
   check_run(options, ranks);
@@ -229,7 +232,7 @@ Plan plan_of(const TrainOptions& options, int ranks) {
   const int computing = options.technique == "ps" ? ps_workers(options, ranks) : ranks;
   Plan plan{.options = options,
             .ranks = ranks,
-            .model = gpt_config(options.model),
+            .model = model,
             .mesh = mesh_of(options, computing, entry.free_axis),
             .schedule = {}};
   divide_context(plan.options, plan.length(cp));

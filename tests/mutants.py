@@ -119,6 +119,8 @@ MUTANTS = [
     ("parallel/context/attention.cc", "adds && !is_query ? 1.0 : 0.0", "0.0"),
     ("parallel/context/attention.cc", "    with.keys = layout.positions_of_group", "    with.keys = part.queries; layout.positions_of_group"),
     ("parallel/context/split.cc", "(2 * c - 1) + e * (e + 1)", "(2 * c - 1) + e * e"),
+    ("models/roofline_backend.cc", "  if (roofline_.only_attention && !is_attention) return;\n", ""),
+    ("bench/techniques/context_error.cc", "    if (rounds_) round(out);\n", "    round(out);\n"),
     ("models/dataset.h", "Count{batch.first} * rows.whole_length()", "Count{batch.first} * batch.length"),
     ("parallel/make_plan.cc", "  check_batch(plan);\n", ""),
     ("parallel/plan.cc", "options.global_batch % (length(dp) * options.micro_batches)", "options.global_batch % options.micro_batches"),

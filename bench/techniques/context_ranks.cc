@@ -1,0 +1,76 @@
+#include "bench/techniques/context_ranks.h"
+
+#include <algorithm>
+
+#include "parallel/dry_run.h"
+#include "parallel/report.h"
+#include "parallel/trainer.h"
+
+namespace lockstep {
+namespace {
+
+// Two steps in virtual time: buckets and buffers have their final size in the second.
+CountedRank simulate_rank(RankContext& context, const Plan& plan, const Roofline& roofline) {
+  Transport& clock = context.world.transport();
+  RooflineBackend backend(roofline, [&](double seconds) { clock.advance(seconds); });
+  const auto rank = make_rank(context, plan, backend);
+  rank->load_weights();
+  CountedRank counted;
+  for (int step = 0; step < 2; ++step) {
+    const std::vector<Batch> batches = dry_batches(plan, context.world.rank(), step);
+    context.counters.reset();
+    const std::int64_t pairs = rank->attention_pairs();
+    const double exposed = rank->exposed_seconds();
+    clock.align();
+    const double begin = clock.now_seconds();
+    rank->accumulate(batches, plan.tokens_per_step(), 1);
+    rank->gradient_norm();
+    rank->update(plan.options.learning_rate, 1);
+    rank->wait_for_parameters();
+    counted.seconds = clock.now_seconds() - begin;
+    counted.record = record_of(context, context.counters.by_label());
+    counted.record.attention_pairs = rank->attention_pairs() - pairs;
+    counted.record.exposed_communication_seconds = rank->exposed_seconds() - exposed;
+  }
+  return counted;
+}
+
+}  // namespace
+
+std::vector<CountedRank> train_ranks(const Plan& plan, const LaunchOptions& world,
+                                     std::vector<double>& seconds) {
+  TrainResult result;
+  launch(world, [&](RankContext& context) {
+    TrainResult mine = train(context, plan);
+    if (context.world.rank() == 0) result = std::move(mine);
+  });
+  for (const StepRecord& step : result.steps)
+    if (step.step > 0 || result.steps.size() == 1) seconds.push_back(step.seconds);
+  std::vector<CountedRank> ranks;
+  for (RankRecord& record : result.ranks) {
+    record.exposed_communication_seconds /= static_cast<double>(result.steps.size());
+    ranks.push_back({.record = std::move(record)});
+  }
+  return ranks;
+}
+
+std::vector<CountedRank> simulate_ranks(const Plan& plan, const Roofline& roofline,
+                                        const std::string& link) {
+  std::vector<CountedRank> ranks(static_cast<std::size_t>(plan.ranks));
+  launch({.ranks = plan.ranks,
+          .fault = {},
+          .clock = Clock::unit,
+          .links = parse_links(link),
+          .device = &none_device()},
+         [&](RankContext& context) {
+           ranks[static_cast<std::size_t>(context.world.rank())] =
+               simulate_rank(context, plan, roofline);
+         });
+  return ranks;
+}
+
+double slowest(const std::vector<CountedRank>& ranks) {
+  return std::ranges::max_element(ranks, {}, &CountedRank::seconds)->seconds;
+}
+
+}  // namespace lockstep
