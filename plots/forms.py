@@ -50,6 +50,11 @@ BENCHMARK = {
     "context": {"lockstep.environment": TEXT, "lockstep.clock?": WORD, "lockstep.link?": TEXT, "lockstep.layer?": TEXT,
                 "lockstep.roofline?": TEXT, "lockstep.model?": TEXT},
     "crossovers?": [{"strategy": WORD, "reference": WORD, "ranks": COUNT, "bytes_per_s": SPAN, "is_faster_above": FLAG}],
+    "context_limits?": [{**{key: COUNT for key in ("ranks", "heads", "kv_heads", "length")}, "link": TEXT,
+                         **{key: SPAN for key in ("measured", "expected", "limit", "of_step")}}],
+    "context_crossovers?": [{"quantity": WORD, "over": WORD, "at": SPAN, "ulysses_is_less_above": FLAG, "link": TEXT,
+                             **{key: COUNT for key in ("ranks", "heads", "kv_heads", "length")}}],
+    "context_masks?": [{"layout": WORD, "ranks": COUNT, "owners": [COUNT], "pairs": [COUNT]}],
     "benchmarks": [{"name": WORD, "run_type": WORD}],
 }
 _COUNTERS = {
@@ -61,7 +66,11 @@ _COUNTERS = {
 }
 MEASUREMENT = {**_COUNTERS, "in_flight?": [COUNT], "peak_activation_bytes?": [COUNT], "strategy?": WORD,
                **{f"{key}?": Map(COUNT) for key in ("sent_bytes", "expected_sent_bytes", "peak_bytes", "kept_bytes")},
-               **{f"{key}?": SPAN for key in ("step_seconds", "link_bytes_per_s", "whole_blocks")}}
+               **{f"{key}?": SPAN for key in ("step_seconds", "link_bytes_per_s", "whole_blocks", "exposed_seconds", "scores_bytes",
+                                              "output_error", "gradient_error")},
+               "method?": WORD, "link?": TEXT, "accumulation?": WORD, "expected_peak_bytes?": Map(COUNT),
+               **{f"{key}?": [COUNT] for key in ("pairs", "expected_pairs")},
+               **{f"{key}?": COUNT for key in ("heads", "kv_heads", "length", "exchanged_bytes", "expected_exchanged_bytes")}}
 # Google Benchmark's cv over repetitions: the standard deviation divided by the average. Of counters that are 0, it is null.
 VARIATION = {key: (f"{words} or null", lambda value, fits=fits: value is None or fits(value))
              for key, (words, fits) in _COUNTERS.items()}

@@ -9,6 +9,7 @@ import traceback
 
 import bandwidth
 import bubble
+import context
 import fit
 import loss
 import matrix
@@ -16,6 +17,7 @@ import memory
 import pipeline
 import prefetch
 import progress
+import ring
 import scaling
 import schedule
 import sharded
@@ -27,7 +29,8 @@ from chart import save
 from results import BadInput, read
 
 KINDS = {module.__name__: module for module in (loss, progress, speed, traffic, memory, bubble, bandwidth, fit, scaling,
-                                                timeline, schedule, pipeline, tensor, matrix, sharded, prefetch)}
+                                                timeline, schedule, pipeline, tensor, matrix, sharded, prefetch, context,
+                                                ring)}
 FORMATS = (".svg", ".png", ".pdf")
 LETTERS_PER_INCH, HEADING_INCHES = 10, 0.22  # of a heading's text, and the height of its line
 

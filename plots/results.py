@@ -212,6 +212,84 @@ class Crossover:
 
 
 @dataclass(frozen=True)
+class ContextPoint:
+    """A way in which ranks share sequences: figures of a step. Of one rank, pairs are empty and nothing is exchanged."""
+    method: str
+    link: str
+    ranks: int
+    heads: int
+    kv_heads: int
+    length: int
+    step_seconds: float
+    exposed_seconds: float  # of them, waiting; the ranks' mean
+    exchanged_bytes: int  # sent by the busiest rank to share sequences
+    expected_exchanged_bytes: int
+    pairs: list  # by rank
+    expected_pairs: list
+    peak: dict  # bytes by use, of the rank with the most
+    expected_peak: dict  # only exact closed forms
+    scores_bytes: float  # of one rank: what the plain form of attention would keep in addition; else None
+    link_speed: float  # bytes per second; None if it is infinite
+
+    @property
+    def growing_bytes(self):
+        """The memory that grows with the sequence: activations and messages."""
+        return self.peak["activations"] + self.peak["communication"]
+
+    @property
+    def expected_growing_bytes(self):
+        """None without exact closed forms."""
+        parts = [self.expected_peak.get(use) for use in ("activations", "communication")]
+        return None if None in parts else sum(parts)
+
+
+@dataclass(frozen=True)
+class ContextLimit:
+    """How many times as long contiguous tokens take as zig-zag ones on the same ring."""
+    ranks: int
+    heads: int
+    kv_heads: int
+    length: int
+    link: str
+    measured: float  # if only attention takes time
+    expected: float  # by the closed forms of the pairs
+    limit: float  # of long sequences: (2c-1)/c
+    of_step: float
+
+
+@dataclass(frozen=True)
+class ContextCrossover:
+    """Where Ulysses and a zig-zag ring send as many bytes, or take as long."""
+    quantity: str
+    over: str  # ranks, length, or link: its bytes per second
+    at: float
+    ulysses_is_less_above: bool
+    ranks: int
+    heads: int
+    kv_heads: int
+    length: int
+    link: str
+
+
+@dataclass(frozen=True)
+class ContextMask:
+    """The owners of the positions of a short sequence, and each rank's pairs of queries and keys."""
+    layout: str
+    ranks: int
+    owners: list
+    pairs: list
+
+
+@dataclass(frozen=True)
+class ContextError:
+    """The relative error of attention in bf16 on a ring."""
+    accumulation: str
+    ranks: int
+    output_error: float
+    gradient_error: float
+
+
+@dataclass(frozen=True)
 class BenchRun:
     path: pathlib.Path
     data: dict
@@ -272,8 +350,49 @@ class BenchRun:
                 yield _sharded_point(entry)
 
     def crossovers(self):
-        return [Crossover(**{field.name: entry[field.name] for field in fields(Crossover)})
-                for entry in self.data.get("crossovers", [])]
+        return [_from_entry(Crossover, entry) for entry in self.data.get("crossovers", [])]
+
+    def context_points(self):
+        for entry in self.data["benchmarks"]:
+            if entry["name"].startswith("cp/") and entry["run_type"] == "iteration":
+                self.model + self.clock  # required: raises KeyError
+                yield _context_point(entry)
+
+    def context_limits(self):
+        return [_from_entry(ContextLimit, entry) for entry in self.data.get("context_limits", [])]
+
+    def context_crossovers(self):
+        return [_from_entry(ContextCrossover, entry) for entry in self.data.get("context_crossovers", [])]
+
+    def context_masks(self):
+        masks = [_from_entry(ContextMask, entry) for entry in self.data.get("context_masks", [])]
+        if any(len(mask.pairs) != mask.ranks or set(mask.owners) != set(range(mask.ranks)) for mask in masks):
+            raise ValueError("a mask without all of its ranks")
+        return masks
+
+    def context_errors(self):
+        return [ContextError(entry["accumulation"], int(entry["ranks"]), entry["output_error"], entry["gradient_error"])
+                for entry in self.data["benchmarks"]
+                if entry["name"].startswith("cp_error/") and entry["run_type"] == "iteration"]
+
+
+def _from_entry(kind, entry):
+    return kind(**{field.name: entry[field.name] for field in fields(kind)})
+
+
+def _context_point(entry):
+    point = ContextPoint(
+        *(entry[key] for key in ("method", "link")), *(int(entry[key]) for key in ("ranks", "heads", "kv_heads", "length")),
+        *(entry[key] for key in ("step_seconds", "exposed_seconds", "exchanged_bytes", "expected_exchanged_bytes", "pairs",
+                                 "expected_pairs", "peak_bytes", "expected_peak_bytes")),
+        *(entry.get(key) for key in ("scores_bytes", "link_bytes_per_s")))
+    if min(point.ranks, point.heads, point.kv_heads, point.length) < 1 or point.step_seconds <= 0 or point.link_speed == 0:
+        raise ValueError(f"{entry['name']}: out of range")
+    if len(point.pairs) != len(point.expected_pairs) or (point.pairs and len(point.pairs) != point.ranks):
+        raise ValueError(f"{entry['name']}: not a number of pairs for each of {point.ranks} ranks")
+    if point.growing_bytes <= 0:
+        raise ValueError(f"{entry['name']}: no memory")
+    return point
 
 
 def _tensor_point(entry):
@@ -456,6 +575,7 @@ def _sort_in(results, path, data):
         if not data["benchmarks"] or (list(run.points()) and run.clock == "wall" and run.memory_bandwidth <= 0):
             raise BadInput(f"{path} holds no measurement; run the benchmark again")
         list(run.pipeline_points()), list(run.tensor_points()), list(run.sharded_points()), run.crossovers()
+        list(run.context_points()), run.context_limits(), run.context_crossovers(), run.context_masks(), run.context_errors()
         results.benchmarks.append(run)
     elif schema == "lockstep.schedule/1":
         forms.check(data, forms.SCHEDULE)

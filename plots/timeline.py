@@ -8,7 +8,8 @@ from chart import COLOURS, INK, PAPER, WORK, Chart, bytes_text, legend_above, ne
 
 # Drawn in this order, later ones on top.
 CATEGORIES = {"compute": "#d8d2c4", **{kind: WORK[kind] for kind in (
-    "forward", "backward", "input gradient", "weight gradient", "optimizer", "wait", "communication")}}
+    "forward", "backward", "input gradient", "weight gradient", "optimizer", "wait")}, "exchange": "#7f7f7f",
+    "communication": WORK["communication"]}
 ACTION = re.compile(r"\d+([FBIW])(\d+)")  # "1F0": stage, pass, micro-batch
 LETTER, DRAWN_POINTS = 4, 480  # points: the width of a small letter, and of the drawn step
 
@@ -166,8 +167,11 @@ def _draw_arrows(axes, spans, trace):
 
 def _hidden(spans, rank):
     """The share of a rank's communication time in which it does not wait; None without communication."""
-    waits, exchanges = ([span for span in spans if span["pid"] == rank and span["cat"] == category]
-                        for category in ("wait", "communication"))
+    own = [span for span in spans if span["pid"] == rank]
+    waits = [span for span in own if span["cat"] == "wait"]
+    # A collective may be a part of an exchange on the same stream.
+    exchanging = {span["tid"] for span in own if span["cat"] == "exchange"}
+    exchanges = [span for span in own if span["cat"] == ("exchange" if span["tid"] in exchanging else "communication")]
     total = sum(span["dur"] for span in exchanges)
     exposed = sum(max(0, min(a["ts"] + a["dur"], b["ts"] + b["dur"]) - max(a["ts"], b["ts"]))
                   for a in exchanges for b in waits)

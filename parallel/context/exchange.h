@@ -26,19 +26,21 @@ class Exchange {
                                       const std::function<void(Communicator&)>& work) {
     if (!stream_) return {};
     return stream_->enqueue([label, work](Communicator& comm) {
+      const Trace::Span span(comm.records().trace, comm.track(), label, "exchange");
       comm.set_label(label);
       work(comm);
     });
   }
   void wait(std::optional<Stream::Handle>& handle) {
     if (!handle) return;
-    const Trace::Span span(stream_->communicator().records().trace, 0, "wait for other tokens",
-                           "wait");
+    const Trace::Span span(trace(), 0, "wait for other tokens", "wait");
     waiting_->time([&] { handle->wait(); });
     handle.reset();
   }
   // Of the messages of the next exchange, which all ranks make in the same order.
   std::int64_t next_number() { return exchanges_++; }
+  // Null unless the rank is traced.
+  Trace* trace() { return stream_ ? stream_->communicator().records().trace : nullptr; }
   double waiting_seconds() const { return waiting_ ? waiting_->seconds() : 0; }
   double busy_seconds() const { return stream_ ? stream_->busy_seconds() : 0; }
 

@@ -1,5 +1,7 @@
 #include "parallel/context/gather.h"
 
+#include <fmt/format.h>
+
 #include "collectives/all_gather/all_gather.h"
 #include "collectives/reduce_scatter/reduce_scatter.h"
 
@@ -15,6 +17,7 @@ void Gather::for_each_block(Backend& backend, const Matrix& own, Visit visit) {
   for (int step = 0; step < groups_; ++step) {
     if (step == 1) exchange_.wait(arriving);
     const int group = (group_ - step + groups_) % groups_;
+    const Trace::Span span(exchange_.trace(), 0, fmt::format("block {}", group), "attention");
     visit(group, block(group));
   }
 }

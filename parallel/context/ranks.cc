@@ -8,7 +8,8 @@
 namespace lockstep {
 namespace {
 
-constexpr int between_track = 4, inside_track = 5;
+// In a trace, after those of messages.
+constexpr int between_track = 60, inside_track = 61;
 
 // Ranks first, first + stride, ...
 std::unique_ptr<Communicator> every(Communicator* comm, int first, int stride, int count) {

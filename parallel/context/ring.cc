@@ -1,5 +1,7 @@
 #include "parallel/context/ring.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 namespace lockstep {
@@ -21,7 +23,11 @@ void Ring::for_each_block(Backend& backend, const Matrix& own, Visit visit) {
   for (int step = 0; step < groups_; ++step) {
     std::optional<Stream::Handle> arriving;
     if (step + 1 < groups_) arriving = hop(label, here, next);
-    visit(step, (group_ - step + groups_) % groups_, Matrix(here, own.rows, own.columns));
+    {
+      const int group = (group_ - step + groups_) % groups_;
+      const Trace::Span span(exchange_.trace(), 0, fmt::format("block {}", group), "attention");
+      visit(step, group, Matrix(here, own.rows, own.columns));
+    }
     exchange_.wait(arriving);
     std::swap(here, next);
   }
