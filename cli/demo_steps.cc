@@ -99,6 +99,10 @@ class Planner {
            {"schedule", name, "-p", "4", "-m", "8", "--json", file("schedule_" + name + ".json")});
     plan("tensor", {"bench", "tp", "--ranks", "1,2,4,8,16", "--variant", "tp,sp", "--link",
                     "nvlink,dgx", "--json", file("tensor.json")});
+    plan("context",
+         {"bench", "cp", "--simulate", "--method",
+          "ring-contiguous,ring-zig-zag,all-gather,ulysses", "--ranks", "4,2,8", "--heads", "32",
+          "--kv-heads", "8", "--lengths", "65536", "--json", file("context.json")});
   }
 
   // All-reduce between two ranks, next to Open MPI's own where there is one.

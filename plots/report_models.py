@@ -1,11 +1,14 @@
-"""The report's sections on pipelines, tensor and sharded data parallelism, and the mesh."""
+"""The report's sections on pipelines, tensor, sharded data and context parallelism, and the mesh."""
 
 import pathlib
+from dataclasses import replace
 from html import escape
 
+import context
 import matrix
 import pipeline
 import prefetch
+import ring
 import schedule
 import sharded
 import tensor
@@ -20,7 +23,11 @@ EXPLORER = pathlib.Path(__file__).with_name("explorer.html")
 
 
 def pipeline_sections(results):
-    return [_schedules(results), _bubbles(results), _real_timeline(results)]
+    bubbles, step = _bubbles(results), _real_timeline(results)
+    if bubbles and step:
+        bubbles, step = replace(bubbles, finding=f"{bubbles.finding} {step.finding}", reading=f"{bubbles.reading} {step.reading}",
+                                charts=[*bubbles.charts, *step.charts]), None
+    return [_schedules(results), bubbles, step]
 
 
 def _schedules(results):
@@ -119,6 +126,27 @@ def sharded_section(results):
     findings = [chart.alt for chart in charts if chart.title.startswith(("States", "FSDP"))] or [charts[0].alt]
     return Section("Sharded data parallelism", " ".join(findings), " ".join(chart.explanation for chart in charts), charts,
                    "lockstep bench sharded --simulate --ranks 4 --json FILE", "parallel/sharded/sharding.h")
+
+
+def context_section(results):
+    charts = [*context.charts(results), *ring.charts(results)]
+    if not charts:
+        return None
+    limits = [limit for run in results.benchmarks for limit in run.context_limits()]
+    sentences = []
+    if limits:
+        first = limits[0].ranks
+        longest = max((limit for limit in limits if limit.ranks == first), key=lambda limit: limit.length)
+        sentences.append(f"If only attention takes time, a step with contiguous tokens on {first} ranks takes {longest.measured:.4f} times "
+                         f"as long as with zig-zag ones; the limit (2c-1)/c is {longest.limit:.4f}.")
+    found = {(c.heads, c.kv_heads): c for run in results.benchmarks for c in run.context_crossovers()
+             if (c.quantity, c.over) == ("bytes", "ranks")}
+    sentences += [f"Of {heads} heads with {kv_heads} of keys and values, Ulysses sends {'less' if c.ulysses_is_less_above else 'more'} "
+                  f"than a ring on more than {c.at:.1f} ranks." for (heads, kv_heads), c in found.items()]
+    first_ones = ("Who computes", "Bytes to share", "Attention of one layer")
+    shown_here = [chart for chart in charts if chart.title.startswith(first_ones)] or charts
+    return Section("Context parallelism", " ".join(sentences) or charts[0].alt, " ".join(chart.explanation for chart in shown_here),
+                   shown_here, "lockstep bench cp --simulate --ranks 4 --lengths 65536 --json FILE", "parallel/context/split.h")
 
 
 def mesh_of(config):

@@ -27,11 +27,12 @@ TRAIN = ["--model", GOLDEN / "config.json", "--data", GOLDEN / "tokens.bin", "--
          "--threads", "1"]
 RUNS = {"serial": ["serial"], "ddp": ["ddp", "--ranks", "4"], "gpipe": ["pipeline", "--ranks", "4", "--micro-batches", "8", "--schedule", "gpipe"],
         "1f1b": ["pipeline", "--ranks", "4", "--micro-batches", "8"], "sp": ["sp", "--ranks", "2"],
+        "ring-attention": ["ring-attention", "--ranks", "2"],
         "3d": ["3d", "--ranks", "8", "--tp", "2", "--pp", "2", "--micro-batches", "2"]}
 UNIT = ["--clock", "unit", "--device", "none", "-n", "1", "-w", "0"]
 ORDER = ["Verdict", "Summary", "How a ring all-reduce works", "Bandwidth and scaling of collectives", "Data parallel: overlap",
-         "Parameter server against ring", "Pipeline schedules", "Pipeline: bubble and memory", "Pipeline: a real step",
-         "Tensor and sequence parallelism", "3D parallelism", "Memory", "Correctness"]
+         "Parameter server against ring", "Pipeline schedules", "Pipeline: bubble and memory", "Tensor and sequence parallelism",
+         "Context parallelism", "3D parallelism", "Memory", "Correctness"]
 MOST_SECTIONS = 15
 
 
@@ -70,6 +71,8 @@ class Report(unittest.TestCase):
         for name in ("gpipe", "zb-v"):
             run(f"schedule_{name}.json", "schedule", name, "-p", "4", "-m", "8", "--json", f"schedule_{name}.json")
         run("tensor.json", "bench", "tp", "--ranks", "1,4", "--variant", "tp,sp", "--link", "nvlink", "--json", "tensor.json")
+        run("context.json", "bench", "cp", "--simulate", "--ranks", "4,2,8", "--heads", "16", "--kv-heads", "4", "--lengths", "64,4096",
+            "--method", "ring-contiguous,ring-zig-zag,ulysses", "--json", "context.json")
         cls.files = files
         cls.results = results.read(files)
         cls.sections = {own.title: own for own in [report_overview.verdict(cls.results), *report.sections(cls.results)]}
@@ -170,12 +173,26 @@ class Report(unittest.TestCase):
         steps = [(event["ts"], event["ts"] + event["dur"]) for event in self.json("1f1b.trace.json")["traceEvents"] if event["name"] == "step 1"]
         others = [(event["ts"], event["ts"] + event["dur"]) for event in self.json("gpipe.trace.json")["traceEvents"]
                   if event["name"] == "step 1"]
-        self.assertIn(self.sections["Pipeline: a real step"].finding, [
+        self.assertIn(finding[finding.index("A step"):], [
             f"A step of 4 stages takes {chart.time_text(max(end for _, end in spans) - min(begin for begin, _ in spans))}."
             for spans in (steps, others)])
+        self.assertEqual([own.title for own in self.sections["Pipeline: bubble and memory"].charts],
+                         ["Bubble and memory of trained pipelines", "Timeline of step 1"])
         one, four = ([entry for entry in self.entries("tensor.json") if entry["variant"] == "tp" and entry["ranks"] == ranks][0] for ranks in (1, 4))
         seconds = [entry["forward_seconds"] + entry["backward_seconds"] for entry in (one, four)]
         self.check("Tensor and sequence parallelism", 4, f"{seconds[0] / seconds[1]:.1f}", 1, f"{100 * four['exposed_seconds'] / seconds[1]:.0f}")
+
+    def test_the_layouts_of_a_sequence_are_compared_as_simulated(self):
+        file = self.json("context.json")
+        time = {entry["method"]: entry["attention_seconds"] for entry in file["benchmarks"] if (entry["ranks"], entry["length"]) == (4, 4096)}
+        crossovers = [entry for entry in file["context_crossovers"] if (entry["quantity"], entry["over"]) == ("bytes", "ranks")]
+        ratio = time["ring-contiguous"] / time["ring-zig-zag"]
+        self.check("Context parallelism", 4, f"{ratio:.4f}", "1.7500", 16, 4, f"{crossovers[-1]['at']:.1f}")
+        self.assertLess(ratio, 7 / 4)
+        self.assertAlmostEqual(ratio, 7 / 4, delta=4 / 4096)
+        titles = [own.title for own in self.sections["Context parallelism"].charts]
+        self.assertIn("Who computes what: the causal mask of 32 tokens on 4 ranks", titles)
+        self.assertIn("Attention of one layer on every rank", titles)
 
     def test_the_mesh_splits_what_the_counters_count(self):
         labels = {"tp": ("layers forward", "layers backward", "embedding", "head", "loss"), "dp": ("gradients",),
