@@ -116,7 +116,7 @@ MUTANTS = [
     ("parallel/context/ring.cc", "      gradient.device->reduce(gradient, arriving, ReduceOp::sum);\n", ""),
     ("parallel/context/gather.cc", "Matrix(gradients[group_], own.rows", "Matrix(gradients[0], own.rows"),
     ("parallel/context/attention.cc", "  dropout.first_head += share.first;\n", ""),
-    ("parallel/context/attention.cc", "adds && !is_query ? 1.0 : 0.0", "0.0"),
+    ("parallel/context/attention.cc", "adds && !is_query ? 1.0 : 0.0", "adds && is_query ? 1.0 : 0.0"),
     ("parallel/context/attention.cc", "    with.keys = layout.positions_of_group", "    with.keys = part.queries; layout.positions_of_group"),
     ("parallel/context/split.cc", "(2 * c - 1) + e * (e + 1)", "(2 * c - 1) + e * e"),
     ("models/roofline_backend.cc", "  if (roofline_.only_attention && !is_attention) return;\n", ""),
