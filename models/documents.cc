@@ -68,7 +68,7 @@ std::vector<std::vector<int>> balanced_orders(std::span<const std::vector<Count>
   std::uint64_t documents = 0;
   for (const std::vector<Count>& lengths : sequences) {
     best.push_back(given_order(lengths));
-    pairs.push_back(pairs_of_ranks(lengths, TokenOrder::zig_zag, groups));
+    pairs.push_back(pairs_of_ranks(lengths, TokenOrder::striped, groups));
     std::ranges::transform(all, pairs.back(), all.begin(), std::plus());
     documents += lengths.size();
   }
@@ -81,7 +81,7 @@ std::vector<std::vector<int>> balanced_orders(std::span<const std::vector<Count>
     std::vector<int> order = best[s];
     std::swap(order[random(1, order.size())], order[random(2, order.size())]);
     std::vector<Count> changed =
-        pairs_of(positions_of_ranks(lengths, TokenOrder::zig_zag, groups), lengths, order);
+        pairs_of(positions_of_ranks(lengths, TokenOrder::striped, groups), lengths, order);
     std::vector<Count> total = all;
     for (std::size_t rank = 0; rank < total.size(); ++rank)
       total[rank] += changed[rank] - pairs[s][rank];

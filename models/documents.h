@@ -18,7 +18,7 @@ std::vector<Count> pairs_of_ranks(std::span<const Count> lengths, TokenOrder ord
 // The busiest rank's pairs divided by the mean; 1: all have the same.
 double imbalance(std::span<const Count> pairs);
 
-// Orders of the documents of each sequence, whose lengths are given, in which the busiest zig-zag rank
+// Orders of the documents of each sequence, whose lengths are given, in which the busiest striped rank
 // has fewer pairs of all sequences than in the given orders, if such are found, and never more. The
 // same on all ranks. Exchanges documents as long as this pays, so the best orders may be missed.
 std::vector<std::vector<int>> balanced_orders(std::span<const std::vector<Count>> sequences,

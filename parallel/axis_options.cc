@@ -187,7 +187,7 @@ OptionGroup describe_layout(ContextOptions& o) {
           .options = {{.flag = "layout",
                        .value = &o.layout,
                        .help = "which tokens of a sequence a rank has: contiguous, zig-zag, "
-                               "striped, or balanced (zig-zag, with the documents of each "
+                               "striped, or balanced (striped, with the documents of each "
                                "sequence in an order that gives ranks equal work)",
                        .choices = {"contiguous", "zig-zag", "striped", "balanced"},
                        .drawn = {"contiguous", "zig-zag", "striped", "balanced"},

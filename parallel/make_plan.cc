@@ -186,7 +186,7 @@ void check_context(const Plan& plan) {
   if (plan.length(cp) == 1) return;
   if (plan.layout(0).balanced) {
     require(o.documents, "--layout balanced without --documents",
-            "it orders the documents of a sequence: add --documents, or use --layout zig-zag");
+            "it orders the documents of a sequence: add --documents, or use --layout striped");
     require(o.dropout == 0, fmt::format("--layout balanced with --dropout {}", o.dropout),
             "what attention drops depends on the order of the documents: use --dropout 0 or "
             "another --layout");

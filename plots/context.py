@@ -1,10 +1,12 @@
-"""Ways to share sequences between ranks: whose pairs are whose, bytes over ranks with the crossover, step time, memory, error of bf16."""
+"""Ways to share sequences between ranks: whose pairs are whose, bytes over ranks with the crossover, step time, memory, error of bf16,
+and work with documents."""
 
 import math
 
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
+import context_documents
 import context_memory
 from chart import COLOURS, INK, REFERENCE, SOFT, Chart, bytes_axis, bytes_text, log2_axis, new_figure, time_text
 from context_lines import alike, bytes_log_axis, draw_line, grouped, legend, ordered, setting_text, style_of, tokens_axis
@@ -30,7 +32,7 @@ def charts(results):
         points = list(points.values())
         ranks = f"; ranks of {roofline}" if roofline else f"; clock {clock}"
         found += [_bytes_chart(model, points, crossovers), _time_chart(model + ranks, points), context_memory.chart(model, points)]
-    found.append(context_memory.error_chart(results))
+    found += [context_memory.error_chart(results), *context_documents.charts(results)]
     return [chart for chart in found if chart]
 
 

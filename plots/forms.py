@@ -43,6 +43,7 @@ TRAINING = {
     "validation": [{"step": COUNT, "loss": NUMBER}],
     "ranks": [{"rank": COUNT, "peak_bytes": Map(COUNT)}],
     "theory": [{"quantity": WORD, "rank": COUNT, "formula": TEXT, "expected": NUMBER, "measured": NUMBER, "exact": FLAG}],
+    "layouts?": [{"layout": WORD, "pairs": [COUNT], "imbalance": SPAN}],
     "bubble?": Map(NUMBER),
     "updates?": [{"server": COUNT, "rank": COUNT, "seconds": SPAN, "lead": NUMBER, "delay": NUMBER}],
 }

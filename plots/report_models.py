@@ -5,6 +5,7 @@ from dataclasses import replace
 from html import escape
 
 import context
+import context_documents
 import matrix
 import pipeline
 import prefetch
@@ -143,7 +144,8 @@ def context_section(results):
              if (c.quantity, c.over) == ("bytes", "ranks")}
     sentences += [f"Of {heads} heads with {kv_heads} of keys and values, Ulysses sends {'less' if c.ulysses_is_less_above else 'more'} "
                   f"than a ring on more than {c.at:.1f} ranks." for (heads, kv_heads), c in found.items()]
-    first_ones = ("Who computes", "Bytes to share", "Attention of one layer")
+    sentences += context_documents.finding(results)
+    first_ones = ("Work of attention", "Who computes", "Bytes to share", "Attention of one layer")
     shown_here = [chart for chart in charts if chart.title.startswith(first_ones)] or charts
     return Section("Context parallelism", " ".join(sentences) or charts[0].alt, " ".join(chart.explanation for chart in shown_here),
                    shown_here, "lockstep bench cp --simulate --ranks 4 --lengths 65536 --json FILE", "parallel/context/split.h")

@@ -8,8 +8,8 @@ namespace lockstep {
 
 TokenOrder token_order_from_name(std::string_view name) {
   if (name == "contiguous") return TokenOrder::contiguous;
-  if (name == "striped") return TokenOrder::striped;
-  require(name == "zig-zag" || name == "balanced", fmt::format("--layout '{}'", name),
+  if (name == "striped" || name == "balanced") return TokenOrder::striped;
+  require(name == "zig-zag", fmt::format("--layout '{}'", name),
           "choose contiguous, zig-zag, striped or balanced");
   return TokenOrder::zig_zag;
 }

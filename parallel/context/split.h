@@ -25,7 +25,7 @@ struct ContextSplit {
   HeadSplit heads() const { return {.ranks = layout.parts, .rank = layout.part}; }
 };
 
-// contiguous, zig-zag, striped, or balanced, which cuts as zig-zag does. Throws Error (bad_input) for another name.
+// contiguous, zig-zag, striped, or balanced, which cuts as striped does. Throws Error (bad_input) for another name.
 TokenOrder token_order_from_name(std::string_view name);
 
 // How many (query, key) pairs causal attention has for the queries of one rank's group, with the

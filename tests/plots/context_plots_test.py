@@ -17,6 +17,7 @@ from plots_setting import PROGRAM, SOURCE
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import context
+import report_models
 import report
 import results
 import ring
@@ -249,6 +250,27 @@ class Ring(unittest.TestCase):
     def test_the_program_draws_it(self):
         done = run_program(self.folder, "plot", "ring", "zig-zag.trace.json", "-o", "p.png")
         self.assertIn("p.png: Attention of one layer: zig-zag, forward: ", done.stdout)
+
+
+class Documents(unittest.TestCase):
+    def test_pairs_by_layout_are_those_of_the_run(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "text").write_text("".join("x" * (31 * i % 23) + "\n\n" for i in range(300)))
+            run_program(folder, "train", "cp", "--ranks", "4", "--documents", "--data", "text", "--global-batch", "1", "--steps", "1",
+                        "--json", "run.json")
+            data = json.loads((folder / "run.json").read_text())
+            found = results.read([folder / "run.json"])
+        layouts = {record["layout"]: record for record in data["layouts"]}
+        (chart,) = context.charts(found)
+        self.assertEqual([axes.get_title(loc="left") for axes in chart.figure.axes], list(layouts))
+        for axes, record in zip(chart.figure.axes, layouts.values()):
+            self.assertEqual([bar.get_width() for bar in axes.patches], record["pairs"])
+        section = report_models.context_section(found)
+        for layout in ("zig-zag", "balanced"):
+            pairs = layouts[layout]["pairs"]
+            self.assertIn(f"{max(pairs) * len(pairs) / sum(pairs):.3f} times", section.finding)
+        self.assertLess(max(layouts["balanced"]["pairs"]), max(layouts["zig-zag"]["pairs"]))
 
 
 if __name__ == "__main__":
