@@ -155,14 +155,17 @@ class Plots(unittest.TestCase):
         self.assertIn("0", written)
 
     def test_hidden_communication_overlaps_with_no_wait(self):
-        def span(category, begin, duration, rank=0):
-            return {"pid": rank, "cat": category, "ts": begin, "dur": duration}
+        def span(category, begin, duration, rank=0, stream=0):
+            return {"pid": rank, "tid": stream, "cat": category, "ts": begin, "dur": duration}
 
         spans = [span("compute", 0, 6), span("communication", 2, 5), span("communication", 7, 3), span("wait", 6, 4),
                  span("communication", 0, 8, rank=1)]
         self.assertAlmostEqual(timeline._hidden(spans, 0), 1 - 4 / 8)
         self.assertEqual(timeline._hidden(spans, 1), 1)
         self.assertIsNone(timeline._hidden(spans, 2))
+        # A collective within an exchange is not counted twice.
+        spans += [span("exchange", 0, 8, 2, 60), span("communication", 1, 6, 2, 60), span("wait", 6, 2, 2)]
+        self.assertAlmostEqual(timeline._hidden(spans, 2), 1 - 2 / 8)
 
     def test_the_page_is_self_contained_and_complete(self):
         done = self.run_program("report", *self.files, "--output", "report.html")
