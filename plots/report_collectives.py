@@ -166,8 +166,8 @@ def _parameter_server(results):
         return None
     points = [point for run in subset.benchmarks for point in run.points()]
     most, times = _at_most_ranks([point for point in points if (point.operation, point.bytes) == ("ps", points[0].bytes)])
-    (least, fastest), (longest, slowest) = times[0], times[-1]
-    return Section("Parameter server against ring", f"With {most} workers, {fastest} takes {time_text(least)} and {slowest} "
-                   f"{time_text(longest)}: {longest / least:.1f} times as long.", charts[0].explanation, charts[:1],
+    taken = ", ".join(f"{name.removeprefix('ps_').replace('_', ' ')} {time_text(time)}" for time, name in times)
+    return Section("Parameter server against ring", f"With {most} workers, a push and a pull, or an all-reduce, take {taken}: "
+                   f"{times[-1][0] / times[0][0]:.1f} times as long.", charts[0].explanation, charts[:1],
                    "lockstep bench ps --workers 2,4,8,16,32,64 --clock unit --link 10gbe --device none -n 1 -w 0 --json FILE",
                    "parallel/parameter_server/server.cc")
