@@ -25,6 +25,7 @@ class RingOfParts {
  public:
   RingOfParts(const AttentionShape& shape, int ranks, DType dtype, bool rounds)
       : shape_(shape),
+        count_(ranks),
         dtype_(dtype),
         rounds_(rounds),
         backend_(make_backend(ledger_)),
@@ -46,12 +47,12 @@ class RingOfParts {
 
   void run() {
     const Tensor part_out = room(shape_.width()), part_sums = room(shape_.heads);
-    for (int step = 0; step < count(); ++step)
-      for (int i = 0; i < count(); ++i) attend(i, step, part_out.slice(), part_sums.slice());
+    for (int step = 0; step < count_; ++step)
+      for (int i = 0; i < count_; ++i) attend(i, step, part_out.slice(), part_sums.slice());
     const Tensor products = room(shape_.heads);
     // A ring moves on after each step, so gradients of a rank's keys add up in this order.
-    for (int step = 0; step < count(); ++step)
-      for (int i = 0; i < count(); ++i) attend_backward(i, step, products.slice());
+    for (int step = 0; step < count_; ++step)
+      for (int i = 0; i < count_; ++i) attend_backward(i, step, products.slice());
   }
 
   // In the order of positions, in f64, as the type of the inputs has them.
@@ -64,10 +65,9 @@ class RingOfParts {
     Tensor qkv, dout, out, log_sum_exp, gradients;
   };
 
-  int count() const { return static_cast<int>(ranks_.size()); }
   Rank& rank(int i) { return ranks_[static_cast<std::size_t>(i)]; }
   Tensor room(Count columns, DType dtype) {
-    return {{shape_.length / count(), columns}, dtype, ledger_, MemoryUse::workspace};
+    return {{shape_.length / count_, columns}, dtype, ledger_, MemoryUse::workspace};
   }
   Tensor room(Count columns) { return room(columns, statistics_); }
 
@@ -109,7 +109,7 @@ class RingOfParts {
 
   void attend(int i, int step, Slice part_out, Slice part_sums) {
     Rank& own = rank(i);
-    const Rank& visitor = rank((i - step + count()) % count());
+    const Rank& visitor = rank((i - step + count_) % count_);
     const AttentionPart part = part_of(own, visitor);
     if (causal_pairs(part.queries, part.keys) == 0) return;
     const Slice out = step == 0 ? own.out.slice() : part_out,
@@ -124,7 +124,7 @@ class RingOfParts {
 
   void attend_backward(int i, int step, Slice products) {
     Rank& own = rank(i);
-    Rank& visitor = rank((i - step + count()) % count());
+    Rank& visitor = rank((i - step + count_) % count_);
     const AttentionPart part = part_of(own, visitor);
     if (causal_pairs(part.queries, part.keys) == 0) return;
     const Tensor out = room(shape_.width(), dtype_);
@@ -154,6 +154,7 @@ class RingOfParts {
   }
 
   AttentionShape shape_;
+  int count_;
   DType dtype_;
   bool rounds_;
   Ledger ledger_;
