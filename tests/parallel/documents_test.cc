@@ -100,14 +100,19 @@ void expect_equal_serial(int ranks, TrainOptions options, const Folder& folder) 
 }
 
 TEST_F(PackedDocuments, EqualOneRankUnderEveryLayoutOfTokens) {
-  for (const char* layout : {"contiguous", "zig-zag", "striped", "balanced"})
-    for (const char* technique : {"ring-attention", "cp"}) {
+  std::vector<const char*> layouts = {"contiguous", "balanced"}, techniques = {"ring-attention"};
+  if (LOCKSTEP_THOROUGH) {
+    layouts = {"contiguous", "zig-zag", "striped", "balanced"};
+    techniques = {"ring-attention", "cp"};
+  }
+  for (const char* layout : layouts)
+    for (const char* technique : techniques) {
       SCOPED_TRACE(std::string(technique) + " " + layout);
       expect_equal_serial(4, context_run(technique, layout), folder_);
       if (testing::Test::HasFailure()) return;
     }
   expect_equal_serial(4, context_run("ulysses", "zig-zag"), folder_);
-  for (const char* layout : {"contiguous", "balanced"}) {
+  for (const char* layout : layouts) {
     TrainOptions mixed = context_run("cp", layout);
     mixed.ulysses_ranks = 2;
     mixed.ring_ranks = 2;
@@ -116,7 +121,9 @@ TEST_F(PackedDocuments, EqualOneRankUnderEveryLayoutOfTokens) {
 }
 
 TEST_F(PackedDocuments, EqualOneRankUnderTheOtherTechniques) {
-  for (const char* technique : {"ddp", "ps", "tp", "sp", "pipeline", "zero", "fsdp"}) {
+  std::vector<const char*> techniques = {"ddp", "tp", "pipeline"};
+  if (LOCKSTEP_THOROUGH) techniques = {"ddp", "ps", "tp", "sp", "pipeline", "zero", "fsdp"};
+  for (const char* technique : techniques) {
     SCOPED_TRACE(technique);
     TrainOptions options = on_documents(golden_run(technique));
     expect_equal_serial(technique == std::string("ps") ? 3 : 2, options, folder_);
