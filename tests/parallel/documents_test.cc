@@ -80,6 +80,29 @@ TEST_F(PackedDocuments, HaveTheLossOfEachDocumentAlone) {
   });
 }
 
+TEST_F(PackedDocuments, AValidationLossIsTheMeanOverItsTargets) {
+  TrainOptions options = on_documents(golden_run("serial"));
+  options.validation_fraction = 0.2;
+  options.steps = 1;
+  options.learning_rate = options.minimum_learning_rate = 0;
+  const Plan plan = plan_of(options, 1);
+  launch({.ranks = 1, .fault = {}}, [&](RankContext& context) {
+    Training training(context, plan);
+    const auto rank = make_rank(context, plan, training.backend());
+    rank->load_weights();
+    const int sequences = training.dataset().validation_sequences(length);
+    double sum = 0;
+    Count targets = 0;
+    for (int i = 0; i < sequences; ++i) {
+      const Batch one = training.dataset().validation_batch(i, 1, length);
+      sum += rank->loss_sum(one);
+      targets += std::ranges::count_if(one.targets, [](auto target) { return target >= 0; });
+    }
+    EXPECT_LT(targets, Count{sequences} * length);
+    EXPECT_NEAR(run(1, options).validation[0].loss * static_cast<double>(targets) / sum, 1, 1e-12);
+  });
+}
+
 // In f64 to 1e-10: losses, gradient norms, validation and final weights.
 void expect_equal_serial(int ranks, TrainOptions options, const Folder& folder) {
   options.validation_fraction = 0.2;
