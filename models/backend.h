@@ -186,9 +186,10 @@ class Backend {
                                   Count rows) = 0;
 
   // The sum over the rows of -sum_k q_k log p_k, where p is the row's softmax. The logits become
-  // their gradient (p - q) scale. Rows with no_target add nothing and get gradient 0. q is the target alone; with smoothing a > 0 and V columns it is
-  // e / V for each token, e = a V / (V - 1), plus 1 - e for the target. Szegedy et al., "Rethinking
-  // the Inception architecture", 2016; e as in Megatron-LM.
+  // their gradient (p - q) scale. Rows with no_target add nothing and get gradient 0. q is the target
+  // alone; with smoothing a > 0 and V columns it is e / V for each token, e = a V / (V - 1), plus
+  // 1 - e for the target. Szegedy et al., "Rethinking the Inception architecture", 2016; e as in
+  // Megatron-LM.
   virtual double cross_entropy(Slice logits, std::span<const std::int32_t> targets, double scale,
                                double smoothing) = 0;
 

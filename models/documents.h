@@ -18,9 +18,10 @@ std::vector<Count> pairs_of_ranks(std::span<const Count> lengths, TokenOrder ord
 // The busiest rank's pairs divided by the mean; 1: all have the same.
 double imbalance(std::span<const Count> pairs);
 
-// Orders of the documents of each sequence, whose lengths are given, in which the busiest striped rank
-// has fewer pairs of all sequences than in the given orders, if such are found, and never more. The
-// same on all ranks. Exchanges documents as long as this pays, so the best orders may be missed.
+// For each sequence, given by the lengths of its documents, an order of them. Together the orders
+// give the busiest striped rank fewer pairs than the given ones, if a search finds such, and never
+// more. The search exchanges two documents at a time, so it may miss the best orders. All ranks find
+// the same.
 std::vector<std::vector<int>> balanced_orders(std::span<const std::vector<Count>> sequences,
                                               int groups);
 

@@ -151,7 +151,7 @@ MUTANTS = [
     ("models/ops/attention.cc", "  if (!sharers.adds)\n    for (Count head", "  if (sharers.adds)\n    for (Count head"),
     ("models/ops/attention_head.h", "first[q.last - 1] <= k.first", "first[q.first] <= k.first"),
     ("models/ops/attention_head.h", "std::max(first[q.first], k.first)", "std::max(first[q.last - 1], k.first)"),
-    ("models/ops/attention_forward.h", "Range k{sight.first[q.first], 0}", "Range k{sight.first[q.last - 1], 0}"),
+    ("models/ops/attention_forward.h", "Range k{visible.first[q.first], 0}", "Range k{visible.first[q.last - 1], 0}"),
     ("models/ops/attention_backward.h", "    clear(0, seen.first);\n", ""),
     ("models/ops/block_product.h", "b.data + steps.first * b.stride + column", "b.data + column"),
     ("models/ops/attention_head.h", "+ d.first_head + head", "+ head"),

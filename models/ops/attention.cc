@@ -27,9 +27,9 @@ Head head_of(const Head& all, const AttentionPart& s, Count sequence, Count head
 HeadRows dense(Slice out, const AttentionPart& s) { return {out, s.heads * s.head_size}; }
 
 // What all queries of all sequences see.
-class Sights {
+class AllVisibleKeys {
  public:
-  explicit Sights(const AttentionPart& s) : queries_(s.queries.count()) {
+  explicit AllVisibleKeys(const AttentionPart& s) : queries_(s.queries.count()) {
     for (Count i = 0; i < queries_; ++i) seen_.push_back(s.keys.up_to(s.queries[i]));
     first_.resize(s.documents.empty() ? seen_.size() : 0);
     for (Count sequence = 0; sequence < s.sequences && !s.documents.empty(); ++sequence)
@@ -37,7 +37,7 @@ class Sights {
         first_.push_back(
             s.keys.up_to(document_begin(s.documents, s.length, sequence, s.queries[i]) - 1));
   }
-  Sight of(Count sequence) const {
+  VisibleKeys of(Count sequence) const {
     const bool one_for_all = first_.size() == seen_.size();
     return {first_.data() + (one_for_all ? 0 : sequence * queries_), seen_.data()};
   }
@@ -50,7 +50,7 @@ class Sights {
 template <typename T>
 void attend_all(const HeadRows& out, T* log_sum_exp, const Head& all, const AttentionPart& s,
                 const Dropout& dropout) {
-  const Sights sights(s);
+  const AllVisibleKeys all_visible(s);
   const Count queries = s.queries.count(), block = queries_in_block(queries),
               blocks = (queries + block - 1) / block;
   with_mask<T>(dropout, [&](auto mask) {
@@ -60,7 +60,7 @@ void attend_all(const HeadRows& out, T* log_sum_exp, const Head& all, const Atte
       const Count sequence = i / blocks / s.heads, head = i / blocks % s.heads,
                   first = (blocks - 1 - i % blocks) * block;
       attend(queries_of(out, s, sequence, head), log_sum_exp + i / blocks * queries,
-             head_of(all, s, sequence, head), s, sights.of(sequence),
+             head_of(all, s, sequence, head), s, all_visible.of(sequence),
              Range{first, std::min(first + block, queries)},
              HeadMask(mask, dropout, s.length, sequence, head));
     }
@@ -100,7 +100,7 @@ void store_keys(const HeadRows& into, Range k, T* gradients, Count size, bool ad
 template <typename T, typename Mask>
 void attend_backward_sharers(const Head& gradients, const HeadRows& dout, const T* log_sum_exp,
                              const T* products, const Head& all, const AttentionPart& s,
-                             const Sight& sight, const Sharers& sharers, Mask mask,
+                             const VisibleKeys& visible, const Sharers& sharers, Mask mask,
                              const Dropout& dropout) {
   const Count size = s.head_size, queries = s.queries.count();
   const bool is_narrow = gradients.q.dtype != dtype_of<T>();
@@ -119,7 +119,7 @@ void attend_backward_sharers(const Head& gradients, const HeadRows& dout, const 
         std::fill_n(query_gradients(head).data + query * query_gradients(head).stride, size, T{0});
   for (Range k; k.first < s.keys.count(); k.first = k.last) {
     k.last = std::min(k.first + backward_keys, s.keys.count());
-    const Range seeing = sight.queries_of({0, queries}, k);
+    const Range seeing = visible.queries_of({0, queries}, k);
     load_keys(b, shared, k, size);
     for (Count head = sharers.first; head < last; ++head) {
       const Count row = (sharers.sequence * s.heads + head) * queries;
@@ -128,7 +128,7 @@ void attend_backward_sharers(const Head& gradients, const HeadRows& dout, const 
         q.last = std::min(q.first + backward_queries, seeing.last);
         attend_backward(b, {dq.data + q.first * dq.stride, dq.stride},
                         queries_of(dout, s, sharers.sequence, head), log_sum_exp + row,
-                        products + row, queries_of(all.q, s, sharers.sequence, head), s, sight, q,
+                        products + row, queries_of(all.q, s, sharers.sequence, head), s, visible, q,
                         k, HeadMask(mask, dropout, s.length, sharers.sequence, head));
       }
     }
@@ -146,13 +146,14 @@ template <typename T>
 void attend_backward_all(const Head& gradients, const HeadRows& dout, const T* log_sum_exp,
                          const T* products, const Head& all, const AttentionPart& s,
                          const Dropout& dropout, bool adds) {
-  const Sights sights(s);
+  const AllVisibleKeys all_visible(s);
   const Count sharers = s.heads / s.kv_heads;
   with_mask<T>(dropout, [&](auto mask) {
 #pragma omp parallel for schedule(dynamic)
     for (Count i = 0; i < s.sequences * s.kv_heads; ++i) {
       const Count sequence = i / s.kv_heads;
-      attend_backward_sharers(gradients, dout, log_sum_exp, products, all, s, sights.of(sequence),
+      attend_backward_sharers(gradients, dout, log_sum_exp, products, all, s,
+                              all_visible.of(sequence),
                               {sequence, i % s.kv_heads * sharers, sharers, adds}, mask, dropout);
     }
   });

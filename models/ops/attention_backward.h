@@ -62,7 +62,7 @@ struct BackwardBlocks {
 // P and dS of a pair of blocks from S and dP. Zero where a query does not see the key.
 template <typename T, typename Mask>
 void score_gradients(BackwardBlocks<T>& b, const T* log_sum_exp, const T* products,
-                     const AttentionPart& s, const Sight& sight, Range q, Range k,
+                     const AttentionPart& s, const VisibleKeys& visible, Range q, Range k,
                      const HeadMask<Mask>& dropout) {
   const T scale = T{1} / std::sqrt(static_cast<T>(s.head_size));
   const Count width = whole_vectors<T>(k.count());
@@ -72,7 +72,7 @@ void score_gradients(BackwardBlocks<T>& b, const T* log_sum_exp, const T* produc
   for (Count r = 0; r < q.count(); ++r) {
     T *const p = b.probabilities + r * backward_stride, *const ds =
                                                             b.score_gradients + r * backward_stride;
-    const Range seen = sight.keys_of({q.first + r, q.first + r + 1}, k);
+    const Range seen = visible.keys_of({q.first + r, q.first + r + 1}, k);
     const Count begin = seen.count() > 0 ? seen.first / vector_width<T> * vector_width<T> : width,
                 end = whole_vectors<T>(std::max(seen.first, seen.last));
     const T product = products[q.first + r],
@@ -106,7 +106,7 @@ void score_gradients(BackwardBlocks<T>& b, const T* log_sum_exp, const T* produc
 template <typename T, typename Mask>
 void attend_backward(BackwardBlocks<T>& b, Block<T> query_gradients, const HeadRows& dout,
                      const T* log_sum_exp, const T* products, const HeadRows& queries,
-                     const AttentionPart& s, const Sight& sight, Range q, Range k,
+                     const AttentionPart& s, const VisibleKeys& visible, Range q, Range k,
                      const HeadMask<Mask>& dropout) {
   const Count size = s.head_size, width = whole_vectors<T>(k.count());
   load_rows(b.queries, queries, q.first, q.count(), size);
@@ -116,24 +116,24 @@ void attend_backward(BackwardBlocks<T>& b, Block<T> query_gradients, const HeadR
   };
   const auto seen = [&](Range rows, Range columns) {
     return Range{
-        0, columns.first < k.count() && sight.sees_any(of(q, rows), of(k, columns)) ? size : 0};
+        0, columns.first < k.count() && visible.sees_any(of(q, rows), of(k, columns)) ? size : 0};
   };
-  const bool whole = sight.sees_all(q, k);
+  const bool whole = visible.sees_all(q, k);
   const auto queries_of = [&](Range rows, Range) {
-    return whole ? Range{0, q.count()} : sight.queries_of(q, of(k, rows));
+    return whole ? Range{0, q.count()} : visible.queries_of(q, of(k, rows));
   };
   product<T, Side::rows>({b.queries, size}, {b.transposed_keys, backward_stride},
                          {b.probabilities, backward_stride}, q.count(), width, false, seen);
   product<T, Side::rows>({b.gradients, size}, {b.transposed_values, backward_stride},
                          {b.score_gradients, backward_stride}, q.count(), width, false, seen);
-  score_gradients(b, log_sum_exp, products, s, sight, q, k, dropout);
+  score_gradients(b, log_sum_exp, products, s, visible, q, k, dropout);
   product<T, Side::columns>({b.probabilities, backward_stride}, {b.gradients, size},
                             {b.value_gradients, size}, k.count(), size, true, queries_of);
   product<T, Side::columns>({b.score_gradients, backward_stride}, {b.queries, size},
                             {b.key_gradients, size}, k.count(), size, true, queries_of);
   product<T, Side::rows>({b.score_gradients, backward_stride}, {b.keys, size}, query_gradients,
                          q.count(), size, true,
-                         [&](Range rows, Range) { return sight.keys_of(of(q, rows), k); });
+                         [&](Range rows, Range) { return visible.keys_of(of(q, rows), k); });
 }
 
 template <typename T>

@@ -56,24 +56,24 @@ struct ForwardBlocks {
 
 // The columns of the queries in `q` that see key k, counted from q.first. Queries beyond the last
 // fill a vector; they see what the last one sees.
-inline Range columns_seeing(const Sight& sight, Range q, Count key, Count width) {
-  const Range seeing = sight.queries_of(q, {key, key + 1});
+inline Range columns_seeing(const VisibleKeys& visible, Range q, Count key, Count width) {
+  const Range seeing = visible.queries_of(q, {key, key + 1});
   return {seeing.first, seeing.last == q.count() ? width : seeing.last};
 }
 
 // Scores of a block become probabilities, relative to the highest so far.
 template <typename T, typename Mask>
-void online_softmax(ForwardBlocks<T>& b, const Sight& sight, Range q, Range k, Count width,
+void online_softmax(ForwardBlocks<T>& b, const VisibleKeys& visible, Range q, Range k, Count width,
                     const AttentionPart& s, const HeadMask<Mask>& dropout) {
   constexpr T nothing = -std::numeric_limits<T>::infinity();
-  const bool whole = sight.sees_all(q, k);
+  const bool whole = visible.sees_all(q, k);
   T before[forward_queries];
   std::copy_n(b.highest, width, before);
   T* const highest = b.highest;
   for (Count key = 0; key < k.count(); ++key) {
     T* const row = b.scores + key * forward_stride;
     if (!whole) {
-      const Range seeing = columns_seeing(sight, q, k.first + key, width);
+      const Range seeing = columns_seeing(visible, q, k.first + key, width);
       std::fill(row, row + seeing.first, nothing);
       std::fill(row + seeing.last, row + width, nothing);
     }
@@ -97,7 +97,7 @@ void online_softmax(ForwardBlocks<T>& b, const Sight& sight, Range q, Range k, C
 #pragma omp simd
       for (Count c = 0; c < width; ++c) sum[c] += row[c] = power_of_2(row[c] - highest[c]);
     } else {
-      const Range seeing = columns_seeing(sight, q, k.first + key, width);
+      const Range seeing = columns_seeing(visible, q, k.first + key, width);
 #pragma omp simd
       for (Count c = 0; c < width; ++c) {
         const T p = power_of_2(row[c] - highest[c]);
@@ -116,7 +116,7 @@ void online_softmax(ForwardBlocks<T>& b, const Sight& sight, Range q, Range k, C
 // Queries `q` of one head of one sequence.
 template <typename T, typename Mask>
 void attend(const HeadRows& out, T* log_sum_exp, const Head& h, const AttentionPart& s,
-            const Sight& sight, Range q, const HeadMask<Mask>& dropout) {
+            const VisibleKeys& visible, Range q, const HeadMask<Mask>& dropout) {
   const Count size = s.head_size, width = whole_vectors<T>(q.count());
   ForwardBlocks<T> b(size);
   load_rows(b.queries, h.q, q.first, q.count(), size);
@@ -130,23 +130,23 @@ void attend(const HeadRows& out, T* log_sum_exp, const Head& h, const AttentionP
     return Range{q.first + std::min(columns.first, q.count() - 1),
                  q.first + std::min(columns.last, q.count())};
   };
-  for (Range k{sight.first[q.first], 0}; k.first < sight.seen[q.last - 1]; k.first = k.last) {
-    k.last = std::min(k.first + forward_keys, sight.seen[q.last - 1]);
+  for (Range k{visible.first[q.first], 0}; k.first < visible.seen[q.last - 1]; k.first = k.last) {
+    k.last = std::min(k.first + forward_keys, visible.seen[q.last - 1]);
     load_rows(b.keys, h.k, k.first, k.count(), size);
     load_rows(b.values, h.v, k.first, k.count(), size);
-    product<T, Side::rows>({b.keys, size}, {b.transposed, forward_stride},
-                           {b.scores, forward_stride}, k.count(), width, false,
-                           [&](Range rows, Range columns) {
-                             const Range keys{k.first + rows.first, k.first + rows.last};
-                             return Range{0, sight.sees_any(queries_in(columns), keys) ? size : 0};
-                           });
-    online_softmax(b, sight, q, k, width, s, dropout);
+    product<T, Side::rows>(
+        {b.keys, size}, {b.transposed, forward_stride}, {b.scores, forward_stride}, k.count(),
+        width, false, [&](Range rows, Range columns) {
+          const Range keys{k.first + rows.first, k.first + rows.last};
+          return Range{0, visible.sees_any(queries_in(columns), keys) ? size : 0};
+        });
+    online_softmax(b, visible, q, k, width, s, dropout);
     for (Count r = 0; r < q.count(); ++r)
       if (b.shrink[r] != 1)
         for (Count c = 0; c < size; ++c) b.out[r * size + c] *= b.shrink[r];
     product<T, Side::columns>(
         {b.scores, forward_stride}, {b.values, size}, {b.out, size}, q.count(), size, true,
-        [&](Range rows, Range) { return sight.keys_of(queries_in(rows), k); });
+        [&](Range rows, Range) { return visible.keys_of(queries_in(rows), k); });
   }
   for (Count r = 0; r < q.count(); ++r) {
     const T sum = b.sum[r], normalise = sum > 0 ? T{1} / sum : T{0};

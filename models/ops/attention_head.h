@@ -83,8 +83,8 @@ void store_rows(const HeadRows& into, Count first, const T* from, Count rows, Co
   }
 }
 
-// Exchanges the squares of `half` numbers beside the diagonal of each square of twice as many, then
-// those within them.
+// Transposes a square of `lanes` rows: swaps its upper right quarter with its lower left one, `half`
+// numbers wide, then does the same in each quarter.
 template <int half, int lanes, typename Vector>
 void exchange_squares(Vector (&rows)[lanes]) {
   if constexpr (half > 0) {
@@ -129,7 +129,7 @@ void transpose(T* into, Count stride, const T* from, Count rows, Count columns, 
 
 // What the queries of one sequence see: keys first[q] .. seen[q] - 1. Both increase with q, because
 // positions do.
-struct Sight {
+struct VisibleKeys {
   const Count *first, *seen;
 
   // Whether queries `q` see all of the keys `k`, or any of them.

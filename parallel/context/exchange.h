@@ -1,5 +1,5 @@
-// What the exchanges of context parallelism share: a group of ranks, a stream beside the compute, and
-// memory that is kept between layers.
+// What the exchanges of context parallelism share: a group of ranks, a stream that runs while
+// the rank computes, and memory that is kept between layers.
 #pragma once
 
 #include <optional>

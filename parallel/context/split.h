@@ -25,11 +25,12 @@ struct ContextSplit {
   HeadSplit heads() const { return {.ranks = layout.parts, .rank = layout.part}; }
 };
 
-// contiguous, zig-zag, striped, or balanced, which cuts as striped does. Throws Error (bad_input) for another name.
+// contiguous, zig-zag, striped, or balanced, which cuts as striped does. Throws Error (bad_input)
+// for another name.
 TokenOrder token_order_from_name(std::string_view name);
 
-// How many (query, key) pairs causal attention has for the queries of one rank's group, with the
-// keys of all groups: the work of one head and one sequence. With c groups of n = length / c tokens,
+// The (query, key) pairs of causal attention between one group's queries and all keys: the work of
+// one head and one sequence. With c groups of n = length / c tokens,
 // r of them before this one, and e = n / 2:
 //
 //   contiguous   r n^2 + n (n + 1) / 2

@@ -1,5 +1,5 @@
-// Training on packed documents: it equals training on each document alone, and one rank's under every
-// technique and layout, also where a rank has no target; pairs are those of the documents.
+// Training on packed documents equals training on each document alone. Every technique and layout
+// equals one rank, also where a rank has no target. Pairs are those of the documents.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
