@@ -15,9 +15,6 @@ const std::string left = "has ended its program";
 // Claims the notice for the user's interruption.
 constexpr int no_rank = std::numeric_limits<std::int32_t>::max() - 1;
 
-// The heartbeat of a wait that has just begun.
-constexpr std::int64_t not_yet = std::numeric_limits<std::int64_t>::max();
-
 }  // namespace
 
 bool AbortNotice::claim(int failed_rank) {
@@ -71,10 +68,12 @@ Board::Waiting::Waiting(const Board& board, int rank, int peer, const Call& call
     : slot_(board.slots_[rank]) {
   slot_.waiting_for.store(peer + 1, std::memory_order_release);
   const std::int32_t other = board.world_rank(peer) + 1;
+  // The process may be stopped before it looks for the first time.
+  const auto now = std::chrono::steady_clock::now();
   auto& entries = board.world_.waits[static_cast<std::size_t>(board.world_rank(rank))].entries;
   if (const std::int32_t kept = slot_.waits_entry.load(); kept > 0) {
     entry_ = &entries[static_cast<std::size_t>(kept - 1)];  // of a wait that failed
-    entry_->heartbeat_us.store(not_yet, std::memory_order_release);
+    entry_->beat(now);
     entry_->call.write(call.signature);
     entry_->waiting_for.store(other);
     return;
@@ -82,7 +81,7 @@ Board::Waiting::Waiting(const Board& board, int rank, int peer, const Call& call
   for (std::size_t i = 0; i < entries.size() && !entry_; ++i) {
     std::int32_t free = 0;
     if (entries[i].waiting_for.load() != 0) continue;
-    entries[i].heartbeat_us.store(not_yet, std::memory_order_release);
+    entries[i].beat(now);
     if (!entries[i].waiting_for.compare_exchange_strong(free, other)) continue;
     entry_ = &entries[i];
     entry_->call.write(call.signature);

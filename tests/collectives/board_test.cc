@@ -51,6 +51,10 @@ class Ring : public testing::Test {
     return waits[static_cast<std::size_t>(world_rank)].entries[0];
   }
 
+  void looks_for_ever(int world_rank) {
+    first_wait(world_rank).heartbeat_us = std::numeric_limits<std::int64_t>::max();
+  }
+
   static constexpr double timeout_s = 0.02;
   std::vector<BoardSlot> slots = std::vector<BoardSlot>(3);
   std::vector<RankWaits> waits = std::vector<RankWaits>(8);
@@ -62,7 +66,7 @@ class Ring : public testing::Test {
 TEST_F(Ring, NamesTheRankWhoseHeartbeatHasStopped) {
   const Board::Waiting one(board, 1, 2, {}), two(board, 2, 0, {});
   for (const int stopped : {4, 6}) {
-    first_wait(10 - stopped).heartbeat_us = std::numeric_limits<std::int64_t>::max();
+    looks_for_ever(10 - stopped);
     first_wait(stopped).heartbeat_us = 0;
     EXPECT_EQ(culprit_of_timeout(), stopped) << said;
   }
@@ -70,8 +74,15 @@ TEST_F(Ring, NamesTheRankWhoseHeartbeatHasStopped) {
   EXPECT_NE(said.find("among ranks 2, 4, 6"), std::string::npos) << said;
 }
 
+TEST_F(Ring, NamesTheRankThatWasStoppedBeforeItLooked) {
+  const Board::Waiting one(board, 1, 2, {}), two(board, 2, 0, {});
+  looks_for_ever(4);
+  EXPECT_EQ(culprit_of_timeout(), 6) << said;
+}
+
 TEST_F(Ring, NamesNobodyIfAllAreAlive) {
   const Board::Waiting one(board, 1, 2, {}), two(board, 2, 0, {});
+  for (const int rank : {4, 6}) looks_for_ever(rank);
   EXPECT_EQ(culprit_of_timeout(), -1) << said;
   EXPECT_NE(said.find("wait for each other"), std::string::npos) << said;
 }
@@ -80,6 +91,7 @@ TEST_F(Ring, FollowsWaitsIntoOtherGroups) {
   std::vector<BoardSlot> others(2);
   const Board elsewhere(others.data(), {&notice, waits}, {4, 7}, timeout_s, "test");
   const Board::Waiting one(elsewhere, 0, 1, {});
+  looks_for_ever(4);
   EXPECT_EQ(culprit_of_timeout(), 7) << said;
 }
 
