@@ -11,7 +11,7 @@ matplotlib.use("Agg")
 
 from cycler import cycler  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
-from matplotlib.ticker import FuncFormatter, MultipleLocator  # noqa: E402
+from matplotlib.ticker import FuncFormatter, LogFormatter, MultipleLocator  # noqa: E402
 
 # Okabe and Ito's colours, distinguishable with all kinds of colour vision. A page replaces these inks by those of its
 # own light or dark style, so nothing else may be drawn in exactly these shades.
@@ -137,9 +137,17 @@ def sizes_axis(axes):
     axes.set_xlabel("bytes of each rank")
 
 
+class _TimesBetweenDecades(LogFormatter):
+    """Names ticks between powers of ten where there would be fewer than two names otherwise."""
+
+    def __call__(self, value, _=None):
+        return time_text(value) if super().__call__(value) else ""
+
+
 def times_axis(axes):
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: time_text(value)))
+    axes.yaxis.set_minor_formatter(_TimesBetweenDecades(labelOnlyBase=False, minor_thresholds=(1.5, 0.5)))
 
 
 def bytes_axis(axis, most):
