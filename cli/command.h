@@ -27,6 +27,7 @@ void add_bench_sharded(CLI::App& bench, Command& chosen);
 void add_checkpoint(CLI::App& program, Command& chosen);
 void add_compare(CLI::App& program, Command& chosen);
 void add_demo(CLI::App& program, Command& chosen);
+void add_fuzz(CLI::App& program, Command& chosen);
 void add_schedule(CLI::App& program, Command& chosen);
 void add_mesh(CLI::App& program, Command& chosen);
 void add_plan(CLI::App& program, Command& chosen);

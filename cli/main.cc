@@ -73,6 +73,7 @@ int run(int argc, char** argv) {
   lockstep::add_checkpoint(program, chosen);
   lockstep::add_compare(program, chosen);
   lockstep::add_demo(program, chosen);
+  lockstep::add_fuzz(program, chosen);
   lockstep::add_schedule(program, chosen);
   lockstep::add_mesh(program, chosen);
   lockstep::add_plots(program, chosen);

@@ -52,9 +52,11 @@ OptionGroup describe(MeshOptions& o) {
 OptionGroup describe(DataParallelOptions& o) {
   return {.title = "data parallelism",
           .techniques = {"ddp", "zero", "fsdp", "ring-attention", "ulysses", "cp", "3d"},
-          .options = {{"reduce-dtype", &o.reduce_dtype,
-                       "f64, f32, bf16 or f16: what gradients are rounded to while they are summed "
-                       "over replicas; default: their own type"},
+          .options = {{.flag = "reduce-dtype",
+                       .value = &o.reduce_dtype,
+                       .help = "f64, f32, bf16 or f16: what gradients are rounded to while they are "
+                               "summed over replicas; default: their own type",
+                       .drawn = {"", "", "", "f32", "bf16"}},
                       {.flag = "overlap",
                        .value = &o.overlap,
                        .help = "communicate between passes instead of overlapped with them",
@@ -168,7 +170,10 @@ OptionGroup describe(TensorOptions& o) {
                .value = &o.vocabulary_multiple,
                .help = "each of them has a multiple of it of the vocabulary; the rest is padding",
                .bounds = at_least(1),
-               .drawn = {"1", "16"}}}};
+               .drawn = {"1", "16"},
+               .has_effect =
+                   [](const TrainOptions& all) { return all.tensor_ranks.value_or(1) > 1; },
+               .needs = "several ranks that split layers"}}};
 }
 
 OptionGroup describe_context_axis(MeshOptions& o) {

@@ -75,6 +75,17 @@ void check_number(const Option& option, const Bounds& bounds, double value) {
                           : fmt::format("use a finite number of at least {}", bounds.least));
 }
 
+// Makes a value that need not be given one that is not; returns whether this is such a value.
+bool reset(const Option& option) {
+  return std::visit(
+      [](auto* value) {
+        using T = std::remove_pointer_t<decltype(value)>;
+        if constexpr (requires { value->reset(); }) *value = T();
+        return requires { value->reset(); };
+      },
+      option.value);
+}
+
 }  // namespace
 
 std::string Option::json_key() const {
@@ -120,6 +131,7 @@ void set_from_json(const Option& option, const ordered_json& json) {
       set_from_text(option, rank + ":" + factor.dump());
     return;
   }
+  if (json.is_null() && reset(option)) return;
   if (json.is_structured() || json.is_null())
     refuse(option, json.dump(), "use one value, or leave the option out");
   set_from_text(option, json.is_string() ? json.get<std::string>() : json.dump());

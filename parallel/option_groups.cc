@@ -57,9 +57,12 @@ OptionGroup describe(PrecisionOptions& o) {
   return {.title = "precision",
           .techniques = {},
           .options = {
-              {"dtype", &o.dtype,
-               "of parameters, activations and gradients: f32, f64, bf16 or f16; with 16 bits sums "
-               "are f32, and AdamW keeps f32 weights"},
+              {.flag = "dtype",
+               .value = &o.dtype,
+               .help = "of parameters, activations and gradients: f32, f64, bf16 or f16; with 16 "
+                       "bits sums are f32, and AdamW keeps f32 weights",
+               // Mistakes show most clearly in f64.
+               .drawn = {"f64", "f64", "f64", "f64", "f64", "f32", "bf16", "f16"}},
               {.flag = "loss-scaling",
                .value = &o.loss_scaling,
                .help = "when the scale of the loss falls and grows: the rule of torch, megatron or "
@@ -123,7 +126,8 @@ OptionGroup describe(OptimizerOptions& o) {
                       {.flag = "grad-clip",
                        .value = &o.grad_clip,
                        .help = "largest gradient norm; 0: any",
-                       .bounds = at_least(0)},
+                       .bounds = at_least(0),
+                       .drawn = {"1", "0", "0.01"}},
                       {.flag = "beta1",
                        .value = &o.beta1,
                        .help = "decay of AdamW's first moment",

@@ -92,6 +92,8 @@ struct PlanFile {
   std::vector<std::string> given;  // flags of the options that it sets
 };
 PlanFile read_plan(const std::string& path);
+// The same for JSON that is a part of that file.
+PlanFile plan_from_json(const nlohmann::ordered_json& json, const std::string& path);
 
 // A technique: how to make its plans, and how the demo shows it.
 struct TechniqueEntry {

@@ -52,7 +52,10 @@ ordered_json plan_json(const Plan& plan) {
 
 PlanFile read_plan(const std::string& path) {
   constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
-  const ordered_json json = ordered_json::parse(read_text(path, most_bytes), nullptr, false);
+  return plan_from_json(ordered_json::parse(read_text(path, most_bytes), nullptr, false), path);
+}
+
+PlanFile plan_from_json(const ordered_json& json, const std::string& path) {
   const auto require_that = [&](bool condition, const std::string& what) {
     require(condition, fmt::format("{}: {}", path, what),
             "write one with: lockstep plan TECHNIQUE ... --json FILE");

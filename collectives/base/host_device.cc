@@ -117,6 +117,7 @@ void with_reduction(ReduceOp op, Use use) {
 }
 
 std::atomic<SharedHeap*> shared_heap = nullptr;
+std::atomic<bool> is_poisoned = false;
 
 // Size of the last-level cache; a typical size if the system does not report it.
 Count cache_bytes() {
@@ -136,11 +137,13 @@ class HostDevice final : public Device {
   std::byte* allocate(Count bytes) override {
     constexpr Count small = 4096;
     if (SharedHeap* const heap = shared_heap.load(); heap && bytes >= small)
-      if (std::byte* const memory = heap->allocate(bytes)) return memory;
-    return static_cast<std::byte*>(
+      if (std::byte* const memory = heap->allocate(bytes)) return poisoned(memory, bytes);
+    auto* const memory = static_cast<std::byte*>(
         ::operator new (static_cast<std::size_t>(bytes), std::align_val_t{64}));
+    return poisoned(memory, bytes);
   }
-  void release(std::byte* memory, Count) noexcept override {
+  void release(std::byte* memory, Count bytes) noexcept override {
+    poisoned(memory, bytes);
     if (SharedHeap* const heap = shared_heap.load(); heap && heap->holds(memory))
       return heap->release(memory);
     ::operator delete (memory, std::align_val_t{64});
@@ -224,6 +227,12 @@ class HostDevice final : public Device {
   }
 
  private:
+  static std::byte* poisoned(std::byte* memory, Count bytes) {
+    constexpr int of_nan = 0xff;  // in every floating-point type
+    if (is_poisoned.load(std::memory_order_relaxed))
+      std::memset(memory, of_nan, static_cast<std::size_t>(bytes));
+    return memory;
+  }
   // The other device of the two, which can reach the host's memory. Null if both are this one.
   Device* other_device(const Slice& into, const Slice& from) {
     Device* const other = into.device == this ? from.device : into.device;
@@ -252,6 +261,8 @@ Device& host_device() {
   static HostDevice device;
   return device;
 }
+
+void poison_host_memory(bool is_poisoned_now) { is_poisoned.store(is_poisoned_now); }
 
 void take_host_memory_from(SharedHeap& heap) { shared_heap.store(&heap); }
 

@@ -66,6 +66,7 @@ void run_rank(const LaunchOptions& options, Device* device, std::unique_ptr<Tran
     trace->name_track(0, "compute");
   }
   transport = recording(std::move(transport), recorder);
+  if (options.disturbance) transport = disturbed(std::move(transport), *options.disturbance);
   const auto struck = std::make_shared<FaultRecord>();
   if (options.fault) transport = faulty(std::move(transport), *options.fault, processes, struck);
   transport = counting(std::move(transport), counters);

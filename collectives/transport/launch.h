@@ -11,6 +11,7 @@
 #include "collectives/base/links.h"
 #include "collectives/base/trace.h"
 #include "collectives/communicator.h"
+#include "collectives/transport/disturbed.h"
 #include "collectives/transport/faulty.h"
 
 namespace lockstep {
@@ -37,6 +38,8 @@ struct LaunchOptions {
   std::string flight;
   // The library whose collectives are the algorithm `vendor` if ranks are threads; empty: none.
   std::string vendor;
+  // For tests: random delays of messages. See disturbed.h.
+  std::optional<Disturbance> disturbance = {};
 };
 
 // What the program of a rank can use, until it returns.

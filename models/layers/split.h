@@ -13,7 +13,7 @@ struct LayerSplit {
   bool by_sequence = false;
   // With by_sequence: keep the gathered input of a linear layer for backward, or gather it again.
   bool keeps_gathered = false;
-  // Each rank has the same number of rows of the vocabulary, a multiple of this.
+  // Of several ranks each has the same number of rows of the vocabulary, a multiple of this.
   int vocabulary_multiple = 1;
 
   // How many of a micro-batch's rows this rank has outside of split layers. They begin at row
@@ -22,6 +22,7 @@ struct LayerSplit {
   Count first_outer_row(Count rows) const { return by_sequence ? rows / ranks * rank : 0; }
   Count heads(Count all) const { return all / ranks; }
   Count vocabulary(Count all) const {
+    if (ranks == 1) return all;
     const Count unit = Count{ranks} * vocabulary_multiple;
     return (all + unit - 1) / unit * vocabulary_multiple;
   }

@@ -33,6 +33,17 @@ Count block_of(const Work& work, Count rows) {
   return rows * work.split.ranks_of_group() * 2 * share.kv_count * work.head_size;
 }
 
+// Whether the queries of a group see keys of another one: not those of the first group of a
+// contiguous layout, nor of a striped one with one token each.
+bool sees_other_groups(TokenLayout layout, Count length) {
+  const Positions queries = layout.positions_of_group(length);
+  const Count last_query = queries[queries.count() - 1];
+  const int own = layout.rank;
+  for (layout.rank = 0; layout.rank < layout.ranks; ++layout.rank)
+    if (layout.rank != own && layout.positions_of_group(length).up_to(last_query) > 0) return true;
+  return false;
+}
+
 // The bytes that a rank sends.
 std::string context_formula(const ContextSplit& split) {
   std::string formula;
@@ -105,9 +116,9 @@ Count context_memory_bytes(const Plan& plan, int rank) {
   Count bytes = rows * work.heads * statistic;  // products of dout and out
   if (!in_place) bytes += group_rows * (width + qkv) * statistic;
   if (split.groups() > 1) {
-    // Of the result of one block. The first group of a contiguous layout sees only its own block.
-    const bool sees_others = split.layout.order != TokenOrder::contiguous || split.group() > 0;
-    if (sees_others) bytes += group_rows * (width + share.count) * statistic;
+    // Of the result of one block.
+    if (sees_other_groups(split.layout, plan.tokens_of_sequence()))
+      bytes += group_rows * (width + share.count) * statistic;
     bytes += split.rings
                  ? Ring::block_memory(block) * element + Ring::gradient_memory(block) * statistic
                  : Gather::block_memory(block, split.groups()) * (element + statistic);

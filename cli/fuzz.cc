@@ -1,0 +1,273 @@
+// lockstep fuzz: trains random plans and compares each with one rank, and with its predictions.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <sstream>
+
+#include "cli/command.h"
+#include "cli/process.h"
+#include "collectives/base/device.h"
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+#include "parallel/fuzz/check_case.h"
+#include "parallel/fuzz/coverage.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* compared_text = "comparisons: ";  // the first line of a replay
+
+struct FuzzCommand {
+  double minutes = 1, jitter_us = 50, timeout_s = 20;
+  std::int64_t plans = 0;
+  std::uint64_t seed = 1;
+  int ranks = 0;
+  std::string transport = "threads", replay, output = ".", fault, files;
+
+  bool is_on_threads() const { return transport == "threads"; }
+  CaseOptions case_options() const {
+    CaseOptions options{.timeout_s = timeout_s, .longest_delay_s = jitter_us * 1e-6, .fault = {}};
+    if (!fault.empty()) options.fault = parse_fault(fault);
+    return options;
+  }
+};
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// The words that start this program again on the ranks of a case.
+std::vector<std::string> replay_words(const FuzzCommand& c, int ranks, const FuzzFiles& files,
+                                      const std::string& path) {
+  std::vector<std::string> words{"mpirun." + c.transport};
+  if (c.transport == "openmpi")
+    words.insert(words.end(), {"--allow-run-as-root", "--oversubscribe"});
+  words.insert(
+      words.end(),
+      {"-np", std::to_string(ranks), std::filesystem::read_symlink("/proc/self/exe").string(),
+       "fuzz", "--replay", path, "--files", files.folder, "--jitter",
+       fmt::format("{}", c.jitter_us), "--timeout", fmt::format("{}", c.timeout_s)});
+  if (!c.fault.empty()) words.insert(words.end(), {"--fault", c.fault});
+  return words;
+}
+
+// Runs a case under mpirun, in processes of its own.
+CaseCheck check_case_on_processes(const FuzzCommand& c, const FuzzCase& fuzz_case) {
+  const CaseFolder folder;
+  const FuzzFiles files = folder.files();
+  const std::string path = files.folder + "/case.json", said = files.folder + "/said";
+  write_files(fuzz_case, files);
+  if (fuzz_case.before) write_checkpoint(fuzz_case, files, c.case_options());
+  write_file(path, case_json(fuzz_case));
+  const int status = run_program(replay_words(c, fuzz_case.plan.ranks, files, path), said);
+  require(status != 127,
+          fmt::format("--transport {}: mpirun.{} is not on PATH", c.transport, c.transport),
+          "install it, or use --transport threads");
+  constexpr std::int64_t most_bytes = 1 << 20;
+  const std::string text = read_text(said, most_bytes);
+  CaseCheck check;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(compared_text))
+      check.compared = std::stoll(line.substr(std::string_view(compared_text).size()));
+    else if (status != 0 && !line.empty())
+      check.differences.push_back(line);
+  }
+  check.has_ended = check.compared == 0;
+  if (check.has_ended && check.differences.empty())
+    check.differences.push_back(fmt::format("ended with status {}", status));
+  return check;
+}
+
+CaseCheck check_case(const FuzzCommand& c, const FuzzCase& fuzz_case) {
+  CaseCheck check = c.is_on_threads() ? check_case_on_threads(fuzz_case, c.case_options())
+                                      : check_case_on_processes(c, fuzz_case);
+  if (check.compared == 0 && check.differences.empty())
+    check.differences.emplace_back("nothing was compared");
+  return check;
+}
+
+void print_differences(const CaseCheck& check) {
+  constexpr std::size_t most = 10;
+  for (std::size_t i = 0; i < std::min(most, check.differences.size()); ++i)
+    fmt::print("  {}\n", check.differences[i]);
+  if (check.differences.size() > most)
+    fmt::print("  ... and {} more\n", check.differences.size() - most);
+}
+
+std::string text_of(const FuzzCase& fuzz_case) {
+  const FuzzPlan& plan = fuzz_case.plan;
+  return fmt::format("{} on {} rank{}{}", plan.options.technique, plan.ranks,
+                     plan.ranks == 1 ? "" : "s",
+                     fuzz_case.before ? ", resumed from another plan's checkpoint" : "");
+}
+
+// The file of the case that is being run. It stays if the case fails, and if it ends this program.
+class CaseFile {
+ public:
+  CaseFile(std::string path, const FuzzCase& fuzz_case) : path_(std::move(path)) {
+    write(fuzz_case);
+  }
+  ~CaseFile() {
+    std::error_code ignored;
+    if (!stays_) std::filesystem::remove(path_, ignored);
+  }
+  CaseFile(const CaseFile&) = delete;
+  void keep(const FuzzCase& fuzz_case) {
+    write(fuzz_case);
+    stays_ = true;
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  void write(const FuzzCase& fuzz_case) const { write_file(path_, case_json(fuzz_case)); }
+  std::string path_;
+  bool stays_ = false;
+};
+
+int report_failure(const FuzzCommand& c, std::int64_t number, const FuzzCase& failing,
+                   const CaseCheck& check, CaseFile& file) {
+  fmt::print("plan {} of seed {} is wrong: {}\n", number, c.seed, text_of(failing));
+  print_differences(check);
+  file.keep(failing);
+  std::fflush(stdout);
+  constexpr double most_s = 120;
+  const auto start = Clock::now();
+  const FuzzCase smallest = shrink(failing, [&](const FuzzCase& simpler) {
+    if (seconds_since(start) > most_s) return false;
+    const CaseCheck again = check_case(c, simpler);
+    return !again.differences.empty() && again.has_ended == check.has_ended;
+  });
+  file.keep(smallest);
+  fmt::print("the smallest plan found that is wrong: {}\n", text_of(smallest));
+  print_differences(check_case(c, smallest));
+  fmt::print("run it again with: lockstep fuzz{} --replay {}\n",
+             c.is_on_threads() ? "" : " --transport " + c.transport, file.path());
+  return 1;
+}
+
+void print_coverage(const Coverage& coverage) {
+  fmt::print("\n{:<30} {:>8}    {}\n", "option", "values", "pairs with other options' values");
+  for (const Coverage::Row& row : coverage.rows())
+    fmt::print("{:<30} {:>8}    {} of {}\n", "--" + row.flag,
+               fmt::format("{} of {}", row.values, row.all_values), row.pairs, row.all_pairs);
+  fmt::print(
+      "not all pairs exist: some options have an effect only beside certain values of others\n");
+}
+
+// On terminals only.
+void show_progress(double done, std::int64_t plans, std::int64_t compared) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  constexpr int width = 24;
+  const int filled = static_cast<int>(width * std::min(1.0, done));
+  fmt::print(stderr, "\r[{:#<{}}{:.<{}}] {} plans, {} comparisons \x1b[K", "", filled, "",
+             width - filled, plans, compared);
+  if (done >= 1) fmt::print(stderr, "\n");
+  std::fflush(stderr);
+}
+
+int fuzz(const FuzzCommand& c) {
+  const DrawLimits limits{.most_ranks = c.ranks > 0         ? c.ranks
+                                        : c.is_on_threads() ? 16
+                                                            : 8,
+                          .all_ranks = !c.is_on_threads()};
+  const auto start = Clock::now();
+  const auto done = [&](std::int64_t plans) {
+    return c.plans > 0 ? static_cast<double>(plans) / static_cast<double>(c.plans)
+                       : seconds_since(start) / (60 * c.minutes);
+  };
+  Coverage coverage;
+  std::int64_t number = 0, compared = 0;
+  for (; done(number) < 1; ++number) {
+    const FuzzCase drawn = draw_case(c.seed, number, limits);
+    CaseFile file(fmt::format("{}/fuzz-{}-{}.json", c.output, c.seed, number), drawn);
+    const CaseCheck check = check_case(c, drawn);
+    if (!check.differences.empty()) return report_failure(c, number, drawn, check, file);
+    compared += check.compared;
+    coverage.add(drawn.plan);
+    show_progress(done(number + 1), number + 1, compared);
+  }
+  fmt::print("{} plans of seed {} over {}: {} comparisons, all equal, in {:.0f} s\n", number,
+             c.seed, c.transport, compared, seconds_since(start));
+  print_coverage(coverage);
+  return 0;
+}
+
+// One case. In processes that mpirun has started, with files that exist.
+int replay(const FuzzCommand& c) {
+  const FuzzCase fuzz_case = read_case(c.replay);
+  CaseCheck check;
+  if (c.files.empty()) {
+    require(launch_ranks({.ranks = 0}) == 0, "lockstep fuzz under mpirun",
+            "start it without: --transport openmpi or mpich starts mpirun for every plan");
+    check = check_case(c, fuzz_case);
+  } else {
+    check = lockstep::check_case(fuzz_case, {c.files}, c.case_options());
+    if (check.compared == 0) return 0;  // rank 0 reports
+  }
+  fmt::print("{}{}\n", compared_text, check.compared);
+  if (check.differences.empty()) return 0;
+  fmt::print("{} is wrong:\n", text_of(fuzz_case));
+  print_differences(check);
+  return 1;
+}
+
+int run(const FuzzCommand& c) {
+  require(c.ranks >= 0, fmt::format("--ranks {}", c.ranks), "use 1 or more");
+  require(c.jitter_us >= 0 && c.jitter_us <= 1e6, fmt::format("--jitter {}", c.jitter_us),
+          "use 0 to 1,000,000 microseconds");
+  require(c.minutes > 0, fmt::format("--minutes {}", c.minutes), "use a time above 0");
+  require(c.plans >= 0, fmt::format("--plans {}", c.plans), "use 1 or more");
+  const std::string transports[] = {"threads", "openmpi", "mpich"};
+  require(std::ranges::count(transports, c.transport) > 0,
+          fmt::format("--transport '{}'", c.transport), "choose threads, openmpi or mpich");
+  poison_host_memory(true);
+  return c.replay.empty() ? fuzz(c) : replay(c);
+}
+
+}  // namespace
+
+void add_fuzz(CLI::App& program, Command& chosen) {
+  auto c = std::make_shared<FuzzCommand>();
+  CLI::App* app = program.add_subcommand(
+      "fuzz", "train random plans and compare each with one rank and with its predictions");
+  app->add_option("--minutes", c->minutes, "time after which no new plan begins")
+      ->capture_default_str();
+  app->add_option("--plans", c->plans, "end after this number of plans instead");
+  app->add_option("--seed", c->seed, "of the plans: the same seed gives the same plans")
+      ->capture_default_str();
+  app->add_option("--replay", c->replay, "run only the plan in this file");
+  app->add_option("--output", c->output, "folder for the file of a plan that is wrong")
+      ->capture_default_str();
+  const std::string ranks(ranks_group);
+  app->add_option("--transport", c->transport,
+                  "threads; or openmpi or mpich: each plan in processes of its own")
+      ->capture_default_str()
+      ->group(ranks);
+  app->add_option("--ranks", c->ranks,
+                  "most ranks of a plan, default 16; of processes exactly as many, default 8")
+      ->group(ranks);
+  app->add_option("--jitter", c->jitter_us,
+                  "longest delay of a message, in microseconds: they complete in a random order")
+      ->capture_default_str()
+      ->group(ranks);
+  app->add_option("--timeout", c->timeout_s, "seconds after which a wait fails")
+      ->capture_default_str()
+      ->group(ranks);
+  app->add_option("--fault", c->fault,
+                  "plant this fault into every plan, to see that it is found: as in train")
+      ->group(ranks);
+  app->add_option("--files", c->files, "folder of the case's files")->group("");
+  app->callback([c, &chosen] { chosen = [c] { return run(*c); }; });
+}
+
+}  // namespace lockstep

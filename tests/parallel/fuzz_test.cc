@@ -1,0 +1,165 @@
+// Random plans equal one rank and their predictions; so do those that once did not. What is wrong is
+// found, and made smaller. LOCKSTEP_FUZZ_PLANS sets the number of plans, LOCKSTEP_FUZZ_SEED the seed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "collectives/base/device.h"
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+#include "parallel/fuzz/check_case.h"
+#include "parallel/fuzz/coverage.h"
+#include "tests/parallel/training.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+int number_from_environment(const char* name, int otherwise) {
+  const char* const text = std::getenv(name);
+  return text ? std::stoi(text) : otherwise;
+}
+
+class Fuzz : public testing::Test {
+ protected:
+  Fuzz() { poison_host_memory(true); }
+  ~Fuzz() override { poison_host_memory(false); }
+};
+
+TEST_F(Fuzz, PlansEqualOneRankAndTheirPredictions) {
+  const int plans = number_from_environment("LOCKSTEP_FUZZ_PLANS", LOCKSTEP_THOROUGH ? 60 : 12);
+  const auto seed = static_cast<std::uint64_t>(number_from_environment("LOCKSTEP_FUZZ_SEED", 1));
+  Coverage coverage;
+  for (int number = 0; number < plans; ++number) {
+    const FuzzCase drawn = draw_case(seed, number, {});
+    const CaseCheck check = check_case_on_threads(drawn, {.fault = {}});
+    EXPECT_THAT(check.differences, IsEmpty()) << "plan " << number << ": " << case_json(drawn);
+    EXPECT_GT(check.compared, 20) << "plan " << number;
+    coverage.add(drawn.plan);
+    if (HasFailure()) break;
+  }
+  for (const Coverage::Row& row : coverage.rows()) {
+    EXPECT_LE(row.values, row.all_values) << row.flag;
+    EXPECT_LE(row.pairs, row.all_pairs) << row.flag;
+    if (row.flag == "tp") {
+      EXPECT_GT(row.pairs, 10);
+    }
+  }
+}
+
+TEST_F(Fuzz, CasesThatWereWrongOnce) {
+  int cases = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(LOCKSTEP_FUZZ_CASES)) {
+    ++cases;
+    const CaseCheck check = check_case_on_threads(read_case(entry.path()), {.fault = {}});
+    EXPECT_THAT(check.differences, IsEmpty()) << entry.path();
+    EXPECT_GT(check.compared, 20) << entry.path();
+  }
+  EXPECT_GT(cases, 0);
+}
+
+TEST_F(Fuzz, TheSameSeedGivesTheSamePlansAndTheirFiles) {
+  const test::Folder folder;
+  for (int number = 0; number < 20; ++number) {
+    const FuzzCase drawn = draw_case(7, number, {});
+    const std::string json = case_json(drawn);
+    EXPECT_EQ(json, case_json(draw_case(7, number, {})));
+    write_file(folder.file("case.json"), json);
+    EXPECT_EQ(case_json(read_case(folder.file("case.json"))), json);
+  }
+  EXPECT_NE(case_json(draw_case(7, 0, {})), case_json(draw_case(8, 0, {})));
+  for (int number = 0; number < 5; ++number)
+    EXPECT_EQ(draw_case(1, number, {.most_ranks = 6, .all_ranks = true}).plan.ranks, 6);
+}
+
+// Mistakes that no test of a single technique would show: a value that one rank loses.
+TEST_F(Fuzz, FindsWhatIsPlanted) {
+  FuzzCase drawn = draw_case(1, 0, {});
+  drawn.plan = {.options = {}, .ranks = 2};
+  drawn.plan.options.technique = "ddp";
+  drawn.plan.options.global_batch = 4;
+  drawn.plan.options.sequence_length = 0;
+  drawn.before.reset();
+  const auto differences = [&](const char* fault) {
+    return check_case_on_threads(drawn, {.timeout_s = 2, .fault = parse_fault(fault)});
+  };
+  const CaseCheck nan = differences("rank=1,op=1,kind=nan");
+  ASSERT_FALSE(nan.differences.empty());
+  EXPECT_THAT(nan.differences.front(), HasSubstr("rank 0: step 0: "));
+  EXPECT_FALSE(nan.has_ended);
+  const CaseCheck skip = differences("rank=1,op=1,kind=skip");
+  ASSERT_FALSE(skip.differences.empty());
+  EXPECT_TRUE(skip.has_ended);
+  EXPECT_THAT(skip.differences.front(), HasSubstr("rank 1"));
+}
+
+TEST_F(Fuzz, ShrinksToWhatMatters) {
+  FuzzCase large;
+  for (int number = 0;; ++number) {
+    large = draw_case(3, number, {});
+    const TrainOptions& o = large.plan.options;
+    if (o.technique == "3d" && o.tensor_ranks == 2 && *o.data_ranks > 2 && large.before &&
+        large.model.layers > 2 && o.dropout > 0)
+      break;
+  }
+  int tried = 0;
+  const FuzzCase smallest = shrink(large, [&](const FuzzCase& fuzz_case) {
+    ++tried;
+    const TrainOptions& o = fuzz_case.plan.options;
+    return o.tensor_ranks.value_or(1) == 2 && o.dropout > 0;
+  });
+  EXPECT_EQ(smallest.plan.ranks, 2);
+  EXPECT_GT(smallest.plan.options.dropout, 0);
+  EXPECT_EQ(smallest.plan.options.micro_batches, 1);
+  EXPECT_EQ(smallest.plan.options.global_batch, 1);
+  EXPECT_EQ(smallest.model.layers, 1);
+  EXPECT_EQ(smallest.model.vocabulary, 123);
+  EXPECT_FALSE(smallest.before.has_value());
+  EXPECT_LT(tried, 500);
+}
+
+TEST_F(Fuzz, FilesOfCasesAreChecked) {
+  const test::Folder folder;
+  const std::string path = folder.file("case.json");
+  const auto fault_of = [&](const std::string& text) -> std::string {
+    write_file(path, text);
+    try {
+      read_case(path);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+      return error.what();
+    }
+    return "";
+  };
+  using nlohmann::ordered_json;
+  const ordered_json right = ordered_json::parse(case_json(draw_case(1, 0, {})));
+  const auto with = [&](const char* key, const ordered_json& value) {
+    ordered_json json = right;
+    json[key] = value;
+    return fault_of(json.dump());
+  };
+  EXPECT_EQ(fault_of(right.dump()), "");
+  EXPECT_THAT(fault_of("{"), HasSubstr("not a case"));
+  EXPECT_THAT(fault_of("[]"), HasSubstr("not a case"));
+  EXPECT_THAT(with("schema", "lockstep.plan/1"), HasSubstr("not a case"));
+  EXPECT_THAT(with("seed", -1), HasSubstr("'seed'"));
+  EXPECT_THAT(with("seed", "one"), HasSubstr("'seed'"));
+  EXPECT_THAT(with("plan", 3), HasSubstr("not a plan"));
+  ordered_json plan = right["plan"];
+  plan["technique"] = "ps";
+  plan["options"] = ordered_json::object();
+  EXPECT_THAT(with("before", plan), HasSubstr("technique ps"));
+  for (const char* key : {"seed", "model", "plan"}) {
+    ordered_json without = right;
+    without.erase(key);
+    EXPECT_THAT(fault_of(without.dump()), HasSubstr(key));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
