@@ -31,6 +31,7 @@ struct FuzzCommand {
   std::int64_t plans = 0;
   std::uint64_t seed = 1;
   int ranks = 0;
+  bool does_not_shrink = false;
   std::string transport = "threads", replay, output = ".", fault, files;
 
   bool is_on_threads() const { return transport == "threads"; }
@@ -140,6 +141,7 @@ int report_failure(const FuzzCommand& c, std::int64_t number, const FuzzCase& fa
   print_differences(check);
   file.keep(failing);
   std::fflush(stdout);
+  if (c.does_not_shrink) return 1;
   constexpr double most_s = 120;
   const auto start = Clock::now();
   const FuzzCase smallest = shrink(failing, [&](const FuzzCase& simpler) {
@@ -226,6 +228,7 @@ int run(const FuzzCommand& c) {
   require(c.jitter_us >= 0 && c.jitter_us <= 1e6, fmt::format("--jitter {}", c.jitter_us),
           "use 0 to 1,000,000 microseconds");
   require(c.minutes > 0, fmt::format("--minutes {}", c.minutes), "use a time above 0");
+  require(c.timeout_s > 0, fmt::format("--timeout {}", c.timeout_s), "use a time above 0 seconds");
   require(c.plans >= 0, fmt::format("--plans {}", c.plans), "use 1 or more");
   const std::string transports[] = {"threads", "openmpi", "mpich"};
   require(std::ranges::count(transports, c.transport) > 0,
@@ -240,12 +243,19 @@ void add_fuzz(CLI::App& program, Command& chosen) {
   auto c = std::make_shared<FuzzCommand>();
   CLI::App* app = program.add_subcommand(
       "fuzz", "train random plans and compare each with one rank and with its predictions");
-  app->add_option("--minutes", c->minutes, "time after which no new plan begins")
-      ->capture_default_str();
-  app->add_option("--plans", c->plans, "end after this number of plans instead");
-  app->add_option("--seed", c->seed, "of the plans: the same seed gives the same plans")
-      ->capture_default_str();
-  app->add_option("--replay", c->replay, "run only the plan in this file");
+  auto* const minutes =
+      app->add_option("--minutes", c->minutes, "time after which no new plan begins")
+          ->capture_default_str();
+  auto* const plans =
+      app->add_option("--plans", c->plans, "end after this number of plans instead");
+  auto* const seed =
+      app->add_option("--seed", c->seed, "of the plans: the same seed gives the same plans")
+          ->capture_default_str();
+  app->add_option("--replay", c->replay, "run only the plan in this file")
+      ->excludes(minutes)
+      ->excludes(plans)
+      ->excludes(seed);
+  app->add_flag("--no-shrink", c->does_not_shrink, "do not look for a smaller plan that is wrong");
   app->add_option("--output", c->output, "folder for the file of a plan that is wrong")
       ->capture_default_str();
   const std::string ranks(ranks_group);

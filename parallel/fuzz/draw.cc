@@ -65,8 +65,12 @@ bool is_valid(const FuzzCase& fuzz_case, const FuzzPlan& plan) {
 }  // namespace
 
 bool is_stable(const FuzzCase& fuzz_case) {
+  Count narrowest = element_bytes(fuzz_case.plan.options.dtype);
+  for (const FuzzPlan* plan : {&fuzz_case.plan, fuzz_case.before ? &*fuzz_case.before : nullptr})
+    if (plan && plan->options.reduce_dtype)
+      narrowest = std::min(narrowest, element_bytes(*plan->options.reduce_dtype));
   const GptConfig& model = fuzz_case.model;
-  switch (element_bytes(fuzz_case.plan.options.dtype)) {
+  switch (narrowest) {
     case 8:
       return true;
     case 4:
@@ -114,7 +118,8 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
       take_training(before.options, o);
       if (!allows(before.ranks) || !is_valid(drawn, before)) continue;
       drawn.before = before;
-      break;
+      if (is_stable(drawn)) break;
+      drawn.before.reset();
     }
     return drawn;
   }

@@ -1,0 +1,91 @@
+"""lockstep fuzz: what it says of right and wrong plans, the file of a wrong one, and bad input.
+
+python3 fuzz_test.py PROGRAM TRANSPORT...
+"""
+
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM, TRANSPORTS = pathlib.Path(sys.argv[1]).absolute(), sys.argv[2:]
+
+
+class Fuzz(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name)
+
+    def fuzz(self, *words, status=0):
+        done = subprocess.run([PROGRAM, "fuzz", *map(str, words)], cwd=self.path, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def files(self):
+        return sorted(file.name for file in self.path.iterdir())
+
+    def test_right_plans(self):
+        for transport in TRANSPORTS:
+            with self.subTest(transport=transport):
+                said = self.fuzz("--plans", 2, "--transport", transport, "--ranks", 4)
+                found = re.search(rf"2 plans of seed 1 over {transport}: (\d+) comparisons, all equal", said)
+                self.assertIsNotNone(found, said)
+                self.assertGreater(int(found[1]), 100)
+                self.assertRegex(said, r"(?m)^--micro-batches +[12] of 6 +\d+ of \d+$")
+                self.assertEqual(self.files(), [])
+
+    def test_the_same_seed_makes_the_same_comparisons(self):
+        counts = {re.search(r"(\d+) comparisons", self.fuzz("--plans", 3, "--seed", seed))[1] for seed in (5, 5, 6)}
+        self.assertEqual(len(counts), 2)
+
+    def test_wrong_plan(self):
+        for transport in TRANSPORTS:
+            with self.subTest(transport=transport):
+                words = ["--fault", "rank=0,op=1,kind=nan", "--transport", transport]
+                said = self.fuzz("--plans", 5, "--ranks", 2, *words, status=1)
+                wrong = re.search(r"plan (\d+) of seed 1 is wrong: (.*) on \d+ rank", said)
+                self.assertRegex(said, r"rank \d: step \d: (loss|gradient)")
+                self.assertIn("the smallest plan found that is wrong: ", said)
+                name = f"fuzz-1-{wrong[1]}.json"
+                self.assertEqual(self.files(), [name])
+                self.assertIn(f"--replay ./{name}", said)
+                case = json.loads((self.path / name).read_text())
+                self.assertEqual((case["schema"], case["model"]["n_layer"]), ("lockstep.fuzz/1", 1))
+                self.assertIn("is wrong", self.fuzz("--replay", name, *words, status=1))
+                self.assertRegex(self.fuzz("--replay", name, "--transport", transport), r"^comparisons: \d+\n$")
+                (self.path / name).unlink()
+
+    def test_error_of_a_plan(self):
+        said = self.fuzz("--plans", 20, "--ranks", 2, "--fault", "rank=1,op=0,kind=throw", status=1)
+        self.assertRegex(said, r"is wrong: .*\n  .*rank 1")
+        self.assertEqual(len(self.files()), 1)
+
+    def test_interrupted(self):
+        run = subprocess.Popen([PROGRAM, "fuzz", "--minutes", "5"], cwd=self.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(2)
+        self.assertEqual(len(self.files()), 1, "the file of the plan that runs")
+        run.send_signal(signal.SIGINT)
+        said = "".join(run.communicate(timeout=30))
+        self.assertEqual(run.returncode, 130, said)
+
+    def test_bad_input(self):
+        (self.path / "empty.json").write_text("")
+        (self.path / "plan.json").write_text('{"schema": "lockstep.plan/1"}')
+        for words, part in ((["--transport", "tcp"], "choose threads, openmpi or mpich"), (["--minutes", 0], "--minutes 0"),
+                            (["--minutes", "nan"], "--minutes"), (["--plans", -1], "--plans -1"), (["--ranks", -1], "--ranks -1"),
+                            (["--jitter", -1], "--jitter"), (["--timeout", 0], "--timeout"), (["--fault", "rank=0"], "fault"),
+                            (["--replay", "none.json"], "none.json"), (["--replay", "empty.json"], "empty.json"),
+                            (["--replay", "plan.json"], "lockstep.fuzz/1"), (["--output", "no/folder"], "no/folder"),
+                            (["--replay", "plan.json", "--seed", 3], "--seed"), (["surprise"], "surprise")):
+            with self.subTest(words=words):
+                self.assertIn(part, self.fuzz(*words, status=2))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,162 @@
+"""Plants bugs that real systems have had, one at a time, in a copy of the sources: the fuzzer must find each. Most gave wrong
+gradients and a loss that looked right.
+
+python3 real_bugs.py --check           checks that every bug can still be planted (a test runs this)
+python3 real_bugs.py [PART OF A NAME]  builds the program with each bug, and fuzzes at most PLANS plans; a minute or two per bug
+
+A name is a repository and the number of the issue or pull request there; a letter follows where one report holds several.
+"""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from mutants import ROOT, run, with_bug
+
+PLANS = 600
+
+EXECUTOR = "parallel/pipeline/execution/executor.cc"
+TIED = "parallel/pipeline/execution/tied_embedding.cc"
+RUNTIME = "parallel/runtime.cc"
+SHARDED = "parallel/sharded/sharded.cc"
+REDUCER = "parallel/sharded/reducer.cc"
+VOCABULARY = "parallel/tensor/vocabulary.cc"
+
+# (name, what goes wrong, file, original text, text with the bug)
+BUGS = [
+    # Scaling and counts
+    ("torchtitan-2972", "under a pipeline gradients are not divided by the targets", EXECUTOR,
+     "scale_ = share_ * loss_scale;", "scale_ = (std::ssize(program_.rank_of_stage) > 1 ? 1.0 : share_) * loss_scale;"),
+    ("torchtitan-1733", "each micro-batch is scaled down by the number of those before it", EXECUTOR,
+     "loss_ += s.loss(here.stash, b.targets, scale_)", "loss_ += s.loss(here.stash, b.targets, scale_ / (1 + action.micro_batch))"),
+    ("deepspeed-7773", "micro-batches are summed instead of averaged", EXECUTOR,
+     "share_ = 1.0 /", "share_ = static_cast<double>(std::ssize(micro_batches)) /"),
+    ("transformers-34191", "the mean of micro-batches' means, not of their tokens", EXECUTOR,
+     "loss_ += s.loss(here.stash, b.targets, scale_)",
+     "loss_ += s.loss(here.stash, b.targets, scale_ / share_ / static_cast<double>(std::ssize(b.targets) * std::ssize(micro_batches_)))"),
+    ("megatron-7452-9", "context-parallel ranks divide by the tokens of their shard", RUNTIME,
+     "micro_batches, total_targets, loss_scale,", "micro_batches, std::max(Count{1}, total_targets / plan_.length(cp)), loss_scale,"),
+    ("verl-5983", "targets are counted on one replica only", "parallel/training.cc",
+     "dataset_.targets(sampling_, step));", "dataset_.targets(sampling_, step) / plan_.length(Axis::dp));"),
+    ("megatron-906", "the loss is divided by the context-parallel ranks once more", RUNTIME,
+     "    return own_part(loss);", "    return own_part(loss) / plan_.length(cp);"),
+    ("megatron-6660", "gradients double in a group of one rank", "parallel/context/key_values.h",
+     "    attend(0, own, own_gradient);\n", "    attend(0, own, own_gradient);\n    attend(0, own, own_gradient);\n"),
+    ("megatron-7452-a", "with label smoothing, the other tokens are those of this rank", VOCABULARY,
+     "own_.whole, scale, smoothing", "own_.real(), scale, smoothing"),
+    ("megatron-7452-b", "the sums of the softmax are added over the ranks twice", VOCABULARY,
+     "    ranks_.combine(sums, ReduceOp::sum);\n", "    ranks_.combine(sums, ReduceOp::sum);\n    ranks_.combine(sums, ReduceOp::sum);\n"),
+    # Missing or misplaced reductions
+    ("veomni-1115", "gradients are not summed over ranks that share sequences", RUNTIME,
+     "replicas_(plan.mesh.communicator(context.world, {cp, dp}))", "replicas_(plan.mesh.communicator(context.world, {dp}))"),
+    ("deepspeed-7718", "a parameter that is used twice loses one gradient", TIED,
+     "  sum.device->reduce(sum, other, ReduceOp::sum);\n", ""),
+    ("torchtitan-2387", "replicated parameters keep a part of their gradient", "models/parameters.cc",
+     ".is_partial = split_.by_sequence", ".is_partial = false"),
+    ("skyrl-1886", "the sum is made in a copy, which is dropped", "parallel/tensor/shared_gradients.cc",
+     "    for_each([](Slice here, Slice there) { there.device->copy(there, here); });\n", ""),
+    ("torchtitan-3412", "a partial sum is taken for a whole one", VOCABULARY,
+     "    ranks_.sum(partial, TensorRanks::embedding_label);\n", ""),
+    ("openxla-42481", "row i of one shard of the embedding gets the gradient of row i of another", VOCABULARY,
+     "parameters_.gradient(tokens_), own_.first_token(), of_all", "parameters_.gradient(tokens_), 0, of_all"),
+    ("megatron-7452-4", "a sum over another group, which may have the same size", SHARDED,
+     "between_(data.subgroup(counterparts(data, plan.shards())))", "between_(data.subgroup(neighbours(data.rank(), plan.shards())))"),
+    ("piper-13", "the tied embedding is not summed between stages", TIED,
+     "  if (between_)\n    return all_reduce(*between_, parameters_.gradient(tokens ? *tokens : *head), ReduceOp::sum,\n"
+     "                      algorithm);\n", "  if (between_) return;\n"),
+    ("pytorch-176076", "a tied copy's shard never gets its gradient", SHARDED,
+     "if (layout_.all[unit].tied_copy == parameter) reduce(unit);", ""),
+    ("megatron-1754", "padding of the vocabulary counts as tokens", VOCABULARY,
+     "std::clamp<Count>(whole - first, 0, count)", "count"),
+    ("automodel-3530", "each micro-batch overwrites the gradients of those before it", VOCABULARY,
+     "{parameters_.gradient(weight_), own_.count, width_}, 1);", "{parameters_.gradient(weight_), own_.count, width_}, 0);"),
+    # Sequences and attention
+    ("diffusers-14265", "backward sees the first block of keys in every step of the ring", "parallel/context/ring.cc",
+     "    std::swap(here, next);\n", ""),
+    ("transformerengine-1557", "gradients of keys and values add to those of another block", "parallel/context/ring.cc",
+     "    gradient.device->zero(gradient);\n", ""),
+    ("diffusers-14316", "the mask of other heads", "parallel/context/attention.cc", "  dropout.first_head += share.first;\n", ""),
+    ("verl-4250", "targets are shifted after the sequence is cut", "models/dataset.cc",
+     "? token(index + 1)", "? token(begin + positions[i + 1 < positions.count() ? i + 1 : i])"),
+    ("accelerate-4177", "documents are forgotten where the sequence is cut", "parallel/context/attention.cc",
+     ".documents = rows.documents}};", ".documents = {}}};"),
+    # The norm
+    ("megatron-7452-11", "the norm is not summed over ranks that split layers", RUNTIME,
+     "sum_of_norm(*model_ranks_, square)", "sum_of_norm(*pipeline_, square)"),
+    ("deepspeed-8475", "ranks' norms are averaged", SHARDED,
+     "sum_of_norm(*shards_, sum); });", "sum_of_norm(*shards_, sum); });\n    sum /= shards_->size();"),
+    ("transformerengine-715", "replicated parameters count once for every rank", "models/parameters.cc",
+     "parameter.tied_to.empty() && stands_for(sharing)", "parameter.tied_to.empty()"),
+    ("veomni-862", "replicas of all shards count, too", SHARDED,
+     "sum_of_norm(*shards_, sum); });", "sum_of_norm(*shards_, sum); sum_of_norm(*between_, sum); });"),
+    ("pytorch-170862", "the norm of this rank's shard only", SHARDED, "    exposed_.time([&] { sum_of_norm(*shards_, sum); });\n", ""),
+    # Buffers and streams
+    ("pytorch-180665", "a buffer is used again before its reduction has ended", REDUCER,
+     "  if (reduction.handle) exposed_.time([&] { reduction.handle->wait(); });\n", ""),
+    ("deepspeed-8061", "only the first of several reductions is waited for", "parallel/data/ddp.cc",
+     "for (Stream::Handle& handle : in_flight_) handle.wait();", "if (!in_flight_.empty()) in_flight_.front().wait();"),
+    ("rocm-pytorch-3501", "only the first reduction between replicas is waited for", REDUCER,
+     "for (Stream::Handle& handle : between_replicas_) handle.wait();", "if (!between_replicas_.empty()) between_replicas_.front().wait();"),
+    ("megatron-4371", "kept parts of activations are gathered from the wrong places", "parallel/tensor/kept_inputs.cc",
+     "ranks)[split_.split().rank]", "ranks)[0]"),
+    # State, start and randomness
+    ("megatron-7452-12", "stages take the weights of other layers", "models/gpt_stage.cc",
+     "return {.first = static_cast<int>(parts.offset(stage))", "return {.first = stage"),
+    ("kempnerforge-115", "a resumed optimizer counts its steps from the beginning", "parallel/checkpoint/files.cc",
+     "optimizer->set_steps(index_.optimizer_steps);", ""),
+    ("megatron-2769", "columns of a fused matrix are loaded to other places", "parallel/checkpoint/box.cc",
+     "columns.range.first + part.first - local", "columns.range.first"),
+    ("olmo-core-319", "replicas start with different weights", "parallel/data/ddp.cc",
+     "    broadcast(replicas_, parameters_.values());\n", ""),
+    ("megatron-1256", "ranks that split the sequence use one mask", "models/layers/masks.cc",
+     "own_stream ? 0 : split_.first_outer_row(rows.count())", "0"),
+    ("tt-metal-55947", "replicas use one mask", "models/layers/masks.cc", ".first_row = rows.first}", ".first_row = 0}"),
+    # What is sent
+    ("deepspeed-264", "gradients are all-reduced where a reduce-scatter suffices", REDUCER, "if (sharding_.all_reduces_gradients)", "if (true)"),
+    ("torchtitan-3123", "the shorter type for gradients is ignored", REDUCER, "  if (is_rounded()) {\n", "  if (false) {\n"),
+]
+
+
+# What found a bug: the first difference tells.
+def oracle(said):
+    first = said.split("\n")[1] if "\n" in said else said
+    for part, name in (("peak bytes", "memory"), ("predicted", "bytes"), ("off by", "values"), ("on one rank", "values")):
+        if part in first:
+            return name
+    return "an error"
+
+
+def main():
+    if sys.argv[1:] == ["--check"]:
+        names = [name for name, *_ in BUGS]
+        assert len(names) == len(set(names)) >= 40, "40 bugs, each with a name of its own"
+        for _, _, name, right, wrong in BUGS:
+            with_bug((ROOT / name).read_text(), name, right, wrong)
+        return 0
+    missed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder) / "copy"
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns("build", "out", ".git", "__pycache__"))
+        run(["cmake", "--preset", "release"], copy)
+        for bug, what, name, right, wrong in BUGS:
+            if not all(part in bug for part in sys.argv[1:]):
+                continue
+            text = (copy / name).read_text()
+            (copy / name).write_text(with_bug(text, name, right, wrong))
+            if run(["ninja", "-C", "build/release", "program"], copy).returncode != 0:
+                found = "does not build"
+            else:
+                said = run(["build/release/bin/lockstep", "fuzz", "--plans", str(PLANS), "--no-shrink", "--output", folder], copy).stdout
+                plan = re.search(r"^plan (\d+) of seed 1 is wrong", said, re.MULTILINE)
+                found = f"plan {plan[1]}, by {oracle(said[plan.start():])}" if plan else "NOT FOUND"
+                missed += not plan
+            print(f"{bug:<24} {found:<22} {what}", flush=True)
+            (copy / name).write_text(text)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
