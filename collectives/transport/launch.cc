@@ -255,15 +255,8 @@ Clock clock_from_name(std::string_view name) {
 }
 
 std::string_view name_of(Clock clock) {
-  switch (clock) {
-    case Clock::wall:
-      return "wall";
-    case Clock::cpu:
-      return "cpu";
-    case Clock::unit:
-      return "unit";
-  }
-  return "unknown";
+  constexpr std::string_view names[] = {"wall", "cpu", "unit"};
+  return names[static_cast<std::size_t>(clock)];
 }
 
 void launch(const LaunchOptions& options, const std::function<void(RankContext&)>& program) {
