@@ -1,6 +1,7 @@
 // lockstep schedule: draws a pipeline schedule and compares its bubble and memory with closed
 // forms.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -104,6 +105,14 @@ void print_messages(const Schedule& schedule) {
   }
 }
 
+// Of many ranks only the first and the last.
+std::string joined(const std::vector<std::string>& figures) {
+  constexpr std::ptrdiff_t most = 16, first = 8, last = 4;
+  if (std::ssize(figures) <= most) return fmt::format("{}", fmt::join(figures, ", "));
+  return fmt::format("{}, ..., {}", fmt::join(figures.begin(), figures.begin() + first, ", "),
+                     fmt::join(figures.end() - last, figures.end(), ", "));
+}
+
 void print_figures(const ScheduleResult& result) {
   const Timeline& timeline = result.timeline;
   const int ranks = result.schedule.ranks();
@@ -121,13 +130,13 @@ void print_figures(const ScheduleResult& result) {
   // One line for each formula, with the figures of all its ranks.
   for (std::size_t i = 0; i < result.theory.size();) {
     const TheoryRecord& first = result.theory[i];
-    std::string expected, measured;
+    std::vector<std::string> expected, measured;
     for (; i < result.theory.size() && result.theory[i].quantity == first.quantity; ++i) {
-      expected += fmt::format("{}{}", expected.empty() ? "" : ", ", result.theory[i].expected);
-      measured += fmt::format("{}{}", measured.empty() ? "" : ", ", result.theory[i].measured);
+      expected.push_back(fmt::format("{}", result.theory[i].expected));
+      measured.push_back(fmt::format("{}", result.theory[i].measured));
     }
-    fmt::print("{:<10} {}: {}; simulated {}{}\n", first.quantity, first.formula, expected, measured,
-               expected == measured ? "" : "   WRONG");
+    fmt::print("{:<10} {}: {}; simulated {}{}\n", first.quantity, first.formula, joined(expected),
+               joined(measured), expected == measured ? "" : "   WRONG");
   }
 }
 

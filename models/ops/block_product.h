@@ -7,8 +7,8 @@
 
 namespace lockstep::host {
 
-// The compiler aligns at most to its widest vectors. A tile fits into as many registers as there are
-// with these.
+// The compiler aligns at most to its widest vectors. With vectors of 64 bytes there are 32 registers,
+// otherwise 16: a tile of so many rows keeps its sums in them.
 inline constexpr int vector_bytes = __BIGGEST_ALIGNMENT__, tile_rows = vector_bytes == 64 ? 8 : 4;
 
 template <typename T>
