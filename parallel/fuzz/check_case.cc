@@ -26,17 +26,9 @@ struct Reference {
 // The same training on one rank in f64.
 Reference reference_of(const FuzzCase& fuzz_case, const FuzzFiles& files) {
   FuzzPlan serial{.options = {}, .ranks = 1};
-  TrainOptions& o = serial.options;
-  const TrainOptions& other = fuzz_case.plan.options;
-  o.dtype = DType::f64;
-  o.global_batch = other.global_batch;
-  o.sequence_length = other.sequence_length;
-  o.documents = other.documents;
-  o.dropout = other.dropout;
-  o.label_smoothing = other.label_smoothing;
-  o.grad_clip = other.grad_clip;
-  o.eps = other.eps;
-  o.seed = other.seed;
+  take_training(serial.options, fuzz_case.plan.options);
+  serial.options.dtype = DType::f64;
+  serial.options.loss_scaling = "none";
   const Plan plan = plan_of(serial, files);
   Reference reference;
   launch_alone({.fault = {}}, 0, [&](RankContext& context) {

@@ -30,8 +30,7 @@ GptConfig draw_model(Random& random) {
   return model;
 }
 
-// Data, model and batch belong to the case, not to the plan.
-FuzzPlan draw_plan(Random& random, const FuzzCase& fuzz_case) {
+FuzzPlan draw_plan(Random& random) {
   FuzzPlan plan;
   TrainOptions& o = plan.options;
   // The mesh has all axes; the other techniques have ways of their own to choose them.
@@ -48,7 +47,6 @@ FuzzPlan draw_plan(Random& random, const FuzzCase& fuzz_case) {
     plan.ranks = *o.tensor_ranks * *o.context_ranks * *o.pipeline_ranks * *o.data_ranks;
     if (random() % 2 == 0) o.ring_ranks = std::max(1, *o.context_ranks / *o.ulysses_ranks);
   }
-  o.sequence_length = fuzz_case.plan.options.sequence_length;
   return plan;
 }
 
@@ -101,9 +99,11 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
   while (true) {
     FuzzCase drawn{
         .seed = random() % 1'000'000, .model = draw_model(random), .plan = {}, .before = {}};
+    const int context = drawn.model.context;
+    const int length = one_of(random, {0, 0, context - 1, context / 2});
+    drawn.plan = draw_plan(random);
     TrainOptions& o = drawn.plan.options;
-    o.sequence_length = one_of(random, {0, 0, drawn.model.context - 1, drawn.model.context / 2});
-    drawn.plan = draw_plan(random, drawn);
+    o.sequence_length = length;
     // Micro-batches of one sequence or a few, all equal or not.
     const int shares = o.data_ranks.value_or(drawn.plan.ranks) * o.micro_batches;
     o.global_batch = shares + static_cast<int>(random() % static_cast<unsigned>(2 * shares));
@@ -114,7 +114,7 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
     // A loss scaler may skip the first step of f16.
     if (random() % 4 != 0 || o.dtype == DType::f16) return drawn;
     for (int tries = 0; tries < 1000; ++tries) {
-      FuzzPlan before = draw_plan(random, drawn);
+      FuzzPlan before = draw_plan(random);
       take_training(before.options, o);
       if (!allows(before.ranks) || !is_valid(drawn, before)) continue;
       drawn.before = before;
