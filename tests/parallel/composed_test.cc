@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/base/error.h"
+#include "parallel/predict.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {
@@ -60,6 +61,58 @@ INSTANTIATE_TEST_SUITE_P(Meshes, Composed,
                                          Shape{2, 2, 1, true, false, "zb-v"}, Shape{1, 4, 2},
                                          Shape{2, 1, 4}, Shape{4, 1, 1}, Shape{1, 1, 4}),
                          [](const auto& test) { return std::to_string(test.index); });
+
+TrainOptions run_of_four_axes() {
+  TrainOptions options = composed_run({2, 2, 2});
+  options.context_ranks = options.ring_ranks = 2;
+  return options;
+}
+
+TEST(FourAxes, ReproduceTheGoldenRun) {
+  const TrainResult result = run(16, run_of_four_axes());
+  expect_golden(result, 1e-10);
+  EXPECT_TRUE(theory_holds(result));
+  test::expect_same_weights(16, run_of_four_axes());
+}
+
+// What a rank sends in a step is the sum of what each axis alone makes it send. Of the model's 8
+// layers each stage has 4; 8 sequences of 16 tokens are 2 micro-batches of 16 rows on every rank.
+TEST(FourAxes, SendWhatTheirPartsSend) {
+  const Plan plan = plan_of(run_of_four_axes(), 16);
+  constexpr std::int64_t rows = 16, width = 32, element = 8, micro_batches = 2, layers = 4;
+  constexpr std::int64_t hidden = rows * width * element;  // an all-reduce of 2 ranks sends as much
+  constexpr std::int64_t embedding = 128 / 2 * width * element;
+  constexpr std::int64_t keys_values = rows * 2 * (width / 2) * element;
+  for (int rank = 0; rank < 16; ++rank) {
+    const bool is_first = plan.place(rank, Axis::pp) == 0;
+    const std::int64_t parameters =
+        predict(plan, rank).peak_bytes[static_cast<int>(MemoryUse::parameters)]->value;
+    const std::map<std::string, std::int64_t> parts = {
+        {"layers forward", layers * micro_batches * 2 * hidden},
+        {"layers backward", layers * micro_batches * 2 * hidden},
+        {is_first ? "embedding" : "head", micro_batches * hidden},
+        // In forward and again in backward, one hop around a ring of 2; gradients once.
+        {"keys and values", layers * micro_batches * 2 * keys_values},
+        {"gradients of keys and values", layers * micro_batches * keys_values},
+        {is_first ? "activations" : "gradients of activations", micro_batches * hidden},
+        {"tied embedding", embedding},
+        // 2 (P - 1) / P of 2 x 2 ranks that share sequences or replicate.
+        {"gradients", 2 * parameters * 3 / 4},
+        // Over the 2 x 2 ranks of the model in 2 rounds.
+        {"norm", 2 * element},
+        // The highest logit of a row, the sum of its exponentials, and the target's logit.
+        {"loss", is_first ? 0 : micro_batches * rows * 3 * element}};
+    std::int64_t sum = 0;
+    const Prediction prediction = predict(plan, rank);
+    for (const auto& [label, bytes] : parts) {
+      const auto found = prediction.traffic.find(label);
+      EXPECT_EQ(found == prediction.traffic.end() ? 0 : found->second.sent_bytes, bytes)
+          << label << " of rank " << rank;
+      sum += bytes;
+    }
+    EXPECT_EQ(prediction.total->sent_bytes, sum) << "rank " << rank;
+  }
+}
 
 TEST(ComposedRun, InF32FollowsTheGoldenRun) {
   expect_golden(run(8, composed_run({2, 2, 2, true}, DType::f32)), 1e-5);
