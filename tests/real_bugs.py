@@ -68,7 +68,8 @@ BUGS = [
      "  if (between_)\n    return all_reduce(*between_, parameters_.gradient(tokens ? *tokens : *head), ReduceOp::sum,\n"
      "                      algorithm);\n", "  if (between_) return;\n"),
     ("pytorch-176076", "a tied copy's shard never gets its gradient", SHARDED,
-     "if (layout_.all[unit].tied_copy == parameter) reduce(unit);", ""),
+     "if (layout_.all[unit].tied_copy == parameter) reduce(unit);",
+     "if (layout_.all[unit].tied_copy == parameter && unit > units_.size()) reduce(unit);"),
     ("megatron-1754", "padding of the vocabulary counts as tokens", VOCABULARY,
      "std::clamp<Count>(whole - first, 0, count)", "count"),
     ("automodel-3530", "each micro-batch overwrites the gradients of those before it", VOCABULARY,
