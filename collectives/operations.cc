@@ -3,6 +3,7 @@
 #include "collectives/all_gather/all_gather.h"
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/all_to_all/all_to_all.h"
+#include "collectives/all_to_all_v/all_to_all_v.h"
 #include "collectives/barrier/barrier.h"
 #include "collectives/broadcast/broadcast.h"
 #include "collectives/gather/gather.h"
@@ -33,6 +34,12 @@ std::vector<AnyAlgorithm> erased(const std::vector<Entry>& table, Call call) {
                    .windowed = entry.windowed,
                    .is_baseline = entry.is_baseline});
   return any;
+}
+
+void call_all_to_all_v(Communicator& comm, Slice data, const Arguments& a, std::string_view name) {
+  if (!a.counts.in.empty()) return all_to_all_v(comm, a.out, data, a.counts, name);
+  const std::vector<Count> equal(static_cast<std::size_t>(comm.size()), data.count / comm.size());
+  all_to_all_v(comm, a.out, data, {.in = equal, .out = equal}, name);
 }
 
 std::vector<OperationEntry> make_operations() {
@@ -77,6 +84,9 @@ std::vector<OperationEntry> make_operations() {
        "every rank has a chunk for every other", false, false, false, true,
        erased(all_to_all_algorithms(),
               [](C& comm, Slice data, A a, Name name) { all_to_all(comm, a.out, data, name); })},
+      {Operation::all_to_all_v, name_of(Operation::all_to_all_v),
+       "every rank has a chunk for every other, of any size", false, false, false, true,
+       erased(all_to_all_v_algorithms(), call_all_to_all_v)},
       {Operation::send_recv, name_of(Operation::send_recv),
        "every rank sends to the right and receives from the left", false, false, false, true,
        erased(send_recv_algorithms(),

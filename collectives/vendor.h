@@ -10,10 +10,12 @@ struct VendorArguments {
   ReduceOp op = ReduceOp::sum;
   int root = 0;
   Slice out;
+  RankCounts counts;
 
   void take(ReduceOp reduction) { op = reduction; }
   void take(int rank) { root = rank; }
   void take(Slice slice) { out = slice; }
+  void take(RankCounts given) { counts = given; }
 };
 
 // For tables whose algorithms take (Slice data, Arguments...) or (Slice out, Slice in).
@@ -26,13 +28,14 @@ Algorithm<Arguments...> vendor_algorithm() {
                 (taken.take(arguments), ...);
                 constexpr bool has_out = (std::is_same_v<Arguments, Slice> || ...);
                 const Slice in = has_out ? taken.out : data, out = has_out ? data : Slice{};
-                comm.transport().vendor()->run(operation, in, out, taken.op, taken.root);
+                comm.transport().vendor()->run(operation, in, out, taken.op, taken.root,
+                                               taken.counts);
               },
           .run_out_of_place = operation == Operation::all_reduce
                            ? +[](Communicator& comm, Slice out, Slice in, Arguments... arguments) {
                                VendorArguments taken;
                                (taken.take(arguments), ...);
-                               comm.transport().vendor()->run(operation, in, out, taken.op, 0);
+                               comm.transport().vendor()->run(operation, in, out, taken.op, 0, {});
                              }
                            : nullptr,
           .need = Need::vendor};

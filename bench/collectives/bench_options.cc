@@ -26,8 +26,10 @@ std::string_view name_of(Buffers buffers) {
 std::vector<std::int64_t> sizes_of(const BenchOptions& options, DType dtype, int ranks) {
   if (options.operation == name_of(Operation::barrier)) return {0};
   // As nccl-tests does for operations that need equal chunks.
-  const Count shared =
-      find_operation(options.operation).operation == Operation::all_to_all ? ranks : 1;
+  const Operation operation = find_operation(options.operation).operation;
+  const bool has_equal_chunks =
+      operation == Operation::all_to_all || operation == Operation::all_to_all_v;
+  const Count shared = has_equal_chunks ? ranks : 1;
   const Count whole = element_bytes(dtype) * shared;
   std::vector<std::int64_t> sizes;
   for (std::int64_t bytes = options.min_bytes; bytes <= options.max_bytes;

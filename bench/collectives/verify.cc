@@ -4,6 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "collectives/all_to_all_v/all_to_all_v.h"
 #include "collectives/base/half.h"
 
 namespace lockstep {
@@ -135,6 +136,17 @@ Count wrong_typed(Slice result, Operation operation, const Problem& x, int rank,
         wrong += unlike<T>(result, part.offset(owner), part[owner], inputs_of<T>(owner, op), own);
       return wrong;
     }
+    case Operation::all_to_all_v: {
+      Count wrong = 0, begin = 0;
+      for (int owner = 0; owner < x.ranks; ++owner) {
+        Count from = 0;  // where this rank's chunk begins in the owner's input
+        for (int other = 0; other < rank; ++other) from += pair_count(x, owner, other);
+        const Count count = pair_count(x, owner, rank);
+        wrong += unlike<T>(result, begin, count, inputs_of<T>(owner, op), from);
+        begin += count;
+      }
+      return wrong;
+    }
     case Operation::send_recv:
       return whole(inputs_of<T>((rank + x.ranks - 1) % x.ranks, op));
     case Operation::barrier:
@@ -156,7 +168,7 @@ void fill_input(Slice data, const OperationEntry& entry, const Problem& x, int r
     const Parts part(x.count, x.ranks);
     const bool chunk = brings_a_chunk(entry.operation);
     const Count begin = chunk ? part.offset(rank) : 0,
-                end = chunk ? part.offset(rank + 1) : x.count;
+                end = chunk ? part.offset(rank + 1) : data.count;
     if (chunk) std::memset(data.data, 0, static_cast<std::size_t>(data.bytes()));
     for (Count i = begin; i < end; ++i) values[i] = table[i % period];
   });

@@ -2,7 +2,6 @@
 // chunks. Lists its algorithms.
 #pragma once
 
-#include <span>
 #include <string_view>
 #include <vector>
 
@@ -13,11 +12,6 @@ namespace lockstep {
 // Chunk i of out = chunk `rank` of `in` on rank i. Both have the same count, a multiple of the
 // number of ranks, and must not overlap. Throws like all_reduce.
 void all_to_all(Communicator& comm, Slice out, Slice in, std::string_view algorithm = "pairwise");
-
-// The same with a count for every pair. `in` holds in_counts[i] elements for rank i, one after the
-// other; `out` gets out_counts[i] from rank i, which must equal that rank's in_counts[rank].
-void all_to_all_v(Communicator& comm, Slice out, std::span<const Count> out_counts, Slice in,
-                  std::span<const Count> in_counts);
 
 using AllToAllAlgorithm = Algorithm<Slice>;
 const std::vector<AllToAllAlgorithm>& all_to_all_algorithms();

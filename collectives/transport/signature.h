@@ -21,6 +21,7 @@ enum class Operation : std::uint8_t {
   gather,
   scatter,
   all_to_all,
+  all_to_all_v,
   barrier,
 };
 std::string_view name_of(Operation operation);
@@ -28,8 +29,10 @@ std::string_view name_of(Operation operation);
 // The operation of a rank. Plain bytes, so that it fits into message headers and shared memory.
 struct Signature {
   std::int64_t sequence = -1;  // of the operation on this communicator; -1 between operations
-  Count count = 0;             // elements of the whole buffer; for send_recv, of the message
-  std::int32_t root = -1;      // of a message that its channel numbers: that number
+  // Elements of the whole buffer; for send_recv, of the message; 0 for all_to_all_v, whose ranks
+  // have different counts: there the receiver of each message checks its size.
+  Count count = 0;
+  std::int32_t root = -1;  // of a message that its channel numbers: that number
   Operation operation = Operation::send_recv;
   DType dtype = DType::u8;
   ReduceOp op = ReduceOp::sum;

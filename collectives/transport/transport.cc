@@ -28,6 +28,8 @@ std::string_view name_of(Operation operation) {
       return "scatter";
     case Operation::all_to_all:
       return "all_to_all";
+    case Operation::all_to_all_v:
+      return "all_to_all_v";
     case Operation::barrier:
       return "barrier";
   }
@@ -72,7 +74,9 @@ std::string Signature::text() const {
   std::string text(name_of(operation));
   if (algorithm[0] != 0) text += fmt::format("/{}", algorithm.data());
   if (sequence >= 0) text += fmt::format(" #{}", sequence);
-  text += fmt::format(" of {} {}", count, name_of(dtype));
+  const bool has_count = operation != Operation::all_to_all_v || count != 0;
+  text += has_count ? fmt::format(" of {} {}", count, name_of(dtype))
+                    : fmt::format(" of {}", name_of(dtype));
   if (reduces(operation) || op != ReduceOp::sum) text += fmt::format(", {}", name_of(op));
   if (root >= 0) text += fmt::format(", root {}", root);
   return text;

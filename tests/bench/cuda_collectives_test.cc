@@ -102,8 +102,9 @@ TEST_F(CudaCollectives, EveryAlgorithmOfEveryOperation) {
     for (const OperationEntry& entry : operations())
       for (const Count count : counts)
         on_ranks(ranks, [&](RankContext& context, Device& gpu) {
-          // all_to_all sends equal amounts to every rank.
-          const bool even = entry.operation == Operation::all_to_all;
+          // These send equal amounts to every rank: all_to_all_v without a matrix, too.
+          const bool even = entry.operation == Operation::all_to_all ||
+                            entry.operation == Operation::all_to_all_v;
           const Problem problem{.ranks = ranks,
                                 .count = even ? count / ranks * ranks : count,
                                 .element_bytes = 4,

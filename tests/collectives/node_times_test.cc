@@ -43,7 +43,8 @@ void for_all(const std::vector<Nodes>& shapes, const std::vector<std::string>& a
             if (algorithm.need == Need::shared_memory || algorithm.need == Need::vendor ||
                 (algorithm.need == Need::power_of_two_ranks && !power))
               continue;
-            const bool equal = entry.operation == Operation::all_to_all || chunk % 2 == 0;
+            const bool equal = entry.operation == Operation::all_to_all ||
+                               entry.operation == Operation::all_to_all_v || chunk % 2 == 0;
             const Problem x{.ranks = ranks,
                             .count = entry.operation == Operation::barrier
                                          ? 0

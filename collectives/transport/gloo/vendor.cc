@@ -5,6 +5,7 @@
 #include <gloo/allgatherv.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoall.h>
+#include <gloo/alltoallv.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
 #include <gloo/config.h>
@@ -44,9 +45,10 @@ std::string GlooCollectives::lacks(Operation operation, DType dtype, Count count
   return "";
 }
 
-void GlooCollectives::run(Operation operation, Slice data, Slice out, ReduceOp op, int root) {
+void GlooCollectives::run(Operation operation, Slice data, Slice out, ReduceOp op, int root,
+                          RankCounts counts) {
   try {
-    run_unchecked(operation, data, out, op, root);
+    run_unchecked(operation, data, out, op, root, counts);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -57,7 +59,7 @@ void GlooCollectives::run(Operation operation, Slice data, Slice out, ReduceOp o
 }
 
 void GlooCollectives::run_unchecked(Operation operation, Slice data, Slice out, ReduceOp op,
-                                    int root) {
+                                    int root, RankCounts counts) {
   switch (operation) {
     case Operation::all_reduce:
       return all_reduce(data, out, op);
@@ -87,6 +89,8 @@ void GlooCollectives::run_unchecked(Operation operation, Slice data, Slice out, 
       options.setOutput(bytes(out), size(out));
       return gloo::alltoall(options);
     }
+    case Operation::all_to_all_v:
+      return all_to_all_v(data, out, counts);
     case Operation::send_recv:
       return send_recv(data, out);
     case Operation::barrier: {
@@ -148,6 +152,18 @@ void GlooCollectives::scatter(Slice data, int root) {
   options.setOutput(bytes(own), size(own));
   options.setRoot(root);
   gloo::scatter(options);
+}
+
+void GlooCollectives::all_to_all_v(Slice data, Slice out, RankCounts counts) {
+  const auto in_bytes = [&](std::span<const Count> given) {
+    std::vector<std::int64_t> each(given.begin(), given.end());
+    for (std::int64_t& count : each) count *= element_bytes(data.dtype);
+    return each;
+  };
+  gloo::AlltoallvOptions options(context_);
+  options.setInput(bytes(data), in_bytes(counts.in));
+  options.setOutput(bytes(out), in_bytes(counts.out));
+  gloo::alltoallv(options);
 }
 
 void GlooCollectives::send_recv(Slice data, Slice out) {

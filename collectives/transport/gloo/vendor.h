@@ -17,14 +17,17 @@ class GlooCollectives final : public VendorCollectives {
   std::string_view library() const override;
   std::string lacks(Operation operation, DType dtype, Count count) const override;
   // Throws Error (lost_rank) with gloo's message.
-  void run(Operation operation, Slice data, Slice out, ReduceOp op, int root) override;
+  void run(Operation operation, Slice data, Slice out, ReduceOp op, int root,
+           RankCounts counts) override;
 
  private:
-  void run_unchecked(Operation operation, Slice data, Slice out, ReduceOp op, int root);
+  void run_unchecked(Operation operation, Slice data, Slice out, ReduceOp op, int root,
+                     RankCounts counts);
   void all_reduce(Slice data, Slice out, ReduceOp op);
   void reduce(Slice data, ReduceOp op, int root);
   void all_gather(Slice data);
   void scatter(Slice data, int root);
+  void all_to_all_v(Slice data, Slice out, RankCounts counts);
   void send_recv(Slice data, Slice out);
 
   std::shared_ptr<gloo::Context> context_;

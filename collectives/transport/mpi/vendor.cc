@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <string>
 
@@ -21,6 +22,18 @@ struct Layout {
       counts.push_back(static_cast<int>(part[i]));
       places.push_back(static_cast<int>(part.offset(i)));
     }
+  }
+  explicit Layout(std::span<const Count> given) {
+    Count place = 0;
+    for (const Count count : given) {
+      counts.push_back(static_cast<int>(count));
+      places.push_back(static_cast<int>(place));
+      place += count;
+    }
+    require(
+        place <= std::numeric_limits<int>::max(),
+        [&] { return fmt::format("MPI_Alltoallv of {} elements", place); },
+        "MPI's counts are 32-bit numbers: use fewer, or longer elements");
   }
   std::vector<int> counts, places;
 };
@@ -50,7 +63,8 @@ std::string MpiCollectives::lacks(Operation, DType dtype, Count) const {
   return has ? "" : fmt::format("no {}", name_of(dtype));
 }
 
-void MpiCollectives::run(Operation operation, Slice data, Slice out, ReduceOp reduction, int root) {
+void MpiCollectives::run(Operation operation, Slice data, Slice out, ReduceOp reduction, int root,
+                         RankCounts counts) {
   const MPI_Comm comm = group_.comm_to(group_.rank());
   const int p = group_.size(), rank = group_.rank(), n = static_cast<int>(data.count);
   const MPI_Datatype type = mpi_type(data.dtype);
@@ -98,6 +112,12 @@ void MpiCollectives::run(Operation operation, Slice data, Slice out, ReduceOp re
     case Operation::all_to_all:
       check(MPI_Alltoall(data.data, n / p, type, out.data, n / p, type, comm));
       return;
+    case Operation::all_to_all_v: {
+      const Layout from(counts.in), to(counts.out);
+      check(MPI_Alltoallv(data.data, from.counts.data(), from.places.data(), type, out.data,
+                          to.counts.data(), to.places.data(), type, comm));
+      return;
+    }
     case Operation::send_recv:
       check(MPI_Sendrecv(data.data, n, type, (rank + 1) % p, 0, out.data, n, type,
                          (rank + p - 1) % p, 0, comm, MPI_STATUS_IGNORE));

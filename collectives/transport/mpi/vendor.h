@@ -12,7 +12,8 @@ class MpiCollectives final : public VendorCollectives {
   // "Open MPI v4.1.4", "MPICH 4.0.2".
   std::string_view library() const override;
   std::string lacks(Operation operation, DType dtype, Count count) const override;
-  void run(Operation operation, Slice data, Slice out, ReduceOp op, int root) override;
+  void run(Operation operation, Slice data, Slice out, ReduceOp op, int root,
+           RankCounts counts) override;
 
  private:
   MpiGroup& group_;

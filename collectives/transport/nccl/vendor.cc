@@ -71,18 +71,20 @@ std::string NcclCollectives::lacks(Operation operation, DType, Count count) cons
   return "";
 }
 
-void NcclCollectives::run(Operation operation, Slice data, Slice out, ReduceOp op, int root) {
+void NcclCollectives::run(Operation operation, Slice data, Slice out, ReduceOp op, int root,
+                          RankCounts counts) {
   require(data.device->enqueues(), "NCCL's own collectives do not work on memory of the host",
           "add --device cuda");
   const cudaStream_t stream = rank_.stream();
   comm_.call("run its own collective", [&](ncclComm_t comm) {
-    return enqueue(operation, data, out, op, root, comm, stream);
+    return enqueue(operation, data, out, op, root, counts, comm, stream);
   });
   rank_.expect_end(stream, fmt::format("NCCL's own {}", name_of(operation)));
 }
 
 ncclResult_t NcclCollectives::enqueue(Operation operation, Slice data, Slice out, ReduceOp op,
-                                      int root, ncclComm_t comm, cudaStream_t stream) const {
+                                      int root, RankCounts counts, ncclComm_t comm,
+                                      cudaStream_t stream) const {
   const ncclDataType_t type = nccl_type(data.dtype);
   const Slice own = Chunks(data, comm_.size())[comm_.rank()];
   switch (operation) {
@@ -104,8 +106,9 @@ ncclResult_t NcclCollectives::enqueue(Operation operation, Slice data, Slice out
     case Operation::gather:
     case Operation::scatter:
     case Operation::all_to_all:
+    case Operation::all_to_all_v:
     case Operation::send_recv:
-      return enqueue_messages(operation, data, out, root, comm, stream);
+      return enqueue_messages(operation, data, out, root, counts, comm, stream);
     case Operation::barrier:
       break;
   }
@@ -113,7 +116,8 @@ ncclResult_t NcclCollectives::enqueue(Operation operation, Slice data, Slice out
 }
 
 ncclResult_t NcclCollectives::enqueue_messages(Operation operation, Slice data, Slice out, int root,
-                                               ncclComm_t comm, cudaStream_t stream) const {
+                                               RankCounts counts, ncclComm_t comm,
+                                               cudaStream_t stream) const {
   const ncclDataType_t type = nccl_type(data.dtype);
   const int p = comm_.size(), rank = comm_.rank();
   const Chunks chunk(data, p);
@@ -123,6 +127,7 @@ ncclResult_t NcclCollectives::enqueue_messages(Operation operation, Slice data, 
   const auto recv = [&](Slice part, int from) {
     if (part.count > 0) ncclRecv(part.data, size(part), type, from, comm, stream);
   };
+  Count sent = 0, received = 0;  // by all_to_all_v so far
   ncclGroupStart();
   if (operation == Operation::send_recv) {
     send(data, (rank + 1) % p);
@@ -132,6 +137,11 @@ ncclResult_t NcclCollectives::enqueue_messages(Operation operation, Slice data, 
     if (operation == Operation::all_to_all) {
       send(chunk[other], other);
       recv(Chunks(out, p)[other], other);
+    } else if (operation == Operation::all_to_all_v) {
+      send(data.part(sent, counts.in[other]), other);
+      recv(out.part(received, counts.out[other]), other);
+      sent += counts.in[other];
+      received += counts.out[other];
     } else if (rank == root && other != root) {
       if (operation == Operation::gather) recv(chunk[other], other);
       if (operation == Operation::scatter) send(chunk[other], other);
