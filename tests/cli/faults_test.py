@@ -1,4 +1,4 @@
-"""Thirteen faults of one rank of four, on one transport: the rank named, the time until then, and no leftovers.
+"""Faults of one rank of four, on one transport: the rank named, the time until then, and no leftovers.
 
 python3 faults_test.py FAULTS_PROGRAM threads|openmpi|mpich
 """
@@ -24,7 +24,9 @@ SLOWNESS = 4 if SANITIZED else 1
 DEATHS = {"kill": "lost rank", "exit0": "lost rank", "exit3": "lost rank", "stop": "timeout"}
 MISTAKES = {"throw": "lost rank", "count": "mismatch", "count_large": "mismatch", "dtype": "mismatch", "op": "mismatch", "root": "mismatch",
             "order": "mismatch", "order_large": "mismatch", "skip": "mismatch"}
-FAULTS = {**MISTAKES, "absent": "timeout"} if TRANSPORT == "threads" else {**DEATHS, **MISTAKES}
+# Rank 1 sends rank 2 another count than that rank expects. Nobody can tell which of them is wrong.
+PAIRS = {"pair": "mismatch", "pair_empty": "mismatch", "pair_large": "mismatch"}
+FAULTS = {**MISTAKES, **PAIRS, "absent": "timeout"} if TRANSPORT == "threads" else {**DEATHS, **MISTAKES, **PAIRS}
 SPOKEN = re.compile(r"^error rank=(\d) failed=(-?\d+) sequence=(-?\d+) kind=(.*) time=(.*) in (.*)$", re.MULTILINE)
 
 
@@ -51,11 +53,14 @@ class Faults(unittest.TestCase):
         errors = [e for e in SPOKEN.findall(said) if e[0] != "1"]
         self.assertEqual(sorted(e[0] for e in errors), ["0", "2", "3"], said)
         for rank, failed, sequence, spoken_kind, when, operation in errors:
-            self.assertEqual((failed, spoken_kind), ("1", kind), said)
+            self.assertEqual((failed, spoken_kind), ("-1" if fault in PAIRS else "1", kind), said)
             self.assertLess(float(when) - begun, BOUNDS_S[kind] * SLOWNESS, said)
-            # In a broadcast, ranks that need nothing from rank 1 continue and report it in the next operation.
+            # In a broadcast, ranks that need nothing from rank 1 continue and report it in the next operation; as do those that
+            # agree with it on what they exchange.
             self.assertIn((sequence, operation.split("/")[0]), [("3", "broadcast"), ("4", "all_reduce")] if fault in ("root", "skip")
-                          else [("3", "all_reduce")], said)
+                          else [("3", "all_to_all_v"), ("4", "all_reduce")] if fault in PAIRS else [("3", "all_reduce")], said)
+        if fault in PAIRS:
+            self.assertRegex(said, r"rank 2 of 4, all_to_all_v/pairwise over \w+ #3: \[mismatch\] a message from rank 1 has another size")
         if fault != "throw":  # it fails between operations
             self.assertRegex(said, r"over \w+ #3: \[")
 
@@ -65,14 +70,14 @@ class Faults(unittest.TestCase):
         for file in files:
             flight = json.loads(file.read_text())
             self.assertEqual(flight["schema"], "lockstep.flight/1")
-            self.assertEqual(flight["error"]["failed_rank"], 1)
+            self.assertEqual(flight["error"]["failed_rank"], -1 if fault in PAIRS else 1)
             self.assertIn("disk on fire" if fault == "throw" else "#3", flight["error"]["verdict"])
             events = [e for e in flight["traceEvents"] if e["ph"] in "iB"]
             ranks |= {e["pid"] for e in events}
             for rank in {0, 2, 3} & {e["pid"] for e in events}:
                 last = [e for e in events if e["pid"] == rank][-1]
                 self.assertEqual(last["ph"], "B", "the rank was in an operation at the end")
-                self.assertIn(last["args"]["sequence"], [3, 4] if fault in ("root", "skip") else [3])
+                self.assertIn(last["args"]["sequence"], [3, 4] if fault in ("root", "skip", *PAIRS) else [3])
             if fault in ("absent", "stop"):
                 self.assertIn("rank 1 never entered all_reduce/ring #3", flight["error"]["verdict"])
         self.assertLessEqual({0, 2, 3}, ranks)

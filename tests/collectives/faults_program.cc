@@ -8,11 +8,13 @@
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "collectives/all_reduce/all_reduce.h"
+#include "collectives/all_to_all_v/all_to_all_v.h"
 #include "collectives/base/error.h"
 #include "collectives/broadcast/broadcast.h"
 #include "collectives/transport/launch.h"
@@ -42,6 +44,19 @@ void spread(Communicator& comm, Count count = few, int root = 0) {
   broadcast(comm, host_slice(std::span(data)), root);
 }
 
+// All pairs exchange `count` elements, but the culprit sends `wrong` to the rank behind it.
+void exchange(Communicator& comm, Count count, Count wrong) {
+  std::vector<Count> in(static_cast<std::size_t>(comm.size()), count), out = in;
+  if (comm.rank() == culprit) in[culprit + 1] = wrong;
+  const auto elements = [](const std::vector<Count>& counts) {
+    const Count sum = std::accumulate(counts.begin(), counts.end(), Count{0});
+    return std::vector<float>(static_cast<std::size_t>(sum));
+  };
+  std::vector<float> sent = elements(in), received = elements(out);
+  all_to_all_v(comm, host_slice(std::span(received)), host_slice(std::span(sent)),
+               {.in = in, .out = out});
+}
+
 // What the correct ranks do at operation #3, and what the rank with the bug does.
 struct Fault {
   std::function<void(Communicator&)> others, culprit;
@@ -54,6 +69,10 @@ const std::map<std::string, Fault>& faults() {
   };
   const auto swapped = [](Count count) {
     return [count](Communicator& comm) { spread(comm, count), sum(comm, count); };
+  };
+  const auto pair = [](Count count, Count wrong) {
+    const auto both = [=](Communicator& comm) { exchange(comm, count, wrong); };
+    return Fault{both, both};
   };
   static const std::map<std::string, Fault> table = {
       {"kill", {right, [](Communicator&) { std::raise(SIGKILL); }}},
@@ -73,6 +92,9 @@ const std::map<std::string, Fault>& faults() {
       {"order", {in_order(few), swapped(few)}},
       {"order_large", {in_order(many), swapped(many)}},
       {"skip", {[](Communicator& comm) { spread(comm), sum(comm); }, right}},
+      {"pair", pair(few, few / 2)},
+      {"pair_empty", pair(few, 0)},
+      {"pair_large", pair(many / 4, many / 8)},
       // Simulates a stopped process if ranks are threads.
       {"absent",
        {right, [](Communicator&) { std::this_thread::sleep_for(std::chrono::seconds(4)); }}},

@@ -39,13 +39,15 @@ inline std::vector<Slice> segments_of(Slice data) {
 
 class MpiSend final : public Transfer {
  public:
-  MpiSend(MpiGroup& group, const Call& call, Slice data, int to, std::int64_t number)
+  // `whole_bytes`: of the message of which `data` are a piece.
+  MpiSend(MpiGroup& group, const Call& call, Slice data, int to, std::int64_t number,
+          Count whole_bytes)
       : group_(group),
         call_(call),
         to_(to),
         staging_(group.members().staging(group.rank())),
         packet_(group.packets().take()) {
-    packet_->header = {call.signature, data.bytes(), number, Staging::none, 0};
+    packet_->header = {call.signature, data.bytes(), whole_bytes, number, Staging::none, 0};
     find_place(data);
     const bool fits = place_ == Staging::none && data.bytes() <= Packet::inline_bytes;
     if (fits && data.count > 0)
@@ -162,12 +164,14 @@ class PostedReceive {
 class MpiReceive final : public Transfer {
  public:
   // With an operation, reduces the message into `into`; without one, copies it there.
-  MpiReceive(MpiGroup& group, const Call& call, Slice into, int from, std::optional<ReduceOp> op)
+  MpiReceive(MpiGroup& group, const Call& call, Slice into, int from, std::optional<ReduceOp> op,
+             Count whole_bytes)
       : group_(group),
         call_(call),
         into_(into),
         from_(from),
         op_(op),
+        whole_bytes_(whole_bytes),
         packet_(group.packets().take()),
         header_(group, packet_.get(), sizeof(Packet), from, header_tag) {}
   // After a failure the receive is not cancelled, and MPI may still write to the packet: another
@@ -193,7 +197,9 @@ class MpiReceive final : public Transfer {
   void receive(Use use, bool in_place) {
     header_.wait(call_);
     group_.board().match(group_.rank(), from_, call_, packet_->header.signature);
-    if (packet_->header.bytes != into_.bytes()) throw_size();
+    // Pieces of messages of different sizes may be equally long.
+    const Header& header = packet_->header;
+    if (header.bytes != into_.bytes() || header.whole_bytes != whole_bytes_) throw_size();
     const auto place = static_cast<int>(packet_->header.place);
     if (place == Staging::window) {
       group_.members().staging(group_.rank())->windows().see(packet_->header.number);
@@ -248,8 +254,8 @@ class MpiReceive final : public Transfer {
 
   [[noreturn]] void throw_size() const {
     ErrorContext context = group_.board().context(group_.rank(), from_, call_);
-    context.expected = fmt::format("{} bytes", into_.bytes());
-    context.got = fmt::format("{} bytes", packet_->header.bytes);
+    context.expected = fmt::format("{} bytes", whole_bytes_);
+    context.got = fmt::format("{} bytes", packet_->header.whole_bytes);
     throw Error(ErrorKind::mismatch,
                 fmt::format("a message from rank {} has another size", context.peer), context);
   }
@@ -259,6 +265,7 @@ class MpiReceive final : public Transfer {
   Slice into_;
   int from_;
   std::optional<ReduceOp> op_;
+  Count whole_bytes_;
   std::unique_ptr<Packet> packet_;
   PostedReceive header_;
   bool finished_ = false;

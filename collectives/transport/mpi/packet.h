@@ -15,8 +15,9 @@ namespace lockstep {
 struct alignas(64) Header {
   Signature signature;
   std::int64_t bytes;
-  std::int64_t number;  // of the message between the two ranks; determines the tag of its data
-  std::int64_t place;   // in the sender's staging; Staging::none; or Staging::window
+  std::int64_t whole_bytes;  // of the message, if these data are a piece of it
+  std::int64_t number;       // of the message between the two ranks; determines the tag of its data
+  std::int64_t place;        // in the sender's staging; Staging::none; or Staging::window
   std::int64_t offset;  // of exposed data in the sender's heap, or of a window in the receiver's
 };
 

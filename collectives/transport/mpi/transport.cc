@@ -58,15 +58,15 @@ class MpiTransport final : public Transport,
   void leave() override { board().leave(rank()); }
 
   Request isend(const Call& call, Slice data, int to) override {
-    return std::make_unique<MpiSend>(*group_, call, data, to, sent_[to]++);
+    return std::make_unique<MpiSend>(*group_, call, data, to, sent_[to]++, data.bytes());
   }
   Request irecv(const Call& call, Slice data, int from) override {
     ++received_[from];
-    return std::make_unique<MpiReceive>(*group_, call, data, from, std::nullopt);
+    return std::make_unique<MpiReceive>(*group_, call, data, from, std::nullopt, data.bytes());
   }
   Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) override {
     ++received_[from];
-    return std::make_unique<MpiReceive>(*group_, call, growing, from, op);
+    return std::make_unique<MpiReceive>(*group_, call, growing, from, op, growing.bytes());
   }
   std::unique_ptr<Window> open_window(Slice data, int from, std::int64_t ahead) override {
     Staging* const staging = group_->members().staging(rank());
@@ -155,8 +155,8 @@ class MpiTransport final : public Transport,
                 std::optional<ReduceOp> op) {
     if (std::max(leaving.bytes(), arriving.bytes()) <= Staging::place_bytes) {
       ++received_[from];
-      MpiReceive receiving(*group_, call, arriving, from, op);
-      MpiSend sending(*group_, call, leaving, to, sent_[to]++);
+      MpiReceive receiving(*group_, call, arriving, from, op, arriving.bytes());
+      MpiSend sending(*group_, call, leaving, to, sent_[to]++, leaving.bytes());
       receiving.wait();
       return sending.wait();
     }
@@ -167,9 +167,9 @@ class MpiTransport final : public Transport,
     std::size_t sent = 0, posted = 0;
     for (std::size_t i = 0; i < std::max(out.size(), in.size()); ++i) {
       for (; posted < std::min(i + ahead, in.size()); ++posted, ++received_[from])
-        receiving.emplace_back(*group_, call, in[posted], from, op);
+        receiving.emplace_back(*group_, call, in[posted], from, op, arriving.bytes());
       for (; sent < std::min(i + ahead, out.size()); ++sent)
-        sending.emplace_back(*group_, call, out[sent], to, sent_[to]++);
+        sending.emplace_back(*group_, call, out[sent], to, sent_[to]++, leaving.bytes());
       if (!receiving.empty()) {
         receiving.front().wait();
         receiving.pop_front();
