@@ -21,8 +21,13 @@ std::vector<std::string> peer_words(const BenchCommand& c) {
   const auto add = [&](const char* flag, const auto& value) {
     words.insert(words.end(), {flag, fmt::format("{}", value)});
   };
-  add("-b", o.min_bytes), add("-e", o.max_bytes), add("-f", o.factor);
-  if (o.step_bytes > 0) add("-i", o.step_bytes);
+  if (c.matrix.empty()) {
+    add("-b", o.min_bytes), add("-e", o.max_bytes), add("-f", o.factor);
+    if (o.step_bytes > 0) add("-i", o.step_bytes);
+  } else {
+    add("--matrix", c.matrix);
+  }
+  if (o.skew.zipf > 0) add("--skew", o.skew.name);
   add("-d", c.dtype);
   if (find_operation(o.operation).reduces) add("-o", c.op);
   if (find_operation(o.operation).has_root) add("-r", o.root);
@@ -60,6 +65,7 @@ void write_tuning(const BenchCommand& c, const Tuning& measured) {
 int run(BenchCommand& c) {
   read(c);
   if (!c.tune.empty() && c.options.algorithms.empty()) c.options.algorithms = {"all"};
+  read_skew(c, launch_ranks(c.world.launch));
   check(c.options, launch_ranks(c.world.launch));
   check_machine(c, launch_ranks(c.world.launch));
   check_files(c);
@@ -130,6 +136,7 @@ void add_collective(CLI::App& bench, const OperationEntry& entry, Command& chose
   app->fallthrough();
   add_collective_flags(*app, *command);
   add_size_flags(*app, *command);
+  if (entry.operation == Operation::all_to_all_v) add_skew_flags(*app, *command);
   add_measuring_flags(*app, *command);
   command->world.add(*app);
   add_nccl_flags(*app, *command);

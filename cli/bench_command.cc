@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <sstream>
 
 #include "bench/collectives/tuning_file.h"
@@ -19,20 +18,11 @@
 namespace lockstep {
 namespace {
 
-// "64K" is 65536: suffixes are powers of 1024, as in nccl-tests.
-std::int64_t bytes_from(const std::string& text, const char* flag) {
-  std::size_t digits = 0;
-  while (digits < text.size() && text[digits] >= '0' && text[digits] <= '9') ++digits;
-  std::string suffix = text.substr(digits);
-  std::ranges::transform(suffix, suffix.begin(), [](char c) {
-    return c == 'k' || c == 'm' || c == 'g' ? static_cast<char>(c - 'a' + 'A') : c;
-  });
-  constexpr std::array<std::string_view, 4> suffixes = {"", "K", "M", "G"};
-  const auto power = std::ranges::find(suffixes, suffix) - suffixes.begin();
-  require(digits > 0 && digits <= 12 && power < std::ssize(suffixes),
-          fmt::format("{} '{}'", flag, text),
+std::int64_t given_bytes(const std::string& text, const char* flag) {
+  const std::optional<std::int64_t> bytes = bytes_from(text);
+  require(bytes.has_value(), fmt::format("{} '{}'", flag, text),
           "give a number of bytes; K, M and G are powers of 1024");
-  return std::stoll(text.substr(0, digits)) << (10 * power);
+  return *bytes;
 }
 
 // Accepts our names of types and those of nccl-tests.
@@ -91,6 +81,25 @@ void add_size_flags(CLI::App& app, BenchCommand& c) {
           ->group(group);
 }
 
+void add_skew_flags(CLI::App& app, BenchCommand& c) {
+  const std::string group = "sizes";
+  CLI::Option* const skew =
+      app.add_option("--skew", c.skew,
+                     "uniform: a rank sends all ranks the same; zipf:S: it sends rank j a share "
+                     "proportional to 1 / (j + 1)^S")
+          ->capture_default_str()
+          ->group(group);
+  app.add_option("--matrix", c.matrix,
+                 "send what this text file says: a line for each sending rank, with the bytes for "
+                 "each receiving rank")
+      ->excludes(skew)
+      ->excludes(app.get_option("-b"))
+      ->excludes(app.get_option("-e"))
+      ->excludes(app.get_option("-f"))
+      ->excludes(app.get_option("-i"))
+      ->group(group);
+}
+
 void add_measuring_flags(CLI::App& app, BenchCommand& c) {
   const std::string group = "measuring", files(files_group);
   app.add_option("-n,--iters", c.iterations, "counted iterations")
@@ -136,11 +145,11 @@ void add_measuring_flags(CLI::App& app, BenchCommand& c) {
 
 void read(BenchCommand& c) {
   BenchOptions& o = c.options;
-  o.min_bytes = bytes_from(c.min_bytes, "-b");
-  o.max_bytes = bytes_from(c.max_bytes, "-e");
+  o.min_bytes = given_bytes(c.min_bytes, "-b");
+  o.max_bytes = given_bytes(c.max_bytes, "-e");
   require(c.step_bytes.empty() || c.factor->count() == 0, "-f and -i",
           "choose one: sizes grow by a factor, or by a number of bytes");
-  if (!c.step_bytes.empty()) o.step_bytes = bytes_from(c.step_bytes, "-i");
+  if (!c.step_bytes.empty()) o.step_bytes = given_bytes(c.step_bytes, "-i");
   o.dtypes = dtypes_from(c.dtype);
   o.ops = ops_from(c.op);
   o.buffers = buffers_from_name(c.buffers);
@@ -166,16 +175,27 @@ void read(BenchCommand& c) {
   c.world.launch.tuning = &c.tuning;
 }
 
+void read_skew(BenchCommand& c, int ranks) {
+  BenchOptions& o = c.options;
+  o.skew = c.matrix.empty() ? skew_from_name(c.skew) : read_matrix(c.matrix, ranks, o.dtypes);
+  if (!c.matrix.empty()) o.min_bytes = o.max_bytes = std::max<Count>(1, o.skew.mean_bytes);
+  require(c.tune.empty() || find_operation(o.operation).operation != Operation::all_to_all_v,
+          "--tune of all_to_all_v",
+          "its ranks know only their own counts, so auto cannot choose by size; omit --tune");
+}
+
 void check_machine(const BenchCommand& c, int ranks) {
   // Under mpirun this process is one rank.
   const double here = launch_ranks({.ranks = 0}) > 0 ? 1 : ranks;
   if (c.world.launch.clock == Clock::wall)
     require_threads(here, fmt::format("a benchmark on {} ranks", ranks), "use fewer ranks");
   if (!c.options.device->stores() || c.options.device->enqueues()) return;
-  constexpr double buffers = 2;  // the operation's input and output
+  // The operation's input and output. With skew, an output is as long as the input at least.
+  const Skew& skew = c.options.skew;
+  const double buffers = skew.zipf == 0 && skew.bytes.empty() ? 2 : 3;
+  const std::string size = c.matrix.empty() ? "-e " + c.max_bytes : "--matrix " + c.matrix;
   require_memory(buffers * here * static_cast<double>(c.options.max_bytes),
-                 fmt::format("-e {} on {} ranks", c.max_bytes, ranks),
-                 "use a smaller -e or fewer ranks");
+                 fmt::format("{} on {} ranks", size, ranks), "use smaller sizes or fewer ranks");
 }
 
 void check_files(BenchCommand& c) {

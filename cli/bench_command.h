@@ -20,6 +20,7 @@ struct BenchCommand {
   WorldFlags world{.launch = {.ranks = 2}};
   std::string min_bytes = "8", max_bytes = "32M", step_bytes, dtype = "f32", op = "sum",
               buffers = "hot", device, json, tuned, tune, trace;
+  std::string skew = "uniform", matrix;  // of all_to_all_v
   Tuning tuning;
   std::vector<std::string> peers;
   std::string baseline, plot;
@@ -34,10 +35,13 @@ struct BenchCommand {
 };
 
 void add_size_flags(CLI::App& app, BenchCommand& c);
+void add_skew_flags(CLI::App& app, BenchCommand& c);  // after the size flags
 void add_measuring_flags(CLI::App& app, BenchCommand& c);
 
 // Sets `options` and `world` from the flags. Throws Error (bad_input) naming the flag.
 void read(BenchCommand& c);
+// Reads --skew and --matrix for this many ranks. Throws Error (bad_input).
+void read_skew(BenchCommand& c, int ranks);
 // Throws Error (bad_input) unless this machine has the memory and the threads that measuring on this
 // many ranks takes.
 void check_machine(const BenchCommand& c, int ranks);

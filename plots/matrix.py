@@ -102,7 +102,7 @@ def panels(trace):
             pair = pairs.setdefault((message.source, message.target), [0, 0])
             pair[0] += 1
             pair[1] += message.bytes
-        title = _groups_title(own) if training else f"{key[0]} of {bytes_text(key[1])}"
+        title = _groups_title(own) if training else key[0] + (f" of {bytes_text(key[1])}" if key[1] else "")
         result.append((title, {pair: (count / calls, total / calls) for pair, (count, total) in sorted(pairs.items())}))
     return sorted(result, key=lambda panel: -sum(total for _, total in panel[1].values()))
 

@@ -85,7 +85,7 @@ class BenchPoint:
     @property
     def best_place(self):
         """In-place, or the only way the operation has."""
-        return self.in_place or self.operation in ("all_to_all", "send_recv", "ps")
+        return self.in_place or self.operation in ("all_to_all", "all_to_all_v", "send_recv", "ps")
 
     @property
     def name(self):
@@ -314,7 +314,7 @@ class BenchRun:
             if "busbw_gb_per_s" not in entry or entry["run_type"] != "iteration":
                 continue
             operation, algorithm, transport, *more = entry["name"].split("/")
-            variant = " ".join(part.split(":")[1] for part in more if part.startswith(("type:", "redop:")))
+            variant = " ".join(part.split(":", 1)[1] for part in more if part.startswith(("type:", "redop:", "skew:")))
             yield BenchPoint(operation, algorithm, transport, int(entry["ranks"]), int(entry["bytes"]),
                              bool(entry["in_place"]), entry, variant)
 

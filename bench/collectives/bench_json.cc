@@ -7,16 +7,18 @@
 #include "bench/collectives/collective.h"
 #include "bench/results/environment.h"
 #include "bench/results/registered.h"
+#include "collectives/all_to_all_v/all_to_all_v.h"
 
 namespace lockstep {
 namespace {
 
-std::string name_of(const BenchResult& r, const OperationEntry& entry) {
+std::string name_of(const BenchResult& r, const OperationEntry& entry, const Skew& skew) {
   std::string name = fmt::format("{}/{}/{}/ranks:{}/bytes:{:.0f}/in_place:{}/type:{}", entry.name,
                                  r.algorithm, r.transport, r.problem.ranks, r.problem.bytes(),
                                  r.in_place ? 1 : 0, name_of(r.dtype));
   if (entry.reduces) name += fmt::format("/redop:{}", name_of(r.op));
   if (entry.has_root) name += fmt::format("/root:{}", r.problem.root);
+  if (entry.operation == Operation::all_to_all_v) name += fmt::format("/skew:{}", skew.name);
   return name;
 }
 
@@ -39,6 +41,12 @@ void report(benchmark::State& state, const BenchResult& result, Operation operat
   state.counters["algbw_gb_per_s"] = repetition.algbw_gb_per_s();
   state.counters["busbw_gb_per_s"] = repetition.busbw_gb_per_s(operation);
   state.counters["wrong"] = result.wrong;
+  if (operation == Operation::all_to_all_v) {
+    const Busiest most = busiest(result.problem);
+    state.counters["busiest_rank"] = most.rank;
+    state.counters["busiest_bytes"] =
+        static_cast<double>(most.elements * result.problem.element_bytes);
+  }
   state.counters["min_us"] = percentile(seconds, 0) * 1e6;
   state.counters["p50_us"] = percentile(seconds, 0.5) * 1e6;
   // Of fewer samples, these would be the maximum.
@@ -68,7 +76,7 @@ std::string bench_json(const BenchRun& run, const OperationEntry& entry,
                        const BenchOptions& options, const LaunchOptions& world) {
   for (const BenchResult& result : run.results) {
     auto repetition = std::make_shared<int>(0);
-    benchmark::RegisterBenchmark(name_of(result, entry).c_str(),
+    benchmark::RegisterBenchmark(name_of(result, entry, options.skew).c_str(),
                                  [&result, &options, &entry, repetition](benchmark::State& state) {
                                    report(
                                        state, result, entry.operation,

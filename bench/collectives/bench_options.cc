@@ -1,5 +1,10 @@
 #include <fmt/format.h>
 
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <limits>
+
 #include "bench/collectives/collective.h"
 
 namespace lockstep {
@@ -23,12 +28,29 @@ std::string_view name_of(Buffers buffers) {
   return "unknown";
 }
 
+std::optional<std::int64_t> bytes_from(std::string_view text) {
+  constexpr auto largest = std::numeric_limits<std::int64_t>::max();
+  std::int64_t number = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string suffix(end, text.data() + text.size());
+  std::ranges::transform(suffix, suffix.begin(), [](unsigned char c) { return std::toupper(c); });
+  constexpr std::array<std::string_view, 4> suffixes = {"", "K", "M", "G"};
+  const auto power = std::ranges::find(suffixes, suffix) - suffixes.begin();
+  if (code == std::errc::invalid_argument || text.starts_with('-') || power == std::ssize(suffixes))
+    return std::nullopt;
+  const bool is_too_large =
+      code == std::errc::result_out_of_range || number > largest >> (10 * power);
+  return is_too_large ? largest : number << (10 * power);
+}
+
 std::vector<std::int64_t> sizes_of(const BenchOptions& options, DType dtype, int ranks) {
   if (options.operation == name_of(Operation::barrier)) return {0};
+  if (!options.skew.bytes.empty())
+    return {options.skew.mean_bytes / element_bytes(dtype) * element_bytes(dtype)};
   // As nccl-tests does for operations that need equal chunks.
   const Operation operation = find_operation(options.operation).operation;
-  const bool has_equal_chunks =
-      operation == Operation::all_to_all || operation == Operation::all_to_all_v;
+  const bool has_equal_chunks = operation == Operation::all_to_all ||
+                                (operation == Operation::all_to_all_v && options.skew.zipf == 0);
   const Count shared = has_equal_chunks ? ranks : 1;
   const Count whole = element_bytes(dtype) * shared;
   std::vector<std::int64_t> sizes;
@@ -46,11 +68,10 @@ void check(const BenchOptions& options, int ranks) {
     require(value >= least && value <= most, fmt::format("{} {}", flag, value),
             fmt::format("use a number from {} to {}", least, most));
   };
-  constexpr std::int64_t most_bytes = std::int64_t{1} << 36;
-  within(options.min_bytes, 1, most_bytes, "-b");
-  within(options.max_bytes, options.min_bytes, most_bytes, "-e");
+  within(options.min_bytes, 1, most_buffer_bytes, "-b");
+  within(options.max_bytes, options.min_bytes, most_buffer_bytes, "-e");
   within(options.factor, 2, 1024, "-f");
-  within(options.step_bytes, 0, most_bytes, "-i");
+  within(options.step_bytes, 0, most_buffer_bytes, "-i");
   within(options.iterations, 1, 1'000'000, "-n");
   within(options.warmup, 0, 1'000'000, "-w");
   within(options.operations_per_iteration, 1, 1'000'000, "-m");

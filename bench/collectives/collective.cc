@@ -7,6 +7,7 @@
 
 #include "bench/collectives/point.h"
 #include "bench/collectives/table.h"
+#include "collectives/all_to_all_v/all_to_all_v.h"
 #include "collectives/send_recv/send_recv.h"
 
 namespace lockstep {
@@ -65,14 +66,17 @@ std::vector<PointSpec> points_of(Communicator& comm, int ranks, const BenchOptio
   std::vector<PointSpec> points;
   for (const DType dtype : options.dtypes)
     for (const ReduceOp op : options.ops)
-      for (const std::int64_t bytes : sizes_of(options, dtype, ranks))
+      for (const std::int64_t bytes : sizes_of(options, dtype, ranks)) {
+        const Count element = element_bytes(dtype), count = bytes / element;
         points.push_back({.dtype = dtype,
                           .op = op,
                           .problem = {.ranks = ranks,
-                                      .count = bytes / element_bytes(dtype),
-                                      .element_bytes = element_bytes(dtype),
+                                      .count = count,
+                                      .element_bytes = element,
                                       .root = options.root,
-                                      .ranks_per_node = comm.ranks_per_node()}});
+                                      .ranks_per_node = comm.ranks_per_node(),
+                                      .counts = counts_of(options.skew, count, ranks, element)}});
+      }
   return points;
 }
 
@@ -99,6 +103,11 @@ double BenchResult::busbw_gb_per_s(Operation operation) const {
     case Operation::gather:
     case Operation::scatter:
       return algbw_gb_per_s() * (p - 1) / p;
+    case Operation::all_to_all_v: {
+      const double time = percentile(seconds, 0.5);
+      const Count bytes = busiest(problem).elements * problem.element_bytes;
+      return time > 0 ? static_cast<double>(bytes) / time / 1e9 : 0;
+    }
     default:
       return algbw_gb_per_s();
   }
@@ -143,8 +152,9 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
   std::optional<PeerServer> server;
   if (!options.serve.empty()) server.emplace(options.serve, comm.rank());
   const bool prints = comm.rank() == 0;
-  if (prints) print_head(options, entry, ranks, comm, run);
   const auto points = points_of(comm, ranks, options);
+  if (prints && !points.empty()) run.skew = described(options.skew, points.back().problem);
+  if (prints) print_head(options, entry, ranks, comm, run);
   // Each lack of a library is reported once, not once for each point.
   const auto note = [&](const std::string& name, const std::string& library,
                         const std::string& lacks) {

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "bench/collectives/peer.h"
+#include "bench/collectives/skew.h"
 #include "bench/results/measure.h"
 #include "collectives/operations.h"
 #include "collectives/transport/launch.h"
@@ -30,6 +32,7 @@ struct BenchOptions {
   std::vector<DType> dtypes = {DType::f32};
   std::vector<ReduceOp> ops = {ReduceOp::sum};
   int root = 0;
+  Skew skew;  // of all_to_all_v
   bool check = true;
   // Holds the buffers. `none` has no memory behind its addresses: for thousands of ranks.
   Device* device = &host_device();
@@ -41,6 +44,11 @@ struct BenchOptions {
   std::string serve;                        // if this process is a peer's: the path of its board
 };
 
+constexpr std::int64_t most_buffer_bytes = std::int64_t{1} << 36;
+
+// "64K" is 65536: suffixes are powers of 1024, as in nccl-tests. Empty if it is no such number; the
+// largest number if it is too large.
+std::optional<std::int64_t> bytes_from(std::string_view text);
 // The sizes in bytes for a type, each once, rounded down so that `ranks` ranks can split them.
 std::vector<std::int64_t> sizes_of(const BenchOptions& options, DType dtype, int ranks);
 // Throws Error (bad_input) naming the flag and its range.
@@ -72,6 +80,7 @@ struct BenchRun {
   std::vector<std::string> skipped;  // "recursive_doubling: needs a power of two of ranks ..."
   LinkModel links;                   // for the closed forms
   std::string library;               // of the algorithm `vendor`, if there is one
+  std::string skew;                  // in words, at the largest size; empty without skew
 };
 
 // Measures an operation among the first `ranks` ranks of the world; the operation decides what any

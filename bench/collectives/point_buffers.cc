@@ -1,5 +1,8 @@
 #include "bench/collectives/point_buffers.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "bench/collectives/verify.h"
 #include "collectives/all_reduce/all_reduce.h"
 
@@ -13,17 +16,22 @@ Slice like(DType dtype, Device* device) { return {.dtype = dtype, .device = devi
 PointBuffers::PointBuffers(Communicator& comm, const OperationEntry& entry,
                            const BenchOptions& options, const Problem& problem, DType dtype,
                            ReduceOp op)
-    : comm_(comm),
-      entry_(entry),
-      options_(options),
-      problem_(problem),
-      op_(op),
-      input_memory_(comm.scratch(like(dtype, options.device), problem.count)),
-      output_memory_(comm.scratch(like(dtype, options.device), problem.count)),
-      input_(input_memory_.slice(problem.count, dtype)),
-      output_(output_memory_.slice(problem.count, dtype)) {
-  if (options.device->enqueues())
-    staged_ = comm.scratch(like(dtype, &host_device()), problem.count);
+    : comm_(comm), entry_(entry), options_(options), problem_(problem), op_(op) {
+  Count in = problem.count, out = problem.count;
+  if (!problem.counts.empty()) {
+    for (int other = 0; other < problem.ranks; ++other) {
+      sent_.push_back(problem.counts(comm.rank(), other));
+      received_.push_back(problem.counts(other, comm.rank()));
+    }
+    in = std::accumulate(sent_.begin(), sent_.end(), Count{0});
+    out = std::accumulate(received_.begin(), received_.end(), Count{0});
+  }
+  const Count larger = std::max(in, out);  // the plain copy writes what the operation reads
+  input_memory_ = comm.scratch(like(dtype, options.device), in);
+  output_memory_ = comm.scratch(like(dtype, options.device), larger);
+  input_ = input_memory_.slice(in, dtype);
+  output_ = output_memory_.slice(out, dtype);
+  if (options.device->enqueues()) staged_ = comm.scratch(like(dtype, &host_device()), larger);
   reset();
 }
 
@@ -39,7 +47,9 @@ Timed PointBuffers::timed(const AnyAlgorithm& algorithm, bool in_place) {
 }
 
 Timed PointBuffers::timed_copy() {
-  return {.prepare = {}, .operation = [this] { comm_.copy(output_, input_); }, .elsewhere = {}};
+  const Slice copied = output_memory_.slice(input_.count, input_.dtype);
+  return {
+      .prepare = {}, .operation = [this, copied] { comm_.copy(copied, input_); }, .elsewhere = {}};
 }
 
 double PointBuffers::wrong(const AnyAlgorithm& algorithm, bool in_place) {
@@ -79,7 +89,11 @@ void PointBuffers::prepare(bool in_place) {
 // In-place, the output buffer also holds the input.
 void PointBuffers::run(const AnyAlgorithm& algorithm, bool in_place) {
   if (entry_.out_of_place && !in_place) {
-    algorithm.run(comm_, input_, {.op = op_, .root = problem_.root, .out = output_});
+    algorithm.run(comm_, input_,
+                  {.op = op_,
+                   .root = problem_.root,
+                   .out = output_,
+                   .counts = {.in = sent_, .out = received_}});
     return;
   }
   if (!in_place) copy_contribution();

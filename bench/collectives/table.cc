@@ -62,6 +62,9 @@ void print_head(const BenchOptions& options, const OperationEntry& entry, int ra
       "over the time\n",
       described(run.links));
   if (!run.library.empty()) fmt::print("# library: {}\n", run.library);
+  if (entry.operation == Operation::all_to_all_v)
+    fmt::print("# size: what a rank sends, mean over ranks   busbw: bytes of the busiest rank\n");
+  if (!run.skew.empty()) fmt::print("# skew {}\n", run.skew);
   for (const std::string& warning : warnings_of(comm, options))
     fmt::print("# warning: {}\n", warning);
   for (const std::string& reason : run.skipped) fmt::print("# skipped: {}\n", reason);

@@ -25,7 +25,8 @@ THREADS = range(1, 1 + min(2, len(os.sched_getaffinity(0)), int(os.environ.get("
 # The sanitizers' presets set these; everything takes thirty times as long.
 SANITIZED = "ASAN_OPTIONS" in os.environ or "TSAN_OPTIONS" in os.environ
 
-OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send_recv", "barrier")
+OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter", "all_to_all", "all_to_all_v", "send_recv",
+              "barrier")
 
 
 class Bench(unittest.TestCase):
@@ -324,6 +325,9 @@ class Bench(unittest.TestCase):
             self.assertIn(line, done.stdout)
         rows = [line.split() for line in done.stdout.splitlines() if line and not line.startswith("#")]
         self.assertEqual([(row[5], row[9], row[13]) for row in rows], [("ring", "0", "0"), ("vendor", "0", "0")])
+        uneven = self.bench("all_to_all_v", *words[1:-1], "pairwise,linear,vendor", "-g", "2", "--skew", "zipf:2", environment=emulated)
+        rows = [line.split() for line in uneven.stdout.splitlines() if line and not line.startswith("#")]
+        self.assertEqual([(row[5], row[9]) for row in rows], [("pairwise", "0"), ("linear", "0"), ("vendor", "0")])
         on_one = self.bench(*words, "-g", "3", environment=emulated).stdout
         self.assertIn("among 3 ranks over threads", on_one)
         self.assertNotIn("has no effect", on_one)

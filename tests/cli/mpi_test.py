@@ -23,8 +23,8 @@ MPIRUN = processes.MPIRUN[LIBRARY]
 KILLED_BY_MPIRUN = processes.KILLED_BY_MPIRUN[LIBRARY]
 TIMEOUT_S = 3
 SANITIZED = "ASAN_OPTIONS" in os.environ or "TSAN_OPTIONS" in os.environ
-OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send_recv",
-              "barrier")
+OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter", "all_to_all", "all_to_all_v",
+              "send_recv", "barrier")
 
 
 class Mpi(unittest.TestCase):
