@@ -6,6 +6,7 @@ python3 bench_uneven_test.py PROGRAM
 import collections
 import itertools
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -40,8 +41,8 @@ class BenchUneven(unittest.TestCase):
         self.path = pathlib.Path(self.folder.name)
         self.addCleanup(self.folder.cleanup)
 
-    def bench(self, *words, status=0, operation="all_to_all_v"):
-        done = subprocess.run([PROGRAM, "bench", operation, *words], cwd=self.path, capture_output=True, text=True, timeout=120)
+    def bench(self, *words, status=0, operation="all_to_all_v", **more):
+        done = subprocess.run([PROGRAM, "bench", operation, *words], cwd=self.path, capture_output=True, text=True, timeout=120, **more)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done
 
@@ -110,6 +111,15 @@ class BenchUneven(unittest.TestCase):
         for words in (("--matrix", "m.txt"), ("--skew", "zipf:1.2", "-b", "100K", "-e", "100K")) if peers else ():
             entries = self.entries(*words, "-d", "i32", "-n", "1", "-w", "0", "--peer", ",".join(peers))
             self.assertEqual([(e["name"].split("/")[1], e["wrong"]) for e in entries], [("auto", 0), *((name, 0) for name in peers)])
+
+    def test_a_library_is_told_the_counts(self):
+        (self.path / "mpirun.openmpi").write_text("#!/bin/sh\necho \"$@\"\nexit 1\n")
+        (self.path / "mpirun.openmpi").chmod(0o755)
+        (self.path / "m.txt").write_text("16 64K\n8 24\n")
+        environment = {**os.environ, "PATH": f"{self.path}:/bin"}
+        for words in ("--skew zipf:1.2", "--matrix m.txt"):
+            said = self.bench(*words.split(), "--peer", "openmpi", status=4, env=environment).stderr
+            self.assertIn(f" {words} ", said)
 
     def test_without_skew_it_takes_as_long_as_all_to_all(self):
         words = ("--ranks", "4", "-b", "1", "-e", "100K", "-f", "11", *UNIT, "--algorithm", "pairwise,linear")
