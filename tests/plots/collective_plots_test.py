@@ -193,6 +193,21 @@ class CollectivePlots(unittest.TestCase):
         (chart,) = matrix.charts(results.Results(traces=[trace]))
         self.assertIn(("all_reduce/ring of 64 KiB", 3, 0, "6", "98304"), chart.rows)
 
+    def test_an_uneven_exchange_shows_its_matrix_and_its_skew(self):
+        (self.folder / "m.txt").write_text("0 4K 8\n16 0 4\n0 1K 0\n")
+        self.bench("all_to_all_v", "--ranks", "3", "--matrix", "m.txt", *UNIT, "--algorithm", "pairwise", "--trace", "m.json")
+        found = dict(matrix.panels(results.read([self.folder / "m.json"]).traces[0]))
+        self.assertEqual(found["all_to_all_v/pairwise"], {(0, 1): (1, 4096), (0, 2): (1, 8), (1, 0): (1, 16), (1, 2): (1, 4),
+                                                          (2, 0): (1, 0), (2, 1): (1, 1024)})
+        names = []
+        for skew in ("uniform", "zipf:1.2"):
+            names.append(self.folder / f"{skew}.json")
+            self.bench("all_to_all_v", "--ranks", "3", "-b", "12K", "-e", "48K", "--skew", skew, *UNIT, "--algorithm", "pairwise", "--json",
+                       names[-1])
+        ((operation, points),) = results.by_operation_and_ranks(results.read(names))
+        self.assertEqual(operation, "all_to_all_v")
+        self.assertEqual(list(results.lines_of(points)), ["pairwise, f32 uniform", "pairwise, f32 zipf:1.2"])
+
     def test_lines_are_named_by_their_differences(self):
         def point(algorithm, transport, ranks):
             return results.BenchPoint("all_reduce", algorithm, transport, ranks, 8, True, {"p50_us": 1})
