@@ -30,8 +30,8 @@ Skew read_matrix(const std::string& path, int ranks, std::span<const DType> dtyp
 // The counts of a point where each rank sends `count` elements; empty if all pairs have the same.
 CountMatrix counts_of(const Skew& skew, Count count, int ranks, Count element_bytes);
 
-// "zipf:1.2: rank 0 is the busiest, it receives 96 bytes from others, 1.5 times what a rank sends on
-// average". Empty if all pairs have the same count.
+// "zipf:1.2: rank 0 is the busiest, it receives 96 bytes from others, 1.5 times what a rank sends
+// on average". Empty if all pairs have the same count.
 std::string described(const Skew& skew, const Problem& problem);
 
 }  // namespace lockstep

@@ -88,8 +88,8 @@ void all_to_all_v(Communicator& comm, Slice out, Slice in, RankCounts counts,
                            name_of(out.dtype));
       },
       "use slices of one type, and one count for what a rank sends itself");
-  // Counts differ between ranks, so neither the choice of the algorithm nor the signature may depend
-  // on them.
+  // Counts differ between ranks, so neither the choice of the algorithm nor the signature may
+  // depend on them.
   const Slice without_count = in.first(0);
   const auto& chosen = usable_algorithm(all_to_all_v_algorithms(), Operation::all_to_all_v,
                                         algorithm, comm, without_count);

@@ -43,8 +43,8 @@ class UnevenChunks {
 Count pair_count(const Problem& x, int from, int to);
 // Of every algorithm: a message to each other rank, with what is for it.
 Traffic all_to_all_v_traffic(const Problem& x, int rank);
-// Whether times are exact: there are only two ranks; or whenever every rank sends to the rank i ahead,
-// all counts are equal. Otherwise ranks fall out of step, and messages queue behind later ones.
+// Whether times are exact: between two ranks; or if for each i all ranks send as much to the rank i
+// ahead. Otherwise ranks fall out of step, and messages queue behind those of later rounds.
 bool stays_in_step(const Problem& x);
 
 // The rank that sends to others, or receives from them, the most elements.

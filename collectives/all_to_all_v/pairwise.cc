@@ -1,7 +1,7 @@
 // Pairwise exchange: in round i every rank sends to the rank i ahead and receives from the rank i
 // behind.
 //
-//   rounds p - 1        bytes sent per rank  its row of the matrix, without its own       scratch none
+//   rounds p - 1        bytes sent per rank  its row of the matrix, without its own    scratch none
 //
 // No rank receives two messages at a time, as long as counts do not differ much: a rank with little
 // to send runs ahead, and its messages queue with those of earlier rounds.
