@@ -29,9 +29,10 @@ TOP_FOLDERS = sorted({folder.split("/")[0] for folder in MAY_INCLUDE})
 TRANSPORT = "collectives/transport/"
 RESTRICTED = {
     f"{TRANSPORT}transport.h": ["collectives/communicator.h", TRANSPORT, "tests/"],
-    f"{TRANSPORT}launch.h": [f"{TRANSPORT}launch.cc", "parallel/", "bench/", "cli/", "tests/"],
-    f"{TRANSPORT}disturbed.h": [f"{TRANSPORT}disturbed.cc", f"{TRANSPORT}launch.", "tests/"],
-    f"{TRANSPORT}faulty.h": [f"{TRANSPORT}faulty.cc", f"{TRANSPORT}launch.", "tests/"],
+    f"{TRANSPORT}launch.h": [f"{TRANSPORT}launch", "parallel/", "bench/", "cli/", "tests/"],
+    f"{TRANSPORT}launch_symmetric.h": [f"{TRANSPORT}launch", "parallel/", "bench/", "tests/"],
+    f"{TRANSPORT}disturbed.h": [f"{TRANSPORT}disturbed.cc", f"{TRANSPORT}launch", "tests/"],
+    f"{TRANSPORT}faulty.h": [f"{TRANSPORT}faulty.cc", f"{TRANSPORT}launch", "tests/"],
     f"{TRANSPORT}threads.h": [f"{TRANSPORT}threads.cc", f"{TRANSPORT}launch.cc", "tests/"],
     f"{TRANSPORT}mpi/": [f"{TRANSPORT}mpi/", f"{TRANSPORT}launch.cc", "tests/"],
     f"{TRANSPORT}nccl/": [f"{TRANSPORT}nccl/", f"{TRANSPORT}launch.cc", "tests/"],

@@ -13,6 +13,7 @@
 #include "models/adamw.h"
 #include "parallel/data/bucket.h"
 #include "parallel/first_weights.h"
+#include "parallel/predict.h"
 
 namespace lockstep {
 namespace {
@@ -56,6 +57,8 @@ class Ddp final : public DataParallel {
 
   void load(const std::function<void()>& read) override {
     if (replicas_.rank() == 0) read();
+    // Without data there is nothing to send.
+    if (!has_data(context_.ledger)) return;
     replicas_.set_label("weights");
     broadcast(replicas_, parameters_.values());
     replicas_.set_label("gradients");

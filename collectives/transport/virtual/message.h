@@ -20,18 +20,24 @@ struct RankPorts {
 };
 
 struct VirtualWorld {
-  VirtualWorld(VirtualTime& virtual_time, const LinkModel& link_model, int ranks)
+  VirtualWorld(VirtualTime& virtual_time, const LinkModel& link_model, std::vector<int> stand_in)
       : time(virtual_time),
         concurrency(virtual_time),
         links(link_model),
-        waits(static_cast<std::size_t>(ranks)),
-        inside(static_cast<std::size_t>(ranks)),
-        between(static_cast<std::size_t>(ranks)),
-        between_ends(static_cast<std::size_t>(ranks)) {}
+        stand_ins(std::move(stand_in)),
+        waits(stand_ins.size()),
+        inside(stand_ins.size()),
+        between(stand_ins.size()),
+        between_ends(stand_ins.size()) {
+    for (std::size_t rank = 0; rank < stand_ins.size(); ++rank)
+      has_stand_ins = has_stand_ins || stand_ins[rank] != static_cast<int>(rank);
+  }
 
   VirtualTime& time;
   VirtualConcurrency concurrency;
   LinkModel links;
+  std::vector<int> stand_ins;  // by rank: the rank that runs in its place, or itself
+  bool has_stand_ins = false;  // some ranks do not run
   AbortNotice notice{};
   std::vector<RankWaits> waits;  // by rank
   // Of each rank: within its node, between nodes, and between its two ends.

@@ -1,6 +1,8 @@
 // A group of ranks in virtual time: its channels and its board.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -9,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/base/error.h"
 #include "collectives/transport/board.h"
 #include "collectives/transport/subgroups.h"
 #include "collectives/transport/virtual/message.h"
@@ -26,10 +29,14 @@ class VirtualGroup {
     for (int rank = 0; rank < board.size(); ++rank)
       nodes.push_back(world->links.node(board.world_rank(rank)));
     ranks_per_node = lockstep::ranks_per_node(nodes);
+    find_stand_ins();
   }
 
+  // A message to a rank that does not run arrives at its stand-in, which takes it for the message of
+  // the rank from which it receives.
   const ChannelPointer& channel(int from, int to) {
-    auto& channel = channels_[static_cast<std::int64_t>(from) * board.size() + to];
+    const std::int64_t sender = stand_ins_[static_cast<std::size_t>(from)];
+    auto& channel = channels_[sender * board.size() + stand_ins_[static_cast<std::size_t>(to)]];
     if (!channel) channel = new VirtualChannel;
     return channel;
   }
@@ -44,6 +51,8 @@ class VirtualGroup {
   std::shared_ptr<VirtualGroup> with_two_ends(int rank) {
     std::vector<int> everyone(slots.size());
     std::iota(everyone.begin(), everyone.end(), 0);
+    require(running == board.size(), "two ends of each rank in a symmetric world",
+            "let all ranks run");
     return subgroups_.join(rank, everyone, [&] {
       return std::make_shared<VirtualGroup>(world, board.world_ranks_twice());
     });
@@ -53,10 +62,39 @@ class VirtualGroup {
   std::vector<BoardSlot> slots;
   Board board;
   int ranks_per_node = 1;
+  int running = 0;   // of its ranks
   int aligning = 0;  // ranks that have arrived at this align()
   std::int64_t rounds_aligned = 0;
+  // False of a rank in whose place another one runs.
+  bool runs(int rank) const { return stand_ins_[static_cast<std::size_t>(rank)] == rank; }
 
  private:
+  int stand_in_of_world(int rank) const {
+    return world->stand_ins[static_cast<std::size_t>(board.world_rank(rank))];
+  }
+
+  void find_stand_ins() {
+    stand_ins_.resize(static_cast<std::size_t>(board.size()));
+    std::iota(stand_ins_.begin(), stand_ins_.end(), 0);
+    running = board.size();
+    if (!world->has_stand_ins) return;
+    std::unordered_map<int, int> places;  // of the ranks that run, by rank of the world
+    for (int rank = 0; rank < board.size(); ++rank)
+      if (stand_in_of_world(rank) == board.world_rank(rank)) places[board.world_rank(rank)] = rank;
+    for (int rank = 0; rank < board.size(); ++rank) {
+      if (stand_in_of_world(rank) == board.world_rank(rank)) continue;
+      const auto found = places.find(stand_in_of_world(rank));
+      if (found == places.end())
+        throw Error(ErrorKind::bad_input,
+                    fmt::format("rank {} in the place of rank {}, which is in another group",
+                                stand_in_of_world(rank), board.world_rank(rank)),
+                    {.hint = "let more ranks run"});
+      stand_ins_[static_cast<std::size_t>(rank)] = found->second;
+      --running;
+    }
+  }
+
+  std::vector<int> stand_ins_;  // by rank of this group
   std::unordered_map<std::int64_t, ChannelPointer> channels_;
   Subgroups<VirtualGroup> subgroups_;
 };

@@ -1,0 +1,98 @@
+#include "collectives/transport/launch_rank.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <new>
+#include <system_error>
+
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+#include "collectives/transport/counting.h"
+#include "collectives/transport/tracing.h"
+
+namespace lockstep {
+namespace {
+
+// Runs one rank. If there are several, adds the rank to what it throws.
+void run_named(RankContext& context, const std::function<void(RankContext&)>& program) {
+  try {
+    program(context);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {
+    const int rank = context.world.rank();
+    if (context.world.size() == 1) throw;
+    // The operating system refused something, such as output to a full disk.
+    if (dynamic_cast<const std::system_error*>(&error))
+      throw Error(ErrorKind::bad_input, error.what(),
+                  {.rank = rank, .size = context.world.size(), .failed_rank = rank});
+    throw Error(ErrorKind::lost_rank, error.what(),
+                {.rank = rank, .size = context.world.size(), .failed_rank = rank});
+  }
+}
+
+}  // namespace
+
+void run_rank(const LaunchOptions& options, Device* device, std::unique_ptr<Transport> transport,
+              bool processes, FlightRecorder& recorder,
+              const std::function<void(RankContext&)>& program) {
+  Counters counters;
+  Ledger ledger;
+  if (device) ledger.place_on(*device);
+  std::optional<Trace> trace;
+  if (options.trace) {
+    trace.emplace(transport->rank(), [end = transport.get()] { return end->now_seconds(); });
+    if (device) trace->place_on(*device);
+    trace->name_track(0, "compute");
+  }
+  transport = recording(std::move(transport), recorder);
+  if (options.disturbance) transport = disturbed(std::move(transport), *options.disturbance);
+  const auto struck = std::make_shared<FaultRecord>();
+  if (options.fault) transport = faulty(std::move(transport), *options.fault, processes, struck);
+  transport = counting(std::move(transport), counters);
+  if (trace) transport = tracing(std::move(transport), *trace);
+
+  Trace* const records = trace ? &*trace : nullptr;
+  Communicator world(std::move(transport),
+                     {.ledger = &ledger, .trace = records, .tuning = options.tuning});
+  RankContext context{world, counters, ledger, records};
+  run_named(context, program);
+  if (options.fault) require_struck(*options.fault, *struck, world.rank());
+}
+
+void fail_world(const std::exception_ptr& failure, const std::string& path,
+                const std::vector<const FlightRecorder*>& recorders) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    if (path.empty() || error.kind() == ErrorKind::bad_input) throw;
+    ErrorContext context = error.context();
+    if (!context.hint.empty()) context.hint += "; ";
+    try {
+      if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
+        std::filesystem::create_directories(folder);
+      write_file(path, flight_file(error, recorders));
+      context.hint += fmt::format("the ranks' last operations are in {}", path);
+    } catch (const std::exception& unwritten) {
+      context.hint +=
+          fmt::format("the ranks' last operations could not be written: {}", unwritten.what());
+    }
+    throw Error(error.kind(), error.message(), context);
+  }
+}
+
+bool is_first_interrupted(const std::exception& error, const std::exception_ptr& before) {
+  const auto* const known = dynamic_cast<const Error*>(&error);
+  return !before && known && known->kind() == ErrorKind::interrupted;
+}
+
+std::vector<const FlightRecorder*> pointers_to(const std::deque<FlightRecorder>& recorders) {
+  std::vector<const FlightRecorder*> all;
+  for (const FlightRecorder& recorder : recorders) all.push_back(&recorder);
+  return all;
+}
+
+}  // namespace lockstep
