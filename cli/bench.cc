@@ -156,6 +156,7 @@ void add_bench(CLI::App& program, Command& chosen) {
   add_bench_tensor(*bench, chosen);
   add_bench_sharded(*bench, chosen);
   add_bench_context(*bench, chosen);
+  add_bench_factorings(*bench, chosen);
   add_bench_model(*bench, chosen);
   add_bench_attention(*bench, chosen);
 }

@@ -18,13 +18,6 @@
 namespace lockstep {
 namespace {
 
-std::int64_t given_bytes(const std::string& text, const char* flag) {
-  const std::optional<std::int64_t> bytes = bytes_from(text);
-  require(bytes.has_value(), fmt::format("{} '{}'", flag, text),
-          "give a number of bytes; K, M and G are powers of 1024");
-  return *bytes;
-}
-
 // Accepts our names of types and those of nccl-tests.
 std::vector<DType> dtypes_from(const std::string& name) {
   if (name == "all") return {std::begin(all_dtypes), std::end(all_dtypes)};
@@ -56,6 +49,13 @@ void read_clock_defaults(BenchCommand& c) {
 }
 
 }  // namespace
+
+std::int64_t given_bytes(const std::string& text, const char* flag) {
+  const std::optional<std::int64_t> bytes = bytes_from(text);
+  require(bytes.has_value(), fmt::format("{} '{}'", flag, text),
+          "give a number of bytes; K, M and G are powers of 1024");
+  return *bytes;
+}
 
 void add_size_flags(CLI::App& app, BenchCommand& c) {
   const std::string group = "sizes";

@@ -54,6 +54,9 @@ void check_files(BenchCommand& c);
 int write_results(const BenchCommand& c, const OperationEntry& entry, const BenchRun& measured,
                   const std::string& plot);
 
+// The bytes that a flag gives. Throws Error (bad_input) that names the flag.
+std::int64_t given_bytes(const std::string& text, const char* flag);
+
 // "nvlink,hdr" are two links; one like "alpha=1us,beta=1GB/s" has its own commas.
 std::vector<std::string> link_names(const std::vector<std::string>& given);
 

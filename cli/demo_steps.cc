@@ -103,6 +103,8 @@ class Planner {
          {"bench", "cp", "--simulate", "--method",
           "ring-contiguous,ring-zig-zag,all-gather,ulysses", "--ranks", "4,2,8", "--heads", "32",
           "--kv-heads", "8", "--lengths", "65536", "--json", file("context.json")});
+    plan("factorings", {"bench", "3d", "--ranks", "16", "--model", "gpt2", "--dtype", "bf16",
+                        "--cp", "1", "--memory-limit", "2G", "--json", file("factorings.json")});
   }
 
   // All-reduce between two ranks, next to Open MPI's own where there is one.

@@ -124,6 +124,10 @@ void add_bench_examples(CLI::App& bench) {
                {"bench cp --ranks 2 --method ring-contiguous,ring-zig-zag,ulysses --json cp.json",
                 "bench cp --simulate --ranks 2,8 --lengths 4096 --heads 32 --kv-heads 8,32",
                 "bench cp --error --lengths 512 --ranks 1,4,16"});
+  add_examples(
+      *bench.get_subcommand("3d"),
+      {"bench 3d --ranks 8 --memory-limit 1G --json 3d.json",
+       "bench 3d --ranks 64 --model gpt3 --dtype bf16 --cp 1 --zero 1 --memory-limit 80G"});
   add_examples(*bench.get_subcommand("model"), {"bench model --steps 3 --threads 1"});
   add_examples(
       *bench.get_subcommand("attention"),

@@ -86,10 +86,15 @@ class Runtime final : public TrainingRank {
   void take_restored() override { data_->take_restored(); }
 
   PipelineRecord finish() override;
-  double exposed_seconds() const override {
-    return executor_->waiting_seconds() + split_.waiting_seconds() + tokens_.waiting_seconds() +
-           data_->waiting_seconds() + exposed_.seconds();
+  std::vector<double> last_passes() const override { return executor_->runs().back().passes; }
+  ExposedSeconds exposed() const override {
+    return {.layers = split_.waiting_seconds(),
+            .sequence = tokens_.waiting_seconds(),
+            .replicas = data_->waiting_seconds(),
+            .pipeline = executor_->waiting_seconds(),
+            .model = exposed_.seconds()};
   }
+  double exposed_seconds() const override { return exposed().sum(); }
   double communication_seconds() const override {
     return exposed_seconds() - data_->waiting_seconds() + data_->communication_seconds() -
            tokens_.waiting_seconds() + tokens_.communication_seconds();

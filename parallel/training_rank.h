@@ -28,6 +28,24 @@ struct TrainingState {
   int copies = 1, copy = 0;  // replicas with the same states, and the number of this rank's
 };
 
+// Seconds for which a rank has waited for messages or slower ranks, by what they were about.
+struct ExposedSeconds {
+  double layers = 0;    // split over ranks along tp
+  double sequence = 0;  // split over ranks along cp
+  double replicas = 0;  // gradients, and parameters in shards
+  double pipeline = 0;  // micro-batches of other stages
+  double model = 0;     // parameters that several ranks of a model share, and the norm
+
+  double sum() const { return layers + sequence + replicas + pipeline + model; }
+  ExposedSeconds operator-(const ExposedSeconds& before) const {
+    return {.layers = layers - before.layers,
+            .sequence = sequence - before.sequence,
+            .replicas = replicas - before.replicas,
+            .pipeline = pipeline - before.pipeline,
+            .model = model - before.model};
+  }
+};
+
 class TrainingRank {
  public:
   virtual ~TrainingRank() = default;
@@ -61,9 +79,13 @@ class TrainingRank {
 
   // Called once by every rank after the last step. Returns the measurements of a pipeline.
   virtual PipelineRecord finish() { return {}; }
+  // The seconds of each action of its schedule in the last step.
+  virtual std::vector<double> last_passes() const { return {}; }
   // Seconds for which this rank has waited for communication so far, and seconds of all its
   // communication, overlapped with compute or not.
   virtual double exposed_seconds() const { return 0; }
+  // The same by parts, of a rank that runs a plan along the axes of a mesh.
+  virtual ExposedSeconds exposed() const { return {}; }
   virtual double communication_seconds() const { return exposed_seconds(); }
   // What it has moved from and to a second tier of memory so far.
   virtual TierTraffic tier_traffic() const { return {}; }

@@ -55,6 +55,9 @@ BENCHMARK = {
                          **{key: SPAN for key in ("measured", "expected", "limit", "of_step")}}],
     "context_crossovers?": [{"quantity": WORD, "over": WORD, "at": SPAN, "ulysses_is_less_above": FLAG, "link": TEXT,
                              **{key: COUNT for key in ("ranks", "heads", "kv_heads", "length")}}],
+    "memory_limit_bytes?": COUNT,
+    "fastest?": {key: COUNT for key in ("tp", "cp", "pp", "dp")},
+    **{key: [{**{axis: COUNT for axis in ("tp", "cp", "pp", "dp")}, "reason": TEXT}] for key in ("refused?", "not_chosen?")},
     "context_masks?": [{"layout": WORD, "ranks": COUNT, "owners": [COUNT], "pairs": [COUNT]}],
     "benchmarks": [{"name": WORD, "run_type": WORD}],
 }
@@ -70,6 +73,8 @@ MEASUREMENT = {**_COUNTERS, "in_flight?": [COUNT], "peak_activation_bytes?": [CO
                **{f"{key}?": SPAN for key in ("step_seconds", "link_bytes_per_s", "whole_blocks", "exposed_seconds", "scores_bytes",
                                               "output_error", "gradient_error")},
                "method?": WORD, "link?": TEXT, "accumulation?": WORD, "expected_peak_bytes?": Map(COUNT),
+               **{f"{key}?": COUNT for key in ("tp", "cp", "pp", "dp", "busiest_rank", "kinds_of_ranks")},
+               "bubble_seconds?": SPAN, "exposed_by_axis?": Map(SPAN),
                **{f"{key}?": [COUNT] for key in ("pairs", "expected_pairs")},
                **{f"{key}?": COUNT for key in ("heads", "kv_heads", "length", "exchanged_bytes", "expected_exchanged_bytes")}}
 # Google Benchmark's cv over repetitions: the standard deviation divided by the average. Of counters that are 0, it is null.

@@ -6,6 +6,7 @@ from html import escape
 
 import context
 import context_documents
+import factorings
 import matrix
 import pipeline
 import prefetch
@@ -149,6 +150,20 @@ def context_section(results):
     shown_here = [chart for chart in charts if chart.title.startswith(first_ones)] or charts
     return Section("Context parallelism", " ".join(sentences) or charts[0].alt, " ".join(chart.explanation for chart in shown_here),
                    shown_here, "lockstep bench cp --simulate --ranks 4 --lengths 65536 --json FILE", "parallel/context/split.h")
+
+
+def factorings_section(results):
+    charts = factorings.charts(results)
+    if not charts:
+        return None
+    reasons = [f"{_arranged(entry)}: {entry['reason']}." for run in results.benchmarks if list(run.factorings())
+               for entry in run.data.get("not_chosen", [])[:2]]
+    return Section("Arrangements of ranks", " ".join([charts[0].alt, *reasons]), charts[0].explanation, charts,
+                   "lockstep bench 3d --ranks 16 --json FILE", "bench/techniques/factorings.cc")
+
+
+def _arranged(entry):
+    return ", ".join(f"{axis} {entry[axis]}" for axis in ("tp", "cp", "pp", "dp"))
 
 
 def mesh_of(config):

@@ -18,6 +18,9 @@ SAME_TRAINING = ("model", "init", "data", "order", "seed", "global_batch", "sequ
                  "min_lr", "weight_decay", "grad_clip", "beta1", "beta2", "eps", "steps", "dtype")
 
 
+AXES = ("tp", "cp", "pp", "dp")
+
+
 @dataclass(frozen=True)
 class TrainRun:
     path: pathlib.Path
@@ -290,6 +293,29 @@ class ContextError:
 
 
 @dataclass(frozen=True)
+class Factoring:
+    """Ranks arranged along the axes of a mesh: figures of a step, means over the ranks but for the step and the memory."""
+    tp: int
+    cp: int
+    pp: int
+    dp: int
+    micro_batches: int
+    step_seconds: float
+    compute_seconds: float
+    bubble_seconds: float
+    exposed: dict  # seconds by axis
+    peak: dict  # bytes by use, of the rank with the most
+
+    @property
+    def lengths(self):
+        return self.tp, self.cp, self.pp, self.dp
+
+    @property
+    def bytes(self):
+        return self.peak["total"]
+
+
+@dataclass(frozen=True)
 class BenchRun:
     path: pathlib.Path
     data: dict
@@ -358,6 +384,22 @@ class BenchRun:
                 self.model + self.clock  # required: raises KeyError
                 yield _context_point(entry)
 
+    def factorings(self):
+        """The fastest first."""
+        for entry in self.data["benchmarks"]:
+            if entry["name"].startswith("3d/") and entry["run_type"] == "iteration":
+                self.model + self.roofline  # required: raises KeyError
+                yield _factoring(entry)
+
+    def refused_factorings(self):
+        """{(tp, cp, pp, dp): why there is no such plan}"""
+        return {(*(int(entry[axis]) for axis in AXES),): entry["reason"] for entry in self.data.get("refused", [])}
+
+    @property
+    def fastest_lengths(self):
+        """(tp, cp, pp, dp) of the fastest factoring within the memory limit; None without one."""
+        return (*(self.data["fastest"][axis] for axis in AXES),) if "fastest" in self.data else None
+
     def context_limits(self):
         return [_from_entry(ContextLimit, entry) for entry in self.data.get("context_limits", [])]
 
@@ -378,6 +420,15 @@ class BenchRun:
 
 def _from_entry(kind, entry):
     return kind(**{field.name: entry[field.name] for field in fields(kind)})
+
+
+def _factoring(entry):
+    found = Factoring(*(int(entry[key]) for key in (*AXES, "micro_batches")),
+                      *(entry[key] for key in ("step_seconds", "compute_seconds", "bubble_seconds", "exposed_by_axis", "peak_bytes")))
+    if min(*found.lengths, found.micro_batches) < 1 or found.step_seconds <= 0 or found.bytes <= 0:
+        raise ValueError(f"{entry['name']}: out of range")
+    found.compute_seconds + sum(found.exposed[axis] for axis in AXES)  # numbers
+    return found
 
 
 def _context_point(entry):
@@ -576,6 +627,7 @@ def _sort_in(results, path, data):
             raise BadInput(f"{path} holds no measurement; run the benchmark again")
         list(run.pipeline_points()), list(run.tensor_points()), list(run.sharded_points()), run.crossovers()
         list(run.context_points()), run.context_limits(), run.context_crossovers(), run.context_masks(), run.context_errors()
+        list(run.factorings()), run.refused_factorings(), run.fastest_lengths
         results.benchmarks.append(run)
     elif schema == "lockstep.schedule/1":
         forms.check(data, forms.SCHEDULE)

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "bench/results/measure.h"
-#include "bench/techniques/context_ranks.h"
+#include "bench/techniques/counted_ranks.h"
 #include "bench/techniques/plain_attention.h"
 #include "collectives/base/error.h"
 #include "parallel/make_plan.h"
@@ -83,7 +83,8 @@ void take_ranks(ContextPoint& point, const Plan& plan, const std::vector<Counted
   point.pairs.clear();
   point.expected_pairs.clear();
   std::int64_t most_sent = -1, most_held = -1;
-  for (const auto& [record, seconds] : ranks) {
+  for (const CountedRank& rank : ranks) {
+    const RankRecord& record = rank.record;
     const Prediction prediction =
         predict(plan, record.rank, {.algorithms = {}, .computes_on_host = computes_on_host});
     for (const TheoryRecord& line : theory_of(prediction, record))

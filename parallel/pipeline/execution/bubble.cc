@@ -78,6 +78,10 @@ PassTimes of_a_rank(const std::vector<PassTimes>& stages, int ranks) {
 
 }  // namespace
 
+double seconds_without_messages(const Schedule& schedule, const Passes& passes) {
+  return value_of(replayed(schedule, passes, 0).makespan());
+}
+
 BubbleRecord measured_bubble(Communicator& world, const Schedule& schedule,
                              const Executor& executor, const std::string& name,
                              const PipelineShape& shape, Count message_bytes) {

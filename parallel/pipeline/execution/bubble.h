@@ -17,4 +17,9 @@ BubbleRecord measured_bubble(Communicator& world, const Schedule& schedule,
                              const Executor& executor, const std::string& name,
                              const PipelineShape& shape, Count message_bytes);
 
+// The seconds of a step in which passes take these times, by rank and place in its schedule, and
+// messages none.
+double seconds_without_messages(const Schedule& schedule,
+                                const std::vector<std::vector<double>>& passes);
+
 }  // namespace lockstep

@@ -1,9 +1,12 @@
-#include "bench/techniques/context_ranks.h"
+#include "bench/techniques/counted_ranks.h"
 
 #include <algorithm>
+#include <map>
 
+#include "collectives/transport/launch_symmetric.h"
 #include "parallel/dry_run.h"
 #include "parallel/report.h"
+#include "parallel/symmetry.h"
 #include "parallel/trainer.h"
 
 namespace lockstep {
@@ -20,7 +23,8 @@ CountedRank simulate_rank(RankContext& context, const Plan& plan, const Roofline
     const std::vector<Batch> batches = dry_batches(plan, context.world.rank(), step);
     context.counters.reset();
     const std::int64_t pairs = rank->attention_pairs();
-    const double exposed = rank->exposed_seconds();
+    const ExposedSeconds exposed = rank->exposed();
+    const double computed = backend.seconds();
     clock.align();
     const double begin = clock.now_seconds();
     rank->accumulate(batches, plan.tokens_per_step(), 1);
@@ -30,9 +34,21 @@ CountedRank simulate_rank(RankContext& context, const Plan& plan, const Roofline
     counted.seconds = clock.now_seconds() - begin;
     counted.record = record_of(context, context.counters.by_label());
     counted.record.attention_pairs = rank->attention_pairs() - pairs;
-    counted.record.exposed_communication_seconds = rank->exposed_seconds() - exposed;
+    counted.exposed = rank->exposed() - exposed;
+    counted.record.exposed_communication_seconds = counted.exposed.sum();
+    counted.compute_seconds = backend.seconds() - computed;
   }
+  counted.passes = rank->last_passes();
+  counted.record.in_flight = rank->finish().in_flight;
   return counted;
+}
+
+LaunchOptions world_of(const Plan& plan, const std::string& link) {
+  return {.ranks = plan.ranks,
+          .fault = {},
+          .clock = Clock::unit,
+          .links = parse_links(link),
+          .device = &none_device()};
 }
 
 }  // namespace
@@ -57,16 +73,22 @@ std::vector<CountedRank> train_ranks(const Plan& plan, const LaunchOptions& worl
 std::vector<CountedRank> simulate_ranks(const Plan& plan, const Roofline& roofline,
                                         const std::string& link) {
   std::vector<CountedRank> ranks(static_cast<std::size_t>(plan.ranks));
-  launch({.ranks = plan.ranks,
-          .fault = {},
-          .clock = Clock::unit,
-          .links = parse_links(link),
-          .device = &none_device()},
-         [&](RankContext& context) {
-           ranks[static_cast<std::size_t>(context.world.rank())] =
-               simulate_rank(context, plan, roofline);
-         });
+  launch(world_of(plan, link), [&](RankContext& context) {
+    ranks[static_cast<std::size_t>(context.world.rank())] = simulate_rank(context, plan, roofline);
+  });
   return ranks;
+}
+
+std::vector<CountedRank> simulate_kinds_of_ranks(const Plan& plan, const Roofline& roofline,
+                                                 const std::string& link) {
+  std::map<int, CountedRank> ranks;
+  launch_symmetric(world_of(plan, link), stand_ins(plan, parse_links(link)),
+                   [&](RankContext& context) {
+                     ranks[context.world.rank()] = simulate_rank(context, plan, roofline);
+                   });
+  std::vector<CountedRank> in_order;
+  for (auto& [number, rank] : ranks) in_order.push_back(std::move(rank));
+  return in_order;
 }
 
 double slowest(const std::vector<CountedRank>& ranks) {

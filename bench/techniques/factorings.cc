@@ -1,0 +1,158 @@
+#include "bench/techniques/factorings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "bench/techniques/counted_ranks.h"
+#include "collectives/base/error.h"
+#include "parallel/pipeline/execution/bubble.h"
+#include "parallel/predict.h"
+#include "parallel/report.h"
+
+namespace lockstep {
+namespace {
+
+using enum Axis;
+
+bool is_wanted(const std::vector<int>& lengths, int length) {
+  return lengths.empty() || std::ranges::count(lengths, length) > 0;
+}
+
+// Layers and sequences that are split over nodes are slow, and take long to simulate.
+bool is_within_node(const FactoringBenchOptions& o, int t, int c) {
+  const int of_node = parse_links(o.link).ranks_per_node;
+  if (of_node == 0 || (!o.tensor.empty() && !o.context.empty())) return true;
+  return t * c <= std::max({of_node, o.tensor.empty() ? 1 : t, o.context.empty() ? 1 : c});
+}
+
+// All ways to write the number of ranks as a product of wanted lengths.
+std::vector<Factoring> factorings_of(const FactoringBenchOptions& o) {
+  std::vector<Factoring> all;
+  for (int t = 1; t <= o.ranks; ++t)
+    for (int c = 1; o.ranks % t == 0 && c <= o.ranks / t; ++c)
+      for (int p = 1; o.ranks / t % c == 0 && p <= o.ranks / t / c; ++p) {
+        if (o.ranks / t / c % p != 0) continue;
+        const int d = o.ranks / t / c / p;
+        if (!is_wanted(o.tensor, t) || !is_wanted(o.context, c) || !is_wanted(o.pipeline, p) ||
+            !is_wanted(o.data, d) || !is_within_node(o, t, c))
+          continue;
+        Factoring& factoring = all.emplace_back();
+        factoring.lengths[tp] = t, factoring.lengths[cp] = c;
+        factoring.lengths[pp] = p, factoring.lengths[dp] = d;
+      }
+  require(!all.empty(), fmt::format("no factors of {} ranks with these lengths", o.ranks),
+          "the lengths given with --tp, --cp, --pp and --dp must divide --ranks");
+  return all;
+}
+
+Plan plan_of_factoring(Factoring& factoring, const FactoringBenchOptions& o) {
+  TrainOptions train = o.train;
+  train.tensor_ranks = factoring.lengths[tp];
+  train.context_ranks = factoring.lengths[cp];
+  train.pipeline_ranks = factoring.lengths[pp];
+  train.data_ranks = factoring.lengths[dp];
+  if (train.global_batch == 0) train.global_batch = o.ranks;
+  const int of_replica = train.global_batch / factoring.lengths[dp];
+  train.micro_batches = factoring.micro_batches = std::max(1, of_replica / o.micro_batch_size);
+  return plan_of(train, o.ranks);
+}
+
+void check_theory(const Factoring& factoring, const Plan& plan, const RankRecord& record) {
+  const Prediction prediction =
+      predict(plan, record.rank, {.algorithms = {}, .computes_on_host = false});
+  for (const TheoryRecord& line : theory_of(prediction, record))
+    if (line.exact && line.expected != line.measured)
+      throw Error(ErrorKind::wrong_result,
+                  fmt::format("{}, {} of rank {}: {} instead of {}", factoring.name(),
+                              line.quantity, record.rank, line.measured, line.expected),
+                  {.hint = "this is a bug in a technique or in its theory"});
+}
+
+// The schedule's bubble: the mean idle time of its ranks, if messages took no time.
+double bubble_seconds(const Plan& plan, const std::vector<CountedRank>& ranks) {
+  // Of all pipelines, the first that runs.
+  std::vector<std::vector<double>> passes(static_cast<std::size_t>(plan.length(pp)));
+  for (const CountedRank& rank : ranks)
+    if (auto& of_stage = passes[static_cast<std::size_t>(plan.place(rank.record.rank, pp))];
+        of_stage.empty())
+      of_stage = rank.passes;
+  double busy = 0;
+  for (const auto& of_stage : passes)
+    busy = std::accumulate(of_stage.begin(), of_stage.end(), busy);
+  return seconds_without_messages(plan.schedule, passes) - busy / plan.length(pp);
+}
+
+// Without stages, ranks wait for the other ranks of their model along tp only.
+void take_parts(Factoring& factoring, const Plan& plan, const std::vector<CountedRank>& ranks) {
+  StepParts& parts = factoring.parts;
+  const bool has_stages = plan.length(pp) > 1;
+  const double each = 1 / static_cast<double>(ranks.size());
+  for (const CountedRank& rank : ranks) {
+    parts.compute += each * rank.compute_seconds;
+    parts.tp += each * (rank.exposed.layers + (has_stages ? 0 : rank.exposed.model));
+    parts.cp += each * rank.exposed.sequence;
+    parts.dp += each * rank.exposed.replicas;
+  }
+  // What remains is spent waiting for other stages: for their messages, until own ones have left, to
+  // sum the norm and the tied embedding, and until the last rank has ended its step. Without stages,
+  // ranks end at different times after exchanges over nodes.
+  const double idle = std::max(0.0, factoring.step_seconds - parts.sum());
+  if (!has_stages) {
+    (plan.copies() > 1 ? parts.dp : parts.tp) += idle;
+    return;
+  }
+  parts.bubble = std::min(idle, bubble_seconds(plan, ranks));
+  parts.pp = idle - parts.bubble;
+}
+
+void simulate(Factoring& factoring, const FactoringBenchOptions& options) {
+  const Plan plan = plan_of_factoring(factoring, options);
+  const std::vector<CountedRank> ranks =
+      simulate_kinds_of_ranks(plan, options.roofline, options.link);
+  factoring.kinds_of_ranks = static_cast<int>(ranks.size());
+  factoring.step_seconds = slowest(ranks);
+  take_parts(factoring, plan, ranks);
+  for (const CountedRank& rank : ranks) {
+    check_theory(factoring, plan, rank.record);
+    if (!factoring.peak_bytes.empty() && rank.record.peak_bytes.at("total") <= factoring.bytes())
+      continue;
+    factoring.peak_bytes = rank.record.peak_bytes;
+    factoring.busiest_rank = rank.record.rank;
+  }
+}
+
+}  // namespace
+
+std::string Factoring::name() const {
+  return fmt::format("tp {}, cp {}, pp {}, dp {}", lengths[tp], lengths[cp], lengths[pp],
+                     lengths[dp]);
+}
+
+std::vector<Factoring> bench_factorings(const FactoringBenchOptions& options) {
+  std::vector<Factoring> all = factorings_of(options);
+  for (Factoring& factoring : all) try {
+      simulate(factoring, options);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::bad_input) throw;
+      factoring.refused = error.what();
+    }
+  std::ranges::stable_sort(all, [](const Factoring& a, const Factoring& b) {
+    if (a.refused.empty() != b.refused.empty()) return a.refused.empty();
+    return a.step_seconds < b.step_seconds;
+  });
+  return all;
+}
+
+const Factoring* fastest(const std::vector<Factoring>& factorings,
+                         const FactoringBenchOptions& options) {
+  for (const Factoring& factoring : factorings)
+    if (factoring.refused.empty() &&
+        (!options.memory_limit || factoring.bytes() <= *options.memory_limit))
+      return &factoring;
+  return nullptr;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+// Compares the ways to arrange ranks along the axes of a mesh: the factorings of their number into tp,
+// cp, pp and dp. Each is one plan, whose code runs in virtual time, without data, on processors and
+// links of given rates.
+//
+//   step = compute + bubble + exposed communication along each axis
+//
+// All are means over the ranks, except for the step, which ends with the slowest rank.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/roofline_backend.h"
+#include "parallel/mesh.h"
+#include "parallel/options.h"
+
+namespace lockstep {
+
+struct FactoringBenchOptions {
+  TrainOptions train = [] {
+    TrainOptions options;
+    options.technique = "3d";
+    options.global_batch = 0;
+    return options;
+  }();  // a global batch of 0: one sequence for each rank
+  int ranks = 16;
+  // The lengths of an axis to try; empty: all, but of tp and cp only those that together fit into a
+  // node of the links.
+  std::vector<int> tensor, context, pipeline, data;
+  int micro_batch_size = 1;  // sequences
+  std::string link = "dgx";
+  Roofline roofline;
+  std::optional<std::int64_t> memory_limit;  // of a rank, in bytes
+};
+
+// The parts of a step, in seconds.
+struct StepParts {
+  double compute = 0;
+  double bubble = 0;  // waiting for other ranks, if messages between stages took no time
+  // Exposed communication: of layers, of sequences, of replicas, and between stages.
+  double tp = 0, cp = 0, dp = 0, pp = 0;
+
+  double sum() const { return compute + bubble + tp + cp + dp + pp; }
+};
+
+struct Factoring {
+  AlongAxes lengths{1};
+  int micro_batches = 1;
+  double step_seconds = 0;
+  StepParts parts;
+  std::map<std::string, std::int64_t> peak_bytes;  // of the rank with the most, by use, and "total"
+  int busiest_rank = 0;
+  int kinds_of_ranks = 0;  // that were simulated
+  std::string refused;     // the reason if there is no such plan
+
+  std::int64_t bytes() const { return peak_bytes.at("total"); }
+  std::string name() const;  // tp 2, cp 1, pp 4, dp 2
+};
+
+// All factorings, the fastest first, and those that are refused at the end.
+// Throws Error: bad_input if no number has the given lengths, wrong_result if a count
+// differs from its closed form.
+std::vector<Factoring> bench_factorings(const FactoringBenchOptions& options);
+
+// The fastest within the memory limit; null if there is none.
+const Factoring* fastest(const std::vector<Factoring>& factorings,
+                         const FactoringBenchOptions& options);
+// Why `other` is not chosen, in words: the memory that it lacks, or what takes more time.
+std::string why_not(const Factoring& other, const Factoring& chosen,
+                    const FactoringBenchOptions& options);
+
+void print_factorings(const std::vector<Factoring>& factorings,
+                      const FactoringBenchOptions& options);
+// As Google Benchmark writes them.
+std::string factorings_json(const std::vector<Factoring>& factorings,
+                            const FactoringBenchOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+// lockstep bench 3d: the factorings of a number of ranks along the axes of a mesh, compared.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "bench/techniques/factorings.h"
+#include "cli/bench_command.h"
+#include "cli/command.h"
+#include "cli/result_file.h"
+#include "cli/train_options.h"
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+
+namespace lockstep {
+namespace {
+
+struct FactoringCommand {
+  FactoringBenchOptions options;
+  std::string memory_limit, json, plot;
+  double teraflops = 400, gigabytes = 3000;
+};
+
+void within(const std::vector<int>& values, int least, int most, const char* flag) {
+  for (const int value : values)
+    require(value >= least && value <= most, fmt::format("{} {}", flag, value),
+            fmt::format("use {} to {}", least, most));
+}
+
+void read(FactoringCommand& c) {
+  FactoringBenchOptions& o = c.options;
+  within({o.ranks}, 1, 16384, "--ranks");
+  within({o.micro_batch_size}, 1, 1024, "--micro-batch-size");
+  within({o.train.global_batch}, 0, 1 << 24, "--global-batch");
+  for (const auto& [lengths, flag] : {std::pair{&o.tensor, "--tp"},
+                                      {&o.context, "--cp"},
+                                      {&o.pipeline, "--pp"},
+                                      {&o.data, "--dp"}})
+    within(*lengths, 1, o.ranks, flag);
+  for (const double rate : {c.teraflops, c.gigabytes})
+    require(rate > 0 && std::isfinite(rate), fmt::format("a rate of {}", rate),
+            "--tflops and --memory-bandwidth must be above 0");
+  o.roofline = {.flops_per_s = c.teraflops * 1e12, .bytes_per_s = c.gigabytes * 1e9};
+  parse_links(o.link);
+  if (!c.memory_limit.empty()) o.memory_limit = given_bytes(c.memory_limit, "--memory-limit");
+}
+
+int run(FactoringCommand& c) {
+  require(launch_ranks({}) == 1, "bench 3d under mpirun or srun",
+          "run it without: it simulates all ranks in one process");
+  read(c);
+  check_outputs({c.json, c.plot});
+  check_plot(c.plot);
+  const std::vector<Factoring> factorings = bench_factorings(c.options);
+  require(factorings.front().refused.empty(), "no factoring has a plan",
+          fmt::format("{}: {}", factorings.front().name(), factorings.front().refused));
+  print_factorings(factorings, c.options);
+  return ResultFile(c.json, factorings_json(factorings, c.options)).plot("factorings", c.plot);
+}
+
+}  // namespace
+
+void add_bench_factorings(CLI::App& bench, Command& chosen) {
+  auto command = std::make_shared<FactoringCommand>();
+  FactoringCommand& c = *command;
+  FactoringBenchOptions& o = c.options;
+  CLI::App* app = bench.add_subcommand(
+      "3d",
+      "the ways to arrange ranks along tp, cp, pp and dp, simulated: step time, exposed "
+      "communication, bubble and memory");
+  app->add_option("--ranks", o.ranks, "of which all factorings are compared")
+      ->capture_default_str();
+  for (const auto& [flag, lengths, what, limited] :
+       {std::tuple{"--tp", &o.tensor, "ranks that split every layer", true},
+        {"--cp", &o.context, "ranks that share every sequence", true},
+        {"--pp", &o.pipeline, "ranks of a pipeline", false},
+        {"--dp", &o.data, "replicas", false}})
+    app->add_option(flag, *lengths,
+                    fmt::format("only these numbers of {}, separated by commas{}", what,
+                                limited ? "; default: those that fit into a node" : ""))
+        ->delimiter(',');
+  add_train_options(*app, o.train,
+                    {"model", "sequence-length", "dtype", "recompute", "zero", "schedule",
+                     "virtual-stages", "sequence-parallel", "tp-overlap", "overlap", "mesh-order"});
+  app->add_option("--global-batch", o.train.global_batch,
+                  "sequences of a step; 0: as many as ranks")
+      ->capture_default_str();
+  app->add_option("--micro-batch-size", o.micro_batch_size, "sequences of a micro-batch")
+      ->capture_default_str();
+  app->add_option("--link", o.link,
+                  "link between ranks: a preset, or alpha=TIME,beta=BANDWIDTH, and for nodes "
+                  "node=RANKS,node-alpha=TIME,node-beta=BANDWIDTH")
+      ->capture_default_str();
+  app->add_option("--memory-limit", c.memory_limit,
+                  "memory of a rank, as 80G; K, M and G are powers of 1024; default: any");
+  app->add_option("--tflops", c.teraflops, "arithmetic rate of a rank, TFLOP/s")
+      ->capture_default_str();
+  app->add_option("--memory-bandwidth", c.gigabytes, "memory bandwidth of a rank, GB/s")
+      ->capture_default_str();
+  app->add_option("--json", c.json, "write the results to this file, as Google Benchmark does");
+  app->add_option("--plot", c.plot, "plot the results to this file: .svg, .png or .pdf");
+  app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
+}
+
+}  // namespace lockstep

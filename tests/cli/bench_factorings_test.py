@@ -1,0 +1,89 @@
+"""lockstep bench 3d: its table, its words, its file, and the input it refuses.
+
+python3 bench_factorings_test.py PROGRAM
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = pathlib.Path(sys.argv[1])
+AXES = ("tp", "cp", "pp", "dp")
+NODES = "alpha=20us,beta=1GB/s,node=4,node-alpha=1us,node-beta=10GB/s"
+
+
+class BenchFactorings(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = pathlib.Path(self.folder.name)
+        self.addCleanup(self.folder.cleanup)
+
+    def bench(self, *words, status=0):
+        done = subprocess.run([PROGRAM, "bench", "3d", *words], cwd=self.path, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done
+
+    def file(self):
+        return json.loads((self.path / "a.json").read_text())
+
+    def test_the_table_and_the_file_agree(self):
+        done = self.bench("--ranks", "8", "--link", NODES, "--global-batch", "16", "--tp", "1,2,4,8", "--cp", "1,2", "--json", "a.json")
+        file = self.file()
+        rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#") and not line.startswith(" # ")]
+        figures = {tuple(map(int, row[:4])): row for row in rows if row[5] != "refused:"}
+        entries = {tuple(entry[axis] for axis in AXES): entry for entry in file["benchmarks"]}
+        self.assertEqual(list(figures), list(entries), "the fastest first")
+        for lengths, entry in entries.items():
+            row, step = figures[lengths], entry["step_seconds"]
+            self.assertEqual(row[5], f"{1e3 * step:.3f}")
+            parts = [entry["compute_seconds"], entry["bubble_seconds"], *(entry["exposed_by_axis"][axis] for axis in ("tp", "cp", "dp", "pp"))]
+            self.assertAlmostEqual(sum(parts) / step, 1, 9)
+            self.assertEqual(row[6:12], [f"{100 * part / step:.2f}" for part in parts])
+            self.assertEqual(row[12], f"{entry['peak_bytes']['total'] / 2**20:.2f}")
+            self.assertEqual(int(row[4]), 16 // lengths[3])
+        steps = [entry["step_seconds"] for entry in file["benchmarks"]]
+        self.assertEqual(steps, sorted(steps))
+        self.assertEqual(file["fastest"], dict(zip(AXES, next(iter(entries)))))
+        self.assertIn("# fastest: tp {}, cp {}, pp {}, dp {}, ".format(*next(iter(entries))), done.stdout)
+        self.assertEqual([tuple(entry[axis] for axis in AXES) for entry in file["not_chosen"]], list(entries)[1:])
+        reasons = {tuple(entry[axis] for axis in AXES): entry["reason"] for entry in file["refused"]}
+        self.assertEqual(set(reasons) & set(entries), set())
+        self.assertEqual(len(reasons) + len(entries), 10 + 6, "2^3 over three axes, and 2^2 next to cp 2")
+        self.assertIn("8 tensor-parallel ranks for 4 heads", reasons[8, 1, 1, 1])
+        self.assertIn("8 stages of a model with 4 layers", reasons[1, 1, 8, 1])
+
+    def test_a_limit_of_memory_decides_and_the_words_say_so(self):
+        self.bench("--ranks", "4", "--cp", "1", "--json", "a.json")
+        points = self.file()["benchmarks"]
+        smallest = min(points, key=lambda point: point["peak_bytes"]["total"])
+        self.assertNotEqual(smallest, points[0], "the fastest must not be the smallest")
+        limit = smallest["peak_bytes"]["total"]
+        done = self.bench("--ranks", "4", "--cp", "1", "--memory-limit", str(limit), "--json", "a.json")
+        file = self.file()
+        self.assertEqual(file["fastest"], {axis: smallest[axis] for axis in AXES})
+        self.assertEqual([entry["fits"] for entry in file["benchmarks"]], [entry["peak_bytes"]["total"] <= limit for entry in points])
+        self.assertRegex(done.stdout, r"# faster, but tp 1, cp 1, .*: needs .* MiB, .* more than a rank has: \w+ take .* MiB, .* more than there")
+        done = self.bench("--ranks", "4", "--cp", "1", "--memory-limit", "1K", "--json", "a.json")
+        self.assertIn("# no factoring within 1.00 KiB a rank", done.stdout)
+        self.assertNotIn("fastest", self.file())
+
+    def test_options_of_the_plan_apply_to_all(self):
+        done = self.bench("--ranks", "4", "--tp", "2", "--cp", "1", "--zero", "1", "--schedule", "interleaved", "--virtual-stages", "2",
+                          "--sequence-parallel", "--json", "a.json")
+        points = {entry["pp"]: entry for entry in self.file()["benchmarks"]}
+        self.assertEqual(set(points), {1, 2}, done.stdout)
+
+    def test_wrong_input_is_refused(self):
+        for words, part in [(["--ranks", "0"], "--ranks 0"), (["--ranks", "8", "--tp", "3"], "no factors of 8 ranks"),
+                            (["--tp", "9", "--ranks", "8"], "--tp 9"), (["--memory-limit", "much"], "--memory-limit 'much'"),
+                            (["--link", "fast"], "--link"), (["--tflops", "0"], "a rate of 0"),
+                            (["--ranks", "8", "--tp", "8"], "8 tensor-parallel ranks for 4 heads"),
+                            (["--micro-batch-size", "0"], "--micro-batch-size 0")]:
+            self.assertIn(part, self.bench(*words, status=2).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
