@@ -144,13 +144,15 @@ class Planner {
 
 std::vector<DemoRun> demo_runs() {
   std::vector<DemoRun> runs;
-  for (const TechniqueEntry& entry : techniques())
+  for (const TechniqueEntry& entry : techniques()) {
+    if (!entry.preset_of.empty()) continue;
     for (const int ranks : entry.demo_ranks)
       runs.push_back({.label = std::string(entry.name),
                       .technique = std::string(entry.name),
                       .ranks = ranks,
                       .flags = entry.demo_flags,
                       .traced = ranks > 1 && ranks == entry.demo_ranks.back()});
+  }
   for (const std::string schedule : {"gpipe", "zb-h1"}) {
     Words flags = technique("pipeline").demo_flags;
     flags.insert(flags.end(), {"--schedule", schedule});

@@ -215,7 +215,7 @@ void add_plan(CLI::App& program, Command& chosen) {
   for (const TechniqueEntry& entry : techniques()) {
     auto c = std::make_shared<PlanCommand>();
     CLI::App* app = plan->add_subcommand(std::string(entry.name), std::string(entry.summary));
-    c->plan.options.technique = entry.name;
+    c->plan.options = default_options(entry.name);
     c->ranks = entry.default_ranks();
     add_plan_options(*app, c->plan);
     c->ranks_flag = app->add_option("--ranks", c->ranks, "ranks of the plan")

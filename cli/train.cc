@@ -243,7 +243,7 @@ void add_train(CLI::App& program, Command& chosen) {
   for (const TechniqueEntry& entry : techniques()) {
     auto command = std::make_shared<TrainCommand>();
     CLI::App* app = train->add_subcommand(std::string(entry.name), std::string(entry.summary));
-    command->plan.options.technique = entry.name;
+    command->plan.options = default_options(entry.name);
     command->world.launch.ranks = entry.default_ranks();
     add_plan_options(*app, command->plan);
     add_run_flags(*app, *command);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "parallel/options.h"
+#include "parallel/plan.h"
 
 namespace lockstep {
 namespace {
@@ -263,7 +264,9 @@ OptionGroup describe(RunOptions& o) {
 }
 
 bool OptionGroup::belongs_to(std::string_view technique) const {
-  return techniques.empty() || std::ranges::count(techniques, technique) > 0;
+  const std::string_view whole = lockstep::technique(technique).preset_of;
+  return techniques.empty() ||
+         std::ranges::count(techniques, whole.empty() ? technique : whole) > 0;
 }
 
 std::vector<OptionGroup> describe(TrainOptions& o) {

@@ -29,7 +29,8 @@ bool Plan::has_even_batches() const {
 int Plan::zero_stage() const {
   if (technique() == "fsdp") return 3;
   if (technique() == "zero") return options.zero_stage.value_or(1);
-  return technique() == "3d" ? options.zero_stage.value_or(0) : 0;
+  const std::string_view whole = lockstep::technique(technique()).preset_of;
+  return technique() == "3d" || whole == "3d" ? options.zero_stage.value_or(0) : 0;
 }
 
 int Plan::group_ranks() const {

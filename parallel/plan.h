@@ -99,16 +99,21 @@ PlanFile plan_from_json(const nlohmann::ordered_json& json, const std::string& p
 struct TechniqueEntry {
   std::string_view name;
   std::string_view summary;
-  std::vector<int> demo_ranks;          // ranks in the demo
+  std::vector<int> demo_ranks;          // ranks in the demo, which leaves presets out
   std::vector<std::string> demo_flags;  // and flags
   // The axis that takes the remaining ranks; none: one rank.
   std::optional<Axis> free_axis = {};
   bool has_pipeline = false;  // the layers may be in stages
+  // Of a technique that is another one, whose options it has, with other defaults.
+  std::string_view preset_of = {};
+  void (*set_defaults)(TrainOptions&) = nullptr;
 
   // The fewest ranks with which it shows anything.
-  int default_ranks() const { return free_axis ? 2 : 1; }
+  int default_ranks() const { return preset_of.empty() ? (free_axis ? 2 : 1) : demo_ranks.front(); }
 };
 const std::vector<TechniqueEntry>& techniques();
+// The options of a technique if none are given. Throws like technique().
+TrainOptions default_options(std::string_view technique);
 // The ranks of a plan if none are given: as many as its options need.
 int default_ranks(const TrainOptions& options);
 // Throws Error (bad_input) that lists the techniques.

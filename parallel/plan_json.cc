@@ -71,7 +71,7 @@ PlanFile plan_from_json(const ordered_json& json, const std::string& path) {
   require_that(json["options"].is_object(), "'options' is not an object");
 
   PlanFile file{.options = {}, .ranks = json["ranks"].get<int>(), .given = {}};
-  file.options.technique = technique(json["technique"].get<std::string>()).name;
+  file.options = default_options(json["technique"].get<std::string>());
   const std::vector<OptionGroup> groups = describe(file.options);
   for (const auto& [key, value] : json["options"].items()) {
     const Option* found = nullptr;

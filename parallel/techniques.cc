@@ -7,6 +7,27 @@
 #include "parallel/plan.h"
 
 namespace lockstep {
+namespace {
+
+// 176 billion parameters on 384 GPUs: tp 4, pp 12, dp 8.
+void as_bloom(TrainOptions& o) {
+  o.tensor_ranks = o.pipeline_ranks = 2;
+  o.zero_stage = 1;
+  o.micro_batches = 2;
+  o.recompute = "full";
+}
+
+// 175 billion parameters on each 64 GPUs: tp 8, pp 8.
+void as_megatron(TrainOptions& o) {
+  o.tensor_ranks = o.pipeline_ranks = 2;
+  o.sequence_parallel = true;
+  o.zero_stage = 1;
+  o.schedule = "interleaved";
+  o.micro_batches = 2;
+  o.recompute = "selective";
+}
+
+}  // namespace
 
 const std::vector<TechniqueEntry>& techniques() {
   static const std::vector<TechniqueEntry> entries = {
@@ -62,8 +83,31 @@ const std::vector<TechniqueEntry>& techniques() {
        .demo_flags = {"--tp", "2", "--pp", "2", "--micro-batches", "3"},
        .free_axis = Axis::dp,
        .has_pipeline = true},
+      {.name = "bloom-like",
+       .summary = "3d as BLOOM was trained, scaled down: tp, pipeline, ZeRO-1 over the replicas",
+       .demo_ranks = {8},
+       .free_axis = Axis::dp,
+       .has_pipeline = true,
+       .preset_of = "3d",
+       .set_defaults = as_bloom},
+      {.name = "megatron-like",
+       .summary =
+           "3d as Megatron-LM trains, scaled down: sp, interleaved pipeline, sharded optimizer",
+       .demo_ranks = {8},
+       .free_axis = Axis::dp,
+       .has_pipeline = true,
+       .preset_of = "3d",
+       .set_defaults = as_megatron},
   };
   return entries;
+}
+
+TrainOptions default_options(std::string_view name) {
+  const TechniqueEntry& entry = technique(name);
+  TrainOptions options;
+  options.technique = entry.name;
+  if (entry.set_defaults) entry.set_defaults(options);
+  return options;
 }
 
 int default_ranks(const TrainOptions& options) {

@@ -194,6 +194,7 @@ MUTANTS = [
     ("parallel/report.cc", "std::isfinite(record.loss) && (std", "(std"),
     ("bench/techniques/sharded_json.cc", "before / (before - after)", "after / (before - after)"),
     ("collectives/transport/virtual/virtual_world.cc", "++group_->aligning == group_->running", "++group_->aligning == size()"),
+    ("parallel/plan.cc", 'whole == "3d" ?', 'whole == "cp" ?'),
     ("parallel/symmetry.cc", 'plan_.options.layout == "zig-zag" && ', ""),
     ("parallel/symmetry.cc", "links_.same_node(rank, peer) != links_", "links_.same_node(rank, peer) && !links_"),
     ("bench/techniques/factorings.cc", "factoring.bytes() <= *options.memory_limit", "factoring.bytes() < *options.memory_limit"),

@@ -196,6 +196,19 @@ class Inputs(unittest.TestCase):
         self.assertIn("cp on 6 ranks", self.run_program("plan", "cp", "--ulysses", "2", "--ring", "3", "--sequence-length", "48").stdout)
         self.assertIn("serial: 1 rank over", self.run_program("train", "serial", "--steps", "1").stdout)
 
+    def test_presets_have_the_defaults_of_their_trainings(self):
+        for technique, pipeline in (("bloom-like", "1f1b, 2 stages"), ("megatron-like", "interleaved, 4 stages")):
+            done = self.run_program("train", technique, "--steps", "1")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"{technique}: 8 ranks over threads", done.stdout)
+            planned = self.run_program("plan", technique, "--ranks", "16", "--json", f"{technique}.json").stdout
+            self.assertIn("tp 2, cp 1, dp 4, pp 2", planned)
+            self.assertIn(pipeline, planned)
+            self.assertIn(f"{technique} on 16 ranks", self.run_program("plan", "--plan", f"{technique}.json").stdout)
+            self.assertIn("tp 1, cp 1, dp 4, pp 4", self.run_program("plan", technique, "--ranks", "16", "--tp", "1", "--pp", "4", "--schedule",
+                                                                      "gpipe").stdout)
+        self.assertIn("--no-sequence-parallel", self.run_program("train", "megatron-like", "--help").stdout)
+
     def test_documents(self):
         (self.path / "short.txt").write_text("".join("x" * (7 * i % 19) + "\n\n" for i in range(400)))
         done = self.run_program("train", "cp", "--ranks", "4", "--documents", "--layout", "balanced", "--data", "short.txt", "--steps", "2",
