@@ -166,6 +166,7 @@ void add_examples(CLI::App& program) {
       *program.get_subcommand("schedule"),
       {"schedule 1f1b -p 4 -m 8", "schedule all -p 4 -m 8",
        "schedule zb-h1 -p 4 -m 8 --json zb-h1.json", "schedule --explorer schedules.html"});
+  add_examples(*program.get_subcommand("fuzz"), {"fuzz --plans 20", "fuzz --minutes 10 --seed 7"});
   add_examples(*program.get_subcommand("mesh"), {"mesh --tp 2 --dp 2 --pp 2"});
   add_examples(*program.get_subcommand("demo"), {"demo", "demo --steps 20 --output out"});
   add_examples(*program.get_subcommand("doctor"), {"doctor"});
