@@ -6,8 +6,6 @@
 #include <charconv>
 #include <cmath>
 #include <set>
-#include <span>
-#include <string>
 #include <utility>
 
 #include "collectives/base/error.h"
@@ -25,7 +23,7 @@ struct Preset {
 };
 
 constexpr Link link(double microseconds, double gb_per_s) {
-  return {microseconds * 1e-6, 1 / (gb_per_s * 1e9)};
+  return {microseconds * 1e-6, 1e-9 / gb_per_s};
 }
 constexpr LinkModel flat(Link one) { return {one, one, 0}; }
 
@@ -56,16 +54,8 @@ std::pair<double, std::string_view> quantity(std::string_view item, std::string_
   return {value, text.substr(static_cast<std::size_t>(end - text.data()))};
 }
 
-struct Unit {
-  std::string_view name;
-  double scale;
-};
-
-// The largest first.
-constexpr Unit time_units[] = {{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}};
-constexpr Unit bandwidth_units[] = {{"GB/s", 1e9}, {"MB/s", 1e6}, {"KB/s", 1e3}, {"B/s", 1}};
-
-double scale_of(std::string_view item, std::string_view unit, std::span<const Unit> units) {
+double scale_of(std::string_view item, std::string_view unit,
+                std::initializer_list<std::pair<std::string_view, double>> units) {
   for (const auto& [name, scale] : units)
     if (unit == name) return scale;
   refuse(item);
@@ -81,35 +71,23 @@ double within_limit(std::string_view item, double value) {
 
 double read_alpha(std::string_view item, std::string_view text) {
   const auto [value, unit] = quantity(item, text);
-  return within_limit(item, unit.empty() ? value : value * scale_of(item, unit, time_units));
+  return within_limit(
+      item,
+      value * scale_of(item, unit, {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}}));
 }
 
 double read_beta(std::string_view item, std::string_view text) {
   const auto [value, unit] = quantity(item, text);
   if (unit.empty()) return within_limit(item, value);
-  const double bytes_per_s = value * scale_of(item, unit, bandwidth_units);
+  const double bytes_per_s =
+      value * scale_of(item, unit, {{"B/s", 1}, {"KB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}});
   require(bytes_per_s > 0, fmt::format("--link: '{}' is a link that sends nothing", item),
           "use a bandwidth above 0; beta=0, without a unit, is a link whose bytes cost nothing");
   return within_limit(item, 1 / bytes_per_s);
 }
 
-// With the largest unit of which `quantity` is at least one; `plain` if it cannot be read back from
-// that text.
-std::string with_unit(double quantity, std::span<const Unit> units, double plain,
-                      double (*read)(std::string_view, std::string_view)) {
-  for (const auto& [name, scale] : units) {
-    if (!std::isfinite(quantity) || quantity < scale) continue;
-    const std::string text = fmt::format("{:.12g}{}", quantity / scale, name);
-    if (read(text, text) == plain) return text;
-  }
-  return fmt::format("{}", plain);
-}
-
 std::string text_of(std::string_view prefix, const Link& link) {
-  return fmt::format(
-      "{0}alpha={1},{0}beta={2}", prefix,
-      with_unit(link.alpha_s, time_units, link.alpha_s, read_alpha),
-      with_unit(1 / link.beta_s_per_byte, bandwidth_units, link.beta_s_per_byte, read_beta));
+  return fmt::format("{0}alpha={1},{0}beta={2}", prefix, link.alpha_s, link.beta_s_per_byte);
 }
 
 }  // namespace

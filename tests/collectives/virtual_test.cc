@@ -232,12 +232,6 @@ TEST(Links, AreReadAndRefused) {
   EXPECT_DOUBLE_EQ(links.inside.seconds(450), 501e-9);
   EXPECT_EQ(links.ranks_per_node, 8);
   EXPECT_EQ(parse_links(text_of(links)).inside, links.inside);
-  EXPECT_EQ(text_of(parse_links("alpha=30us,beta=119.6MB/s")), "alpha=30us,beta=119.6MB/s");
-  EXPECT_EQ(text_of(parse_links("dgx")),
-            "alpha=2us,beta=50GB/s,node=8,node-alpha=2us,node-beta=450GB/s");
-  EXPECT_EQ(text_of(parse_links("alpha=0,beta=0")), "alpha=0,beta=0");
-  const Link odd{.alpha_s = 1.0 / 3e6, .beta_s_per_byte = 1.0 / 3};
-  EXPECT_EQ(parse_links(text_of({odd, odd})).between, odd) << "no digit is lost";
   EXPECT_EQ(parse_links("alpha=1ms").inside.alpha_s, 1e-3) << "one kind of link";
   EXPECT_EQ(parse_links("dgx").ranks_per_node, 8);
   for (const char* text : {"fast", "alpha", "alpha=", "alpha=-1", "alpha=1min", "alpha=nan",
