@@ -50,17 +50,18 @@ OptionGroup describe(MeshOptions& o) {
 }
 
 OptionGroup describe(DataParallelOptions& o) {
-  return {.title = "data parallelism",
-          .techniques = {"ddp", "zero", "fsdp", "ring-attention", "ulysses", "cp", "3d"},
-          .options = {{.flag = "reduce-dtype",
-                       .value = &o.reduce_dtype,
-                       .help = "f64, f32, bf16 or f16: what gradients are rounded to while they are "
-                               "summed over replicas; default: their own type",
-                       .drawn = {"", "", "", "f32", "bf16"}},
-                      {.flag = "overlap",
-                       .value = &o.overlap,
-                       .help = "communicate between passes instead of overlapped with them",
-                       .drawn = {"true", "false"}}}};
+  return {
+      .title = "data parallelism",
+      .techniques = {"ddp", "zero", "fsdp", "ring-attention", "ulysses", "cp", "3d"},
+      .options = {{.flag = "reduce-dtype",
+                   .value = &o.reduce_dtype,
+                   .help = "f64, f32, bf16 or f16: what gradients are rounded to while they are "
+                           "summed over replicas; default: their own type",
+                   .drawn = {"", "", "", "f32", "bf16"}},
+                  {.flag = "overlap",
+                   .value = &o.overlap,
+                   .help = "communicate between passes instead of overlapped with them",
+                   .drawn = {"true", "false"}}}};
 }
 
 OptionGroup describe_all_reduce(DataParallelOptions& o) {
@@ -130,50 +131,50 @@ OptionGroup describe(PipelineOptions& o) {
 }
 
 OptionGroup describe(TensorOptions& o) {
-  return {.title = "tensor parallelism",
-          .techniques = {"tp", "sp", "3d"},
-          .options = {
-              {.flag = "sequence-parallel",
-               .value = &o.sequence_parallel,
-               .help = "split the sequence, too, where layers are not split",
-               .drawn = {"false", "true"}},
-              {.flag = "keep-gathered",
-               .value = &o.keep_gathered,
-               .help = "with it: keep what a layer has gathered instead of gathering it again for "
-                       "backward",
-               .drawn = {"false", "true"},
-               .has_effect = [](const TrainOptions& all) { return all.sequence_parallel; },
-               .needs = "--sequence-parallel"},
-              {.flag = "tp-overlap",
-               .value = &o.tensor_overlap,
-               .help = "overlap the exchange of rows with the products of others, in ring steps; "
-                       "without --sequence-parallel: gradients with the products for the weights",
-               .drawn = {"false", "true"}},
-              {.flag = "partition-activations",
-               .value = &o.partition_activations,
-               .help = "each rank keeps only a part of the inputs that full recomputation needs, "
-                       "and gathers the others' parts again for backward (ZeRO-R's Pa)",
-               .drawn = {"false", "true"},
-               .has_effect = partitions_activations,
-               .needs = "--recompute full and ranks that split layers, without "
-                        "--sequence-parallel, which splits these inputs already"},
-              {.flag = "offload-activations",
-               .value = &o.offload_activations,
-               .help = "keep these parts in the tier that --offload-to names (ZeRO-R's Pa+cpu)",
-               .drawn = {"false", "true"},
-               .has_effect =
-                   [](const TrainOptions& all) {
-                     return all.offload_activations && partitions_activations(all);
-                   },
-               .needs = "--partition-activations"},
-              {.flag = "make-vocab-size-divisible-by",
-               .value = &o.vocabulary_multiple,
-               .help = "each of them has a multiple of it of the vocabulary; the rest is padding",
-               .bounds = at_least(1),
-               .drawn = {"1", "16"},
-               .has_effect =
-                   [](const TrainOptions& all) { return all.tensor_ranks.value_or(1) > 1; },
-               .needs = "several ranks that split layers"}}};
+  return {
+      .title = "tensor parallelism",
+      .techniques = {"tp", "sp", "3d"},
+      .options = {
+          {.flag = "sequence-parallel",
+           .value = &o.sequence_parallel,
+           .help = "split the sequence, too, where layers are not split",
+           .drawn = {"false", "true"}},
+          {.flag = "keep-gathered",
+           .value = &o.keep_gathered,
+           .help = "with it: keep what a layer has gathered instead of gathering it again for "
+                   "backward",
+           .drawn = {"false", "true"},
+           .has_effect = [](const TrainOptions& all) { return all.sequence_parallel; },
+           .needs = "--sequence-parallel"},
+          {.flag = "tp-overlap",
+           .value = &o.tensor_overlap,
+           .help = "overlap the exchange of rows with the products of others, in ring steps; "
+                   "without --sequence-parallel: gradients with the products for the weights",
+           .drawn = {"false", "true"}},
+          {.flag = "partition-activations",
+           .value = &o.partition_activations,
+           .help = "each rank keeps only a part of the inputs that full recomputation needs, "
+                   "and gathers the others' parts again for backward (ZeRO-R's Pa)",
+           .drawn = {"false", "true"},
+           .has_effect = partitions_activations,
+           .needs = "--recompute full and ranks that split layers, without "
+                    "--sequence-parallel, which splits these inputs already"},
+          {.flag = "offload-activations",
+           .value = &o.offload_activations,
+           .help = "keep these parts in the tier that --offload-to names (ZeRO-R's Pa+cpu)",
+           .drawn = {"false", "true"},
+           .has_effect =
+               [](const TrainOptions& all) {
+                 return all.offload_activations && partitions_activations(all);
+               },
+           .needs = "--partition-activations"},
+          {.flag = "make-vocab-size-divisible-by",
+           .value = &o.vocabulary_multiple,
+           .help = "each of them has a multiple of it of the vocabulary; the rest is padding",
+           .bounds = at_least(1),
+           .drawn = {"1", "16"},
+           .has_effect = [](const TrainOptions& all) { return all.tensor_ranks.value_or(1) > 1; },
+           .needs = "several ranks that split layers"}}};
 }
 
 OptionGroup describe_context_axis(MeshOptions& o) {
