@@ -84,7 +84,7 @@ CaseCheck check_case_on_processes(const FuzzCommand& c, const FuzzCase& fuzz_cas
       check.differences.push_back(line);
   }
   check.has_ended = check.compared == 0;
-  if (check.has_ended && check.differences.empty())
+  if ((check.has_ended || status != 0) && check.differences.empty())
     check.differences.push_back(fmt::format("ended with status {}", status));
   return check;
 }
@@ -163,7 +163,7 @@ void print_coverage(const Coverage& coverage) {
     fmt::print("{:<30} {:>8}    {} of {}\n", "--" + row.flag,
                fmt::format("{} of {}", row.values, row.all_values), row.pairs, row.all_pairs);
   fmt::print(
-      "not all pairs exist: some options have an effect only beside certain values of others\n");
+      "not all pairs exist: some options have an effect only with certain values of others\n");
 }
 
 // On terminals only.

@@ -1,4 +1,4 @@
-// One rank's training in a fuzzed case, a step at a time, with all that is compared of it.
+// One rank's training in a fuzzed case, one step at a time, and the comparisons of its results.
 #pragma once
 
 #include <map>

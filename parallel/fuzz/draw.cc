@@ -1,4 +1,6 @@
 // Draws the cases.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <random>
 
@@ -96,7 +98,8 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
   const auto allows = [&](int ranks) {
     return limits.all_ranks ? ranks == limits.most_ranks : ranks <= limits.most_ranks;
   };
-  while (true) {
+  constexpr int most_tries = 100'000;
+  for (int tries = 0; tries < most_tries; ++tries) {
     FuzzCase drawn{
         .seed = random() % 1'000'000, .model = draw_model(random), .plan = {}, .before = {}};
     const int context = drawn.model.context;
@@ -113,7 +116,7 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
       continue;
     // A loss scaler may skip the first step of f16.
     if (random() % 4 != 0 || o.dtype == DType::f16) return drawn;
-    for (int tries = 0; tries < 1000; ++tries) {
+    for (int others = 0; others < 1000; ++others) {
       FuzzPlan before = draw_plan(random);
       take_training(before.options, o);
       if (!allows(before.ranks) || !is_valid(drawn, before)) continue;
@@ -123,6 +126,10 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
     }
     return drawn;
   }
+  throw Error(ErrorKind::bad_input,
+              fmt::format("--ranks {}: none of {} random plans has that many ranks",
+                          limits.most_ranks, most_tries),
+              {.hint = "use a product of small powers of 2, such as 4, 8 or 16"});
 }
 
 Plan plan_of(const FuzzPlan& plan, const FuzzFiles& files) {

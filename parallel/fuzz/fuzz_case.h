@@ -53,6 +53,7 @@ struct DrawLimits {
   int most_ranks = 16;
   bool all_ranks = false;
 };
+// Throws Error (bad_input) if no plan has that many ranks.
 FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& limits);
 
 // Schema lockstep.fuzz/1.

@@ -77,7 +77,8 @@ class Fuzz(unittest.TestCase):
     def test_bad_input(self):
         (self.path / "empty.json").write_text("")
         (self.path / "plan.json").write_text('{"schema": "lockstep.plan/1"}')
-        for words, part in ((["--transport", "tcp"], "choose threads, openmpi or mpich"), (["--minutes", 0], "--minutes 0"),
+        for words, part in ((["--transport", "tcp"], "choose threads, openmpi or mpich"), (["--transport", "openmpi", "--ranks", 23], "--ranks 23"),
+                            (["--minutes", 0], "--minutes 0"),
                             (["--minutes", "nan"], "--minutes"), (["--plans", -1], "--plans -1"), (["--ranks", -1], "--ranks -1"),
                             (["--jitter", -1], "--jitter"), (["--timeout", 0], "--timeout"), (["--fault", "rank=0"], "fault"),
                             (["--replay", "none.json"], "none.json"), (["--replay", "empty.json"], "empty.json"),

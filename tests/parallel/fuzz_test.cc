@@ -77,6 +77,10 @@ TEST_F(Fuzz, TheSameSeedGivesTheSamePlansAndTheirFiles) {
     EXPECT_EQ(draw_case(1, number, {.most_ranks = 6, .all_ranks = true}).plan.ranks, 6);
 }
 
+TEST_F(Fuzz, SaysThatNoPlanHasSoManyRanks) {
+  EXPECT_THROW(draw_case(1, 0, {.most_ranks = 23, .all_ranks = true}), Error);
+}
+
 // Mistakes that no test of a single technique would show: a value that one rank loses.
 TEST_F(Fuzz, FindsWhatIsPlanted) {
   FuzzCase drawn = draw_case(1, 0, {});
