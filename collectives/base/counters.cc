@@ -11,8 +11,12 @@ Volume& Volume::operator+=(const Volume& other) {
 }
 
 Volume& Counters::entry(std::string_view label) {
-  const auto found = volumes_.find(label);
-  return found != volumes_.end() ? found->second : volumes_[std::string(label)];
+  if (label != newest_label_) {
+    if (newest_ != Volume{}) volumes_[newest_label_] += newest_;
+    newest_label_ = label;
+    newest_ = {};
+  }
+  return newest_;
 }
 
 void Counters::add_sent(std::string_view label, std::int64_t bytes) {
@@ -27,12 +31,14 @@ void Counters::add_received(std::string_view label, std::int64_t bytes) {
 
 std::map<std::string, Volume, std::less<>> Counters::by_label() const {
   const std::lock_guard lock(mutex_);
-  return volumes_;
+  auto volumes = volumes_;
+  if (newest_ != Volume{}) volumes[newest_label_] += newest_;
+  return volumes;
 }
 
 Volume Counters::total() const {
   const std::lock_guard lock(mutex_);
-  Volume sum;
+  Volume sum = newest_;
   for (const auto& [label, volume] : volumes_) sum += volume;
   return sum;
 }
@@ -40,6 +46,7 @@ Volume Counters::total() const {
 void Counters::reset() {
   const std::lock_guard lock(mutex_);
   volumes_.clear();
+  newest_ = {};
 }
 
 }  // namespace lockstep

@@ -28,10 +28,14 @@ class Counters {
   void reset();
 
  private:
+  // The volume to which the message of a label is added.
   Volume& entry(std::string_view label);
 
   mutable std::mutex mutex_;
-  std::map<std::string, Volume, std::less<>> volumes_;
+  std::map<std::string, Volume, std::less<>> volumes_;  // without the newest
+  // Most messages have the label of the one before them, and need no search for it.
+  std::string newest_label_;
+  Volume newest_;
 };
 
 }  // namespace lockstep

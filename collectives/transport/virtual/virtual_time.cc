@@ -17,25 +17,29 @@ double processor_seconds() {
 }  // namespace
 
 void VirtualTime::push(double time, VirtualThread* thread, Event* event) {
-  const char* const memory = thread ? thread->suspended_at_ : reinterpret_cast<const char*>(event);
-  events_.push_back({time, next_number_++, thread, event, memory});
-  std::push_heap(events_.begin(), events_.end(), std::greater<>());
+  events_[time].entries.push_back({next_number_++, thread, event});
 }
 
-// Thousands of ranks do not fit into a cache. What the event after this one will use is fetched
-// while this one runs.
-VirtualTime::Entry VirtualTime::pop() {
-  std::pop_heap(events_.begin(), events_.end(), std::greater<>());
-  const Entry next = events_.back();
-  events_.pop_back();
-  constexpr int line_bytes = 64, stack_lines = 12, event_lines = 4;
-  if (!events_.empty() && events_.front().memory) {
-    const Entry& following = events_.front();
-    __builtin_prefetch(following.thread);
-    for (int line = 0; line < (following.thread ? stack_lines : event_lines); ++line)
-      __builtin_prefetch(following.memory + line * line_bytes);
+// Thousands of ranks do not fit into a cache. What the events of one time will use is fetched while
+// those before them run: first the thread or the message, later both ends of the thread's stack. At
+// the outer end are the rank's communicator and counters.
+void VirtualTime::fetch_ahead(const Moment& moment) {
+  constexpr std::size_t far = 8, near = 4;
+  constexpr int line_bytes = 64, event_lines = 4, below = 4, inner_lines = 16, outer_lines = 18;
+  const auto fetch = [](const void* memory, int lines) {
+    for (int line = 0; line < lines; ++line)
+      __builtin_prefetch(static_cast<const char*>(memory) + line * line_bytes);
+  };
+  if (moment.begun + far < moment.entries.size()) {
+    const Entry& entry = moment.entries[moment.begun + far];
+    fetch(entry.thread ? static_cast<const void*>(entry.thread) : entry.event, event_lines);
   }
-  return next;
+  if (moment.begun + near < moment.entries.size()) {
+    const VirtualThread* const thread = moment.entries[moment.begun + near].thread;
+    if (!thread || !thread->suspended_at_) return;
+    fetch(thread->suspended_at_ - below * line_bytes, below + inner_lines);
+    fetch(thread->began_at_ - outer_lines * line_bytes, outer_lines);
+  }
 }
 
 // Replaces the event that would have resumed it later.
@@ -48,6 +52,7 @@ void VirtualTime::resume_at(double time, VirtualThread& thread) {
 VirtualThread& VirtualTime::add(std::function<void()> body, double start) {
   ++unfinished_;
   threads_.emplace_back(new VirtualThread([this, run = std::move(body)] {
+    running_->began_at_ = static_cast<const char*>(__builtin_frame_address(0));
     resume_compute();
     run();
     pause_compute();
@@ -65,17 +70,26 @@ void VirtualTime::resume(VirtualThread& thread) {
   if (thread.finished()) --unfinished_;
 }
 
+void VirtualTime::run_events() {
+  while (unfinished_ > 0 && !events_.empty()) {
+    const auto first = events_.begin();
+    const double time = first->first;
+    Moment& moment = first->second;
+    const Entry next = moment.entries[moment.begun++];
+    fetch_ahead(moment);
+    if (moment.begun == moment.entries.size()) events_.erase(first);
+    if (next.event) {
+      next.event->happen(time);
+    } else if (next.thread->resumed_by_ == next.number) {
+      next.thread->now_ = std::max(next.thread->now_, time);
+      resume(*next.thread);
+    }
+  }
+}
+
 void VirtualTime::run() {
   while (unfinished_ > 0) {
-    while (unfinished_ > 0 && !events_.empty()) {
-      const Entry next = pop();
-      if (next.event) {
-        next.event->happen(next.time);
-      } else if (next.thread->resumed_by_ == next.number) {
-        next.thread->now_ = std::max(next.thread->now_, next.time);
-        resume(*next.thread);
-      }
-    }
+    run_events();
     for (std::size_t i = 0; i < threads_.size() && events_.empty(); ++i) {
       VirtualThread& thread = *threads_[i];
       if (thread.finished()) continue;
@@ -83,8 +97,9 @@ void VirtualTime::run() {
       resume(thread);
     }
   }
-  for (const Entry& entry : std::exchange(events_, {}))
-    if (entry.event) entry.event->drop();
+  for (const auto& [time, moment] : std::exchange(events_, {}))
+    for (std::size_t i = moment.begun; i < moment.entries.size(); ++i)
+      if (moment.entries[i].event) moment.entries[i].event->drop();
 }
 
 void VirtualTime::suspend(VirtualThread& self) {
@@ -105,7 +120,7 @@ void VirtualTime::catch_up() { sleep_until(running_->now_); }
 void VirtualTime::sleep_until(double time) {
   VirtualThread& self = *running_;
   self.now_ = std::max(self.now_, time);
-  if (events_.empty() || events_.front().time >= self.now_) return;
+  if (events_.empty() || events_.begin()->first >= self.now_) return;
   resume_at(self.now_, self);
   suspend(self);
 }

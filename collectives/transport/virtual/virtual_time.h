@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -30,7 +31,9 @@ class VirtualThread {
   Fiber fiber_;
   double now_ = 0;
   double processor_s_ = 0;  // the OS thread's CPU time when this thread's own code last resumed
-  const char* suspended_at_ = nullptr;  // where its stack ends
+  // The ends of its stack: where it began, and where it was suspended.
+  const char* began_at_ = nullptr;
+  const char* suspended_at_ = nullptr;
   bool waiting_ = false;
   // The event that will resume it, if any: its number and its time.
   std::int64_t resumed_by_ = -1;
@@ -78,26 +81,27 @@ class VirtualTime {
 
  private:
   struct Entry {
-    double time;
     std::int64_t number;
     VirtualThread* thread;  // to resume,
     Event* event;           // or event to run
-    const char* memory;     // that it will use
-    bool operator>(const Entry& other) const {
-      return time != other.time ? time > other.time : number > other.number;
-    }
+  };
+  // The events of one time, in order of creation.
+  struct Moment {
+    std::vector<Entry> entries;
+    std::size_t begun = 0;  // how many of them have happened, or are about to
   };
   void push(double time, VirtualThread* thread, Event* event);
   void resume_at(double time, VirtualThread& thread);
   void resume(VirtualThread& thread);
   void suspend(VirtualThread& self);
-  Entry pop();
+  void run_events();
+  static void fetch_ahead(const Moment& moment);
 
   bool measures_compute_;
   VirtualThread* running_ = nullptr;
   std::int64_t next_number_ = 0;
   std::int64_t unfinished_ = 0;
-  std::vector<Entry> events_;  // a heap, the next one first
+  std::map<double, Moment> events_;  // by time
   std::vector<std::unique_ptr<VirtualThread>> threads_;
 };
 
