@@ -90,19 +90,18 @@ ScheduleResult from_menu(const ScheduleCommand& c, const ScheduleEntry& entry,
 }
 
 constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
-
 ScheduleResult from_file(const ScheduleCommand& c) {
   return simulated(c, c.file, schedule_from_csv(read_text(c.file, most_bytes), c.file));
 }
 
 void print_messages(const Schedule& schedule) {
   const Program program = as_simulated(schedule);
-  for (std::size_t rank = 0; rank < program.by_rank.size(); ++rank) {
-    std::string line;
-    for (const Step& step : program.by_rank[rank])
-      line += fmt::format("{}{}", line.empty() ? "" : " ", text_of(step));
-    fmt::print("rank {}: {}\n", rank, line);
-  }
+  fmt::print("{}", text_by_rank(schedule.ranks(), [&](int rank) {
+               std::string line;
+               for (const Step& step : program.by_rank[static_cast<std::size_t>(rank)])
+                 line += fmt::format("{}{}", line.empty() ? "" : " ", text_of(step));
+               return fmt::format("rank {}: {}\n", rank, line);
+             }));
 }
 
 // Of many ranks only the first and the last.
@@ -115,16 +114,17 @@ std::string joined(const std::vector<std::string>& figures) {
 
 void print_figures(const ScheduleResult& result) {
   const Timeline& timeline = result.timeline;
-  const int ranks = result.schedule.ranks();
   const bool is_sharded = result.schedule.has(Pass::unshard);
   fmt::print("\n{:>4}  {:>12} {:>12} {:>12} {:>10} {:>11}{}\n", "rank", "busy", "idle", "inside",
              "in flight", "unfinished", is_sharded ? "  unsharded" : "");
-  for (int rank = 0; rank < ranks; ++rank) {
-    const RankTimeline& line = timeline.ranks[static_cast<std::size_t>(rank)];
-    fmt::print("{:>4}  {:>12} {:>12} {:>12} {:>10} {:>11}{}\n", rank, text_of(timeline.busy(rank)),
-               text_of(timeline.idle(rank)), text_of(timeline.inner_idle(rank)), line.in_flight,
-               line.unfinished, is_sharded ? fmt::format(" {:>10}", line.unsharded) : "");
-  }
+  fmt::print("{}", text_by_rank(result.schedule.ranks(), [&](int rank) {
+               const RankTimeline& line = timeline.ranks[static_cast<std::size_t>(rank)];
+               return fmt::format("{:>4}  {:>12} {:>12} {:>12} {:>10} {:>11}{}\n", rank,
+                                  text_of(timeline.busy(rank)), text_of(timeline.idle(rank)),
+                                  text_of(timeline.inner_idle(rank)), line.in_flight,
+                                  line.unfinished,
+                                  is_sharded ? fmt::format(" {:>10}", line.unsharded) : "");
+             }));
   fmt::print("\nmakespan {}   bubble fraction {}   overhead {}\n", time_text(timeline.makespan()),
              percent(timeline.bubble_fraction()), percent(timeline.bubble_overhead()));
   // One line for each formula, with the figures of all its ranks.
@@ -148,8 +148,21 @@ std::string times_text(const Schedule& schedule, const PassTimes& times) {
   return text;
 }
 
+// Refuses what nobody could read.
+void check_size(const ScheduleCommand& c, const Schedule& schedule) {
+  std::size_t longest = 0, all = 0;
+  for (const auto& actions : schedule.by_rank)
+    longest = std::max(longest, actions.size()), all += actions.size();
+  require(!c.messages || longest <= 10'000,
+          fmt::format("--messages with {} actions of a rank", longest),
+          "use it up to 10,000; --save writes longer schedules");
+  require(c.plot.empty() || all <= 200'000, fmt::format("--plot with {} actions", all),
+          "use it up to 200,000; --json writes larger schedules");
+}
+
 int show(const ScheduleCommand& c, const ScheduleResult& result) {
   const Schedule& schedule = result.schedule;
+  check_size(c, schedule);
   fmt::print("{}: {} ranks, {} stages, {} micro-batches; {}\n\n", result.name, schedule.ranks(),
              schedule.stages, schedule.micro_batches, times_text(schedule, result.times));
   const bool in_color = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
@@ -200,14 +213,12 @@ int compare_all(const ScheduleCommand& c) {
     }
   }
   fmt::print(
-      "\nThe makespan is the time from the first action to the last. The period is the longest "
-      "time "
-      "that\none rank takes from its own first action to its last: the time per step if a rank "
-      "begins the next\nstep while others still finish this one.\n");
+      "\nThe makespan is the time from the first action to the last. The period is the longest\n"
+      "time that one rank takes from its own first action to its last: the time per step if a\n"
+      "rank begins the next step while others still finish this one.\n");
   return 0;
 }
 
-// The page is self-contained.
 int write_explorer(const std::string& path) {
   write_file(path, read_text(plots_folder() + "/explorer.html", most_bytes));
   fmt::print("{}: open it in a browser\n", path);

@@ -245,6 +245,28 @@ TEST(Schedules, OfManyRanksAndMicroBatches) {
   EXPECT_EQ(simulate(schedule, {}).makespan(), *entry.makespan(shape, {}));
 }
 
+// An algorithm that is quadratic in the ranks would not finish here.
+TEST(Schedules, OfManyRanks) {
+  constexpr int ranks = LOCKSTEP_THOROUGH ? 400'000 : 50'000;
+  const PipelineShape shape{.ranks = ranks, .micro_batches = 2};
+  for (const std::string_view name : {"1f1b", "gpipe"}) {
+    const ScheduleEntry& entry = find_schedule(name);
+    const Schedule schedule = make_schedule(entry, shape);
+    const Timeline timeline = simulate(schedule, {});
+    EXPECT_EQ(timeline.ranks[7].in_flight, 2) << name;
+    EXPECT_EQ(timeline.makespan(), Rational((2 + ranks - 1) * 3)) << name;
+  }
+}
+
+TEST(Drawing, LeavesOutMiddleRanksOfMany) {
+  const auto text = [](int ranks) {
+    return text_by_rank(ranks, [](int rank) { return fmt::format("{} ", rank); });
+  };
+  EXPECT_EQ(std::ranges::count(text(100), ' '), 100);
+  EXPECT_THAT(text(101), HasSubstr("48 49 ... 1 more ranks\n51 52 "));
+  EXPECT_THAT(text(1'000'000), HasSubstr("49 ... 999900 more ranks\n999950 "));
+}
+
 TEST(Schedules, ShapesThatDoNotFitAreNamed) {
   const auto message = [](std::string_view name, PipelineShape shape) -> std::string {
     try {
@@ -268,6 +290,8 @@ TEST(Schedules, ShapesThatDoNotFitAreNamed) {
   EXPECT_THAT(message("gpipe", {.ranks = 2, .micro_batches = 0}), HasSubstr("0 micro-batches"));
   EXPECT_THAT(message("gpipe", {.ranks = 100'000, .micro_batches = 1'000}),
               HasSubstr("50 million"));
+  EXPECT_THAT(message("zb-v", {.ranks = 100'000, .micro_batches = 1, .virtual_stages = 2}),
+              HasSubstr("at most 3500 ranks"));
   EXPECT_THROW(find_schedule("2f2b"), Error);
 }
 

@@ -5,8 +5,11 @@
 //
 //   makespan      m tS + (p - 1) tF / 2      where tF = tI = tW: no rank waits once it has begun
 //   unfinished    2p half stages on every rank: p micro-batches, as on rank 0 of 1F1B
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "collectives/base/error.h"
 #include "parallel/pipeline/schedules/schedules.h"
 
 namespace lockstep {
@@ -37,11 +40,18 @@ Schedule zb_v(const PipelineShape& x) {
   Schedule schedule{.stages = x.stages(), .micro_batches = x.micro_batches, .by_rank = {}};
   for (int r = 0; r < x.ranks; ++r) {
     std::vector<Action>& actions = schedule.by_rank.emplace_back();
-    RankActions rank(actions, schedule.stages);
+    RankActions rank(actions);
     turns(rank, x, r, std::max(2 * x.ranks - 1, x.micro_batches));
     std::erase_if(actions, [&](const Action& a) { return a.micro_batch >= x.micro_batches; });
   }
   return schedule;
+}
+
+// With fewer than 2p - 1 micro-batches, every rank also plans the missing ones, and drops them.
+void check_zb_v(const PipelineShape& x) {
+  constexpr double most_actions = 5e7;
+  require(2.0 * x.ranks * std::max(2.0 * x.ranks - 1, 1.0 * x.micro_batches) <= most_actions,
+          fmt::format("zb-v on {} ranks", x.ranks), "use at most 3500 ranks");
 }
 
 }  // namespace
@@ -51,6 +61,7 @@ ScheduleEntry zb_v_schedule() {
           .summary = "two stages on every rank, placed like a V; weight gradients fill the bubble",
           .virtual_stages = 2,
           .make = zb_v,
+          .check = check_zb_v,
           .makespan_formula = "m tS + (p - 1) tF/2, tF = tI = tW, m >= 2p - 1",
           .makespan = [](const PipelineShape& x, const PassTimes& t) -> std::optional<Rational> {
             if (t.forward != t.input_gradient || t.forward != t.weight_gradient ||

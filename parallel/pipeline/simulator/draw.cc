@@ -92,11 +92,24 @@ bool has_communication(const Timeline& timeline) {
 std::string chart_of(const Timeline& timeline, int width, bool in_color) {
   const Chart chart(timeline, width, in_color);
   const bool is_two_lines = has_communication(timeline);
+  return text_by_rank(static_cast<int>(timeline.ranks.size()), [&](int rank) {
+    const RankTimeline& line = timeline.ranks[static_cast<std::size_t>(rank)];
+    std::string text = fmt::format("rank {:<3} ", rank) + chart.line(line, true, '.');
+    if (is_two_lines) text += fmt::format("{:<9}", "") + chart.line(line, false, ' ');
+    return text;
+  });
+}
+
+std::string text_by_rank(int ranks, const std::function<std::string(int rank)>& text_of_rank) {
+  constexpr int at_each_end = 50;
+  const int hidden = std::max(0, ranks - 2 * at_each_end);
   std::string text;
-  for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
-    text += fmt::format("rank {:<3} ", rank) + chart.line(timeline.ranks[rank], true, '.');
-    if (is_two_lines)
-      text += fmt::format("{:<9}", "") + chart.line(timeline.ranks[rank], false, ' ');
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (hidden > 0 && rank == at_each_end) {
+      text += fmt::format("... {} more ranks\n", hidden);
+      rank += hidden;
+    }
+    text += text_of_rank(rank);
   }
   return text;
 }

@@ -1,6 +1,7 @@
 // A simulated schedule as a text chart.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "parallel/pipeline/simulator/simulate.h"
@@ -12,5 +13,9 @@ namespace lockstep {
 // "U2" unshards stage 2, "G2" reduces its gradients. Where a number has no room the letter stands
 // alone. `in_color` adds a terminal's escape sequences.
 std::string chart_of(const Timeline& timeline, int width, bool in_color);
+
+// The text of every rank; of more than a hundred ranks only the first and the last fifty, with a
+// line that says how many are left out.
+std::string text_by_rank(int ranks, const std::function<std::string(int rank)>& text_of_rank);
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <unordered_map>
 #include <utility>
 
 #include "parallel/pipeline/schedules/check.h"
@@ -204,9 +205,11 @@ Timeline simulate_actions(const Schedule& schedule, const std::vector<std::vecto
 
 Timeline simulate(const Schedule& schedule, const PassTimes& times) {
   const std::vector<int> rank_of = schedule.rank_of_stage();
+  std::unordered_map<int, std::int64_t> stages_of;
+  for (const int rank : rank_of) ++stages_of[rank];
   std::vector<PassTimes> by_stage;
   for (const int rank : rank_of) {
-    const auto stages = std::ranges::count(rank_of, rank);
+    const std::int64_t stages = stages_of[rank];
     by_stage.push_back({.forward = times.forward / stages,
                         .input_gradient = times.input_gradient / stages,
                         .weight_gradient = times.weight_gradient / stages,
