@@ -18,11 +18,12 @@
 #include "collectives/base/file.h"
 #include "parallel/fuzz/check_case.h"
 #include "parallel/fuzz/coverage.h"
+#include "parallel/tags/check_tags.h"
 
 namespace lockstep {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 constexpr const char* compared_text = "comparisons: ";  // the first line of a replay
 
@@ -31,7 +32,7 @@ struct FuzzCommand {
   std::int64_t plans = 0;
   std::uint64_t seed = 1;
   int ranks = 0;
-  bool does_not_shrink = false;
+  bool does_not_shrink = false, only_tags = false;
   std::string transport = "threads", replay, output = ".", fault, files;
 
   bool is_on_threads() const { return transport == "threads"; }
@@ -42,8 +43,8 @@ struct FuzzCommand {
   }
 };
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+double seconds_since(SteadyClock::time_point start) {
+  return std::chrono::duration<double>(SteadyClock::now() - start).count();
 }
 
 // The words that start this program again on the ranks of a case.
@@ -90,9 +91,10 @@ CaseCheck check_case_on_processes(const FuzzCommand& c, const FuzzCase& fuzz_cas
 }
 
 CaseCheck check_case(const FuzzCommand& c, const FuzzCase& fuzz_case) {
-  CaseCheck check = c.is_on_threads() ? check_case_on_threads(fuzz_case, c.case_options())
-                                      : check_case_on_processes(c, fuzz_case);
-  if (check.compared == 0 && check.differences.empty())
+  CaseCheck check = c.only_tags         ? check_tags_of_case(fuzz_case)
+                    : c.is_on_threads() ? check_case_on_threads(fuzz_case, c.case_options())
+                                        : check_case_on_processes(c, fuzz_case);
+  if (check.compared == 0 && check.differences.empty() && !c.only_tags)
     check.differences.emplace_back("nothing was compared");
   return check;
 }
@@ -143,7 +145,7 @@ int report_failure(const FuzzCommand& c, std::int64_t number, const FuzzCase& fa
   std::fflush(stdout);
   if (c.does_not_shrink) return 1;
   constexpr double most_s = 120;
-  const auto start = Clock::now();
+  const auto start = SteadyClock::now();
   const FuzzCase smallest = shrink(failing, [&](const FuzzCase& simpler) {
     if (seconds_since(start) > most_s) return false;
     const CaseCheck again = check_case(c, simpler);
@@ -153,7 +155,10 @@ int report_failure(const FuzzCommand& c, std::int64_t number, const FuzzCase& fa
   fmt::print("the smallest plan found that is wrong: {}\n", text_of(smallest));
   print_differences(check_case(c, smallest));
   fmt::print("run it again with: lockstep fuzz{} --replay {}\n",
-             c.is_on_threads() ? "" : " --transport " + c.transport, file.path());
+             c.only_tags         ? " --tags"
+             : c.is_on_threads() ? ""
+                                 : " --transport " + c.transport,
+             file.path());
   return 1;
 }
 
@@ -182,24 +187,30 @@ int fuzz(const FuzzCommand& c) {
                                         : c.is_on_threads() ? 16
                                                             : 8,
                           .all_ranks = !c.is_on_threads()};
-  const auto start = Clock::now();
+  const auto start = SteadyClock::now();
   const auto done = [&](std::int64_t plans) {
     return c.plans > 0 ? static_cast<double>(plans) / static_cast<double>(c.plans)
                        : seconds_since(start) / (60 * c.minutes);
   };
   Coverage coverage;
-  std::int64_t number = 0, compared = 0;
+  std::int64_t number = 0, compared = 0, without = 0;
   for (; done(number) < 1; ++number) {
     const FuzzCase drawn = draw_case(c.seed, number, limits);
     CaseFile file(fmt::format("{}/fuzz-{}-{}.json", c.output, c.seed, number), drawn);
     const CaseCheck check = check_case(c, drawn);
     if (!check.differences.empty()) return report_failure(c, number, drawn, check, file);
     compared += check.compared;
+    without += check.compared == 0 ? 1 : 0;
     coverage.add(drawn.plan);
     show_progress(done(number + 1), number + 1, compared);
   }
-  fmt::print("{} plans of seed {} over {}: {} comparisons, all equal, in {:.0f} s\n", number,
-             c.seed, c.transport, compared, seconds_since(start));
+  if (compared == 0) throw Error(ErrorKind::wrong_result, "no plan had anything to check");
+  fmt::print("{} plans of seed {} {}: {} {}, in {:.0f} s\n", number, c.seed,
+             c.only_tags ? "without data" : "over " + c.transport, compared,
+             c.only_tags ? "tags checked, none wrong" : "comparisons, all equal",
+             seconds_since(start));
+  if (without > 0)
+    fmt::print("{} of these plans have no tags: one rank, or shards that cut an axis\n", without);
   print_coverage(coverage);
   return 0;
 }
@@ -233,7 +244,11 @@ int run(const FuzzCommand& c) {
   const std::string transports[] = {"threads", "openmpi", "mpich"};
   require(std::ranges::count(transports, c.transport) > 0,
           fmt::format("--transport '{}'", c.transport), "choose threads, openmpi or mpich");
+  require(!c.only_tags || (c.is_on_threads() && c.fault.empty()),
+          c.fault.empty() ? "--tags with --transport " + c.transport : "--tags with --fault",
+          "tags are checked on every rank alone, without messages");
   poison_host_memory(true);
+  check_tags(true);
   return c.replay.empty() ? fuzz(c) : replay(c);
 }
 
@@ -255,6 +270,8 @@ void add_fuzz(CLI::App& program, Command& chosen) {
       ->excludes(minutes)
       ->excludes(plans)
       ->excludes(seed);
+  app->add_flag("--tags", c->only_tags,
+                "only check the tags of each plan's tensors, without data and without a reference");
   app->add_flag("--no-shrink", c->does_not_shrink, "do not look for a smaller plan that is wrong");
   app->add_option("--output", c->output, "folder for the file of a plan that is wrong")
       ->capture_default_str();

@@ -15,6 +15,7 @@
 #include "collectives/base/file.h"
 #include "parallel/placement.h"
 #include "parallel/predict.h"
+#include "parallel/tags/check_tags.h"
 
 namespace lockstep {
 namespace {
@@ -26,6 +27,7 @@ struct PlanCommand {
   CLI::Option* ranks_flag = nullptr;
   int ranks = 1;
   std::vector<int> shown;  // ranks
+  bool checks_tags = false;
   std::string json;
 };
 
@@ -149,6 +151,25 @@ void print_placements(const Plan& plan, int rank) {
   for (const std::string& line : shown) fmt::print("{}\n", line);
 }
 
+// Of the first and the last rank of each stage, which differ along every axis, or of those asked for.
+std::int64_t check_tags(const PlanCommand& c, const Plan& plan) {
+  std::vector<int> ranks = c.shown;
+  if (ranks.empty())
+    for (const int first : ranks_to_show(plan, {})) {
+      AlongAxes last(0);
+      for (const Axis axis : axes) last[axis] = plan.length(axis) - 1;
+      last[Axis::pp] = plan.place(first, Axis::pp);
+      ranks.insert(ranks.end(), {first, plan.mesh.rank_at(last)});
+    }
+  const std::int64_t checked = check_tags_of(plan, ranks);
+  require(
+      checked > 0, "--check-tags of this plan",
+      "its tensors have no tags: it has one rank, parameter servers, or shards that cut an axis");
+  fmt::print("\ntags         {} checked on {} ranks, none wrong: every partial sum is reduced\n",
+             checked, ranks.size());
+  return checked;
+}
+
 ordered_json volumes_json(const Prediction& prediction, std::int64_t Volume::*field) {
   ordered_json object = ordered_json::object();
   if (prediction.total) object["total"] = (*prediction.total).*field;
@@ -201,6 +222,7 @@ int run(PlanCommand& c) {
       file["bubble"] = {{"expected_fraction", *bubble}};
     for (const RankPlan& rank : ranks) file["predictions"].push_back(rank_json(plan, rank));
   }
+  if (c.checks_tags) file["checked_tags"] = check_tags(c, plan);
   if (!c.json.empty()) write_file(c.json, file.dump(1) + "\n");
   return 0;
 }
@@ -225,6 +247,10 @@ void add_plan(CLI::App& program, Command& chosen) {
                     "predict this rank; repeatable; default: the first rank of each pipeline stage")
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->expected(1)
+        ->group(std::string(ranks_group));
+    app->add_flag("--check-tags", c->checks_tags,
+                  "check without data that every partial sum is reduced: on the first and the last "
+                  "rank of each stage, or those of --rank")
         ->group(std::string(ranks_group));
     app->add_option("--json", c->json, "write the plan and its predictions to this file")
         ->group(std::string(files_group));

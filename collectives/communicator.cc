@@ -122,7 +122,7 @@ std::unique_ptr<Concurrency::Task> Communicator::start_thread(std::function<void
 Communicator Communicator::duplicate(int track) {
   std::vector<int> everyone(static_cast<std::size_t>(size()));
   for (int i = 0; i < size(); ++i) everyone[i] = i;
-  return Communicator(transport_->subgroup(everyone), records_, track);
+  return Communicator(made_group(everyone), records_, track);
 }
 
 std::array<Communicator, 2> Communicator::two_ends(int track) {
@@ -131,8 +131,14 @@ std::array<Communicator, 2> Communicator::two_ends(int track) {
           Communicator(std::move(ends[1]), records_, track + 1)};
 }
 
+std::unique_ptr<Transport> Communicator::made_group(std::span<const int> members) {
+  auto transport = transport_->subgroup(members);
+  if (records_.observer) records_.observer->made_group(group(), members, transport.get());
+  return transport;
+}
+
 std::unique_ptr<Communicator> Communicator::subgroup(std::span<const int> members) {
-  return std::make_unique<Communicator>(transport_->subgroup(members), records_, track_);
+  return std::make_unique<Communicator>(made_group(members), records_, track_);
 }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
@@ -168,10 +174,12 @@ CollectiveCall::CollectiveCall(Communicator& comm, Operation operation, std::str
   comm.call_.label = comm.label_.empty() ? name_of(operation) : std::string_view(comm.label_);
   comm.transport_->enter(comm.call_);
   comm.in_collective_ = true;
+  if (comm.records_.observer) comm.records_.observer->begin(comm.group(), operation, data);
 }
 
 CollectiveCall::~CollectiveCall() {
   comm_.in_collective_ = false;
+  if (comm_.records_.observer) comm_.records_.observer->end();
   // After a failure the entry stays on the board for other ranks to see.
   if (std::uncaught_exceptions() == 0) comm_.transport_->leave();
 }

@@ -10,6 +10,7 @@
 
 #include "collectives/base/device.h"
 #include "collectives/base/trace.h"
+#include "collectives/observer.h"
 #include "collectives/transport/transport.h"
 
 namespace lockstep {
@@ -21,6 +22,7 @@ struct RankRecords {
   Ledger* ledger = nullptr;
   Trace* trace = nullptr;
   const Tuning* tuning = nullptr;
+  CollectiveObserver* observer = nullptr;
 };
 
 // Used by one thread at a time. A second thread of the rank needs a duplicate().
@@ -104,6 +106,17 @@ class Communicator {
   // negative color gets no communicator.
   std::unique_ptr<Communicator> split(int color, int key);
 
+  // From now on `observer` hears of the collectives of this communicator, and of those made from it.
+  // Null: no longer.
+  void observe(CollectiveObserver* observer) { records_.observer = observer; }
+  // Tells the observer, if there is one, that messages outside of a collective do what this
+  // operation does. See CollectiveObserver.
+  void announce(Operation operation, Slice from, Slice into) {
+    if (records_.observer) records_.observer->announce(group(), operation, from, into);
+  }
+  // This group's name for observers.
+  const void* group() const { return transport_.get(); }
+
   // The label under which traffic is counted from now on. Empty: the operation's name.
   void set_label(std::string label) { label_ = std::move(label); }
 
@@ -116,6 +129,8 @@ class Communicator {
   friend class CollectiveCall;
   Call message_call(Slice data, std::int64_t number = unnumbered) const;
   void check_peer(int peer) const;
+  // The transport of a subgroup, which the observer hears of.
+  std::unique_ptr<Transport> made_group(std::span<const int> members);
 
   std::unique_ptr<Transport> transport_;
   int rank_, size_;  // asked for with every message, and behind several decorators

@@ -3,9 +3,17 @@
 namespace lockstep {
 
 struct Stream::Handle::State {
-  explicit State(Concurrency& threads) : concurrency(threads), finished(threads.condition()) {}
+  State(Concurrency& threads, CollectiveObserver* hears, const void* of, std::int64_t work)
+      : concurrency(threads),
+        observer(hears),
+        stream(of),
+        number(work),
+        finished(threads.condition()) {}
 
   Concurrency& concurrency;
+  CollectiveObserver* observer;
+  const void* stream;
+  std::int64_t number;  // among the works of the stream
   mutable std::mutex mutex;
   std::unique_ptr<Concurrency::Condition> finished;
   bool done = false;
@@ -27,6 +35,8 @@ void Stream::Handle::wait() const {
   state_->finished->wait(lock, [&] { return state_->done; });
   if (state_->failure) std::rethrow_exception(state_->failure);
   state_->after.stream_wait();
+  lock.unlock();
+  if (state_->observer) state_->observer->waited(state_->stream, state_->number);
 }
 
 bool Stream::Handle::done() const {
@@ -62,7 +72,8 @@ Stream::~Stream() {
 
 Stream::Handle Stream::enqueue(std::function<void(Communicator&)> work) {
   Handle handle;
-  handle.state_ = std::make_shared<Handle::State>(concurrency_);
+  handle.state_ =
+      std::make_shared<Handle::State>(concurrency_, comm_.records().observer, this, enqueued_++);
   DeviceEvent before = record_on(device());
   concurrency_.catch_up();
   {
@@ -99,7 +110,10 @@ void Stream::run() {
       try {
         item.before.stream_wait();
         begin = clock.now();
+        CollectiveObserver* const observer = item.state->observer;
+        if (observer) observer->begin_work(this, item.state->number);
         item.work(comm_);
+        if (observer) observer->end_work();
         last_ = record_on(device());
         end = clock.now();
       } catch (...) {

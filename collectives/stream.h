@@ -58,6 +58,7 @@ class Stream {
   mutable std::mutex mutex_;
   std::unique_ptr<Concurrency::Condition> wake_;
   std::deque<Item> queue_;
+  std::int64_t enqueued_ = 0;
   DeviceEvent last_;  // recorded by the stream's thread
   std::exception_ptr failure_;
   Stopwatch busy_;

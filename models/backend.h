@@ -13,6 +13,8 @@
 
 namespace lockstep {
 
+class Parameters;
+
 // rows x columns elements from `slice`, `stride` elements from row to row.
 struct Matrix {
   Slice slice;
@@ -89,6 +91,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
+  // The parameters of the model that it computes: a backend that checks its operands finds them.
+  virtual void observe(const Parameters& /*parameters*/) {}
 
   // into = from + beta into, for beta 0 or 1; rounds if their types differ.
   virtual void copy(const Matrix& into, const Matrix& from, double beta) = 0;

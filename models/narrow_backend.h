@@ -20,7 +20,7 @@ void convert(Slice into, Slice from);
 
 // For one rank. Its widened copies are charged to `ledger` as workspace. Slices of other types are
 // passed to `wide` unchanged.
-class NarrowBackend final : public Backend {
+class NarrowBackend : public Backend {
  public:
   NarrowBackend(Backend& wide, Ledger& ledger) : wide_(wide), ledger_(ledger) {}
 

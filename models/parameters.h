@@ -72,8 +72,10 @@ class Parameters {
   void allocate();
   // Instead of the flat buffers: places the value or the gradient of one parameter in `memory`, or
   // takes it away if `memory` is empty.
-  void place_value(int i, Slice memory) { values_of_[index_of(i)] = memory; }
-  void place_gradient(int i, Slice memory) { gradients_of_[index_of(i)] = memory; }
+  void place_value(int i, Slice memory) { values_of_[index_of(i)] = memory, ++placements_; }
+  void place_gradient(int i, Slice memory) { gradients_of_[index_of(i)] = memory, ++placements_; }
+  // How often a value or a gradient was placed so far.
+  std::int64_t placements() const { return placements_; }
 
   const std::vector<Parameter>& list() const { return list_; }
   // Throws Error (bad_input) for an unknown name.
@@ -89,6 +91,7 @@ class Parameters {
   Slice value(int i) const { return present(values_of_, i); }
   Slice gradient(int i) const { return present(gradients_of_, i); }
   bool has_value(int i) const { return values_of_[index_of(i)].device != nullptr; }
+  bool has_gradient(int i) const { return gradients_of_[index_of(i)].device != nullptr; }
 
   // Whether this rank represents all ranks of the split that hold the same elements. Norms and files
   // take them from this rank.
@@ -111,6 +114,7 @@ class Parameters {
   Count count_ = 0;
   Tensor values_, gradients_;
   std::vector<Slice> values_of_, gradients_of_;  // by parameter
+  std::int64_t placements_ = 0;
 };
 
 // Calls run(columns, place in the whole, place in the part, count) for each run of elements in a

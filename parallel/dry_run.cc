@@ -6,11 +6,10 @@
 
 #include "collectives/base/error.h"
 #include "models/adamw.h"
-#include "models/narrow_backend.h"
-#include "models/roofline_backend.h"
 #include "parallel/rank_model.h"
 #include "parallel/report.h"
 #include "parallel/sharded/unit.h"
+#include "parallel/tags/check_tags.h"
 #include "parallel/trainer.h"
 
 namespace lockstep {
@@ -76,8 +75,7 @@ Count narrow_workspace_bytes(const Plan& plan, int rank) {
   if (!is_narrow(plan.options.dtype)) return 0;
   Ledger ledger;
   ledger.place_on(none_device());
-  RooflineBackend nothing({}, [](double) {});
-  NarrowBackend backend(nothing, ledger);
+  DryBackend backend(ledger);
   TensorRanks tensor(plan.split(rank), plan.options.tensor_overlap, ledger);
   ContextRanks context(plan.context(rank), ledger);
   RankModel model(plan, rank, tensor, context, backend, ledger);
@@ -98,14 +96,20 @@ std::vector<Batch> dry_batches(const Plan& plan, int rank, int step) {
   return batches;
 }
 
+void take_dry_step(TrainingRank& rank, const Plan& plan, std::span<const Batch> micro_batches) {
+  rank.accumulate(micro_batches, plan.tokens_per_step(), 1);
+  rank.gradient_norm();
+  rank.update(plan.options.learning_rate, 1);
+  rank.wait_for_parameters();
+}
+
 TrainResult dry_run(RankContext& context, const Plan& plan) {
   require(!plan.has_servers(), "a dry run of a parameter server",
           "its closed forms are those of a run; train it without --device none");
   constexpr int steps = 2;
   const int rank = context.world.rank();
-  RooflineBackend nothing({}, [](double) {});
-  NarrowBackend backend(nothing, context.ledger);
-  const auto training = make_rank(context, plan, backend);
+  const auto backend = with_tags(context, plan, std::make_unique<DryBackend>(context.ledger));
+  const auto training = make_rank(context, plan, *backend);
   training->load_weights();
   TierTraffic before;  // the last step
   std::int64_t pairs_before = 0;
@@ -113,10 +117,7 @@ TrainResult dry_run(RankContext& context, const Plan& plan) {
     context.counters.reset();
     before = training->tier_traffic();
     pairs_before = training->attention_pairs();
-    training->accumulate(dry_batches(plan, rank, step), plan.tokens_per_step(), 1);
-    training->gradient_norm();
-    training->update(plan.options.learning_rate, 1);
-    training->wait_for_parameters();
+    take_dry_step(*training, plan, dry_batches(plan, rank, step));
   }
   const auto traffic = context.counters.by_label();
   const TierTraffic offload = training->tier_traffic() - before;

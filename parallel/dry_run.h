@@ -4,8 +4,11 @@
 
 #include "collectives/transport/launch.h"
 #include "models/dataset.h"
+#include "models/narrow_backend.h"
+#include "models/roofline_backend.h"
 #include "parallel/plan.h"
 #include "parallel/result.h"
+#include "parallel/training_rank.h"
 
 namespace lockstep {
 
@@ -17,6 +20,18 @@ Count narrow_workspace_bytes(const Plan& plan, int rank);
 // The micro-batches of a rank in a step. The tokens of each are all different, if the vocabulary has
 // as many: no gradient of the embedding is smaller.
 std::vector<Batch> dry_batches(const Plan& plan, int rank, int step);
+
+// One step of a rank with these micro-batches; their data need not exist.
+void take_dry_step(TrainingRank& rank, const Plan& plan, std::span<const Batch> micro_batches);
+
+struct NoKernels {
+  RooflineBackend no_kernels{{}, [](double) {}};
+};
+// A backend that computes nothing, and takes the workspace of one on the host.
+class DryBackend final : private NoKernels, public NarrowBackend {
+ public:
+  explicit DryBackend(Ledger& ledger) : NarrowBackend(no_kernels, ledger) {}
+};
 
 // Trains on this rank alone: the code of a training, with data that do not exist. Takes two steps,
 // because buffers and buckets have their final size in the second; counters are of that one. The

@@ -16,6 +16,8 @@ inline void sum_of_norm(Communicator& ranks, double& square) {
   if (ranks.size() == 1) return;
   ranks.set_label(norm_label);
   all_reduce(ranks, host_slice(std::span(&square, 1)), ReduceOp::sum, norm_algorithm);
+  if (CollectiveObserver* const observer = ranks.records().observer)
+    observer->added_norm(ranks.group());
 }
 
 // What a rank sends and receives for the norm, in elements of 8 bytes.

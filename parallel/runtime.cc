@@ -37,6 +37,7 @@ class Runtime final : public TrainingRank {
         model_(plan, rank_, split_, tokens_, backend, context.ledger),
         tied_(*pipeline_, model_.parameters, model_.embedding_copies(), plan.ends_of_pipeline()),
         exposed_(context.world) {
+    backend.observe(model_.parameters);
     data_ = make_data_parallel(context, *replicas_, plan, model_, backend);
     shared_.emplace(
         *tensor_, model_.parameters,

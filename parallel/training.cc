@@ -15,6 +15,7 @@
 #include "models/weights.h"
 #include "parallel/context/split.h"
 #include "parallel/report.h"
+#include "parallel/tags/check_tags.h"
 
 namespace lockstep {
 namespace {
@@ -43,7 +44,7 @@ Training::Training(RankContext& context, const Plan& plan)
                 .global_batch = plan.options.global_batch,
                 .length = plan.tokens_of_sequence(),
                 .seed = plan.options.seed},
-      backend_(make_backend(context.ledger)) {}
+      backend_(with_tags(context, plan, make_backend(context.ledger))) {}
 
 std::vector<Batch> Training::micro_batches(int step) const {
   const int rank = context_.world.rank(), parts = plan_.options.micro_batches;

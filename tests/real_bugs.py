@@ -2,7 +2,8 @@
 gradients and a loss that looked right.
 
 python3 real_bugs.py --check           checks that every bug can still be planted (a test runs this)
-python3 real_bugs.py [PART OF A NAME]  builds the program with each bug, and fuzzes at most PLANS plans; a minute or two per bug
+python3 real_bugs.py [PART OF A NAME]  builds the program with each bug, and fuzzes at most PLANS plans; a minute or two per bug.
+                                       Then once more with tags alone, without data and without a reference.
 
 A name is a repository and the number of the issue or pull request there; a letter follows where one report holds several.
 """
@@ -124,10 +125,18 @@ BUGS = [
 # What found a bug: the first difference tells.
 def oracle(said):
     first = said.split("\n")[1] if "\n" in said else said
-    for part, name in (("peak bytes", "memory"), ("predicted", "bytes"), ("off by", "values"), ("on one rank", "values")):
+    for part, name in ((" along ", "tags"), ("nothing has computed", "tags"), ("peak bytes", "memory"), ("predicted", "bytes"),
+                       ("off by", "values"), ("on one rank", "values")):
         if part in first:
             return name
     return "an error"
+
+
+# The number of the plan that is wrong, and what found it.
+def found_by(copy, folder, flags):
+    said = run(["build/release/bin/lockstep", "fuzz", "--plans", str(PLANS), "--no-shrink", "--output", folder, *flags], copy).stdout
+    plan = re.search(r"^plan (\d+) of seed 1 is wrong", said, re.MULTILINE)
+    return f"plan {plan[1]}, by {oracle(said[plan.start():])}" if plan else ""
 
 
 def main():
@@ -137,25 +146,26 @@ def main():
         for _, _, name, right, wrong in BUGS:
             with_bug((ROOT / name).read_text(), name, right, wrong)
         return 0
-    missed = 0
+    missed = by_tags = 0
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(folder) / "copy"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns("build", "out", ".git", "__pycache__"))
         run(["cmake", "--preset", "release"], copy)
+        print(f"{'bug':<24} {'fuzzer':<22} {'tags alone':<22}")
         for bug, what, name, right, wrong in BUGS:
             if not all(part in bug for part in sys.argv[1:]):
                 continue
             text = (copy / name).read_text()
             (copy / name).write_text(with_bug(text, name, right, wrong))
             if run(["ninja", "-C", "build/release", "program"], copy).returncode != 0:
-                found = "does not build"
+                everything, tags = "does not build", ""
             else:
-                said = run(["build/release/bin/lockstep", "fuzz", "--plans", str(PLANS), "--no-shrink", "--output", folder], copy).stdout
-                plan = re.search(r"^plan (\d+) of seed 1 is wrong", said, re.MULTILINE)
-                found = f"plan {plan[1]}, by {oracle(said[plan.start():])}" if plan else "NOT FOUND"
-                missed += not plan
-            print(f"{bug:<24} {found:<22} {what}", flush=True)
+                everything, tags = found_by(copy, folder, []), found_by(copy, folder, ["--tags"])
+            missed += not everything.startswith("plan")
+            by_tags += "by tags" in tags
+            print(f"{bug:<24} {everything or 'NOT FOUND':<22} {tags or '-':<22} {what}", flush=True)
             (copy / name).write_text(text)
+    print(f"tags alone, without a reference, find {by_tags}")
     return 1 if missed else 0
 
 

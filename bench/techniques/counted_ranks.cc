@@ -27,10 +27,7 @@ CountedRank simulate_rank(RankContext& context, const Plan& plan, const Roofline
     const double computed = backend.seconds();
     clock.align();
     const double begin = clock.now_seconds();
-    rank->accumulate(batches, plan.tokens_per_step(), 1);
-    rank->gradient_norm();
-    rank->update(plan.options.learning_rate, 1);
-    rank->wait_for_parameters();
+    take_dry_step(*rank, plan, batches);
     counted.seconds = clock.now_seconds() - begin;
     counted.record = record_of(context, context.counters.by_label());
     counted.record.attention_pairs = rank->attention_pairs() - pairs;

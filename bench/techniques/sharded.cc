@@ -79,10 +79,7 @@ void simulate_on_rank(RankContext& context, const Plan& plan, const Roofline& ro
     context.counters.reset();
     clock.align();
     const double begin = clock.now_seconds();
-    rank->accumulate(batches, plan.tokens_per_step(), 1);
-    rank->gradient_norm();
-    rank->update(plan.options.learning_rate, 1);
-    rank->wait_for_parameters();
+    take_dry_step(*rank, plan, batches);
     seconds = clock.now_seconds() - begin;
   }
   const RankRecord record = record_of(context, context.counters.by_label());

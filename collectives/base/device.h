@@ -35,6 +35,8 @@ class Device {
   virtual std::string_view name() const = 0;
   // False: slices have addresses but no storage.
   virtual bool stores() const { return true; }
+  // Whether its memory is this process's own.
+  virtual bool is_host() const { return false; }
   // Whether operations are asynchronous. Those of one thread run in order; those of several threads
   // in any order that their events allow. Only a copy or conversion to or from the host's memory
   // returns when it is done.

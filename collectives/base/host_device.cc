@@ -133,6 +133,7 @@ Count cache_bytes() {
 class HostDevice final : public Device {
  public:
   std::string_view name() const override { return "host"; }
+  bool is_host() const override { return true; }
 
   std::byte* allocate(Count bytes) override {
     constexpr Count small = 4096;

@@ -9,16 +9,19 @@
 namespace lockstep::host {
 namespace {
 
+// lab: row_of
 template <typename T>
 T* row_of(T* all, const AttentionPart& s, Count sequence, Count head, Count query) {
   const Count row = sequence * s.queries.count() + query;
   return all + (row * s.heads + head) * s.head_size;
 }
+// lab: end
 
 }  // namespace
 
 // With d = l' - l: out += sigmoid(d) (out' - out), l = max(l, l') + log(1 + exp(-|d|)). No
 // exponential overflows, and no infinities are subtracted.
+// lab: merge_attention
 template <typename T>
 void merge_attention(T* out, T* log_sum_exp, const T* part_out, const T* part_log_sum_exp,
                      const AttentionPart& s) {
@@ -31,6 +34,7 @@ void merge_attention(T* out, T* log_sum_exp, const T* part_out, const T* part_lo
       const T other_l = part_log_sum_exp[i * queries + query];
       T* const row = row_of(out, s, i / s.heads, i % s.heads, query);
       const T* const other = row_of(part_out, s, i / s.heads, i % s.heads, query);
+      // lab: solution
       if (other_l == nothing_seen) continue;
       if (l == nothing_seen) {
         std::copy_n(other, s.head_size, row);
@@ -40,8 +44,10 @@ void merge_attention(T* out, T* log_sum_exp, const T* part_out, const T* part_lo
       const T difference = other_l - l, weight = T{1} / (T{1} + std::exp(-difference));
       for (Count c = 0; c < s.head_size; ++c) row[c] += weight * (other[c] - row[c]);
       l = std::max(l, other_l) + std::log1p(std::exp(-std::abs(difference)));
+      // lab: given
     }
 }
+// lab: end
 
 template void merge_attention(float*, float*, const float*, const float*, const AttentionPart&);
 template void merge_attention(double*, double*, const double*, const double*, const AttentionPart&);

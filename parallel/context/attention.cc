@@ -107,6 +107,7 @@ void ContextAttention::scatter_heads(Backend& backend, Slice group, Slice own, c
           list.push_back({.matrix = matrix});
         return list;
       });
+  ulysses.announce(own, group);
 }
 
 void ContextAttention::gather_heads(Backend& backend, Slice own, Slice group, const Rows& rows,
@@ -137,6 +138,7 @@ void ContextAttention::gather_heads(Backend& backend, Slice own, Slice group, co
         }
         return list;
       });
+  ulysses.announce(group, own);
 }
 
 void ContextAttention::scatter_products(Backend& backend, Slice group, Slice own,
@@ -161,6 +163,7 @@ void ContextAttention::scatter_products(Backend& backend, Slice group, Slice own
         for (const Matrix& matrix : here) list.push_back({.matrix = matrix});
         return list;
       });
+  ulysses.announce(own, group);
 }
 
 void ContextAttention::multiply(Backend& backend, AttentionActivations& kept, DType dtype,

@@ -37,6 +37,10 @@ class Exchange {
     waiting_->time([&] { handle->wait(); });
     handle.reset();
   }
+  // What the messages of several exchanges have done together. See CollectiveObserver.
+  void announce(Operation operation, Slice from, Slice into) {
+    if (stream_) stream_->communicator().announce(operation, from, into);
+  }
   // Of the messages of the next exchange, which all ranks make in the same order.
   std::int64_t next_number() { return exchanges_++; }
   // Null unless the rank is traced.

@@ -10,6 +10,7 @@ std::optional<Stream::Handle> Ring::hop(const char* which, Slice leaving, Slice 
   return exchange_.start(which, [=, number = exchange_.next_number()](Communicator& comm) {
     const Request sending = comm.isend(leaving, comm.right(), number);
     comm.recv(arriving, comm.left(), number);
+    comm.announce(Operation::send_recv, leaving, arriving);
     sending->wait();
   });
 }
@@ -57,6 +58,7 @@ void Ring::backward(Backend& backend, const Matrix& own, const Matrix& own_gradi
     std::swap(gradient, leaving);
   });
   exchange_.wait(travelling);
+  exchange_.announce(Operation::reduce_scatter, arriving, arriving);
   backend.copy(own_gradient, Matrix(arriving, own.rows, own.columns), 1);
 }
 

@@ -48,6 +48,8 @@ class Ulysses {
   using Leaving = std::function<std::vector<Matrix>(int rank)>;
   using Arrivals = std::function<std::vector<Arriving>(int rank)>;
   void exchange(Backend& backend, DType dtype, const Leaving& leaving, const Arrivals& arriving);
+  // All of `into` was made of all of `from` by an exchange.
+  void announce(Slice from, Slice into) { exchange_.announce(Operation::all_to_all, from, into); }
 
  private:
   Exchange& exchange_;

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <numeric>
 #include <sstream>
 
 #include "collectives/base/device.h"
@@ -13,6 +14,7 @@
 #include "collectives/gather/gather.h"
 #include "parallel/dry_run.h"
 #include "parallel/fuzz/case_steps.h"
+#include "parallel/tags/check_tags.h"
 #include "parallel/trainer.h"
 
 namespace lockstep {
@@ -132,6 +134,24 @@ CaseCheck check_case(const FuzzCase& fuzz_case, const FuzzFiles& files,
          [&](RankContext& context) { run_rank(context, plan, reference, tolerance, result); });
   if (result.compared > 0) check_dry_run(fuzz_case, files, result);  // on rank 0
   return result;
+}
+
+CaseCheck check_tags_of_case(const FuzzCase& fuzz_case) {
+  const CaseFolder folder;
+  const FuzzFiles files = folder.files();
+  CaseCheck check;
+  try {
+    write_files(fuzz_case, files);
+    Plan plan = plan_of(fuzz_case.plan, files);
+    plan.options.init.clear();
+    std::vector<int> ranks(static_cast<std::size_t>(plan.ranks));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    check.compared = check_tags_of(plan, ranks);
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::interrupted) throw;
+    check = {.compared = 1, .differences = {error.what()}, .has_ended = true};
+  }
+  return check;
 }
 
 CaseCheck check_case_on_threads(const FuzzCase& fuzz_case, const CaseOptions& options) {

@@ -36,6 +36,9 @@ CaseCheck check_case(const FuzzCase& fuzz_case, const FuzzFiles& files, const Ca
 void write_checkpoint(const FuzzCase& fuzz_case, const FuzzFiles& files,
                       const CaseOptions& options);
 
+// Only the tags of its tensors (parallel/tags), on every rank, without data and without a reference.
+CaseCheck check_tags_of_case(const FuzzCase& fuzz_case);
+
 // All of the above in a folder of its own, which it removes, on threads. What is thrown is a
 // difference.
 CaseCheck check_case_on_threads(const FuzzCase& fuzz_case, const CaseOptions& options);

@@ -51,10 +51,12 @@ void GradientReducer::reduce_on(Communicator& comm, ShardedUnit& unit, Slice all
     sent = rounded_.slice(all.count, *plan_.options.reduce_dtype);
     all.device->convert(sent, all);
   }
-  if (sharding_.all_reduces_gradients)
+  if (sharding_.all_reduces_gradients) {
     all_reduce(comm, sent, ReduceOp::sum, "ring");
-  else
+    comm.announce(Operation::scatter, sent, unit.own_chunk(sent));
+  } else {
     reduce_scatter(comm, sent);
+  }
   const Slice own = unit.own_chunk(all);
   if (is_rounded()) own.device->convert(own, unit.own_chunk(sent));
   unit.add_reduced(own);

@@ -99,6 +99,7 @@ void KeptInputs::bring_back(Slice input, int number, std::optional<int> next) {
   }
   free_.push_back(number);
   if (is_cut()) split_.gather(input, TensorRanks::inputs_label);
+  if (tier_) split_.announce(Operation::send_recv, {}, input);
 }
 
 void predict_kept_inputs(Prediction& prediction, const Plan& plan, int rank,

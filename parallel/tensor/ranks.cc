@@ -19,7 +19,10 @@ TensorRanks::TensorRanks(Communicator& comm, const LayerSplit& split, bool overl
 }
 
 Slice TensorRanks::own_rows(Slice all) const {
-  return split_.by_sequence ? Chunks(all, split_.ranks)[split_.rank] : all;
+  if (!split_.by_sequence) return all;
+  const Slice own = Chunks(all, split_.ranks)[split_.rank];
+  announce(Operation::scatter, all, own);
+  return own;
 }
 
 Slice TensorRanks::scratch(Use use, Count rows, Count columns, DType dtype) {
@@ -53,6 +56,7 @@ void TensorRanks::for_each_part(const OnPart& product) const {
 void TensorRanks::gather(Slice all, const char* label, const OnPart& product) {
   if (!comm_) return for_each_part(product);
   comm_->set_label(label);
+  announce(Operation::all_gather, own_rows(all), all);
   const Chunks part(all, comm_->size());
   for (int step = 0; step < comm_->size(); ++step) {
     const int here = comm_->rank() - step;
@@ -99,6 +103,7 @@ void TensorRanks::sum(Slice partial, const char* label, const OnPart& product) {
   wait([&] {
     for (const Request& request : leaving) request->wait();
   });
+  announce(Operation::reduce_scatter, partial, own_rows(partial));
 }
 
 void TensorRanks::sum(Slice partial, const char* label, const Meanwhile& meanwhile) {

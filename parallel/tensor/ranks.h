@@ -45,6 +45,10 @@ class TensorRanks {
 
   // This rank's rows of a tensor with all rows.
   Slice own_rows(Slice all) const;
+  // See CollectiveObserver.
+  void announce(Operation operation, Slice from, Slice into) const {
+    if (comm_) comm_->announce(operation, from, into);
+  }
   // Memory for [rows, columns], valid until the next call for the same use.
   enum class Use : std::uint8_t { gathered, partial, statistics };
   Slice scratch(Use use, Count rows, Count columns, DType dtype);

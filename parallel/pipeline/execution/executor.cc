@@ -104,8 +104,10 @@ void Executor::begin_send(std::size_t place, const Step& step) {
   const Action& a = step.action;
   auto leaving = leaving_.extract({a.stage, a.pass, a.micro_batch});
   Message message{.tensor = std::move(leaving.mapped())};
-  message.request = channels_.at(a.pass).isend(message.tensor.slice(), step.peer,
-                                               first_number_ + program_.numbers[place]);
+  Communicator& channel = channels_.at(a.pass);
+  channel.announce(Operation::send_recv, message.tensor.slice(), {});
+  message.request =
+      channel.isend(message.tensor.slice(), step.peer, first_number_ + program_.numbers[place]);
   sent_.emplace(place, std::move(message));
 }
 
@@ -122,6 +124,8 @@ void Executor::wait_for_input(const Action& action) {
   const Trace::Span span(context_.trace, 0, "wait", "wait");
   waiting_.time([&] { found->second.request->wait(); });
   found->second.request.reset();
+  channels_.at(direction(action.pass))
+      .announce(Operation::send_recv, {}, found->second.tensor.slice());
 }
 
 Slice Executor::input_of(const Action& action) {
@@ -174,19 +178,9 @@ std::vector<RunSeconds> Executor::runs() const {
 }
 
 void Executor::compute(const Action& action) {
-  switch (action.pass) {
-    case Pass::forward:
-      return forward(action);
-    case Pass::backward:
-    case Pass::input_gradient:
-      return backward(action);
-    case Pass::weight_gradient:
-      return weight_gradient(action);
-    case Pass::unshard:
-    case Pass::reshard:
-    case Pass::reduce_gradients:
-      return;
-  }
+  if (action.pass == Pass::forward) return forward(action);
+  if (action.pass == Pass::weight_gradient) return weight_gradient(action);
+  backward(action);
 }
 
 void Executor::forward(const Action& action) {

@@ -1,0 +1,35 @@
+// Hears what collectives do to a rank's data, for checks of what the data mean. A group is known by
+// an address that is its own.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "collectives/base/slice.h"
+#include "collectives/transport/signature.h"
+
+namespace lockstep {
+
+class CollectiveObserver {
+ public:
+  virtual ~CollectiveObserver() = default;
+
+  // `group` consists of the ranks `members` of `whole`.
+  virtual void made_group(const void* whole, std::span<const int> members, const void* group) = 0;
+  // A collective begins, and has ended. The thread that calls both works on its data in between.
+  virtual void begin(const void* group, Operation operation, Slice data) = 0;
+  virtual void end() = 0;
+  // Messages outside of a collective do what this operation does with `from`, whose result is
+  // `into`. Of send_recv one of both may be on another rank: empty.
+  virtual void announce(const void* group, Operation operation, Slice from, Slice into) = 0;
+  // The ranks' parts of a norm have been added up.
+  virtual void added_norm(const void* group) = 0;
+
+  // The calling thread begins, and has ended, the work of this number on a stream; and another one
+  // has waited for it.
+  virtual void begin_work(const void* stream, std::int64_t number) = 0;
+  virtual void end_work() = 0;
+  virtual void waited(const void* stream, std::int64_t number) = 0;
+};
+
+}  // namespace lockstep

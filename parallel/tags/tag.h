@@ -1,0 +1,81 @@
+// What a tensor on one rank is to those on the ranks along each axis:
+//
+//   replicated   every rank has the same numbers
+//   rows         every rank has other rows (varying)
+//   columns      every rank has other columns, or heads (varying)
+//   partial      the tensor is the sum over the ranks: someone owes a reduction
+//
+// The rules here say what operations make of tags, axis by axis. An empty result: the operation is
+// wrong for these operands. The idea is that of spmd_types (Meta, 2025), which has one kind of
+// varying.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace lockstep {
+
+enum class Along : std::uint8_t {
+  nothing,  // zeros, or numbers of which nothing is known
+  replicated,
+  rows,
+  columns,
+  partial,
+};
+std::string_view name_of(Along along);
+
+struct Tag {
+  static constexpr std::size_t most_axes = 12;
+  std::array<Along, most_axes> along{};
+  int parameter = -1;        // of whose gradient it is a part
+  const char* made_by = "";  // the operation
+
+  Along& operator[](std::size_t axis) { return along[axis]; }
+  Along operator[](std::size_t axis) const { return along[axis]; }
+};
+
+// a + b. A partial sum takes no other addend: each rank would add it.
+constexpr std::optional<Along> sum_of(Along a, Along b) {
+  if (a == Along::nothing || a == b) return b;
+  if (b == Along::nothing) return a;
+  if (a == Along::partial || b == Along::partial) return {};
+  if (a == Along::replicated) return b;
+  if (b == Along::replicated) return a;
+  return {};
+}
+
+// a * b, element by element. Linear in each: one of them may be partial if the other one is
+// replicated.
+constexpr std::optional<Along> product_of(Along a, Along b) {
+  if (a == Along::nothing || a == Along::replicated) return b;
+  if (b == Along::nothing || b == Along::replicated) return a;
+  if (a == b && a != Along::partial) return a;
+  return {};
+}
+
+// The same tensor as its transpose.
+constexpr Along transposed(Along a) {
+  if (a == Along::rows) return Along::columns;
+  return a == Along::columns ? Along::rows : a;
+}
+
+// a b: a sum over a's columns and b's rows. If ranks have other ones of these, each has a part of
+// the sum. An unknown operand is taken for one that fits.
+constexpr std::optional<Along> gemm_of(Along a, Along b) {
+  const bool a_same = a == Along::nothing || a == Along::replicated;
+  const bool b_same = b == Along::nothing || b == Along::replicated;
+  if (a_same && b_same) return a == Along::nothing ? b : a;
+  if ((a == Along::columns && (b == Along::rows || b == Along::nothing)) ||
+      (a == Along::nothing && b == Along::rows))
+    return Along::partial;
+  if (a_same && b != Along::rows) return b;
+  if (b_same && a != Along::columns) return a;
+  return {};
+}
+
+// The sum over the rows.
+constexpr Along row_sum_of(Along a) { return a == Along::rows ? Along::partial : a; }
+
+}  // namespace lockstep

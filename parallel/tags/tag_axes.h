@@ -1,0 +1,54 @@
+// The axes along which tensors have tags. They are finer than those of the mesh, so that every
+// group in which ranks communicate is a product of them: the ranks that share a head of keys and
+// values, those that exchange heads, those that hold shards, and the replicas of these.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "parallel/plan.h"
+
+namespace lockstep {
+
+struct TagAxis {
+  enum class Kind : std::uint8_t {
+    layers,  // tp
+    heads,   // cp: ranks exchange tokens for heads
+    tokens,  // cp: keys and values travel
+    batch,   // dp
+    stages,  // pp
+  };
+  Axis axis;  // of the mesh, to which it belongs
+  Kind kind;
+  int length, stride;  // of the rank's place along tp or pp, or its number among the copies
+
+  int place(const Plan& plan, int rank) const;
+  bool varies_by_tokens() const {
+    return kind == Kind::heads || kind == Kind::tokens || kind == Kind::batch;
+  }
+};
+
+class TagAxes {
+ public:
+  explicit TagAxes(const Plan& plan);
+
+  // False: shards do not fit the axes of the mesh, and tensors have no tags.
+  bool is_exact() const { return is_exact_; }
+  std::size_t count() const { return list_.size(); }
+  const TagAxis& operator[](std::size_t axis) const { return list_[axis]; }
+
+  // The axes along which these ranks differ, as bits. Empty: they are no product of axes. Along pp
+  // two stages suffice: only the copies of the embedding have tags there.
+  std::optional<unsigned> along(std::span<const int> ranks) const;
+
+ private:
+  // `lengths` of parts of an axis, the fastest first.
+  void add(Axis axis, TagAxis::Kind kind, int length, int stride, std::span<const int> cuts);
+
+  const Plan& plan_;
+  std::vector<TagAxis> list_;
+  bool is_exact_ = true;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,273 @@
+#include "parallel/tags/tag_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "collectives/base/error.h"
+#include "models/weights.h"
+#include "parallel/rank_model.h"
+
+namespace lockstep {
+namespace {
+
+// Inside of an operation or a collective, what the device does is a part of it.
+thread_local int suspended = 0;
+// The work that this thread does for a stream.
+struct OnThread {
+  const void* stream;
+  TagCheck::Work work;
+};
+thread_local std::optional<OnThread> work_of_thread;
+
+}  // namespace
+
+TagCheck::TagCheck(const Plan& plan, int rank, const void* world)
+    : plan_(plan), rank_(rank), axes_(plan) {
+  std::vector<int>& all = groups_[world];
+  for (int i = 0; i < plan.ranks; ++i) all.push_back(i);
+}
+
+void TagCheck::observe(const Parameters& parameters) {
+  parameters_ = &parameters;
+  const EmbeddingCopies copies = RankOutline(plan_, rank_).embedding_copies();
+  const auto [first, last] = plan_.ends_of_pipeline();
+  of_parameters_.clear();
+  is_tied_.clear();
+  for (int i = 0; i < static_cast<int>(parameters.list().size()); ++i) {
+    of_parameters_.push_back(of_parameter(i));
+    is_tied_.push_back(first != last && copies.contain(i));
+  }
+}
+
+Tag TagCheck::of_parameter(int number) const {
+  const Parameter& parameter = parameters_->list()[static_cast<std::size_t>(number)];
+  const std::vector<Parameter> whole = whole_parameters(plan_.model);
+  const auto of = std::ranges::find(whole, parameter.whole_name(), &Parameter::name);
+  Count columns = 0;
+  for (const Region::Columns& part : parameter.region.columns) columns += part.range.count;
+  const bool is_sharded = parameter.region.columns.front().sharing.ranks == 1;
+  Tag tag;
+  for (std::size_t axis = 0; axis < axes_.count(); ++axis)
+    if (axes_[axis].kind == TagAxis::Kind::layers)
+      tag[axis] = !is_sharded                  ? Along::replicated
+                  : columns < of->shape.back() ? Along::columns
+                                               : Along::rows;
+  return tag;
+}
+
+void TagCheck::suspend() { ++suspended; }
+void TagCheck::resume() { --suspended; }
+
+void TagCheck::change(std::function<void()> how) {
+  if (suspended > 0) return;
+  if (work_of_thread)
+    work_of_thread->work.changes.push_back(std::move(how));
+  else if (std::this_thread::get_id() == thread_)
+    how();
+}
+
+void TagCheck::begin_work(const void* stream, std::int64_t number) {
+  const std::lock_guard lock(mutex_);
+  if (number == 0) works_[stream].clear();  // of an earlier stream at this address
+  work_of_thread = OnThread{.stream = stream, .work = {.number = number, .changes = {}}};
+}
+
+void TagCheck::end_work() {
+  const std::lock_guard lock(mutex_);
+  works_[work_of_thread->stream].push_back(std::move(work_of_thread->work));
+  work_of_thread.reset();
+}
+
+void TagCheck::waited(const void* stream, std::int64_t number) {
+  std::vector<Work> done;
+  {
+    const std::lock_guard lock(mutex_);
+    std::vector<Work>& works = works_[stream];
+    const auto end = std::ranges::find_if(works, [&](const Work& w) { return w.number > number; });
+    done.assign(std::make_move_iterator(works.begin()), std::make_move_iterator(end));
+    works.erase(works.begin(), end);
+  }
+  for (Work& work : done)
+    for (std::function<void()>& how : work.changes) change(std::move(how));
+}
+
+void TagCheck::released(const std::byte* memory, Count bytes) {
+  if (std::this_thread::get_id() == thread_) tags_.forget(memory, bytes);
+}
+
+void TagCheck::copied(Slice into, Slice from) {
+  change([this, into, from] {
+    if (is_tagged(into)) tags_.copy(into, from);
+  });
+}
+
+void TagCheck::zeroed(Slice data) {
+  change([this, data] {
+    if (is_tagged(data)) tags_.forget(data.data, data.bytes());
+  });
+}
+
+void TagCheck::added(Slice into, Slice from) {
+  change([this, into, from] {
+    operation_ = "add";
+    if (is_tagged(into))
+      for (const TagMap::Piece& piece : tags_.pieces(from))
+        add(into.part(piece.first, piece.count), piece.tag);
+  });
+}
+
+void TagCheck::begin_operation(const char* name) {
+  operation_ = name;
+  suspend();
+}
+
+const TagCheck::Memory* TagCheck::memory_of(Slice slice) {
+  if (!parameters_) return nullptr;
+  if (memory_changes_ != parameters_->placements()) {
+    memory_changes_ = parameters_->placements();
+    memory_.clear();
+    const auto add = [&](Slice of, int parameter, bool is_gradient) {
+      memory_[of.data] = {of.data + of.bytes(), parameter, is_gradient};
+    };
+    for (int i = 0; i < static_cast<int>(parameters_->list().size()); ++i) {
+      if (parameters_->has_value(i)) add(parameters_->value(i), i, false);
+      if (parameters_->has_gradient(i)) add(parameters_->gradient(i), i, true);
+    }
+  }
+  auto found = memory_.upper_bound(slice.data);
+  if (found == memory_.begin()) return nullptr;
+  --found;
+  return slice.data < found->second.end ? &found->second : nullptr;
+}
+
+Tag TagCheck::joined(const std::vector<TagMap::Piece>& pieces) const {
+  Tag all;
+  for (const TagMap::Piece& piece : pieces) {
+    all.parameter = piece.tag.parameter;
+    all.made_by = piece.tag.made_by;
+    for (std::size_t axis = 0; axis < axes_.count(); ++axis)
+      all[axis] = std::max(all[axis], piece.tag[axis]);
+  }
+  return all;
+}
+
+Tag TagCheck::read(Slice slice, const char* role) {
+  if (!is_tagged(slice)) return {};
+  ++checked_;
+  Tag tag = joined(tags_.pieces(slice));
+  const Memory* const memory = memory_of(slice);
+  if (!memory || memory->is_gradient) return tag;
+  const Tag& of = of_parameters_[static_cast<std::size_t>(memory->parameter)];
+  for (std::size_t axis = 0; axis < axes_.count(); ++axis) {
+    const TagAxis::Kind kind = axes_[axis].kind;
+    if (kind == TagAxis::Kind::layers) tag[axis] = of[axis];
+    if (kind == TagAxis::Kind::layers || kind == TagAxis::Kind::stages) continue;
+    if (tag[axis] == Along::rows)
+      fail(axis,
+           fmt::format("{} reads {}, of which this rank holds only a shard", operation_,
+                       name_of(slice, role, tag)),
+           "all-gather it");
+    tag[axis] = Along::replicated;
+  }
+  return tag;
+}
+
+Tag TagCheck::of_gradient(Slice gradient) {
+  const Memory* const memory = memory_of(gradient);
+  return memory ? of_parameters_[static_cast<std::size_t>(memory->parameter)] : Tag{};
+}
+
+Tag TagCheck::read(const Matrix& matrix, const char* role) {
+  Tag tag = read(matrix.slice, role);
+  if (matrix.transposed)
+    for (Along& along : tag.along) along = transposed(along);
+  return tag;
+}
+
+namespace {
+
+std::string origin(const Tag& tag) {
+  return *tag.made_by == '\0' ? "" : fmt::format(" (made by {})", tag.made_by);
+}
+
+std::string hint_for(Along a, Along b) {
+  if (a == Along::partial || b == Along::partial) return "all-reduce or reduce-scatter it first";
+  return "all-gather one of them first";
+}
+
+}  // namespace
+
+Tag TagCheck::combine(Rule rule, const Tag& a, const Tag& b, const char* what) {
+  Tag result = a;
+  for (std::size_t axis = 0; axis < axes_.count(); ++axis) {
+    const std::optional<Along> along = rule(a[axis], b[axis]);
+    if (!along)
+      fail(
+          axis,
+          fmt::format("{}: in {} one is {}{} and the other one {}{}", operation_, what,
+                      lockstep::name_of(a[axis]), origin(a), lockstep::name_of(b[axis]), origin(b)),
+          hint_for(a[axis], b[axis]));
+    result[axis] = *along;
+  }
+  return result;
+}
+
+void TagCheck::refuse(const Tag& tag, const char* role, bool (*is_wrong)(const TagAxis&, Along)) {
+  for (std::size_t axis = 0; axis < axes_.count(); ++axis)
+    if (is_wrong(axes_[axis], tag[axis]))
+      fail(axis,
+           fmt::format("{}: {} is {}{}", operation_, role, lockstep::name_of(tag[axis]),
+                       origin(tag)),
+           hint_for(tag[axis], tag[axis]));
+}
+
+void TagCheck::write(Slice slice, Tag tag) {
+  if (!is_tagged(slice)) return;
+  tag.made_by = operation_;
+  tag.parameter = -1;
+  tags_.set(slice, tag);
+}
+
+void TagCheck::add(Slice slice, Tag tag) {
+  if (!is_tagged(slice)) return;
+  if (*tag.made_by == '\0') tag.made_by = operation_;
+  const Memory* const memory = memory_of(slice);
+  if (!memory || !memory->is_gradient) return add_to(slice, tag);
+  const auto number = static_cast<std::size_t>(memory->parameter);
+  tag.parameter = memory->parameter;
+  if (is_tied_[number])
+    for (std::size_t axis = 0; axis < axes_.count(); ++axis)
+      if (axes_[axis].kind == TagAxis::Kind::stages) tag[axis] = Along::partial;
+  const Region& region = parameters_->list()[number].region;
+  const auto is_shared = [](const Region::Columns& columns) { return columns.sharing.is_partial; };
+  if (std::ranges::all_of(region.columns, is_shared) ||
+      std::ranges::none_of(region.columns, is_shared))
+    return add_to(slice, tag);
+  // Where ranks share columns of queries, keys and values, each has a part of their gradient.
+  Count place = 0;
+  for (Count row = 0; row < region.rows.count; ++row)
+    for (const Region::Columns& columns : region.columns) {
+      Tag of_columns = tag;
+      for (std::size_t axis = 0; axis < axes_.count(); ++axis)
+        if (axes_[axis].kind == TagAxis::Kind::layers && is_shared(columns) &&
+            axes_[axis].stride < columns.sharing.ranks)
+          of_columns[axis] = Along::partial;
+      add_to(slice.part(place, columns.range.count), of_columns);
+      place += columns.range.count;
+    }
+}
+
+void TagCheck::add_to(Slice slice, const Tag& tag) {
+  Count end = 0;
+  for (const TagMap::Piece& piece : tags_.pieces(slice)) {
+    tags_.set(slice.part(end, piece.first - end), tag);
+    Tag sum = combine(sum_of, piece.tag, tag, "the sum");
+    sum.parameter = tag.parameter;
+    end = piece.first + piece.count;
+    tags_.set(slice.part(piece.first, piece.count), sum);
+  }
+  tags_.set(slice.part(end, slice.count - end), tag);
+}
+
+}  // namespace lockstep

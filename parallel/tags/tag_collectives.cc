@@ -1,0 +1,221 @@
+// What collectives, the norm and the optimizer make of tags.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "collectives/base/error.h"
+#include "parallel/tags/tag_check.h"
+
+namespace lockstep {
+
+using Kind = TagAxis::Kind;
+
+void TagCheck::made_group(const void* whole, std::span<const int> members, const void* group) {
+  const std::lock_guard lock(mutex_);
+  const auto known = groups_.find(whole);
+  if (known == groups_.end()) return;
+  std::vector<int> ranks;
+  for (const int member : members) ranks.push_back(known->second[static_cast<std::size_t>(member)]);
+  groups_[group] = std::move(ranks);
+}
+
+std::vector<int> TagCheck::ranks_of(const void* group) const {
+  const std::lock_guard lock(mutex_);
+  const auto known = groups_.find(group);
+  return known == groups_.end() ? std::vector<int>() : known->second;
+}
+
+unsigned TagCheck::along(const void* group) const {
+  return axes_.along(ranks_of(group)).value_or(0);
+}
+
+void TagCheck::begin(const void* group, Operation operation, Slice data) {
+  const std::vector<int> ranks = ranks_of(group);
+  if (ranks.size() > 1) {
+    const auto place = std::ranges::find(ranks, rank_) - ranks.begin();
+    const Slice own = Chunks(data, static_cast<int>(ranks.size()))[static_cast<int>(place)];
+    if (operation == Operation::all_gather) announce(group, operation, own, data);
+    if (operation == Operation::reduce_scatter) announce(group, operation, data, own);
+    if (operation == Operation::all_reduce || operation == Operation::broadcast)
+      announce(group, operation, data, data);
+  }
+  suspend();
+}
+
+void TagCheck::announce(const void* group, Operation operation, Slice from, Slice into) {
+  change([this, axes = along(group), operation, from, into] {
+    operation_ = lockstep::name_of(operation).data();
+    switch (operation) {
+      case Operation::all_reduce:
+      case Operation::reduce_scatter:
+        return summed(axes, operation, from, into);
+      case Operation::all_gather:
+      case Operation::broadcast:
+        return gathered(axes, from, into);
+      case Operation::scatter:
+        return scattered(axes, into);
+      case Operation::all_to_all:
+        return exchanged(axes, from, into);
+      case Operation::send_recv:
+        return message(from, into);
+      default:
+        return;
+    }
+  });
+}
+
+void TagCheck::summed(unsigned group, Operation operation, Slice from, Slice into) {
+  if (!is_tagged(from)) return;
+  for (TagMap::Piece& piece : tags_.pieces(from)) {
+    for (std::size_t axis = 0; axis < axes_.count(); ++axis) {
+      if (!has_axis(group, axis) || piece.tag[axis] == Along::nothing) continue;
+      ++checked_;
+      if (piece.tag[axis] != Along::partial)
+        fail(axis,
+             fmt::format("{} adds up {}, which is {}", operation_,
+                         name_of(from, "a tensor", piece.tag), lockstep::name_of(piece.tag[axis])),
+             "only partial tensors are summed");
+      piece.tag[axis] = operation == Operation::all_reduce ? Along::replicated : Along::rows;
+    }
+    tags_.set(from.part(piece.first, piece.count), piece.tag);
+  }
+  if (operation == Operation::all_reduce) return;
+  // The other chunks have sums of some ranks.
+  const Count first = (into.data - from.data) / element_bytes(from.dtype), end = first + into.count;
+  for (const Slice& other : {from.first(first), from.part(end, from.count - end)})
+    tags_.forget(other.data, other.bytes());
+}
+
+void TagCheck::gathered(unsigned group, Slice from, Slice into) {
+  if (!is_tagged(into)) return;
+  Tag tag = joined(tags_.pieces(from));
+  ++checked_;
+  for (std::size_t axis = 0; axis < axes_.count(); ++axis) {
+    if (!has_axis(group, axis)) continue;
+    if (tag[axis] == Along::partial)
+      fail(axis,
+           fmt::format("{} of {}, which is partial", operation_, name_of(from, "a tensor", tag)),
+           "all-reduce or reduce-scatter it first");
+    tag[axis] = Along::replicated;
+  }
+  tag.made_by = operation_;
+  tags_.set(into, tag);
+}
+
+void TagCheck::scattered(unsigned group, Slice into) {
+  for (TagMap::Piece& piece : tags_.pieces(into)) {
+    for (std::size_t axis = 0; axis < axes_.count(); ++axis)
+      if (has_axis(group, axis) && piece.tag[axis] == Along::replicated)
+        piece.tag[axis] = Along::rows;
+    tags_.set(into.part(piece.first, piece.count), piece.tag);
+  }
+}
+
+void TagCheck::exchanged(unsigned group, Slice from, Slice into) {
+  Tag tag = joined(tags_.pieces(from));
+  for (std::size_t axis = 0; axis < axes_.count(); ++axis)
+    if (has_axis(group, axis)) tag[axis] = transposed(tag[axis]);
+  write(into, tag);
+}
+
+void TagCheck::message(Slice sent, Slice received) {
+  if (sent.count > 0 && received.count > 0) return tags_.copy(received, sent);
+  if (sent.count > 0) {
+    const Tag tag = joined(tags_.pieces(sent));
+    return refuse(tag, "the message to another stage",
+                  [](const TagAxis&, Along along) { return along == Along::partial; });
+  }
+  // Activations of the stage before, or their gradients.
+  Tag tag;
+  for (std::size_t axis = 0; axis < axes_.count(); ++axis)
+    tag[axis] = axes_[axis].varies_by_tokens() ||
+                        (axes_[axis].kind == Kind::layers && plan_.split(rank_).by_sequence)
+                    ? Along::rows
+                : axes_[axis].kind == Kind::layers ? Along::replicated
+                                                   : Along::nothing;
+  write(received, tag);
+}
+
+void TagCheck::squared(Slice gradients) {
+  if (norm_.is_complete) norm_ = {.owed = 0, .repeated = {}, .is_complete = false};
+  for (const TagMap::Piece& piece : tags_.pieces(gradients))
+    for (std::size_t axis = 0; axis < axes_.count(); ++axis) {
+      const Along along = piece.tag[axis];
+      ++checked_;
+      if (along == Along::partial)
+        fail(axis,
+             fmt::format("squared_norm of {}, which is partial",
+                         name_of(gradients, "a gradient", piece.tag)),
+             "all-reduce or reduce-scatter it first");
+      const bool varies = along == Along::rows || along == Along::columns;
+      if (varies || axes_[axis].kind == Kind::stages) norm_.owed |= 1U << axis;
+      if (along == Along::replicated && axes_[axis].place(plan_, rank_) > 0)
+        norm_.repeated.try_emplace(
+            axis, name_of(gradients.part(piece.first, 1), "a gradient", piece.tag));
+    }
+}
+
+void TagCheck::added_norm(const void* group) {
+  const unsigned axes = along(group);
+  ++checked_;
+  for (const auto& [axis, name] : norm_.repeated)
+    if (has_axis(axes, axis))
+      fail(axis, fmt::format("the norm adds up {}, which is replicated", name),
+           "count it on one rank");
+  norm_.owed &= ~axes;
+  norm_.is_complete = true;
+}
+
+void TagCheck::stepped(Slice value, Slice gradient) {
+  Count end = 0;
+  for (const TagMap::Piece& piece : tags_.pieces(gradient)) {
+    const std::string name = name_of(gradient, "a gradient", piece.tag);
+    if (piece.first > end) break;
+    end += piece.count;
+    for (std::size_t axis = 0; axis < axes_.count(); ++axis) {
+      ++checked_;
+      const Along along = piece.tag[axis];
+      if (along == Along::partial)
+        fail(axis,
+             fmt::format("the optimizer gets {}, which is partial (made by {})", name,
+                         piece.tag.made_by),
+             "all-reduce or reduce-scatter it before the step");
+      if (piece.tag.parameter >= 0 && axes_[axis].kind == Kind::layers &&
+          of_parameters_[static_cast<std::size_t>(piece.tag.parameter)][axis] ==
+              Along::replicated &&
+          along != Along::replicated)
+        fail(axis,
+             fmt::format("the optimizer gets {}, which is {}, but the value is replicated", name,
+                         lockstep::name_of(along)),
+             "replicas would drift apart: reduce it first");
+    }
+    Tag tag;
+    for (std::size_t axis = 0; axis < axes_.count(); ++axis)
+      if (axes_[axis].varies_by_tokens()) tag[axis] = piece.tag[axis];
+    write(value.part(piece.first, piece.count), tag);
+  }
+  if (end < gradient.count)
+    fail(axes_.count(), "the optimizer gets a gradient that nothing has computed",
+         "every parameter needs the gradients of every micro-batch");
+  for (std::size_t axis = 0; axis < axes_.count(); ++axis)
+    if (has_axis(norm_.owed, axis))
+      fail(axis, "a step with a norm of gradients that is not added up",
+           "all-reduce the sums of squares");
+}
+
+std::string TagCheck::name_of(Slice slice, const char* role, const Tag& tag) {
+  const Memory* const memory = memory_of(slice);
+  const int parameter = memory ? memory->parameter : tag.parameter;
+  if (parameter < 0) return role;
+  const std::string& name = parameters_->list()[static_cast<std::size_t>(parameter)].name;
+  return memory && !memory->is_gradient ? name : "the gradient of " + name;
+}
+
+void TagCheck::fail(std::size_t axis, const std::string& what, const std::string& hint) const {
+  const std::string where =
+      axis < axes_.count() ? fmt::format(" along {}", lockstep::name_of(axes_[axis].axis)) : "";
+  throw Error(ErrorKind::wrong_result, what + where,
+              {.rank = rank_, .size = plan_.ranks, .hint = hint});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,75 @@
+// A backend that passes all work to another one, after it has checked the tags of the operands; the
+// results get the tags that follow.
+#pragma once
+
+#include "models/backend.h"
+#include "parallel/tags/tag_check.h"
+
+namespace lockstep {
+
+class TaggedBackend : public Backend {
+ public:
+  TaggedBackend(Backend& inner, TagCheck& check) : inner_(inner), check_(check) {}
+
+  std::string_view name() const override { return inner_.name(); }
+  void observe(const Parameters& parameters) override { check_.observe(parameters); }
+
+  void copy(const Matrix& into, const Matrix& from, double beta) override;
+  void gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) override;
+  void add_bias(Slice out, Slice base, Slice bias, Count rows) override;
+  void gemm_bias(const Matrix& a, const Matrix& b, const Matrix& c, Slice base,
+                 Slice bias) override;
+  void gemm_bias_gelu(const Matrix& a, const Matrix& b, const Matrix& hidden, Slice activated,
+                      Slice bias) override;
+  void gemm_gelu_backward(const Matrix& a, const Matrix& b, const Matrix& c, Slice hidden) override;
+  void sum_rows(Slice sum, Slice x, Count rows) override;
+  void bias_dropout_add(Slice out, Slice base, Slice x, Slice bias, Count rows,
+                        const Dropout& dropout) override;
+  void dropout(Slice out, Slice x, Count rows, const Dropout& dropout) override;
+  void layer_norm(Slice out, Slice mean, Slice rstd, Slice x, Slice weight, Slice bias, Count rows,
+                  double epsilon) override;
+  void layer_norm_backward_input(Slice dx, Slice base, Slice dout, Slice x, Slice mean, Slice rstd,
+                                 Slice weight, Count rows) override;
+  void layer_norm_backward_weight(Slice dweight, Slice dbias, Slice dout, Slice x, Slice mean,
+                                  Slice rstd, Count rows) override;
+  void gelu(Slice out, Slice x) override;
+  void gelu_backward(Slice dx, Slice dout, Slice x) override;
+  void attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape,
+                 const Dropout& dropout) override;
+  void attention_backward(Slice dqkv, Slice dout, Slice out, Slice log_sum_exp, Slice qkv,
+                          const AttentionShape& shape, const Dropout& dropout) override;
+  void attention_part(Slice out, Slice log_sum_exp, const Matrix& q, const Matrix& k,
+                      const Matrix& v, const AttentionPart& part, const Dropout& dropout) override;
+  void merge_attention(Slice out, Slice log_sum_exp, Slice part_out, Slice part_log_sum_exp,
+                       const AttentionPart& part) override;
+  void attention_products(Slice products, Slice dout, Slice out,
+                          const AttentionPart& part) override;
+  void attention_part_backward(const Matrix& dq, const Matrix& dk, const Matrix& dv, Slice dout,
+                               Slice log_sum_exp, Slice products, const Matrix& q, const Matrix& k,
+                               const Matrix& v, const AttentionPart& part,
+                               const Dropout& dropout) override;
+  void embedding(Slice out, Slice tokens, std::int32_t first_token,
+                 std::span<const std::int32_t> inputs) override;
+  void embedding_backward(Slice dtokens, std::int32_t first_token, Slice dout,
+                          std::span<const std::int32_t> inputs) override;
+  void add_positions(Slice out, Slice positions, const RowPlaces& places, Count rows) override;
+  void positions_backward(Slice dpositions, Slice dout, const RowPlaces& places,
+                          Count rows) override;
+  double cross_entropy(Slice logits, std::span<const std::int32_t> targets, double scale,
+                       double smoothing) override;
+  void softmax_highest(Slice highest, Slice logits, Count real) override;
+  void softmax_sums(Slice sums, Slice logits, Slice highest, std::span<const std::int32_t> targets,
+                    std::int32_t first_column, Count real) override;
+  double softmax_gradient(Slice logits, Slice sums, std::span<const std::int32_t> targets,
+                          std::int32_t first_column, Count real, Count vocabulary, double scale,
+                          double smoothing) override;
+  void adamw(Slice value, Slice gradient, Slice first_moment, Slice second_moment,
+             const AdamWStep& step) override;
+  double squared_norm(Slice x) override;
+
+ private:
+  Backend& inner_;
+  TagCheck& check_;
+};
+
+}  // namespace lockstep
