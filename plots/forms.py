@@ -88,6 +88,14 @@ SCHEDULE = {
     "ranks": [{"in_flight": COUNT, "unfinished": COUNT,
                "actions": [{"pass": WORD, "stage": COUNT, "micro_batch?": NUMBER, "begin": SPAN, "end": SPAN, "with_next": FLAG}]}],
 }
+_HELD = {"first": COUNT, "count": COUNT, "reduces": FLAG, "from?": COUNT, "times": [[COUNT]]}
+CONTRIBUTIONS = {
+    "operation": WORD,
+    "algorithm": WORD,
+    "config": {"ranks": COUNT, "elements": COUNT},
+    "ranks": [{"held": [_HELD]}],
+    "wrong": [{key: COUNT for key in ("rank", "element", "source", "times", "wanted")}],
+}
 _PLACE = {"pid": COUNT, "ts": NUMBER}
 EVENTS = {
     "X": {**_PLACE, "tid": COUNT, "dur": SPAN, "name": WORD, "cat?": TEXT, "args?": {"bytes?": COUNT}},

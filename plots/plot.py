@@ -10,6 +10,7 @@ import traceback
 import bandwidth
 import bubble
 import context
+import contributions
 import factorings
 import fit
 import loss
@@ -31,7 +32,7 @@ from results import BadInput, read
 
 KINDS = {module.__name__: module for module in (loss, progress, speed, traffic, memory, bubble, bandwidth, fit, scaling,
                                                 timeline, schedule, pipeline, tensor, matrix, sharded, prefetch, context, factorings,
-                                                ring)}
+                                                ring, contributions)}
 FORMATS = (".svg", ".png", ".pdf")
 LETTERS_PER_INCH, HEADING_INCHES = 10, 0.22  # of a heading's text, and the height of its line
 

@@ -552,6 +552,46 @@ class ScheduleRun:
 
 
 @dataclass(frozen=True)
+class ContributionRun:
+    """Whose data each rank holds in a collective, message by message."""
+    path: pathlib.Path
+    data: dict
+
+    @property
+    def name(self):
+        return f"{self.data['operation']}/{self.data['algorithm']} on {self.ranks} ranks"
+
+    @property
+    def ranks(self):
+        return self.data["config"]["ranks"]
+
+    @property
+    def elements(self):
+        return self.data["config"]["elements"]
+
+    @property
+    def held(self):
+        return [rank["held"] for rank in self.data["ranks"]]
+
+    @property
+    def wrong(self):
+        return self.data["wrong"]
+
+    def check(self):
+        """Raises ValueError if the lists do not have the lengths that the file names."""
+        if self.ranks < 1 or self.elements < 1 or len(self.held) != self.ranks:
+            raise ValueError("no list for each rank")
+        for held in (held for records in self.held for held in records):
+            if len(held["times"]) != self.elements or any(len(times) != self.ranks for times in held["times"]):
+                raise ValueError("not a number for each element and rank")
+            if held["first"] + held["count"] > self.elements:
+                raise ValueError("a message beyond the elements")
+        for one in self.wrong:
+            if max(one["rank"], one["source"]) >= self.ranks or one["element"] >= self.elements:
+                raise ValueError(f"no element of this run: {one}")
+
+
+@dataclass(frozen=True)
 class Trace:
     path: pathlib.Path
     data: dict
@@ -567,6 +607,7 @@ class Results:
     benchmarks: list = field(default_factory=list)
     schedules: list = field(default_factory=list)
     traces: list = field(default_factory=list)
+    contributions: list = field(default_factory=list)
 
     def environments(self):
         for run in self.trainings:
@@ -636,6 +677,13 @@ def _sort_in(results, path, data):
         if not any(rank["actions"] for rank in data["ranks"]):
             raise BadInput(f"{path} holds no action; write the schedule again")
         results.schedules.append(run)
+    elif schema == "lockstep.contributions/1":
+        forms.check(data, forms.CONTRIBUTIONS)
+        run = ContributionRun(path, data)
+        run.check()
+        if not all(run.held):
+            raise BadInput(f"{path} lacks what a rank held; write it again")
+        results.contributions.append(run)
     elif "traceEvents" in data:
         forms.check_trace(data["traceEvents"])
         results.traces.append(Trace(path, data))

@@ -13,6 +13,7 @@
 #include "collectives/communicator.h"
 #include "collectives/transport/disturbed.h"
 #include "collectives/transport/faulty.h"
+#include "collectives/transport/watched.h"
 
 namespace lockstep {
 
@@ -40,6 +41,8 @@ struct LaunchOptions {
   std::string vendor;
   // For tests: random delays of messages. See disturbed.h.
   std::optional<Disturbance> disturbance = {};
+  // Sees every message that a rank receives; null: nobody does. Must outlive the world.
+  ArrivalWatch* watch = nullptr;
 };
 
 // What the program of a rank can use, until it returns.

@@ -52,6 +52,7 @@ void run_rank(const LaunchOptions& options, Device* device, std::unique_ptr<Tran
   if (options.disturbance) transport = disturbed(std::move(transport), *options.disturbance);
   const auto struck = std::make_shared<FaultRecord>();
   if (options.fault) transport = faulty(std::move(transport), *options.fault, processes, struck);
+  if (options.watch) transport = watched(std::move(transport), *options.watch);
   transport = counting(std::move(transport), counters);
   if (trace) transport = tracing(std::move(transport), *trace);
 
