@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from subprocess import TimeoutExpired
 
 FENCE = re.compile(r"(?:<!--\s*not run:\s*(?P<reason>.*?)\s*-->\s*\n)?"
                    r"^(?P<indent> *)```(?:sh|bash)\n(?P<commands>.*?)^(?P=indent)```", re.MULTILINE | re.DOTALL)
@@ -34,11 +35,24 @@ def without_code(text):
     return re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def faults_of_commands(copy, text, program):
-    shim = copy / "lockstep"
+def make_launcher(folder, program):
+    """Puts a ./lockstep into the folder that calls the program."""
+    shim = folder / "lockstep"
     shim.unlink(missing_ok=True)
     shim.write_text(f'#!/bin/sh\nexec "{program}" "$@"\n')
     shim.chmod(0o755)
+
+
+def run_commands(folder, commands, seconds):
+    """The exit status and the output of commands in a folder with a launcher. May throw TimeoutExpired."""
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", commands], cwd=folder, text=True, timeout=seconds,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                          env={**os.environ, **AS_ROOT, "PATH": f"{folder}:{os.environ['PATH']}"})
+    return done.returncode, done.stdout
+
+
+def faults_of_commands(copy, text, program):
+    make_launcher(copy, program)
     for fence in FENCE.finditer(text):
         commands = TESTED_ALONE.sub("", fence["commands"])
         if fence["reason"]:
@@ -47,13 +61,12 @@ def faults_of_commands(copy, text, program):
             yield f"a block neither begins with ./lockstep or mpirun nor has <!-- not run: reason -->:\n{commands}"
             continue
         try:
-            done = subprocess.run(["bash", "-euo", "pipefail", "-c", commands], cwd=copy, capture_output=True, text=True,
-                                  env={**os.environ, **AS_ROOT, "PATH": f"{copy}:{os.environ['PATH']}"}, timeout=540)
-        except subprocess.TimeoutExpired:
+            status, output = run_commands(copy, commands, 540)
+        except TimeoutExpired:
             yield f"not finished within 540 s:\n{commands}"
             continue
-        if done.returncode != 0:
-            yield f"exit status {done.returncode}:\n{commands}{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        if status != 0:
+            yield f"exit status {status}:\n{commands}{output[-4000:]}"
 
 
 def faults_of_links(path, text):

@@ -298,6 +298,14 @@ MUTANTS = [
     ("models/ops/cuda/layer_norm.cu", "if (i < here) squares", "squares"),
     ("models/ops/cuda/rows.cu", "(first_row + places(r)) * columns", "places(r) * columns"),
     ("models/ops/cuda/uploads.cc", "std::memcpy(place.memory, from,", "std::memcpy(place.memory, place.memory,"),
+    ("cli/lesson.cc", "progress_.prediction(lesson_.name, name)) {", "progress_.prediction(lesson_.name, name); !locked) {"),
+    ("cli/lesson.cc", "constexpr double tolerance = 0.01;", "constexpr double tolerance = 0.1;"),
+    ("cli/lesson.cc", "if (section == \"Run\") print_comparison();", ""),
+    ("cli/lessons/values.cc", "== \"wall\" && ranks > cores", "== \"wall\""),
+    ("cli/lessons/values.cc", "value - next", "next - value"),
+    ("cli/lessons/progress.cc", "state.starts_with(\"/\")", "!state.empty()"),
+    ("cli/lessons/text.cc", "std::regex_replace(line, comment, \"\")", "line"),
+    ("cli/lessons/answers.cc", "std::ranges::count(questions, name) > 0", "!name.empty()"),
 ]
 
 

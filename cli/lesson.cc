@@ -1,0 +1,278 @@
+// lockstep lesson: walks a lesson in the terminal. Predictions are locked before the runs that they
+// are compared with.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <sstream>
+
+#include "cli/command.h"
+#include "cli/lessons/answers.h"
+#include "cli/lessons/formulas.h"
+#include "cli/lessons/page.h"
+#include "cli/lessons/play.h"
+#include "cli/lessons/progress.h"
+#include "cli/lessons/runs.h"
+#include "cli/lessons/text.h"
+#include "cli/lessons/values.h"
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct LessonCommand {
+  std::string lesson, answers, progress, output = "out/lessons";
+  bool list = false, again = false, html = false, tables = false;
+};
+
+std::optional<double> number_from(std::string text) {
+  std::erase(text, ',');
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  const bool is_number =
+      end != text.c_str() && *end == '\0' && std::isfinite(number) && number >= 0;
+  return is_number ? std::optional(number) : std::nullopt;
+}
+
+std::string fault_of_number(const std::string& text) {
+  return number_from(text) ? "" : "write a number, such as 1000, 1,000 or 1e3";
+}
+
+std::string number_text(double number) {
+  return number == std::round(number) && std::abs(number) < 1e15 ? fmt::format("{:.0f}", number)
+                                                                 : fmt::format("{:.4g}", number);
+}
+
+class Walk {
+ public:
+  Walk(const LessonText& lesson, LessonAnswers& answers, LessonProgress& progress,
+       const std::string& output)
+      : lesson_(lesson), answers_(answers), progress_(progress), runs_(output, lesson.name) {}
+
+  void go() {
+    std::string section;
+    for (const LessonPiece& piece : lesson_.pieces) {
+      if (piece.section != section) {
+        if (section == "Run") print_comparison();
+        if (!section.empty()) answers_.pause();
+        section = piece.section;
+      }
+      show(piece);
+    }
+    progress_.finish(lesson_.name);
+    if (questions_ > 0) fmt::print("\n{} of {} answers right\n", right_, questions_);
+    fmt::print("the files of the runs are in {}\n", runs_.folder());
+  }
+
+ private:
+  void show(const LessonPiece& piece) {
+    switch (piece.kind) {
+      case LessonPiece::Kind::text:
+        fmt::print("{}", piece.text);
+        break;
+      case LessonPiece::Kind::commands:
+        run(piece.text);
+        break;
+      case LessonPiece::Kind::prediction:
+        predict(piece.fields);
+        break;
+      case LessonPiece::Kind::answer:
+        question(piece.fields);
+        break;
+      case LessonPiece::Kind::play:
+        play_of(piece.fields);
+        fmt::print("The page of this lesson has sliders here: lockstep lesson {} --html\n\n",
+                   lesson_.name);
+        break;
+    }
+  }
+
+  void run(const std::string& commands) {
+    std::istringstream lines(commands);
+    for (std::string line; std::getline(lines, line);) fmt::print("$ {}\n", line);
+    std::fflush(stdout);
+    runs_.run(commands);
+    fmt::print("\n");
+  }
+
+  void predict(const nlohmann::json& fields) {
+    const std::string name = fields.at("name"), unit = fields.at("unit");
+    if (const auto locked = progress_.prediction(lesson_.name, name)) {
+      fmt::print("{}: you predicted {} {}; it is locked (--again forgets it)\n\n", name,
+                 number_text(*locked), unit);
+      return;
+    }
+    const std::string answer =
+        answers_.ask(name, fmt::format("{} ({})", name, unit), fault_of_number);
+    progress_.lock(lesson_.name, name, *number_from(answer));
+    fmt::print("locked\n\n");
+  }
+
+  void print_comparison() {
+    fmt::print("{:<34} {:>14} {:>14} {:>14} {:>9}\n", "prediction, and run", "predicted",
+               "closed form", "measured", "ratio");
+    std::vector<std::string> remarks;
+    for (const LessonPiece& piece : lesson_.pieces)
+      if (piece.kind == LessonPiece::Kind::prediction) compare_runs(piece.fields, remarks);
+    for (const std::string& remark : remarks) fmt::print("{}\n", remark);
+    fmt::print("The ratio is the measured value over the closed form.\n\n");
+  }
+
+  void compare_runs(const nlohmann::json& fields, std::vector<std::string>& remarks) {
+    const std::string name = fields.at("name"), unit = fields.at("unit");
+    constexpr double rounding = 1e-9;  // of sums of times; counts are equal
+    std::string predicted = number_text(*progress_.prediction(lesson_.name, name));
+    for (const std::string run : fields.at("runs")) {
+      const std::string path = path_for_run(fields.at("measured"), run);
+      const double closed = lesson_value(runs_.folder(), path_for_run(fields.at("closed"), run));
+      const double measured = lesson_value(runs_.folder(), path);
+      const std::string label =
+          fmt::format("{} ({}), {}", name, unit, fs::path(run).stem().string());
+      fmt::print("{:<34} {:>14} {:>14} {:>14} {:>9}\n", label, predicted, number_text(closed),
+                 number_text(measured),
+                 closed == 0 ? "-" : fmt::format("{:.3f}", measured / closed));
+      if (std::abs(measured - closed) > rounding * closed)
+        add_reasons(fields, label, path, {closed, measured}, remarks);
+      predicted = "";  // it was of the first run
+    }
+  }
+
+  void add_reasons(const nlohmann::json& fields, const std::string& label, const std::string& path,
+                   std::pair<double, double> values, std::vector<std::string>& remarks) const {
+    const auto [closed, measured] = values;
+    if (fields.value("exact", true)) {
+      remarks.push_back(label +
+                        ": these must be equal; this is a bug of the technique or its theory");
+      return;
+    }
+    constexpr double small = 0.15;
+    if (closed != 0 && std::abs(measured / closed - 1) <= small) return;
+    remarks.push_back(label + " is far from its closed form:");
+    auto reasons = reasons_for_residual(runs_.folder(), path, closed, measured);
+    if (reasons.empty())
+      reasons = {"no reason in the result; other programs may be running, so run it again"};
+    for (const std::string& reason : reasons) remarks.push_back("  - " + reason);
+  }
+
+  void question(const nlohmann::json& fields) {
+    const std::string name = fields.at("name");
+    const bool is_choice = fields.contains("is");
+    const auto fault = [](const std::string& text) -> std::string {
+      const bool is_letter = text.size() == 1 && text[0] >= 'a' && text[0] <= 'd';
+      return is_letter ? "" : "write the letter of an answer: a, b, c or d";
+    };
+    const std::string answer =
+        is_choice ? answers_.ask(name, name, fault)
+                  : answers_.ask(name, fmt::format("{} ({})", name, fields.value("unit", "")),
+                                 fault_of_number);
+    constexpr double tolerance = 0.01;
+    const double value = is_choice ? 0 : lesson_value(runs_.folder(), fields.at("value"));
+    const std::string right = is_choice ? fields.at("is").get<std::string>() : number_text(value);
+    const bool is_right =
+        is_choice ? answer == right
+                  : std::abs(*number_from(answer) - value) <= tolerance * std::abs(value);
+    progress_.answer(lesson_.name, name, answer, is_right);
+    ++questions_;
+    right_ += is_right ? 1 : 0;
+    fmt::print("{}\n{}\n", is_right ? "right" : fmt::format("wrong: it is {}", right),
+               fields.contains("because") ? fields["because"].get<std::string>() + "\n" : "");
+  }
+
+  const LessonText& lesson_;
+  LessonAnswers& answers_;
+  LessonProgress& progress_;
+  LessonRuns runs_;
+  int questions_ = 0, right_ = 0;
+};
+
+int print_list(const LessonProgress& progress) {
+  for (const std::string& folder : lesson_folders()) {
+    const LessonText lesson = read_lesson(folder);
+    fmt::print("{:<56} {:>3} min  {}\n", lesson.title, lesson.minutes, progress.state(lesson.name));
+  }
+  fmt::print("\nlockstep lesson N walks lesson N\n");
+  return 0;
+}
+
+// Asks nothing, so it needs no progress.
+int write_page(const LessonCommand& c) {
+  require(!c.lesson.empty(), "--html without a lesson", "name one: lockstep lesson 2 --html");
+  require(c.answers.empty() && !c.again, "--html with --answers or --again",
+          "the page asks no questions");
+  const LessonText lesson = read_lesson(find_lesson(c.lesson));
+  const LessonRuns runs(c.output, lesson.name);
+  const std::string path = runs.folder() + "/lesson.html";
+  write_file(path, page_of_lesson(lesson, runs));
+  fmt::print("{}: open it in a browser\n", path);
+  return 0;
+}
+
+// All formulas, or those of one lesson's sliders.
+int print_tables(const LessonCommand& c) {
+  constexpr int points = 250;
+  nlohmann::ordered_json tables = {{"schema", "lockstep.play/1"},
+                                   {"formulas", nlohmann::ordered_json::array()}};
+  const auto add = [&](const Formula& formula) {
+    tables["formulas"].push_back(table_of(formula, points));
+  };
+  if (c.lesson.empty())
+    std::ranges::for_each(formulas(), add);
+  else
+    for (const LessonPiece& piece : read_lesson(find_lesson(c.lesson)).pieces)
+      if (piece.kind == LessonPiece::Kind::play)
+        add(find_formula(play_of(piece.fields).at("formula").get<std::string>()));
+  fmt::print("{}\n", tables.dump(1));
+  return 0;
+}
+
+int run(const LessonCommand& c) {
+  require(int{c.list} + int{c.html} + int{c.tables} <= 1, "--list, --html or --tables together",
+          "choose one");
+  if (c.html) return write_page(c);
+  if (c.tables) return print_tables(c);
+  LessonProgress progress(c.progress.empty() ? default_progress_path() : c.progress);
+  require(!c.list || c.lesson.empty(), "--list with a lesson", "choose one");
+  if (c.lesson.empty()) return print_list(progress);
+  const LessonText lesson = read_lesson(find_lesson(c.lesson));
+  std::vector<std::string> questions;
+  for (const LessonPiece& piece : lesson.pieces)
+    if (piece.fields.contains("name")) questions.push_back(piece.fields["name"]);
+  LessonAnswers answers(c.answers, questions);
+  if (c.again) progress.forget(lesson.name);
+  Walk(lesson, answers, progress, c.output).go();
+  return 0;
+}
+
+}  // namespace
+
+void add_lesson(CLI::App& program, Command& chosen) {
+  auto c = std::make_shared<LessonCommand>();
+  CLI::App* app = program.add_subcommand(
+      "lesson", "walk a lesson: predict, run on this machine, compare, answer questions");
+  app->add_option("lesson", c->lesson, "number of the lesson, or a folder with a lesson.md");
+  app->add_flag("--list", c->list, "list all lessons with your progress, as without a number");
+  app->add_option("--answers", c->answers,
+                  "read predictions and answers from this file, {\"bytes\": 1000, \"1\": \"b\"}, "
+                  "instead of asking");
+  app->add_flag("--again", c->again, "forget the predictions and answers of this lesson");
+  app->add_flag("--html", c->html,
+                "run all commands of the lesson, and write it as one page: text, outputs, numbers "
+                "and pictures");
+  app->add_flag("--tables", c->tables,
+                "print the values behind the sliders of the lesson's page, or of all lessons', at "
+                "250 points of each formula, as JSON");
+  app->add_option("--progress", c->progress,
+                  "file of predictions and answers; default: lockstep/lessons.json in "
+                  "$XDG_STATE_HOME or ~/.local/state");
+  app->add_option("--output", c->output, "folder for the files of the runs")->capture_default_str();
+  app->callback([c, &chosen] { chosen = [c] { return run(*c); }; });
+}
+
+}  // namespace lockstep

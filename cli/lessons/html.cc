@@ -1,0 +1,180 @@
+#include "cli/lessons/html.h"
+
+#include <fmt/format.h>
+
+#include <regex>
+#include <sstream>
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view page_style =
+    ":root{color-scheme:light dark;--text:#222;--page:#fff;--panel:#f4f4f4;--commands:#e8eef7;"
+    "--line:#bbb;--link:#0645ad}"
+    "@media(prefers-color-scheme:dark){:root{--text:#e6e6e6;--page:#15181d;--panel:#22262d;"
+    "--commands:#1f2b3d;--line:#4a515e;--link:#8ab8ff}}"
+    "*{box-sizing:border-box}"
+    "body{max-width:60rem;margin:2rem auto;padding:0 1rem;font:16px/1.5 sans-serif;"
+    "color:var(--text);background:var(--page);overflow-wrap:break-word}"
+    "a{color:var(--link)}"
+    "pre{background:var(--panel);padding:.6rem;overflow-x:auto;font-size:13px}"
+    "pre.commands{background:var(--commands)}"
+    "code{background:var(--panel)}"
+    "table{border-collapse:collapse;display:block;overflow-x:auto}"
+    "td,th{border:1px solid var(--line);padding:.2rem .6rem;text-align:left}"
+    "img{max-width:100%;background:#fff}"
+    "details{margin:.4rem 0 1rem}summary{cursor:pointer}"
+    "iframe{width:100%;height:60rem;border:1px solid var(--line);border-radius:8px}"
+    ".play{border:1px solid var(--line);border-radius:8px;padding:.8rem 1rem;margin:1rem 0}"
+    ".play .sliders{display:grid;gap:.6rem 1.5rem;"
+    "grid-template-columns:repeat(auto-fit,minmax(min(16rem,100%),1fr))}"
+    ".play label{display:grid;grid-template-columns:1fr auto}"
+    ".play input{grid-column:1/-1;width:100%;margin:.2rem 0;min-height:1.5rem}"
+    ".play output,.play td{font-weight:600;font-variant-numeric:tabular-nums}"
+    ".play .figures{margin:.8rem 0}.play th{font-weight:400}"
+    ".play .key{display:inline-block;width:.8rem;height:.8rem;border-radius:2px;"
+    "margin-right:.5rem}"
+    ".play .fixed,.play figcaption{font-size:.85rem;margin:.3rem 0}"
+    ".play figure{margin:0}.play svg{width:100%;max-width:44rem;display:block}"
+    ".play svg text{fill:var(--text);font-size:12px}"
+    ".play .axis,.play .here{stroke:var(--line);fill:none}.play .here{stroke-dasharray:3 3}";
+
+// Within a line: code, bold, links.
+std::string inline_html(const std::string& line) {
+  static const std::regex code("`([^`]*)`"), bold("\\*\\*([^*]*)\\*\\*"),
+      link("\\[([^\\]]*)\\]\\((https?:[^)]*)\\)"), local("\\[([^\\]]*)\\]\\([^)]*\\)");
+  std::string html;
+  const std::string text = html_text(line);
+  auto end = text.cbegin();
+  const auto styled = [&](const std::string& part) {
+    const std::string with_bold = std::regex_replace(part, bold, "<b>$1</b>");
+    const std::string with_links = std::regex_replace(with_bold, link, "<a href=\"$2\">$1</a>");
+    return std::regex_replace(with_links, local, "$1");
+  };
+  for (std::sregex_iterator it(text.begin(), text.end(), code), last; it != last; ++it) {
+    html += styled({end, text.cbegin() + it->position()});
+    html += "<code>" + (*it)[1].str() + "</code>";
+    end = text.cbegin() + it->position() + it->length();
+  }
+  return html + styled({end, text.cend()});
+}
+
+// Reads Markdown line by line; one block is open at a time, and items of a list within it.
+class MarkdownReader {
+ public:
+  std::string read(const std::string& markdown) {
+    std::istringstream lines(markdown);
+    for (std::string line; std::getline(lines, line);) read_line(line);
+    open("");
+    return html_;
+  }
+
+ private:
+  void read_line(const std::string& line) {
+    static const std::regex heading("(#{1,3}) (.*)"), item("( *)(-|[0-9]+\\.) (.*)");
+    std::smatch found;
+    if (line.empty()) {
+      // Code goes on after an empty line.
+      if (block_ == "pre")
+        html_ += "\n";
+      else
+        open("");
+    } else if (line.starts_with("    ")) {
+      open("pre");
+      html_ += html_text(line.substr(4)) + "\n";
+    } else if (std::regex_match(line, found, heading)) {
+      open("");
+      const auto level = found[1].length();
+      html_ += fmt::format("<h{0}>{1}</h{0}>\n", level, inline_html(found[2]));
+    } else if (line.starts_with("|")) {
+      add_row(line);
+    } else if (std::regex_match(line, found, item)) {
+      open("ul");
+      const std::string mark = found[2] == "-" ? "" : found[2].str() + " ";
+      html_ += fmt::format("<li style=\"margin-left:{}rem{}\">{}{}",
+                           0.5 * static_cast<double>(found[1].length()),
+                           mark.empty() ? "" : ";list-style:none", mark, inline_html(found[3]));
+    } else {
+      if (block_ != "ul") open("p");
+      html_ += inline_html(line) + "\n";
+    }
+  }
+
+  void add_row(const std::string& line) {
+    if (line.find_first_not_of("|-") == std::string::npos) return;
+    open("table");
+    html_ += "<tr>";
+    for (std::size_t begin = 1, end; (end = line.find('|', begin)) != std::string::npos;
+         begin = end + 1)
+      html_ += "<td>" + inline_html(line.substr(begin, end - begin)) + "</td>";
+    html_ += "</tr>\n";
+  }
+
+  // Closes the block that is open, unless it is of this kind, and opens one.
+  void open(const std::string& block) {
+    if (block == block_) return;
+    if (!block_.empty()) html_ += "</" + block_ + ">\n";
+    if (!block.empty()) html_ += "<" + block + ">";
+    block_ = block;
+  }
+
+  std::string html_, block_;
+};
+
+}  // namespace
+
+std::string html_text(std::string_view text) {
+  std::string html;
+  for (const char c : text) switch (c) {
+      case '<':
+        html += "&lt;";
+        break;
+      case '>':
+        html += "&gt;";
+        break;
+      case '&':
+        html += "&amp;";
+        break;
+      case '"':
+        html += "&quot;";
+        break;
+      default:
+        html += c;
+    }
+  return html;
+}
+
+std::string html_of_markdown(const std::string& markdown) {
+  return MarkdownReader().read(markdown);
+}
+
+// As an address, so that the names within several pictures do not clash.
+std::string html_picture(const std::string& svg, const std::string& name) {
+  std::string address;
+  for (const char c : svg) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool is_plain = byte >= 0x20 && byte < 0x7f &&
+                          std::string_view("%#\"<>&").find(c) == std::string_view::npos;
+    address += is_plain ? std::string(1, c) : fmt::format("%{:02X}", byte);
+  }
+  return fmt::format("<p><img alt=\"{}\" src=\"data:image/svg+xml,{}\"></p>\n", html_text(name),
+                     address);
+}
+
+std::string html_frame(const std::string& page, const std::string& name) {
+  return fmt::format(
+      "<iframe title=\"{}\" onload=\"const page=this.contentDocument.body;"
+      "new ResizeObserver(()=>{{this.style.height=page.offsetHeight+4+'px'}}).observe(page)\" "
+      "srcdoc=\"{}\"></iframe>\n",
+      html_text(name), html_text(page));
+}
+
+std::string html_page(const std::string& title, const std::string& body) {
+  return fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}</title>\n"
+      "<meta name=\"viewport\" content=\"width=device-width\"><style>{}</style></head>\n"
+      "<body>\n{}</body></html>\n",
+      html_text(title), page_style, body);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+#include "cli/lessons/page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <regex>
+#include <utility>
+#include <vector>
+
+#include "cli/lessons/html.h"
+#include "cli/lessons/play.h"
+#include "cli/lessons/values.h"
+#include "collectives/base/file.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t most_page_bytes = 64 << 20;
+
+// The pictures that the commands draw, and the pages that they write.
+std::string pictures(const std::string& folder, const std::string& commands) {
+  static const std::regex drawn("--(?:output|plot) ([\\w.-]+\\.svg)");
+  std::string html;
+  for (std::sregex_iterator it(commands.begin(), commands.end(), drawn), last; it != last; ++it) {
+    const std::string name = (*it)[1];
+    html += html_picture(read_text(folder + "/" + name, most_page_bytes), name);
+  }
+  static const std::regex explorer("--explorer ([\\w.-]+\\.html)");
+  for (std::sregex_iterator it(commands.begin(), commands.end(), explorer), last; it != last;
+       ++it) {
+    const std::string name = (*it)[1];
+    html += html_frame(read_text(folder + "/" + name, most_page_bytes), name);
+  }
+  return html;
+}
+
+// Short outputs stand open.
+std::string commands_html(const LessonRuns& runs, const std::string& commands) {
+  const std::string output = runs.folder() + "/output.txt";
+  runs.run(commands, output);
+  const std::string text = read_text(output, most_page_bytes);
+  constexpr std::ptrdiff_t most_lines = 40;
+  const bool is_short = std::ranges::count(text, '\n') <= most_lines;
+  return fmt::format(
+             "<pre class=\"commands\">{}</pre>\n<details{}><summary>output</summary><pre>{}</pre>"
+             "</details>\n",
+             html_text(commands), is_short ? " open" : "", html_text(text)) +
+         pictures(runs.folder(), commands);
+}
+
+std::string prediction_html(const std::string& folder, const nlohmann::json& fields) {
+  std::string rows;
+  for (const std::string run : fields.at("runs"))
+    rows += fmt::format("<tr><td>{}</td><td>{:.10g}</td><td>{:.10g}</td></tr>\n", html_text(run),
+                        lesson_value(folder, path_for_run(fields.at("closed"), run)),
+                        lesson_value(folder, path_for_run(fields.at("measured"), run)));
+  return fmt::format(
+      "<details><summary>predict first ({}), then look</summary><table>"
+      "<tr><th>run</th><th>closed form</th><th>measured</th></tr>\n{}</table></details>\n",
+      html_text(fields.at("unit").get<std::string>()), rows);
+}
+
+std::string answer_html(const std::string& folder, const nlohmann::json& fields) {
+  const std::string answer =
+      fields.contains("is") ? fields["is"].get<std::string>()
+                            : fmt::format("{:.4g} {}", lesson_value(folder, fields.at("value")),
+                                          fields.value("unit", ""));
+  return fmt::format("<details><summary>answer</summary><p><b>{}</b> {}</p></details>\n",
+                     html_text(answer), html_text(fields.value("because", "")));
+}
+
+}  // namespace
+
+// Predictions stand above the runs that they are compared with, so all commands run first.
+std::string page_of_lesson(const LessonText& lesson, const LessonRuns& runs) {
+  std::vector<std::string> parts;
+  for (const LessonPiece& piece : lesson.pieces)
+    parts.push_back(piece.kind == LessonPiece::Kind::commands ? commands_html(runs, piece.text)
+                                                              : "");
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const LessonPiece& piece = lesson.pieces[i];
+    switch (piece.kind) {
+      case LessonPiece::Kind::text:
+        parts[i] = html_of_markdown(piece.text);
+        break;
+      case LessonPiece::Kind::commands:
+        break;
+      case LessonPiece::Kind::prediction:
+        parts[i] = prediction_html(runs.folder(), piece.fields);
+        break;
+      case LessonPiece::Kind::answer:
+        parts[i] = answer_html(runs.folder(), piece.fields);
+        break;
+      case LessonPiece::Kind::play:
+        parts[i] = play_html(piece.fields);
+        break;
+    }
+  }
+  std::string body;
+  for (const std::string& part : parts) body += part;
+  if (std::ranges::count(lesson.pieces, LessonPiece::Kind::play, &LessonPiece::kind) > 0)
+    body += play_scripts();
+  return html_page(lesson.title, body);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,18 @@
+// Sliders over the formulas of a lesson's page.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace lockstep {
+
+// What a page needs to know about the sliders of a comment `play`. lessons/README.md describes the
+// fields. Throws Error (bad_input) naming the field that is wrong.
+nlohmann::ordered_json play_of(const nlohmann::json& fields);
+
+// The place of the sliders on the page, and the scripts that fill such places: once, after all of
+// them.
+std::string play_html(const nlohmann::json& fields);
+std::string play_scripts();
+
+}  // namespace lockstep

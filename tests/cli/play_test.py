@@ -1,0 +1,194 @@
+"""The sliders of lessons' pages compute what the program's closed forms compute.
+
+python3 play_test.py PROGRAM SOURCE_FOLDER NODE
+"""
+
+import json
+import math
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM, SOURCE, NODE = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]), sys.argv[3]
+FEWEST_POINTS = 200  # of each formula
+TOLERANCE = 1e-12
+
+# Evaluates the page's formulas at the points on standard input.
+EVALUATE = """
+const {FORMULAS} = require(process.argv[2]);
+const asked = JSON.parse(require("fs").readFileSync(0, "utf8"));
+process.stdout.write(JSON.stringify({names: Object.keys(FORMULAS), values: asked.map(([name, inputs]) => FORMULAS[name](inputs))}));
+"""
+
+# As much of a browser as the page's scripts use. Reads [data, moves]: the place for sliders, and pairs of a slider's number and
+# its new place. Writes what the page shows at first and after each move.
+BROWSER = """
+const fs = require("fs");
+class Element {
+  constructor(tag, space) { Object.assign(this, {tag, namespaceURI: space, children: [], attributes: {}, listeners: {}, dataset: {}, words: ""}); }
+  setAttribute(name, value) { this.attributes[name] = String(value); if (name === "value") this.value = value; }
+  append(child) { this.children.push(child); }
+  replaceChildren() { this.children = []; }
+  addEventListener(name, call) { this.listeners[name] = call; }
+  set textContent(text) { this.words = text; this.children = []; }
+  get textContent() { return this.words + this.children.map((child) => typeof child === "string" ? child : child.textContent).join(""); }
+  all(tag) { return this.children.flatMap((child) => typeof child === "string" ? [] : [...(child.tag === tag ? [child] : []), ...child.all(tag)]); }
+}
+const [data, moves] = JSON.parse(fs.readFileSync(0, "utf8"));
+const place = new Element("div", "html");
+place.dataset.play = data;
+globalThis.document = {createElement: (tag) => new Element(tag, "html"), createElementNS: (space, tag) => new Element(tag, space),
+                       querySelectorAll: () => [place]};
+(0, eval)(process.argv.slice(2).map((name) => fs.readFileSync(name, "utf8")).join(";"));
+const shown = () => ({labels: place.all("label").map((label) => label.textContent), figures: place.all("td").map((cell) => cell.textContent),
+                      names: place.all("th").map((cell) => cell.textContent), lines: place.all("polyline").map((line) => line.attributes.points),
+                      drawing: JSON.stringify(place.all("svg"))});
+const seen = [shown()];
+for (const [number, to] of moves) {
+  const slider = place.all("input")[number];
+  slider.value = to;
+  slider.listeners.input();
+  seen.push(shown());
+}
+process.stdout.write(JSON.stringify(seen));
+"""
+
+
+def program(*words, folder, status=0):
+    done = subprocess.run([PROGRAM, *words], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout if status == 0 else done.stderr
+
+
+class Play(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.path = pathlib.Path(folder.name)
+        cls.formulas = json.loads(program("lesson", "--tables", folder=cls.path))["formulas"]
+        plays = [{"formula": formula["formula"], "sliders": [formula["inputs"][0]["name"]], "over": formula["inputs"][0]["name"]}
+                 for formula in cls.formulas]
+        cls.page = cls.page_of(*plays)
+        for name in ("play_formulas", "play_page"):
+            (script,) = re.findall(rf'<script id="{name}">(.*?)</script>', cls.page, re.DOTALL)
+            (cls.path / f"{name}.js").write_text(script)
+        for name, text in (("evaluate.js", EVALUATE), ("browser.js", BROWSER)):
+            (cls.path / name).write_text(text)
+
+    @classmethod
+    def write(cls, *plays):
+        (cls.path / "01_sliders").mkdir(exist_ok=True)
+        parts = "\n\n".join(play if isinstance(play, str) else f"<!-- play {json.dumps(play)} -->" for play in plays)
+        (cls.path / "01_sliders/lesson.md").write_text(f"# 01 Sliders\n\n## What if\n\n{parts}\n")
+
+    @classmethod
+    def page_of(cls, *plays):
+        cls.write(*plays)
+        program("lesson", "01_sliders", "--html", folder=cls.path)
+        return (cls.path / "out/lessons/01_sliders/lesson.html").read_text()
+
+    def node(self, script, asked, *files):
+        done = subprocess.run([NODE, self.path / script, *files], input=json.dumps(asked), capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def differences(self, file):
+        """(values compared, formulas and outputs that differ)"""
+        points = [(formula["formula"], point) for formula in self.formulas for point in formula["points"]]
+        answer = self.node("evaluate.js", [[name, point["inputs"]] for name, point in points], file)
+        self.assertEqual(answer["names"], [formula["formula"] for formula in self.formulas])
+        compared, different = 0, set()
+        for (name, point), values in zip(points, answer["values"], strict=True):
+            self.assertEqual(values.keys(), point["outputs"].keys())
+            for output, wanted in point["outputs"].items():
+                compared += 1
+                found = values[output]
+                if (found is None or wanted is None) and found != wanted or wanted is not None and not math.isclose(found, wanted, rel_tol=TOLERANCE):
+                    different.add((name, output))
+        return compared, different
+
+    def test_the_page_computes_what_the_program_computes(self):
+        self.assertGreaterEqual(len(self.formulas), 7)
+        for formula in self.formulas:
+            self.assertGreaterEqual(len(formula["points"]), FEWEST_POINTS, formula["formula"])
+            for name in formula["points"][0]["outputs"]:
+                values = {point["outputs"][name] for point in formula["points"]}
+                self.assertGreater(len(values - {None}), 1, f"{formula['formula']}/{name} is always {values}")
+        compared, different = self.differences(self.path / "play_formulas.js")
+        self.assertGreaterEqual(compared, FEWEST_POINTS * len(self.formulas))
+        self.assertEqual(different, set())
+
+    def test_a_wrong_formula_is_found(self):
+        text = (self.path / "play_formulas.js").read_text()
+        for old, new, output in (("2 * (p - 1) * (a +", "2 * p * (a +", ("all_reduce", "ring")), ("(m + p - 1)", "m", ("pipeline", "gpipe")),
+                                 ("part(3)", "part(2)", ("zero", "stage_2")), ("Math.ceil(count / p)", "count / p", ("buckets", "last")),
+                                 ("m % p === 0", "true", ("pipeline", "interleaved"))):
+            with self.subTest(old):
+                self.assertIn(old, text)
+                (self.path / "wrong.js").write_text(text.replace(old, new, 1))
+                self.assertIn(output, self.differences(self.path / "wrong.js")[1])
+
+    def test_the_tables_of_a_lesson(self):
+        self.write({"formula": "zero", "sliders": ["ranks"], "over": "ranks"})
+        tables = json.loads(program("lesson", "01_sliders", "--tables", folder=self.path))
+        self.assertEqual([formula["formula"] for formula in tables["formulas"]], ["zero"])
+        self.write("No sliders.")
+        self.assertEqual(json.loads(program("lesson", "01_sliders", "--tables", folder=self.path))["formulas"], [])
+        self.assertIn("choose one", program("lesson", "--tables", "--list", folder=self.path, status=2))
+
+    def browse(self, play, *moves):
+        (data,) = re.findall(r'data-play="(.*?)"', self.page_of(play))
+        return self.node("browser.js", [data.replace("&quot;", '"').replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"), moves],
+                         self.path / "play_formulas.js", self.path / "play_page.js")
+
+    def test_sliders_change_figures_and_chart(self):
+        first, later = self.browse({"formula": "pipeline", "sliders": ["ranks", "micro_batches"], "at": {"micro_batches": 16},
+                                    "show": ["gpipe", "interleaved", "gpipe_held"], "over": "micro_batches"}, (1, 14))
+        self.assertEqual(first["labels"], ["ranks p4", "micro-batches m16"])
+        self.assertEqual(first["names"], ["bubble fraction, GPipe", "bubble fraction, interleaved", "micro-batches that rank 0 holds, GPipe"])
+        self.assertEqual(first["figures"], ["15.79 %", "8.571 %", "16 micro-batches"])
+        self.assertEqual(later["labels"], ["ranks p4", "micro-batches m15"])
+        self.assertEqual(later["figures"], ["16.67 %", "does not take this shape", "15 micro-batches"])
+        self.assertEqual(len(first["lines"]), 2)
+        self.assertEqual(first["lines"], later["lines"])  # the slider moves along them
+        self.assertNotEqual(first["drawing"], later["drawing"])
+        self.assertEqual(first["lines"][1].count(" "), 63)  # the shapes that interleaved takes
+
+    def test_units(self):
+        (shown,) = self.browse({"formula": "all_reduce", "sliders": ["bytes", "gb_per_s"], "at": {"ranks": 2, "latency_us": 20}, "over": "bytes"})
+        self.assertEqual(shown["labels"], ["buffer n1 MiB", "bandwidth 1/b50 GB/s"])
+        self.assertEqual(shown["figures"][:1] + shown["figures"][4:], ["60.97 µs", "1.049 MB", "2 messages"])
+
+    def test_every_formula_is_drawn(self):
+        for formula in self.formulas:
+            for over in formula["inputs"]:
+                end = len(over["stops"]) - 1
+                for seen in self.browse({"formula": formula["formula"], "sliders": [over["name"]], "over": over["name"]}, (0, 0), (0, end)):
+                    self.assertGreaterEqual(len(seen["lines"]), 1)
+                    self.assertNotIn("NaN", seen["drawing"] + "".join(seen["figures"]))
+                    self.assertNotIn("Infinity", seen["drawing"] + "".join(seen["figures"]))
+
+    def test_the_page_loads_nothing(self):
+        for asks in ("https:", "src=", "href=", "url(", "@import", "fetch(", "XMLHttpRequest", "import(", "innerHTML", "eval("):
+            self.assertNotIn(asks, self.page)
+        self.assertEqual(self.page.count("http:"), self.page.count('"http://www.w3.org/2000/svg"'))
+
+    def test_what_it_refuses(self):
+        good = {"formula": "zero", "sliders": ["ranks"], "over": "ranks"}
+        for change, part in (({"formula": "magic"}, "there is no formula 'magic'"), ({"formula": 3}, "no 'formula'"),
+                             ({"sliders": []}, "0 sliders"), ({"sliders": "ranks"}, "not a list of names"), ({"sliders": ["rank"]}, "has no 'rank'"),
+                             ({"show": ["stage"]}, "has no 'stage'"), ({"over": "parameters"}, "names none of the sliders"),
+                             ({"at": {"ranks": 3}}, "does not stop there"), ({"at": {"rank": 2}}, "has no 'rank'"), ({"at": {"ranks": "2"}}, "does not stop there"),
+                             ({"colour": "red"}, "unknown field 'colour'")):
+            with self.subTest(change):
+                self.write({**good, **change})
+                for word in ("--html", "--tables"):
+                    self.assertIn(part, program("lesson", "01_sliders", word, folder=self.path, status=2))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
