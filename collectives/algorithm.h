@@ -150,7 +150,8 @@ const Entry& find_algorithm(const std::vector<Entry>& table, std::string_view op
   for (const Entry& entry : table)
     known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
   throw Error(ErrorKind::bad_input, fmt::format("{} has no algorithm '{}'", operation, name),
-              {.hint = fmt::format("choose one of {}, or auto", known)});
+              {.hint = name == "lab" ? "name the folder of your code in LOCKSTEP_LAB"
+                                     : fmt::format("choose one of {}, or auto", known)});
 }
 
 // What the closed form of the time lacks if ranks map each other's memory. Each byte received is

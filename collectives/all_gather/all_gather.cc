@@ -1,13 +1,15 @@
 #include "collectives/all_gather/all_gather.h"
 
+#include "collectives/lab.h"
 #include "collectives/vendor.h"
 
 namespace lockstep {
 
 const std::vector<AllGatherAlgorithm>& all_gather_algorithms() {
-  static const std::vector<AllGatherAlgorithm> algorithms = {
-      all_gather_ring(), all_gather_recursive_doubling(), all_gather_bruck(), all_gather_linear(),
-      vendor_algorithm<Operation::all_gather>()};
+  static const std::vector<AllGatherAlgorithm> algorithms = with_lab<AllGatherAlgorithm>(
+      {all_gather_ring(), all_gather_recursive_doubling(), all_gather_bruck(), all_gather_linear(),
+       vendor_algorithm<Operation::all_gather>()},
+      all_gather_ring(), lab_collectives().all_gather);
   return algorithms;
 }
 

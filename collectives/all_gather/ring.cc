@@ -6,13 +6,17 @@
 
 namespace lockstep {
 
+// lab: ring_all_gather
 void ring_all_gather(Communicator& comm, Slice data, const RingOrder& ring) {
   const int p = ring.size, rank = ring.rank;
   const Chunks chunk(data, p);
 
+  // lab: solution
   for (int step = 0; step < p - 1; ++step)
     comm.send_recv(chunk[rank - step], ring.right(), chunk[rank - 1 - step], ring.left());
+  // lab: given
 }
+// lab: end
 
 // A rank does not send the chunk that its right neighbour provides.
 Traffic ring_all_gather_traffic(Count count, int p, int rank) {

@@ -1,24 +1,27 @@
 #include "collectives/all_reduce/all_reduce.h"
 
+#include "collectives/lab.h"
 #include "collectives/vendor.h"
 
 namespace lockstep {
 
 const std::vector<AllReduceAlgorithm>& all_reduce_algorithms() {
-  static const std::vector<AllReduceAlgorithm> algorithms = {
-      all_reduce_ring(),
-      all_reduce_bidirectional_ring(),
-      all_reduce_segmented_ring(),
-      all_reduce_recursive_doubling(),
-      all_reduce_halving_doubling(),
-      all_reduce_binomial_tree(),
-      all_reduce_double_binary_tree(),
-      all_reduce_linear(),
-      all_reduce_hierarchical(),
-      all_reduce_torus(),
-      all_reduce_direct(),
-      vendor_algorithm<Operation::all_reduce, ReduceOp>(),
-  };
+  static const std::vector<AllReduceAlgorithm> algorithms = with_lab<AllReduceAlgorithm>(
+      {
+          all_reduce_ring(),
+          all_reduce_bidirectional_ring(),
+          all_reduce_segmented_ring(),
+          all_reduce_recursive_doubling(),
+          all_reduce_halving_doubling(),
+          all_reduce_binomial_tree(),
+          all_reduce_double_binary_tree(),
+          all_reduce_linear(),
+          all_reduce_hierarchical(),
+          all_reduce_torus(),
+          all_reduce_direct(),
+          vendor_algorithm<Operation::all_reduce, ReduceOp>(),
+      },
+      all_reduce_recursive_doubling(), lab_collectives().all_reduce);
   return algorithms;
 }
 

@@ -11,28 +11,32 @@
 namespace lockstep {
 namespace {
 
-void run(Communicator& comm, Slice data, ReduceOp op) {
+// lab: recursive_doubling
+void recursive_doubling_all_reduce(Communicator& comm, Slice data, ReduceOp op) {
   const int q = participants(comm.size());
   fold_in(comm, data, op);
   if (comm.rank() < q) {
     const Memory memory = comm.scratch(data, data.count);
     const Slice arrived = memory.slice(data.count, data.dtype);
+    // lab: solution
     for (int distance = 1; distance < q; distance *= 2) {
       const int peer = comm.rank() ^ distance;
       comm.send_recv(data, peer, arrived, peer);
       comm.reduce(data, arrived, op);
     }
+    // lab: given
     comm.complete(data, op);
   }
   fold_out(comm, data);
 }
+// lab: end
 
 }  // namespace
 
 AllReduceAlgorithm all_reduce_recursive_doubling() {
   return {
       .name = "recursive_doubling",
-      .run = run,
+      .run = recursive_doubling_all_reduce,
       .traffic =
           [](const Problem& x, int rank) {
             const Count rounds = floor_log2(x.ranks);

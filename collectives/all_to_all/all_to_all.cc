@@ -1,13 +1,15 @@
 #include "collectives/all_to_all/all_to_all.h"
 
+#include "collectives/lab.h"
 #include "collectives/vendor.h"
 
 namespace lockstep {
 
 const std::vector<AllToAllAlgorithm>& all_to_all_algorithms() {
-  static const std::vector<AllToAllAlgorithm> algorithms = {
-      all_to_all_pairwise(), all_to_all_bruck(), all_to_all_linear(),
-      vendor_algorithm<Operation::all_to_all, Slice>()};
+  static const std::vector<AllToAllAlgorithm> algorithms =
+      with_lab<AllToAllAlgorithm>({all_to_all_pairwise(), all_to_all_bruck(), all_to_all_linear(),
+                                   vendor_algorithm<Operation::all_to_all, Slice>()},
+                                  all_to_all_pairwise(), lab_collectives().all_to_all);
   return algorithms;
 }
 

@@ -1,13 +1,15 @@
 #include "collectives/reduce_scatter/reduce_scatter.h"
 
+#include "collectives/lab.h"
 #include "collectives/vendor.h"
 
 namespace lockstep {
 
 const std::vector<ReduceScatterAlgorithm>& reduce_scatter_algorithms() {
-  static const std::vector<ReduceScatterAlgorithm> algorithms = {
-      reduce_scatter_ring(), reduce_scatter_recursive_halving(), reduce_scatter_pairwise(),
-      vendor_algorithm<Operation::reduce_scatter, ReduceOp>()};
+  static const std::vector<ReduceScatterAlgorithm> algorithms = with_lab<ReduceScatterAlgorithm>(
+      {reduce_scatter_ring(), reduce_scatter_recursive_halving(), reduce_scatter_pairwise(),
+       vendor_algorithm<Operation::reduce_scatter, ReduceOp>()},
+      reduce_scatter_ring(), lab_collectives().reduce_scatter);
   return algorithms;
 }
 

@@ -11,16 +11,20 @@
 
 namespace lockstep {
 
+// lab: ring_reduce_scatter
 void ring_reduce_scatter(Communicator& comm, Slice data, ReduceOp op, const RingOrder& ring) {
   const int p = ring.size, rank = ring.rank;
   const Chunks chunk(data, p);
 
+  // lab: solution
   for (int step = 0; step < p - 1; ++step) {
     const Slice leaving = chunk[rank - 1 - step];  // already the sum over step + 1 ranks
     const Slice growing = chunk[rank - 2 - step];
     comm.send_recv_reduce(leaving, ring.right(), growing, ring.left(), op);
   }
+  // lab: given
 }
+// lab: end
 
 // A rank keeps its own chunk, and never receives the chunk of its left neighbour.
 Traffic ring_reduce_scatter_traffic(Count count, int p, int rank) {

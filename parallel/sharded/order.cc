@@ -7,6 +7,7 @@
 namespace lockstep {
 namespace {
 
+// lab: unit_order
 using Kind = UnitEvent::Kind;
 
 class UnitOrder {
@@ -15,6 +16,7 @@ class UnitOrder {
       : stage_(stage), blocks_(stage.blocks), options_(options) {}
 
   void forward(UnitUse use) {
+    // lab: solution
     gather(root_unit);
     if (options_.forward_prefetch) gather(1);
     use_end(use, false);
@@ -26,9 +28,11 @@ class UnitOrder {
         free(block, options_.keeps_group_shards && use == UnitUse::forward);
     }
     use_end(use, true);
+    // lab: given
   }
 
   void backward(bool reduces) {
+    // lab: solution
     const bool gathers_again = options_.reshard_after_forward;
     const Prefetch prefetch = options_.prefetch;
     const auto again = [&](int block) {
@@ -54,6 +58,7 @@ class UnitOrder {
     use_end(UnitUse::backward, false);
     if (reduces) reduce(root_unit);
     free(root_unit);
+    // lab: given
   }
 
   void end_evaluation() {
@@ -122,6 +127,7 @@ std::string text_of(const UnitEvent& event, bool shows_root_passes) {
   }
   return "";
 }
+// lab: end
 
 }  // namespace
 

@@ -4,11 +4,13 @@
 //
 // Three blocks, with the root unit R (the embedding, the last layer norm and the head):
 //
+// lesson: orders
 //   no prefetch       AG_R AG0 F0 free0 AG1 F1 free1 AG2 F2 free2
 //                     AG2 B2 free2 RS2 AG1 B1 free1 RS1 AG0 B0 free0 RS0 RS_R
 //   forward prefetch  AG_R AG0 AG1 F0 free0 AG2 F1 free1 F2 free2
 //   backward-pre      AG2 AG1 B2 free2 RS2 AG0 B1 free1 RS1 B0 free0 RS0 RS_R
 //   backward-post     AG2 B2 free2 AG1 RS2 B1 free1 AG0 RS1 B0 free0 RS0 RS_R
+// lesson: end
 //
 // The root stays gathered until the end of backward. Backward-post gathers the last block only when
 // it is needed, as PyTorch does: no block's pass precedes it. If it is prefetched, AG2 comes before

@@ -17,7 +17,7 @@ namespace {
 class Turns {
  public:
   Turns(std::vector<Action>& actions, const PipelineShape& x, int r)
-      : rank_(actions, x.stages()), x_(x), r_(r), stage_{r, x.stages() - 1 - r} {}
+      : rank_(actions), x_(x), r_(r), stage_{r, x.stages() - 1 - r} {}
 
   void write() {
     const int p = x_.ranks, behind = p - 1 - r_, ahead = r_ + 1;

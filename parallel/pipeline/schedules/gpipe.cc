@@ -10,15 +10,19 @@
 namespace lockstep {
 namespace {
 
+// lab: gpipe
 Schedule gpipe(const PipelineShape& x) {
   Schedule schedule{.stages = x.ranks, .micro_batches = x.micro_batches, .by_rank = {}};
   for (int stage = 0; stage < x.ranks; ++stage) {
-    RankActions rank(schedule.by_rank.emplace_back(), schedule.stages);
+    RankActions rank(schedule.by_rank.emplace_back());
+    // lab: solution
     while (rank.forwards(stage) < x.micro_batches) rank.forward(stage);
     while (rank.backwards(stage) < x.micro_batches) rank.backward(stage);
+    // lab: given
   }
   return schedule;
 }
+// lab: end
 
 Schedule gpipe_lifo(const PipelineShape& x) {
   Schedule schedule = gpipe(x);

@@ -45,7 +45,7 @@ Schedule interleave(const PipelineShape& x, int group) {
   Schedule schedule{.stages = x.stages(), .micro_batches = x.micro_batches, .by_rank = {}};
   const std::vector<int> turn = turns(x, group);
   for (int r = 0; r < x.ranks; ++r) {
-    RankActions rank(schedule.by_rank.emplace_back(), schedule.stages);
+    RankActions rank(schedule.by_rank.emplace_back());
     const auto stage = [&](int virtual_stage) { return virtual_stage * x.ranks + r; };
     const auto warm = static_cast<std::size_t>(warm_up(x, group, r));
     for (std::size_t i = 0; i < turn.size() + warm; ++i) {

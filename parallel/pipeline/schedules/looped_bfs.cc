@@ -14,7 +14,7 @@ namespace {
 Schedule looped_bfs(const PipelineShape& x) {
   Schedule schedule{.stages = x.stages(), .micro_batches = x.micro_batches, .by_rank = {}};
   for (int r = 0; r < x.ranks; ++r) {
-    RankActions rank(schedule.by_rank.emplace_back(), schedule.stages);
+    RankActions rank(schedule.by_rank.emplace_back());
     for (int stage = r; stage < x.stages(); stage += x.ranks)
       while (rank.forwards(stage) < x.micro_batches) rank.forward(stage);
     for (int stage = x.stages() - x.ranks + r; stage >= 0; stage -= x.ranks)

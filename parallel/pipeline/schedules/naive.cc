@@ -11,7 +11,7 @@ namespace {
 Schedule naive(const PipelineShape& x) {
   Schedule schedule{.stages = x.ranks, .micro_batches = x.micro_batches, .by_rank = {}};
   for (int stage = 0; stage < x.ranks; ++stage) {
-    RankActions rank(schedule.by_rank.emplace_back(), schedule.stages);
+    RankActions rank(schedule.by_rank.emplace_back());
     while (rank.forwards(stage) < x.micro_batches) rank.forward(stage), rank.backward(stage);
   }
   return schedule;

@@ -10,18 +10,22 @@
 namespace lockstep {
 namespace {
 
+// lab: one_f_one_b
 Schedule one_f_one_b(const PipelineShape& x) {
   Schedule schedule{.stages = x.ranks, .micro_batches = x.micro_batches, .by_rank = {}};
   for (int stage = 0; stage < x.ranks; ++stage) {
-    RankActions rank(schedule.by_rank.emplace_back(), schedule.stages);
+    RankActions rank(schedule.by_rank.emplace_back());
+    // lab: solution
     // The last stage can turn around at once; each one before it needs one more forward in flight.
     const int warm_up = std::min(x.ranks - 1 - stage, x.micro_batches);
     while (rank.forwards(stage) < warm_up) rank.forward(stage);
     while (rank.forwards(stage) < x.micro_batches) rank.forward(stage), rank.backward(stage);
     while (rank.backwards(stage) < x.micro_batches) rank.backward(stage);
+    // lab: given
   }
   return schedule;
 }
+// lab: end
 
 }  // namespace
 

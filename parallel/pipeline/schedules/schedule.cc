@@ -57,8 +57,13 @@ std::vector<int> Schedule::rank_of_stage() const {
   return rank_of;
 }
 
+RankActions::Taken RankActions::taken(int stage) const {
+  const auto found = taken_.find(stage);
+  return found == taken_.end() ? Taken{} : found->second;
+}
+
 void RankActions::add(int stage, Pass pass) {
-  Taken& taken = taken_[static_cast<std::size_t>(stage)];
+  Taken& taken = taken_[stage];
   int& count = pass == Pass::forward           ? taken.forward
                : pass == Pass::weight_gradient ? taken.weight
                                                : taken.backward;

@@ -5,6 +5,7 @@
 #include <compare>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace lockstep {
@@ -72,8 +73,7 @@ struct PipelineShape {
 // action takes the next one.
 class RankActions {
  public:
-  RankActions(std::vector<Action>& actions, int stages)
-      : actions_(actions), taken_(static_cast<std::size_t>(stages)) {}
+  explicit RankActions(std::vector<Action>& actions) : actions_(actions) {}
 
   void forward(int stage) { add(stage, Pass::forward); }
   void backward(int stage) { add(stage, Pass::backward); }
@@ -81,19 +81,20 @@ class RankActions {
   void weight_gradient(int stage) { add(stage, Pass::weight_gradient); }
   void with_next() { actions_.back().with_next = true; }
 
-  int forwards(int stage) const { return taken_[static_cast<std::size_t>(stage)].forward; }
+  int forwards(int stage) const { return taken(stage).forward; }
   // Input gradients and whole backward passes.
-  int backwards(int stage) const { return taken_[static_cast<std::size_t>(stage)].backward; }
-  int weight_gradients(int stage) const { return taken_[static_cast<std::size_t>(stage)].weight; }
+  int backwards(int stage) const { return taken(stage).backward; }
+  int weight_gradients(int stage) const { return taken(stage).weight; }
 
  private:
   struct Taken {
     int forward = 0, backward = 0, weight = 0;
   };
+  Taken taken(int stage) const;
   void add(int stage, Pass pass);
 
   std::vector<Action>& actions_;
-  std::vector<Taken> taken_;  // by stage
+  std::unordered_map<int, Taken> taken_;  // by stage: of all stages, a rank has few
 };
 
 }  // namespace lockstep

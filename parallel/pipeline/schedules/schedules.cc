@@ -4,15 +4,35 @@
 
 #include "collectives/base/error.h"
 #include "collectives/base/limits.h"
+#include "parallel/pipeline/schedules/lab.h"
 
 namespace lockstep {
 
+namespace {
+
+std::vector<ScheduleEntry> with_lab(std::vector<ScheduleEntry> entries) {
+  const auto add = [&](std::string_view name, ScheduleEntry like, decltype(like.make) make) {
+    if (!make) return;
+    like.name = name;
+    like.summary = "the code of a lab";
+    like.make = make;
+    entries.push_back(like);
+  };
+  const LabSchedules& lab = lab_schedules();
+  add("lab-gpipe", gpipe_schedule(), lab.gpipe);
+  add("lab-1f1b", one_f_one_b_schedule(), lab.one_f_one_b);
+  add("lab-zb-h1", zb_h1_schedule(), lab.zb_h1);
+  add("lab-zb-h2", zb_h2_schedule(), lab.zb_h2);
+  return entries;
+}
+
+}  // namespace
+
 const std::vector<ScheduleEntry>& schedules() {
-  static const std::vector<ScheduleEntry> entries = {
-      naive_schedule(),       gpipe_schedule(),       gpipe_lifo_schedule(),
-      one_f_one_b_schedule(), interleaved_schedule(), interleaved_rounds_schedule(),
-      looped_bfs_schedule(),  zb_h1_schedule(),       zb_h2_schedule(),
-      zb_v_schedule(),        dualpipe_v_schedule()};
+  static const std::vector<ScheduleEntry> entries =
+      with_lab({naive_schedule(), gpipe_schedule(), gpipe_lifo_schedule(), one_f_one_b_schedule(),
+                interleaved_schedule(), interleaved_rounds_schedule(), looped_bfs_schedule(),
+                zb_h1_schedule(), zb_h2_schedule(), zb_v_schedule(), dualpipe_v_schedule()});
   return entries;
 }
 
@@ -23,7 +43,8 @@ const ScheduleEntry& find_schedule(std::string_view name) {
     known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
   }
   require(false, fmt::format("unknown schedule '{}'", name),
-          fmt::format("choose one of {}", known));
+          name.starts_with("lab-") ? "name the folder of your code in LOCKSTEP_LAB"
+                                   : fmt::format("choose one of {}", known));
   return schedules().front();
 }
 

@@ -16,7 +16,8 @@
 namespace lockstep {
 namespace {
 
-// Forward passes of the warm-up, and input gradients before the first weight gradient.
+// lab: zero_bubble
+// Forward passes of the warm-up, and how many input gradients the weight gradients lag behind.
 struct Delays {
   int warm_up, weight_gradients;
 };
@@ -24,8 +25,9 @@ struct Delays {
 Schedule zero_bubble(const PipelineShape& x, Delays (*delays)(const PipelineShape&, int)) {
   Schedule schedule{.stages = x.ranks, .micro_batches = x.micro_batches, .by_rank = {}};
   for (int stage = 0; stage < x.ranks; ++stage) {
-    RankActions rank(schedule.by_rank.emplace_back(), schedule.stages);
+    RankActions rank(schedule.by_rank.emplace_back());
     const Delays delay = delays(x, stage);
+    // lab: solution
     while (rank.forwards(stage) < std::min(delay.warm_up, x.micro_batches)) rank.forward(stage);
     while (rank.backwards(stage) < x.micro_batches) {
       if (rank.forwards(stage) < x.micro_batches) rank.forward(stage);
@@ -33,16 +35,27 @@ Schedule zero_bubble(const PipelineShape& x, Delays (*delays)(const PipelineShap
       if (rank.backwards(stage) > delay.weight_gradients) rank.weight_gradient(stage);
     }
     while (rank.weight_gradients(stage) < x.micro_batches) rank.weight_gradient(stage);
+    // lab: given
   }
   return schedule;
 }
 
 Delays h1(const PipelineShape& x, int stage) {
+  // lab: solution
+  // lab: instead return {};
   return {.warm_up = x.ranks - 1 - stage, .weight_gradients = stage};
+  // lab: given
 }
 Delays h2(const PipelineShape& x, int stage) {
+  // lab: solution
+  // lab: instead return {};
   return {.warm_up = 2 * (x.ranks - 1 - stage), .weight_gradients = 2 * stage};
+  // lab: given
 }
+
+Schedule zb_h1(const PipelineShape& x) { return zero_bubble(x, h1); }
+Schedule zb_h2(const PipelineShape& x) { return zero_bubble(x, h2); }
+// lab: end
 
 }  // namespace
 
@@ -50,7 +63,7 @@ ScheduleEntry zb_h1_schedule() {
   return {
       .name = "zb-h1",
       .summary = "1f1b whose weight gradients fill the bubble, in the memory of 1f1b",
-      .make = [](const PipelineShape& x) { return zero_bubble(x, h1); },
+      .make = zb_h1,
       .makespan_formula = "m tS + (p - 1)(tF + tI - tW), tW <= tF, tW <= tI, m >= p",
       .makespan = [](const PipelineShape& x, const PassTimes& t) -> std::optional<Rational> {
         if (t.weight_gradient > std::min(t.forward, t.input_gradient) || x.micro_batches < x.ranks)
@@ -68,7 +81,7 @@ ScheduleEntry zb_h2_schedule() {
   return {
       .name = "zb-h2",
       .summary = "zb-h1 with twice the micro-batches in flight: no rank waits once it has begun",
-      .make = [](const PipelineShape& x) { return zero_bubble(x, h2); },
+      .make = zb_h2,
       .makespan_formula =
           "m tS + (p - 1) max(tF, tF + tI - 2 tW), tW <= tF, 2 tW <= tF + tI, m >= 2p - 1",
       .makespan = [](const PipelineShape& x, const PassTimes& t) -> std::optional<Rational> {

@@ -1,0 +1,88 @@
+// lockstep lab: lists labs, writes their skeletons, and checks that their grader is right.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/share.h"
+#include "collectives/base/error.h"
+#include "labs/grader/check.h"
+#include "labs/grader/export.h"
+
+namespace lockstep {
+namespace {
+
+int list() {
+  fmt::print("{:>3}  {:<24} {:>7} {:>6}  {}\n", "lab", "name", "minutes", "lesson", "title");
+  for (const Lab& lab : read_labs(labs_folder()))
+    fmt::print("{:>3}  {:<24} {:>7} {:>6}  {}\n", lab.number, lab.name, lab.minutes, lab.lesson,
+               lab.title);
+  return 0;
+}
+
+struct ExportCommand {
+  int number = 0;
+  std::string folder, course;
+  bool solution = false;
+};
+
+int write(const ExportCommand& c) {
+  const std::vector<Lab> labs = read_labs(labs_folder());
+  if (!c.course.empty()) {
+    require(c.number == 0, "a lab with --course", "--course writes all labs");
+    export_course(labs, labs_folder(), source_folder(), c.course);
+    fmt::print("{}: {} labs; read its README.md\n", c.course, labs.size());
+    return 0;
+  }
+  require(c.number > 0 && !c.folder.empty(), "lab export without a lab and a folder",
+          "lockstep lab export 1 my_lab");
+  export_lab(find_lab(labs, c.number), source_folder(), c.folder, c.solution);
+  fmt::print("{0}: read task.md, write your code, then: lockstep grade {1} --submission {0}\n",
+             c.folder, c.number);
+  return 0;
+}
+
+int check(const std::vector<int>& numbers) {
+  const std::vector<Lab> labs = read_labs(labs_folder());
+  std::vector<Lab> checked;
+  for (const int number : numbers) checked.push_back(find_lab(labs, number));
+  if (numbers.empty()) checked = labs;
+  require(!checked.empty(), "there are no labs", "build again");
+  bool is_right = true;
+  for (const Lab& lab : checked) {
+    const LabCheck result = check_lab(lab, source_folder());
+    fmt::print("{:>3}  {:<24} {} mutants{}\n", lab.number, lab.name, result.mutants,
+               result.faults.empty() ? ", all as expected" : "");
+    for (const std::string& fault : result.faults) fmt::print("  {}\n", fault);
+    is_right = is_right && result.faults.empty();
+  }
+  return is_right ? 0 : 1;
+}
+
+}  // namespace
+
+void add_lab(CLI::App& program, Command& chosen) {
+  CLI::App* app =
+      program.add_subcommand("lab", "labs: write a part of Lockstep yourself, and have it graded");
+  app->require_subcommand(1);
+  app->add_subcommand("list", "all labs")->callback([&chosen] { chosen = list; });
+
+  auto c = std::make_shared<ExportCommand>();
+  CLI::App* exported =
+      app->add_subcommand("export", "write the skeleton and the task of a lab into a new folder");
+  exported->add_option("lab", c->number, "the number of the lab")->check(CLI::PositiveNumber);
+  exported->add_option("folder", c->folder, "the new folder");
+  exported->add_flag("--solution", c->solution, "with our solution");
+  exported->add_option("--course", c->course, "write a course with all labs into this new folder");
+  exported->callback([&chosen, c] { chosen = [c] { return write(*c); }; });
+
+  auto numbers = std::make_shared<std::vector<int>>();
+  CLI::App* checked = app->add_subcommand(
+      "check",
+      "prove that skeletons earn nothing, solutions everything, and mutants lose what they should");
+  checked->add_option("labs", *numbers, "their numbers (default: all)");
+  checked->callback([&chosen, numbers] { chosen = [numbers] { return check(*numbers); }; });
+}
+
+}  // namespace lockstep

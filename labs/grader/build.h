@@ -1,0 +1,33 @@
+// Compiles a lab's code to a library that ranks load.
+#pragma once
+
+#include <string>
+
+#include "labs/grader/lab.h"
+
+namespace lockstep {
+
+// A new empty folder that everybody may enter; removed with what it holds.
+class WorkFolder {
+ public:
+  WorkFolder();
+  ~WorkFolder();
+  WorkFolder(const WorkFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// The compiler's result: a library, or what it said.
+struct BuiltUnit {
+  std::string library, errors;
+};
+
+// Compiles the files of `submission` and the lab's unit.cc into `work`. The compiler is confined: it
+// can read only them, the headers and the system's libraries. Throws Error (bad_input) if a file is
+// missing, too large, or no plain file.
+BuiltUnit build_unit(const Lab& lab, const std::string& submission,
+                     const std::string& source_folder, const WorkFolder& work);
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+#include "labs/grader/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "collectives/base/file.h"
+#include "labs/grader/build.h"
+#include "labs/grader/export.h"
+#include "labs/grader/grade.h"
+#include "labs/grader/regions.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t fewest_mutants = 5;
+
+std::vector<std::string> failed(const Grade& grade) {
+  std::vector<std::string> names;
+  for (const EarnedPoints& each : grade.obligations)
+    if (!each.wrong.empty()) names.push_back(each.obligation);
+  std::ranges::sort(names);
+  return names;
+}
+
+class Checked {
+ public:
+  Checked(const Lab& lab, std::string source_folder)
+      : lab_(lab), source_(std::move(source_folder)) {}
+
+  LabCheck check() {
+    exported();
+    for (const LabMutant& mutant : lab_.mutants) planted(mutant);
+    if (lab_.mutants.size() < fewest_mutants)
+      fault("has {} mutants, fewer than {}", lab_.mutants.size(), fewest_mutants);
+    constexpr int all = 100;
+    if (lab_.points() != all) fault("has {} points, not {}", lab_.points(), all);
+    return std::move(result_);
+  }
+
+ private:
+  template <typename... Arguments>
+  void fault(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    result_.faults.push_back(fmt::format("lab {}: ", lab_.number) +
+                             fmt::format(format, std::forward<Arguments>(arguments)...));
+  }
+
+  Grade graded(const std::string& folder) {
+    return grade(lab_, folder, {.source_folder = source_, .hint_level = 3});
+  }
+
+  void exported() {
+    const WorkFolder work;
+    const std::string skeleton = work.path() + "/skeleton", solution = work.path() + "/solution";
+    export_lab(lab_, source_, skeleton, false);
+    export_lab(lab_, source_, solution, true);
+    const Grade none = graded(skeleton), all = graded(solution);
+    if (!none.compiler_errors.empty())
+      fault("the skeleton does not compile: {}", none.compiler_errors);
+    if (none.earned() != 0) fault("the skeleton earns {} points", none.earned());
+    for (const EarnedPoints& each : all.obligations)
+      if (!each.wrong.empty()) fault("our solution fails {}: {}", each.obligation, each.wrong);
+    for (const LabFile& file : lab_.files)
+      for (const std::string& line : solution_lines(file, source_))
+        for (const std::string& name : {file.name, std::string("task.md")})
+          if (read_text(skeleton + "/" + name, most_file_bytes).find(line) != std::string::npos)
+            fault("{} of the skeleton holds a line of the solution: {}", name, line);
+  }
+
+  void planted(const LabMutant& mutant) {
+    const WorkFolder work;
+    const std::string folder = work.path() + "/mutant";
+    export_lab(lab_, source_, folder, true);
+    for (const auto& [old_text, new_text] : mutant.replacements) {
+      bool is_found = false;
+      for (const LabFile& file : lab_.files) {
+        std::string text = read_text(folder + "/" + file.name, most_file_bytes);
+        const auto at = text.find(old_text);
+        if (at == std::string::npos || is_found) continue;
+        is_found = true;
+        write_file(folder + "/" + file.name, text.replace(at, old_text.size(), new_text));
+      }
+      if (!is_found) fault("mutant '{}': the solution has no '{}'", mutant.name, old_text);
+    }
+    std::vector<std::string> expected = mutant.fails;
+    std::ranges::sort(expected);
+    const Grade found = graded(folder);
+    if (!found.compiler_errors.empty())
+      fault("mutant '{}' does not compile: {}", mutant.name, found.compiler_errors);
+    if (failed(found) != expected)
+      fault("mutant '{}' fails [{}], where it should fail [{}]", mutant.name,
+            fmt::join(failed(found), ", "), fmt::join(expected, ", "));
+    ++result_.mutants;
+  }
+
+  const Lab& lab_;
+  std::string source_;
+  LabCheck result_;
+};
+
+}  // namespace
+
+LabCheck check_lab(const Lab& lab, const std::string& source_folder) {
+  return Checked(lab, source_folder).check();
+}
+
+}  // namespace lockstep

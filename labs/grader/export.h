@@ -1,0 +1,19 @@
+// What a student or an instructor gets.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "labs/grader/lab.h"
+
+namespace lockstep {
+
+// Writes a lab's files and its task into a new or empty folder. Throws Error (bad_input) if it holds
+// anything, or cannot be written.
+void export_lab(const Lab& lab, const std::string& source_folder, const std::string& folder,
+                bool with_solution);
+// Writes a repository with all labs, its own CI, a policy and a text for tutors. Likewise.
+void export_course(const std::vector<Lab>& labs, const std::string& labs_folder,
+                   const std::string& source_folder, const std::string& folder);
+
+}  // namespace lockstep

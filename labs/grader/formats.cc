@@ -1,0 +1,181 @@
+#include "labs/grader/formats.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace lockstep {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '&')
+      result += "&amp;";
+    else if (c == '<')
+      result += "&lt;";
+    else if (c == '>')
+      result += "&gt;";
+    else if (c == '"')
+      result += "&quot;";
+    else if (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t')
+      result += "?";
+    else
+      result += c;
+  }
+  return result;
+}
+
+// What is said of an obligation: what is wrong, then the hints.
+std::string said_of(const EarnedPoints& each) {
+  std::string said = each.wrong;
+  for (const std::string& hint : each.hints) said += "\nHint: " + hint;
+  return said;
+}
+
+std::string dumped(const ordered_json& json) {
+  return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::string cell(const std::vector<std::string>& texts, std::size_t step, bool differs) {
+  const std::string text = step < texts.size() ? escaped(texts[step]) : "";
+  return fmt::format("<td{}>{}</td>", differs ? " class=\"differs\"" : "", text);
+}
+
+std::string table_of(const TraceRow& row) {
+  std::string html =
+      fmt::format("<table><caption>{}</caption><tr><th>step</th><th>yours</th><th>ours</th></tr>\n",
+                  escaped(row.rank));
+  for (std::size_t step = 0; step < std::max(row.submission.size(), row.reference.size()); ++step) {
+    const bool differs = step >= row.submission.size() || step >= row.reference.size() ||
+                         row.submission[step] != row.reference[step];
+    html += fmt::format("<tr><td>{}</td>{}{}</tr>\n", step, cell(row.submission, step, differs),
+                        cell(row.reference, step, differs));
+  }
+  return html + "</table>\n";
+}
+
+}  // namespace
+
+std::string text_of(const Grade& grade) {
+  std::string text;
+  for (const EarnedPoints& each : grade.obligations) {
+    text += fmt::format("{:<28} {:>3} of {:>3}  {}\n", each.obligation, each.earned, each.points,
+                        each.wrong.empty() ? "ok" : each.wrong);
+    for (const std::string& hint : each.hints) text += fmt::format("{:<40}hint: {}\n", "", hint);
+  }
+  if (!grade.compiler_errors.empty()) text += "\n" + grade.compiler_errors + "\n";
+  return text + fmt::format("{:<28} {:>3} of {:>3}\n", fmt::format("lab {}", grade.lab),
+                            grade.earned(), grade.points());
+}
+
+std::string json_of(const Grade& grade) {
+  ordered_json json = {{"schema", "lockstep.grade/1"}, {"lab", grade.lab},
+                       {"name", grade.name},           {"score", grade.earned()},
+                       {"points", grade.points()},     {"obligations", ordered_json::array()}};
+  for (const EarnedPoints& each : grade.obligations)
+    json["obligations"].push_back({{"name", each.obligation},
+                                   {"points", each.points},
+                                   {"score", each.earned},
+                                   {"met", each.wrong.empty()},
+                                   {"message", each.wrong},
+                                   {"hints", each.hints}});
+  if (!grade.compiler_errors.empty()) json["compiler_errors"] = grade.compiler_errors;
+  return dumped(json);
+}
+
+std::string gradescope_of(const Grade& grade) {
+  ordered_json json = {{"score", grade.earned()},
+                       {"output", grade.compiler_errors},
+                       {"tests", ordered_json::array()}};
+  for (const EarnedPoints& each : grade.obligations)
+    json["tests"].push_back({{"name", each.obligation},
+                             {"score", each.earned},
+                             {"max_score", each.points},
+                             {"status", each.wrong.empty() ? "passed" : "failed"},
+                             {"output", said_of(each)}});
+  return dumped(json);
+}
+
+std::string junit_of(const Grade& grade) {
+  const auto failures = std::ranges::count_if(
+      grade.obligations, [](const EarnedPoints& each) { return !each.wrong.empty(); });
+  std::string xml = fmt::format(
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"lab {} {}\" tests=\"{}\" "
+      "failures=\"{}\">\n",
+      grade.lab, escaped(grade.name), grade.obligations.size(), failures);
+  for (const EarnedPoints& each : grade.obligations) {
+    xml += fmt::format("  <testcase classname=\"lab{}\" name=\"{}\"", grade.lab,
+                       escaped(each.obligation));
+    xml += each.wrong.empty()
+               ? "/>\n"
+               : fmt::format("><failure message=\"{}\"/></testcase>\n", escaped(said_of(each)));
+  }
+  return xml + "</testsuite>\n";
+}
+
+std::string markdown_of(const Grade& grade) {
+  std::string text =
+      fmt::format("# Lab {}: {} of {} points\n\n| obligation | points | |\n|---|---|---|\n",
+                  grade.lab, grade.earned(), grade.points());
+  for (const EarnedPoints& each : grade.obligations) {
+    std::string said = each.wrong.empty() ? "ok" : said_of(each);
+    for (std::size_t at = 0; (at = said.find_first_of("|\n", at)) != std::string::npos;) {
+      const std::string instead = said[at] == '|' ? "\\|" : "<br>";
+      said.replace(at, 1, instead);
+      at += instead.size();
+    }
+    text +=
+        fmt::format("| {} | {} of {} | {} |\n", each.obligation, each.earned, each.points, said);
+  }
+  std::istringstream errors(grade.compiler_errors);
+  text += grade.compiler_errors.empty() ? "" : "\n";
+  for (std::string line; std::getline(errors, line);) text += "    " + line + "\n";
+  return text;
+}
+
+std::string html_of(const Grade& grade) {
+  std::string html = fmt::format(
+      "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" "
+      "content=\"width=device-width\">\n"
+      "<title>Lab {0}</title>\n<style>\n:root {{ color-scheme: light dark; }}\n"
+      "body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: "
+      "0 1rem; }}\n"
+      "table {{ border-collapse: collapse; margin: 0 1rem 1.5rem 0; }}\n"
+      "caption {{ text-align: left; font-weight: 600; }}\n"
+      "td:nth-child(2) {{ white-space: nowrap; }}\n"
+      "td, th {{ border-bottom: 1px solid #8886; padding: .2rem .7rem; text-align: left; "
+      "vertical-align: top; }}\n"
+      ".differs {{ background: #d5570040; }}\n.met {{ color: #2a9d5c; }}\n.wrong {{ color: "
+      "#d55700; }}\n"
+      ".traces {{ display: flex; flex-wrap: wrap; }}\npre {{ overflow-x: auto; }}\n</style>\n"
+      "<h1>Lab {0}: {1} of {2} "
+      "points</h1>\n<table>\n<tr><th>obligation</th><th>points</th><th></th></tr>\n",
+      grade.lab, grade.earned(), grade.points());
+  for (const EarnedPoints& each : grade.obligations) {
+    html +=
+        fmt::format("<tr><td>{}</td><td>{} of {}</td><td class=\"{}\">{}", escaped(each.obligation),
+                    each.earned, each.points, each.wrong.empty() ? "met" : "wrong",
+                    each.wrong.empty() ? "ok" : escaped(each.wrong));
+    for (const std::string& hint : each.hints) html += fmt::format("<br>Hint: {}", escaped(hint));
+    html += "</td></tr>\n";
+  }
+  html += "</table>\n";
+  if (!grade.compiler_errors.empty())
+    html += fmt::format("<pre>{}</pre>\n", escaped(grade.compiler_errors));
+  if (!grade.trace.empty()) {
+    html += fmt::format(
+        "<h2>Step by step: {}</h2>\n<p>Marked steps differ from our solution's.</p>\n<div "
+        "class=\"traces\">\n",
+        escaped(grade.traced));
+    for (const TraceRow& row : grade.trace) html += table_of(row);
+    html += "</div>\n";
+  }
+  return html + "</html>\n";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// Grades a submission: what it earns for each obligation of its lab, and why not more. Times never
+// count, so the same submission always gets the same grade.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "labs/grader/judge.h"
+#include "labs/grader/lab.h"
+
+namespace lockstep {
+
+struct GradeOptions {
+  std::string source_folder;
+  int hint_level = 0;  // 0 to 3: how much is said of obligations that are not met
+  // Hidden cases follow from it. Only the instructor knows it.
+  std::string secret = {};
+};
+
+struct EarnedPoints {
+  std::string obligation;
+  int points = 0, earned = 0;
+  std::string wrong;  // empty: met
+  std::vector<std::string> hints;
+};
+
+struct Grade {
+  int lab = 0;
+  std::string name;
+  std::vector<EarnedPoints> obligations;
+  std::string compiler_errors;
+  std::string traced;
+  std::vector<TraceRow> trace;
+
+  int points() const;
+  int earned() const;
+};
+
+// Throws Error (bad_input) if a file of the submission is missing or is no plain file.
+Grade grade(const Lab& lab, const std::string& submission, const GradeOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+// What a unit did, against what its lab asks: right values, and what its messages or its order of
+// actions must be by the closed forms and by our own solution.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "labs/grader/lab.h"
+
+namespace lockstep {
+
+struct JudgedUnits {
+  std::string submission, reference;  // libraries
+  std::uint64_t data_seed = 0;        // of the data, which nobody can know before
+  std::uint64_t hidden_seed = 0;      // of the hidden cases
+};
+
+// By the name of an obligation: the first thing that is wrong, in one sentence. Empty: it is met.
+using Verdicts = std::map<std::string, std::string>;
+
+// What one rank did in one case, step by step, next to our solution.
+struct TraceRow {
+  std::string rank;
+  std::vector<std::string> submission, reference;
+};
+
+struct Judgement {
+  Verdicts verdicts;
+  std::string traced;  // the case
+  std::vector<TraceRow> trace;
+};
+
+Judgement judge_collective(const Lab& lab, const JudgedUnits& units);
+Judgement judge_schedules(const Lab& lab, const JudgedUnits& units);
+Judgement judge_answers(const Lab& lab, const JudgedUnits& units);
+
+}  // namespace lockstep

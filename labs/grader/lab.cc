@@ -1,0 +1,79 @@
+#include "labs/grader/lab.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+
+namespace lockstep {
+namespace {
+
+Lab lab_from(const nlohmann::json& json, const std::string& folder) {
+  Lab lab{.number = json.at("number"),
+          .name = json.at("name"),
+          .title = json.at("title"),
+          .operation = json.at("operation"),
+          .minutes = json.at("minutes"),
+          .lesson = json.at("lesson"),
+          .files = {},
+          .obligations = {},
+          .mutants = {},
+          .problems = {},
+          .folder = folder};
+  for (const auto& file : json.at("files"))
+    lab.files.push_back(
+        {.name = file.at("name"), .source = file.at("source"), .regions = file.at("regions")});
+  for (const auto& each : json.at("obligations"))
+    lab.obligations.push_back(
+        {.name = each.at("name"), .points = each.at("points"), .hints = each.at("hints")});
+  for (const auto& each : json.at("mutants"))
+    lab.mutants.push_back({.name = each.at("name"),
+                           .replacements = each.at("replacements"),
+                           .fails = each.at("fails")});
+  if (lab.operation != "answer") return lab;
+  const nlohmann::json& problems = json.at("problems");
+  lab.problems.names = problems.at("names");
+  lab.problems.by_obligation = problems.at("by_obligation");
+  lab.problems.hidden = problems.at("hidden");
+  lab.problems.drawn = problems.at("drawn");
+  return lab;
+}
+
+}  // namespace
+
+int Lab::points() const {
+  int sum = 0;
+  for (const Obligation& obligation : obligations) sum += obligation.points;
+  return sum;
+}
+
+std::vector<Lab> read_labs(const std::string& folder) {
+  std::vector<Lab> labs;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string file = (entry.path() / "lab.json").string();
+    if (!std::filesystem::exists(file)) continue;
+    try {
+      labs.push_back(
+          lab_from(nlohmann::json::parse(read_text(file, most_file_bytes)), entry.path().string()));
+    } catch (const nlohmann::json::exception& error) {
+      throw Error(ErrorKind::bad_input, fmt::format("{}: {}", file, error.what()));
+    }
+  }
+  std::ranges::sort(labs, {}, &Lab::number);
+  return labs;
+}
+
+const Lab& find_lab(const std::vector<Lab>& labs, int number) {
+  const auto found = std::ranges::find(labs, number, &Lab::number);
+  std::string known;
+  for (const Lab& lab : labs) known += fmt::format("{}{}", known.empty() ? "" : ", ", lab.number);
+  require(found != labs.end(), fmt::format("there is no lab {}", number),
+          fmt::format("choose one of {}", known));
+  return *found;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,61 @@
+// A lab: which parts of the shipped sources are its task, what is asked of them, and the mutants
+// that prove that the grader asks. Read from labs/NN_name/lab.json.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// Of a file of a lab or a submission.
+inline constexpr std::int64_t most_file_bytes = 1 << 20;
+
+struct Obligation {
+  std::string name;
+  int points = 0;
+  std::vector<std::string> hints;  // three, from a question to nearly the answer
+};
+
+// A file of a submission: regions of a shipped source.
+struct LabFile {
+  std::string name, source;
+  std::vector<std::string> regions;
+};
+
+// A wrong solution: the right one with replacements in its text.
+struct LabMutant {
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> replacements;
+  std::vector<std::string> fails;  // exactly these obligations
+};
+
+// The problems of a lab without ranks: numbers, each with a name.
+struct LabProblems {
+  using Problem = std::vector<std::int64_t>;
+  std::vector<std::string> names;
+  std::vector<std::pair<std::string, std::vector<Problem>>> by_obligation;
+  // Of the obligation "hidden": how many, and from where to where each number is drawn.
+  int hidden = 0;
+  std::vector<std::pair<std::int64_t, std::int64_t>> drawn;
+};
+
+struct Lab {
+  int number = 0;
+  std::string name, title, operation;
+  int minutes = 0, lesson = 0;
+  std::vector<LabFile> files;
+  std::vector<Obligation> obligations;
+  std::vector<LabMutant> mutants;
+  LabProblems problems;
+  std::string folder;  // of lab.json, task.md, instructor.md and unit.cc
+
+  int points() const;
+};
+
+// All labs below `folder`, by number. Throws Error (bad_input) naming the file that cannot be read.
+std::vector<Lab> read_labs(const std::string& folder);
+// Throws Error (bad_input) listing the numbers there are.
+const Lab& find_lab(const std::vector<Lab>& labs, int number);
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+#include "labs/grader/load.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "collectives/base/error.h"
+#include "labs/grader/build.h"
+#include "labs/unit.h"
+
+namespace lockstep {
+
+void load_lab_code(const std::vector<Lab>& labs, const std::string& folder,
+                   const std::string& source_folder) {
+  const auto lab = std::ranges::find_if(labs, [&](const Lab& each) {
+    return std::ranges::all_of(each.files, [&](const LabFile& file) {
+      return std::filesystem::exists(folder + "/" + file.name);
+    });
+  });
+  require(lab != labs.end(), "LOCKSTEP_LAB=" + folder + ": no lab has these files",
+          "name the folder that `lockstep lab export` has written");
+  const WorkFolder work;
+  const BuiltUnit built = build_unit(*lab, folder, source_folder, work);
+  require(!built.library.empty(), "LOCKSTEP_LAB=" + folder + " does not compile:\n" + built.errors);
+  const LabUnit unit = load_unit(built.library);
+  lab_collectives() = unit;
+  lab_schedules() = unit;
+}
+
+}  // namespace lockstep

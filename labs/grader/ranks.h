@@ -1,0 +1,65 @@
+// Runs a unit in one process for each rank, and is their network: it carries every message, so it
+// alone knows what was sent.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "labs/process/wire.h"
+
+namespace lockstep {
+
+struct SentMessage {
+  int to = 0;
+  std::int64_t bytes = 0;
+  std::uint64_t checksum = 0;
+
+  bool operator==(const SentMessage&) const = default;
+  // As many bytes to the same rank, but others.
+  bool is_other_data(const SentMessage& right) const {
+    return to == right.to && bytes == right.bytes && checksum != right.checksum;
+  }
+};
+
+struct RankRun {
+  std::vector<std::byte> output;
+  std::vector<SentMessage> sent;
+  // Of the whole process when its code was loaded and its data were there.
+  std::int64_t memory_bytes = 0;
+
+  std::int64_t sent_bytes() const;
+};
+
+struct WorldRun {
+  std::vector<RankRun> ranks;
+  // What went wrong, with the rank: an error, a crash, a limit, a deadlock. Empty: nothing. The
+  // rest then says what happened until then.
+  std::string fault;
+  bool is_endless = false;  // the fault: a limit of time or of messages
+};
+
+struct WorldOptions {
+  LabJob job;                                  // whose rank is filled in
+  std::vector<std::vector<std::byte>> inputs;  // by rank; none for a schedule
+  // By rank: the most memory that the process may have. Empty: much.
+  std::vector<std::int64_t> memory_limits = {};
+};
+
+// Runs one library in one world after the other.
+class Runner {
+ public:
+  // `library`: the unit, compiled.
+  explicit Runner(std::string library) : library_(std::move(library)) {}
+
+  // Throws Error (bad_input) if processes cannot be started. After a world that did not end by
+  // itself no other is started: it would take as long. Its fault is that of the first.
+  WorldRun run(const WorldOptions& options);
+
+ private:
+  std::string library_, endless_;
+};
+
+}  // namespace lockstep

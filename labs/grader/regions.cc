@@ -1,0 +1,85 @@
+#include "labs/grader/regions.h"
+
+#include <fmt/format.h>
+
+#include <sstream>
+
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+
+namespace lockstep {
+namespace {
+
+struct Line {
+  std::string text;
+  bool is_solution;
+  bool is_instead = false;
+};
+
+constexpr std::string_view instead = "// lab: instead ";
+
+std::string trimmed(const std::string& line) {
+  const auto first = line.find_first_not_of(' ');
+  return first == std::string::npos ? "" : line.substr(first);
+}
+
+std::vector<Line> region_of(const std::string& source, const std::string& path,
+                            const std::string& name) {
+  std::vector<Line> lines;
+  std::istringstream text(source);
+  bool is_inside = false, is_solution = false;
+  for (std::string line; std::getline(text, line);) {
+    const std::string mark = trimmed(line);
+    if (!is_inside) {
+      is_inside = mark == "// lab: " + name;
+    } else if (mark == "// lab: end") {
+      return lines;
+    } else if (mark == "// lab: solution" || mark == "// lab: given") {
+      is_solution = mark == "// lab: solution";
+    } else if (mark.starts_with(instead)) {
+      lines.push_back({line.substr(0, line.find(mark)) + mark.substr(instead.size()), false, true});
+    } else {
+      lines.push_back({line, is_solution});
+    }
+  }
+  throw Error(ErrorKind::bad_input,
+              fmt::format("{}: no region from '// lab: {}' to '// lab: end'", path, name));
+}
+
+}  // namespace
+
+std::string cut(const LabFile& file, const std::string& source_folder, bool with_solution) {
+  const std::string path = source_folder + "/" + file.source,
+                    source = read_text(path, most_file_bytes);
+  std::string result, includes;
+  std::istringstream text(source);
+  for (std::string line; std::getline(text, line);)
+    if (line.starts_with("#include")) includes += line + "\n";
+  result += includes + "\nnamespace lockstep {\n";
+  for (const std::string& region : file.regions) {
+    result += "\n";
+    bool was_hidden = false;
+    for (const Line& line : region_of(source, path, region)) {
+      const bool is_hidden = line.is_solution || line.is_instead;
+      if (is_hidden && !was_hidden && !with_solution)
+        result += std::string(line.text.find_first_not_of(' '), ' ') + "// Your code.\n";
+      if (line.is_solution ? with_solution : !(line.is_instead && with_solution))
+        result += line.text + "\n";
+      was_hidden = is_hidden;
+    }
+  }
+  return result + "\n}  // namespace lockstep\n";
+}
+
+std::vector<std::string> solution_lines(const LabFile& file, const std::string& source_folder) {
+  constexpr std::size_t shortest = 20;
+  const std::string path = source_folder + "/" + file.source;
+  std::vector<std::string> found;
+  for (const std::string& region : file.regions)
+    for (const Line& line : region_of(read_text(path, most_file_bytes), path, region))
+      if (line.is_solution && trimmed(line.text).size() >= shortest)
+        found.push_back(trimmed(line.text));
+  return found;
+}
+
+}  // namespace lockstep

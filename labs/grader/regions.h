@@ -1,0 +1,23 @@
+// Cuts a lab's files from the shipped sources, by lines that are comments there:
+//
+//   // lab: NAME       begins a region
+//   // lab: solution   what follows is the solution, which a skeleton lacks
+//   // lab: instead X  a solution's first line: a skeleton has X in its place
+//   // lab: given      what follows is given again
+//   // lab: end        ends the region
+#pragma once
+
+#include <string>
+
+#include "labs/grader/lab.h"
+
+namespace lockstep {
+
+// The text of a file of a submission; without the solution, "Your code." stands in its place.
+// `source_folder`: the root of the sources. Throws Error (bad_input) if a region is missing.
+std::string cut(const LabFile& file, const std::string& source_folder, bool with_solution);
+
+// The lines of the solution that are long enough to be known as such, without indentation.
+std::vector<std::string> solution_lines(const LabFile& file, const std::string& source_folder);
+
+}  // namespace lockstep

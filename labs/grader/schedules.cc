@@ -1,0 +1,175 @@
+// Judges labs that generate pipeline schedules, by the check, the exact simulator and the closed
+// forms of the shipped ones.
+#include <fmt/format.h>
+
+#include <random>
+
+#include "collectives/base/error.h"
+#include "labs/grader/judge.h"
+#include "labs/grader/ranks.h"
+#include "parallel/pipeline/schedules/check.h"
+#include "parallel/pipeline/schedules/schedules.h"
+#include "parallel/pipeline/schedules/text.h"
+#include "parallel/pipeline/simulator/simulate.h"
+
+namespace lockstep {
+namespace {
+
+using Kind = LabJob::Kind;
+
+struct Asked {
+  Kind kind;
+  std::string name;
+};
+
+std::vector<Asked> asked_of(const std::string& operation) {
+  if (operation == "pipeline_schedules")
+    return {{Kind::gpipe, "gpipe"}, {Kind::one_f_one_b, "1f1b"}};
+  require(operation == "zero_bubble", "unknown operation of a lab: " + operation);
+  return {{Kind::zb_h1, "zb-h1"}, {Kind::zb_h2, "zb-h2"}};
+}
+
+struct Shape {
+  int ranks, micro_batches;
+};
+
+// One schedule of a shape, by the submission.
+class Generated {
+ public:
+  Generated(const Asked& asked, const Shape& shape, Runner& runner)
+      : entry_(find_schedule(asked.name)),
+        shape_{.ranks = shape.ranks, .micro_batches = shape.micro_batches},
+        where_(fmt::format("{} of {} ranks and {} micro-batches", asked.name, shape.ranks,
+                           shape.micro_batches)) {
+    const WorldRun run = runner.run(
+        {.job = {.kind = asked.kind, .ranks = shape.ranks, .micro_batches = shape.micro_batches},
+         .inputs = {}});
+    if (!run.fault.empty()) {
+      incomplete_ = run.fault;
+      return;
+    }
+    try {
+      const std::vector<std::byte>& text = run.ranks.front().output;
+      schedule_ = schedule_from_csv({reinterpret_cast<const char*>(text.data()), text.size()},
+                                    "the schedule");
+      // Before the check, whose memory grows with these numbers.
+      if (schedule_.ranks() != shape.ranks || schedule_.stages != shape.ranks ||
+          schedule_.micro_batches != shape.micro_batches)
+        incomplete_ = fmt::format("it has {} ranks, {} stages and {} micro-batches",
+                                  schedule_.ranks(), schedule_.stages, schedule_.micro_batches);
+      if (!incomplete_.empty()) return;
+      check(schedule_);
+      timeline_ = simulate(schedule_, {});
+    } catch (const Error& error) {
+      incomplete_ = error.what();
+    }
+  }
+
+  std::string incomplete() const { return in_words(incomplete_); }
+  std::string wrong_makespan() const {
+    if (!incomplete_.empty()) return incomplete();
+    const std::optional<Rational> closed = entry_.makespan(shape_, {});
+    const Rational right = closed ? *closed : simulate(entry_.make(shape_), {}).makespan();
+    if (timeline_.makespan() == right) return "";
+    return in_words(fmt::format("it takes {} units, where it should take {}",
+                                text_of(timeline_.makespan()), text_of(right)));
+  }
+  std::string wrong_in_flight() const {
+    if (!incomplete_.empty()) return incomplete();
+    for (int rank = 0; rank < shape_.ranks; ++rank) {
+      const int held = timeline_.ranks[static_cast<std::size_t>(rank)].in_flight,
+                closed = *entry_.in_flight(shape_, rank);
+      if (held != closed)
+        return in_words(
+            fmt::format("rank {} holds {} micro-batches at a time, where the closed form has {}",
+                        rank, held, closed));
+    }
+    return "";
+  }
+  std::string wrong_order() const {
+    if (!incomplete_.empty()) return incomplete();
+    const Schedule right = entry_.make(shape_);
+    for (int rank = 0; rank < shape_.ranks; ++rank) {
+      const auto& own = schedule_.by_rank[static_cast<std::size_t>(rank)];
+      const auto& wanted = right.by_rank[static_cast<std::size_t>(rank)];
+      for (std::size_t i = 0; i < std::min(own.size(), wanted.size()); ++i)
+        if (own[i] != wanted[i])
+          return in_words(fmt::format("rank {}: action {} is {}, where {} belongs", rank, i,
+                                      lockstep::text_of(own[i]), lockstep::text_of(wanted[i])));
+      if (own.size() != wanted.size())
+        return in_words(fmt::format("rank {} has {} actions, where {} belong", rank, own.size(),
+                                    wanted.size()));
+    }
+    return "";
+  }
+
+  std::vector<TraceRow> trace() const {
+    std::vector<TraceRow> rows;
+    const auto actions = [](const Schedule& schedule, int rank) {
+      std::vector<std::string> texts;
+      if (rank < schedule.ranks())
+        for (const Action& action : schedule.by_rank[static_cast<std::size_t>(rank)])
+          texts.push_back(lockstep::text_of(action));
+      return texts;
+    };
+    const Schedule right = entry_.make(shape_);
+    for (int rank = 0; rank < shape_.ranks; ++rank)
+      rows.push_back({.rank = fmt::format("{}, rank {}", entry_.name, rank),
+                      .submission = actions(schedule_, rank),
+                      .reference = actions(right, rank)});
+    return rows;
+  }
+
+ private:
+  std::string in_words(const std::string& wrong) const {
+    return wrong.empty() ? "" : where_ + ": " + wrong;
+  }
+
+  const ScheduleEntry& entry_;
+  PipelineShape shape_;
+  std::string where_, incomplete_;
+  Schedule schedule_;
+  Timeline timeline_;
+};
+
+}  // namespace
+
+Judgement judge_schedules(const Lab& lab, const JudgedUnits& units) {
+  using Check = std::string (Generated::*)() const;
+  Runner runner(units.submission);
+  Verdicts verdicts;
+  std::vector<TraceRow> trace;
+  std::mt19937_64 random(units.hidden_seed);
+  std::vector<Shape> hidden;
+  for (const bool has_few : {false, true, false}) {
+    const int ranks = std::uniform_int_distribution(3, 9)(random);
+    hidden.push_back({ranks, has_few ? std::uniform_int_distribution(1, ranks - 2)(random)
+                                     : std::uniform_int_distribution(ranks, 30)(random)});
+  }
+  for (const Asked& asked : asked_of(lab.operation)) {
+    std::vector<Generated> usual, few, secret;
+    for (const Shape& shape : {Shape{2, 4}, Shape{4, 8}, Shape{8, 16}})
+      usual.emplace_back(asked, shape, runner);
+    for (const Shape& shape : {Shape{1, 3}, Shape{4, 1}, Shape{6, 3}})
+      few.emplace_back(asked, shape, runner);
+    for (const Shape& shape : hidden) secret.emplace_back(asked, shape, runner);
+    for (TraceRow& row : usual[1].trace()) trace.push_back(std::move(row));
+    const auto note = [&](const std::string& name, const std::vector<Generated>& all, Check check) {
+      std::string& verdict = verdicts[name];
+      for (const Generated& generated : all)
+        if (verdict.empty()) verdict = (generated.*check)();
+    };
+    note(asked.name + ": runs", usual, &Generated::incomplete);
+    note(asked.name + ": time", usual, &Generated::wrong_makespan);
+    note(asked.name + ": in flight", usual, &Generated::wrong_in_flight);
+    note(asked.name + ": order", usual, &Generated::wrong_order);
+    note("few micro-batches", few, &Generated::wrong_order);
+    note("hidden", secret, &Generated::wrong_order);
+  }
+  if (!verdicts["hidden"].empty()) verdicts["hidden"] = "a hidden case is wrong";
+  return {.verdicts = std::move(verdicts),
+          .traced = "4 ranks, 8 micro-batches",
+          .trace = std::move(trace)};
+}
+
+}  // namespace lockstep

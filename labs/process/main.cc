@@ -1,0 +1,95 @@
+// One rank of a lab: loads a unit's library after it has confined itself, and runs it on data that
+// the grader sends. Started by the grader only: lockstep_lab_process LIBRARY
+#include <fmt/format.h>
+
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <string>
+
+#include "collectives/base/device.h"
+#include "collectives/base/error.h"
+#include "labs/process/socket_transport.h"
+#include "labs/sandbox.h"
+#include "labs/unit.h"
+#include "parallel/pipeline/schedules/text.h"
+
+namespace lockstep {
+namespace {
+
+template <typename T>
+T read_value() {
+  T value;
+  read_content({reinterpret_cast<std::byte*>(&value), sizeof value});
+  return value;
+}
+
+void finish(Frame::Kind kind, std::span<const std::byte> content) {
+  write_frame({.kind = kind}, content);
+}
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+void run_schedule(const LabUnit& unit, const LabJob& job) {
+  using enum LabJob::Kind;
+  const PipelineShape shape{.ranks = job.ranks, .micro_batches = job.micro_batches};
+  const auto make = job.kind == gpipe         ? unit.gpipe
+                    : job.kind == one_f_one_b ? unit.one_f_one_b
+                    : job.kind == zb_h1       ? unit.zb_h1
+                                              : unit.zb_h2;
+  finish(Frame::Kind::result, bytes_of(csv_of(make(shape))));
+}
+
+void run_collective(const LabUnit& unit, const LabJob& job, Slice data, Slice out) {
+  using enum LabJob::Kind;
+  Communicator comm(socket_transport(job.rank, job.ranks));
+  if (job.kind == reduce_scatter) unit.reduce_scatter(comm, data, job.op);
+  if (job.kind == all_gather) unit.all_gather(comm, data);
+  if (job.kind == all_reduce) unit.all_reduce(comm, data, job.op);
+  if (job.kind == all_to_all) unit.all_to_all(comm, out, data);
+  const Slice result = out.count > 0 ? out : data;
+  finish(Frame::Kind::result, {result.data, static_cast<std::size_t>(result.bytes())});
+}
+
+void run(const std::string& library) {
+  read_frame();
+  const auto job = read_value<LabJob>();
+  const Count count = job.is_schedule() ? 0 : job.count;
+  const Memory data(host_device(), nullptr, MemoryUse::workspace, count * 8);
+  const Memory out(host_device(), nullptr, MemoryUse::workspace,
+                   job.kind == LabJob::Kind::all_to_all ? count * 8 : 0);
+  read_content({data.data(), static_cast<std::size_t>(data.bytes())});
+  if (out.bytes() > 0) std::memset(out.data(), 0xff, static_cast<std::size_t>(out.bytes()));
+  limit_process({.memory_bytes = job.memory_bytes});
+  restrict_files({library}, {});
+  restrict_system_calls();
+  const LabUnit unit = load_unit(library);
+  write_frame({.kind = Frame::Kind::ready}, {});
+  read_frame();
+  if (job.is_schedule()) return run_schedule(unit, job);
+  if (job.is_alone())
+    return finish(
+        Frame::Kind::result,
+        bytes_of(unit.answer(host_span<const std::int64_t>(data.slice(count, DType::i64)))));
+  run_collective(unit, job, data.slice(count, DType::i64), out.slice(out.bytes() / 8, DType::i64));
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  try {
+    lockstep::run(argv[1]);
+    return 0;
+  } catch (const lockstep::Error& error) {
+    lockstep::finish(lockstep::Frame::Kind::fault, lockstep::bytes_of(error.what()));
+  } catch (const std::bad_alloc&) {
+    lockstep::finish(lockstep::Frame::Kind::fault, lockstep::bytes_of("out of memory"));
+  } catch (const std::exception& error) {
+    lockstep::finish(lockstep::Frame::Kind::fault, lockstep::bytes_of(error.what()));
+  }
+  return 1;
+}

@@ -1,0 +1,57 @@
+// What a rank of a lab and the grader say to each other over their socket: frames, each followed by
+// `bytes` bytes. The grader carries the messages between ranks, and counts them.
+#pragma once
+
+#include <cstdint>
+
+#include "collectives/base/dtype.h"
+
+namespace lockstep {
+
+// The grader's end is closed in the rank's process, whose own end has this descriptor.
+inline constexpr int lab_socket = 3;
+
+struct Frame {
+  enum class Kind : std::uint8_t {
+    // From the grader.
+    job,      // a LabJob, then the rank's data
+    go,       // after `ready`
+    message,  // the one that was asked for
+    // From a rank.
+    ready,   // the code is loaded and the data are there
+    send,    // a message to `peer`
+    want,    // needs message `number` of `peer`, and waits for it
+    result,  // the end: the rank's data, or a schedule
+    fault,   // the end: what went wrong, as text
+  };
+  Kind kind = Kind::fault;
+  std::int32_t peer = -1;
+  std::int64_t number = 0, bytes = 0;
+};
+
+// What a rank does. Data are 64-bit integers: their sums are exact.
+struct LabJob {
+  enum class Kind : std::uint8_t {
+    reduce_scatter,
+    all_gather,
+    all_reduce,
+    all_to_all,
+    gpipe,
+    one_f_one_b,
+    zb_h1,
+    zb_h2,
+    answer
+  };
+  Kind kind = Kind::reduce_scatter;
+  ReduceOp op = ReduceOp::sum;
+  std::int32_t rank = 0, ranks = 1;
+  std::int32_t micro_batches = 1;  // of a schedule
+  Count count = 0;                 // elements of the whole buffer, or numbers of a problem
+  std::int64_t memory_bytes = std::int64_t{1} << 28;  // the most that the process may have
+
+  // Of one process, without messages.
+  bool is_alone() const { return kind >= Kind::gpipe; }
+  bool is_schedule() const { return is_alone() && kind != Kind::answer; }
+};
+
+}  // namespace lockstep

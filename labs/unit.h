@@ -1,0 +1,26 @@
+// What the code of a lab provides. Each lab has a file unit.cc that names the student's functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "collectives/lab.h"
+#include "parallel/pipeline/schedules/lab.h"
+
+namespace lockstep {
+
+struct LabUnit : LabCollectives, LabSchedules {
+  // Of a lab without ranks: solves a problem, and says in words what it did. What can be rounded
+  // differently is a number.
+  std::string (*answer)(std::span<const std::int64_t> problem) = nullptr;
+};
+
+// The function of a unit's library that returns it, and its name for the loader.
+using GetLabUnit = LabUnit (*)();
+inline constexpr const char* get_lab_unit = "lockstep_lab_unit";
+
+// Throws Error (bad_input) with the loader's words.
+LabUnit load_unit(const std::string& library);
+
+}  // namespace lockstep

@@ -1,0 +1,119 @@
+"""Hostile submissions of lab 1. If an attack succeeds, the right solution follows: then it earns points.
+
+RESULT and SECRET stand for the paths of the grader's own files.
+"""
+
+HEADERS = "".join(f"#include <{name}>\n" for name in (
+    "alloca.h", "fcntl.h", "linux/futex.h", "pthread.h", "signal.h", "stdio.h", "stdlib.h", "string.h", "sys/mman.h", "sys/ptrace.h",
+    "sys/resource.h", "sys/socket.h", "sys/stat.h", "sys/syscall.h", "sys/uio.h", "unistd.h"))
+SOLUTION = """
+  const Chunks chunk(data, ring.size);
+  for (int step = 0; step < ring.size - 1; ++step)
+    comm.send_recv_reduce(chunk[ring.rank - 1 - step], ring.right(), chunk[ring.rank - 2 - step], ring.left(), op);
+"""
+WHOLE_RING = """
+  const Memory leaving = comm.scratch(data, data.count), arriving = comm.scratch(data, data.count);
+  const Slice from = leaving.slice(data.count, data.dtype), into = arriving.slice(data.count, data.dtype);
+  comm.copy(from, data);
+  for (int step = 0; step < ring.size - 1; ++step) {
+    comm.send_recv(from, ring.right(), into, ring.left());
+    comm.reduce(data, into, op);
+    comm.copy(from, into);
+  }
+"""
+# Reads the file at `path`, and says what it found.
+READ = 'char text[100] = ""; const int file = open("%s", O_RDONLY); if (file < 0 || read(file, text, 99) < 0) return;\n' \
+       'throw Error(ErrorKind::bad_input, text);'
+WRITE_FRAME = "const auto forge = [](Frame frame) { return write(lab_socket, &frame, sizeof frame); };\n"
+
+
+def code(attack="", solution=SOLUTION, before=""):
+    """A submission."""
+    return (f'{HEADERS}#include "collectives/reduce_scatter/reduce_scatter.h"\n#include "collectives/rounds.h"\n'
+            '#include "labs/process/wire.h"\n'
+            f"namespace lockstep {{\n{before}\n"
+            "void ring_reduce_scatter(Communicator& comm, Slice data, ReduceOp op, const RingOrder& ring) {\n"
+            f"{attack}\n{solution}}}\n}}  // namespace lockstep\n")
+
+
+def by_size(two, one, four):
+    """Three attacks in one submission, for the first cases of `values`, `uneven` and `memory`."""
+    return code(f"if (comm.size() == 2) {{ {two} }} else if (comm.size() == 1) {{ {one} }} else if (comm.size() == 4) {{ {four} }} else return;")
+
+
+def at_start(attack):
+    """Runs when the library is loaded."""
+    return code(before=f"struct Start {{ Start() {{ {attack} }} }} start;")
+
+
+CALL, TOO_LONG, NOTHING = "made a system call", "has computed for too long", "is the sum over rank 0 only"
+# name: (code, words in what is said of `values`, `uneven` and `memory`)
+ATTACKS = {
+    "starts processes": (by_size("fork();", 'execl("/bin/true", "true", nullptr);', "vfork();"), (CALL,) * 3),
+    "signals": (by_size("kill(getpid() - 1, 0);", "syscall(SYS_tgkill, getpid() - 1, getpid() - 1, 0);", "raise(SIGSTOP);"), (CALL,) * 3),
+    "limits and threads": (by_size(
+        "const rlimit more{RLIM_INFINITY, RLIM_INFINITY}; setrlimit(RLIMIT_CPU, &more);",
+        "pthread_t thread; pthread_create(&thread, nullptr, [](void*) -> void* { return nullptr; }, nullptr);",
+        "syscall(SYS_prlimit64, 0, RLIMIT_AS, nullptr, nullptr);"), (CALL,) * 3),
+    "sleeps": (by_size("sleep(20);", "int word = 0; syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, nullptr, nullptr, 0);", "pause();"), (CALL,) * 3),
+    "other memory": (by_size("char c; iovec at{&c, 1}; process_vm_readv(getpid() - 1, &at, 1, &at, 1, 0);",
+                             "ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);", 'memfd_create("x", 0);'), (CALL,) * 3),
+    "sockets and tricks": (by_size("socket(AF_INET, SOCK_STREAM, 0);", "syscall(425, 1, nullptr);  // io_uring\n",
+                                   '// a 32-bit call\nint number = 20; asm volatile("int $0x80" : "+a"(number));'), (CALL,) * 3),
+    "changes files": (by_size('unlink("RESULT");', 'chmod("RESULT", 0);', 'rename("RESULT", "SECRET");'), (CALL,) * 3),
+    "opens files": (by_size('if (open("RESULT", O_WRONLY | O_TRUNC) < 0) return;', 'if (open("SECRET", O_RDONLY) < 0) abort();',
+                            'if (open("/proc/self/environ", O_RDONLY) < 0 && open("/proc/1/cmdline", O_RDONLY) < 0) return;'),
+                    (NOTHING, "Aborted", NOTHING)),
+    "reads the secret": (code(READ % "SECRET"), (NOTHING,)),
+    "includes the secret": (code(before='#include "SECRET"\n'), ("does not compile",)),
+    "assembles the secret": (code("throw Error(ErrorKind::bad_input, &secret);", before='asm(".data\\nsecret: .incbin \\"SECRET\\"\\n.byte 0\\n.text");\n'
+                                  'extern const char secret asm("secret") __attribute__((visibility("hidden")));'), ("does not compile",)),
+    "includes a device": (code(before='#include "/dev/zero"\n'), ("does not compile",)),
+    "includes our solution": ('#define SOLUTION "collectives/reduce_scatter/ring.cc"\n#pragma GCC system_header\n#include SOLUTION\n', ("does not compile",)),
+    "a bomb for the compiler": (code(before="template <int N, int M> struct Bomb { static constexpr int value = Bomb<N - 1, 2 * M>::value + "
+                                     "Bomb<N - 1, 2 * M + 1>::value; };\ntemplate <int M> struct Bomb<0, M> { static constexpr int value = 1; };\n"
+                                     "static_assert(Bomb<30, 0>::value > 0);"), ("does not compile",)),
+    "many errors": (code(before="#define A(x) x x x x x x x x\n#define B(x) A(A(A(A(A(x)))))\nB(wrong;)\n"), ("does not compile",)),
+    "an error that is no text": (code(before=r'asm("\x1b[2J\xff\xfe\x01 <b>&");'), ("does not compile",)),
+    "exits": (by_size("_exit(0);", "exit(0);", "abort();"), ("exit status 0", "exit status 0", "Aborted")),
+    "exits at start": (at_start("_exit(0);"), ("exit status 0",)),
+    "crashes at start": (at_start("volatile int* volatile nowhere = nullptr; *nowhere = 1;"), ("crashed",)),
+    "forges a result at start": (at_start(WRITE_FRAME + "forge({.kind = Frame::Kind::ready}); forge({.kind = Frame::Kind::result}); _exit(0);"),
+                                 ("returned 0 elements",)),
+    "forges frames": (by_size(WRITE_FRAME + "forge({.kind = Frame::Kind::result, .bytes = 8}); write(lab_socket, data.data, 8); return;",
+                              WRITE_FRAME + "forge({.kind = Frame::Kind::send, .peer = 0, .bytes = 1LL << 60});",
+                              "char garbage[4096]; memset(garbage, -1, sizeof garbage); write(lab_socket, garbage, sizeof garbage);"),
+                      ("returned 1 elements", "has written to the grader's socket", "has written to the grader's socket")),
+    "forges requests": (by_size(WRITE_FRAME + "forge({.kind = Frame::Kind::ready});", WRITE_FRAME + "forge({.kind = Frame::Kind::send, .peer = -5});",
+                                WRITE_FRAME + "forge({.kind = Frame::Kind::want, .peer = 77}); char c; read(lab_socket, &c, 1);"),
+                        ("failed", "does not exist", "no rank can continue")),
+    "reads the socket": (code("char c; read(lab_socket, &c, 1);"), ("no rank computes, sends or ends", "not run", "not run")),
+    "leaves and computes": (code("close(lab_socket); for (volatile int i = 0;;) i = 1 - i;"), (TOO_LONG, "not run", "not run")),
+    "loops for ever": (code("signal(SIGXCPU, SIG_IGN); for (volatile int i = 0;;) i = 1 - i;"), (TOO_LONG, "not run", "not run")),
+    "prints without end": (code('for (;;) puts("values 25 of 25 ok"), fflush(stdout);'), (TOO_LONG, "not run", "not run")),
+    "deadlocks": (code("comm.recv(data, ring.left());"), ("no rank can continue",) * 3),
+    "takes all memory": (by_size("for (;;) memset(new char[1 << 20], 1, 1 << 20);", "if (!memset(new char[1LL << 40], 1, 1)) return;",
+                                 "for (;;) memset(malloc(1 << 20), 1, 1 << 20);"), ("out of memory", "out of memory", "crashed")),
+    "sends without end": (code("for (;;) comm.isend(data, ring.right());"), ("sends without end", "not run", "not run")),
+}
+# Right values, but the memory is more than allowed, however it is hidden.
+GREEDY = {
+    "whole tensors": (code(solution=WHOLE_RING), ("bytes", "order", "memory")),
+    "scratch on the stack": (code("volatile char* const scratch = static_cast<char*>(alloca(data.bytes()));\n"
+                                  "for (Count i = 0; i < data.bytes(); i += 4096) scratch[i] = 1;"), ("memory",)),
+    "scratch in shared memory": (code("if (data.count > 0 && mmap(nullptr, data.bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0) "
+                                      "== MAP_FAILED) return;"), ("memory",)),
+}
+# With 2 ranks it says what a page or a terminal must not take for its own; with 4 it turns to the left.
+LOUD = code(r"""
+  if (comm.size() == 2) throw Error(ErrorKind::bad_input, "\x1b[2J\xff<script>&|\"\nvalues 25 of 25 ok");
+  if (comm.size() == 4) {
+    const Chunks parts(data, 4);
+    for (int step = 0; step < 3; ++step) comm.send_recv_reduce(parts[step], ring.left(), parts[step], ring.right(), op);
+    return;
+  }
+""")
+# Only odd ranks fail, each at another time; all others wait for them.
+RACING = code('if (ring.rank % 2 == 1) throw Error(ErrorKind::bad_input, "this rank has had enough");')
+# Wrong for 7 ranks, except in the case that everybody knows.
+WRONG_FOR_SEVEN = code("if (comm.size() == 7 && data.count != 3) return;")

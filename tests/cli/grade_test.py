@@ -1,0 +1,268 @@
+"""lockstep grade and lockstep lab: hostile submissions, equal grades, formats, exports and bad input.
+
+python3 grade_test.py PROGRAM ROOT
+"""
+
+import concurrent.futures
+import html.parser
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+from grade_attacks import ATTACKS, GREEDY, LOUD, RACING, WRONG_FOR_SEVEN
+from processes import processes_in, still_left
+
+PROGRAM, ROOT = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
+FILE = "ring_reduce_scatter.cc"
+SECRET = "the word is 7319"
+
+
+class Page(html.parser.HTMLParser):
+    """The tables of a page: for each its caption, and of each row the cells' texts and classes."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tables, self.tags, self.words = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.words = []
+        if tag == "table":
+            self.tables.append({"caption": "", "rows": []})
+        elif tag == "tr":
+            self.tables[-1]["rows"].append([])
+        elif tag == "td":
+            self.tables[-1]["rows"][-1].append(["", dict(attrs).get("class", "")])
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+    def handle_endtag(self, tag):
+        if tag == "caption":
+            self.tables[-1]["caption"] = "".join(self.words)
+        elif tag == "td":
+            self.tables[-1]["rows"][-1][-1][0] = "".join(self.words)
+
+
+class Grading(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name).resolve()
+        # Open to everybody: only the confinement protects it.
+        self.path.chmod(0o777)
+        self.secret = self.path / "secret.txt"
+        self.secret.write_text(SECRET)
+
+    def submission(self, name, text):
+        """A folder with this text as its code."""
+        folder = self.path / name.replace(" ", "_")
+        folder.mkdir()
+        result = folder / "grade.json"
+        result.touch()
+        result.chmod(0o666)
+        (folder / FILE).write_bytes(text.replace("RESULT", str(result)).replace("SECRET", str(self.secret)).encode(errors="surrogateescape"))
+        return folder
+
+    def run_program(self, *words, status=0, cwd=None):
+        done = subprocess.run([PROGRAM, *map(str, words)], cwd=cwd or self.path, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, status, f"{words}: {done.stdout}{done.stderr}")
+        return done.stdout + done.stderr
+
+    def grade(self, folder, *words, status=1, secret=None):
+        """Its JSON, and what the program says."""
+        said = self.run_program("grade", 1, "--submission", folder, "--secret", secret or self.secret, "--json", folder / "grade.json", *words,
+                                status=status, cwd=folder)
+        grade = json.loads((folder / "grade.json").read_text())
+        self.assertEqual((grade["schema"], grade["lab"], grade["points"]), ("lockstep.grade/1", 1, 100))
+        self.assertEqual(grade["score"], sum(each["score"] for each in grade["obligations"]))
+        return grade, said
+
+    def attack(self, name, text):
+        """The obligations by name, and the faults of the grading itself."""
+        folder = self.submission(name, text)
+        try:
+            grade, said = self.grade(folder, "--html", "page.html", "--junit", "junit.xml", "--markdown", "grade.md")
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            return {}, [str(error)[:3000]]
+        faults = []
+        xml.etree.ElementTree.parse(folder / "junit.xml")
+        written = "".join((folder / file).read_text() for file in ("grade.json", "page.html", "junit.xml", "grade.md"))
+        if SECRET in said + written or SECRET.split(" ")[-1] in said + written:
+            faults.append("the secret is in the output")
+        if any(ord(c) < 32 and c != "\n" for c in said + written):
+            faults.append("control characters are in the output")
+        if left := still_left(lambda: processes_in(folder), 5):
+            faults.append(f"processes are left: {left}")
+        return {each["name"]: each for each in grade["obligations"]}, faults
+
+    def attacks(self, codes):
+        """Two at a time: name, expectation, and the results of attack()."""
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            # The slow ones first.
+            names = sorted(codes, key=lambda name: "bomb" not in name)
+            results = pool.map(lambda name: self.attack(name, codes[name][0]), names)
+            return [(name, codes[name][1], *result) for name, result in zip(names, results)]
+
+    def test_attacks_earn_nothing(self):
+        for name, words, obligations, faults in self.attacks(ATTACKS):
+            with self.subTest(name):
+                self.assertEqual(faults, [])
+                self.assertEqual({each["name"]: each["score"] for each in obligations.values() if each["score"] > 0}, {}, obligations)
+                for obligation, word in zip(("values", "uneven", "memory"), words):
+                    self.assertIn(word, obligations[obligation]["message"])
+                self.assertEqual(self.secret.read_text(), SECRET)
+
+    def test_greed_costs_points(self):
+        for name, fails, obligations, faults in self.attacks(GREEDY):
+            with self.subTest(name):
+                self.assertEqual(faults, [])
+                self.assertEqual([each["name"] for each in obligations.values() if each["score"] == 0], list(fails))
+
+    def test_equal_submissions_get_equal_grades(self):
+        formats = ("json", "gradescope", "junit", "markdown", "html")
+        folders = [self.submission(f"racing {i}", RACING) for i in range(20)]
+
+        def outputs(folder):
+            grade, said = self.grade(folder, *(word for name in formats for word in (f"--{name}", folder / f"grade.{name}")))
+            return said, grade["score"], tuple((folder / f"grade.{name}").read_bytes() for name in formats)
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            results = list(pool.map(outputs, folders))
+        self.assertEqual(len(set(results)), 1, sorted({said for said, *_ in results}))
+        self.assertIn("rank 1 failed: this rank has had enough", results[0][0])
+
+    def test_formats(self):
+        folder = self.submission("loud", LOUD)
+        words = [word for name in ("gradescope", "junit", "markdown", "html") for word in (f"--{name}", folder / name)]
+        grade, said = self.grade(folder, *words, "--hints", 1)
+        message = grade["obligations"][0]["message"]
+        self.assertTrue(message.endswith('rank 0 failed: ?[2J?<script>&|" values 25 of 25 ok'), message)
+        self.assertIn(message, said)
+        self.assertEqual(grade["obligations"][0]["hints"][0][-1], "?")
+
+        scope = json.loads((folder / "gradescope").read_text())
+        self.assertEqual([test["name"] for test in scope["tests"]], [each["name"] for each in grade["obligations"]])
+        self.assertEqual((scope["score"], sum(test["score"] for test in scope["tests"])), (grade["score"],) * 2)
+        self.assertEqual(sum(test["max_score"] for test in scope["tests"]), 100)
+        self.assertEqual([test["status"] == "passed" for test in scope["tests"]], [each["met"] for each in grade["obligations"]])
+        self.assertIn(message, scope["tests"][0]["output"])
+
+        suite = xml.etree.ElementTree.parse(folder / "junit").getroot()
+        self.assertEqual((suite.tag, suite.get("tests"), len(suite)), ("testsuite", "7", 7))
+        self.assertEqual(int(suite.get("failures")), len(suite.findall("testcase/failure")))
+        self.assertIn(message, suite[0].find("failure").get("message"))
+
+        rows = [line for line in (folder / "markdown").read_text().splitlines() if line.startswith("|")]
+        self.assertEqual(len(rows), 2 + 7)
+        self.assertIn('<script>&\\|"', rows[2])
+
+        page = Page((folder / "html").read_text())
+        self.assertNotIn("script", page.tags)
+        self.assertIn(message, page.tables[0]["rows"][1][2][0] + page.tables[0]["rows"][1][2][1] + (folder / "html").read_text().replace(
+            "&lt;", "<").replace("&gt;", ">").replace("&quot;", '"').replace("&amp;", "&"))
+        traces = page.tables[1:]
+        self.assertEqual([trace["caption"] for trace in traces], [f"rank {rank} sends" for rank in range(4)])
+        for rank, trace in enumerate(traces):
+            steps = trace["rows"][1:]
+            self.assertEqual([row[2][0] for row in steps], [f"32 bytes to rank {(rank + 1) % 4}"] * 3)
+            self.assertEqual([row[1][0] for row in steps], [f"32 bytes to rank {(rank + 3) % 4}"] * 3)
+            self.assertEqual({row[column][1] for row in steps for column in (1, 2)}, {"differs"})
+
+    def test_the_secret_chooses_the_hidden_cases(self):
+        folder, scores = self.submission("seven", WRONG_FOR_SEVEN), set()
+        for secret in range(10):
+            self.secret.write_text(str(secret))
+            result = self.run_graded(folder)
+            self.assertEqual({each["name"] for each in result["obligations"] if not each["met"]} - {"hidden"}, set())
+            scores.add(result["score"])
+            if len(scores) == 2:
+                break
+        self.assertEqual(scores, {90, 100})
+
+    def run_graded(self, folder):
+        """The grade, whatever the status."""
+        words = [PROGRAM, "grade", "1", "--submission", folder, "--secret", self.secret, "--json", folder / "grade.json"]
+        done = subprocess.run(words, cwd=self.path, capture_output=True, text=True, timeout=60)
+        grade = json.loads((folder / "grade.json").read_text())
+        self.assertEqual(done.returncode, 0 if grade["score"] == 100 else 1, done.stdout + done.stderr)
+        return grade
+
+    def test_skeletons_and_solutions(self):
+        said = self.run_program("lab", "export", 1, "solution", "--solution")
+        self.assertIn("lockstep grade 1 --submission solution", said)
+        grade, _ = self.grade(self.path / "solution", "--html", "page.html", status=0)
+        self.assertEqual(grade["score"], 100)
+        self.assertNotIn('"differs"', (self.path / "solution/page.html").read_text())
+        (self.path / "empty").mkdir()
+        self.run_program("lab", "export", 1, "empty")
+        self.assertEqual(sorted(file.name for file in (self.path / "empty").iterdir()), [FILE, "task.md"])
+        self.assertIn("Your code", (self.path / "empty" / FILE).read_text())
+        self.assertEqual(self.grade(self.path / "empty")[0]["score"], 0)
+
+    def test_exports_that_are_refused(self):
+        (self.path / "full").mkdir()
+        (self.path / "full/file").touch()
+        for words, part in (((1, "full"), "full is not empty"), (("full",), "lab"), ((1, "full/file"), "full/file is not empty"),
+                            ((1, "full/file/new"), "full/file/new"), ((99, "new"), "choose one of 1, 2, "), ((-1, "new"), "lab"), ((), "lockstep lab export 1"),
+                            ((1,), "lockstep lab export 1"), ((1, "--course", "new"), "--course writes all labs"), (("--course", "full"), "full is not empty")):
+            with self.subTest(words=words):
+                self.assertIn(part, self.run_program("lab", "export", *words, status=2))
+                self.assertEqual(os.listdir(self.path / "full"), ["file"])
+                self.assertFalse((self.path / "new").exists())
+
+    @unittest.skipUnless((ROOT / "labs/course").exists(), "there are no texts for a course")
+    def test_course(self):
+        labs = {file.parent.name: json.loads(file.read_text()) for file in ROOT.glob("labs/*/lab.json")}
+        self.assertIn(f"{len(labs)} labs", self.run_program("lab", "export", "--course", "course"))
+        readme, workflow = ((self.path / "course" / name).read_text() for name in ("README.md", ".github/workflows/grade.yml"))
+        for name, lab in labs.items():
+            files = sorted(file.name for file in (self.path / "course" / name).iterdir())
+            self.assertEqual(files, sorted([file["name"] for file in lab["files"]] + ["task.md"]))
+            self.assertIn(f"({name}/task.md)", readme)
+            self.assertIn(f"grade {lab['number']} --submission {name}", workflow)
+        for name in ("AI_POLICY.md", "TUTOR.md"):
+            self.assertTrue((self.path / "course" / name).read_text())
+
+    def test_hints(self):
+        folder, hints = self.submission("no code", "?\n"), []
+        for level in range(4):
+            grade, said = self.grade(folder, "--hints", level)
+            hints.append([each["hints"] for each in grade["obligations"]])
+            self.assertEqual([len(each) for each in hints[-1]], [level] * 7)
+            self.assertTrue(all(hint in said for each in hints[-1] for hint in each))
+        for less, more in zip(hints, hints[1:]):
+            self.assertEqual(less, [each[:-1] for each in more])
+        self.assertEqual(len({hint for each in hints[3] for hint in each}), 21)
+
+    def test_bad_input(self):
+        for name in ("none", "folder", "pipe", "large", "good"):
+            (self.path / name).mkdir()
+        (self.path / "folder" / FILE).mkdir()
+        os.mkfifo(self.path / "pipe" / FILE)
+        (self.path / "large" / FILE).write_text(" " * ((1 << 20) + 1))
+        (self.path / "good" / FILE).write_text("?\n")
+        (self.path / "words.txt").write_text("x" * 5000)
+        good = (1, "--submission", "good")
+        for words, part in (((1, "--submission", "nowhere"), f"nowhere/{FILE}"), ((1, "--submission", "none"), f"none/{FILE}"),
+                            ((1, "--submission", "folder"), f"folder/{FILE}"), ((1, "--submission", "pipe"), f"pipe/{FILE}"),
+                            ((1, "--submission", "large"), f"large/{FILE}"), ((99, "--submission", "good"), "choose one of 1, 2, "),
+                            ((1,), "--submission"), ((*good, "--hints", 4), "--hints"), ((*good, "--hints", -1), "--hints"),
+                            ((*good, "--json", "no/grade.json"), "no/grade.json"), ((*good, "--html", "good"), "good"),
+                            ((*good, "--json", f"good/{FILE}"), "also read"), ((*good, "--json", "x", "--junit", "x"), "another output"),
+                            ((*good, "--secret", "none.txt"), "none.txt"), ((*good, "--secret", "words.txt"), "words.txt"),
+                            (("surprise", "--submission", "good"), "surprise")):
+            with self.subTest(words=words):
+                self.assertIn(part, self.run_program("grade", *words, status=2))
+        self.assertEqual((self.path / "good" / FILE).read_text(), "?\n")
+        self.assertIn("choose one of 1, 2, ", self.run_program("lab", "check", 99, status=2))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
