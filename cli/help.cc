@@ -150,6 +150,14 @@ void add_checkpoint_examples(CLI::App& checkpoint) {
                {written, "checkpoint export saved --output weights.safetensors"});
 }
 
+void add_lab_examples(CLI::App& lab) {
+  add_examples(lab, {"lab list", "lab export 1 my_lab", "lab check 1"});
+  add_examples(*lab.get_subcommand("list"), {"lab list"});
+  add_examples(*lab.get_subcommand("export"),
+               {"lab export 1 my_lab", "lab export --course course"});
+  add_examples(*lab.get_subcommand("check"), {"lab check 1", "lab check"});
+}
+
 }  // namespace
 
 void set_help_layout(CLI::App& program) { program.formatter(std::make_shared<HelpLayout>()); }
@@ -157,6 +165,7 @@ void set_help_layout(CLI::App& program) { program.formatter(std::make_shared<Hel
 void add_examples(CLI::App& program) {
   add_technique_examples(*program.get_subcommand("train"), *program.get_subcommand("plan"));
   add_bench_examples(*program.get_subcommand("bench"));
+  add_lab_examples(*program.get_subcommand("lab"));
   add_checkpoint_examples(*program.get_subcommand("checkpoint"));
   add_examples(*program.get_subcommand("compare"),
                {"bench all_reduce -b 1K -e 64K -f 4 --repetitions 5 --json old.json",
@@ -166,7 +175,18 @@ void add_examples(CLI::App& program) {
       *program.get_subcommand("schedule"),
       {"schedule 1f1b -p 4 -m 8", "schedule all -p 4 -m 8",
        "schedule zb-h1 -p 4 -m 8 --json zb-h1.json", "schedule --explorer schedules.html"});
+  add_examples(
+      *program.get_subcommand("contributions"),
+      {"contributions all_reduce --ranks 4",
+       "contributions reduce_scatter --ranks 8 --algorithm recursive_halving --plot held.svg",
+       "contributions all_reduce --ranks 4 --mistake rank=2,message=1,kind=twice"});
   add_examples(*program.get_subcommand("fuzz"), {"fuzz --plans 20", "fuzz --minutes 10 --seed 7"});
+  add_examples(
+      *program.get_subcommand("grade"),
+      {"grade 1 --submission my_lab", "grade 1 --submission my_lab --hints 1 --html grade.html"});
+  add_examples(*program.get_subcommand("lesson"),
+               {"lesson --list", "lesson 2", "lesson 2 --answers answers.json", "lesson 2 --html",
+                "lesson 2 --tables"});
   add_examples(*program.get_subcommand("mesh"), {"mesh --tp 2 --dp 2 --pp 2"});
   add_examples(*program.get_subcommand("demo"), {"demo", "demo --steps 20 --output out"});
   add_examples(*program.get_subcommand("doctor"), {"doctor"});

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <system_error>
@@ -19,9 +20,11 @@
 #include "cli/config_file.h"
 #include "cli/help.h"
 #include "cli/parse_error.h"
+#include "cli/share.h"
 #include "cli/train_options.h"
 #include "cli/waiting_threads.h"
 #include "collectives/base/error.h"
+#include "labs/grader/load.h"
 
 namespace {
 
@@ -57,7 +60,16 @@ void refuse_empty_numbers(const CLI::App& app) {
   for (const CLI::App* command : app.get_subcommands()) refuse_empty_numbers(*command);
 }
 
+// LOCKSTEP_LAB=FOLDER adds the code of a lab to the algorithms and schedules. Never to a grader's.
+void load_lab(std::string_view command) {
+  const char* const folder = std::getenv("LOCKSTEP_LAB");
+  if (!folder || *folder == '\0' || command == "grade" || command == "lab") return;
+  lockstep::load_lab_code(lockstep::read_labs(lockstep::labs_folder()), folder,
+                          lockstep::source_folder());
+}
+
 int run(int argc, char** argv) {
+  load_lab(argc > 1 ? argv[1] : "");
   CLI::App program(
       "Lockstep: the communication and parallelism of large-model training, to learn, run and "
       "measure.",
@@ -72,8 +84,12 @@ int run(int argc, char** argv) {
   lockstep::add_bench(program, chosen);
   lockstep::add_checkpoint(program, chosen);
   lockstep::add_compare(program, chosen);
+  lockstep::add_contributions(program, chosen);
   lockstep::add_demo(program, chosen);
   lockstep::add_fuzz(program, chosen);
+  lockstep::add_grade(program, chosen);
+  lockstep::add_lab(program, chosen);
+  lockstep::add_lesson(program, chosen);
   lockstep::add_schedule(program, chosen);
   lockstep::add_mesh(program, chosen);
   lockstep::add_plots(program, chosen);

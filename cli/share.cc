@@ -21,6 +21,9 @@ std::string shared(const std::string& name, const std::string& instead) {
 
 std::string default_text() { return shared("default_text.txt", ", or name a text with --data"); }
 std::string plots_folder() { return shared("plots", ""); }
+std::string lessons_folder() { return shared("lessons", ""); }
+std::string labs_folder() { return shared("labs", ""); }
+std::string source_folder() { return shared("source", ""); }
 std::string torch_attention_script() { return shared("torch_attention.py", ""); }
 
 }  // namespace lockstep

@@ -10,6 +10,11 @@ namespace lockstep {
 std::string default_text();
 // The folder of the Python programs that plot. Throws as default_text().
 std::string plots_folder();
+// The folder of the lessons. Throws as default_text().
+std::string lessons_folder();
+// The folder of the labs, and the root of the sources that they are cut from. Throw likewise.
+std::string labs_folder();
+std::string source_folder();
 // The path of the program that measures PyTorch's attention. Throws as default_text().
 std::string torch_attention_script();
 

@@ -20,7 +20,8 @@ MAY_INCLUDE = {
     "bench/results/": ["bench/results/", "parallel/", "models/", "collectives/"],
     "bench/collectives/": ["bench/collectives/", "bench/results/", "collectives/"],
     "bench/techniques/": ["bench/techniques/", "bench/results/", "parallel/", "models/", "collectives/"],
-    "cli/": ["cli/", "bench/", "parallel/", "models/", "collectives/"],
+    "labs/": ["labs/", "parallel/pipeline/", "collectives/"],
+    "cli/": ["cli/", "labs/", "bench/", "parallel/", "models/", "collectives/"],
     "tests/": ["tests/", "cli/", "bench/", "parallel/", "models/", "collectives/"],
 }
 TOP_FOLDERS = sorted({folder.split("/")[0] for folder in MAY_INCLUDE})
@@ -28,7 +29,8 @@ TOP_FOLDERS = sorted({folder.split("/")[0] for folder in MAY_INCLUDE})
 # Header -> the files that may include it. The longest matching header decides.
 TRANSPORT = "collectives/transport/"
 RESTRICTED = {
-    f"{TRANSPORT}transport.h": ["collectives/communicator.h", TRANSPORT, "tests/"],
+    f"{TRANSPORT}transport.h": ["collectives/communicator.h", TRANSPORT, "labs/process/", "tests/"],
+    f"{TRANSPORT}signature.h": ["collectives/observer.h", TRANSPORT, "tests/"],
     f"{TRANSPORT}launch.h": [f"{TRANSPORT}launch", "parallel/", "bench/", "cli/", "tests/"],
     f"{TRANSPORT}launch_symmetric.h": [f"{TRANSPORT}launch", "parallel/", "bench/", "tests/"],
     f"{TRANSPORT}disturbed.h": [f"{TRANSPORT}disturbed.cc", f"{TRANSPORT}launch", "tests/"],
