@@ -37,8 +37,15 @@ TEST(Disturbed, DataThatChangeBeforeTheyAreSentAreAnError) {
       launch(disturbed_world(2, false), [&](RankContext& context) {
         std::vector<double> data(100, 1);
         const Slice slice = host_slice(std::span(data));
-        if (context.world.rank() == 1) return context.world.recv(slice, 0);
+        std::int32_t done = 0;
+        const Slice has_read = host_slice(std::span(&done, 1));
+        if (context.world.rank() == 1) {
+          context.world.recv(slice, 0);
+          return context.world.isend(has_read, 0)->wait();
+        }
         const Request sending = context.world.isend(slice, 1);
+        // Only then: a change while the other rank reads would be a race.
+        context.world.recv(has_read, 1);
         if (changes) data[50] = 2;
         sending->wait();
       });
