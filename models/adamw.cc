@@ -50,12 +50,14 @@ AdamW::AdamW(std::span<const Parameter> list, Count first, Slice gradients,
       backend_(backend),
       storage_(std::move(storage)) {}
 
+// lab: step
 void AdamW::step(double learning_rate, double gradient_scale) {
   ++steps_;
   visit(StateAccess::step, [&](const AdamWGroup& group) {
     const bool has_master = group.master.device != nullptr;
     const Slice stepping = has_master ? group.master : group.values;
     const Count from = first_ + group.range.first;
+    // lab: solution
     for (const Parameter& parameter : list_) {
       const Count begin = std::max(parameter.offset, from);
       const Count end = std::min(parameter.offset + parameter.count, from + group.range.count);
@@ -71,9 +73,11 @@ void AdamW::step(double learning_rate, double gradient_scale) {
                       .gradient_scale = gradient_scale,
                       .step = steps_});
     }
+    // lab: given
     if (has_master) convert(group.values, group.master);
   });
 }
+// lab: end
 
 void AdamW::visit(StateAccess access, const std::function<void(const AdamWGroup&)>& use) {
   // A step needs the values from which masters are copied.

@@ -7,11 +7,13 @@
 
 namespace lockstep {
 
+// lab: make_buckets
 std::vector<Bucket> make_buckets(const Parameters& parameters, std::int64_t first_bytes,
                                  std::int64_t bytes) {
   require(first_bytes > 0 && bytes > 0, "a bucket of no bytes", "give buckets 1 byte or more");
   const Count element = element_bytes(parameters.dtype());
   std::vector<Bucket> buckets;
+  // lab: solution
   bool open = false;
   for (int i = static_cast<int>(parameters.list().size()) - 1; i >= 0; --i) {
     const Parameter& parameter = parameters.list()[i];
@@ -22,8 +24,10 @@ std::vector<Bucket> make_buckets(const Parameters& parameters, std::int64_t firs
     bucket.count += parameter.count;
     open = bucket.count * element < (buckets.size() == 1 ? first_bytes : bytes);
   }
+  // lab: given
   return buckets;
 }
+// lab: end
 
 BucketQueue::BucketQueue(const Parameters& parameters, std::vector<Bucket> buckets)
     : buckets_(std::move(buckets)),
@@ -35,20 +39,27 @@ BucketQueue::BucketQueue(const Parameters& parameters, std::vector<Bucket> bucke
     for (int i = buckets_[b].first; i <= buckets_[b].last; ++i) bucket_of_[i] = b;
 }
 
+// lab: queue
 void BucketQueue::begin() {
+  // lab: solution
   finished_.clear();
   next_ = 0;
   for (std::size_t b = 0; b < buckets_.size(); ++b)
     missing_[b] = buckets_[b].last - buckets_[b].first + 1;
+  // lab: given
 }
 
 std::vector<std::size_t> BucketQueue::ready(int parameter) {
+  // lab: solution
+  // lab: instead return {};
   const std::size_t bucket = bucket_of_[parameter];
   if (--missing_[bucket] == 0) finished_.push_back(bucket);
   std::vector<std::size_t> leaving;
   for (; next_ < order_.size() && missing_[order_[next_]] == 0; ++next_)
     leaving.push_back(order_[next_]);
   return leaving;
+  // lab: given
 }
+// lab: end
 
 }  // namespace lockstep

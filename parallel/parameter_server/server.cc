@@ -4,12 +4,16 @@
 
 namespace lockstep {
 
+// lab: for_workers
 template <typename Use>
 void Server::for_workers(Use use) const {
+  // lab: solution
   const int first = roles_.first_worker(roles_.server_of_rank(comm_.rank()));
   for (int i = 0; i < roles_.workers(); ++i)
     if (const int worker = (first + i) % roles_.workers(); worker != comm_.rank()) use(worker);
+  // lab: given
 }
+// lab: end
 
 void Server::take_parameters(int worker) {
   comm_.set_label("push");
@@ -17,8 +21,10 @@ void Server::take_parameters(int worker) {
   ++exchanged(worker).pushes;
 }
 
+// lab: collect
 void Server::collect() {
   comm_.set_label("push");
+  // lab: solution
   bool empty = !roles_.colocated;
   for_workers([&](int worker) {
     const std::int64_t number = exchanged(worker).pushes++;
@@ -27,10 +33,13 @@ void Server::collect() {
     else
       comm_.recv_reduce(gradients_, worker, ReduceOp::sum, number);
   });
+  // lab: given
 }
 
 void Server::reply() {
+  // lab: solution
   for_workers([&](int worker) { send_to(worker); });
+  // lab: given
 }
 
 void Server::finish() {
@@ -40,6 +49,7 @@ void Server::finish() {
     reply->wait();
   }
 }
+// lab: end
 
 void Server::serve(int steps, int most_lead, const std::function<void(const Push&)>& apply) {
   clients_ = std::vector<Client>(static_cast<std::size_t>(roles_.workers()));
@@ -122,10 +132,12 @@ int Server::slowest() const {
   return least;
 }
 
+// lab: send_to
 void Server::send_to(int worker) {
   comm_.set_label("pull");
   replies_.emplace_back(worker, comm_.isend(parameters_, worker, exchanged(worker).pulls++));
 }
+// lab: end
 
 // All pushes use the same memory: a receive writes to it only in its wait().
 void Server::expect(int worker) {

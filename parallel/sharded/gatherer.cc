@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "collectives/all_gather/all_gather.h"
-
 namespace lockstep {
 namespace {
 
@@ -58,7 +56,7 @@ void ParameterGatherer::gather_updated(std::size_t unit) {
   if (sharding_.shards_parameters()) return;
   begin(unit, [&updated = units_[unit]](Communicator& comm) {
     comm.set_label(parameters_label);
-    all_gather(comm, updated.values());
+    updated.gather_updated(comm);
   });
 }
 

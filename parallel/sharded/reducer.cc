@@ -1,7 +1,6 @@
 #include "parallel/sharded/reducer.h"
 
 #include "collectives/all_reduce/all_reduce.h"
-#include "collectives/reduce_scatter/reduce_scatter.h"
 
 namespace lockstep {
 namespace {
@@ -51,12 +50,7 @@ void GradientReducer::reduce_on(Communicator& comm, ShardedUnit& unit, Slice all
     sent = rounded_.slice(all.count, *plan_.options.reduce_dtype);
     all.device->convert(sent, all);
   }
-  if (sharding_.all_reduces_gradients) {
-    all_reduce(comm, sent, ReduceOp::sum, "ring");
-    comm.announce(Operation::scatter, sent, unit.own_chunk(sent));
-  } else {
-    reduce_scatter(comm, sent);
-  }
+  unit.reduce(comm, sent, sharding_.all_reduces_gradients);
   const Slice own = unit.own_chunk(all);
   if (is_rounded()) own.device->convert(own, unit.own_chunk(sent));
   unit.add_reduced(own);

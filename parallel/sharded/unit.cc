@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "collectives/all_gather/all_gather.h"
+#include "collectives/all_reduce/all_reduce.h"
+#include "collectives/reduce_scatter/reduce_scatter.h"
 #include "parallel/sharded/offload.h"
 
 namespace lockstep {
@@ -15,6 +17,7 @@ Tensor BufferPool::take(Count count) {
   return tensor;
 }
 
+// lab: unit
 ShardedUnit::ShardedUnit(Parameters& all, const UnitParameters& unit, int ranks, int rank,
                          const Sharding& sharding, const AdamWOptions& options, Backend& backend,
                          Ledger& ledger, Offload* offload, std::size_t number)
@@ -25,42 +28,91 @@ ShardedUnit::ShardedUnit(Parameters& all, const UnitParameters& unit, int ranks,
       offloads_values_(offload && offload->holds_parameters()),
       numbers_(unit.parameters) {
   if (sharding.group_ranks > 0) group_layout_ = unit.layout(sharding.group_ranks);
-  Count offset = 0;
-  for (const int i : numbers_) {
-    list_.push_back(all.list()[static_cast<std::size_t>(i)]);
-    list_.back().offset = offset;
-    offset += list_.back().count;
-  }
-  const Count count = layout_.count(), own = layout_.shard(rank);
-  const Count first = per_parameter_ ? 0 : layout_.chunk(rank).first;
+  list_parameters(unit);
+  allocate(sharding, ledger);
+  place_values(values_.slice());
+  place_gradients(gradients_.slice());
+  make_optimizer(options, backend, ledger, offload, number);
+}
+
+Slice ShardedUnit::own_chunk(Slice exchanged) const {
+  // lab: solution
+  // lab: instead return exchanged.first(0);
+  const Range chunk = layout_.chunk(rank_);
+  return exchanged.part(chunk.first, chunk.count);
+  // lab: given
+}
+
+// What is sharded gets memory for the own part only. The rest is whole; the own part lies in it.
+void ShardedUnit::allocate(const Sharding& sharding, Ledger& ledger) {
+  const Count whole = layout_.count(), own = layout_.shard(rank_);
   const auto memory = [&](Tensor& tensor, Count elements, MemoryUse use) {
-    tensor = Tensor({elements}, all.dtype(), ledger, use);
+    tensor = Tensor({elements}, all_.dtype(), ledger, use);
     return tensor.slice();
   };
   if (offloads_values_)
-    own_values_ = {.count = own, .dtype = all.dtype()};
+    own_values_ = {.count = own, .dtype = all_.dtype()};
   else if (sharding.shards_parameters())
     own_values_ = memory(own_value_memory_, own, MemoryUse::parameters);
   else
-    own_values_ = memory(values_, count, MemoryUse::parameters).part(first, own);
+    // lab: solution
+    // lab: instead own_values_ = {};
+    own_values_ = own_chunk(memory(values_, whole, MemoryUse::parameters));
+  // lab: given
   if (sharding.shards_gradients())
     own_gradients_ = memory(own_gradient_memory_, own, MemoryUse::gradients);
   else
-    own_gradients_ = memory(gradients_, count, MemoryUse::gradients).part(first, own);
-  place_values(values_.slice());
-  place_gradients(gradients_.slice());
-  if (per_parameter_)
-    for (const ShardLayout::Piece& piece : layout_.pieces(rank)) {
-      const Count columns = unit.extents[piece.parameter].columns;
-      own_list_.push_back(rows_of(list_[piece.parameter],
-                                  {piece.range.first / columns, piece.range.count / columns},
-                                  piece.in_shard));
-    }
+    // lab: solution
+    // lab: instead own_gradients_ = {};
+    own_gradients_ = own_chunk(memory(gradients_, whole, MemoryUse::gradients));
+  // lab: given
+}
+
+void ShardedUnit::make_optimizer(const AdamWOptions& options, Backend& backend, Ledger& ledger,
+                                 Offload* offload, std::size_t number) {
   const std::vector<Parameter>& list = per_parameter_ ? own_list_ : list_;
+  // lab: solution
+  // lab: instead optimizer_ = std::make_unique<AdamW>(list, 0, Slice{}, Slice{}, options, backend,
+  // lab: instead                                      ledger);
+  const Count first = per_parameter_ ? 0 : layout_.chunk(rank_).first;
   optimizer_ = offload ? std::make_unique<AdamW>(list, first, own_gradients_, options, backend,
                                                  offload->storage(number, own_values_))
                        : std::make_unique<AdamW>(list, first, own_values_, own_gradients_, options,
                                                  backend, ledger);
+  // lab: given
+}
+
+void ShardedUnit::reduce(Communicator& comm, Slice exchanged, bool all_reduces) const {
+  // lab: solution
+  if (all_reduces)
+    all_reduce(comm, exchanged, ReduceOp::sum, "ring");
+  else
+    reduce_scatter(comm, exchanged);
+  // lab: given
+  if (all_reduces) comm.announce(Operation::scatter, exchanged, own_chunk(exchanged));
+}
+
+void ShardedUnit::gather_updated(Communicator& comm) const {
+  // lab: solution
+  all_gather(comm, values());
+  // lab: given
+}
+// lab: end
+
+void ShardedUnit::list_parameters(const UnitParameters& unit) {
+  Count offset = 0;
+  for (const int i : numbers_) {
+    list_.push_back(all_.list()[static_cast<std::size_t>(i)]);
+    list_.back().offset = offset;
+    offset += list_.back().count;
+  }
+  if (!per_parameter_) return;
+  for (const ShardLayout::Piece& piece : layout_.pieces(rank_)) {
+    const Count columns = unit.extents[piece.parameter].columns;
+    own_list_.push_back(rows_of(list_[piece.parameter],
+                                {piece.range.first / columns, piece.range.count / columns},
+                                piece.in_shard));
+  }
 }
 
 void ShardedUnit::place_values(Slice whole) {

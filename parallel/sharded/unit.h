@@ -54,10 +54,7 @@ class ShardedUnit {
   Slice values() const { return values_.slice(); }
   Slice gradients() const { return gradients_.slice(); }
   // The rank's chunk of a buffer in which the unit is gathered or reduced.
-  Slice own_chunk(Slice exchanged) const {
-    const Range chunk = layout_.chunk(rank_);
-    return exchanged.part(chunk.first, chunk.count);
-  }
+  Slice own_chunk(Slice exchanged) const;
 
   // Where the rank's offloaded shard must be read to before the unit is gathered in that buffer.
   Slice landing(Slice exchanged) const;
@@ -83,16 +80,25 @@ class ShardedUnit {
 
   // A step begins: no gradients so far.
   void begin();
+  // Sums a whole buffer of gradients over the ranks. Afterwards the rank's chunk of it is the sum.
+  void reduce(Communicator& comm, Slice exchanged, bool all_reduces) const;
   // Adds the rank's chunk of reduced gradients to its own.
   void add_reduced(Slice chunk);
-
   // Of the own part.
   AdamW& optimizer() { return *optimizer_; }
+  // If parameters are not sharded: every rank has updated its own part of the values, and gets the
+  // other ranks' parts.
+  void gather_updated(Communicator& comm) const;
+
   // Gathers the values or gradients of which every rank gives `own`, into `exchanged`, and copies
   // them to their places in `flat`, the rank's flat buffer.
   void gather_into(Communicator& comm, Slice own, Slice exchanged, Slice flat) const;
 
  private:
+  void list_parameters(const UnitParameters& unit);
+  void allocate(const Sharding& sharding, Ledger& ledger);
+  void make_optimizer(const AdamWOptions& options, Backend& backend, Ledger& ledger,
+                      Offload* offload, std::size_t number);
   void pack(const ShardLayout& layout, int rank, Slice shard, Slice exchanged) const;
   void unpack(const ShardLayout& layout, Slice exchanged,
               const std::function<Slice(std::size_t)>& parameter) const;

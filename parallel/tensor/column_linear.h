@@ -14,5 +14,8 @@ namespace lockstep {
 std::unique_ptr<ColumnLinear> column_linear(TensorRanks& ranks, Parameters& parameters,
                                             const std::string& name, Count in,
                                             std::vector<Region::Columns> columns);
+// Every rank has the same number of the layer's `out` columns.
+std::unique_ptr<ColumnLinear> column_linear(TensorRanks& ranks, Parameters& parameters,
+                                            const std::string& name, Count in, Count out);
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 namespace lockstep {
 
+// lab: place
 Slice GatheredInput::place(Tensor& kept, Count rows, DType dtype, Ledger& ledger) const {
   const LayerSplit& split = ranks_.split();
   const bool has_room_for_all = split.by_sequence && split.keeps_gathered;
@@ -9,10 +10,13 @@ Slice GatheredInput::place(Tensor& kept, Count rows, DType dtype, Ledger& ledger
          MemoryUse::activations);
   return has_room_for_all ? ranks_.own_rows(kept.slice()) : kept.slice();
 }
+// lab: end
 
+// lab: with_all_rows
 void GatheredInput::with_all_rows(const Tensor& kept, Count rows, const char* label, Pass pass,
                                   const Product& product, Slice other) const {
   const LayerSplit& split = ranks_.split();
+  // lab: solution
   const bool is_there = !split.by_sequence || (split.keeps_gathered && pass == Pass::backward);
   if (is_there) return product(kept.slice(), other, rows);
 
@@ -29,11 +33,15 @@ void GatheredInput::with_all_rows(const Tensor& kept, Count rows, const char* la
   const Chunks x(all, split.ranks), of_other(other, split.ranks);
   ranks_.gather(all, label,
                 [&](int part) { product(x[part], of_other[part], rows / split.ranks); });
+  // lab: given
 }
+// lab: end
 
+// lab: sum_gradient
 void GatheredInput::sum_gradient(Slice dx, Count rows, const Product& product, Slice other,
                                  const char* label, const Meanwhile& meanwhile) const {
   const LayerSplit& split = ranks_.split();
+  // lab: solution
   if (!split.by_sequence) {
     product(dx, other, rows);
     return ranks_.sum(dx, label, meanwhile);
@@ -50,6 +58,8 @@ void GatheredInput::sum_gradient(Slice dx, Count rows, const Product& product, S
   }
   dx.device->copy(dx, ranks_.own_rows(partial));
   run(meanwhile);
+  // lab: given
 }
+// lab: end
 
 }  // namespace lockstep

@@ -47,9 +47,7 @@ std::unique_ptr<ColumnLinear> TensorLayers::queries_keys_values(Parameters& para
 
 std::unique_ptr<ColumnLinear> TensorLayers::column(Parameters& parameters, const std::string& name,
                                                    Count in, Count out) const {
-  const Count own = out / ranks_.split().ranks;
-  return column_linear(ranks_, parameters, name, in,
-                       {{.range = {ranks_.split().rank * own, own}, .sharing = {}}});
+  return column_linear(ranks_, parameters, name, in, out);
 }
 
 std::unique_ptr<RowLinear> TensorLayers::row(Parameters& parameters, const std::string& name,

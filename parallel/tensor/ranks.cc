@@ -18,12 +18,17 @@ TensorRanks::TensorRanks(Communicator& comm, const LayerSplit& split, bool overl
   if (overlap && !split.by_sequence) stream_.emplace(comm, tensor_track, "tensor");
 }
 
+// lab: own_rows
 Slice TensorRanks::own_rows(Slice all) const {
+  // lab: solution
+  // lab: instead return all;
   if (!split_.by_sequence) return all;
   const Slice own = Chunks(all, split_.ranks)[split_.rank];
   announce(Operation::scatter, all, own);
   return own;
+  // lab: given
 }
+// lab: end
 
 Slice TensorRanks::scratch(Use use, Count rows, Count columns, DType dtype) {
   Tensor& memory = scratch_[static_cast<std::size_t>(use)];
@@ -43,10 +48,14 @@ void TensorRanks::set_label(const char* label) {
   if (comm_) comm_->set_label(label);
 }
 
+// lab: gather
 void TensorRanks::gather(Slice all, const char* label) {
   set_label(label);
+  // lab: solution
   wait([&] { all_gather(*comm_, all); });
+  // lab: given
 }
+// lab: end
 
 void TensorRanks::for_each_part(const OnPart& product) const {
   for (int part = 0; part < split_.ranks; ++part) product(part);
@@ -74,15 +83,19 @@ void TensorRanks::gather(Slice all, const char* label, const OnPart& product) {
   }
 }
 
+// lab: sum
 void TensorRanks::sum(Slice partial, const char* label) {
   set_label(label);
+  // lab: solution
   wait([&] {
     if (split_.by_sequence)
       reduce_scatter(*comm_, partial);
     else
       all_reduce(*comm_, partial);
   });
+  // lab: given
 }
+// lab: end
 
 // A ring: sends the sum of one part while it computes the next part to arrive.
 void TensorRanks::sum(Slice partial, const char* label, const OnPart& product) {
@@ -106,6 +119,7 @@ void TensorRanks::sum(Slice partial, const char* label, const OnPart& product) {
   announce(Operation::reduce_scatter, partial, own_rows(partial));
 }
 
+// lab: sum_meanwhile
 void TensorRanks::sum(Slice partial, const char* label, const Meanwhile& meanwhile) {
   if (!stream_ || !meanwhile) {
     sum(partial, label);
@@ -118,6 +132,7 @@ void TensorRanks::sum(Slice partial, const char* label, const Meanwhile& meanwhi
   meanwhile();
   wait([&] { sum.wait(); });
 }
+// lab: end
 
 void TensorRanks::combine(Slice values, ReduceOp op) {
   set_label(loss_label);

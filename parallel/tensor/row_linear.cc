@@ -5,19 +5,31 @@
 namespace lockstep {
 namespace {
 
+// lab: rows_of_rank
+// This rank's part of a matrix with `in` rows, one for each of its columns of x.
+Range rows_of_rank(const LayerSplit& split, Count in) {
+  // lab: solution
+  // lab: instead return {};
+  const Count own = in / split.ranks;
+  return {.first = split.rank * own, .count = own};
+  // lab: given
+}
+// lab: end
+
+// lab: row_linear
 class TensorRowLinear final : public RowLinear {
  public:
   TensorRowLinear(TensorRanks& ranks, Parameters& parameters, const std::string& name, Count in,
                   Count out)
       : ranks_(ranks),
-        linear_(parameters, name, in / ranks.split().ranks, out, Initial::branch_end,
-                {.weight = {.rows = {in / ranks.split().ranks * ranks.split().rank,
-                                     in / ranks.split().ranks},
+        linear_(parameters, name, rows_of_rank(ranks.split(), in).count, out, Initial::branch_end,
+                {.weight = {.rows = rows_of_rank(ranks.split(), in),
                             .columns = {{.range = {0, out}, .sharing = {}}}},
                  .bias = {}}) {}
 
   void forward(Backend& backend, Slice out, Slice base, Slice x, Count rows,
                const Dropout& dropout) const override {
+    // lab: solution
     const bool separate = ranks_.split().by_sequence;
     const Slice product =
         separate ? ranks_.scratch(TensorRanks::Use::partial, rows, linear_.out(), out.dtype) : out;
@@ -33,10 +45,12 @@ class TensorRowLinear final : public RowLinear {
     }
     backend.bias_dropout_add(out, base, ranks_.own_rows(product), linear_.bias_value(),
                              ranks_.split().outer_rows(rows), dropout);
+    // lab: given
   }
 
   void backward_input(Backend& backend, Slice dx, Tensor& product, Slice dout, Count rows,
                       const Dropout& dropout, Ledger& ledger) const override {
+    // lab: solution
     const LayerSplit& split = ranks_.split();
     if (!split.by_sequence && dropout.rate == 0)
       return linear_.backward_input(backend, dx, dout, rows);
@@ -55,13 +69,16 @@ class TensorRowLinear final : public RowLinear {
     ranks_.gather(product.slice(), TensorRanks::backward_label, [&](int part) {
       linear_.backward_input(backend, of_dx[part], of_product[part], rows / split.ranks);
     });
+    // lab: given
   }
 
   void backward_weight(Backend& backend, const Tensor& product, Slice dout, Slice x,
                        Count rows) const override {
+    // lab: solution
     const Slice dproduct = product.count() > 0 ? product.slice() : dout;
     linear_.backward_matrix(backend, dproduct, x, rows);
     linear_.backward_bias(backend, ranks_.own_rows(dproduct), ranks_.split().outer_rows(rows));
+    // lab: given
   }
 
   int last_parameter() const override { return linear_.bias(); }
@@ -70,12 +87,15 @@ class TensorRowLinear final : public RowLinear {
   TensorRanks& ranks_;
   Linear linear_;
 };
+// lab: end
 
 }  // namespace
 
+// lab: make_row_linear
 std::unique_ptr<RowLinear> row_linear(TensorRanks& ranks, Parameters& parameters,
                                       const std::string& name, Count in, Count out) {
   return std::make_unique<TensorRowLinear>(ranks, parameters, name, in, out);
 }
+// lab: end
 
 }  // namespace lockstep

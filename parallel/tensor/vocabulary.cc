@@ -8,17 +8,24 @@
 namespace lockstep {
 namespace {
 
+// lab: tokens
 // This rank's tokens of the whole vocabulary.
 struct Tokens {
   Count whole, first, count;
 
   Tokens(const LayerSplit& split, Count vocabulary)
       : whole(vocabulary),
+        // lab: solution
+        // lab: instead first(0),
         first(split.vocabulary(vocabulary) * split.rank),
+        // lab: given
         count(split.vocabulary(vocabulary)) {}
 
   // Without padding.
+  // lab: solution
+  // lab: instead Count real() const { return 0; }
   Count real() const { return std::clamp<Count>(whole - first, 0, count); }
+  // lab: given
   std::int32_t first_token() const { return static_cast<std::int32_t>(first); }
   int add(Parameters& parameters, const char* name, Count width, const char* tied_to = "") const {
     return parameters.add(
@@ -29,6 +36,7 @@ struct Tokens {
          .tied_to = tied_to});
   }
 };
+// lab: end
 
 class VocabularyEmbedding final : public Embedding {
  public:
@@ -84,6 +92,7 @@ class VocabularyEmbedding final : public Embedding {
   int tokens_, positions_;
 };
 
+// lab: head
 class VocabularyHead final : public Head {
  public:
   VocabularyHead(TensorRanks& ranks, Parameters& parameters, const GptConfig& config,
@@ -114,6 +123,8 @@ class VocabularyHead final : public Head {
         },
         logits);
 
+    // lab: solution
+    // lab: instead return 0;
     const Count numbers = smoothing > 0 ? 4 : 3;
     const Slice statistics =
         ranks_.scratch(TensorRanks::Use::statistics, rows, numbers, statistics_type(logits.dtype));
@@ -125,6 +136,7 @@ class VocabularyHead final : public Head {
     ranks_.combine(sums, ReduceOp::sum);
     return backend.softmax_gradient(logits, sums, targets, own_.first_token(), own_.real(),
                                     own_.whole, scale, smoothing);
+    // lab: given
   }
 
   void backward_input(Backend& backend, Slice dx, const HeadStash& stash, Count rows,
@@ -159,6 +171,7 @@ class VocabularyHead final : public Head {
   Tokens own_;
   int weight_;
 };
+// lab: end
 
 }  // namespace
 
