@@ -113,7 +113,7 @@ void restrict_system_calls() {
       SYS_mmap,         SYS_munmap,       SYS_mprotect,      SYS_mremap,     SYS_madvise,
       SYS_brk,          SYS_rt_sigaction, SYS_gettid,        SYS_getpid,     SYS_rt_sigprocmask,
       SYS_rt_sigreturn, SYS_sched_yield,  SYS_clock_gettime, SYS_getrandom,  SYS_exit,
-      SYS_exit_group,
+      SYS_exit_group,   SYS_mbind,
   };
   constexpr auto number = static_cast<std::uint32_t>(offsetof(seccomp_data, nr));
   constexpr auto first_argument = static_cast<std::uint32_t>(offsetof(seccomp_data, args));

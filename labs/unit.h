@@ -14,6 +14,9 @@ struct LabUnit : LabCollectives, LabSchedules {
   // Of a lab without ranks: solves a problem, and says in words what it did. What can be rounded
   // differently is a number.
   std::string (*answer)(std::span<const std::int64_t> problem) = nullptr;
+  // The same on every rank of a lab whose ranks exchange messages: says what this rank has. Words that
+  // end with a colon are names of the numbers after them. May call all of Lockstep.
+  std::string (*answer_on_rank)(Communicator&, std::span<const std::int64_t> problem) = nullptr;
 };
 
 // The function of a unit's library that returns it, and its name for the loader.

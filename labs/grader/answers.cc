@@ -1,4 +1,5 @@
-// Judges labs without ranks: a submission's answers to problems, against those of our solution.
+// Judges labs whose code answers problems, alone or together with other ranks: a submission's answers
+// and messages, against those of our solution.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -9,11 +10,13 @@
 
 #include "collectives/base/error.h"
 #include "labs/grader/judge.h"
+#include "labs/grader/messages.h"
 #include "labs/grader/ranks.h"
 
 namespace lockstep {
 namespace {
 
+using Kind = LabJob::Kind;
 using Words = std::vector<std::string>;
 
 bool is_same(const std::string& a, const std::string& b) {
@@ -24,48 +27,120 @@ bool is_same(const std::string& a, const std::string& b) {
   return *end_a == '\0' && *end_b == '\0' && std::abs(x - y) <= relative * std::abs(y);
 }
 
+Words words_of(const RankRun& run) {
+  std::istringstream text(
+      std::string(reinterpret_cast<const char*>(run.output.data()), run.output.size()));
+  Words words;
+  for (std::string word; text >> word;) words.push_back(word);
+  return words;
+}
+
+// The place of a word in an answer: counted from the last name before it.
+std::string place_of(const Words& words, std::size_t i) {
+  std::size_t first = i;
+  while (first > 0 && !words[first - 1].ends_with(':')) --first;
+  if (first == 0) return fmt::format("place {} of the answer", i);
+  const std::string& name = words[first - 1];
+  return fmt::format("place {} of {}", i - first, name.substr(0, name.size() - 1));
+}
+
 // One problem, and both answers to it.
 class Answered {
  public:
-  Answered(const LabProblems::Problem& problem, const std::vector<std::string>& names,
-           Runner& submission, Runner& reference) {
+  Answered(Kind kind, const LabProblems::Problem& problem, const std::vector<std::string>& names,
+           Runner& submission, Runner& reference)
+      : submission_(submission) {
     for (std::size_t i = 0; i < problem.size(); ++i)
       text_ += fmt::format("{}{} {}", i == 0 ? "" : ", ", names.at(i), problem[i]);
-    WorldOptions options{.job = {.kind = LabJob::Kind::answer, .count = std::ssize(problem)},
-                         .inputs = {std::vector<std::byte>(problem.size() * sizeof problem[0])}};
-    std::memcpy(options.inputs[0].data(), problem.data(), options.inputs[0].size());
-    right_ = words_of(reference.run(options));
-    if (!fault_.empty()) throw Error(ErrorKind::wrong_result, "our own solution fails: " + fault_);
-    own_ = words_of(submission.run(options));
+    const bool has_ranks = kind == Kind::answer_on_rank;
+    const int ranks = has_ranks ? static_cast<int>(problem.front()) : 1;
+    std::vector<std::byte> input(problem.size() * sizeof problem[0]);
+    std::memcpy(input.data(), problem.data(), input.size());
+    // The libraries of all of Lockstep take more addresses.
+    constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
+    options_ = {.job = {.kind = kind, .ranks = ranks, .count = std::ssize(problem)},
+                .inputs = std::vector(static_cast<std::size_t>(ranks), input)};
+    if (has_ranks) options_.job.memory_bytes = most_bytes;
+    right_ = reference.run(options_);
+    if (!right_.fault.empty())
+      throw Error(ErrorKind::wrong_result, "our own solution fails: " + right_.fault);
+    own_ = submission.run(options_);
   }
 
-  std::string wrong() const {
-    if (!fault_.empty()) return fmt::format("with {}: {}", text_, fault_);
-    for (std::size_t i = 0; i < std::max(own_.size(), right_.size()); ++i) {
-      const std::string own = i < own_.size() ? own_[i] : "nothing",
-                        right = i < right_.size() ? right_[i] : "nothing";
-      if (!is_same(own, right))
-        return fmt::format("with {}: place {} of the answer is {}, where {} belongs", text_, i, own,
-                           right);
-    }
-    return "";
+  std::string wrong_words() const {
+    return wrong([](const RankRun& own, const RankRun& right) -> std::string {
+      const Words words = words_of(own), wanted = words_of(right);
+      for (std::size_t i = 0; i < std::max(words.size(), wanted.size()); ++i) {
+        const std::string word = i < words.size() ? words[i] : "nothing",
+                          belongs = i < wanted.size() ? wanted[i] : "nothing";
+        if (!is_same(word, belongs))
+          return fmt::format("{} is {}, where {} belongs",
+                             place_of(i < wanted.size() ? wanted : words, i), word, belongs);
+      }
+      return "";
+    });
   }
+  std::string wrong_bytes() const {
+    return wrong([](const RankRun& own, const RankRun& right) -> std::string {
+      if (own.sent_bytes() == right.sent_bytes()) return "";
+      return "it sends " + times_too_many(own.sent_bytes(), "the closed form", right.sent_bytes()) +
+             first_difference(own.sent, right.sent, false);
+    });
+  }
+  std::string wrong_messages() const {
+    return wrong([](const RankRun& own, const RankRun& right) -> std::string {
+      if (own.sent.size() == right.sent.size()) return "";
+      return fmt::format("it sends {} messages, where the closed form has {}", own.sent.size(),
+                         right.sent.size());
+    });
+  }
+  std::string wrong_order() const {
+    return wrong([](const RankRun& own, const RankRun& right) {
+      const std::string difference = first_difference(own.sent, right.sent, false);
+      return difference.empty() ? "" : difference.substr(2);
+    });
+  }
+  // Runs anew, with as little memory as our solution needs.
+  std::string too_much_memory() {
+    constexpr std::int64_t slack = 512 << 10;
+    WorldOptions limited = options_;
+    for (const RankRun& rank : right_.ranks)
+      limited.memory_limits.push_back(rank.memory_bytes + rank.grown_bytes + slack);
+    own_ = submission_.run(limited);
+    if (own_.fault.empty()) return wrong_words();
+    return fmt::format("with {} and the memory of the closed form: {}", text_, own_.fault);
+  }
+
   const std::string& text() const { return text_; }
-  TraceRow trace() const { return {.rank = "answer", .submission = own_, .reference = right_}; }
+  // The messages; of one rank, which has none, the answer.
+  std::vector<TraceRow> trace() const {
+    std::vector<TraceRow> rows;
+    if (own_.ranks.size() == 1)
+      return {{.rank = "answer",
+               .submission = words_of(own_.ranks.front()),
+               .reference = words_of(right_.ranks.front())}};
+    for (std::size_t rank = 0; rank < own_.ranks.size(); ++rank)
+      rows.push_back(traced_messages(static_cast<int>(rank), own_.ranks[rank].sent,
+                                     right_.ranks[rank].sent, false));
+    return rows;
+  }
 
  private:
-  Words words_of(const WorldRun& run) {
-    fault_ = run.fault;
-    const std::vector<std::byte>& output = run.ranks.front().output;
-    std::istringstream text(
-        std::string(reinterpret_cast<const char*>(output.data()), output.size()));
-    Words words;
-    for (std::string word; text >> word;) words.push_back(word);
-    return words;
+  // The first rank of which difference(own, right) says something.
+  template <typename Difference>
+  std::string wrong(Difference difference) const {
+    if (!own_.fault.empty()) return fmt::format("with {}: {}", text_, own_.fault);
+    for (std::size_t rank = 0; rank < own_.ranks.size(); ++rank)
+      if (const std::string said = difference(own_.ranks[rank], right_.ranks[rank]); !said.empty())
+        return own_.ranks.size() == 1 ? fmt::format("with {}: {}", text_, said)
+                                      : fmt::format("with {}: rank {}: {}", text_, rank, said);
+    return "";
   }
 
-  std::string text_, fault_;
-  Words own_, right_;
+  Runner& submission_;
+  std::string text_;
+  WorldOptions options_;
+  WorldRun own_, right_;
 };
 
 std::vector<LabProblems::Problem> hidden_problems(const LabProblems& problems, std::uint64_t seed) {
@@ -81,22 +156,34 @@ std::vector<LabProblems::Problem> hidden_problems(const LabProblems& problems, s
 
 Judgement judge_answers(const Lab& lab, const JudgedUnits& units) {
   Runner submission(units.submission), reference(units.reference);
+  const Kind kind = lab.operation == "answer" ? Kind::answer : Kind::answer_on_rank;
   Judgement judgement;
+  Verdicts& verdicts = judgement.verdicts;
+  const auto note = [&](const std::string& obligation, const std::string& wrong) {
+    if (std::string& verdict = verdicts[obligation]; verdict.empty()) verdict = wrong;
+  };
   const auto judge = [&](const std::string& obligation,
                          const std::vector<LabProblems::Problem>& problems) {
-    std::string& verdict = judgement.verdicts[obligation];
     for (const LabProblems::Problem& problem : problems) {
-      const Answered answered(problem, lab.problems.names, submission, reference);
-      if (verdict.empty()) verdict = answered.wrong();
-      if (!judgement.trace.empty()) continue;
-      judgement.traced = answered.text();
-      judgement.trace = {answered.trace()};
+      Answered answered(kind, problem, lab.problems.names, submission, reference);
+      if (obligation == "memory") {
+        note(obligation, answered.too_much_memory());
+        continue;
+      }
+      note(obligation, answered.wrong_words());
+      if (judgement.trace.empty()) {
+        judgement.traced = answered.text();
+        judgement.trace = answered.trace();
+      }
+      if (kind == Kind::answer || obligation == "hidden") continue;
+      note("bytes", answered.wrong_bytes());
+      note("messages", answered.wrong_messages());
+      note("order", answered.wrong_order());
     }
   };
   for (const auto& [obligation, problems] : lab.problems.by_obligation) judge(obligation, problems);
   judge("hidden", hidden_problems(lab.problems, units.hidden_seed));
-  if (!judgement.verdicts["hidden"].empty())
-    judgement.verdicts["hidden"] = "a hidden case is wrong";
+  if (!verdicts["hidden"].empty()) verdicts["hidden"] = "a hidden case is wrong";
   return judgement;
 }
 

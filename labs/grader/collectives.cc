@@ -9,6 +9,7 @@
 #include "collectives/base/error.h"
 #include "labs/grader/collective_cases.h"
 #include "labs/grader/judge.h"
+#include "labs/grader/messages.h"
 #include "labs/grader/ranks.h"
 
 namespace lockstep {
@@ -91,13 +92,9 @@ class Trial {
     for (int rank = 0; rank < case_.ranks; ++rank) {
       const Count sent = run().ranks[static_cast<std::size_t>(rank)].sent_bytes(),
                   closed = collective_.traffic(problem(), rank).sent_elements * element;
-      if (sent == closed) continue;
-      const std::string times = closed > 0
-                                    ? fmt::format(", {:.1f} times", static_cast<double>(sent) /
-                                                                        static_cast<double>(closed))
-                                    : "";
-      return fmt::format("with {}: rank {} sends {} bytes{} the closed form's {}{}", text(), rank,
-                         sent, times.empty() ? ", not" : times, closed, first_difference(rank));
+      if (sent != closed)
+        return fmt::format("with {}: rank {} sends {}{}", text(), rank,
+                           times_too_many(sent, "the closed form", closed), difference_of(rank));
     }
     return "";
   }
@@ -115,23 +112,14 @@ class Trial {
   std::string wrong_order() {
     if (const std::string fault = this->fault(); !fault.empty()) return fault;
     for (int rank = 0; rank < case_.ranks; ++rank)
-      if (const std::string difference = first_difference(rank); !difference.empty())
+      if (const std::string difference = difference_of(rank); !difference.empty())
         return fmt::format("with {}: rank {}{}", text(), rank, difference);
     return "";
   }
   std::vector<TraceRow> trace() {
     std::vector<TraceRow> rows;
-    for (std::size_t rank = 0; rank < run().ranks.size(); ++rank) {
-      const std::vector<SentMessage>& own = run().ranks[rank].sent;
-      const std::vector<SentMessage>& right = reference().ranks[rank].sent;
-      TraceRow& row = rows.emplace_back();
-      row.rank = fmt::format("rank {} sends", rank);
-      for (const SentMessage& message : right) row.reference.push_back(text_of(message));
-      for (std::size_t step = 0; step < own.size(); ++step)
-        row.submission.push_back(
-            text_of(own[step]) +
-            (step < right.size() && own[step].is_other_data(right[step]) ? ", other data" : ""));
-    }
+    for (int rank = 0; rank < case_.ranks; ++rank)
+      rows.push_back(traced_messages(rank, sent(run(), rank), sent(reference(), rank), true));
     return rows;
   }
   // Runs anew, with as little memory as the algorithm needs.
@@ -152,8 +140,11 @@ class Trial {
   }
 
  private:
-  static std::string text_of(const SentMessage& message) {
-    return fmt::format("{} bytes to rank {}", message.bytes, message.to);
+  static const SentMessages& sent(const WorldRun& run, int rank) {
+    return run.ranks[static_cast<std::size_t>(rank)].sent;
+  }
+  std::string difference_of(int rank) {
+    return first_difference(sent(run(), rank), sent(reference(), rank), true);
   }
   Problem problem() const {
     return {.ranks = case_.ranks, .count = case_.count, .element_bytes = element};
@@ -198,29 +189,6 @@ class Trial {
       }
     return "not the " + std::string(name_of(case_.op)) + " over all ranks";
   }
-  // Where a rank's messages first differ from our solution's: ": step 0 ...".
-  std::string first_difference(int rank) {
-    const std::vector<SentMessage>& own = run().ranks[static_cast<std::size_t>(rank)].sent;
-    const std::vector<SentMessage>& right = reference().ranks[static_cast<std::size_t>(rank)].sent;
-    for (std::size_t step = 0; step < std::max(own.size(), right.size()); ++step) {
-      if (step >= own.size())
-        return fmt::format(": step {} sends nothing, where {} bytes go to rank {}", step,
-                           right[step].bytes, right[step].to);
-      if (step >= right.size())
-        return fmt::format(": step {} sends {} bytes to rank {}, where nothing is left to send",
-                           step, own[step].bytes, own[step].to);
-      if (own[step] == right[step]) continue;
-      if (!own[step].is_other_data(right[step]))
-        return fmt::format(": step {} sends {} bytes to rank {}, where {} bytes go to rank {}",
-                           step, own[step].bytes, own[step].to, right[step].bytes, right[step].to);
-      return fmt::format(
-          ": step {} sends other data to rank {} than it should: another chunk, or not what it has "
-          "become by then",
-          step, own[step].to);
-    }
-    return "";
-  }
-
   WorldOptions options() const {
     WorldOptions options{.job = {.kind = collective_.kind,
                                  .op = case_.op,

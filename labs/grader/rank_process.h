@@ -13,8 +13,9 @@ namespace lockstep {
 
 class RankProcess {
  public:
-  // Throws Error (bad_input) if it cannot be started.
-  explicit RankProcess(const std::string& library);
+  // Whether the library may call all of Lockstep, or exports.txt alone. Throws Error (bad_input) if
+  // the process cannot be started.
+  RankProcess(const std::string& library, bool may_call_all);
   ~RankProcess();
   RankProcess(const RankProcess&) = delete;
 

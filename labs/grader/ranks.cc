@@ -31,7 +31,8 @@ class World {
       job.rank = rank;
       if (!options.memory_limits.empty())
         job.memory_bytes = options.memory_limits[static_cast<std::size_t>(rank)];
-      processes_.push_back(std::make_unique<RankProcess>(library));
+      processes_.push_back(
+          std::make_unique<RankProcess>(library, job.kind == LabJob::Kind::answer_on_rank));
       std::vector<std::byte> content(sizeof job);
       std::memcpy(content.data(), &job, sizeof job);
       if (!options.inputs.empty()) {
@@ -116,6 +117,7 @@ class World {
         return deliver(rank);
       case Frame::Kind::result:
         run_.ranks[static_cast<std::size_t>(rank)].output = std::move(content);
+        run_.ranks[static_cast<std::size_t>(rank)].grown_bytes = frame.number;
         state(rank).is_done = true;
         return;
       case Frame::Kind::fault:

@@ -29,6 +29,9 @@ struct RankRun {
   std::vector<SentMessage> sent;
   // Of the whole process when its code was loaded and its data were there.
   std::int64_t memory_bytes = 0;
+  // By how much that has grown since, at most. The rank says so itself: true of our own solution, not
+  // of a submission.
+  std::int64_t grown_bytes = 0;
 
   std::int64_t sent_bytes() const;
 };

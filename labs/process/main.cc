@@ -1,7 +1,11 @@
 // One rank of a lab: loads a unit's library after it has confined itself, and runs it on data that
 // the grader sends. Started by the grader only: lockstep_lab_process LIBRARY
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <array>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -24,8 +28,21 @@ T read_value() {
   return value;
 }
 
+// Opened before the process is confined.
+int status_file = -1;
+
+// Address space, which is what the limit of memory counts: VmSize now, VmPeak at most so far.
+std::int64_t address_bytes(const char* name) {
+  std::array<char, 4096> text{};
+  if (pread(status_file, text.data(), text.size() - 1, 0) < 0) return 0;
+  const char* const found = std::strstr(text.data(), name);
+  return found ? std::strtoll(found + std::strlen(name), nullptr, 10) * 1024 : 0;
+}
+
+std::int64_t bytes_when_ready = 0;
+
 void finish(Frame::Kind kind, std::span<const std::byte> content) {
-  write_frame({.kind = kind}, content);
+  write_frame({.kind = kind, .number = address_bytes("VmPeak:") - bytes_when_ready}, content);
 }
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -45,6 +62,9 @@ void run_schedule(const LabUnit& unit, const LabJob& job) {
 void run_collective(const LabUnit& unit, const LabJob& job, Slice data, Slice out) {
   using enum LabJob::Kind;
   Communicator comm(socket_transport(job.rank, job.ranks));
+  if (job.kind == answer_on_rank)
+    return finish(Frame::Kind::result,
+                  bytes_of(unit.answer_on_rank(comm, host_span<const std::int64_t>(data))));
   if (job.kind == reduce_scatter) unit.reduce_scatter(comm, data, job.op);
   if (job.kind == all_gather) unit.all_gather(comm, data);
   if (job.kind == all_reduce) unit.all_reduce(comm, data, job.op);
@@ -62,12 +82,14 @@ void run(const std::string& library) {
                    job.kind == LabJob::Kind::all_to_all ? count * 8 : 0);
   read_content({data.data(), static_cast<std::size_t>(data.bytes())});
   if (out.bytes() > 0) std::memset(out.data(), 0xff, static_cast<std::size_t>(out.bytes()));
+  status_file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
   limit_process({.memory_bytes = job.memory_bytes});
   restrict_files({library}, {});
   restrict_system_calls();
   const LabUnit unit = load_unit(library);
   write_frame({.kind = Frame::Kind::ready}, {});
   read_frame();
+  bytes_when_ready = address_bytes("VmSize:");
   if (job.is_schedule()) return run_schedule(unit, job);
   if (job.is_alone())
     return finish(

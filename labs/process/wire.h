@@ -21,7 +21,7 @@ struct Frame {
     ready,   // the code is loaded and the data are there
     send,    // a message to `peer`
     want,    // needs message `number` of `peer`, and waits for it
-    result,  // the end: the rank's data, or a schedule
+    result,  // the end: the rank's data, a schedule, or an answer; the number is a RankRun's growth
     fault,   // the end: what went wrong, as text
   };
   Kind kind = Kind::fault;
@@ -36,6 +36,7 @@ struct LabJob {
     all_gather,
     all_reduce,
     all_to_all,
+    answer_on_rank,
     gpipe,
     one_f_one_b,
     zb_h1,

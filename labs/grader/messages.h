@@ -1,0 +1,26 @@
+// The messages that a rank of a submission sends, next to those of our solution.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "labs/grader/judge.h"
+#include "labs/grader/ranks.h"
+
+namespace lockstep {
+
+using SentMessages = std::vector<SentMessage>;
+
+// Where they first differ: ": step 0 ...". Empty: nowhere. Without `compares_data` only receivers and
+// sizes count, for data that can be rounded differently.
+std::string first_difference(const SentMessages& own, const SentMessages& right,
+                             bool compares_data);
+
+// "512 bytes, 2.0 times the closed form's 256". `what`: "the closed form".
+std::string times_too_many(std::int64_t bytes, const std::string& what, std::int64_t right);
+
+// For the page of a grade.
+TraceRow traced_messages(int rank, const SentMessages& own, const SentMessages& right,
+                         bool compares_data);
+
+}  // namespace lockstep
