@@ -17,23 +17,6 @@ namespace {
 
 constexpr std::size_t text_width = 70;
 
-// The text in lines of at most text_width characters; its own line breaks stay.
-std::string wrapped(const std::string& text) {
-  std::istringstream lines(text);
-  std::string all;
-  for (std::string line; std::getline(lines, line);) {
-    if (!all.empty()) all += "\n";
-    while (line.size() > text_width) {
-      const std::size_t space = line.rfind(' ', text_width);
-      if (space == std::string::npos || line.find_first_not_of(' ') > space) break;
-      all += line.substr(0, space) + "\n";
-      line.erase(0, space + 1);
-    }
-    all += line;
-  }
-  return all;
-}
-
 class HelpLayout final : public CLI::Formatter {
  public:
   // As CLI11's, but the command's own flags come first, and those of files and --help last.
@@ -43,15 +26,15 @@ class HelpLayout final : public CLI::Formatter {
            make_subcommands(app, mode) + make_footer(app);
   }
   std::string make_description(const CLI::App* app) const override {
-    return wrapped(app->get_description()) + "\n";
+    return wrapped(app->get_description(), text_width) + "\n";
   }
   std::string make_option_desc(const CLI::Option* option) const override {
-    return wrapped(option->get_description());
+    return wrapped(option->get_description(), text_width);
   }
   std::string make_subcommand(const CLI::App* command) const override {
     std::stringstream out;
-    CLI::detail::format_help(out, command->get_name(), wrapped(command->get_description()),
-                             get_column_width());
+    CLI::detail::format_help(out, command->get_name(),
+                             wrapped(command->get_description(), text_width), get_column_width());
     return out.str();
   }
 
@@ -160,6 +143,22 @@ void add_lab_examples(CLI::App& lab) {
 
 }  // namespace
 
+std::string wrapped(const std::string& text, std::size_t width) {
+  std::istringstream lines(text);
+  std::string all;
+  for (std::string line; std::getline(lines, line);) {
+    if (!all.empty()) all += "\n";
+    while (line.size() > width) {
+      const std::size_t space = line.rfind(' ', width);
+      if (space == std::string::npos || line.find_first_not_of(' ') > space) break;
+      all += line.substr(0, space) + "\n";
+      line.erase(0, space + 1);
+    }
+    all += line;
+  }
+  return all;
+}
+
 void set_help_layout(CLI::App& program) { program.formatter(std::make_shared<HelpLayout>()); }
 
 void add_examples(CLI::App& program) {
@@ -184,6 +183,8 @@ void add_examples(CLI::App& program) {
   add_examples(
       *program.get_subcommand("grade"),
       {"grade 1 --submission my_lab", "grade 1 --submission my_lab --hints 1 --html grade.html"});
+  add_examples(*program.get_subcommand("hunt"),
+               {"hunt", "hunt 1", "hunt 1 --found parallel/norm.h:20 --hints 1"});
   add_examples(*program.get_subcommand("lesson"),
                {"lesson --list", "lesson 2", "lesson 2 --answers answers.json", "lesson 2 --html",
                 "lesson 2 --tables"});

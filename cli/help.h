@@ -2,8 +2,12 @@
 #pragma once
 
 #include <CLI/App.hpp>
+#include <string>
 
 namespace lockstep {
+
+// The text in lines of at most `width` characters; its own line breaks stay.
+std::string wrapped(const std::string& text, std::size_t width);
 
 // Sets the layout of the help of `program` and of commands added later.
 void set_help_layout(CLI::App& program);

@@ -63,7 +63,8 @@ void refuse_empty_numbers(const CLI::App& app) {
 // LOCKSTEP_LAB=FOLDER adds the code of a lab to the algorithms and schedules. Never to a grader's.
 void load_lab(std::string_view command) {
   const char* const folder = std::getenv("LOCKSTEP_LAB");
-  if (!folder || *folder == '\0' || command == "grade" || command == "lab") return;
+  if (!folder || *folder == '\0' || command == "grade" || command == "lab" || command == "hunt")
+    return;
   lockstep::load_lab_code(lockstep::read_labs(lockstep::labs_folder()), folder,
                           lockstep::source_folder());
 }
@@ -88,6 +89,7 @@ int run(int argc, char** argv) {
   lockstep::add_demo(program, chosen);
   lockstep::add_fuzz(program, chosen);
   lockstep::add_grade(program, chosen);
+  lockstep::add_hunt(program, chosen);
   lockstep::add_lab(program, chosen);
   lockstep::add_lesson(program, chosen);
   lockstep::add_schedule(program, chosen);

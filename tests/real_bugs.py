@@ -8,6 +8,7 @@ python3 real_bugs.py [PART OF A NAME]  builds the program with each bug, and fuz
 A name is a repository and the number of the issue or pull request there; a letter follows where one report holds several.
 """
 
+import json
 import pathlib
 import re
 import shutil
@@ -53,10 +54,6 @@ BUGS = [
     # Missing or misplaced reductions
     ("veomni-1115", "gradients are not summed over ranks that share sequences", RUNTIME,
      "replicas_(plan.mesh.communicator(context.world, {cp, dp}))", "replicas_(plan.mesh.communicator(context.world, {dp}))"),
-    ("deepspeed-7718", "a parameter that is used twice loses one gradient", TIED,
-     "  sum.device->reduce(sum, other, ReduceOp::sum);\n", ""),
-    ("torchtitan-2387", "replicated parameters keep a part of their gradient", "models/parameters.cc",
-     ".is_partial = split_.by_sequence", ".is_partial = false"),
     ("skyrl-1886", "the sum is made in a copy, which is dropped", "parallel/tensor/shared_gradients.cc",
      "    for_each([](Slice here, Slice there) { there.device->copy(there, here); });\n", ""),
     ("torchtitan-3412", "a partial sum is taken for a whole one", VOCABULARY,
@@ -71,8 +68,6 @@ BUGS = [
     ("pytorch-176076", "a tied copy's shard never gets its gradient", SHARDED,
      "if (layout_.all[unit].tied_copy == parameter) reduce(unit);",
      "if (layout_.all[unit].tied_copy == parameter && unit > units_.size()) reduce(unit);"),
-    ("megatron-1754", "padding of the vocabulary counts as tokens", VOCABULARY,
-     "std::clamp<Count>(whole - first, 0, count)", "count"),
     ("automodel-3530", "each micro-batch overwrites the gradients of those before it", VOCABULARY,
      "{parameters_.gradient(weight_), own_.count, width_}, 1);", "{parameters_.gradient(weight_), own_.count, width_}, 0);"),
     # Sequences and attention
@@ -83,8 +78,6 @@ BUGS = [
     ("diffusers-14316", "the mask of other heads", "parallel/context/attention.cc", "  dropout.first_head += share.first;\n", ""),
     ("verl-4250", "targets are shifted after the sequence is cut", "models/dataset.cc",
      "? token(index + 1)", "? token(begin + positions[i + 1 < positions.count() ? i + 1 : i])"),
-    ("accelerate-4177", "documents are forgotten where the sequence is cut", "parallel/context/attention.cc",
-     ".documents = rows.documents}};", ".documents = {}}};"),
     # The norm
     ("megatron-7452-11", "the norm is not summed over ranks that split layers", RUNTIME,
      "sum_of_norm(*model_ranks_, square)", "sum_of_norm(*pipeline_, square)"),
@@ -94,7 +87,6 @@ BUGS = [
      "parameter.tied_to.empty() && stands_for(sharing)", "parameter.tied_to.empty() && (stands_for(sharing) || !sharing.is_partial)"),
     ("veomni-862", "replicas of all shards count, too", SHARDED,
      "sum_of_norm(*shards_, sum); });", "sum_of_norm(*shards_, sum); sum_of_norm(*between_, sum); });"),
-    ("pytorch-170862", "the norm of this rank's shard only", SHARDED, "    exposed_.time([&] { sum_of_norm(*shards_, sum); });\n", ""),
     # Buffers and streams
     ("pytorch-180665", "a buffer is used again before its reduction has ended", REDUCER,
      "  if (reduction.handle) exposed_.time([&] { reduction.handle->wait(); });\n", ""),
@@ -107,19 +99,14 @@ BUGS = [
     # State, start and randomness
     ("megatron-7452-12", "stages take the weights of other layers", "models/gpt_stage.cc",
      "return {.first = static_cast<int>(parts.offset(stage))", "return {.first = stage"),
-    ("kempnerforge-115", "a resumed optimizer counts its steps from the beginning", "parallel/checkpoint/files.cc",
-     "optimizer->set_steps(index_.optimizer_steps);", ""),
     ("megatron-2769", "columns of a fused matrix are loaded to other places", "parallel/checkpoint/box.cc",
      "columns.range.first + part.first - local", "columns.range.first"),
     ("olmo-core-319", "replicas start with different weights", "parallel/data/ddp.cc",
      "    broadcast(replicas_, parameters_.values());\n", ""),
-    ("megatron-1256", "ranks that split the sequence use one mask", "models/layers/masks.cc",
-     "own_stream ? 0 : split_.first_outer_row(rows.count())", "0"),
     ("tt-metal-55947", "replicas use one mask", "models/layers/masks.cc", ".first_row = rows.first}", ".first_row = 0}"),
     # What is sent
-    ("deepspeed-264", "gradients are all-reduced where a reduce-scatter suffices", REDUCER, "if (sharding_.all_reduces_gradients)", "if (true)"),
     ("torchtitan-3123", "the shorter type for gradients is ignored", REDUCER, "  if (is_rounded()) {\n", "  if (false) {\n"),
-]
+] + [(hunt["bug"], hunt["title"], hunt["file"], hunt["right"], hunt["wrong"]) for hunt in json.loads((ROOT / "labs/hunts.json").read_text())]
 
 
 # What found a bug: the first difference tells.

@@ -1,0 +1,108 @@
+#include "labs/grader/hunt.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+#include "labs/grader/export.h"
+#include "labs/grader/lab.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* answers = "hunts.json";
+
+// The text of the file with the bug, and where it begins.
+std::pair<std::string, std::size_t> planted(const Hunt& hunt, const std::string& source_folder) {
+  std::string text = read_text(source_folder + "/" + hunt.file, most_file_bytes);
+  const std::size_t at = text.find(hunt.right);
+  if (at == std::string::npos || text.find(hunt.right, at + 1) != std::string::npos)
+    throw Error(
+        ErrorKind::wrong_result,
+        fmt::format("hunt {}: {} does not have its text exactly once", hunt.number, hunt.file),
+        {.hint = "this is a bug in Lockstep; please report it"});
+  return {text.replace(at, hunt.right.size(), hunt.wrong), at};
+}
+
+// What a build leaves, what git keeps, and where bugs are told.
+bool is_left_out(const fs::path& path) {
+  static constexpr std::array names = {"build",        "out",       ".git",    "__pycache__",
+                                       answers,        "lab.json",  ".ccache", "instructor.md",
+                                       "real_bugs.py", "mutants.py"};
+  return std::ranges::find(names, path.filename().string()) != names.end();
+}
+
+}  // namespace
+
+std::vector<Hunt> read_hunts(const std::string& folder) {
+  const std::string file = folder + "/" + answers;
+  std::vector<Hunt> hunts;
+  try {
+    for (const auto& json : nlohmann::json::parse(read_text(file, most_file_bytes)))
+      hunts.push_back({.number = json.at("number"),
+                       .title = json.at("title"),
+                       .story = json.at("story"),
+                       .commands = json.at("commands"),
+                       .hints = json.at("hints"),
+                       .bug = json.at("bug"),
+                       .file = json.at("file"),
+                       .right = json.at("right"),
+                       .wrong = json.at("wrong"),
+                       .explanation = json.at("explanation")});
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorKind::bad_input, fmt::format("{}: {}", file, error.what()));
+  }
+  std::ranges::sort(hunts, {}, &Hunt::number);
+  return hunts;
+}
+
+const Hunt& find_hunt(const std::vector<Hunt>& hunts, int number) {
+  const auto found = std::ranges::find(hunts, number, &Hunt::number);
+  require(found != hunts.end(), fmt::format("there is no hunt {}", number),
+          fmt::format("choose one of 1 to {}", hunts.size()));
+  return *found;
+}
+
+void export_hunt(const Hunt& hunt, const std::string& source_folder, const std::string& folder) {
+  make_empty_folder(folder);
+  const std::string text = planted(hunt, source_folder).first;
+  const fs::path root = fs::canonical(source_folder), copy = fs::canonical(folder);
+  std::error_code error;
+  for (auto entry = fs::recursive_directory_iterator(root); entry != fs::end(entry); ++entry) {
+    if (is_left_out(entry->path()) || entry->path() == copy) {
+      entry.disable_recursion_pending();
+      continue;
+    }
+    const fs::path into = copy / entry->path().lexically_relative(root);
+    if (entry->is_directory())
+      fs::create_directories(into, error);
+    else if (entry->is_regular_file())
+      fs::copy_file(entry->path(), into, error);
+    require(!error, fmt::format("cannot write {}: {}", into.string(), error.message()));
+  }
+  write_file((copy / hunt.file).string(), text);
+}
+
+BugLines bug_lines(const Hunt& hunt, const std::string& source_folder) {
+  const auto [text, at] = planted(hunt, source_folder);
+  // The texts begin and end alike, to be found: what they share is not the bug.
+  const auto begin = std::ranges::mismatch(hunt.right, hunt.wrong).in2 - hunt.wrong.begin();
+  const auto [right_end, wrong_end] =
+      std::mismatch(hunt.right.rbegin(), hunt.right.rend() - begin, hunt.wrong.rbegin(),
+                    hunt.wrong.rend() - std::min<std::ptrdiff_t>(begin, std::ssize(hunt.wrong)));
+  const auto end = std::ssize(hunt.wrong) - (wrong_end - hunt.wrong.rbegin());
+  const auto line_at = [&text = text](std::ptrdiff_t place) {
+    return 1 + static_cast<int>(std::count(text.begin(), text.begin() + place, '\n'));
+  };
+  const auto first = static_cast<std::ptrdiff_t>(at);
+  return {.first = line_at(first + begin), .last = line_at(first + std::max(begin, end))};
+}
+
+}  // namespace lockstep
