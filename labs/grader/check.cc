@@ -46,7 +46,10 @@ class Checked {
   }
 
   Grade graded(const std::string& folder) {
-    return grade(lab_, folder, {.source_folder = source_, .hint_level = 3});
+    if (reference_.empty() && !lab_.is_form())
+      reference_ = build_reference(lab_, source_, work_of_reference_);
+    return grade(lab_, folder,
+                 {.source_folder = source_, .hint_level = 3, .reference = reference_});
   }
 
   void exported() {
@@ -95,6 +98,8 @@ class Checked {
 
   const Lab& lab_;
   std::string source_;
+  WorkFolder work_of_reference_;
+  std::string reference_;
   LabCheck result_;
 };
 

@@ -6,22 +6,13 @@
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "labs/grader/judge.h"
 #include "labs/grader/regions.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-
-void make_empty_folder(const std::string& folder) {
-  std::error_code error;
-  const bool is_free =
-      !fs::exists(folder) || (fs::is_directory(folder) && fs::is_empty(folder, error));
-  require(is_free && !error, fmt::format("{} is not empty", folder),
-          "name a new folder: nothing is overwritten");
-  fs::create_directories(folder, error);
-  require(!error, fmt::format("cannot make the folder {}: {}", folder, error.message()));
-}
 
 // The task, and what is asked with its points.
 std::string task_of(const Lab& lab) {
@@ -34,13 +25,25 @@ std::string task_of(const Lab& lab) {
 
 }  // namespace
 
+void make_empty_folder(const std::string& folder) {
+  std::error_code error;
+  const bool is_free =
+      !fs::exists(folder) || (fs::is_directory(folder) && fs::is_empty(folder, error));
+  require(is_free && !error, fmt::format("{} is not empty", folder),
+          "name a new folder: nothing is overwritten");
+  fs::create_directories(folder, error);
+  require(!error, fmt::format("cannot make the folder {}: {}", folder, error.message()));
+}
+
 void export_lab(const Lab& lab, const std::string& source_folder, const std::string& folder,
                 bool with_solution) {
   make_empty_folder(folder);
   for (const LabFile& file : lab.files)
     write_file(folder + "/" + file.name,
-               fmt::format("// Lab {}: {}. The task is in task.md.\n", lab.number, lab.title) +
-                   cut(file, source_folder, with_solution));
+               lab.is_form() ? placements_form(lab, source_folder, with_solution)
+                             : fmt::format("// Lab {}: {}. The task is in task.md.\n", lab.number,
+                                           lab.title) +
+                                   cut(file, source_folder, with_solution));
   write_file(folder + "/task.md", task_of(lab));
 }
 

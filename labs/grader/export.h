@@ -8,6 +8,9 @@
 
 namespace lockstep {
 
+// Throws Error (bad_input) if the folder holds anything, or cannot be made.
+void make_empty_folder(const std::string& folder);
+
 // Writes a lab's files and its task into a new or empty folder. Throws Error (bad_input) if it holds
 // anything, or cannot be written.
 void export_lab(const Lab& lab, const std::string& source_folder, const std::string& folder,

@@ -13,16 +13,6 @@
 namespace lockstep {
 namespace {
 
-// Our own solution, compiled in the same way.
-std::string build_reference(const Lab& lab, const std::string& source_folder,
-                            const WorkFolder& work) {
-  for (const LabFile& file : lab.files)
-    write_file(work.path() + "/" + file.name, cut(file, source_folder, true));
-  const BuiltUnit built = build_unit(lab, work.path(), source_folder, work);
-  if (!built.library.empty()) return built.library;
-  throw Error(ErrorKind::wrong_result, "our own solution does not compile: " + built.errors);
-}
-
 // The length of the first character of UTF-8; 0 if there is none, or if it moves a cursor.
 std::size_t character_bytes(std::string_view text) {
   const auto byte = [&](std::size_t i) {
@@ -60,7 +50,7 @@ std::string on_one_line(std::string text) {
 }
 
 Judgement judge(const Lab& lab, const JudgedUnits& units) {
-  if (lab.operation == "answer") return judge_answers(lab, units);
+  if (lab.operation.starts_with("answer")) return judge_answers(lab, units);
   const bool is_schedule = lab.operation == "pipeline_schedules" || lab.operation == "zero_bubble";
   return is_schedule ? judge_schedules(lab, units) : judge_collective(lab, units);
 }
@@ -79,23 +69,37 @@ int Grade::earned() const {
   return sum;
 }
 
+std::string build_reference(const Lab& lab, const std::string& source_folder,
+                            const WorkFolder& work) {
+  for (const LabFile& file : lab.files)
+    write_file(work.path() + "/" + file.name, cut(file, source_folder, true));
+  const BuiltUnit built = build_unit(lab, work.path(), source_folder, work);
+  if (!built.library.empty()) return built.library;
+  throw Error(ErrorKind::wrong_result, "our own solution does not compile: " + built.errors);
+}
+
 Grade grade(const Lab& lab, const std::string& submission, const GradeOptions& options) {
   Grade result{.lab = lab.number, .name = lab.name};
-  const WorkFolder work, work_of_reference;
-  const BuiltUnit unit = build_unit(lab, submission, options.source_folder, work);
   Judgement judgement;
-  if (unit.library.empty()) {
-    result.compiler_errors = printable(unit.errors);
+  if (lab.is_form()) {
+    judgement = judge_placements(lab, submission, options.source_folder);
   } else {
-    std::random_device random;
-    judgement =
-        judge(lab, {.submission = unit.library,
-                    .reference = build_reference(lab, options.source_folder, work_of_reference),
-                    .data_seed = random(),
-                    .hidden_seed = checksum(options.secret)});
+    const WorkFolder work, work_of_reference;
+    const BuiltUnit unit = build_unit(lab, submission, options.source_folder, work);
+    result.compiler_errors = printable(unit.errors);
+    if (!unit.library.empty()) {
+      std::random_device random;
+      judgement = judge(
+          lab, {.submission = unit.library,
+                .reference = options.reference.empty()
+                                 ? build_reference(lab, options.source_folder, work_of_reference)
+                                 : options.reference,
+                .data_seed = random(),
+                .hidden_seed = checksum(options.secret)});
+    }
   }
   for (const Obligation& obligation : lab.obligations) {
-    const std::string wrong = unit.library.empty()
+    const std::string wrong = !result.compiler_errors.empty()
                                   ? "it does not compile"
                                   : on_one_line(printable(judgement.verdicts.at(obligation.name)));
     EarnedPoints& earned = result.obligations.emplace_back();

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "labs/grader/build.h"
 #include "labs/grader/judge.h"
 #include "labs/grader/lab.h"
 
@@ -15,6 +16,8 @@ struct GradeOptions {
   int hint_level = 0;  // 0 to 3: how much is said of obligations that are not met
   // Hidden cases follow from it. Only the instructor knows it.
   std::string secret = {};
+  // The library of our own solution, if it is compiled already: see build_reference().
+  std::string reference = {};
 };
 
 struct EarnedPoints {
@@ -35,6 +38,10 @@ struct Grade {
   int points() const;
   int earned() const;
 };
+
+// Compiles our own solution in the same way as a submission, into `work`. Returns the library.
+std::string build_reference(const Lab& lab, const std::string& source_folder,
+                            const WorkFolder& work);
 
 // Throws Error (bad_input) if a file of the submission is missing or is no plain file.
 Grade grade(const Lab& lab, const std::string& submission, const GradeOptions& options);

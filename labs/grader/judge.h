@@ -36,4 +36,9 @@ Judgement judge_collective(const Lab& lab, const JudgedUnits& units);
 Judgement judge_schedules(const Lab& lab, const JudgedUnits& units);
 Judgement judge_answers(const Lab& lab, const JudgedUnits& units);
 
+// A form to fill in: how each parameter lies along each axis. Judged without compiling anything.
+std::string placements_form(const Lab& lab, const std::string& source_folder, bool with_solution);
+Judgement judge_placements(const Lab& lab, const std::string& submission,
+                           const std::string& source_folder);
+
 }  // namespace lockstep

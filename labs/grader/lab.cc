@@ -23,6 +23,7 @@ Lab lab_from(const nlohmann::json& json, const std::string& folder) {
           .obligations = {},
           .mutants = {},
           .problems = {},
+          .plans = {},
           .folder = folder};
   for (const auto& file : json.at("files"))
     lab.files.push_back(
@@ -34,7 +35,11 @@ Lab lab_from(const nlohmann::json& json, const std::string& folder) {
     lab.mutants.push_back({.name = each.at("name"),
                            .replacements = each.at("replacements"),
                            .fails = each.at("fails")});
-  if (lab.operation != "answer") return lab;
+  if (lab.is_form())
+    for (const auto& plan : json.at("plans"))
+      lab.plans.push_back(
+          {.name = plan.at("name"), .flags = plan.at("flags"), .json = plan.at("plan").dump()});
+  if (!lab.operation.starts_with("answer")) return lab;
   const nlohmann::json& problems = json.at("problems");
   lab.problems.names = problems.at("names");
   lab.problems.by_obligation = problems.at("by_obligation");

@@ -30,7 +30,9 @@ struct LabMutant {
   std::vector<std::string> fails;  // exactly these obligations
 };
 
-// The problems of a lab without ranks: numbers, each with a name.
+// The problems of a lab whose code answers them: numbers, each with a name. If it has ranks, the first
+// is how many. The obligations bytes, messages and order are judged by the problems of all others but
+// memory, which has its own, and hidden.
 struct LabProblems {
   using Problem = std::vector<std::int64_t>;
   std::vector<std::string> names;
@@ -38,6 +40,11 @@ struct LabProblems {
   // Of the obligation "hidden": how many, and from where to where each number is drawn.
   int hidden = 0;
   std::vector<std::pair<std::int64_t, std::int64_t>> drawn;
+};
+
+// A plan whose parameters a lab asks for; the name is that of its obligation.
+struct LabPlan {
+  std::string name, flags, json;
 };
 
 struct Lab {
@@ -48,9 +55,12 @@ struct Lab {
   std::vector<Obligation> obligations;
   std::vector<LabMutant> mutants;
   LabProblems problems;
+  std::vector<LabPlan> plans;
   std::string folder;  // of lab.json, task.md, instructor.md and unit.cc
 
   int points() const;
+  // Its submission is a form that is filled in; otherwise it is code.
+  bool is_form() const { return operation == "placements"; }
 };
 
 // All labs below `folder`, by number. Throws Error (bad_input) naming the file that cannot be read.

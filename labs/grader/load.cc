@@ -18,6 +18,9 @@ void load_lab_code(const std::vector<Lab>& labs, const std::string& folder,
   });
   require(lab != labs.end(), "LOCKSTEP_LAB=" + folder + ": no lab has these files",
           "name the folder that `lockstep lab export` has written");
+  require(!lab->operation.starts_with("answer"),
+          "LOCKSTEP_LAB=" + folder + ": this lab's code is no algorithm or schedule",
+          "grade it, or unset LOCKSTEP_LAB");
   const WorkFolder work;
   const BuiltUnit built = build_unit(*lab, folder, source_folder, work);
   require(!built.library.empty(), "LOCKSTEP_LAB=" + folder + " does not compile:\n" + built.errors);
