@@ -20,7 +20,7 @@ MAY_INCLUDE = {
     "bench/results/": ["bench/results/", "parallel/", "models/", "collectives/"],
     "bench/collectives/": ["bench/collectives/", "bench/results/", "collectives/"],
     "bench/techniques/": ["bench/techniques/", "bench/results/", "parallel/", "models/", "collectives/"],
-    "labs/": ["labs/", "parallel/pipeline/", "collectives/"],
+    "labs/": ["labs/", "parallel/", "models/", "collectives/"],
     "cli/": ["cli/", "labs/", "bench/", "parallel/", "models/", "collectives/"],
     "tests/": ["tests/", "cli/", "bench/", "parallel/", "models/", "collectives/"],
 }

@@ -230,6 +230,24 @@ class Grading(unittest.TestCase):
         for name in ("AI_POLICY.md", "TUTOR.md"):
             self.assertTrue((self.path / "course" / name).read_text())
 
+    def test_wrong_answers_of_a_form_are_run(self):
+        self.run_program("lab", "export", 15, "form", "--solution")
+        right = (self.path / "form/answers.txt").read_text()
+        for name, old, new, part in (
+                ("sequence parallel", "tp: partial", "tp: replicated", r"wpe.weight is not replicated along tp: run so, rank 0's gradient is off by 0\.\d+ times its norm"),
+                ("tensor parallel", "tp: replicated", "tp: partial", r"off by 1\.000 times its norm"),
+                ("tensor parallel", "tp: sharded", "tp: replicated", r"share of the gradient norm is 0\.\d+ times the right one"),
+                ("tensor parallel", "tp: replicated", "tp: sharded", r"share of the gradient norm is 1\.414 times the right one"),
+                ("pipeline", "pp: sharded", "pp: partial", r"no other stage has this parameter"),
+                ("pipeline", "pp: partial", "yes", r"wte.weight has no answer")):
+            with self.subTest(name=name, new=new):
+                before, plan, rest = right.partition(f"plan {name}: ")
+                (self.path / "form/answers.txt").write_text(before + plan + rest.replace(old, new, 1))
+                self.run_program("grade", 15, "--submission", "form", "--json", "grade.json", status=1)
+                wrong = [each for each in json.loads((self.path / "grade.json").read_text())["obligations"] if not each["met"]]
+                self.assertEqual([each["name"] for each in wrong], [name])
+                self.assertRegex(wrong[0]["message"], part)
+
     def test_hints(self):
         folder, hints = self.submission("no code", "?\n"), []
         for level in range(4):
