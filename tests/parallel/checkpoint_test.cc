@@ -161,7 +161,7 @@ TEST_P(Resume, CopiesWhatIsWrittenInTheBackground) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Plans, Resume, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Plans, Resume, test::sampled(cases()),
                          [](const auto& instance) { return instance.param.name; });
 
 }  // namespace

@@ -77,17 +77,17 @@ TEST_P(ContextRuns, EqualOneRankWithDropoutValidationAndRecomputation) {
 
 INSTANTIATE_TEST_SUITE_P(
     Variants, ContextRuns,
-    testing::Values(Case{1, "one", "ring-attention"}, Case{2, "ring", "ring-attention"},
-                    Case{4, "ring", "ring-attention"},
-                    Case{4, "ring_contiguous", "ring-attention", "contiguous"},
-                    Case{4, "ring_striped", "ring-attention", "striped"},
-                    Case{2, "ring_all_hops", "ring-attention", "zig-zag", {}, {}, "c"},
-                    Case{4, "ring_all_hops", "ring-attention", "striped", {}, {}, "c"},
-                    Case{2, "gather", "cp"}, Case{4, "gather_contiguous", "cp", "contiguous"},
-                    Case{4, "gather_striped", "cp", "striped"}, Case{2, "ulysses", "ulysses"},
-                    Case{4, "ulysses", "ulysses"}, Case{4, "mix", "cp", "zig-zag", 2, 2},
-                    Case{4, "mix_striped", "cp", "striped", 2, 2},
-                    Case{4, "mix_gather", "cp", "contiguous", 2}),
+    test::sampled<Case>({Case{1, "one", "ring-attention"}, Case{2, "ring", "ring-attention"},
+                         Case{4, "ring", "ring-attention"},
+                         Case{4, "ring_contiguous", "ring-attention", "contiguous"},
+                         Case{4, "ring_striped", "ring-attention", "striped"},
+                         Case{2, "ring_all_hops", "ring-attention", "zig-zag", {}, {}, "c"},
+                         Case{4, "ring_all_hops", "ring-attention", "striped", {}, {}, "c"},
+                         Case{2, "gather", "cp"}, Case{4, "gather_contiguous", "cp", "contiguous"},
+                         Case{4, "gather_striped", "cp", "striped"}, Case{2, "ulysses", "ulysses"},
+                         Case{4, "ulysses", "ulysses"}, Case{4, "mix", "cp", "zig-zag", 2, 2},
+                         Case{4, "mix_striped", "cp", "striped", 2, 2},
+                         Case{4, "mix_gather", "cp", "contiguous", 2}}),
     [](const auto& test) {
       return std::string(test.param.name) + "_" + std::to_string(test.param.ranks);
     });

@@ -93,8 +93,8 @@ TEST_P(InStep, BytesAreThoseOfTheKeys) {
 }
 
 INSTANTIATE_TEST_SUITE_P(WorkersAndServers, InStep,
-                         testing::Values(Shape{1, 1}, Shape{2, 1}, Shape{2, 3}, Shape{4, 2},
-                                         Shape{8, 5}),
+                         test::sampled<Shape>({Shape{1, 1}, Shape{2, 1}, Shape{2, 3}, Shape{4, 2},
+                                               Shape{8, 5}}),
                          [](const auto& test_info) {
                            return std::to_string(test_info.param.workers) + "_" +
                                   std::to_string(test_info.param.servers);
