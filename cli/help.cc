@@ -138,6 +138,7 @@ void add_lab_examples(CLI::App& lab) {
   add_examples(*lab.get_subcommand("list"), {"lab list"});
   add_examples(*lab.get_subcommand("export"),
                {"lab export 1 my_lab", "lab export --course course"});
+  add_examples(*lab.get_subcommand("apply"), {"lab apply 8 copy --submission my_lab"});
   add_examples(*lab.get_subcommand("check"), {"lab check 1", "lab check"});
 }
 

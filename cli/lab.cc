@@ -8,6 +8,7 @@
 #include "cli/share.h"
 #include "collectives/base/error.h"
 #include "labs/grader/check.h"
+#include "labs/grader/copy.h"
 #include "labs/grader/export.h"
 
 namespace lockstep {
@@ -40,6 +41,21 @@ int write(const ExportCommand& c) {
   export_lab(find_lab(labs, c.number), source_folder(), c.folder, c.solution);
   fmt::print("{0}: read task.md, and when you have done it: lockstep grade {1} --submission {0}\n",
              c.folder, c.number);
+  return 0;
+}
+
+struct ApplyCommand {
+  int number = 0;
+  std::string submission, folder;
+};
+
+int apply(const ApplyCommand& c) {
+  copy_with_submission(find_lab(read_labs(labs_folder()), c.number), c.submission, source_folder(),
+                       c.folder);
+  fmt::print(
+      "{0} holds Lockstep with your code in the place of ours; its first command builds it:\n"
+      "cd {0} && ./lockstep fuzz --plans 20\n",
+      c.folder);
   return 0;
 }
 
@@ -76,6 +92,16 @@ void add_lab(CLI::App& program, Command& chosen) {
   exported->add_flag("--solution", c->solution, "with our solution");
   exported->add_option("--course", c->course, "write a course with all labs into this new folder");
   exported->callback([&chosen, c] { chosen = [c] { return write(*c); }; });
+
+  auto a = std::make_shared<ApplyCommand>();
+  CLI::App* applied = app->add_subcommand(
+      "apply", "copy Lockstep's sources into a new folder, with your code in the place of ours");
+  applied->add_option("lab", a->number, "the number of the lab")
+      ->required()
+      ->check(CLI::PositiveNumber);
+  applied->add_option("folder", a->folder, "the new folder")->required();
+  applied->add_option("--submission", a->submission, "the folder with your files")->required();
+  applied->callback([&chosen, a] { chosen = [a] { return apply(*a); }; });
 
   auto numbers = std::make_shared<std::vector<int>>();
   CLI::App* checked = app->add_subcommand(

@@ -3,19 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
-#include "labs/grader/export.h"
+#include "labs/grader/copy.h"
 #include "labs/grader/lab.h"
 
 namespace lockstep {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* answers = "hunts.json";
 
@@ -29,14 +25,6 @@ std::pair<std::string, std::size_t> planted(const Hunt& hunt, const std::string&
         fmt::format("hunt {}: {} does not have its text exactly once", hunt.number, hunt.file),
         {.hint = "this is a bug in Lockstep; please report it"});
   return {text.replace(at, hunt.right.size(), hunt.wrong), at};
-}
-
-// What a build leaves, what git keeps, and where bugs are told.
-bool is_left_out(const fs::path& path) {
-  static constexpr std::array names = {"build",        "out",       ".git",    "__pycache__",
-                                       answers,        "lab.json",  ".ccache", "instructor.md",
-                                       "real_bugs.py", "mutants.py"};
-  return std::ranges::find(names, path.filename().string()) != names.end();
 }
 
 }  // namespace
@@ -71,23 +59,9 @@ const Hunt& find_hunt(const std::vector<Hunt>& hunts, int number) {
 }
 
 void export_hunt(const Hunt& hunt, const std::string& source_folder, const std::string& folder) {
-  make_empty_folder(folder);
   const std::string text = planted(hunt, source_folder).first;
-  const fs::path root = fs::canonical(source_folder), copy = fs::canonical(folder);
-  std::error_code error;
-  for (auto entry = fs::recursive_directory_iterator(root); entry != fs::end(entry); ++entry) {
-    if (is_left_out(entry->path()) || entry->path() == copy) {
-      entry.disable_recursion_pending();
-      continue;
-    }
-    const fs::path into = copy / entry->path().lexically_relative(root);
-    if (entry->is_directory())
-      fs::create_directories(into, error);
-    else if (entry->is_regular_file())
-      fs::copy_file(entry->path(), into, error);
-    require(!error, fmt::format("cannot write {}: {}", into.string(), error.message()));
-  }
-  write_file((copy / hunt.file).string(), text);
+  copy_sources(source_folder, folder);
+  write_file(folder + "/" + hunt.file, text);
 }
 
 BugLines bug_lines(const Hunt& hunt, const std::string& source_folder) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "collectives/base/error.h"
@@ -69,6 +70,27 @@ std::string cut(const LabFile& file, const std::string& source_folder, bool with
     }
   }
   return result + "\n}  // namespace lockstep\n";
+}
+
+std::string replaced(const LabFile& file, const std::string& source_folder,
+                     const std::string& code) {
+  std::istringstream text(read_text(source_folder + "/" + file.source, most_file_bytes));
+  std::string result;
+  std::size_t place = 0;
+  bool is_inside = false;
+  for (std::string line; std::getline(text, line);) {
+    const std::string mark = trimmed(line);
+    const bool is_end = is_inside && mark == "// lab: end";
+    if (!is_inside && std::ranges::any_of(file.regions, [&](const std::string& region) {
+          return mark == "// lab: " + region;
+        })) {
+      is_inside = true;
+      place = result.size();
+    }
+    if (!is_inside) result += line + "\n";
+    if (is_end) is_inside = false;
+  }
+  return result.insert(place, code);
 }
 
 std::vector<std::string> solution_lines(const LabFile& file, const std::string& source_folder) {

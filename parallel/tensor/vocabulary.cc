@@ -38,60 +38,6 @@ struct Tokens {
 };
 // lab: end
 
-class VocabularyEmbedding final : public Embedding {
- public:
-  VocabularyEmbedding(TensorRanks& ranks, Parameters& parameters, const GptConfig& config)
-      : ranks_(ranks),
-        parameters_(parameters),
-        width_(config.width),
-        own_(ranks.split(), config.vocabulary),
-        tokens_(own_.add(parameters, "wte.weight", width_)),
-        positions_(parameters.add({.name = "wpe.weight",
-                                   .shape = {config.context, width_},
-                                   .initial = Initial::normal})) {}
-
-  void forward(Backend& backend, Slice out, std::span<const std::int32_t> inputs, const Rows& rows,
-               const Dropout& dropout) const override {
-    const LayerSplit& split = ranks_.split();
-    const Count all = rows.count(), outer = split.outer_rows(all);
-    const Slice partial =
-        split.by_sequence ? ranks_.scratch(TensorRanks::Use::partial, all, width_, out.dtype) : out;
-    backend.embedding(partial, parameters_.value(tokens_), own_.first_token(), inputs);
-    ranks_.sum(partial, TensorRanks::embedding_label);
-    if (split.by_sequence) out.device->copy(out, ranks_.own_rows(partial));
-    backend.add_positions(out, parameters_.value(positions_),
-                          rows.places(split.first_outer_row(all)), outer);
-    if (dropout.rate > 0) backend.dropout(out, out, outer, dropout);
-  }
-
-  void backward(Backend& backend, Slice dout, std::span<const std::int32_t> inputs,
-                const Rows& rows, const Dropout& dropout) const override {
-    const LayerSplit& split = ranks_.split();
-    const Count all = rows.count(), outer = split.outer_rows(all);
-    if (dropout.rate > 0) backend.dropout(dout, dout, outer, dropout);
-    backend.positions_backward(parameters_.gradient(positions_), dout,
-                               rows.places(split.first_outer_row(all)), outer);
-    Slice of_all = dout;
-    if (split.by_sequence) {
-      of_all = ranks_.scratch(TensorRanks::Use::gathered, all, width_, dout.dtype);
-      const Slice own = ranks_.own_rows(of_all);
-      own.device->copy(own, dout);
-      ranks_.gather(of_all, TensorRanks::embedding_label);
-    }
-    backend.embedding_backward(parameters_.gradient(tokens_), own_.first_token(), of_all, inputs);
-  }
-
-  int tokens() const override { return tokens_; }
-  int positions() const override { return positions_; }
-
- private:
-  TensorRanks& ranks_;
-  Parameters& parameters_;
-  Count width_;
-  Tokens own_;
-  int tokens_, positions_;
-};
-
 // lab: head
 class VocabularyHead final : public Head {
  public:
@@ -172,6 +118,60 @@ class VocabularyHead final : public Head {
   int weight_;
 };
 // lab: end
+
+class VocabularyEmbedding final : public Embedding {
+ public:
+  VocabularyEmbedding(TensorRanks& ranks, Parameters& parameters, const GptConfig& config)
+      : ranks_(ranks),
+        parameters_(parameters),
+        width_(config.width),
+        own_(ranks.split(), config.vocabulary),
+        tokens_(own_.add(parameters, "wte.weight", width_)),
+        positions_(parameters.add({.name = "wpe.weight",
+                                   .shape = {config.context, width_},
+                                   .initial = Initial::normal})) {}
+
+  void forward(Backend& backend, Slice out, std::span<const std::int32_t> inputs, const Rows& rows,
+               const Dropout& dropout) const override {
+    const LayerSplit& split = ranks_.split();
+    const Count all = rows.count(), outer = split.outer_rows(all);
+    const Slice partial =
+        split.by_sequence ? ranks_.scratch(TensorRanks::Use::partial, all, width_, out.dtype) : out;
+    backend.embedding(partial, parameters_.value(tokens_), own_.first_token(), inputs);
+    ranks_.sum(partial, TensorRanks::embedding_label);
+    if (split.by_sequence) out.device->copy(out, ranks_.own_rows(partial));
+    backend.add_positions(out, parameters_.value(positions_),
+                          rows.places(split.first_outer_row(all)), outer);
+    if (dropout.rate > 0) backend.dropout(out, out, outer, dropout);
+  }
+
+  void backward(Backend& backend, Slice dout, std::span<const std::int32_t> inputs,
+                const Rows& rows, const Dropout& dropout) const override {
+    const LayerSplit& split = ranks_.split();
+    const Count all = rows.count(), outer = split.outer_rows(all);
+    if (dropout.rate > 0) backend.dropout(dout, dout, outer, dropout);
+    backend.positions_backward(parameters_.gradient(positions_), dout,
+                               rows.places(split.first_outer_row(all)), outer);
+    Slice of_all = dout;
+    if (split.by_sequence) {
+      of_all = ranks_.scratch(TensorRanks::Use::gathered, all, width_, dout.dtype);
+      const Slice own = ranks_.own_rows(of_all);
+      own.device->copy(own, dout);
+      ranks_.gather(of_all, TensorRanks::embedding_label);
+    }
+    backend.embedding_backward(parameters_.gradient(tokens_), own_.first_token(), of_all, inputs);
+  }
+
+  int tokens() const override { return tokens_; }
+  int positions() const override { return positions_; }
+
+ private:
+  TensorRanks& ranks_;
+  Parameters& parameters_;
+  Count width_;
+  Tokens own_;
+  int tokens_, positions_;
+};
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-"""lockstep hunt: the copy, its one difference, and what is said of a place that a student has found.
+"""lockstep hunt and lockstep lab apply: the copy, what is different in it, and what is said of a place that a student has found.
 
 python3 hunt_test.py PROGRAM ROOT
 """
@@ -59,6 +59,43 @@ class Hunting(unittest.TestCase):
             name = hunt["bug"]
             self.assertEqual([str(file) for file in here if file.suffix in (".py", ".json", ".md") and name in (self.path / "copy" / file).read_text()], [])
         self.assertTrue((self.path / "copy/lockstep").stat().st_mode & 0o100)
+
+    def lab(self, *words, status=0):
+        done = subprocess.run([PROGRAM, "lab", *map(str, words)], cwd=self.path, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, status, f"{words}: {done.stdout}{done.stderr}")
+        return done.stdout + done.stderr
+
+    def test_a_submission_takes_the_place_of_our_code(self):
+        for number, files in ((2, ["collectives/all_gather/ring.cc"]), (8, ["parallel/tensor/column_linear.cc", "parallel/tensor/row_linear.cc"])):
+            with self.subTest(number=number):
+                self.lab("export", number, f"lab_{number}", "--solution")
+                for file in (self.path / f"lab_{number}").glob("*.cc"):
+                    file.write_text(file.read_text().replace("namespace lockstep {\n", "#include <numbers>\nnamespace lockstep {\n// Mine.\n", 1))
+                self.lab("apply", number, f"copy_{number}", "--submission", f"lab_{number}")
+                for file in files:
+                    with_marks, mine = (ROOT / file).read_text().splitlines(), (self.path / f"copy_{number}" / file).read_text().splitlines()
+                    self.assertEqual((mine.count("// Mine."), mine.count("#include <numbers>")), (1, 1))
+                    # Nothing of ours is lost or there twice.
+                    code = lambda lines: sorted(line for line in lines if line and "#include" not in line and "// lab:" not in line and line != "// Mine.")
+                    self.assertEqual(code(mine), code(with_marks))
+        self.assertEqual(self.same_elsewhere("copy_2", ["collectives/all_gather/ring.cc"]), [])
+
+    def same_elsewhere(self, copy, changed):
+        """The sources of the copy that differ from ours, but for those."""
+        return [str(file.relative_to(self.path / copy)) for folder in ("collectives", "parallel", "models") for file in (self.path / copy / folder).rglob("*.cc")
+                if str(file.relative_to(self.path / copy)) not in changed and file.read_bytes() != (ROOT / file.relative_to(self.path / copy)).read_bytes()]
+
+    def test_submissions_that_cannot_be_applied(self):
+        (self.path / "none").mkdir()
+        (self.path / "bare").mkdir()
+        (self.path / "bare/ring_all_gather.cc").write_text("int x;\n")
+        self.lab("export", 2, "full", "--solution")
+        for words, part in (((2, "new", "--submission", "none"), "none/ring_all_gather.cc"), ((2, "new", "--submission", "bare"), "keep these lines of the skeleton"),
+                            ((2, "full", "--submission", "full"), "full is not empty"), ((15, "new", "--submission", "none"), "lab 15 has no code"),
+                            ((99, "new", "--submission", "none"), "choose one of"), ((2, "new"), "--submission")):
+            with self.subTest(words=words):
+                self.assertIn(part, self.lab("apply", *words, status=2))
+                self.assertFalse((self.path / "new").exists())
 
     def test_bad_input(self):
         self.assertIn("sequence parallelism", self.hunt())
