@@ -1,12 +1,12 @@
 // Names the functions of this lab for the grader, and makes its data: small integers, so that all
 // sums are exact.
 #include "labs/unit.h"
+#include "labs/answer.h"
 
 #include <gathered_input.cc>
 #include <ranks.cc>
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -40,13 +40,7 @@ struct Range {
 };
 
 std::string text_of(const char* name, Slice values) {
-  std::string text = name;
-  for (const double each : host_span<const double>(values)) {
-    char number[40];
-    std::snprintf(number, sizeof number, " %.17g", each);
-    text += number;
-  }
-  return text + "\n";
+  return numbers(name, host_span<const double>(values));
 }
 
 // Of as many elements as both have.

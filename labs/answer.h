@@ -1,0 +1,27 @@
+// For the unit.cc of a lab: the words of an answer. Compiled with each submission, so it is short.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <span>
+#include <string>
+#include <type_traits>
+
+namespace lockstep {
+
+// The name, and every `stride`-th value with all of its digits. A name that is no number ends with a
+// colon.
+template <typename T>
+std::string numbers(std::string text, std::span<const T> values, std::size_t stride = 1) {
+  for (std::size_t i = 0; i < values.size(); i += stride) {
+    char number[40];
+    if constexpr (std::is_floating_point_v<T>)
+      std::snprintf(number, sizeof number, " %.17g", static_cast<double>(values[i]));
+    else
+      std::snprintf(number, sizeof number, " %lld", static_cast<long long>(values[i]));
+    text += number;
+  }
+  return text + "\n";
+}
+
+}  // namespace lockstep
