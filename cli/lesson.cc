@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <regex>
 #include <sstream>
 
 #include "cli/command.h"
@@ -17,6 +18,7 @@
 #include "cli/lessons/play.h"
 #include "cli/lessons/progress.h"
 #include "cli/lessons/runs.h"
+#include "cli/lessons/terminal.h"
 #include "cli/lessons/text.h"
 #include "cli/lessons/values.h"
 #include "collectives/base/error.h"
@@ -42,13 +44,15 @@ std::optional<double> number_from(std::string text) {
 }
 
 std::string fault_of_number(const std::string& text) {
-  return number_from(text) ? "" : "write a number, such as 1000, 1,000 or 1e3";
+  return number_from(text) ? "" : "write a number without its unit, such as 1000, 1,000 or 1e3";
 }
 
 std::string number_text(double number) {
   return number == std::round(number) && std::abs(number) < 1e15 ? fmt::format("{:.0f}", number)
                                                                  : fmt::format("{:.4g}", number);
 }
+
+constexpr double tolerance = 0.01;  // of answers that are numbers
 
 class Walk {
  public:
@@ -57,6 +61,7 @@ class Walk {
       : lesson_(lesson), answers_(answers), progress_(progress), runs_(output, lesson.name) {}
 
   void go() {
+    fmt::print("the files of the runs will be in {}\n\n", runs_.folder());
     std::string section;
     for (const LessonPiece& piece : lesson_.pieces) {
       if (piece.section != section) {
@@ -68,17 +73,16 @@ class Walk {
     }
     progress_.finish(lesson_.name);
     if (questions_ > 0) fmt::print("\n{} of {} answers right\n", right_, questions_);
-    fmt::print("the files of the runs are in {}\n", runs_.folder());
   }
 
  private:
   void show(const LessonPiece& piece) {
     switch (piece.kind) {
       case LessonPiece::Kind::text:
-        fmt::print("{}", piece.text);
+        fmt::print("{}", terminal_text(piece.text, style_));
         break;
       case LessonPiece::Kind::commands:
-        run(piece.text);
+        run(piece);
         break;
       case LessonPiece::Kind::prediction:
         predict(piece.fields);
@@ -94,11 +98,43 @@ class Walk {
     }
   }
 
-  void run(const std::string& commands) {
-    std::istringstream lines(commands);
-    for (std::string line; std::getline(lines, line);) fmt::print("$ {}\n", line);
+  // Commands of one line each are run one by one, each with its output below it.
+  void run(const LessonPiece& piece) {
+    std::vector<std::string> lines;
+    std::istringstream text(piece.text);
+    for (std::string line; std::getline(text, line);) lines.push_back(line);
+    const bool is_one_by_one = std::ranges::all_of(lines, [](const std::string& line) {
+      return line.starts_with("./lockstep ") && !line.ends_with('\\');
+    });
+    if (!is_one_by_one) {
+      for (const std::string& line : lines) fmt::print("$ {}\n", line);
+      return run(piece.text, piece.show);
+    }
+    for (const std::string& line : lines) {
+      fmt::print("$ {}\n", line);
+      run(line, piece.show);
+    }
+  }
+
+  // Prints the lines of the output that the lesson shows.
+  void run(const std::string& commands, const std::string& show) {
     std::fflush(stdout);
-    runs_.run(commands);
+    if (show.empty()) {
+      runs_.run(commands);
+    } else {
+      const std::string output = runs_.folder() + "/output.txt";
+      runs_.run(commands, output);
+      constexpr std::int64_t most_bytes = 64 << 20;
+      const std::regex is_shown(show);
+      std::istringstream said(read_text(output, most_bytes));
+      int hidden = 0;
+      for (std::string line; std::getline(said, line);)
+        if (std::regex_search(line, is_shown))
+          fmt::print("{}\n", line);
+        else
+          ++hidden;
+      if (hidden > 0) fmt::print("({} more lines)\n", hidden);
+    }
     fmt::print("\n");
   }
 
@@ -128,7 +164,8 @@ class Walk {
   void compare_runs(const nlohmann::json& fields, std::vector<std::string>& remarks) {
     const std::string name = fields.at("name"), unit = fields.at("unit");
     constexpr double rounding = 1e-9;  // of sums of times; counts are equal
-    std::string predicted = number_text(*progress_.prediction(lesson_.name, name));
+    const double prediction = *progress_.prediction(lesson_.name, name);
+    std::string predicted = number_text(prediction);
     for (const std::string run : fields.at("runs")) {
       const std::string path = path_for_run(fields.at("measured"), run);
       const double closed = lesson_value(runs_.folder(), path_for_run(fields.at("closed"), run));
@@ -140,8 +177,16 @@ class Walk {
                  closed == 0 ? "-" : fmt::format("{:.3f}", measured / closed));
       if (std::abs(measured - closed) > rounding * closed)
         add_reasons(fields, label, path, {closed, measured}, remarks);
+      if (!predicted.empty()) remarks.push_back(verdict_of(name, prediction, closed));
       predicted = "";  // it was of the first run
     }
+  }
+
+  static std::string verdict_of(const std::string& name, double predicted, double closed) {
+    if (std::abs(predicted - closed) <= tolerance * std::abs(closed))
+      return fmt::format("{}: your prediction is right", name);
+    if (closed == 0) return fmt::format("{}: you predicted {}, and it is 0", name, predicted);
+    return fmt::format("{}: you predicted {:.3g} times the closed form", name, predicted / closed);
   }
 
   void add_reasons(const nlohmann::json& fields, const std::string& label, const std::string& path,
@@ -166,13 +211,13 @@ class Walk {
     const bool is_choice = fields.contains("is");
     const auto fault = [](const std::string& text) -> std::string {
       const bool is_letter = text.size() == 1 && text[0] >= 'a' && text[0] <= 'd';
-      return is_letter ? "" : "write the letter of an answer: a, b, c or d";
+      return is_letter ? "" : "write the letter of an answer, such as a";
     };
     const std::string answer =
-        is_choice ? answers_.ask(name, name, fault)
-                  : answers_.ask(name, fmt::format("{} ({})", name, fields.value("unit", "")),
-                                 fault_of_number);
-    constexpr double tolerance = 0.01;
+        is_choice
+            ? answers_.ask(name, name, fault)
+            : answers_.ask(name, fmt::format("{} ({}, within 1 %)", name, fields.value("unit", "")),
+                           fault_of_number);
     const double value = is_choice ? 0 : lesson_value(runs_.folder(), fields.at("value"));
     const std::string right = is_choice ? fields.at("is").get<std::string>() : number_text(value);
     const bool is_right =
@@ -189,6 +234,7 @@ class Walk {
   LessonAnswers& answers_;
   LessonProgress& progress_;
   LessonRuns runs_;
+  const TerminalStyle style_ = style_of_terminal();
   int questions_ = 0, right_ = 0;
 };
 

@@ -47,7 +47,7 @@ class LessonReader {
     if (line == "```sh")
       add({.kind = LessonPiece::Kind::commands, .text = until_fence("")});
     else if (line.starts_with("```output"))
-      until_fence("");
+      add_output(line);
     else if (line.starts_with("```"))
       add_text(until_fence("    "));
     else if (words.starts_with("<!-- predict {") || words.starts_with("<!-- answer {") ||
@@ -55,6 +55,15 @@ class LessonReader {
       add_fields(std::string(words));
     else if (!words.starts_with("<!-- code "))
       add_text(without_comments(line) + "\n");
+  }
+
+  // What the commands above have printed when the lesson was written.
+  void add_output(const std::string& fence) {
+    until_fence("");
+    static const std::regex show("show=\"([^\"]*)\"");
+    std::smatch found;
+    if (!lesson_.pieces.empty() && std::regex_search(fence, found, show))
+      lesson_.pieces.back().show = found[1];
   }
 
   static std::string cell(const std::string& row) {

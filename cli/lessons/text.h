@@ -12,6 +12,7 @@ struct LessonPiece {
   Kind kind = Kind::text;
   std::string section;  // the heading above it; empty before the first
   std::string text;     // of text and commands
+  std::string show;     // of commands: which lines of their output the lesson shows; empty: all
   // Of predictions, answers and sliders; answers also have their "name": 1, 2, ...
   nlohmann::json fields;
 };

@@ -4,6 +4,8 @@ python3 lesson_test.py PROGRAM SOURCE_FOLDER
 """
 
 import collections
+import contextlib
+import fcntl
 import html
 import html.parser
 import json
@@ -11,9 +13,11 @@ import os
 import pathlib
 import pty
 import re
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import unittest
 import urllib.parse
 
@@ -149,6 +153,43 @@ class Lessons(unittest.TestCase):
         self.assertIn("write a number", said)
         self.assertIn("write the letter", said)
         self.assertIn("3 of 3 answers right", said)
+
+    def on_terminal(self, width, environment):
+        """What a lesson shows on a terminal of that width."""
+        main, other = pty.openpty()
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+        with subprocess.Popen([PROGRAM, "lesson", self.lesson.name, "--progress", "progress.json"], cwd=self.path, stdin=subprocess.DEVNULL,
+                              stdout=other, env={**{name: value for name, value in os.environ.items() if name != "NO_COLOR"}, **environment}) as process:
+            os.close(other)
+            shown = b""
+            with contextlib.suppress(OSError):
+                while part := os.read(main, 10000):
+                    shown += part
+        os.close(main)
+        self.assertEqual(process.returncode, 0, shown)
+        return shown.decode().replace("\r\n", "\n")
+
+    def test_text_fits_the_terminal(self):
+        self.write("# 08 Words\n\n## Card\n\nA paragraph in two\nlines with `code of words` and **bold words** and a [link](../x.md), which is\n"
+                   "[elsewhere](https://example.org) \u00b5s \u00b5s \u00b5s \u00b5s \u00b5s.\n\n1. The first item of a list is long enough to be wrapped.\n2. Short.\n\n"
+                   "| name | what it means, in a cell that is too long for one line |\n|---|---|\n| p | ranks |\n\n```cpp\n  return 2 * x;  // code is never wrapped, however long\n```\n\n"
+                   "## Run\n\n```sh\n./lockstep schedule 1f1b -p 2 -m 2\n./lockstep schedule gpipe -p 2 -m 2\n```\n\n```output show=\"^makespan \"\nold\n```\n")
+        shown = self.on_terminal(40, {"NO_COLOR": "1"})
+        self.assertNotIn("\033", shown)
+        text, _, outputs = shown.partition("    return 2")
+        self.assertLessEqual(max(len(line) for line in text.split("\n")[2:]), 40)
+        self.assertIn("\nA paragraph in two lines with code of\nwords and bold words and a link, which\nis elsewhere (https://example.org) \u00b5s \u00b5s\n\u00b5s \u00b5s \u00b5s.\n", text)
+        self.assertIn("\n1. The first item of a list is long\n   enough to be wrapped.\n2. Short.\n", text)
+        self.assertIn("\nname  what it means, in a cell that is\n      too long for one line\np     ranks\n", text)
+        self.assertIn("code is never wrapped, however long\n", outputs)
+        self.assertIn("$ ./lockstep schedule 1f1b -p 2 -m 2\nmakespan ", outputs)
+        self.assertIn(" more lines)\n\n$ ./lockstep schedule gpipe -p 2 -m 2\nmakespan ", outputs)
+        self.assertNotIn("old", outputs)
+        self.assertIn("\n\033[1mCard\033[0m\n", self.on_terminal(100, {}))
+
+    def test_predictions_get_a_verdict(self):
+        self.assertIn("makespan: you predicted 1.21 times the closed form", self.walk(RIGHT))
+        self.assertIn("makespan: your prediction is right", self.walk({**RIGHT, "makespan": 33}, "--again"))
 
     def test_the_folder_of_the_progress(self):
         self.walk(RIGHT, environment={"XDG_STATE_HOME": str(self.path / "state")})

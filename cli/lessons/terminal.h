@@ -1,0 +1,19 @@
+// A lesson's Markdown as text for a terminal: paragraphs and cells of tables are wrapped, links are
+// their words, headings and code stand out.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace lockstep {
+
+struct TerminalStyle {
+  std::size_t width = 100;  // characters of a line
+  bool in_color = false;
+};
+// Of standard output; lines of 100 characters if it is no terminal.
+TerminalStyle style_of_terminal();
+
+std::string terminal_text(const std::string& markdown, const TerminalStyle& style);
+
+}  // namespace lockstep
