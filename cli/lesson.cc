@@ -47,11 +47,6 @@ std::string fault_of_number(const std::string& text) {
   return number_from(text) ? "" : "write a number without its unit, such as 1000, 1,000 or 1e3";
 }
 
-std::string number_text(double number) {
-  return number == std::round(number) && std::abs(number) < 1e15 ? fmt::format("{:.0f}", number)
-                                                                 : fmt::format("{:.4g}", number);
-}
-
 constexpr double tolerance = 0.01;  // of answers that are numbers
 
 class Walk {

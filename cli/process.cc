@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 
@@ -34,6 +35,7 @@ std::string find_python(const std::string& module) {
 
 int run_program(const std::vector<std::string>& words, const std::string& output) {
   constexpr int not_started = 127, signalled = 128;
+  std::fflush(stdout);  // what was said before stands above what the program says
   const pid_t child = start_program(words, output);
   if (child < 0) return not_started;
   int status = 0;

@@ -8,11 +8,11 @@ function rounded(value) {
   return String(Number(value.toPrecision(4)));
 }
 
-// "3.3 MB", "12 µs", "27.27 %", "2046 messages"
+// "3.3 MB", "12 µs", "27.27 %", "2,046 messages"
 function textOf(value, unit) {
   if (value === null) return "does not take this shape";
   const isMeasure = ["s", "bytes", "bytes/s"].includes(unit);
-  if (!isMeasure) return `${rounded(value)} ${unit}`.trim();
+  if (!isMeasure) return `${Number.isInteger(value) ? value.toLocaleString("en") : rounded(value)} ${unit}`.trim();
   const symbol = {s: "s", bytes: "B", "bytes/s": "B/s"}[unit];
   const [size, prefix] = PREFIXES.find(([size]) => value >= size * (1 - 1e-9)) ?? [1, ""];
   return `${rounded(value / size)} ${prefix}${symbol}`;
@@ -67,7 +67,9 @@ class Chart {
     const seen = rows.flatMap((row) => this.outputs.map((output) => row[output.name])).filter((y) => y > 0);
     const isPercent = this.outputs[0].unit === "%";
     this.x = {low: stops[0], high: stops.at(-1), isLog: this.over.scale !== "whole" || stops.length > 100};
-    this.y = isPercent ? {low: 0, high: 100} : {low: Math.min(...seen), high: Math.max(...seen), isLog: true};
+    const low = Math.min(...seen);
+    // At least a factor of two, so that lines that nearly meet do so in the chart.
+    this.y = isPercent ? {low: 0, high: 100} : {low, high: Math.max(2 * low, ...seen), isLog: true};
     this.svg.replaceChildren();
     this.drawFrame();
     for (const output of this.outputs) {

@@ -2,7 +2,7 @@
 
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Polygon, Rectangle
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
 from chart import INK, SOFT, Chart, bytes_text, new_figure, time_text
 
@@ -76,7 +76,7 @@ def _draw(figure, axes, values, text, columns, rows):
             axes.text(columns.index(lengths[:2]), rows.index(lengths[2]), f"{text(value)}\ndp {lengths[3]}", ha="center", va="center",
                       fontsize=7, color="white" if norm(value) > 0.65 else "black")
     bar = figure.colorbar(image, ax=axes, shrink=0.9, pad=0.02)
-    bar.ax.yaxis.set_major_locator(LogLocator(base=2))
+    bar.ax.yaxis.set_major_locator(LogLocator(base=2) if most >= 4 * least else FixedLocator([least, most]))
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
     bar.ax.yaxis.set_minor_formatter(NullFormatter())
     bar.ax.minorticks_off()

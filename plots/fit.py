@@ -65,6 +65,8 @@ def _charts(operation, points):
     # Twice and half the fitted time are equally far from it.
     residuals.set_yscale("log", base=2)
     residuals.yaxis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:.3g}"))
+    low, high = residuals.get_ylim()
+    residuals.set_ylim(min(low, 0.5), max(high, 2))  # so that rounding does not look like a deviation
     residuals.set_ylabel("measured time over fitted time")
     legend_right(residuals)
     return [Chart(

@@ -23,16 +23,25 @@ def charts(results):
         real = [points for (clock, _), points in kinds.items() if clock == "wall"]
         if real and len(kinds) == 2:
             (clock, link), simulated = next(item for item in kinds.items() if item[0][0] != "wall")
-            found.append(_chart(operation, size, f"real time and virtual time, {_rounded(link)}", simulated, real[0]))
+            found.append(_chart(operation, size, f"real time and virtual time, {_words(link)}", simulated, real[0]))
             continue
         for (clock, link), points in sorted(kinds.items()):
-            found.append(_chart(operation, size, "real time" if clock == "wall" else f"virtual time, {_rounded(link)}", points))
+            found.append(_chart(operation, size, "real time" if clock == "wall" else f"virtual time, {_words(link)}", points))
     return [chart for chart in found if chart]
 
 
-def _rounded(link):
-    """"alpha=2.9999999999999997e-05,beta=0" -> "alpha=3e-05,beta=0" """
-    return ",".join(f"{key}={float(value):.4g}" for key, value in (item.split("=") for item in link.split(",") if item))
+def _words(link):
+    """"alpha=2.5e-05,beta=8e-10" -> "alpha=25 µs, beta=1.25 GB/s" """
+    words = []
+    for key, value in (item.split("=") for item in link.split(",") if item):
+        number = float(value)
+        if key.endswith("alpha"):
+            words.append(f"{key}={time_text(1e6 * number)}")
+        elif key.endswith("beta") and number > 0:
+            words.append(f"{key}={1e-9 / number:.4g} GB/s")
+        else:
+            words.append(f"{key}={number:.4g}")
+    return ", ".join(words)
 
 
 def _percent(share):

@@ -19,10 +19,11 @@ constexpr std::string_view page_style =
     "a{color:var(--link)}"
     "pre{background:var(--panel);padding:.6rem;overflow-x:auto;font-size:13px}"
     "pre.commands{background:var(--commands)}"
-    "code{background:var(--panel)}"
+    "code{background:var(--panel)}code span{white-space:nowrap}"
+    ".sentence{white-space:pre-wrap}"
     "table{border-collapse:collapse;display:block;overflow-x:auto}"
     "td,th{border:1px solid var(--line);padding:.2rem .6rem;text-align:left}"
-    "img{max-width:100%;background:#fff}"
+    ".picture{overflow-x:auto}.picture img{max-width:max(100%,48rem);background:#fff}"
     "details{margin:.4rem 0 1rem}summary{cursor:pointer}"
     "iframe{width:100%;height:60rem;border:1px solid var(--line);border-radius:8px}"
     ".play{border:1px solid var(--line);border-radius:8px;padding:.8rem 1rem;margin:1rem 0}"
@@ -31,7 +32,8 @@ constexpr std::string_view page_style =
     ".play label{display:grid;grid-template-columns:1fr auto}"
     ".play input{grid-column:1/-1;width:100%;margin:.2rem 0;min-height:1.5rem}"
     ".play output,.play td{font-weight:600;font-variant-numeric:tabular-nums}"
-    ".play .figures{margin:.8rem 0}.play th{font-weight:400}"
+    ".play .figures{margin:.8rem 0}.play td{min-width:8rem}"
+    ".play th{font-weight:400;padding-left:1.9rem;text-indent:-1.3rem}"
     ".play .key{display:inline-block;width:.8rem;height:.8rem;border-radius:2px;"
     "margin-right:.5rem}"
     ".play .fixed,.play figcaption{font-size:.85rem;margin:.3rem 0}"
@@ -39,21 +41,25 @@ constexpr std::string_view page_style =
     ".play svg text{fill:var(--text);font-size:12px}"
     ".play .axis,.play .here{stroke:var(--line);fill:none}.play .here{stroke-dasharray:3 3}";
 
-// Within a line: code, bold, links.
+// Within a line: code, bold, links. The page does not lie in the repository: it names the files
+// there, and other lessons are named by the text. A line does not end after a hyphen in code.
 std::string inline_html(const std::string& line) {
-  static const std::regex code("`([^`]*)`"), bold("\\*\\*([^*]*)\\*\\*"),
-      link("\\[([^\\]]*)\\]\\((https?:[^)]*)\\)"), local("\\[([^\\]]*)\\]\\([^)]*\\)");
+  static const std::regex code("`([^`]*)`"), hyphens("[^ /]*-[^ /]*"), bold("\\*\\*([^*]*)\\*\\*"),
+      link("\\[([^\\]]*)\\]\\((https?:[^)]*)\\)"),
+      lesson("\\[([^\\]]*)\\]\\((?:#|[^)]*/lesson\\.md)[^)]*\\)"),
+      file("\\[([^\\]]*)\\]\\((?:\\.\\./)*([^)#]*)[^)]*\\)");
   std::string html;
   const std::string text = html_text(line);
   auto end = text.cbegin();
   const auto styled = [&](const std::string& part) {
     const std::string with_bold = std::regex_replace(part, bold, "<b>$1</b>");
     const std::string with_links = std::regex_replace(with_bold, link, "<a href=\"$2\">$1</a>");
-    return std::regex_replace(with_links, local, "$1");
+    const std::string with_lessons = std::regex_replace(with_links, lesson, "$1");
+    return std::regex_replace(with_lessons, file, "$1 (<code>$2</code>)");
   };
   for (std::sregex_iterator it(text.begin(), text.end(), code), last; it != last; ++it) {
     html += styled({end, text.cbegin() + it->position()});
-    html += "<code>" + (*it)[1].str() + "</code>";
+    html += "<code>" + std::regex_replace((*it)[1].str(), hyphens, "<span>$&</span>") + "</code>";
     end = text.cbegin() + it->position() + it->length();
   }
   return html + styled({end, text.cend()});
@@ -101,18 +107,21 @@ class MarkdownReader {
   }
 
   void add_row(const std::string& line) {
-    if (line.find_first_not_of("|-") == std::string::npos) return;
+    const char* const cell = block_ == "table" ? "td" : "th";
     open("table");
+    // A head without words, or the line below a head.
+    if (line.find_first_not_of("|- ") == std::string::npos) return;
     html_ += "<tr>";
     for (std::size_t begin = 1, end; (end = line.find('|', begin)) != std::string::npos;
          begin = end + 1)
-      html_ += "<td>" + inline_html(line.substr(begin, end - begin)) + "</td>";
+      html_ += fmt::format("<{0}>{1}</{0}>", cell, inline_html(line.substr(begin, end - begin)));
     html_ += "</tr>\n";
   }
 
   // Closes the block that is open, unless it is of this kind, and opens one.
   void open(const std::string& block) {
     if (block == block_) return;
+    while (html_.ends_with("\n\n")) html_.pop_back();  // empty lines after code
     if (!block_.empty()) html_ += "</" + block_ + ">\n";
     if (!block.empty()) html_ += "<" + block + ">";
     block_ = block;
@@ -157,8 +166,8 @@ std::string html_picture(const std::string& svg, const std::string& name) {
                           std::string_view("%#\"<>&").find(c) == std::string_view::npos;
     address += is_plain ? std::string(1, c) : fmt::format("%{:02X}", byte);
   }
-  return fmt::format("<p><img alt=\"{}\" src=\"data:image/svg+xml,{}\"></p>\n", html_text(name),
-                     address);
+  return fmt::format("<p class=\"picture\"><img alt=\"{}\" src=\"data:image/svg+xml,{}\"></p>\n",
+                     html_text(name), address);
 }
 
 std::string html_frame(const std::string& page, const std::string& name) {

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <regex>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -18,19 +20,34 @@ namespace {
 
 constexpr std::int64_t most_page_bytes = 64 << 20;
 
-// The pictures that the commands draw, and the pages that they write.
-std::string pictures(const std::string& folder, const std::string& commands) {
-  static const std::regex drawn("--(?:output|plot) ([\\w.-]+\\.svg)");
+// The pictures that the commands name in their output, and the pages that they write.
+std::string pictures(const std::string& folder, const std::string& commands,
+                     const std::string& output) {
+  static const std::regex drawn("(?:^|\n)([\\w.-]+\\.svg): ");
   std::string html;
-  for (std::sregex_iterator it(commands.begin(), commands.end(), drawn), last; it != last; ++it) {
-    const std::string name = (*it)[1];
-    html += html_picture(read_text(folder + "/" + name, most_page_bytes), name);
+  for (std::sregex_iterator it(output.begin(), output.end(), drawn), last; it != last; ++it) {
+    const std::size_t end = it->position() + it->length();
+    const std::string finding = output.substr(end, output.find('\n', end) - end);
+    html += html_picture(read_text(folder + "/" + (*it)[1].str(), most_page_bytes), finding);
   }
   static const std::regex explorer("--explorer ([\\w.-]+\\.html)");
   for (std::sregex_iterator it(commands.begin(), commands.end(), explorer), last; it != last;
        ++it) {
     const std::string name = (*it)[1];
     html += html_frame(read_text(folder + "/" + name, most_page_bytes), name);
+  }
+  return html;
+}
+
+// Reports and findings are sentences, whose lines are too long for a page; all else is in columns.
+std::string output_html(const std::string& text) {
+  std::istringstream lines(text);
+  std::string html;
+  for (std::string line; std::getline(lines, line);) {
+    const bool is_sentence =
+        line.starts_with("lockstep: ") || line.find(".svg: ") != std::string::npos;
+    html += is_sentence ? fmt::format("<span class=\"sentence\">{}</span>\n", html_text(line))
+                        : html_text(line) + "\n";
   }
   return html;
 }
@@ -45,16 +62,17 @@ std::string commands_html(const LessonRuns& runs, const std::string& commands) {
   return fmt::format(
              "<pre class=\"commands\">{}</pre>\n<details{}><summary>output</summary><pre>{}</pre>"
              "</details>\n",
-             html_text(commands), is_short ? " open" : "", html_text(text)) +
-         pictures(runs.folder(), commands);
+             html_text(commands), is_short ? " open" : "", output_html(text)) +
+         pictures(runs.folder(), commands, text);
 }
 
 std::string prediction_html(const std::string& folder, const nlohmann::json& fields) {
   std::string rows;
   for (const std::string run : fields.at("runs"))
-    rows += fmt::format("<tr><td>{}</td><td>{:.10g}</td><td>{:.10g}</td></tr>\n", html_text(run),
-                        lesson_value(folder, path_for_run(fields.at("closed"), run)),
-                        lesson_value(folder, path_for_run(fields.at("measured"), run)));
+    rows +=
+        fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td></tr>\n", html_text(run),
+                    number_text(lesson_value(folder, path_for_run(fields.at("closed"), run))),
+                    number_text(lesson_value(folder, path_for_run(fields.at("measured"), run))));
   return fmt::format(
       "<details><summary>predict first ({}), then look</summary><table>"
       "<tr><th>run</th><th>closed form</th><th>measured</th></tr>\n{}</table></details>\n",
@@ -63,9 +81,10 @@ std::string prediction_html(const std::string& folder, const nlohmann::json& fie
 
 std::string answer_html(const std::string& folder, const nlohmann::json& fields) {
   const std::string answer =
-      fields.contains("is") ? fields["is"].get<std::string>()
-                            : fmt::format("{:.4g} {}", lesson_value(folder, fields.at("value")),
-                                          fields.value("unit", ""));
+      fields.contains("is")
+          ? fields["is"].get<std::string>()
+          : fmt::format("{} {}", number_text(lesson_value(folder, fields.at("value"))),
+                        fields.value("unit", ""));
   return fmt::format("<details><summary>answer</summary><p><b>{}</b> {}</p></details>\n",
                      html_text(answer), html_text(fields.value("because", "")));
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 
 #include "collectives/base/error.h"
@@ -91,6 +92,16 @@ double last_cache_bytes(const json& context) {
 }
 
 }  // namespace
+
+std::string number_text(double value) {
+  constexpr double first_of_five_digits = 9999.5;
+  if (std::abs(value) < first_of_five_digits) return fmt::format("{:.4g}", value);
+  std::string text = fmt::format("{:.0f}", value);
+  constexpr std::ptrdiff_t group = 3;
+  for (std::ptrdiff_t at = std::ssize(text) - group; at > (value < 0 ? 1 : 0); at -= group)
+    text.insert(at, ",");
+  return text;
+}
 
 double lesson_value(const std::string& folder, const std::string& expression) {
   const std::vector<std::string> words = split(expression, " ");

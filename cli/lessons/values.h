@@ -12,6 +12,9 @@ namespace lockstep {
 // expression.
 double lesson_value(const std::string& folder, const std::string& expression);
 
+// "1.75", "99,860": four digits, and all before the decimal point.
+std::string number_text(double value);
+
 // A path of a prediction, with the result file in place of RUN.
 std::string path_for_run(std::string path, const std::string& run);
 

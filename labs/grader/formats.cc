@@ -46,6 +46,16 @@ std::string cell(const std::vector<std::string>& texts, std::size_t step, bool d
   return fmt::format("<td{}>{}</td>", differs ? " class=\"differs\"" : "", text);
 }
 
+// A hint is Markdown with code in it.
+std::string hint_of(const std::string& hint) {
+  std::istringstream parts(escaped(hint));
+  std::string html;
+  bool is_code = false;
+  for (std::string part; std::getline(parts, part, '`'); is_code = !is_code)
+    html += is_code ? "<code>" + part + "</code>" : part;
+  return html;
+}
+
 std::string table_of(const TraceRow& row) {
   std::string html =
       fmt::format("<table><caption>{}</caption><tr><th>step</th><th>yours</th><th>ours</th></tr>\n",
@@ -142,31 +152,38 @@ std::string html_of(const Grade& grade) {
   std::string html = fmt::format(
       "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width\">\n"
-      "<title>Lab {0}</title>\n<style>\n:root {{ color-scheme: light dark; }}\n"
+      "<title>Lab {0}</title>\n<style>\n"
+      ":root {{ color-scheme: light dark; --right: #00663f; --wrong: #b00020; }}\n"
+      "@media (prefers-color-scheme: dark) {{ :root {{ --right: #5fd3a2; --wrong: #ff8a95; }} }}\n"
       "body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: "
       "0 1rem; }}\n"
       "table {{ border-collapse: collapse; margin: 0 1rem 1.5rem 0; }}\n"
       "caption {{ text-align: left; font-weight: 600; }}\n"
-      "td:nth-child(2) {{ white-space: nowrap; }}\n"
       "td, th {{ border-bottom: 1px solid #8886; padding: .2rem .7rem; text-align: left; "
       "vertical-align: top; }}\n"
-      ".differs {{ background: #d5570040; }}\n.met {{ color: #2a9d5c; }}\n.wrong {{ color: "
-      "#d55700; }}\n"
-      ".traces {{ display: flex; flex-wrap: wrap; }}\npre {{ overflow-x: auto; }}\n</style>\n"
-      "<h1>Lab {0}: {1} of {2} "
-      "points</h1>\n<table>\n<tr><th>obligation</th><th>points</th><th></th></tr>\n",
+      ".points {{ white-space: nowrap; }}\n.differs {{ background: #d5570040; }}\n"
+      ".met {{ color: var(--right); }}\n"
+      ".wrong {{ color: var(--wrong); overflow-wrap: anywhere; }}\n"
+      ".wrong span {{ color: CanvasText; }}\n"
+      ".traces {{ display: flex; flex-wrap: wrap; }}\npre {{ overflow-x: auto; }}\n"
+      "@media (max-width: 40rem) {{ .grade td, .grade th {{ border: 0; }}\n"
+      ".grade tr {{ display: grid; grid-template-columns: 1fr auto; border-bottom: 1px solid "
+      "#8886; }}\n.grade td:last-child {{ grid-column: 1 / -1; }} }}\n</style>\n"
+      "<h1>Lab {0}: {1} of {2} points</h1>\n",
       grade.lab, grade.earned(), grade.points());
+  if (!grade.compiler_errors.empty())
+    html += fmt::format("<pre>{}</pre>\n", escaped(grade.compiler_errors));
+  html += "<table class=\"grade\">\n<tr><th>obligation</th><th>points</th><th></th></tr>\n";
   for (const EarnedPoints& each : grade.obligations) {
-    html +=
-        fmt::format("<tr><td>{}</td><td>{} of {}</td><td class=\"{}\">{}", escaped(each.obligation),
-                    each.earned, each.points, each.wrong.empty() ? "met" : "wrong",
-                    each.wrong.empty() ? "ok" : escaped(each.wrong));
-    for (const std::string& hint : each.hints) html += fmt::format("<br>Hint: {}", escaped(hint));
+    html += fmt::format("<tr><td>{}</td><td class=\"points\">{} of {}</td><td class=\"{}\">{}",
+                        escaped(each.obligation), each.earned, each.points,
+                        each.wrong.empty() ? "met" : "wrong",
+                        each.wrong.empty() ? "ok" : escaped(each.wrong));
+    for (const std::string& hint : each.hints)
+      html += fmt::format("<br><span>Hint: {}</span>", hint_of(hint));
     html += "</td></tr>\n";
   }
   html += "</table>\n";
-  if (!grade.compiler_errors.empty())
-    html += fmt::format("<pre>{}</pre>\n", escaped(grade.compiler_errors));
   if (!grade.trace.empty()) {
     html += fmt::format(
         "<h2>Step by step: {}</h2>\n<p>Marked steps differ from our solution's.</p>\n<div "

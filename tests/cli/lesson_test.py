@@ -233,7 +233,7 @@ class Lessons(unittest.TestCase):
         self.assertEqual(page.count["img"], 1)
         self.assertIn("<svg", urllib.parse.unquote(page.sources[0]))
         self.assertEqual(page.addresses, ["https://example.org"])
-        self.assertIn('Is 1 < 2 & a<b? Here, there, bold.', page.text)
+        self.assertIn('Is 1 < 2 & a<b? Here (x.md), there, bold.', page.text)
         for part in ("makespan   (m + p - 1)(tF + tB): 57; simulated 57", "return 2 * x;", "few.json 33 33", "many.json 57 57", "b it is (p - 1)",
                      "4 micro-batches", "The bubble is 27.3 % of the step.", "p ranks 4"):
             self.assertIn(" ".join(part.split()), page.text)
