@@ -126,21 +126,23 @@ void add_nccl_flags(CLI::App& app, BenchCommand& c) {
 }
 
 void add_collective(CLI::App& bench, const OperationEntry& entry, Command& chosen) {
-  auto command = std::make_shared<BenchCommand>();
-  command->options.operation = name_of(entry.operation);
   std::string algorithms;
   for (const AnyAlgorithm& algorithm : entry.algorithms)
     algorithms += fmt::format(" {}", algorithm.name);
-  CLI::App* app = bench.add_subcommand(command->options.operation,
+  CLI::App* app = bench.add_subcommand(std::string(name_of(entry.operation)),
                                        fmt::format("{}:{}", entry.summary, algorithms));
   app->fallthrough();
-  add_collective_flags(*app, *command);
-  add_size_flags(*app, *command);
-  if (entry.operation == Operation::all_to_all_v) add_skew_flags(*app, *command);
-  add_measuring_flags(*app, *command);
-  command->world.add(*app);
-  add_nccl_flags(*app, *command);
-  app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
+  when_chosen(*app, [app, &entry, &chosen] {
+    auto command = std::make_shared<BenchCommand>();
+    command->options.operation = name_of(entry.operation);
+    add_collective_flags(*app, *command);
+    add_size_flags(*app, *command);
+    if (entry.operation == Operation::all_to_all_v) add_skew_flags(*app, *command);
+    add_measuring_flags(*app, *command);
+    command->world.add(*app);
+    add_nccl_flags(*app, *command);
+    app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
+  });
 }
 
 }  // namespace

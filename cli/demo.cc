@@ -29,7 +29,7 @@ constexpr double parity_limit = 1e-10;
 
 struct DemoCommand {
   std::string folder = "out";
-  int steps = 60;
+  int steps = 30;
 };
 
 json read_json(const std::string& path) {

@@ -241,14 +241,16 @@ void add_train(CLI::App& program, Command& chosen) {
   train->require_subcommand(1);
   train->fallthrough();
   for (const TechniqueEntry& entry : techniques()) {
-    auto command = std::make_shared<TrainCommand>();
     CLI::App* app = train->add_subcommand(std::string(entry.name), std::string(entry.summary));
-    command->plan.options = default_options(entry.name);
-    command->world.launch.ranks = entry.default_ranks();
-    add_plan_options(*app, command->plan);
-    add_run_flags(*app, *command);
     app->fallthrough();
-    app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
+    when_chosen(*app, [app, &entry, &chosen] {
+      auto command = std::make_shared<TrainCommand>();
+      command->plan.options = default_options(entry.name);
+      command->world.launch.ranks = entry.default_ranks();
+      add_plan_options(*app, command->plan);
+      add_run_flags(*app, *command);
+      app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
+    });
   }
 }
 

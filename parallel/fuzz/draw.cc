@@ -98,8 +98,7 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
   const auto allows = [&](int ranks) {
     return limits.all_ranks ? ranks == limits.most_ranks : ranks <= limits.most_ranks;
   };
-  constexpr int most_tries = 100'000;
-  for (int tries = 0; tries < most_tries; ++tries) {
+  for (int tries = 0; tries < limits.most_tries; ++tries) {
     FuzzCase drawn{
         .seed = random() % 1'000'000, .model = draw_model(random), .plan = {}, .before = {}};
     const int context = drawn.model.context;
@@ -128,7 +127,7 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
   }
   throw Error(ErrorKind::bad_input,
               fmt::format("--ranks {}: none of {} random plans has that many ranks",
-                          limits.most_ranks, most_tries),
+                          limits.most_ranks, limits.most_tries),
               {.hint = "use a product of small powers of 2, such as 4, 8 or 16"});
 }
 

@@ -78,7 +78,7 @@ TEST_F(Fuzz, TheSameSeedGivesTheSamePlansAndTheirFiles) {
 }
 
 TEST_F(Fuzz, SaysThatNoPlanHasSoManyRanks) {
-  EXPECT_THROW(draw_case(1, 0, {.most_ranks = 23, .all_ranks = true}), Error);
+  EXPECT_THROW(draw_case(1, 0, {.most_ranks = 23, .all_ranks = true, .most_tries = 1000}), Error);
 }
 
 // Mistakes that no test of a single technique would show: a value that one rank loses.
