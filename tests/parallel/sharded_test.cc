@@ -106,7 +106,8 @@ TEST(ShardedMesh, EqualsTheGoldenRunAndItsClosedForms) {
   for (const Mesh& mesh : {Mesh{"1f1b", 2, 2, 2, false}, Mesh{"interleaved", 1, 2, 2, false},
                            Mesh{"zb-h1", 2, 2, 2, true}, Mesh{"zb-v", 1, 2, 2, false},
                            Mesh{"gpipe", 2, 1, 2, true}, Mesh{"1f1b", 2, 1, 2, true}})
-    for (const int variant : {1, 2, 3, 4}) {
+    for (const int variant :
+         LOCKSTEP_THOROUGH ? std::vector{1, 2, 3, 4} : std::vector{1 + runs % 4}) {
       const int stage = std::min(variant, 3);
       TrainOptions options = golden_run("3d");
       if (variant == 4) options.sharding = "per-parameter";
@@ -126,7 +127,7 @@ TEST(ShardedMesh, EqualsTheGoldenRunAndItsClosedForms) {
       for (const TheoryRecord& record : result.theory) EXPECT_TRUE(record.exact) << record.quantity;
       ++runs;
     }
-  EXPECT_EQ(runs, 24);
+  EXPECT_EQ(runs, LOCKSTEP_THOROUGH ? 24 : 6);
 }
 
 TEST(ShardedMesh, UnshardsAtMostThreeStages) {
