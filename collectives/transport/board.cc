@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -68,8 +69,9 @@ Board::Waiting::Waiting(const Board& board, int rank, int peer, const Call& call
     : slot_(board.slots_[rank]) {
   slot_.waiting_for.store(peer + 1, std::memory_order_release);
   const std::int32_t other = board.world_rank(peer) + 1;
-  // The process may be stopped before it looks for the first time.
-  const auto now = std::chrono::steady_clock::now();
+  // The process may be stopped before it looks for the first time. Without a deadline nobody asks.
+  using Clock = std::chrono::steady_clock;
+  const auto now = std::isfinite(board.timeout_s_) ? Clock::now() : Clock::time_point{};
   auto& entries = board.world_.waits[static_cast<std::size_t>(board.world_rank(rank))].entries;
   if (const std::int32_t kept = slot_.waits_entry.load(); kept > 0) {
     entry_ = &entries[static_cast<std::size_t>(kept - 1)];  // of a wait that failed
