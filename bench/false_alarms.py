@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 SLOWDOWN = 1.1
-DEFAULT = ["--ranks", "2", "-b", "4K", "-e", "1M", "-f", "4", "-n", "10", "-w", "2", "--repetitions", "40", "--algorithm",
+DEFAULT = ["--ranks", "2", "-b", "4K", "-e", "1M", "-f", "4", "-n", "10", "-w", "2", "--repetitions", "300", "--algorithm",
            "ring,recursive_doubling"]
 
 

@@ -98,6 +98,7 @@ std::string percent(double share) {
 std::string verdict_text(const ComparedRow& row) {
   std::string text(name_of(row.verdict));
   if (row.verdict == Verdict::unclear) text += ", within " + percent(row.within);
+  if (row.only_faster_half) text += " in the faster half of the samples";
   if (!row.chosen.empty()) text += "; auto chose " + row.chosen;
   return text;
 }
@@ -195,6 +196,8 @@ std::vector<ComparedRow> compare_samples(const Samples& before, const Samples& a
       row.verdict = Verdict::faster;
     else if (row.within >= limits.effect)
       row.verdict = Verdict::unclear;
+    else
+      row.only_faster_half = std::abs(row.change()) >= limits.effect;
   }
   return rows;
 }
@@ -213,7 +216,10 @@ Comparison compare(const Measurements& before, const Measurements& after,
   for (ComparedRow& row : result.rows) {
     if (!is_in_both(row)) continue;
     if (result.is_exact) row.verdict = exact_verdict(row);
-    if (other_hardware && row.verdict == Verdict::same) row.verdict = Verdict::unclear;
+    if (other_hardware && row.verdict == Verdict::same) {
+      row.verdict = Verdict::unclear;
+      row.only_faster_half = false;
+    }
     const std::string &was = before.rows.at(row.name).chosen, &now = after.rows.at(row.name).chosen;
     if (was != now) row.chosen = fmt::format("{} before, {} now", was, now);
   }

@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-// `same`: shown to differ by less than the smallest effect to report. `unclear`: the samples cannot
-// tell, or the machines differ.
+// `same`: shown to differ by less than the smallest effect to report, at least in the faster half of
+// the samples. `unclear`: the samples cannot tell, or the machines differ.
 enum class Verdict { same, slower, faster, unclear, too_few_samples, only_old, only_new };
 std::string_view name_of(Verdict verdict);
 
@@ -23,7 +23,8 @@ struct ComparedRow {
   std::optional<double> rate;  // q-value of Benjamini and Hochberg, if the row was tested
   double within = 0;           // largest change, up or down, that the samples allow
   Verdict verdict = Verdict::same;
-  std::string chosen;  // "ring before, direct now": what auto chose, if that changed
+  bool only_faster_half = false;  // is the same; the medians differ
+  std::string chosen;             // "ring before, direct now": what auto chose, if that changed
 
   double change() const { return old_median > 0 ? new_median / old_median - 1 : 0; }
 };

@@ -23,8 +23,10 @@ double chance_of_being_larger(const std::vector<double>& old_samples,
                               const std::vector<double>& new_samples);
 
 // The interval that holds the ratio of new to old samples in 90 % of all cases: that of Hodges and
-// Lehmann, from the ratios of all pairs. Either end alone is passed in 5 %. Samples must be above 0
-// and at least one a set.
+// Lehmann, from the ratios of all pairs. Either end alone is passed in 5 %. Of eight samples or
+// more, the narrower one of two: of all, or of the faster half, because disturbances only ever slow
+// a sample (Chen and Revels, "Robust benchmarking in noisy environments", 2016). Samples must be
+// above 0 and at least one a set.
 struct RatioInterval {
   double least, most;
 };

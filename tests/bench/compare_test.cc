@@ -182,6 +182,32 @@ TEST(Compare, WhatSamplesCannotTellIsUnclear) {
   EXPECT_GT(rows[0].within, 0.5);
 }
 
+// Another program runs for a while: it slows some samples, more of one result than of the other.
+TEST(Compare, DisturbancesOfSomeSamplesAreNoChange) {
+  std::mt19937_64 random(13);
+  std::normal_distribution<double> noise(100, 1);
+  const auto compared = [&](int disturbed_before, int disturbed_after, double factor) {
+    const auto samples = [&](int disturbed, double speed) {
+      std::vector<double> result;
+      for (int i = 0; i < 60; ++i)
+        result.push_back(noise(random) * (i % 6 < disturbed ? 1.25 : 1) * speed);
+      return result;
+    };
+    return compare_samples({{"x", samples(disturbed_before, 1)}},
+                           {{"x", samples(disturbed_after, factor)}}, {})
+        .front();
+  };
+  int same = 0;
+  for (int i = 0; i < 50; ++i) {
+    const ComparedRow more = compared(1, 4, 1);
+    EXPECT_GT(more.change(), 0.2);
+    EXPECT_NE(more.verdict, Verdict::slower);
+    same += compared(1, 2, 1).verdict == Verdict::same;
+    EXPECT_EQ(compared(3, 1, 1.1).verdict, Verdict::slower) << "slower, and less disturbed";
+  }
+  EXPECT_GE(same, 45);
+}
+
 TEST(Compare, SizesSortAsNumbers) {
   Samples samples;
   for (const char* name :
