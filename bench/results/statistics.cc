@@ -26,25 +26,6 @@ std::vector<double> ranks_of(const std::vector<double>& samples) {
 
 double count_of(const std::vector<double>& samples) { return static_cast<double>(samples.size()); }
 
-// Sorted samples, and how many independent ones say as much.
-struct SortedSamples {
-  std::vector<double> samples;
-  double independent;
-};
-
-SortedSamples all_of(std::vector<double> samples) {
-  const double independent = count_of(samples) / autocorrelation_time(samples);
-  std::ranges::sort(samples);
-  return {std::move(samples), independent};
-}
-
-SortedSamples faster_half(SortedSamples all) {
-  all.samples.resize((all.samples.size() + 1) / 2);
-  // The half ends at a median, which varies, too: a quartile of all samples has 3/2 of the variance
-  // of the median of as many independent ones as the half has.
-  return {std::move(all.samples), all.independent / 2 / 1.5};
-}
-
 // Every k-th of sorted samples, so that pairs of two sets are few enough to sort.
 std::vector<double> thinned(const std::vector<double>& samples) {
   constexpr std::size_t most = 500;
@@ -53,20 +34,6 @@ std::vector<double> thinned(const std::vector<double>& samples) {
   for (std::size_t i = 0; i < most; ++i)
     kept.push_back(samples[(2 * i + 1) * samples.size() / (2 * most)]);
   return kept;
-}
-
-RatioInterval interval_of(const SortedSamples& before, const SortedSamples& after) {
-  const std::vector<double> divisors = thinned(before.samples);
-  std::vector<double> ratios;
-  for (const double sample : thinned(after.samples))
-    for (const double divisor : divisors) ratios.push_back(sample / divisor);
-  std::ranges::sort(ratios);
-  // The share of pairs whose new sample is larger has this standard deviation.
-  const double deviation = std::sqrt((1 / before.independent + 1 / after.independent) / 12);
-  constexpr double deviations = 1.645;  // 90 % of a normal distribution
-  const double aside = std::max(0.0, 0.5 - deviations * deviation) * count_of(ratios);
-  const auto outside = static_cast<std::size_t>(aside);
-  return {ratios[outside], ratios[ratios.size() - 1 - outside]};
 }
 
 }  // namespace
@@ -92,14 +59,26 @@ double autocorrelation_time(const std::vector<double>& samples) {
   return std::max(1.0, 2 * pairs - 1);
 }
 
-double chance_of_being_larger(const std::vector<double>& old_samples,
-                              const std::vector<double>& new_samples) {
-  std::vector<double> all = old_samples;
-  all.insert(all.end(), new_samples.begin(), new_samples.end());
+SampleSet all_of(std::vector<double> samples) {
+  const double independent = count_of(samples) / autocorrelation_time(samples);
+  std::ranges::sort(samples);
+  return {std::move(samples), independent};
+}
+
+SampleSet faster_half(SampleSet all) {
+  all.samples.resize((all.samples.size() + 1) / 2);
+  // The half ends at a median, which varies, too: a quartile of all samples has 3/2 of the variance
+  // of the median of as many independent ones as the half has.
+  return {std::move(all.samples), all.independent / 2 / 1.5};
+}
+
+double chance_of_being_larger(const SampleSet& before, const SampleSet& after) {
+  std::vector<double> all = before.samples;
+  all.insert(all.end(), after.samples.begin(), after.samples.end());
   const std::vector<double> ranks = ranks_of(all);
-  const double n = count_of(old_samples), m = count_of(new_samples), both = n + m;
+  const double n = count_of(before.samples), m = count_of(after.samples), both = n + m;
   const double rank_sum =
-      std::accumulate(ranks.begin() + std::ssize(old_samples), ranks.end(), 0.0);
+      std::accumulate(ranks.begin() + std::ssize(before.samples), ranks.end(), 0.0);
   double ties = 0;  // the sum of t^3 - t over groups of t equal values
   std::ranges::sort(all);
   for (std::size_t begin = 0; begin < all.size();) {
@@ -113,21 +92,23 @@ double chance_of_being_larger(const std::vector<double>& old_samples,
   const double variance = n * m / 12 * (both + 1 - ties / (both * (both - 1)));
   if (n == 0 || m == 0 || variance <= 0) return 1;
   constexpr double continuity = 0.5;
-  const double inflation =
-      (autocorrelation_time(old_samples) * m + autocorrelation_time(new_samples) * n) / both;
+  const double inflation = (n / before.independent * m + m / after.independent * n) / both;
   const double deviations = (larger - n * m / 2 - continuity) / std::sqrt(variance * inflation);
   return std::erfc(deviations / std::sqrt(2)) / 2;
 }
 
-RatioInterval ratio_interval(const std::vector<double>& old_samples,
-                             const std::vector<double>& new_samples) {
-  constexpr std::size_t fewest_to_halve = 8;
-  SortedSamples before = all_of(old_samples), after = all_of(new_samples);
-  const RatioInterval whole = interval_of(before, after);
-  if (std::min(old_samples.size(), new_samples.size()) < fewest_to_halve) return whole;
-  const RatioInterval half =
-      interval_of(faster_half(std::move(before)), faster_half(std::move(after)));
-  return half.most / half.least < whole.most / whole.least ? half : whole;
+RatioInterval ratio_interval(const SampleSet& before, const SampleSet& after) {
+  const std::vector<double> divisors = thinned(before.samples);
+  std::vector<double> ratios;
+  for (const double sample : thinned(after.samples))
+    for (const double divisor : divisors) ratios.push_back(sample / divisor);
+  std::ranges::sort(ratios);
+  // The share of pairs whose new sample is larger has this standard deviation.
+  const double deviation = std::sqrt((1 / before.independent + 1 / after.independent) / 12);
+  constexpr double deviations = 1.645;  // 90 % of a normal distribution
+  const double aside = std::max(0.0, 0.5 - deviations * deviation) * count_of(ratios);
+  const auto outside = static_cast<std::size_t>(aside);
+  return {ratios[outside], ratios[ratios.size() - 1 - outside]};
 }
 
 std::vector<double> false_discovery_rates(const std::vector<double>& chances) {

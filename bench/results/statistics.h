@@ -14,24 +14,30 @@ namespace lockstep {
 // Carlo", 1992.
 double autocorrelation_time(const std::vector<double>& samples);
 
+// Sorted samples, and as many independent ones as say as much as they do.
+struct SampleSet {
+  std::vector<double> samples;
+  double independent = 0;
+};
+SampleSet all_of(std::vector<double> samples);
+// Disturbances only ever slow a sample, so the faster half tells more where they are frequent. Chen
+// and Revels, "Robust benchmarking in noisy environments", 2016.
+SampleSet faster_half(SampleSet all);
+
 // The one-sided p-value of the Mann-Whitney test: the chance that new samples exceed old ones at
 // least as much as these do, if both came from one distribution. Uses the normal approximation,
 // corrected for ties, continuity and autocorrelation. 1 if either is empty or all values are equal.
 // Mann and Whitney, "On a test of whether one of two random variables is stochastically larger than
 // the other", 1947.
-double chance_of_being_larger(const std::vector<double>& old_samples,
-                              const std::vector<double>& new_samples);
+double chance_of_being_larger(const SampleSet& before, const SampleSet& after);
 
 // The interval that holds the ratio of new to old samples in 90 % of all cases: that of Hodges and
-// Lehmann, from the ratios of all pairs. Either end alone is passed in 5 %. Of eight samples or
-// more, the narrower one of two: of all, or of the faster half, because disturbances only ever slow
-// a sample (Chen and Revels, "Robust benchmarking in noisy environments", 2016). Samples must be
-// above 0 and at least one a set.
+// Lehmann, from the ratios of all pairs. Either end alone is passed in 5 %. Samples must be above 0
+// and at least one a set.
 struct RatioInterval {
   double least, most;
 };
-RatioInterval ratio_interval(const std::vector<double>& old_samples,
-                             const std::vector<double>& new_samples);
+RatioInterval ratio_interval(const SampleSet& before, const SampleSet& after);
 
 // The q-value of each test: the false discovery rate if it and all tests with smaller p-values
 // count as differences. Benjamini and Hochberg, "Controlling the false discovery rate", 1995.
