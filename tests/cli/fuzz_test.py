@@ -78,8 +78,12 @@ class Fuzz(unittest.TestCase):
 
     def test_interrupted(self):
         run = subprocess.Popen([PROGRAM, "fuzz", "--minutes", "5"], cwd=self.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        time.sleep(2)
-        self.assertEqual(len(self.files()), 1, "the file of the plan that runs")
+        self.addCleanup(run.kill)
+        # The file of the plan that runs; between two plans there is none.
+        end = time.monotonic() + 30
+        while not (files := self.files()) and time.monotonic() < end:
+            time.sleep(0.01)
+        self.assertEqual(len(files), 1)
         run.send_signal(signal.SIGINT)
         said = "".join(run.communicate(timeout=30))
         # Between two plans the signal itself ends the program. A shell says 130 for both.
