@@ -52,7 +52,7 @@ inline constexpr int fuzz_steps = 2;
 struct DrawLimits {
   int most_ranks = 16;
   bool all_ranks = false;
-  int most_tries = 100'000;  // plans drawn until one has that many ranks
+  int most_tries = 10'000;  // plans drawn until one has that many ranks
 };
 // Throws Error (bad_input) if none of them has.
 FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& limits);

@@ -55,7 +55,8 @@ class Fuzz(unittest.TestCase):
         self.assertEqual(len(counts), 2)
 
     def test_wrong_plan(self):
-        for transport in TRANSPORTS:
+        # Open MPI takes a second to end each of the wrong runs that the search for a smaller plan makes, so here MPICH stands for both.
+        for transport in [name for name in TRANSPORTS if name != "openmpi" or "mpich" not in TRANSPORTS]:
             with self.subTest(transport=transport):
                 words = ["--fault", "rank=0,op=1,kind=nan", "--transport", transport]
                 said = self.fuzz("--plans", 5, "--ranks", 2, *words, status=1)
