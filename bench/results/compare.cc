@@ -88,23 +88,30 @@ std::vector<ComparedRow> paired(const Samples& before, const Samples& after) {
   return rows;
 }
 
-// The two-sided chance that the samples are of one distribution, and the interval of their ratio:
-// of all samples, or of their faster halves if that makes the interval less than two thirds as wide.
-std::pair<double, RatioInterval> tests_of(const std::vector<double>& was,
-                                          const std::vector<double>& now) {
+// What the samples of a row tell: all of them, or the faster halves if that makes the interval less
+// than two thirds as wide.
+struct Tests {
+  double chance;  // that both results are of one distribution, two-sided
+  RatioInterval interval;
+  bool of_faster_half;
+};
+
+Tests tests_of(const std::vector<double>& was, const std::vector<double>& now) {
   SampleSet before = all_of(was), after = all_of(now);
   RatioInterval interval = ratio_interval(before, after);
+  bool of_faster_half = false;
   if (std::min(was.size(), now.size()) >= fewest_to_halve) {
     SampleSet fast_before = faster_half(before), fast_after = faster_half(after);
     const RatioInterval fast = ratio_interval(fast_before, fast_after);
     if (std::log(fast.most / fast.least) < std::log(interval.most / interval.least) * 2 / 3) {
       before = std::move(fast_before), after = std::move(fast_after);
       interval = fast;
+      of_faster_half = true;
     }
   }
   const double either =
       std::min(chance_of_being_larger(before, after), chance_of_being_larger(after, before));
-  return {std::min(1.0, 2 * either), interval};
+  return {std::min(1.0, 2 * either), interval, of_faster_half};
 }
 
 bool is_in_both(const ComparedRow& row) {
@@ -191,7 +198,7 @@ std::vector<ComparedRow> compare_samples(const Samples& before, const Samples& a
   std::vector<ComparedRow> rows = paired(before, after);
   std::vector<ComparedRow*> tested;
   std::vector<double> chances;
-  std::vector<RatioInterval> intervals;
+  std::vector<Tests> tests;
   for (ComparedRow& row : rows) {
     if (!is_in_both(row)) continue;
     const std::vector<double>&was = before.at(row.name), &now = after.at(row.name);
@@ -200,14 +207,12 @@ std::vector<ComparedRow> compare_samples(const Samples& before, const Samples& a
       continue;
     }
     tested.push_back(&row);
-    const auto [chance, interval] = tests_of(was, now);
-    chances.push_back(chance);
-    intervals.push_back(interval);
+    chances.push_back(tests.emplace_back(tests_of(was, now)).chance);
   }
   const auto rates = false_discovery_rates(chances);
   for (std::size_t i = 0; i < tested.size(); ++i) {
     ComparedRow& row = *tested[i];
-    const auto [least, most] = intervals[i];
+    const auto [least, most] = tests[i].interval;
     row.rate = rates[i];
     row.within = std::max(std::abs(least - 1), std::abs(most - 1));
     const bool is_different = rates[i] <= limits.rate;
@@ -218,7 +223,7 @@ std::vector<ComparedRow> compare_samples(const Samples& before, const Samples& a
     else if (row.within >= limits.effect)
       row.verdict = Verdict::unclear;
     else
-      row.only_faster_half = std::abs(row.change()) >= limits.effect;
+      row.only_faster_half = tests[i].of_faster_half && std::abs(row.change()) >= limits.effect;
   }
   return rows;
 }

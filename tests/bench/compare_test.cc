@@ -212,6 +212,12 @@ TEST(Compare, DisturbancesOfSomeSamplesAreNoChange) {
     EXPECT_EQ(compared(3, 1, 1.1).verdict, Verdict::slower) << "slower, and less disturbed";
   }
   EXPECT_GE(same, 45);
+  const ComparedRow half = compared(2, 3, 1);
+  EXPECT_GT(half.change(), 0.2);
+  EXPECT_EQ(half.verdict, Verdict::same);
+  EXPECT_NE(text_of({.differences = {}, .rows = {half}}).find("same in the faster half"),
+            std::string::npos);
+  EXPECT_FALSE(compared(0, 0, 1).only_faster_half);
 }
 
 TEST(Compare, SizesSortAsNumbers) {
