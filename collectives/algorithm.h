@@ -105,6 +105,10 @@ struct Algorithm {
   Count (*scratch)(const Problem&, int rank) = nullptr;
   // Elements that a rank receives through windows (Communicator::open_window). Null: none.
   Count (*windowed)(const Problem&, int rank) = nullptr;
+  // All ranks do the same at the same time if chunks are equal and both the ranks and a node's ranks
+  // are a power of two; on unequal links, all nodes do (transport/launch_symmetric.h). Not where
+  // messages of several ranks arrive at once: one node takes them in another order than the next.
+  bool ranks_are_equal = false;
   // Only a baseline for the others: the closed form omits one rank's cost of handling p messages.
   bool is_baseline = false;
 };

@@ -28,6 +28,7 @@ std::vector<Entry> with_lab(std::vector<Entry> table, Entry like, decltype(Entry
   like.name = "lab";
   like.run = run;
   like.run_out_of_place = nullptr;
+  like.ranks_are_equal = false;
   like.is_baseline = true;
   table.push_back(like);
   return table;

@@ -32,6 +32,7 @@ std::vector<AnyAlgorithm> erased(const std::vector<Entry>& table, Call call) {
                    .need = entry.need,
                    .scratch = entry.scratch,
                    .windowed = entry.windowed,
+                   .ranks_are_equal = entry.ranks_are_equal,
                    .is_baseline = entry.is_baseline});
   return any;
 }

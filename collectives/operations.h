@@ -30,7 +30,7 @@ struct AnyAlgorithm {
   Need need;
   Count (*scratch)(const Problem&, int rank);
   Count (*windowed)(const Problem&, int rank);
-  bool is_baseline;
+  bool ranks_are_equal, is_baseline;
   int ranks = 0;  // that take part, if not those of the problem: servers do, in addition
 };
 

@@ -76,6 +76,7 @@ void check(const BenchOptions& options, int ranks) {
   within(options.warmup, 0, 1'000'000, "-w");
   within(options.operations_per_iteration, 1, 1'000'000, "-m");
   within(options.repetitions, 1, 10'000, "--repetitions");
+  within(ranks, 1, std::numeric_limits<int>::max(), "--ranks");
   within(options.root, 0, ranks - 1, "-r");
   require(options.device->stores() || (!options.check && options.buffers == Buffers::hot),
           "--device none with -c 1 or --buffers",

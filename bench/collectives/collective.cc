@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 
 #include "bench/collectives/point.h"
 #include "bench/collectives/table.h"
 #include "collectives/all_to_all_v/all_to_all_v.h"
+#include "collectives/base/limits.h"
 #include "collectives/send_recv/send_recv.h"
+#include "collectives/transport/launch_symmetric.h"
 
 namespace lockstep {
 namespace {
@@ -80,7 +83,47 @@ std::vector<PointSpec> points_of(Communicator& comm, int ranks, const BenchOptio
   return points;
 }
 
+bool has_equal_ranks(Communicator& comm, const OperationEntry& entry, const BenchOptions& options,
+                     int ranks) {
+  std::vector<std::string> skipped;
+  for (const std::string& name : chosen_algorithms(comm, entry, options, skipped))
+    for (const PointSpec& point : points_of(comm, ranks, options)) {
+      const Slice like{
+          .count = point.problem.count, .dtype = point.dtype, .device = options.device};
+      const AnyAlgorithm& algorithm =
+          usable_algorithm(entry.algorithms, entry.operation, name, comm, like);
+      if (!algorithm.ranks_are_equal || !equal_chunks(point.problem) ||
+          !point.problem.counts.empty())
+        return false;
+    }
+  return true;
+}
+
 }  // namespace
+
+int ranks_for_all(const OperationEntry& entry, const BenchOptions& options,
+                  const LaunchOptions& world) {
+  const int ranks = launch_ranks(world);
+  const LinkModel& links = world.links;
+  const bool one_kind =
+      links.inside == links.between || links.ranks_per_node <= 1 || links.ranks_per_node >= ranks;
+  const int alike = one_kind ? 1 : links.ranks_per_node;
+  const auto power_of_two = [](int number) {
+    return std::has_single_bit(static_cast<unsigned>(number));
+  };
+  if (world.clock != Clock::unit || world.trace || world.fault || options.device->stores() ||
+      options.whose == WhoseTime::rank_0 || !power_of_two(ranks) || !power_of_two(alike))
+    return 0;
+  constexpr double bytes_of_rank = 700;  // of one that does not run
+  require_memory(ranks * bytes_of_rank, fmt::format("virtual time of {} ranks", ranks),
+                 "use fewer ranks");
+  // `auto` chooses in a world.
+  bool equal = false;
+  launch_symmetric(
+      world, std::vector<int>(static_cast<std::size_t>(ranks)),
+      [&](RankContext& context) { equal = has_equal_ranks(context.world, entry, options, ranks); });
+  return equal && alike < ranks ? alike : 0;
+}
 
 void BenchResult::add(const BenchResult& repetition) {
   seconds.insert(seconds.end(), repetition.seconds.begin(), repetition.seconds.end());

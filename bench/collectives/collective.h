@@ -32,7 +32,8 @@ struct BenchOptions {
   std::vector<DType> dtypes = {DType::f32};
   std::vector<ReduceOp> ops = {ReduceOp::sum};
   int root = 0;
-  Skew skew;  // of all_to_all_v
+  int running_ranks = 0;  // in virtual time, the first ones in the place of all; 0: all run
+  Skew skew;              // of all_to_all_v
   bool check = true;
   // Holds the buffers. `none` has no memory behind its addresses: for thousands of ranks.
   Device* device = &host_device();
@@ -82,6 +83,13 @@ struct BenchRun {
   std::string library;               // of the algorithm `vendor`, if there is one
   std::string skew;                  // in words, at the largest size; empty without skew
 };
+
+// How many ranks can run in the place of all in virtual time (collectives/transport/
+// launch_symmetric.h): one if all ranks do the same in all that is measured; the ranks of one node
+// if all nodes do. 0: every rank runs, because they differ, are no power of two, or because data, a
+// trace or a fault is asked for.
+int ranks_for_all(const OperationEntry& entry, const BenchOptions& options,
+                  const LaunchOptions& world);
 
 // Measures an operation among the first `ranks` ranks of the world; the operation decides what any
 // others do. Returns the same results on every rank. Rank 0 prints the table row by row.

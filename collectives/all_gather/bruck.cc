@@ -52,7 +52,8 @@ AllGatherAlgorithm all_gather_bruck() {
                        (x.ranks - 1) * x.chunk_bytes(x.ranks) * links.between.beta_s_per_byte;
               },
           .formula = "ceil(lg p) a + n (p-1)/p b",
-          .exact = equal_chunks};
+          .exact = equal_chunks,
+          .ranks_are_equal = true};
 }
 
 }  // namespace lockstep

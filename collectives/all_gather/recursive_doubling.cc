@@ -40,7 +40,8 @@ AllGatherAlgorithm all_gather_recursive_doubling() {
       .formula = "lg p a + n (p-1)/p b",
       .exact = equal_chunks,
       .exact_on_nodes = equal_chunks_of_power_of_two_of_nodes,
-      .need = Need::power_of_two_ranks};
+      .need = Need::power_of_two_ranks,
+      .ranks_are_equal = true};
 }
 
 }  // namespace lockstep

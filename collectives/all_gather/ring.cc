@@ -39,7 +39,8 @@ AllGatherAlgorithm all_gather_ring() {
                                 links);
           },
       .formula = "(p-1) (a + n/p b)",
-      .exact_on_nodes = equal_chunks_of_nodes};
+      .exact_on_nodes = equal_chunks_of_nodes,
+      .ranks_are_equal = true};
 }
 
 }  // namespace lockstep

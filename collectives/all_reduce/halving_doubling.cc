@@ -49,7 +49,8 @@ AllReduceAlgorithm all_reduce_halving_doubling() {
               },
           .formula = "2 lg p a + 2 n (p-1)/p b, + 2 a + 3 n b unless p is a power of two",
           .exact = equal_chunks_of_power_of_two,
-          .exact_on_nodes = equal_chunks_of_power_of_two_of_nodes};
+          .exact_on_nodes = equal_chunks_of_power_of_two_of_nodes,
+          .ranks_are_equal = true};
 }
 
 }  // namespace lockstep

@@ -36,7 +36,8 @@ AllReduceAlgorithm all_reduce_hierarchical() {
           .formula = "2(k-1) (a1 + n/k b1) + 2(g-1) (a2 + n/(k g) b2)",
           .exact = equal_chunks,
           .exact_on_nodes = equal_chunks,
-          .need = Need::full_nodes};
+          .need = Need::full_nodes,
+          .ranks_are_equal = true};
 }
 
 }  // namespace lockstep

@@ -51,10 +51,9 @@ AllReduceAlgorithm all_reduce_recursive_doubling() {
       .formula = "lg p (a + n b), + 2 a + 3 n b unless p is a power of two",
       .exact = power_of_two,
       .exact_on_nodes = power_of_two_of_nodes,
-      .scratch =
-          [](const Problem& x, int rank) {
-            return x.ranks > 1 && rank < participants(x.ranks) ? x.count : 0;
-          }};
+      .scratch = [](const Problem& x,
+                    int rank) { return x.ranks > 1 && rank < participants(x.ranks) ? x.count : 0; },
+      .ranks_are_equal = true};
 }
 
 }  // namespace lockstep

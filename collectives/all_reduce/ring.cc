@@ -35,7 +35,8 @@ AllReduceAlgorithm all_reduce_ring() {
                                     x.chunk_bytes(x.ranks), links);
               },
           .formula = "2(p-1) (a + n/p b)",
-          .exact_on_nodes = equal_chunks_of_nodes};
+          .exact_on_nodes = equal_chunks_of_nodes,
+          .ranks_are_equal = true};
 }
 
 }  // namespace lockstep

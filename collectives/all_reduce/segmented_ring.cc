@@ -122,7 +122,8 @@ AllReduceAlgorithm all_reduce_segmented_ring() {
       .exact = is_exact,
       .exact_on_nodes = [](const Problem& x) { return is_exact(x) && equal_chunks_of_nodes(x); },
       .windowed = [](const Problem& x,
-                     int rank) { return x.count - Parts(x.count, x.ranks)[rank]; }};
+                     int rank) { return x.count - Parts(x.count, x.ranks)[rank]; },
+      .ranks_are_equal = true};
 }
 
 }  // namespace lockstep

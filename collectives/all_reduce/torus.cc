@@ -36,7 +36,8 @@ AllReduceAlgorithm all_reduce_torus() {
       .exact_on_nodes =
           [](const Problem& x) {
             return equal_chunks_of_nodes(x) && grid_fits_nodes(x, squarest(x.ranks));
-          }};
+          },
+      .ranks_are_equal = true};
 }
 
 }  // namespace lockstep

@@ -67,7 +67,8 @@ AllToAllAlgorithm all_to_all_bruck() {
                   seconds += links.between.seconds(with_bit(bit, x.ranks) * x.chunk_bytes(x.ranks));
                 return seconds;
               },
-          .formula = "lg p (a + n/2 b)"};
+          .formula = "lg p (a + n/2 b)",
+          .ranks_are_equal = true};
 }
 
 }  // namespace lockstep

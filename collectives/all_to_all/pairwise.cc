@@ -37,7 +37,8 @@ AllToAllAlgorithm all_to_all_pairwise() {
               [](const Problem& x, const LinkModel& links) {
                 return (x.ranks - 1) * links.between.seconds(x.chunk_bytes(x.ranks));
               },
-          .formula = "(p-1) (a + n/p b)"};
+          .formula = "(p-1) (a + n/p b)",
+          .ranks_are_equal = true};
 }
 
 }  // namespace lockstep

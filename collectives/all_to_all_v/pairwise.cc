@@ -40,7 +40,8 @@ AllToAllVAlgorithm all_to_all_v_pairwise() {
           .traffic = all_to_all_v_traffic,
           .seconds = seconds,
           .formula = "(p-1) a + sum over rounds of the largest message b",
-          .exact = stays_in_step};
+          .exact = stays_in_step,
+          .ranks_are_equal = true};
 }
 
 }  // namespace lockstep

@@ -28,7 +28,8 @@ BarrierAlgorithm barrier_dissemination() {
           },
       .seconds = [](const Problem& x,
                     const LinkModel& links) { return ceil_log2(x.ranks) * links.between.alpha_s; },
-      .formula = "ceil(lg p) a"};
+      .formula = "ceil(lg p) a",
+      .ranks_are_equal = true};
 }
 
 }  // namespace lockstep

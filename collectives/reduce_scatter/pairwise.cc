@@ -38,7 +38,8 @@ ReduceScatterAlgorithm reduce_scatter_pairwise() {
                 return (x.ranks - 1) * links.between.seconds(x.chunk_bytes(x.ranks));
               },
           .formula = "(p-1) (a + n/p b)",
-          .exact = equal_chunks};
+          .exact = equal_chunks,
+          .ranks_are_equal = true};
 }
 
 }  // namespace lockstep

@@ -54,7 +54,8 @@ ReduceScatterAlgorithm reduce_scatter_recursive_halving() {
           .formula = "lg p a + n (p-1)/p b",
           .exact = equal_chunks,
           .exact_on_nodes = equal_chunks_of_power_of_two_of_nodes,
-          .need = Need::power_of_two_ranks};
+          .need = Need::power_of_two_ranks,
+          .ranks_are_equal = true};
 }
 
 }  // namespace lockstep

@@ -16,7 +16,8 @@ SendRecvAlgorithm send_recv_shift() {
           .seconds = [](const Problem& x,
                         const LinkModel& links) { return links.between.seconds(x.bytes()); },
           .formula = "a + n b",
-          .exact_on_nodes = [](const Problem&) { return true; }};
+          .exact_on_nodes = [](const Problem&) { return true; },
+          .ranks_are_equal = true};
 }
 
 }  // namespace lockstep

@@ -224,12 +224,41 @@ class Bench(unittest.TestCase):
             self.assertEqual((row[6], row[10]), (row[14], row[14]), row)
 
     def test_a_thousand_ranks_without_data(self):
-        ranks = 32 if SANITIZED else 1024
+        ranks = 32 if SANITIZED else 16384
         done = self.bench("all_reduce", "--ranks", str(ranks), "--device", "none", "--clock", "unit", "--link", "dgx", "-b", "64M", "-e", "64M",
                           "-n", "1", "-w", "0", "--algorithm", "ring,hierarchical,halving_doubling")
         times = {row[5]: float(row[6]) for row in map(str.split, done.stdout.splitlines()) if not row[0].startswith("#")}
         self.assertLess(times["hierarchical"], times["ring"])
         self.assertIn("N/A", done.stdout)
+
+    def test_equal_ranks_run_for_all(self):
+        def running(operation, *words):
+            done = self.bench(operation, "--clock", "unit", "--json", "b.json", *words)
+            found = re.search(r"# (one rank|the \d+ ranks of one node) runs? in the place of all", done.stdout)
+            return found[1] if found else "all", [entry["samples_us"] for entry in json.loads((self.path / "b.json").read_text())["benchmarks"]]
+        # A delay before the warm-up changes nothing but that all ranks run.
+        compared = 0
+        for operation, algorithms in (("all_reduce", "ring,segmented_ring,recursive_doubling,halving_doubling,hierarchical,torus"),
+                                      ("reduce_scatter", "ring,pairwise,recursive_halving"), ("all_gather", "ring,bruck,recursive_doubling"),
+                                      ("all_to_all", "pairwise,bruck"), ("all_to_all_v", "pairwise"), ("send_recv", "shift")):
+            for link, expected in ("ndr", "one rank"), ("dgx", "the 8 ranks of one node"):
+                words = [operation, "--ranks", "32", "--link", link, "-b", "1K", "-e", "1M", "-f", "32", "-n", "2", "-w", "1", "--algorithm", algorithms]
+                which, few = running(*words)
+                self.assertEqual(which, expected, operation)
+                which, every = running(*words, "--fault", "rank=0,op=0,kind=delay")
+                self.assertEqual((which, few), ("all", every), operation)
+                compared += len(few)
+        self.assertGreaterEqual(compared, 100)
+        ring = ["all_reduce", "-b", "1K", "-e", "1K", "--algorithm", "ring"]
+        for words in (["--ranks", "12", "--link", "ndr"], ["--ranks", "8", "--link", "ndr", "-c", "1"], ["--ranks", "8", "--link", "ndr", "-a", "0"],
+                      ["--ranks", "8", "--link", "ndr", "--trace", "t.json"], ["--ranks", "8", "--link", "dgx", "--algorithm", "binomial_tree"],
+                      ["--ranks", "24", "--link", "alpha=2us,beta=1GB/s,node=3,node-alpha=1us,node-beta=9GB/s"]):
+            self.assertEqual(running(*ring, *words)[0], "all", words)
+        self.assertEqual(running("all_to_all_v", "--ranks", "8", "--skew", "zipf:1", "-b", "1K", "-e", "1K", "--algorithm", "pairwise")[0], "all")
+        self.bench("all_reduce", "--ranks", "8", "--clock", "unit", "--link", "ndr", "-b", "1K", "-e", "1K", "--algorithm", "binomial_tree", "--tune", "tuning.json")
+        tuned = ["all_reduce", "--ranks", "8", "--link", "ndr", "-b", "1K", "-e", "1K"]
+        self.assertEqual(running(*tuned)[0], "one rank")
+        self.assertEqual(running(*tuned, "--tuned", "tuning.json")[0], "all")
 
     def test_unit_time_needs_no_data_and_one_iteration(self):
         def context(*words):

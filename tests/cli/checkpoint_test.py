@@ -45,7 +45,7 @@ class Checkpoints(unittest.TestCase):
 
     def run_training(self, technique, *words, status=0, **settings):
         done = subprocess.run(self.command(technique, *words), cwd=self.path, capture_output=True, text=True, timeout=120, **settings)
-        self.assertEqual(done.returncode, status, done.stderr)
+        self.assertEqual(processes.status_asked_for(done.returncode, done.stderr), status, done.stderr)
         return done.stderr
 
     def losses(self, name):

@@ -9,6 +9,7 @@
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
 #include "collectives/broadcast/broadcast.h"
+#include "collectives/operations.h"
 #include "collectives/transport/launch_symmetric.h"
 
 namespace lockstep {
@@ -94,6 +95,33 @@ TEST(SymmetricWorld, GroupsHaveStandInsToo) {
     all_reduce(*across, data.slice(400, DType::f32));
     comm.transport().align();
   });
+}
+
+// What a table says of its algorithm: one rank may run for all, and on unequal links one node.
+TEST(SymmetricWorld, AlgorithmsWithEqualRanksTakeTheTimeOfAllRanks) {
+  constexpr const char* equal_nodes = "alpha=8,beta=0.5,node=4,node-alpha=8,node-beta=0.5";
+  constexpr Count count = 3200;
+  int compared = 0;
+  for (const OperationEntry& entry : operations())
+    for (const AnyAlgorithm& algorithm : entry.algorithms) {
+      if (!algorithm.ranks_are_equal) continue;
+      ++compared;
+      SCOPED_TRACE(testing::Message() << entry.name << "/" << algorithm.name);
+      const Body body = [&](Communicator& comm) {
+        const Slice like{.dtype = DType::f32, .device = &none_device()};
+        const Memory in = comm.scratch(like, count), out = comm.scratch(like, count);
+        const bool is_shift = entry.operation == Operation::send_recv;
+        const Arguments arguments{
+            .out = entry.out_of_place || is_shift ? out.slice(count, DType::f32) : Slice{}};
+        for (int i = 0; i < 3; ++i) algorithm.run(comm, in.slice(count, DType::f32), arguments);
+      };
+      for (const int ranks : {2, 4, 16, 32}) {
+        expect_same(ranks, 1, flat, body);
+        expect_same(ranks, 1, equal_nodes, body);
+        if (ranks >= 4) expect_same(ranks, 4, nodes, body);
+      }
+    }
+  EXPECT_EQ(compared, 17);
 }
 
 // A rank that gets nothing from its kind is stuck, and says so; without it the test would pass
