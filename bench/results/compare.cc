@@ -96,11 +96,11 @@ struct Tests {
   bool of_faster_half;
 };
 
-Tests tests_of(const std::vector<double>& was, const std::vector<double>& now) {
-  SampleSet before = all_of(was), after = all_of(now);
+Tests tests_of(const std::vector<double>& was, const std::vector<double>& now, bool in_turn) {
+  auto [before, after] = in_turn ? pairs_of(was, now) : std::pair(all_of(was), all_of(now));
   RatioInterval interval = ratio_interval(before, after);
   bool of_faster_half = false;
-  if (std::min(was.size(), now.size()) >= fewest_to_halve) {
+  if (!in_turn && std::min(was.size(), now.size()) >= fewest_to_halve) {
     SampleSet fast_before = faster_half(before), fast_after = faster_half(after);
     const RatioInterval fast = ratio_interval(fast_before, fast_after);
     if (std::log(fast.most / fast.least) < std::log(interval.most / interval.least) * 2 / 3) {
@@ -159,6 +159,8 @@ std::vector<std::string> remarks_of(const Comparison& comparison) {
     remarks.emplace_back("warning: the hardware differs, so no row is called the same");
   if (comparison.is_exact)
     remarks.emplace_back("note: virtual time: rows are compared exactly, --effect has no effect");
+  else if (comparison.in_turn)
+    remarks.emplace_back("note: measured in turn: samples are compared in pairs");
   return remarks;
 }
 
@@ -194,7 +196,7 @@ int Comparison::count_environment() const {
 }
 
 std::vector<ComparedRow> compare_samples(const Samples& before, const Samples& after,
-                                         const CompareLimits& limits) {
+                                         const CompareLimits& limits, bool in_turn) {
   std::vector<ComparedRow> rows = paired(before, after);
   std::vector<ComparedRow*> tested;
   std::vector<double> chances;
@@ -207,7 +209,8 @@ std::vector<ComparedRow> compare_samples(const Samples& before, const Samples& a
       continue;
     }
     tested.push_back(&row);
-    chances.push_back(tests.emplace_back(tests_of(was, now)).chance);
+    chances.push_back(
+        tests.emplace_back(tests_of(was, now, in_turn && was.size() == now.size())).chance);
   }
   const auto rates = false_discovery_rates(chances);
   for (std::size_t i = 0; i < tested.size(); ++i) {
@@ -234,9 +237,10 @@ Comparison compare(const Measurements& before, const Measurements& after,
   const auto [old_samples, new_samples] = samples_of(before, after);
   Comparison result{.differences = differences(before, after),
                     .rows = {},
-                    .is_exact = before.is_exact && after.is_exact};
+                    .is_exact = before.is_exact && after.is_exact,
+                    .in_turn = !before.in_turn.empty() && before.in_turn == after.in_turn};
   result.rows = result.is_exact ? paired(old_samples, new_samples)
-                                : compare_samples(old_samples, new_samples, limits);
+                                : compare_samples(old_samples, new_samples, limits, result.in_turn);
   const bool other_hardware =
       std::ranges::count(result.differences, Weight::hardware, &Difference::weight) > 0;
   for (ComparedRow& row : result.rows) {

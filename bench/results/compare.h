@@ -32,7 +32,7 @@ struct ComparedRow {
 struct Comparison {
   std::vector<Difference> differences;
   std::vector<ComparedRow> rows;  // by name, sizes as numbers
-  bool is_exact = false;
+  bool is_exact = false, in_turn = false;
 
   int count(Verdict verdict) const;
   // Differences of the machines and their software.
@@ -48,9 +48,9 @@ struct CompareLimits {
 using Samples = std::map<std::string, std::vector<double>, ByNumbers>;
 // A row is slower or faster if the interval of its ratio lies beyond the effect and the Mann-Whitney
 // test, corrected for the number of rows, finds the samples different. It is the same if the
-// interval lies within the effect, otherwise unclear.
+// interval lies within the effect, otherwise unclear. Samples measured in turn are compared in pairs.
 std::vector<ComparedRow> compare_samples(const Samples& before, const Samples& after,
-                                         const CompareLimits& limits);
+                                         const CompareLimits& limits, bool in_turn = false);
 
 // Compares two files. Virtual times that every run repeats are compared exactly. Throws Error
 // (bad_input) if their schemas or settings differ, or if no row is in both.

@@ -79,6 +79,8 @@ void read_context(const json& context, Measurements& result) {
     const std::string name = key.substr(ours.size());
     if (name == "device" || name == "link")
       result.environment[name] = text_of(value);
+    else if (name == "in_turn")
+      result.in_turn = text_of(value);
     else if (name != "environment" && name != "schema" && name != "command" &&
              name != "memory_bandwidth_bytes_per_s")
       result.settings[name] = text_of(value);
@@ -110,6 +112,7 @@ Measurements of_benchmark(const json& file, const std::string& path) {
   Measurements result{.path = path,
                       .schema = context.value("lockstep.schema", "Google Benchmark's"),
                       .rows = {},
+                      .in_turn = {},
                       .settings = {},
                       .environment = {},
                       .options = {}};
@@ -123,6 +126,7 @@ Measurements of_training(const json& file, const std::string& path) {
   Measurements result{.path = path,
                       .schema = file.at("schema").get<std::string>(),
                       .rows = {},
+                      .in_turn = {},
                       .settings = {},
                       .environment = {},
                       .options = {}};

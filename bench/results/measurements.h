@@ -27,6 +27,8 @@ struct Measurements {
   std::map<std::string, MeasuredRow, ByNumbers> rows;
   // Virtual time in which only messages and tables cost: every run gives the same times.
   bool is_exact = false;
+  // Equal in two results that were measured in turn; otherwise empty, or different.
+  std::string in_turn;
   std::map<std::string, std::string> settings;     // must be equal in both files
   std::map<std::string, std::string> environment;  // "gpu.name": the machine and its software
   std::map<std::string, std::string> options;      // what else the run was told

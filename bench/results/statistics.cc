@@ -72,6 +72,19 @@ SampleSet faster_half(SampleSet all) {
   return {std::move(all.samples), all.independent / 2 / 1.5};
 }
 
+std::pair<SampleSet, SampleSet> pairs_of(const std::vector<double>& before,
+                                         const std::vector<double>& after) {
+  std::vector<double> roots, inverses;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    roots.push_back(std::sqrt(after[i] / before[i]));
+    inverses.push_back(1 / roots.back());
+  }
+  SampleSet first = all_of(std::move(inverses)), second = all_of(std::move(roots));
+  // Each ratio is in both sets, which together say no more than the ratios do.
+  first.independent /= 2, second.independent /= 2;
+  return {std::move(first), std::move(second)};
+}
+
 double chance_of_being_larger(const SampleSet& before, const SampleSet& after) {
   std::vector<double> all = before.samples;
   all.insert(all.end(), after.samples.begin(), after.samples.end());

@@ -5,6 +5,7 @@
 // much as one independent one, widens both the test and the interval.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -23,6 +24,14 @@ SampleSet all_of(std::vector<double> samples);
 // Disturbances only ever slow a sample, so the faster half tells more where they are frequent. Chen
 // and Revels, "Robust benchmarking in noisy environments", 2016.
 SampleSet faster_half(SampleSet all);
+
+// Two sets that stand for pairs of samples measured in turn, the i-th of the one next to the i-th of
+// the other. Whatever slows the machine for a while slows both of a pair, so only their ratios
+// count: of ratios r, the sets hold 1 / sqrt(r) and sqrt(r). The ratios of all pairs of these are
+// the geometric means of any two r, so the test of these sets is the signed-rank test of the pairs.
+// Wilcoxon, "Individual comparisons by ranking methods", 1945.
+std::pair<SampleSet, SampleSet> pairs_of(const std::vector<double>& before,
+                                         const std::vector<double>& after);
 
 // The one-sided p-value of the Mann-Whitney test: the chance that new samples exceed old ones at
 // least as much as these do, if both came from one distribution. Uses the normal approximation,

@@ -34,6 +34,19 @@ TEST(MannWhitney, WorkedExamples) {
   EXPECT_GT(chance_of_being_larger(all_of({5, 8, 6, 7}), all_of({1, 4, 2, 3})), 0.98) << "smaller";
 }
 
+TEST(Pairs, AreTestedByTheirRatios) {
+  // Ratios 2, 8, 4, 6: all 16 products of two exceed 1. The variance of the count is that of twice
+  // the sum of signed ranks, 4 * 4 * 9 / 6.
+  const auto [before, after] = pairs_of({1, 100, 10, 1}, {2, 800, 40, 6});
+  EXPECT_NEAR(chance_of_being_larger(before, after),
+              std::erfc((16 - 8 - 0.5) / std::sqrt(24.0) / std::sqrt(2.0)) / 2, 1e-15);
+  const auto [least, most] = ratio_interval(before, after);
+  EXPECT_NEAR(least, 2, 1e-12);
+  EXPECT_NEAR(most, 8, 1e-12);
+  const auto [same, again] = pairs_of({1, 100, 10, 7}, {1, 100, 10, 7});
+  EXPECT_EQ(chance_of_being_larger(same, again), 1);
+}
+
 TEST(AutocorrelationTime, CountsSamplesThatSayAsMuchAsOne) {
   EXPECT_EQ(autocorrelation_time({1, 2, 1, 2, 1, 2}), 1) << "less than independent counts as that";
   EXPECT_EQ(autocorrelation_time({5, 5, 5}), 1) << "all equal";
@@ -218,6 +231,42 @@ TEST(Compare, DisturbancesOfSomeSamplesAreNoChange) {
   EXPECT_NE(text_of({.differences = {}, .rows = {half}}).find("same in the faster half"),
             std::string::npos);
   EXPECT_FALSE(compared(0, 0, 1).only_faster_half);
+}
+
+// A machine that is twice as fast for some time, and then is not. Results measured in turn see each
+// state alike.
+TEST(Compare, ChangesOfTheMachineAreNoneOfTheProgram) {
+  std::mt19937_64 random(17);
+  constexpr int sweeps = 100, rows = 10, pairs = 80, rounds_of_state = 15;
+  std::normal_distribution<double> noise(1, 0.04);
+  std::bernoulli_distribution changes(1.0 / rounds_of_state);
+  std::ptrdiff_t alarms = 0, found = 0, found_alone = 0, found_unpaired = 0;
+  for (int i = 0; i < sweeps; ++i) {
+    Samples before, after, slow;
+    double state = 1;
+    for (int pair = 0; pair < pairs; ++pair) {
+      if (changes(random)) state = 3 - state;
+      for (int row = 0; row < rows; ++row) {
+        const std::string name = fmt::format("row {:02}", row);
+        before[name].push_back(state * noise(random));
+        after[name].push_back(state * noise(random));
+        slow[name].push_back(after[name].back() * 1.1);
+      }
+    }
+    const auto slower = [&](const Samples& now, bool in_turn) {
+      return std::ranges::count(compare_samples(before, now, {}, in_turn), Verdict::slower,
+                                &ComparedRow::verdict);
+    };
+    alarms += slower(after, true) > 0;
+    found += slower(slow, true);
+    found_unpaired += slower(slow, false);
+    after["row 07"] = slow["row 07"];
+    found_alone += slower(after, true) == 1;
+  }
+  EXPECT_LE(alarms, sweeps * 2 / 100);
+  EXPECT_GE(found, sweeps * rows * 95 / 100);
+  EXPECT_GE(found_alone, sweeps * 95 / 100);
+  EXPECT_LE(found_unpaired, sweeps * rows / 2) << "pairs are needed";
 }
 
 TEST(Compare, SizesSortAsNumbers) {

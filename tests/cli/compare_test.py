@@ -222,12 +222,62 @@ class Compare(unittest.TestCase):
     def test_the_measurement_of_false_alarms(self):
         """In virtual time there are none, and every slowdown is found."""
         script = SOURCE / "bench" / "false_alarms.py"
-        done = subprocess.run([sys.executable, script, PROGRAM, "--sweeps", "2", *UNIT, "--algorithm", "ring"], cwd=self.path,
+        done = subprocess.run([sys.executable, script, PROGRAM, "--sweeps", "2", "--rounds", "2", *UNIT[:-2], "--algorithm", "ring"], cwd=self.path,
                               capture_output=True, text=True, timeout=120)
         self.assertEqual(done.returncode, 0, done.stderr)
         for line in ("false alarms: 0 of 2 sweeps, 0 of 12 rows", "all rows 10 % slower: found in 2 of 2 sweeps, 12 of 12 rows",
                      "one row 10 % slower: found in 2 of 2 sweeps"):
             self.assertIn(line, done.stdout)
+
+    def test_programs_in_turn(self):
+        script = SOURCE / "bench" / "in_turn.py"
+        def compared(*words, status):
+            done = subprocess.run([sys.executable, script, *words], cwd=self.path, capture_output=True, text=True, timeout=120)
+            self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+            return done
+        order = self.path / "order"
+        for name, factor in ("old", 1), ("new", 1.5):
+            (self.path / name).write_text(f"""#!{sys.executable}
+import json, subprocess, sys
+if sys.argv[1] == "bench":
+    open({str(order)!r}, "a").write("{name[0]}")
+status = subprocess.run([{str(PROGRAM)!r}, *sys.argv[1:]]).returncode
+if sys.argv[1] == "bench" and status == 0:
+    file = json.load(open(sys.argv[-1]))
+    for entry in file["benchmarks"]:
+        if "samples_us" in entry:
+            entry["samples_us"] = [sample * {factor} for sample in entry["samples_us"]]
+    json.dump(file, open(sys.argv[-1], "w"))
+sys.exit(status)
+""")
+            (self.path / name).chmod(0o755)
+        words = ["all_reduce", *UNIT[:-2], "--algorithm", "ring"]
+        done = compared("--rounds", "3", "--out", "both", "./old", "./new", *words, status=3)
+        self.assertIn("6 slower, 0 faster, 0 the same, 0 unclear, of 6", done.stdout)
+        self.assertNotIn("in pairs", done.stdout, "virtual times are compared exactly")
+        self.assertEqual(order.read_text(), "onnoon")
+        entries = json.loads((self.path / "both" / "old.json").read_text())["benchmarks"]
+        self.assertEqual([entry["repetition_index"] for entry in entries if entry["run_name"] == entries[0]["run_name"]], list(range(6)))
+        self.assertEqual({entry["repetitions"] for entry in entries}, {6})
+        self.assertIn("6 slower", self.run_program("compare", "both/old.json", "both/new.json", status=3).stdout)
+        self.assertIn("0 slower", compared("--rounds", "1", "./old", "./old", *words, status=0).stdout)
+        # Pairs tell a change of the program from that of the machine.
+        for name, factor in ("old", 1), ("new", 1.1):
+            file = json.loads((self.path / "both" / f"{name}.json").read_text())
+            file["context"]["lockstep.clock"] = "wall"
+            for entry in file["benchmarks"]:
+                state = 1 + entry["repetition_index"] // 3
+                entry["samples_us"] = [factor * state * (100 + entry["repetition_index"] % 2) for _ in entry["samples_us"]]
+            (self.path / f"{name}.json").write_text(json.dumps(file))
+        done = self.run_program("compare", "old.json", "new.json", status=3)
+        self.assertIn("# note: measured in turn: samples are compared in pairs", done.stdout)
+        self.assertIn("6 slower", done.stdout)
+        file["context"]["lockstep.in_turn"] = "another time"
+        (self.path / "new.json").write_text(json.dumps(file))
+        self.assertIn("0 slower", self.run_program("compare", "old.json", "new.json").stdout)
+        self.assertIn("./missing: No such file", compared("./old", "./missing", *words, status=2).stderr)
+        self.assertIn("did you mean all_reduce", compared("./old", "./old", "all_reduc", status=2).stderr)
+        self.assertIn("name an operation", compared("./old", "./old", status=2).stderr)
 
     def test_training_runs(self):
         words = ["train", "serial", "--steps", "8", "--global-batch", "2", "--sequence-length", "8"]
