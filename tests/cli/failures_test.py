@@ -36,6 +36,10 @@ def command(ranks, technique, *words):
     return [*launcher, PROGRAM, "train", technique, *words, *start, "--timeout", str(TIMEOUT_S)]
 
 
+# The operations of a step that are skipped, after the half of a run. An MPI run takes seconds, so the two libraries share them.
+SKIPPED = {"threads": range(4), "openmpi": range(2), "mpich": range(2, 4)}
+
+
 class Failures(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -143,7 +147,8 @@ class OnEveryTransport(Failures):
         for technique, ranks, words in (("pipeline", 2, ["--micro-batches", "4"]), ("ps", 3, []), ("ring-attention", 2, []),
                                         ("ulysses", 2, []), ("sp", 2, ["--tp-overlap"])):
             made = self.operations(ranks, 0, technique, *TINY, *words, "--steps", "4")
-            for operation in range(made // 2, made // 2 + 4):
+            for operation in SKIPPED[TRANSPORT]:
+                operation += made // 2
                 with self.subTest(technique=technique, operation=operation):
                     fault = f"rank=0,op={operation},kind=skip"
                     said = self.fails_somehow(ranks, technique, *TINY, *words, "--steps", "4", "--fault", fault)
