@@ -14,7 +14,7 @@ import sys
 import tempfile
 import uuid
 
-ROUNDS = 40
+ROUNDS = 60
 REPETITIONS = 2  # of a process
 
 
