@@ -10,7 +10,6 @@
 #include "collectives/base/file.h"
 #include "collectives/base/trace.h"
 #include "collectives/gather/gather.h"
-#include "collectives/transport/launch_symmetric.h"
 
 namespace lockstep {
 namespace {
@@ -63,13 +62,6 @@ void write_tuning(const BenchCommand& c, const Tuning& measured) {
   write_file(c.tune, tuning_json(merged(known, measured)));
 }
 
-// By rank: the one of the first `running` ranks that does the same.
-std::vector<int> stand_ins(int ranks, int running) {
-  std::vector<int> first(static_cast<std::size_t>(ranks));
-  for (int rank = 0; rank < ranks; ++rank) first[static_cast<std::size_t>(rank)] = rank % running;
-  return first;
-}
-
 int run(BenchCommand& c) {
   read(c);
   if (!c.tune.empty() && c.options.algorithms.empty()) c.options.algorithms = {"all"};
@@ -82,7 +74,7 @@ int run(BenchCommand& c) {
   BenchRun measured;
   std::vector<std::string> trace;
   c.world.launch.trace = !c.trace.empty();
-  const auto program = [&](RankContext& context) {
+  launch_bench(entry, c.options, c.world.launch, [&](RankContext& context) {
     BenchRun mine =
         bench_operation(context, entry, context.world.size(), c.options, c.world.launch);
     std::vector<std::string> events;
@@ -90,13 +82,7 @@ int run(BenchCommand& c) {
     if (context.world.rank() != 0) return;
     measured = std::move(mine);
     trace = std::move(events);
-  };
-  c.options.running_ranks = ranks_for_all(entry, c.options, c.world.launch);
-  if (c.options.running_ranks > 0)
-    launch_symmetric(c.world.launch, stand_ins(c.world.launch.ranks, c.options.running_ranks),
-                     program);
-  else
-    launch(c.world.launch, program);
+  });
   if (!trace.empty()) write_file(c.trace, trace_file(trace));
   if (!c.tune.empty() && !measured.results.empty()) write_tuning(c, tuning_of(measured, entry));
   return write_results(c, entry, measured, "bandwidth");

@@ -99,8 +99,7 @@ bool has_equal_ranks(Communicator& comm, const OperationEntry& entry, const Benc
   return true;
 }
 
-}  // namespace
-
+// 0: every rank must run.
 int ranks_for_all(const OperationEntry& entry, const BenchOptions& options,
                   const LaunchOptions& world) {
   const int ranks = launch_ranks(world);
@@ -123,6 +122,18 @@ int ranks_for_all(const OperationEntry& entry, const BenchOptions& options,
       world, std::vector<int>(static_cast<std::size_t>(ranks)),
       [&](RankContext& context) { equal = has_equal_ranks(context.world, entry, options, ranks); });
   return equal && alike < ranks ? alike : 0;
+}
+
+}  // namespace
+
+void launch_bench(const OperationEntry& entry, BenchOptions& options, const LaunchOptions& world,
+                  const std::function<void(RankContext&)>& program) {
+  options.running_ranks = ranks_for_all(entry, options, world);
+  if (options.running_ranks == 0) return launch(world, program);
+  std::vector<int> stand_ins(static_cast<std::size_t>(world.ranks));
+  for (int rank = 0; rank < world.ranks; ++rank)
+    stand_ins[static_cast<std::size_t>(rank)] = rank % options.running_ranks;
+  launch_symmetric(world, stand_ins, program);
 }
 
 void BenchResult::add(const BenchResult& repetition) {

@@ -2,6 +2,7 @@
 // and checked results.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -84,12 +85,12 @@ struct BenchRun {
   std::string skew;                  // in words, at the largest size; empty without skew
 };
 
-// How many ranks can run in the place of all in virtual time (collectives/transport/
-// launch_symmetric.h): one if all ranks do the same in all that is measured; the ranks of one node
-// if all nodes do. 0: every rank runs, because they differ, are no power of two, or because data, a
-// trace or a fault is asked for.
-int ranks_for_all(const OperationEntry& entry, const BenchOptions& options,
-                  const LaunchOptions& world);
+// Runs `program` on every rank; or, in virtual time, on one rank in the place of all if these do the
+// same in all that is measured, and on one node if all nodes do (collectives/transport/
+// launch_symmetric.h). Every rank runs if they are no power of two, or if data, a trace or a fault
+// is asked for. Sets options.running_ranks. Throws what launch() throws.
+void launch_bench(const OperationEntry& entry, BenchOptions& options, const LaunchOptions& world,
+                  const std::function<void(RankContext&)>& program);
 
 // Measures an operation among the first `ranks` ranks of the world; the operation decides what any
 // others do. Returns the same results on every rank. Rank 0 prints the table row by row.

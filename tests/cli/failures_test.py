@@ -23,7 +23,6 @@ TINY = ["--model", GOLDEN / "config.json", "--init", GOLDEN / "init.safetensors"
 MPIRUN = processes.MPIRUN[TRANSPORT]
 TIMEOUT_S = 2
 KILLED_BY_MPIRUN = processes.KILLED_BY_MPIRUN[TRANSPORT]
-SLOWNESS = 4 if "ASAN_OPTIONS" in os.environ or "TSAN_OPTIONS" in os.environ else 1
 
 
 def segments():
@@ -45,22 +44,20 @@ class Failures(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         self.path = pathlib.Path(self.folder.name)
         self.addCleanup(self.folder.cleanup)
-        self.environment = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
         self.segments = segments()
 
     def run_training(self, ranks, technique, *words):
         # Output goes to files: a process that outlives mpirun would keep a pipe open.
         start = time.monotonic()
         with open(self.path / "said", "w") as said:
-            status = subprocess.run(command(ranks, technique, *words), cwd=self.path, stdout=said, stderr=said, env=self.environment,
-                                    timeout=90).returncode
+            status = subprocess.run(command(ranks, technique, *words), cwd=self.path, stdout=said, stderr=said, timeout=90).returncode
         return status, (self.path / "said").read_text(), time.monotonic() - start
 
     def fails(self, status, part, ranks, technique, *words):
         got, said, seconds = self.run_training(ranks, technique, *words)
         self.assertIn(processes.status_asked_for(got, said), [status, *KILLED_BY_MPIRUN], said)
         self.assertRegex(said, part)
-        self.assertLess(seconds, (TIMEOUT_S + 8) * SLOWNESS, said)
+        self.assertLess(seconds, TIMEOUT_S + 8, said)
         self.nothing_is_left()
         return said
 
@@ -133,10 +130,9 @@ class OnThreads(Failures):
         self.assertEqual(done.returncode, 4, done.stderr)
         self.assertRegex(done.stderr, r"MPI cannot share memory: .*; /dev/shm has \d+ bytes left; this needs \d+")
 
-    @unittest.skipIf("ASAN_OPTIONS" in os.environ or "TSAN_OPTIONS" in os.environ, "a sanitizer needs terabytes of addresses")
     def test_too_few_addresses(self):
         limited = ["prlimit", f"--as={150 << 20}", *command(2, "ddp", *TINY, "--steps", "1")]
-        done = subprocess.run(limited, cwd=self.path, capture_output=True, text=True, timeout=60, env=self.environment)
+        done = subprocess.run(limited, cwd=self.path, capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("ulimit -v", done.stderr)
 
@@ -166,8 +162,8 @@ class OnEveryTransport(Failures):
             with self.subTest(signal=name):
                 with open(self.path / "said", "w") as said:
                     words = command(2, "ddp", "--steps", "100000", "--json", "r.json")
-                    run = subprocess.Popen(words, cwd=self.path, stdout=said, stderr=said, env=self.environment)
-                    time.sleep(3 * SLOWNESS)
+                    run = subprocess.Popen(words, cwd=self.path, stdout=said, stderr=said)
+                    time.sleep(3)
                     run.send_signal(number)
                     status = run.wait(timeout=30)
                 text = (self.path / "said").read_text()
@@ -199,7 +195,7 @@ class OnProcesses(Failures):
         for victim in (0, 2):
             with open(self.path / "said", "w") as said:
                 words = command(3, "ddp", "--steps", "100000", "--global-batch", "3")
-                run = subprocess.Popen(words, cwd=self.path, stdout=said, stderr=said, env=self.environment)
+                run = subprocess.Popen(words, cwd=self.path, stdout=said, stderr=said)
                 try:
                     process = int(self.process_of_rank(victim))
                     time.sleep(2)
