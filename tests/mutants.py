@@ -31,7 +31,7 @@ MUTANTS = [
     ("collectives/transport/nccl/vendor.cc", "received += counts.out[other];", "received += counts.in[other];"),
     ("bench/collectives/skew.cc", "std::pow(j + 1, -skew.zipf)", "std::pow(j + 1, skew.zipf)"),
     ("collectives/binomial_tree.h", "(place_ & reach_) == 0", "(place_ & reach_) != 0"),
-    ("bench/collectives/collective.cc", "!algorithm.ranks_are_equal || ", ""),
+    ("bench/collectives/collective.cc", "!algorithm.ranks_are_equal ||", "algorithm.is_baseline ||"),
     ("bench/collectives/collective.cc", "options.whose == WhoseTime::rank_0 || ", ""),
     ("collectives/broadcast/binomial_tree.cc", "distance > 0; distance /= 2", "distance > 1; distance /= 2"),
     ("collectives/reduce_scatter/recursive_halving.cc", "(comm.rank() & half) == 0", "(comm.rank() & half) != 0"),
