@@ -73,10 +73,13 @@ def main():
         parser.error("name an operation: all_reduce")
     if arguments.rounds < 1:
         parser.error(f"--rounds {arguments.rounds}: use at least 1")
-    results = measure_in_turn(arguments.old, arguments.new, arguments.words, arguments.rounds)
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.out or pathlib.Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            fail(f"--out {folder}: {error.strerror}; name a folder that you may write to")
+        results = measure_in_turn(arguments.old, arguments.new, arguments.words, arguments.rounds)
         for name, result in zip(("old.json", "new.json"), results):
             (folder / name).write_text(json.dumps(result, indent=1) + "\n")
         sys.exit(subprocess.run([arguments.new, "compare", folder / "old.json", folder / "new.json"]).returncode)

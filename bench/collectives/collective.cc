@@ -113,6 +113,8 @@ int ranks_for_all(const OperationEntry& entry, const BenchOptions& options,
   if (world.clock != Clock::unit || world.trace || world.fault || options.device->stores() ||
       options.whose == WhoseTime::rank_0 || !power_of_two(ranks) || !power_of_two(alike))
     return 0;
+  require(world.timeout_s > 0, fmt::format("--timeout {}", world.timeout_s),
+          "use a time above 0 seconds");
   constexpr double bytes_of_rank = 700;  // of one that does not run
   require_memory(ranks * bytes_of_rank, fmt::format("virtual time of {} ranks", ranks),
                  "use fewer ranks");

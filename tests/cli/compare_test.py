@@ -277,6 +277,8 @@ sys.exit(status)
         self.assertIn("0 slower", self.run_program("compare", "old.json", "new.json").stdout)
         self.assertIn("./missing: No such file", compared("./old", "./missing", *words, status=2).stderr)
         self.assertIn("did you mean all_reduce", compared("./old", "./old", "all_reduc", status=2).stderr)
+        said = compared("--out", "order/both", "./old", "./old", *words, status=2).stderr
+        self.assertIn("--out order/both: Not a directory", said)
         self.assertIn("name an operation", compared("./old", "./old", status=2).stderr)
 
     def test_training_runs(self):
