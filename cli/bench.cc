@@ -6,6 +6,7 @@
 #include "bench/collectives/tuning_file.h"
 #include "cli/bench_command.h"
 #include "cli/command.h"
+#include "cli/help.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/trace.h"
@@ -152,15 +153,18 @@ void add_bench(CLI::App& program, Command& chosen) {
       "bench", "measure a collective, with nccl-tests' flags and table, or a technique");
   bench->require_subcommand(1);
   bench->fallthrough();
-  for (const OperationEntry& entry : operations()) add_collective(*bench, entry, chosen);
-  add_bench_ps(*bench, chosen);
-  add_bench_pipeline(*bench, chosen);
-  add_bench_tensor(*bench, chosen);
-  add_bench_sharded(*bench, chosen);
-  add_bench_context(*bench, chosen);
-  add_bench_factorings(*bench, chosen);
-  add_bench_model(*bench, chosen);
-  add_bench_attention(*bench, chosen);
+  when_chosen(*bench, [bench, &chosen] {
+    for (const OperationEntry& entry : operations()) add_collective(*bench, entry, chosen);
+    add_bench_ps(*bench, chosen);
+    add_bench_pipeline(*bench, chosen);
+    add_bench_tensor(*bench, chosen);
+    add_bench_sharded(*bench, chosen);
+    add_bench_context(*bench, chosen);
+    add_bench_factorings(*bench, chosen);
+    add_bench_model(*bench, chosen);
+    add_bench_attention(*bench, chosen);
+    add_bench_examples(*bench);
+  });
 }
 
 }  // namespace lockstep

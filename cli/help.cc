@@ -59,65 +59,11 @@ void add_examples(CLI::App& command, const std::vector<std::string>& examples) {
   command.footer(fmt::format("\nExamples:\n  lockstep {}", fmt::join(examples, "\n  lockstep ")));
 }
 
-void add_technique_examples(CLI::App& train, CLI::App& plan) {
-  for (const TechniqueEntry& entry : techniques()) {
-    const std::string name(entry.name), flags = fmt::format("{}", fmt::join(entry.demo_flags, " "));
-    const std::string words = fmt::format("{} --ranks {}{}{}", name, entry.demo_ranks.back(),
-                                          flags.empty() ? "" : " ", flags);
-    std::vector<std::string> runs = {
-        fmt::format("train {} --steps 20 --json {}.json", words, name)};
-    if (entry.free_axis)
-      runs.push_back(fmt::format("train {} --steps 5 --clock cpu --link hdr --trace {}.trace.json",
-                                 words, name));
-    add_examples(*train.get_subcommand(name), runs);
-    add_examples(*plan.get_subcommand(name), {"plan " + words + " --json plan.json",
-                                              "plan " + words + " --model gpt2 --dtype bf16"});
-  }
-  add_examples(
-      train, {"train serial --steps 20", "train ddp --ranks 2 --steps 20 --json ddp.json",
-              "train 3d --ranks 1024 --tp 2 --pp 4 --global-batch 1024 --micro-batches 4 --zero 1 "
-              "--device none"});
-  add_examples(plan, {"plan ddp --ranks 4", "plan 3d --ranks 8 --tp 2 --pp 2 --micro-batches 3"});
-}
-
-void add_bench_examples(CLI::App& bench) {
-  for (CLI::App* command : bench.get_subcommands([](const CLI::App*) { return true; })) {
-    const std::string name = command->get_name();
-    add_examples(*command,
-                 {fmt::format("bench {} --ranks 2 -b 1K -e 1M -f 4 --json {}.json", name, name),
-                  fmt::format("bench {} --ranks 64 -b 1M -e 1M -n 1 -w 0 --algorithm all --clock "
-                              "unit --link dgx --device none",
-                              name)});
-  }
-  add_examples(*bench.get_subcommand("ps"),
-               {"bench ps --workers 2 -b 1K -e 1M -f 4",
-                "bench ps --workers 2,4,8 -b 1M -e 1M -n 1 -w 0 --clock unit --link 10gbe --device "
-                "none --json ps.json"});
-  add_examples(*bench.get_subcommand("pipeline"),
-               {"bench pipeline -p 4 -m 4,8,16 --simulate --json pipeline.json",
-                "bench pipeline -p 2 -m 4 --schedule gpipe,1f1b --steps 3"});
-  add_examples(*bench.get_subcommand("tp"),
-               {"bench tp --ranks 1,2,4,8 --link nvlink,hdr",
-                "bench tp --ranks 8 --variant tp,sp-overlap --tensors"});
-  add_examples(*bench.get_subcommand("sharded"),
-               {"bench sharded --ranks 2 --json sharded.json",
-                "bench sharded --simulate --ranks 4 --strategy ddp,fsdp-forward,tp",
-                "bench sharded --device none --model gpt2 --dtype bf16 --ranks 4,64,1024"});
-  add_examples(*bench.get_subcommand("cp"),
-               {"bench cp --ranks 2 --method ring-contiguous,ring-zig-zag,ulysses --json cp.json",
-                "bench cp --simulate --ranks 2,8 --lengths 4096 --heads 32 --kv-heads 8,32",
-                "bench cp --error --lengths 512 --ranks 1,4,16"});
-  add_examples(
-      *bench.get_subcommand("3d"),
-      {"bench 3d --ranks 8 --memory-limit 1G --json 3d.json",
-       "bench 3d --ranks 64 --model gpt3 --dtype bf16 --cp 1 --zero 1 --memory-limit 80G"});
-  add_examples(*bench.get_subcommand("model"), {"bench model --steps 3 --threads 1"});
-  add_examples(
-      *bench.get_subcommand("attention"),
-      {"bench attention --lengths 64,256,1024 --json attention.json",
-       "bench attention --lengths 256 --heads 4 --kv-heads 2 --head-size 128 --peer torch"});
-  add_examples(bench, {"bench all_reduce --ranks 2 -b 1K -e 1M -f 4",
-                       "bench all_reduce --ranks 2 -b 1K -e 1M -f 4 --algorithm all"});
+// The arguments with which the demo runs a technique.
+std::string demo_words(const TechniqueEntry& entry) {
+  std::string words = fmt::format("{} --ranks {}", entry.name, entry.demo_ranks.back());
+  for (const auto& flag : entry.demo_flags) words += fmt::format(" {}", flag);
+  return words;
 }
 
 void add_checkpoint_examples(CLI::App& checkpoint) {
@@ -162,9 +108,73 @@ std::string wrapped(const std::string& text, std::size_t width) {
 
 void set_help_layout(CLI::App& program) { program.formatter(std::make_shared<HelpLayout>()); }
 
+void add_train_examples(CLI::App& train) {
+  for (const TechniqueEntry& entry : techniques()) {
+    const std::string name(entry.name), words = demo_words(entry);
+    std::vector<std::string> runs = {
+        fmt::format("train {} --steps 20 --json {}.json", words, name)};
+    if (entry.free_axis)
+      runs.push_back(fmt::format("train {} --steps 5 --clock cpu --link hdr --trace {}.trace.json",
+                                 words, name));
+    add_examples(*train.get_subcommand(name), runs);
+  }
+  add_examples(
+      train, {"train serial --steps 20", "train ddp --ranks 2 --steps 20 --json ddp.json",
+              "train 3d --ranks 1024 --tp 2 --pp 4 --global-batch 1024 --micro-batches 4 --zero 1 "
+              "--device none"});
+}
+
+void add_plan_examples(CLI::App& plan) {
+  for (const TechniqueEntry& entry : techniques()) {
+    const std::string words = demo_words(entry);
+    add_examples(
+        *plan.get_subcommand(std::string(entry.name)),
+        {"plan " + words + " --json plan.json", "plan " + words + " --model gpt2 --dtype bf16"});
+  }
+  add_examples(plan, {"plan ddp --ranks 4", "plan 3d --ranks 8 --tp 2 --pp 2 --micro-batches 3"});
+}
+
+void add_bench_examples(CLI::App& bench) {
+  for (CLI::App* command : bench.get_subcommands([](const CLI::App*) { return true; })) {
+    const std::string name = command->get_name();
+    add_examples(*command,
+                 {fmt::format("bench {} --ranks 2 -b 1K -e 1M -f 4 --json {}.json", name, name),
+                  fmt::format("bench {} --ranks 64 -b 1M -e 1M -n 1 -w 0 --algorithm all --clock "
+                              "unit --link dgx --device none",
+                              name)});
+  }
+  add_examples(*bench.get_subcommand("ps"),
+               {"bench ps --workers 2 -b 1K -e 1M -f 4",
+                "bench ps --workers 2,4,8 -b 1M -e 1M -n 1 -w 0 --clock unit --link 10gbe --device "
+                "none --json ps.json"});
+  add_examples(*bench.get_subcommand("pipeline"),
+               {"bench pipeline -p 4 -m 4,8,16 --simulate --json pipeline.json",
+                "bench pipeline -p 2 -m 4 --schedule gpipe,1f1b --steps 3"});
+  add_examples(*bench.get_subcommand("tp"),
+               {"bench tp --ranks 1,2,4,8 --link nvlink,hdr",
+                "bench tp --ranks 8 --variant tp,sp-overlap --tensors"});
+  add_examples(*bench.get_subcommand("sharded"),
+               {"bench sharded --ranks 2 --json sharded.json",
+                "bench sharded --simulate --ranks 4 --strategy ddp,fsdp-forward,tp",
+                "bench sharded --device none --model gpt2 --dtype bf16 --ranks 4,64,1024"});
+  add_examples(*bench.get_subcommand("cp"),
+               {"bench cp --ranks 2 --method ring-contiguous,ring-zig-zag,ulysses --json cp.json",
+                "bench cp --simulate --ranks 2,8 --lengths 4096 --heads 32 --kv-heads 8,32",
+                "bench cp --error --lengths 512 --ranks 1,4,16"});
+  add_examples(
+      *bench.get_subcommand("3d"),
+      {"bench 3d --ranks 8 --memory-limit 1G --json 3d.json",
+       "bench 3d --ranks 64 --model gpt3 --dtype bf16 --cp 1 --zero 1 --memory-limit 80G"});
+  add_examples(*bench.get_subcommand("model"), {"bench model --steps 3 --threads 1"});
+  add_examples(
+      *bench.get_subcommand("attention"),
+      {"bench attention --lengths 64,256,1024 --json attention.json",
+       "bench attention --lengths 256 --heads 4 --kv-heads 2 --head-size 128 --peer torch"});
+  add_examples(bench, {"bench all_reduce --ranks 2 -b 1K -e 1M -f 4",
+                       "bench all_reduce --ranks 2 -b 1K -e 1M -f 4 --algorithm all"});
+}
+
 void add_examples(CLI::App& program) {
-  add_technique_examples(*program.get_subcommand("train"), *program.get_subcommand("plan"));
-  add_bench_examples(*program.get_subcommand("bench"));
   add_lab_examples(*program.get_subcommand("lab"));
   add_checkpoint_examples(*program.get_subcommand("checkpoint"));
   add_examples(*program.get_subcommand("compare"),

@@ -77,9 +77,12 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
 std::string explain_extra(const Place& place, const std::string& word) {
   const std::vector<std::string> commands = commands_of(*place.app);
   const std::string flag = word.substr(0, word.find('='));
-  if (word.starts_with("-") && commands.empty())
+  if (word.starts_with("-") && commands.empty()) {
+    if (place.app->get_option_no_throw(flag))
+      return fmt::format("{} stands before '{}'; write it after", flag, place.app->get_name());
     return fmt::format("{} has no flag {}; {}{} --help lists them", place.words, flag,
                        did_you_mean(flag, flags_of(*place.app)), place.words);
+  }
   if (commands.empty())
     return fmt::format("{} does not expect '{}'; flags begin with --, see {} --help", place.words,
                        word, place.words);

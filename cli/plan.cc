@@ -10,6 +10,7 @@
 #include <regex>
 
 #include "cli/command.h"
+#include "cli/help.h"
 #include "cli/train_options.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
@@ -234,33 +235,36 @@ void add_plan(CLI::App& program, Command& chosen) {
       "plan", "show a plan and predict the bytes that each rank sends and holds; runs nothing");
   plan->require_subcommand(1);
   plan->fallthrough();
-  for (const TechniqueEntry& entry : techniques()) {
-    CLI::App* app = plan->add_subcommand(std::string(entry.name), std::string(entry.summary));
-    app->fallthrough();
-    when_chosen(*app, [app, &entry, &chosen] {
-      auto c = std::make_shared<PlanCommand>();
-      c->plan.options = default_options(entry.name);
-      c->ranks = entry.default_ranks();
-      add_plan_options(*app, c->plan);
-      c->ranks_flag = app->add_option("--ranks", c->ranks, "ranks of the plan")
-                          ->capture_default_str()
-                          ->group(std::string(ranks_group));
-      app->add_option(
-             "--rank", c->shown,
-             "predict this rank; repeatable; default: the first rank of each pipeline stage")
-          ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-          ->expected(1)
-          ->group(std::string(ranks_group));
-      app->add_flag(
-             "--check-tags", c->checks_tags,
-             "check without data that every partial sum is reduced: on the first and the last "
-             "rank of each stage, or those of --rank")
-          ->group(std::string(ranks_group));
-      app->add_option("--json", c->json, "write the plan and its predictions to this file")
-          ->group(std::string(files_group));
-      app->callback([c, &chosen] { chosen = [c] { return run(*c); }; });
-    });
-  }
+  when_chosen(*plan, [plan, &chosen] {
+    for (const TechniqueEntry& entry : techniques()) {
+      CLI::App* app = plan->add_subcommand(std::string(entry.name), std::string(entry.summary));
+      app->fallthrough();
+      when_chosen(*app, [app, &entry, &chosen] {
+        auto c = std::make_shared<PlanCommand>();
+        c->plan.options = default_options(entry.name);
+        c->ranks = entry.default_ranks();
+        add_plan_options(*app, c->plan);
+        c->ranks_flag = app->add_option("--ranks", c->ranks, "ranks of the plan")
+                            ->capture_default_str()
+                            ->group(std::string(ranks_group));
+        app->add_option(
+               "--rank", c->shown,
+               "predict this rank; repeatable; default: the first rank of each pipeline stage")
+            ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+            ->expected(1)
+            ->group(std::string(ranks_group));
+        app->add_flag(
+               "--check-tags", c->checks_tags,
+               "check without data that every partial sum is reduced: on the first and the last "
+               "rank of each stage, or those of --rank")
+            ->group(std::string(ranks_group));
+        app->add_option("--json", c->json, "write the plan and its predictions to this file")
+            ->group(std::string(files_group));
+        app->callback([c, &chosen] { chosen = [c] { return run(*c); }; });
+      });
+    }
+    add_plan_examples(*plan);
+  });
 }
 
 }  // namespace lockstep

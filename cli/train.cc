@@ -9,6 +9,7 @@
 #include "bench/results/train_json.h"
 #include "cli/command.h"
 #include "cli/dry_run.h"
+#include "cli/help.h"
 #include "cli/progress.h"
 #include "cli/share.h"
 #include "cli/theory_table.h"
@@ -240,18 +241,21 @@ void add_train(CLI::App& program, Command& chosen) {
   CLI::App* train = program.add_subcommand("train", "train a mini-GPT with one technique");
   train->require_subcommand(1);
   train->fallthrough();
-  for (const TechniqueEntry& entry : techniques()) {
-    CLI::App* app = train->add_subcommand(std::string(entry.name), std::string(entry.summary));
-    app->fallthrough();
-    when_chosen(*app, [app, &entry, &chosen] {
-      auto command = std::make_shared<TrainCommand>();
-      command->plan.options = default_options(entry.name);
-      command->world.launch.ranks = entry.default_ranks();
-      add_plan_options(*app, command->plan);
-      add_run_flags(*app, *command);
-      app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
-    });
-  }
+  when_chosen(*train, [train, &chosen] {
+    for (const TechniqueEntry& entry : techniques()) {
+      CLI::App* app = train->add_subcommand(std::string(entry.name), std::string(entry.summary));
+      app->fallthrough();
+      when_chosen(*app, [app, &entry, &chosen] {
+        auto command = std::make_shared<TrainCommand>();
+        command->plan.options = default_options(entry.name);
+        command->world.launch.ranks = entry.default_ranks();
+        add_plan_options(*app, command->plan);
+        add_run_flags(*app, *command);
+        app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
+      });
+    }
+    add_train_examples(*train);
+  });
 }
 
 }  // namespace lockstep

@@ -19,9 +19,12 @@ import tempfile
 import time
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent / "cli"))
-from processes import KILLED_BY_MPIRUN, MPIRUN, processes_in, status_asked_for, still_left
+import processes
+from processes import KILLED_BY_MPIRUN, MPIRUN, status_asked_for
 
 TIMEOUT_S = 1
+# Runs at once: with more, ranks that wait for a core are taken for ranks that hang.
+AT_ONCE = {"threads": 2, "openmpi": 2, "mpich": 1}
 # Ranks and options of each technique. Two ranks cannot tell which of them is wrong, so most have more.
 TECHNIQUES = {"ddp": (3, []), "ps": (3, []), "pipeline": (3, ["--micro-batches", "3"]), "tp": (2, []), "sp": (2, ["--tp-overlap"]),
               "ring-attention": (4, []), "ulysses": (2, []),
@@ -32,6 +35,8 @@ MOMENTS = {"first": 0.0, "early": 0.3, "late": 0.7, "last": 1.0}
 OLD_RESULT = "the result of an earlier run"
 
 Cell = collections.namedtuple("Cell", "transport technique kind rank moment")
+# How a run ended: its status (None: not in time), what it said, its output files, its seconds, what it left behind.
+End = collections.namedtuple("End", "status said outputs seconds left")
 
 
 def all_cells(transport):
@@ -50,8 +55,8 @@ def chosen(cells, share):
         yield from group[number % share::share] or group[:1]
 
 
-class Run:
-    """A training with a fault, in a folder of its own."""
+class Campaign:
+    """Trainings with a fault, each in a folder of its own."""
 
     def __init__(self, program, source):
         golden = source / "tests" / "golden" / "tiny"
@@ -61,11 +66,11 @@ class Run:
                       "--trace", "t.json"]
         self.made = {}
 
-    def start(self, transport, technique, fault):
+    def run(self, transport, technique, fault):
         ranks, words = TECHNIQUES[technique]
         count = ["-np", str(ranks), self.program] if MPIRUN[transport] else [self.program]
         many = [] if MPIRUN[transport] else ["--ranks", str(ranks)]
-        before, begin = set(os.listdir("/dev/shm")), time.monotonic()
+        before, begin = processes.segments(), time.monotonic()
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             for output in ("r.json", "t.json"):
@@ -76,51 +81,49 @@ class Run:
                                             cwd=folder, stdout=said, stderr=said, timeout=60).returncode
                 except subprocess.TimeoutExpired:
                     status = None
-            self.seconds = time.monotonic() - begin
-            self.said = (folder / "said").read_text()
-            self.outputs = {output: (folder / output).read_text() for output in ("r.json", "t.json")}
-            left = still_left(lambda: self.leftovers(folder, before), 10)
-        return status, left
+            seconds = time.monotonic() - begin
+            outputs = {output: (folder / output).read_text() for output in ("r.json", "t.json")}
+            left = [f"/dev/shm/{segment}" for segment in processes.segments_left(before, 10)]
+            left += processes.still_left(lambda: self.leftovers(folder), 10)
+            return End(status, (folder / "said").read_text(), outputs, seconds, left)
 
     @staticmethod
-    def leftovers(folder, before):
-        left = [f"/dev/shm/{name}" for name in set(os.listdir("/dev/shm")) - before]
-        left += [path.name for path in folder.iterdir() if path.name not in ("said", "out", "r.json", "t.json")]
-        left += [f"process {process}" for process in processes_in(folder)]
-        return left
+    def leftovers(folder):
+        left = [path.name for path in folder.iterdir() if path.name not in ("said", "out", "r.json", "t.json")]
+        return left + [f"process {process}" for process in processes.processes_in(folder)]
 
     def operations(self, transport, technique, rank):
         """How many a rank makes: a fault after all of them is refused with their number."""
         key = (technique, rank, transport)
         if key not in self.made:
-            self.start(transport, technique, f"rank={rank},op=1000000,kind=delay")
-            self.made[key] = int(re.search(r"made only (\d+) operations", self.said).group(1))
+            said = self.run(transport, technique, f"rank={rank},op=1000000,kind=delay").said
+            self.made[key] = int(re.search(r"made only (\d+) operations", said).group(1))
         return self.made[key]
 
     def judge(self, cell):
-        """What is wrong with a cell; empty if nothing is."""
+        """What is wrong with a cell, empty if nothing is; and how it ended."""
         operation = round(MOMENTS[cell.moment] * (self.operations(cell.transport, cell.technique, cell.rank) - 1))
-        status, left = self.start(cell.transport, cell.technique, f"rank={cell.rank},op={operation},kind={cell.kind}")
-        status = status_asked_for(status, self.said)
+        end = self.run(cell.transport, cell.technique, f"rank={cell.rank},op={operation},kind={cell.kind}")
+        status = status_asked_for(end.status, end.said)
         wrong = []
         if status is None:
             wrong.append("no end")
-        elif status == 2 and "no effect" in self.said:
-            return [f"left {left}"] if left else []  # such a fault is refused
+        elif status == 2 and "no effect" in end.said:
+            return [f"left {end.left}"] if end.left else [], end  # such a fault is refused
         elif status not in statuses(cell):
             wrong.append(f"status {status}")
-        if self.seconds > TIMEOUT_S + 8:
-            wrong.append(f"{self.seconds:.0f} s")
-        if status != 0 and not names_culprit(cell, self.said):
+        if end.seconds > TIMEOUT_S + 8:
+            wrong.append(f"{end.seconds:.0f} s")
+        if status != 0 and not names_culprit(cell, end.said):
             wrong.append("names another rank")
-        if left:
-            wrong.append(f"left {', '.join(left)}")
-        for name, content in self.outputs.items():
+        if end.left:
+            wrong.append(f"left {', '.join(end.left)}")
+        for name, content in end.outputs.items():
             if content != OLD_RESULT and (status != 0 or not is_json(content)):
                 wrong.append(f"{name} is broken")
             if content == OLD_RESULT and status == 0:
                 wrong.append(f"{name} is missing")
-        return wrong
+        return wrong, end
 
 
 def is_json(text):
@@ -163,16 +166,16 @@ def main():
     parser.add_argument("--transport", choices=MPIRUN, default="threads")
     parser.add_argument("--share", type=int, default=1)
     options = parser.parse_args()
-    run = Run(options.program.absolute(), options.source.absolute())
+    campaign = Campaign(options.program.absolute(), options.source.absolute())
     share = 1 if os.environ.get("LOCKSTEP_CAMPAIGN") == "whole" else options.share
     table = collections.defaultdict(lambda: [0, 0])
     failures = 0
-    for cell in chosen(all_cells(options.transport), share):
-        wrong = run.judge(cell)
+    cells = list(chosen(all_cells(options.transport), share))
+    for cell, (wrong, end) in zip(cells, processes.at_once(AT_ONCE[options.transport], campaign.judge, cells), strict=True):
         table[cell.kind][bool(wrong)] += 1
         failures += bool(wrong)
         if wrong:
-            print(f"WRONG {' '.join(map(str, cell))}: {'; '.join(wrong)}\n{run.said}", flush=True)
+            print(f"WRONG {' '.join(map(str, cell))}: {'; '.join(wrong)}\n{end.said}", flush=True)
     print(f"{options.transport:<8} {'right':>5} {'wrong':>5}")
     for kind, (right, bad) in table.items():
         print(f"{kind:<8} {right:>5} {bad:>5}")

@@ -25,10 +25,6 @@ TIMEOUT_S = 2
 KILLED_BY_MPIRUN = processes.KILLED_BY_MPIRUN[TRANSPORT]
 
 
-def segments():
-    return set(os.listdir("/dev/shm"))
-
-
 def command(ranks, technique, *words):
     start = ["--ranks", str(ranks)] if TRANSPORT == "threads" and technique != "serial" else []
     launcher = [*MPIRUN, "-np", str(ranks)] if MPIRUN else []
@@ -44,7 +40,7 @@ class Failures(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         self.path = pathlib.Path(self.folder.name)
         self.addCleanup(self.folder.cleanup)
-        self.segments = segments()
+        self.segments = processes.segments()
 
     def run_training(self, ranks, technique, *words):
         # Output goes to files: a process that outlives mpirun would keep a pipe open.
@@ -63,7 +59,7 @@ class Failures(unittest.TestCase):
 
     def nothing_is_left(self):
         self.assertEqual(processes.still_left(lambda: processes.processes_in(self.path), 10), [], "processes are left over")
-        self.assertEqual(processes.still_left(lambda: segments() - self.segments, 10), set(), "shared memory is left over")
+        self.assertEqual(processes.segments_left(self.segments, 10), set(), "shared memory is left over")
         self.assertFalse(list(self.path.glob("*tmp*")), "files are left over")
 
     def operations(self, ranks, rank, technique, *words):
@@ -138,18 +134,30 @@ class OnThreads(Failures):
 
 
 class OnEveryTransport(Failures):
-    def test_skipped_message_is_blamed_on_the_rank_that_skipped_it(self):
-        # After these operations the ranks exchange messages in every step.
-        for technique, ranks, words in (("pipeline", 2, ["--micro-batches", "4"]), ("ps", 3, []), ("ring-attention", 2, []),
-                                        ("ulysses", 2, []), ("sp", 2, ["--tp-overlap"])):
-            made = self.operations(ranks, 0, technique, *TINY, *words, "--steps", "4")
-            for operation in SKIPPED[TRANSPORT]:
-                operation += made // 2
-                with self.subTest(technique=technique, operation=operation):
-                    fault = f"rank=0,op={operation},kind=skip"
-                    said = self.fails_somehow(ranks, technique, *TINY, *words, "--steps", "4", "--fault", fault)
-                    first = next(line for line in said.splitlines() if line.startswith("lockstep: "))
-                    self.assertRegex(first, r"rank 0 (has skipped|calls|keeps|never)|this rank|disagree|wait for each other")
+    def skipped_message(self, ranks, technique, *words):
+        """The rank that skips a message is blamed. After these operations the ranks exchange messages in every step."""
+        made = self.operations(ranks, 0, technique, *TINY, *words, "--steps", "4")
+        for operation in SKIPPED[TRANSPORT]:
+            operation += made // 2
+            with self.subTest(operation=operation):
+                said = self.fails_somehow(ranks, technique, *TINY, *words, "--steps", "4", "--fault", f"rank=0,op={operation},kind=skip")
+                first = next(line for line in said.splitlines() if line.startswith("lockstep: "))
+                self.assertRegex(first, r"rank 0 (has skipped|calls|keeps|never)|this rank|disagree|wait for each other")
+
+    def test_skipped_message_of_a_pipeline(self):
+        self.skipped_message(2, "pipeline", "--micro-batches", "4")
+
+    def test_skipped_message_of_a_parameter_server(self):
+        self.skipped_message(3, "ps")
+
+    def test_skipped_message_of_ring_attention(self):
+        self.skipped_message(2, "ring-attention")
+
+    def test_skipped_message_of_ulysses(self):
+        self.skipped_message(2, "ulysses")
+
+    def test_skipped_message_of_sequence_parallelism(self):
+        self.skipped_message(2, "sp", "--tp-overlap")
 
     def fails_somehow(self, ranks, technique, *words):
         status, said, _ = self.run_training(ranks, technique, *words)
@@ -181,48 +189,47 @@ class OnEveryTransport(Failures):
 
 
 class OnProcesses(Failures):
-    def test_rank_stopped_in_any_operation(self):
-        for technique, ranks in (("ddp", 3), ("ps", 3)):
-            for rank in (0, ranks - 1):
-                made = self.operations(ranks, rank, technique, *TINY, "--steps", "2")
-                for operation in (made // 2, made - 1):
-                    with self.subTest(technique=technique, rank=rank, operation=operation):
-                        self.fails(4, f"rank {rank} keeps the others waiting", ranks, technique, *TINY,
-                                   "--steps", "2", "--fault", f"rank={rank},op={operation},kind=stop")
+    def stopped_in_any_operation(self, technique, rank):
+        made = self.operations(3, rank, technique, *TINY, "--steps", "2")
+        for operation in (made // 2, made - 1):
+            with self.subTest(operation=operation):
+                self.fails(4, f"rank {rank} keeps the others waiting", 3, technique, *TINY, "--steps", "2", "--fault",
+                           f"rank={rank},op={operation},kind=stop")
 
-    def test_rank_stopped_by_its_user(self):
+    def test_first_rank_of_ddp_is_stopped(self):
+        self.stopped_in_any_operation("ddp", 0)
+
+    def test_last_rank_of_ddp_is_stopped(self):
+        self.stopped_in_any_operation("ddp", 2)
+
+    def test_first_rank_of_ps_is_stopped(self):
+        self.stopped_in_any_operation("ps", 0)
+
+    def test_last_rank_of_ps_is_stopped(self):
+        self.stopped_in_any_operation("ps", 2)
+
+    def stopped_by_its_user(self, victim):
         """In the middle of an operation: each rank waits for its neighbour in a ring, that one too."""
-        for victim in (0, 2):
-            with open(self.path / "said", "w") as said:
-                words = command(3, "ddp", "--steps", "100000", "--global-batch", "3")
-                run = subprocess.Popen(words, cwd=self.path, stdout=said, stderr=said)
-                try:
-                    process = int(self.process_of_rank(victim))
-                    time.sleep(2)
-                    os.kill(process, signal.SIGSTOP)
-                    status = run.wait(timeout=60)
-                finally:
-                    run.kill()
-            text = (self.path / "said").read_text()
-            self.assertIn(processes.status_asked_for(status, text), [4, *KILLED_BY_MPIRUN], text)
-            self.assertIn(f"rank {victim} keeps the others waiting", text)
-            self.nothing_is_left()
+        with open(self.path / "said", "w") as said:
+            words = command(3, "ddp", "--steps", "100000", "--global-batch", "3")
+            run = subprocess.Popen(words, cwd=self.path, stdout=said, stderr=said)
+            try:
+                process = int(self.process_of_rank(victim))
+                time.sleep(2)
+                os.kill(process, signal.SIGSTOP)
+                status = run.wait(timeout=60)
+            finally:
+                run.kill()
+        text = (self.path / "said").read_text()
+        self.assertIn(processes.status_asked_for(status, text), [4, *KILLED_BY_MPIRUN], text)
+        self.assertIn(f"rank {victim} keeps the others waiting", text)
+        self.nothing_is_left()
 
-    def test_what_a_killed_mpirun_leaves_is_removed(self):
-        sessions = pathlib.Path(tempfile.gettempdir())
+    def test_first_rank_is_stopped_by_its_user(self):
+        self.stopped_by_its_user(0)
 
-        def left():
-            return segments() - self.segments | {str(path) for path in sessions.glob("ompi.*/pid.*")} - before
-
-        before = {str(path) for path in sessions.glob("ompi.*/pid.*")}
-        run = subprocess.Popen(command(2, "ddp", "--steps", "100000"), cwd=self.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(2)
-        run.kill()
-        run.wait()
-        self.assertEqual(processes.still_left(lambda: processes.processes_in(self.path), 10), [])
-        self.assertEqual(bool(left()), TRANSPORT == "openmpi")
-        done = subprocess.run([PROGRAM, "doctor", "--clean"], capture_output=True, text=True, timeout=60, check=True)
-        self.assertEqual(left(), set(), done.stdout)
+    def test_last_rank_is_stopped_by_its_user(self):
+        self.stopped_by_its_user(2)
 
     def process_of_rank(self, rank):
         variable = {"openmpi": "OMPI_COMM_WORLD_RANK", "mpich": "PMI_RANK"}[TRANSPORT]
@@ -251,8 +258,28 @@ class OnProcesses(Failures):
                                f"rank=1,op=3,kind={kind}")
 
 
+class Alone(Failures):
+    def test_what_a_killed_mpirun_leaves_is_removed(self):
+        sessions = pathlib.Path(tempfile.gettempdir())
+
+        def left():
+            return processes.segments() - self.segments | {str(path) for path in sessions.glob("ompi.*/pid.*")} - before
+
+        before = {str(path) for path in sessions.glob("ompi.*/pid.*")}
+        run = subprocess.Popen(command(2, "ddp", "--steps", "100000"), cwd=self.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(2)
+        run.kill()
+        run.wait()
+        self.assertEqual(processes.still_left(lambda: processes.processes_in(self.path), 10), [])
+        self.assertEqual(bool(left()), TRANSPORT == "openmpi")
+        done = subprocess.run([PROGRAM, "doctor", "--clean"], capture_output=True, text=True, timeout=60, check=True)
+        self.assertEqual(left(), set(), done.stdout)
+
+
 if __name__ == "__main__":
-    suite = unittest.TestSuite()
-    for case in [OnEveryTransport, OnThreads if TRANSPORT == "threads" else OnProcesses]:
-        suite.addTests(unittest.defaultTestLoader.loadTestsFromTestCase(case))
-    sys.exit(not unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful())
+    load = unittest.defaultTestLoader.loadTestsFromTestCase
+    together = [*load(OnEveryTransport), *load(OnThreads if TRANSPORT == "threads" else OnProcesses)]
+    passed = processes.all_pass(processes.AT_ONCE[TRANSPORT], together)
+    if TRANSPORT != "threads":
+        passed = processes.all_pass(1, load(Alone)) and passed
+    sys.exit(not passed)

@@ -30,10 +30,6 @@ FAULTS = {**MISTAKES, **PAIRS, "absent": "timeout"} if TRANSPORT == "threads" el
 SPOKEN = re.compile(r"^error rank=(\d) failed=(-?\d+) sequence=(-?\d+) kind=(.*) time=(.*) in (.*)$", re.MULTILINE)
 
 
-def segments():
-    return set(os.listdir("/dev/shm"))
-
-
 class Faults(unittest.TestCase):
     def run_with(self, fault, flags=()):
         folder = tempfile.TemporaryDirectory()
@@ -84,13 +80,13 @@ class Faults(unittest.TestCase):
 
     def check_nothing_is_left(self, segments_before):
         self.assertEqual(processes.still_left(lambda: processes.processes_in(self.path), 10), [], "processes are left over")
-        self.assertEqual(processes.still_left(lambda: segments() - segments_before, 10), set(), "shared memory is left over")
+        self.assertEqual(processes.segments_left(segments_before, 10), set(), "shared memory is left over")
         self.assertEqual({p.name for p in self.path.iterdir() if not re.fullmatch(r"said|flight(-\d)?\.json", p.name)}, set(), "files are left over")
 
     def test_every_fault(self):
         for fault, kind in FAULTS.items():
             with self.subTest(fault=fault):
-                before = segments()
+                before = processes.segments()
                 # MPICH's mpirun kills the others before they can report, unless asked not to; after a kill it always does.
                 spared = TRANSPORT == "mpich" and fault in ("exit0", "exit3")
                 status, said = self.run_with(fault, ["-disable-auto-cleanup"] if spared else [])

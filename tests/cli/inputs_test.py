@@ -150,6 +150,7 @@ class Inputs(unittest.TestCase):
                             ("has no command 'pipe'; did you mean pipeline?", ["train", "pipe"]),
                             ("has no command 'xyz'; choose one of serial, ddp", ["train", "xyz"]),
                             ("has no flag --stpes; did you mean --steps?", ["train", "ddp", "--stpes", "5"]),
+                            ("--ranks stands before 'ddp'; write it after", ["train", "--ranks", "2", "ddp"]),
                             ("has no flag --steps_; did you mean --steps?", ["train", "ddp", "--steps_=5"]),
                             ("has no flag --frobnicate; lockstep train ddp --help", ["train", "ddp", "--frobnicate"]),
                             ("lockstep train needs a command: serial, ddp", ["train"]),

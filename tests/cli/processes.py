@@ -1,12 +1,17 @@
-"""Starts processes under an MPI launcher, reads how they ended, and finds those that a test left behind."""
+"""Starts processes under an MPI launcher, reads how they ended, and finds what a test left behind. Runs several tests at once."""
 
+import concurrent.futures
 import os
 import pathlib
 import re
+import sys
 import time
+import unittest
 
 MPIRUN = {"threads": [], "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"],
           "mpich": ["mpirun.mpich"]}
+# How many runs there are at once in tests that mostly wait. MPICH's ranks wait without yielding their cores.
+AT_ONCE = {"threads": 2, "openmpi": 4, "mpich": 1}
 # MPICH's mpirun may kill a rank that is about to end with the same status, and then reports the kill.
 KILLED_BY_MPIRUN = {"threads": [], "openmpi": [], "mpich": [9]}
 
@@ -37,3 +42,43 @@ def still_left(find, seconds):
     while (left := find()) and time.monotonic() < deadline:
         time.sleep(0.05)
     return left
+
+
+def segments():
+    return set(os.listdir("/dev/shm"))
+
+
+def mapped_segments():
+    mapped = set()
+    for maps in pathlib.Path("/proc").glob("[0-9]*/maps"):
+        try:
+            mapped.update(re.findall(r" /dev/shm/(\S+)", maps.read_text()))
+        except OSError:  # the process has ended, or is another user's
+            pass
+    return mapped
+
+
+def segments_left(before, seconds):
+    """The segments of shared memory that are new since `before` and that no process maps: others are of runs at the same time."""
+    return still_left(lambda: segments() - before - mapped_segments(), seconds)
+
+
+def at_once(number, function, items):
+    """Yields what `function` returns for each item, with so many calls at once."""
+    with concurrent.futures.ThreadPoolExecutor(number) as pool:
+        yield from pool.map(function, items)
+
+
+def all_pass(number, tests):
+    """Runs so many tests at once, prints those that fail, and returns whether none does."""
+    def run(test):
+        result, start = unittest.TestResult(), time.monotonic()
+        test.run(result)
+        how = "FAILED" if not result.wasSuccessful() else "skipped" if result.skipped else "ok"
+        print(f"{test.id()}: {how}, {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
+        for failed, trace in result.failures + result.errors:
+            print(f"{failed}\n{trace}", file=sys.stderr, flush=True)
+        return result.testsRun == 1 and result.wasSuccessful()
+
+    passed = list(at_once(number, run, tests))
+    return bool(passed) and all(passed)

@@ -49,7 +49,32 @@ class PackedDocuments : public testing::Test {
     return options;
   }
 
+  // In f64 to 1e-10: losses, gradient norms, validation and final weights.
+  void expect_equals_one_rank(int ranks, TrainOptions options) {
+    options.validation_fraction = 0.2;
+    options.micro_batches = 2;
+    options.save = folder_.file("weights.safetensors");
+    if (!one_rank_) {
+      TrainOptions serial = options;
+      serial.technique = "serial";
+      one_rank_ = run(1, serial);
+      one_rank_weights_ = test::weights_of(options.save);
+    }
+    const TrainResult result = run(ranks, options);
+    test::expect_same_steps(result, *one_rank_, 1e-10);
+    EXPECT_TRUE(theory_holds(result));
+    EXPECT_NEAR(result.validation[0].loss / one_rank_->validation[0].loss, 1, 1e-10);
+    for (std::size_t i = 0; i < result.steps.size(); ++i)
+      EXPECT_EQ(result.steps[i].targets, one_rank_->steps[i].targets);
+    EXPECT_THAT(test::weights_of(options.save),
+                testing::Pointwise(testing::DoubleNear(1e-10), one_rank_weights_));
+  }
+
   const Folder folder_;
+
+ private:
+  std::optional<TrainResult> one_rank_;
+  std::vector<double> one_rank_weights_;
 };
 
 TEST_F(PackedDocuments, HaveTheLossOfEachDocumentAlone) {
@@ -103,25 +128,6 @@ TEST_F(PackedDocuments, AValidationLossIsTheMeanOverItsTargets) {
   });
 }
 
-// In f64 to 1e-10: losses, gradient norms, validation and final weights.
-void expect_equal_serial(int ranks, TrainOptions options, const Folder& folder) {
-  options.validation_fraction = 0.2;
-  options.micro_batches = 2;
-  TrainOptions serial = options;
-  serial.technique = "serial";
-  serial.save = folder.file("serial.safetensors");
-  options.save = folder.file("split.safetensors");
-  const TrainResult expected = run(1, serial), got = run(ranks, options);
-  test::expect_same_steps(got, expected, 1e-10);
-  EXPECT_TRUE(theory_holds(got));
-  EXPECT_NEAR(got.validation[0].loss / expected.validation[0].loss, 1, 1e-10);
-  for (std::size_t i = 0; i < expected.steps.size(); ++i)
-    EXPECT_EQ(got.steps[i].targets, expected.steps[i].targets);
-  const auto weights = test::weights_of(options.save);
-  EXPECT_THAT(weights,
-              testing::Pointwise(testing::DoubleNear(1e-10), test::weights_of(serial.save)));
-}
-
 TEST_F(PackedDocuments, EqualOneRankUnderEveryLayoutOfTokens) {
   std::vector<const char*> layouts = {"contiguous", "balanced"}, techniques = {"ring-attention"};
   if (LOCKSTEP_THOROUGH) {
@@ -131,15 +137,15 @@ TEST_F(PackedDocuments, EqualOneRankUnderEveryLayoutOfTokens) {
   for (const char* layout : layouts)
     for (const char* technique : techniques) {
       SCOPED_TRACE(std::string(technique) + " " + layout);
-      expect_equal_serial(4, context_run(technique, layout), folder_);
+      expect_equals_one_rank(4, context_run(technique, layout));
       if (testing::Test::HasFailure()) return;
     }
-  expect_equal_serial(4, context_run("ulysses", "zig-zag"), folder_);
+  expect_equals_one_rank(4, context_run("ulysses", "zig-zag"));
   for (const char* layout : layouts) {
     TrainOptions mixed = context_run("cp", layout);
     mixed.ulysses_ranks = 2;
     mixed.ring_ranks = 2;
-    expect_equal_serial(4, mixed, folder_);
+    expect_equals_one_rank(4, mixed);
   }
 }
 
@@ -148,8 +154,8 @@ TEST_F(PackedDocuments, EqualOneRankUnderTheOtherTechniques) {
   if (LOCKSTEP_THOROUGH) techniques = {"ddp", "ps", "tp", "sp", "pipeline", "zero", "fsdp"};
   for (const char* technique : techniques) {
     SCOPED_TRACE(technique);
-    TrainOptions options = on_documents(golden_run(technique));
-    expect_equal_serial(technique == std::string("ps") ? 3 : 2, options, folder_);
+    expect_equals_one_rank(technique == std::string("ps") ? 3 : 2,
+                           on_documents(golden_run(technique)));
   }
 }
 

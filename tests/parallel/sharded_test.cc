@@ -73,18 +73,20 @@ TEST_P(Sharded, EveryVariantHasTheSameWeights) {
 }
 
 TEST_P(Sharded, AccumulatesMicroBatchesWithAndWithoutSynchronisation) {
+  const int micro_batches = GetParam() > 2 ? 2 : 3;
+  TrainOptions serial = golden_run("serial");
+  serial.global_batch = GetParam() * micro_batches;
+  serial.steps = 3;
+  const TrainResult expected = run(1, serial);
   for (const char* accumulation : {"sync", "no-sync"})
     for (auto [name, options] : variants()) {
-      options.micro_batches = GetParam() > 2 ? 2 : 3;
-      options.global_batch = GetParam() * options.micro_batches;
-      options.steps = 3;
+      options.micro_batches = micro_batches;
+      options.global_batch = serial.global_batch;
+      options.steps = serial.steps;
       options.accumulation = accumulation;
       SCOPED_TRACE(name + " " + accumulation);
-      TrainOptions serial = golden_run("serial");
-      serial.global_batch = options.global_batch;
-      serial.steps = options.steps;
       const TrainResult result = run(GetParam(), options);
-      test::expect_same_steps(result, run(1, serial), 1e-10);
+      test::expect_same_steps(result, expected, 1e-10);
       EXPECT_TRUE(theory_holds(result));
     }
 }
@@ -159,6 +161,10 @@ TEST(ShardedMesh, NeedsUnshardInAScheduleFile) {
 
 // Hybrid sharding: replicas of the shards sum their gradients once a step.
 TEST(HybridSharding, EqualsTheGoldenRunAndItsClosedForms) {
+  TrainOptions serial = golden_run("serial");
+  serial.global_batch = 12;
+  serial.steps = LOCKSTEP_THOROUGH ? 3 : 2;
+  const TrainResult expected = run(1, serial);
   int runs = 0;
   using Shapes = std::vector<std::pair<int, int>>;
   for (const auto& [ranks, replicas] :
@@ -167,13 +173,11 @@ TEST(HybridSharding, EqualsTheGoldenRunAndItsClosedForms) {
          {zero(1), zero(2), fsdp("backward-pre"), fsdp("none", true), by_rows()}) {
       options.replicas = replicas;
       options.micro_batches = 2;
-      options.global_batch = 12;
+      options.global_batch = serial.global_batch;
+      options.steps = serial.steps;
       options.overlap = ++runs % 3 != 0;
-      TrainOptions serial = golden_run("serial");
-      serial.global_batch = options.global_batch;
-      serial.steps = options.steps = LOCKSTEP_THOROUGH ? 3 : 2;
       const TrainResult result = run(ranks, options);
-      test::expect_same_steps(result, run(1, serial), 1e-10);
+      test::expect_same_steps(result, expected, 1e-10);
       EXPECT_TRUE(theory_holds(result));
       for (const RankRecord& rank : result.ranks)
         // Shards of each of the nine units differ by at most one element, or by a row of each
