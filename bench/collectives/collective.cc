@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <optional>
 
 #include "bench/collectives/point.h"
@@ -83,25 +84,33 @@ std::vector<PointSpec> points_of(Communicator& comm, int ranks, const BenchOptio
   return points;
 }
 
-bool has_equal_ranks(Communicator& comm, const OperationEntry& entry, const BenchOptions& options,
-                     int ranks) {
+// The chosen algorithms by whether all ranks do the same in them.
+struct ByRanks {
+  std::vector<std::string> equal, other;
+};
+
+ByRanks by_ranks(Communicator& comm, const OperationEntry& entry, const BenchOptions& options,
+                 int ranks) {
   std::vector<std::string> skipped;
-  for (const std::string& name : chosen_algorithms(comm, entry, options, skipped))
-    for (const PointSpec& point : points_of(comm, ranks, options)) {
+  ByRanks names;
+  const std::vector<PointSpec> points = points_of(comm, ranks, options);
+  for (const std::string& name : chosen_algorithms(comm, entry, options, skipped)) {
+    const auto is_equal = [&](const PointSpec& point) {
       const Slice like{
           .count = point.problem.count, .dtype = point.dtype, .device = options.device};
       const AnyAlgorithm& algorithm =
           usable_algorithm(entry.algorithms, entry.operation, name, comm, like);
-      if (!algorithm.ranks_are_equal || !equal_chunks(point.problem) ||
-          !point.problem.counts.empty())
-        return false;
-    }
-  return true;
+      return algorithm.ranks_are_equal && equal_chunks(point.problem) &&
+             point.problem.counts.empty();
+    };
+    auto& same = std::ranges::all_of(points, is_equal) ? names.equal : names.other;
+    if (std::ranges::find(same, name) == same.end()) same.push_back(name);
+  }
+  return names;
 }
 
-// 0: every rank must run.
-int ranks_for_all(const OperationEntry& entry, const BenchOptions& options,
-                  const LaunchOptions& world) {
+// How many ranks may run in the place of all where these do the same; 0: every rank must run.
+int ranks_for_all(const BenchOptions& options, const LaunchOptions& world) {
   const int ranks = launch_ranks(world);
   const LinkModel& links = world.links;
   const bool one_kind =
@@ -113,28 +122,59 @@ int ranks_for_all(const OperationEntry& entry, const BenchOptions& options,
   if (world.clock != Clock::unit || world.trace || world.fault || options.device->stores() ||
       options.whose == WhoseTime::rank_0 || !power_of_two(ranks) || !power_of_two(alike))
     return 0;
-  require(world.timeout_s > 0, fmt::format("--timeout {}", world.timeout_s),
-          "use a time above 0 seconds");
-  constexpr double bytes_of_rank = 700;  // of one that does not run
-  require_memory(ranks * bytes_of_rank, fmt::format("virtual time of {} ranks", ranks),
-                 "use fewer ranks");
-  // `auto` chooses in a world.
-  bool equal = false;
-  launch_symmetric(
-      world, std::vector<int>(static_cast<std::size_t>(ranks)),
-      [&](RankContext& context) { equal = has_equal_ranks(context.world, entry, options, ranks); });
-  return equal && alike < ranks ? alike : 0;
+  return alike < ranks ? alike : 0;
+}
+
+std::vector<BenchResult> measured_on_every_rank(std::vector<std::string> algorithms,
+                                                const OperationEntry& entry,
+                                                const BenchOptions& common,
+                                                const LaunchOptions& world) {
+  BenchOptions options = common;
+  options.algorithms = std::move(algorithms);
+  options.repetitions = 1;  // all take the same time
+  options.prints = false;
+  std::vector<BenchResult> results;
+  launch(world, [&](RankContext& context) {
+    BenchRun run = bench_operation(context, entry, context.world.size(), options, world);
+    if (context.world.rank() == 0) results = std::move(run.results);
+  });
+  return results;
+}
+
+std::vector<BenchResult> measured_before(const BenchOptions& options, const std::string& algorithm,
+                                         const PointSpec& point) {
+  std::vector<BenchResult> results;
+  std::ranges::copy_if(
+      options.measured, std::back_inserter(results), [&](const BenchResult& result) {
+        return result.algorithm == algorithm && result.dtype == point.dtype &&
+               result.op == point.op && result.problem.count == point.problem.count;
+      });
+  return results;
 }
 
 }  // namespace
 
 void launch_bench(const OperationEntry& entry, BenchOptions& options, const LaunchOptions& world,
                   const std::function<void(RankContext&)>& program) {
-  options.running_ranks = ranks_for_all(entry, options, world);
-  if (options.running_ranks == 0) return launch(world, program);
-  std::vector<int> stand_ins(static_cast<std::size_t>(world.ranks));
-  for (int rank = 0; rank < world.ranks; ++rank)
-    stand_ins[static_cast<std::size_t>(rank)] = rank % options.running_ranks;
+  const int running = ranks_for_all(options, world), ranks = launch_ranks(world);
+  if (running == 0) return launch(world, program);
+  require(world.timeout_s > 0, fmt::format("--timeout {}", world.timeout_s),
+          "use a time above 0 seconds");
+  constexpr double bytes_of_rank = 700;  // of one that does not run
+  require_memory(ranks * bytes_of_rank, fmt::format("virtual time of {} ranks", ranks),
+                 "use fewer ranks");
+  // `auto` chooses in a world.
+  ByRanks algorithms;
+  launch_symmetric(
+      world, std::vector<int>(static_cast<std::size_t>(ranks)),
+      [&](RankContext& context) { algorithms = by_ranks(context.world, entry, options, ranks); });
+  if (algorithms.equal.empty()) return launch(world, program);
+  if (!algorithms.other.empty())
+    options.measured = measured_on_every_rank(algorithms.other, entry, options, world);
+  options.running_ranks = running;
+  std::vector<int> stand_ins(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank)
+    stand_ins[static_cast<std::size_t>(rank)] = rank % running;
   launch_symmetric(world, stand_ins, program);
 }
 
@@ -207,7 +247,7 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
   if (VendorCollectives* const vendor = comm.transport().vendor()) run.library = vendor->library();
   std::optional<PeerServer> server;
   if (!options.serve.empty()) server.emplace(options.serve, comm.rank());
-  const bool prints = comm.rank() == 0;
+  const bool prints = options.prints && comm.rank() == 0;
   const auto points = points_of(comm, ranks, options);
   if (prints && !points.empty()) run.skew = described(options.skew, points.back().problem);
   if (prints) print_head(options, entry, ranks, comm, run);
@@ -225,8 +265,11 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
     std::size_t row = 0;
     for (const PointSpec& spec : points) {
       BenchPoint point(comm, entry, options, spec.problem, spec.dtype, spec.op);
-      for (const std::string& name : algorithms)
-        note(name, run.library, point.add(name, run.links));
+      for (const std::string& name : algorithms) {
+        const auto before = measured_before(options, name, spec);
+        for (const BenchResult& result : before) point.add(result);
+        if (before.empty()) note(name, run.library, point.add(name, run.links));
+      }
       if (server) {
         point.serve(*server);
         continue;

@@ -23,6 +23,8 @@ enum class Buffers { hot, dirty, consume };
 Buffers buffers_from_name(std::string_view name);
 std::string_view name_of(Buffers buffers);
 
+struct BenchResult;
+
 struct BenchOptions {
   std::string operation = "all_reduce";
   std::vector<std::string> algorithms;  // empty: auto; "all": all of the table
@@ -34,7 +36,8 @@ struct BenchOptions {
   std::vector<ReduceOp> ops = {ReduceOp::sum};
   int root = 0;
   int running_ranks = 0;  // in virtual time, the first ones in the place of all; 0: all run
-  Skew skew;              // of all_to_all_v
+  std::vector<BenchResult> measured;  // by runs of all ranks before, of algorithms that need them
+  Skew skew;                          // of all_to_all_v
   bool check = true;
   // Holds the buffers. `none` has no memory behind its addresses: for thousands of ranks.
   Device* device = &host_device();
@@ -44,6 +47,7 @@ struct BenchOptions {
   std::vector<std::shared_ptr<Peer>> peers;
   std::vector<std::string> without_effect;  // given flags to warn about
   std::string serve;                        // if this process is a peer's: the path of its board
+  bool prints = true;                       // rank 0 prints the table
 };
 
 constexpr std::int64_t most_buffer_bytes = std::int64_t{1} << 36;
@@ -85,15 +89,17 @@ struct BenchRun {
   std::string skew;                  // in words, at the largest size; empty without skew
 };
 
-// Runs `program` on every rank; or, in virtual time, on one rank in the place of all if these do the
-// same in all that is measured, and on one node if all nodes do (collectives/transport/
-// launch_symmetric.h). Every rank runs if they are no power of two, or if data, a trace or a fault
-// is asked for. Sets options.running_ranks. Throws what launch() throws.
+// Runs `program`, which calls bench_operation, on every rank; or, in virtual time, on one rank in the
+// place of all if these do the same in an algorithm, and on one node if all nodes do (collectives/
+// transport/launch_symmetric.h). Other algorithms are measured before, on every rank. Every rank runs
+// `program` if they are no power of two, if data, a trace or a fault is asked for, or if no algorithm's
+// ranks do the same. Sets options.running_ranks and options.measured. Throws what launch() throws.
 void launch_bench(const OperationEntry& entry, BenchOptions& options, const LaunchOptions& world,
                   const std::function<void(RankContext&)>& program);
 
 // Measures an operation among the first `ranks` ranks of the world; the operation decides what any
-// others do. Returns the same results on every rank. Rank 0 prints the table row by row.
+// others do. Takes the results of options.measured, which it measures no more. Returns the same
+// results on every rank. Rank 0 prints the table row by row.
 BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int ranks,
                          const BenchOptions& options, const LaunchOptions& world);
 

@@ -55,10 +55,12 @@ std::vector<BenchResult> BenchPoint::measured() {
   compared_.push_back(buffers_.timed_copy());
   const auto seconds =
       measure(comm_, options_.warmup, options_.iterations, compared_, options_.whose);
-  for (std::size_t i = 0; i < results_.size(); ++i) {
-    for (const double iteration : seconds[i])
-      results_[i].seconds.push_back(iteration / options_.operations_per_iteration);
-    results_[i].copy_seconds = percentile(seconds.back(), 0.5);
+  auto own = seconds.begin();
+  for (BenchResult& result : results_) {
+    if (!result.seconds.empty()) continue;
+    for (const double iteration : *own++)
+      result.seconds.push_back(iteration / options_.operations_per_iteration);
+    result.copy_seconds = percentile(seconds.back(), 0.5);
   }
   return std::move(results_);
 }

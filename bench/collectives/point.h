@@ -18,7 +18,9 @@ class BenchPoint {
   // what its library lacks for this point, and then adds nothing.
   std::string add(const std::string& name, const LinkModel& links);
   std::string add(Peer& peer);
-  // Measures all that were added.
+  // Adds the result of an earlier measurement at the same point.
+  void add(const BenchResult& measured) { results_.push_back(measured); }
+  // Measures all that were added and are not yet measured.
   std::vector<BenchResult> measured();
   // Runs them on the peer's commands.
   void serve(PeerServer& server);
