@@ -264,9 +264,11 @@ class Bench(unittest.TestCase):
         self.assertEqual(which, "all")
         for one, other in zip(few, every, strict=True):  # they begin at other times, which rounds differently
             self.assertTrue(all(abs(a / b - 1) < 1e-9 for a, b in zip(one, other, strict=True)), (one, other))
-        ring = ["all_reduce", "-b", "1K", "-e", "1K", "--algorithm", "ring"]
+        sizes = ["all_reduce", "-b", "1K", "-e", "1K"]
+        self.assertEqual(running(*sizes, "--ranks", "8", "--link", "dgx", "--algorithm", "binomial_tree")[0], "all")
+        ring = [*sizes, "--algorithm", "ring"]
         for words in (["--ranks", "12", "--link", "ndr"], ["--ranks", "8", "--link", "ndr", "-c", "1"], ["--ranks", "8", "--link", "ndr", "-a", "0"],
-                      ["--ranks", "8", "--link", "ndr", "--trace", "t.json"], ["--ranks", "8", "--link", "dgx", "--algorithm", "binomial_tree"],
+                      ["--ranks", "8", "--link", "ndr", "--trace", "t.json"],
                       ["--ranks", "24", "--link", "alpha=2us,beta=1GB/s,node=3,node-alpha=1us,node-beta=9GB/s"]):
             self.assertEqual(running(*ring, *words)[0], "all", words)
         self.assertEqual(running("all_to_all_v", "--ranks", "8", "--skew", "zipf:1", "-b", "1K", "-e", "1K", "--algorithm", "pairwise")[0], "all")
