@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <boost/context/detail/fcontext.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -72,8 +73,9 @@ struct Thread {
 
 struct Warp {
   void* arguments[warp] = {};
-  unsigned masks[warp] = {};  // of the operation in which a lane waits, 0 for none
+  unsigned masks[warp] = {};  // of the operation in which a lane waits
   WarpOperation operations[warp] = {};
+  unsigned waiting = 0, gone = 0;  // lanes: in an operation; at their end, or beyond the block
 };
 
 class Block {
@@ -167,6 +169,8 @@ void Block::run(const std::function<void()>& body, bool downwards) {
   body_ = &body;
   alive_ = count_;
   waiting_ = 0;
+  std::ranges::fill(warps_, Warp());
+  if (const unsigned last = count_ % warp; last > 0) warps_.back().gone = ~0u << last;
   // Shared memory is uninitialized when a block begins.
   std::memset(shared_, 0xff, shared_bytes_);
   for (unsigned i = 0; i < count_; ++i) {
@@ -203,25 +207,20 @@ void Block::barrier() {
 // Performs the operation once all remaining lanes of the mask have arrived.
 void Block::complete(unsigned warp_index, unsigned mask) {
   Warp& w = warps_[warp_index];
-  unsigned here = 0;
+  const unsigned here = mask & ~w.gone;
+  if (here == 0 || (here & ~w.waiting) != 0) return;
   WarpOperation operation = nullptr;
   for (unsigned l = 0; l < warp; ++l) {
-    const unsigned thread = warp_index * warp + l;
-    if (!(mask >> l & 1) || thread >= count_ || threads_[thread].state == State::done) continue;
-    if (w.masks[l] == 0) return;
+    if (!(here >> l & 1)) continue;
     if (w.masks[l] != mask) fail("lanes of a warp give masks that overlap");
     if (operation && w.operations[l] != operation)
       fail("lanes of a warp are in different operations");
     operation = w.operations[l];
-    here |= 1u << l;
   }
-  if (here == 0) return;
   operation(w.arguments, here);
+  w.waiting &= ~here;
   for (unsigned l = 0; l < warp; ++l)
-    if (here >> l & 1) {
-      w.masks[l] = 0;
-      wake(warp_index * warp + l);
-    }
+    if (here >> l & 1) wake(warp_index * warp + l);
 }
 
 void Block::collective(unsigned mask, WarpOperation operation, void* argument) {
@@ -231,6 +230,7 @@ void Block::collective(unsigned mask, WarpOperation operation, void* argument) {
   w.arguments[l] = argument;
   w.masks[l] = mask;
   w.operations[l] = operation;
+  w.waiting |= 1u << l;
   current().state = State::in_warp;
   complete(warp_index, mask);
   suspend(false);
@@ -246,8 +246,10 @@ void Block::after_exit() {
   --alive_;
   release_barrier();
   const unsigned warp_index = current_ / warp;
-  for (const unsigned mask : warps_[warp_index].masks)
-    if (mask != 0) complete(warp_index, mask);
+  Warp& w = warps_[warp_index];
+  w.gone |= 1u << current_ % warp;
+  for (unsigned l = 0; l < warp; ++l)
+    if (w.waiting >> l & 1) complete(warp_index, w.masks[l]);
 }
 
 ThreadOrder thread_order = ThreadOrder::alternating;

@@ -135,7 +135,7 @@ DeviceWorks::DeviceWorks() {
 // Protecting memory takes longer than most work. For a program that runs long it suffices to do so
 // from time to time.
 DeviceWorks::~DeviceWorks() {
-  constexpr std::int64_t always_closed = 1000, of_so_many = 32;
+  constexpr std::int64_t always_closed = 200, of_so_many = 256;
   Arena& a = arena();
   if (--a.works > 0 || (++a.ends > always_closed && a.ends % of_so_many != 0)) return;
   close_all();
