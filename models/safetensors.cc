@@ -53,16 +53,19 @@ json parse_json(const std::string& path, std::string_view header) {
   return parsed;
 }
 
-std::int64_t whole_number(const std::string& path, const json& value, std::string_view what) {
+std::int64_t whole_number(const std::string& path, const std::string& tensor, std::string_view what,
+                          const json& value) {
   if (!value.is_number_integer() || value < 0 ||
       (value.is_number_unsigned() && value.get<std::uint64_t>() > std::uint64_t{1} << 62))
-    refuse(path, fmt::format("{} is {}, not a whole number in range", what, shown(value)));
+    refuse(path, fmt::format("{} of tensor '{}' is {}, not a whole number in range", what, tensor,
+                             shown(value)));
   return value.get<std::int64_t>();
 }
 
 DType dtype_of_tensor(const std::string& path, const std::string& name, const json& value) {
-  for (const auto& [text, dtype] : dtype_names)
-    if (value == text) return dtype;
+  if (value.is_string())
+    for (const auto& [text, dtype] : dtype_names)
+      if (value.get_ref<const std::string&>() == text) return dtype;
   refuse(path, fmt::format("tensor '{}' has the unknown type {}", name, shown(value)));
 }
 
@@ -94,13 +97,12 @@ TensorEntry entry_of(const std::string& path, const std::string& name, const jso
 
   std::int64_t bytes = element_bytes(entry.dtype);
   for (const json& extent : shape) {
-    entry.shape.push_back(
-        whole_number(path, extent, fmt::format("an extent of tensor '{}'", name)));
+    entry.shape.push_back(whole_number(path, name, "an extent", extent));
     if (__builtin_mul_overflow(bytes, entry.shape.back(), &bytes))
       refuse(path, fmt::format("the shape of tensor '{}' overflows", name));
   }
-  entry.begin = whole_number(path, offsets[0], fmt::format("the begin of tensor '{}'", name));
-  entry.end = whole_number(path, offsets[1], fmt::format("the end of tensor '{}'", name));
+  entry.begin = whole_number(path, name, "the begin", offsets[0]);
+  entry.end = whole_number(path, name, "the end", offsets[1]);
   if (entry.end - entry.begin != bytes)
     refuse(path, fmt::format("tensor '{}' needs {} bytes for its shape, its offsets hold {}", name,
                              bytes, entry.end - entry.begin));

@@ -34,15 +34,14 @@ void TagCheck::observe(const Parameters& parameters) {
   const auto [first, last] = plan_.ends_of_pipeline();
   of_parameters_.clear();
   is_tied_.clear();
+  const std::vector<Parameter> whole = whole_parameters(plan_.model);
   for (int i = 0; i < static_cast<int>(parameters.list().size()); ++i) {
-    of_parameters_.push_back(of_parameter(i));
+    of_parameters_.push_back(of_parameter(parameters.list()[static_cast<std::size_t>(i)], whole));
     is_tied_.push_back(first != last && copies.contain(i));
   }
 }
 
-Tag TagCheck::of_parameter(int number) const {
-  const Parameter& parameter = parameters_->list()[static_cast<std::size_t>(number)];
-  const std::vector<Parameter> whole = whole_parameters(plan_.model);
+Tag TagCheck::of_parameter(const Parameter& parameter, const std::vector<Parameter>& whole) const {
   const auto of = std::ranges::find(whole, parameter.whole_name(), &Parameter::name);
   Count columns = 0;
   for (const Region::Columns& part : parameter.region.columns) columns += part.range.count;

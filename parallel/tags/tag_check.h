@@ -106,7 +106,7 @@ class TagCheck final : public CollectiveObserver {
   std::string name_of(Slice slice, const char* role, const Tag& tag);
   Tag joined(const std::vector<TagMap::Piece>& pieces) const;
   // How a parameter's values lie along tp.
-  Tag of_parameter(int parameter) const;
+  Tag of_parameter(const Parameter& parameter, const std::vector<Parameter>& whole) const;
   void add_to(Slice slice, const Tag& tag);
   [[noreturn]] void fail(std::size_t axis, const std::string& what, const std::string& hint) const;
   bool has_axis(unsigned group, std::size_t axis) const { return (group >> axis & 1U) != 0; }
