@@ -51,9 +51,7 @@ void add_grade(CLI::App& program, Command& chosen) {
   auto c = std::make_shared<GradeCommand>();
   CLI::App* app = program.add_subcommand(
       "grade", "grade a submission of a lab: values, bytes, messages, order, memory");
-  app->add_option("lab", c->number, "the number of the lab")
-      ->required()
-      ->check(CLI::PositiveNumber);
+  app->add_option("lab", c->number, "the number of the lab")->required();
   app->add_option("--submission", c->submission, "the folder with the student's files")->required();
   app->add_option("--hints", c->hints,
                   "hints to what is not met: 0 (none) to 3 (nearly the answer)")

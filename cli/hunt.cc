@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/help.h"
@@ -16,7 +17,8 @@ namespace lockstep {
 namespace {
 
 struct HuntCommand {
-  int number = 0, hints = 0;
+  std::optional<int> number;
+  int hints = 0;
   std::string folder, found;
 };
 
@@ -93,11 +95,11 @@ int judge_found(const Hunt& hunt, const HuntCommand& c) {
 
 int run(const HuntCommand& c) {
   const std::vector<Hunt> hunts = read_hunts(labs_folder());
-  if (c.number == 0) {
+  if (!c.number) {
     require(c.found.empty(), "--found without the number of a hunt", "lockstep hunt 1 --found ...");
     return list_hunts(hunts);
   }
-  const Hunt& hunt = find_hunt(hunts, c.number);
+  const Hunt& hunt = find_hunt(hunts, *c.number);
   return c.found.empty() ? begin_hunt(hunt, c) : judge_found(hunt, c);
 }
 
@@ -107,8 +109,7 @@ void add_hunt(CLI::App& program, Command& chosen) {
   auto c = std::make_shared<HuntCommand>();
   CLI::App* app = program.add_subcommand(
       "hunt", "bug hunts: find a real system's bug in a copy of Lockstep whose loss looks fine");
-  app->add_option("hunt", c->number, "the number of the hunt (default: list them)")
-      ->check(CLI::PositiveNumber);
+  app->add_option("hunt", c->number, "the number of the hunt (default: list them)");
   app->add_option("--output", c->folder, "the new folder of the copy (default: hunt_N)");
   app->add_option("--found", c->found, "check the place of the bug: FILE:LINE in the copy");
   app->add_option("--hints", c->hints, "hints: 0 (none) to 3 (nearly the place)")

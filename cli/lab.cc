@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/share.h"
@@ -23,7 +24,7 @@ int list() {
 }
 
 struct ExportCommand {
-  int number = 0;
+  std::optional<int> number;
   std::string folder, course;
   bool solution = false;
 };
@@ -31,16 +32,16 @@ struct ExportCommand {
 int write(const ExportCommand& c) {
   const std::vector<Lab> labs = read_labs(labs_folder());
   if (!c.course.empty()) {
-    require(c.number == 0, "a lab with --course", "--course writes all labs");
+    require(!c.number, "a lab with --course", "--course writes all labs");
     export_course(labs, labs_folder(), source_folder(), c.course);
     fmt::print("{}: {} labs; read its README.md\n", c.course, labs.size());
     return 0;
   }
-  require(c.number > 0 && !c.folder.empty(), "lab export without a lab and a folder",
+  require(c.number && !c.folder.empty(), "lab export without a lab and a folder",
           "lockstep lab export 1 my_lab");
-  export_lab(find_lab(labs, c.number), source_folder(), c.folder, c.solution);
+  export_lab(find_lab(labs, *c.number), source_folder(), c.folder, c.solution);
   fmt::print("{0}: read task.md, and when you have done it: lockstep grade {1} --submission {0}\n",
-             c.folder, c.number);
+             c.folder, *c.number);
   return 0;
 }
 
@@ -59,17 +60,22 @@ int apply(const ApplyCommand& c) {
   return 0;
 }
 
-int check(const std::vector<int>& numbers) {
+struct CheckCommand {
+  std::vector<int> numbers;
+  int share = 1;
+};
+
+int check(const CheckCommand& c) {
   const std::vector<Lab> labs = read_labs(labs_folder());
   std::vector<Lab> checked;
-  for (const int number : numbers) checked.push_back(find_lab(labs, number));
-  if (numbers.empty()) checked = labs;
+  for (const int number : c.numbers) checked.push_back(find_lab(labs, number));
+  if (c.numbers.empty()) checked = labs;
   require(!checked.empty(), "there are no labs", "build again");
   bool is_right = true;
   for (const Lab& lab : checked) {
-    const LabCheck result = check_lab(lab, source_folder());
-    fmt::print("{:>3}  {:<24} {} mutants{}\n", lab.number, lab.name, result.mutants,
-               result.faults.empty() ? ", all as expected" : "");
+    const LabCheck result = check_lab(lab, source_folder(), c.share);
+    fmt::print("{:>3}  {:<24} {} of {} mutants{}\n", lab.number, lab.name, result.graded_mutants,
+               lab.mutants.size(), result.faults.empty() ? ", all as expected" : "");
     for (const std::string& fault : result.faults) fmt::print("  {}\n", fault);
     is_right = is_right && result.faults.empty();
   }
@@ -87,7 +93,7 @@ void add_lab(CLI::App& program, Command& chosen) {
   auto c = std::make_shared<ExportCommand>();
   CLI::App* exported =
       app->add_subcommand("export", "write the skeleton and the task of a lab into a new folder");
-  exported->add_option("lab", c->number, "the number of the lab")->check(CLI::PositiveNumber);
+  exported->add_option("lab", c->number, "the number of the lab");
   exported->add_option("folder", c->folder, "the new folder");
   exported->add_flag("--solution", c->solution, "with our solution");
   exported->add_option("--course", c->course, "write a course with all labs into this new folder");
@@ -96,19 +102,18 @@ void add_lab(CLI::App& program, Command& chosen) {
   auto a = std::make_shared<ApplyCommand>();
   CLI::App* applied = app->add_subcommand(
       "apply", "copy Lockstep's sources into a new folder, with your code in the place of ours");
-  applied->add_option("lab", a->number, "the number of the lab")
-      ->required()
-      ->check(CLI::PositiveNumber);
+  applied->add_option("lab", a->number, "the number of the lab")->required();
   applied->add_option("folder", a->folder, "the new folder")->required();
   applied->add_option("--submission", a->submission, "the folder with your files")->required();
   applied->callback([&chosen, a] { chosen = [a] { return apply(*a); }; });
 
-  auto numbers = std::make_shared<std::vector<int>>();
+  auto k = std::make_shared<CheckCommand>();
   CLI::App* checked = app->add_subcommand(
       "check",
       "prove that skeletons earn nothing, solutions everything, and mutants lose what they should");
-  checked->add_option("labs", *numbers, "their numbers (default: all)");
-  checked->callback([&chosen, numbers] { chosen = [numbers] { return check(*numbers); }; });
+  checked->add_option("labs", k->numbers, "their numbers (default: all)");
+  checked->add_option("--share", k->share, "grade only every N-th mutant (default: all)");
+  checked->callback([&chosen, k] { chosen = [k] { return check(*k); }; });
 }
 
 }  // namespace lockstep

@@ -280,6 +280,10 @@ class Grading(unittest.TestCase):
                 self.assertIn(part, self.run_program("grade", *words, status=2))
         self.assertEqual((self.path / "good" / FILE).read_text(), "?\n")
         self.assertIn("choose one of 1, 2, ", self.run_program("lab", "check", 99, status=2))
+        for words in (["lab", "export", 0, "folder"], ["lab", "check", -1], ["lab", "apply", 0, "folder", "--submission", "."],
+                      ["grade", 0, "--submission", "."]):
+            self.assertIn("choose one of 1, 2, ", self.run_program(*words, status=2))
+        self.assertIn("use a number of at least 1", self.run_program("lab", "check", 1, "--share", 0, status=2))
 
 
 if __name__ == "__main__":

@@ -23,11 +23,12 @@ using test::run;
 using test::save;
 namespace fs = std::filesystem;
 
-// Every plan takes what every other wrote, and goes on as if nothing had been.
+// A plan takes what others wrote, and goes on as if nothing had been. Each of 14 takes every third one's,
+// beginning elsewhere; the fuzzer draws other pairs.
 TEST(Checkpoints, OfAnyPlanAreTakenByAnyPlan) {
   const test::Folder folder;
   const TrainResult whole = run(1, few_steps("serial"));
-  int pairs = 0;
+  int pairs = 0, taken = 0;
   std::vector<Case> all = cases();
   all.push_back({"zb", 4, mesh(1, 2, 1, "zb-h1")});
   all.push_back({"interleaved", 4, mesh(1, 2, 3, "interleaved")});
@@ -36,13 +37,13 @@ TEST(Checkpoints, OfAnyPlanAreTakenByAnyPlan) {
     if (!LOCKSTEP_THOROUGH && from.ranks > 3) continue;
     save(from, folder.file(from.name));
     for (const Case& into : all) {
-      if (!LOCKSTEP_THOROUGH && (pairs++ % 13) != 0) continue;
+      if (pairs++ % (LOCKSTEP_THOROUGH ? 3 : 13) != 0) continue;
+      ++taken;
       SCOPED_TRACE(from.name + " to " + into.name);
       expect_same_end(resume(into, folder.file(from.name) + "/step-00000002"), whole, 1e-10);
-      pairs += LOCKSTEP_THOROUGH;
     }
   }
-  EXPECT_GE(pairs, 60);
+  EXPECT_GE(taken, LOCKSTEP_THOROUGH ? 60 : 9);
 }
 
 // The f32 copies of 16-bit weights are taken exactly, also by f64; f64 rounds to f32 once.
