@@ -1,9 +1,11 @@
 #include "bench/collectives/collective.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
+#include <cstdio>
 #include <iterator>
 #include <optional>
 
@@ -169,8 +171,11 @@ void launch_bench(const OperationEntry& entry, BenchOptions& options, const Laun
       world, std::vector<int>(static_cast<std::size_t>(ranks)),
       [&](RankContext& context) { algorithms = by_ranks(context.world, entry, options, ranks); });
   if (algorithms.equal.empty()) return launch(world, program);
-  if (!algorithms.other.empty())
+  if (!algorithms.other.empty()) {
+    fmt::print("# before the others, all ranks run {}\n", fmt::join(algorithms.other, ", "));
+    std::fflush(stdout);
     options.measured = measured_on_every_rank(algorithms.other, entry, options, world);
+  }
   options.running_ranks = running;
   std::vector<int> stand_ins(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank)

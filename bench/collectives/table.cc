@@ -1,9 +1,6 @@
 #include "bench/collectives/table.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <set>
 
 #include "bench/collectives/warnings.h"
 
@@ -64,15 +61,11 @@ void print_head(const BenchOptions& options, const OperationEntry& entry, int ra
       "# model: {}; <= upper bound, ~ estimate   copy: time to copy all bytes read and written, "
       "over the time\n",
       described(run.links));
-  if (options.running_ranks > 0) {
-    std::set<std::string> others;
-    for (const BenchResult& result : options.measured) others.insert(result.algorithm);
-    fmt::print("# {} in the place of all, which do the same at the same time{}\n",
+  if (options.running_ranks > 0)
+    fmt::print("# {} in the place of all, which do the same at the same time\n",
                options.running_ranks == 1
                    ? "one rank runs"
-                   : fmt::format("the {} ranks of one node run", options.running_ranks),
-               others.empty() ? "" : fmt::format("; all run {}", fmt::join(others, ", ")));
-  }
+                   : fmt::format("the {} ranks of one node run", options.running_ranks));
   if (!run.library.empty()) fmt::print("# library: {}\n", run.library);
   if (entry.operation == Operation::all_to_all_v)
     fmt::print("# size: what a rank sends, mean over ranks   busbw: bytes of the busiest rank\n");

@@ -62,7 +62,8 @@ Schedule zb_h2(const PipelineShape& x) { return zero_bubble(x, h2); }
 ScheduleEntry zb_h1_schedule() {
   return {
       .name = "zb-h1",
-      .summary = "1f1b whose weight gradients fill the bubble, in the memory of 1f1b",
+      .summary =
+          "1f1b whose weight gradients fill the bubble, with as many micro-batches in flight",
       .make = zb_h1,
       .makespan_formula = "m tS + (p - 1)(tF + tI - tW), tW <= tF, tW <= tI, m >= p",
       .makespan = [](const PipelineShape& x, const PassTimes& t) -> std::optional<Rational> {
