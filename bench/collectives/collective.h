@@ -36,7 +36,7 @@ struct BenchOptions {
   std::vector<ReduceOp> ops = {ReduceOp::sum};
   int root = 0;
   int running_ranks = 0;  // in virtual time, the first ones in the place of all; 0: all run
-  std::vector<BenchResult> measured;  // by runs of all ranks before, of algorithms that need them
+  std::vector<BenchResult> measured;  // before, on every rank, where these differ
   Skew skew;                          // of all_to_all_v
   bool check = true;
   // Holds the buffers. `none` has no memory behind its addresses: for thousands of ranks.

@@ -1,9 +1,11 @@
 // Training on packed documents equals training on each document alone. Every technique and layout
 // equals one rank, also where a rank has no target. Pairs are those of the documents.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <random>
 
 #include "collectives/base/error.h"
@@ -53,17 +55,20 @@ class PackedDocuments : public testing::Test {
   void expect_equals_one_rank(int ranks, TrainOptions options) {
     options.validation_fraction = 0.2;
     options.micro_batches = 2;
-    options.save = folder_.file("weights.safetensors");
     if (!one_rank_) {
       TrainOptions serial = options;
       serial.technique = "serial";
+      serial.save = folder_.file("one_rank.safetensors");
       one_rank_ = run(1, serial);
-      one_rank_weights_ = test::weights_of(options.save);
+      one_rank_weights_ = test::weights_of(serial.save);
     }
+    // A name of its own, so that no other run's weights are read.
+    options.save = folder_.file(fmt::format("weights_{}.safetensors", ++runs_));
     const TrainResult result = run(ranks, options);
     test::expect_same_steps(result, *one_rank_, 1e-10);
     EXPECT_TRUE(theory_holds(result));
     EXPECT_NEAR(result.validation[0].loss / one_rank_->validation[0].loss, 1, 1e-10);
+    ASSERT_EQ(result.steps.size(), one_rank_->steps.size());
     for (std::size_t i = 0; i < result.steps.size(); ++i)
       EXPECT_EQ(result.steps[i].targets, one_rank_->steps[i].targets);
     EXPECT_THAT(test::weights_of(options.save),
@@ -73,6 +78,7 @@ class PackedDocuments : public testing::Test {
   const Folder folder_;
 
  private:
+  int runs_ = 0;
   std::optional<TrainResult> one_rank_;
   std::vector<double> one_rank_weights_;
 };
