@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <exception>
@@ -44,41 +45,54 @@ void check_mpi(int code, std::string_view what, const std::string& hint) {
               {.hint = hint});
 }
 
+void await_mpi(MPI_Request request, std::string_view what) {
+  constexpr auto nap = std::chrono::microseconds(20);
+  for (int done = 0;; std::this_thread::sleep_for(nap)) {
+    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what);
+    if (done) return;
+  }
+}
+
+MPI_Comm copy_of(MPI_Comm comm) {
+  MPI_Comm copy = MPI_COMM_NULL;
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Comm_idup(comm, &copy, &request), "copy a group");
+  await_mpi(request, "copy a group");
+  return copy;
+}
+
 MpiMembers::MpiMembers(MPI_Comm comm, int ends, const MpiMembers* world_group,
                        std::vector<int> world_ranks, double timeout_s)
-    : ends_(ends), heaps_(world_group ? world_group->heaps_ : nullptr) {
-  WorldBoard world = world_group ? world_group->board_->world() : WorldBoard{};
-  comms_.push_back(comm);
-  while (std::ssize(comms_) < ends * ends)
-    check_mpi(MPI_Comm_dup(comm, &comms_.emplace_back()), "copy a group");
+    : ends_(ends), comms_{comm} {
+  while (std::ssize(comms_) < ends * ends) comms_.push_back(copy_of(comm));
   for (const MPI_Comm each : comms_) MPI_Comm_set_errhandler(each, MPI_ERRORS_RETURN);
   MPI_Comm_rank(comm, &process_);
   MPI_Comm_size(comm, &processes_);
-  MPI_Comm host = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, process_, MPI_INFO_NULL, &host),
-            "find the ranks of this host");
-  int ranks_here = 0;
-  MPI_Comm_size(host, &ranks_here);
-  one_host_ = ranks_here == processes_;
-  ranks_per_node_ = find_ranks_per_node(host);
-  oversubscribed_ = ranks_here * ends > static_cast<int>(std::thread::hardware_concurrency());
+  node_of_world_rank_ = world_group ? world_group->node_of_world_rank_ : nodes_of_ranks();
+  std::vector<int> nodes;
+  for (const int rank : world_ranks) nodes.push_back(node_of_world_rank_[rank]);
+  const auto ends_here = std::ranges::count(nodes, nodes[process_]);
+  one_host_ = ends_here == std::ssize(nodes);
+  ranks_per_node_ = lockstep::ranks_per_node(nodes);
+  oversubscribed_ = ends_here > static_cast<int>(std::thread::hardware_concurrency());
+  if (world_group) {
+    heaps_ = world_group->heaps_;
+    refused_peer_memory_ = world_group->refused_peer_memory_;
+  } else if (one_host_) {
+    heaps_ = PeerHeaps::open(comm);
+    refused_peer_memory_ = lockstep::refused_peer_memory(comm);
+  }
 
-  // Rank 0 allocates the shared memory: staging and a slot for each end, then the world's waits and
-  // notice. All but staging are valid when zeroed.
-  const auto all = static_cast<std::size_t>(processes_) * static_cast<std::size_t>(ends);
+  // Staging and a slot for each end, then the world's waits and notice. All but staging are valid
+  // when zeroed.
+  const std::size_t all = world_ranks.size();
   const std::size_t shared = alignof(Staging) +
                              (sizeof(Staging) + sizeof(BoardSlot) + sizeof(RankWaits)) * all +
                              sizeof(AbortNotice);
+  WorldBoard world = world_group ? world_group->board_->world() : WorldBoard{};
   if (one_host_) {
-    const auto bytes = static_cast<MPI_Aint>(shared);
-    void* memory = nullptr;
-    check_mpi(MPI_Win_allocate_shared(process_ == 0 ? bytes : 0, 1, MPI_INFO_NULL, host, &memory,
-                                      &window_),
-              "share memory", shared_memory_hint(shared));
-    MPI_Aint size = 0;
-    int unit = 0;
-    MPI_Win_shared_query(window_, 0, &size, &unit, &memory);
     std::size_t space = shared;
+    void* memory = shared_memory(shared, world_ranks.front());
     staging_ = static_cast<Staging*>(std::align(alignof(Staging), 1, memory, space));
     slots_ = reinterpret_cast<BoardSlot*>(staging_ + all);
     auto* const waits = reinterpret_cast<RankWaits*>(slots_ + all);
@@ -88,16 +102,13 @@ MpiMembers::MpiMembers(MPI_Comm comm, int ends, const MpiMembers* world_group,
       std::memset(static_cast<void*>(slots_), 0,
                   (sizeof(BoardSlot) + sizeof(RankWaits)) * all + sizeof(AbortNotice));
     }
-    MPI_Barrier(host);
-    if (!world_group) heaps_ = PeerHeaps::open(host);
-    refused_peer_memory_ = lockstep::refused_peer_memory(host);
+    await_all("share memory");
   } else {
     private_slots_ = std::vector<BoardSlot>(all);
     slots_ = private_slots_.data();
     private_waits_ = std::vector<RankWaits>(all);
     if (!world_group) world = {&private_notice_, private_waits_};
   }
-  MPI_Comm_free(&host);
   for (int end = process_; end < processes_ * ends; end += processes_)
     slots_[end].process.store(getpid());
   board_ = std::make_unique<Board>(slots_, world, std::move(world_ranks), timeout_s, "mpi");
@@ -105,17 +116,51 @@ MpiMembers::MpiMembers(MPI_Comm comm, int ends, const MpiMembers* world_group,
   board_->set_stopped_check([this](int peer) { return state(peer) == 'T'; });
 }
 
-int MpiMembers::find_ranks_per_node(MPI_Comm host) const {
-  int first_of_host = process_;
-  MPI_Bcast(&first_of_host, 1, MPI_INT, 0, host);
-  std::vector<int> node_of_rank(static_cast<std::size_t>(processes_));
+std::vector<int> MpiMembers::nodes_of_ranks() const {
+  constexpr const char* what = "find the ranks of each host";
+  MPI_Comm host = MPI_COMM_NULL;
   check_mpi(
-      MPI_Allgather(&first_of_host, 1, MPI_INT, node_of_rank.data(), 1, MPI_INT, comms_.front()),
-      "exchange the ranks' hosts");
-  std::vector<int> node_of_end;
-  for (int end = 0; end < ends_; ++end)
-    node_of_end.insert(node_of_end.end(), node_of_rank.begin(), node_of_rank.end());
-  return lockstep::ranks_per_node(node_of_end);
+      MPI_Comm_split_type(comms_.front(), MPI_COMM_TYPE_SHARED, process_, MPI_INFO_NULL, &host),
+      what);
+  int first_of_host = process_;
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Ibcast(&first_of_host, 1, MPI_INT, 0, host, &request), what);
+  await_mpi(request, what);
+  MPI_Comm_free(&host);
+  std::vector<int> nodes(static_cast<std::size_t>(processes_));
+  check_mpi(MPI_Iallgather(&first_of_host, 1, MPI_INT, nodes.data(), 1, MPI_INT, comms_.front(),
+                           &request),
+            what);
+  await_mpi(request, what);
+  return nodes;
+}
+
+void* MpiMembers::shared_memory(std::size_t bytes, int first_world_rank) {
+  if (heaps_) {
+    constexpr Count none = -1;
+    Count place = none;
+    if (process_ == 0) of_heap_ = heaps_->allocate(static_cast<Count>(bytes));
+    if (of_heap_) place = heaps_->offset(of_heap_);
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Ibcast(&place, sizeof place, MPI_BYTE, 0, comms_.front(), &request),
+              "share memory");
+    await_mpi(request, "share memory");
+    if (place != none) return heaps_->at(first_world_rank, place);
+  }
+  void* memory = nullptr;
+  const auto own = static_cast<MPI_Aint>(process_ == 0 ? bytes : 0);
+  check_mpi(MPI_Win_allocate_shared(own, 1, MPI_INFO_NULL, comms_.front(), &memory, &window_),
+            "share memory", shared_memory_hint(bytes));
+  MPI_Aint size = 0;
+  int unit = 0;
+  MPI_Win_shared_query(window_, 0, &size, &unit, &memory);
+  return memory;
+}
+
+void MpiMembers::await_all(std::string_view what) const {
+  MPI_Request all_came = MPI_REQUEST_NULL;
+  check_mpi(MPI_Ibarrier(comms_.front(), &all_came), what);
+  await_mpi(all_came, what);
 }
 
 // After a failure the process ends anyway.
@@ -141,6 +186,9 @@ void MpiMembers::close() {
   constexpr auto nap = std::chrono::microseconds(20);
   board_->wait_for_ends(process_, one_host_, ready, [&] { std::this_thread::sleep_for(nap); });
   closed_ = true;
+  // The others have come, too, but may still look at the board.
+  await_all("end a group");
+  if (of_heap_) heaps_->release(of_heap_);
   if (window_ != MPI_WIN_NULL) MPI_Win_free(&window_);
   for (MPI_Comm& comm : comms_) MPI_Comm_free(&comm);
 }

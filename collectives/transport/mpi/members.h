@@ -18,11 +18,16 @@ namespace lockstep {
 // Throws Error (lost_rank) with MPI's message unless `code` is success.
 void check_mpi(int code, std::string_view what, const std::string& hint = {});
 
+// Waits without keeping a core busy, as the library's own waiting does. Throws like check_mpi().
+void await_mpi(MPI_Request request, std::string_view what);
+// Collective.
+MPI_Comm copy_of(MPI_Comm comm);
+
 // Ends are numbered as in Transport::two_ends: the first ends of all processes, then the second.
 class MpiMembers {
  public:
   // Takes over `comm`; collective. Each process has `ends` ends. `world_group` is any group of the
-  // same world, whose notice and heaps it reuses; null for the world itself.
+  // same world, whose notice, heaps and hosts it reuses; null for the world itself.
   MpiMembers(MPI_Comm comm, int ends, const MpiMembers* world_group, std::vector<int> world_ranks,
              double timeout_s);
   ~MpiMembers();
@@ -57,22 +62,29 @@ class MpiMembers {
   // The letter of an end's process in /proc/PID/stat.
   char state(int end) const;
   std::string health(int end) const;
-  int find_ranks_per_node(MPI_Comm host) const;
+  // By rank of the world: the first rank on the same host.
+  std::vector<int> nodes_of_ranks() const;
+  // Memory that all processes see: of the heap of the first process or, without heaps, of MPI's
+  // window. Collective.
+  void* shared_memory(std::size_t bytes, int first_world_rank);
+  void await_all(std::string_view what) const;
 
   int ends_;
   std::vector<MPI_Comm> comms_;
   int process_ = 0, processes_ = 1;
+  std::vector<int> node_of_world_rank_;
   int ranks_per_node_ = 1;
   bool one_host_ = true;
   bool oversubscribed_ = false;
   std::atomic<bool> closed_ = false;
   MPI_Win window_ = MPI_WIN_NULL;
+  std::byte* of_heap_ = nullptr;          // this process's part of its heap that the group shares
   std::vector<BoardSlot> private_slots_;  // if the ranks are on several hosts
   AbortNotice private_notice_{};
   std::vector<RankWaits> private_waits_;
   BoardSlot* slots_ = nullptr;
   Staging* staging_ = nullptr;
-  const PeerHeaps* heaps_ = nullptr;
+  PeerHeaps* heaps_ = nullptr;
   std::string refused_peer_memory_;
   std::unique_ptr<Board> board_;
 };

@@ -7,6 +7,8 @@
 #include <system_error>
 #include <vector>
 
+#include "collectives/transport/mpi/members.h"
+
 namespace lockstep {
 namespace {
 
@@ -18,7 +20,7 @@ Count heap_bytes(int processes) {
 
 }  // namespace
 
-const PeerHeaps* PeerHeaps::open(MPI_Comm host) {
+PeerHeaps* PeerHeaps::open(MPI_Comm host) {
   int processes = 0;
   MPI_Comm_size(host, &processes);
   std::unique_ptr<PeerHeaps> heaps(new PeerHeaps);
@@ -30,13 +32,16 @@ const PeerHeaps* PeerHeaps::open(MPI_Comm host) {
   } catch (const std::system_error&) {
     seen = 0;
   }
-  MPI_Allgather(&own, sizeof own, MPI_BYTE, names.data(), sizeof own, MPI_BYTE, host);
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Iallgather(&own, sizeof own, MPI_BYTE, names.data(), sizeof own, MPI_BYTE, host, &request);
+  await_mpi(request, "exchange the heaps' names");
   try {
     for (const SharedHeap::Name& name : names) heaps->views_.emplace_back(name);
   } catch (const std::system_error&) {
     seen = 0;
   }
-  MPI_Allreduce(MPI_IN_PLACE, &seen, 1, MPI_INT, MPI_MIN, host);
+  MPI_Iallreduce(MPI_IN_PLACE, &seen, 1, MPI_INT, MPI_MIN, host, &request);
+  await_mpi(request, "compare the heaps");
   if (seen == 0) return nullptr;
   take_host_memory_from(*heaps->own_);
   return heaps.release();

@@ -15,9 +15,11 @@ class PeerHeaps {
   // Creates a heap for this process; host_device() allocates from it from now on. Every process of
   // the host calls it. Null, without any change, if the system does not let all of them map each
   // other's heaps.
-  static const PeerHeaps* open(MPI_Comm host);
+  static PeerHeaps* open(MPI_Comm host);
 
-  // Of this process.
+  // Of this process. Null if its heap is full.
+  std::byte* allocate(Count bytes) { return own_->allocate(bytes); }
+  void release(std::byte* memory) { own_->release(memory); }
   bool holds(const std::byte* memory) const { return own_->holds(memory); }
   Count offset(const std::byte* memory) const { return own_->offset(memory); }
   // An address in another process's heap, by its rank on the host.

@@ -112,10 +112,9 @@ class MpiTransport final : public Transport,
                          0);
   }
   TwoEnds two_ends() override {
-    MPI_Comm comm = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_dup(own_comm(), &comm), "copy a group");
-    const auto members = std::make_shared<MpiMembers>(
-        comm, 2, &group_->members(), board().world_ranks_twice(), board().timeout_s());
+    const auto members =
+        std::make_shared<MpiMembers>(copy_of(own_comm()), 2, &group_->members(),
+                                     board().world_ranks_twice(), board().timeout_s());
     return {mpi_transport(members, 0), mpi_transport(members, 1)};
   }
 

@@ -27,8 +27,7 @@ class MpiWorld final : public ProcessWorld {
     require(provided == MPI_THREAD_MULTIPLE,
             "this MPI library does not let several threads communicate",
             "use one built with MPI_THREAD_MULTIPLE");
-    MPI_Comm comm = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "copy the world");
+    const MPI_Comm comm = copy_of(MPI_COMM_WORLD);
     int size = 0;
     MPI_Comm_size(comm, &size);
     std::vector<int> ranks(static_cast<std::size_t>(size));
