@@ -55,12 +55,16 @@ std::filesystem::path name_of(const std::string& path) {
   return failure ? std::filesystem::path(path) : name;
 }
 
+void refuse_folder(const std::string& path) {
+  std::error_code none;  // what is no folder fails elsewhere, with the reason
+  require(!std::filesystem::is_directory(path, none),
+          fmt::format("cannot write {}: it is a folder", path), "name a file");
+}
+
 }  // namespace
 
 NewFile::NewFile(const std::string& path) : path_(path) {
-  std::error_code none;  // what is no folder fails below, with the reason
-  require(!std::filesystem::is_directory(path, none),
-          fmt::format("cannot write {}: it is a folder", path), "name a file");
+  refuse_folder(path);
   if (takes_no_replacement(path)) {
     open_directly();
     return;
@@ -193,6 +197,7 @@ void check_outputs(const std::vector<std::string>& outputs,
 }
 
 void check_writable(const std::string& path) {
+  refuse_folder(path);
   if (!takes_no_replacement(path)) {
     const NewFile file(path);
     return;
