@@ -24,7 +24,7 @@ from processes import KILLED_BY_MPIRUN, MPIRUN, status_asked_for
 
 TIMEOUT_S = 1
 # Runs at once: with more, ranks that wait for a core are taken for ranks that hang.
-AT_ONCE = {"threads": 2, "openmpi": 2, "mpich": 1}
+AT_ONCE = 2
 # Ranks and options of each technique. Two ranks cannot tell which of them is wrong, so most have more.
 TECHNIQUES = {"ddp": (3, []), "ps": (3, []), "pipeline": (3, ["--micro-batches", "3"]), "tp": (2, []), "sp": (2, ["--tp-overlap"]),
               "ring-attention": (4, []), "ulysses": (2, []),
@@ -171,7 +171,7 @@ def main():
     table = collections.defaultdict(lambda: [0, 0])
     failures = 0
     cells = list(chosen(all_cells(options.transport), share))
-    for cell, (wrong, end) in zip(cells, processes.at_once(AT_ONCE[options.transport], campaign.judge, cells), strict=True):
+    for cell, (wrong, end) in zip(cells, processes.at_once(AT_ONCE, campaign.judge, cells), strict=True):
         table[cell.kind][bool(wrong)] += 1
         failures += bool(wrong)
         if wrong:

@@ -3,6 +3,7 @@
 python3 faults_test.py FAULTS_PROGRAM threads|openmpi|mpich
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -83,22 +84,24 @@ class Faults(unittest.TestCase):
         self.assertEqual(processes.segments_left(segments_before, 10), set(), "shared memory is left over")
         self.assertEqual({p.name for p in self.path.iterdir() if not re.fullmatch(r"said|flight(-\d)?\.json", p.name)}, set(), "files are left over")
 
-    def test_every_fault(self):
-        for fault, kind in FAULTS.items():
-            with self.subTest(fault=fault):
-                before = processes.segments()
-                # MPICH's mpirun kills the others before they can report, unless asked not to; after a kill it always does.
-                spared = TRANSPORT == "mpich" and fault in ("exit0", "exit3")
-                status, said = self.run_with(fault, ["-disable-auto-cleanup"] if spared else [])
-                self.check_nothing_is_left(before)
-                if spared or (fault, TRANSPORT) == ("exit0", "mpich"):
-                    self.assertIn("[lost rank]", said)
-                else:
-                    self.assertNotEqual(status, 0, said)
-                if (fault, TRANSPORT) != ("kill", "mpich"):
-                    self.check_error(fault, kind, said)
-                    self.check_flight(fault)
+    def check_fault(self, fault, kind):
+        before = processes.segments()
+        # MPICH's mpirun kills the others before they can report, unless asked not to; after a kill it always does.
+        spared = TRANSPORT == "mpich" and fault in ("exit0", "exit3")
+        status, said = self.run_with(fault, ["-disable-auto-cleanup"] if spared else [])
+        self.check_nothing_is_left(before)
+        if spared or (fault, TRANSPORT) == ("exit0", "mpich"):
+            self.assertIn("[lost rank]", said)
+        else:
+            self.assertNotEqual(status, 0, said)
+        if (fault, TRANSPORT) != ("kill", "mpich"):
+            self.check_error(fault, kind, said)
+            self.check_flight(fault)
 
+
+for fault, kind in FAULTS.items():
+    setattr(Faults, f"test_{fault}", functools.partialmethod(Faults.check_fault, fault, kind))
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0]])
+    tests = unittest.defaultTestLoader.loadTestsFromTestCase(Faults)
+    sys.exit(not processes.all_pass(processes.AT_ONCE[TRANSPORT], tests))

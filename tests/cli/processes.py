@@ -10,8 +10,8 @@ import unittest
 
 MPIRUN = {"threads": [], "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"],
           "mpich": ["mpirun.mpich"]}
-# How many runs there are at once in tests that mostly wait. MPICH's ranks wait without yielding their cores.
-AT_ONCE = {"threads": 2, "openmpi": 4, "mpich": 1}
+# How many runs there are at once in tests that mostly wait. MPICH starts and ends its ranks without yielding their cores.
+AT_ONCE = {"threads": 2, "openmpi": 4, "mpich": 2}
 # MPICH's mpirun may kill a rank that is about to end with the same status, and then reports the kill.
 KILLED_BY_MPIRUN = {"threads": [], "openmpi": [], "mpich": [9]}
 
