@@ -93,6 +93,31 @@ std::string explain_extra(const Place& place, const std::string& word) {
                      did_you_mean(word, commands), fmt::join(commands, ", "));
 }
 
+// The library writes "Could not convert: --ranks = two", "--ranks: 1 required INT missing" and "new is
+// required".
+std::string explain_value(const Place& place, std::string_view text) {
+  constexpr std::string_view start = "Could not convert: ", between = " = ",
+                             needed = " is required";
+  if (text.ends_with(" missing"))
+    return fmt::format("{} needs a value; see {} --help", text.substr(0, text.find(':')),
+                       place.words);
+  if (text.ends_with(needed))
+    return fmt::format("{0} needs {1}; see {0} --help", place.words,
+                       text.substr(0, text.size() - needed.size()));
+  const std::size_t middle = text.find(between);
+  if (!text.starts_with(start) || middle == std::string_view::npos)
+    return fmt::format("{}; see {} --help", text, place.words);
+  const std::string name(text.substr(start.size(), middle - start.size()));
+  const CLI::Option* const option = place.app->get_option_no_throw(name);
+  const bool is_whole = option && option->get_type_name().ends_with("INT");
+  const std::string_view value = text.substr(middle + between.size());
+  constexpr std::string_view digits = "0123456789";
+  if (is_whole && value.substr(value.starts_with("-")).find_first_not_of(digits) == value.npos &&
+      value.find_first_of(digits) != value.npos)
+    return fmt::format("{} {}; use a number closer to zero", name, value);
+  return fmt::format("{} {}; use {}", name, value, is_whole ? "a whole number" : "a number");
+}
+
 }  // namespace
 
 std::string closest(std::string_view word, const std::vector<std::string>& candidates) {
@@ -117,10 +142,10 @@ std::string explain(const CLI::App& program, const CLI::ParseError& error) {
   const std::vector<std::string> extras = program.remaining(true);
   const bool is_about_words = dynamic_cast<const CLI::ExtrasError*>(&error) ||
                               dynamic_cast<const CLI::RequiredError*>(&error);
-  if (is_about_words && !extras.empty()) {
-    const auto is_flag = [](const std::string& word) { return word.starts_with("-"); };
-    // Values of an unknown flag are left over, too.
-    const auto flag = std::ranges::find_if(extras, is_flag);
+  // Values of an unknown flag are left over, or taken for the command's own.
+  const auto flag =
+      std::ranges::find_if(extras, [](const std::string& word) { return word.starts_with("-"); });
+  if (flag != extras.end() || (is_about_words && !extras.empty())) {
     const bool needs_command = !commands_of(*place.app).empty();
     return explain_extra(place, needs_command || flag == extras.end() ? extras.front() : *flag);
   }
@@ -128,7 +153,7 @@ std::string explain(const CLI::App& program, const CLI::ParseError& error) {
   if (dynamic_cast<const CLI::RequiredError*>(&error) && !commands.empty())
     return fmt::format("{} needs a command: {}; {} --help describes them", place.words,
                        fmt::join(commands, ", "), place.words);
-  return fmt::format("{}; see {} --help", error.what(), place.words);
+  return explain_value(place, error.what());
 }
 
 }  // namespace lockstep

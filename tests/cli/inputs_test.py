@@ -155,7 +155,13 @@ class Inputs(unittest.TestCase):
                             ("has no flag --frobnicate; lockstep train ddp --help", ["train", "ddp", "--frobnicate"]),
                             ("lockstep train needs a command: serial, ddp", ["train"]),
                             ("lockstep needs a command: train", []),
-                            ("does not expect 'x'", ["mesh", "x"])]:
+                            ("does not expect 'x'", ["mesh", "x"]),
+                            ("lab check has no flag --jsn", ["lab", "check", "1", "--jsn", "x"]),
+                            ("--ranks two; use a whole number", ["train", "ddp", "--ranks", "two"]),
+                            ("--ranks 2.5; use a whole number", ["train", "ddp", "--ranks", "2.5"]),
+                            ("--ranks -99999999999; use a number closer to zero", ["train", "ddp", "--ranks", "-99999999999"]),
+                            ("--ranks needs a value", ["train", "ddp", "--ranks"]),
+                            ("lockstep compare needs new", ["compare", "old.json"])]:
             with self.subTest(words=words):
                 self.refused(part, *words)
 
