@@ -164,6 +164,9 @@ class Mpi(unittest.TestCase):
     def test_two_ends_of_a_rank(self):
         self.passes(3, "TwoEnds.AreForAThreadEach")
 
+    def test_groups_at_the_same_time(self):
+        self.passes(6, "Split.GroupsKnowNothingOfEachOthersCalls")
+
     def test_messages_from_shared_memory(self):
         self.passes(2, "DeviceMemory.MayBeUsedAgainOnceAMessageIsSent")
         self.passes(2, "DeviceMemory.IsSentInManyMessagesAtOnce")

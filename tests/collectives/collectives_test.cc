@@ -251,6 +251,19 @@ TEST(Split, GroupsByColorOrderedByKey) {
   });
 }
 
+TEST(Split, GroupsKnowNothingOfEachOthersCalls) {
+  on_ranks(6, [](RankContext& context) {
+    const int number = context.world.rank() / 2;
+    const auto pair = context.world.split(number, context.world.rank());
+    for (int round = 0; round < 5 * number; ++round) {
+      std::vector<std::int64_t> sum(40'000, context.world.rank());
+      all_reduce(*pair, host_slice(std::span(sum)));
+      ASSERT_EQ(sum, std::vector<std::int64_t>(40'000, 4 * number + 1));
+      if (number == 1) barrier(*pair);
+    }
+  });
+}
+
 TEST(AllReduce, FarMoreRanksThanCores) { check_all_reduce<float>(64, 1000, ReduceOp::sum); }
 
 TEST(AllReduce, UnknownAlgorithmNamesTheKnownOnes) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -134,14 +135,13 @@ TEST(FlightRecorder, TwoEndsHaveALogEachAndNameRanks) {
 class FlightFile : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ =
-        std::filesystem::temp_directory_path() /
-        fmt::format("lockstep_flight_test_{}", testing::UnitTest::GetInstance()->random_seed());
-    folder_ /= testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(folder_);
+    std::string name = std::filesystem::temp_directory_path() / "lockstep-flight-test-XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
-  std::string path() const { return (folder_ / "flight.json").string(); }
+  // In a folder that does not exist yet.
+  std::string path() const { return (folder_ / "new" / "flight.json").string(); }
 
   std::filesystem::path folder_;
 };
