@@ -1,5 +1,9 @@
 #include "collectives/base/trace.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 namespace lockstep {
@@ -10,6 +14,13 @@ constexpr int tracks_of_device = 100;
 
 // Whether the device does it. Steps and messages belong to the host, which waits for their end.
 bool is_work(std::string_view category) { return category != "step" && category != "message"; }
+
+// As JSON writes a string.
+std::string json_string(std::string_view text) {
+  const auto is_plain = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
+  return std::ranges::all_of(text, is_plain) ? fmt::format("\"{}\"", text)
+                                             : nlohmann::json(text).dump();
+}
 
 }  // namespace
 
@@ -80,62 +91,58 @@ void Trace::memory(const Ledger& ledger) {
   add(std::move(event));
 }
 
+// Written piece by piece: as values of a JSON library, the events of many ranks would not fit into memory.
 std::string Trace::events() const {
-  using nlohmann::json;
   const std::lock_guard lock(mutex_);
-  json all = json::array();
-  all.push_back({{"ph", "M"},
-                 {"name", "process_name"},
-                 {"pid", rank_},
-                 {"args", {{"name", "rank " + std::to_string(rank_)}}}});
-  const auto describe_track = [&](std::size_t number, const std::string& name) {
-    all.push_back({{"ph", "M"},
-                   {"name", "thread_name"},
-                   {"pid", rank_},
-                   {"tid", number},
-                   {"args", {{"name", name}}}});
+  std::string text;
+  const auto out = std::back_inserter(text);
+  const auto describe = [&](std::string_view what, std::size_t track, std::string_view name) {
+    fmt::format_to(out, R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":{}}}}},)", what,
+                   rank_, track, json_string(name));
   };
+  describe("process_name", 0, fmt::format("rank {}", rank_));
   for (std::size_t track = 0; track < track_names_.size(); ++track) {
-    describe_track(track, track_names_[track]);
+    describe("thread_name", track, track_names_[track]);
     if (device_)
-      describe_track(track + tracks_of_device,
-                     track_names_[track] + " (" + std::string(device_->name()) + ")");
+      describe("thread_name", track + tracks_of_device,
+               fmt::format("{} ({})", track_names_[track], device_->name()));
   }
-  for (const Event& event : events_) {
-    json entry = {{"ph", std::string(1, event.phase)},
-                  {"pid", rank_},
-                  {"tid", event.track},
-                  {"name", event.name},
-                  {"cat", event.category},
-                  {"ts", event.begin_us}};
-    if (event.phase == 'X') entry["dur"] = event.duration_us;
-    if (event.bytes >= 0) entry["args"]["bytes"] = event.bytes;
-    if (event.phase == 's' || event.phase == 'f') {
-      entry["name"] = "message";
-      entry["id"] = event.name;
-    }
-    if (event.phase == 's') {
-      entry["args"]["operation"] = event.message.operation;
-      entry["args"]["operation_bytes"] = event.message.operation_bytes;
-      entry["args"]["label"] = event.message.label;
-      entry["args"]["address"] = event.message.address;
-    }
+  const auto write = [&](const Event& event, int track, std::string_view category, double begin_us,
+                         double duration_us) {
+    const bool is_flow = event.phase == 's' || event.phase == 'f';
+    fmt::format_to(out, R"({{"ph":"{}","pid":{},"tid":{},"name":{},"cat":"{}","ts":{})",
+                   event.phase, rank_, track, json_string(is_flow ? "message" : event.name),
+                   category, begin_us);
+    if (event.phase == 'X') fmt::format_to(out, R"(,"dur":{})", duration_us);
+    if (is_flow) fmt::format_to(out, R"(,"id":{})", json_string(event.name));
     // Binds the arrow to the enclosing span instead of the next one.
-    if (event.phase == 'f') entry["bp"] = "e";
+    if (event.phase == 'f') text += R"(,"bp":"e")";
+    std::string arguments;
+    if (event.bytes >= 0) arguments += fmt::format(R"("bytes":{},)", event.bytes);
+    if (event.phase == 's')
+      arguments += fmt::format(R"("operation":{},"operation_bytes":{},"label":{},"address":{},)",
+                               json_string(event.message.operation), event.message.operation_bytes,
+                               json_string(event.message.label), event.message.address);
     for (std::size_t use = 0; use < event.values.size(); ++use)
-      entry["args"][std::string(name_of(static_cast<MemoryUse>(use)))] = event.values[use];
-    if (event.begin_there.event()) {
-      json there = entry;
-      there["tid"] = event.track + tracks_of_device;
-      there["ts"] = known_us_ + 1e6 * device_->seconds_between(known_, event.begin_there);
-      there["dur"] = 1e6 * device_->seconds_between(event.begin_there, event.end_there);
-      all.push_back(std::move(there));
-      entry["cat"] = "host";
+      arguments +=
+          fmt::format(R"("{}":{},)", name_of(static_cast<MemoryUse>(use)), event.values[use]);
+    if (!arguments.empty()) {
+      arguments.back() = '}';
+      text += R"(,"args":{)" + arguments;
     }
-    all.push_back(std::move(entry));
+    text += "},";
+  };
+  for (const Event& event : events_) {
+    const bool is_there = event.begin_there.event() != nullptr;
+    if (is_there)
+      write(event, event.track + tracks_of_device, event.category,
+            known_us_ + 1e6 * device_->seconds_between(known_, event.begin_there),
+            1e6 * device_->seconds_between(event.begin_there, event.end_there));
+    write(event, event.track, is_there ? "host" : event.category, event.begin_us,
+          event.duration_us);
   }
-  const std::string text = all.dump();
-  return text.substr(1, text.size() - 2);
+  text.pop_back();
+  return text;
 }
 
 std::string trace_file(const std::vector<std::string>& events_by_rank) {

@@ -3,6 +3,7 @@
 #include "collectives/vendor.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "collectives/all_gather/all_gather.h"
 
@@ -26,18 +27,21 @@ std::vector<std::string> gather_text(Communicator& comm, const std::string& text
   lengths[comm.rank()] = std::ssize(text);
   all_gather(comm, host_slice(std::span(lengths)));
 
-  // Pads all texts to the longest, so that every rank's part has the same size.
+  // Pads all texts to the longest, so that every rank's part has the same size. The system gives
+  // memory only for the parts that a rank writes: for all of them that would be too much.
   const auto longest = static_cast<std::size_t>(*std::ranges::max_element(lengths));
-  std::vector<std::uint8_t> bytes(longest * lengths.size());
-  std::ranges::copy(text, bytes.begin() + static_cast<std::ptrdiff_t>(longest) * comm.rank());
-  gather(comm, host_slice(std::span(bytes)), root);
+  const auto bytes = std::make_unique_for_overwrite<std::uint8_t[]>(longest * lengths.size());
+  const auto part = [&](int rank) {
+    return bytes.get() + longest * static_cast<std::size_t>(rank);
+  };
+  std::fill_n(std::ranges::copy(text, part(comm.rank())).out, longest - text.size(),
+              std::uint8_t{});
+  gather(comm, host_slice(std::span(bytes.get(), longest * lengths.size())), root);
 
   std::vector<std::string> texts;
   if (comm.rank() != root) return texts;
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    const auto begin = bytes.begin() + static_cast<std::ptrdiff_t>(i * longest);
-    texts.emplace_back(begin, begin + lengths[i]);
-  }
+  for (int rank = 0; rank < comm.size(); ++rank)
+    texts.emplace_back(part(rank), part(rank) + lengths[static_cast<std::size_t>(rank)]);
   return texts;
 }
 

@@ -2,6 +2,7 @@
 // without ranks. Data is distinct for each rank and index and integer-valued, so equality is exact
 // in any order of summation.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstring>
 #include <numeric>
@@ -219,6 +220,25 @@ TEST(BroadcastReduceGather, EveryRootAndWorldSize) {
         for (int rank = 0; rank < ranks; ++rank) ASSERT_EQ(std::ssize(texts[rank]), rank * 3);
       }
     });
+  }
+}
+
+TEST(Gather, OfTextsTakesMemoryForOwnPartsOnly) {
+  constexpr int ranks = 32;
+  constexpr std::size_t bytes = 1 << 20;
+  on_ranks(ranks, [](RankContext& context) {
+    const auto letter = static_cast<char>('A' + context.world.rank());
+    const auto texts = gather_text(context.world, std::string(bytes, letter));
+    ASSERT_EQ(texts.size(), context.world.rank() == 0 ? ranks : 0);
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      ASSERT_EQ(texts[i], std::string(bytes, static_cast<char>('A' + i)));
+  });
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  // A buffer for all texts on each rank would take 1 GiB. Sanitizers take several times as much.
+  constexpr std::int64_t most_kib = 512 << 10;
+  if (LOCKSTEP_THOROUGH) {
+    EXPECT_LT(usage.ru_maxrss, most_kib);
   }
 }
 
