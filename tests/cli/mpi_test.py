@@ -187,12 +187,19 @@ class Mpi(unittest.TestCase):
     @unittest.skipIf(SANITIZED, "sanitizers reserve more addresses than there is memory")
     def test_ranks_without_shared_memory(self):
         total_kib = re.search(r"MemTotal: +(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]
-        done = subprocess.run([*MPIRUN, "-np", "2", "bash", "-c", f'ulimit -v {total_kib} && exec "$0" "$@"', PROGRAM, "bench",
-                               "all_reduce", "-b", "1K", "-e", "4M", "-f", "8", "-n", "2", "-w", "1", "--algorithm", "ring,segmented_ring"],
-                              cwd=self.path, capture_output=True, text=True, timeout=90)
-        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
-        self.assertIn("see each other's memory", done.stdout + done.stderr)
-        self.assertIn("# Out of bounds values : 0 OK", done.stdout)
+
+        def run(ranks, *words):
+            done = subprocess.run([*MPIRUN, "-np", ranks, "bash", "-c", f'ulimit -v {total_kib} && exec "$0" "$@"', *words],
+                                  cwd=self.path, capture_output=True, text=True, timeout=90)
+            self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+            return done.stderr + done.stdout
+
+        said = run("2", PROGRAM, "bench", "all_reduce", "-b", "1K", "-e", "4M", "-f", "8", "-n", "2", "-w", "1", "--algorithm",
+                   "ring,segmented_ring")
+        self.assertIn("see each other's memory", said)
+        self.assertIn("# Out of bounds values : 0 OK", said)
+        said = run("6", PROGRAM.with_name("collectives_test"), "--gtest_filter=Split.GroupsKnowNothingOfEachOthersCalls")
+        self.assertEqual(said.count("1 test from 1 test suite ran"), 6, said)
 
     def test_long_data_is_right_in_every_operation_and_algorithm(self):
         for operation in OPERATIONS:
