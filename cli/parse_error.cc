@@ -93,8 +93,8 @@ std::string explain_extra(const Place& place, const std::string& word) {
                      did_you_mean(word, commands), fmt::join(commands, ", "));
 }
 
-// The library writes "Could not convert: --ranks = two", "--ranks: 1 required INT missing" and "new is
-// required".
+// The library writes "Could not convert: --ranks = two", "--ranks: 1 required INT missing" and
+// "new is required".
 std::string explain_value(const Place& place, std::string_view text) {
   constexpr std::string_view start = "Could not convert: ", between = " = ",
                              needed = " is required";

@@ -91,7 +91,8 @@ void Trace::memory(const Ledger& ledger) {
   add(std::move(event));
 }
 
-// Written piece by piece: as values of a JSON library, the events of many ranks would not fit into memory.
+// Written piece by piece: held as values of a JSON library, the events of many ranks would not fit
+// in memory.
 std::string Trace::events() const {
   const std::lock_guard lock(mutex_);
   std::string text;

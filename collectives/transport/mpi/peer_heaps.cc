@@ -33,15 +33,18 @@ PeerHeaps* PeerHeaps::open(MPI_Comm host) {
     seen = 0;
   }
   MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Iallgather(&own, sizeof own, MPI_BYTE, names.data(), sizeof own, MPI_BYTE, host, &request);
-  await_mpi(request, "exchange the heaps' names");
+  constexpr const char* what = "exchange the names of heaps";
+  check_mpi(MPI_Iallgather(&own, sizeof own, MPI_BYTE, names.data(), sizeof own, MPI_BYTE, host,
+                           &request),
+            what);
+  await_mpi(request, what);
   try {
     for (const SharedHeap::Name& name : names) heaps->views_.emplace_back(name);
   } catch (const std::system_error&) {
     seen = 0;
   }
-  MPI_Iallreduce(MPI_IN_PLACE, &seen, 1, MPI_INT, MPI_MIN, host, &request);
-  await_mpi(request, "compare the heaps");
+  check_mpi(MPI_Iallreduce(MPI_IN_PLACE, &seen, 1, MPI_INT, MPI_MIN, host, &request), what);
+  await_mpi(request, what);
   if (seen == 0) return nullptr;
   take_host_memory_from(*heaps->own_);
   return heaps.release();
