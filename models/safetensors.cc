@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t most_header_bytes = 16 << 20;
-constexpr int most_depth = 8;
+constexpr std::size_t most_depth = 8;
 constexpr std::pair<std::string_view, DType> dtype_names[] = {
     {"F16", DType::f16}, {"BF16", DType::bf16}, {"F32", DType::f32}, {"F64", DType::f64},
     {"I8", DType::i8},   {"U8", DType::u8},     {"BOOL", DType::u8}, {"I32", DType::i32},
@@ -32,35 +32,6 @@ constexpr std::pair<std::string_view, DType> dtype_names[] = {
 
 // A value from a file, for a terminal: control characters escaped, and shortened.
 std::string shown(const json& value) { return value.dump(-1, ' ', true).substr(0, 60); }
-
-// The header as JSON. Detects duplicate keys during parsing, because nlohmann silently keeps the
-// last.
-json parse_json(const std::string& path, std::string_view header) {
-  std::vector<std::set<std::string>> keys;
-  std::string fault;
-  const auto watch = [&](int depth, json::parse_event_t event, json& value) {
-    if (depth > most_depth && fault.empty()) fault = "the header is nested too deeply";
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end && !keys.empty()) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second &&
-        fault.empty())
-      fault = fmt::format("the name {} occurs twice in the header", shown(value));
-    return fault.empty();
-  };
-  const json parsed = json::parse(header, watch, false);
-  if (!fault.empty()) refuse(path, fault);
-  if (!parsed.is_object()) refuse(path, "the header is not a JSON object");
-  return parsed;
-}
-
-std::int64_t whole_number(const std::string& path, const std::string& tensor, std::string_view what,
-                          const json& value) {
-  if (!value.is_number_integer() || value < 0 ||
-      (value.is_number_unsigned() && value.get<std::uint64_t>() > std::uint64_t{1} << 62))
-    refuse(path, fmt::format("{} of tensor '{}' is {}, not a whole number in range", what, tensor,
-                             shown(value)));
-  return value.get<std::int64_t>();
-}
 
 DType dtype_of_tensor(const std::string& path, const std::string& name, const json& value) {
   if (value.is_string())
@@ -77,51 +48,126 @@ void check_name(const std::string& path, const std::string& name) {
     refuse(path, fmt::format("{} is not a name of a tensor", shown(name)));
 }
 
-void check_metadata(const std::string& path, const json& metadata) {
-  const auto is_text = [](const json& value) { return value.is_string(); };
-  if (!metadata.is_object() || !std::ranges::all_of(metadata, is_text))
-    refuse(path, "__metadata__ is not an object of texts");
-}
-
-TensorEntry entry_of(const std::string& path, const std::string& name, const json& value) {
-  check_name(path, name);
-  if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") ||
-      !value.contains("data_offsets"))
-    refuse(path, fmt::format("tensor '{}' lacks dtype, shape or data_offsets", name));
-  TensorEntry entry{.name = name, .dtype = dtype_of_tensor(path, name, value["dtype"])};
-  const json &shape = value["shape"], &offsets = value["data_offsets"];
-  if (!shape.is_array() || shape.size() > 8)
-    refuse(path, fmt::format("tensor '{}' has no usable shape", name));
-  if (!offsets.is_array() || offsets.size() != 2)
-    refuse(path, fmt::format("tensor '{}' has no usable data_offsets", name));
-
-  std::int64_t bytes = element_bytes(entry.dtype);
-  for (const json& extent : shape) {
-    entry.shape.push_back(whole_number(path, name, "an extent", extent));
-    if (__builtin_mul_overflow(bytes, entry.shape.back(), &bytes))
-      refuse(path, fmt::format("the shape of tensor '{}' overflows", name));
-  }
-  entry.begin = whole_number(path, name, "the begin", offsets[0]);
-  entry.end = whole_number(path, name, "the end", offsets[1]);
-  if (entry.end - entry.begin != bytes)
-    refuse(path, fmt::format("tensor '{}' needs {} bytes for its shape, its offsets hold {}", name,
-                             bytes, entry.end - entry.begin));
-  return entry;
-}
-
-}  // namespace
-
-std::vector<TensorEntry> parse_safetensors_header(const std::string& path, std::string_view header,
-                                                  std::int64_t data_bytes) {
+// Takes the header's values as they are parsed. A tree of all would take several times as long, and of
+// values with the same name would keep only the last.
+class HeaderReader {
+ public:
+  explicit HeaderReader(const std::string& path) : path_(path) {}
   std::vector<TensorEntry> tensors;
-  const json parsed = parse_json(path, header);
-  for (const auto& [name, value] : parsed.items()) {
-    if (name == "__metadata__")
-      check_metadata(path, value);
-    else
-      tensors.push_back(entry_of(path, name, value));
+
+  // What nlohmann::json::sax_parse calls.
+  bool null() { return take(nullptr); }
+  bool boolean(bool value) { return take(value); }
+  bool number_integer(std::int64_t value) { return take(value); }
+  bool number_unsigned(std::uint64_t value) {
+    if (depth() != 3 || !numbers_ || value > std::uint64_t{1} << 62) return take(value);
+    numbers_->push_back(static_cast<Count>(value));
+    return true;
+  }
+  bool number_float(double value, const std::string&) { return take(value); }
+  bool string(std::string& value) { return take(value); }
+  bool binary(json::binary_t&) { return false; }
+  bool start_object(std::size_t) { return open(json::object()); }
+  bool start_array(std::size_t) { return open(json::array()); }
+  bool end_array() { return close(); }
+  bool end_object() {
+    if (depth() == 2 && !is_metadata()) add_tensor();
+    return close();
+  }
+  bool key(std::string& name) {
+    if (!names_.back().insert(name).second)
+      refuse(path_, fmt::format("the name {} occurs twice in the header", shown(name)));
+    if (depth() == 1) name_ = name;
+    if (depth() == 2) field_ = name;
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const json::exception&) { return false; }
+
+ private:
+  std::size_t depth() const { return names_.size(); }
+  bool is_metadata() const { return name_ == "__metadata__"; }
+
+  bool open(const json& empty) {
+    take(empty);
+    if (depth() == most_depth) refuse(path_, "the header is nested too deeply");
+    names_.emplace_back();
+    return true;
+  }
+  bool close() {
+    names_.pop_back();
+    return true;
   }
 
+  // A scalar, or an object or list whose content follows.
+  bool take(const json& value) {
+    if (depth() == 1 && is_metadata() && !value.is_object()) refuse_metadata();
+    if (depth() == 1 && !is_metadata()) begin_tensor(value);
+    if (depth() == 2 && is_metadata() && !value.is_string()) refuse_metadata();
+    if (depth() == 2 && !is_metadata()) take_field(value);
+    if (depth() == 3 && numbers_)
+      refuse(path_, fmt::format("{} of tensor '{}' is {}, not a whole number in range",
+                                numbers_ == &entry_.shape ? "an extent"
+                                : offsets_.empty()        ? "the begin"
+                                                          : "the end",
+                                name_, shown(value)));
+    return true;
+  }
+  [[noreturn]] void refuse_metadata() const {
+    refuse(path_, "__metadata__ is not an object of texts");
+  }
+
+  void begin_tensor(const json& value) {
+    check_name(path_, name_);
+    if (!value.is_object()) refuse_fields();
+    entry_ = {.name = name_};
+    offsets_.clear();
+  }
+  [[noreturn]] void refuse_fields() const {
+    refuse(path_, fmt::format("tensor '{}' lacks dtype, shape or data_offsets", name_));
+  }
+
+  void take_field(const json& value) {
+    numbers_ = field_ == "shape" ? &entry_.shape : field_ == "data_offsets" ? &offsets_ : nullptr;
+    if (numbers_ && !value.is_array()) refuse_list(field_);
+    if (field_ == "dtype") entry_.dtype = dtype_of_tensor(path_, name_, value);
+  }
+  [[noreturn]] void refuse_list(std::string_view field) const {
+    refuse(path_, fmt::format("tensor '{}' has no usable {}", name_, field));
+  }
+
+  void add_tensor() {
+    for (const char* field : {"dtype", "shape", "data_offsets"})
+      if (!names_.back().contains(field)) refuse_fields();
+    if (entry_.shape.size() > 8) refuse_list("shape");
+    if (offsets_.size() != 2) refuse_list("data_offsets");
+    std::int64_t bytes = element_bytes(entry_.dtype);
+    for (const Count extent : entry_.shape)
+      if (__builtin_mul_overflow(bytes, extent, &bytes))
+        refuse(path_, fmt::format("the shape of tensor '{}' overflows", name_));
+    entry_.begin = offsets_[0];
+    entry_.end = offsets_[1];
+    if (entry_.end - entry_.begin != bytes)
+      refuse(path_, fmt::format("tensor '{}' needs {} bytes for its shape, its offsets hold {}",
+                                name_, bytes, entry_.end - entry_.begin));
+    tensors.push_back(std::move(entry_));
+  }
+
+  const std::string& path_;
+  std::vector<std::set<std::string>> names_;  // in each open object or list
+  std::string name_, field_;                  // of a tensor, and in its object
+  TensorEntry entry_;
+  std::vector<Count> offsets_;
+  std::vector<Count>* numbers_ = nullptr;  // the list of numbers that is being read, if any
+};
+
+// The tensors in the order of their data, of which the file holds so many bytes.
+std::vector<TensorEntry> parse_header(const std::string& path, std::string_view header,
+                                      std::int64_t data_bytes) {
+  HeaderReader reader(path);
+  if (header.empty() || header[0] != '{') refuse(path, "the header does not begin with '{'");
+  if (!json::sax_parse(header, &reader)) refuse(path, "the header is not a JSON object");
+
+  std::vector<TensorEntry> tensors = std::move(reader.tensors);
   std::ranges::sort(tensors, {}, [](const TensorEntry& t) { return std::pair(t.begin, t.end); });
   std::int64_t covered = 0;
   for (const TensorEntry& tensor : tensors) {
@@ -136,6 +182,7 @@ std::vector<TensorEntry> parse_safetensors_header(const std::string& path, std::
   return tensors;
 }
 
+}  // namespace
 SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   constexpr std::int64_t length_bytes = 8;
   const std::int64_t bytes = file_bytes(path);
@@ -152,9 +199,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   std::string header(length, '\0');
   file_.read(header.data(), static_cast<std::streamsize>(length));
   if (!file_) refuse(path, "the header cannot be read");
-  if (header.empty() || header[0] != '{') refuse(path, "the header does not begin with '{'");
   data_begin_ = length_bytes + static_cast<std::int64_t>(length);
-  tensors_ = parse_safetensors_header(path, header, bytes - data_begin_);
+  tensors_ = parse_header(path, header, bytes - data_begin_);
 }
 
 void SafetensorsFile::read(const TensorEntry& tensor, Slice into) const {

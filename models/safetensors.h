@@ -43,11 +43,6 @@ class SafetensorsFile {
   std::vector<TensorEntry> tensors_;
 };
 
-// Parses the header of a file at `path` of `bytes` bytes; `head` holds its first bytes. Throws as
-// above. For tests and fuzzing.
-std::vector<TensorEntry> parse_safetensors_header(const std::string& path, std::string_view header,
-                                                  std::int64_t data_bytes);
-
 // Writes a file piece by piece. It appears when it is complete.
 class SafetensorsWriter {
  public:

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <map>
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
@@ -151,13 +150,11 @@ void initialize_weights(Parameters& parameters, const std::vector<Parameter>& wh
   }
 }
 
-void load_weights(const std::string& path, const std::vector<Parameter>& whole,
-                  Parameters& parameters) {
-  const SafetensorsFile file(path);
+WeightsReader::WeightsReader(const std::string& path, const std::vector<Parameter>& whole)
+    : file_(path) {
   const WholeByName places = by_name(whole);
-  std::vector<const TensorEntry*> found(whole.size());
   const TensorEntry* head = nullptr;
-  for (const TensorEntry& tensor : file.tensors()) {
+  for (const TensorEntry& tensor : file_.tensors()) {
     const std::string_view name = without_prefix(tensor.name);
     if (is_passed_over(name)) continue;
     if (name == "lm_head.weight") {
@@ -173,19 +170,23 @@ void load_weights(const std::string& path, const std::vector<Parameter>& whole,
             fmt::format("{}: '{}' has shape [{}], the model's has [{}]", path, tensor.name,
                         fmt::join(tensor.shape, ", "), fmt::join(shape, ", ")),
             "give the config.json that belongs to the weights as --model");
-    require(found[at->second] == nullptr, fmt::format("{}: '{}' occurs twice", path, tensor.name));
-    found[at->second] = &tensor;
+    require(tensors_.emplace(name, &tensor).second,
+            fmt::format("{}: '{}' occurs twice", path, tensor.name));
   }
-  for (std::size_t i = 0; i < found.size(); ++i)
-    require(found[i] != nullptr, fmt::format("{}: no tensor '{}'", path, whole[i].name),
+  for (const Parameter& parameter : whole)
+    require(tensors_.contains(parameter.name),
+            fmt::format("{}: no tensor '{}'", path, parameter.name),
             "is it the weights of another model?");
+  if (head != nullptr) check_tied_head(file_, *head, *tensors_.at("wte.weight"));
+}
+
+void WeightsReader::read(Parameters& parameters) const {
   for (std::size_t i = 0; i < parameters.list().size(); ++i) {
     if (!parameters.has_value(static_cast<int>(i))) continue;
     const Parameter& parameter = parameters.list()[i];
-    read_region(file, *found[places.at(parameter.whole_name())], parameter,
+    read_region(file_, *tensors_.at(parameter.whole_name()), parameter,
                 parameters.value(static_cast<int>(i)));
   }
-  if (head != nullptr) check_tied_head(file, *head, *found[places.at("wte.weight")]);
 }
 
 void for_each_counted_run(const Parameters& part, const std::vector<Parameter>& whole,

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,12 +24,20 @@ std::vector<Parameter> whole_parameters(const GptConfig& config);
 void initialize_weights(Parameters& parameters, const std::vector<Parameter>& whole, int layers,
                         std::uint64_t seed);
 
-// Reads every parameter's region from a safetensors file. Names may begin with "transformer.". Skips
-// what else GPT-2 files hold (causal-mask buffers, lm_head.weight equal to wte.weight), and parameters
-// that have no memory now. Throws Error (bad_input) naming the tensor that is missing, unknown or has
-// another shape.
-void load_weights(const std::string& path, const std::vector<Parameter>& whole,
-                  Parameters& parameters);
+// A safetensors file of a whole model's weights. Names may begin with "transformer.". Skips what else
+// GPT-2 files hold (causal-mask buffers, lm_head.weight equal to wte.weight).
+class WeightsReader {
+ public:
+  // Throws Error (bad_input) naming the tensor that is missing, unknown or has another shape.
+  WeightsReader(const std::string& path, const std::vector<Parameter>& whole);
+  WeightsReader(const WeightsReader&) = delete;
+  // Reads every parameter's region. Skips parameters that have no memory now.
+  void read(Parameters& parameters) const;
+
+ private:
+  SafetensorsFile file_;
+  std::map<std::string, const TensorEntry*, std::less<>> tensors_;  // by the parameter's name
+};
 
 // Calls run(number of the whole parameter, place in it, place in the flat buffer, count) for each
 // run of elements that `part` counts. The parts of all ranks together have each element once.

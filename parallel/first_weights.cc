@@ -1,15 +1,16 @@
 #include "parallel/first_weights.h"
 
-#include "models/weights.h"
-
 namespace lockstep {
 
-void take_first_weights(const Plan& plan, Parameters& parameters) {
-  const std::vector<Parameter> whole = whole_parameters(plan.model);
-  if (plan.options.init.empty())
-    initialize_weights(parameters, whole, plan.model.layers, plan.options.seed);
+FirstWeights::FirstWeights(const Plan& plan) : plan_(plan), whole_(whole_parameters(plan.model)) {
+  if (!plan.options.init.empty()) file_.emplace(plan.options.init, whole_);
+}
+
+void FirstWeights::set(Parameters& parameters) const {
+  if (file_)
+    file_->read(parameters);
   else
-    load_weights(plan.options.init, whole, parameters);
+    initialize_weights(parameters, whole_, plan_.model.layers, plan_.options.seed);
 }
 
 void give(const Parameters& part, Slice flat, const PartSink& sink) {

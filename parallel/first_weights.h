@@ -1,15 +1,30 @@
 // Initializes a rank's parameters, and hands out the final ones.
 #pragma once
 
+#include <optional>
+#include <vector>
+
 #include "models/parameters.h"
+#include "models/weights.h"
 #include "parallel/plan.h"
 #include "parallel/training_rank.h"
 
 namespace lockstep {
 
-// Reads the parameters from the plan's file, or draws them from its seed. Each rank takes its own
-// part, and sends nothing. Throws Error (bad_input) if the file does not fit.
-void take_first_weights(const Plan& plan, Parameters& parameters);
+// The weights that a training begins with: from the plan's file, or drawn from its seed. Each rank
+// takes its own part, and sends nothing.
+class FirstWeights {
+ public:
+  // Throws Error (bad_input) if the file does not fit. Keeps a reference to the plan.
+  explicit FirstWeights(const Plan& plan);
+  // Sets the parameters that have memory now.
+  void set(Parameters& parameters) const;
+
+ private:
+  const Plan& plan_;
+  const std::vector<Parameter> whole_;
+  std::optional<WeightsReader> file_;
+};
 
 // Calls sink(part, flat) with a copy of `flat` in the host's memory.
 void give(const Parameters& part, Slice flat, const PartSink& sink);

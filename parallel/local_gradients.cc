@@ -21,7 +21,7 @@ std::vector<double> gradients_of_rank(RankContext& context, const Plan& plan) {
   ContextRanks tokens(*sharers, plan.context(rank), context.ledger);
   RankModel model(plan, rank, split, tokens, training.backend(), context.ledger);
   model.parameters.allocate();
-  take_first_weights(plan, model.parameters);
+  FirstWeights(plan).set(model.parameters);
   Executor executor(context, *pipeline, plan, model.stages, inputs, [] { return 0.0; });
   const std::vector<Batch> batches = training.micro_batches(0);
   executor.run(

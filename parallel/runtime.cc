@@ -50,7 +50,8 @@ class Runtime final : public TrainingRank {
   }
 
   void load_weights() override {
-    data_->load([this] { take_first_weights(plan_, model_.parameters); });
+    const FirstWeights weights(plan_);
+    data_->load([&] { weights.set(model_.parameters); });
   }
   void gather(Gathered what, const PartSink& sink) override;
 

@@ -53,7 +53,7 @@ Member::Member(RankContext& context, const Plan& plan, Backend& backend, Backend
 }
 
 void Member::load_weights() {
-  if (rank_ == 0) take_first_weights(plan_, model_.parameters());
+  if (rank_ == 0) FirstWeights(plan_).set(model_.parameters());
   // Rank 0 sends the servers their parts, and they send everything to all workers.
   if (rank_ == 0) worker_.push(model_.parameters().values());
   if (server_) server_->take_parameters(0);

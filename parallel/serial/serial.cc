@@ -22,7 +22,7 @@ class Serial final : public TrainingRank {
         compute_clock_(context.world, plan.options),
         optimizer_(model_.parameters(), adamw_options(plan.options), backend, context.ledger) {}
 
-  void load_weights() override { take_first_weights(plan_, model_.parameters()); }
+  void load_weights() override { FirstWeights(plan_).set(model_.parameters()); }
   void gather(Gathered what, const PartSink& sink) override {
     give_part(model_.parameters(), what, sink);
   }

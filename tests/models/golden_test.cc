@@ -20,7 +20,7 @@ void reproduce(DType dtype, double tolerance, double weight_tolerance) {
   const auto expected = nlohmann::json::parse(std::ifstream(golden + "/expected.json"));
   Ledger ledger;
   Gpt model(read_gpt_config(golden + "/config.json"), host_backend(), dtype, ledger);
-  load_weights(golden + "/init.safetensors", model.parameters().list(), model.parameters());
+  WeightsReader(golden + "/init.safetensors", model.parameters().list()).read(model.parameters());
   const Dataset data(golden + "/tokens.bin", model.config().vocabulary, 0);
   AdamW optimizer(model.parameters(),
                   {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1}, host_backend(),

@@ -31,7 +31,7 @@ TEST_F(Files, WeightsSurviveARoundTripBetweenTypes) {
   for (int i = 0; i < 8; ++i)
     host_span<float>(saved.parameters.values())[i] = 0.1F * static_cast<float>(i);
   save(path("w.safetensors"), saved.parameters, GptConfig::preset("nano"));
-  load_weights(path("w.safetensors"), saved.parameters.list(), loaded.parameters);
+  WeightsReader(path("w.safetensors"), saved.parameters.list()).read(loaded.parameters);
   for (int i = 0; i < 8; ++i)
     EXPECT_EQ(host_span<double>(loaded.parameters.values())[i],
               host_span<float>(saved.parameters.values())[i]);
@@ -48,7 +48,7 @@ TEST_F(Files, WeightsOfAnotherModelAreRefused) {
   const auto load = [&](const std::vector<NamedSlice>& tensors) {
     Model model(DType::f32);
     write_safetensors(path("w"), tensors);
-    load_weights(path("w"), model.parameters.list(), model.parameters);
+    WeightsReader(path("w"), model.parameters.list()).read(model.parameters);
     EXPECT_EQ(host_span<float>(model.parameters.value(1))[1], 9);
   };
   load({wte, bias, mask, {"lm_head.weight", {3, 2}, wte.data}});
