@@ -10,30 +10,15 @@
 
 #include "collectives/base/half.h"
 #include "collectives/operations.h"
+#include "tests/collectives/numbers.h"
 #include "tests/collectives/world.h"
 
 namespace lockstep {
 namespace {
 
+using test::combined;
+using test::element;
 using test::on_ranks;
-
-// Small enough that products and 16-bit sums stay exact for every world size here.
-double element(int rank, Count index, ReduceOp op) {
-  if (op == ReduceOp::prod) return (rank + index) % 5 == 0 ? 2 : 1;
-  return static_cast<double>((rank * 7 + index * 3) % 13 + (rank == 0 ? 1 : 0));
-}
-
-double combined(int ranks, Count index, ReduceOp op) {
-  double result = element(0, index, op);
-  for (int rank = 1; rank < ranks; ++rank) {
-    const double value = element(rank, index, op);
-    if (op == ReduceOp::sum || op == ReduceOp::avg) result += value;
-    if (op == ReduceOp::prod) result *= value;
-    if (op == ReduceOp::min) result = std::min(result, value);
-    if (op == ReduceOp::max) result = std::max(result, value);
-  }
-  return result;
-}
 
 // How a type stores a number, and how it divides at the end of an average.
 template <typename T>
@@ -180,14 +165,14 @@ std::vector<Count> counts_for(int ranks) {
 }
 
 // The counters of every rank, and the time at which the last rank ended.
-struct Outcome {
+struct VirtualRun {
   std::vector<Traffic> traffic;
   double seconds = 0;
 };
 
-Outcome run_virtually(const OperationEntry& entry, const AnyAlgorithm& algorithm, const Problem& x,
-                      const LinkModel& links) {
-  Outcome outcome{.traffic = std::vector<Traffic>(static_cast<std::size_t>(x.ranks))};
+VirtualRun run_virtually(const OperationEntry& entry, const AnyAlgorithm& algorithm,
+                         const Problem& x, const LinkModel& links) {
+  VirtualRun outcome{.traffic = std::vector<Traffic>(static_cast<std::size_t>(x.ranks))};
   launch({.ranks = x.ranks, .trace = false, .fault = {}, .clock = Clock::unit, .links = links},
          [&](RankContext& context) {
            run_and_check<float>(context.world, entry, algorithm, x, DType::f32, ReduceOp::sum);
@@ -207,7 +192,7 @@ TEST(Algorithms, ResultsTrafficAndTimeInVirtualTime) {
         const Problem x = problem_of(entry, ranks, count, 4);
         SCOPED_TRACE(fmt::format("{}/{}, {} ranks, count {}, root {}", name_of(entry.operation),
                                  algorithm.name, ranks, x.count, x.root));
-        const Outcome outcome = run_virtually(entry, algorithm, x, links);
+        const VirtualRun outcome = run_virtually(entry, algorithm, x, links);
         for (int rank = 0; rank < ranks; ++rank) {
           const Traffic closed = algorithm.traffic(x, rank);
           EXPECT_EQ(outcome.traffic[rank], closed)

@@ -16,34 +16,19 @@
 #include "collectives/gather/gather.h"
 #include "collectives/reduce/reduce.h"
 #include "collectives/reduce_scatter/reduce_scatter.h"
+#include "tests/collectives/numbers.h"
 #include "tests/collectives/world.h"
 
 namespace lockstep {
 namespace {
 
+using test::combined;
+using test::element;
 using test::on_ranks;
 
-constexpr int world_sizes[] = {1, 2, 3, 4, 5, 7, 8, 9, 16};
+constexpr int some_world_sizes[] = {1, 2, 3, 4, 5, 7, 8, 9, 16};
 
-std::vector<Count> counts_for(int ranks) { return {0, 1, ranks - 1, ranks, ranks + 1, 1000}; }
-
-// Small enough that products and 16-bit sums stay exact for every world size here.
-double element(int rank, Count index, ReduceOp op) {
-  if (op == ReduceOp::prod) return (rank + index) % 5 == 0 ? 2 : 1;
-  return static_cast<double>((rank * 7 + index * 3) % 13 + (rank == 0 ? 1 : 0));
-}
-
-double combined(int ranks, Count index, ReduceOp op) {
-  double result = element(0, index, op);
-  for (int rank = 1; rank < ranks; ++rank) {
-    const double value = element(rank, index, op);
-    if (op == ReduceOp::sum || op == ReduceOp::avg) result += value;
-    if (op == ReduceOp::prod) result *= value;
-    if (op == ReduceOp::min) result = std::min(result, value);
-    if (op == ReduceOp::max) result = std::max(result, value);
-  }
-  return result;
-}
+std::vector<Count> few_counts(int ranks) { return {0, 1, ranks - 1, ranks, ranks + 1, 1000}; }
 
 template <typename T>
 std::vector<T> values_of(int rank, Count count, ReduceOp op) {
@@ -71,8 +56,8 @@ void check_all_reduce(int ranks, Count count, ReduceOp op) {
 }
 
 TEST(AllReduce, EveryWorldSizeAndCount) {
-  for (const int ranks : world_sizes)
-    for (const Count count : counts_for(ranks))
+  for (const int ranks : some_world_sizes)
+    for (const Count count : few_counts(ranks))
       check_all_reduce<float>(ranks, count, ReduceOp::sum);
 }
 
@@ -144,8 +129,8 @@ TEST(AllReduce, SameBitsOnEveryRankForAnyData) {
 }
 
 TEST(AllReduce, TrafficEqualsItsClosedForm) {
-  for (const int ranks : world_sizes) {
-    for (const Count count : counts_for(ranks)) {
+  for (const int ranks : some_world_sizes) {
+    for (const Count count : few_counts(ranks)) {
       Count all_ranks = 0;
       const auto volumes = on_ranks<Volume>(ranks, [&](RankContext& context) {
         std::vector<double> values(static_cast<std::size_t>(count), 1.0);
@@ -165,8 +150,8 @@ TEST(AllReduce, TrafficEqualsItsClosedForm) {
 }
 
 TEST(ReduceScatter, RankOwnsItsChunk) {
-  for (const int ranks : world_sizes) {
-    for (const Count count : counts_for(ranks)) {
+  for (const int ranks : some_world_sizes) {
+    for (const Count count : few_counts(ranks)) {
       on_ranks(ranks, [&](RankContext& context) {
         auto values = values_of<float>(context.world.rank(), count, ReduceOp::sum);
         const Slice data = host_slice(std::span(values));
@@ -181,8 +166,8 @@ TEST(ReduceScatter, RankOwnsItsChunk) {
 }
 
 TEST(AllGather, EveryRankHoldsAllChunks) {
-  for (const int ranks : world_sizes) {
-    for (const Count count : counts_for(ranks)) {
+  for (const int ranks : some_world_sizes) {
+    for (const Count count : few_counts(ranks)) {
       on_ranks(ranks, [&](RankContext& context) {
         std::vector<std::int32_t> values(static_cast<std::size_t>(count), -1);
         const Slice data = host_slice(std::span(values));
@@ -198,7 +183,7 @@ TEST(AllGather, EveryRankHoldsAllChunks) {
 }
 
 TEST(BroadcastReduceGather, EveryRootAndWorldSize) {
-  for (const int ranks : world_sizes) {
+  for (const int ranks : some_world_sizes) {
     on_ranks(ranks, [&](RankContext& context) {
       Communicator& world = context.world;
       for (int root = 0; root < ranks; ++root) {

@@ -14,14 +14,7 @@ namespace lockstep {
 namespace {
 
 constexpr Count sequences = 2, length = 144, heads = 4, head_size = 8;
-constexpr Dropout some_dropped{
-    .rate = 0.3, .seed = 11, .stream = 12, .first_row = 5, .first_head = 2, .all_heads = 9};
 constexpr double infinity = std::numeric_limits<double>::infinity();
-
-// One of `ranks` has the queries, one the keys. Their layouts may differ.
-struct Cut {
-  TokenLayout queries, keys;
-};
 
 // The rows of a matrix at those positions.
 template <typename T>

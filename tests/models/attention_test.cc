@@ -11,9 +11,6 @@
 namespace lockstep {
 namespace {
 
-constexpr Dropout some_dropped{
-    .rate = 0.3, .seed = 11, .stream = 12, .first_row = 5, .first_head = 2, .all_heads = 9};
-
 // The inputs and outputs of a call.
 template <typename T>
 struct Call {

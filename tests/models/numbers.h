@@ -1,4 +1,4 @@
-// Shared by tests of kernels: vectors of numbers as slices.
+// Shared by tests of kernels: vectors of numbers as slices, and a part of an attention's dropout.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -6,9 +6,13 @@
 #include <vector>
 
 #include "collectives/base/slice.h"
+#include "models/backend.h"
 #include "models/random.h"
 
 namespace lockstep {
+
+inline constexpr Dropout some_dropped{
+    .rate = 0.3, .seed = 11, .stream = 12, .first_row = 5, .first_head = 2, .all_heads = 9};
 
 inline std::vector<double> normals(Count count, std::uint64_t seed) {
   std::vector<double> values(static_cast<std::size_t>(count));

@@ -17,14 +17,14 @@ struct Part {
   Count first, real, padding;
   Count columns() const { return real + padding; }
 };
-using Cut = std::vector<Part>;
+using VocabularyCut = std::vector<Part>;
 
 // Cuts of eight tokens.
-const std::vector<Cut> cuts = {{{0, 8, 0}},
-                               {{0, 8, 3}},
-                               {{0, 5, 0}, {5, 3, 2}},
-                               {{0, 4, 0}, {4, 4, 0}, {8, 0, 4}},
-                               {{0, 1, 0}, {1, 6, 0}, {7, 1, 9}}};
+const std::vector<VocabularyCut> cuts = {{{0, 8, 0}},
+                                         {{0, 8, 3}},
+                                         {{0, 5, 0}, {5, 3, 2}},
+                                         {{0, 4, 0}, {4, 4, 0}, {8, 0, 4}},
+                                         {{0, 1, 0}, {1, 6, 0}, {7, 1, 9}}};
 constexpr Count vocabulary = 8, width = 5;
 const std::vector<std::int32_t> tokens = {3, 0, 3, 7, 4, 4, 5};
 
@@ -37,7 +37,7 @@ std::vector<double> rows_of(const std::vector<double>& table, const Part& part, 
 
 TEST(Embedding, PartsAddUpToTheWhole) {
   const auto table = normals(vocabulary * width, 1);
-  for (const Cut& cut : cuts) {
+  for (const VocabularyCut& cut : cuts) {
     std::vector<double> sum(tokens.size() * width);
     for (const Part& part : cut) {
       auto rows = rows_of(table, part, 99);
@@ -56,7 +56,7 @@ TEST(Embedding, BackwardOfPartsIsTheirPartOfTheWhole) {
   std::vector<double> expected(vocabulary * width, 1);
   for (std::size_t i = 0; i < dout.size(); ++i)
     expected[static_cast<std::size_t>(tokens[i / width] * width) + i % width] += dout[i];
-  for (const Cut& cut : cuts)
+  for (const VocabularyCut& cut : cuts)
     for (const Part& part : cut) {
       std::vector<double> dtokens(static_cast<std::size_t>(part.columns() * width), 1);
       host_backend().embedding_backward(slice(dtokens), static_cast<std::int32_t>(part.first),
@@ -109,8 +109,8 @@ Loss<T> whole_loss(const std::vector<double>& logits, double smoothing,
 
 // What ranks with split columns compute in that type, one after another instead of by all-reduces.
 template <typename T>
-Loss<T> split_loss(DType dtype, const std::vector<T>& logits, const Cut& cut, double smoothing,
-                   const std::vector<std::int32_t>& targets = tokens) {
+Loss<T> split_loss(DType dtype, const std::vector<T>& logits, const VocabularyCut& cut,
+                   double smoothing, const std::vector<std::int32_t>& targets = tokens) {
   Ledger ledger;
   NarrowBackend backend(host_backend(), ledger);
   const std::size_t n = tokens.size(), kept = smoothing > 0 ? 3 : 2;
@@ -162,7 +162,7 @@ TEST(SplitCrossEntropy, EqualsThatOfTheWhole) {
   auto logits = normals(std::ssize(tokens) * vocabulary, 3);
   for (double& logit : logits) logit = 4 * logit - 50;
   for (const double smoothing : {0.0, 0.1})
-    for (const Cut& cut : cuts) {
+    for (const VocabularyCut& cut : cuts) {
       const auto whole = whole_loss<double>(logits, smoothing);
       const auto split = split_loss<double>(DType::f64, logits, cut, smoothing);
       EXPECT_NEAR(split.loss, whole.loss, 1e-12);
@@ -207,7 +207,7 @@ TEST(SplitCrossEntropy, RowsWithoutATargetAddNothing) {
 TEST(SplitCrossEntropy, StaysFiniteForLargeLogits) {
   std::vector<double> logits(tokens.size() * vocabulary);
   for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = i % vocabulary == 7 ? 1000 : -1000;
-  for (const Cut& cut : cuts) {
+  for (const VocabularyCut& cut : cuts) {
     const auto split = split_loss<double>(DType::f64, logits, cut, 0);
     EXPECT_DOUBLE_EQ(split.loss, 6 * 2000);
     EXPECT_EQ(split.logits, whole_loss<double>(logits, 0).logits);
@@ -219,7 +219,7 @@ TEST(SplitCrossEntropy, Of16BitsEqualsThatOfTheSameNumbersButForTheirRounding) {
   auto logits = as<float>(normals(std::ssize(tokens) * vocabulary, 3));
   for (float& logit : logits) logit = std::round(logit * 16) / 16;  // exact in bf16
   for (const double smoothing : {0.0, 0.1})
-    for (const Cut& cut : cuts) {
+    for (const VocabularyCut& cut : cuts) {
       const auto whole = whole_loss<double>(as<double>(logits), smoothing);
       const auto split = split_loss<float>(DType::bf16, logits, cut, smoothing);
       EXPECT_NEAR(split.loss, whole.loss, 1e-5);

@@ -99,26 +99,27 @@ TEST(Positions, PairsOfRanksAreTheClosedForms) {
 }
 
 // Two sequences of 12 tokens on three ranks.
-constexpr Count sequences = 2, length = 12, width = 5;
+constexpr Count few_sequences = 2, short_length = 12, row_width = 5;
 Rows rows_of_rank(TokenOrder order, int rank) {
-  return {.sequences = sequences, .length = length / 3, .layout = {order, 3, rank}};
+  return {.sequences = few_sequences, .length = short_length / 3, .layout = {order, 3, rank}};
 }
 
 // This rank's rows of a tensor of all.
 std::vector<double> cut(const std::vector<double>& all, const Rows& rows) {
   std::vector<double> part;
-  for (Count s = 0; s < sequences; ++s)
+  for (Count s = 0; s < few_sequences; ++s)
     for (const Count position : listed(rows.positions())) {
-      const auto row = all.begin() + (s * length + position) * width;
-      part.insert(part.end(), row, row + width);
+      const auto row = all.begin() + (s * short_length + position) * row_width;
+      part.insert(part.end(), row, row + row_width);
     }
   return part;
 }
 
 TEST(RowPlaces, OfRanksAddTheirPositions) {
-  auto table = normals(length * width, 1), dout = normals(sequences * length * width, 2);
+  auto table = normals(short_length * row_width, 1),
+       dout = normals(few_sequences * short_length * row_width, 2);
   std::vector<double> whole = dout, expected(table.size(), 1);
-  const Rows all{.sequences = sequences, .length = length};
+  const Rows all{.sequences = few_sequences, .length = short_length};
   host_backend().add_positions(slice(whole), slice(table), all.places(0), all.count());
   host_backend().positions_backward(slice(expected), slice(dout), all.places(0), all.count());
   for (const TokenOrder order : split_orders) {
@@ -136,19 +137,20 @@ TEST(RowPlaces, OfRanksAddTheirPositions) {
 
 // The same for the second half of a rank's rows, as if it were on another rank.
 TEST(RowPlaces, OfRanksDropWhatOneRankDrops) {
-  std::vector<double> ones(sequences * length * width, 1), whole(ones.size());
+  std::vector<double> ones(few_sequences * short_length * row_width, 1), whole(ones.size());
   Dropout dropout{.rate = 0.4, .seed = 3, .stream = 4, .first_row = 24};
-  host_backend().dropout(slice(whole), slice(ones), sequences * length, dropout);
+  host_backend().dropout(slice(whole), slice(ones), few_sequences * short_length, dropout);
   for (const TokenOrder order : split_orders)
     for (int rank = 0; rank < 3; ++rank) {
       const Rows rows = rows_of_rank(order, rank);
       const auto expected = cut(whole, rows);
       for (const Count first : {Count{0}, rows.count() / 2}) {
         dropout.places = rows.places(first);
-        std::vector<double> out(static_cast<std::size_t>((rows.count() - first) * width), 1);
+        std::vector<double> out(static_cast<std::size_t>((rows.count() - first) * row_width), 1);
         host_backend().dropout(slice(out), slice(out), rows.count() - first, dropout);
-        EXPECT_EQ(out, std::vector(expected.begin() + first * width, expected.end()));
-        std::vector<double> sum(out.size()), base(out.size(), 0), bias(width, 0), x(out.size(), 1);
+        EXPECT_EQ(out, std::vector(expected.begin() + first * row_width, expected.end()));
+        std::vector<double> sum(out.size()), base(out.size(), 0), bias(row_width, 0),
+            x(out.size(), 1);
         host_backend().bias_dropout_add(slice(sum), slice(base), slice(x), slice(bias),
                                         rows.count() - first, dropout);
         EXPECT_EQ(sum, out);

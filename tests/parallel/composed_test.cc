@@ -12,21 +12,22 @@ namespace {
 using test::expect_golden;
 using test::expect_same_steps;
 using test::golden_run;
+using test::refusal;
 using test::run;
 using testing::HasSubstr;
 
-struct Shape {
+struct MeshShape {
   int tp, pp, dp;
   bool by_sequence = false, overlaps = false;
   const char* schedule = "1f1b";
   const char* order = "tp-cp-dp-pp";
   int ranks() const { return tp * pp * dp; }
 };
-void PrintTo(const Shape& s, std::ostream* out) {
+void PrintTo(const MeshShape& s, std::ostream* out) {
   *out << s.tp << " x " << s.pp << " x " << s.dp << " " << s.schedule << " " << s.order;
 }
 
-TrainOptions composed_run(const Shape& shape, DType dtype = DType::f64) {
+TrainOptions composed_run(const MeshShape& shape, DType dtype = DType::f64) {
   TrainOptions options = golden_run("3d", dtype);
   options.tensor_ranks = shape.tp;
   options.pipeline_ranks = shape.pp;
@@ -39,7 +40,7 @@ TrainOptions composed_run(const Shape& shape, DType dtype = DType::f64) {
   return options;
 }
 
-class Composed : public testing::TestWithParam<Shape> {};
+class Composed : public testing::TestWithParam<MeshShape> {};
 
 TEST_P(Composed, ReproducesTheGoldenRun) {
   const TrainResult result = run(GetParam().ranks(), composed_run(GetParam()));
@@ -53,12 +54,12 @@ TEST_P(Composed, FinalWeightsEqualSerial) {
 
 INSTANTIATE_TEST_SUITE_P(
     Meshes, Composed,
-    test::sampled<Shape>({Shape{2, 2, 2}, Shape{2, 2, 2, true}, Shape{2, 2, 2, true, true},
-                          Shape{2, 2, 2, false, false, "1f1b", "tp-pp-dp"},
-                          Shape{2, 2, 2, true, false, "zb-h1", "pp-dp-tp"}, Shape{4, 2, 1, true},
-                          Shape{2, 2, 1, false, false, "interleaved"},
-                          Shape{2, 2, 1, true, false, "zb-v"}, Shape{1, 4, 2}, Shape{2, 1, 4},
-                          Shape{4, 1, 1}, Shape{1, 1, 4}}),
+    test::sampled<MeshShape>(
+        {MeshShape{2, 2, 2}, MeshShape{2, 2, 2, true}, MeshShape{2, 2, 2, true, true},
+         MeshShape{2, 2, 2, false, false, "1f1b", "tp-pp-dp"},
+         MeshShape{2, 2, 2, true, false, "zb-h1", "pp-dp-tp"}, MeshShape{4, 2, 1, true},
+         MeshShape{2, 2, 1, false, false, "interleaved"}, MeshShape{2, 2, 1, true, false, "zb-v"},
+         MeshShape{1, 4, 2}, MeshShape{2, 1, 4}, MeshShape{4, 1, 1}, MeshShape{1, 1, 4}}),
     [](const auto& test) { return std::to_string(test.index); });
 
 TrainOptions run_of_four_axes() {
@@ -305,16 +306,6 @@ TEST(DroppingOutAsMegatron, IsAnotherRun) {
   const TrainResult own = run(2, options);
   EXPECT_NE(own.steps[0].loss, by_place.steps[0].loss);
   EXPECT_EQ(own.steps[1].loss, run(2, options).steps[1].loss);
-}
-
-std::string refusal(int ranks, const TrainOptions& options) {
-  try {
-    run(ranks, options);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.exit_status(), 2);
-    return error.what();
-  }
-  return "";
 }
 
 TEST(ComposedRun, RefusesWhatDoesNotFit) {

@@ -230,24 +230,15 @@ TEST_F(PackedDocuments, AsynchronousWorkersDivideByTheirOwnTargets) {
   test::expect_same_steps(result, run(1, serial), 1e-10);
 }
 
-template <typename Action>
-void expect_refused(const Action& action, const char* part) {
-  try {
-    action();
-    FAIL() << "accepted, but should name " << part;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
-    EXPECT_THAT(error.what(), testing::HasSubstr(part));
-  }
-}
-
 TEST_F(PackedDocuments, RefusesWhatDoesNotFit) {
   TrainOptions options = context_run("cp", "balanced");
   options.dropout = 0.1;
-  expect_refused([&] { plan_of(options, 4); }, "--layout balanced with --dropout 0.1");
+  EXPECT_THAT(test::refusal(4, options),
+              testing::HasSubstr("--layout balanced with --dropout 0.1"));
   options.dropout = 0;
   options.documents = false;
-  expect_refused([&] { plan_of(options, 4); }, "--layout balanced without --documents");
+  EXPECT_THAT(test::refusal(4, options),
+              testing::HasSubstr("--layout balanced without --documents"));
   options = on_documents(golden_run("serial"));
   options.checkpoint = folder_.file("checkpoints");
   run(1, options);
@@ -256,7 +247,7 @@ TEST_F(PackedDocuments, RefusesWhatDoesNotFit) {
   options.steps = 6;
   run(1, options);
   options.documents = false;
-  expect_refused([&] { run(1, options); }, "was written with --documents");
+  EXPECT_THAT(test::refusal(1, options), testing::HasSubstr("was written with --documents"));
 }
 
 }  // namespace

@@ -38,17 +38,17 @@ void expect_predicted(const Plan& plan, const TrainResult& result) {
   }
 }
 
-struct Case {
+struct DryRunCase {
   const char* technique;
   int ranks;
   std::map<std::string, std::string> options = {};
 };
-void PrintTo(const Case& c, std::ostream* out) {
+void PrintTo(const DryRunCase& c, std::ostream* out) {
   *out << c.technique << " on " << c.ranks;
   for (const auto& [flag, value] : c.options) *out << " --" << flag << " " << value;
 }
 
-TrainOptions options_of(const Case& c, DType dtype = DType::f64) {
+TrainOptions options_of(const DryRunCase& c, DType dtype = DType::f64) {
   TrainOptions options = golden_run(c.technique, dtype);
   options.steps = 2;
   for (const OptionGroup& group : describe(options))
@@ -58,7 +58,7 @@ TrainOptions options_of(const Case& c, DType dtype = DType::f64) {
   return options;
 }
 
-class DryRun : public testing::TestWithParam<Case> {};
+class DryRun : public testing::TestWithParam<DryRunCase> {};
 
 TEST_P(DryRun, CountsWhatATrainingRunCounts) {
   const TrainOptions options = options_of(GetParam());
@@ -87,38 +87,42 @@ TEST_P(DryRun, CountsWhatATrainingRunCounts) {
 INSTANTIATE_TEST_SUITE_P(
     Plans, DryRun,
     testing::Values(
-        Case{"serial", 1}, Case{"serial", 1, {{"micro-batches", "2"}, {"recompute", "full"}}},
-        Case{"ddp", 3, {{"overlap", "false"}}},
-        Case{"ddp", 4, {{"algorithm", "recursive_doubling"}, {"bucket-bytes", "5000"}}},
-        Case{"zero", 4, {{"stage", "1"}, {"overlap", "false"}}},
-        Case{"zero", 3, {{"stage", "2"}, {"micro-batches", "2"}}},
-        Case{"zero", 4, {{"stage", "3"}, {"reduce-dtype", "f32"}}},
-        Case{"fsdp", 4, {{"prefetch", "none"}}}, Case{"fsdp", 4, {{"forward-prefetch", "true"}}},
-        Case{"fsdp", 4, {{"replicas", "2"}, {"overlap", "false"}}},
-        Case{"fsdp", 2, {{"micro-batches", "2"}, {"accumulation", "no-sync"}}},
-        Case{"zero", 2, {{"stage", "2"}, {"offload", "optimizer"}}},
-        Case{"fsdp", 2, {{"offload", "parameters"}, {"offload-to", "tier_of_dry_run_test"}}},
-        Case{"tp", 4, {{"micro-batches", "3"}}}, Case{"sp", 2, {{"tp-overlap", "true"}}},
-        Case{"pipeline", 2, {{"micro-batches", "4"}, {"schedule", "zb-h1"}}},
-        Case{"pipeline", 2, {{"micro-batches", "2"}, {"recompute", "full"}}},
-        Case{"3d", 8, {{"tp", "2"}, {"pp", "2"}, {"micro-batches", "2"}}},
-        Case{"3d", 8, {{"tp", "2"}, {"pp", "2"}, {"micro-batches", "2"}, {"zero", "1"}}},
-        Case{"3d",
-             8,
-             {{"tp", "2"},
-              {"pp", "2"},
-              {"micro-batches", "2"},
-              {"zero", "2"},
-              {"schedule", "zb-h1"}}},
-        Case{"3d",
-             8,
-             {{"tp", "2"},
-              {"pp", "2"},
-              {"micro-batches", "2"},
-              {"zero", "3"},
-              {"sequence-parallel", "true"},
-              {"schedule", "interleaved"}}},
-        Case{"3d", 8, {{"pp", "2"}, {"micro-batches", "2"}, {"zero", "3"}, {"replicas", "2"}}}),
+        DryRunCase{"serial", 1},
+        DryRunCase{"serial", 1, {{"micro-batches", "2"}, {"recompute", "full"}}},
+        DryRunCase{"ddp", 3, {{"overlap", "false"}}},
+        DryRunCase{"ddp", 4, {{"algorithm", "recursive_doubling"}, {"bucket-bytes", "5000"}}},
+        DryRunCase{"zero", 4, {{"stage", "1"}, {"overlap", "false"}}},
+        DryRunCase{"zero", 3, {{"stage", "2"}, {"micro-batches", "2"}}},
+        DryRunCase{"zero", 4, {{"stage", "3"}, {"reduce-dtype", "f32"}}},
+        DryRunCase{"fsdp", 4, {{"prefetch", "none"}}},
+        DryRunCase{"fsdp", 4, {{"forward-prefetch", "true"}}},
+        DryRunCase{"fsdp", 4, {{"replicas", "2"}, {"overlap", "false"}}},
+        DryRunCase{"fsdp", 2, {{"micro-batches", "2"}, {"accumulation", "no-sync"}}},
+        DryRunCase{"zero", 2, {{"stage", "2"}, {"offload", "optimizer"}}},
+        DryRunCase{"fsdp", 2, {{"offload", "parameters"}, {"offload-to", "tier_of_dry_run_test"}}},
+        DryRunCase{"tp", 4, {{"micro-batches", "3"}}},
+        DryRunCase{"sp", 2, {{"tp-overlap", "true"}}},
+        DryRunCase{"pipeline", 2, {{"micro-batches", "4"}, {"schedule", "zb-h1"}}},
+        DryRunCase{"pipeline", 2, {{"micro-batches", "2"}, {"recompute", "full"}}},
+        DryRunCase{"3d", 8, {{"tp", "2"}, {"pp", "2"}, {"micro-batches", "2"}}},
+        DryRunCase{"3d", 8, {{"tp", "2"}, {"pp", "2"}, {"micro-batches", "2"}, {"zero", "1"}}},
+        DryRunCase{"3d",
+                   8,
+                   {{"tp", "2"},
+                    {"pp", "2"},
+                    {"micro-batches", "2"},
+                    {"zero", "2"},
+                    {"schedule", "zb-h1"}}},
+        DryRunCase{"3d",
+                   8,
+                   {{"tp", "2"},
+                    {"pp", "2"},
+                    {"micro-batches", "2"},
+                    {"zero", "3"},
+                    {"sequence-parallel", "true"},
+                    {"schedule", "interleaved"}}},
+        DryRunCase{
+            "3d", 8, {{"pp", "2"}, {"micro-batches", "2"}, {"zero", "3"}, {"replicas", "2"}}}),
     [](const auto& test) { return std::to_string(test.index); });
 
 // 16-bit data need a workspace, which predict() finds by itself.
@@ -130,15 +134,15 @@ TEST(DryRunOfSixteenBits, HasThePredictedWorkspace) {
 }
 
 TEST(DryRunOfALargePlan, EqualsItsClosedForms) {
-  Case large{"3d",
-             16384,
-             {{"model", "gpt3"},
-              {"tp", "8"},
-              {"pp", "16"},
-              {"micro-batches", "12"},
-              {"global-batch", "1536"},
-              {"sequence-length", "2048"},
-              {"sequence-parallel", "true"}}};
+  DryRunCase large{"3d",
+                   16384,
+                   {{"model", "gpt3"},
+                    {"tp", "8"},
+                    {"pp", "16"},
+                    {"micro-batches", "12"},
+                    {"global-batch", "1536"},
+                    {"sequence-length", "2048"},
+                    {"sequence-parallel", "true"}}};
   for (const char* zero : {"0", "1", "3"}) {
     large.options["zero"] = zero;
     TrainOptions options = options_of(large, DType::bf16);

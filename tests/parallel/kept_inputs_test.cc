@@ -34,14 +34,14 @@ TrainOptions mesh(const std::string& schedule, int zero) {
   return options;
 }
 
-struct Case {
+struct KeptCase {
   std::string name;
   int ranks;
   TrainOptions options;
 };
 
-std::vector<Case> cases() {
-  std::vector<Case> all = {
+std::vector<KeptCase> kept_cases() {
+  std::vector<KeptCase> all = {
       {"two", 2, recomputing("tp", 2)},           {"four", 4, recomputing("tp", 4)},
       {"bf16", 2, recomputing("tp", 2)},          {"overlap", 2, recomputing("tp", 2)},
       {"replicas", 4, recomputing("3d", 2)},      {"one_f_one_b", 4, mesh("1f1b", 0)},
@@ -53,7 +53,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-class KeptParts : public testing::TestWithParam<Case> {
+class KeptParts : public testing::TestWithParam<KeptCase> {
  protected:
   std::vector<double> weights(TrainOptions options) {
     options.save = folder_.file("weights.safetensors");
@@ -99,7 +99,7 @@ TEST_P(KeptParts, HaveTheSameBitsAndTheirClosedForms) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Plans, KeptParts, test::sampled(cases()),
+INSTANTIATE_TEST_SUITE_P(Plans, KeptParts, test::sampled(kept_cases()),
                          [](const auto& param) { return param.param.name; });
 
 // The numbers of the table: t ranks hold E/t of each of L inputs instead of E, and pass the inputs of
@@ -139,15 +139,15 @@ TEST(KeptInputsMemory, IsThatOfTheTable) {
 // short-lived ones cannot fragment the memory between them, which ZeRO-R's MD prevents by copying
 // long-lived ones into one buffer.
 TEST(ZeroR, LongLivedMemoryIsTakenOnceAndNeverGivenBack) {
-  std::vector<Case> all = cases();
-  for (Case& one : all) one.options.partition_activations = true;
+  std::vector<KeptCase> all = kept_cases();
+  for (KeptCase& one : all) one.options.partition_activations = true;
   for (const int stage : {0, 1, 2, 3}) {
     TrainOptions options = golden_run("zero");
     options.zero_stage = stage;
     options.micro_batches = 2;
     all.push_back({fmt::format("zero-{}", stage), 4, options});
   }
-  for (const Case& one : all) {
+  for (const KeptCase& one : all) {
     SCOPED_TRACE(one.name);
     const Plan plan = plan_of(one.options, one.ranks);
     ASSERT_TRUE(plan.has_even_batches());

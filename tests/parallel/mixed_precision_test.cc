@@ -61,11 +61,11 @@ TEST(LossScale, BeginsWhereTheFrameworkDoes) {
   EXPECT_THROW(loss_scaling_from_name("apex"), Error);
 }
 
-struct Case {
+struct NarrowCase {
   const char* technique;
   int ranks;
 };
-class Narrow : public testing::TestWithParam<Case> {
+class Narrow : public testing::TestWithParam<NarrowCase> {
  protected:
   TrainOptions options(DType dtype) const { return golden_run(GetParam().technique, dtype); }
   TrainResult train(DType dtype) const { return run(GetParam().ranks, options(dtype)); }
@@ -156,8 +156,8 @@ TEST_P(Narrow, StepsThatOverflowAreSkippedByAll) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Techniques, Narrow,
-                         testing::Values(Case{"serial", 1}, Case{"ddp", 2}, Case{"ddp", 4},
-                                         Case{"ps", 3}),
+                         testing::Values(NarrowCase{"serial", 1}, NarrowCase{"ddp", 2},
+                                         NarrowCase{"ddp", 4}, NarrowCase{"ps", 3}),
                          [](const auto& test_info) {
                            return std::string(test_info.param.technique) +
                                   std::to_string(test_info.param.ranks);
@@ -189,7 +189,7 @@ TEST(LossScale, KeepsSmallGradients) {
 // from then on.
 TEST(Overflow, OnOneRankSkipsTheStepOnEvery) {
   struct Fault {
-    Case where;
+    NarrowCase where;
     int rank, operation;  // the one that carries the gradients of an early step
   };
   for (const auto& [where, rank, operation] :

@@ -13,6 +13,7 @@ namespace lockstep {
 namespace {
 
 using test::golden_run;
+using test::refusal;
 using test::run;
 
 TrainOptions sharded(int stage, DType dtype = DType::f64) {
@@ -23,13 +24,13 @@ TrainOptions sharded(int stage, DType dtype = DType::f64) {
 }
 
 // Which shards are offloaded, and to which tier.
-struct Case {
+struct OffloadCase {
   const char *what, *where;
 };
-constexpr Case cases[] = {{"optimizer", "memory"},
-                          {"optimizer", "file"},
-                          {"parameters", "memory"},
-                          {"parameters", "file"}};
+constexpr OffloadCase offload_cases[] = {{"optimizer", "memory"},
+                                         {"optimizer", "file"},
+                                         {"parameters", "memory"},
+                                         {"parameters", "file"}};
 
 std::int64_t peak(const TrainResult& result, int rank, const std::string& use) {
   return result.ranks[static_cast<std::size_t>(rank)].peak_bytes.at(use);
@@ -47,7 +48,7 @@ class Offloaded : public testing::TestWithParam<int> {
   void expect_same_bits(TrainOptions options) {
     const std::vector<double> resident = weights(options);
     options.offload_group = 4096;
-    for (const Case& one : cases) {
+    for (const OffloadCase& one : offload_cases) {
       options.offload = one.what;
       options.offload_to = std::string(one.where) == "file" ? folder_.file("tier") : one.where;
       if (options.offload == "parameters" && options.technique == "zero" && options.zero_stage != 3)
@@ -197,28 +198,19 @@ TEST(Offload, TrafficAndMemoryEqualTheFormulas) {
 }
 
 TEST(Offload, OptionsAreChecked) {
-  const auto refusal = [](const TrainOptions& options) -> std::string {
-    try {
-      run(2, options);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.exit_status(), 2);
-      return error.what();
-    }
-    return "none";
-  };
   TrainOptions options = sharded(2);
   options.offload = "parameters";
-  EXPECT_THAT(refusal(options), testing::HasSubstr("use stage 3"));
+  EXPECT_THAT(refusal(2, options), testing::HasSubstr("use stage 3"));
   options.offload = "optimizer";
   options.offload_group = 1000;
-  EXPECT_THAT(refusal(options), testing::HasSubstr("use a multiple of 4096"));
+  EXPECT_THAT(refusal(2, options), testing::HasSubstr("use a multiple of 4096"));
   options.offload_group = 4096;
   options.offload_to = "/no/such/folder/tier";
-  EXPECT_THAT(refusal(options), testing::HasSubstr("cannot create /no/such/folder/tier."));
+  EXPECT_THAT(refusal(2, options), testing::HasSubstr("cannot create /no/such/folder/tier."));
   options.offload_to = "";
-  EXPECT_THAT(refusal(options), testing::HasSubstr("name a file"));
+  EXPECT_THAT(refusal(2, options), testing::HasSubstr("name a file"));
   options.offload = "disk";
-  EXPECT_THAT(refusal(options), testing::HasSubstr("--offload"));
+  EXPECT_THAT(refusal(2, options), testing::HasSubstr("--offload"));
 }
 
 }  // namespace

@@ -54,10 +54,10 @@ double seconds(const TrainResult& result) {
   return sum;
 }
 
-struct Shape {
+struct ServedShape {
   int workers, servers;
 };
-class InStep : public testing::TestWithParam<Shape> {
+class InStep : public testing::TestWithParam<ServedShape> {
  protected:
   int ranks() const { return GetParam().workers + GetParam().servers; }
 };
@@ -93,8 +93,9 @@ TEST_P(InStep, BytesAreThoseOfTheKeys) {
 }
 
 INSTANTIATE_TEST_SUITE_P(WorkersAndServers, InStep,
-                         test::sampled<Shape>({Shape{1, 1}, Shape{2, 1}, Shape{2, 3}, Shape{4, 2},
-                                               Shape{8, 5}}),
+                         test::sampled<ServedShape>({ServedShape{1, 1}, ServedShape{2, 1},
+                                                     ServedShape{2, 3}, ServedShape{4, 2},
+                                                     ServedShape{8, 5}}),
                          [](const auto& test_info) {
                            return std::to_string(test_info.param.workers) + "_" +
                                   std::to_string(test_info.param.servers);
@@ -437,8 +438,9 @@ TEST(Time, EqualsItsClosedForm) {
   const Link link{.alpha_s = 3, .beta_s_per_byte = 0.5};
   const Count count = 240;
   for (const auto& [workers, servers] :
-       {Shape{1, 1}, Shape{2, 1}, Shape{8, 1}, Shape{2, 2}, Shape{8, 2}, Shape{8, 8}, Shape{2, 6},
-        Shape{12, 4}, Shape{3, 12}}) {
+       {ServedShape{1, 1}, ServedShape{2, 1}, ServedShape{8, 1}, ServedShape{2, 2},
+        ServedShape{8, 2}, ServedShape{8, 8}, ServedShape{2, 6}, ServedShape{12, 4},
+        ServedShape{3, 12}}) {
     const Roles roles{.ranks = workers + servers, .servers = servers};
     EXPECT_EQ(simulated(roles, count, links), push_pull_seconds(roles, count * 4, link))
         << workers << " workers, " << servers << " servers";

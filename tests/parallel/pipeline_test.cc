@@ -20,22 +20,22 @@ using test::Folder;
 using test::golden_run;
 using test::run;
 
-struct Case {
+struct PipelineCase {
   int ranks;
   const char* schedule;
   int virtual_stages = 0;
 };
-void PrintTo(const Case& c, std::ostream* out) {
+void PrintTo(const PipelineCase& c, std::ostream* out) {
   *out << c.ranks << " ranks, " << c.schedule << " " << c.virtual_stages;
 }
-std::string name_of_case(const testing::TestParamInfo<Case>& test) {
+std::string name_of_case(const testing::TestParamInfo<PipelineCase>& test) {
   std::string name = std::to_string(test.param.ranks) + "_" + test.param.schedule + "_" +
                      std::to_string(test.param.virtual_stages);
   std::ranges::replace(name, '-', '_');
   return name;
 }
 
-TrainOptions pipeline_run(const Case& c, DType dtype = DType::f64) {
+TrainOptions pipeline_run(const PipelineCase& c, DType dtype = DType::f64) {
   TrainOptions options = golden_run("pipeline", dtype);
   options.schedule = c.schedule;
   options.virtual_stages = c.virtual_stages;
@@ -49,7 +49,7 @@ TrainResult run_in_unit_time(int ranks, TrainOptions options) {
              options);
 }
 
-class Pipelines : public testing::TestWithParam<Case> {};
+class Pipelines : public testing::TestWithParam<PipelineCase> {};
 
 TEST_P(Pipelines, ReproduceTheGoldenRun) {
   const TrainResult result = run(GetParam().ranks, pipeline_run(GetParam()));
@@ -131,15 +131,18 @@ TEST_P(Pipelines, RecomputingChangesNothingButTheMemory) {
 
 INSTANTIATE_TEST_SUITE_P(
     Schedules, Pipelines,
-    test::sampled<Case>(
-        {Case{1, "1f1b"},           Case{2, "naive"},          Case{2, "gpipe"},
-         Case{4, "gpipe"},          Case{4, "gpipe-lifo"},     Case{2, "1f1b"},
-         Case{4, "1f1b"},           Case{8, "1f1b"},           Case{2, "interleaved", 2},
-         Case{2, "interleaved", 4}, Case{4, "interleaved", 2}, Case{4, "interleaved-rounds", 2},
-         Case{4, "looped-bfs", 2},  Case{2, "zb-h1"},          Case{4, "zb-h1"},
-         Case{8, "zb-h1"},          Case{4, "zb-h2"},          Case{1, "zb-v"},
-         Case{2, "zb-v"},           Case{4, "zb-v"},           Case{2, "dualpipe-v"},
-         Case{4, "dualpipe-v"}}),
+    test::sampled<PipelineCase>(
+        {PipelineCase{1, "1f1b"},           PipelineCase{2, "naive"},
+         PipelineCase{2, "gpipe"},          PipelineCase{4, "gpipe"},
+         PipelineCase{4, "gpipe-lifo"},     PipelineCase{2, "1f1b"},
+         PipelineCase{4, "1f1b"},           PipelineCase{8, "1f1b"},
+         PipelineCase{2, "interleaved", 2}, PipelineCase{2, "interleaved", 4},
+         PipelineCase{4, "interleaved", 2}, PipelineCase{4, "interleaved-rounds", 2},
+         PipelineCase{4, "looped-bfs", 2},  PipelineCase{2, "zb-h1"},
+         PipelineCase{4, "zb-h1"},          PipelineCase{8, "zb-h1"},
+         PipelineCase{4, "zb-h2"},          PipelineCase{1, "zb-v"},
+         PipelineCase{2, "zb-v"},           PipelineCase{4, "zb-v"},
+         PipelineCase{2, "dualpipe-v"},     PipelineCase{4, "dualpipe-v"}}),
     name_of_case);
 
 // Every stage sums its gradients in the order of micro-batches, so all schedules with the same number
@@ -147,9 +150,10 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(PipelineBits, AreTheSameForAllAscendingSchedules) {
   const Folder folder;
   std::vector<double> first;
-  for (const Case& c : {Case{4, "1f1b"}, Case{4, "gpipe"}, Case{4, "naive"}, Case{4, "zb-h1"},
-                        Case{4, "zb-h2"}, Case{2, "interleaved", 2}, Case{2, "zb-v"},
-                        Case{2, "dualpipe-v"}, Case{2, "looped-bfs", 2}}) {
+  for (const PipelineCase& c :
+       {PipelineCase{4, "1f1b"}, PipelineCase{4, "gpipe"}, PipelineCase{4, "naive"},
+        PipelineCase{4, "zb-h1"}, PipelineCase{4, "zb-h2"}, PipelineCase{2, "interleaved", 2},
+        PipelineCase{2, "zb-v"}, PipelineCase{2, "dualpipe-v"}, PipelineCase{2, "looped-bfs", 2}}) {
     TrainOptions options = pipeline_run(c, DType::f32);
     options.grad_clip = 0;  // because the norm is summed rank by rank
     options.steps = 4;

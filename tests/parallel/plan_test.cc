@@ -16,6 +16,7 @@ namespace lockstep {
 namespace {
 
 using test::Folder;
+using test::refusal;
 using testing::HasSubstr;
 
 TrainOptions mesh_of(const char* technique, std::optional<int> tp, std::optional<int> pp,
@@ -26,16 +27,6 @@ TrainOptions mesh_of(const char* technique, std::optional<int> tp, std::optional
   options.pipeline_ranks = pp;
   options.data_ranks = dp;
   return options;
-}
-
-std::string refusal(const TrainOptions& options, int ranks) {
-  try {
-    plan_of(options, ranks);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.exit_status(), 2);
-    return error.what();
-  }
-  return "accepted";
 }
 
 TEST(Options, HaveOneFlagAndOneKeyEach) {
@@ -92,16 +83,16 @@ TEST(Plan, OfAPresetHasOneFreeAxis) {
 }
 
 TEST(Plan, RefusalsNameTheRuleAndWhatWouldWork) {
-  EXPECT_THAT(refusal(mesh_of("3d", 4, {}, {}), 6), HasSubstr("use --ranks 4 or 8"));
-  EXPECT_THAT(refusal(mesh_of("3d", 2, 2, 2), 6), HasSubstr("use --ranks 8"));
-  EXPECT_THAT(refusal(mesh_of("tp", 2, {}, {}), 4), HasSubstr("--tp 2 with 4 ranks"));
-  EXPECT_THAT(refusal(mesh_of("3d", 0, {}, {}), 4), HasSubstr("--tp 0; use 1 or more"));
-  EXPECT_THAT(refusal(mesh_of("pipeline", {}, {}, {}), 8),
+  EXPECT_THAT(refusal(6, mesh_of("3d", 4, {}, {})), HasSubstr("use --ranks 4 or 8"));
+  EXPECT_THAT(refusal(6, mesh_of("3d", 2, 2, 2)), HasSubstr("use --ranks 8"));
+  EXPECT_THAT(refusal(4, mesh_of("tp", 2, {}, {})), HasSubstr("--tp 2 with 4 ranks"));
+  EXPECT_THAT(refusal(4, mesh_of("3d", 0, {}, {})), HasSubstr("--tp 0; use 1 or more"));
+  EXPECT_THAT(refusal(8, mesh_of("pipeline", {}, {}, {})),
               HasSubstr("at most 4 ranks with 1 stages each"));
   TrainOptions options = mesh_of("ddp", {}, {}, {});
   options.global_batch = 3;
   options.micro_batches = 2;
-  EXPECT_THAT(refusal(options, 4), HasSubstr("--global-batch 8"));
+  EXPECT_THAT(refusal(4, options), HasSubstr("--global-batch 8"));
 }
 
 TEST(Plan, SurvivesItsFile) {

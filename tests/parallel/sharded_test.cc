@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Sharded,
                          testing::ValuesIn(LOCKSTEP_THOROUGH ? std::vector<int>{1, 2, 3, 4, 8}
                                                              : std::vector<int>{1, 3}));
 
-struct Mesh {
+struct ShardedMesh {
   const char* schedule;
   int tp, pp, dp;
   bool by_sequence;
@@ -105,9 +105,10 @@ struct Mesh {
 // embedding are summed first, and tensor-parallel ranks sum what they share afterwards.
 TEST(ShardedMesh, EqualsTheGoldenRunAndItsClosedForms) {
   int runs = 0;
-  for (const Mesh& mesh : {Mesh{"1f1b", 2, 2, 2, false}, Mesh{"interleaved", 1, 2, 2, false},
-                           Mesh{"zb-h1", 2, 2, 2, true}, Mesh{"zb-v", 1, 2, 2, false},
-                           Mesh{"gpipe", 2, 1, 2, true}, Mesh{"1f1b", 2, 1, 2, true}})
+  for (const ShardedMesh& mesh :
+       {ShardedMesh{"1f1b", 2, 2, 2, false}, ShardedMesh{"interleaved", 1, 2, 2, false},
+        ShardedMesh{"zb-h1", 2, 2, 2, true}, ShardedMesh{"zb-v", 1, 2, 2, false},
+        ShardedMesh{"gpipe", 2, 1, 2, true}, ShardedMesh{"1f1b", 2, 1, 2, true}})
     for (const int variant :
          LOCKSTEP_THOROUGH ? std::vector{1, 2, 3, 4} : std::vector{1 + runs % 4}) {
       const int stage = std::min(variant, 3);

@@ -141,10 +141,10 @@ std::string error_of(const TrainOptions& options, int ranks, int rank, const Pro
   return "no error";
 }
 
-constexpr Count width = 4;
-
 // Tensors of one rank of two along tp, with names of what they are.
 struct Tensors {
+  static constexpr Count width = 4;
+
   Tensors(RankContext& context, const Plan& plan, Backend& of)
       : backend(of),
         tensor(plan.mesh.communicator(context.world, {Axis::tp})),
@@ -195,7 +195,7 @@ TEST(Tags, PartialSumsAreRefusedWhereTheyAreWrong) {
   const std::string hint = "all-reduce or reduce-scatter it first";
   EXPECT_THAT(error_of_use([](Tensors& t) {
                 t.backend.layer_norm(t.out.slice(), {}, {}, t.partial_sum.slice(),
-                                     t.value("h.0.ln_2.weight"), t.value("h.0.ln_2.bias"), width,
+                                     t.value("h.0.ln_2.weight"), t.value("h.0.ln_2.bias"), t.width,
                                      1e-5);
               }),
               AllOf(HasSubstr("rank 0 of 2"), HasSubstr("layer_norm: x is partial"),
@@ -206,7 +206,7 @@ TEST(Tags, PartialSumsAreRefusedWhereTheyAreWrong) {
   // Every rank would add the bias.
   EXPECT_THAT(error_of_use([](Tensors& t) {
                 t.backend.bias_dropout_add(t.out.slice(), t.x.slice(), t.partial_sum.slice(),
-                                           t.value("h.0.mlp.c_proj.bias"), width, {});
+                                           t.value("h.0.mlp.c_proj.bias"), t.width, {});
               }),
               HasSubstr("bias_dropout_add: in x + bias one is partial (made by gemm) and the other "
                         "one replicated along tp"));
@@ -250,7 +250,7 @@ TEST(Tags, TheOptimizerRefusesAPartialGradient) {
   };
   const auto norm_weight = [](Tensors& t) {
     t.backend.layer_norm_backward_weight(t.gradient("h.0.ln_1.weight"), t.gradient("h.0.ln_1.bias"),
-                                         t.partial_sum.slice(), t.x.slice(), {}, {}, width);
+                                         t.partial_sum.slice(), t.x.slice(), {}, {}, t.width);
   };
   EXPECT_THAT(error_of_use([&](Tensors& t) {
                 norm_weight(t);
@@ -269,7 +269,7 @@ TEST(Tags, TheOptimizerRefusesAPartialGradient) {
   EXPECT_THAT(error_of_use([&](Tensors& t) {
                 t.backend.layer_norm_backward_weight(t.gradient("h.0.ln_1.weight"),
                                                      t.gradient("h.0.ln_1.bias"), t.out.slice(),
-                                                     t.x.slice(), {}, {}, width);
+                                                     t.x.slice(), {}, {}, t.width);
                 step(t, "h.0.ln_1.weight");
               }),
               HasSubstr("which is varying by columns, but the value is replicated along tp"));
@@ -280,7 +280,7 @@ TEST(Tags, TheOptimizerRefusesAPartialGradient) {
 TEST(Tags, TheNormCountsEveryGradientOnce) {
   const auto norm = [](Tensors& t, bool is_replicated, bool adds_up) {
     const char* const name = is_replicated ? "h.0.ln_1.weight" : "h.0.mlp.c_fc.bias";
-    t.backend.sum_rows(t.gradient(name), is_replicated ? t.x.slice() : t.out.slice(), width);
+    t.backend.sum_rows(t.gradient(name), is_replicated ? t.x.slice() : t.out.slice(), t.width);
     double square = t.backend.squared_norm(t.gradient(name));
     if (adds_up) sum_of_norm(*t.tensor, square);
     t.backend.adamw(t.value(name), t.gradient(name), {}, {}, {});

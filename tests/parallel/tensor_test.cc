@@ -17,17 +17,18 @@ using test::expect_golden;
 using test::expect_same_steps;
 using test::Folder;
 using test::golden_run;
+using test::refusal;
 using test::run;
 using testing::HasSubstr;
 
-struct Case {
+struct TensorCase {
   int ranks;
   const char* name;
   bool by_sequence = false, keeps_gathered = false, overlaps = false;
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.ranks << " ranks, " << c.name; }
+void PrintTo(const TensorCase& c, std::ostream* out) { *out << c.ranks << " ranks, " << c.name; }
 
-TrainOptions tensor_run(const Case& c, DType dtype = DType::f64) {
+TrainOptions tensor_run(const TensorCase& c, DType dtype = DType::f64) {
   TrainOptions options = golden_run("tp", dtype);
   options.sequence_parallel = c.by_sequence;
   options.keep_gathered = c.keeps_gathered;
@@ -35,7 +36,7 @@ TrainOptions tensor_run(const Case& c, DType dtype = DType::f64) {
   return options;
 }
 
-class TensorRuns : public testing::TestWithParam<Case> {};
+class TensorRuns : public testing::TestWithParam<TensorCase> {};
 
 TEST_P(TensorRuns, ReproduceTheGoldenRun) {
   TrainOptions options = tensor_run(GetParam());
@@ -74,13 +75,13 @@ TEST_P(TensorRuns, LayersSendWhatMegatronsDo) {
 
 INSTANTIATE_TEST_SUITE_P(
     Variants, TensorRuns,
-    test::sampled<Case>({Case{1, "one"}, Case{2, "tp"}, Case{4, "tp"},
-                         Case{2, "overlap", false, false, true},
-                         Case{4, "overlap", false, false, true}, Case{2, "sp", true},
-                         Case{4, "sp", true}, Case{2, "sp_kept", true, true},
-                         Case{4, "sp_kept", true, true}, Case{2, "sp_overlap", true, false, true},
-                         Case{4, "sp_overlap", true, false, true},
-                         Case{4, "sp_kept_overlap", true, true, true}}),
+    test::sampled<TensorCase>(
+        {TensorCase{1, "one"}, TensorCase{2, "tp"}, TensorCase{4, "tp"},
+         TensorCase{2, "overlap", false, false, true}, TensorCase{4, "overlap", false, false, true},
+         TensorCase{2, "sp", true}, TensorCase{4, "sp", true}, TensorCase{2, "sp_kept", true, true},
+         TensorCase{4, "sp_kept", true, true}, TensorCase{2, "sp_overlap", true, false, true},
+         TensorCase{4, "sp_overlap", true, false, true},
+         TensorCase{4, "sp_kept_overlap", true, true, true}}),
     [](const auto& test) {
       return std::string(test.param.name) + "_" + std::to_string(test.param.ranks);
     });
@@ -184,8 +185,9 @@ TEST(TensorRun, InSixteenBitsFollowsSerial) {
 // With the counting clock: a rank computes exactly as long as configured, and waits for the rest of a
 // step.
 TEST(TensorWaiting, IsNoComputing) {
-  for (const Case& c : {Case{4, "tp"}, Case{4, "overlap", false, false, true}, Case{4, "sp", true},
-                        Case{4, "sp_overlap", true, false, true}}) {
+  for (const TensorCase& c :
+       {TensorCase{4, "tp"}, TensorCase{4, "overlap", false, false, true},
+        TensorCase{4, "sp", true}, TensorCase{4, "sp_overlap", true, false, true}}) {
     TrainOptions options = tensor_run(c);
     options.steps = 2;
     options.compute_seconds = 0.5;
@@ -201,16 +203,6 @@ TEST(TensorWaiting, IsNoComputing) {
       EXPECT_NEAR(rank.busy_seconds, 2 * 0.5 * (rank.rank == 1 ? 3 : 1), 1e-9) << c.name;
     }
   }
-}
-
-std::string refusal(int ranks, const TrainOptions& options) {
-  try {
-    run(ranks, options);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.exit_status(), 2);
-    return error.what();
-  }
-  return "";
 }
 
 TEST(TensorRun, RefusesWhatDoesNotFit) {

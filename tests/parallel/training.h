@@ -55,6 +55,17 @@ inline TrainResult run(int ranks, const TrainOptions& options) {
   return run({.ranks = ranks, .timeout_s = 30, .fault = {}}, options);
 }
 
+// The error that refuses such a run; "accepted" if none does.
+inline std::string refusal(int ranks, const TrainOptions& options) {
+  try {
+    run(ranks, options);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_status(), 2);
+    return error.what();
+  }
+  return "accepted";
+}
+
 inline void expect_golden(const TrainResult& result, double tolerance) {
   const auto expected = nlohmann::json::parse(std::ifstream(golden + "/expected.json"));
   ASSERT_FALSE(result.steps.empty());
