@@ -82,9 +82,13 @@ void for_each_block(Count count, Work work) {
 
 }  // namespace
 
-void NarrowBackend::gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) {
+bool host_multiplies_bf16() {
   static const bool has_instructions = host::has_bf16_gemm();
-  if (c.slice.dtype == DType::bf16 && has_instructions) {
+  return has_instructions;
+}
+
+void NarrowBackend::gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) {
+  if (c.slice.dtype == DType::bf16 && multiplies_bf16_) {
     if (c.slice.device->stores()) host::bf16_gemm(a, b, c, beta);
     return;
   }

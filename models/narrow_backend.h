@@ -18,11 +18,16 @@ inline DType statistics_type(DType dtype) { return is_narrow(dtype) ? DType::f32
 // otherwise by the device that holds one of them.
 void convert(Slice into, Slice from);
 
+// Whether this processor has instructions for products of bf16.
+bool host_multiplies_bf16();
+
 // For one rank. Its widened copies are charged to `ledger` as workspace. Slices of other types are
 // passed to `wide` unchanged.
 class NarrowBackend : public Backend {
  public:
-  NarrowBackend(Backend& wide, Ledger& ledger) : wide_(wide), ledger_(ledger) {}
+  // `multiplies_bf16`: products of bf16 need no widened copies.
+  NarrowBackend(Backend& wide, Ledger& ledger, bool multiplies_bf16 = host_multiplies_bf16())
+      : wide_(wide), ledger_(ledger), multiplies_bf16_(multiplies_bf16) {}
 
   std::string_view name() const override { return wide_.name(); }
   void copy(const Matrix& into, const Matrix& from, double beta) override {
@@ -84,6 +89,7 @@ class NarrowBackend : public Backend {
 
   Backend& wide_;
   Ledger& ledger_;
+  bool multiplies_bf16_;
   std::array<Tensor, 6> rooms_;
 };
 

@@ -71,11 +71,11 @@ void update(RankModel& model, const Plan& plan, int rank, Backend& backend, Ledg
 
 }  // namespace
 
-Count narrow_workspace_bytes(const Plan& plan, int rank) {
+Count narrow_workspace_bytes(const Plan& plan, int rank, bool multiplies_bf16) {
   if (!is_narrow(plan.options.dtype)) return 0;
   Ledger ledger;
   ledger.place_on(none_device());
-  DryBackend backend(ledger);
+  DryBackend backend(ledger, multiplies_bf16);
   TensorRanks tensor(plan.split(rank), plan.options.tensor_overlap, ledger);
   ContextRanks context(plan.context(rank), ledger);
   RankModel model(plan, rank, tensor, context, backend, ledger);

@@ -15,7 +15,7 @@ namespace lockstep {
 // Peak bytes of the widened copies that 16-bit data needs on the host: for each operand of a kernel,
 // the largest one of a step, in f32. 0 for other types. It counts every token of the first stage's
 // embedding as a different one.
-Count narrow_workspace_bytes(const Plan& plan, int rank);
+Count narrow_workspace_bytes(const Plan& plan, int rank, bool multiplies_bf16);
 
 // The micro-batches of a rank in a step. The tokens of each are all different, if the vocabulary has
 // as many: no gradient of the embedding is smaller.
@@ -27,10 +27,12 @@ void take_dry_step(TrainingRank& rank, const Plan& plan, std::span<const Batch> 
 struct NoKernels {
   RooflineBackend no_kernels{{}, [](double) {}};
 };
-// A backend that computes nothing, and takes the workspace of one on the host.
+// A backend that computes nothing, and takes the workspace of one on a processor that multiplies bf16:
+// a plan is the same wherever it is made.
 class DryBackend final : private NoKernels, public NarrowBackend {
  public:
-  explicit DryBackend(Ledger& ledger) : NarrowBackend(no_kernels, ledger) {}
+  explicit DryBackend(Ledger& ledger, bool multiplies_bf16 = true)
+      : NarrowBackend(no_kernels, ledger, multiplies_bf16) {}
 };
 
 // Trains on this rank alone: the code of a training, with data that do not exist. Takes two steps,

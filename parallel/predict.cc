@@ -266,7 +266,8 @@ class RankPrediction {
     // If each rank has some rows of a sequence, its part of the embedding's gradient can have more
     // distinct tokens than its other tensors have rows.
     const bool depends_on_tokens = split_.by_sequence && has_first_stage();
-    prediction_.set(MemoryUse::workspace, narrow_workspace_bytes(plan_, rank_),
+    prediction_.set(MemoryUse::workspace,
+                    narrow_workspace_bytes(plan_, rank_, environment_.multiplies_bf16),
                     is_narrow(dtype_) ? "largest operands * 4" : "0",
                     !is_narrow(dtype_) || (plan_.has_even_batches() && !depends_on_tokens));
   }

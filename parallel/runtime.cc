@@ -107,7 +107,8 @@ class Runtime final : public TrainingRank {
     return predict(plan_, rank_,
                    {.algorithms = data_->algorithms(),
                     .ranks_per_node = replicas_->ranks_per_node(),
-                    .computes_on_host = computes_on_host(context_.ledger)});
+                    .computes_on_host = computes_on_host(context_.ledger),
+                    .multiplies_bf16 = multiplies_bf16(context_.ledger)});
   }
 
  private:

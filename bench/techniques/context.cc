@@ -78,15 +78,14 @@ ContextPoint::ByName sent_by_label(const std::map<std::string, Volume, std::less
 // Adds the counts of all ranks to the point. Throws Error (wrong_result) if one differs from its
 // closed form.
 void take_ranks(ContextPoint& point, const Plan& plan, const std::vector<CountedRank>& ranks,
-                bool computes_on_host) {
+                const Environment& environment) {
   point.exposed_seconds = 0;
   point.pairs.clear();
   point.expected_pairs.clear();
   std::int64_t most_sent = -1, most_held = -1;
   for (const CountedRank& rank : ranks) {
     const RankRecord& record = rank.record;
-    const Prediction prediction =
-        predict(plan, record.rank, {.algorithms = {}, .computes_on_host = computes_on_host});
+    const Prediction prediction = predict(plan, record.rank, environment);
     for (const TheoryRecord& line : theory_of(prediction, record))
       if (line.exact && line.expected != line.measured)
         throw Error(
@@ -170,7 +169,7 @@ class ContextSetting {
     const std::vector<CountedRank> ranks =
         simulate_ranks(*plans_[i], options_.roofline, point.link);
     seconds_[i].push_back(slowest(ranks));
-    take_ranks(point, *plans_[i], ranks, false);
+    take_ranks(point, *plans_[i], ranks, {.computes_on_host = false});
     simulate_attention(point, *plans_[i], options_.roofline);
   }
 
@@ -178,7 +177,8 @@ class ContextSetting {
     LaunchOptions world{.ranks = points_[i].ranks, .fault = {}, .clock = options_.clock};
     if (options_.clock != Clock::wall) world.links = parse_links(points_[i].link);
     world.device = &host_device();
-    take_ranks(points_[i], *plans_[i], train_ranks(*plans_[i], world, seconds_[i]), true);
+    take_ranks(points_[i], *plans_[i], train_ranks(*plans_[i], world, seconds_[i]),
+               {.multiplies_bf16 = host_multiplies_bf16()});
   }
 
   static void finish(ContextPoint& point, const Plan& plan, const std::vector<double>& seconds) {

@@ -103,9 +103,8 @@ void train_point(ShardedPoint& point, const Plan& plan, const LaunchOptions& wor
 }
 
 // The closed forms of rank 0.
-void expect(ShardedPoint& point, const Plan& plan, bool computes_on_host) {
-  const Prediction prediction =
-      predict(plan, 0, {.algorithms = {}, .computes_on_host = computes_on_host});
+void expect(ShardedPoint& point, const Plan& plan, const Environment& environment) {
+  const Prediction prediction = predict(plan, 0, environment);
   for (const auto& [label, volume] : prediction.traffic)
     point.expected_sent_bytes[label] = volume.sent_bytes;
   for (int use = 0; use < memory_uses; ++use)
@@ -161,7 +160,9 @@ void run_point(ShardedPoint& point, const ShardedBenchOptions& options) {
   if (options.mode == ShardedMode::simulate && sharding_of(plan))
     point.expected_step_seconds =
         predicted_step(plan, 0, options.roofline, parse_links(point.link)).whole;
-  expect(point, plan, options.mode != ShardedMode::simulate);
+  expect(point, plan,
+         {.computes_on_host = options.mode != ShardedMode::simulate,
+          .multiplies_bf16 = options.mode != ShardedMode::train || host_multiplies_bf16()});
   if (const auto wrong = point.differences(); !wrong.empty())
     throw Error(ErrorKind::wrong_result,
                 fmt::format("{} on {} ranks differs from its closed forms: {}", point.strategy,

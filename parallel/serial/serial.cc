@@ -49,7 +49,9 @@ class Serial final : public TrainingRank {
   void take_restored() override {}
 
   Prediction prediction() const override {
-    return predict(plan_, 0, {.computes_on_host = computes_on_host(ledger_)});
+    return predict(plan_, 0,
+                   {.computes_on_host = computes_on_host(ledger_),
+                    .multiplies_bf16 = multiplies_bf16(ledger_)});
   }
 
  private:
