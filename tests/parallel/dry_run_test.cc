@@ -127,6 +127,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 // 16-bit data need a workspace, which predict() finds by itself.
 TEST(DryRunOfSixteenBits, HasThePredictedWorkspace) {
+  const Plan sharded = plan_of(options_of({"fsdp", 2}, DType::bf16), 2);
+  expect_predicted(sharded, dry(sharded, 1));
+
   TrainOptions options = options_of({"ddp", 2, {{"model", "gpt2"}}}, DType::bf16);
   options.init.clear();
   const Plan plan = plan_of(options, 2);

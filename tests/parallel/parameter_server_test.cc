@@ -54,10 +54,10 @@ double seconds(const TrainResult& result) {
   return sum;
 }
 
-struct ServedShape {
+struct WorkersAndServers {
   int workers, servers;
 };
-class InStep : public testing::TestWithParam<ServedShape> {
+class InStep : public testing::TestWithParam<WorkersAndServers> {
  protected:
   int ranks() const { return GetParam().workers + GetParam().servers; }
 };
@@ -92,14 +92,15 @@ TEST_P(InStep, BytesAreThoseOfTheKeys) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(WorkersAndServers, InStep,
-                         test::sampled<ServedShape>({ServedShape{1, 1}, ServedShape{2, 1},
-                                                     ServedShape{2, 3}, ServedShape{4, 2},
-                                                     ServedShape{8, 5}}),
-                         [](const auto& test_info) {
-                           return std::to_string(test_info.param.workers) + "_" +
-                                  std::to_string(test_info.param.servers);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    WorkersAndServers, InStep,
+    test::sampled<WorkersAndServers>({WorkersAndServers{1, 1}, WorkersAndServers{2, 1},
+                                      WorkersAndServers{2, 3}, WorkersAndServers{4, 2},
+                                      WorkersAndServers{8, 5}}),
+    [](const auto& test_info) {
+      return std::to_string(test_info.param.workers) + "_" +
+             std::to_string(test_info.param.servers);
+    });
 
 TEST(Colocated, IsOneRanksRunWithTheTrafficOfARing) {
   for (const int ranks : {1, 2, 4, 8}) {
@@ -438,9 +439,9 @@ TEST(Time, EqualsItsClosedForm) {
   const Link link{.alpha_s = 3, .beta_s_per_byte = 0.5};
   const Count count = 240;
   for (const auto& [workers, servers] :
-       {ServedShape{1, 1}, ServedShape{2, 1}, ServedShape{8, 1}, ServedShape{2, 2},
-        ServedShape{8, 2}, ServedShape{8, 8}, ServedShape{2, 6}, ServedShape{12, 4},
-        ServedShape{3, 12}}) {
+       {WorkersAndServers{1, 1}, WorkersAndServers{2, 1}, WorkersAndServers{8, 1},
+        WorkersAndServers{2, 2}, WorkersAndServers{8, 2}, WorkersAndServers{8, 8},
+        WorkersAndServers{2, 6}, WorkersAndServers{12, 4}, WorkersAndServers{3, 12}}) {
     const Roles roles{.ranks = workers + servers, .servers = servers};
     EXPECT_EQ(simulated(roles, count, links), push_pull_seconds(roles, count * 4, link))
         << workers << " workers, " << servers << " servers";
