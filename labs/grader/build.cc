@@ -83,19 +83,12 @@ BuiltUnit build_unit(const Lab& lab, const std::string& submission,
                      const std::string& source_folder, const WorkFolder& work) {
   const std::string library = work.path() + "/unit.so", log = work.path() + "/errors.txt",
                     dependencies = work.path() + "/dependencies.txt";
-  std::vector<std::string> words = {"g++",
-                                    "-std=c++20",
-                                    "-O1",
-                                    "-fPIC",
-                                    "-shared",
-                                    "-Wl,-Bsymbolic",
-                                    "-I" + source_folder,
-                                    "-MD",
-                                    "-MF",
-                                    dependencies,
-                                    "-fmax-errors=20",
-                                    "-o",
-                                    library};
+  // Next to the sources the build has put the labs' header, precompiled.
+  const std::string headers = fs::path(source_folder).replace_filename("lab_headers").string();
+  std::vector<std::string> words = {
+      "g++",          LOCKSTEP_LAB_OPTIONS, "-shared", "-Wl,-Bsymbolic",
+      "-I" + headers, "-I" + source_folder, "-MD",     "-MF",
+      dependencies,   "-fmax-errors=20",    "-o",      library};
   for (const LabFile& file : lab.files) {
     const std::string copy = work.path() + "/" + file.name;
     write_file(copy, read_text(submission + "/" + file.name, most_file_bytes));
@@ -112,6 +105,7 @@ BuiltUnit build_unit(const Lab& lab, const std::string& submission,
                                          "/bin",
                                          "/etc/alternatives",
                                          "/etc/ld.so.cache",
+                                         headers,
                                          fs::canonical(source_folder).string()};
   const pid_t child = fork();
   require(child >= 0, "cannot start the compiler");
