@@ -94,15 +94,22 @@ def new_figure(width=9.0, height=4.2):
 
 def save(figure, path):
     """Writes the figure in the format of the ending of `path`."""
-    metadata = {"Date": None} if path.endswith(".svg") else None
-    figure.draw_without_rendering()  # squares get their size from the first layout, and their labels room from the second
-    figure.savefig(path, metadata=metadata)
+    _lay_out(figure)
+    figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
+
+
+def _lay_out(figure):
+    # Squares get their size from the first layout, and their labels room from the second.
+    has_squares = any(axes.get_aspect() != "auto" for axes in figure.axes)
+    for _ in range(2 if has_squares else 1):
+        figure.get_layout_engine().execute(figure)
+    figure.set_layout_engine("none")  # or savefig draws everything once more for a layout
 
 
 def as_page_element(figure, alt):
     """The figure as an SVG element of a page, in the inks of the page's light or dark style."""
     text = io.StringIO()
-    figure.draw_without_rendering()  # as above
+    _lay_out(figure)
     figure.savefig(text, format="svg", metadata={"Date": None}, facecolor="none")
     element = text.getvalue()[text.getvalue().index("<svg "):]
     element = re.sub(r' id="(figure|axes|patch|matplotlib|line2d|text|legend|xtick|ytick|PathCollection|PolyCollection|'
