@@ -287,6 +287,7 @@ class Alone(Failures):
 if __name__ == "__main__":
     load = unittest.defaultTestLoader.loadTestsFromTestCase
     together = [*load(OnEveryTransport), *load(OnThreads if TRANSPORT == "threads" else OnProcesses)]
+    together.sort(key=lambda test: "stopped" not in test.id())  # the longest first
     passed = processes.all_pass(processes.AT_ONCE[TRANSPORT], together)
     if TRANSPORT != "threads":
         passed = processes.all_pass(1, load(Alone)) and passed
