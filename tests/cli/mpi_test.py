@@ -44,7 +44,7 @@ class Mpi(unittest.TestCase):
 
     def test_golden_run(self):
         expected = json.loads((GOLDEN / "expected.json").read_text())
-        for ranks in (1, 2, 4, 8) if LIBRARY == "openmpi" else (1, 2, 4):
+        for ranks in (4,) if SANITIZED else (1, 2, 4, 8) if LIBRARY == "openmpi" else (1, 2, 4):
             done, _ = self.run_ranks(ranks, "train", "ddp", *GOLDEN_RUN, "--steps", "10", "--json", "r.json", "--save", "w.safetensors",
                                      finds_leaks=True)
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -200,6 +200,7 @@ class Mpi(unittest.TestCase):
         said = run("6", PROGRAM.with_name("collectives_test"), "--gtest_filter=Split.GroupsKnowNothingOfEachOthersCalls")
         self.assertEqual(said.count("1 test from 1 test suite ran"), 6, said)
 
+    @unittest.skipIf(SANITIZED, "the sizes of the next test reach as far")
     def test_long_data_is_right_in_every_operation_and_algorithm(self):
         for operation in OPERATIONS:
             with self.subTest(operation=operation):
@@ -211,10 +212,11 @@ class Mpi(unittest.TestCase):
     def every_operation_is_right(self, ranks):
         # MPICH's ranks wait without yielding their cores: with more of them than cores, everything takes time slices. Threads run
         # the same kernels of all types.
-        types = [] if SANITIZED or (LIBRARY == "mpich" and ranks > 3) else ["-d", "all", "-o", "all"]
+        types = [] if SANITIZED or (LIBRARY == "mpich" and ranks > 2) else ["-d", "all", "-o", "all"]
+        most, factor = ("1295029", "109") if SANITIZED else ("700", "13")
         for operation in OPERATIONS:
             with self.subTest(operation=operation):
-                done, _ = self.run_ranks(ranks, "bench", operation, "-b", "1", "-e", "700", "-f", "13", "-n", "1", "-w", "0",
+                done, _ = self.run_ranks(ranks, "bench", operation, "-b", "1", "-e", most, "-f", factor, "-n", "1", "-w", "0",
                                          *types, "--algorithm", "all", "-r", str(ranks - 1))
                 self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
                 self.assertIn("# Out of bounds values : 0 OK", done.stdout)
