@@ -83,7 +83,7 @@ BuiltUnit build_unit(const Lab& lab, const std::string& submission,
                      const std::string& source_folder, const WorkFolder& work) {
   const std::string library = work.path() + "/unit.so", log = work.path() + "/errors.txt",
                     dependencies = work.path() + "/dependencies.txt";
-  // Next to the sources the build has put the labs' header, precompiled.
+  // The build puts the header of all units there, precompiled.
   const std::string headers = fs::path(source_folder).replace_filename("lab_headers").string();
   std::vector<std::string> words = {
       "g++",          LOCKSTEP_LAB_OPTIONS, "-shared", "-Wl,-Bsymbolic",
