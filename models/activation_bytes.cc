@@ -14,6 +14,7 @@ ActivationBytes::ActivationBytes(const GptConfig& config, Count rows, DType dtyp
                                  const LayerSplit& split, const ModelOptions& options,
                                  const HeadSplit& heads)
     : config_(config),
+      dtype_(dtype),
       rows_(rows),
       outer_rows_(split.outer_rows(rows)),
       width_(config.width),
@@ -106,7 +107,7 @@ std::vector<TensorBytes> ActivationBytes::head() const {
   const bool gathered = split_.by_sequence && split_.keeps_gathered;
   return {of_outer("head.input"),
           gathered ? of_all("head.normed", width_, "N C") : of_outer("head.normed"),
-          of_all("logits", split_.vocabulary(config_.vocabulary), "N V/t"),
+          of_all("logits", padded_columns(split_.vocabulary(config_.vocabulary), dtype_), "N V/t"),
           statistics("head.norm", 2 * outer_rows_, "2 n")};
 }
 

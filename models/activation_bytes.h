@@ -11,7 +11,7 @@
 namespace lockstep {
 
 struct TensorBytes {
-  std::string name, shape;  // N rows, n of them outside of split layers, t ranks
+  std::string name, shape;  // N rows, n of them outside of split layers, t ranks; V/t is padded
   Count bytes = 0;
 };
 Count total(const std::vector<TensorBytes>& tensors);
@@ -49,6 +49,7 @@ class ActivationBytes {
   TensorBytes statistics(const char* name, Count number, const char* shape) const;
 
   const GptConfig config_;
+  DType dtype_;
   Count rows_, outer_rows_, width_, element_, statistic_;
   LayerSplit split_;
   ModelOptions options_;

@@ -194,8 +194,9 @@ class Backend {
   // alone; with smoothing a > 0 and V columns it is e / V for each token, e = a V / (V - 1), plus
   // 1 - e for the target. Szegedy et al., "Rethinking the Inception architecture", 2016; e as in
   // Megatron-LM.
-  virtual double cross_entropy(Slice logits, std::span<const std::int32_t> targets, double scale,
-                               double smoothing) = 0;
+  // Only the first `real` columns exist; the rest is padding, which is not touched.
+  virtual double cross_entropy(Slice logits, std::span<const std::int32_t> targets, Count real,
+                               double scale, double smoothing) = 0;
 
   // The same in three steps, for logits whose columns are split over ranks. These are the columns
   // from first_column on. The first `real` of them exist (maybe none), the rest is padding. Shoeybi

@@ -243,10 +243,10 @@ void NarrowBackend::positions_backward(Slice dpositions, Slice dout, const RowPl
   store(used, sum);
 }
 
-double NarrowBackend::cross_entropy(Slice logits, std::span<const std::int32_t> targets,
+double NarrowBackend::cross_entropy(Slice logits, std::span<const std::int32_t> targets, Count real,
                                     double scale, double smoothing) {
   const Slice wide = widened(0, logits);
-  const double loss = wide_.cross_entropy(wide, targets, scale, smoothing);
+  const double loss = wide_.cross_entropy(wide, targets, real, scale, smoothing);
   store(logits, wide);
   return loss;
 }

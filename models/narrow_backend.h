@@ -68,8 +68,8 @@ class NarrowBackend : public Backend {
   void add_positions(Slice out, Slice positions, const RowPlaces& places, Count rows) override;
   void positions_backward(Slice dpositions, Slice dout, const RowPlaces& places,
                           Count rows) override;
-  double cross_entropy(Slice logits, std::span<const std::int32_t> targets, double scale,
-                       double smoothing) override;
+  double cross_entropy(Slice logits, std::span<const std::int32_t> targets, Count real,
+                       double scale, double smoothing) override;
   void softmax_highest(Slice highest, Slice logits, Count real) override;
   // The exponentials have the logits' precision, and so has p in softmax_gradient, but not its loss.
   void softmax_sums(Slice sums, Slice logits, Slice highest, std::span<const std::int32_t> targets,

@@ -62,11 +62,26 @@ using Documents = std::span<const Count>;
 // The target of a document's last token.
 inline constexpr std::int32_t no_target = -1;
 
+// How many of these increasing numbers are at most `limit`. Not std::upper_bound: nvcc 13.0 compiles its
+// std::advance to nothing, and a kernel then reads the wrong numbers.
+template <typename T>
+constexpr Count count_up_to(const T* numbers, Count count, Count limit) {
+  Count begin = 0, end = count;
+  while (begin < end) {
+    const Count middle = begin + (end - begin) / 2;
+    if (numbers[middle] <= limit)
+      begin = middle + 1;
+    else
+      end = middle;
+  }
+  return begin;
+}
+
 // The position at which the document begins that has this position of a sequence.
 constexpr Count document_begin(Documents documents, Count length, Count sequence, Count position) {
-  const Count origin = sequence * length;
-  const auto next = std::upper_bound(documents.begin(), documents.end(), origin + position);
-  return next == documents.begin() ? 0 : std::max(*(next - 1) - origin, Count{0});
+  const Count origin = sequence * length,
+              begun = count_up_to(documents.data(), std::ssize(documents), origin + position);
+  return begun == 0 ? 0 : std::max(documents.data()[begun - 1] - origin, Count{0});
 }
 
 // The same pairs within documents, of all sequences.

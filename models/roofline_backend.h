@@ -62,8 +62,8 @@ class RooflineBackend final : public Backend {
   void positions_backward(Slice dpositions, Slice dout, const RowPlaces& places,
                           Count rows) override;
   // Losses are 0, norms are 0.
-  double cross_entropy(Slice logits, std::span<const std::int32_t> targets, double scale,
-                       double smoothing) override;
+  double cross_entropy(Slice logits, std::span<const std::int32_t> targets, Count real,
+                       double scale, double smoothing) override;
   void softmax_highest(Slice highest, Slice logits, Count real) override;
   void softmax_sums(Slice sums, Slice logits, Slice highest, std::span<const std::int32_t> targets,
                     std::int32_t first_column, Count real) override;

@@ -33,6 +33,12 @@ class Tensor {
   Slice slice_;
 };
 
+// At least so many columns, and whole multiples of 16 bytes: what a GPU's fast products need of rows.
+inline Count padded_columns(Count columns, DType dtype) {
+  const Count multiple = 16 / element_bytes(dtype);
+  return (columns + multiple - 1) / multiple * multiple;
+}
+
 // For memory that is kept between steps: allocates on first use and when the shape no longer fits;
 // otherwise reuses the memory.
 void ensure(Tensor& tensor, const std::vector<Count>& shape, DType dtype, Ledger& ledger,

@@ -16,6 +16,7 @@
 #include "models/backend.h"
 #include "models/device_backend.h"
 #include "models/random.h"
+#include "models/tensor.h"
 #include "parallel/trainer.h"
 
 namespace lockstep {
@@ -25,30 +26,48 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// A matrix of small numbers, not all equal: a GPU computes faster with equal ones.
+class SomeMatrix {
+ public:
+  SomeMatrix(Device& device, Count rows, Count columns, DType dtype)
+      : stride_(padded_columns(columns, dtype)),
+        memory_(device, nullptr, MemoryUse::workspace, rows * stride_ * element_bytes(dtype)),
+        matrix_(
+            Matrix(memory_.slice(rows * stride_, dtype), rows, stride_).columns_from(0, columns)) {
+    std::vector<std::uint8_t> numbers(1 << 20);
+    const auto bytes = static_cast<std::size_t>(element_bytes(dtype));
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      numbers[i] = static_cast<std::uint8_t>(
+          i % bytes + 1 == bytes ? 0x3c : random_bits(1, 0, static_cast<Count>(i)));
+    const Slice from = host_slice(std::span(numbers)),
+                into = memory_.slice(memory_.bytes(), DType::u8);
+    for (Count begin = 0; begin < into.count; begin += from.count) {
+      const Count count = std::min(from.count, into.count - begin);
+      device.copy(into.part(begin, count), from.first(count));
+    }
+  }
+  const Matrix& operator*() const { return matrix_; }
+
+ private:
+  Count stride_;
+  Memory memory_;
+  Matrix matrix_;
+};
+
 // Seconds of one call: the median of several blocks of calls, after the library has compiled its
 // code.
 double seconds_of(const Product& product, DType dtype, Device& device, Backend& backend) {
   const auto& [name, m, n, k, transposed_a, transposed_b, times] = product;
-  const Count bytes = element_bytes(dtype);
-  const auto matrix = [&](Count rows, Count columns) {
-    Memory memory(device, nullptr, MemoryUse::workspace, rows * columns * bytes);
-    // Small numbers, not all equal: a GPU computes faster with equal ones.
-    std::vector<std::uint8_t> content(static_cast<std::size_t>(memory.bytes()));
-    for (std::size_t i = 0; i < content.size(); ++i)
-      content[i] = static_cast<std::uint8_t>(i % bytes + 1 == static_cast<std::size_t>(bytes)
-                                                 ? 0x3c
-                                                 : random_bits(1, 0, static_cast<Count>(i)));
-    device.copy(memory.slice(memory.bytes(), DType::u8), host_slice(std::span(content)));
-    return memory;
+  const auto factor = [&](Count rows, Count columns, bool transposed) {
+    return transposed ? SomeMatrix(device, columns, rows, dtype)
+                      : SomeMatrix(device, rows, columns, dtype);
   };
-  const Memory a = matrix(m, k), b = matrix(k, n), c = matrix(m, n);
-  const Slice a_data = a.slice(m * k, dtype), b_data = b.slice(k * n, dtype),
-              c_data = c.slice(m * n, dtype);
-  const Matrix left = transposed_a ? Matrix(a_data, k, m).t() : Matrix(a_data, m, k),
-               right = transposed_b ? Matrix(b_data, n, k).t() : Matrix(b_data, k, n);
+  const SomeMatrix a = factor(m, k, transposed_a), b = factor(k, n, transposed_b),
+                   c = factor(m, n, false);
+  const Matrix left = transposed_a ? (*a).t() : *a, right = transposed_b ? (*b).t() : *b;
   const auto calls = [&](int count) {
     const double begin = now_seconds();
-    for (int i = 0; i < count; ++i) backend.gemm(left, right, {c_data, m, n}, 0);
+    for (int i = 0; i < count; ++i) backend.gemm(left, right, *c, 0);
     device.synchronize();
     return (now_seconds() - begin) / count;
   };

@@ -157,9 +157,14 @@ class Embedding {
 
 // Of the head: its input, the normed input, and the logits, which become their gradient.
 struct HeadStash {
-  Tensor input, normed, logits;  // [n, C], [n or N, C], [N, own columns]
+  Tensor input, normed, logits;  // [n, C], [n or N, C], [N, padded_columns(own columns)]
   LayerNormStash norm;
 };
+
+// Logits without the padding of their rows.
+inline Matrix without_padding(Slice logits, Count rows, Count columns) {
+  return Matrix(logits, rows, logits.count / rows).columns_from(0, columns);
+}
 
 // The logits, some columns of them on this rank, and their loss.
 class Head {

@@ -130,22 +130,23 @@ class WholeHead final : public Head {
   double loss(Backend& backend, HeadStash& stash, std::span<const std::int32_t> targets,
               double scale, double smoothing, Ledger& ledger) const override {
     const Count n = std::ssize(targets);
-    ensure(stash.logits, {n, vocabulary_}, parameters_.dtype(), ledger, MemoryUse::activations);
+    ensure(stash.logits, {n, padded_columns(vocabulary_, parameters_.dtype())}, parameters_.dtype(),
+           ledger, MemoryUse::activations);
     const Slice logits = stash.logits.slice();
     backend.gemm({stash.normed.slice(), n, width_},
                  Matrix(parameters_.value(weight_), vocabulary_, width_).t(),
-                 {logits, n, vocabulary_}, 0);
-    return backend.cross_entropy(logits, targets, scale, smoothing);
+                 without_padding(logits, n, vocabulary_), 0);
+    return backend.cross_entropy(logits, targets, vocabulary_, scale, smoothing);
   }
   void backward_input(Backend& backend, Slice dx, const HeadStash& stash, Count rows,
                       const Meanwhile& meanwhile) const override {
-    backend.gemm({stash.logits.slice(), rows, vocabulary_},
+    backend.gemm(without_padding(stash.logits.slice(), rows, vocabulary_),
                  {parameters_.value(weight_), vocabulary_, width_}, {dx, rows, width_}, 0);
     run(meanwhile);
   }
   void backward_weight(Backend& backend, const HeadStash& stash, Count rows) const override {
     // For a tied embedding this is the first part; backward of the embedding adds the second.
-    backend.gemm(Matrix(stash.logits.slice(), rows, vocabulary_).t(),
+    backend.gemm(without_padding(stash.logits.slice(), rows, vocabulary_).t(),
                  {stash.normed.slice(), rows, width_},
                  {parameters_.gradient(weight_), vocabulary_, width_}, 1);
   }

@@ -83,23 +83,23 @@ double total(const std::vector<double>& losses) {
 }  // namespace
 
 template <typename T>
-double cross_entropy(T* logits, const std::int32_t* targets, Count rows, Count columns, T scale,
-                     double smoothing) {
-  const Wanted<T> wanted(smoothing, columns);
+double cross_entropy(T* logits, const std::int32_t* targets, Count rows, Count columns, Count real,
+                     T scale, double smoothing) {
+  const Wanted<T> wanted(smoothing, real);
   std::vector<double> losses(static_cast<std::size_t>(rows));
 #pragma omp parallel for schedule(static)
   for (Count r = 0; r < rows; ++r) {
     T* const row = logits + r * columns;
     if (targets[r] == no_target) {
-      std::fill_n(row, columns, T{0});
+      std::fill_n(row, real, T{0});
       continue;
     }
-    const T highest = highest_of(row, columns);
+    const T highest = highest_of(row, real);
     RowSums<T> sums{.target = row[targets[r]] - highest};
-    if (smoothing > 0) sums.logits = sum_of_logits(row, columns, highest);
-    sums.exponentials = exponentiate(row, columns, highest);
+    if (smoothing > 0) sums.logits = sum_of_logits(row, real, highest);
+    sums.exponentials = exponentiate(row, real, highest);
     losses[r] = static_cast<double>(sums.loss(wanted));
-    become_gradient(row, columns, targets[r], sums.exponentials, scale, wanted);
+    become_gradient(row, real, targets[r], sums.exponentials, scale, wanted);
   }
   return total(losses);
 }
@@ -144,8 +144,8 @@ double softmax_gradient(T* logits, const T* sums, const std::int32_t* targets, C
   return total(losses);
 }
 
-template double cross_entropy(float*, const std::int32_t*, Count, Count, float, double);
-template double cross_entropy(double*, const std::int32_t*, Count, Count, double, double);
+template double cross_entropy(float*, const std::int32_t*, Count, Count, Count, float, double);
+template double cross_entropy(double*, const std::int32_t*, Count, Count, Count, double, double);
 template void softmax_highest(float*, const float*, Count, Count, Count);
 template void softmax_highest(double*, const double*, Count, Count, Count);
 template void softmax_sums(float*, float*, const float*, const std::int32_t*, Count, Count, Count,

@@ -154,12 +154,12 @@ class HostBackend final : public Backend {
     });
   }
 
-  double cross_entropy(Slice logits, std::span<const std::int32_t> targets, double scale,
-                       double smoothing) override {
+  double cross_entropy(Slice logits, std::span<const std::int32_t> targets, Count real,
+                       double scale, double smoothing) override {
     const Count rows = std::ssize(targets);
     double sum = 0;
     with_real(logits.dtype, [&]<typename T>(T) {
-      sum = host::cross_entropy<T>(at<T>(logits), targets.data(), rows, logits.count / rows,
+      sum = host::cross_entropy<T>(at<T>(logits), targets.data(), rows, logits.count / rows, real,
                                    static_cast<T>(scale), smoothing);
     });
     return sum;

@@ -74,8 +74,8 @@ template <typename T>
 void positions_backward(T* dpositions, const T* dout, const RowPlaces& places, Count rows,
                         Count columns);
 template <typename T>
-double cross_entropy(T* logits, const std::int32_t* targets, Count rows, Count columns, T scale,
-                     double smoothing);
+double cross_entropy(T* logits, const std::int32_t* targets, Count rows, Count columns, Count real,
+                     T scale, double smoothing);
 template <typename T>
 void softmax_highest(T* highest, const T* logits, Count rows, Count columns, Count real);
 template <typename T>

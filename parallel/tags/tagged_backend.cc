@@ -145,11 +145,11 @@ void TaggedBackend::positions_backward(Slice dpositions, Slice dout, const RowPl
   inner_.positions_backward(dpositions, dout, places, rows);
 }
 
-double TaggedBackend::cross_entropy(Slice logits, std::span<const std::int32_t> targets,
+double TaggedBackend::cross_entropy(Slice logits, std::span<const std::int32_t> targets, Count real,
                                     double scale, double smoothing) {
   TagUse use(check_, "cross_entropy");
   use.write(logits, use.whole_rows(logits, "logits"));
-  return inner_.cross_entropy(logits, targets, scale, smoothing);
+  return inner_.cross_entropy(logits, targets, real, scale, smoothing);
 }
 
 void TaggedBackend::softmax_highest(Slice highest, Slice logits, Count real) {

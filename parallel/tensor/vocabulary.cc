@@ -58,14 +58,15 @@ class VocabularyHead final : public Head {
   double loss(Backend& backend, HeadStash& stash, std::span<const std::int32_t> targets,
               double scale, double smoothing, Ledger& ledger) const override {
     const Count rows = std::ssize(targets);
-    ensure(stash.logits, {rows, own_.count}, parameters_.dtype(), ledger, MemoryUse::activations);
+    ensure(stash.logits, {rows, padded_columns(own_.count, parameters_.dtype())},
+           parameters_.dtype(), ledger, MemoryUse::activations);
     const Slice logits = stash.logits.slice();
     input_.with_all_rows(
         stash.normed, rows, TensorRanks::head_label, GatheredInput::Pass::forward,
         [&](Slice x, Slice of_logits, Count of_rows) {
           backend.gemm({x, of_rows, width_},
                        Matrix(parameters_.value(weight_), own_.count, width_).t(),
-                       {of_logits, of_rows, own_.count}, 0);
+                       without_padding(of_logits, of_rows, own_.count), 0);
         },
         logits);
 
@@ -90,7 +91,7 @@ class VocabularyHead final : public Head {
     input_.sum_gradient(
         dx, rows,
         [&](Slice partial, Slice dlogits, Count of_rows) {
-          backend.gemm({dlogits, of_rows, own_.count},
+          backend.gemm(without_padding(dlogits, of_rows, own_.count),
                        {parameters_.value(weight_), own_.count, width_}, {partial, of_rows, width_},
                        0);
         },
@@ -101,7 +102,7 @@ class VocabularyHead final : public Head {
     input_.with_all_rows(
         stash.normed, rows, TensorRanks::head_label, GatheredInput::Pass::backward,
         [&](Slice x, Slice dlogits, Count of_rows) {
-          backend.gemm(Matrix(dlogits, of_rows, own_.count).t(), {x, of_rows, width_},
+          backend.gemm(without_padding(dlogits, of_rows, own_.count).t(), {x, of_rows, width_},
                        {parameters_.gradient(weight_), own_.count, width_}, 1);
         },
         stash.logits.slice());

@@ -57,13 +57,14 @@ TEST(Kernels, NanIsNotLost) {
   EXPECT_TRUE(std::isnan(out[1]));
   EXPECT_TRUE(std::isnan(host_backend().squared_norm(slice(x))));
   const std::int32_t target = 0;
-  EXPECT_TRUE(std::isnan(host_backend().cross_entropy(slice(x), std::span(&target, 1), 1, 0)));
+  EXPECT_TRUE(std::isnan(host_backend().cross_entropy(slice(x), std::span(&target, 1), 3, 1, 0)));
 }
 
 TEST(CrossEntropy, StaysFiniteForLargeLogits) {
   std::vector<double> logits = {1000, 0, -1000};
   const std::int32_t target = 2;
-  EXPECT_DOUBLE_EQ(host_backend().cross_entropy(slice(logits), std::span(&target, 1), 1, 0), 2000);
+  EXPECT_DOUBLE_EQ(host_backend().cross_entropy(slice(logits), std::span(&target, 1), 3, 1, 0),
+                   2000);
   EXPECT_EQ(logits, (std::vector<double>{1, 0, -1}));
 }
 
@@ -244,8 +245,8 @@ TEST_P(NarrowOps, Embeddings) {
 TEST_P(NarrowOps, Losses) {
   const std::vector<std::int32_t> targets = {1, 7, 0, 4, 2, 6};
   const Pair whole = pair(6 * 8), split = pair(6 * 8);
-  EXPECT_EQ(narrow_.cross_entropy(whole.narrow.slice(), targets, 0.5, 0.1),
-            wide_.cross_entropy(whole.wide.slice(), targets, 0.5, 0.1));
+  EXPECT_EQ(narrow_.cross_entropy(whole.narrow.slice(), targets, 8, 0.5, 0.1),
+            wide_.cross_entropy(whole.wide.slice(), targets, 8, 0.5, 0.1));
   expect_rounded(whole);
   Tensor highest({6}, DType::f32, ledger_, MemoryUse::workspace),
       wide_highest({6}, DType::f32, ledger_, MemoryUse::workspace),

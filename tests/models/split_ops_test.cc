@@ -103,7 +103,8 @@ template <typename T>
 Loss<T> whole_loss(const std::vector<double>& logits, double smoothing,
                    const std::vector<std::int32_t>& targets = tokens) {
   Loss<T> made{as<T>(logits)};
-  made.loss = host_backend().cross_entropy(slice(made.logits), targets, scale, smoothing);
+  made.loss =
+      host_backend().cross_entropy(slice(made.logits), targets, vocabulary, scale, smoothing);
   return made;
 }
 
@@ -190,8 +191,8 @@ TEST(SplitCrossEntropy, RowsWithoutATargetAddNothing) {
         } else {
           auto alone =
               as<double>(std::vector(logits.begin() + row, logits.begin() + row + vocabulary));
-          loss += host_backend().cross_entropy(slice(alone), std::span(tokens).subspan(r, 1), scale,
-                                               smoothing);
+          loss += host_backend().cross_entropy(slice(alone), std::span(tokens).subspan(r, 1),
+                                               vocabulary, scale, smoothing);
         }
       }
       const auto whole = whole_loss<double>(logits, smoothing, targets);

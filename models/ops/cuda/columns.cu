@@ -65,18 +65,25 @@ __global__ void sum_parts_kernel(Wide<T>* parts, Terms terms, Count rows, Count 
   }
 }
 
-// into[sum][column] += the parts, in order.
+// into[sum][column] += the parts. Each warp adds every 8th part, in order; then the warps' sums are
+// added in order.
 template <typename T>
 __global__ void add_parts_kernel(T* into_first, T* into_second, const Wide<T>* parts, Count count,
-                                 Count columns, int sums) {
-  const Count c = static_cast<Count>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (c >= columns) return;
-  for (int s = 0; s < sums; ++s) {
-    Wide<T> sum = 0;
-    for (Count part = 0; part < count; ++part) sum += parts[(part * sums + s) * columns + c];
-    T* const into = s == 0 ? into_first : into_second;
-    into[c] = narrow<T>(widen(into[c]) + sum);
-  }
+                                 Count columns) {
+  constexpr int warps = ColumnSums::warps;
+  __shared__ Wide<T> of_warps[warps][32];
+  const int s = static_cast<int>(blockIdx.y), sums = static_cast<int>(gridDim.y);
+  const Count c = static_cast<Count>(blockIdx.x) * 32 + threadIdx.x;
+  Wide<T> sum = 0;
+  if (c < columns)
+    for (Count part = threadIdx.y; part < count; part += warps)
+      sum += parts[(part * sums + s) * columns + c];
+  of_warps[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y > 0 || c >= columns) return;
+  for (int warp = 1; warp < warps; ++warp) sum += of_warps[warp][threadIdx.x];
+  T* const into = s == 0 ? into_first : into_second;
+  into[c] = narrow<T>(widen(into[c]) + sum);
 }
 
 template <typename T, typename Terms>
@@ -85,8 +92,8 @@ void sum_columns(cudaStream_t stream, T* into_first, T* into_second, const Terms
   const ColumnSums shape(rows, columns, Pack<T>::size);
   auto* const sums = static_cast<Wide<T>*>(parts);
   launch(sum_parts_kernel<T, Terms>, shape.geometry(), stream, sums, terms, rows, columns, whole);
-  launch(add_parts_kernel<T>, thread_per_element(columns), stream, into_first, into_second, sums,
-         shape.parts(), columns, Terms::sums);
+  launch(add_parts_kernel<T>, shape.adding_geometry(Terms::sums), stream, into_first, into_second,
+         sums, shape.parts(), columns);
 }
 
 // dpositions[p] += the rows of dout that have this position, in order.

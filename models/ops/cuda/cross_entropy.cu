@@ -7,6 +7,7 @@
 #include "models/ops/cuda/geometry.h"
 #include "models/ops/cuda/kernels.h"
 #include "models/ops/cuda/numbers.cuh"
+#include "models/ops/cuda/ptx.cuh"
 
 namespace lockstep::cuda {
 namespace {
@@ -26,12 +27,14 @@ struct Wanted {
   }
 };
 
+// e^(x - high). Results rounded to 16 bits may use the fast exponential.
 template <typename T>
-__device__ __forceinline__ Wide<T> exponential(Wide<T> x) {
+__device__ __forceinline__ Wide<T> exponential(Wide<T> x, Wide<T> high) {
+  constexpr float log2_e = 1.44269504088896341F;
   if constexpr (sizeof(T) == 2)
-    return __expf(x);
+    return exp2_fast((x - high) * log2_e);
   else
-    return exp(x);
+    return exp(x - high);
 }
 
 template <typename W>
@@ -40,16 +43,18 @@ __device__ constexpr W lowest() {
 }
 
 // Calls function(column, here, whole) for this thread's groups of a row. Groups in the middle are
-// aligned to 16 bytes; those at the ends have fewer elements.
+// whole and aligned to 16 bytes; those at the ends have fewer elements.
 template <typename T, typename Function>
 __device__ __forceinline__ void for_row(const T* row, Count columns, Function function) {
-  constexpr Count size = Pack<T>::size;
-  const Count over =
-      static_cast<Count>(reinterpret_cast<std::uintptr_t>(row) % pack_bytes / sizeof(T));
-  const Count ahead = min((size - over) % size, columns);
-  if (threadIdx.x == 0 && ahead > 0) function(Count{0}, ahead, false);
-  for (Count c = ahead + threadIdx.x * size; c < columns; c += blockDim.x * size)
-    function(c, columns - c, columns - c >= size);
+  constexpr int size = Pack<T>::size;
+  const int all = static_cast<int>(columns), thread = static_cast<int>(threadIdx.x),
+            threads = static_cast<int>(blockDim.x);
+  const int over = static_cast<int>(reinterpret_cast<std::uintptr_t>(row) % pack_bytes / sizeof(T));
+  const int ahead = min((size - over) % size, all);
+  const int end = all - (all - ahead) % size;
+  if (thread == 0 && ahead > 0) function(0, ahead, false);
+  for (int c = ahead + thread * size; c < end; c += threads * size) function(c, size, true);
+  if (thread == threads - 1 && end < all) function(end, all - end, false);
 }
 
 // The highest of the numbers seen so far, and the sum of e^(x - highest).
@@ -58,21 +63,25 @@ struct Running {
   W highest = lowest<W>(), sum = 0;
 };
 
-template <typename T>
-__device__ __forceinline__ void become_gradient(T* row, Count columns, Count target, Wide<T> high,
+// The elements become exponential(element) normalise, less what is wanted of them. All threads of the
+// block have read the target's element before.
+template <typename T, typename Exponential>
+__device__ __forceinline__ void become_gradient(T* row, Count columns, Count target,
                                                 Wide<T> normalise, Wide<T> scale,
-                                                const Wanted<Wide<T>>& wanted, bool exponentiated) {
+                                                const Wanted<Wide<T>>& wanted,
+                                                Exponential exponential) {
   using W = Wide<T>;
   const W each = scale * wanted.each;
-  for_row(row, columns, [&](Count c, Count here, bool whole) {
+  const bool has_target = threadIdx.x == 0 && 0 <= target && target < columns;
+  const W of_target = has_target ? exponential(widen(row[target])) * normalise - each : W{0};
+  __syncthreads();
+  for_row(row, columns, [&](int c, int here, bool whole) {
     Pack<T> pack = load(row + c, here, whole);
-    for (int i = 0; i < Pack<T>::size; ++i) {
-      const W e = exponentiated ? pack.x[i] : exponential<T>(pack.x[i] - high);
-      pack.x[i] = e * normalise - each;
-      if (c + i == target) pack.x[i] -= scale * wanted.target;
-    }
+    for (int i = 0; i < Pack<T>::size; ++i) pack.x[i] = exponential(pack.x[i]) * normalise - each;
     store(row + c, pack, here, whole);
   });
+  __syncthreads();
+  if (has_target) row[target] = narrow<T>(of_target - scale * wanted.target);
 }
 
 // Of a row without a target.
@@ -84,42 +93,42 @@ __device__ __forceinline__ void become_zero(T* row, Count columns, double& loss)
 
 template <typename T>
 __global__ void cross_entropy_kernel(double* losses, T* logits, const std::int32_t* targets,
-                                     Count rows, Count columns, Wide<T> scale,
+                                     Count rows, Count columns, Count real, Wide<T> scale,
                                      Wanted<Wide<T>> wanted) {
   using W = Wide<T>;
   __shared__ W room[32];
   for (Count r = blockIdx.x; r < rows; r += gridDim.x) {
     T* const row = logits + r * columns;
     if (targets[r] == no_target) {
-      become_zero(row, columns, losses[r]);
+      become_zero(row, real, losses[r]);
       continue;
     }
     Running<W> mine;
     W sum_of_logits = 0;
-    for_row(row, columns, [&](Count c, Count here, bool whole) {
+    for_row(row, real, [&](int c, int here, bool whole) {
       const Pack<T> pack = load(row + c, here, whole);
       W highest = mine.highest;
       for (int i = 0; i < Pack<T>::size; ++i)
         if (i < here) highest = max(highest, pack.x[i]);
-      mine.sum *= exponential<T>(mine.highest - highest);
+      mine.sum *= exponential<T>(mine.highest, highest);
       mine.highest = highest;
       for (int i = 0; i < Pack<T>::size; ++i)
         if (i < here) {
-          mine.sum += exponential<T>(pack.x[i] - highest);
+          mine.sum += exponential<T>(pack.x[i], highest);
           sum_of_logits += pack.x[i];
         }
     });
     const W highest = block_max(mine.highest, room);
-    const W sum = block_sum(mine.sum * exponential<T>(mine.highest - highest), room);
+    const W sum = block_sum(mine.sum * exponential<T>(mine.highest, highest), room);
     W logits_less_highest = 0;
     if (wanted.each > 0)
-      logits_less_highest = block_sum(sum_of_logits, room) - highest * static_cast<W>(columns);
+      logits_less_highest = block_sum(sum_of_logits, room) - highest * static_cast<W>(real);
     const Count target = targets[r];
     if (threadIdx.x == 0)
       losses[r] = static_cast<double>(log(sum) - wanted.target * (widen(row[target]) - highest) -
                                       wanted.each * logits_less_highest);
-    __syncthreads();  // the target's logit has been read
-    become_gradient(row, columns, target, highest, scale / sum, scale, wanted, false);
+    become_gradient(row, real, target, scale / sum, scale, wanted,
+                    [&](W x) { return exponential<T>(x, highest); });
   }
 }
 
@@ -131,7 +140,7 @@ __global__ void highest_kernel(Wide<T>* highest, const T* logits, Count rows, Co
   for (Count r = blockIdx.x; r < rows; r += gridDim.x) {
     const T* const row = logits + r * columns;
     W mine = lowest<W>();
-    for_row(row, real, [&](Count c, Count here, bool whole) {
+    for_row(row, real, [&](int c, int here, bool whole) {
       const Pack<T> pack = load(row + c, here, whole);
       for (int i = 0; i < Pack<T>::size; ++i)
         if (i < here) mine = max(mine, pack.x[i]);
@@ -155,14 +164,13 @@ __global__ void sums_kernel(Wide<T>* sums, T* logits, const Wide<T>* highest,
       sums[rows + r] = 0 <= target && target < real ? widen(row[target]) - high : W{0};
     __syncthreads();  // the target's logit has been read
     W exponentials = 0, plain = 0;
-    for_row(row, columns, [&](Count c, Count here, bool whole) {
+    for_row(row, columns, [&](int c, int here, bool whole) {
       Pack<T> pack = load(row + c, here, whole);
       for (int i = 0; i < Pack<T>::size; ++i) {
         const bool is_real = i < here && c + i < real;
-        const W less = pack.x[i] - high;
-        pack.x[i] = is_real ? exponential<T>(less) : W{0};
+        if (is_real) plain += pack.x[i] - high;
+        pack.x[i] = is_real ? exponential<T>(pack.x[i], high) : W{0};
         exponentials += pack.x[i];
-        if (is_real) plain += less;
       }
       store(row + c, pack, here, whole);
     });
@@ -191,20 +199,20 @@ __global__ void gradient_kernel(double* losses, T* logits, const Wide<T>* sums,
       losses[r] =
           static_cast<double>(log(sums[r]) - wanted.target * sums[rows + r] - wanted.each * plain);
     }
-    become_gradient(logits + r * columns, real, targets[r] - first_column, W{0}, scale / sums[r],
-                    scale, wanted, true);
+    become_gradient(logits + r * columns, real, targets[r] - first_column, scale / sums[r], scale,
+                    wanted, [](W exponentiated) { return exponentiated; });
   }
 }
 
 }  // namespace
 
 void cross_entropy(cudaStream_t stream, double* losses, Slice logits, const std::int32_t* targets,
-                   Count rows, double scale, double smoothing) {
-  const Count columns = logits.count / rows;
+                   Count rows, Count real, double scale, double smoothing) {
   with_type(logits.dtype, [&]<typename T>(T*) {
     using W = Wide<T>;
     launch(cross_entropy_kernel<T>, block_per_row(rows, row_threads), stream, losses, at<T>(logits),
-           targets, rows, columns, static_cast<W>(scale), Wanted<W>(smoothing, columns));
+           targets, rows, logits.count / rows, real, static_cast<W>(scale),
+           Wanted<W>(smoothing, real));
   });
 }
 

@@ -208,11 +208,11 @@ void CudaBackend::positions_backward(Slice dpositions, Slice dout, const RowPlac
   cuda::positions_backward(stream_(), dpositions, dout, places, rows);
 }
 
-double CudaBackend::cross_entropy(Slice logits, std::span<const std::int32_t> targets, double scale,
-                                  double smoothing) {
+double CudaBackend::cross_entropy(Slice logits, std::span<const std::int32_t> targets, Count real,
+                                  double scale, double smoothing) {
   const Count rows = std::ssize(targets);
   cuda::cross_entropy(stream_(), room<double>(losses, rows), logits, upload(tokens, targets), rows,
-                      scale, smoothing);
+                      real, scale, smoothing);
   return sum_of_losses(rows);
 }
 

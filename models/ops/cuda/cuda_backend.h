@@ -69,8 +69,8 @@ class CudaBackend final : public Backend {
   void add_positions(Slice out, Slice positions, const RowPlaces& places, Count rows) override;
   void positions_backward(Slice dpositions, Slice dout, const RowPlaces& places,
                           Count rows) override;
-  double cross_entropy(Slice logits, std::span<const std::int32_t> targets, double scale,
-                       double smoothing) override;
+  double cross_entropy(Slice logits, std::span<const std::int32_t> targets, Count real,
+                       double scale, double smoothing) override;
   void softmax_highest(Slice highest, Slice logits, Count real) override;
   void softmax_sums(Slice sums, Slice logits, Slice highest, std::span<const std::int32_t> targets,
                     std::int32_t first_column, Count real) override;

@@ -22,9 +22,7 @@ struct FirstKeys {
   }
   // Queries from this one on see only keys after `key`.
   __device__ int end_of_seeing(Count key) const {
-    return static_cast<int>(
-        first ? std::upper_bound(first, first + queries, static_cast<std::int32_t>(key)) - first
-              : queries);
+    return static_cast<int>(first ? count_up_to(first, queries, key) : queries);
   }
 };
 

@@ -81,7 +81,7 @@ void sum_doubles(cudaStream_t stream, double* sum, const double* values, Count c
 
 // cross_entropy.cu; `targets` is on the device, and so is `losses`, one double per row.
 void cross_entropy(cudaStream_t stream, double* losses, Slice logits, const std::int32_t* targets,
-                   Count rows, double scale, double smoothing);
+                   Count rows, Count real, double scale, double smoothing);
 void softmax_highest(cudaStream_t stream, Slice highest, Slice logits, Count real);
 void softmax_sums(cudaStream_t stream, Slice sums, Slice logits, Slice highest,
                   const std::int32_t* targets, Count rows, Count first_column, Count real);

@@ -15,6 +15,24 @@
 
 namespace lockstep::cuda {
 
+inline cudaStream_t test_stream() {
+  static const cudaStream_t stream = [] {
+    cudaStream_t made = nullptr;
+    check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "make a stream");
+    return made;
+  }();
+  return stream;
+}
+
+// In the kernels' stream: they do not wait for plain cudaMemcpy, which may return before its numbers
+// have arrived on the GPU.
+inline void copy_now(void* into, const void* from, Count bytes) {
+  check(cudaMemcpyAsync(into, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault,
+                        test_stream()),
+        "copy");
+  check(cudaStreamSynchronize(test_stream()), "wait");
+}
+
 // Memory directly from the runtime, of exactly the requested size, so accesses beyond it are detected.
 class GpuMemory final : public Device {
  public:
@@ -25,11 +43,7 @@ class GpuMemory final : public Device {
     return static_cast<std::byte*>(memory);
   }
   void release(std::byte* memory, Count) noexcept override { cudaFree(memory); }
-  void copy(Slice into, Slice from) override {
-    check(
-        cudaMemcpy(into.data, from.data, static_cast<std::size_t>(into.bytes()), cudaMemcpyDefault),
-        "copy");
-  }
+  void copy(Slice into, Slice from) override { copy_now(into.data, from.data, into.bytes()); }
   void zero(Slice) override { refuse(); }
   void reduce(Slice, Slice, ReduceOp) override { refuse(); }
   void reduce_all(std::span<const Slice>, std::span<const Slice>, ReduceOp, Count) override {
@@ -41,15 +55,6 @@ class GpuMemory final : public Device {
  private:
   static void refuse() { throw Error(ErrorKind::bad_input, "memory only"); }
 };
-
-inline cudaStream_t test_stream() {
-  static const cudaStream_t stream = [] {
-    cudaStream_t made = nullptr;
-    check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "make a stream");
-    return made;
-  }();
-  return stream;
-}
 
 // Numbers of some type on the GPU, and the same numbers in f64 on the host.
 struct Both {
@@ -91,8 +96,7 @@ class GpuTest : public testing::TestWithParam<DType> {
     const Slice rounded{raw.data(), std::ssize(values), type, &host_device()};
     convert(rounded, both.on_host());
     convert(both.on_host(), rounded);
-    check(cudaMemcpy(both.gpu.slice().data, raw.data(), raw.size(), cudaMemcpyHostToDevice),
-          "copy");
+    copy_now(both.gpu.slice().data, raw.data(), std::ssize(raw));
     return both;
   }
   Both given(const std::vector<double>& values) { return given(values, dtype()); }
@@ -105,9 +109,8 @@ class GpuTest : public testing::TestWithParam<DType> {
   Both statistics(Count count) { return given(normals(count, ++seed_), statistics_type(dtype())); }
 
   std::vector<double> read(Slice gpu) {
-    check(cudaStreamSynchronize(test_stream()), "wait");
     std::vector<std::byte> raw(static_cast<std::size_t>(gpu.bytes()));
-    check(cudaMemcpy(raw.data(), gpu.data, raw.size(), cudaMemcpyDeviceToHost), "copy");
+    copy_now(raw.data(), gpu.data, gpu.bytes());
     std::vector<double> values(static_cast<std::size_t>(gpu.count));
     convert(slice(values), {raw.data(), gpu.count, gpu.dtype, &host_device()});
     return values;

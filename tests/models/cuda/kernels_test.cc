@@ -175,10 +175,13 @@ std::vector<std::int32_t> some_targets(Count rows, Count vocabulary) {
 TEST_P(GpuKernels, CrossEntropy) {
   for (const auto& [rows, columns] : {RowsAndColumns{1, 2}, {3, 65}, {4, 2000}, {2, 9001}})
     for (const double smoothing : {0.0, 0.1}) {
-      Both logits = random(rows * columns, 4);
+      // Rows with and without padding.
+      const Count row = smoothing > 0 ? padded_columns(columns, dtype()) : columns;
+      Both logits = random(rows * row, 4);
       const std::vector<std::int32_t> targets = some_targets(rows, columns);
-      const double loss = gpu_.cross_entropy(logits.on_gpu(), targets, 0.5, smoothing);
-      const double expected = host_.cross_entropy(logits.on_host(), targets, 0.5, smoothing);
+      const double loss = gpu_.cross_entropy(logits.on_gpu(), targets, columns, 0.5, smoothing);
+      const double expected =
+          host_.cross_entropy(logits.on_host(), targets, columns, 0.5, smoothing);
       // A small loss is a difference of larger numbers.
       EXPECT_NEAR(loss, expected, std::min(tolerance(), 1e-4) * std::max(1.0, std::abs(expected)));
       expect_same(logits);
@@ -321,7 +324,8 @@ TEST_P(GpuKernels, SumsHaveTheSameBitsInEveryRun) {
                                     mean.on_gpu(), rstd.on_gpu(), rows);
     gpu_.embedding_backward(tokens.on_gpu(), 0, dout.on_gpu(), inputs);
     std::vector<std::vector<double>> got = {
-        {gpu_.squared_norm(x.on_gpu()), gpu_.cross_entropy(logits.on_gpu(), targets, 1, 0)}};
+        {gpu_.squared_norm(x.on_gpu()),
+         gpu_.cross_entropy(logits.on_gpu(), targets, columns, 1, 0)}};
     for (const Both* result : {&sum, &dweight, &dbias, &tokens, &logits})
       got.push_back(read(result->on_gpu()));
     if (run == 0) first = got;
