@@ -26,7 +26,7 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// A matrix of small numbers, not all equal: a GPU computes faster with equal ones.
+// Normal numbers: a GPU computes faster with equal ones, or with those that differ in a few bits only.
 class SomeMatrix {
  public:
   SomeMatrix(Device& device, Count rows, Count columns, DType dtype)
@@ -34,16 +34,16 @@ class SomeMatrix {
         memory_(device, nullptr, MemoryUse::workspace, rows * stride_ * element_bytes(dtype)),
         matrix_(
             Matrix(memory_.slice(rows * stride_, dtype), rows, stride_).columns_from(0, columns)) {
-    std::vector<std::uint8_t> numbers(1 << 20);
-    const auto bytes = static_cast<std::size_t>(element_bytes(dtype));
-    for (std::size_t i = 0; i < numbers.size(); ++i)
-      numbers[i] = static_cast<std::uint8_t>(
-          i % bytes + 1 == bytes ? 0x3c : random_bits(1, 0, static_cast<Count>(i)));
-    const Slice from = host_slice(std::span(numbers)),
-                into = memory_.slice(memory_.bytes(), DType::u8);
-    for (Count begin = 0; begin < into.count; begin += from.count) {
-      const Count count = std::min(from.count, into.count - begin);
-      device.copy(into.part(begin, count), from.first(count));
+    constexpr Count repeated = 1 << 18;
+    static std::vector<double> numbers = [] {
+      std::vector<double> made;
+      for (Count i = 0; i < repeated; ++i) made.push_back(random_normal(1, 0, i));
+      return made;
+    }();
+    const Slice all = memory_.slice(rows * stride_, dtype);
+    for (Count begin = 0; begin < all.count; begin += repeated) {
+      const Slice part = all.part(begin, std::min(repeated, all.count - begin));
+      device.convert(part, host_slice(std::span(numbers)).first(part.count));
     }
   }
   const Matrix& operator*() const { return matrix_; }

@@ -1,9 +1,11 @@
 // Cross entropy: one block per row of logits. A first sweep finds the highest logit and the sum of
 // the exponentials together (Milakov and Gimelshein, "Online normalizer calculation for softmax",
-// 2018); a second one overwrites the logits with their gradient.
+// 2018), and keeps the row in shared memory if it fits; a second one overwrites the logits with their
+// gradient.
 #include <limits>
 
 #include "collectives/base/cuda/launch.cuh"
+#include "collectives/base/cuda/shared_memory.cuh"
 #include "models/ops/cuda/geometry.h"
 #include "models/ops/cuda/kernels.h"
 #include "models/ops/cuda/numbers.cuh"
@@ -12,7 +14,9 @@
 namespace lockstep::cuda {
 namespace {
 
-constexpr Count row_threads = 512;
+constexpr Count row_threads = 1024;
+// With rows of up to so many bytes, every device since sm_80 has the shared memory to keep one.
+constexpr Count most_kept_bytes = 160 << 10;
 
 // As on the host: `each` for every token, plus `target` for the target.
 template <typename W>
@@ -63,10 +67,10 @@ struct Running {
   W highest = lowest<W>(), sum = 0;
 };
 
-// The elements become exponential(element) normalise, less what is wanted of them. All threads of the
-// block have read the target's element before.
+// The row becomes exponential(element of `from`) normalise, less what is wanted of it. `from` is the
+// row or a copy with the same alignment.
 template <typename T, typename Exponential>
-__device__ __forceinline__ void become_gradient(T* row, Count columns, Count target,
+__device__ __forceinline__ void become_gradient(T* row, const T* from, Count columns, Count target,
                                                 Wide<T> normalise, Wide<T> scale,
                                                 const Wanted<Wide<T>>& wanted,
                                                 Exponential exponential) {
@@ -76,7 +80,7 @@ __device__ __forceinline__ void become_gradient(T* row, Count columns, Count tar
   const W of_target = has_target ? exponential(widen(row[target])) * normalise - each : W{0};
   __syncthreads();
   for_row(row, columns, [&](int c, int here, bool whole) {
-    Pack<T> pack = load(row + c, here, whole);
+    Pack<T> pack = load(from + c, here, whole);
     for (int i = 0; i < Pack<T>::size; ++i) pack.x[i] = exponential(pack.x[i]) * normalise - each;
     store(row + c, pack, here, whole);
   });
@@ -92,9 +96,10 @@ __device__ __forceinline__ void become_zero(T* row, Count columns, double& loss)
 }
 
 template <typename T>
-__global__ void cross_entropy_kernel(double* losses, T* logits, const std::int32_t* targets,
-                                     Count rows, Count columns, Count real, Wide<T> scale,
-                                     Wanted<Wide<T>> wanted) {
+__global__ void __launch_bounds__(row_threads)
+    cross_entropy_kernel(double* losses, T* logits, const std::int32_t* targets, Count rows,
+                         Count columns, Count real, Wide<T> scale, Wanted<Wide<T>> wanted,
+                         bool keeps) {
   using W = Wide<T>;
   __shared__ W room[32];
   for (Count r = blockIdx.x; r < rows; r += gridDim.x) {
@@ -103,10 +108,14 @@ __global__ void cross_entropy_kernel(double* losses, T* logits, const std::int32
       become_zero(row, real, losses[r]);
       continue;
     }
+    T* const kept =
+        keeps ? dynamic_shared<T>() + reinterpret_cast<std::uintptr_t>(row) % pack_bytes / sizeof(T)
+              : row;
     Running<W> mine;
     W sum_of_logits = 0;
     for_row(row, real, [&](int c, int here, bool whole) {
       const Pack<T> pack = load(row + c, here, whole);
+      if (keeps) store(kept + c, pack, here, whole);
       W highest = mine.highest;
       for (int i = 0; i < Pack<T>::size; ++i)
         if (i < here) highest = max(highest, pack.x[i]);
@@ -127,7 +136,7 @@ __global__ void cross_entropy_kernel(double* losses, T* logits, const std::int32
     if (threadIdx.x == 0)
       losses[r] = static_cast<double>(log(sum) - wanted.target * (widen(row[target]) - highest) -
                                       wanted.each * logits_less_highest);
-    become_gradient(row, real, target, scale / sum, scale, wanted,
+    become_gradient(row, kept, real, target, scale / sum, scale, wanted,
                     [&](W x) { return exponential<T>(x, highest); });
   }
 }
@@ -199,8 +208,9 @@ __global__ void gradient_kernel(double* losses, T* logits, const Wide<T>* sums,
       losses[r] =
           static_cast<double>(log(sums[r]) - wanted.target * sums[rows + r] - wanted.each * plain);
     }
-    become_gradient(logits + r * columns, real, targets[r] - first_column, scale / sums[r], scale,
-                    wanted, [](W exponentiated) { return exponentiated; });
+    T* const row = logits + r * columns;
+    become_gradient(row, row, real, targets[r] - first_column, scale / sums[r], scale, wanted,
+                    [](W exponentiated) { return exponentiated; });
   }
 }
 
@@ -210,9 +220,12 @@ void cross_entropy(cudaStream_t stream, double* losses, Slice logits, const std:
                    Count rows, Count real, double scale, double smoothing) {
   with_type(logits.dtype, [&]<typename T>(T*) {
     using W = Wide<T>;
-    launch(cross_entropy_kernel<T>, block_per_row(rows, row_threads), stream, losses, at<T>(logits),
-           targets, rows, logits.count / rows, real, static_cast<W>(scale),
-           Wanted<W>(smoothing, real));
+    Geometry geometry = block_per_row(rows, row_threads);
+    const Count bytes = (divide_up(real, pack_size<T>) + 1) * pack_bytes;
+    const bool keeps = bytes <= most_kept_bytes;
+    if (keeps) geometry.shared_bytes = bytes;
+    launch(cross_entropy_kernel<T>, geometry, stream, losses, at<T>(logits), targets, rows,
+           logits.count / rows, real, static_cast<W>(scale), Wanted<W>(smoothing, real), keeps);
   });
 }
 

@@ -118,10 +118,65 @@ bool may_have(const Epilogue& epilogue, const Matrix& c) {
          alignment_of(epilogue.hidden.data) >= alignment;
 }
 
+// Columns or rows of a matrix, as they lie in memory.
+Matrix columns_in_memory(const Matrix& x, Count first, Count count) {
+  Matrix part = x.columns_from(first, count);
+  part.transposed = x.transposed;
+  return part;
+}
+Matrix rows_in_memory(const Matrix& x, Count first, Count count) {
+  Matrix part = x.rows_from(first, count);
+  part.transposed = x.transposed;
+  return part;
+}
+
+// How many columns are whole multiples of 16 bytes, if the others are worth a product of their own:
+// else all.
+Count whole_columns(const Matrix& x) {
+  const Count multiple = 16 / element_bytes(x.slice.dtype), rest = x.columns % multiple;
+  return x.stride % multiple == 0 && x.columns > multiple ? x.columns - rest : x.columns;
+}
+
 }  // namespace
 
 bool Gemm::run(cudaStream_t stream, const Matrix& a, const Matrix& b, const Matrix& c, Slice base,
                double beta, const Epilogue& epilogue, void* workspace) {
+  const auto all = [&] { return run_whole(stream, a, b, c, base, beta, epilogue, workspace); };
+  if (epilogue.kind != Epilogue::Kind::none) return all();
+  const auto base_from = [&](Count first) {
+    return base.data ? base.part(first, base.count - first) : base;
+  };
+  if (const Count whole = whole_columns(c); whole < c.columns) {
+    const auto part = [&](Count first, Count count) {
+      return run(
+          stream, a,
+          b.transposed ? rows_in_memory(b, first, count) : columns_in_memory(b, first, count),
+          columns_in_memory(c, first, count), base_from(first), beta, epilogue, workspace);
+    };
+    return part(0, whole) && part(whole, c.columns - whole);
+  }
+  const Count whole = whole_columns(a);
+  if (whole == a.columns) return all();
+  if (a.transposed) {
+    const auto part = [&](Count first, Count count) {
+      return run(stream, columns_in_memory(a, first, count), b, rows_in_memory(c, first, count),
+                 base_from(first * c.stride), beta, epilogue, workspace);
+    };
+    return part(0, whole) && part(whole, a.columns - whole);
+  }
+  // Terms of the same sums. The few last ones are rounded before the others are added; a base must not
+  // be.
+  if (beta != 0) return all();
+  const auto terms = [&](Count first, Count count, Slice added_to, double factor) {
+    return run(stream, columns_in_memory(a, first, count),
+               b.transposed ? columns_in_memory(b, first, count) : rows_in_memory(b, first, count),
+               c, added_to, factor, epilogue, workspace);
+  };
+  return terms(whole, a.columns - whole, {}, 0) && terms(0, whole, c.slice, 1);
+}
+
+bool Gemm::run_whole(cudaStream_t stream, const Matrix& a, const Matrix& b, const Matrix& c,
+                     Slice base, double beta, const Epilogue& epilogue, void* workspace) {
   if (!may_have(epilogue, c)) return false;
   const bool is_f64 = c.slice.dtype == DType::f64;
   const cublasComputeType_t compute = is_f64  ? CUBLAS_COMPUTE_64F

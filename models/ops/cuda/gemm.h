@@ -22,6 +22,9 @@ struct Epilogue {
 };
 
 // Finds the fastest algorithm for a shape once, and keeps it. For one thread.
+//
+// cuBLASLt is several times as fast if rows in memory are whole multiples of 16 bytes. Of rows that are
+// not, but are padded to such multiples, the last few columns are a product of their own.
 class Gemm {
  public:
   // `tf32`: f32 factors are rounded to a mantissa of 10 bits.
@@ -37,6 +40,9 @@ class Gemm {
 
  private:
   using Key = std::array<Count, 20>;
+
+  bool run_whole(cudaStream_t stream, const Matrix& a, const Matrix& b, const Matrix& c, Slice base,
+                 double beta, const Epilogue& epilogue, void* workspace);
 
   bool tf32_;
   std::map<Key, std::optional<cublasLtMatmulAlgo_t>> chosen_;  // empty: there is none

@@ -173,7 +173,8 @@ std::vector<std::int32_t> some_targets(Count rows, Count vocabulary) {
 }
 
 TEST_P(GpuKernels, CrossEntropy) {
-  for (const auto& [rows, columns] : {RowsAndColumns{1, 2}, {3, 65}, {4, 2000}, {2, 9001}})
+  for (const auto& [rows, columns] :
+       {RowsAndColumns{1, 2}, {3, 65}, {4, 2000}, {2, 9001}, {2, 90001}})
     for (const double smoothing : {0.0, 0.1}) {
       // Rows with and without padding.
       const Count row = smoothing > 0 ? padded_columns(columns, dtype()) : columns;
@@ -269,6 +270,35 @@ TEST_P(GpuKernels, Products) {
 }
 
 // In the half types, 16 columns have a special kernel; 15 do not.
+// Rows that are padded, so that the last columns are products of their own, and rows that are not.
+TEST_P(GpuKernels, ProductsOfPaddedRows) {
+  constexpr Count m = 21, n = 35, k = 19;
+  for (const Count padding : {0, 1})
+    for (const bool transpose_a : {false, true})
+      for (const bool transpose_b : {false, true})
+        for (const double beta : {0.0, 1.0}) {
+          const auto stride = [&](Count columns) {
+            return padding ? padded_columns(columns, dtype()) : columns;
+          };
+          const auto some = [&](Count rows, Count columns) {
+            return random(rows * stride(columns));
+          };
+          Both a = transpose_a ? some(k, m) : some(m, k), b = transpose_b ? some(n, k) : some(k, n),
+               c = some(m, n);
+          const auto matrix = [&](Slice s, Count rows, Count columns) {
+            return Matrix(s, rows, stride(columns)).columns_from(0, columns);
+          };
+          const auto multiply = [&](Backend& backend, Slice of_a, Slice of_b, Slice of_c) {
+            backend.gemm(transpose_a ? matrix(of_a, k, m).t() : matrix(of_a, m, k),
+                         transpose_b ? matrix(of_b, n, k).t() : matrix(of_b, k, n),
+                         matrix(of_c, m, n), beta);
+          };
+          multiply(gpu_, a.on_gpu(), b.on_gpu(), c.on_gpu());
+          multiply(host_, a.on_host(), b.on_host(), c.on_host());
+          expect_same(c);
+        }
+}
+
 TEST_P(GpuKernels, ProductsWithWhatFollows) {
   constexpr Count m = 9, k = 21;
   for (const Count n : {16, 15}) {
