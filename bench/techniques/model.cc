@@ -40,10 +40,12 @@ class SomeMatrix {
       for (Count i = 0; i < repeated; ++i) made.push_back(random_normal(1, 0, i));
       return made;
     }();
-    const Slice all = memory_.slice(rows * stride_, dtype);
-    for (Count begin = 0; begin < all.count; begin += repeated) {
-      const Slice part = all.part(begin, std::min(repeated, all.count - begin));
-      device.convert(part, host_slice(std::span(numbers)).first(part.count));
+    const Slice all = memory_.slice(rows * stride_, dtype),
+                first = all.first(std::min(repeated, all.count));
+    device.convert(first, host_slice(std::span(numbers)).first(first.count));
+    for (Count begin = repeated; begin < all.count; begin += repeated) {
+      const Count count = std::min(repeated, all.count - begin);
+      device.copy(all.part(begin, count), first.first(count));
     }
   }
   const Matrix& operator*() const { return matrix_; }

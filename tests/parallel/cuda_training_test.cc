@@ -115,6 +115,12 @@ TEST_F(CudaTraining, TensorAndSequence) {
   expect_golden(ranks, sp);
 }
 
+TEST_F(CudaTraining, Context) {
+  const int ranks = std::getenv("LOCKSTEP_CUDA_MODULE") ? 2 : 4;
+  for (const char* technique : {"ring-attention", "ulysses", "cp"})
+    expect_golden(ranks, options(technique));
+}
+
 TEST_F(CudaTraining, ThreeDimensions) {
   TrainOptions mesh = options("3d");
   mesh.tensor_ranks = 2;
