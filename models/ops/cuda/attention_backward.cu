@@ -6,44 +6,22 @@
 
 namespace lockstep::cuda {
 
-template <typename T, int head_size>
-void tensor_attention_backward(cudaStream_t stream, T* dqkv, const T* dout,
-                               const float* log_sum_exp, const float* products, const T* qkv,
-                               const AttentionShape& shape, const std::int32_t* first_keys,
+void tensor_attention_backward(cudaStream_t stream, const Matrix& dq, const Matrix& dk,
+                               const Matrix& dv, Slice dout, Slice log_sum_exp,
+                               const float* products, const Matrix& q, const Matrix& k,
+                               const Matrix& v, const AttentionPart& part, const SeenKeys& seen,
                                const Dropout& dropout) {
-  const AttentionCall call(shape, first_keys, dropout);
-  launch(backward_keys_kernel<T, head_size>, KeyTiles<head_size>::geometry(shape), stream, dqkv,
-         dout, log_sum_exp, products, qkv, call);
-  launch(backward_queries_kernel<T, head_size>, QueryTiles<head_size>::geometry(shape), stream,
-         dqkv, dout, log_sum_exp, products, qkv, call);
+  with_tensor_type(q.slice.dtype, part.head_size, [&]<typename T>(T*, auto head_size) {
+    const Operands<T> in(q, k, v);
+    const AttentionCall call(part, seen, dropout);
+    const auto result = [](const Matrix& of) { return Results<T>(of, true); };
+    launch(backward_keys_kernel<T, head_size()>,
+           KeyTiles<head_size()>::geometry(shape_of(part, part.keys)), stream, result(dk),
+           result(dv), at<const T>(dout), at<const float>(log_sum_exp), products, in, call);
+    launch(backward_queries_kernel<T, head_size()>,
+           QueryTiles<head_size()>::geometry(shape_of(part, part.queries)), stream, result(dq),
+           at<const T>(dout), at<const float>(log_sum_exp), products, in, call);
+  });
 }
-
-template void tensor_attention_backward<__nv_bfloat16, 32>(cudaStream_t, __nv_bfloat16*,
-                                                           const __nv_bfloat16*, const float*,
-                                                           const float*, const __nv_bfloat16*,
-                                                           const AttentionShape&,
-                                                           const std::int32_t*, const Dropout&);
-template void tensor_attention_backward<__nv_bfloat16, 64>(cudaStream_t, __nv_bfloat16*,
-                                                           const __nv_bfloat16*, const float*,
-                                                           const float*, const __nv_bfloat16*,
-                                                           const AttentionShape&,
-                                                           const std::int32_t*, const Dropout&);
-template void tensor_attention_backward<__nv_bfloat16, 128>(cudaStream_t, __nv_bfloat16*,
-                                                            const __nv_bfloat16*, const float*,
-                                                            const float*, const __nv_bfloat16*,
-                                                            const AttentionShape&,
-                                                            const std::int32_t*, const Dropout&);
-template void tensor_attention_backward<__half, 32>(cudaStream_t, __half*, const __half*,
-                                                    const float*, const float*, const __half*,
-                                                    const AttentionShape&, const std::int32_t*,
-                                                    const Dropout&);
-template void tensor_attention_backward<__half, 64>(cudaStream_t, __half*, const __half*,
-                                                    const float*, const float*, const __half*,
-                                                    const AttentionShape&, const std::int32_t*,
-                                                    const Dropout&);
-template void tensor_attention_backward<__half, 128>(cudaStream_t, __half*, const __half*,
-                                                     const float*, const float*, const __half*,
-                                                     const AttentionShape&, const std::int32_t*,
-                                                     const Dropout&);
 
 }  // namespace lockstep::cuda

@@ -26,7 +26,7 @@ class KeyWarp {
   };
 
   __device__ KeyWarp(const AttentionCall& call, FirstKeys first_keys, int first_key)
-      : call_(call), first_keys_(first_keys), first_(first_key) {
+      : call_(call), first_keys_(first_keys), ends_(call.key_ends), first_(first_key) {
 #pragma unroll
     for (int m = 0; m < pieces_m; ++m)
 #pragma unroll
@@ -51,17 +51,16 @@ class KeyWarp {
 #pragma unroll 1
     for (int q = 0; q < Sizes::queries; q += 16)
       // Queries before all of this warp's keys see none of them, nor do those of later documents.
-      if (first_query + q + 15 >= first_ &&
+      if (ends_[first_query + q + 15] > first_ &&
           first_keys_[first_query + q] < first_ + Sizes::warp_rows)
         add_16(stage, q, first_query + q, index);
   }
 
-  __device__ void finish(T* dk, T* dv) const {
+  __device__ void finish(const Results<T>& dk, const Results<T>& dv) const {
 #pragma unroll
     for (int m = 0; m < pieces_m; ++m) {
-      store_rows<T>(dk, call_.stride, first_ + 16 * m, call_.length, dk_[m],
-                    {call_.scale, call_.scale});
-      store_rows<T>(dv, call_.stride, first_ + 16 * m, call_.length, dv_[m], {1, 1});
+      store_rows(dk, first_ + 16 * m, call_.keys, dk_[m], {call_.scale, call_.scale});
+      store_rows(dv, first_ + 16 * m, call_.keys, dv_[m], {1, 1});
     }
   }
 
@@ -81,12 +80,11 @@ class KeyWarp {
         multiply_add<T>(ds[m][1], v_[m][k], of_dout[2], of_dout[3]);
       }
     }
-    if (first_ + Sizes::warp_rows - 1 > query) hide_earlier_queries(p, query);
+    if (first_ + Sizes::warp_rows > ends_[query]) hide_earlier_queries(p, query);
     if (first_ < first_keys_[query + 15]) hide_later_documents(p, query);
     if (call_.masks) {
       const Kept<pieces_m> kept(call_.mask, [&](int m, int n, int i) {
-        return index + (query + 8 * n + piece_column(i)) * call_.index_stride() + first_ + 16 * m +
-               piece_row(i);
+        return call_.index(index, query + 8 * n + piece_column(i), first_ + 16 * m + piece_row(i));
       });
       kept.apply(ds);
       differentiate(p, ds, stage, q);
@@ -117,13 +115,16 @@ class KeyWarp {
 
   __device__ void hide_earlier_queries(Pair (&scores)[pieces_m], int query) const {
 #pragma unroll
-    for (int m = 0; m < pieces_m; ++m)
+    for (int n = 0; n < 2; ++n)
 #pragma unroll
-      for (int n = 0; n < 2; ++n)
+      for (int odd = 0; odd < 2; ++odd) {
+        const int seen = ends_[query + 8 * n + piece_column(odd)] - first_;
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          if (first_ + 16 * m + piece_row(i) > query + 8 * n + piece_column(i))
-            scores[m][n][i] = -INFINITY;
+        for (int m = 0; m < pieces_m; ++m)
+#pragma unroll
+          for (int i = odd; i < 4; i += 2)
+            if (16 * m + piece_row(i) >= seen) scores[m][n][i] = -INFINITY;
+      }
   }
 
   __device__ void hide_later_documents(Pair (&scores)[pieces_m], int query) const {
@@ -162,6 +163,7 @@ class KeyWarp {
 
   const AttentionCall& call_;
   FirstKeys first_keys_;
+  KeyEnds ends_;
   int first_;  // key of this warp
   unsigned k_[pieces_m][steps_d][4], v_[pieces_m][steps_d][4];
   float dk_[pieces_m][pieces_d][4], dv_[pieces_m][pieces_d][4];
@@ -169,12 +171,12 @@ class KeyWarp {
 
 template <typename T, int head_size>
 __global__ void __launch_bounds__(attention_threads)
-    backward_keys_kernel(T* dqkv, const T* dout, const float* log_sum_exp, const float* products,
-                         const T* qkv, const AttentionCall call) {
+    backward_keys_kernel(Results<T> dk, Results<T> dv, const T* dout, const float* log_sum_exp,
+                         const float* products, Operands<T> in, const AttentionCall call) {
   using Warp = KeyWarp<T, head_size>;
   using Sizes = KeyTiles<head_size>;
   // The first keys are seen by the most queries, so they begin first.
-  const int key_tiles = (call.length + Sizes::keys - 1) / Sizes::keys;
+  const int key_tiles = (call.keys + Sizes::keys - 1) / Sizes::keys;
   const int of_all = static_cast<int>(blockIdx.x / key_tiles);
   const int kv_head = of_all % call.kv_heads, sequence = of_all / call.kv_heads;
   const int first_key = static_cast<int>(blockIdx.x % key_tiles) * Sizes::keys;
@@ -190,15 +192,16 @@ __global__ void __launch_bounds__(attention_threads)
     return typename Warp::Stage{
         {tiles}, {tiles + Sizes::queries * head_size}, statistics, statistics + Sizes::queries};
   };
-  const Count first_row = static_cast<Count>(sequence) * call.length;
-  const T* const of_sequence = qkv + first_row * call.stride;
-  const Count own = call.width + kv_head * head_size;
-  keys.begin_load(of_sequence + own, call.stride, first_key, call.length);
-  values.begin_load(of_sequence + own + call.kv_width, call.stride, first_key, call.length);
+  const Count first_row = static_cast<Count>(sequence) * call.queries,
+              first_key_row = static_cast<Count>(sequence) * call.keys, own = kv_head * head_size,
+              width = static_cast<Count>(call.heads) * head_size;
+  keys.begin_load(in.k.row(first_key_row) + own, in.k.stride, first_key, call.keys);
+  values.begin_load(in.v.row(first_key_row) + own, in.v.stride, first_key, call.keys);
 
-  // Tiles of queries from the diagonal to the end of the last key's document, one head after another.
+  // Tiles of queries from the first that sees the first key to the end of the last key's document, one
+  // head after another.
   const FirstKeys first_keys = call.first_keys.of_sequence(sequence);
-  const int first_tile = first_key / Sizes::queries;
+  const int first_tile = call.key_ends.begin_of_seeing(first_key) / Sizes::queries;
   const int seeing = first_keys.end_of_seeing(first_key + Sizes::keys - 1);
   const int tiles = (seeing + Sizes::queries - 1) / Sizes::queries - first_tile;
   const auto head_of = [&](int step) { return first_head + step / tiles; };
@@ -207,13 +210,14 @@ __global__ void __launch_bounds__(attention_threads)
     if (step < sharers * tiles) {
       const typename Warp::Stage stage = stage_at(step % 2);
       const int head = head_of(step), query = query_of(step);
-      stage.queries.begin_load(of_sequence + head * head_size, call.stride, query, call.length);
-      stage.dout.begin_load(dout + first_row * call.width + head * head_size, call.width, query,
-                            call.length);
-      const Count statistics = (static_cast<Count>(sequence) * call.heads + head) * call.length;
+      stage.queries.begin_load(in.q.row(first_row) + head * head_size, in.q.stride, query,
+                               call.queries);
+      stage.dout.begin_load(dout + first_row * width + head * head_size, width, query,
+                            call.queries);
+      const Count statistics = (static_cast<Count>(sequence) * call.heads + head) * call.queries;
       if (threadIdx.x < Sizes::queries) {
         const int row = query + static_cast<int>(threadIdx.x);
-        const bool there = row < call.length;
+        const bool there = row < call.queries;
         const Count at = statistics + (there ? row : 0);
         begin_small_copy(stage.log_sum_exp + threadIdx.x, log_sum_exp + at, there);
         begin_small_copy(stage.products + threadIdx.x, products + at, there);
@@ -230,8 +234,7 @@ __global__ void __launch_bounds__(attention_threads)
     if (step == 0) warp.load(keys, values);
     warp.add(stage_at(step % 2), query_of(step), call.index_of(sequence, head_of(step)));
   }
-  T* const into = dqkv + first_row * call.stride + own;
-  warp.finish(into, into + call.kv_width);
+  warp.finish(dk.from(first_key_row, own), dv.from(first_key_row, own));
 }
 
 }  // namespace lockstep::cuda

@@ -21,14 +21,14 @@ class QueryWarp {
   // log_sum_exp and products begin at this head's first query.
   __device__ QueryWarp(const AttentionCall& call, FirstKeys first_keys, int first_query,
                        const float* log_sum_exp, const float* products)
-      : call_(call), first_keys_(first_keys), first_(first_query) {
+      : call_(call), first_keys_(first_keys), ends_(call.key_ends), first_(first_query) {
 #pragma unroll
     for (int m = 0; m < pieces_m; ++m) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int row = first_ + 16 * m + piece_row(2 * h);
-        log_sum_exp_[m][h] = row < call.length ? log_sum_exp[row] * log2_e : 0;
-        product_[m][h] = row < call.length ? products[row] : 0;
+        log_sum_exp_[m][h] = row < call.queries ? log_sum_exp[row] * log2_e : 0;
+        product_[m][h] = row < call.queries ? products[row] : 0;
       }
 #pragma unroll
       for (int n = 0; n < pieces_d; ++n)
@@ -53,15 +53,15 @@ class QueryWarp {
 #pragma unroll 1
     for (int k = 0; k < Sizes::keys; k += 16)
       // No query of this warp sees keys after all of its queries, or before all of their documents.
-      if (first_key + k < first_ + Sizes::warp_rows && first_key + k + 15 >= first_keys_[first_])
+      if (first_key + k < ends_[first_ + Sizes::warp_rows - 1] &&
+          first_key + k + 15 >= first_keys_[first_])
         add_16(keys, values, k, first_key + k, index);
   }
 
-  __device__ void finish(T* dq) const {
+  __device__ void finish(const Results<T>& dq) const {
 #pragma unroll
     for (int m = 0; m < pieces_m; ++m)
-      store_rows<T>(dq, call_.stride, first_ + 16 * m, call_.length, dq_[m],
-                    {call_.scale, call_.scale});
+      store_rows(dq, first_ + 16 * m, call_.queries, dq_[m], {call_.scale, call_.scale});
   }
 
  private:
@@ -80,13 +80,13 @@ class QueryWarp {
         multiply_add<T>(ds[m][1], dout_[m][d], of_values[2], of_values[3]);
       }
     }
-    if (first_key + 15 > first_) hide_later_keys(s, first_key);
+    if (first_key + 16 > ends_[first_]) hide_later_keys(s, first_key);
     if (first_key < first_keys_[first_ + Sizes::warp_rows - 1])
       hide_earlier_documents(s, first_key);
     if (call_.masks)
       Kept<pieces_m>(call_.mask, [&](int m, int n, int i) {
-        return index + (first_ + 16 * m + piece_row(i)) * call_.index_stride() + first_key + 8 * n +
-               piece_column(i);
+        return call_.index(index, first_ + 16 * m + piece_row(i),
+                           first_key + 8 * n + piece_column(i));
       }).apply(ds);
     unsigned left[pieces_m][4];
 #pragma unroll
@@ -116,11 +116,14 @@ class QueryWarp {
 #pragma unroll
     for (int m = 0; m < pieces_m; ++m)
 #pragma unroll
-      for (int n = 0; n < 2; ++n)
+      for (int h = 0; h < 2; ++h) {
+        const int seen = ends_[first_ + 16 * m + piece_row(2 * h)] - first_key;
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          if (first_key + 8 * n + piece_column(i) > first_ + 16 * m + piece_row(i))
-            scores[m][n][i] = -INFINITY;
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+          for (int i = 2 * h; i < 2 * h + 2; ++i)
+            if (8 * n + piece_column(i) >= seen) scores[m][n][i] = -INFINITY;
+      }
   }
 
   __device__ void hide_earlier_documents(Pair (&scores)[pieces_m], int first_key) const {
@@ -139,6 +142,7 @@ class QueryWarp {
 
   const AttentionCall& call_;
   FirstKeys first_keys_;
+  KeyEnds ends_;
   int first_;  // query of this warp
   float log_sum_exp_[pieces_m][2], product_[pieces_m][2];
   unsigned q_[pieces_m][steps_d][4], dout_[pieces_m][steps_d][4];
@@ -147,11 +151,11 @@ class QueryWarp {
 
 template <typename T, int head_size>
 __global__ void __launch_bounds__(attention_threads)
-    backward_queries_kernel(T* dqkv, const T* dout, const float* log_sum_exp, const float* products,
-                            const T* qkv, const AttentionCall call) {
+    backward_queries_kernel(Results<T> dq, const T* dout, const float* log_sum_exp,
+                            const float* products, Operands<T> in, const AttentionCall call) {
   using Warp = QueryWarp<T, head_size>;
   using Sizes = QueryTiles<head_size>;
-  const int query_tiles = (call.length + Sizes::queries - 1) / Sizes::queries;
+  const int query_tiles = (call.queries + Sizes::queries - 1) / Sizes::queries;
   const int of_all = static_cast<int>(blockIdx.x / query_tiles);
   const int head = of_all % call.heads, sequence = of_all / call.heads;
   const int first_query =
@@ -166,26 +170,28 @@ __global__ void __launch_bounds__(attention_threads)
     return typename Warp::KeyTile{shared +
                                   (2 * Sizes::queries + (2 * i + 1) * Sizes::keys) * head_size};
   };
-  const Count first_row = static_cast<Count>(sequence) * call.length;
-  const T* const of_sequence = qkv + first_row * call.stride;
-  const T* const k = of_sequence + call.width + call.kv_head(head) * head_size;
-  const T* const v = k + call.kv_width;
-  queries.begin_load(of_sequence + head * head_size, call.stride, first_query, call.length);
-  own_dout.begin_load(dout + first_row * call.width + head * head_size, call.width, first_query,
-                      call.length);
-  const int seen = min(first_query + Sizes::queries, call.length);
+  const Count first_row = static_cast<Count>(sequence) * call.queries,
+              first_key_row = static_cast<Count>(sequence) * call.keys,
+              width = static_cast<Count>(call.heads) * head_size;
+  const T* const k = in.k.row(first_key_row) + call.kv_head(head) * head_size;
+  const T* const v = in.v.row(first_key_row) + call.kv_head(head) * head_size;
+  queries.begin_load(in.q.row(first_row) + head * head_size, in.q.stride, first_query,
+                     call.queries);
+  own_dout.begin_load(dout + first_row * width + head * head_size, width, first_query,
+                      call.queries);
+  const int seen = call.key_ends[min(first_query + Sizes::queries, call.queries) - 1];
   const FirstKeys first_keys = call.first_keys.of_sequence(sequence);
   const int first_tile = first_keys[first_query] / Sizes::keys,
             tiles = (seen + Sizes::keys - 1) / Sizes::keys;
   const auto begin_load = [&](int t) {
     if (t < tiles) {
-      keys_at(t % 2).begin_load(k, call.stride, t * Sizes::keys, call.length);
-      values_at(t % 2).begin_load(v, call.stride, t * Sizes::keys, call.length);
+      keys_at(t % 2).begin_load(k, in.k.stride, t * Sizes::keys, call.keys);
+      values_at(t % 2).begin_load(v, in.v.stride, t * Sizes::keys, call.keys);
     }
     commit_copies();
   };
   begin_load(first_tile);
-  const Count statistics = static_cast<Count>(of_all) * call.length;
+  const Count statistics = static_cast<Count>(of_all) * call.queries;
   Warp warp(call, first_keys, first_query + static_cast<int>(threadIdx.x / 32) * Sizes::warp_rows,
             log_sum_exp + statistics, products + statistics);
   const Count index = call.index_of(sequence, head);
@@ -196,7 +202,7 @@ __global__ void __launch_bounds__(attention_threads)
     if (t == first_tile) warp.load(queries, own_dout);
     warp.add(keys_at(t % 2), values_at(t % 2), t * Sizes::keys, index);
   }
-  warp.finish(dqkv + first_row * call.stride + head * head_size);
+  warp.finish(dq.from(first_row, head * head_size));
 }
 
 }  // namespace lockstep::cuda

@@ -1,5 +1,5 @@
 // Causal attention on tensor cores, forward. Dao, "FlashAttention-2", 2023: a block has a tile of
-// queries and iterates over the tiles of keys up to the diagonal. A warp keeps its rows of the
+// queries and iterates over the tiles of keys that they see. A warp keeps its rows of the
 // result, their highest scores and the sums of their exponentials in registers. The copy of the next
 // tile of keys and values overlaps with the products.
 #include <limits>
@@ -28,7 +28,11 @@ class ForwardWarp {
 
   __device__ ForwardWarp(const AttentionCall& call, FirstKeys first_keys, QueryTile queries,
                          int first_query)
-      : call_(call), first_keys_(first_keys), queries_(queries), first_(first_query) {
+      : call_(call),
+        first_keys_(first_keys),
+        ends_(call.key_ends),
+        queries_(queries),
+        first_(first_query) {
 #pragma unroll
     for (int m = 0; m < pieces_m; ++m) {
 #pragma unroll
@@ -45,10 +49,10 @@ class ForwardWarp {
 
   // Adds the contribution of the keys from first_key on.
   __device__ void add(KeyTile keys, KeyTile values, int first_key, Count index) {
-    if (first_key >= first_ + Sizes::warp_rows) return;  // no row of this warp sees them
+    if (first_key >= ends_[first_ + Sizes::warp_rows - 1]) return;  // no row of this warp sees them
     Scores<pieces_m, pieces_n> scores = {};
     score(scores, keys);
-    if (first_key + Sizes::keys - 1 > first_) hide_later_keys(scores, first_key);
+    if (first_key + Sizes::keys > ends_[first_]) hide_later_keys(scores, first_key);
     if (first_key < first_keys_[first_ + Sizes::warp_rows - 1])
       hide_earlier_documents(scores, first_key);
     exponentiate(scores);
@@ -56,7 +60,8 @@ class ForwardWarp {
     gather(scores, values);
   }
 
-  __device__ void finish(T* out, float* log_sum_exp) {
+  // Of a row that has seen no key, the sum is 0.
+  __device__ void finish(const Results<T>& out, float* log_sum_exp) {
 #pragma unroll
     for (int m = 0; m < pieces_m; ++m) {
       float factors[2];
@@ -65,12 +70,12 @@ class ForwardWarp {
         float sum = sum_[m][h];
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        factors[h] = 1.0F / sum;
+        factors[h] = sum > 0 ? 1.0F / sum : 0.0F;
         const int row = first_ + 16 * m + piece_row(2 * h);
-        if (threadIdx.x % 4 == 0 && row < call_.length)
-          log_sum_exp[row] = highest_[m][h] * call_.scale + logf(sum);
+        if (threadIdx.x % 4 == 0 && row < call_.queries)
+          log_sum_exp[row] = sum > 0 ? highest_[m][h] * call_.scale + logf(sum) : -INFINITY;
       }
-      store_rows<T>(out, call_.width, first_ + 16 * m, call_.length, out_[m], factors);
+      store_rows(out, first_ + 16 * m, call_.queries, out_[m], factors);
     }
   }
 
@@ -99,11 +104,14 @@ class ForwardWarp {
 #pragma unroll
     for (int m = 0; m < pieces_m; ++m)
 #pragma unroll
-      for (int n = 0; n < pieces_n; ++n)
+      for (int h = 0; h < 2; ++h) {
+        const int seen = ends_[first_ + 16 * m + piece_row(2 * h)] - first_key;
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          if (first_key + 8 * n + piece_column(i) > first_ + 16 * m + piece_row(i))
-            scores[m][n][i] = -INFINITY;
+        for (int n = 0; n < pieces_n; ++n)
+#pragma unroll
+          for (int i = 2 * h; i < 2 * h + 2; ++i)
+            if (8 * n + piece_column(i) >= seen) scores[m][n][i] = -INFINITY;
+      }
   }
 
   __device__ void hide_earlier_documents(Scores<pieces_m, pieces_n>& scores, int first_key) const {
@@ -158,13 +166,13 @@ class ForwardWarp {
     for (int m = 0; m < pieces_m; ++m)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const Count row =
-            index + (first_ + 16 * m + piece_row(2 * h)) * call_.index_stride() + first_key;
+        const int row = first_ + 16 * m + piece_row(2 * h);
 #pragma unroll
         for (int n = 0; n < pieces_n; ++n)
 #pragma unroll
           for (int i = 2 * h; i < 2 * h + 2; ++i)
-            scores[m][n][i] = call_.mask(scores[m][n][i], row + 8 * n + piece_column(i));
+            scores[m][n][i] = call_.mask(
+                scores[m][n][i], call_.index(index, row, first_key + 8 * n + piece_column(i)));
       }
   }
 
@@ -191,6 +199,7 @@ class ForwardWarp {
 
   const AttentionCall& call_;
   FirstKeys first_keys_;
+  KeyEnds ends_;
   QueryTile queries_;
   int first_;  // query of this warp
   // Finite also for a row that has seen no key yet, so that exponentials of hidden keys are 0.
@@ -200,12 +209,12 @@ class ForwardWarp {
 
 template <typename T, int head_size>
 __global__ void __launch_bounds__(attention_threads)
-    forward_kernel(T* out, float* log_sum_exp, const T* qkv, const AttentionCall call) {
+    forward_kernel(Results<T> out, float* log_sum_exp, Operands<T> in, const AttentionCall call) {
   using Warp = ForwardWarp<T, head_size>;
   using Sizes = ForwardTiles<head_size>;
   // Tiles of later queries see more keys, so they begin first. Tiles of a head are consecutive, so
   // that they find its keys and values in the cache.
-  const int query_tiles = (call.length + Sizes::queries - 1) / Sizes::queries;
+  const int query_tiles = (call.queries + Sizes::queries - 1) / Sizes::queries;
   const int of_all = static_cast<int>(blockIdx.x / query_tiles);
   const int head = of_all % call.heads, sequence = of_all / call.heads;
   const int first_query =
@@ -219,19 +228,21 @@ __global__ void __launch_bounds__(attention_threads)
     return typename Warp::KeyTile{shared +
                                   (Sizes::queries + (2 * stage + 1) * Sizes::keys) * head_size};
   };
-  const T* const of_sequence = qkv + static_cast<Count>(sequence) * call.length * call.stride;
-  const T* const k = of_sequence + call.width + call.kv_head(head) * head_size;
-  const T* const v = k + call.kv_width;
-  const int seen = min(first_query + Sizes::queries, call.length);
+  const Count first_row = static_cast<Count>(sequence) * call.queries,
+              first_key_row = static_cast<Count>(sequence) * call.keys;
+  const T* const k = in.k.row(first_key_row) + call.kv_head(head) * head_size;
+  const T* const v = in.v.row(first_key_row) + call.kv_head(head) * head_size;
+  const int seen = call.key_ends[min(first_query + Sizes::queries, call.queries) - 1];
   const FirstKeys first_keys = call.first_keys.of_sequence(sequence);
   const int first_tile = first_keys[first_query] / Sizes::keys,
             tiles = (seen + Sizes::keys - 1) / Sizes::keys;
 
-  queries.begin_load(of_sequence + head * head_size, call.stride, first_query, call.length);
+  queries.begin_load(in.q.row(first_row) + head * head_size, in.q.stride, first_query,
+                     call.queries);
   const auto begin_load = [&](int t) {
     if (t < tiles) {
-      keys_at(t % 2).begin_load(k, call.stride, t * Sizes::keys, call.length);
-      values_at(t % 2).begin_load(v, call.stride, t * Sizes::keys, call.length);
+      keys_at(t % 2).begin_load(k, in.k.stride, t * Sizes::keys, call.keys);
+      values_at(t % 2).begin_load(v, in.v.stride, t * Sizes::keys, call.keys);
     }
     commit_copies();
   };
@@ -245,37 +256,21 @@ __global__ void __launch_bounds__(attention_threads)
     begin_load(t + 1);
     warp.add(keys_at(t % 2), values_at(t % 2), t * Sizes::keys, index);
   }
-  warp.finish(out + static_cast<Count>(sequence) * call.length * call.width + head * head_size,
-              log_sum_exp + static_cast<Count>(of_all) * call.length);
+  warp.finish(out.from(first_row, head * head_size),
+              log_sum_exp + static_cast<Count>(of_all) * call.queries);
 }
 
 }  // namespace
 
-template <typename T, int head_size>
-void tensor_attention(cudaStream_t stream, T* out, float* log_sum_exp, const T* qkv,
-                      const AttentionShape& shape, const std::int32_t* first_keys,
-                      const Dropout& dropout) {
-  launch(forward_kernel<T, head_size>, ForwardTiles<head_size>::geometry(shape), stream, out,
-         log_sum_exp, qkv, AttentionCall(shape, first_keys, dropout));
+void tensor_attention(cudaStream_t stream, const Matrix& out, Slice log_sum_exp, const Matrix& q,
+                      const Matrix& k, const Matrix& v, const AttentionPart& part,
+                      const SeenKeys& seen, const Dropout& dropout) {
+  with_tensor_type(q.slice.dtype, part.head_size, [&]<typename T>(T*, auto head_size) {
+    launch(forward_kernel<T, head_size()>,
+           ForwardTiles<head_size()>::geometry(shape_of(part, part.queries)), stream,
+           Results<T>(out, false), at<float>(log_sum_exp), Operands<T>(q, k, v),
+           AttentionCall(part, seen, dropout));
+  });
 }
-
-template void tensor_attention<__nv_bfloat16, 32>(cudaStream_t, __nv_bfloat16*, float*,
-                                                  const __nv_bfloat16*, const AttentionShape&,
-                                                  const std::int32_t*, const Dropout&);
-template void tensor_attention<__nv_bfloat16, 64>(cudaStream_t, __nv_bfloat16*, float*,
-                                                  const __nv_bfloat16*, const AttentionShape&,
-                                                  const std::int32_t*, const Dropout&);
-template void tensor_attention<__nv_bfloat16, 128>(cudaStream_t, __nv_bfloat16*, float*,
-                                                   const __nv_bfloat16*, const AttentionShape&,
-                                                   const std::int32_t*, const Dropout&);
-template void tensor_attention<__half, 32>(cudaStream_t, __half*, float*, const __half*,
-                                           const AttentionShape&, const std::int32_t*,
-                                           const Dropout&);
-template void tensor_attention<__half, 64>(cudaStream_t, __half*, float*, const __half*,
-                                           const AttentionShape&, const std::int32_t*,
-                                           const Dropout&);
-template void tensor_attention<__half, 128>(cudaStream_t, __half*, float*, const __half*,
-                                            const AttentionShape&, const std::int32_t*,
-                                            const Dropout&);
 
 }  // namespace lockstep::cuda

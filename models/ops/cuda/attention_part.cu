@@ -100,10 +100,9 @@ __global__ void merge_kernel(W* out, W* log_sum_exp, const W* part_out, const W*
 
 }  // namespace
 
-void attention_part(cudaStream_t stream, Slice out, Slice log_sum_exp, const Matrix& q,
-                    const Matrix& k, const Matrix& v, const AttentionPart& part,
-                    const std::int32_t* first_keys, const Dropout& dropout) {
-  check_plain_head_size(q.slice.dtype, part.head_size);
+void plain_attention_part(cudaStream_t stream, Slice out, Slice log_sum_exp, const Matrix& q,
+                          const Matrix& k, const Matrix& v, const AttentionPart& part,
+                          const std::int32_t* first_keys, const Dropout& dropout) {
   with_type(q.slice.dtype, [&]<typename T>(T*) {
     using W = Wide<T>;
     launch(part_forward_kernel<T>, PlainTiles::forward(shape_of(part, part.queries), sizeof(W)),

@@ -1,19 +1,10 @@
-// Shared by the kernels of partial attention: strided rows, and the positions of a part.
+// Shared by the kernels of partial attention without tensor cores.
 #pragma once
 
+#include "models/ops/cuda/attention_operands.cuh"
 #include "models/ops/cuda/attention_plain.cuh"
 
 namespace lockstep::cuda {
-
-// Rows of queries or of keys and values, `stride` apart.
-template <typename T>
-struct Strided {
-  T* data;
-  Count stride;
-
-  explicit Strided(const Matrix& matrix) : data(at<T>(matrix.slice)), stride(matrix.stride) {}
-  __device__ T* row(Count r) const { return data + r * stride; }
-};
 
 template <typename W>
 struct PartCall {
@@ -50,10 +41,5 @@ struct PartCall {
     return query < queries ? part.keys.up_to(part.queries[query]) : 0;
   }
 };
-
-// For the geometry of a kernel whose blocks have rows of queries, or of keys.
-inline AttentionShape shape_of(const AttentionPart& part, const Positions& rows) {
-  return {part.sequences, rows.count(), part.heads, part.head_size, part.kv_heads};
-}
 
 }  // namespace lockstep::cuda

@@ -141,12 +141,11 @@ __global__ void part_keys_kernel(Strided<Wide<T>> dk_all, Strided<Wide<T>> dv_al
 
 }  // namespace
 
-void attention_part_backward(cudaStream_t stream, const Matrix& dq, const Matrix& dk,
-                             const Matrix& dv, Slice dout, Slice log_sum_exp, Slice products,
-                             const Matrix& q, const Matrix& k, const Matrix& v,
-                             const AttentionPart& part, const std::int32_t* first_keys,
-                             const Dropout& dropout) {
-  check_plain_head_size(q.slice.dtype, part.head_size);
+void plain_attention_part_backward(cudaStream_t stream, const Matrix& dq, const Matrix& dk,
+                                   const Matrix& dv, Slice dout, Slice log_sum_exp, Slice products,
+                                   const Matrix& q, const Matrix& k, const Matrix& v,
+                                   const AttentionPart& part, const std::int32_t* first_keys,
+                                   const Dropout& dropout) {
   with_type(q.slice.dtype, [&]<typename T>(T*) {
     using W = Wide<T>;
     const PartCall<W> call(part, first_keys, dropout);

@@ -2,8 +2,9 @@
 // by warps, and the place of a head in memory.
 #pragma once
 
+#include "models/ops/cuda/attention_operands.cuh"
 #include "models/ops/cuda/first_keys.cuh"
-#include "models/ops/cuda/numbers.cuh"
+#include "models/ops/cuda/kernels.h"
 #include "models/ops/cuda/ptx.cuh"
 #include "models/ops/dropout_mask.h"
 
@@ -12,36 +13,56 @@ namespace lockstep::cuda {
 inline constexpr int attention_threads = 128;
 inline constexpr float log2_e = 1.44269504088896341F;
 
+// Calls function(T*, head size as a type) for the types and head sizes that have these kernels.
+template <typename Function>
+void with_tensor_type(DType dtype, Count head_size, Function function) {
+  const auto with_head_size = [&](auto* type) {
+    if (head_size == 32) return function(type, std::integral_constant<int, 32>());
+    if (head_size == 64) return function(type, std::integral_constant<int, 64>());
+    return function(type, std::integral_constant<int, 128>());
+  };
+  if (dtype == DType::bf16) return with_head_size(static_cast<__nv_bfloat16*>(nullptr));
+  return with_head_size(static_cast<__half*>(nullptr));
+}
+
 // A kernel's arguments in addition to memory. The same for every block.
 struct AttentionCall {
-  int length, heads, kv_heads, stride, width, kv_width;
-  float scale;  // 1 / sqrt(head size)
-  // Dropout. The index of the first probability of head h of sequence s is
-  // first + (s length all_heads + h) length; each further query adds all_heads length.
+  int queries, keys;  // rows of each sequence
+  int heads, kv_heads;
+  float scale;           // 1 / sqrt(head size)
+  FirstKeys first_keys;  // of all sequences
+  KeyEnds key_ends;
+  // Dropout. The index of the probability of a query and a key of head h of sequence s is
+  // first_index + (s length all_heads + h) length + position of the query * all_heads length
+  // + position of the key.
   host::DropoutMask<float> mask;
   bool masks;
-  Count first_index, all_heads;
-  FirstKeys first_keys;  // of all sequences
+  Count first_index, all_heads, length;
+  Positions query_positions, key_positions;
 
-  AttentionCall(const AttentionShape& s, const std::int32_t* first, const Dropout& d)
-      : length(static_cast<int>(s.length)),
-        heads(static_cast<int>(s.heads)),
-        kv_heads(static_cast<int>(s.kv_heads)),
-        stride(static_cast<int>(s.qkv_width())),
-        width(static_cast<int>(s.width())),
-        kv_width(static_cast<int>(s.kv_width())),
-        scale(1.0F / std::sqrt(static_cast<float>(s.head_size))),
+  AttentionCall(const AttentionPart& p, const SeenKeys& seen, const Dropout& d)
+      : queries(static_cast<int>(p.queries.count())),
+        keys(static_cast<int>(p.keys.count())),
+        heads(static_cast<int>(p.heads)),
+        kv_heads(static_cast<int>(p.kv_heads)),
+        scale(1.0F / std::sqrt(static_cast<float>(p.head_size))),
+        first_keys{seen.first, p.queries.count()},
+        key_ends{seen.end, p.queries.count()},
         mask(d),
         masks(d.rate > 0),
-        first_index((d.first_row * d.all_heads + d.first_head) * s.length),
+        first_index((d.first_row * d.all_heads + d.first_head) * p.length),
         all_heads(d.all_heads),
-        first_keys{first, s.length} {}
+        length(p.length),
+        query_positions(p.queries),
+        key_positions(p.keys) {}
 
-  // The index of the probability of the first query and key.
+  // The first index of a head of a sequence.
   __device__ Count index_of(int sequence, int head) const {
     return first_index + (static_cast<Count>(sequence) * length * all_heads + head) * length;
   }
-  __device__ Count index_stride() const { return all_heads * length; }
+  __device__ Count index(Count of_head, int query, int key) const {
+    return of_head + query_positions[query] * all_heads * length + key_positions[key];
+  }
   __device__ int kv_head(int head) const { return head / (heads / kv_heads); }
 };
 
@@ -59,13 +80,13 @@ struct Tile {
 
   // Begins to fill the tile with rows `first` .. of memory whose rows are `stride` apart. Rows from
   // `count` on are zero.
-  __device__ void begin_load(const T* from, int stride, int first, int count) const {
+  __device__ void begin_load(const T* from, Count stride, int first, int count) const {
 #pragma unroll
     for (int i = threadIdx.x; i < rows * units; i += attention_threads) {
       const int row = i / units, u = i % units;
       const bool there = first + row < count;
       // A valid address, even if nothing is read from it.
-      const T* const at = from + static_cast<Count>(there ? first + row : 0) * stride + u * 8;
+      const T* const at = from + (there ? first + row : 0) * stride + u * 8;
       begin_copy(unit(row, u), at, there);
     }
   }
@@ -139,21 +160,28 @@ __device__ __forceinline__ void as_left(unsigned (&a)[4], const float (&low)[4],
   a[3] = pack<T>(high[2], high[3]);
 }
 
-// Writes a lane's part of 16 rows of `columns` to memory whose rows are `stride` apart. Multiplies
-// each row by its factor. Rows from `count` on do not exist.
+// Writes a lane's part of 16 rows. Multiplies each row by its factor. Rows from `count` on do not
+// exist.
 template <typename T, int pieces>
-__device__ __forceinline__ void store_rows(T* into, int stride, int first, int count,
+__device__ __forceinline__ void store_rows(const Results<T>& into, int first, int count,
                                            const float (&values)[pieces][4],
                                            const float (&factors)[2]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = first + piece_row(2 * half);
     if (row >= count) continue;
-    T* const at = into + static_cast<Count>(row) * stride + piece_column(0);
+    const Results<T> at = into.from(row, piece_column(0));
 #pragma unroll
-    for (int n = 0; n < pieces; ++n)
-      *reinterpret_cast<unsigned*>(at + 8 * n) =
-          pack<T>(values[n][2 * half] * factors[half], values[n][2 * half + 1] * factors[half]);
+    for (int n = 0; n < pieces; ++n) {
+      const float low = values[n][2 * half] * factors[half],
+                  high = values[n][2 * half + 1] * factors[half];
+      if (at.rounded) {
+        *reinterpret_cast<unsigned*>(at.rounded + 8 * n) = pack<T>(low, high);
+      } else {
+        float2& both = *reinterpret_cast<float2*>(at.exact + 8 * n);
+        both = at.adds ? float2{both.x + low, both.y + high} : float2{low, high};
+      }
+    }
   }
 }
 

@@ -130,6 +130,12 @@ const std::int32_t* CudaBackend::first_keys_of(AttentionPart part) {
   return first;
 }
 
+SeenKeys CudaBackend::seen_keys(const AttentionPart& part) {
+  auto* const end = room<std::int32_t>(key_ends, part.queries.count());
+  find_key_ends(stream_(), end, part);
+  return {.first = first_keys_of(part), .end = end};
+}
+
 const std::int32_t* CudaBackend::first_keys_of(const AttentionShape& s) {
   const Positions all = Positions::all(s.length);
   return first_keys_of(AttentionPart{s.sequences, s.heads, s.head_size, s.kv_heads, all, all,
@@ -152,7 +158,7 @@ void CudaBackend::attention_backward(Slice dqkv, Slice dout, Slice out, Slice lo
 void CudaBackend::attention_part(Slice out, Slice log_sum_exp, const Matrix& q, const Matrix& k,
                                  const Matrix& v, const AttentionPart& part,
                                  const Dropout& dropout) {
-  cuda::attention_part(stream_(), out, log_sum_exp, q, k, v, part, first_keys_of(part), dropout);
+  cuda::attention_part(stream_(), out, log_sum_exp, q, k, v, part, seen_keys(part), dropout);
 }
 
 void CudaBackend::merge_attention(Slice out, Slice log_sum_exp, Slice part_out,
@@ -172,7 +178,7 @@ void CudaBackend::attention_part_backward(const Matrix& dq, const Matrix& dk, co
                                           const Matrix& q, const Matrix& k, const Matrix& v,
                                           const AttentionPart& part, const Dropout& dropout) {
   cuda::attention_part_backward(stream_(), dq, dk, dv, dout, log_sum_exp, of_rows, q, k, v, part,
-                                first_keys_of(part), dropout);
+                                seen_keys(part), dropout);
 }
 
 void CudaBackend::embedding(Slice out, Slice table, std::int32_t first_token,

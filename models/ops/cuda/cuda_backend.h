@@ -10,6 +10,7 @@
 
 #include "models/backend.h"
 #include "models/ops/cuda/gemm.h"
+#include "models/ops/cuda/kernels.h"
 #include "models/ops/cuda/uploads.h"
 #include "models/tensor.h"
 
@@ -89,6 +90,7 @@ class CudaBackend final : public Backend {
     tokens,
     documents,
     first_keys,
+    key_ends,
     plan_parts,
     plan_joints,
     slots,
@@ -108,6 +110,7 @@ class CudaBackend final : public Backend {
   // The first key that each query sees; null without documents.
   const std::int32_t* first_keys_of(AttentionPart part);
   const std::int32_t* first_keys_of(const AttentionShape& shape);
+  SeenKeys seen_keys(const AttentionPart& part);
   // Waits for the number at `on_gpu` and returns it.
   double read(const double* on_gpu);
   // The sum of the numbers in the room of losses.

@@ -1,5 +1,6 @@
-// With documents, a query sees no key before its document. The positions of documents become the
-// first key of each query once for all heads, so that kernels only read a number.
+// A query sees the keys from its first one up to its end. With documents, it sees none before its
+// document; of a part of the keys, it sees those up to its own position. Both become numbers once for
+// all heads, so that kernels only read them.
 #pragma once
 
 #include "models/backend.h"
@@ -23,6 +24,21 @@ struct FirstKeys {
   // Queries from this one on see only keys after `key`.
   __device__ int end_of_seeing(Count key) const {
     return static_cast<int>(first ? count_up_to(first, queries, key) : queries);
+  }
+};
+
+// The end of the keys that each query sees: the number of the last one plus 1. It increases from query
+// to query, and is the same in all sequences. Of a whole attention, `end` is null: query + 1.
+struct KeyEnds {
+  const std::int32_t* end = nullptr;
+  Count queries = 0;
+
+  __device__ int operator[](int query) const {
+    return end ? end[query < queries ? query : queries - 1] : query + 1;
+  }
+  // The first query that sees `key` or a later one.
+  __device__ int begin_of_seeing(int key) const {
+    return end ? static_cast<int>(count_up_to(end, queries, key)) : key;
   }
 };
 

@@ -89,9 +89,15 @@ void softmax_gradient(cudaStream_t stream, double* losses, Slice logits, Slice s
                       const std::int32_t* targets, Count rows, Count first_column, Count real,
                       Count vocabulary, double scale, double smoothing);
 
-// first_keys.cu: first[sequences, queries] = the first key that each query sees. Here the documents
-// are on the device. Attention takes them in this form, or null without documents.
+// first_keys.cu. Which keys each query sees, on the device.
+struct SeenKeys {
+  const std::int32_t* first =
+      nullptr;                        // [sequences, queries], the first key; without documents null
+  const std::int32_t* end = nullptr;  // [queries], of a part: the last key, plus 1
+};
+// Here the documents are on the device.
 void find_first_keys(cudaStream_t stream, std::int32_t* first, const AttentionPart& part);
+void find_key_ends(cudaStream_t stream, std::int32_t* end, const AttentionPart& part);
 
 // attention.cu
 void attention(cudaStream_t stream, Slice out, Slice log_sum_exp, Slice qkv,
@@ -100,16 +106,16 @@ void attention(cudaStream_t stream, Slice out, Slice log_sum_exp, Slice qkv,
 void attention_backward(cudaStream_t stream, Slice dqkv, Slice dout, Slice out, Slice log_sum_exp,
                         Slice qkv, const AttentionShape& shape, const std::int32_t* first_keys,
                         const Dropout& dropout, void* products);
-
-// attention_part.cu and attention_part_backward.cu
 void attention_part(cudaStream_t stream, Slice out, Slice log_sum_exp, const Matrix& q,
                     const Matrix& k, const Matrix& v, const AttentionPart& part,
-                    const std::int32_t* first_keys, const Dropout& dropout);
+                    const SeenKeys& seen, const Dropout& dropout);
 void attention_part_backward(cudaStream_t stream, const Matrix& dq, const Matrix& dk,
                              const Matrix& dv, Slice dout, Slice log_sum_exp, Slice products,
                              const Matrix& q, const Matrix& k, const Matrix& v,
-                             const AttentionPart& part, const std::int32_t* first_keys,
+                             const AttentionPart& part, const SeenKeys& seen,
                              const Dropout& dropout);
+
+// attention_part.cu
 void merge_attention(cudaStream_t stream, Slice out, Slice log_sum_exp, Slice part_out,
                      Slice part_log_sum_exp, const AttentionPart& part);
 
