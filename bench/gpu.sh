@@ -58,8 +58,9 @@ step() {
     return
   fi
   timeout -k 5 "$limit" "$@" >"$out/$name.txt" 2>&1 || status=$?
-  printf '%-28s status %3d  %4d s  %s\n' "$name" $status $((SECONDS - begin)) "$(tail -n 1 "$out/$name.txt" | cut -c1-110)" |
-    tee -a "$out/summary.txt"
+  local result
+  result=$(grep 'tokens/s' "$out/$name.txt" || tail -n 1 "$out/$name.txt")
+  printf '%-28s status %3d  %4d s  %s\n' "$name" $status $((SECONDS - begin)) "${result:0:110}" | tee -a "$out/summary.txt"
   [ $status = 0 ] || failed=yes
 }
 
@@ -100,9 +101,14 @@ if [ "$gpus" -gt 1 ]; then
   step all_reduce_nccl 60 "$bin/lockstep" bench all_reduce --device cuda --ranks "$gpus" -b 1M -e 1G -f 4 -n 20 \
     --algorithm ring,segmented_ring,halving_doubling,vendor --json "$out/all_reduce_nccl.json"
 fi
-step ddp 40 "$bin/lockstep" train ddp --device cuda --ranks 4 --steps 20 --json "$out/ddp.json"
-step gpt2 90 "$bin/lockstep" bench model --device cuda --model gpt2 --dtype bf16 --global-batch 32 \
-  --sequence-length 1024 --steps 20 --threads 1 --json "$out/gpt2.json"
+model=(--device cuda --model gpt2 --dtype bf16 --global-batch 32 --sequence-length 1024)
+for technique in ddp fsdp ps pipeline tp sp ring-attention ulysses cp; do
+  arguments=("${model[@]}" --ranks 4 --steps 10 --json "$out/$technique.json")
+  [ $technique = pipeline ] && arguments+=(--micro-batches 8)
+  [ $technique = ps ] && arguments+=(--colocated)
+  step "$technique" 30 "$bin/lockstep" train "$technique" "${arguments[@]}"
+done
+step gpt2 90 "$bin/lockstep" bench model "${model[@]}" --steps 20 --threads 1 --json "$out/gpt2.json"
 if python3 -c 'import torch' 2>/dev/null; then
   step pytorch 120 python3 bench/techniques/pytorch_gpt2.py --json "$out/pytorch.json"
 else

@@ -42,6 +42,19 @@ struct Matrix {
   }
 };
 
+// Several matrices of the same shape, whose memory begins `distance` elements apart.
+struct Matrices {
+  Matrix first;
+  Count number = 1, distance = 0;
+
+  Count elements() const { return number * first.rows * first.columns; }
+  Matrix operator[](Count i) const {
+    Matrix matrix = first;
+    matrix.slice.data += i * distance * element_bytes(first.slice.dtype);
+    return matrix;
+  }
+};
+
 struct AttentionShape {
   Count sequences, length, heads, head_size;
   // heads / kv_heads consecutive heads of queries share a head of keys and values. Ainslie et al.,
@@ -96,6 +109,10 @@ class Backend {
 
   // into = from + beta into, for beta 0 or 1; rounds if their types differ.
   virtual void copy(const Matrix& into, const Matrix& from, double beta) = 0;
+  // The same for as many matrices as there are.
+  virtual void copy_each(const Matrices& into, const Matrices& from, double beta) {
+    for (Count i = 0; i < into.number; ++i) copy(into[i], from[i], beta);
+  }
   // c = a b + beta c
   virtual void gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) = 0;
   // out[r] = bias, or out[r] = base[r] + bias if base is given. A gemm with beta 1 can then add to

@@ -299,6 +299,8 @@ MUTANTS = [
     ("models/ops/cuda/first_keys.cu", "keys.up_to(queries[i]))", "keys.up_to(queries[i] - 1))"),
     ("models/ops/cuda/attention_tiles.cuh", "float2{both.x + low,", "float2{low,"),
     ("models/ops/cuda/gemm.cc", "terms(0, whole, c.slice, 1)", "terms(0, whole, {}, 0)"),
+    ("models/ops/cuda/rows.cu", "r / rows * distance + r % rows * stride", "r / rows * stride + r % rows * stride"),
+    ("models/backend.h", "i * distance * element_bytes", "i * 0 * element_bytes"),
     ("models/ops/cuda/columns.cu", "part += warps)", "part += 2 * warps)"),
     ("models/ops/cuda/cross_entropy.cu", "      if (keeps) store(kept + c, pack, here, whole);\n", ""),
     ("models/positions.h", "numbers[middle] <= limit", "numbers[middle] < limit"),

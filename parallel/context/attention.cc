@@ -38,23 +38,23 @@ Count pairs_of(const AttentionPart& part) {
 }
 
 // The given columns of rows first .. first + count - 1 of every sequence, which has `length` rows.
-void add_rows(std::vector<Matrix>& list, const Matrix& all, Count first_column, Count columns,
-              Count length, Count first, Count count) {
-  for (Count begin = first; begin < all.rows; begin += length)
-    list.push_back(all.columns_from(first_column, columns).rows_from(begin, count));
+Matrices rows_of_each(const Matrix& all, Count first_column, Count columns, Count length,
+                      Count first, Count count) {
+  return {all.columns_from(first_column, columns).rows_from(first, count), all.rows / length,
+          length * all.stride};
 }
 
 // Columns of queries, and optionally keys and values, of some heads of a tensor that has `heads`
 // and `kv_heads` of them.
-std::vector<Matrix> head_columns(const Matrix& all, const HeadShare& share, Count heads,
-                                 Count kv_heads, Count size, bool with_kv, Count length,
-                                 Count first, Count count) {
-  std::vector<Matrix> list;
-  add_rows(list, all, share.first * size, share.count * size, length, first, count);
+std::vector<Matrices> head_columns(const Matrix& all, const HeadShare& share, Count heads,
+                                   Count kv_heads, Count size, bool with_kv, Count length,
+                                   Count first, Count count) {
+  std::vector<Matrices> list = {
+      rows_of_each(all, share.first * size, share.count * size, length, first, count)};
   for (const Count begin : {heads, heads + kv_heads})
     if (with_kv)
-      add_rows(list, all, (begin + share.first_kv) * size, share.kv_count * size, length, first,
-               count);
+      list.push_back(rows_of_each(all, (begin + share.first_kv) * size, share.kv_count * size,
+                                  length, first, count));
   return list;
 }
 
@@ -101,10 +101,10 @@ void ContextAttention::scatter_heads(Backend& backend, Slice group, Slice own, c
       },
       [&](int rank) {
         std::vector<Ulysses::Arriving> list;
-        for (const Matrix& matrix :
+        for (const Matrices& matrices :
              head_columns(into, {.count = s.heads, .kv_count = s.kv_heads}, s.heads, s.kv_heads,
                           all.head_size, with_kv, s.length, rank * rows.length, rows.length))
-          list.push_back({.matrix = matrix});
+          list.push_back({.matrices = matrices});
         return list;
       });
   ulysses.announce(own, group);
@@ -130,11 +130,11 @@ void ContextAttention::gather_heads(Backend& backend, Slice own, Slice group, co
             rank > 0 &&
             ulysses.share_of(rank - 1, all.heads, all.kv_heads).first_kv == share.first_kv;
         std::vector<Ulysses::Arriving> list;
-        for (const Matrix& matrix :
+        for (const Matrices& matrices :
              head_columns(into, share, all.heads, all.kv_heads, all.head_size, with_kv, rows.length,
                           0, rows.length)) {
-          const bool is_query = std::ssize(list) < rows.sequences;
-          list.push_back({.matrix = matrix, .beta = adds && !is_query ? 1.0 : 0.0});
+          const bool is_query = list.empty();
+          list.push_back({.matrices = matrices, .beta = adds && !is_query ? 1.0 : 0.0});
         }
         return list;
       });
@@ -152,16 +152,12 @@ void ContextAttention::scatter_products(Backend& backend, Slice group, Slice own
       backend, own.dtype,
       [&](int rank) {
         const HeadShare share = ulysses.share_of(rank, all.heads, all.kv_heads);
-        std::vector<Matrix> list;
-        add_rows(list, from, 0, rows.length, all.heads, share.first, share.count);
-        return list;
+        return std::vector<Matrices>{
+            rows_of_each(from, 0, rows.length, all.heads, share.first, share.count)};
       },
       [&](int rank) {
-        std::vector<Matrix> here;
-        add_rows(here, into, rank * rows.length, rows.length, s.heads, 0, s.heads);
-        std::vector<Ulysses::Arriving> list;
-        for (const Matrix& matrix : here) list.push_back({.matrix = matrix});
-        return list;
+        return std::vector<Ulysses::Arriving>{
+            {.matrices = rows_of_each(into, rank * rows.length, rows.length, s.heads, 0, s.heads)}};
       });
   ulysses.announce(own, group);
 }

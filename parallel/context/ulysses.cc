@@ -3,11 +3,11 @@
 namespace lockstep {
 namespace {
 
-Count elements_of(const Matrix& matrix) { return matrix.rows * matrix.columns; }
-
-// The part of a message that `matrix` takes, after `before` elements.
-Matrix in_message(Slice message, Count before, const Matrix& matrix) {
-  return {message.part(before, elements_of(matrix)), matrix.rows, matrix.columns};
+// The part of a message that these matrices take, after `before` elements.
+Matrices in_message(Slice message, Count before, const Matrices& matrices) {
+  const auto& [first, number, distance] = matrices;
+  const Count size = first.rows * first.columns;
+  return {{message.part(before, size), first.rows, first.columns}, number, size};
 }
 
 }  // namespace
@@ -20,8 +20,8 @@ void Ulysses::exchange(Backend& backend, DType dtype, const Leaving& leaving,
   for (int p = 0; p < ranks; ++p) {
     if (p == own) continue;
     const auto i = static_cast<std::size_t>(p);
-    for (const Matrix& matrix : leaving(p)) sent[i] += elements_of(matrix);
-    for (const Arriving& part : arriving(p)) received[i] += elements_of(part.matrix);
+    for (const Matrices& matrices : leaving(p)) sent[i] += matrices.elements();
+    for (const Arriving& part : arriving(p)) received[i] += part.matrices.elements();
     all_sent += sent[i];
     all_received += received[i];
   }
@@ -31,9 +31,9 @@ void Ulysses::exchange(Backend& backend, DType dtype, const Leaving& leaving,
   Count before = 0;
   for (int p = 0; p < ranks; ++p) {
     if (p == own) continue;
-    for (const Matrix& matrix : leaving(p)) {
-      backend.copy(in_message(outgoing, before, matrix), matrix, 0);
-      before += elements_of(matrix);
+    for (const Matrices& matrices : leaving(p)) {
+      backend.copy_each(in_message(outgoing, before, matrices), matrices, 0);
+      before += matrices.elements();
     }
   }
   auto done = exchange_.start(label, [=, number = exchange_.next_number()](Communicator& comm) {
@@ -53,11 +53,12 @@ void Ulysses::exchange(Backend& backend, DType dtype, const Leaving& leaving,
   before = 0;
   for (int p = 0; p < ranks; ++p) {
     const std::vector<Arriving> parts = arriving(p);
-    const std::vector<Matrix> kept = p == own ? leaving(p) : std::vector<Matrix>();
+    const std::vector<Matrices> kept = p == own ? leaving(p) : std::vector<Matrices>();
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      const Matrix& into = parts[i].matrix;
-      backend.copy(into, p == own ? kept[i] : in_message(incoming, before, into), parts[i].beta);
-      if (p != own) before += elements_of(into);
+      const Matrices& into = parts[i].matrices;
+      backend.copy_each(into, p == own ? kept[i] : in_message(incoming, before, into),
+                        parts[i].beta);
+      if (p != own) before += into.elements();
     }
   }
 }

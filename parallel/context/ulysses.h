@@ -38,14 +38,14 @@ class Ulysses {
     return HeadSplit{.ranks = split_.ranks, .rank = rank}.share(heads, kv_heads);
   }
 
-  // A matrix that a message fills, or adds to.
+  // Matrices that a message fills, or adds to.
   struct Arriving {
-    Matrix matrix;
+    Matrices matrices;
     double beta = 0;
   };
   // Sends the elements of leaving(p) to every rank p as `dtype`, one matrix after another, and puts
   // those of p into arriving(p), which have as many elements. Additions are in the order of ranks.
-  using Leaving = std::function<std::vector<Matrix>(int rank)>;
+  using Leaving = std::function<std::vector<Matrices>(int rank)>;
   using Arrivals = std::function<std::vector<Arriving>(int rank)>;
   void exchange(Backend& backend, DType dtype, const Leaving& leaving, const Arrivals& arriving);
   // All of `into` was made of all of `from` by an exchange.

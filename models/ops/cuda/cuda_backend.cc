@@ -48,6 +48,10 @@ Dropout CudaBackend::on_gpu(Dropout dropout) {
 }
 
 void CudaBackend::copy(const Matrix& into, const Matrix& from, double beta) {
+  copy_each({into}, {from}, beta);
+}
+
+void CudaBackend::copy_each(const Matrices& into, const Matrices& from, double beta) {
   cuda::copy(stream_(), into, from, beta != 0);
 }
 

@@ -30,6 +30,7 @@ class CudaBackend final : public Backend {
 
   std::string_view name() const override { return "cuda"; }
   void copy(const Matrix& into, const Matrix& from, double beta) override;
+  void copy_each(const Matrices& into, const Matrices& from, double beta) override;
   void gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) override;
   void gemm_bias(const Matrix& a, const Matrix& b, const Matrix& c, Slice base,
                  Slice bias) override;

@@ -14,7 +14,7 @@ namespace lockstep::cuda {
 
 // rows.cu
 // into = from, or into += from, between any two of the four types.
-void copy(cudaStream_t stream, const Matrix& into, const Matrix& from, bool adds);
+void copy(cudaStream_t stream, const Matrices& into, const Matrices& from, bool adds);
 void add_bias(cudaStream_t stream, Slice out, Slice base, Slice bias, Count rows);
 void bias_dropout_add(cudaStream_t stream, Slice out, Slice base, Slice x, Slice bias, Count rows,
                       const Dropout& dropout);

@@ -24,14 +24,44 @@ __global__ void add_bias_kernel(T* out, const T* base, const T* bias, Count rows
   });
 }
 
+// Rows of several matrices.
+template <typename T>
+struct RowsOfEach {
+  T* data;
+  Count rows, stride, distance;
+
+  explicit RowsOfEach(const Matrices& matrices)
+      : data(at<T>(matrices.first.slice)),
+        rows(matrices.first.rows),
+        stride(matrices.first.stride),
+        distance(matrices.distance) {}
+  __device__ T* row(Count r) const { return data + r / rows * distance + r % rows * stride; }
+  bool in_packs() const {
+    return cuda::in_packs<T>(stride, {data}) && distance % pack_size<T> == 0;
+  }
+};
+
 template <typename Into, typename From>
-__global__ void copy_kernel(Into* into, Count into_stride, const From* from, Count from_stride,
-                            Count rows, Count columns, bool adds) {
+__global__ void copy_kernel(RowsOfEach<Into> into, RowsOfEach<const From> from, Count rows,
+                            Count columns, bool adds, bool whole) {
   for_rows(rows, [&](Count r) {
-    for (Count c = threadIdx.x % 32; c < columns; c += 32) {
-      Into& to = into[r * into_stride + c];
-      const auto value = static_cast<Wide<Into>>(widen(from[r * from_stride + c]));
-      to = narrow<Into>(adds ? widen(to) + value : value);
+    Into* const to = into.row(r);
+    const From* const of = from.row(r);
+    if constexpr (std::is_same_v<Into, From>) {
+      for_packs<Into>(columns, [&](Count c, Count here) {
+        const bool at_once = whole && here >= Pack<Into>::size;
+        Pack<Into> pack = load(of + c, here, at_once);
+        if (adds) {
+          const Pack<Into> before = load(to + c, here, at_once);
+          for (int i = 0; i < Pack<Into>::size; ++i) pack.x[i] += before.x[i];
+        }
+        store(to + c, pack, here, at_once);
+      });
+    } else {
+      for (Count c = threadIdx.x % 32; c < columns; c += 32) {
+        const auto value = static_cast<Wide<Into>>(widen(of[c]));
+        to[c] = narrow<Into>(adds ? widen(to[c]) + value : value);
+      }
     }
   });
 }
@@ -93,11 +123,14 @@ __global__ void embedding_kernel(T* out, const T* tokens, std::int32_t first_tok
 
 }  // namespace
 
-void copy(cudaStream_t stream, const Matrix& into, const Matrix& from, bool adds) {
-  with_type(into.slice.dtype, [&]<typename Into>(Into*) {
-    with_type(from.slice.dtype, [&]<typename From>(From*) {
-      launch(copy_kernel<Into, From>, warp_per_row(into.rows), stream, at<Into>(into.slice),
-             into.stride, at<From>(from.slice), from.stride, into.rows, into.columns, adds);
+void copy(cudaStream_t stream, const Matrices& into, const Matrices& from, bool adds) {
+  const Count rows = into.number * into.first.rows;
+  with_type(into.first.slice.dtype, [&]<typename Into>(Into*) {
+    with_type(from.first.slice.dtype, [&]<typename From>(From*) {
+      const RowsOfEach<Into> to(into);
+      const RowsOfEach<const From> of(from);
+      launch(copy_kernel<Into, From>, warp_per_row(rows), stream, to, of, rows, into.first.columns,
+             adds, to.in_packs() && of.in_packs());
     });
   });
 }

@@ -47,7 +47,8 @@ TEST_P(GpuKernels, BiasesAndDropout) {
   }
 }
 
-// Some columns of wider matrices, from each type to each.
+// Some columns of wider matrices, from each type to each; then of several matrices, from which every
+// second row is copied to every row.
 TEST_P(GpuKernels, CopiesBetweenTypes) {
   for (const DType from_type : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const auto& [rows, columns] : shapes) {
@@ -60,6 +61,14 @@ TEST_P(GpuKernels, CopiesBetweenTypes) {
       for (const double beta : {1.0, 0.0, 1.0}) {
         gpu_.copy(part(into.on_gpu(), stride, 2), part(from.on_gpu(), from_stride, 1), beta);
         host_.copy(part(into.on_host(), stride, 2), part(from.on_host(), from_stride, 1), beta);
+        expect_same(into);
+        const auto each = [&](const Matrix& all, Count distance) {
+          return Matrices{all.rows_from(0, 1), (rows + 1) / 2, distance};
+        };
+        gpu_.copy_each(each(part(into.on_gpu(), stride, 2), stride),
+                       each(part(from.on_gpu(), from_stride, 1), 2 * from_stride), beta);
+        host_.copy_each(each(part(into.on_host(), stride, 2), stride),
+                        each(part(from.on_host(), from_stride, 1), 2 * from_stride), beta);
         expect_same(into);
       }
     }
