@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "bench/results/measure.h"
 #include "bench/results/train_json.h"
 #include "cli/command.h"
 #include "cli/dry_run.h"
@@ -79,10 +80,17 @@ void print_skipped_steps(const TrainCommand& c, const TrainResult& result) {
     fmt::print("\nthe planted NaN had no effect: all losses and gradient norms are finite\n");
 }
 
+// Of a step: the median. The first one, which also allocates and loads, counts only if it is the only
+// one.
+double typical_seconds(const std::vector<StepRecord>& steps) {
+  std::vector<double> seconds;
+  for (const StepRecord& step : steps) seconds.push_back(step.seconds);
+  if (seconds.size() > 1) seconds.erase(seconds.begin());
+  return percentile(seconds, 0.5);
+}
+
 void print_summary(const TrainCommand& c, const Plan& plan, const TrainResult& result) {
   const StepRecord &first = result.steps.front(), &last = result.steps.back();
-  double seconds = 0;
-  for (const StepRecord& step : result.steps) seconds += step.seconds;
   fmt::print("{}: {} rank{} over {}, {} parameters, {} steps of {} tokens\n", plan.technique(),
              result.world_size, result.world_size == 1 ? "" : "s", result.transport,
              result.parameters, result.steps.size(), result.tokens_per_step);
@@ -93,13 +101,11 @@ void print_summary(const TrainCommand& c, const Plan& plan, const TrainResult& r
   fmt::print("loss {:.4f} -> {:.4f}", first.loss, last.loss);
   if (!result.validation.empty()) fmt::print("   validation {:.4f}", result.validation.back().loss);
   fmt::print("   (unigram entropy of the data {:.4f})\n", result.unigram_entropy);
-  const auto tokens =
-      static_cast<double>(result.tokens_per_step) * static_cast<double>(result.steps.size());
+  const double seconds = typical_seconds(result.steps);
   if (c.world.launch.clock == Clock::unit)
-    fmt::print("{:g} units of time per step\n\n",
-               seconds / static_cast<double>(result.steps.size()));
+    fmt::print("{:g} units of time per step\n\n", seconds);
   else
-    fmt::print("{:.0f} tokens/s{}\n\n", tokens / seconds,
+    fmt::print("{:.0f} tokens/s{}\n\n", static_cast<double>(result.tokens_per_step) / seconds,
                c.world.launch.clock == Clock::cpu ? " of virtual time" : "");
   print_theory(result.theory);
   print_skipped_steps(c, result);
