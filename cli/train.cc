@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 
 #include "bench/results/measure.h"
 #include "bench/results/train_json.h"
@@ -80,11 +81,14 @@ void print_skipped_steps(const TrainCommand& c, const TrainResult& result) {
     fmt::print("\nthe planted NaN had no effect: all losses and gradient norms are finite\n");
 }
 
-// Of a step: the median. The first one, which also allocates and loads, counts only if it is the only
-// one.
-double typical_seconds(const std::vector<StepRecord>& steps) {
+// The mean in units of time, else the median. The first step, which also allocates and loads, then
+// counts only if it is the only one.
+double step_seconds(const std::vector<StepRecord>& steps, Clock clock) {
   std::vector<double> seconds;
   for (const StepRecord& step : steps) seconds.push_back(step.seconds);
+  if (clock == Clock::unit)
+    return std::accumulate(seconds.begin(), seconds.end(), 0.0) /
+           static_cast<double>(seconds.size());
   if (seconds.size() > 1) seconds.erase(seconds.begin());
   return percentile(seconds, 0.5);
 }
@@ -101,7 +105,7 @@ void print_summary(const TrainCommand& c, const Plan& plan, const TrainResult& r
   fmt::print("loss {:.4f} -> {:.4f}", first.loss, last.loss);
   if (!result.validation.empty()) fmt::print("   validation {:.4f}", result.validation.back().loss);
   fmt::print("   (unigram entropy of the data {:.4f})\n", result.unigram_entropy);
-  const double seconds = typical_seconds(result.steps);
+  const double seconds = step_seconds(result.steps, c.world.launch.clock);
   if (c.world.launch.clock == Clock::unit)
     fmt::print("{:g} units of time per step\n\n", seconds);
   else
