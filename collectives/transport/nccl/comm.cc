@@ -5,10 +5,20 @@
 #include "collectives/transport/transport.h"
 
 namespace lockstep {
+namespace {
+
+// What NCCL wrote last, in a buffer that all threads of the process share. Another thread may overwrite
+// it with a shorter text meanwhile, and the copy then has a zero within.
+std::string last_error() {
+  const std::string copy = ncclGetLastError(nullptr);
+  return copy.c_str();
+}
+
+}  // namespace
 
 void check_nccl(const Failure& failure, ncclResult_t result, std::string_view what) {
   if (result == ncclSuccess || result == ncclInProgress) return;
-  const std::string_view detail = ncclGetLastError(nullptr);
+  const std::string detail = last_error();
   std::string hint = "NCCL_DEBUG=WARN shows more";
   const bool not_allowed = result == ncclInvalidUsage;  // mostly two ranks on one GPU
   if (not_allowed)
