@@ -59,7 +59,8 @@ step() {
   fi
   timeout -k 5 "$limit" "$@" >"$out/$name.txt" 2>&1 || status=$?
   local result
-  result=$(grep 'tokens/s' "$out/$name.txt" || tail -n 1 "$out/$name.txt")
+  result=$(grep 'SUMMARY\|tokens/s' "$out/$name.txt" || cat "$out/$name.txt")
+  result=$(tail -n 1 <<<"$result")
   printf '%-28s status %3d  %4d s  %s\n' "$name" $status $((SECONDS - begin)) "${result:0:110}" | tee -a "$out/summary.txt"
   [ $status = 0 ] || failed=yes
 }
