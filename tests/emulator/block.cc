@@ -122,6 +122,7 @@ class Block {
   std::deque<unsigned> ready_;
   unsigned current_ = 0, alive_ = 0, waiting_ = 0;
   const std::function<void()>* body_ = nullptr;
+  bool downwards_ = false;  // the order in which threads begin, and go on after a barrier
   context::fcontext_t scheduler_ = nullptr;
   void* scheduler_fake_stack_ = nullptr;
   const void* scheduler_bottom_ = nullptr;
@@ -167,6 +168,7 @@ void Block::suspend(bool for_ever) {
 void Block::run(const std::function<void()>& body, bool downwards) {
   running = this;
   body_ = &body;
+  downwards_ = downwards;
   alive_ = count_;
   waiting_ = 0;
   std::ranges::fill(warps_, Warp());
@@ -193,8 +195,10 @@ void Block::run(const std::function<void()>& body, bool downwards) {
 void Block::release_barrier() {
   if (waiting_ == 0 || waiting_ < alive_) return;
   waiting_ = 0;
-  for (unsigned i = 0; i < count_; ++i)
-    if (threads_[i].state == State::at_barrier) wake(i);
+  for (unsigned i = 0; i < count_; ++i) {
+    const unsigned thread = downwards_ ? count_ - 1 - i : i;
+    if (threads_[thread].state == State::at_barrier) wake(thread);
+  }
 }
 
 void Block::barrier() {
