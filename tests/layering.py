@@ -1,4 +1,5 @@
-"""Checks the include rules, that included files exist, and the rules of source files; then that each check can fail.
+"""Checks the include rules, that included files exist, the rules of source files, and that no two files define types of one
+name; then that each check can fail.
 
 collectives/base <- collectives <- parallel <- bench <- cli; models includes only collectives/base. Algorithms use
 communicators: only a transport's own files and launch.cc include a concrete transport.
@@ -84,6 +85,26 @@ def faults_of(root, name, text):
         yield f"{name} has {lines} lines: a file of more than {MOST_LINES} is two ideas"
 
 
+ANONYMOUS = re.compile(r"^namespace \{$.*?^\}  // namespace$", re.MULTILINE | re.DOTALL)
+NAMESPACE = re.compile(r"^namespace ([\w:]+) \{$", re.MULTILINE)
+TYPE = re.compile(r"^(?:class|struct|enum class|enum)(?: alignas\(\w+\))? (\w+)(?: final)?(?: : [^;{]*)? \{", re.MULTILINE)
+
+
+def equal_names(texts):
+    """Types of one name in one namespace: the linker would keep the functions of one of them, such as its destructor, for both.
+    `texts` maps the names of files to their contents."""
+    places = {}
+    for name, text in texts.items():
+        shared = ANONYMOUS.sub("", text)
+        namespaces = "::".join(NAMESPACE.findall(shared))
+        for type_name in TYPE.findall(shared):
+            first = places.setdefault(f"{namespaces}::{type_name}", name)
+            if first != name:
+                yield f"{first} and {name} both define {namespaces}::{type_name}"
+    if not places:
+        yield "no types found"
+
+
 # (file, text, part of the expected fault)
 PLANTED = [
     ("models/gpt.cc", '#include "collectives/communicator.h"\n', "models/ may include"),
@@ -115,10 +136,16 @@ def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     files = sorted(path for folder in TOP_FOLDERS for path in (root / folder).rglob("*")
                    if path.suffix in (".h", ".cuh", ".cc", ".cu"))
-    faults = [fault for path in files for fault in faults_of(root, path.relative_to(root).as_posix(), path.read_text())]
+    texts = {path.relative_to(root).as_posix(): path.read_text() for path in files}
+    faults = [fault for name, text in texts.items() for fault in faults_of(root, name, text)] + list(equal_names(texts))
     for name, text, part in PLANTED:
         if not any(part in fault for fault in faults_of(root, name, text)):
             faults.append(f"planted in {name}, but not found: {text.strip() or 'too many lines'}")
+    stream = "namespace lockstep {\nclass Stream final : public Base {\n"
+    if not list(equal_names(texts | {"models/planted.h": stream})):
+        faults.append("planted in models/planted.h, but not found: a second class Stream")
+    if list(equal_names({"a.cc": stream, "b.cc": "namespace lockstep {\nnamespace {\nclass Stream {\n}  // namespace\n"})):
+        faults.append("a second class Stream in an anonymous namespace is taken for a fault")
     if not files:
         faults.append("no source files found")
     print("\n".join(faults) or f"{len(files)} files obey the rules")

@@ -75,7 +75,7 @@ Values CaseSteps::values_of(Gathered what, double factor) {
   return all;
 }
 
-void CaseSteps::compare_own_values(Comparison& comparison, const Values& expected) {
+void CaseSteps::compare_own_values(CaseComparison& comparison, const Values& expected) {
   const Parameters* const own = rank_->state().parameters;
   for (int i = 0; own && i < static_cast<int>(own->list().size()); ++i) {
     if (!own->has_value(i)) continue;
@@ -93,7 +93,7 @@ void CaseSteps::compare_own_values(Comparison& comparison, const Values& expecte
   }
 }
 
-void CaseSteps::compare_predictions(Comparison& comparison, int number) {
+void CaseSteps::compare_predictions(CaseComparison& comparison, int number) {
   const Prediction prediction = training_.prediction_of(*rank_, number);
   counted_.erase(report_label);
   std::map<std::string, Volume, std::less<>> expected = prediction.traffic;
@@ -114,7 +114,7 @@ void CaseSteps::compare_predictions(Comparison& comparison, int number) {
   compare_memory(comparison, prediction);
 }
 
-void CaseSteps::compare_memory(Comparison& comparison, const Prediction& prediction) {
+void CaseSteps::compare_memory(CaseComparison& comparison, const Prediction& prediction) {
   for (int use = 0; use < memory_uses; ++use) {
     const auto as_use = static_cast<MemoryUse>(use);
     const auto& figure = prediction.peak_bytes[static_cast<std::size_t>(use)];

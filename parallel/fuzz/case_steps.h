@@ -31,12 +31,12 @@ class CaseSteps {
   Values values_of(Gathered what, double factor = 1);
 
   // The values that this rank holds now, those that other ranks hold, too, included.
-  void compare_own_values(Comparison& comparison, const Values& expected);
+  void compare_own_values(CaseComparison& comparison, const Values& expected);
   // The traffic and the memory of the last step against their closed forms.
-  void compare_predictions(Comparison& comparison, int number);
+  void compare_predictions(CaseComparison& comparison, int number);
 
  private:
-  void compare_memory(Comparison& comparison, const Prediction& prediction);
+  void compare_memory(CaseComparison& comparison, const Prediction& prediction);
 
   RankContext& context_;
   const Plan& plan_;

@@ -43,7 +43,7 @@ Reference reference_of(const FuzzCase& fuzz_case, const FuzzFiles& files) {
 
 void run_rank(RankContext& context, const Plan& plan, const Reference& reference,
               Tolerance tolerance, CaseCheck& result) {
-  Comparison comparison(context.world.rank(), tolerance);
+  CaseComparison comparison(context.world.rank(), tolerance);
   CaseSteps steps(context, plan);
   for (int number = steps.first(); number < fuzz_steps; ++number) {
     const CaseStep got = steps.take(number);

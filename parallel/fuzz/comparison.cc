@@ -27,19 +27,19 @@ Tolerance tolerance_of(const TrainOptions& options) {
 }
 
 // A NaN is near nothing.
-void Comparison::near(const std::string& what, double got, double expected) {
+void CaseComparison::near(const std::string& what, double got, double expected) {
   ++check_.compared;
   if (std::abs(got - expected) <= tolerance_.relative * std::abs(expected)) return;
   differs(fmt::format("{} is {:.12g}, on one rank {:.12g}", what, got, expected));
 }
 
-void Comparison::equal(const std::string& what, std::int64_t got, std::int64_t predicted) {
+void CaseComparison::equal(const std::string& what, std::int64_t got, std::int64_t predicted) {
   ++check_.compared;
   if (got != predicted) differs(fmt::format("{} is {}, predicted {}", what, got, predicted));
 }
 
-void Comparison::values(const std::string& what, std::span<const double> got,
-                        std::span<const double> expected, double all) {
+void CaseComparison::values(const std::string& what, std::span<const double> got,
+                            std::span<const double> expected, double all) {
   ++check_.compared;
   double squares = 0;
   for (std::size_t i = 0; i < got.size(); ++i) squares += std::pow(got[i] - expected[i], 2);
@@ -49,8 +49,8 @@ void Comparison::values(const std::string& what, std::span<const double> got,
   differs(fmt::format("{} is off by {:.3g} of {:.3g}, both as L2 norms", what, error, size));
 }
 
-void Comparison::parameters(const std::string& what, const std::vector<Parameter>& whole,
-                            const Values& got, const Values& expected) {
+void CaseComparison::parameters(const std::string& what, const std::vector<Parameter>& whole,
+                                const Values& got, const Values& expected) {
   const double all = norm(expected);
   for (const Parameter& parameter : whole) {
     const auto part = [&](const Values& of_all) {
@@ -61,7 +61,7 @@ void Comparison::parameters(const std::string& what, const std::vector<Parameter
   }
 }
 
-void Comparison::differs(const std::string& what) {
+void CaseComparison::differs(const std::string& what) {
   check_.differences.push_back(fmt::format("rank {}: {}", rank_, what));
 }
 

@@ -28,9 +28,9 @@ struct Tolerance {
 // Of the type in which gradients are computed, or of a coarser one in which they are sent.
 Tolerance tolerance_of(const TrainOptions& options);
 
-class Comparison {
+class CaseComparison {
  public:
-  Comparison(int rank, Tolerance tolerance) : rank_(rank), tolerance_(tolerance) {}
+  CaseComparison(int rank, Tolerance tolerance) : rank_(rank), tolerance_(tolerance) {}
 
   // Numbers that depend on rounding.
   void near(const std::string& what, double got, double expected);
