@@ -50,7 +50,7 @@ std::string shortened(std::vector<std::string> parts, std::size_t kept, std::str
 }
 
 // "0,1", "0-7", "0,8,..,56", "0-7,64-71,..,448-455"
-std::string text_of(const Mesh::Group& group) {
+std::string group_text(const Mesh::Group& group) {
   constexpr int shortest_range = 4;
   constexpr std::size_t most_parts = 4;
   std::vector<std::string> parts;
@@ -66,10 +66,10 @@ std::string text_of(const Mesh::Group& group) {
   return shortened(std::move(parts), most_parts, ",");
 }
 
-std::string text_of(const std::vector<Mesh::Group>& groups) {
+std::string group_text(const std::vector<Mesh::Group>& groups) {
   constexpr std::size_t width = 60;
   std::vector<std::string> texts;
-  for (const Mesh::Group& group : groups) texts.push_back(fmt::format("[{}]", text_of(group)));
+  for (const Mesh::Group& group : groups) texts.push_back(fmt::format("[{}]", group_text(group)));
   std::string text;
   for (const std::size_t kept : {8, 3, 2}) {
     text = shortened(texts, kept, "");
@@ -106,7 +106,7 @@ void draw(const Mesh& mesh) {
   const auto cell = [&](int pp, int cp, int dp) {
     AlongAxes place(0);
     place[Axis::pp] = pp, place[Axis::cp] = cp, place[Axis::dp] = dp;
-    return text_of(mesh.group_of(mesh.rank_at(place), {Axis::tp}));
+    return group_text(mesh.group_of(mesh.rank_at(place), {Axis::tp}));
   };
   const int last_dp = mesh.length(Axis::dp) - 1;
   const std::string widest = cell(mesh.length(Axis::pp) - 1, cp_length - 1, last_dp);
@@ -142,7 +142,7 @@ void print_groups(const std::vector<NamedGroups>& all, int ranks_per_node) {
     const auto size = groups.empty() ? 0 : groups.front().size();
     const int spans = ranks_per_node > 0 ? nodes_of(groups, ranks_per_node) : 0;
     fmt::print("{:<10} {:<30} {:>7} {:>6}{}  {}\n", name, who, groups.size(), size,
-               nodes(fmt::format("{}", spans)), text_of(groups));
+               nodes(fmt::format("{}", spans)), group_text(groups));
   }
   if (ranks_per_node > 0)
     fmt::print(
