@@ -50,6 +50,9 @@ MAY_USE_CUDA = re.compile(rf"cuda[^/]*\.(cc|cu|cuh|h)$|/cuda/|^tests/emulator/|^
 
 DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(\w+)[ \t]*(.*)$", re.MULTILINE)
 MOST_LINES = 300
+ANONYMOUS = re.compile(r"^namespace \{$.*?^\}  // namespace$", re.MULTILINE | re.DOTALL)
+NAMESPACE = re.compile(r"^namespace ([\w:]+) \{$", re.MULTILINE)
+TYPE = re.compile(r"^(?:class|struct|enum class|enum)(?: alignas\(\w+\))? (\w+)(?: final)?(?: : [^;{]*)? \{", re.MULTILINE)
 
 
 def wrong_layer(name, included):
@@ -83,11 +86,6 @@ def faults_of(root, name, text):
     lines = text.count("\n")
     if lines > MOST_LINES and not name.startswith("tests/"):
         yield f"{name} has {lines} lines: a file of more than {MOST_LINES} is two ideas"
-
-
-ANONYMOUS = re.compile(r"^namespace \{$.*?^\}  // namespace$", re.MULTILINE | re.DOTALL)
-NAMESPACE = re.compile(r"^namespace ([\w:]+) \{$", re.MULTILINE)
-TYPE = re.compile(r"^(?:class|struct|enum class|enum)(?: alignas\(\w+\))? (\w+)(?: final)?(?: : [^;{]*)? \{", re.MULTILINE)
 
 
 def equal_names(texts):

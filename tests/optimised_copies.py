@@ -1,8 +1,8 @@
-"""A program has the optimised copies of inline functions, not those of its own sources, which are compiled without optimisation.
+"""Of inline functions and templates, a program has the optimised copies of a library, not the unoptimised ones of its own sources.
 
-python3 optimised_copies.py PROGRAM ARCHIVE OBJECT ...
+python3 optimised_copies.py PROGRAM LIBRARY OBJECT ...
 
-Both are there under one name, and tell each other apart by their size. Compares the functions whose sizes differ.
+The two copies of a function have the same name and usually different sizes. Only functions whose sizes differ are compared.
 """
 
 import subprocess
@@ -12,7 +12,7 @@ LEAST_COMPARED = 100
 
 
 def sizes(*files):
-    """The sizes that each function with copies in several sources has in these files."""
+    """The sizes, in these files, of each function of which the linker keeps one copy: nm's letter for them is W."""
     found = {}
     said = subprocess.run(["nm", "--print-size", "--defined-only", *files], capture_output=True, text=True, check=True).stdout
     for words in map(str.split, said.splitlines()):
@@ -22,14 +22,14 @@ def sizes(*files):
 
 
 def main():
-    program, archive, *objects = sys.argv[1:]
-    kept, optimised, own = sizes(program), sizes(archive), sizes(*objects)
+    program, library, *objects = sys.argv[1:]
+    kept, optimised, own = sizes(program), sizes(library), sizes(*objects)
     compared = [name for name in kept.keys() & optimised.keys() & own.keys() if not optimised[name] & own[name]]
     faults = [name for name in compared if kept[name] <= own[name]]
     for name in faults[:10]:
-        print(f"{program} has the copy of its own sources of {name}: link {archive} before them")
+        print(f"{program} has its own sources' copy of {name}: link {library} before them")
     if len(compared) < LEAST_COMPARED:
-        print(f"only {len(compared)} functions compared")
+        print(f"fewer than {LEAST_COMPARED} functions to compare")
     print(f"{len(compared)} functions compared, {len(faults)} not optimised")
     return 1 if faults or len(compared) < LEAST_COMPARED else 0
 
