@@ -20,6 +20,7 @@
 #include "collectives/base/error.h"
 #include "collectives/transport/failure_report.h"
 #include "collectives/transport/transport.h"
+#include "collectives/transport/waited_time.h"
 
 namespace lockstep {
 
@@ -128,13 +129,12 @@ class Board {
   // yields the processor for a bounded time. The caller may have spun before.
   template <typename Ready, typename Pause>
   void wait(int rank, std::span<const int> peers, const Call& call, Ready ready, Pause pause) {
-    using Clock = std::chrono::steady_clock;
     const Waiting waiting(*this, rank, peers.front(), call);
-    const auto start = Clock::now();
+    WaitedTime waited;
     while (!ready()) {
-      const auto now = Clock::now();
+      const auto now = WaitedTime::Clock::now();
       waiting.beat(now);
-      examine(rank, peers, call, std::chrono::duration<double>(now - start).count());
+      examine(rank, peers, call, waited.look(now));
       pause();
     }
   }
@@ -144,9 +144,7 @@ class Board {
   // the board shows all ranks, not only those of this process.
   template <typename Ready, typename Pause>
   void wait_for_ends(int rank, bool sees_all, Ready ready, Pause pause) const {
-    using Clock = std::chrono::steady_clock;
-    for (const auto start = Clock::now(); !ready(); pause())
-      check_ends(rank, sees_all, std::chrono::duration<double>(Clock::now() - start).count());
+    for (WaitedTime waited; !ready(); pause()) check_ends(rank, sees_all, waited.look());
     if (sees_all) check_last_calls(rank);
   }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "collectives/transport/transport.h"
+#include "collectives/transport/waited_time.h"
 
 namespace lockstep {
 namespace {
@@ -79,7 +80,7 @@ void NcclComm::abort() noexcept {
 }
 
 void NcclComm::wait_while_in_progress(std::string_view what) {
-  const double deadline = steady_seconds() + failure_.timeout_s();
+  WaitedTime waited;
   constexpr double pause_s = 20e-6;
   while (true) {
     ncclResult_t state = ncclSuccess;
@@ -87,7 +88,7 @@ void NcclComm::wait_while_in_progress(std::string_view what) {
     check_nccl(failure_, state, what);
     if (state == ncclSuccess) return;
     failure_.check();
-    if (steady_seconds() > deadline)
+    if (waited.look() > failure_.timeout_s())
       throw Error(ErrorKind::timeout,
                   fmt::format("NCCL could not {} in {} s", what, failure_.timeout_s()),
                   failure_.context(

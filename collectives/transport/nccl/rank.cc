@@ -61,14 +61,14 @@ std::shared_ptr<ExposedData> NcclRank::expose(Slice data) {
 }
 
 void NcclRank::wait(ExposedData& exposed, const Call& call, int to) {
-  const double deadline = steady_seconds() + failure_.timeout_s();
   {
+    WaitedTime waited;
     std::unique_lock lock(mutex_);
     constexpr auto between_looks = std::chrono::milliseconds(50);
     while (!exposed.answered) {
       answered_.wait_for(lock, between_looks);
       failure_.check();
-      if (!exposed.answered && steady_seconds() > deadline)
+      if (waited.look() > failure_.timeout_s() && !exposed.answered)
         throw Error(ErrorKind::timeout,
                     fmt::format("timed out: rank {} has not requested the data of this rank", to),
                     {.rank = rank_,
@@ -169,9 +169,10 @@ std::shared_ptr<NcclComm> NcclRank::make_comm(const ncclUniqueId& id, int size, 
 }
 
 void NcclRank::expect_end(cudaStream_t stream, std::string what) {
-  Expected expected{{}, steady_seconds() + failure_.timeout_s(), std::move(what)};
+  Expected expected{{}, 0, std::move(what)};
   expected.event.record(stream);
   const std::lock_guard lock(mutex_);
+  expected.deadline = running_.seconds() + failure_.timeout_s();
   expected_.push_back(std::move(expected));
 }
 

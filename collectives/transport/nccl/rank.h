@@ -20,6 +20,7 @@
 #include "collectives/transport/nccl/comm.h"
 #include "collectives/transport/nccl/event.h"
 #include "collectives/transport/transport.h"
+#include "collectives/transport/waited_time.h"
 
 namespace lockstep {
 
@@ -74,7 +75,7 @@ class NcclRank {
   };
   struct Expected {
     CudaEvent event;
-    double deadline;
+    double deadline;  // on the clock `running_`
     std::string what;
   };
 
@@ -106,6 +107,7 @@ class NcclRank {
   std::map<std::int64_t, std::shared_ptr<ExposedData>> exposed_;
   std::vector<std::weak_ptr<NcclComm>> comms_;
   std::deque<Expected> expected_;
+  WaitedTime running_;
 
   std::atomic<bool> ends_service_ = false;
   std::jthread service_;

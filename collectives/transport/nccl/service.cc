@@ -97,8 +97,8 @@ void NcclRank::look_at_comms() {
 }
 
 void NcclRank::look_at_expected() {
-  const double now = steady_seconds();
   const std::lock_guard lock(mutex_);
+  const double now = running_.look();
   std::erase_if(expected_, [](const Expected& each) { return each.event.has_happened(); });
   for (const Expected& each : expected_)
     if (now > each.deadline)
