@@ -235,17 +235,21 @@ void Board::throw_timeout(int rank, std::span<const int> peers, const Call& call
                           std::string_view what, std::string_view got,
                           std::string_view advice) const {
   ErrorContext c = context(rank, peers.front(), call);
-  c.failed_rank = culprit_of_wait(rank, peers.front());
+  if (!network_state_) c.failed_rank = culprit_of_wait(rank, peers.front());
   std::vector<int> awaited;
   for (const int peer : peers) awaited.push_back(world_rank(peer));
   c.expected = fmt::format("a message to or from {}", ranks_text(awaited));
   c.got = got;
-  c.hint = c.failed_rank < 0
-               ? fmt::format(
-                     "these ranks wait for each other, so one of them has left out a "
-                     "message or call: {}",
-                     circle_of_waits(rank))
-               : fmt::format("rank {} keeps the others waiting{}", c.failed_rank, advice);
+  if (network_state_)
+    c.hint = fmt::format("this rank cannot see the other hosts: {} is late or stopped, or {}{}",
+                         ranks_text(awaited), network_state_(), advice);
+  else
+    c.hint = c.failed_rank < 0
+                 ? fmt::format(
+                       "these ranks wait for each other, so one of them has left out a "
+                       "message or call: {}",
+                       circle_of_waits(rank))
+                 : fmt::format("rank {} keeps the others waiting{}", c.failed_rank, advice);
   throw Error(ErrorKind::timeout, fmt::format("{}: {}", what, failure_report()), c);
 }
 

@@ -122,6 +122,10 @@ class Board {
   bool all_ended() const;
   // `check` returns "" or the fault of a peer's process. Called while a rank waits for that peer.
   void set_health_check(std::function<std::string(int rank)> check) { health_ = std::move(check); }
+  // This board shows only this process: `network_state` says what is known of the network to others.
+  void set_distant(std::function<std::string()> network_state) {
+    network_state_ = std::move(network_state);
+  }
   // `check` returns whether a peer's process is stopped, as by SIGSTOP.
   void set_stopped_check(std::function<bool(int rank)> check) { stopped_ = std::move(check); }
 
@@ -213,6 +217,7 @@ class Board {
   std::string transport_;
   std::function<std::string(int)> health_;
   std::function<bool(int)> stopped_;
+  std::function<std::string()> network_state_;
 };
 
 }  // namespace lockstep

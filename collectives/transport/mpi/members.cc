@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "collectives/base/links.h"
+#include "collectives/transport/mpi/network_state.h"
 #include "collectives/transport/mpi/peer_memory.h"
 
 namespace lockstep {
@@ -113,6 +114,7 @@ MpiMembers::MpiMembers(MPI_Comm comm, int ends, const MpiMembers* world_group,
     slots_[end].process.store(getpid());
   board_ = std::make_unique<Board>(slots_, world, std::move(world_ranks), timeout_s, "mpi");
   board_->set_health_check([this](int peer) { return health(peer); });
+  if (!one_host_) board_->set_distant(network_state);
   board_->set_stopped_check([this](int peer) { return state(peer) == 'T'; });
 }
 
