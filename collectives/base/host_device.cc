@@ -1,5 +1,7 @@
 // The host as a device: ordinary memory, or shared memory that other processes map, and arithmetic
 // in plain loops that the compiler vectorises.
+#include <fmt/format.h>
+
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -11,6 +13,7 @@
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
 #include "collectives/base/half.h"
+#include "collectives/base/out_of_memory.h"
 #include "collectives/base/shared_heap.h"
 #include "collectives/base/stores.h"
 
@@ -267,8 +270,25 @@ void poison_host_memory(bool is_poisoned_now) { is_poisoned.store(is_poisoned_no
 
 void take_host_memory_from(SharedHeap& heap) { shared_heap.store(&heap); }
 
+namespace {
+
+std::byte* allocated(Device& device, MemoryUse use, Count bytes) {
+  try {
+    return device.allocate(bytes);
+  } catch (const std::bad_alloc&) {
+    throw OutOfMemory(
+        fmt::format("out of memory: {} bytes of {} are too many", bytes, name_of(use)));
+  }
+}
+
+}  // namespace
+
 Memory::Memory(Device& device, Ledger* ledger, MemoryUse use, Count bytes)
-    : device_(&device), ledger_(ledger), use_(use), data_(device.allocate(bytes)), bytes_(bytes) {
+    : device_(&device),
+      ledger_(ledger),
+      use_(use),
+      data_(allocated(device, use, bytes)),
+      bytes_(bytes) {
   if (ledger_) ledger_->add(use_, bytes_);
 }
 

@@ -36,6 +36,10 @@ double machine_bytes() {
   return unlimited;
 }
 
+// Kernels that libraries generate, and stacks of threads (measured). Without them libraries end the
+// process with a signal.
+constexpr double of_libraries = 256 << 20;
+
 // Of `ulimit -v` or `ulimit -d`: the limit, less the address space in use or its writable part.
 double process_bytes() {
   double pages[6] = {};  // of /proc/self/statm: the address space is the first, data the sixth
@@ -46,7 +50,8 @@ double process_bytes() {
     rlimit limit{};
     if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
     const double used_bytes = used * static_cast<double>(sysconf(_SC_PAGESIZE));
-    least = std::min(least, std::max(0.0, static_cast<double>(limit.rlim_cur) - used_bytes));
+    least = std::min(
+        least, std::max(0.0, static_cast<double>(limit.rlim_cur) - used_bytes - of_libraries));
   }
   return least;
 }
@@ -68,6 +73,12 @@ std::string bytes_text(double bytes) {
 }
 
 }  // namespace
+
+double address_limit() {
+  rlimit limit{};
+  const bool is_limited = getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return is_limited ? static_cast<double>(limit.rlim_cur) : unlimited;
+}
 
 double available_bytes() { return std::min({machine_bytes(), process_bytes(), group_bytes()}); }
 

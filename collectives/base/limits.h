@@ -6,8 +6,11 @@
 
 namespace lockstep {
 
+// The most addresses that this process may use, by `ulimit -v`; infinite without a limit.
+double address_limit();
+
 // The memory that this process can still get, in bytes: what the machine has available, or less by
-// a limit of this process or of its control group.
+// a limit of this process, of which libraries need a part, or of its control group.
 double available_bytes();
 
 // Throws Error (bad_input), "WHAT needs about 40 GiB of memory, and 21 GiB are available; HINT",

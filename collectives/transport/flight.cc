@@ -132,6 +132,20 @@ std::shared_ptr<FlightLog> FlightRecorder::log(const std::string& group) {
       number == 1 ? group : fmt::format("{} ({})", group, number), capacity_));
 }
 
+std::string FlightRecorder::last_operation() const {
+  const std::lock_guard lock(mutex_);
+  std::string text;
+  double newest_s = 0;
+  for (const auto& log : logs_) {
+    const std::vector<FlightLog::Entry> entries = log->entries();
+    if (entries.empty() || (!text.empty() && entries.back().begin_s < newest_s)) continue;
+    newest_s = entries.back().begin_s;
+    text = fmt::format("{} {}", entries.back().ended ? "after" : "in",
+                       entries.back().signature.text());
+  }
+  return text;
+}
+
 std::string FlightRecorder::events() const {
   const std::lock_guard lock(mutex_);
   nlohmann::json all = nlohmann::json::array();

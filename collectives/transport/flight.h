@@ -62,6 +62,9 @@ class FlightRecorder {
   // A new log for a communicator of that name. Repeated names get a number.
   std::shared_ptr<FlightLog> log(const std::string& group);
 
+  // "after all_reduce/ring #6 of 1000 f32, sum": the newest one; "" before the first.
+  std::string last_operation() const;
+
   // Chrome trace events as objects separated by commas: a track per communicator, with an instant
   // event where an operation began, and a span for an operation that has not ended.
   std::string events() const;

@@ -8,6 +8,7 @@
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/out_of_memory.h"
 #include "collectives/transport/counting.h"
 #include "collectives/transport/tracing.h"
 
@@ -15,13 +16,23 @@ namespace lockstep {
 namespace {
 
 // Runs one rank. If there are several, adds the rank to what it throws.
-void run_named(RankContext& context, const std::function<void(RankContext&)>& program) {
+void run_named(RankContext& context, const FlightRecorder& recorder,
+               const std::function<void(RankContext&)>& program) {
   try {
     program(context);
   } catch (const Error&) {
     throw;
-  } catch (const std::bad_alloc&) {
-    throw;
+  } catch (const std::bad_alloc& error) {
+    const int rank = context.world.rank();
+    if (context.world.size() == 1) throw;
+    const bool says_what = dynamic_cast<const OutOfMemory*>(&error) != nullptr;
+    throw Error(ErrorKind::bad_input, says_what ? error.what() : "out of memory",
+                {.rank = rank,
+                 .size = context.world.size(),
+                 .failed_rank = rank,
+                 .operation = recorder.last_operation(),
+                 .hint = "use a smaller model, batch or sequence length, or raise the limit of "
+                         "this rank's memory"});
   } catch (const std::exception& error) {
     const int rank = context.world.rank();
     if (context.world.size() == 1) throw;
@@ -60,7 +71,7 @@ void run_rank(const LaunchOptions& options, Device* device, std::unique_ptr<Tran
   Communicator world(std::move(transport),
                      {.ledger = &ledger, .trace = records, .tuning = options.tuning});
   RankContext context{world, counters, ledger, records};
-  run_named(context, program);
+  run_named(context, recorder, program);
   if (options.fault) require_struck(*options.fault, *struck, world.rank());
 }
 

@@ -6,6 +6,7 @@
 #include <oneapi/dnnl/dnnl.h>
 
 #include "collectives/base/error.h"
+#include "collectives/base/out_of_memory.h"
 #include "models/ops/kernels.h"
 
 namespace lockstep::host {
@@ -17,6 +18,9 @@ void sgemm(bool transpose_a, bool transpose_b, Count m, Count n, Count k, const 
   if (omp_get_max_threads() > omp_get_thread_limit()) omp_set_num_threads(omp_get_thread_limit());
   const dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k,
                                           1.0F, a, lda, b, ldb, beta, c, ldc);
+  if (status == dnnl_out_of_memory)
+    throw OutOfMemory(
+        fmt::format("out of memory: oneDNN has none for a {} x {} x {} product", m, n, k));
   require(status == dnnl_success, [&] {
     return fmt::format("oneDNN refuses a {} x {} x {} product (status {})", m, n, k,
                        static_cast<int>(status));
