@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "collectives/base/error.h"
 #include "parallel/plan.h"
@@ -111,9 +113,20 @@ TrainOptions default_options(std::string_view name) {
 }
 
 int default_ranks(const TrainOptions& options) {
-  const int least = technique(options.technique).default_ranks();
-  if (options.technique != "cp") return least;
-  return std::max(least, options.ulysses_ranks.value_or(1) * options.ring_ranks.value_or(1));
+  const TechniqueEntry& entry = technique(options.technique);
+  // More ranks than any plan may have overflow neither this nor the error.
+  Count ranks = options.ulysses_ranks.value_or(1) * Count{options.ring_ranks.value_or(1)};
+  bool is_free = true;
+  for (const auto& [axis, length] :
+       {std::pair(Axis::cp, options.context_ranks), std::pair(Axis::tp, options.tensor_ranks),
+        std::pair(Axis::pp, options.pipeline_ranks), std::pair(Axis::dp, options.data_ranks)}) {
+    if (!length) continue;
+    if (axis == Axis::cp) ranks = 1;  // contains the other two
+    ranks = std::min<Count>(ranks * std::max(1, *length), std::numeric_limits<int>::max());
+    if (axis == entry.free_axis) is_free = false;
+  }
+  const Count least = is_free ? entry.default_ranks() : 1;
+  return static_cast<int>((least + ranks - 1) / ranks * ranks);
 }
 
 const TechniqueEntry& technique(std::string_view name) {
