@@ -48,6 +48,17 @@ void read_clock_defaults(BenchCommand& c) {
   o.check = c.check ? *c.check > 0 : o.device->stores();
 }
 
+// Files that are read count by their contents.
+Claims claims_of(const BenchCommand& c) {
+  Claims claims = c.world.claims([](const CLI::Option& option) {
+    const std::string flag = option.get_single_name();
+    return flag == "tuned" || flag == "matrix" || flag == "baseline";
+  });
+  for (const auto& [flag, path] : {std::pair("--tuned", c.tuned), std::pair("--matrix", c.matrix)})
+    claims.push_back({flag, contents_of(path)});
+  return claims;
+}
+
 }  // namespace
 
 std::int64_t given_bytes(const std::string& text, const char* flag) {
@@ -168,9 +179,18 @@ void read(BenchCommand& c) {
     if (c.reduction && c.reduction->count() > 0) o.without_effect.push_back("-o,--op");
   }
   if (!operation.has_root && c.root && c.root->count() > 0) o.without_effect.push_back("-r,--root");
-  if (c.threads > 0 || c.gpus > 0)
-    c.world.launch.ranks = std::max(1, c.threads) * std::max(1, c.gpus);
+  if (c.threads > 0 || c.gpus > 0) {
+    const int ranks = std::max(1, c.threads) * std::max(1, c.gpus);
+    require(!c.world.given_ranks() || *c.world.given_ranks() == ranks,
+            fmt::format("--ranks {} with -t and -g, whose product is {}",
+                        c.world.given_ranks().value_or(0), ranks),
+            "omit --ranks, or -t and -g");
+    // nccl-tests' -g 1 under mpirun means one GPU for each process.
+    if (ranks > 1) require_processes(ranks, fmt::format("-t and -g ask for {} ranks", ranks));
+    c.world.launch.ranks = ranks;
+  }
   c.world.read();
+  c.world.launch.claims = claims_of(c);
   if (!c.tuned.empty()) c.tuning = read_tuning(c.tuned);
   c.world.launch.tuning = &c.tuning;
 }

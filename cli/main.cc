@@ -24,6 +24,8 @@
 #include "cli/train_options.h"
 #include "cli/waiting_threads.h"
 #include "collectives/base/error.h"
+#include "collectives/base/out_of_memory.h"
+#include "collectives/transport/launch.h"
 #include "labs/grader/load.h"
 
 namespace {
@@ -48,6 +50,18 @@ std::string printable(std::string_view text) {
 // Standard error may be closed or full: then nothing is said, and the exit status remains.
 void report(std::string_view message) {
   std::fputs(("lockstep: " + printable(message) + "\n").c_str(), stderr);
+}
+
+// Of commands that run on several ranks.
+bool starts_ranks(std::string_view command) { return command == "train" || command == "bench"; }
+
+// The other ranks of a launcher would wait for one that cannot begin. Without a message rank 0 has
+// reported the error.
+int refuse(std::string_view command, std::string_view message, int status) {
+  if (message.empty() || (starts_ranks(command) && lockstep::refuse_world(printable(message))))
+    return status;
+  report(message);
+  return status;
 }
 
 // CLI11 takes an empty text for the number 0.
@@ -106,8 +120,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForHelp& help) {
     return program.exit(help);
   } catch (const CLI::ParseError& error) {
-    report(lockstep::explain(program, error));
-    return bad_input;
+    return refuse(argc > 1 ? argv[1] : "", lockstep::explain(program, error), bad_input);
   }
   refuse_empty_numbers(program);
   return chosen();
@@ -117,10 +130,15 @@ int run_and_report(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const lockstep::Error& error) {
+    if (error.kind() == lockstep::ErrorKind::bad_input)
+      return refuse(argc > 1 ? argv[1] : "", error.message().empty() ? "" : error.what(),
+                    error.exit_status());
     report(error.what());
     return error.exit_status();
-  } catch (const std::bad_alloc&) {
-    report("out of memory; use a smaller model, batch or sequence length");
+  } catch (const std::bad_alloc& error) {
+    const bool says_what = dynamic_cast<const lockstep::OutOfMemory*>(&error) != nullptr;
+    report(fmt::format("{}; use a smaller model, batch or sequence length",
+                       says_what ? error.what() : "out of memory"));
     return bad_input;
   } catch (const std::system_error& error) {
     // Of the operating system, such as a full disk behind standard output.

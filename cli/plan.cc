@@ -202,7 +202,8 @@ ordered_json rank_json(const Plan& plan, const RankPlan& rank) {
 }
 
 int run(PlanCommand& c) {
-  const auto planned = take_plan_file(c.plan, c.ranks_flag->count() > 0 ? &c.ranks : nullptr);
+  const auto planned =
+      take_plan_file(c.plan, c.ranks_flag->count() > 0 ? std::optional(c.ranks) : std::nullopt);
   if (c.ranks_flag->count() == 0) c.ranks = default_ranks(c.plan.options);
   const Plan plan = plan_of(c.plan.options, planned.value_or(c.ranks));
   refuse_without_effect(c.plan, plan.options);

@@ -26,6 +26,7 @@
 #include "models/kernels_info.h"
 #include "models/weights.h"
 #include "parallel/plan.h"
+#include "parallel/plan_claims.h"
 #include "parallel/predict.h"
 #include "parallel/trainer.h"
 
@@ -46,7 +47,6 @@ void print_bubble(const BubbleRecord& bubble) {
 struct TrainCommand {
   PlanOptions plan;
   WorldFlags world;
-  CLI::Option* ranks = nullptr;
   std::string device = "host", json, trace;
   DryRunFlags dry;
 };
@@ -197,12 +197,25 @@ TrainResult launch_training(const Plan& plan, const LaunchOptions& world) {
   return result;
 }
 
+// The plan describes its options better than their texts do: "1e-3" is 0.001.
+Claims claims_of(const TrainCommand& c, const Plan& plan) {
+  Claims claims = claims_of(plan);
+  const Claims others = c.world.claims([&](const CLI::Option& option) {
+    return option.get_single_name() == "plan" ||
+           std::ranges::any_of(c.plan.given,
+                               [&](const auto& each) { return each.second == &option; });
+  });
+  claims.insert(claims.end(), others.begin(), others.end());
+  return claims;
+}
+
 int run(TrainCommand& c) {
   c.world.read();
   LaunchOptions& world = c.world.launch;
-  const auto planned = take_plan_file(c.plan, c.ranks->count() > 0 ? &world.ranks : nullptr);
+  const std::optional<int> given = c.world.given_ranks();
+  const auto planned = take_plan_file(c.plan, given);
   if (planned) world.ranks = *planned;
-  if (!planned && c.ranks->count() == 0) world.ranks = default_ranks(c.plan.options);
+  if (!planned && !given) world.ranks = default_ranks(c.plan.options);
   world.device = &device_named(c.device);
   c.dry.check(c.plan, c.device);
   if (c.device == "none") return dry_run_alone(c.plan, world, c.dry.rank, c.json);
@@ -219,6 +232,7 @@ int run(TrainCommand& c) {
   check_outputs({c.json, c.trace, options.save}, {options.data, c.plan.plan_file});
   if (!options.save.empty()) check_weights_output(options.save, plan.model);
   check_machine(plan, world);
+  world.claims = claims_of(c, plan);
 
   TrainResult result = launch_training(plan, world);
   if (result.ranks.empty()) return 0;  // under mpirun rank 0 reports
@@ -231,7 +245,6 @@ int run(TrainCommand& c) {
 
 void add_run_flags(CLI::App& app, TrainCommand& c) {
   c.world.add(app);
-  c.ranks = app.get_option("--ranks");
   app.add_option(
          "--device", c.device,
          "host; cuda: one GPU for each rank, over NCCL, if there are enough, otherwise one GPU for "

@@ -91,7 +91,7 @@ void add_train_options(CLI::App& app, TrainOptions& options, std::vector<std::st
   require(flags.empty(), fmt::format("no training option is named {}", fmt::join(flags, ", ")));
 }
 
-std::optional<int> take_plan_file(PlanOptions& command, const int* ranks) {
+std::optional<int> take_plan_file(PlanOptions& command, std::optional<int> ranks) {
   if (command.plan_file.empty()) return {};
   const std::string& path = command.plan_file;
   PlanFile file = read_plan(path);
@@ -100,7 +100,7 @@ std::optional<int> take_plan_file(PlanOptions& command, const int* ranks) {
                       command.options.technique),
           fmt::format("omit the technique, or use {}", file.options.technique));
   require(!ranks || *ranks == file.ranks,
-          fmt::format("--ranks {}, and {} says {}", ranks ? *ranks : 0, path, file.ranks),
+          fmt::format("--ranks {}, and {} says {}", ranks.value_or(0), path, file.ranks),
           "omit one of them");
   const std::vector<OptionGroup> ours = describe(command.options), theirs = describe(file.options);
   for (std::size_t g = 0; g < ours.size(); ++g)

@@ -31,9 +31,9 @@ void refuse_without_effect(const PlanOptions& command, TrainOptions options);
 void add_train_options(CLI::App& app, TrainOptions& options, std::vector<std::string_view> flags);
 
 // Sets the options that the command line leaves open from the plan file, if there is one. `ranks`
-// is the value of --ranks, or null if it was not given. Returns the plan's ranks, or nothing
+// is the value of --ranks, if it was given. Returns the plan's ranks, or nothing
 // without a file. Throws Error (bad_input) naming flag and file if they contradict each other.
-std::optional<int> take_plan_file(PlanOptions& command, const int* ranks);
+std::optional<int> take_plan_file(PlanOptions& command, std::optional<int> ranks);
 
 // The command line with the technique of the plan file inserted: "train --plan FILE" and "plan
 // FILE" do not name it.

@@ -1,10 +1,10 @@
 #include "collectives/transport/launch.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -24,8 +24,8 @@
 #include "collectives/transport/interruption.h"
 #include "collectives/transport/launch_rank.h"
 #include "collectives/transport/launch_symmetric.h"
+#include "collectives/transport/launchers.h"
 #include "collectives/transport/modules.h"
-#include "collectives/transport/mpi_loader.h"
 #include "collectives/transport/threads.h"
 
 namespace lockstep {
@@ -45,18 +45,17 @@ bool enqueues(const LaunchOptions& options) { return options.device && options.d
 // Under a `ulimit -v` that is too low, OpenBLAS and OpenMP, which start a thread for each core, spin
 // for ever or end the process without a reason.
 void require_addresses(int ranks) {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  const double limit = address_limit();
+  if (std::isinf(limit)) return;
   // At exit, OpenBLAS waits for threads that still ask for memory.
   on_exit([](int status, void*) { std::fflush(nullptr), _exit(status); }, nullptr);
-  constexpr std::uint64_t megabyte = 1'000'000, of_program = 144, of_thread = 112;  // measured
-  const auto threads = std::max(static_cast<std::uint64_t>(ranks),
-                                std::uint64_t{std::thread::hardware_concurrency()});
-  const std::uint64_t needed = of_program + of_thread * threads, has = limit.rlim_cur / megabyte;
-  require(has >= needed,
-          fmt::format("this process may use {} MB of addresses (ulimit -v), and {} rank{} on this "
-                      "machine need{} at least {} MB",
-                      has, ranks, ranks == 1 ? "" : "s", ranks == 1 ? "s" : "", needed),
+  const double needed = least_addresses(ranks);
+  constexpr double megabyte = 1e6;
+  require(limit >= needed,
+          fmt::format("this process may use {:.0f} MB of addresses (ulimit -v), and {} rank{} on "
+                      "this machine need{} at least {:.0f} MB",
+                      limit / megabyte, ranks, ranks == 1 ? "" : "s", ranks == 1 ? "s" : "",
+                      needed / megabyte),
           "raise the limit or start fewer ranks");
 }
 
@@ -115,7 +114,7 @@ void launch_virtual(const LaunchOptions& options,
 
 void launch_processes(const LaunchOptions& options,
                       const std::function<void(RankContext&)>& program) {
-  const auto world = open_process_world(options.timeout_s);
+  const auto world = join_world(options.timeout_s, options.claims);
   auto end = world->transport();
   FlightRecorder recorder(end->rank());
   const Interruption interruption(end->capabilities().failures->stopper());

@@ -11,6 +11,7 @@
 #include "collectives/base/links.h"
 #include "collectives/base/trace.h"
 #include "collectives/communicator.h"
+#include "collectives/transport/claims.h"
 #include "collectives/transport/disturbed.h"
 #include "collectives/transport/faulty.h"
 #include "collectives/transport/watched.h"
@@ -34,6 +35,9 @@ struct LaunchOptions {
   // Where ranks keep their tensors; null: the host's memory. If it is a GPU: under mpirun, and if
   // there are enough GPUs, each rank gets its own, over NCCL. Otherwise all ranks share this one.
   Device* device = nullptr;
+  // What this process is about to do. If ranks are processes, launch() refuses ranks that claim
+  // something else, or run another build of the program.
+  Claims claims = {};
   // The file for the ranks' last operations if the world fails; empty: none. If ranks are
   // processes, each appends its number to the name.
   std::string flight;
@@ -65,6 +69,12 @@ void launch_alone(const LaunchOptions& options, int rank,
 
 // The number of ranks that launch() starts or joins.
 int launch_ranks(const LaunchOptions& options);
+// Throws Error (bad_input) if a launcher such as mpirun has started another number of processes than
+// `flag` ("--ranks 4") asks for.
+void require_processes(int asked, std::string_view flag);
+// Before launch(): this process, one of several that a launcher started, cannot go on because of its
+// input. Tells the others, which would wait for it, and returns whether they have reported `why`.
+bool refuse_world(std::string_view why);
 
 // Whether a library can be LaunchOptions::vendor in this build.
 bool can_be_vendor(std::string_view library);

@@ -3,7 +3,9 @@
 
 #include <exception>
 #include <memory>
+#include <string>
 
+#include "collectives/transport/claims.h"
 #include "collectives/transport/transport.h"
 
 namespace lockstep {
@@ -21,7 +23,19 @@ class ProcessWorld {
   virtual void fail(const std::exception& cause) = 0;
 };
 
-// A module exports this function under the name "lockstep_open_world".
-using OpenWorld = ProcessWorld*(double timeout_s);
+// With what a process joins a world.
+struct Joining {
+  double timeout_s = 30;     // for every wait
+  int processes = 1;         // as the launcher says
+  std::string launcher;      // "mpirun started 4 processes (OMPI_COMM_WORLD_SIZE=4)"
+  Claims claims = {};        // must be equal on all ranks
+  std::string refusal = {};  // why this process refuses its input; empty: it does not
+};
+
+// A module exports this function under the name "lockstep_open_world". It throws Error (bad_input)
+// if the processes have not joined one world, disagree, or one of them refuses its input. If all have
+// joined, rank 0 has reported the reason, and the error's message is empty. It ends the process with
+// status 4 if not all ranks come in time.
+using OpenWorld = ProcessWorld*(const Joining& joining);
 
 }  // namespace lockstep

@@ -47,8 +47,9 @@ void check_mpi(int code, std::string_view what, const std::string& hint) {
 }
 
 void await_mpi(MPI_Request request, std::string_view what) {
-  constexpr auto nap = std::chrono::microseconds(20);
-  for (int done = 0;; std::this_thread::sleep_for(nap)) {
+  constexpr std::chrono::microseconds longest_nap(1000);
+  std::chrono::microseconds nap(20);
+  for (int done = 0;; std::this_thread::sleep_for(nap), nap = std::min(2 * nap, longest_nap)) {
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what);
     if (done) return;
   }

@@ -13,6 +13,8 @@
 #include <thread>
 #include <utility>
 
+#include "collectives/transport/mpi/agreement.h"
+#include "collectives/transport/mpi/start_watchdog.h"
 #include "collectives/transport/mpi/transport.h"
 #include "collectives/transport/process_world.h"
 
@@ -21,18 +23,21 @@ namespace {
 
 class MpiWorld final : public ProcessWorld {
  public:
-  explicit MpiWorld(double timeout_s) {
+  explicit MpiWorld(const Joining& joining) {
+    const StartWatchdog watchdog(joining);
     int provided = 0;
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "start");
     require(provided == MPI_THREAD_MULTIPLE,
             "this MPI library does not let several threads communicate",
             "use one built with MPI_THREAD_MULTIPLE");
-    const MPI_Comm comm = copy_of(MPI_COMM_WORLD);
     int size = 0;
-    MPI_Comm_size(comm, &size);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    require_one_world(size, joining);
+    const MPI_Comm comm = copy_of(MPI_COMM_WORLD);
+    require_agreement(comm, joining);
     std::vector<int> ranks(static_cast<std::size_t>(size));
     std::iota(ranks.begin(), ranks.end(), 0);
-    members_ = std::make_shared<MpiMembers>(comm, 1, nullptr, std::move(ranks), timeout_s);
+    members_ = std::make_shared<MpiMembers>(comm, 1, nullptr, std::move(ranks), joining.timeout_s);
     unfinished = new std::shared_ptr<MpiMembers>(members_);
     std::atexit(end_unfinished);
   }
@@ -51,6 +56,18 @@ class MpiWorld final : public ProcessWorld {
   }
 
  private:
+  static void require_one_world(int size, const Joining& joining) {
+    if (size == joining.processes) return;
+    MPI_Finalize();
+    require(
+        false,
+        fmt::format("{}, but MPI has joined only {}: the ranks would be separate runs",
+                    joining.launcher, size),
+        "start them with the mpirun of the library that this process uses, or with srun "
+        "--mpi=pmix for Open MPI and --mpi=pmi2 for MPICH; if no launcher started this process, "
+        "unset the variable");
+  }
+
   // Of a world that has not ended in order. Never freed: threads may still use it at exit.
   inline static std::shared_ptr<MpiMembers>* unfinished = nullptr;
 
@@ -94,6 +111,6 @@ class MpiWorld final : public ProcessWorld {
 }  // namespace
 }  // namespace lockstep
 
-extern "C" lockstep::ProcessWorld* lockstep_open_world(double timeout_s) {
-  return new lockstep::MpiWorld(timeout_s);
+extern "C" lockstep::ProcessWorld* lockstep_open_world(const lockstep::Joining& joining) {
+  return new lockstep::MpiWorld(joining);
 }

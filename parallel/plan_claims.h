@@ -1,0 +1,15 @@
+// What a rank says of the training it is about to begin, so that ranks which would train something
+// else are refused.
+#pragma once
+
+#include "collectives/transport/launch.h"
+#include "parallel/plan.h"
+
+namespace lockstep {
+
+// The technique, every option of the plan and the run, the model, and the contents of the files that
+// are read. Reads the data, the initial weights and the schedule as a whole. Throws Error (bad_input)
+// naming a file that cannot be read.
+Claims claims_of(const Plan& plan);
+
+}  // namespace lockstep
