@@ -1,0 +1,161 @@
+"""Lockstep under srun, with a Slurm of its own on this machine: its processes join one world, or are refused by name.
+
+python3 slurm_test.py PROGRAM
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = sys.argv[1]
+TRAIN = ["train", "ddp", "--global-batch", "4", "--steps", "2", "--json", "r.json"]
+NEEDED = ("munged", "slurmctld", "slurmd", "srun")
+CONFIG = """
+ClusterName=lockstep
+SlurmctldHost={host}
+SlurmctldPort={ports[0]}
+SlurmdPort={ports[1]}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CredType=cred/munge
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+ProctrackType=proctrack/pgid
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SlurmdParameters=config_overrides
+NodeName={host} CPUs=16 Boards=1 SocketsPerBoard=1 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=1000
+PartitionName=all Nodes=ALL Default=YES
+"""
+
+
+def free_ports(number):
+    sockets = [socket.socket() for _ in range(number)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Slurm(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        missing = [name for name in NEEDED if not shutil.which(name)]
+        if missing or os.geteuid() != 0:
+            raise unittest.SkipTest(f"needs root, and {', '.join(missing) or 'nothing else'}")
+        # Slurm trusts only folders that others may not write to: not those in /tmp, which munged also refuses.
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-slurm-", dir="/run"))
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        cls.folder.chmod(0o711)
+        for name in ("state", "spool", "work"):
+            (cls.folder / name).mkdir()
+        key = cls.folder / "munge.key"
+        key.write_bytes(os.urandom(32))
+        key.chmod(0o600)
+        host = socket.gethostname().split(".")[0]
+        config = cls.folder / "slurm.conf"
+        config.write_text(CONFIG.format(host=host, ports=free_ports(2), folder=cls.folder))
+        cls.environment = {**os.environ, "SLURM_CONF": str(config)}
+        cls.daemons = []
+        cls.addClassCleanup(cls.stop)
+        cls.start("munged", "--foreground", "--force", "--key-file", key, "--socket", cls.folder / "munge.socket", "--pid-file",
+                  cls.folder / "munged.pid", "--log-file", cls.folder / "munged.log", "--seed-file", cls.folder / "munged.seed")
+        cls.wait_until(lambda: (cls.folder / "munge.socket").exists(), "munged")
+        cls.start("slurmctld", "-D", "-f", config)
+        cls.start("slurmd", "-D", "-f", config)
+        cls.wait_until(lambda: "idle" in cls.run_command("sinfo", "-h", "-o", "%T").stdout, "slurmctld and slurmd")
+
+    @classmethod
+    def start(cls, *words):
+        with open(cls.folder / f"{words[0]}.out", "w") as out:
+            cls.daemons.append(subprocess.Popen(list(map(str, words)), env=cls.environment, stdout=out, stderr=out))
+
+    @classmethod
+    def wait_until(cls, ready, what):
+        deadline = time.monotonic() + 30
+        while not ready():
+            if time.monotonic() > deadline:
+                logs = "\n".join(f"{log.name}: {log.read_text(errors='replace')[-1000:]}" for log in cls.folder.glob("*.o*"))
+                raise RuntimeError(f"{what} did not start: {logs}")
+            time.sleep(0.1)
+
+    @classmethod
+    def stop(cls):
+        for daemon in reversed(cls.daemons):
+            daemon.send_signal(signal.SIGTERM)
+        for daemon in cls.daemons:
+            try:
+                daemon.wait(10)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+
+    @classmethod
+    def run_command(cls, *words):
+        return subprocess.run(list(map(str, words)), env=cls.environment, cwd=cls.folder / "work", capture_output=True, text=True,
+                              errors="replace", timeout=90)
+
+    def srun(self, way, *words, ranks=2):
+        done = self.run_command("srun", f"--mpi={way}", "-n", ranks, PROGRAM, *words)
+        return done.returncode, done.stdout + done.stderr
+
+    def test_processes_join_one_world(self):
+        for way in ("pmix", "pmi2"):
+            with self.subTest(way=way):
+                status, said = self.srun(way, *TRAIN)
+                self.assertEqual(status, 0, said)
+                self.assertEqual(said.count("ddp: 2 ranks over mpi"), 1, said)
+                result = json.loads((self.folder / "work" / "r.json").read_text())
+                self.assertEqual(len(result["ranks"]), 2)
+                (self.folder / "work" / "r.json").unlink()
+
+    def test_separate_processes_are_refused(self):
+        status, said = self.srun("none", *TRAIN)
+        self.assertEqual(status, 2, said)
+        self.assertIn("srun started 2 processes (SLURM_STEP_NUM_TASKS=2)", said)
+        self.assertIn("--mpi=pmix", said)
+        self.assertFalse((self.folder / "work" / "r.json").exists())
+        self.assertEqual(self.srun("none", "bench", "all_reduce", "-e", "64")[0], 2)
+        # One process is a run as any other.
+        status, said = self.srun("none", *TRAIN, "--ranks", "3", "--global-batch", "3", ranks=1)
+        self.assertEqual(status, 0, said)
+        self.assertIn("ddp: 3 ranks over threads", said)
+
+    def test_a_batch_script_is_one_process(self):
+        script = self.folder / "work" / "script"
+        script.write_text(f"#!/bin/sh\n{PROGRAM} {' '.join(TRAIN)} --ranks 2\n")
+        done = self.run_command("sbatch", "--wait", "-n", "4", "-o", "script.out", script)
+        said = (self.folder / "work" / "script.out").read_text()
+        self.assertEqual(done.returncode, 0, said + done.stderr)
+        self.assertIn("ddp: 2 ranks over threads", said)
+
+    def test_wrong_numbers_and_flags(self):
+        for way in ("pmix", "pmi2"):
+            with self.subTest(way=way):
+                status, said = self.srun(way, *TRAIN, "--ranks", "4")
+                self.assertEqual(status, 2, said)
+                self.assertIn("--ranks 4, and", said)
+                self.assertIn("started 2 processes", said)
+                status, said = self.srun(way, *TRAIN, "--bogus")
+                self.assertEqual(status, 2, said)
+                self.assertEqual(said.count("lockstep: "), 1, said)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
