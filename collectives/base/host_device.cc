@@ -1,7 +1,5 @@
 // The host as a device: ordinary memory, or shared memory that other processes map, and arithmetic
 // in plain loops that the compiler vectorises.
-#include <fmt/format.h>
-
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -13,7 +11,6 @@
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
 #include "collectives/base/half.h"
-#include "collectives/base/out_of_memory.h"
 #include "collectives/base/shared_heap.h"
 #include "collectives/base/stores.h"
 
@@ -269,49 +266,5 @@ Device& host_device() {
 void poison_host_memory(bool is_poisoned_now) { is_poisoned.store(is_poisoned_now); }
 
 void take_host_memory_from(SharedHeap& heap) { shared_heap.store(&heap); }
-
-namespace {
-
-std::byte* allocated(Device& device, MemoryUse use, Count bytes) {
-  try {
-    return device.allocate(bytes);
-  } catch (const std::bad_alloc&) {
-    throw OutOfMemory(
-        fmt::format("out of memory: {} bytes of {} are too many", bytes, name_of(use)));
-  }
-}
-
-}  // namespace
-
-Memory::Memory(Device& device, Ledger* ledger, MemoryUse use, Count bytes)
-    : device_(&device),
-      ledger_(ledger),
-      use_(use),
-      data_(allocated(device, use, bytes)),
-      bytes_(bytes) {
-  if (ledger_) ledger_->add(use_, bytes_);
-}
-
-Memory::Memory(Memory&& other) noexcept
-    : device_(other.device_),
-      ledger_(other.ledger_),
-      use_(other.use_),
-      data_(std::exchange(other.data_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)) {}
-
-Memory& Memory::operator=(Memory&& other) noexcept {
-  std::swap(device_, other.device_);
-  std::swap(ledger_, other.ledger_);
-  std::swap(use_, other.use_);
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-Memory::~Memory() {
-  if (!data_) return;
-  if (ledger_) ledger_->remove(use_, bytes_);
-  device_->release(data_, bytes_);
-}
 
 }  // namespace lockstep

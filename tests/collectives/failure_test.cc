@@ -49,6 +49,28 @@ void ring_of(RankContext& context, Count count = 1000, ReduceOp op = ReduceOp::s
   all_reduce(context.world, host_slice(std::span(data)), op);
 }
 
+TEST(Failure, OfMemoryNamesRankOperationAndSize) {
+  const Outcome outcome = run(3, [](RankContext& context) {
+    ring_of(context);
+    constexpr Count more_than_there_is = Count{1} << 60;
+    if (context.world.rank() == 1)
+      const Memory memory(none_device(), &context.ledger, MemoryUse::activations,
+                          more_than_there_is);
+    ring_of(context);
+  });
+  ASSERT_TRUE(outcome.launched);
+  EXPECT_EQ(outcome.launched->kind(), ErrorKind::bad_input);
+  EXPECT_EQ(outcome.launched->context().failed_rank, 1);
+  EXPECT_NE(outcome.launched->context().operation.find("after all_reduce/"), std::string::npos)
+      << outcome.launched->what();
+  EXPECT_EQ(outcome.launched->message(),
+            "out of memory: 1152921504606846976 bytes of activations are too many");
+  for (const int rank : {0, 2}) {
+    ASSERT_TRUE(outcome.by_rank[rank]) << "rank " << rank << " went on";
+    EXPECT_EQ(outcome.by_rank[rank]->context().failed_rank, 1);
+  }
+}
+
 TEST(Failure, EveryRankNamesTheOneThatThrew) {
   const Outcome outcome = run(4, [](RankContext& context) {
     ring_of(context);
