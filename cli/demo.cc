@@ -17,6 +17,7 @@
 #include "cli/process.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
 #include "collectives/transport/launch.h"
 
 namespace lockstep {
@@ -34,7 +35,7 @@ struct DemoCommand {
 
 json read_json(const std::string& path) {
   constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
-  return json::parse(read_text(path, most_bytes));
+  return read_json(path, most_bytes, most_result_values);
 }
 
 double median(const json& entries, const char* key) {

@@ -16,6 +16,7 @@
 #include "cli/lessons/walk.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -61,7 +62,7 @@ int print_tables(const LessonCommand& c) {
     for (const LessonPiece& piece : read_lesson(find_lesson(c.lesson)).pieces)
       if (piece.kind == LessonPiece::Kind::play)
         add(find_formula(play_of(piece.fields).at("formula").get<std::string>()));
-  fmt::print("{}\n", tables.dump(1));
+  fmt::print("{}", json_text(tables));
   return 0;
 }
 

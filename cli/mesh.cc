@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
 #include "collectives/base/limits.h"
 #include "parallel/mesh.h"
 
@@ -182,7 +183,7 @@ int run(const MeshCommand& c) {
     file["groups"][name] = groups;
     if (c.ranks_per_node > 0) file["nodes"][name] = nodes_of(groups, c.ranks_per_node);
   }
-  write_file(c.json, file.dump(1) + "\n");
+  write_file(c.json, json_text(file));
   return 0;
 }
 

@@ -6,6 +6,7 @@
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -24,9 +25,6 @@ constexpr Preset presets[] = {
     {"gpt2", {.layers = 12, .heads = 12, .width = 768, .context = 1024, .vocabulary = 50257}},
     {"gpt3", {.layers = 96, .heads = 96, .width = 12288, .context = 2048, .vocabulary = 50257}},
 };
-
-// A value from a file, for a terminal: control characters escaped, and shortened.
-std::string shown(const json& value) { return value.dump(-1, ' ', true).substr(0, 60); }
 
 int integer(const json& file, const char* key, const std::string& path) {
   require(file.contains(key), fmt::format("{}: no \"{}\"", path, key), "give a GPT-2 config.json");
@@ -90,7 +88,7 @@ GptConfig read_gpt_config(const std::string& path) {
 }
 
 GptConfig parse_gpt_config(std::string_view text, const std::string& path) {
-  const json file = json::parse(text, nullptr, false);
+  const json file = parse_json(text, path);
   require(file.is_object(), fmt::format("{}: not a JSON object", path), "give a GPT-2 config.json");
   GptConfig config{.layers = integer(file, "n_layer", path),
                    .heads = integer(file, "n_head", path),
@@ -140,7 +138,7 @@ std::string gpt_config_json(const GptConfig& c) {
                                  {"attn_pdrop", 0.0}};
   // Not a key of GPT-2, but of Llama.
   if (c.kv_heads > 0) file["num_key_value_heads"] = c.kv_heads;
-  return file.dump(1) + "\n";
+  return json_text(file);
 }
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -30,9 +31,6 @@ constexpr std::pair<std::string_view, DType> dtype_names[] = {
               {.hint = "the file is damaged or not a safetensors file"});
 }
 
-// A value from a file, for a terminal: control characters escaped, and shortened.
-std::string shown(const json& value) { return value.dump(-1, ' ', true).substr(0, 60); }
-
 DType dtype_of_tensor(const std::string& path, const std::string& name, const json& value) {
   if (value.is_string())
     for (const auto& [text, dtype] : dtype_names)
@@ -45,7 +43,7 @@ void check_name(const std::string& path, const std::string& name) {
   constexpr std::size_t most_bytes = 1000;
   const auto control = [](char c) { return static_cast<std::uint8_t>(c) < 0x20 || c == 0x7f; };
   if (name.empty() || name.size() > most_bytes || std::ranges::any_of(name, control))
-    refuse(path, fmt::format("{} is not a name of a tensor", shown(name)));
+    refuse(path, fmt::format("{} is not a name of a tensor", shown(json(name))));
 }
 
 // Takes the header's values as they are parsed. A tree of all would take several times as long, and of
@@ -76,7 +74,7 @@ class HeaderReader {
   }
   bool key(std::string& name) {
     if (!names_.back().insert(name).second)
-      refuse(path_, fmt::format("the name {} occurs twice in the header", shown(name)));
+      refuse(path_, fmt::format("the name {} occurs twice in the header", shown(json(name))));
     if (depth() == 1) name_ = name;
     if (depth() == 2) field_ = name;
     return true;
@@ -257,7 +255,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
                            {"shape", tensor.shape},
                            {"data_offsets", {tensor.begin, tensor.end}}};
   }
-  std::string text = header.dump();
+  std::string text = json_line(header);
   // The data begin at a multiple of 8, as programs that map the file expect.
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const std::uint64_t length = text.size();

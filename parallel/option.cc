@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "collectives/base/error.h"
+#include "collectives/base/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -128,18 +129,18 @@ void set_from_json(const Option& option, const ordered_json& json) {
   if (json.is_object() && std::holds_alternative<std::map<int, double>*>(option.value)) {
     std::get<std::map<int, double>*>(option.value)->clear();
     for (const auto& [rank, factor] : json.items())
-      set_from_text(option, rank + ":" + factor.dump());
+      set_from_text(option, rank + ":" + json_line(factor));
     return;
   }
   if (json.is_null() && reset(option)) return;
   if (json.is_structured() || json.is_null())
-    refuse(option, json.dump(), "use one value, or leave the option out");
-  set_from_text(option, json.is_string() ? json.get<std::string>() : json.dump());
+    refuse(option, shown(json), "use one value, or leave the option out");
+  set_from_text(option, json.is_string() ? json.get<std::string>() : json_line(json));
 }
 
 std::string text_of(const Option& option) {
   const ordered_json json = json_of(option);
-  return json.is_string() ? json.get<std::string>() : json.dump();
+  return json.is_string() ? json.get<std::string>() : json_line(json);
 }
 
 ordered_json json_of(const Option& option) {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "collectives/base/error.h"
-#include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
 #include "parallel/plan.h"
 
 namespace lockstep {
@@ -33,7 +33,7 @@ ordered_json plan_json(const Plan& plan) {
                        {"technique", plan.technique()},
                        {"ranks", plan.ranks},
                        {"options", options_json(plan)}};
-  json["model"] = ordered_json::parse(gpt_config_json(plan.model));
+  json["model"] = parse_json<ordered_json>(gpt_config_json(plan.model), "the model");
   for (const Axis axis : plan.mesh.order()) {
     json["mesh"]["order"].push_back(name_of(axis));
     json["mesh"]["lengths"][std::string(name_of(axis))] = plan.length(axis);
@@ -52,7 +52,7 @@ ordered_json plan_json(const Plan& plan) {
 
 PlanFile read_plan(const std::string& path) {
   constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
-  return plan_from_json(ordered_json::parse(read_text(path, most_bytes), nullptr, false), path);
+  return plan_from_json(read_json<ordered_json>(path, most_bytes), path);
 }
 
 PlanFile plan_from_json(const ordered_json& json, const std::string& path) {
@@ -82,6 +82,7 @@ PlanFile plan_from_json(const ordered_json& json, const std::string& path) {
                  fmt::format("{} has no option '{}'", file.options.technique, key));
     try {
       set_from_json(*found, value);
+      check(*found);
     } catch (const Error& error) {
       require_that(false, error.message());
     }

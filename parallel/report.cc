@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "collectives/base/error.h"
+#include "collectives/base/json_text.h"
 #include "collectives/gather/gather.h"
 
 namespace lockstep {
@@ -80,7 +81,7 @@ RankRecord record_of(const RankContext& context,
 void collect(RankContext& context, const RankRecord& record,
              const std::vector<TheoryRecord>& theory, TrainResult& result) {
   context.world.set_label("report");
-  for (const std::string& text : gather_text(context.world, to_json(record, theory).dump()))
+  for (const std::string& text : gather_text(context.world, json_line(to_json(record, theory))))
     read_rank(json::parse(text), result);
   if (context.trace) result.trace_events = gather_text(context.world, context.trace->events());
 }
@@ -95,7 +96,8 @@ void collect_own_runs(Communicator& world, const OwnRun& own, TrainResult& resul
 
   world.set_label("report");
   std::vector<json> runs;
-  for (const std::string& text : gather_text(world, mine.dump())) runs.push_back(json::parse(text));
+  for (const std::string& text : gather_text(world, json_line(mine)))
+    runs.push_back(json::parse(text));
   double ended = 0;
   for (std::size_t i = 0;; ++i) {
     StepRecord all;

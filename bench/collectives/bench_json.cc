@@ -8,6 +8,7 @@
 #include "bench/results/environment.h"
 #include "bench/results/registered.h"
 #include "collectives/all_to_all_v/all_to_all_v.h"
+#include "collectives/base/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -92,7 +93,7 @@ std::string bench_json(const BenchRun& run, const OperationEntry& entry,
 
   // Google Benchmark keeps no samples; readers of its format ignore unknown keys.
   auto file = run_registered(
-      {{"lockstep.environment", environment.dump()},
+      {{"lockstep.environment", json_line(environment)},
        {"lockstep.memory_bandwidth_bytes_per_s", fmt::format("{:.6g}", memory_bandwidth(run))},
        {"lockstep.buffers", std::string(name_of(options.buffers))},
        {"lockstep.average", std::to_string(static_cast<int>(options.whose))},
@@ -109,7 +110,7 @@ std::string bench_json(const BenchRun& run, const OperationEntry& entry,
       samples.push_back(seconds * 1e6);
     if (repetition + 1 == options.repetitions) ++result;
   }
-  return file.dump(1) + "\n";
+  return json_text(file);
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/collectives/contributions.h"
+#include "collectives/base/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -49,7 +50,7 @@ std::string contributions_json(const Contributions& run) {
                              {"times", wrong.times},
                              {"wanted", wrong.wanted}});
   file["wrong_number"] = file["wrong"].size();
-  return file.dump() + "\n";
+  return json_line(file) + "\n";
 }
 
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/results/environment.h"
-#include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -78,16 +78,15 @@ std::string tuning_json(const Tuning& tuning) {
                                {"ranks", choice.ranks},
                                {"from_bytes", choice.from_bytes},
                                {"algorithm", choice.algorithm}});
-  return file.dump(1) + "\n";
+  return json_text(file);
 }
 
 Tuning read_tuning(const std::string& path) {
-  const auto file =
-      nlohmann::json::parse(read_text(path, most_bytes), nullptr, /*allow_exceptions=*/false);
+  const auto file = read_json(path, most_bytes);
   if (!file.is_object()) refuse(path, "not a JSON object");
   if (file.value("schema", nlohmann::json()) != schema)
     refuse(path, fmt::format("its schema is {}, but this program reads \"{}\"",
-                             file.value("schema", nlohmann::json()).dump(), schema));
+                             shown(file.value("schema", nlohmann::json())), schema));
   if (!file.contains("choices") || !file["choices"].is_array()) refuse(path, "it has no choices");
   Tuning tuning;
   for (const auto& entry : file["choices"]) tuning.choices.push_back(choice_from(path, entry));

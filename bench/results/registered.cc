@@ -4,29 +4,51 @@
 
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string_view>
 
 #include "bench/results/environment.h"
+#include "collectives/base/json_text.h"
+#include "collectives/base/printable.h"
 
 namespace lockstep {
+namespace {
+
+// Google Benchmark writes control characters as they are, which is not JSON.
+void add_context(const std::string& key, const std::string& value) {
+  benchmark::AddCustomContext(key, printable(value));
+}
+
+// What it adds itself, such as the host's name, may hold any bytes; and its averages are NaN where a
+// counter is 0.
+std::string as_json(std::string_view text) {
+  constexpr std::string_view nan = ": NaN";
+  std::string json;
+  while (!text.empty()) {
+    const std::size_t length = text.starts_with(nan) ? nan.size() : utf8_length(text);
+    const std::string_view part = text.substr(0, length == 0 ? 1 : length);
+    const bool is_control =
+        part.size() == 1 && part != "\n" && part.front() >= 0 && part.front() < ' ';
+    json += part == nan ? ": null" : length == 0 || is_control ? "\\ufffd" : std::string(part);
+    text.remove_prefix(part.size());
+  }
+  return json;
+}
+
+}  // namespace
 
 nlohmann::ordered_json run_registered(const std::map<std::string, std::string>& context) {
   benchmark::AddCustomContext("lockstep.schema", "lockstep.bench/1");
   if (!context.contains("lockstep.environment"))
-    benchmark::AddCustomContext("lockstep.environment", environment_json().dump());
-  benchmark::AddCustomContext("lockstep.command", command_line());
-  for (const auto& [key, value] : context) benchmark::AddCustomContext(key, value);
+    add_context("lockstep.environment", json_line(environment_json()));
+  add_context("lockstep.command", command_line());
+  for (const auto& [key, value] : context) add_context(key, value);
   std::ostringstream text, ignored;
   benchmark::JSONReporter writer;
   writer.SetOutputStream(&text);
   writer.SetErrorStream(&ignored);
   benchmark::RunSpecifiedBenchmarks(&writer);
   benchmark::ClearRegisteredBenchmarks();
-  // Its averages are NaN, which is not JSON, where a counter is 0.
-  std::string json = text.str();
-  constexpr std::string_view not_json = ": NaN", missing = ": null";
-  for (auto at = json.find(not_json); at != std::string::npos; at = json.find(not_json, at))
-    json.replace(at, not_json.size(), missing);
-  auto file = nlohmann::ordered_json::parse(json);
+  auto file = nlohmann::ordered_json::parse(as_json(text.str()));
   // How the distribution built Google Benchmark, which measures nothing here.
   file["context"].erase("library_build_type");
   return file;

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/results/theory_json.h"
+#include "collectives/base/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -56,7 +57,7 @@ std::string schedule_json(const ScheduleResult& result) {
                        {"theory", theory_json(result.theory)}};
   for (int rank = 0; rank < result.schedule.ranks(); ++rank)
     file["ranks"].push_back(rank_of(timeline, rank));
-  return file.dump(1) + "\n";
+  return json_text(file);
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 
 #include "bench/results/environment.h"
 #include "bench/results/theory_json.h"
+#include "collectives/base/json_text.h"
 #include "models/documents.h"
 
 namespace lockstep {
@@ -117,7 +118,7 @@ std::string train_json(const Plan& plan, const LaunchOptions& world, const Train
       file["bubble"]["expected_fraction"] = *expected;
   }
   if (!result.sample.empty()) file["sample"] = result.sample;
-  return file.dump(1) + "\n";
+  return json_text(file);
 }
 
 std::string dry_run_json(const Plan& plan, const LaunchOptions& world, const TrainResult& result) {
@@ -130,7 +131,7 @@ std::string dry_run_json(const Plan& plan, const LaunchOptions& world, const Tra
                        {"absent", {"steps", "validation", "time"}},
                        {"ranks", ordered_json::array({counts_of(result.ranks.front())})},
                        {"theory", theory_json(result.theory)}};
-  return file.dump(1) + "\n";
+  return json_text(file);
 }
 
 }  // namespace lockstep

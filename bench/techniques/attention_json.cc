@@ -5,6 +5,7 @@
 
 #include "bench/results/registered.h"
 #include "bench/techniques/attention.h"
+#include "collectives/base/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -45,7 +46,7 @@ std::string attention_json(const std::vector<AttentionPoint>& points,
                     options.sequences, options.sequences == 1 ? "" : "s",
                     name_of(options.dtype))}});
   for (std::size_t i = 0; i < kernels.size(); ++i) file["benchmarks"][i]["kernel"] = kernels[i];
-  return file.dump(1) + "\n";
+  return json_text(file);
 }
 
 }  // namespace lockstep

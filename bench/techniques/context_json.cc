@@ -10,6 +10,7 @@
 #include "bench/results/registered.h"
 #include "bench/techniques/context.h"
 #include "bench/techniques/context_error.h"
+#include "collectives/base/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -132,7 +133,7 @@ std::string context_json(const std::vector<ContextPoint>& points,
   constexpr int most_ranks = 8;
   const int ranks = options.ranks.front();
   if (ranks > 1 && ranks <= most_ranks) file["context_masks"] = masks_json(ranks);
-  return file.dump(1) + "\n";
+  return json_text(file);
 }
 
 std::string context_errors_json(const std::vector<ContextError>& errors,
@@ -154,7 +155,7 @@ std::string context_errors_json(const std::vector<ContextError>& errors,
                                           s.length, s.heads, s.head_size, s.kv_heads)}});
   for (std::size_t i = 0; i < errors.size(); ++i)
     file["benchmarks"][i]["accumulation"] = errors[i].accumulation;
-  return file.dump(1) + "\n";
+  return json_text(file);
 }
 
 }  // namespace lockstep

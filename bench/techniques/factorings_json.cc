@@ -7,6 +7,7 @@
 
 #include "bench/results/registered.h"
 #include "bench/techniques/factorings.h"
+#include "collectives/base/json_text.h"
 #include "collectives/transport/launch.h"
 
 namespace lockstep {
@@ -84,14 +85,14 @@ std::string factorings_json(const std::vector<Factoring>& factorings,
   file["refused"] = refused;
   if (options.memory_limit) file["memory_limit_bytes"] = *options.memory_limit;
   const Factoring* const chosen = fastest(factorings, options);
-  if (!chosen) return file.dump(1) + "\n";
+  if (!chosen) return json_text(file);
   file["fastest"] = lengths_json(*chosen);
   for (const Factoring* other : written) {
     if (other == chosen) continue;
     ordered_json& entry = file["not_chosen"].emplace_back(lengths_json(*other));
     entry["reason"] = why_not(*other, *chosen, options);
   }
-  return file.dump(1) + "\n";
+  return json_text(file);
 }
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include "bench/results/environment.h"
 #include "bench/results/measure.h"
 #include "bench/results/registered.h"
+#include "collectives/base/json_text.h"
 #include "collectives/transport/launch.h"
 #include "models/backend.h"
 #include "models/device_backend.h"
@@ -222,12 +223,10 @@ std::string bench_model(RankContext& context, const ModelBenchOptions& options) 
     report(threads, options, products, measure_with(context, threads, options, products), flops,
            sequences * length);
 
-  return run_registered(
-             {{"lockstep.environment", environment_json(context.ledger.device()).dump()},
-              {"lockstep.model", fmt::format("{}, {} x {} tokens, {}", options.train.model,
-                                             sequences, length, name_of(options.train.dtype))}})
-             .dump(1) +
-         "\n";
+  return json_text(run_registered(
+      {{"lockstep.environment", json_line(environment_json(context.ledger.device()))},
+       {"lockstep.model", fmt::format("{}, {} x {} tokens, {}", options.train.model, sequences,
+                                      length, name_of(options.train.dtype))}}));
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include "bench/results/measure.h"
 #include "bench/results/registered.h"
 #include "collectives/base/error.h"
+#include "collectives/base/json_text.h"
 #include "parallel/pipeline/simulator/simulate.h"
 #include "parallel/trainer.h"
 
@@ -157,7 +158,7 @@ std::string pipeline_json(const std::vector<PipelinePoint>& points,
     if (written[i]->measured_fraction)
       file["benchmarks"][i]["peak_activation_bytes"] = written[i]->peak_activation_bytes;
   }
-  return file.dump(1) + "\n";
+  return json_text(file);
 }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 
 #include "bench/results/registered.h"
 #include "bench/techniques/sharded.h"
+#include "collectives/base/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -134,7 +135,7 @@ std::string sharded_json(const std::vector<ShardedPoint>& points,
                                   {"ranks", c.ranks},
                                   {"bytes_per_s", c.bytes_per_s},
                                   {"is_faster_above", c.is_faster_above}});
-  return file.dump(1) + "\n";
+  return json_text(file);
 }
 
 }  // namespace lockstep

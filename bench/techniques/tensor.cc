@@ -9,6 +9,7 @@
 #include "bench/results/registered.h"
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
+#include "collectives/base/json_text.h"
 #include "collectives/transport/launch.h"
 #include "models/activation_bytes.h"
 #include "parallel/tensor/layers.h"
@@ -251,7 +252,7 @@ std::string tensor_json(const std::vector<TensorPoint>& points, const TensorBenc
     file["benchmarks"][i]["recompute"] = written[i]->recompute;
     file["benchmarks"][i]["link"] = written[i]->link;
   }
-  return file.dump(1) + "\n";
+  return json_text(file);
 }
 
 }  // namespace lockstep

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "collectives/base/error.h"
-#include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -23,7 +23,7 @@ std::string trimmed(const std::string& line) {
 std::map<std::string, std::string> read_answers(const std::string& file,
                                                 const std::vector<std::string>& questions) {
   constexpr std::int64_t most_bytes = 1 << 20;
-  const auto content = nlohmann::json::parse(read_text(file, most_bytes), nullptr, false);
+  const auto content = read_json(file, most_bytes);
   require(content.is_object(), fmt::format("{} is not a JSON object", file),
           "write answers like {\"bytes\": 1000, \"1\": \"b\"}");
   std::map<std::string, std::string> answers;
@@ -34,7 +34,7 @@ std::map<std::string, std::string> read_answers(const std::string& file,
     require(value.is_string() || value.is_number(),
             fmt::format("{}: the answer to '{}' is neither a number nor a text", file, name),
             "write answers like {\"bytes\": 1000, \"1\": \"b\"}");
-    answers[name] = value.is_string() ? value.get<std::string>() : value.dump();
+    answers[name] = value.is_string() ? value.get<std::string>() : json_line(value);
   }
   return answers;
 }

@@ -5,6 +5,8 @@
 #include <regex>
 #include <sstream>
 
+#include "collectives/base/printable.h"
+
 namespace lockstep {
 namespace {
 
@@ -131,27 +133,6 @@ class MarkdownReader {
 };
 
 }  // namespace
-
-std::string html_text(std::string_view text) {
-  std::string html;
-  for (const char c : text) switch (c) {
-      case '<':
-        html += "&lt;";
-        break;
-      case '>':
-        html += "&gt;";
-        break;
-      case '&':
-        html += "&amp;";
-        break;
-      case '"':
-        html += "&quot;";
-        break;
-      default:
-        html += c;
-    }
-  return html;
-}
 
 std::string html_of_markdown(const std::string& markdown) {
   return MarkdownReader().read(markdown);

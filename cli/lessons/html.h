@@ -2,12 +2,9 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 namespace lockstep {
 
-// Text for HTML: < > & and quotes escaped.
-std::string html_text(std::string_view text);
 // The Markdown that lessons use, as HTML: headings, paragraphs, lists, tables, code, bold, links.
 // Links into the source tree become plain text, since the page may lie anywhere.
 std::string html_of_markdown(const std::string& markdown);

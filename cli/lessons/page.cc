@@ -14,6 +14,7 @@
 #include "cli/lessons/play.h"
 #include "cli/lessons/values.h"
 #include "collectives/base/file.h"
+#include "collectives/base/printable.h"
 
 namespace lockstep {
 namespace {

@@ -10,6 +10,8 @@
 #include "cli/share.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
+#include "collectives/base/printable.h"
 
 namespace lockstep {
 namespace {
@@ -56,7 +58,7 @@ void check_play(const nlohmann::json& fields, const Formula& formula) {
     check_play_names(formula.inputs, {name}, formula);
     const auto input = std::ranges::find(formula.inputs, name, &FormulaInput::name);
     if (!value.is_number() || std::ranges::count(input->stops(), value.get<double>()) == 0)
-      refuse_play(fmt::format("{} = {}: the slider does not stop there", name, value.dump()));
+      refuse_play(fmt::format("{} = {}: the slider does not stop there", name, shown(value)));
   }
 }
 
@@ -87,7 +89,7 @@ nlohmann::ordered_json play_of(const nlohmann::json& fields) {
 std::string play_html(const nlohmann::json& fields) {
   return fmt::format(
       "<div class=\"play\" data-play=\"{}\"><p>This part needs JavaScript.</p></div>\n",
-      html_text(play_of(fields).dump()));
+      html_text(json_line(play_of(fields))));
 }
 
 std::string play_scripts() {

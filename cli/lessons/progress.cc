@@ -9,6 +9,7 @@
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -21,11 +22,15 @@ std::string time_of_day() {
 
 // A number of a lesson in the file has been changed by hand if it is none.
 bool is_progress(const nlohmann::ordered_json& content) {
-  if (!content.is_object() || content.value("schema", "") != progress_schema ||
+  if (!content.is_object() ||
+      content.value("schema", nlohmann::ordered_json()) != progress_schema ||
       !content.contains("lessons") || !content["lessons"].is_object())
     return false;
   for (const auto& lesson : content["lessons"]) {
     if (!lesson.is_object()) return false;
+    for (const auto& answer : lesson.value("answers", nlohmann::ordered_json::object()))
+      if (!answer.is_object() || !answer.value("right", nlohmann::ordered_json(false)).is_boolean())
+        return false;
     for (const char* part : {"predictions", "answers"})
       for (const auto& item : lesson.value(part, nlohmann::ordered_json::object()))
         if (!item.is_object() || !item.contains("value")) return false;
@@ -56,16 +61,17 @@ LessonProgress::LessonProgress(std::string path)
       content_({{"schema", progress_schema}, {"lessons", nlohmann::ordered_json::object()}}) {
   if (!std::filesystem::exists(path_)) return;
   constexpr std::int64_t most_bytes = 1 << 20;
-  content_ = nlohmann::ordered_json::parse(read_text(path_, most_bytes), nullptr, false);
+  content_ = read_json<nlohmann::ordered_json>(path_, most_bytes);
   require(is_progress(content_), fmt::format("{} holds no progress of lessons", path_),
           "remove it, or name another file with --progress");
 }
 
 std::optional<double> LessonProgress::prediction(const std::string& lesson,
                                                  const std::string& name) const {
-  const nlohmann::ordered_json::json_pointer path("/lessons/" + lesson + "/predictions/" + name);
-  if (!content_.contains(path)) return std::nullopt;
-  return content_[path]["value"].get<double>();
+  const nlohmann::ordered_json none = nlohmann::ordered_json::object();
+  const auto found = content_["lessons"].value(lesson, none).value("predictions", none);
+  if (!found.contains(name)) return std::nullopt;
+  return found[name]["value"].get<double>();
 }
 
 void LessonProgress::lock(const std::string& lesson, const std::string& name, double value) {
@@ -109,7 +115,7 @@ void LessonProgress::write() const {
   const auto folder = std::filesystem::path(path_).parent_path();
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  write_file(path_, content_.dump(1) + "\n");
+  write_file(path_, json_text(content_));
 }
 
 }  // namespace lockstep

@@ -11,6 +11,8 @@
 #include "cli/share.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
+#include "collectives/base/printable.h"
 
 namespace lockstep {
 namespace {
@@ -22,7 +24,7 @@ class LessonReader {
   explicit LessonReader(const std::string& folder) : path_(folder + "/lesson.md") {
     lesson_.name = fs::path(folder).filename().string();
     constexpr std::int64_t most_bytes = 1 << 20;
-    lines_.str(read_text(path_, most_bytes));
+    lines_.str(printable(read_text(path_, most_bytes), /*keeps_lines=*/true));
   }
 
   LessonText read() {
@@ -96,10 +98,13 @@ class LessonReader {
     const bool is_answer = comment.starts_with("<!-- answer");
     const std::size_t first = comment.find('{'), last = comment.rfind('}');
     nlohmann::json fields =
-        nlohmann::json::parse(comment.substr(first, last + 1 - first), nullptr, false);
+        parse_json(comment.substr(first, last + 1 - first), fmt::format("{}:{}", path_, begin));
     require(
         fields.is_object(), [&] { return fmt::format("{}:{}: not JSON", path_, begin); },
         "lessons/README.md describes the form");
+    for (const auto& [place, value] : fields.flatten().items())
+      require(!value.is_string() || value == printable(value.get<std::string>(), true),
+              [&] { return fmt::format("{}:{}: a control character", path_, begin); });
     if (is_answer) fields["name"] = std::to_string(++questions_);
     const auto kind = is_answer                          ? LessonPiece::Kind::answer
                       : comment.starts_with("<!-- play") ? LessonPiece::Kind::play

@@ -8,7 +8,7 @@
 #include <cstdlib>
 
 #include "collectives/base/error.h"
-#include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -34,7 +34,7 @@ std::vector<std::string> split(const std::string& text, std::string_view separat
 
 bool is_value(const json& found, const std::string& wanted) {
   if (found.is_string()) return found.get<std::string>() == wanted;
-  if (!found.is_number()) return found.dump() == wanted;
+  if (!found.is_number()) return json_line(found) == wanted;
   char* end = nullptr;
   const double number = std::strtod(wanted.c_str(), &end);
   return end != wanted.c_str() && *end == '\0' && found.get<double>() == number;
@@ -69,7 +69,7 @@ const json& at(const json& result, const std::vector<std::string>& keys, const s
 }
 
 json read_result(const std::string& folder, const std::string& name) {
-  return json::parse(read_text(folder + "/" + name, most_result_bytes), nullptr, false);
+  return read_json(folder + "/" + name, most_result_bytes);
 }
 
 double operand(const std::string& folder, const std::string& word) {

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "collectives/base/json_text.h"
+
 namespace lockstep {
 namespace {
 
@@ -19,7 +21,7 @@ bool is_work(std::string_view category) { return category != "step" && category 
 std::string json_string(std::string_view text) {
   const auto is_plain = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
   return std::ranges::all_of(text, is_plain) ? fmt::format("\"{}\"", text)
-                                             : nlohmann::json(text).dump();
+                                             : json_line(nlohmann::json(text));
 }
 
 }  // namespace

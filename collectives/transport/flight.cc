@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "collectives/base/json_text.h"
 #include "collectives/base/trace.h"
 #include "collectives/transport/decorator.h"
 #include "collectives/transport/failure_report.h"
@@ -159,7 +160,7 @@ std::string FlightRecorder::events() const {
     for (const FlightLog::Entry& entry : logs_[track]->entries())
       all.push_back(event(rank_, track, entry));
   }
-  const std::string text = all.dump();
+  const std::string text = json_line(all);
   return text.substr(1, text.size() - 2);
 }
 
@@ -179,7 +180,7 @@ std::string flight_file(const Error& error, const std::vector<const FlightRecord
                                  {"operation", context.operation},
                                  {"sequence", context.sequence},
                                  {"verdict", error.what()}}}};
-  const std::string text = head.dump();
+  const std::string text = json_line(head);
   return text.substr(0, text.size() - 1) + "," + trace_file(events).substr(1);
 }
 

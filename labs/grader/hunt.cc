@@ -7,6 +7,7 @@
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
 #include "labs/grader/copy.h"
 #include "labs/grader/lab.h"
 
@@ -33,7 +34,7 @@ std::vector<Hunt> read_hunts(const std::string& folder) {
   const std::string file = folder + "/" + answers;
   std::vector<Hunt> hunts;
   try {
-    for (const auto& json : nlohmann::json::parse(read_text(file, most_file_bytes)))
+    for (const auto& json : read_json(file, most_file_bytes))
       hunts.push_back({.number = json.at("number"),
                        .title = json.at("title"),
                        .story = json.at("story"),

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "collectives/base/error.h"
-#include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -38,7 +38,7 @@ Lab lab_from(const nlohmann::json& json, const std::string& folder) {
   if (lab.is_form())
     for (const auto& plan : json.at("plans"))
       lab.plans.push_back(
-          {.name = plan.at("name"), .flags = plan.at("flags"), .json = plan.at("plan").dump()});
+          {.name = plan.at("name"), .flags = plan.at("flags"), .json = json_line(plan.at("plan"))});
   if (!lab.operation.starts_with("answer")) return lab;
   const nlohmann::json& problems = json.at("problems");
   lab.problems.names = problems.at("names");
@@ -62,8 +62,7 @@ std::vector<Lab> read_labs(const std::string& folder) {
     const std::string file = (entry.path() / "lab.json").string();
     if (!std::filesystem::exists(file)) continue;
     try {
-      labs.push_back(
-          lab_from(nlohmann::json::parse(read_text(file, most_file_bytes)), entry.path().string()));
+      labs.push_back(lab_from(read_json(file, most_file_bytes), entry.path().string()));
     } catch (const nlohmann::json::exception& error) {
       throw Error(ErrorKind::bad_input, fmt::format("{}: {}", file, error.what()));
     }

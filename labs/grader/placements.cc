@@ -8,6 +8,7 @@
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
 #include "labs/grader/judge.h"
 #include "parallel/local_gradients.h"
 #include "parallel/placement.h"
@@ -19,7 +20,8 @@ namespace {
 constexpr const char* blank = "?";
 
 Plan plan_of_lab(const LabPlan& plan, const std::string& source_folder) {
-  PlanFile file = plan_from_json(nlohmann::ordered_json::parse(plan.json), plan.name);
+  PlanFile file =
+      plan_from_json(parse_json<nlohmann::ordered_json>(plan.json, plan.name), plan.name);
   file.options.data = source_folder + "/GLOSSARY.md";
   return plan_of(file.options, file.ranks);
 }

@@ -11,6 +11,8 @@
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
+#include "collectives/base/printable.h"
 #include "collectives/gather/gather.h"
 #include "parallel/checkpoint/copy.h"
 #include "parallel/checkpoint/files.h"
@@ -40,7 +42,17 @@ Checkpoints::Checkpoints(Training& training, TrainingRank& rank, LossScaler& sca
     : training_(training),
       rank_(rank),
       scaler_(scaler),
-      whole_(whole_boxes(training.plan().model)) {}
+      whole_(whole_boxes(training.plan().model)) {
+  if (options().checkpoint.empty()) return;
+  // What no run could read is not begun.
+  const TrainingState state = rank_.state();
+  const RankPart part(state, whole_, training.context().world.rank());
+  const double tensors =
+      training_.over_ranks(static_cast<double>(part.file().tensors.size()), ReduceOp::sum);
+  require(tensors <= static_cast<double>(most_index_tensors),
+          fmt::format("--checkpoint: {:.0f} tensors on all ranks", tensors),
+          fmt::format("an index of at most {} is read; use fewer ranks", most_index_tensors));
+}
 Checkpoints::~Checkpoints() = default;
 
 bool Checkpoints::all_ranks(bool condition) {
@@ -78,7 +90,8 @@ std::optional<int> Checkpoints::resume() {
     for (const std::string& fault : gather_text(world, own_fault)) {
       if (fault.empty()) continue;
       if (first_fault.empty()) first_fault = fault;
-      if (found.size() > 1) fmt::print(stderr, "lockstep: passing over a checkpoint: {}\n", fault);
+      if (found.size() > 1)
+        fmt::print(stderr, "lockstep: passing over a checkpoint: {}\n", printable(fault));
       break;
     }
   }
@@ -137,7 +150,7 @@ void Checkpoints::restore_scaler(const CheckpointIndex& index, const std::string
   fmt::print(stderr,
              "lockstep: {} was written with --loss-scaling {}: that of {} begins with its first "
              "scale, {}\n",
-             folder, index.loss_scaling, rule, scaler_.scale());
+             printable(folder), printable(index.loss_scaling), rule, scaler_.scale());
 }
 
 void Checkpoints::prepare() {
@@ -216,10 +229,12 @@ void Checkpoints::commit() {
   if (checkpoint->failure) std::rethrow_exception(checkpoint->failure);
   Communicator& world = training_.context().world;
   world.set_label(report_label);
-  const std::string own = checkpoint->file.tensors.empty() ? "" : json_of(checkpoint->file).dump();
+  const std::string own =
+      checkpoint->file.tensors.empty() ? "" : json_line(json_of(checkpoint->file));
   for (const std::string& text : gather_text(world, own))
     if (!text.empty())
-      checkpoint->index.files.push_back(file_from_json(nlohmann::json::parse(text), whole_));
+      checkpoint->index.files.push_back(
+          file_from_json(nlohmann::ordered_json::parse(text), whole_));
   if (world.rank() != 0) return;
   write_file(std::filesystem::path(checkpoint->place.path()) / index_name,
              index_text(checkpoint->index));

@@ -8,13 +8,13 @@
 
 #include "collectives/base/checksum.h"
 #include "collectives/base/error.h"
-#include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
 
 namespace lockstep {
 namespace {
 
-using nlohmann::json;
 using nlohmann::ordered_json;
+using json = ordered_json;  // one tree of an index takes enough memory
 
 constexpr const char* index_schema = "lockstep.checkpoint/1";
 constexpr std::array<std::string_view, 3> state_names = {"value", "first_moment", "second_moment"};
@@ -22,11 +22,6 @@ constexpr const char* damaged = "the checkpoint is damaged, or was not written b
 
 [[noreturn]] void refuse(std::string_view what) {
   throw Error(ErrorKind::bad_input, what, {.hint = damaged});
-}
-
-// A value of a file in an error message: control characters escaped, and shortened.
-std::string shown(const json& value) {
-  return value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60);
 }
 
 const json& field(const json& object, const char* key) {
@@ -120,37 +115,37 @@ void check_complete(const std::vector<StoredFile>& files, const WholeBoxes& whol
 }
 
 ordered_json json_without_checksum(const CheckpointIndex& index) {
-  ordered_json object = {{"schema", index_schema},
-                         {"step", index.step},
-                         {"optimizer_steps", index.optimizer_steps},
-                         {"loss_scaler",
-                          {{"rule", index.loss_scaling},
-                           {"scale", index.scaler.scale},
-                           {"clean_steps", index.scaler.clean_steps},
-                           {"overflows_left", index.scaler.overflows_left}}},
-                         {"data",
-                          {{"fingerprint", hex(index.data.fingerprint)},
-                           {"order", index.data.order},
-                           {"documents", index.data.documents},
-                           {"seed", index.data.seed},
-                           {"global_batch", index.data.global_batch},
-                           {"sequence_length", index.data.sequence_length},
-                           {"validation_fraction", index.data.validation_fraction}}},
-                         {"model", ordered_json::parse(gpt_config_json(index.model))},
-                         {"plan", index.plan},
-                         {"files", ordered_json::array()}};
+  ordered_json object = {
+      {"schema", index_schema},
+      {"step", index.step},
+      {"optimizer_steps", index.optimizer_steps},
+      {"loss_scaler",
+       {{"rule", index.loss_scaling},
+        {"scale", index.scaler.scale},
+        {"clean_steps", index.scaler.clean_steps},
+        {"overflows_left", index.scaler.overflows_left}}},
+      {"data",
+       {{"fingerprint", hex(index.data.fingerprint)},
+        {"order", index.data.order},
+        {"documents", index.data.documents},
+        {"seed", index.data.seed},
+        {"global_batch", index.data.global_batch},
+        {"sequence_length", index.data.sequence_length},
+        {"validation_fraction", index.data.validation_fraction}}},
+      {"model", parse_json<ordered_json>(gpt_config_json(index.model), "the model")},
+      {"plan", index.plan},
+      {"files", ordered_json::array()}};
   for (const StoredFile& file : index.files) object["files"].push_back(json_of(file));
   return object;
 }
 
-CheckpointIndex index_from(const ordered_json& file) {
-  if (!file.is_object() || file.value("schema", ordered_json()) != index_schema)
+CheckpointIndex index_from(ordered_json fields) {
+  if (!fields.is_object() || fields.value("schema", ordered_json()) != index_schema)
     refuse(fmt::format("it is not of the schema {}", index_schema));
-  ordered_json content = file;
-  content.erase("checksum");
-  const std::string bytes = content.dump();
-  const json fields = file;
-  if (hexadecimal(fields, "checksum") != checksum(bytes)) refuse("its checksum is wrong");
+  const std::uint64_t written = hexadecimal(fields, "checksum");
+  fields.erase("checksum");
+  if (written != checksum(json_line(fields))) refuse("its checksum is wrong");
+  fields["checksum"] = hex(written);
 
   const auto& scaler = field(fields, "loss_scaler");
   const auto& data = field(fields, "data");
@@ -170,8 +165,8 @@ CheckpointIndex index_from(const ordered_json& file) {
                .global_batch = static_cast<int>(whole_number(data, "global_batch", 1, most)),
                .sequence_length = static_cast<int>(whole_number(data, "sequence_length", 1, most)),
                .validation_fraction = number(data, "validation_fraction")},
-      .model = parse_gpt_config(field(fields, "model").dump(), "the model"),
-      .plan = file.value("plan", ordered_json::object()),
+      .model = parse_gpt_config(json_line(field(fields, "model")), "the model"),
+      .plan = fields.value("plan", ordered_json::object()),
       .files = {}};
   if (index.scaler.scale <= 0) refuse(fmt::format("'scale' is {}", index.scaler.scale));
   const WholeBoxes whole = whole_boxes(index.model);
@@ -229,17 +224,19 @@ std::int64_t CheckpointIndex::bytes() const {
 
 std::string index_text(const CheckpointIndex& index) {
   ordered_json object = json_without_checksum(index);
-  const std::string bytes = object.dump();
+  const std::string bytes = json_line(object);
   object["checksum"] = hex(checksum(bytes));
-  return object.dump(1) + "\n";
+  return json_text(object);
 }
 
 CheckpointIndex read_index(const std::string& folder) {
-  constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
+  // A tensor is an object of six values, four numbers and about 250 bytes of text.
+  constexpr std::int64_t most_values = 12 * most_index_tensors;
+  constexpr std::int64_t most_bytes = 400 * most_index_tensors;
   const std::string path = std::filesystem::path(folder) / index_name;
-  const ordered_json file = ordered_json::parse(read_text(path, most_bytes), nullptr, false);
+  ordered_json file = read_json<ordered_json>(path, most_bytes, most_values);
   try {
-    return index_from(file);
+    return index_from(std::move(file));
   } catch (const Error& error) {
     throw Error(ErrorKind::bad_input, fmt::format("{}: {}", path, error.message()),
                 {.hint = damaged});

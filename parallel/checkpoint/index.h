@@ -16,6 +16,8 @@
 namespace lockstep {
 
 inline constexpr std::string_view index_name = "index.json";
+// A larger index would take a reader more than some 300 MB of memory.
+inline constexpr std::int64_t most_index_tensors = 300'000;
 
 // AdamW's states of an element. `value` is the f32 copy if the parameters have 16 bits: they are its
 // rounded values.
@@ -47,7 +49,7 @@ struct StoredFile {
   }
 };
 std::string file_name(int rank);
-StoredFile file_from_json(const nlohmann::json& object, const WholeBoxes& whole);
+StoredFile file_from_json(const nlohmann::ordered_json& object, const WholeBoxes& whole);
 nlohmann::ordered_json json_of(const StoredFile& file);
 
 // Which sequences the next steps take. Random numbers are functions of the seed, the step, and a

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "collectives/base/error.h"
-#include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
 #include "parallel/fuzz/fuzz_case.h"
 #include "parallel/make_plan.h"
 
@@ -27,15 +27,15 @@ ordered_json json_of(const FuzzPlan& plan, const GptConfig& model) {
 
 std::string case_json(const FuzzCase& fuzz_case) {
   ordered_json json = {{"schema", fuzz_schema}, {"seed", fuzz_case.seed}};
-  json["model"] = ordered_json::parse(gpt_config_json(fuzz_case.model));
+  json["model"] = parse_json<ordered_json>(gpt_config_json(fuzz_case.model), "the model");
   if (fuzz_case.before) json["before"] = json_of(*fuzz_case.before, fuzz_case.model);
   json["plan"] = json_of(fuzz_case.plan, fuzz_case.model);
-  return json.dump(1) + "\n";
+  return json_text(json);
 }
 
 FuzzCase read_case(const std::string& path) {
   constexpr std::int64_t most_bytes = std::int64_t{1} << 20;
-  const ordered_json json = ordered_json::parse(read_text(path, most_bytes), nullptr, false);
+  const ordered_json json = read_json<ordered_json>(path, most_bytes);
   const auto require_that = [&](bool condition, const std::string& what) {
     require(condition, fmt::format("{}: {}", path, what), "lockstep fuzz writes such files");
   };
@@ -45,7 +45,7 @@ FuzzCase read_case(const std::string& path) {
     require_that(json.contains(key), fmt::format("the key '{}' is missing", key));
   require_that(json["seed"].is_number_unsigned(), "'seed' is not a number from 0 on");
   FuzzCase fuzz_case{.seed = json["seed"].get<std::uint64_t>(),
-                     .model = parse_gpt_config(json["model"].dump(), path),
+                     .model = parse_gpt_config(json_line(json["model"]), path),
                      .plan = {},
                      .before = {}};
   const auto plan_at = [&](const char* key) {

@@ -12,6 +12,8 @@
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
 #include "collectives/base/half.h"
+#include "collectives/base/json_text.h"
+#include "collectives/base/printable.h"
 #include "collectives/base/shared_heap.h"
 #include "collectives/base/stores.h"
 #include "collectives/base/trace.h"
@@ -239,6 +241,81 @@ TEST(SharedHeap, IsSeenByWhoKnowsItsName) {
   wrong.file = 1'000'000;
   EXPECT_THROW(SharedHeap::View{wrong}, std::system_error);
   EXPECT_THROW(SharedHeap{-1}, std::system_error);
+}
+
+TEST(Printable, EscapesWhatATerminalObeysAndWhatIsNotUtf8) {
+  struct {
+    std::string_view text, shown;
+  } const cases[] = {
+      {"plain \u00e9 \U0001f600", "plain \u00e9 \U0001f600"},
+      {"\x1b[31mred", "\\x1b[31mred"},
+      {std::string_view("a\0b\x7f\n\t", 6), "a\\x00b\\x7f\\x0a\\x09"},
+      {"\u0080\u009f\u00a0", "\\xc2\\x80\\xc2\\x9f\u00a0"},   // control characters of C1; a blank
+      {"\xff\xc3(\xc3", "\\xff\\xc3(\\xc3"},                  // not UTF-8, or cut off
+      {"\xc0\xaf\xe0\x80\xaf", "\\xc0\\xaf\\xe0\\x80\\xaf"},  // in more bytes than needed
+      {"\xed\xa0\x80\xf4\x90\x80\x80", "\\xed\\xa0\\x80\\xf4\\x90\\x80\\x80"}};
+  for (const auto& [text, shown] : cases) {
+    EXPECT_EQ(printable(text), shown);
+    EXPECT_EQ(printable(printable(text)), shown);
+    EXPECT_TRUE(is_utf8(printable(text)));
+  }
+  EXPECT_EQ(printable("a\n\tb\r", /*keeps_lines=*/true), "a\n\tb\\x0d");
+  EXPECT_TRUE(is_utf8("\x1b\n\u00e9"));
+  EXPECT_FALSE(is_utf8("\u00e9\xff"));
+  EXPECT_EQ(html_text("<b a=\"1\">&\x1b\n"), "&lt;b a=&quot;1&quot;&gt;&amp;\\x1b\n");
+  EXPECT_EQ(markdown_cell("a|<b>\n\x1b"), "a\\|&lt;b&gt;<br>\\x1b");
+}
+
+// Why a text is refused; empty: it is not.
+std::string refusal_of_json(const std::string& text, std::int64_t most_values = 100) {
+  std::string reasons[2];
+  const auto note = [&](std::string& reason, auto parse) {
+    try {
+      parse();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_status(), 2);
+      reason = error.what();
+    }
+  };
+  note(reasons[0], [&] { parse_json(text, "f.json", most_values); });
+  note(reasons[1], [&] { parse_json<nlohmann::ordered_json>(text, "f.json", most_values); });
+  EXPECT_EQ(reasons[0], reasons[1]);
+  return reasons[0];
+}
+
+std::string nested(int depth, const std::string& begin, const std::string& end) {
+  std::string text = "1";
+  for (int i = 0; i < depth; ++i) text = begin + text + end;
+  return text;
+}
+
+TEST(Json, OfUnknownOriginIsBounded) {
+  for (const auto& [begin, end] : {std::pair("[", "]"), {"{\"a\":", "}"}, {"[{\"a\":", "}]"}}) {
+    const int levels = begin[1] == '{' ? 16 : 32;
+    EXPECT_EQ(refusal_of_json(nested(levels - 1, begin, end)), "");
+    EXPECT_NE(refusal_of_json(nested(levels + 1, begin, end)).find("f.json: its values are nested"),
+              std::string::npos);
+  }
+  EXPECT_NE(refusal_of_json("[1,2,3,4]", 4).find("f.json: it holds more than 4 values"),
+            std::string::npos);
+  EXPECT_EQ(refusal_of_json("[1,2,3,4]", 5), "");
+  for (const char* twice :
+       {R"({"a":1,"b":2,"a":1})", R"({"a":1,"\u0061":1})", R"([{"b":{"a":{},"a":2}}])"})
+    EXPECT_NE(refusal_of_json(twice).find("f.json: an object has the name \"a\" twice"),
+              std::string::npos);
+  EXPECT_NE(refusal_of_json("{\"\\u001b[31m\":1,\"\\u001b[31m\":1}").find("\\u001b[31m"),
+            std::string::npos);
+  EXPECT_EQ(refusal_of_json(R"([{"a":1},{"a":1},{"b":{"a":1}}])"), "");
+  for (const char* text : {"", "{", "[1", "{}x", "\"\xff\"", "1e999", "nan", "{'a':1}"})
+    EXPECT_TRUE(parse_json(text, "f.json").is_discarded()) << text;
+}
+
+TEST(Json, IsWrittenAsUtf8) {
+  const nlohmann::ordered_json value = {{"path", "a\xff\x1b"}};
+  EXPECT_EQ(json_text(value), "{\n \"path\": \"a\ufffd\\u001b\"\n}\n");
+  EXPECT_EQ(json_line(value), "{\"path\":\"a\ufffd\\u001b\"}");
+  EXPECT_EQ(shown(value), "{\"path\":\"a\\ufffd\\u001b\"}");
+  EXPECT_EQ(shown(nlohmann::json(std::string(1000, 'x'))).size(), 60U);
 }
 
 }  // namespace
