@@ -15,6 +15,7 @@
 #include "cli/leftovers.h"
 #include "cli/process.h"
 #include "collectives/base/cuda_module.h"
+#include "collectives/base/printable.h"
 #include "collectives/transport/launch.h"
 #include "models/kernels_info.h"
 
@@ -76,14 +77,14 @@ int remove_leftovers() {
     std::filesystem::remove_all(path, error);
     all = all && !error;
     fmt::print("{} {}\n", error ? fmt::format("cannot remove ({})", error.message()) : "removed",
-               path.string());
+               printable(path.string()));
   }
   return all ? 0 : 2;
 }
 
 int print_findings() {
   for (const Finding& finding : findings()) {
-    fmt::print("{:<14} {}\n", finding.what, finding.state);
+    fmt::print("{:<14} {}\n", finding.what, printable(finding.state));
     if (!finding.fix.empty()) fmt::print("{:<14}   -> {}\n", "", finding.fix);
   }
   return 0;

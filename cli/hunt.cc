@@ -11,6 +11,7 @@
 #include "cli/help.h"
 #include "cli/share.h"
 #include "collectives/base/error.h"
+#include "collectives/base/printable.h"
 #include "labs/grader/hunt.h"
 
 namespace lockstep {
@@ -26,7 +27,7 @@ constexpr std::size_t hunt_width = 90;
 
 int list_hunts(const std::vector<Hunt>& hunts) {
   fmt::print("{:>4}  {}\n", "hunt", "what is seen");
-  for (const Hunt& hunt : hunts) fmt::print("{:>4}  {}\n", hunt.number, hunt.title);
+  for (const Hunt& hunt : hunts) fmt::print("{:>4}  {}\n", hunt.number, printable(hunt.title));
   fmt::print("\nbegin with: lockstep hunt 1\n");
   return 0;
 }
@@ -41,12 +42,13 @@ void print_hints(const Hunt& hunt, int level) {
 int begin_hunt(const Hunt& hunt, const HuntCommand& c) {
   const std::string folder = c.folder.empty() ? fmt::format("hunt_{}", hunt.number) : c.folder;
   export_hunt(hunt, source_folder(), folder);
-  fmt::print("Hunt {}: {}\n\n{}\n\n", hunt.number, hunt.title, wrapped(hunt.story, hunt_width));
+  fmt::print("Hunt {}: {}\n\n{}\n\n", hunt.number, printable(hunt.title),
+             printable(wrapped(hunt.story, hunt_width), true));
   fmt::print(
       "{0} holds Lockstep with this bug; its first command builds it. Our program is without it.\n"
       "Begin with:\n\n  cd {0}\n",
       folder);
-  for (const std::string& command : hunt.commands) fmt::print("  {}\n", command);
+  for (const std::string& command : hunt.commands) fmt::print("  {}\n", printable(command));
   fmt::print(
       "\nTools: `fuzz` compares the gradients of every parameter with those of one rank, and says\n"
       "who owes a sum; `train --json` has losses, norms, bytes and memory next to their closed\n"
@@ -86,7 +88,7 @@ int judge_found(const Hunt& hunt, const HuntCommand& c) {
     fmt::print("the right file, another line\n");
   } else {
     fmt::print("found: {}:{}, as in {}\n\n{}\n", hunt.file, bug.first, hunt.bug,
-               wrapped(hunt.explanation, hunt_width));
+               printable(wrapped(hunt.explanation, hunt_width), true));
     return 0;
   }
   print_hints(hunt, c.hints);

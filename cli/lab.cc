@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/share.h"
 #include "collectives/base/error.h"
+#include "collectives/base/printable.h"
 #include "labs/grader/check.h"
 #include "labs/grader/copy.h"
 #include "labs/grader/export.h"
@@ -18,8 +19,8 @@ namespace {
 int list() {
   fmt::print("{:>3}  {:<24} {:>7} {:>6}  {}\n", "lab", "name", "minutes", "lesson", "title");
   for (const Lab& lab : read_labs(labs_folder()))
-    fmt::print("{:>3}  {:<24} {:>7} {:>6}  {}\n", lab.number, lab.name, lab.minutes, lab.lesson,
-               lab.title);
+    fmt::print("{:>3}  {:<24} {:>7} {:>6}  {}\n", lab.number, printable(lab.name), lab.minutes,
+               lab.lesson, printable(lab.title));
   return 0;
 }
 

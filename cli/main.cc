@@ -25,6 +25,7 @@
 #include "cli/waiting_threads.h"
 #include "collectives/base/error.h"
 #include "collectives/base/out_of_memory.h"
+#include "collectives/base/printable.h"
 #include "collectives/transport/launch.h"
 #include "labs/grader/load.h"
 
@@ -32,24 +33,10 @@ namespace {
 
 constexpr int bad_input = 2;
 
-// Control characters, as in the name of a file, would reach the terminal as commands.
-std::string printable(std::string_view text) {
-  std::string shown;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
-    const bool begins_c1 = byte == 0xc2 && next >= 0x80 && next < 0xa0;  // in UTF-8
-    if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f || begins_c1)
-      shown += fmt::format("\\x{:02x}", byte);
-    else
-      shown += text[i];
-  }
-  return shown;
-}
-
 // Standard error may be closed or full: then nothing is said, and the exit status remains.
 void report(std::string_view message) {
-  std::fputs(("lockstep: " + printable(message) + "\n").c_str(), stderr);
+  std::fputs(("lockstep: " + lockstep::printable(message, /*keeps_lines=*/true) + "\n").c_str(),
+             stderr);
 }
 
 // Of commands that run on several ranks.
@@ -58,7 +45,7 @@ bool starts_ranks(std::string_view command) { return command == "train" || comma
 // The other ranks of a launcher would wait for one that cannot begin. Without a message rank 0 has
 // reported the error.
 int refuse(std::string_view command, std::string_view message, int status) {
-  if (message.empty() || (starts_ranks(command) && lockstep::refuse_world(printable(message))))
+  if (message.empty() || (starts_ranks(command) && lockstep::refuse_world(message)))
     return status;
   report(message);
   return status;

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "bench/techniques/factorings.h"
+#include "collectives/base/printable.h"
 
 namespace lockstep {
 namespace {
@@ -73,7 +74,7 @@ std::string why_slower(const Factoring& other, const Factoring& chosen) {
 void print_row(const Factoring& f, const FactoringBenchOptions& options) {
   for (const Axis axis : {tp, cp, pp, dp}) fmt::print("{:>5} ", f.lengths[axis]);
   fmt::print("{:>6} ", f.micro_batches);
-  if (!f.refused.empty()) return fmt::print("refused: {}\n", f.refused);
+  if (!f.refused.empty()) return fmt::print("refused: {}\n", printable(f.refused));
   fmt::print("{:>12.3f}", 1e3 * f.step_seconds);
   for (const Part& part : parts)
     fmt::print(" {:>9.2f}", 100 * f.parts.*part.seconds / f.step_seconds);

@@ -4,31 +4,16 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
+
+#include "collectives/base/json_text.h"
+#include "collectives/base/printable.h"
 
 namespace lockstep {
 namespace {
 
 using nlohmann::ordered_json;
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '&')
-      result += "&amp;";
-    else if (c == '<')
-      result += "&lt;";
-    else if (c == '>')
-      result += "&gt;";
-    else if (c == '"')
-      result += "&quot;";
-    else if (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t')
-      result += "?";
-    else
-      result += c;
-  }
-  return result;
-}
 
 // What is said of an obligation: what is wrong, then the hints.
 std::string said_of(const EarnedPoints& each) {
@@ -37,18 +22,14 @@ std::string said_of(const EarnedPoints& each) {
   return said;
 }
 
-std::string dumped(const ordered_json& json) {
-  return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
-}
-
 std::string cell(const std::vector<std::string>& texts, std::size_t step, bool differs) {
-  const std::string text = step < texts.size() ? escaped(texts[step]) : "";
+  const std::string text = step < texts.size() ? html_text(texts[step]) : "";
   return fmt::format("<td{}>{}</td>", differs ? " class=\"differs\"" : "", text);
 }
 
 // A hint is Markdown with code in it.
 std::string hint_of(const std::string& hint) {
-  std::istringstream parts(escaped(hint));
+  std::istringstream parts(html_text(hint));
   std::string html;
   bool is_code = false;
   for (std::string part; std::getline(parts, part, '`'); is_code = !is_code)
@@ -56,10 +37,21 @@ std::string hint_of(const std::string& hint) {
   return html;
 }
 
+// The same within a table of Markdown, where code needs no escapes but that of a bar.
+std::string markdown_hint(const std::string& hint) {
+  static const std::regex bar("\\|");
+  std::istringstream parts(hint);
+  std::string text;
+  bool is_code = false;
+  for (std::string part; std::getline(parts, part, '`'); is_code = !is_code)
+    text += is_code ? "`" + std::regex_replace(part, bar, "\\|") + "`" : markdown_cell(part);
+  return text;
+}
+
 std::string table_of(const TraceRow& row) {
   std::string html =
       fmt::format("<table><caption>{}</caption><tr><th>step</th><th>yours</th><th>ours</th></tr>\n",
-                  escaped(row.rank));
+                  html_text(row.rank));
   for (std::size_t step = 0; step < std::max(row.submission.size(), row.reference.size()); ++step) {
     const bool differs = step >= row.submission.size() || step >= row.reference.size() ||
                          row.submission[step] != row.reference[step];
@@ -95,7 +87,7 @@ std::string json_of(const Grade& grade) {
                                    {"message", each.wrong},
                                    {"hints", each.hints}});
   if (!grade.compiler_errors.empty()) json["compiler_errors"] = grade.compiler_errors;
-  return dumped(json);
+  return json_text(json);
 }
 
 std::string gradescope_of(const Grade& grade) {
@@ -108,7 +100,7 @@ std::string gradescope_of(const Grade& grade) {
                              {"max_score", each.points},
                              {"status", each.wrong.empty() ? "passed" : "failed"},
                              {"output", said_of(each)}});
-  return dumped(json);
+  return json_text(json);
 }
 
 std::string junit_of(const Grade& grade) {
@@ -117,13 +109,13 @@ std::string junit_of(const Grade& grade) {
   std::string xml = fmt::format(
       "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"lab {} {}\" tests=\"{}\" "
       "failures=\"{}\">\n",
-      grade.lab, escaped(grade.name), grade.obligations.size(), failures);
+      grade.lab, html_text(grade.name), grade.obligations.size(), failures);
   for (const EarnedPoints& each : grade.obligations) {
     xml += fmt::format("  <testcase classname=\"lab{}\" name=\"{}\"", grade.lab,
-                       escaped(each.obligation));
+                       html_text(each.obligation));
     xml += each.wrong.empty()
                ? "/>\n"
-               : fmt::format("><failure message=\"{}\"/></testcase>\n", escaped(said_of(each)));
+               : fmt::format("><failure message=\"{}\"/></testcase>\n", html_text(said_of(each)));
   }
   return xml + "</testsuite>\n";
 }
@@ -133,12 +125,8 @@ std::string markdown_of(const Grade& grade) {
       fmt::format("# Lab {}: {} of {} points\n\n| obligation | points | |\n|---|---|---|\n",
                   grade.lab, grade.earned(), grade.points());
   for (const EarnedPoints& each : grade.obligations) {
-    std::string said = each.wrong.empty() ? "ok" : said_of(each);
-    for (std::size_t at = 0; (at = said.find_first_of("|\n", at)) != std::string::npos;) {
-      const std::string instead = said[at] == '|' ? "\\|" : "<br>";
-      said.replace(at, 1, instead);
-      at += instead.size();
-    }
+    std::string said = each.wrong.empty() ? "ok" : markdown_cell(each.wrong);
+    for (const std::string& hint : each.hints) said += "<br>Hint: " + markdown_hint(hint);
     text +=
         fmt::format("| {} | {} of {} | {} |\n", each.obligation, each.earned, each.points, said);
   }
@@ -172,13 +160,13 @@ std::string html_of(const Grade& grade) {
       "<h1>Lab {0}: {1} of {2} points</h1>\n",
       grade.lab, grade.earned(), grade.points());
   if (!grade.compiler_errors.empty())
-    html += fmt::format("<pre>{}</pre>\n", escaped(grade.compiler_errors));
+    html += fmt::format("<pre>{}</pre>\n", html_text(grade.compiler_errors));
   html += "<table class=\"grade\">\n<tr><th>obligation</th><th>points</th><th></th></tr>\n";
   for (const EarnedPoints& each : grade.obligations) {
     html += fmt::format("<tr><td>{}</td><td class=\"points\">{} of {}</td><td class=\"{}\">{}",
-                        escaped(each.obligation), each.earned, each.points,
+                        html_text(each.obligation), each.earned, each.points,
                         each.wrong.empty() ? "met" : "wrong",
-                        each.wrong.empty() ? "ok" : escaped(each.wrong));
+                        each.wrong.empty() ? "ok" : html_text(each.wrong));
     for (const std::string& hint : each.hints)
       html += fmt::format("<br><span>Hint: {}</span>", hint_of(hint));
     html += "</td></tr>\n";
@@ -188,7 +176,7 @@ std::string html_of(const Grade& grade) {
     html += fmt::format(
         "<h2>Step by step: {}</h2>\n<p>Marked steps differ from our solution's.</p>\n<div "
         "class=\"traces\">\n",
-        escaped(grade.traced));
+        html_text(grade.traced));
     for (const TraceRow& row : grade.trace) html += table_of(row);
     html += "</div>\n";
   }

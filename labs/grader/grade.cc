@@ -7,39 +7,20 @@
 #include "collectives/base/checksum.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/printable.h"
 #include "labs/grader/build.h"
 #include "labs/grader/regions.h"
 
 namespace lockstep {
 namespace {
 
-// The length of the first character of UTF-8; 0 if there is none, or if it moves a cursor.
-std::size_t character_bytes(std::string_view text) {
-  const auto byte = [&](std::size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
-  };
-  const unsigned first = byte(0);
-  if (first < 0x80) return (first >= 0x20 && first != 0x7f) || first == '\n' ? 1 : 0;
-  if (first < 0xc2 || first > 0xf4) return 0;
-  const std::size_t bytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  unsigned code = first & 0x7fU >> bytes;
-  for (std::size_t i = 1; i < bytes; ++i) {
-    if ((byte(i) & 0xc0U) != 0x80) return 0;
-    code = code << 6U | (byte(i) & 0x3fU);
-  }
-  const unsigned least = bytes == 4 ? 0x10000 : bytes == 3 ? 0x800 : 0xa0;
-  const bool is_character = code >= least && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff) &&
-                            code != 0xfffe && code != 0xffff;
-  return is_character ? bytes : 0;
-}
-
 // A submission can put anything into its errors: they must not break a format or a terminal.
-std::string printable(std::string_view text) {
+std::string harmless(std::string_view text) {
   std::string result;
   while (!text.empty()) {
-    const std::size_t bytes = character_bytes(text);
-    result += bytes > 0 ? text.substr(0, bytes) : "?";
-    text.remove_prefix(std::max<std::size_t>(bytes, 1));
+    const std::size_t length = text.front() == '\n' ? 1 : printable_length(text);
+    result += length > 0 ? text.substr(0, length) : "?";
+    text.remove_prefix(std::max<std::size_t>(length, 1));
   }
   return result;
 }
@@ -86,7 +67,7 @@ Grade grade(const Lab& lab, const std::string& submission, const GradeOptions& o
   } else {
     const WorkFolder work, work_of_reference;
     const BuiltUnit unit = build_unit(lab, submission, options.source_folder, work);
-    result.compiler_errors = printable(unit.errors);
+    result.compiler_errors = harmless(unit.errors);
     if (!unit.library.empty()) {
       std::random_device random;
       judgement = judge(
@@ -101,7 +82,7 @@ Grade grade(const Lab& lab, const std::string& submission, const GradeOptions& o
   for (const Obligation& obligation : lab.obligations) {
     const std::string wrong = !result.compiler_errors.empty()
                                   ? "it does not compile"
-                                  : on_one_line(printable(judgement.verdicts.at(obligation.name)));
+                                  : on_one_line(harmless(judgement.verdicts.at(obligation.name)));
     EarnedPoints& earned = result.obligations.emplace_back();
     earned = {.obligation = obligation.name,
               .points = obligation.points,

@@ -161,7 +161,7 @@ class Grading(unittest.TestCase):
 
         rows = [line for line in (folder / "markdown").read_text().splitlines() if line.startswith("|")]
         self.assertEqual(len(rows), 2 + 7)
-        self.assertIn('<script>&\\|"', rows[2])
+        self.assertIn('&lt;script&gt;&amp;\\|"', rows[2])
 
         page = Page((folder / "html").read_text())
         self.assertNotIn("script", page.tags)
