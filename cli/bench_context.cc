@@ -76,7 +76,7 @@ void read(ContextCommand& c) {
   if (o.simulates) o.links = {"ndr"};
   if (!c.links.empty()) o.links = link_names(c.links);
   if (!o.simulates && o.clock == Clock::wall) o.links = {"free"};
-  for (const std::string& link : o.links) parse_links(link);
+  for (const std::string& link : o.links) given_links(link);
   o.methods = c.methods == std::vector<std::string>{"all"} ? context_methods() : c.methods;
   if (o.train.data.empty() && !o.simulates && !c.measures_error) o.train.data = default_text();
 }

@@ -79,7 +79,7 @@ void read(ShardedCommand& c) {
   if (o.mode == ShardedMode::count || (o.mode == ShardedMode::train && o.clock == Clock::wall))
     o.links = {"-"};
   else
-    for (const std::string& link : o.links) parse_links(link);
+    for (const std::string& link : o.links) given_links(link);
   o.strategies =
       c.strategies == std::vector<std::string>{"all"} ? sharded_strategies() : c.strategies;
   if (o.train.data.empty() && o.mode == ShardedMode::train) o.train.data = default_text();

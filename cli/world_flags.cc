@@ -68,7 +68,7 @@ void WorldFlags::add(CLI::App& command) {
 
 void WorldFlags::read() {
   launch.clock = clock_from_name(clock);
-  launch.links = parse_links(link.empty() ? "free" : link);
+  launch.links = given_links(link.empty() ? "free" : link);
   require(launch.clock != Clock::wall || link.empty() || launch.links.ranks_per_node > 0,
           fmt::format("--link {} with the clock wall", link),
           "real messages ignore it; use --clock cpu or unit");

@@ -86,6 +86,21 @@ double read_beta(std::string_view item, std::string_view text) {
   return within_limit(item, 1 / bytes_per_s);
 }
 
+// A user's link: with units, and like a network.
+void check_given(std::string_view item, std::string_view text) {
+  const bool is_time = item.find("alpha") != std::string_view::npos;
+  const auto [value, unit] = quantity(item, text);
+  if (value == 0) return;
+  require(!unit.empty(), fmt::format("--link: '{}' has no unit", item),
+          is_time ? "write a time like 2us" : "write a bandwidth like 12.5GB/s");
+  constexpr double most_seconds = 3600, least_bytes_per_s = 1, most_bytes_per_s = 1e15;
+  const bool is_plausible = is_time ? read_alpha(item, text) <= most_seconds
+                                    : read_beta(item, text) <= 1 / least_bytes_per_s &&
+                                          read_beta(item, text) >= 1 / most_bytes_per_s;
+  require(is_plausible, fmt::format("--link: no network is like '{}'", item),
+          is_time ? "use at most 3600s" : "use 1B/s to 1000000GB/s");
+}
+
 std::string text_of(std::string_view prefix, const Link& link) {
   return fmt::format("{0}alpha={1},{0}beta={2}", prefix, link.alpha_s, link.beta_s_per_byte);
 }
@@ -142,6 +157,18 @@ std::string text_of(const LinkModel& links) {
   if (links.ranks_per_node > 0)
     text += fmt::format(",node={},{}", links.ranks_per_node, text_of("node-", links.inside));
   return text;
+}
+
+LinkModel given_links(std::string_view text) {
+  const LinkModel links = parse_links(text);
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view item = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), item.size() + 1));
+    const std::size_t equals = item.find('=');
+    if (equals != std::string_view::npos && item.substr(0, equals) != "node")
+      check_given(item, item.substr(equals + 1));
+  }
+  return links;
 }
 
 std::string link_presets() {

@@ -45,6 +45,9 @@ int ranks_per_node(std::span<const int> node_of_rank);
 // bandwidths B/s, KB/s, MB/s, GB/s (powers of 1000). Under the clock `unit` plain numbers are units
 // of time, and units of time a byte. Throws Error (bad_input) that explains the syntax.
 LinkModel parse_links(std::string_view text);
+// As a user writes them: a plain number other than 0 is refused, and so is a link that no network is
+// like. beta=1e9, meant as a bandwidth, would be a gigasecond a byte.
+LinkModel given_links(std::string_view text);
 
 // "alpha=2us,beta=12.5GB/s": parse_links reads it as the same model.
 std::string text_of(const LinkModel& links);
