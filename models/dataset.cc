@@ -182,11 +182,51 @@ Batch Dataset::batch(const Sampling& sampling, int step, int first, int count,
   return batch;
 }
 
-Count Dataset::targets(const Sampling& sampling, int step) const {
+Count Dataset::targets(const Sampling& sampling, int step, std::optional<RowRange> rows) const {
+  const auto [first, count] = rows.value_or(RowRange{0, sampling.global_batch});
   Count sum = 0;
-  for (int row = 0; row < sampling.global_batch; ++row)
+  for (int row = first; row < first + count; ++row)
     sum += targets_of(begin_of(sampling, step, row), sampling.length);
   return sum;
+}
+
+bool Dataset::may_lack_targets(Count length) const {
+  Count adjacent = 1;
+  for (std::size_t i = 1; i < documents_.size(); ++i) {
+    adjacent = documents_[i] == documents_[i - 1] + 1 ? adjacent + 1 : 1;
+    if (adjacent >= length) return true;
+  }
+  return false;
+}
+
+void Dataset::check_steps(const Sampling& sampling, int steps,
+                          std::span<const RowRange> parts) const {
+  if (steps == 0) return;
+  begin_of(sampling, steps - 1, sampling.global_batch - 1);
+  if (!may_lack_targets(sampling.length)) return;
+  for (int step = 0; step < steps; ++step)
+    for (const RowRange& rows : parts)
+      require(
+          targets(sampling, step, rows) > 0,
+          [&] {
+            return fmt::format(
+                "{}: no target in sequences {} to {} of step {}, whose tokens all end "
+                "documents",
+                path_, rows.first, rows.first + rows.count - 1, step);
+          },
+          "remove what is empty from the data, or use another --seed or a larger --global-batch");
+}
+
+void Dataset::check_validation(int length) const {
+  const int sequences = validation_sequences(length);
+  require(
+      validation_targets(length) > 0,
+      [&] {
+        return fmt::format(
+            "{}: no target in the {} held-out sequences, whose tokens all end documents", path_,
+            sequences);
+      },
+      "remove what is empty from the end of the data, or raise --validation-fraction");
 }
 
 std::vector<Count> Dataset::document_lengths(const Sampling& sampling, int step, int row) const {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +54,11 @@ struct Sampling {
   std::uint64_t seed = 0;
 };
 
+// Rows of a global batch.
+struct RowRange {
+  int first = 0, count = 0;
+};
+
 class Dataset {
  public:
   // Reads the file. The last `validation_fraction` of its tokens are held out. A token file begins
@@ -69,8 +76,13 @@ class Dataset {
   // the file has too few tokens.
   Batch batch(const Sampling& sampling, int step, int first, int count,
               const TokenLayout& layout = {}) const;
-  // How many targets the global batch of `step` has.
-  Count targets(const Sampling& sampling, int step) const;
+  // How many targets rows of the global batch of `step` have; without `rows`, all of them.
+  Count targets(const Sampling& sampling, int step, std::optional<RowRange> rows = {}) const;
+  // Throws Error (bad_input) unless all steps below `steps` have enough tokens, and a target in each
+  // of these parts of their batches: without a target, a batch has no loss.
+  void check_steps(const Sampling& sampling, int steps, std::span<const RowRange> parts) const;
+  // The same for the held-out sequences.
+  void check_validation(int length) const;
   // Lengths of the documents, or parts of documents, that fill a row of the global batch of `step`,
   // in the data's order.
   std::vector<Count> document_lengths(const Sampling& sampling, int step, int row) const;
@@ -93,6 +105,9 @@ class Dataset {
   // Beginnings of documents among the tokens first .. last.
   std::span<const Count> beginnings(Count first, Count last) const;
   Count targets_of(Count begin, Count length) const;
+  // Whether as many documents follow each other without a token for any of them as a sequence has
+  // tokens.
+  bool may_lack_targets(Count length) const;
   std::vector<Count> lengths_of(Count begin, Count length) const;
   // The first token of a row of the global batch.
   Count begin_of(const Sampling& sampling, int step, int row) const;

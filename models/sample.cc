@@ -30,17 +30,21 @@ std::string shown(std::int32_t token) {
 
 }  // namespace
 
+void check_prompt(const std::string& prompt, int vocabulary) {
+  require(!prompt.empty(), "an empty prompt", "give --prompt at least one character");
+  for (const char c : prompt)
+    require(static_cast<std::uint8_t>(c) < vocabulary,
+            fmt::format("the prompt's byte {} is beyond the vocabulary of {}",
+                        static_cast<std::uint8_t>(c), vocabulary),
+            "use another --prompt or a model of bytes");
+}
+
 std::string sample_text(Gpt& model, const std::string& prompt, int tokens, double temperature,
                         std::uint64_t seed) {
-  require(!prompt.empty(), "an empty prompt", "give --prompt at least one character");
+  check_prompt(prompt, model.config().vocabulary);
   require(temperature > 0, "a temperature of 0 or below", "use a number above 0");
   std::vector<std::int32_t> context;
   for (const char c : prompt) context.push_back(static_cast<std::uint8_t>(c));
-  for (const std::int32_t token : context)
-    require(token < model.config().vocabulary,
-            fmt::format("the prompt's byte {} is beyond the vocabulary of {}", token,
-                        model.config().vocabulary),
-            "use another --prompt or a model of bytes");
   for (int i = 0; i < tokens; ++i) {
     const std::size_t seen =
         std::min(context.size(), static_cast<std::size_t>(model.config().context));

@@ -41,11 +41,13 @@ class Steps {
     for (int step = resumed.value_or(0); step < options_.steps; ++step) {
       const StepRecord record = take_step(step);
       if (context_.world.rank() == 0 && on_step) on_step(record);
-      training_.result().steps.push_back(record);
+      // The other ranks' results are of no use.
+      if (context_.world.rank() == 0) training_.result().steps.push_back(record);
+      // First: a training whose validation fails can be resumed.
+      checkpoints_.after_step(step + 1);
       const bool evaluate_now =
           options_.eval_interval > 0 && (step + 1) % options_.eval_interval == 0;
       if (evaluate_now || step + 1 == options_.steps) training_.evaluate(*rank_, step + 1);
-      checkpoints_.after_step(step + 1);
     }
     const PipelineRecord pipeline = rank_->finish();
     training_.report(*rank_, pipeline, busy_seconds_, counted_, stepped_);
@@ -143,6 +145,7 @@ TrainResult train(RankContext& context, const Plan& plan, const OnStep& on_step)
           "start as many ranks as the plan has");
   omp_set_num_threads(threads_per_rank(plan.options, context.world.size()));
   Training training(context, plan);
+  training.check_data();
   if (plan.is_asynchronous())
     train_asynchronously(training, on_step);
   else

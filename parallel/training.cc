@@ -46,6 +46,17 @@ Training::Training(RankContext& context, const Plan& plan)
                 .seed = plan.options.seed},
       backend_(with_tags(context, plan, make_backend(context.ledger))) {}
 
+void Training::check_data() const {
+  std::vector<RowRange> parts;
+  // Workers that take their steps alone have losses of their own.
+  for (int rank = 0; plan_.is_asynchronous() && rank < plan_.ranks; ++rank)
+    if (plan_.computes(rank)) parts.push_back({plan_.share(rank).first, plan_.share(rank).count});
+  if (parts.empty()) parts = {{0, plan_.options.global_batch}};
+  dataset_.check_steps(sampling_, plan_.options.steps, parts);
+  if (plan_.options.validation_fraction > 0) dataset_.check_validation(plan_.tokens_of_sequence());
+  if (plan_.options.sample > 0) check_prompt(plan_.options.prompt, plan_.model.vocabulary);
+}
+
 std::vector<Batch> Training::micro_batches(int step) const {
   const int rank = context_.world.rank(), parts = plan_.options.micro_batches;
   const Share share = plan_.share(rank);

@@ -40,6 +40,10 @@ class Training {
   TrainResult& result() { return result_; }
   bool computes() const { return plan_.computes(context_.world.rank()); }
 
+  // Throws Error (bad_input) if a batch of a step or of the validation cannot be made, or has no
+  // target, or if there is nothing to begin the sample with. Called before the first step, so that no
+  // training ends late.
+  void check_data() const;
   // This rank's micro-batches of a step; empty on a rank that does not compute.
   std::vector<Batch> micro_batches(int step) const;
   // Of the global batch of a step. At least 1, because losses are divided by it.

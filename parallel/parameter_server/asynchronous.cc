@@ -230,8 +230,8 @@ class OwnSteps {
     collect_own_runs(context_.world, own_, training_.result());
     for (StepRecord& step : training_.result().steps)
       step.tokens_per_second = training_.rate(step.seconds);
-    training_.evaluate(member_, training_.plan().options.steps);
     checkpoints_.after_step(training_.plan().options.steps);
+    training_.evaluate(member_, training_.plan().options.steps);
     training_.report(member_, {}, busy_seconds_, {.traffic = traffic});
   }
 

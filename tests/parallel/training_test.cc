@@ -1,8 +1,11 @@
 // Every technique compared with the reference run in float64 and with one rank: losses, gradient
 // norms, final weights, and traffic and memory compared with the closed forms.
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <cmath>
+#include <fstream>
+#include <map>
 #include <tuple>
 
 #include "collectives/all_reduce/all_reduce.h"
@@ -273,6 +276,42 @@ TEST(Training, LossThatIsNotFiniteStopsTheRun) {
     EXPECT_NE(std::string(error.what()).find("--lr"), std::string::npos);
   }
 }
+
+// A run of many steps holds a record of each on rank 0, for its result, and nothing else that grows.
+class LongRuns : public testing::TestWithParam<const char*> {};
+
+TEST_P(LongRuns, KeepOneRecordOfAStep) {
+  if (!LOCKSTEP_THOROUGH) GTEST_SKIP() << "a sanitizer has its own heap, which mallinfo2 ignores";
+  const test::Folder folder;
+  std::ofstream(folder.file("model.json"))
+      << R"({"n_layer": 2, "n_head": 2, "n_embd": 8, "n_positions": 8, "vocab_size": 256})";
+  TrainOptions options = golden_run(GetParam(), DType::f32);
+  options.model = folder.file("model.json");
+  options.init.clear();
+  options.order = "random";
+  options.global_batch = options.micro_batches = 2;
+  if (options.technique == "ddp") options.micro_batches = 1;
+  // Two powers of two, up to which a vector grows; the recorder of operations is full before.
+  constexpr int begin = 2048, end = 4096;
+  options.steps = end + 1;
+  const int ranks = options.technique == "serial" ? 1 : options.technique == "ps" ? 3 : 2;
+  const Plan plan = plan_of(options, ranks);
+  std::map<int, std::size_t> bytes;  // on the heap, after a step
+  launch({.ranks = ranks, .fault = {}, .clock = Clock::unit}, [&](RankContext& context) {
+    const TrainResult mine = train(context, plan, [&](const StepRecord& step) {
+      const auto heap = mallinfo2();
+      if (step.step == begin || step.step == end) bytes[step.step] = heap.uordblks + heap.hblkhd;
+    });
+    EXPECT_EQ(mine.steps.size(), context.world.rank() == 0 ? end + 1U : 0U);
+  });
+  constexpr double slack = 4096;  // freed memory whose size is rounded, a page of a mapping
+  EXPECT_LE(static_cast<double>(bytes[end]) - static_cast<double>(bytes[begin]),
+            (end - begin) * static_cast<double>(sizeof(StepRecord)) + slack);
+}
+
+INSTANTIATE_TEST_SUITE_P(Techniques, LongRuns,
+                         testing::Values("serial", "ddp", "fsdp", "pipeline", "ps"),
+                         [](const auto& test) { return std::string(test.param); });
 
 }  // namespace
 }  // namespace lockstep
