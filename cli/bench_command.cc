@@ -14,6 +14,7 @@
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/limits.h"
+#include "collectives/base/printable.h"
 
 namespace lockstep {
 namespace {
@@ -236,7 +237,8 @@ int write_results(const BenchCommand& c, const OperationEntry& entry, const Benc
     if (c.before) {
       const Measurements now = measurements_in(text, c.json.empty() ? "this run" : c.json);
       const Comparison comparison = compare(*c.before, now, {});
-      fmt::print("\ncompared with {}:\n{}", c.baseline, text_of(comparison));
+      fmt::print("\ncompared with {}:\n{}", printable(c.baseline), text_of(comparison));
+      require_right(comparison);
       if (comparison.count(Verdict::slower) > 0) status = exit_regression;
     }
   }

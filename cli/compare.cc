@@ -42,6 +42,7 @@ int run(const CompareCommand& c) {
     throw Error(ErrorKind::bad_input,
                 fmt::format("the environments differ in {} ways; see the warnings", different),
                 {.hint = "measure both on the same machine, or omit --strict"});
+  require_right(comparison);
   return comparison.count(Verdict::slower) > 0 ? exit_regression : 0;
 }
 

@@ -8,6 +8,7 @@
 #include "bench/results/measure.h"
 #include "bench/results/statistics.h"
 #include "collectives/base/error.h"
+#include "collectives/base/printable.h"
 
 namespace lockstep {
 namespace {
@@ -114,77 +115,17 @@ Tests tests_of(const std::vector<double>& was, const std::vector<double>& now, b
   return {std::min(1.0, 2 * either), interval, of_faster_half};
 }
 
-bool is_in_both(const ComparedRow& row) {
-  return row.verdict != Verdict::only_old && row.verdict != Verdict::only_new;
-}
-
-std::string percent(double share) {
-  return share < 10 ? fmt::format("{:.1f} %", share * 100) : fmt::format("{:.0f} times", share + 1);
-}
-
-std::string verdict_text(const ComparedRow& row) {
-  std::string text(name_of(row.verdict));
-  if (row.verdict == Verdict::unclear) text += ", within " + percent(row.within);
-  if (row.only_faster_half) text += " in the faster half of the samples";
-  if (!row.chosen.empty()) text += "; auto chose " + row.chosen;
-  return text;
-}
-
-// The columns old, new, change and q.
-struct Cells {
-  std::string before, after, change, rate;
-};
-
-Cells cells_of(const ComparedRow& row) {
-  const auto time = [](double us, bool is_there) {
-    return is_there ? fmt::format("{:.2f}", us) : std::string("-");
-  };
-  constexpr double shown = 0.0005;  // smaller changes would be printed as 0
-  const double change = row.change();
-  const std::string text = change == 0 || std::abs(change) >= shown
-                               ? fmt::format("{:+.1f} %", change * 100)
-                               : fmt::format("{:+.0e} %", change * 100);
-  return {time(row.old_median, row.verdict != Verdict::only_new),
-          time(row.new_median, row.verdict != Verdict::only_old), is_in_both(row) ? text : "-",
-          row.rate ? fmt::format("{:.2g}", *row.rate) : "-"};
-}
-
-// What a comparison says before its rows.
-std::vector<std::string> remarks_of(const Comparison& comparison) {
-  std::vector<std::string> remarks;
-  for (const auto& [weight, text] : comparison.differences)
-    remarks.push_back((weight == Weight::note ? "note: " : "warning: the environments differ: ") +
-                      text);
-  if (std::ranges::count(comparison.differences, Weight::hardware, &Difference::weight) > 0)
-    remarks.emplace_back("warning: the hardware differs, so no row is called the same");
-  if (comparison.is_exact)
-    remarks.emplace_back("note: virtual time: rows are compared exactly, --effect has no effect");
-  else if (comparison.in_turn)
-    remarks.emplace_back("note: measured in turn: samples are compared in pairs");
-  return remarks;
+// Adds what was wrong in a file. Its time would be that of another computation.
+void mark_wrong(const Measurements& measurements, Comparison& comparison) {
+  for (const auto& [name, fault] : measurements.wrong) {
+    comparison.wrong.push_back(
+        fmt::format("WRONG: {}: {}: {}", printable(measurements.path), name, fault));
+    for (ComparedRow& row : comparison.rows)
+      if (row.name == name && row.is_in_both()) row.verdict = Verdict::wrong;
+  }
 }
 
 }  // namespace
-
-std::string_view name_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::same:
-      return "same";
-    case Verdict::slower:
-      return "SLOWER";
-    case Verdict::faster:
-      return "faster";
-    case Verdict::unclear:
-      return "unclear";
-    case Verdict::too_few_samples:
-      return "too few samples";
-    case Verdict::only_old:
-      return "gone";
-    case Verdict::only_new:
-      return "new";
-  }
-  return "";
-}
 
 int Comparison::count(Verdict verdict) const {
   return static_cast<int>(std::ranges::count(rows, verdict, &ComparedRow::verdict));
@@ -202,7 +143,7 @@ std::vector<ComparedRow> compare_samples(const Samples& before, const Samples& a
   std::vector<double> chances;
   std::vector<Tests> tests;
   for (ComparedRow& row : rows) {
-    if (!is_in_both(row)) continue;
+    if (!row.is_in_both()) continue;
     const std::vector<double>&was = before.at(row.name), &now = after.at(row.name);
     if (std::min(was.size(), now.size()) < fewest) {
       row.verdict = Verdict::too_few_samples;
@@ -237,6 +178,7 @@ Comparison compare(const Measurements& before, const Measurements& after,
   const auto [old_samples, new_samples] = samples_of(before, after);
   Comparison result{.differences = differences(before, after),
                     .rows = {},
+                    .wrong = {},
                     .is_exact = before.is_exact && after.is_exact,
                     .in_turn = !before.in_turn.empty() && before.in_turn == after.in_turn};
   result.rows = result.is_exact ? paired(old_samples, new_samples)
@@ -244,7 +186,7 @@ Comparison compare(const Measurements& before, const Measurements& after,
   const bool other_hardware =
       std::ranges::count(result.differences, Weight::hardware, &Difference::weight) > 0;
   for (ComparedRow& row : result.rows) {
-    if (!is_in_both(row)) continue;
+    if (!row.is_in_both()) continue;
     if (result.is_exact) row.verdict = exact_verdict(row);
     if (other_hardware && row.verdict == Verdict::same) {
       row.verdict = Verdict::unclear;
@@ -253,40 +195,15 @@ Comparison compare(const Measurements& before, const Measurements& after,
     const std::string &was = before.rows.at(row.name).chosen, &now = after.rows.at(row.name).chosen;
     if (was != now) row.chosen = fmt::format("{} before, {} now", was, now);
   }
+  for (const Measurements* each : {&before, &after}) mark_wrong(*each, result);
   return result;
 }
 
-std::string text_of(const Comparison& comparison) {
-  std::string text;
-  for (const std::string& remark : remarks_of(comparison)) text += fmt::format("# {}\n", remark);
-  std::size_t widest = 12;
-  for (const ComparedRow& row : comparison.rows) widest = std::max(widest, row.name.size());
-  text += fmt::format("{:<{}}{:>12}{:>12}{:>11}{:>10}  {}\n", "measurement", widest, "old (us)",
-                      "new (us)", "change", "q", "verdict");
-  for (const ComparedRow& row : comparison.rows) {
-    const Cells cells = cells_of(row);
-    text += fmt::format("{:<{}}{:>12}{:>12}{:>11}{:>10}  {}\n", row.name, widest, cells.before,
-                        cells.after, cells.change, cells.rate, verdict_text(row));
-  }
-  const auto of = [&](Verdict verdict) { return comparison.count(verdict); };
-  text += fmt::format("{} slower, {} faster, {} the same, {} unclear, of {}\n", of(Verdict::slower),
-                      of(Verdict::faster), of(Verdict::same),
-                      of(Verdict::unclear) + of(Verdict::too_few_samples), comparison.rows.size());
-  if (const int missing = of(Verdict::only_old) + of(Verdict::only_new); missing > 0)
-    text += fmt::format("{} of these are only in one of the files\n", missing);
-  return text;
-}
-
-std::string markdown_of(const Comparison& comparison) {
-  std::string text =
-      "| measurement | old (us) | new (us) | change | q | verdict |\n|---|---|---|---|---|---|\n";
-  for (const ComparedRow& row : comparison.rows) {
-    const Cells cells = cells_of(row);
-    text += fmt::format("| {} | {} | {} | {} | {} | {} |\n", row.name, cells.before, cells.after,
-                        cells.change, cells.rate, verdict_text(row));
-  }
-  for (const std::string& remark : remarks_of(comparison)) text += fmt::format("\n{}\n", remark);
-  return text;
+void require_right(const Comparison& comparison) {
+  if (comparison.wrong.empty()) return;
+  throw Error(ErrorKind::wrong_result,
+              fmt::format("{} of the compared results were wrong", comparison.wrong.size()),
+              {.hint = "see the lines marked WRONG, and measure again"});
 }
 
 }  // namespace lockstep

@@ -13,7 +13,8 @@ namespace lockstep {
 
 // `same`: shown to differ by less than the smallest effect to report, at least in the faster half of
 // the samples. `unclear`: the samples cannot tell, or the machines differ.
-enum class Verdict { same, slower, faster, unclear, too_few_samples, only_old, only_new };
+// `wrong`: a result of the row was wrong in one of the files.
+enum class Verdict { same, slower, faster, unclear, too_few_samples, only_old, only_new, wrong };
 std::string_view name_of(Verdict verdict);
 
 // One measurement of either file.
@@ -26,12 +27,14 @@ struct ComparedRow {
   bool only_faster_half = false;  // is the same; the medians differ
   std::string chosen;             // "ring before, direct now": what auto chose, if that changed
 
+  bool is_in_both() const { return verdict != Verdict::only_old && verdict != Verdict::only_new; }
   double change() const { return old_median > 0 ? new_median / old_median - 1 : 0; }
 };
 
 struct Comparison {
   std::vector<Difference> differences;
-  std::vector<ComparedRow> rows;  // by name, sizes as numbers
+  std::vector<ComparedRow> rows;   // by name, sizes as numbers
+  std::vector<std::string> wrong;  // what was wrong, in which file
   bool is_exact = false, in_turn = false;
 
   int count(Verdict verdict) const;
@@ -56,6 +59,9 @@ std::vector<ComparedRow> compare_samples(const Samples& before, const Samples& a
 // (bad_input) if their schemas or settings differ, or if no row is in both.
 Comparison compare(const Measurements& before, const Measurements& after,
                    const CompareLimits& limits);
+
+// Throws Error (wrong_result) if a result in one of the files was wrong.
+void require_right(const Comparison& comparison);
 
 // A table for a terminal: differences of the environments, rows, the number of rows of each verdict.
 std::string text_of(const Comparison& comparison);

@@ -10,6 +10,8 @@
 #include "bench/results/measure.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
+#include "collectives/base/printable.h"
 
 namespace lockstep {
 namespace {
@@ -49,8 +51,9 @@ std::string without_counts(const std::string& name) {
   return kept;
 }
 
+// For a terminal.
 std::string text_of(const json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
+  return printable(value.is_string() ? value.get<std::string>() : json_line(value));
 }
 
 // {"gpu": {"name": "H100"}} becomes "gpu.name": "H100". Stops at a depth that no result has, as
@@ -63,12 +66,12 @@ void flatten(const json& value, const std::string& name, std::map<std::string, s
     return;
   }
   for (const auto& [key, inner] : value.items())
-    flatten(inner, name.empty() ? key : name + "." + key, flat, depth + 1);
+    flatten(inner, (name.empty() ? "" : name + ".") + printable(key), flat, depth + 1);
 }
 
 void read_context(const json& context, Measurements& result) {
   if (context.contains("lockstep.environment"))
-    flatten(json::parse(context["lockstep.environment"].get<std::string>()), "",
+    flatten(parse_json(context["lockstep.environment"].get<std::string>(), result.path), "",
             result.environment);
   // Results written before the environment had it.
   if (!result.environment.contains("host") && context.contains("host_name"))
@@ -76,7 +79,7 @@ void read_context(const json& context, Measurements& result) {
   constexpr std::string_view ours = "lockstep.";
   for (const auto& [key, value] : context.items()) {
     if (!key.starts_with(ours)) continue;
-    const std::string name = key.substr(ours.size());
+    const std::string name = printable(key.substr(ours.size()));
     if (name == "device" || name == "link")
       result.environment[name] = text_of(value);
     else if (name == "in_turn")
@@ -87,11 +90,37 @@ void read_context(const json& context, Measurements& result) {
   }
 }
 
+// What an entry says is wrong with its result; empty: nothing. Below 0, `wrong` was not counted.
+std::string fault_of(const json& entry) {
+  if (entry.value("error_occurred", false))
+    return printable("an error: " + entry.value("error_message", "unknown"));
+  const auto wrong = entry.find("wrong");
+  return wrong != entry.end() && wrong->get<double>() > 0
+             ? fmt::format("{:.0f} elements are wrong", wrong->get<double>())
+             : "";
+}
+
+// What a training says is wrong with its result: a loss, or a count that differs from its closed form.
+std::string fault_of_training(const json& file) {
+  for (const json& step : file.at("steps"))
+    if (!step.at("loss").is_number())
+      return fmt::format("step {}: its loss is not a number", text_of(step.at("step")));
+  for (const json& line : file.value("theory", json::array()))
+    if (line.at("exact").get<bool>() && line.at("expected") != line.at("measured"))
+      return fmt::format("{} of rank {}: {} instead of {}", text_of(line.at("quantity")),
+                         text_of(line.at("rank")), text_of(line.at("measured")),
+                         text_of(line.at("expected")));
+  return "";
+}
+
 void read_benchmarks(const json& file, Measurements& result) {
   for (const json& entry : file.at("benchmarks")) {
     if (entry.value("run_type", "iteration") != "iteration") continue;
     const std::string name =
-        without_counts(entry.value("run_name", entry.at("name").get<std::string>()));
+        printable(without_counts(entry.value("run_name", entry.at("name").get<std::string>())));
+    if (const std::string fault = fault_of(entry); !fault.empty()) result.wrong[name] = fault;
+    // A row that Google Benchmark skipped has no times.
+    if (entry.value("error_occurred", false)) continue;
     const double scale = microseconds_per(entry.value("time_unit", "ns"));
     const auto found = entry.find("samples_us");
     const std::vector<double> samples =
@@ -103,19 +132,20 @@ void read_benchmarks(const json& file, Measurements& result) {
     row.repetitions.push_back(percentile(samples, 0.5));
     if (found != entry.end())
       row.iterations.insert(row.iterations.end(), samples.begin(), samples.end());
-    if (name.find("/auto/") != std::string::npos) row.chosen = entry.value("label", "");
+    if (name.find("/auto/") != std::string::npos) row.chosen = printable(entry.value("label", ""));
   }
 }
 
 Measurements of_benchmark(const json& file, const std::string& path) {
   const json& context = file.at("context");
   Measurements result{.path = path,
-                      .schema = context.value("lockstep.schema", "Google Benchmark's"),
+                      .schema = printable(context.value("lockstep.schema", "Google Benchmark's")),
                       .rows = {},
                       .in_turn = {},
                       .settings = {},
                       .environment = {},
-                      .options = {}};
+                      .options = {},
+                      .wrong = {}};
   read_context(context, result);
   read_benchmarks(file, result);
   result.is_exact = result.settings.contains("clock") && result.settings["clock"] == "unit";
@@ -129,15 +159,17 @@ Measurements of_training(const json& file, const std::string& path) {
                       .in_turn = {},
                       .settings = {},
                       .environment = {},
-                      .options = {}};
+                      .options = {},
+                      .wrong = {}};
   const json& config = file.at("config");
   const std::string name =
-      fmt::format("train/{}/{}/ranks:{}/step", config.at("technique").get<std::string>(),
-                  config.at("transport").get<std::string>(), config.at("ranks").get<int>());
+      fmt::format("train/{}/{}/ranks:{}/step", text_of(config.at("technique")),
+                  text_of(config.at("transport")), config.at("ranks").get<int>());
   bool first = true;  // the first step warms up
   for (const json& step : file.at("steps"))
     if (!std::exchange(first, false) && step.at("seconds").get<double>() > 0)
       result.rows[name].repetitions.push_back(step.at("seconds").get<double>() * 1e6);
+  if (const std::string fault = fault_of_training(file); !fault.empty()) result.wrong[name] = fault;
   flatten(file.at("environment"), "", result.environment);
   std::map<std::string, std::string> flat;
   flatten(config, "", flat);
@@ -188,7 +220,7 @@ bool ByNumbers::operator()(const std::string& a, const std::string& b) const {
 bool Measurements::is_training() const { return schema == train_schema; }
 
 Measurements measurements_in(std::string_view text, const std::string& path) {
-  const json file = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json file = parse_json(text, path, most_result_values);
   if (!file.is_object()) refuse(path, "not a JSON object");
   try {
     const std::string schema = file.value("schema", "");
@@ -196,7 +228,10 @@ Measurements measurements_in(std::string_view text, const std::string& path) {
       refuse(path, fmt::format("its schema '{}' cannot be compared", schema));
     Measurements result =
         file.contains("benchmarks") ? of_benchmark(file, path) : of_training(file, path);
-    if (result.rows.empty()) refuse(path, "it holds no measured time");
+    if (result.rows.empty())
+      refuse(path, result.wrong.empty()
+                       ? "it holds no measured time"
+                       : "it holds no measured time: " + result.wrong.begin()->second);
     return result;
   } catch (const json::exception& error) {
     refuse(path, fmt::format("invalid contents: {}", error.what()));

@@ -32,6 +32,8 @@ struct Measurements {
   std::map<std::string, std::string> settings;     // must be equal in both files
   std::map<std::string, std::string> environment;  // "gpu.name": the machine and its software
   std::map<std::string, std::string> options;      // what else the run was told
+  // Rows whose results were wrong, and how. Their times mean nothing.
+  std::map<std::string, std::string, ByNumbers> wrong;
 
   bool is_training() const;
 };

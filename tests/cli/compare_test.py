@@ -44,6 +44,62 @@ class Compare(unittest.TestCase):
                     entry["samples_us"] = [sample * factor * noise[i % 4] for i, sample in enumerate(entry["samples_us"])]
         return change
 
+    def test_wrong_results_are_not_the_same(self):
+        def wrong(file):
+            for entry in file["benchmarks"][:1]:
+                entry["wrong"] = 3
+            file["benchmarks"].append({**file["benchmarks"][-1], "name": "lost", "run_name": "lost", "run_type": "iteration",
+                                       "error_occurred": True, "error_message": "a \x1b[31mrank"})
+        right = self.measured("right.json")
+        self.measured("wrong.json", wrong)
+        for files in ((right, "wrong.json"), ("wrong.json", right), ("wrong.json", "wrong.json")):
+            done = self.run_program("compare", *files, "--markdown", "table.md", status=1)
+            self.assertRegex(done.stdout, r"# WRONG: wrong.json: all_reduce/\S+: 3 elements are wrong\n")
+            self.assertIn(r"# WRONG: wrong.json: lost: an error: a \x1b[31mrank", done.stdout)
+            self.assertRegex(done.stdout, r"\nall_reduce/.* WRONG\n")
+            self.assertIn(f"{4 if files[0] == files[1] else 2} of the compared results were wrong", done.stderr)
+            self.assertIn("WRONG", (self.path / "table.md").read_text())
+        self.run_program("bench", "all_reduce", *UNIT, "--algorithm", "ring", "--baseline", "wrong.json", status=1)
+        self.run_program("train", "ddp", "--ranks", "2", "--steps", "3", "--clock", "unit", "--compute-time", "1", "--json", "t.json")
+
+        def changed(change):
+            file = json.loads((self.path / "t.json").read_text())
+            change(file)
+            (self.path / "u.json").write_text(json.dumps(file))
+            return self.run_program("compare", "t.json", "u.json", status=1).stdout
+        self.run_program("compare", "t.json", "t.json")
+
+        def count(file):
+            line = next(line for line in file["theory"] if line["exact"])
+            line["measured"] += 1
+
+        def loss(file):
+            file["steps"][1]["loss"] = None
+        self.assertRegex(changed(count), r"# WRONG: u.json: train/ddp/\S+: \w+ of rank 0: \S+ instead of \S+\n")
+        self.assertIn("step 1: its loss is not a number", changed(loss))
+
+    def test_names_in_a_file_reach_no_terminal_and_no_page_as_they_are(self):
+        def name(file):
+            for entry in file["benchmarks"]:
+                for key in ("name", "run_name"):
+                    entry[key] = "\x1b[31m<script>|\u009b" + entry[key]
+            file["context"]["lockstep.\x1bsetting"] = "\x07"
+            file["context"]["host_name"] = "\x1b]0;"
+            file["context"]["lockstep.environment"] = json.dumps({"host": "\x1b[2J", "\x1bkey": {"\x1binner": "<script>"}})
+        self.measured("base.json")
+        self.measured("named.json", name)
+
+        def other(file):
+            name(file)
+            file["context"]["lockstep.environment"] = json.dumps({"host": "other \x9b"})
+        self.measured("other.json", other)
+        for files, status in ((("named.json", "named.json"), 0), (("named.json", "other.json"), 0), (("named.json", "base.json"), 2)):
+            done = self.run_program("compare", *files, "--markdown", "table.md", status=status)
+            for said in (done.stdout, done.stderr, (self.path / "table.md").read_text()):
+                self.assertFalse([c for c in said if c != "\n" and (ord(c) < 32 or 126 < ord(c) < 160)], said)
+            self.assertNotIn("<script>", (self.path / "table.md").read_text())
+        self.assertIn("\\x1b[31m<script>|", self.run_program("compare", "named.json", "named.json").stdout)
+
     def environment(self, change):
         """Changes the recorded environment."""
         def in_file(file):
