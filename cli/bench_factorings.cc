@@ -13,6 +13,8 @@
 #include "cli/train_options.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/transport/later_interruption.h"
+#include "parallel/pipeline/schedules/schedules.h"
 
 namespace lockstep {
 namespace {
@@ -43,7 +45,8 @@ void read(FactoringCommand& c) {
     require(rate > 0 && std::isfinite(rate), fmt::format("a rate of {}", rate),
             "--tflops and --memory-bandwidth must be above 0");
   o.roofline = {.flops_per_s = c.teraflops * 1e12, .bytes_per_s = c.gigabytes * 1e9};
-  parse_links(o.link);
+  given_links(o.link);
+  find_schedule(o.train.schedule);  // no factoring can have an unknown one
   if (!c.memory_limit.empty()) o.memory_limit = given_bytes(c.memory_limit, "--memory-limit");
 }
 
@@ -53,11 +56,21 @@ int run(FactoringCommand& c) {
   read(c);
   check_outputs({c.json, c.plot});
   check_plot(c.plot);
-  const std::vector<Factoring> factorings = bench_factorings(c.options);
+  const LaterInterruption later;
+  std::optional<Error> interruption;
+  const std::vector<Factoring> factorings = bench_factorings(c.options, &interruption);
+  const auto refused = std::ranges::count_if(
+      factorings, [](const Factoring& factoring) { return !factoring.refused.empty(); });
+  if (interruption && refused == std::ssize(factorings)) throw Error(*interruption);
   require(factorings.front().refused.empty(), "no factoring has a plan",
           fmt::format("{}: {}", factorings.front().name(), factorings.front().refused));
   print_factorings(factorings, c.options);
-  return ResultFile(c.json, factorings_json(factorings, c.options)).plot("factorings", c.plot);
+  ResultFile file(c.json, factorings_json(factorings, c.options));
+  if (!interruption) return file.plot("factorings", c.plot);
+  throw Error(interruption->kind(),
+              fmt::format("after {} of {} factorings: {}", std::ssize(factorings) - refused,
+                          factorings.size(), interruption->message()),
+              interruption->context());
 }
 
 }  // namespace

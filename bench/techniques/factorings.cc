@@ -131,13 +131,19 @@ std::string Factoring::name() const {
                      lengths[dp]);
 }
 
-std::vector<Factoring> bench_factorings(const FactoringBenchOptions& options) {
+std::vector<Factoring> bench_factorings(const FactoringBenchOptions& options,
+                                        std::optional<Error>* interruption) {
   std::vector<Factoring> all = factorings_of(options);
   for (Factoring& factoring : all) try {
-      simulate(factoring, options);
+      if (interruption && *interruption)
+        factoring.refused = "not simulated: the search was interrupted";
+      else
+        simulate(factoring, options);
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::bad_input) throw;
+      const bool ends_search = interruption && error.kind() == ErrorKind::interrupted;
+      if (error.kind() != ErrorKind::bad_input && !ends_search) throw;
       factoring.refused = error.what();
+      if (ends_search) *interruption = error;
     }
   std::ranges::stable_sort(all, [](const Factoring& a, const Factoring& b) {
     if (a.refused.empty() != b.refused.empty()) return a.refused.empty();

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/base/error.h"
 #include "models/roofline_backend.h"
 #include "parallel/mesh.h"
 #include "parallel/options.h"
@@ -60,10 +61,12 @@ struct Factoring {
   std::string name() const;  // tp 2, cp 1, pp 4, dp 2
 };
 
-// All factorings, the fastest first, and those that are refused at the end.
+// All factorings, the fastest first, and those that are refused at the end. If the user interrupts
+// the search, `interruption` says so, and the factorings that were not simulated are refused.
 // Throws Error: bad_input if no number has the given lengths, wrong_result if a count
-// differs from its closed form.
-std::vector<Factoring> bench_factorings(const FactoringBenchOptions& options);
+// differs from its closed form, interrupted without `interruption`.
+std::vector<Factoring> bench_factorings(const FactoringBenchOptions& options,
+                                        std::optional<Error>* interruption = nullptr);
 
 // The fastest within the memory limit; null if there is none.
 const Factoring* fastest(const std::vector<Factoring>& factorings,

@@ -28,11 +28,12 @@ void note(int signal) {
 
 // Handlers run on the watching thread only, so that no computation is interrupted: some kernels and
 // virtual machines do not restore wide registers after a signal.
-void set_blocked(bool blocked) {
-  sigset_t set;
+sigset_t set_blocked(bool blocked) {
+  sigset_t set, before;
   sigemptyset(&set);
   for (const int signal : signals) sigaddset(&set, signal);
-  pthread_sigmask(blocked ? SIG_BLOCK : SIG_UNBLOCK, &set, nullptr);
+  pthread_sigmask(blocked ? SIG_BLOCK : SIG_UNBLOCK, &set, &before);
+  return before;
 }
 
 // Leaves signals ignored that are: a shell ignores SIGINT for programs in the background.
@@ -58,12 +59,15 @@ void restore_signals() {
 
 }  // namespace
 
+LaterInterruption::LaterInterruption() : before_(set_blocked(true)) {}
+LaterInterruption::~LaterInterruption() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
 Interruption::Interruption(std::function<void(std::string_view)> stop) : stop_(std::move(stop)) {
   if (pipe2(pipe_.data(), O_CLOEXEC) != 0) return;  // without descriptors signals end the process
   handlers_pipe = pipe_[1];
   watcher_ = std::jthread([this] { watch(); });
   handle_signals();
-  set_blocked(true);
+  before_ = set_blocked(true);
 }
 
 Interruption::~Interruption() {
@@ -73,7 +77,7 @@ Interruption::~Interruption() {
   [[maybe_unused]] const auto written = write(pipe_[1], &end, 1);
   watcher_.join();
   for (const int descriptor : pipe_) close(descriptor);
-  set_blocked(false);
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
 void Interruption::watch() {

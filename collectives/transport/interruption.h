@@ -3,9 +3,12 @@
 #pragma once
 
 #include <array>
+#include <csignal>
 #include <functional>
 #include <string_view>
 #include <thread>
+
+#include "collectives/transport/later_interruption.h"
 
 namespace lockstep {
 
@@ -23,6 +26,7 @@ class Interruption {
 
   std::function<void(std::string_view)> stop_;
   std::array<int, 2> pipe_{};  // the handler writes the signal's number, the destructor a zero
+  sigset_t before_{};          // the signals that were blocked
   std::jthread watcher_;
 };
 

@@ -5,9 +5,12 @@ python3 bench_factorings_test.py PROGRAM
 
 import json
 import pathlib
+import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 PROGRAM = pathlib.Path(sys.argv[1])
@@ -76,12 +79,33 @@ class BenchFactorings(unittest.TestCase):
         points = {entry["pp"]: entry for entry in self.file()["benchmarks"]}
         self.assertEqual(set(points), {1, 2}, done.stdout)
 
+    def test_an_interrupted_search_keeps_what_it_has_found(self):
+        words = [PROGRAM, "bench", "3d", "--ranks", "256", "--cp", "1", "--json", "a.json"]
+        for number in (signal.SIGTERM, signal.SIGINT):
+            for seconds in (0.5, 2, 8, 32):  # until a first one is found
+                with subprocess.Popen(words, cwd=self.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+                    time.sleep(seconds)
+                    running.send_signal(number)
+                    said, errors = running.communicate(timeout=60)
+                self.assertEqual(running.returncode, 130, errors)
+                found = re.fullmatch(r"lockstep: \[interrupted\] after (\d+) of (\d+) factorings: .*", errors.strip())
+                if found:
+                    break
+            self.assertTrue(found, errors)
+            file = self.file()
+            self.assertEqual((len(file["benchmarks"]), len(file["benchmarks"]) + len(file["refused"])), tuple(map(int, found.groups())))
+            self.assertIn("# fastest: tp ", said)
+            reasons = [entry["reason"] for entry in file["refused"]]
+            self.assertIn("not simulated: the search was interrupted", reasons)
+            (self.path / "a.json").unlink()
+
     def test_wrong_input_is_refused(self):
         for words, part in [(["--ranks", "0"], "--ranks 0"), (["--ranks", "8", "--tp", "3"], "no factors of 8 ranks"),
                             (["--tp", "9", "--ranks", "8"], "--tp 9"), (["--memory-limit", "much"], "--memory-limit 'much'"),
                             (["--link", "fast"], "--link"), (["--tflops", "0"], "a rate of 0"),
                             (["--ranks", "8", "--tp", "8"], "8 tensor-parallel ranks for 4 heads"),
-                            (["--micro-batch-size", "0"], "--micro-batch-size 0")]:
+                            (["--micro-batch-size", "0"], "--micro-batch-size 0"), (["--schedule", "1f1b,gpipe"], "unknown schedule '1f1b,gpipe'"),
+                            (["--schedule", "magic", "--pp", "1"], "unknown schedule 'magic'")]:
             self.assertIn(part, self.bench(*words, status=2).stderr)
 
 
