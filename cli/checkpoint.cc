@@ -7,6 +7,9 @@
 
 #include "cli/command.h"
 #include "collectives/base/error.h"
+#include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
+#include "collectives/base/printable.h"
 #include "parallel/checkpoint/convert.h"
 #include "parallel/checkpoint/files.h"
 #include "parallel/checkpoint/folder.h"
@@ -32,9 +35,9 @@ int inspect(CheckpointCommand c) {
   const CheckpointIndex index = newest(c.folder);
   const auto text = [&](const char* key) {
     const auto& value = index.plan.value(key, nlohmann::ordered_json());
-    return value.is_string() ? value.get<std::string>() : value.dump();
+    return printable(value.is_string() ? value.get<std::string>() : json_line(value));
   };
-  fmt::print("{}\n", c.folder);
+  fmt::print("{}\n", printable(c.folder));
   fmt::print("{:<14} {}, {} of them taken by the optimizer\n", "steps", index.step,
              index.optimizer_steps);
   fmt::print("{:<14} {} layers, {} heads, width {}, context {}, vocabulary {}: {} parameters\n",
@@ -42,15 +45,16 @@ int inspect(CheckpointCommand c) {
              index.model.vocabulary, index.model.parameter_count());
   fmt::print("{:<14} {} on {} ranks\n", "written by", text("technique"), text("ranks"));
   fmt::print("{:<14} {} order, seed {}, {} sequences of {} tokens a step\n", "data",
-             index.data.order, index.data.seed, index.data.global_batch,
+             printable(index.data.order), index.data.seed, index.data.global_batch,
              index.data.sequence_length);
   if (index.loss_scaling != "none")
-    fmt::print("{:<14} {}, scale {:g}\n", "loss scaling", index.loss_scaling, index.scaler.scale);
+    fmt::print("{:<14} {}, scale {:g}\n", "loss scaling", printable(index.loss_scaling),
+               index.scaler.scale);
   fmt::print("{:<14} {} bytes of {}: values and two moments\n\n", "states", index.bytes(),
              name_of(stored_type(index)));
   fmt::print("{:<26} {:>8} {:>16}\n", "file", "tensors", "bytes");
   for (const StoredFile& file : index.files)
-    fmt::print("{:<26} {:>8} {:>16}\n", file.name, file.tensors.size(), file.bytes);
+    fmt::print("{:<26} {:>8} {:>16}\n", printable(file.name), file.tensors.size(), file.bytes);
   return 0;
 }
 
@@ -61,9 +65,10 @@ int verify(const CheckpointCommand& c) {
       const CheckpointIndex index = read_index(folder);
       CheckpointReader reader(folder, index);
       for (std::size_t file = 0; file < index.files.size(); ++file) reader.verify(file);
-      fmt::print("{}: whole, {} steps, {} files\n", folder, index.step, index.files.size());
+      fmt::print("{}: whole, {} steps, {} files\n", printable(folder), index.step,
+                 index.files.size());
     } catch (const Error& error) {
-      fmt::print("{}: DAMAGED: {}\n", folder, error.message());
+      fmt::print("{}: DAMAGED: {}\n", printable(folder), printable(error.message()));
       ++damaged;
     }
   }
@@ -71,19 +76,28 @@ int verify(const CheckpointCommand& c) {
 }
 
 int convert(CheckpointCommand c) {
+  refuse_in_checkpoint(c.output);
   const CheckpointIndex index = newest(c.folder);
   const DType dtype = c.dtype.empty() ? stored_type(index) : dtype_from_name(c.dtype);
   convert_checkpoint(c.folder, index, c.output, c.files, dtype);
-  fmt::print("{}: {} files of {} bytes together\n", c.output, c.files,
+  fmt::print("{}: {} files of {} bytes together\n", printable(c.output), c.files,
              read_index(c.output).bytes());
   return 0;
 }
 
 int write_weights(CheckpointCommand c) {
+  refuse_in_checkpoint(c.output);
   const CheckpointIndex index = newest(c.folder);
+  const std::filesystem::path folder = std::filesystem::path(c.output).parent_path();
+  std::error_code failure;
+  if (!folder.empty()) std::filesystem::create_directories(folder, failure);
+  require(!failure,
+          fmt::format("cannot make the folder {}: {}", folder.string(), failure.message()),
+          "name a file in a folder that you may write to");
   const DType dtype = c.dtype.empty() ? stored_type(index) : dtype_from_name(c.dtype);
   export_weights(c.folder, index, c.output, dtype);
-  fmt::print("{}: {} parameters in {}\n", c.output, index.model.parameter_count(), name_of(dtype));
+  fmt::print("{}: {} parameters in {}\n", printable(c.output), index.model.parameter_count(),
+             name_of(dtype));
   return 0;
 }
 

@@ -14,6 +14,8 @@
 #include "cli/train_options.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
+#include "collectives/base/printable.h"
 #include "parallel/placement.h"
 #include "parallel/predict.h"
 #include "parallel/tags/check_tags.h"
@@ -69,8 +71,8 @@ std::string members_text(const Mesh::Group& group) {
 void print_plan(const Plan& plan) {
   const TrainOptions& o = plan.options;
   fmt::print("{} on {} rank{}: {}, {} parameters in {}, {} tokens per sequence\n", plan.technique(),
-             plan.ranks, plan.ranks == 1 ? "" : "s", o.model, plan.model.parameter_count(),
-             name_of(o.dtype), plan.tokens_of_sequence());
+             plan.ranks, plan.ranks == 1 ? "" : "s", printable(o.model),
+             plan.model.parameter_count(), name_of(o.dtype), plan.tokens_of_sequence());
   std::string mesh;
   for (const Axis axis : plan.mesh.order())
     mesh += fmt::format("{}{} {}", mesh.empty() ? "" : ", ", name_of(axis), plan.length(axis));
@@ -80,7 +82,8 @@ void print_plan(const Plan& plan) {
              plan.share(0).count, o.micro_batches, o.micro_batches == 1 ? "" : "es");
   if (plan.schedule.stages > 1)
     fmt::print("{:<12} {}, {} stages\n", "pipeline",
-               o.schedule_file.empty() ? o.schedule : o.schedule_file, plan.schedule.stages);
+               o.schedule_file.empty() ? o.schedule : printable(o.schedule_file),
+               plan.schedule.stages);
   for (const Axis axis : plan.mesh.order())
     if (plan.length(axis) > 1)
       fmt::print("{:<12} {} of rank 0: {}\n", "group", name_of(axis),
@@ -201,13 +204,28 @@ ordered_json rank_json(const Plan& plan, const RankPlan& rank) {
   return object;
 }
 
+// A plan's file is read again, and JSON holds no other bytes.
+void require_utf8(TrainOptions options) {
+  for (const OptionGroup& group : describe(options))
+    for (const Option& option : group.options) {
+      std::string* const* const text = std::get_if<std::string*>(&option.value);
+      require(
+          !text || is_utf8(**text),
+          [&] { return fmt::format("--{} {} is not UTF-8", option.flag, **text); },
+          "a plan's file cannot hold it; rename the file");
+    }
+}
+
 int run(PlanCommand& c) {
   const auto planned =
       take_plan_file(c.plan, c.ranks_flag->count() > 0 ? std::optional(c.ranks) : std::nullopt);
   if (c.ranks_flag->count() == 0) c.ranks = default_ranks(c.plan.options);
   const Plan plan = plan_of(c.plan.options, planned.value_or(c.ranks));
   refuse_without_effect(c.plan, plan.options);
-  if (!c.json.empty()) check_writable(c.json);
+  if (!c.json.empty()) {
+    check_writable(c.json);
+    require_utf8(c.plan.options);
+  }
   print_plan(plan);
   ordered_json file = plan_json(plan);
   if (plan.has_servers()) {
@@ -225,7 +243,7 @@ int run(PlanCommand& c) {
     for (const RankPlan& rank : ranks) file["predictions"].push_back(rank_json(plan, rank));
   }
   if (c.checks_tags) file["checked_tags"] = check_tags(c, plan);
-  if (!c.json.empty()) write_file(c.json, file.dump(1) + "\n");
+  if (!c.json.empty()) write_file(c.json, json_text(file));
   return 0;
 }
 

@@ -21,6 +21,7 @@
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/limits.h"
+#include "collectives/base/printable.h"
 #include "collectives/base/trace.h"
 #include "models/documents.h"
 #include "models/kernels_info.h"
@@ -115,7 +116,7 @@ void print_summary(const TrainCommand& c, const Plan& plan, const TrainResult& r
   print_skipped_steps(c, result);
   for (const LostRank& lost : result.lost)
     fmt::print("\nrank {} was lost in step {}: {}; the others continued\n", lost.rank, lost.step,
-               lost.why);
+               printable(lost.why));
   if (!result.sample.empty()) fmt::print("\n{}\n", result.sample);
 }
 
@@ -230,6 +231,7 @@ int run(TrainCommand& c) {
       "start as many ranks as the plan has");
   refuse_without_effect(c.plan, plan.options);
   check_outputs({c.json, c.trace, options.save}, {options.data, c.plan.plan_file});
+  if (!options.checkpoint.empty()) refuse_in_checkpoint(options.checkpoint + "/step");
   if (!options.save.empty()) check_weights_output(options.save, plan.model);
   check_machine(plan, world);
   world.claims = claims_of(c, plan);

@@ -196,8 +196,22 @@ void check_outputs(const std::vector<std::string>& outputs,
   }
 }
 
+void refuse_in_checkpoint(const std::string& path) {
+  const std::filesystem::path name = std::filesystem::absolute(name_of(path));
+  for (std::filesystem::path folder = name.parent_path(); folder.has_relative_path();
+       folder = folder.parent_path()) {
+    // What a checkpoint's index begins with, see parallel/checkpoint/index.cc.
+    std::string begin(64, '\0');
+    std::ifstream(folder / "index.json").read(begin.data(), std::ssize(begin));
+    require(begin.find("\"lockstep.checkpoint/") == std::string::npos,
+            fmt::format("cannot write {}: {} is a checkpoint", path, folder.string()),
+            "name a path outside of it");
+  }
+}
+
 void check_writable(const std::string& path) {
   refuse_folder(path);
+  refuse_in_checkpoint(path);
   if (!takes_no_replacement(path)) {
     const NewFile file(path);
     return;
