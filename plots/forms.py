@@ -2,8 +2,11 @@
 
 import json
 import math
+import re
 
+MOST_DEPTH, MOST_BYTES = 32, 1 << 28  # of a file, as the program reads
 MOST_NUMBER = 1e24  # more than any run writes; plots compute with squares and products of numbers
+HALF_A_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 LONGEST_SHOWN = 60  # characters of a wrong value
 
 
@@ -141,7 +144,7 @@ def check_trace(events):
 
 
 def parse(text):
-    """The JSON in a text. Raises ValueError, also for numbers that no run writes."""
+    """The JSON in a text. Raises ValueError, also for numbers that no run writes, deep values, and names that an object has twice."""
     def number(kind):
         def checked(digits):
             value = kind(digits)
@@ -153,10 +156,36 @@ def parse(text):
     def refuse(word):
         raise ValueError(f"{word} is no number")
 
+    def named(pairs):
+        names = dict(pairs)
+        if len(names) < len(pairs):
+            seen = [name for name, _ in pairs]
+            twice = next(name for name in seen if seen.count(name) > 1)
+            raise ValueError(f"an object has the name {_shortened(json.dumps(twice))} twice")
+        return names
+
     try:
-        return json.loads(text, parse_int=number(int), parse_float=number(float), parse_constant=refuse)
+        value = json.loads(text, parse_int=number(int), parse_float=number(float), parse_constant=refuse, object_pairs_hook=named)
     except RecursionError as error:
         raise ValueError("its values are nested too deeply") from error
+    level = [value]
+    for _ in range(MOST_DEPTH):
+        level = [inner for outer in level for inner in _items(outer) if isinstance(inner, (dict, list))]
+    if level:
+        raise ValueError(f"its values are nested more than {MOST_DEPTH} deep")
+    if HALF_A_CHARACTER.search(text):
+        json.dumps(value, ensure_ascii=False).encode()  # raises ValueError if the other half is missing
+    return value
+
+
+def _items(value):
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def printable(text):
+    """The text with control characters escaped, and bytes that are not UTF-8, which a name of a file may hold: a terminal would obey
+    them, and no file could hold them."""
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
 
 
 def _shortened(text):

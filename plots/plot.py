@@ -28,6 +28,7 @@ import tensor
 import timeline
 import traffic
 from chart import save
+from forms import printable
 from results import BadInput, read
 
 KINDS = {module.__name__: module for module in (loss, progress, speed, traffic, memory, bubble, bandwidth, fit, scaling,
@@ -113,12 +114,7 @@ def plot(kind, files, output):
         add_heading(chart, below)
         path = output if number == 0 else output.with_stem(f"{output.stem}_{number + 1}")
         write_whole(path, lambda name, figure=chart.figure: save(figure, name))
-        print(f"{path}: {chart.alt}")
-
-
-def printable(text):
-    """The text without control characters, which a name of a file may hold: a terminal would obey them."""
-    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+        print(printable(f"{path}: {chart.alt}"))
 
 
 def run(main):

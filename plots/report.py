@@ -6,6 +6,7 @@ is left out; plots that no section shows are in the appendix.
 
 import argparse
 
+from forms import printable
 from page import page
 from plot import checked_output, run, write_whole
 from report_collectives import all_reduce_sections, data_parallel_sections
@@ -38,9 +39,9 @@ def main():
     parser.add_argument("--title", default="Lockstep report")
     arguments = parser.parse_args()
     output = checked_output(arguments.output, (".html",))
-    text = text_of(read(arguments.files), arguments.title)
+    text = text_of(read(arguments.files), printable(arguments.title))
     write_whole(output, lambda name: open(name, "w", encoding="utf-8").write(text))
-    print(f"{output}: {len(text) // 1024} KiB")
+    print(printable(f"{output}: {len(text) // 1024} KiB"))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Reads Lockstep's files: results of training and of benchmarks, schedules and traces. Recognises them by their content."""
 
-import json
 import math
 import pathlib
 import statistics
@@ -613,7 +612,7 @@ class Results:
         for run in self.trainings:
             yield run.data["environment"]
         for run in self.benchmarks:
-            yield json.loads(run.data["context"]["lockstep.environment"])
+            yield forms.parse(run.data["context"]["lockstep.environment"])
 
     def file_names(self):
         """A name for each benchmark's file: its path where two are called the same."""
@@ -634,13 +633,15 @@ def read(paths):
         try:
             if path.exists() and not path.is_file():
                 raise BadInput(f"cannot read {path}: it is not a regular file; name a file")
+            if path.stat().st_size > forms.MOST_BYTES:
+                raise BadInput(f"{path} has more than the {forms.MOST_BYTES} bytes that are read; name another file")
             data = forms.parse(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise BadInput(f"cannot read {path}: {error.strerror}; check the path") from error
         except ValueError as error:
             raise BadInput(f"{path} is not JSON: {error}; write it again") from error
         try:
-            _sort_in(results, path, data)
+            _sort_in(results, pathlib.Path(forms.printable(str(path))), data)
         except forms.WrongForm as error:
             raise BadInput(f"{path} is not as Lockstep writes it: {error}; write it again") from error
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -663,7 +664,7 @@ def _sort_in(results, path, data):
     elif schema == "lockstep.bench/1":
         forms.check_benchmark(data)
         run = BenchRun(path, data)
-        json.loads(context["lockstep.environment"])
+        forms.parse(context["lockstep.environment"])
         if not data["benchmarks"] or (list(run.points()) and run.clock == "wall" and run.memory_bandwidth <= 0):
             raise BadInput(f"{path} holds no measurement; run the benchmark again")
         list(run.pipeline_points()), list(run.tensor_points()), list(run.sharded_points()), run.crossovers()

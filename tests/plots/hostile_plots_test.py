@@ -190,6 +190,20 @@ class HostilePlots(unittest.TestCase):
         red = self.folder / "\x1b[31mred.json"
         self.assertIn(r"\x1b[31mred", self.said(lambda: results.read([red])))
 
+    def test_names_and_texts_that_no_file_can_hold(self):
+        good = json.dumps(self.files["serial"])
+        for text, part in [(good[:-1] + ', "a": {"b": 1, "b": 2}}', 'the name "b" twice'), (good[:-1] + ', "a": "\\ud800"}', "surrogates"),
+                           (good[:-1] + ', "a": ' + "[" * 32 + "]" * 32 + "}", "nested more than 32 deep")]:
+            self.assertIn(part, self.said(lambda text=text: results.read([self.write(text)])))
+        odd = self.folder / os.fsdecode(b"\xff\x1b[31m.json")
+        odd.write_text(good)
+        for words in (["plot", "loss", odd, self.folder / "serial.json", "--output", os.fsdecode(b"\xff\x1b.svg")],
+                      ["report", odd, self.folder / "serial.json", "--output", os.fsdecode(b"\xff\x1b.html")]):
+            done = subprocess.run([PROGRAM, *words], cwd=self.folder, capture_output=True, timeout=200)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(rb"\udcff\x1b", done.stdout)
+            self.assertNotIn(b"\x1b", done.stdout + done.stderr)
+
     def test_a_link_stays(self):
         target, link = self.folder / "target.svg", self.folder / "link.svg"
         target.write_text("old")
