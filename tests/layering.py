@@ -34,6 +34,7 @@ RESTRICTED = {
     f"{TRANSPORT}signature.h": ["collectives/observer.h", TRANSPORT, "tests/"],
     f"{TRANSPORT}launch.h": [f"{TRANSPORT}launch", "parallel/", "bench/", "cli/", "tests/"],
     f"{TRANSPORT}launch_symmetric.h": [f"{TRANSPORT}launch", "parallel/", "bench/", "tests/"],
+    f"{TRANSPORT}later_interruption.h": [TRANSPORT, "cli/", "tests/"],
     f"{TRANSPORT}disturbed.h": [f"{TRANSPORT}disturbed.cc", f"{TRANSPORT}launch", "tests/"],
     f"{TRANSPORT}faulty.h": [f"{TRANSPORT}faulty.cc", f"{TRANSPORT}launch", "tests/"],
     f"{TRANSPORT}threads.h": [f"{TRANSPORT}threads.cc", f"{TRANSPORT}launch.cc", "tests/"],
@@ -47,6 +48,12 @@ RESTRICTED = {
 }
 CUDA = re.compile(r"^(cuda|cublas|curand|cooperative_groups|cub/|thrust/)")
 MAY_USE_CUDA = re.compile(rf"cuda[^/]*\.(cc|cu|cuh|h)$|/cuda/|^tests/emulator/|^{TRANSPORT}nccl/")
+
+# JSON that anyone may have written is read within bounds, and text of any origin becomes JSON, by collectives/base/json_text.h. The
+# others read what this program has just written, or a header as a stream.
+JSON = re.compile(r"\b[Jj]son::(?:sax_)?parse\(|\.dump\(")
+MAY_USE_JSON = ("collectives/base/json_text.cc", "models/safetensors.cc", "parallel/report.cc", "parallel/checkpoint/checkpoints.cc",
+                "bench/results/registered.cc", "tests/")
 
 DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(\w+)[ \t]*(.*)$", re.MULTILINE)
 MOST_LINES = 300
@@ -83,6 +90,8 @@ def faults_of(root, name, text):
             yield f"{name} has #{directive}: choose a source file in CMake, or write a function"
     if name.endswith((".h", ".cuh")) and "\n#pragma once\n" not in "\n" + text:
         yield f"{name} has no #pragma once"
+    if JSON.search(text) and not name.startswith(MAY_USE_JSON):
+        yield f"{name} calls {JSON.search(text)[0]}...): use collectives/base/json_text.h"
     lines = text.count("\n")
     if lines > MOST_LINES and not name.startswith("tests/"):
         yield f"{name} has {lines} lines: a file of more than {MOST_LINES} is two ideas"
@@ -126,6 +135,8 @@ PLANTED = [
     ("models/gpt.cc", "#ifdef NDEBUG\n", "#ifdef"),
     ("models/gpt.cc", "#define TWICE(x) x, x\n", "#define"),
     ("models/gpt.h", "int one();\n", "#pragma once"),
+    ("models/gpt.cc", "const auto file = nlohmann::json::parse(text);\n", "json_text.h"),
+    ("cli/plan.cc", "write_file(path, file.dump(1));\n", "json_text.h"),
     ("models/gpt.cc", "\n" * 301, "301 lines"),
 ]
 

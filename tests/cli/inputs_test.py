@@ -8,10 +8,13 @@ import os
 import pathlib
 import re
 import resource
+import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+
+import processes
 
 PROGRAM = pathlib.Path(sys.argv[1])
 LIBRARIES = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=True).stdout
@@ -46,6 +49,103 @@ class Inputs(unittest.TestCase):
         self.refused("line 1: a name of more than 4 parts", *self.config("[" + "a." * 100_000 + "a]\n"))
         self.refused("line 2: a name of more than 4 parts", *self.config("[train]\n" + "a." * 100_000 + "a=1\n"))
         self.assertEqual(self.run_program(*self.config("[train.serial]\nsteps=[1]\nglobal-batch=1\n")).returncode, 0)
+
+    def test_config_files_take_what_the_command_line_takes(self):
+        """Each file is refused, and so is the same value on the command line."""
+        for text, part in [("lr=0,001", "--lr 0,001; use a number"), ("lr=0.1 0.2", "--lr 0.1 0.2; use a number"),
+                           ("lr=[0.1, 0.2]", "has 2 values"), ("steps=2\nsteps=3", "line 3: train.serial.steps is given twice"),
+                           ("steps=2\nlr=0.1\n[train]\nserial.steps=3", "line 5: train.serial.steps is given twice"),
+                           ("prompt=\"a\"\nsample=1\nprompt='b'", "given twice"), ("steps=2.5", "use a whole number"),
+                           ("steps=two", "use a whole number"), ("steps=true", "use a whole number"), ("steps=1e3", "use a whole number"),
+                           ("steps", "steps has no value"), ("steps=", "steps has no value"), ('steps=""', "steps has no value"),
+                           ("steps=-1", "--steps -1"), ("lr=nan", "--lr nan"), ("lr=0.1 x # y", "--lr 0.1 x; use a number"),
+                           ("documents=maybe", "documents"), ("stepz=1", "line 2: train.serial.stepz is not an option"),
+                           ("servers=1", "not an option"), ("[train.ddp]\nsteps=1", "line 3: train.ddp.steps is not an option"),
+                           ("[bench]\nranks=1", "line 3: bench.ranks is not an option"), ("[train.serial\nsteps=1", "has no end"),
+                           ("[train.serial] steps=1", "'steps=1' after ]"), ('data="a" b', "'b' after a"), ("data='a", "has no closing quote"),
+                           ("order=[random", "the list has no end"), ("order=[random] x", "'x' after ]"), ("=1", "'' is not a name"),
+                           ("a..b=1", "'a..b' is not a name"), ("config=other.toml", "config"), ("model=small,nano", "no model 'small,nano'"),
+                           ("\x1b[31mred=1", r"\x1b[31mred")]:
+            with self.subTest(text=text):
+                self.refused(part, *self.config("[train.serial]\n" + text + "\n"))
+        (self.path / "run.toml").write_text("# a comment\n[train.ddp]\nsteps = 1  # one\nglobal-batch=2\nslow-rank = ['0:1.5',\n '1:2' ]\n"
+                                            "clock = unit\nno-overlap\n[ train ]\nddp.prompt = 'a, b # c'\nddp.sample=1\n")
+        done = self.run_program("train", "ddp", "--config", "run.toml", "--json", "r.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        config = json.loads((self.path / "r.json").read_text())["config"]
+        self.assertEqual((config["slow_ranks"], config["overlap"], config["prompt"]), ({"0": 1.5, "1": 2}, False, "a, b # c"))
+        (self.path / "bench.toml").write_text("[bench.3d]\ntp=1,2\ncp=[1]\nranks=4\n")
+        done = self.run_program("bench", "3d", "--config", "bench.toml")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_links_have_units(self):
+        virtual = ["bench", "barrier", "--ranks", "2", "--clock", "unit", "-n", "1", "--link"]
+        for link, part in [("beta=1e9", "'beta=1e9' has no unit"), ("alpha=2", "'alpha=2' has no unit"),
+                           ("alpha=1us,beta=1GB/s,node=2,node-beta=1", "'node-beta=1' has no unit"),
+                           ("alpha=2h", "cannot read"), ("beta=1e-3B/s", "no network is like"), ("beta=1e9GB/s", "no network is like"),
+                           ("alpha=1e9s", "no network is like")]:
+            self.refused(part, *virtual, link)
+        for command in (["bench", "3d"], ["bench", "tp"], ["bench", "cp", "--simulate"], ["bench", "sharded", "--simulate"]):
+            self.refused("has no unit", *command, "--link", "alpha=1us,beta=1e9")
+        for link in ("alpha=2us,beta=12.5GB/s", "alpha=0,beta=0"):
+            self.assertEqual(self.run_program(*virtual, link).returncode, 0)
+
+    def json_readers(self):
+        """Commands that read JSON from the file x.json; and a text of that kind of file, with a place for a value."""
+        bench = '{"schema": "lockstep.bench/1", "context": {"lockstep.schema": "lockstep.bench/1", "x": VALUE}, "benchmarks": []}'
+        train = '{"schema": "lockstep.train/1", "config": VALUE}'
+        config = '{"n_layer": 1, "n_head": 1, "n_embd": 8, "n_positions": 8, "vocab_size": 256, "x": VALUE}'
+        lesson = self.path / "01_x"
+        lesson.mkdir(exist_ok=True)
+        (lesson / "lesson.md").write_text("# 01 X\n\n<!-- answer {\"ask\": \"a\", \"options\": [\"b\"], \"is\": \"b\"} -->\n")
+        saved = self.path / "saved"
+        saved.mkdir(exist_ok=True)
+        index = '{"schema": "lockstep.checkpoint/1", "plan": VALUE, "checksum": "0123456789abcdef"}'
+        return [(config, ["train", "serial", "--model", "x.json"]), (config, ["bench", "3d", "--model", "x.json"]),
+                ('{"schema": "lockstep.plan/1", "technique": "ddp", "ranks": 2, "options": {}, "x": VALUE}', ["plan", "x.json"]),
+                ('{"schema": "lockstep.plan/1", "technique": "ddp", "ranks": 2, "options": {}, "x": VALUE}', ["train", "--plan", "x.json"]),
+                ('{"schema": "lockstep.fuzz/1", "seed": 1, "model": {}, "plan": VALUE}', ["fuzz", "--replay", "x.json"]),
+                ('{"schema": "lockstep.tuning/1", "choices": [VALUE]}',
+                 ["bench", "all_reduce", "--algorithm", "auto", "--tuned", "x.json"]),
+                (bench, ["compare", "x.json", "x.json"]), (train, ["compare", "x.json", "x.json"]),
+                (bench, ["bench", "barrier", "--baseline", "x.json"]), (bench, ["plot", "bandwidth", "x.json", "--output", "x.svg"]),
+                (train, ["report", "x.json", "--output", "x.html"]),
+                ('{"1": VALUE}', ["lesson", "01_x", "--answers", "x.json", "--progress", "p.json"]),
+                ('{"schema": "lockstep.lessons/1", "lessons": VALUE}', ["lesson", "01_x", "--progress", "x.json"]),
+                (index, ["checkpoint", "inspect", "saved"]), (index, ["checkpoint", "convert", "saved", "--output", "c"]),
+                (index, ["checkpoint", "export", "saved", "--output", "w"]), (index, ["train", "serial", "--resume", "saved"])]
+
+    def test_json_that_would_break_its_reader(self):
+        values = {"nested": "[" * 200_000 + "]" * 200_000, "nested in objects": '{"a":' * 200_000 + "1" + "}" * 200_000,
+                  "twice": '{"a": 1, "a": 2}', "twice, escaped": '{"a": 1, "\\u0061": 2}'}
+        for kind, value in values.items():
+            for text, words in self.json_readers():
+                with self.subTest(kind=kind, words=words):
+                    for name in ("x.json", "saved/index.json"):
+                        (self.path / name).write_text(text.replace("VALUE", value))
+                    done = self.run_program(*words)
+                    self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr[-300:])
+                    self.assertIn("nested" if "nested" in kind else "twice", done.stderr)
+        (self.path / "many.md").write_text("# 01 X\n\n<!-- predict {\"a\": " + values["nested"] + "} -->\n")
+        (self.path / "many.md").rename(self.path / "01_x" / "lesson.md")
+        self.refused("nested", "lesson", "01_x", "--progress", "p.json")
+
+    @unittest.skipIf(HAS_SANITIZER, "sanitizers need the memory themselves")
+    def test_json_that_would_fill_the_memory(self):
+        """A million tensors of an index, and as many values of other files, are refused before they take 600 MB."""
+        tensor = ('{"parameter":"h.0.attn.c_attn.weight","state":"value","dtype":"f32","rows":[0,1],"columns":[0,1],'
+                  '"checksum":"0123456789abcdef"}')
+        (self.path / "saved").mkdir()
+        (self.path / "saved/index.json").write_text(
+            '{"schema":"lockstep.checkpoint/1","files":[{"name":"rank-00000.safetensors","tensors":[' + ",".join([tensor] * 1_000_000) + "]}]}")
+        (self.path / "x.json").write_text("[" + "{}," * 3_000_000 + "{}]")
+        limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_DATA, (900 << 20, 900 << 20))}
+        for part, words in [("more than", ["checkpoint", "inspect", "saved"]), ("more than", ["train", "serial", "--resume", "saved"]),
+                            ("values", ["plan", "x.json"]), ("bytes", ["lesson", "1", "--progress", "x.json"])]:
+            with self.subTest(words=words):
+                self.refused(part, *words, **limit)
+        (self.path / "x.json").write_text("{" + ",".join(f'"{i}":0' for i in range(20_000)) + "}")
+        self.refused("names", "plan", "x.json")
 
     def test_output_that_nobody_takes(self):
         words = [PROGRAM, "train", "serial", "--steps", "0"]
@@ -128,6 +228,140 @@ class Inputs(unittest.TestCase):
             self.refused("use at most 1e+15", *virtual, link)
         self.refused("use a bandwidth above 0", *virtual, "beta=0GB/s")
         self.assertEqual(self.run_program(*virtual, "beta=0", "-n", "1").returncode, 0)
+
+    def test_names_that_are_not_utf8(self):
+        """A name in another encoding, or with control characters, ends no run: results name it escaped."""
+        for name in (b"\xff\x1b[31m", "\u009b\u00e9".encode(), b"a\nb\"\\"):
+            text, weights, saved, trace, result, config = (self.path / part.encode().decode() for part in
+                                                           ("t", "w", "s", "x", "r", "c"))
+            names = {key: bytes(path) + name for key, path in zip(("text", "weights", "saved", "trace", "json"),
+                                                                  (text, weights, saved, trace, result))}
+            names["model"] = bytes(config) + name + b".json"
+            with open(names["text"], "wb") as file:
+                file.write(b"words of a text\n" * 2000)
+            with open(names["model"], "w") as file:
+                json.dump({"n_layer": 1, "n_head": 1, "n_embd": 8, "n_positions": 8, "vocab_size": 256}, file)
+            train = ["train", "ddp", "--ranks", "2", "--global-batch", "2", "--steps", "1", "--model", names["model"], "--data", names["text"]]
+            environment = {**os.environb, b"NCCL_ALGO": name}
+            runs = [[*train, "--json", names["json"], "--trace", names["trace"], "--save", names["weights"] + b".safetensors", "--checkpoint",
+                     names["saved"], "--sample", "2", "--prompt", name],
+                    [*train[:-2], "--json", names["json"], "--device", "none"],
+                    ["bench", "all_reduce", "-e", "64", "-n", "1", "--json", names["json"], "--trace", names["trace"]],
+                    ["bench", "3d", "--ranks", "2", "--model", names["model"], "--json", names["json"]],
+                    ["bench", "tp", "--ranks", "2", "--variant", "tp", "--json", names["json"]],
+                    ["contributions", "all_reduce", "--ranks", "2", "--json", names["json"]],
+                    ["schedule", "1f1b", "-p", "2", "-m", "2", "--json", names["json"], "--save", names["text"] + b".csv"],
+                    ["schedule", "--schedule-file", names["text"] + b".csv", "--json", names["json"]],
+                    ["checkpoint", "inspect", names["saved"]], ["checkpoint", "verify", names["saved"]],
+                    ["checkpoint", "convert", names["saved"], "--output", names["saved"] + b".2"],
+                    ["checkpoint", "export", names["saved"], "--output", names["weights"] + b".2.safetensors"]]
+            for words in runs:
+                with self.subTest(name=name, words=words):
+                    done = self.run_program(*words, text=False, env=environment)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    for said in (done.stdout, done.stderr):
+                        self.assertNotIn("\x1b", said.decode())
+                        self.assertNotIn("\u009b", said.decode())
+                    for key in ("--json", "--trace"):
+                        if key in words:
+                            with open(words[words.index(key) + 1], encoding="utf-8") as file:
+                                json.load(file)
+            with open(names["json"].replace(b"/r", b"/x"), "rb") as file:
+                self.assertNotIn(b"\x1b", file.read())
+            self.assertTrue([path for path in os.listdir(names["saved"]) if path.startswith(b"step-")])
+        # A plan is read again, so it must hold the very name.
+        done = self.run_program("plan", "serial", "--data", b"\xff", "--json", "p.json")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(r"--data \xff is not UTF-8", done.stderr)
+        self.assertFalse((self.path / "p.json").exists())
+
+    def test_outputs_within_a_checkpoint(self):
+        train = ["train", "ddp", "--global-batch", "2", "--steps", "1"]
+        self.assertEqual(self.run_program(*train, "--checkpoint", "saved").returncode, 0)
+        one = "saved/step-00000001"
+        before = {path.name: path.read_bytes() for path in (self.path / one).iterdir()}
+        for words in (["checkpoint", "export", "saved", "--output"], ["checkpoint", "convert", one, "--output"], [*train, "--json"],
+                      [*train, "--resume", "saved", "--steps", "2", "--trace"], ["mesh", "--tp", "2", "--json"], ["plan", "ddp", "--json"],
+                      ["bench", "barrier", "--json"], ["schedule", "1f1b", "--save"], [*train, "--save"]):
+            for name in ("index.json", "rank-00000.safetensors", "new.safetensors"):
+                with self.subTest(words=words, name=name):
+                    self.refused("checkpoint", *words, f"{one}/{name}")
+        self.assertEqual({path.name: path.read_bytes() for path in (self.path / one).iterdir()}, before)
+        done = self.run_program("checkpoint", "export", "saved", "--output", "new/folder/w.safetensors")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue((self.path / "new/folder/w.safetensors").exists() and (self.path / "new/folder/config.json").exists())
+        self.assertEqual(self.run_program("train", "ddp", "--steps", "2", "--global-batch", "2", "--resume", "saved", "--json",
+                                          "saved/r.json").returncode, 0)
+
+    def test_batches_without_a_target_are_refused_before_the_first_step(self):
+        words = "".join("x" * (7 * i % 19) + "\n\n" for i in range(4000))
+        (self.path / "tail.txt").write_text(words + "\n" * 8000)
+        (self.path / "head.txt").write_text("\n" * 8000 + words)
+        header = [20240520, 1, 20000] + [0] * 253
+        tokens = [i % 50 for i in range(15000)] + [50256] * 5000
+        (self.path / "tail.bin").write_bytes(struct.pack("<256i", *header) + struct.pack("<20000H", *tokens))
+        (self.path / "model.json").write_text(json.dumps(
+            {"n_layer": 1, "n_head": 2, "n_embd": 16, "n_positions": 64, "vocab_size": 50257}))
+        (self.path / "short.txt").write_text(words[:3000])
+        steps = ["--global-batch", "4", "--steps", "300", "--checkpoint", "saved"]
+        held_out, sequential = ["--documents", "--validation-fraction", "0.05"], ["--documents", "--order", "sequential"]
+        for part, more in [("no target in the", ["--data", "tail.txt", *held_out]),
+                           ("no target in the", ["--data", "tail.bin", "--model", "model.json", *held_out]),
+                           ("no target in sequences 0 to 3 of step 0", ["--data", "head.txt", *sequential]),
+                           ("no target in sequences", ["--data", "tail.txt", *sequential]),
+                           ("step 299 needs sequence 1199", ["--data", "short.txt", "--order", "sequential"]),
+                           ("held-out tokens are too few", ["--data", "short.txt", "--validation-fraction", "0.001"])]:
+            for technique in (["serial"], ["ddp"], ["pipeline", "--micro-batches", "2"], ["cp"], ["fsdp"], ["tp"], ["ps", "--ranks", "3"],
+                              ["ps", "--ranks", "3", "--mode", "asp"]):
+                with self.subTest(part=part, technique=technique):
+                    self.refused(part, "train", *technique, *more, *steps)
+        # A worker on its own needs a target in each of its batches.
+        (self.path / "half.txt").write_text(words[:64 * 2] + "\n" * 64 * 2 + words[:64 * 4])
+        one = ["--data", "half.txt", *sequential, "--global-batch", "4", "--steps", "1"]
+        self.refused("no target in sequences 2 to 3 of step 0", "train", "ps", "--ranks", "3", "--mode", "asp", *one)
+        self.assertEqual(self.run_program("train", "ps", "--ranks", "3", *one).returncode, 0)
+        (self.path / "ascii.json").write_text((self.path / "model.json").read_text().replace("50257", "128"))
+        self.refused("the prompt's byte 195 is beyond", "train", "serial", "--model", "ascii.json", "--data", "short.txt", *steps, "--sample",
+                     "1", "--prompt", "\u00e9")
+        self.refused("an empty prompt", "train", "serial", *steps, "--sample", "1", "--prompt", "")
+        self.assertFalse((self.path / "saved").exists())
+
+    def test_a_failed_validation_leaves_the_checkpoint(self):
+        """The model gives the letter z no chance, and only the held-out text has it: the loss there is infinite."""
+        (self.path / "text.txt").write_text("a few words " * 400 + "z" * 800)
+        (self.path / "model.json").write_text(json.dumps({"n_layer": 1, "n_head": 1, "n_embd": 8, "n_positions": 8, "vocab_size": 256}))
+        train = ["--model", "model.json", "--data", "text.txt", "--global-batch", "2", "--steps", "1"]
+        self.assertEqual(self.run_program("train", "serial", *train, "--save", "w.safetensors").returncode, 0)
+        content = bytearray((self.path / "w.safetensors").read_bytes())
+        (length,) = struct.unpack_from("<Q", content)
+        for name, entry in json.loads(content[8:8 + length]).items():
+            begin = 8 + length + entry.get("data_offsets", [0])[0]
+            if name.endswith("ln_f.weight"):
+                struct.pack_into("<8f", content, begin, *[0] * 8)
+            elif name.endswith("ln_f.bias"):
+                struct.pack_into("<8f", content, begin, *[1] * 8)
+            elif name.endswith("wte.weight"):
+                struct.pack_into("<8f", content, begin + 4 * 8 * ord("z"), *[-3e38] * 8)
+        (self.path / "w.safetensors").write_bytes(content)
+        for technique in (["serial"], ["fsdp"], ["ps", "--ranks", "3"], ["ps", "--ranks", "3", "--mode", "asp"]):
+            folder = "-".join(technique)
+            done = self.run_program("train", *technique, *train, "--init", "w.safetensors", "--validation-fraction", "0.1", "--checkpoint",
+                                    folder)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("validation after 1 steps: loss inf", done.stderr)
+            self.assertEqual(self.run_program("checkpoint", "verify", folder).returncode, 0)
+
+    def test_process_scans_survive_any_name(self):
+        """Also the helper of the tests that look for what is left over."""
+        name = self.path / os.fsdecode(b"\xff\xfe")
+        name.symlink_to("/bin/sleep")
+        with subprocess.Popen([name, "100"], cwd=self.path) as running:
+            try:
+                found = processes.still_left(lambda: not processes.processes_in(self.path), 10)
+                self.assertEqual(processes.processes_in(self.path), [str(running.pid)], found)
+                processes.mapped_segments()
+            finally:
+                running.kill()
 
     def test_flags_without_effect(self):
         for needs, words in [("--mode ssp", ["train", "ps", "--staleness", "2"]),

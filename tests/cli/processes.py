@@ -28,7 +28,7 @@ def processes_in(folder, program=""):
     for process in pathlib.Path("/proc").iterdir():
         try:
             if process.name.isdigit() and os.readlink(process / "cwd") == str(folder):
-                command = (process / "cmdline").read_text()
+                command = (process / "cmdline").read_text(errors="replace")
                 if command and command.split("\0")[0].endswith(program):
                     found.append(process.name)
         except OSError:  # it has ended
@@ -52,7 +52,7 @@ def mapped_segments():
     mapped = set()
     for maps in pathlib.Path("/proc").glob("[0-9]*/maps"):
         try:
-            mapped.update(re.findall(r" /dev/shm/(\S+)", maps.read_text()))
+            mapped.update(re.findall(r" /dev/shm/(\S+)", maps.read_text(errors="replace")))
         except OSError:  # the process has ended, or is another user's
             pass
     return mapped
