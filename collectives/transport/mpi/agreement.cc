@@ -7,6 +7,7 @@
 #include <numeric>
 #include <vector>
 
+#include "collectives/base/printable.h"
 #include "collectives/transport/mpi/members.h"
 
 namespace lockstep {
@@ -61,7 +62,7 @@ void require_agreement(MPI_Comm comm, const Joining& joining) {
   const std::string difference = difference_of(comm, joining);
   int rank = 0;
   MPI_Comm_rank(comm, &rank);
-  if (rank == 0) fmt::print(stderr, "lockstep: {}\n", difference);
+  if (rank == 0) fmt::print(stderr, "lockstep: {}\n", printable(difference, /*keeps_lines=*/true));
   // A launcher ends all processes when the first one ends with a failure: only once rank 0 has spoken.
   check_mpi(MPI_Ibarrier(comm, &request), what);
   await_mpi(request, what);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/base/error.h"
+#include "collectives/base/printable.h"
 #include "collectives/transport/mpi/local_ranks.h"
 #include "collectives/transport/waited_time.h"
 
@@ -65,7 +66,7 @@ void StartWatchdog::watch() {
     const auto speaker = std::ranges::find_if(here, runs);
     constexpr auto time_to_speak = std::chrono::milliseconds(500);
     if (!joining_.refusal.empty())
-      fmt::print(stderr, "lockstep: {}\n", joining_.refusal);
+      fmt::print(stderr, "lockstep: {}\n", printable(joining_.refusal, /*keeps_lines=*/true));
     else if (speaker == here.end() || speaker->process == getpid())
       fmt::print(
           stderr,
