@@ -14,6 +14,8 @@
 namespace lockstep {
 namespace {
 
+constexpr const char *skips = "s", *leaves = "q";
+
 std::string trimmed(const std::string& line) {
   const std::size_t begin = line.find_first_not_of(" \t\r");
   if (begin == std::string::npos) return "";
@@ -46,8 +48,9 @@ LessonAnswers::LessonAnswers(const std::string& file, const std::vector<std::str
   if (!file_.empty()) answers_ = read_answers(file_, questions);
 }
 
-std::string LessonAnswers::ask(const std::string& question, const std::string& prompt,
-                               const std::function<std::string(const std::string&)>& fault) {
+std::optional<std::string> LessonAnswers::ask(
+    const std::string& question, const std::string& prompt,
+    const std::function<std::string(const std::string&)>& fault) {
   const std::string source = file_.empty() ? "standard input" : file_;
   while (true) {
     fmt::print("{}> ", prompt);
@@ -55,18 +58,22 @@ std::string LessonAnswers::ask(const std::string& question, const std::string& p
     std::string answer;
     const bool is_there = file_.empty() ? static_cast<bool>(std::getline(std::cin, answer))
                                         : answers_.contains(question);
+    if (!is_there && is_terminal_) answer = leaves;  // Ctrl-D
     require(
-        is_there, [&] { return fmt::format("{} has no answer to '{}'", source, question); },
+        is_there || is_terminal_,
+        [&] { return fmt::format("{} has no answer to '{}'", source, question); },
         "answer at a terminal, one line for each question, or with --answers FILE");
     answer = trimmed(file_.empty() ? answer : answers_.at(question));
     if (!is_terminal_) fmt::print("{}\n", answer);
+    has_left_ = answer == leaves;
+    if (has_left_ || answer == skips || (answer.empty() && is_terminal_)) return std::nullopt;
     const std::string wrong = fault(answer);
     if (wrong.empty()) return answer;
     require(
         is_terminal_,
         [&] { return fmt::format("{}: the answer to '{}' is '{}'", source, question, answer); },
         wrong);
-    fmt::print("{}\n", wrong);
+    fmt::print("{}; {} skips the question, {} leaves the lesson\n", wrong, skips, leaves);
   }
 }
 
@@ -75,7 +82,7 @@ void LessonAnswers::pause() {
   fmt::print("\n[Enter] ");
   std::fflush(stdout);
   std::string line;
-  std::getline(std::cin, line);
+  has_left_ = !std::getline(std::cin, line) || trimmed(line) == leaves;
 }
 
 }  // namespace lockstep

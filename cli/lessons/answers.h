@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,17 +15,20 @@ class LessonAnswers {
   // Without a file, answers are lines of standard input. Throws Error (bad_input).
   LessonAnswers(const std::string& file, const std::vector<std::string>& questions);
 
-  // The answer to a question. `fault` says what is wrong with the form of an answer, or nothing.
-  // A terminal is asked again; otherwise throws Error (bad_input).
-  std::string ask(const std::string& question, const std::string& prompt,
-                  const std::function<std::string(const std::string&)>& fault);
-  // At a terminal, waits for Enter.
+  // The answer to a question, or nothing if the student skips it ("s") or leaves the lesson ("q").
+  // `fault` says what is wrong with the form of an answer, or nothing. A terminal is asked again, and
+  // skips with an empty line too; otherwise throws Error (bad_input).
+  std::optional<std::string> ask(const std::string& question, const std::string& prompt,
+                                 const std::function<std::string(const std::string&)>& fault);
+  // At a terminal, waits for Enter, or for "q".
   void pause();
+  bool is_terminal() const { return is_terminal_; }
+  bool has_left() const { return has_left_; }
 
  private:
   std::string file_;
   std::map<std::string, std::string> answers_;
-  bool is_terminal_;
+  bool is_terminal_, has_left_ = false;
 };
 
 }  // namespace lockstep

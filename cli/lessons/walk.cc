@@ -45,6 +45,8 @@ class Walk {
 
   void go() {
     fmt::print("the files of the runs will be in {}\n\n", runs_.folder());
+    if (answers_.is_terminal())
+      fmt::print("s instead of an answer skips the question, q leaves the lesson\n\n");
     std::string section;
     for (const LessonPiece& piece : lesson_.pieces) {
       if (piece.section != section) {
@@ -52,13 +54,23 @@ class Walk {
         if (!section.empty()) answers_.pause();
         section = piece.section;
       }
-      show(piece);
+      if (!answers_.has_left()) show(piece);
+      if (answers_.has_left()) return say_how_to_go_on();
     }
     progress_.finish(lesson_.name);
-    if (questions_ > 0) fmt::print("\n{} of {} answers right\n", right_, questions_);
+    if (questions_ > 0)
+      fmt::print("\n{} of {} answers right{}\n", right_, questions_,
+                 skipped_ > 0 ? fmt::format(", {} skipped", skipped_) : "");
   }
 
  private:
+  void say_how_to_go_on() const {
+    fmt::print(
+        "\nleft; your predictions and answers are kept. To go on: lockstep lesson {}\n"
+        "It runs the commands again, and asks only for predictions that are not locked.\n",
+        lesson_.name);
+  }
+
   void show(const LessonPiece& piece) {
     switch (piece.kind) {
       case LessonPiece::Kind::text:
@@ -128,10 +140,10 @@ class Walk {
                  number_text(*locked), unit);
       return;
     }
-    const std::string answer =
+    const std::optional<std::string> answer =
         answers_.ask(name, fmt::format("{} ({})", name, unit), fault_of_number);
-    progress_.lock(lesson_.name, name, *number_from(answer));
-    fmt::print("locked\n\n");
+    if (answer) progress_.lock(lesson_.name, name, *number_from(*answer));
+    if (!answers_.has_left()) fmt::print("{}\n\n", answer ? "locked" : "skipped");
   }
 
   void print_comparison() {
@@ -147,8 +159,8 @@ class Walk {
   void compare_runs(const nlohmann::json& fields, std::vector<std::string>& remarks) {
     const std::string name = fields.at("name"), unit = fields.at("unit");
     constexpr double rounding = 1e-9;  // of sums of times; counts are equal
-    const double prediction = *progress_.prediction(lesson_.name, name);
-    std::string predicted = number_text(prediction);
+    const std::optional<double> prediction = progress_.prediction(lesson_.name, name);
+    std::string predicted = prediction ? number_text(*prediction) : "skipped";
     for (const std::string run : fields.at("runs")) {
       const std::string path = path_for_run(fields.at("measured"), run);
       const double closed = lesson_value(runs_.folder(), path_for_run(fields.at("closed"), run));
@@ -160,7 +172,8 @@ class Walk {
                  closed == 0 ? "-" : fmt::format("{:.3f}", measured / closed));
       if (std::abs(measured - closed) > rounding * closed)
         add_reasons(fields, label, path, {closed, measured}, remarks);
-      if (!predicted.empty()) remarks.push_back(verdict_of(name, prediction, closed));
+      if (!predicted.empty() && prediction)
+        remarks.push_back(verdict_of(name, *prediction, closed));
       predicted = "";  // it was of the first run
     }
   }
@@ -196,21 +209,30 @@ class Walk {
       const bool is_letter = text.size() == 1 && text[0] >= 'a' && text[0] <= 'd';
       return is_letter ? "" : "write the letter of an answer, such as a";
     };
-    const std::string answer =
+    const std::optional<std::string> answer =
         is_choice
             ? answers_.ask(name, name, fault)
             : answers_.ask(name, fmt::format("{} ({}, within 1 %)", name, fields.value("unit", "")),
                            fault_of_number);
+    if (!answer) return skip_question();
     const double value = is_choice ? 0 : lesson_value(runs_.folder(), fields.at("value"));
     const std::string right = is_choice ? fields.at("is").get<std::string>() : number_text(value);
     const bool is_right =
-        is_choice ? answer == right
-                  : std::abs(*number_from(answer) - value) <= tolerance * std::abs(value);
-    progress_.answer(lesson_.name, name, answer, is_right);
+        is_choice ? *answer == right
+                  : std::abs(*number_from(*answer) - value) <= tolerance * std::abs(value);
+    progress_.answer(lesson_.name, name, *answer, is_right);
     ++questions_;
     right_ += is_right ? 1 : 0;
     fmt::print("{}\n{}\n", is_right ? "right" : fmt::format("wrong: it is {}", right),
                fields.contains("because") ? fields["because"].get<std::string>() + "\n" : "");
+  }
+
+  // Says nothing of the right answer: a later walk asks again.
+  void skip_question() {
+    if (answers_.has_left()) return;
+    ++questions_;
+    ++skipped_;
+    fmt::print("skipped\n\n");
   }
 
   const LessonText& lesson_;
@@ -218,7 +240,7 @@ class Walk {
   LessonProgress& progress_;
   LessonRuns runs_;
   const TerminalStyle style_ = style_of_terminal();
-  int questions_ = 0, right_ = 0;
+  int questions_ = 0, right_ = 0, skipped_ = 0;
 };
 
 }  // namespace

@@ -141,15 +141,49 @@ class Lessons(unittest.TestCase):
         self.assertFalse(self.progress()["answers"]["1"]["right"])
         self.assertIn("wrong: it is 4", self.walk(typed="a\n4.05\nb\n"))
 
-    def test_a_terminal_is_asked_again(self):
+    def test_questions_are_skipped(self):
+        said = self.walk(typed="s\nb\ns\nb\n")
+        self.assertEqual(self.rows(said, "makespan")[0], ["skipped", "33", "33", "1.000"])
+        self.assertNotIn("makespan: you predicted", said)
+        self.assertIn("2 of 3 answers right, 1 skipped", said)
+        self.assertNotIn("it is 4", said)
+        self.assertEqual((set(self.progress()) - {"finished"}, set(self.progress()["answers"])), ({"answers"}, {"1", "3"}))
+        self.assertEqual(self.rows(self.walk({**RIGHT, "1": "s"}), "makespan")[0][0], "40")
+        self.assertIn("the answer to 'makespan' is ''", self.walk(None, "--again", typed="\n", status=2))
+
+    def test_a_lesson_is_left_and_gone_on_with(self):
+        said = self.walk(typed="40\nb\nq\n")
+        self.assertIn("To go on: lockstep lesson 08_small\n", said)
+        self.assertNotIn("skipped", said)
+        self.assertNotIn("answers right", said)
+        self.assertEqual((self.progress()["predictions"]["makespan"]["value"], set(self.progress()["answers"])), (40, {"1"}))
+        self.assertNotIn("finished", self.progress())
+        self.assertIn("3 of 3 answers right", self.walk(typed="b\n4\nb\n"))
+        self.assertNotIn("$ ./lockstep", self.walk(None, "--again", typed="q\n").partition("makespan (")[2])
+
+    def typed_at_a_terminal(self, keys):
         main, other = pty.openpty()
-        with subprocess.Popen([PROGRAM, "lesson", self.lesson.name, "--progress", "progress.json"], cwd=self.path, stdin=other,
+        with subprocess.Popen([PROGRAM, "lesson", self.lesson.name, "--progress", "progress.json", "--again"], cwd=self.path, stdin=other,
                               stdout=subprocess.PIPE, text=True) as process:
             os.close(other)
-            os.write(main, b"\n\nmany\n40\n\n\n\n\n\nz\nb\n4\nb\n\n\n\n")
+            os.write(main, keys)
             said = process.communicate(timeout=60)[0]
             os.close(main)
         self.assertEqual(process.returncode, 0, said)
+        self.assertIn("q leaves the lesson", said)
+        return said
+
+    def test_a_terminal_skips_and_leaves(self):
+        self.assertIn("3 of 3 answers right", self.typed_at_a_terminal(b"\n\n\n\n\n\n\n\nb\n4\nb\n\n\n\n"))  # an empty line for the prediction
+        self.assertNotIn("predictions", self.progress())
+        for keys in (b"q\n", b"\n\n40\nq\n", b"\n\n\x04", b"\n\nmany\n\x04"):
+            with self.subTest(keys=keys):
+                said = self.typed_at_a_terminal(keys)
+                self.assertIn("To go on: lockstep lesson 08_small\n", said)
+                self.assertNotIn("$ ./lockstep schedule 1f1b", said)
+
+    def test_a_terminal_is_asked_again(self):
+        said = self.typed_at_a_terminal(b"\n\nmany\n40\n\n\n\n\n\nz\nb\n4\nb\n\n\n\n")
         self.assertIn("write a number", said)
         self.assertIn("write the letter", said)
         self.assertIn("3 of 3 answers right", said)
