@@ -49,9 +49,9 @@ std::string largest_use(const Factoring& factoring, const Factoring& chosen) {
     const std::int64_t more = own - (compares ? found->second : 0);
     if (more > most) largest = use, most = more, bytes = own;
   }
-  if (&factoring == &chosen) return fmt::format("{} take {}", largest, bytes_text(bytes));
-  return fmt::format("{} take {}, {} more than there", largest, bytes_text(bytes),
-                     bytes_text(most));
+  if (largest == "optimizer") largest = "optimizer states";
+  if (&factoring == &chosen) return fmt::format("{} for {}", bytes_text(bytes), largest);
+  return fmt::format("{} for {}, {} more than there", bytes_text(bytes), largest, bytes_text(most));
 }
 
 std::string why_slower(const Factoring& other, const Factoring& chosen) {

@@ -231,7 +231,7 @@ TEST(FactoringBench, SaysWhyOthersAreNotChosen) {
       "more bubble, 200.000 ms less exposed communication along tp");
   EXPECT_EQ(
       why_not(made(1, 8, 0.9, {.compute = 0.8, .dp = 0.1}, 4 * gib), chosen, options),
-      "needs 5.00 GiB, 2.00 GiB more than a rank has: activations take 4.00 GiB, 3.00 GiB more "
+      "needs 5.00 GiB, 2.00 GiB more than a rank has: 4.00 GiB for activations, 3.00 GiB more "
       "than there");
 }
 
