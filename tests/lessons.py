@@ -37,7 +37,8 @@ TOKEN = re.compile(
     r"|(?P<question><!-- (?P<kind>predict|answer|play) (?P<fields>\{.*?\}) -->)"
     r"|(?P<comment><!--.*?-->)", re.MULTILINE | re.DOTALL)
 OPTION = re.compile(r'(show|varies)="([^"]*)"')
-TYPED = re.compile(r"(?<![\w.])\d[\d,.]*[ -]?(?:(?:[KMGT]i?B|B|G?bit)(?:/s)?|bytes?|ns|us|µs|ms|s|(?:nano|micro|milli)?seconds?|minutes?|hours?|percent|times|x|messages?"
+# A number next to a unit; but a 16-bit number is the name of a type.
+TYPED = re.compile(r"(?<![\w.])(?!\d+-bit\b)\d[\d,.]*[ -]?(?:(?:[KMGT]i?B|B|G?bit)(?:/s)?|bytes?|ns|us|µs|ms|s|(?:nano|micro|milli)?seconds?|minutes?|hours?|percent|times|x|messages?"
                    r"|rounds?|elements?|parameters?|tokens?|FLOPs?|units?)(?!\w)|(?<![\w.])\d[\d,.]* ?[%×]")
 FIELDS = {"predict": {"name", "unit", "runs", "closed", "measured", "exact"}, "answer": {"is", "value", "unit", "because", "holds"},
           "play": {"formula", "sliders", "at", "show", "over"}}

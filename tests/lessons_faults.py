@@ -191,7 +191,7 @@ PLANTED = [
     ("idle == many.json/ranks/rank=0/idle", "idle < many.json/ranks/rank=0/idle", "it is (p - 1)", "the run refutes"),
     ("fraction < few.json/bubble/overhead", "fraction == few.json/bubble/overhead", "the overhead divides", "the run refutes"),
     # No faults.
-    ("Change `-m`.", "Change `-m 16 rounds`, in 2026, with 4 ranks of 2 nodes.", "", None),
+    ("Change `-m`.", "Change `-m 16 rounds`, in 2026, with 16-bit numbers on 4 ranks of 2 nodes.", "", None),
     ('"\\d+ units"\nmakespan   (m + p - 1)(tF + tB): 33; simulated 33', '"\\d+"\nmakespan   (m + p - 1)(tF + tB): 7;  simulated 2', "", None),
 ]
 
