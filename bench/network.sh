@@ -51,7 +51,7 @@ for ((i = 0; i < hosts; ++i)); do
   ip -n "$host" link set eth0 up
   shape "$host" eth0 || fail "cannot shape the links to '$rate'; write the rate as for tc, for example 1gbit"
   shape "$switch" "p$i"
-  ip netns exec "$host" sysctl -qw net.ipv4.tcp_congestion_control=reno net.ipv4.tcp_slow_start_after_idle=0
+  ip netns exec "$host" sysctl -qw net.ipv4.tcp_congestion_control=reno net.ipv4.tcp_slow_start_after_idle=0 net.ipv4.tcp_retries2=5
   addresses+=("10.77.0.$((i + 1)):1")
 done
 

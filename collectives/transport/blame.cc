@@ -206,6 +206,8 @@ std::string Board::circle_of_waits(int rank) const {
 std::string Board::failure_report() const {
   std::vector<RankState> states;
   for (int rank = 0; rank < size(); ++rank) {
+    const bool is_seen = !network_state_ || slots_[rank].process.load() != 0;
+    if (!is_seen) continue;
     const int peer = slots_[rank].waiting_for.load() - 1;
     const bool for_another = peer >= 0 && world_rank(peer) != world_rank(rank);
     states.push_back({.rank = world_rank(rank),
