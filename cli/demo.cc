@@ -33,7 +33,7 @@ struct DemoCommand {
   int steps = 30;
 };
 
-json read_json(const std::string& path) {
+json result_in(const std::string& path) {
   constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
   return read_json(path, most_bytes, most_result_values);
 }
@@ -111,7 +111,7 @@ class Demo {
     for (const DemoRun& run : runs_) {
       const std::string check = run.check_name();
       if (!done_.contains(check) || !done_.contains(run.name())) continue;
-      const json checked = read_json(file(check + ".json"));
+      const json checked = result_in(file(check + ".json"));
       const std::string weights = file(check + ".safetensors");
       if (!reference) {
         reference = checked;
@@ -120,7 +120,7 @@ class Demo {
       const double difference = std::max(result_difference(checked, *reference),
                                          weights_difference(weights, reference_weights));
       all_right_ = all_right_ && difference <= parity_limit;
-      rows_.push_back({run, read_json(file(run.name() + ".json")), difference});
+      rows_.push_back({run, result_in(file(run.name() + ".json")), difference});
     }
   }
 
@@ -145,7 +145,7 @@ class Demo {
                "time (us)", "busbw (GB/s)", "#wrong");
     for (const std::string name : {"all_reduce_2", "all_reduce_mpi_2"}) {
       if (!done_.contains(name)) continue;
-      const json measured = read_json(file(name + ".json"));
+      const json measured = result_in(file(name + ".json"));
       for (const json& run : measured["benchmarks"])
         if (run["in_place"] == 1 && run["bytes"] >= 1 << 16) print_point(run);
     }

@@ -22,16 +22,16 @@ void add_context(const std::string& key, const std::string& value) {
 // counter is 0.
 std::string as_json(std::string_view text) {
   constexpr std::string_view nan = ": NaN";
-  std::string json;
+  std::string repaired;
   while (!text.empty()) {
     const std::size_t length = text.starts_with(nan) ? nan.size() : utf8_length(text);
     const std::string_view part = text.substr(0, length == 0 ? 1 : length);
     const bool is_control =
         part.size() == 1 && part != "\n" && part.front() >= 0 && part.front() < ' ';
-    json += part == nan ? ": null" : length == 0 || is_control ? "\\ufffd" : std::string(part);
+    repaired += part == nan ? ": null" : length == 0 || is_control ? "\\ufffd" : std::string(part);
     text.remove_prefix(part.size());
   }
-  return json;
+  return repaired;
 }
 
 }  // namespace

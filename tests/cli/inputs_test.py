@@ -294,9 +294,9 @@ class Inputs(unittest.TestCase):
                                           "saved/r.json").returncode, 0)
 
     def test_batches_without_a_target_are_refused_before_the_first_step(self):
-        words = "".join("x" * (7 * i % 19) + "\n\n" for i in range(4000))
+        words = "".join("x" * (7 * i % 19) + "\n\n" for i in range(5000))
         (self.path / "tail.txt").write_text(words + "\n" * 8000)
-        (self.path / "head.txt").write_text("\n" * 8000 + words)
+        (self.path / "middle.txt").write_text(words[:30000] + "\n" * 2000 + words)
         header = [20240520, 1, 20000] + [0] * 253
         tokens = [i % 50 for i in range(15000)] + [50256] * 5000
         (self.path / "tail.bin").write_bytes(struct.pack("<256i", *header) + struct.pack("<20000H", *tokens))
@@ -307,8 +307,7 @@ class Inputs(unittest.TestCase):
         held_out, sequential = ["--documents", "--validation-fraction", "0.05"], ["--documents", "--order", "sequential"]
         for part, more in [("no target in the", ["--data", "tail.txt", *held_out]),
                            ("no target in the", ["--data", "tail.bin", "--model", "model.json", *held_out]),
-                           ("no target in sequences 0 to 3 of step 0", ["--data", "head.txt", *sequential]),
-                           ("no target in sequences", ["--data", "tail.txt", *sequential]),
+                           ("no target in sequences", ["--data", "middle.txt", *sequential]),
                            ("step 299 needs sequence 1199", ["--data", "short.txt", "--order", "sequential"]),
                            ("held-out tokens are too few", ["--data", "short.txt", "--validation-fraction", "0.001"])]:
             for technique in (["serial"], ["ddp"], ["pipeline", "--micro-batches", "2"], ["cp"], ["fsdp"], ["tp"], ["ps", "--ranks", "3"],
@@ -316,7 +315,7 @@ class Inputs(unittest.TestCase):
                 with self.subTest(part=part, technique=technique):
                     self.refused(part, "train", *technique, *more, *steps)
         # A worker on its own needs a target in each of its batches.
-        (self.path / "half.txt").write_text(words[:64 * 2] + "\n" * 64 * 2 + words[:64 * 4])
+        (self.path / "half.txt").write_text(words[:120] + "\n" * 200 + words[:256])
         one = ["--data", "half.txt", *sequential, "--global-batch", "4", "--steps", "1"]
         self.refused("no target in sequences 2 to 3 of step 0", "train", "ps", "--ranks", "3", "--mode", "asp", *one)
         self.assertEqual(self.run_program("train", "ps", "--ranks", "3", *one).returncode, 0)
