@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 PROGRAM, SOURCE = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
@@ -58,6 +59,29 @@ class Network(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("cannot shape the links to 'fast'", done.stderr)
         self.assertEqual(subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout, before)
+
+    @unittest.skipUnless(namespaces_work(), "cannot make network namespaces here")
+    def test_link_that_goes_down(self):
+        with tempfile.TemporaryDirectory() as folder:
+            saved = pathlib.Path(folder) / "saved"
+            started = subprocess.Popen([SOURCE / "bench" / "network.sh", "3", "1gbit", PROGRAM, "train", "ddp", "--global-batch", "3",
+                                        "--steps", "1000000", "--timeout", "2", "--checkpoint", saved, "--checkpoint-interval", "1",
+                                        "--keep", "1"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            try:
+                deadline = time.monotonic() + 60
+                while not list(saved.glob("step-*")) and time.monotonic() < deadline:
+                    time.sleep(0.1)
+                subprocess.run(["ip", "-n", f"ls{started.pid}1", "link", "set", "eth0", "down"], check=True)
+                said, _ = started.communicate(timeout=90)
+            finally:
+                if started.poll() is None:
+                    started.terminate()
+                    started.communicate(timeout=30)
+        self.assertEqual(started.returncode, 4, said)
+        # In the ring rank 2 waits for rank 1. It cannot know which of the two reasons holds.
+        self.assertIn("this rank cannot see the other hosts: rank 1 is late or stopped, or the network between the hosts is down", said)
+        self.assertNotIn("never entered", said)
+        self.assertNotIn("keeps the others waiting", said)
 
 
 if __name__ == "__main__":
