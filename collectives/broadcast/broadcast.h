@@ -1,6 +1,7 @@
 // Broadcast: every rank ends with the root's data. Lists its algorithms.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -11,6 +12,9 @@ namespace lockstep {
 // Afterwards every rank has the data of rank `root`. Throws like all_reduce.
 void broadcast(Communicator& comm, Slice data, int root = 0,
                std::string_view algorithm = "binomial_tree");
+
+// The text of rank `root`, on every rank.
+std::string broadcast_text(Communicator& comm, std::string text, int root = 0);
 
 using BroadcastAlgorithm = Algorithm<int>;
 const std::vector<BroadcastAlgorithm>& broadcast_algorithms();
