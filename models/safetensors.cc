@@ -9,9 +9,9 @@
 #include <numeric>
 #include <set>
 
+#include "collectives/base/checksum.h"
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
-#include "collectives/base/file.h"
 #include "collectives/base/json_text.h"
 
 namespace lockstep {
@@ -198,6 +198,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   file_.read(header.data(), static_cast<std::streamsize>(length));
   if (!file_) refuse(path, "the header cannot be read");
   data_begin_ = length_bytes + static_cast<std::int64_t>(length);
+  header_checksum_ = checksum(header);
   tensors_ = parse_header(path, header, bytes - data_begin_);
 }
 
@@ -261,6 +262,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
   const std::uint64_t length = text.size();
   file_.write(0, {reinterpret_cast<const char*>(&length), sizeof length});
   file_.write(sizeof length, text);
+  header_checksum_ = checksum(text);
   data_begin_ = static_cast<std::int64_t>(sizeof length + text.size());
 }
 

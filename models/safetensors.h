@@ -30,6 +30,7 @@ class SafetensorsFile {
 
   const std::string& path() const { return path_; }
   const std::vector<TensorEntry>& tensors() const { return tensors_; }
+  std::uint64_t header_checksum() const { return header_checksum_; }
   // Reads a tensor into memory of any device. Converts between floating-point types. `into.count`
   // must be the tensor's count.
   void read(const TensorEntry& tensor, Slice into) const;
@@ -40,6 +41,7 @@ class SafetensorsFile {
   std::string path_;
   mutable std::ifstream file_;
   std::int64_t data_begin_ = 0;
+  std::uint64_t header_checksum_ = 0;
   std::vector<TensorEntry> tensors_;
 };
 
@@ -52,10 +54,13 @@ class SafetensorsWriter {
   // Writes elements from the host's memory, beginning with the tensor's element `first`.
   void write(std::size_t tensor, Count first, Slice values);
   void finish() { file_.finish(); }
+  // What SafetensorsFile returns of this file.
+  std::uint64_t header_checksum() const { return header_checksum_; }
 
  private:
   NewFile file_;
   std::int64_t data_begin_ = 0;
+  std::uint64_t header_checksum_ = 0;
   std::vector<TensorEntry> tensors_;
 };
 
