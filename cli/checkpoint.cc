@@ -23,7 +23,9 @@ struct CheckpointCommand {
 };
 
 CheckpointIndex newest(std::string& folder) {
-  folder = find_checkpoints(folder).front();
+  const std::vector<std::string> found = find_checkpoints(folder);
+  require_one_branch(found, "");
+  folder = found.front();
   return read_index(folder);
 }
 
@@ -31,8 +33,19 @@ DType stored_type(const CheckpointIndex& index) {
   return index.files.front().tensors.front().dtype;
 }
 
+// Which runs took the steps, from the first to this one.
+void print_branch(const Branch& branch, int step) {
+  if (branch.run.empty()) return;
+  std::string runs;
+  for (const Branch::Origin& origin : branch.before)
+    runs += fmt::format("{} to step {}, ", origin.run, origin.step);
+  fmt::print("{:<14} {}{} to step {}\n", "runs", runs, branch.run, step);
+}
+
 int inspect(CheckpointCommand c) {
   const CheckpointIndex index = newest(c.folder);
+  CheckpointReader reader(c.folder, index);
+  for (std::size_t file = 0; file < index.files.size(); ++file) reader.check_header(file);
   const auto text = [&](const char* key) {
     const auto& value = index.plan.value(key, nlohmann::ordered_json());
     return printable(value.is_string() ? value.get<std::string>() : json_line(value));
@@ -44,6 +57,7 @@ int inspect(CheckpointCommand c) {
              "model", index.model.layers, index.model.heads, index.model.width, index.model.context,
              index.model.vocabulary, index.model.parameter_count());
   fmt::print("{:<14} {} on {} ranks\n", "written by", text("technique"), text("ranks"));
+  print_branch(index.branch, index.step);
   fmt::print("{:<14} {} order, seed {}, {} sequences of {} tokens a step\n", "data",
              printable(index.data.order), index.data.seed, index.data.global_batch,
              index.data.sequence_length);
@@ -64,10 +78,12 @@ int verify(const CheckpointCommand& c) {
     try {
       const CheckpointIndex index = read_index(folder);
       CheckpointReader reader(folder, index);
-      for (std::size_t file = 0; file < index.files.size(); ++file) reader.verify(file);
+      reader.verify_all();
       fmt::print("{}: whole, {} steps, {} files\n", printable(folder), index.step,
                  index.files.size());
     } catch (const Error& error) {
+      std::error_code none;
+      if (!std::filesystem::exists(folder, none)) continue;  // a training keeps newer ones
       fmt::print("{}: DAMAGED: {}\n", printable(folder), printable(error.message()));
       ++damaged;
     }
@@ -106,7 +122,7 @@ CLI::App* add(CLI::App& parent, Command& chosen, std::shared_ptr<CheckpointComma
               const char* name, const char* help, Run run) {
   CLI::App* app = parent.add_subcommand(name, help);
   app->add_option("FOLDER", command->folder,
-                  "a checkpoint, or a folder of checkpoints: then the newest")
+                  "a checkpoint, or a folder of checkpoints of one branch: then the newest")
       ->required();
   app->callback([command, run, &chosen] { chosen = [command, run] { return run(*command); }; });
   return app;
@@ -119,22 +135,24 @@ void add_checkpoint(CLI::App& program, Command& chosen) {
       program.add_subcommand("checkpoint", "show, check, convert or export checkpoints");
   app->require_subcommand(1);
   const auto command = std::make_shared<CheckpointCommand>();
-  add(*app, chosen, command, "inspect", "print what a checkpoint holds", inspect);
+  add(*app, chosen, command, "inspect", "print what a checkpoint holds; verify checks its values",
+      inspect);
   add(*app, chosen, command, "verify",
       "check every byte of every checkpoint in the folder; status 1 if one is damaged", verify);
-  CLI::App* converting = add(*app, chosen, command, "convert",
-                             "write it again, over other files or in another type", convert);
+  CLI::App* converting =
+      add(*app, chosen, command, "convert",
+          "check it, and write it again over other files or in another type", convert);
   converting->add_option("--output", command->output, "new folder")->required();
   converting->add_option("--files", command->files, "divide it evenly over that many files")
       ->capture_default_str()
       ->check(CLI::Range(1, 100'000));
   converting->add_option("--dtype", command->dtype, "f32 or f64; default: as it is")
       ->check(CLI::IsMember({"f32", "f64"}));
-  CLI::App* exporting =
-      add(*app, chosen, command, "export",
-          "write the weights as one safetensors file with config.json, as Hugging Face's GPT-2 "
-          "reads them",
-          write_weights);
+  CLI::App* exporting = add(*app, chosen, command, "export",
+                            "check it, and write the weights as one safetensors file with "
+                            "config.json, as Hugging Face's GPT-2 "
+                            "reads them",
+                            write_weights);
   exporting->add_option("--output", command->output, "new file")->required();
   exporting->add_option("--dtype", command->dtype, "f32, f64, bf16 or f16; default: as it is")
       ->check(CLI::IsMember({"f32", "f64", "bf16", "f16"}));

@@ -231,7 +231,6 @@ int run(TrainCommand& c) {
       "start as many ranks as the plan has");
   refuse_without_effect(c.plan, plan.options);
   check_outputs({c.json, c.trace, options.save}, {options.data, c.plan.plan_file});
-  if (!options.checkpoint.empty()) refuse_in_checkpoint(options.checkpoint + "/step");
   if (!options.save.empty()) check_weights_output(options.save, plan.model);
   check_machine(plan, world);
   world.claims = claims_of(c, plan);

@@ -12,6 +12,7 @@
 #include "collectives/base/checksum.h"
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
+#include "collectives/base/file.h"
 #include "collectives/base/json_text.h"
 
 namespace lockstep {

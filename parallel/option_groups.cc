@@ -150,7 +150,8 @@ OptionGroup describe(CheckpointOptions& o) {
           .techniques = {},
           .options = {{.flag = "checkpoint",
                        .value = &o.checkpoint,
-                       .help = "write checkpoints to this folder, at an interval and at the end",
+                       .help = "write checkpoints to this folder, at an interval and at the end; "
+                               "sets aside later ones of another branch",
                        .has_effect = writes},
                       {.flag = "checkpoint-interval",
                        .value = &o.checkpoint_interval,
@@ -160,7 +161,7 @@ OptionGroup describe(CheckpointOptions& o) {
                        .needs = folder},
                       {.flag = "keep",
                        .value = &o.keep,
-                       .help = "keep only this many checkpoints, the newest; 0: all",
+                       .help = "keep only this many checkpoints of this branch, the newest; 0: all",
                        .bounds = at_least(0),
                        .has_effect = writes,
                        .needs = folder},

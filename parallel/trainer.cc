@@ -35,9 +35,9 @@ class Steps {
         scales_(options_.loss_scaling != "none") {}
 
   void run(const OnStep& on_step) {
+    checkpoints_.prepare();
     const std::optional<int> resumed = checkpoints_.resume();
     if (!resumed) rank_->load_weights();
-    checkpoints_.prepare();
     for (int step = resumed.value_or(0); step < options_.steps; ++step) {
       const StepRecord record = take_step(step);
       if (context_.world.rank() == 0 && on_step) on_step(record);

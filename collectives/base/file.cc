@@ -38,6 +38,21 @@ bool takes_no_replacement(const std::string& path) {
          (!S_ISREG(status.st_mode) || own_output(status).has_value());
 }
 
+// By its name or by what it holds, see parallel/checkpoint/: it may have lost its index or its files.
+bool is_checkpoint(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) return false;
+  constexpr std::string_view prefix = "step-", digits = "0123456789";
+  const std::string name = folder.filename();
+  if (name.size() == prefix.size() + 8 && name.starts_with(prefix) &&
+      name.find_first_not_of(digits, prefix.size()) == std::string::npos)
+    return true;
+  std::string begin(64, '\0');
+  std::ifstream(folder / "index.json").read(begin.data(), std::ssize(begin));
+  return begin.find("\"lockstep.checkpoint/") != std::string::npos ||
+         std::filesystem::exists(folder / "rank-00000.safetensors", ignored);
+}
+
 // The path that a chain of links leads to.
 std::string target_of(const std::string& path) {
   std::error_code failure;
@@ -197,16 +212,14 @@ void check_outputs(const std::vector<std::string>& outputs,
 }
 
 void refuse_in_checkpoint(const std::string& path) {
-  const std::filesystem::path name = std::filesystem::absolute(name_of(path));
-  for (std::filesystem::path folder = name.parent_path(); folder.has_relative_path();
-       folder = folder.parent_path()) {
-    // What a checkpoint's index begins with, see parallel/checkpoint/index.cc.
-    std::string begin(64, '\0');
-    std::ifstream(folder / "index.json").read(begin.data(), std::ssize(begin));
-    require(begin.find("\"lockstep.checkpoint/") == std::string::npos,
-            fmt::format("cannot write {}: {} is a checkpoint", path, folder.string()),
-            "name a path outside of it");
-  }
+  std::error_code ignored;
+  // Without a slash at its end.
+  std::filesystem::path at = (std::filesystem::weakly_canonical(path, ignored) / "").parent_path();
+  for (; at.has_relative_path(); at = at.parent_path())
+    require(
+        !is_checkpoint(at),
+        [&] { return fmt::format("cannot write {}: {} is a checkpoint", path, at.string()); },
+        "name a path outside of it");
 }
 
 void check_writable(const std::string& path) {

@@ -52,8 +52,7 @@ void write_file(const std::string& path, std::string_view content);
 // Throws if write_file would, or if the file would lie in a checkpoint: a check before a long run.
 // Leaves nothing behind.
 void check_writable(const std::string& path);
-// Throws Error (bad_input) if a file or folder of this path would lie in a checkpoint, whose files
-// belong together.
+// Throws Error (bad_input) if a path is a checkpoint or lies in one: its files belong together.
 void refuse_in_checkpoint(const std::string& path);
 // Checks all outputs of a command before it starts; empty paths are skipped. Throws Error
 // (bad_input) if one cannot be written, or is the same file as another output or an input.

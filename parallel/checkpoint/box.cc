@@ -1,6 +1,8 @@
 #include "parallel/checkpoint/box.h"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 
 #include "models/weights.h"
 
@@ -14,6 +16,31 @@ std::optional<Box> intersection(const Box& a, const Box& b) {
   const Box both{intersection(a.rows, b.rows), intersection(a.columns, b.columns)};
   if (both.rows.count <= 0 || both.columns.count <= 0) return {};
   return both;
+}
+
+// Goes through the rows from the first to the last. The boxes that a row cuts have no columns in
+// common, so that a new one can only overlap its neighbours: n boxes take n log n steps.
+std::optional<std::pair<std::size_t, std::size_t>> overlapping(std::span<const Box> boxes) {
+  std::vector<std::size_t> order(boxes.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, {}, [&](std::size_t i) { return boxes[i].rows.first; });
+  std::map<Count, std::size_t> cut;        // by first column
+  std::multimap<Count, std::size_t> ends;  // by the row after the last one
+  for (const std::size_t i : order) {
+    const Box& box = boxes[i];
+    while (!ends.empty() && ends.begin()->first <= box.rows.first) {
+      cut.erase(boxes[ends.begin()->second].columns.first);
+      ends.erase(ends.begin());
+    }
+    const auto right = cut.lower_bound(box.columns.first);
+    if (right != cut.end() && intersection(boxes[right->second], box)) return {{right->second, i}};
+    if (right != cut.begin())
+      if (const auto left = std::prev(right); intersection(boxes[left->second], box))
+        return {{left->second, i}};
+    cut.emplace(box.columns.first, i);
+    ends.emplace(box.rows.first + box.rows.count, i);
+  }
+  return {};
 }
 
 WholeBoxes whole_boxes(const GptConfig& config) {

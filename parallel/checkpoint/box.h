@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "models/gpt_config.h"
@@ -25,6 +26,8 @@ struct Box {
 Range intersection(Range a, Range b);
 // Nothing if they have no element in common.
 std::optional<Box> intersection(const Box& a, const Box& b);
+// The numbers of two boxes that have an element in common, if there are two. No box is empty.
+std::optional<std::pair<std::size_t, std::size_t>> overlapping(std::span<const Box> boxes);
 
 // All elements of each parameter of a model, by name.
 using WholeBoxes = std::map<std::string, Box, std::less<>>;

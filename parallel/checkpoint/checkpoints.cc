@@ -13,9 +13,12 @@
 #include "collectives/base/file.h"
 #include "collectives/base/json_text.h"
 #include "collectives/base/printable.h"
+#include "collectives/broadcast/broadcast.h"
 #include "collectives/gather/gather.h"
 #include "parallel/checkpoint/copy.h"
 #include "parallel/checkpoint/files.h"
+#include "parallel/checkpoint/index_file.h"
+#include "parallel/checkpoint/same_training.h"
 
 namespace lockstep {
 namespace {
@@ -60,34 +63,58 @@ bool Checkpoints::all_ranks(bool condition) {
 }
 void Checkpoints::wait_for_all() { all_ranks(true); }
 
+struct Checkpoints::Checked {
+  std::shared_ptr<const CheckpointIndex> index;
+  std::unique_ptr<CheckpointReader> reader;
+  std::string fault;
+};
+
 // Each rank checks some of the files.
-std::string Checkpoints::fault_of(const std::string& folder) {
+Checkpoints::Checked Checkpoints::check(const std::string& folder) {
   const Communicator& world = training_.context().world;
+  Checked checked;
   try {
-    const CheckpointIndex index = read_index(folder);
-    CheckpointReader reader(folder, index);
-    for (auto file = static_cast<std::size_t>(world.rank()); file < index.files.size();
+    checked.index = shared_index(folder);
+    checked.reader = std::make_unique<CheckpointReader>(folder, *checked.index);
+    for (auto file = static_cast<std::size_t>(world.rank()); file < checked.index->files.size();
          file += static_cast<std::size_t>(world.size()))
-      reader.verify(file);
+      checked.reader->verify(file);
   } catch (const Error& error) {
-    return error.message();
+    checked.fault = error.message();
   }
-  return {};
+  return checked;
+}
+
+std::vector<std::string> Checkpoints::named_by_resume() {
+  Communicator& world = training_.context().world;
+  std::string names;
+  if (world.rank() == 0) {
+    const std::vector<std::string> found = find_checkpoints(options().resume);
+    require_one_branch(found, "--resume ");
+    for (const std::string& folder : found) names += folder + '\0';
+  }
+  world.set_label(report_label);
+  names = broadcast_text(world, std::move(names));
+  std::vector<std::string> found;
+  for (std::size_t at = 0; at < names.size(); at += found.back().size() + 1)
+    found.emplace_back(names.c_str() + at);
+  return found;
 }
 
 std::optional<int> Checkpoints::resume() {
   if (options().resume.empty()) return {};
   Communicator& world = training_.context().world;
-  const std::vector<std::string> found = find_checkpoints(options().resume);
+  const std::vector<std::string> found = named_by_resume();
   std::string first_fault;
-  for (const std::string& folder : found) {
-    const std::string own_fault = fault_of(folder);
-    if (all_ranks(own_fault.empty())) {
-      load(folder);
-      return training_.result().resumed->step;
+  for (auto folder = found.begin(); folder != found.end(); ++folder) {
+    Checked checkpoint = check(*folder);
+    if (all_ranks(checkpoint.fault.empty())) {
+      load(checkpoint, *folder);
+      if (folder_) folder_->go_on_from(*folder, *checkpoint.index, {found.begin(), folder});
+      return checkpoint.index->step;
     }
     world.set_label(report_label);
-    for (const std::string& fault : gather_text(world, own_fault)) {
+    for (const std::string& fault : gather_text(world, checkpoint.fault)) {
       if (fault.empty()) continue;
       if (first_fault.empty()) first_fault = fault;
       if (found.size() > 1)
@@ -103,35 +130,22 @@ std::optional<int> Checkpoints::resume() {
   return {};
 }
 
-void Checkpoints::load(const std::string& folder) {
-  const CheckpointIndex index = read_index(folder);
-  const Plan& plan = training_.plan();
-  require(gpt_config_json(index.model) == gpt_config_json(plan.model),
-          fmt::format("{} is of another model", folder),
-          "give its --model: see 'model' in its index.json");
-  const DataPosition here = data_position();
-  const auto require_same = [&](bool is_same, std::string_view what) {
-    require(is_same, fmt::format("{} was written with {}", folder, what),
-            "a resumed training takes the same sequences; to train its weights in another way: "
-            "lockstep checkpoint export, then --init");
-  };
-  require_same(index.data.fingerprint == here.fingerprint, "other --data");
-  require_same(index.data.order == here.order, fmt::format("--order {}", index.data.order));
-  require_same(index.data.documents == here.documents,
-               index.data.documents ? "--documents" : "no --documents");
-  require_same(index.data.seed == here.seed, fmt::format("--seed {}", index.data.seed));
-  require_same(index.data.global_batch == here.global_batch,
-               fmt::format("--global-batch {}", index.data.global_batch));
-  require_same(index.data.sequence_length == here.sequence_length,
-               fmt::format("--sequence-length {}", index.data.sequence_length));
-  require_same(index.data == here,
-               fmt::format("--validation-fraction {}", index.data.validation_fraction));
-  require(index.step < options().steps,
-          fmt::format("{} has taken {} steps, --steps is {}", folder, index.step, options().steps),
-          "give the steps of the whole training");
+// All ranks have read the same index: another run may be replacing checkpoints.
+void Checkpoints::require_same(const CheckpointIndex& index, const std::string& folder) {
+  constexpr std::uint64_t exact_in_double = (std::uint64_t{1} << 53) - 1;
+  const auto sum = static_cast<double>(index.checksum & exact_in_double);
+  require(training_.over_ranks(sum, ReduceOp::min) == training_.over_ranks(sum, ReduceOp::max),
+          fmt::format("{} was replaced while it was read", folder),
+          "try again when nothing writes to its folder");
+}
 
-  CheckpointReader reader(folder, index);
+void Checkpoints::load(Checked& checkpoint, const std::string& folder) {
+  const CheckpointIndex& index = *checkpoint.index;
+  require_same(index, folder);
+  require_same_training(training_, index, folder);
+  CheckpointReader& reader = *checkpoint.reader;
   reader.restore(rank_.state(), whole_);
+  reader.require_unchanged();
   rank_.take_restored();
   restore_scaler(index, folder);
   ResumedRecord& record = training_.result().resumed.emplace();
@@ -155,16 +169,13 @@ void Checkpoints::restore_scaler(const CheckpointIndex& index, const std::string
 
 void Checkpoints::prepare() {
   if (options().checkpoint.empty()) return;
-  std::error_code none;
-  const auto canonical = [&](const std::filesystem::path& path) {
-    return std::filesystem::weakly_canonical(path / "", none);
-  };
-  const std::filesystem::path folder = canonical(options().checkpoint);
-  const bool goes_on = !options().resume.empty() &&
-                       (canonical(options().resume) == folder ||
-                        canonical(std::filesystem::path(options().resume) / "..") == folder);
-  if (training_.context().world.rank() == 0) prepare_folder(options().checkpoint, goes_on);
-  wait_for_all();
+  Communicator& world = training_.context().world;
+  if (world.rank() == 0)
+    folder_ = std::make_unique<OwnFolder>(options().checkpoint, options().resume);
+  std::uint64_t run = folder_ ? std::stoull(folder_->branch().run, nullptr, 16) : 0;
+  world.set_label(report_label);
+  broadcast(world, host_slice(std::span(&run, 1)));
+  run_ = fmt::format("{:016x}", run);
 }
 
 void Checkpoints::after_step(int steps_taken) {
@@ -190,8 +201,9 @@ void Checkpoints::after_step(int steps_taken) {
 }
 
 void Checkpoints::begin(int steps_taken) {
-  unfinished_.reset(new Unfinished{
-      .place = {options().checkpoint, steps_taken}, .index = index_at(steps_taken), .file = {}});
+  unfinished_.reset(new Unfinished{.place = {options().checkpoint, steps_taken, run_},
+                                   .index = index_at(steps_taken),
+                                   .file = {}});
   Unfinished& checkpoint = *unfinished_;
   if (training_.context().world.rank() == 0) checkpoint.place.make();
   wait_for_all();
@@ -238,23 +250,12 @@ void Checkpoints::commit() {
   if (world.rank() != 0) return;
   write_file(std::filesystem::path(checkpoint->place.path()) / index_name,
              index_text(checkpoint->index));
-  checkpoint->place.commit();
-  if (options().keep > 0) checkpoint->place.keep_newest(options().keep);
+  folder_->commit(checkpoint->place, options().keep);
   training_.result().checkpoints.push_back({.step = checkpoint->index.step,
                                             .folder = checkpoint->place.final_path(),
                                             .bytes = checkpoint->index.bytes(),
                                             .blocked_seconds = checkpoint->blocked_seconds,
                                             .seconds = seconds_since(checkpoint->began)});
-}
-
-DataPosition Checkpoints::data_position() const {
-  return {.fingerprint = training_.dataset().checksum(),
-          .order = options().order,
-          .documents = options().documents,
-          .seed = options().seed,
-          .global_batch = options().global_batch,
-          .sequence_length = training_.plan().tokens_of_sequence(),
-          .validation_fraction = options().validation_fraction};
 }
 
 CheckpointIndex Checkpoints::index_at(int steps_taken) {
@@ -267,10 +268,11 @@ CheckpointIndex Checkpoints::index_at(int steps_taken) {
           .optimizer_steps = static_cast<std::int64_t>(optimizer_steps),
           .loss_scaling = loss_scaling(options()),
           .scaler = scaler_.state(),
-          .data = data_position(),
+          .data = data_position(training_),
           .model = training_.plan().model,
           .plan = plan_json(training_.plan()),
-          .files = {}};
+          .files = {},
+          .branch = folder_ ? folder_->branch() : Branch{}};
 }
 
 }  // namespace lockstep

@@ -5,8 +5,8 @@
 #include <memory>
 #include <optional>
 
-#include "parallel/checkpoint/folder.h"
 #include "parallel/checkpoint/index.h"
+#include "parallel/checkpoint/own_folder.h"
 #include "parallel/training.h"
 
 namespace lockstep {
@@ -17,12 +17,13 @@ class Checkpoints {
   Checkpoints(Training& training, TrainingRank& rank, LossScaler& scaler);
   ~Checkpoints();
 
+  // Takes the folder that --checkpoint names, before anything is read. Throws Error (bad_input) if
+  // another process writes to it.
+  void prepare();
   // Fills the rank's and the scaler's state with those of the newest whole checkpoint that --resume
   // names, and returns the steps taken before it. Warns of damaged ones. Returns nothing without
   // --resume. Throws Error (bad_input) if there is no whole one, or if it is of another training.
   std::optional<int> resume();
-  // Checks --checkpoint, before the first step.
-  void prepare();
   // Writes a checkpoint if one is due: at the interval, and after the last step.
   void after_step(int steps_taken);
 
@@ -32,19 +33,26 @@ class Checkpoints {
   // Returns when all ranks are here.
   void wait_for_all();
   bool all_ranks(bool condition);
-  std::string fault_of(const std::string& folder);
-  void load(const std::string& folder);
+  // The checkpoints that --resume names, the newest first, as rank 0 finds them: others may see them
+  // change.
+  std::vector<std::string> named_by_resume();
+  // The index of a checkpoint of which this rank has checked its part, and its reader; or what is wrong.
+  struct Checked;
+  Checked check(const std::string& folder);
+  void require_same(const CheckpointIndex& index, const std::string& folder);
+  void load(Checked& checkpoint, const std::string& folder);
   // Of another rule, the scaler begins anew; says so.
   void restore_scaler(const CheckpointIndex& index, const std::string& folder);
   void begin(int steps_taken);
   void commit();
   CheckpointIndex index_at(int steps_taken);
-  DataPosition data_position() const;
 
   Training& training_;
   TrainingRank& rank_;
   LossScaler& scaler_;
   WholeBoxes whole_;
+  std::string run_;                    // this run's identity
+  std::unique_ptr<OwnFolder> folder_;  // on rank 0
   std::unique_ptr<Unfinished> unfinished_;
 };
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <memory>
+#include <vector>
 
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
@@ -10,6 +12,8 @@
 #include "models/weights.h"
 #include "parallel/checkpoint/files.h"
 #include "parallel/checkpoint/folder.h"
+#include "parallel/checkpoint/index_file.h"
+#include "parallel/checkpoint/lock.h"
 
 namespace lockstep {
 namespace {
@@ -27,20 +31,37 @@ void copy_box(CheckpointReader& reader, const std::string& parameter, State stat
   });
 }
 
+// Of the new folder, and of the training's folder in which it is made, if it is in one.
+std::vector<std::unique_ptr<WriterLock>> locks_of(const NewCheckpoint& place) {
+  refuse_in_checkpoint(place.final_path());
+  std::vector<std::unique_ptr<WriterLock>> locks;
+  const std::string parent = std::filesystem::path(place.path()).parent_path();
+  const std::string folder = parent.empty() ? "." : parent;
+  if (!checkpoints_in(folder).empty())
+    locks.push_back(std::make_unique<WriterLock>(lock_file(folder), folder));
+  locks.push_back(std::make_unique<WriterLock>(place.path() + ".lock", place.final_path()));
+  return locks;
+}
+
 }  // namespace
 
 void convert_checkpoint(const std::string& folder, const CheckpointIndex& index,
                         const std::string& output, int files, DType dtype) {
+  NewCheckpoint place(output);
+  const std::vector<std::unique_ptr<WriterLock>> locks = locks_of(place);
   std::error_code none;
   require(!std::filesystem::exists(std::filesystem::path(output), none),
           fmt::format("{} exists", output), "name a new folder");
+  require(step_of(output).value_or(index.step) == index.step,
+          fmt::format("{} names another step than {}, that of {}", output, index.step, folder),
+          "name another folder");
   const std::vector<Parameter> list = whole_parameters(index.model);
   const WholeBoxes whole = whole_boxes(index.model);
   const Parts parts(index.model.parameter_count(), files);
   CheckpointReader reader(folder, index);
+  reader.verify_all();
   CheckpointIndex converted = index;
   converted.files.clear();
-  const NewCheckpoint place(output);
   place.make();
   for (int number = 0; number < files; ++number) {
     StoredFile file{.name = file_name(number)};
@@ -59,20 +80,24 @@ void convert_checkpoint(const std::string& folder, const CheckpointIndex& index,
     writer.finish();
     converted.files.push_back(std::move(file));
   }
+  reader.require_unchanged();
   write_file(std::filesystem::path(place.path()) / index_name, index_text(converted));
   place.commit();
 }
 
 void export_weights(const std::string& folder, const CheckpointIndex& index,
                     const std::string& path, DType dtype) {
+  refuse_in_checkpoint(path);
   check_weights_output(path, index.model);
   const std::vector<Parameter> list = whole_parameters(index.model);
   const WholeBoxes whole = whole_boxes(index.model);
   CheckpointReader reader(folder, index);
+  reader.verify_all();
   WeightsFile file(path, list, dtype, index.model);
   for (std::size_t number = 0; number < list.size(); ++number)
     copy_box(reader, list[number].name, State::value, whole.at(list[number].name), dtype,
              [&](Count first, Slice values) { file.write(number, first, values); });
+  reader.require_unchanged();
   file.finish();
 }
 

@@ -8,12 +8,13 @@
 namespace lockstep {
 
 // Writes the same checkpoint to the folder `output`, divided evenly over `files` files, its states in
-// `dtype` (f32 or f64). Throws Error (bad_input) if it cannot be written or is there already.
+// `dtype` (f32 or f64). Throws Error (bad_input) if it cannot be written or is there already, if
+// another process writes there, and if the checkpoint is damaged. Leaves nothing behind then.
 void convert_checkpoint(const std::string& folder, const CheckpointIndex& index,
                         const std::string& output, int files, DType dtype);
 
 // Writes the weights as one safetensors file with config.json next to it, as Hugging Face's GPT-2
-// reads them.
+// reads them. Throws Error (bad_input) like convert_checkpoint.
 void export_weights(const std::string& folder, const CheckpointIndex& index,
                     const std::string& path, DType dtype);
 

@@ -8,6 +8,7 @@
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
 #include "models/narrow_backend.h"
+#include "parallel/checkpoint/index_file.h"
 
 namespace lockstep {
 namespace {
@@ -120,6 +121,11 @@ void FileWriter::write(std::size_t tensor, Count first, Slice values) {
   checksums_.erase(tensor);
 }
 
+void FileWriter::finish() {
+  writer_.finish();
+  file_.header_checksum = writer_.header_checksum();
+}
+
 CheckpointReader::CheckpointReader(std::string folder, const CheckpointIndex& index)
     : folder_(std::move(folder)), index_(index) {
   for (std::size_t f = 0; f < index.files.size(); ++f)
@@ -140,9 +146,9 @@ const SafetensorsFile& CheckpointReader::open(std::size_t number) {
 const TensorEntry& CheckpointReader::entry(std::size_t number, const StoredBox& stored) {
   const SafetensorsFile& file = open(number);
   const auto found = opened_[number].entries.find(stored.tensor_name());
-  const bool is_right = found != opened_[number].entries.end() &&
-                        found->second->dtype == stored.dtype &&
-                        found->second->count() == stored.box.count();
+  const bool is_right =
+      found != opened_[number].entries.end() && found->second->dtype == stored.dtype &&
+      found->second->shape == std::vector{stored.box.rows.count, stored.box.columns.count};
   require(is_right,
           fmt::format("{}: no tensor '{}' as in {}", file.path(), stored.tensor_name(), index_name),
           "the checkpoint is damaged; use another one");
@@ -190,13 +196,23 @@ void CheckpointReader::restore(const TrainingState& state, const WholeBoxes& who
   }
 }
 
-void CheckpointReader::verify(std::size_t number) {
+void CheckpointReader::check_header(std::size_t number) {
   const StoredFile& stored_file = index_.files[number];
   const SafetensorsFile& file = open(number);
   require(file.tensors().size() == stored_file.tensors.size(),
           fmt::format("{}: {} tensors, not {}", file.path(), file.tensors().size(),
                       stored_file.tensors.size()),
           "the checkpoint is damaged; use another one");
+  require(file.header_checksum() == stored_file.header_checksum.value_or(file.header_checksum()),
+          fmt::format("{}: the checksum of its header is wrong", file.path()),
+          "the checkpoint is damaged; use another one");
+  for (const StoredBox& stored : stored_file.tensors) entry(number, stored);
+}
+
+void CheckpointReader::verify(std::size_t number) {
+  check_header(number);
+  const StoredFile& stored_file = index_.files[number];
+  const SafetensorsFile& file = open(number);
   std::vector<std::byte> memory;
   for (const StoredBox& stored : stored_file.tensors) {
     const TensorEntry& tensor = entry(number, stored);
@@ -212,6 +228,16 @@ void CheckpointReader::verify(std::size_t number) {
             fmt::format("{}: the checksum of '{}' is wrong", file.path(), tensor.name),
             "the checkpoint is damaged; use another one");
   }
+}
+
+void CheckpointReader::verify_all() {
+  for (std::size_t number = 0; number < index_.files.size(); ++number) verify(number);
+}
+
+void CheckpointReader::require_unchanged() const {
+  require(index_identity(folder_) == index_.identity,
+          fmt::format("{} was replaced while it was read", folder_),
+          "try again when nothing writes to its folder");
 }
 
 }  // namespace lockstep

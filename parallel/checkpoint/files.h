@@ -61,7 +61,7 @@ class FileWriter {
  public:
   FileWriter(const std::string& folder, StoredFile& file);
   void write(std::size_t tensor, Count first, Slice values);
-  void finish() { writer_.finish(); }
+  void finish();
 
  private:
   StoredFile& file_;
@@ -79,9 +79,15 @@ class CheckpointReader {
   // Fills what a rank holds with the checkpoint's.
   void restore(const TrainingState& state, const WholeBoxes& whole);
   std::int64_t bytes_read() const { return bytes_read_; }
-  // Throws Error (bad_input) naming the file and the tensor unless every byte of file `number` is as
-  // it was written.
+  // Throws Error (bad_input) naming the file unless file `number` is complete and has the tensors that
+  // the index says. Reads only its header.
+  void check_header(std::size_t number);
+  // The same, also unless every byte of it is as it was written.
   void verify(std::size_t number);
+  void verify_all();
+  // Throws Error (bad_input) if the checkpoint was replaced by another one since its index was read:
+  // what was read may then be of both.
+  void require_unchanged() const;
 
  private:
   struct Source {

@@ -9,6 +9,7 @@
 #include "collectives/base/checksum.h"
 #include "collectives/base/error.h"
 #include "collectives/base/json_text.h"
+#include "parallel/checkpoint/index_file.h"
 
 namespace lockstep {
 namespace {
@@ -96,22 +97,40 @@ void check_complete(const std::vector<StoredFile>& files, const WholeBoxes& whol
       boxes[{stored.parameter, stored.state}].push_back(&stored);
   for (const auto& [name, all] : whole)
     for (const State state : all_states) {
-      std::vector<const StoredBox*>& parts = boxes[{name, state}];
-      std::ranges::sort(parts, {}, [](const StoredBox* part) { return part->box.rows.first; });
+      const std::vector<const StoredBox*>& parts = boxes[{name, state}];
+      std::vector<Box> each;
       Count count = 0;
-      for (std::size_t i = 0; i < parts.size(); ++i) {
-        const Range rows = parts[i]->box.rows;
-        count += parts[i]->box.count();
-        for (std::size_t next = i + 1;
-             next < parts.size() && parts[next]->box.rows.first < rows.first + rows.count; ++next)
-          if (intersection(parts[i]->box, parts[next]->box))
-            refuse(fmt::format("{} and {} overlap", parts[i]->tensor_name(),
-                               parts[next]->tensor_name()));
+      for (const StoredBox* part : parts) {
+        each.push_back(part->box);
+        count += part->box.count();
       }
+      if (const auto both = overlapping(each))
+        refuse(fmt::format("{} and {} overlap", parts[both->first]->tensor_name(),
+                           parts[both->second]->tensor_name()));
       if (count != all.count())
         refuse(fmt::format("{} of {} elements of '{}' have a {}", count, all.count(), name,
                            name_of(state)));
     }
+}
+
+ordered_json json_of(const Branch& branch) {
+  ordered_json object = {{"run", branch.run}, {"before", ordered_json::array()}};
+  for (const Branch::Origin& origin : branch.before)
+    object["before"].push_back(
+        {{"run", origin.run}, {"step", origin.step}, {"is_shared", origin.is_shared}});
+  return object;
+}
+Branch branch_from_json(const json& object) {
+  const auto run_in = [](const json& there) {
+    hexadecimal(there, "run");  // checks it
+    return text(there, "run");
+  };
+  Branch branch{.run = run_in(object), .before = {}};
+  for (const auto& origin : field(object, "before"))
+    branch.before.push_back({.run = run_in(origin),
+                             .step = static_cast<int>(whole_number(origin, "step", 1, 1 << 30)),
+                             .is_shared = field(origin, "is_shared").get<bool>()});
+  return branch;
 }
 
 ordered_json json_without_checksum(const CheckpointIndex& index) {
@@ -136,6 +155,8 @@ ordered_json json_without_checksum(const CheckpointIndex& index) {
       {"plan", index.plan},
       {"files", ordered_json::array()}};
   for (const StoredFile& file : index.files) object["files"].push_back(json_of(file));
+  // The last one: run_hint() looks for it at the end.
+  if (!index.branch.run.empty()) object["branch"] = json_of(index.branch);
   return object;
 }
 
@@ -169,10 +190,13 @@ CheckpointIndex index_from(ordered_json fields) {
       .plan = fields.value("plan", ordered_json::object()),
       .files = {}};
   if (index.scaler.scale <= 0) refuse(fmt::format("'scale' is {}", index.scaler.scale));
+  if (!index.plan.is_object()) refuse(fmt::format("'plan' is {}", shown(index.plan)));
   const WholeBoxes whole = whole_boxes(index.model);
   for (const auto& entry : field(fields, "files"))
     index.files.push_back(file_from_json(entry, whole));
   check_complete(index.files, whole);
+  if (fields.contains("branch")) index.branch = branch_from_json(fields["branch"]);
+  index.checksum = hexadecimal(fields, "checksum");
   return index;
 }
 
@@ -189,8 +213,9 @@ std::string StoredBox::tensor_name() const {
 std::string file_name(int rank) { return fmt::format("rank-{:05}.safetensors", rank); }
 
 ordered_json json_of(const StoredFile& file) {
-  ordered_json object = {
-      {"name", file.name}, {"bytes", file.bytes}, {"tensors", ordered_json::array()}};
+  ordered_json object = {{"name", file.name}, {"bytes", file.bytes}};
+  if (file.header_checksum) object["header_checksum"] = hex(*file.header_checksum);
+  object["tensors"] = ordered_json::array();
   for (const StoredBox& stored : file.tensors)
     object["tensors"].push_back({{"parameter", stored.parameter},
                                  {"state", name_of(stored.state)},
@@ -207,6 +232,8 @@ StoredFile file_from_json(const json& object, const WholeBoxes& whole) {
   const bool is_own = file.name.starts_with("rank-") && file.name.ends_with(".safetensors") &&
                       file.name.find('/') == std::string::npos;
   if (!is_own) refuse(fmt::format("the name of a file is {}", shown(object["name"])));
+  if (object.contains("header_checksum"))
+    file.header_checksum = hexadecimal(object, "header_checksum");
   Count bytes = 0;
   for (const auto& entry : field(object, "tensors")) {
     file.tensors.push_back(box_from_json(entry, whole));
@@ -234,9 +261,14 @@ CheckpointIndex read_index(const std::string& folder) {
   constexpr std::int64_t most_values = 12 * most_index_tensors;
   constexpr std::int64_t most_bytes = 400 * most_index_tensors;
   const std::string path = std::filesystem::path(folder) / index_name;
+  const std::string identity = index_identity(folder);  // of this file, or of one before it
   ordered_json file = read_json<ordered_json>(path, most_bytes, most_values);
   try {
-    return index_from(std::move(file));
+    CheckpointIndex index = index_from(std::move(file));
+    if (const auto said = step_of(folder); said && *said != index.step)
+      refuse(fmt::format("it is of step {}, and its folder of step {}", index.step, *said));
+    index.identity = identity;
+    return index;
   } catch (const Error& error) {
     throw Error(ErrorKind::bad_input, fmt::format("{}: {}", path, error.message()),
                 {.hint = damaged});

@@ -5,12 +5,14 @@
 #include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "models/gpt_config.h"
 #include "parallel/checkpoint/box.h"
+#include "parallel/checkpoint/branch.h"
 #include "parallel/loss_scale.h"
 
 namespace lockstep {
@@ -42,6 +44,8 @@ struct StoredFile {
   std::string name;
   std::int64_t bytes = 0;  // of the tensors
   std::vector<StoredBox> tensors;
+  // XXH3 of its header; checkpoints did not have one at first.
+  std::optional<std::uint64_t> header_checksum = {};
 
   void add(StoredBox tensor) {
     bytes += tensor.bytes();
@@ -73,6 +77,10 @@ struct CheckpointIndex {
   GptConfig model;
   nlohmann::ordered_json plan;  // that wrote it, as `lockstep plan --json` writes it
   std::vector<StoredFile> files;
+  Branch branch = {};
+  // Of an index that was read: its checksum, and which file on the disk it was.
+  std::uint64_t checksum = 0;
+  std::string identity = {};
 
   std::int64_t bytes() const;
 };

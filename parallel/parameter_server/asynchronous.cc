@@ -206,11 +206,11 @@ class OwnSteps {
         checkpoints_(training, member_, scaler_) {}
 
   void run(const OnStep& on_step) {
+    checkpoints_.prepare();
     const std::optional<int> resumed = checkpoints_.resume();
     if (!resumed) member_.load_weights();
     first_step_ = resumed.value_or(0);
     member_.skip_steps(first_step_);
-    checkpoints_.prepare();
     context_.counters.reset();
     try {
       take_steps(on_step);

@@ -8,6 +8,7 @@
 #include "collectives/base/file.h"
 #include "parallel/checkpoint/files.h"
 #include "parallel/checkpoint/folder.h"
+#include "parallel/checkpoint/index_file.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {
@@ -126,12 +127,59 @@ TEST_F(Damage, ByHostileIndexesIsRefused) {
   EXPECT_THAT(fault([&](auto& i) { tensor(i).dtype = DType::bf16; }), HasSubstr("type"));
   EXPECT_THAT(fault([&](auto& i) { tensor(i).dtype = DType::f32; }), HasSubstr("bytes"));
   EXPECT_THAT(fault([](auto& i) { i.step = 0; }), HasSubstr("'step' is 0"));
+  EXPECT_THAT(fault([](auto& i) { i.step = 3; }), HasSubstr("of step 3, and its folder of step 4"));
+  EXPECT_THAT(fault([](auto& i) { i.branch.run = "x"; }), HasSubstr("'run'"));
+  EXPECT_THAT(fault([](auto& i) { i.branch.before = {{.run = "0123456789abcdef", .step = 0}}; }),
+              HasSubstr("'step' is 0"));
+  EXPECT_THAT(fault([](auto& i) { ++*i.files[0].header_checksum; }),
+              HasSubstr("checksum of its header"));
   EXPECT_THAT(fault([](auto& i) { i.optimizer_steps = -1; }), HasSubstr("'optimizer_steps'"));
   EXPECT_THAT(fault([](auto& i) { i.model.layers = 1000; }), HasSubstr("elements of"));
   EXPECT_THAT(fault([](auto& i) { i.model.layers = 1 << 30; }), HasSubstr("n_layer"));
   EXPECT_THAT(fault([](auto& i) { i.scaler.overflows_left = -1; }), HasSubstr("'overflows_left'"));
   EXPECT_THAT(fault([](auto& i) { i.scaler.scale = 0; }), HasSubstr("'scale' is 0"));
   EXPECT_THAT(fault([](auto& i) { i.data.global_batch = 0; }), HasSubstr("'global_batch'"));
+}
+
+// Threads that hold an index at the same time hold one; another file is another index.
+TEST_F(Damage, IsLookedForOnceAProcess) {
+  const auto index = shared_index(newest());
+  EXPECT_EQ(shared_index(newest()).get(), index.get());
+  change("index.json", [](std::string& text) { text += " "; });
+  EXPECT_NE(shared_index(newest()).get(), index.get());
+}
+
+// A checkpoint that another run replaces while it is read is not read as one.
+TEST_F(Damage, OfAReplacedCheckpointIsFound) {
+  const CheckpointIndex index = read_index(newest());
+  const CheckpointReader reader(newest(), index);
+  EXPECT_NO_THROW(reader.require_unchanged());
+  fs::rename(newest(), folder_.file("aside"));
+  fs::copy(folder_.file("aside"), newest());
+  EXPECT_THROW(reader.require_unchanged(), Error);
+}
+
+// All pairs are compared.
+TEST(Boxes, ThatOverlapAreFound) {
+  std::mt19937_64 random(5);
+  int with = 0, without = 0;
+  for (int repetition = 0; repetition < 3000; ++repetition) {
+    std::vector<Box> boxes;
+    const auto drawn = [&] { return Range{Count(random() % 12), Count(1 + random() % 4)}; };
+    for (std::size_t i = 0; i < 1 + random() % 8; ++i) boxes.push_back({drawn(), drawn()});
+    bool expected = false;
+    for (std::size_t a = 0; a < boxes.size(); ++a)
+      for (std::size_t b = 0; b < a; ++b)
+        expected = expected || intersection(boxes[a], boxes[b]).has_value();
+    const auto found = overlapping(boxes);
+    ASSERT_EQ(found.has_value(), expected) << repetition;
+    if (found) {
+      EXPECT_NE(found->first, found->second);
+      EXPECT_TRUE(intersection(boxes[found->first], boxes[found->second]).has_value());
+    }
+    ++(found ? with : without);
+  }
+  EXPECT_GT(std::min(with, without), 500);
 }
 
 }  // namespace

@@ -1,0 +1,49 @@
+#include "parallel/checkpoint/same_training.h"
+
+#include <fmt/format.h>
+
+#include "collectives/base/error.h"
+
+namespace lockstep {
+
+DataPosition data_position(const Training& training) {
+  const TrainOptions& options = training.plan().options;
+  return {.fingerprint = training.dataset().checksum(),
+          .order = options.order,
+          .documents = options.documents,
+          .seed = options.seed,
+          .global_batch = options.global_batch,
+          .sequence_length = training.plan().tokens_of_sequence(),
+          .validation_fraction = options.validation_fraction};
+}
+
+void require_same_training(const Training& training, const CheckpointIndex& index,
+                           const std::string& folder) {
+  const Plan& plan = training.plan();
+  require(gpt_config_json(index.model) == gpt_config_json(plan.model),
+          fmt::format("{} is of another model", folder),
+          "give its --model: see 'model' in its index.json");
+  const DataPosition here = data_position(training);
+  const auto require_same = [&](bool is_same, std::string_view what) {
+    require(is_same, fmt::format("{} was written with {}", folder, what),
+            "a resumed training takes the same sequences; to train its weights in another way: "
+            "lockstep checkpoint export, then --init");
+  };
+  require_same(index.data.fingerprint == here.fingerprint, "other --data");
+  require_same(index.data.order == here.order, fmt::format("--order {}", index.data.order));
+  require_same(index.data.documents == here.documents,
+               index.data.documents ? "--documents" : "no --documents");
+  require_same(index.data.seed == here.seed, fmt::format("--seed {}", index.data.seed));
+  require_same(index.data.global_batch == here.global_batch,
+               fmt::format("--global-batch {}", index.data.global_batch));
+  require_same(index.data.sequence_length == here.sequence_length,
+               fmt::format("--sequence-length {}", index.data.sequence_length));
+  require_same(index.data == here,
+               fmt::format("--validation-fraction {}", index.data.validation_fraction));
+  require(
+      index.step < plan.options.steps,
+      fmt::format("{} has taken {} steps, --steps is {}", folder, index.step, plan.options.steps),
+      "give the steps of the whole training");
+}
+
+}  // namespace lockstep
