@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import resource
 import shutil
 import signal
@@ -93,6 +94,28 @@ class Checkpoints(unittest.TestCase):
             self.assertEqual(resumed, {step: whole[step] for step in resumed}, technique)
             self.assertEqual(len(resumed), 2)
         self.assertGreaterEqual(killed, KILLS * 3 // 4)
+
+    def test_a_second_run_is_refused(self):
+        """All ranks of a job have one lock. Its ranks end together, and say why."""
+        words = ["--steps", 1_000_000, "--checkpoint", "saved", "--checkpoint-interval", "1", "--keep", "2"]
+        process = subprocess.Popen(self.command(["ddp"], *words), cwd=self.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            deadline = time.monotonic() + 60
+            while not self.checkpoints() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            said = self.run_training(["ddp"], *words, "--resume", "saved", status=2)
+            owner = re.search(r"saved is being written by process (\d+) on", said)
+            self.assertTrue(owner, said)
+            self.assertIn(owner[1], processes.processes_in(self.path, "lockstep"))
+            os.kill(int(owner[1]), signal.SIGKILL)
+            process.wait(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
+        self.assertEqual(processes.still_left(lambda: processes.processes_in(self.path), 30), [])
+        last = int(self.checkpoints()[-1].split("-")[1])
+        self.run_training(["ddp"], "--steps", last + 1, "--checkpoint", "saved", "--resume", "saved")
+        self.assertNotIn(".lock", os.listdir(self.path / "saved"))
 
     @unittest.skipUnless(TRANSPORT == "threads", "the limit is also one of MPI's shared memory")
     def test_a_failing_disk_leaves_the_older_ones(self):
