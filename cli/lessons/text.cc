@@ -102,7 +102,8 @@ class LessonReader {
     require(
         fields.is_object(), [&] { return fmt::format("{}:{}: not JSON", path_, begin); },
         "lessons/README.md describes the form");
-    for (const auto& [place, value] : fields.flatten().items())
+    const nlohmann::json flat = fields.flatten();
+    for (const auto& [place, value] : flat.items())
       require(!value.is_string() || value == printable(value.get<std::string>(), true),
               [&] { return fmt::format("{}:{}: a control character", path_, begin); });
     if (is_answer) fields["name"] = std::to_string(++questions_);

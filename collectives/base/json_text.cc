@@ -15,34 +15,66 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr int most_depth = 32;
+constexpr std::size_t most_depth = 32;
 // An ordered object is searched from its first name on, so many names take quadratic time.
 constexpr std::size_t most_names = 10'000;
 
-// Refuses a text while it is parsed, before its values take memory.
-class JsonBounds {
+// Builds the value while a text is parsed, and refuses the text before its values take much memory.
+// nlohmann's own parser with a callback searches a list after each of its objects.
+template <typename Json>
+class JsonReader {
  public:
-  JsonBounds(const std::string& name, std::int64_t most_values)
+  JsonReader(const std::string& name, std::int64_t most_values)
       : name_(name), most_values_(most_values) {}
+  Json root = Json(Json::value_t::discarded);
 
-  template <typename Json>
-  void see(int depth, typename Json::parse_event_t event, const Json& value) {
-    using Event = typename Json::parse_event_t;
-    if (event == Event::key) return see_name(value.template get_ref<const std::string&>());
-    if (event == Event::object_end) names_.pop_back();
-    if (event == Event::object_end || event == Event::array_end) return;
-    if (event == Event::object_start) names_.emplace_back();
-    if (depth >= most_depth)
-      refuse(fmt::format("its values are nested more than {} deep", most_depth));
-    if (++values_ > most_values_) refuse(fmt::format("it holds more than {} values", most_values_));
+  // What sax_parse calls.
+  bool null() { return take(nullptr) != nullptr; }
+  bool boolean(bool value) { return take(value) != nullptr; }
+  bool number_integer(std::int64_t value) { return take(value) != nullptr; }
+  bool number_unsigned(std::uint64_t value) { return take(value) != nullptr; }
+  bool number_float(double value, const std::string&) { return take(value) != nullptr; }
+  bool string(std::string& value) { return take(std::move(value)) != nullptr; }
+  bool binary(typename Json::binary_t&) { return false; }
+  bool start_array(std::size_t) { return open(Json::array()); }
+  bool end_array() { return close(); }
+  bool start_object(std::size_t) { return open(Json::object()); }
+  bool end_object() { return close(); }
+  bool key(std::string& name) {
+    std::set<std::string>& names = open_.back().names;
+    if (!names.insert(name).second)
+      refuse(fmt::format("an object has the name {} twice", shown(json(name))));
+    if (names.size() > most_names)
+      refuse(fmt::format("an object has more than {} names", most_names));
+    key_ = std::move(name);
+    return true;
   }
+  bool parse_error(std::size_t, const std::string&, const json::exception&) { return false; }
 
  private:
-  void see_name(const std::string& name) {
-    if (!names_.back().insert(name).second)
-      refuse(fmt::format("an object has the name {} twice", shown(json(name))));
-    if (names_.back().size() > most_names)
-      refuse(fmt::format("an object has more than {} names", most_names));
+  struct Open {
+    Json* value;
+    std::set<std::string> names;  // of an object
+  };
+
+  // Where the value is now. It stays there until the list or object around it goes on.
+  Json* take(Json value) {
+    if (++values_ > most_values_) refuse(fmt::format("it holds more than {} values", most_values_));
+    if (open_.empty()) return &(root = std::move(value));
+    Json& outer = *open_.back().value;
+    if (outer.is_object()) return &(outer[key_] = std::move(value));
+    outer.push_back(std::move(value));
+    return &outer.back();
+  }
+  bool open(Json empty) {
+    if (open_.size() == most_depth)
+      refuse(fmt::format("its values are nested more than {} deep", most_depth));
+    open_.push_back({take(std::move(empty)), {}});
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
   }
   [[noreturn]] void refuse(const std::string& what) const {
     throw Error(ErrorKind::bad_input, fmt::format("{}: {}", name_, what),
@@ -51,7 +83,8 @@ class JsonBounds {
 
   const std::string& name_;
   std::int64_t most_values_, values_ = 0;
-  std::vector<std::set<std::string>> names_;  // of each open object
+  std::vector<Open> open_;  // from the outermost on
+  std::string key_;         // of the value that follows
 };
 
 template <typename Json>
@@ -59,20 +92,13 @@ std::string dumped(const Json& value, int indent, bool only_ascii = false) {
   return value.dump(indent, ' ', only_ascii, Json::error_handler_t::replace);
 }
 
-template <typename Json>
-Json parsed_within(JsonBounds bounds, std::string_view text) {
-  const auto see = [&](int depth, typename Json::parse_event_t event, Json& value) {
-    bounds.see(depth, event, value);
-    return true;
-  };
-  return Json::parse(text, see, /*allow_exceptions=*/false);
-}
-
 }  // namespace
 
 template <typename Json>
 Json parse_json(std::string_view text, const std::string& name, std::int64_t most_values) {
-  return parsed_within<Json>(JsonBounds(name, most_values), text);
+  JsonReader<Json> reader(name, most_values);
+  const bool is_json = Json::sax_parse(text, &reader);
+  return is_json ? std::move(reader.root) : Json(Json::value_t::discarded);
 }
 
 template <typename Json>

@@ -245,7 +245,7 @@ class Inputs(unittest.TestCase):
             environment = {**os.environb, b"NCCL_ALGO": name}
             runs = [[*train, "--json", names["json"], "--trace", names["trace"], "--save", names["weights"] + b".safetensors", "--checkpoint",
                      names["saved"], "--sample", "2", "--prompt", name],
-                    [*train[:-2], "--json", names["json"], "--device", "none"],
+                    ["train", "ddp", "--ranks", "2", "--model", names["model"], "--json", names["json"], "--device", "none"],
                     ["bench", "all_reduce", "-e", "64", "-n", "1", "--json", names["json"], "--trace", names["trace"]],
                     ["bench", "3d", "--ranks", "2", "--model", names["model"], "--json", names["json"]],
                     ["bench", "tp", "--ranks", "2", "--variant", "tp", "--json", names["json"]],
