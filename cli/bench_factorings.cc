@@ -67,10 +67,10 @@ int run(FactoringCommand& c) {
   print_factorings(factorings, c.options);
   ResultFile file(c.json, factorings_json(factorings, c.options));
   if (!interruption) return file.plot("factorings", c.plot);
-  throw Error(interruption->kind(),
-              fmt::format("after {} of {} factorings: {}", std::ssize(factorings) - refused,
-                          factorings.size(), interruption->message()),
-              interruption->context());
+  throw Error(
+      interruption->kind(),
+      fmt::format("after {} of {} factorings", std::ssize(factorings) - refused, factorings.size()),
+      {.hint = "the others are listed as refused"});
 }
 
 }  // namespace

@@ -19,6 +19,12 @@ constexpr std::array signals = {SIGINT, SIGTERM};
 // Where the handler writes; a handler may use only what is async-signal-safe.
 volatile std::sig_atomic_t handlers_pipe = -1;
 
+// The signal that came between two worlds, and whether such signals wait for the next one.
+volatile std::sig_atomic_t signal_between = 0;
+volatile std::sig_atomic_t waits_for_next = 0;
+
+void note_for_next(int signal) { signal_between = signal; }
+
 void note(int signal) {
   const int error = errno;
   const char number = static_cast<char>(signal);
@@ -28,56 +34,67 @@ void note(int signal) {
 
 // Handlers run on the watching thread only, so that no computation is interrupted: some kernels and
 // virtual machines do not restore wide registers after a signal.
-sigset_t set_blocked(bool blocked) {
-  sigset_t set, before;
+void set_blocked(bool blocked) {
+  sigset_t set;
   sigemptyset(&set);
   for (const int signal : signals) sigaddset(&set, signal);
-  pthread_sigmask(blocked ? SIG_BLOCK : SIG_UNBLOCK, &set, &before);
-  return before;
+  pthread_sigmask(blocked ? SIG_BLOCK : SIG_UNBLOCK, &set, nullptr);
 }
 
+int take_signal_between() {
+  const int signal = signal_between;
+  signal_between = 0;
+  return signal;
+}
+
+using Handler = void (*)(int);
+
 // Leaves signals ignored that are: a shell ignores SIGINT for programs in the background.
-void handle_signals() {
+void replace_handler(Handler old, Handler handler, int flags) {
   for (const int signal : signals) {
     struct sigaction before {};
     sigaction(signal, nullptr, &before);
-    if (before.sa_handler != SIG_DFL) continue;
+    if (before.sa_handler != old) continue;
     struct sigaction action {};
-    action.sa_handler = note;
-    action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
+    action.sa_handler = handler;
+    action.sa_flags = flags;
     sigaction(signal, &action, nullptr);
   }
 }
 
-void restore_signals() {
-  for (const int signal : signals) {
-    struct sigaction now {};
-    sigaction(signal, nullptr, &now);
-    if (now.sa_handler == note) std::signal(signal, SIG_DFL);
-  }
-}
+// The handler outside of a world.
+Handler outer_handler() { return waits_for_next != 0 ? note_for_next : SIG_DFL; }
 
 }  // namespace
 
-LaterInterruption::LaterInterruption() : before_(set_blocked(true)) {}
-LaterInterruption::~LaterInterruption() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+LaterInterruption::LaterInterruption() {
+  waits_for_next = 1;
+  replace_handler(SIG_DFL, note_for_next, SA_RESTART);
+}
+
+LaterInterruption::~LaterInterruption() {
+  waits_for_next = 0;
+  replace_handler(note_for_next, SIG_DFL, 0);
+  if (signal_between != 0) std::raise(take_signal_between());
+}
 
 Interruption::Interruption(std::function<void(std::string_view)> stop) : stop_(std::move(stop)) {
   if (pipe2(pipe_.data(), O_CLOEXEC) != 0) return;  // without descriptors signals end the process
   handlers_pipe = pipe_[1];
   watcher_ = std::jthread([this] { watch(); });
-  handle_signals();
-  before_ = set_blocked(true);
+  replace_handler(outer_handler(), note, static_cast<int>(SA_RESTART | SA_RESETHAND));
+  set_blocked(true);
+  if (signal_between != 0) note(take_signal_between());
 }
 
 Interruption::~Interruption() {
   if (!watcher_.joinable()) return;
-  restore_signals();
+  replace_handler(note, outer_handler(), SA_RESTART);
   const char end = 0;
   [[maybe_unused]] const auto written = write(pipe_[1], &end, 1);
   watcher_.join();
   for (const int descriptor : pipe_) close(descriptor);
-  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  set_blocked(false);
 }
 
 void Interruption::watch() {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <csignal>
 #include <functional>
 #include <string_view>
 #include <thread>
@@ -26,7 +25,6 @@ class Interruption {
 
   std::function<void(std::string_view)> stop_;
   std::array<int, 2> pipe_{};  // the handler writes the signal's number, the destructor a zero
-  sigset_t before_{};          // the signals that were blocked
   std::jthread watcher_;
 };
 
