@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "collectives/base/checksum.h"
+#include "collectives/base/json_text.h"
 #include "collectives/base/mapped_file.h"
 #include "parallel/checkpoint/folder.h"
 
@@ -41,9 +42,9 @@ Claim claim_of(const Option& option, const TrainOptions& options) {
 
 Claims claims_of(const Plan& plan) {
   Claims claims = {{std::string(command_claim), "train " + plan.technique()}};
-  const auto model = nlohmann::ordered_json::parse(gpt_config_json(plan.model));
+  const auto model = parse_json<nlohmann::ordered_json>(gpt_config_json(plan.model), "the model");
   for (const auto& [key, value] : model.items())
-    claims.push_back({fmt::format("{} of --model", key), value.dump()});
+    claims.push_back({fmt::format("{} of --model", key), json_line(value)});
   TrainOptions options = plan.options;
   for (const OptionGroup& group : describe(options))
     for (const Option& option : group.options)
