@@ -194,6 +194,26 @@ class Launcher(unittest.TestCase):
         self.call("train")
         self.assertIn(": --help\n", self.call().out)
 
+    def test_help_and_errors_of_test_build_nothing(self):
+        for words in (["--help"], ["-h"], ["--quick", "--help"], ["-R", "gpt", "-h"]):
+            done = self.call("test", *words)
+            self.assertEqual((done.returncode, done.err), (0, ""), words)
+            self.assertTrue(done.out.startswith("usage:\n  ./lockstep test [ctest options]"), done.out)
+        for words, message in ((["--bogus"], "unknown option '--bogus'"), (["--quick", "-x"], "unknown option '-x'"),
+                               (["--preset", "dev"], "unknown option '--preset'"), (["gpt"], "'gpt' belongs to no option"),
+                               (["--quick", "-R"], "-R needs a value"), (["--quick", "--gpu"], "--quick and --gpu; choose one")):
+            done = self.call("test", *words)
+            self.assertEqual((done.returncode, done.out), (2, ""), words)
+            self.assertIn(f"lockstep: test: {message}", done.err)
+            self.assertIn("  ./lockstep test --quick ", done.err)
+        self.assertEqual(self.calls_made(), [])
+
+    def test_options_of_ctest_pass(self):
+        words = ["-R", "-gpt", "-j4", "--output-on-failure", "--repeat", "until-fail:2", "--no-tests=error", "-LE", "gpu", "-N"]
+        done = self.call("test", *words, "--quick")
+        self.assertEqual(done.returncode, 0, done.err)
+        self.assertEqual(self.calls_made()[-1], f"ctest --preset release {' '.join(words)}")
+
     def test_runs_the_tests_of_each_build(self):
         done = self.call("test", "-R", "gpt")
         self.assertEqual(done.returncode, 0, done.err)
