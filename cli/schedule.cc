@@ -90,11 +90,6 @@ ScheduleResult from_menu(const ScheduleCommand& c, const ScheduleEntry& entry,
   return result;
 }
 
-constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
-ScheduleResult from_file(const ScheduleCommand& c) {
-  return simulated(c, printable(c.file), schedule_from_csv(read_text(c.file, most_bytes), c.file));
-}
-
 void print_messages(const Schedule& schedule) {
   const Program program = as_simulated(schedule);
   fmt::print("{}", text_by_rank(schedule.ranks(), [&](int rank) {
@@ -170,9 +165,13 @@ int show(const ScheduleCommand& c, const ScheduleResult& result) {
   if (!c.no_chart) fmt::print("{}", chart_of(result.timeline, c.width, in_color));
   if (c.messages) print_messages(schedule);
   print_figures(result);
-  if (!c.save.empty()) write_file(c.save, csv_of(schedule));
-  return std::ranges::any_of(
-      result.theory, [](const TheoryRecord& line) { return line.expected != line.measured; });
+  if (!c.save.empty())
+    write_file(c.save, schedule.has(Pass::reduce_gradients) || schedule.has(Pass::unshard)
+                           ? csv_of(as_simulated(schedule))
+                           : csv_of(schedule));
+  const bool holds = std::ranges::all_of(
+      result.theory, [](const TheoryRecord& line) { return line.expected == line.measured; });
+  return holds ? 0 : 1;
 }
 
 // The number of messages of all ranks in a step.
@@ -220,6 +219,7 @@ int compare_all(const ScheduleCommand& c) {
 }
 
 int write_explorer(const std::string& path) {
+  constexpr std::int64_t most_bytes = 64 << 20;
   write_file(path, read_text(plots_folder() + "/explorer.html", most_bytes));
   fmt::print("{}: open it in a browser\n", path);
   return 0;
@@ -242,8 +242,8 @@ int run(const ScheduleCommand& c) {
             "name one schedule");
     return compare_all(c);
   }
-  const ScheduleResult result =
-      c.file.empty() ? from_menu(c, find_schedule(c.name), c.shape) : from_file(c);
+  const ScheduleResult result = c.file.empty() ? from_menu(c, find_schedule(c.name), c.shape)
+                                               : simulated(c, printable(c.file), read_schedule(c.file));
   const int status = show(c, result);
   if (c.json.empty() && c.plot.empty()) return status;
   const int drawn = ResultFile(c.json, schedule_json(result)).plot("schedule", c.plot);
@@ -289,7 +289,7 @@ void add_schedule(CLI::App& program, Command& chosen) {
   app->add_flag("--no-chart", c->no_chart, "print only the figures");
   app->add_flag("--messages", c->messages,
                 "print each rank's actions, collectives, sends and receives");
-  app->add_option("--save", c->save, "write the schedule to this file as action text");
+  app->add_option("--save", c->save, "write the schedule to this file as text that PyTorch loads");
   app->add_option("--json", c->json, "write the times of all actions and all figures to this file");
   app->add_option("--plot", c->plot, "plot the schedule to this file: .svg, .png or .pdf");
   app->add_option("--explorer", c->explorer,

@@ -8,7 +8,6 @@
 
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
-#include "collectives/base/file.h"
 #include "parallel/loss_scale.h"
 #include "parallel/parameter_server/ps.h"
 #include "parallel/pipeline/schedules/check.h"
@@ -61,8 +60,7 @@ Mesh mesh_of(const TrainOptions& o, int ranks, std::optional<Axis> free_axis) {
 
 Schedule schedule_of(const TrainOptions& o, const PipelineShape& shape) {
   if (o.schedule_file.empty()) return make_schedule(find_schedule(o.schedule), shape);
-  constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
-  return schedule_from_csv(read_text(o.schedule_file, most_bytes), o.schedule_file);
+  return read_schedule(o.schedule_file);
 }
 
 void check_schedule(const Plan& plan) {

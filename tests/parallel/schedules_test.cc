@@ -8,6 +8,7 @@
 #include <set>
 
 #include "collectives/base/error.h"
+#include "collectives/base/file.h"
 #include "parallel/pipeline/schedules/check.h"
 #include "parallel/pipeline/schedules/schedules.h"
 #include "parallel/pipeline/schedules/sharding.h"
@@ -439,7 +440,8 @@ TEST(Text, IsReadAsPyTorchWritesIt) {
   EXPECT_EQ(text_of_rank(schedule, 1), "F0 I0 W0 F1 B1");
   for (const std::string text :
        {"0F0,0X0\n", "0F\n", "F0\n", "0F0;0B0\n", "(0F0;0SEND_F0)OVERLAP_F_B\n", "0F99999999999\n",
-        "0UNSHARD0\n", "UNSHARD\n", "(0F0;0REDUCE_GRAD)OVERLAP_F_B\n"}) {
+        "0UNSHARD0\n", "UNSHARD\n", "(0F0;0REDUCE_GRAD)OVERLAP_F_B\n", "0WAIT_F0\n",
+        "0WAIT_SEND_F\n", "0WAIT_REDUCE_GRAD0\n", "0WAIT_\n"}) {
     try {
       schedule_from_csv(text, "file.csv");
       FAIL() << text;
@@ -448,6 +450,81 @@ TEST(Text, IsReadAsPyTorchWritesIt) {
     }
   }
   EXPECT_THROW(schedule_from_csv("\n,,\n", "text"), Error);
+}
+
+// PyTorch's lowered order of GPipe: messages, collectives, and a wait for every send and reduction.
+constexpr std::string_view lowered_gpipe =
+    "0UNSHARD,0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0WAIT_SEND_F0,0RECV_B1,0B1,0WAIT_SEND_F1,"
+    "0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0RESHARD\n"
+    "1UNSHARD,1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1,1REDUCE_GRAD,1WAIT_REDUCE_GRAD,"
+    "1RESHARD,1WAIT_SEND_B0,1WAIT_SEND_B1\n";
+
+TEST(Text, OfPyTorchsLoweredOrderIsReadAndWritten) {
+  const Schedule gpipe =
+      with_sharding(make_schedule(find_schedule("gpipe"), {.ranks = 2, .micro_batches = 2}));
+  EXPECT_EQ(schedule_from_csv(lowered_gpipe, "text"), gpipe);
+  EXPECT_EQ(csv_of(as_simulated(gpipe)), lowered_gpipe);
+  EXPECT_EQ(
+      schedule_from_csv("0UNSHARD,0WAIT_UNSHARD,0F0,0B0,0RESHARD\n", "text").by_rank[0].size(), 4u);
+}
+
+TEST(Text, OfLoweredOrdersComesBackAndHasAWaitForEverySend) {
+  const auto count = [](const std::string& text, std::string_view word) {
+    int found = 0;
+    for (std::size_t at = 0; (at = text.find(word, at)) != std::string::npos; ++at) ++found;
+    return found;
+  };
+  for (const ScheduleEntry& entry : schedules())
+    for (const int p : {1, 3}) {
+      const Schedule schedule = with_sharding(make_schedule(
+          entry, complete(entry, {.ranks = p, .micro_batches = 2 * p, .virtual_stages = 0})));
+      const std::string text = csv_of(as_simulated(schedule));
+      EXPECT_EQ(schedule_from_csv(text, "text"), schedule) << entry.name;
+      EXPECT_EQ(count(text, "WAIT_SEND_"), count(text, "RECV_")) << entry.name;
+      EXPECT_EQ(2 * count(text, "WAIT_REDUCE_GRAD"), count(text, "REDUCE_GRAD")) << entry.name;
+    }
+}
+
+// The last rank of its 1F1B counts forward passes from 1.
+TEST(Text, OfAFileWithPassesNumberedFromOneIsRenumbered) {
+  const auto read = [](const std::string& text) {
+    const std::string path = testing::TempDir() + "/numbered_from_one.csv";
+    write_file(path, text);
+    return read_schedule(path);
+  };
+  const Schedule one_f_one_b =
+      make_schedule(find_schedule("1f1b"), {.ranks = 2, .micro_batches = 3});
+  EXPECT_EQ(read("0F0,0F1,,,0B0,0F2,0B1,,0B2\n,1F1,1B0,1F2,1B1,1F3,1B2\n"), one_f_one_b);
+  EXPECT_EQ(read("0F1,0F2,0B1,0F3,0B2,0B3\n1F1,1B1,1F2,1B2,1F3,1B3\n"), one_f_one_b);
+  EXPECT_EQ(read("0F1,0I1,0W1\n"), schedule_from_csv("0F0,0I0,0W0\n", "text"));
+  // A micro-batch that is missing stays missing.
+  try {
+    check(read("0F0,0F1,0B0,0B1\n1F1,1B0,1B1\n"));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("1B0 on rank 1, but its forward pass has not run yet"));
+  }
+}
+
+// PyTorch's looped breadth-first order takes micro-batches backward from the last to the first.
+TEST(Text, OfPyTorchsBreadthFirstOrderTakesAsLongAsOurs) {
+  for (const int m : {1, 3, 4}) {
+    const PipelineShape shape{.ranks = 2, .micro_batches = m, .virtual_stages = 2};
+    const Timeline ours = simulate(make_schedule(find_schedule("looped-bfs"), shape), {});
+    std::string text;
+    for (int rank = 0; rank < 2; ++rank) {
+      for (const int stage : {rank, rank + 2})
+        for (int i = 0; i < m; ++i) text += fmt::format("{}F{},", stage, i);
+      for (const int stage : {rank + 2, rank})
+        for (int i = m; i-- > 0;) text += fmt::format("{}B{},", stage, i);
+      text += "\n";
+    }
+    const Schedule schedule = schedule_from_csv(text, "text");
+    check(schedule);
+    const Timeline theirs = simulate(schedule, {});
+    EXPECT_EQ(theirs.makespan(), ours.makespan()) << m;
+    EXPECT_EQ(theirs.ranks[0].in_flight, ours.ranks[0].in_flight) << m;
+  }
 }
 
 TEST(Communication, OneSidedOrdersDeadlockWhereSendsWait) {

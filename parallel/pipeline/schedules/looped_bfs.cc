@@ -1,6 +1,8 @@
 // Looped breadth-first: every rank has v virtual stages, as in interleaved 1F1B. All micro-batches
 // pass its first stage, then all pass its second, and so on; backward passes run in reverse.
 // Lamy-Poirier, "Breadth-first pipeline parallelism", 2022.
+// Micro-batches go backward in the order in which they went forward. PyTorch's ScheduleLoopedBFS
+// takes them from the last to the first, in the same time: see text.h.
 //
 //   makespan      m (tF + tB) + (p - 1)(tF + tB) / v      as interleaved 1F1B
 //   in flight     m v, counted per stage, as GPipe

@@ -11,12 +11,18 @@
 
 namespace lockstep {
 
+// The actions alone. PyTorch loads it (as compute_only) if the schedule has no collectives; with
+// them PyTorch wants messages and waits, too: see csv_of() of simulator/communication.h.
 std::string csv_of(const Schedule& schedule);
 
 // Reads the text of csv_of() or PyTorch; the numbers in it determine how many stages and
-// micro-batches there are. Sends and receives are skipped, because they follow from the actions
-// (see simulator/communication.h). `name` identifies the text in errors. Throws Error (bad_input)
-// naming the line and the cell that is not an action.
+// micro-batches there are. Sends, receives and waits ("0WAIT_SEND_F1") are skipped, because they
+// follow from the actions. `name` identifies the text in errors. Throws Error (bad_input) naming
+// the line and the cell that is not an action.
 Schedule schedule_from_csv(std::string_view text, std::string_view name);
+
+// The same for a file. Passes of a stage that it numbers from 1 up to the number of micro-batches
+// are renumbered from 0: PyTorch's own order of 1F1B has such on its last rank.
+Schedule read_schedule(const std::string& path);
 
 }  // namespace lockstep

@@ -1,7 +1,5 @@
 #include "parallel/pipeline/simulator/communication.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -14,10 +12,6 @@ namespace lockstep {
 namespace {
 
 Pass direction(Pass pass) { return pass == Pass::forward ? Pass::forward : Pass::backward; }
-
-bool is_message(const Step& step) {
-  return step.kind == Step::Kind::send || step.kind == Step::Kind::receive;
-}
 
 Step step_of(const Action& action) {
   return {is_compute(action.pass) ? Step::Kind::compute : Step::Kind::collective, action};
@@ -92,11 +86,11 @@ class Run {
   std::span<const Step> exchange(std::size_t rank) const {
     const auto& steps = program_.by_rank[rank];
     std::size_t end = next_[rank];
-    while (end < steps.size() && is_message(steps[end]) && steps[end].with_next) ++end;
+    while (end < steps.size() && steps[end].is_message() && steps[end].with_next) ++end;
     return std::span(steps).subspan(next_[rank], std::min(end + 1, steps.size()) - next_[rank]);
   }
   bool is_done(const Step& step) const {
-    if (!is_message(step)) return true;
+    if (!step.is_message()) return true;
     if (step.kind == Step::Kind::receive) return sent_.contains(name_of(step));
     return sends_ == Sends::go_on || received_.contains(name_of(step));
   }
@@ -125,13 +119,6 @@ class Run {
 
 }  // namespace
 
-std::string text_of(const Step& step) {
-  const Action& a = step.action;
-  if (!is_message(step)) return text_of(a);
-  return fmt::format("{}{}_{}{}", a.stage, step.kind == Step::Kind::send ? "SEND" : "RECV",
-                     static_cast<char>(a.pass), a.micro_batch);
-}
-
 Program in_order(const Schedule& schedule) {
   const std::vector<int> rank_of = schedule.rank_of_stage();
   Program program;
@@ -144,7 +131,7 @@ Program in_exchanges(const Schedule& schedule) {
   Program program = in_order(schedule);
   for (auto& steps : program.by_rank)
     for (std::size_t i = 0; i + 1 < steps.size(); ++i)
-      steps[i].with_next = is_message(steps[i]) && is_message(steps[i + 1]);
+      steps[i].with_next = steps[i].is_message() && steps[i + 1].is_message();
   return program;
 }
 

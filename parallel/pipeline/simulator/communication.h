@@ -20,6 +20,7 @@ struct Step {
   bool with_next =
       false;  // one exchange with the next message: both start before either is waited for
 
+  bool is_message() const { return kind == Kind::send || kind == Kind::receive; }
   bool operator==(const Step&) const = default;
 };
 // "2F0", "2UNSHARD", "2SEND_F0", "3RECV_F0"
@@ -28,6 +29,11 @@ std::string text_of(const Step& step);
 struct Program {
   std::vector<std::vector<Step>> by_rank;
 };
+// PyTorch's text of a whole order, which it loads as compute_comms: with messages and collectives,
+// and with the waits that it demands. "WAIT_SEND_F" follows the backward pass of the same stage and
+// micro-batch, which shows that the activations have arrived; every other wait for a send comes
+// last. "WAIT_REDUCE_GRAD" follows its reduction.
+std::string csv_of(const Program& program);
 
 // Sends each message right after it was computed and receives it right before it is used, as in a
 // textbook. If a send waits for its receiver, this is a deadlock from two ranks and two
