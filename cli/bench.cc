@@ -75,6 +75,7 @@ int run(BenchCommand& c) {
   BenchRun measured;
   std::vector<std::string> trace;
   c.world.launch.trace = !c.trace.empty();
+  c.world.launch.failed_trace = c.trace;
   launch_bench(entry, c.options, c.world.launch, [&](RankContext& context) {
     BenchRun mine =
         bench_operation(context, entry, context.world.size(), c.options, c.world.launch);
@@ -110,8 +111,7 @@ void add_collective_flags(CLI::App& app, BenchCommand& c) {
   app.add_option("--tune", c.tune,
                  "measure all algorithms and write the fastest for each size to this file")
       ->group(group);
-  app.add_option("--trace", c.trace, "write a trace for ui.perfetto.dev to this file")
-      ->group(std::string(files_group));
+  app.add_option("--trace", c.trace, trace_help)->group(std::string(files_group));
 }
 
 // The other flags of nccl-tests: the number of ranks, and flags that only matter for GPUs.

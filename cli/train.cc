@@ -227,6 +227,7 @@ int run(TrainCommand& c) {
   const Plan plan = plan_of(options, launch_ranks(world));
   require(
       !planned || plan.ranks == *planned,
+  world.failed_trace = c.trace;
       fmt::format("{} ranks, and {} says {}", plan.ranks, c.plan.plan_file, planned.value_or(0)),
       "start as many ranks as the plan has");
   refuse_without_effect(c.plan, plan.options);
@@ -255,8 +256,7 @@ void add_run_flags(CLI::App& app, TrainCommand& c) {
   c.dry.add(app);
   const std::string files(files_group);
   app.add_option("--json", c.json, "write the result to this file")->group(files);
-  app.add_option("--trace", c.trace, "write a trace for ui.perfetto.dev to this file")
-      ->group(files);
+  app.add_option("--trace", c.trace, trace_help)->group(files);
 }
 
 }  // namespace

@@ -10,6 +10,10 @@
 
 namespace lockstep {
 
+constexpr const char* trace_help =
+    "write a trace for ui.perfetto.dev to this file, also if the run fails; then under mpirun one "
+    "file for each rank";
+
 struct WorldFlags {
   LaunchOptions launch;
   std::string clock = "wall", link, fault;

@@ -77,6 +77,13 @@ void Trace::name_track(int track, std::string_view name) {
   track_names_[static_cast<std::size_t>(track)] = name;
 }
 
+void Trace::name_unnamed(int track, std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  if (std::ssize(track_names_) <= track) track_names_.resize(static_cast<std::size_t>(track) + 1);
+  std::string& known = track_names_[static_cast<std::size_t>(track)];
+  if (known.empty()) known = name;
+}
+
 void Trace::flow_begin(int track, const std::string& id, Message message) {
   const std::int64_t bytes = message.bytes;
   add({'s', track, id, "message", now_us(), 0, bytes, {}, std::move(message)});
@@ -105,6 +112,7 @@ std::string Trace::events() const {
   };
   describe("process_name", 0, fmt::format("rank {}", rank_));
   for (std::size_t track = 0; track < track_names_.size(); ++track) {
+    if (track_names_[track].empty()) continue;
     describe("thread_name", track, track_names_[track]);
     if (device_)
       describe("thread_name", track + tracks_of_device,

@@ -56,6 +56,8 @@ class Trace {
   };
 
   void name_track(int track, std::string_view name);
+  // The same, unless the track has a name.
+  void name_unnamed(int track, std::string_view name);
   // An arrow from the span now open on `track` to the one open at flow_end() with the same `id`.
   void flow_begin(int track, const std::string& id, Message message);
   void flow_end(int track, const std::string& id);

@@ -20,7 +20,6 @@
 #include "collectives/base/file.h"
 #include "collectives/base/limits.h"
 #include "collectives/transport/absent.h"
-#include "collectives/transport/flight.h"
 #include "collectives/transport/interruption.h"
 #include "collectives/transport/launch_rank.h"
 #include "collectives/transport/launch_symmetric.h"
@@ -33,10 +32,10 @@ namespace {
 
 // Runs a rank with its own GPU.
 void run_rank_on_gpu(const LaunchOptions& options, Device& gpu,
-                     std::unique_ptr<Transport> transport, bool processes, FlightRecorder& recorder,
+                     std::unique_ptr<Transport> transport, bool processes, RankHistory& history,
                      const std::function<void(RankContext&)>& program) {
   const auto gpus = open_gpus(std::move(transport), gpu, options.timeout_s);
-  run_rank(options, &gpu, gpus->transport(), processes, recorder, program);
+  run_rank(options, &gpu, gpus->transport(), processes, history, program);
   gpus->finish();
 }
 
@@ -70,8 +69,8 @@ void launch_threads(const LaunchOptions& options,
                           ? nullptr
                           : open_vendor(options.vendor, options.ranks, options.timeout_s);
   const bool own_gpus = enqueues(options) && options.ranks > 1 && cuda_gpus() >= options.ranks;
-  std::deque<FlightRecorder> recorders;
-  for (int rank = 0; rank < options.ranks; ++rank) recorders.emplace_back(rank);
+  std::deque<RankHistory> histories;
+  for (int rank = 0; rank < options.ranks; ++rank) histories.emplace_back(rank);
   std::mutex mutex;
   std::exception_ptr first_failure;
   const auto stop = ends.front()->capabilities().failures->stopper();
@@ -83,10 +82,10 @@ void launch_threads(const LaunchOptions& options,
     try {
       if (vendor) end = with_vendor(std::move(end), *vendor);
       if (own_gpus)
-        run_rank_on_gpu(options, cuda_device(own[0]), std::move(end), false, recorders[own[0]],
+        run_rank_on_gpu(options, cuda_device(own[0]), std::move(end), false, histories[own[0]],
                         program);
       else
-        run_rank(options, options.device, std::move(end), false, recorders[own[0]], program);
+        run_rank(options, options.device, std::move(end), false, histories[own[0]], program);
     } catch (const std::exception& error) {
       const std::lock_guard lock(mutex);
       if (emergency->abort(error) || is_first_interrupted(error, first_failure))
@@ -98,7 +97,7 @@ void launch_threads(const LaunchOptions& options,
     std::vector<std::jthread> ranks;
     for (auto& end : ends) ranks.emplace_back(run, std::move(end));
   }
-  if (first_failure) fail_world(first_failure, options.flight, pointers_to(recorders));
+  if (first_failure) fail_world(first_failure, options, histories);
 }
 
 // Every rank runs in its own place.
@@ -112,26 +111,35 @@ void launch_virtual(const LaunchOptions& options,
   launch_symmetric(options, themselves, program);
 }
 
+std::string path_of_rank(const std::string& path, int rank) {
+  std::filesystem::path own = path;
+  if (!path.empty())
+    own.replace_filename(
+        fmt::format("{}-{}{}", own.stem().string(), rank, own.extension().string()));
+  return own.string();
+}
+
 void launch_processes(const LaunchOptions& options,
                       const std::function<void(RankContext&)>& program) {
   const auto world = join_world(options.timeout_s, options.claims);
   auto end = world->transport();
-  FlightRecorder recorder(end->rank());
+  const int rank = end->rank();
+  std::deque<RankHistory> histories;
+  RankHistory& history = histories.emplace_back(rank);
   const Interruption interruption(end->capabilities().failures->stopper());
   try {
     if (enqueues(options))
       run_rank_on_gpu(options, cuda_device(local_rank() % cuda_gpus()), std::move(end), true,
-                      recorder, program);
+                      history, program);
     else
-      run_rank(options, options.device, std::move(end), true, recorder, program);
+      run_rank(options, options.device, std::move(end), true, history, program);
     world->finish();
   } catch (const std::exception& error) {
     world->fail(error);
-    std::filesystem::path path = options.flight;
-    if (!path.empty())
-      path.replace_filename(
-          fmt::format("{}-{}{}", path.stem().string(), recorder.rank(), path.extension().string()));
-    fail_world(std::current_exception(), path.string(), {&recorder});
+    LaunchOptions own = options;
+    own.flight = path_of_rank(options.flight, rank);
+    own.failed_trace = path_of_rank(options.failed_trace, rank);
+    fail_world(std::current_exception(), own, histories);
   }
 }
 
@@ -170,9 +178,9 @@ void launch(const LaunchOptions& options, const std::function<void(RankContext&)
 
 void launch_alone(const LaunchOptions& options, int rank,
                   const std::function<void(RankContext&)>& program) {
-  FlightRecorder recorder(rank);
+  RankHistory history(rank);
   run_rank(options, options.device, absent_peers(rank, options.ranks, options.links), false,
-           recorder, program);
+           history, program);
 }
 
 int launch_ranks(const LaunchOptions& options) {

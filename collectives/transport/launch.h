@@ -41,6 +41,8 @@ struct LaunchOptions {
   // The file for the ranks' last operations if the world fails; empty: none. If ranks are
   // processes, each appends its number to the name.
   std::string flight;
+  // The same for the ranks' traces, as far as they came.
+  std::string failed_trace = {};
   // The library whose collectives are the algorithm `vendor` if ranks are threads; empty: none.
   std::string vendor;
   // For tests: random delays of messages. See disturbed.h.

@@ -4,7 +4,9 @@
 
 #include <filesystem>
 #include <new>
+#include <string>
 #include <system_error>
+#include <vector>
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
@@ -45,21 +47,34 @@ void run_named(RankContext& context, const FlightRecorder& recorder,
   }
 }
 
+// Writes a file about a failed world; returns what to say of it.
+std::string written(const std::string& path, std::string_view what, std::string_view verb,
+                    const std::function<std::string()>& text) {
+  try {
+    if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
+      std::filesystem::create_directories(folder);
+    write_file(path, text());
+    return fmt::format("{} {} in {}", what, verb, path);
+  } catch (const std::exception& unwritten) {
+    return fmt::format("{} could not be written: {}", what, unwritten.what());
+  }
+}
+
 }  // namespace
 
 void run_rank(const LaunchOptions& options, Device* device, std::unique_ptr<Transport> transport,
-              bool processes, FlightRecorder& recorder,
+              bool processes, RankHistory& history,
               const std::function<void(RankContext&)>& program) {
   Counters counters;
   Ledger ledger;
   if (device) ledger.place_on(*device);
-  std::optional<Trace> trace;
+  std::optional<Trace>& trace = history.trace;
   if (options.trace) {
     trace.emplace(transport->rank(), [end = transport.get()] { return end->now_seconds(); });
     if (device) trace->place_on(*device);
     trace->name_track(0, "compute");
   }
-  transport = recording(std::move(transport), recorder);
+  transport = recording(std::move(transport), history.operations);
   if (options.disturbance) transport = disturbed(std::move(transport), *options.disturbance);
   const auto struck = std::make_shared<FaultRecord>();
   if (options.fault) transport = faulty(std::move(transport), *options.fault, processes, struck);
@@ -75,23 +90,29 @@ void run_rank(const LaunchOptions& options, Device* device, std::unique_ptr<Tran
   if (options.fault) require_struck(*options.fault, *struck, world.rank());
 }
 
-void fail_world(const std::exception_ptr& failure, const std::string& path,
-                const std::vector<const FlightRecorder*>& recorders) {
+void fail_world(const std::exception_ptr& failure, const LaunchOptions& options,
+                const std::deque<RankHistory>& ranks) {
   try {
     std::rethrow_exception(failure);
   } catch (const Error& error) {
-    if (path.empty() || error.kind() == ErrorKind::bad_input) throw;
+    if (error.kind() == ErrorKind::bad_input) throw;
     ErrorContext context = error.context();
-    if (!context.hint.empty()) context.hint += "; ";
-    try {
-      if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
-        std::filesystem::create_directories(folder);
-      write_file(path, flight_file(error, recorders));
-      context.hint += fmt::format("the ranks' last operations are in {}", path);
-    } catch (const std::exception& unwritten) {
-      context.hint +=
-          fmt::format("the ranks' last operations could not be written: {}", unwritten.what());
-    }
+    const auto write = [&](const std::string& path, auto... words) {
+      if (path.empty()) return;
+      if (!context.hint.empty()) context.hint += "; ";
+      context.hint += written(path, words...);
+    };
+    write(options.flight, "the ranks' last operations", "are", [&] {
+      std::vector<const FlightRecorder*> recorders;
+      for (const RankHistory& rank : ranks) recorders.push_back(&rank.operations);
+      return flight_file(error, recorders);
+    });
+    write(options.trace ? options.failed_trace : "", "the trace", "is", [&] {
+      std::vector<std::string> events;
+      for (const RankHistory& rank : ranks)
+        if (rank.trace) events.push_back(rank.trace->events());
+      return trace_file(events);
+    });
     throw Error(error.kind(), error.message(), context);
   }
 }
@@ -99,12 +120,6 @@ void fail_world(const std::exception_ptr& failure, const std::string& path,
 bool is_first_interrupted(const std::exception& error, const std::exception_ptr& before) {
   const auto* const known = dynamic_cast<const Error*>(&error);
   return !before && known && known->kind() == ErrorKind::interrupted;
-}
-
-std::vector<const FlightRecorder*> pointers_to(const std::deque<FlightRecorder>& recorders) {
-  std::vector<const FlightRecorder*> all;
-  for (const FlightRecorder& recorder : recorders) all.push_back(&recorder);
-  return all;
 }
 
 }  // namespace lockstep

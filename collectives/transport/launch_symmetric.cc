@@ -25,19 +25,19 @@ void launch_symmetric(const LaunchOptions& options, const std::vector<int>& stan
   constexpr std::size_t kept_in_all = 1 << 20, kept_at_least = 64;
   const std::size_t kept = std::clamp(kept_in_all / static_cast<std::size_t>(options.ranks),
                                       kept_at_least, FlightRecorder::kept_operations);
-  std::deque<FlightRecorder> recorders;
+  std::deque<RankHistory> histories;
   VirtualTime time(options.clock == Clock::cpu);
   std::exception_ptr first_failure;
   auto ends = virtual_world(time, stand_ins, options.links);
   const auto stop = ends.front()->capabilities().failures->stopper();
   for (auto& owned : ends) {
-    FlightRecorder& recorder = recorders.emplace_back(owned->rank(), kept);
+    RankHistory& history = histories.emplace_back(owned->rank(), kept);
     const auto run = [&] {
       auto end = std::move(owned);
       const int own[] = {end->rank()};
       const auto emergency = end->subgroup(own);
       try {
-        run_rank(options, options.device, std::move(end), false, recorder, program);
+        run_rank(options, options.device, std::move(end), false, history, program);
       } catch (const std::exception& error) {
         if (emergency->abort(error) || is_first_interrupted(error, first_failure))
           first_failure = std::current_exception();
@@ -49,7 +49,7 @@ void launch_symmetric(const LaunchOptions& options, const std::vector<int>& stan
     const Interruption interruption(stop);
     time.run();
   }
-  if (first_failure) fail_world(first_failure, options.flight, pointers_to(recorders));
+  if (first_failure) fail_world(first_failure, options, histories);
 }
 
 }  // namespace lockstep

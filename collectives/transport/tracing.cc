@@ -45,7 +45,9 @@ class TracingTransport final : public TransportDecorator {
         track_(track),
         ranks_(size() / ends_per_rank),
         sent_(static_cast<std::size_t>(size())),
-        received_(static_cast<std::size_t>(size())) {}
+        received_(static_cast<std::size_t>(size())) {
+    trace_.name_unnamed(track_, "messages of " + group_);
+  }
 
   Request isend(const Call& call, Slice data, int to) override {
     const Trace::Span span(&trace_, track_, fmt::format("send to {}", to % ranks_), "message",

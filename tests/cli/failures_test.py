@@ -241,6 +241,7 @@ class OnProcesses(Failures):
         made = self.operations(3, 0, "ddp", *TINY, "--steps", "2", "--trace", "t.json")
         self.fails(1, "mismatch", 3, "ddp", *TINY, "--steps", "2", "--trace", "t.json", "--fault", f"rank=0,op={made - 1},kind=skip")
         self.assertFalse((self.path / "t.json").exists())
+        self.assertTrue((self.path / "t-1.json").exists())
 
     def test_rank_that_calls_exit_is_lost(self):
         for ranks in (2, 3):

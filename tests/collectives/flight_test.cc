@@ -189,6 +189,29 @@ TEST_F(FlightFile, IsNotWrittenOfWhatIsNoFailureOfTheWorld) {
   EXPECT_FALSE(std::filesystem::exists(path()));
 }
 
+TEST_F(FlightFile, HasTheTraceBesideIt) {
+  const std::string trace = path() + ".trace";
+  try {
+    launch({.ranks = 2, .trace = true, .flight = path(), .failed_trace = trace},
+           [](RankContext& c) {
+             barrier(c.world);
+             if (c.world.rank() == 1) throw std::runtime_error("no more");
+             barrier(c.world);
+           });
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("the trace is in " + trace), std::string::npos) << text;
+  }
+  int barriers[2] = {};
+  const auto file = nlohmann::json::parse(std::ifstream(trace));
+  for (const auto& event : file.at("traceEvents"))
+    if (event.at("ph") == "X" && event.at("name") == "barrier/dissemination")
+      ++barriers[event.at("pid").get<int>()];
+  EXPECT_GE(barriers[0], 1);
+  EXPECT_EQ(barriers[1], 1);
+}
+
 TEST_F(FlightFile, ThatCannotBeWrittenDoesNotHideTheError) {
   try {
     launch({.ranks = 2, .flight = "/proc/no/such/folder/flight.json"}, [](RankContext& c) {
