@@ -3,6 +3,7 @@
 
 #include <CLI/App.hpp>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -45,5 +46,7 @@ void add_mesh(CLI::App& program, Command& chosen);
 void add_plan(CLI::App& program, Command& chosen);
 void add_plots(CLI::App& program, Command& chosen);
 void add_doctor(CLI::App& program, Command& chosen);
+// Of this program, its build, and the libraries that the build has found; for --version.
+std::string version_text();
 
 }  // namespace lockstep

@@ -10,10 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "bench/results/build_info.h"
 #include "bench/results/environment.h"
 #include "cli/command.h"
 #include "cli/leftovers.h"
 #include "cli/process.h"
+#include "cli/share.h"
 #include "collectives/base/cuda_module.h"
 #include "collectives/base/printable.h"
 #include "collectives/transport/launch.h"
@@ -38,6 +40,12 @@ Finding library(const std::string& what, const char* name, const std::string& fi
   return {what, name, ""};
 }
 
+std::string build_text() {
+  const std::string commit = build_info::commit;
+  return fmt::format("{}, commit {}, {} build, {}", build_info::version,
+                     commit.empty() ? "unknown" : commit, build_info::type, build_info::compiler);
+}
+
 Finding find_leftovers() {
   const auto left = leftovers();
   if (left.empty()) return {"killed jobs", "no leftovers", ""};
@@ -49,6 +57,7 @@ std::vector<Finding> findings() {
   const auto machine = environment_json();
   const std::string python = find_python();
   return {
+      {"lockstep", build_text(), ""},
       {"processor",
        fmt::format("{}, {} cores", machine["processor"].get<std::string>(),
                    machine["cores"].get<int>()),
@@ -91,6 +100,15 @@ int print_findings() {
 }
 
 }  // namespace
+
+std::string version_text() {
+  std::string mpi;
+  for (const char* library : {"openmpi", "mpich"})
+    if (has_module(library)) mpi += fmt::format("{}{}", mpi.empty() ? "" : ", ", library);
+  return fmt::format("lockstep {}\nMPI: {}\nGPU: {}\nNCCL: {}", build_text(),
+                     mpi.empty() ? "none found by the build" : mpi, cuda_state(),
+                     has_module("nccl") ? "found by the build" : "none found by the build");
+}
 
 void add_doctor(CLI::App& parent, Command& chosen) {
   CLI::App* doctor = parent.add_subcommand(

@@ -77,6 +77,8 @@ int run(int argc, char** argv) {
       "measure.",
       "lockstep");
   program.require_subcommand(1);
+  program.set_version_flag("--version", lockstep::version_text,
+                           "print version, commit, build and the libraries found");
   // The last of repeated flags wins, so that scripts can append to a command.
   program.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   lockstep::add_config_file(program);
@@ -104,8 +106,8 @@ int run(int argc, char** argv) {
     std::vector<std::string> words = lockstep::with_technique_of_plan({argv + 1, argv + argc});
     std::ranges::reverse(words);
     program.parse(std::move(words));
-  } catch (const CLI::CallForHelp& help) {
-    return program.exit(help);
+  } catch (const CLI::Success& asked) {  // for help or the version
+    return program.exit(asked);
   } catch (const CLI::ParseError& error) {
     return refuse(argc > 1 ? argv[1] : "", lockstep::explain(program, error), bad_input);
   }

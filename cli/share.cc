@@ -9,9 +9,12 @@
 namespace lockstep {
 namespace {
 
+std::filesystem::path installed() {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
+}
+
 std::string shared(const std::string& name, const std::string& instead) {
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe");
-  const auto path = program.parent_path().parent_path() / "share" / name;
+  const auto path = installed() / "share" / name;
   require(std::filesystem::exists(path), fmt::format("missing: {}", path.string()),
           "build again" + instead);
   return path.string();
@@ -25,5 +28,9 @@ std::string lessons_folder() { return shared("lessons", ""); }
 std::string labs_folder() { return shared("labs", ""); }
 std::string source_folder() { return shared("source", ""); }
 std::string torch_attention_script() { return shared("torch_attention.py", ""); }
+
+bool has_module(std::string_view library) {
+  return std::filesystem::exists(installed() / "lib" / fmt::format("liblockstep_{}.so", library));
+}
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace lockstep {
 
@@ -17,5 +18,7 @@ std::string labs_folder();
 std::string source_folder();
 // The path of the program that measures PyTorch's attention. Throws as default_text().
 std::string torch_attention_script();
+// Whether the build has found this library, and so made the module that is loaded for it.
+bool has_module(std::string_view library);
 
 }  // namespace lockstep

@@ -215,6 +215,30 @@ class Cli(unittest.TestCase):
         self.assertEqual(begins, ends)
         self.assertTrue([e for e in events if e["ph"] == "C" and e["args"]["parameters"] > 0])
 
+    def test_every_row_of_a_trace_has_a_name(self):
+        for words in (["ddp", "--ranks", "2"], ["pipeline", "--ranks", "2", "--micro-batches", "2"], ["ulysses", "--ranks", "2"],
+                      ["ps", "--ranks", "2", "--colocated", "--mode", "asp"], ["tp", "--ranks", "2"],
+                      ["zero", "--ranks", "4", "--replicas", "2"]):
+            done = self.run_program("train", *words, *GOLDEN_RUN, "--steps", "1", "--trace", "t.json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            events = json.loads((self.path / "t.json").read_text())["traceEvents"]
+            named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name" and e["args"]["name"]}
+            self.assertEqual({(e["pid"], e["tid"]) for e in events if e["ph"] != "M"} - named, set(), words)
+            self.assertEqual({e["pid"] for e in events}, {e["pid"] for e in events if e["name"] == "process_name"}, words)
+
+    def test_a_failed_run_leaves_its_trace(self):
+        self.refused("the trace is in t.json", "train", "ddp", "--ranks", "2", *GOLDEN_RUN, "--trace", "t.json", "--json", "r.json", "--fault",
+                     "rank=1,op=20,kind=throw", status=4)
+        steps = {e["pid"] for e in json.loads((self.path / "t.json").read_text())["traceEvents"] if e["name"] == "step 0"}
+        self.assertEqual(steps, {0, 1})
+        self.assertFalse((self.path / "r.json").exists())
+
+    def test_version_tells_what_this_program_is(self):
+        done = self.run_program("--version")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"^lockstep \d+\.\d+\.\d+, commit ([0-9a-f]{7,}|unknown), \w+ build, GNU [\d.]+\n"
+                                      r"MPI: [^\n]+\nGPU: [^\n]+\nNCCL: [^\n]+\n$")
+
     def test_saved_weights_can_be_trained_on(self):
         words = ["--model", GOLDEN / "config.json", "--data", GOLDEN / "tokens.bin", "--global-batch", "2", "--steps", "2"]
         self.assertEqual(self.run_program("train", "serial", *words, "--save", "a.safetensors").returncode, 0)
