@@ -25,6 +25,7 @@
 #include "collectives/base/trace.h"
 #include "models/documents.h"
 #include "models/kernels_info.h"
+#include "models/token_files.h"
 #include "models/weights.h"
 #include "parallel/plan.h"
 #include "parallel/plan_claims.h"
@@ -231,7 +232,9 @@ int run(TrainCommand& c) {
       fmt::format("{} ranks, and {} says {}", plan.ranks, c.plan.plan_file, planned.value_or(0)),
       "start as many ranks as the plan has");
   refuse_without_effect(c.plan, plan.options);
-  check_outputs({c.json, c.trace, options.save}, {options.data, c.plan.plan_file});
+  std::vector<std::string> inputs = data_paths(options.data);
+  inputs.push_back(c.plan.plan_file);
+  check_outputs({c.json, c.trace, options.save}, inputs);
   if (!options.save.empty()) check_weights_output(options.save, plan.model);
   check_machine(plan, world);
   world.claims = claims_of(c, plan);

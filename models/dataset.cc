@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -13,78 +12,30 @@
 #include "models/random.h"
 
 namespace lockstep {
-namespace {
 
-constexpr std::int64_t most_bytes = std::int64_t{4} << 30;
-constexpr int header_words = 256;
-constexpr std::int32_t token_file_magic = 20240520, token_file_version = 1;
-// llm.c's files for Llama 3 have 32-bit tokens. As text they would train nonsense.
-constexpr std::int32_t wide_token_file_magic = 20240801;
-
-std::int32_t word(std::string_view bytes, int index) {
-  std::int32_t value = 0;
-  std::memcpy(&value, bytes.data() + 4 * index, 4);
-  return value;
-}
-
-bool begins_with(std::string_view bytes, std::int32_t magic) {
-  return bytes.size() >= 4 && word(bytes, 0) == magic;
-}
-
-// The tokens that follow the header.
-std::string_view tokens_of_file(std::string_view bytes, const std::string& path) {
-  constexpr std::size_t header = 4 * header_words;
-  require(bytes.size() >= header,
-          fmt::format("{}: a token file's header of {} bytes is cut off", path, header),
-          "write the file again");
-  require(word(bytes, 1) == token_file_version,
-          fmt::format("{}: token file version {}", path, word(bytes, 1)),
-          "only version 1 is known");
-  const std::int64_t count = word(bytes, 2);
-  const auto held = static_cast<std::int64_t>((bytes.size() - header) / 2);
-  require(
-      count >= 0 && count == held && bytes.size() == header + 2 * static_cast<std::size_t>(count),
-      fmt::format("{}: the header announces {} tokens, the file holds {}", path, count, held),
-      "the file is truncated or has extra bytes; write it again");
-  return bytes.substr(header);
-}
-
-}  // namespace
-
-Dataset::Dataset(const std::string& path, int vocabulary, double validation_fraction,
+Dataset::Dataset(const std::string& data, int vocabulary, double validation_fraction,
                  bool documents)
-    : path_(path), file_(path, most_bytes), bytes_(file_.bytes()) {
+    : data_(data), tokens_(data, vocabulary), vocabulary_(vocabulary) {
   require(validation_fraction >= 0 && validation_fraction < 1,
           fmt::format("a validation fraction of {}", validation_fraction),
           "use a number from 0 to below 1");
-  require(!bytes_.empty(), fmt::format("{} is empty", path), "give a text or a token file");
-  require(!begins_with(bytes_, wide_token_file_magic),
-          fmt::format("{}: a token file of 32-bit tokens", path),
-          "write the tokens as 16-bit numbers (llm.c's format 20240520)");
-  if (begins_with(bytes_, token_file_magic)) {
-    bytes_ = tokens_of_file(bytes_, path);
-    bytes_of_token_ = 2;
-  }
-  for (Count i = 0; i < size(); ++i)
-    if (token(i) >= vocabulary)
-      require(false,
-              fmt::format("{}: token {} is {}, the model's vocabulary has {}", path, i, token(i),
-                          vocabulary),
-              "use a model with a larger vocabulary or other data");
-  training_ = size() - static_cast<Count>(validation_fraction * static_cast<double>(size()));
+  const Count size = tokens_.size();
+  training_ = size - static_cast<Count>(validation_fraction * static_cast<double>(size));
   if (documents) find_documents();
 }
 
 void Dataset::find_documents() {
-  constexpr std::int32_t end_of_text = 50256, line_feed = '\n';
-  const bool is_text = bytes_of_token_ == 1;
+  constexpr std::int32_t line_feed = '\n';
+  const bool is_text = tokens_.is_text();
+  const std::int32_t end_of_text = tokens_.end_of_text();
   documents_.push_back(0);
-  for (Count i = is_text ? 2 : 1; i < size(); ++i)
-    if (is_text ? token(i - 1) == line_feed && token(i - 2) == line_feed : token(i) == end_of_text)
+  for (Count i = is_text ? 2 : 1; i < tokens_.size(); ++i)
+    if (is_text ? tokens_[i - 1] == line_feed && tokens_[i - 2] == line_feed
+                : tokens_[i] == end_of_text)
       documents_.push_back(i);
   require(
       documents_.size() > 1,
-      fmt::format("{}: no document ends: {}", path_,
+      fmt::format("{}: no document ends: {}", data_,
                   is_text ? "no line is empty" : fmt::format("there is no token {}", end_of_text)),
       "omit --documents, or give data with several documents");
 }
@@ -105,13 +56,6 @@ std::vector<Count> Dataset::lengths_of(Count begin, Count length) const {
     lengths.push_back(next - std::exchange(from, next));
   lengths.push_back(begin + length - from);
   return lengths;
-}
-
-std::int32_t Dataset::token(Count index) const {
-  if (bytes_of_token_ == 1) return static_cast<std::uint8_t>(bytes_[index]);
-  std::uint16_t token = 0;
-  std::memcpy(&token, bytes_.data() + 2 * index, 2);
-  return token;
 }
 
 void Dataset::append(Batch& batch, std::span<const Count> begins, int length) const {
@@ -155,14 +99,14 @@ Count Dataset::begin_of(const Sampling& sampling, int step, int row) const {
   const auto& [order, global_batch, length, seed] = sampling;
   const Count starts = training_ - length;
   require(starts >= 1,
-          fmt::format("{}: {} training tokens are too few for a sequence of {}", path_, training_,
+          fmt::format("{}: {} training tokens are too few for a sequence of {}", data_, training_,
                       length),
           "give more text or a smaller --sequence-length");
   if (order == Order::random)
     return static_cast<Count>(random_bits(seed, step, row) % static_cast<std::uint64_t>(starts));
   const Count sequence = Count{step} * global_batch + row;
   require(sequence < (training_ - 1) / length,
-          fmt::format("{}: step {} needs sequence {}, the file has {} of {} tokens", path_, step,
+          fmt::format("{}: step {} needs sequence {}, the data have {} of {} tokens", data_, step,
                       sequence, (training_ - 1) / length, length),
           "lower --steps or --global-batch, or use --order random");
   return sequence * length;
@@ -234,9 +178,9 @@ std::vector<Count> Dataset::document_lengths(const Sampling& sampling, int step,
 }
 
 int Dataset::validation_sequences(int length) const {
-  const Count held_out = size() - training_;
+  const Count held_out = tokens_.size() - training_;
   require(held_out > length,
-          fmt::format("{}: {} held-out tokens are too few for a sequence of {}", path_, held_out,
+          fmt::format("{}: {} held-out tokens are too few for a sequence of {}", data_, held_out,
                       length),
           "raise --validation-fraction or give more text");
   return static_cast<int>((held_out - 1) / length);
@@ -248,7 +192,7 @@ Count Dataset::validation_targets(int length) const {
 
 Batch Dataset::validation_batch(int first, int count, int length, const TokenLayout& layout) const {
   require(first >= 0 && count >= 0 && first + count <= validation_sequences(length),
-          fmt::format("{}: validation sequences {} to {} of {}", path_, first, first + count,
+          fmt::format("{}: validation sequences {} to {} of {}", data_, first, first + count,
                       validation_sequences(length)));
   Batch batch{.inputs = {}, .targets = {}, .layout = layout};
   std::vector<Count> begins;
@@ -258,7 +202,7 @@ Batch Dataset::validation_batch(int first, int count, int length, const TokenLay
 }
 
 double Dataset::unigram_entropy() const {
-  std::vector<Count> counts(1 << 16);
+  std::vector<Count> counts(static_cast<std::size_t>(vocabulary_));
   for (Count i = 0; i < training_; ++i) ++counts[token(i)];
   double entropy = 0;
   for (const Count count : counts) {

@@ -1,16 +1,14 @@
-// Tokens to train on: text as bytes, or a token file in llm.c's format.
+// Batches of the tokens to train on.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "collectives/base/checksum.h"
-#include "collectives/base/mapped_file.h"
 #include "models/layers/rows.h"
+#include "models/token_files.h"
 
 namespace lockstep {
 
@@ -61,12 +59,11 @@ struct RowRange {
 
 class Dataset {
  public:
-  // Reads the file. The last `validation_fraction` of its tokens are held out. A token file begins
-  // with the word 20240520; anything else is text. With `documents`, the tokens are documents one
-  // after another: each begins with the token 50256 in a token file (as llm.c writes GPT-2's), and
-  // after an empty line in a text. Throws Error (bad_input) naming the file and its fault: missing,
-  // empty, truncated, a token beyond the vocabulary, or no end of a document.
-  Dataset(const std::string& path, int vocabulary, double validation_fraction,
+  // Opens the files of `data`: see token_files.h. The last `validation_fraction` of their tokens are
+  // held out. With `documents`, the tokens are documents one after another: each begins with the
+  // token 50256 in a token file (128000 if its tokens have 32 bits), and after an empty line in a
+  // text. Throws Error (bad_input) naming the file and its fault, or if no document ends.
+  Dataset(const std::string& data, int vocabulary, double validation_fraction,
           bool documents = false);
 
   // Rows first .. first + count - 1 of the global batch of `step`. Sequential: step s takes
@@ -92,15 +89,13 @@ class Dataset {
   Count validation_targets(int length) const;
   Batch validation_batch(int first, int count, int length, const TokenLayout& layout = {}) const;
 
-  // Of all tokens, as the file has them.
-  std::uint64_t checksum() const { return lockstep::checksum(bytes_); }
+  std::uint64_t checksum() const { return tokens_.checksum(); }
   Count training_tokens() const { return training_; }
   // Entropy of single training tokens, in nats: the loss of the best model without context.
   double unigram_entropy() const;
 
  private:
-  Count size() const { return std::ssize(bytes_) / bytes_of_token_; }
-  std::int32_t token(Count index) const;
+  std::int32_t token(Count index) const { return tokens_[index]; }
   void find_documents();
   // Beginnings of documents among the tokens first .. last.
   std::span<const Count> beginnings(Count first, Count last) const;
@@ -117,10 +112,9 @@ class Dataset {
   void append(Batch& batch, Count begin, std::span<const Count> lengths, std::span<const int> order,
               const Positions& positions) const;
 
-  std::string path_;
-  MappedFile file_;
-  std::string_view bytes_;  // of the tokens, in the file
-  int bytes_of_token_ = 1;
+  std::string data_;  // as it is named in errors
+  TokenFiles tokens_;
+  int vocabulary_;
   Count training_ = 0;
   std::vector<Count> documents_;  // their first tokens; empty: all data are one
 };

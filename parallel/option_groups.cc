@@ -23,7 +23,7 @@ OptionGroup describe(InputOptions& o) {
                    .value = &o.documents,
                    .help = "attention stays within documents, and the last token of each has no "
                            "target; documents end after an empty line of a text, and before the "
-                           "token 50256 of a token file",
+                           "token 50256 (of 32 bits: 128000) of a token file",
                    .drawn = {"false", "true"}},
                   {.flag = "order",
                    .value = &o.order,

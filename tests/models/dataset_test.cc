@@ -12,30 +12,44 @@
 namespace lockstep {
 namespace {
 
-std::string token_file(std::vector<std::int32_t> head, const std::vector<std::uint16_t>& tokens) {
+template <typename T>
+std::string bytes_of(const std::vector<T>& tokens) {
+  return {reinterpret_cast<const char*>(tokens.data()), sizeof(T) * tokens.size()};
+}
+
+template <typename T = std::uint16_t>
+std::string token_file(std::vector<std::int32_t> head, const std::vector<T>& tokens) {
   head.resize(256);
-  return std::string(reinterpret_cast<const char*>(head.data()), 1024) +
-         std::string(reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size());
+  return bytes_of(head) + bytes_of(tokens);
 }
 
 TEST_F(Files, BrokenDatasetsAreRefused) {
   const Hostile broken[] = {
       {"empty", "", "is empty"},
       {"beyond the vocabulary", "abc\xff", "token 3 is 255, the model's vocabulary has 200"},
-      {"short header", token_file({20240520, 1, 0}, {}).substr(0, 1023), "cut off"},
-      {"version", token_file({20240520, 2, 1}, {1}), "version 2"},
-      {"truncated", token_file({20240520, 1, 3}, {1, 2}), "announces 3 tokens, the file holds 2"},
-      {"extra", token_file({20240520, 1, 1}, {1, 2}), "announces 1 tokens, the file holds 2"},
-      {"odd byte", token_file({20240520, 1, 1}, {1}) + "x", "announces 1"},
-      {"negative", token_file({20240520, 1, -1}, {1}), "announces -1"},
-      {"token", token_file({20240520, 1, 2}, {1, 200}), "token 1 is 200"},
-      {"32-bit tokens", token_file({20240801, 7, 2}, {1, 200}), "32-bit tokens"},
+      {"short header", token_file<std::uint16_t>({20240520, 1, 0}, {}).substr(0, 1023), "cut off"},
+      {"version", token_file<std::uint16_t>({20240520, 2, 1}, {1}), "version 2"},
+      {"truncated", token_file<std::uint16_t>({20240520, 1, 3}, {1, 2}),
+       "announces 3 tokens, the file holds 2"},
+      {"extra", token_file<std::uint16_t>({20240520, 1, 1}, {1, 2}),
+       "announces 1 tokens, the file holds 2"},
+      {"odd byte", token_file<std::uint16_t>({20240520, 1, 1}, {1}) + "x", "announces 1"},
+      {"negative", token_file<std::uint16_t>({20240520, 1, -1}, {1}), "announces -1"},
+      {"token", token_file<std::uint16_t>({20240520, 1, 2}, {1, 200}), "token 1 is 200"},
+      {"wide version", token_file<std::uint32_t>({20240801, 1, 1}, {1}), "version 1"},
+      {"wide truncated", token_file<std::uint16_t>({20240801, 7, 2}, {1, 2}),
+       "announces 2 tokens, the file holds 1"},
+      {"wide token", token_file<std::uint32_t>({20240801, 7, 2}, {1, 1u << 31}),
+       "token 1 is 2147483648"},
+      {"no header", bytes_of(std::vector<std::uint16_t>{300, 2, 3}), "byte 3 is zero"},
+      {"another header", token_file<std::uint32_t>({20250520, 1, 1}, {1}), "byte 5 is zero"},
   };
   for (const auto& [name, content, message] : broken) {
     SCOPED_TRACE(name);
     expect_refused([&] { Dataset(write("d", content), 200, 0); }, message);
   }
   expect_refused([] { Dataset("/dev/zero", 256, 0); }, "not a regular file");
+  expect_refused([&] { Dataset(write("d.bin", "plain"), 256, 0); }, "a .bin file without");
   const std::string file = write("d", "abcdefgh");
   expect_refused([&] { Dataset(file, 256, 1); }, "a validation fraction of 1");
   expect_refused([&] { Dataset(file, 256, std::nan("")); }, "a validation fraction");
@@ -44,6 +58,66 @@ TEST_F(Files, BrokenDatasetsAreRefused) {
         Dataset(file, 256, 0).batch({Order::random, 1, 8, 0}, 0, 0, 1);
       },
       "too few for a sequence of 8");
+}
+
+std::vector<std::int32_t> first_inputs(const Dataset& data, int count) {
+  return data.batch({Order::sequential, 1, count, 0}, 0, 0, 1).inputs;
+}
+
+TEST_F(Files, TokensWithoutAHeaderHaveTheTypeThatTheUserNames) {
+  const std::string narrow = write("n.bin", bytes_of(std::vector<std::uint16_t>{7, 300, 0, 9}));
+  const std::string wide = write("w.bin", bytes_of(std::vector<std::uint32_t>{7, 90000, 0, 9}));
+  EXPECT_EQ(first_inputs({"uint16:" + narrow, 50257, 0}, 3),
+            (std::vector<std::int32_t>{7, 300, 0}));
+  EXPECT_EQ(first_inputs({"uint32:" + wide, 100'000, 0}, 3),
+            (std::vector<std::int32_t>{7, 90000, 0}));
+  EXPECT_EQ(first_inputs({"text:" + narrow, 256, 0}, 3), (std::vector<std::int32_t>{7, 0, 44}));
+  expect_refused([&] { Dataset("uint16:" + write("odd", "abc"), 256, 0); },
+                 "3 bytes are no whole number of 16-bit tokens");
+  expect_refused([&] { Dataset("uint32:" + wide, 50257, 0); }, "token 1 is 90000");
+  // With a header the name of the type must agree.
+  const std::string file = write("h.bin", token_file<std::uint16_t>({20240520, 1, 3}, {4, 5, 6}));
+  EXPECT_EQ(first_inputs({"uint16:" + file, 256, 0}, 2), (std::vector<std::int32_t>{4, 5}));
+  expect_refused([&] { Dataset("uint32:" + file, 256, 0); }, "its tokens have 16 bits, not 32");
+}
+
+TEST_F(Files, WideTokenFilesAreRead) {
+  const std::vector<std::uint32_t> tokens = {128000, 5, 6, 128000, 7, 8};
+  const Dataset data(write("w", token_file<std::uint32_t>({20240801, 7, 6}, tokens)), 128256, 0,
+                     true);
+  EXPECT_EQ(first_inputs(data, 4), (std::vector<std::int32_t>{128000, 5, 6, 128000}));
+  EXPECT_EQ(data.document_lengths({Order::sequential, 1, 5, 0}, 0, 0), (std::vector<Count>{3, 2}));
+  EXPECT_GT(data.unigram_entropy(), 0);
+}
+
+TEST_F(Files, ShardsContinueOneAnother) {
+  const auto shard = [&](const char* name, std::vector<std::uint16_t> tokens) {
+    return write(name, token_file<std::uint16_t>(
+                           {20240520, 1, static_cast<std::int32_t>(tokens.size())}, tokens));
+  };
+  const std::string first = shard("train_1.bin", {1, 2, 3}), second = shard("train_2.bin", {4, 5}),
+                    third = shard("train_3.bin", {6, 7, 8, 9}),
+                    whole = shard("whole", {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  const std::vector<std::int32_t> all = {1, 2, 3, 4, 5, 6, 7, 8};
+  for (const std::string& data :
+       {path("train_*.bin"), path("train_?.bin"), first + "," + second + "," + third,
+        first + "," + path("train_[!1]*"), whole}) {
+    const Dataset shards(data, 256, 0);
+    EXPECT_EQ(first_inputs(shards, 8), all) << data;
+    EXPECT_EQ(shards.checksum(), Dataset(whole, 256, 0).checksum()) << data;
+  }
+  EXPECT_EQ(data_paths("uint16:" + path("train_*.bin")),
+            (std::vector<std::string>{first, second, third}));
+  EXPECT_EQ(first_inputs({third + "," + second, 256, 0}, 5),
+            (std::vector<std::int32_t>{6, 7, 8, 9, 4}));
+  // A name with a comma or a star is one file, if there is such.
+  EXPECT_EQ(first_inputs({write("a,b*", "xyz"), 256, 0}, 2), (std::vector<std::int32_t>{'x', 'y'}));
+
+  expect_refused([&] { Dataset(path("nothing_*"), 256, 0); }, "no file matches");
+  expect_refused([&] { Dataset(folder_.string(), 256, 0); }, "is a folder");
+  expect_refused([&] { Dataset(first + "," + write("t", "text"), 256, 0); },
+                 "has tokens of 8 bits");
+  expect_refused([&] { Dataset(first + ",", 256, 0); }, "");
 }
 
 // Bytes of this process that are no file's.
@@ -80,7 +154,7 @@ TEST_F(Files, BatchesAreTheSameHoweverTheyAreCut) {
       [&] {
         data.batch({Order::sequential, 4, 5, 0}, 4, 0, 1);
       },
-      "the file has 16 of 5 tokens");
+      "the data have 16 of 5 tokens");
 
   const Batch whole = data.batch({Order::random, 4, 5, 42}, 7, 0, 4);
   for (int row = 0; row < 4; ++row) {
