@@ -10,6 +10,7 @@
 #include "collectives/base/file.h"
 #include "collectives/base/json_text.h"
 #include "collectives/base/printable.h"
+#include "models/weights.h"
 #include "parallel/checkpoint/convert.h"
 #include "parallel/checkpoint/files.h"
 #include "parallel/checkpoint/folder.h"
@@ -114,6 +115,8 @@ int write_weights(CheckpointCommand c) {
   export_weights(c.folder, index, c.output, dtype);
   fmt::print("{}: {} parameters in {}\n", printable(c.output), index.model.parameter_count(),
              name_of(dtype));
+  if (const std::string warning = warning_of_saved(c.output, index.model); !warning.empty())
+    fmt::print("{}\n", warning);
   return 0;
 }
 

@@ -45,8 +45,7 @@ bool starts_ranks(std::string_view command) { return command == "train" || comma
 // The other ranks of a launcher would wait for one that cannot begin. Without a message rank 0 has
 // reported the error.
 int refuse(std::string_view command, std::string_view message, int status) {
-  if (message.empty() || (starts_ranks(command) && lockstep::refuse_world(message)))
-    return status;
+  if (message.empty() || (starts_ranks(command) && lockstep::refuse_world(message))) return status;
   report(message);
   return status;
 }

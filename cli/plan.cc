@@ -219,6 +219,7 @@ void require_utf8(TrainOptions options) {
 int run(PlanCommand& c) {
   const auto planned =
       take_plan_file(c.plan, c.ranks_flag->count() > 0 ? std::optional(c.ranks) : std::nullopt);
+  take_model_of_init(c.plan);
   if (c.ranks_flag->count() == 0) c.ranks = default_ranks(c.plan.options);
   const Plan plan = plan_of(c.plan.options, planned.value_or(c.ranks));
   refuse_without_effect(c.plan, plan.options);

@@ -75,7 +75,7 @@ void check_times(const Schedule& schedule, const PassTimes& times) {
 ScheduleResult simulated(const ScheduleCommand& c, std::string_view name,
                          const Schedule& schedule) {
   ScheduleResult result{
-      .name = std::string(name), .schedule = c.lowered(schedule), .times = c.times()};
+      .name = printable(name), .schedule = c.lowered(schedule), .times = c.times()};
   check_times(result.schedule, result.times);
   check(result.schedule);
   result.timeline = simulate(result.schedule, result.times);
@@ -243,7 +243,7 @@ int run(const ScheduleCommand& c) {
     return compare_all(c);
   }
   const ScheduleResult result = c.file.empty() ? from_menu(c, find_schedule(c.name), c.shape)
-                                               : simulated(c, printable(c.file), read_schedule(c.file));
+                                               : simulated(c, c.file, read_schedule(c.file));
   const int status = show(c, result);
   if (c.json.empty() && c.plot.empty()) return status;
   const int drawn = ResultFile(c.json, schedule_json(result)).plot("schedule", c.plot);

@@ -119,6 +119,10 @@ void print_summary(const TrainCommand& c, const Plan& plan, const TrainResult& r
     fmt::print("\nrank {} was lost in step {}: {}; the others continued\n", lost.rank, lost.step,
                printable(lost.why));
   if (!result.sample.empty()) fmt::print("\n{}\n", result.sample);
+  if (!plan.options.save.empty())
+    if (const std::string warning = warning_of_saved(plan.options.save, plan.model);
+        !warning.empty())
+      fmt::print("\n{}\n", warning);
 }
 
 // Sets the options that depend on the clock.
@@ -216,19 +220,20 @@ int run(TrainCommand& c) {
   LaunchOptions& world = c.world.launch;
   const std::optional<int> given = c.world.given_ranks();
   const auto planned = take_plan_file(c.plan, given);
+  take_model_of_init(c.plan);
   if (planned) world.ranks = *planned;
   if (!planned && !given) world.ranks = default_ranks(c.plan.options);
   world.device = &device_named(c.device);
   c.dry.check(c.plan, c.device);
   if (c.device == "none") return dry_run_alone(c.plan, world, c.dry.rank, c.json);
   world.trace = !c.trace.empty();
+  world.failed_trace = c.trace;
   TrainOptions& options = c.plan.options;
   adapt_to_clock(options, world);
   if (options.data.empty()) options.data = default_text();
   const Plan plan = plan_of(options, launch_ranks(world));
   require(
       !planned || plan.ranks == *planned,
-  world.failed_trace = c.trace;
       fmt::format("{} ranks, and {} says {}", plan.ranks, c.plan.plan_file, planned.value_or(0)),
       "start as many ranks as the plan has");
   refuse_without_effect(c.plan, plan.options);

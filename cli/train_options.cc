@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -115,6 +116,14 @@ std::optional<int> take_plan_file(PlanOptions& command, std::optional<int> ranks
       if (!is_given) set_from_json(own, json_of(planned));
     }
   return file.ranks;
+}
+
+void take_model_of_init(PlanOptions& command) {
+  TrainOptions& options = command.options;
+  std::error_code none;
+  if (command.given.at("model")->count() == 0 && options.model == InputOptions().model &&
+      std::filesystem::is_directory(options.init, none))
+    options.model = options.init;
 }
 
 std::vector<std::string> with_technique_of_plan(std::vector<std::string> words) {

@@ -35,6 +35,9 @@ void add_train_options(CLI::App& app, TrainOptions& options, std::vector<std::st
 // without a file. Throws Error (bad_input) naming flag and file if they contradict each other.
 std::optional<int> take_plan_file(PlanOptions& command, std::optional<int> ranks);
 
+// If the model is left open and --init is a folder, takes the folder's.
+void take_model_of_init(PlanOptions& command);
+
 // The command line with the technique of the plan file inserted: "train --plan FILE" and "plan
 // FILE" do not name it.
 std::vector<std::string> with_technique_of_plan(std::vector<std::string> words);

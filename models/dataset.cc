@@ -156,7 +156,7 @@ void Dataset::check_steps(const Sampling& sampling, int steps,
             return fmt::format(
                 "{}: no target in sequences {} to {} of step {}, whose tokens all end "
                 "documents",
-                path_, rows.first, rows.first + rows.count - 1, step);
+                data_, rows.first, rows.first + rows.count - 1, step);
           },
           "remove what is empty from the data, or use another --seed or a larger --global-batch");
 }
@@ -167,7 +167,7 @@ void Dataset::check_validation(int length) const {
       validation_targets(length) > 0,
       [&] {
         return fmt::format(
-            "{}: no target in the {} held-out sequences, whose tokens all end documents", path_,
+            "{}: no target in the {} held-out sequences, whose tokens all end documents", data_,
             sequences);
       },
       "remove what is empty from the end of the data, or raise --validation-fraction");

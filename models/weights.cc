@@ -7,11 +7,13 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "models/gpt_stage.h"
 #include "models/random.h"
+#include "models/weight_files.h"
 
 namespace lockstep {
 namespace {
@@ -81,14 +83,14 @@ void read_region(const SafetensorsFile& file, const TensorEntry& tensor, const P
 
 // The head is the token embedding. A file with another head is a different model.
 void check_tied_head(const SafetensorsFile& file, const TensorEntry& head,
-                     const TensorEntry& embedding) {
+                     const SafetensorsFile& file_of_embedding, const TensorEntry& embedding) {
   constexpr Count at_once = 1 << 17;
   bool same = head.shape == embedding.shape;
   std::vector<double> a(at_once), b(at_once);
   for (Count begin = 0; same && begin < head.count(); begin += at_once) {
     const Count count = std::min(at_once, head.count() - begin);
     file.read_part(head, begin, host_slice(std::span(a)).first(count));
-    file.read_part(embedding, begin, host_slice(std::span(b)).first(count));
+    file_of_embedding.read_part(embedding, begin, host_slice(std::span(b)).first(count));
     same = std::memcmp(a.data(), b.data(), static_cast<std::size_t>(count) * sizeof(double)) == 0;
   }
   require(same, fmt::format("{}: '{}' is not equal to 'wte.weight'", file.path(), head.name),
@@ -151,41 +153,48 @@ void initialize_weights(Parameters& parameters, const std::vector<Parameter>& wh
 }
 
 WeightsReader::WeightsReader(const std::string& path, const std::vector<Parameter>& whole)
-    : file_(path) {
+    : files_(open_weights(path)) {
   const WholeByName places = by_name(whole);
-  const TensorEntry* head = nullptr;
-  for (const TensorEntry& tensor : file_.tensors()) {
-    const std::string_view name = without_prefix(tensor.name);
-    if (is_passed_over(name)) continue;
-    if (name == "lm_head.weight") {
-      head = &tensor;
-      continue;
+  std::optional<Place> head;
+  for (const SafetensorsFile& file : files_)
+    for (const TensorEntry& tensor : file.tensors()) {
+      const std::string_view name = without_prefix(tensor.name);
+      if (is_passed_over(name)) continue;
+      if (name == "lm_head.weight") {
+        head = {&file, &tensor};
+        continue;
+      }
+      const auto at = places.find(name);
+      require(at != places.end(),
+              fmt::format("{}: the model has no parameter '{}'", file.path(), tensor.name),
+              "is it the weights of another model?");
+      add(file, tensor, whole[at->second]);
     }
-    const auto at = places.find(name);
-    require(at != places.end(),
-            fmt::format("{}: the model has no parameter '{}'", path, tensor.name),
-            "is it the weights of another model?");
-    const std::vector<Count>& shape = whole[at->second].shape;
-    require(shape == tensor.shape,
-            fmt::format("{}: '{}' has shape [{}], the model's has [{}]", path, tensor.name,
-                        fmt::join(tensor.shape, ", "), fmt::join(shape, ", ")),
-            "give the config.json that belongs to the weights as --model");
-    require(tensors_.emplace(name, &tensor).second,
-            fmt::format("{}: '{}' occurs twice", path, tensor.name));
-  }
   for (const Parameter& parameter : whole)
     require(tensors_.contains(parameter.name),
             fmt::format("{}: no tensor '{}'", path, parameter.name),
             "is it the weights of another model?");
-  if (head != nullptr) check_tied_head(file_, *head, *tensors_.at("wte.weight"));
+  if (head)
+    check_tied_head(*head->file, *head->tensor, *tensors_.at("wte.weight").file,
+                    *tensors_.at("wte.weight").tensor);
+}
+
+void WeightsReader::add(const SafetensorsFile& file, const TensorEntry& tensor,
+                        const Parameter& parameter) {
+  require(parameter.shape == tensor.shape,
+          fmt::format("{}: '{}' has shape [{}], the model's has [{}]", file.path(), tensor.name,
+                      fmt::join(tensor.shape, ", "), fmt::join(parameter.shape, ", ")),
+          "give the config.json that belongs to the weights as --model");
+  require(tensors_.emplace(parameter.name, Place{&file, &tensor}).second,
+          fmt::format("{}: '{}' occurs twice", file.path(), tensor.name));
 }
 
 void WeightsReader::read(Parameters& parameters) const {
   for (std::size_t i = 0; i < parameters.list().size(); ++i) {
     if (!parameters.has_value(static_cast<int>(i))) continue;
     const Parameter& parameter = parameters.list()[i];
-    read_region(file_, *tensors_.at(parameter.whole_name()), parameter,
-                parameters.value(static_cast<int>(i)));
+    const Place& place = tensors_.at(parameter.whole_name());
+    read_region(*place.file, *place.tensor, parameter, parameters.value(static_cast<int>(i)));
   }
 }
 
@@ -220,6 +229,14 @@ void check_weights_output(const std::string& path, const GptConfig& config) {
   require(is_same,
           fmt::format("{} describes another model than the weights saved next to it", config_path),
           "remove it, or save the weights in another folder");
+}
+
+std::string warning_of_saved(const std::string& path, const GptConfig& config) {
+  if (is_known_to_hugging_face(config)) return "";
+  return fmt::format(
+      "{}: for this program only: Hugging Face's GPT-2 has as many heads of keys and values as of "
+      "queries ({}), this model {}; its config.json names another model_type",
+      path, config.heads, config.key_value_heads());
 }
 
 WeightsFile::WeightsFile(const std::string& path, const std::vector<Parameter>& whole, DType dtype,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <string>
@@ -24,7 +25,7 @@ std::vector<Parameter> whole_parameters(const GptConfig& config);
 void initialize_weights(Parameters& parameters, const std::vector<Parameter>& whole, int layers,
                         std::uint64_t seed);
 
-// A safetensors file of a whole model's weights. Names may begin with "transformer.". Skips what else
+// The safetensors files of a whole model's weights: see weight_files.h. Names may begin with "transformer.". Skips what else
 // GPT-2 files hold (causal-mask buffers, lm_head.weight equal to wte.weight).
 class WeightsReader {
  public:
@@ -35,8 +36,14 @@ class WeightsReader {
   void read(Parameters& parameters) const;
 
  private:
-  SafetensorsFile file_;
-  std::map<std::string, const TensorEntry*, std::less<>> tensors_;  // by the parameter's name
+  struct Place {
+    const SafetensorsFile* file;
+    const TensorEntry* tensor;
+  };
+  void add(const SafetensorsFile& file, const TensorEntry& tensor, const Parameter& parameter);
+
+  std::deque<SafetensorsFile> files_;
+  std::map<std::string, Place, std::less<>> tensors_;  // by the parameter's name
 };
 
 // Calls run(number of the whole parameter, place in it, place in the flat buffer, count) for each
@@ -49,6 +56,9 @@ void for_each_counted_run(const Parameters& part, const std::vector<Parameter>& 
 // Checks before a training that its weights can be saved. Throws Error (bad_input) if not, or if the
 // config.json next to them describes another model: it would be lost.
 void check_weights_output(const std::string& path, const GptConfig& config);
+
+// What to say of weights that Hugging Face's library does not load; empty if it does.
+std::string warning_of_saved(const std::string& path, const GptConfig& config);
 
 // A file of a whole model's weights, written part by part in any order, with config.json next to it.
 class WeightsFile {

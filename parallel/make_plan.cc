@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
@@ -185,7 +186,7 @@ void check_context(const Plan& plan) {
   if (plan.layout(0).balanced) {
     require(o.documents, "--layout balanced without --documents",
             "it orders the documents of a sequence: add --documents, or use --layout striped");
-    require(o.dropout == 0, fmt::format("--layout balanced with --dropout {}", o.dropout),
+    require(o.dropout == 0, fmt::format("--layout balanced with --dropout {}", *o.dropout),
             "what attention drops depends on the order of the documents: use --dropout 0 or "
             "another --layout");
   }
@@ -196,6 +197,26 @@ void check_context(const Plan& plan) {
                         split.kv_heads(plan.model.key_value_heads()));
 }
 
+// The rate in training, of which there is one for all places.
+double dropout_of(const GptConfig& model) {
+  const auto [residual, embedding, attention] = model.dropout;
+  require(residual == embedding && embedding == attention,
+          fmt::format("the model has resid_pdrop {}, embd_pdrop {} and attn_pdrop {}", residual,
+                      embedding, attention),
+          "there is one rate for all places: choose it with --dropout");
+  return residual;
+}
+
+// Of a folder of weights the model is known.
+void check_model_of_init(const TrainOptions& options, const GptConfig& model) {
+  std::error_code none;
+  if (!std::filesystem::is_directory(options.init, none)) return;
+  require(is_same_model(gpt_config(options.init), model),
+          fmt::format("--model {} is another model than that of --init {}", options.model,
+                      options.init),
+          "omit --model: the folder's config.json says which model it is");
+}
+
 // Defaults that depend on other options.
 void fill_in(Plan& plan) {
   TrainOptions& o = plan.options;
@@ -203,6 +224,7 @@ void fill_in(Plan& plan) {
   if (o.minimum_learning_rate < 0) o.minimum_learning_rate = o.learning_rate;
   o.loss_scaling = loss_scaling(o);
   if (!o.reduce_dtype) o.reduce_dtype = o.dtype;
+  if (!o.dropout) o.dropout = dropout_of(plan.model);
   if (plan.has_servers()) return;
   o.tensor_ranks = plan.length(tp);
   o.pipeline_ranks = plan.length(pp);
@@ -215,7 +237,9 @@ void fill_in(Plan& plan) {
 }  // namespace
 
 Plan plan_of(const TrainOptions& options, int ranks) {
-  return plan_of(options, ranks, gpt_config(options.model));
+  const GptConfig model = gpt_config(options.model);
+  check_model_of_init(options, model);
+  return plan_of(options, ranks, model);
 }
 
 Plan plan_of(const TrainOptions& options, int ranks, const GptConfig& model) {

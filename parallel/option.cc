@@ -49,6 +49,10 @@ void add_factor(const Option& option, std::map<int, double>& factors, const std:
   factors[rank] = factor;
 }
 
+template <typename T>
+constexpr bool is_optional_number =
+    std::is_same_v<T, std::optional<int>> || std::is_same_v<T, std::optional<double>>;
+
 // The value as a number, for the check; empty if it is not a number.
 std::optional<double> number_of(const Option& option) {
   return std::visit(
@@ -56,7 +60,7 @@ std::optional<double> number_of(const Option& option) {
         using T = std::remove_pointer_t<decltype(value)>;
         if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>)
           return static_cast<double>(*value);
-        else if constexpr (std::is_same_v<T, std::optional<int>>)
+        else if constexpr (is_optional_number<T>)
           return *value ? std::optional<double>(**value) : std::nullopt;
         else
           return {};
@@ -65,7 +69,8 @@ std::optional<double> number_of(const Option& option) {
 }
 
 void check_number(const Option& option, const Bounds& bounds, double value) {
-  const bool is_whole = !std::holds_alternative<double*>(option.value);
+  const bool is_whole = !std::holds_alternative<double*>(option.value) &&
+                        !std::holds_alternative<std::optional<double>*>(option.value);
   const bool above = bounds.is_open ? value > bounds.least : value >= bounds.least;
   const bool below = !bounds.below || value < *bounds.below;
   if (above && below && std::isfinite(value)) return;
@@ -114,8 +119,8 @@ void set_from_text(const Option& option, const std::string& text) {
           *value = text;
         } else if constexpr (std::is_same_v<T, std::map<int, double>>) {
           add_factor(option, *value, text);
-        } else if constexpr (std::is_same_v<T, std::optional<int>>) {
-          *value = number_from<int>(option, text);
+        } else if constexpr (is_optional_number<T>) {
+          *value = number_from<typename T::value_type>(option, text);
         } else if constexpr (std::is_same_v<T, std::optional<DType>>) {
           *value = text.empty() ? std::nullopt : std::optional(dtype_from_name(text));
         } else {
@@ -149,7 +154,7 @@ ordered_json json_of(const Option& option) {
         using T = std::remove_pointer_t<decltype(value)>;
         if constexpr (std::is_same_v<T, DType>) {
           return name_of(*value);
-        } else if constexpr (std::is_same_v<T, std::optional<int>>) {
+        } else if constexpr (is_optional_number<T>) {
           return *value ? ordered_json(**value) : ordered_json();
         } else if constexpr (std::is_same_v<T, std::optional<DType>>) {
           return *value ? ordered_json(name_of(**value)) : ordered_json();

@@ -19,9 +19,9 @@ namespace lockstep {
 struct TrainOptions;
 
 // A pointer to an option's value. A map holds RANK:FACTOR pairs.
-using OptionValue =
-    std::variant<int*, std::optional<int>*, std::int64_t*, std::uint64_t*, double*, bool*,
-                 std::string*, DType*, std::optional<DType>*, std::map<int, double>*>;
+using OptionValue = std::variant<int*, std::optional<int>*, std::int64_t*, std::uint64_t*, double*,
+                                 std::optional<double>*, bool*, std::string*, DType*,
+                                 std::optional<DType>*, std::map<int, double>*>;
 
 // The allowed range of a number. Its ends are included unless marked open.
 struct Bounds {

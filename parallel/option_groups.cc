@@ -16,9 +16,17 @@ OptionGroup describe(InputOptions& o) {
   return {
       .title = "model and data",
       .techniques = {},
-      .options = {{"model", &o.model, "nano, small, gpt2, gpt3, or a config.json"},
-                  {"init", &o.init, "weights to start from (safetensors)"},
-                  {"data", &o.data, "text or token file; default: the source text of this program"},
+      .options = {{"model", &o.model,
+                   "nano, small, gpt2, gpt3, or a config.json or its folder; default: nano, or the "
+                   "model of an --init folder"},
+                  {"init", &o.init,
+                   "weights to start from: a .safetensors file, the index of sharded ones, or a "
+                   "folder with either and config.json"},
+                  {"data", &o.data,
+                   "text or token files: FILE, a pattern such as 'train_*.bin', or several "
+                   "separated by commas; uint16:, uint32: or text: before them names the type of "
+                   "files that have no header, such as nanoGPT's; default: the source text of "
+                   "this program"},
                   {.flag = "documents",
                    .value = &o.documents,
                    .help = "attention stays within documents, and the last token of each has no "
@@ -78,7 +86,8 @@ OptionGroup describe(RegularizationOptions& o) {
               {.flag = "dropout",
                .value = &o.dropout,
                .help = "fraction of activations dropped after the embedding, of the attention's "
-                       "probabilities, and after each branch",
+                       "probabilities, and after each branch; default: the model's "
+                       "(embd_pdrop, attn_pdrop and resid_pdrop), 0 of a preset",
                .bounds = fraction,
                .drawn = {"0", "0.1"}},
               {.flag = "dropout-streams",
@@ -87,7 +96,7 @@ OptionGroup describe(RegularizationOptions& o) {
                        "alone, so it does not depend on the ranks; megatron: random streams of "
                        "each rank's own where ranks split the work",
                .choices = {"place", "megatron"},
-               .has_effect = [](const TrainOptions& all) { return all.dropout > 0; },
+               .has_effect = [](const TrainOptions& all) { return all.dropout.value_or(0) > 0; },
                .needs = "--dropout above 0"},
               {.flag = "label-smoothing",
                .value = &o.label_smoothing,
@@ -176,53 +185,6 @@ OptionGroup describe(CheckpointOptions& o) {
                                "this one; any plan can; then --init is not read",
                        .has_effect = [](const TrainOptions& all) { return !all.resume.empty(); }}},
           .is_of_run = true};
-}
-
-namespace {
-
-bool offloads_shards(const TrainOptions& options) {
-  return options.zero_stage >= 1 && options.offload != "none";
-}
-
-}  // namespace
-
-OptionGroup describe_offload_tier(OffloadOptions& o) {
-  return {.title = "offload",
-          .techniques = {"zero", "fsdp", "tp", "3d"},
-          .options = {
-              {.flag = "offload-to",
-               .value = &o.offload_to,
-               .help = "the tier: the host's memory, of ranks on a GPU (memory), or the path of a "
-                       "file, to which each rank appends its number; the file has no name while it "
-                       "is used and is gone at the end",
-               .has_effect =
-                   [](const TrainOptions& all) {
-                     return offloads_shards(all) ||
-                            (all.offload_activations && partitions_activations(all));
-                   },
-               .needs = "--offload optimizer or parameters, or --offload-activations"}}};
-}
-
-OptionGroup describe(OffloadOptions& o) {
-  return {.title = "offload",
-          .techniques = {"zero", "fsdp", "3d"},
-          .options = {
-              {.flag = "offload",
-               .value = &o.offload,
-               .help = "keep in a second tier of memory: none, the optimizer's states (optimizer), "
-                       "or with stage 3 the shards of parameters, too (parameters)",
-               .choices = {"none", "optimizer", "parameters"},
-               .drawn = {"none", "optimizer", "parameters"},
-               .has_effect = [](const TrainOptions& all) { return all.zero_stage >= 1; },
-               .needs = "ZeRO stage 1, 2 or 3"},
-              {.flag = "offload-group",
-               .value = &o.offload_group,
-               .help = "elements whose states are read, stepped and written together, a multiple "
-                       "of 4096; two such groups are in memory",
-               .bounds = at_least(1),
-               .drawn = {"4096", "262144"},
-               .has_effect = offloads_shards,
-               .needs = "--offload optimizer or parameters"}}};
 }
 
 OptionGroup describe(RunOptions& o) {

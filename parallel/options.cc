@@ -19,7 +19,7 @@ bool partitions_activations(const TrainOptions& options) {
 }
 
 ModelOptions model_options(const TrainOptions& options) {
-  return {.dropout = {.rate = options.dropout,
+  return {.dropout = {.rate = options.dropout.value_or(0),
                       .seed = options.seed,
                       .streams = dropout_streams_from_name(options.dropout_streams)},
           .label_smoothing = options.label_smoothing,

@@ -17,9 +17,9 @@
 namespace lockstep {
 
 struct InputOptions {
-  std::string model = "nano";  // a preset, or the path of a config.json
-  std::string init;            // file of initial weights; empty: random ones from the seed
-  std::string data;            // text or token file
+  std::string model = "nano";  // a preset, or the path of a config.json or its folder
+  std::string init;            // initial weights: see weight_files.h; empty: drawn from the seed
+  std::string data;            // text or token files: see token_files.h
   bool documents = false;      // that attention does not cross
   std::string order = "random";
   std::uint64_t seed = 1;
@@ -38,7 +38,7 @@ struct PrecisionOptions {
 };
 
 struct RegularizationOptions {
-  double dropout = 0;
+  std::optional<double> dropout;          // not given: the model's
   std::string dropout_streams = "place";  // or megatron
   double label_smoothing = 0;
 };

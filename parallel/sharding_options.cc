@@ -1,4 +1,4 @@
-// The descriptions of the options of ZeRO and FSDP.
+// The descriptions of the options of ZeRO and FSDP, and of what they offload.
 #include "parallel/options.h"
 
 namespace lockstep {
@@ -8,6 +8,10 @@ constexpr const char* zero_help =
     "sharded over the replicas: 0 nothing, 1 the optimizer's states, 2 and gradients, 3 and "
     "parameters; default: ";
 constexpr Bounds zero_stages = {.least = 0, .below = 4};
+
+bool offloads_shards(const TrainOptions& options) {
+  return options.zero_stage >= 1 && options.offload != "none";
+}
 
 }  // namespace
 
@@ -122,6 +126,45 @@ OptionGroup describe(ShardingOptions& o) {
                  return all.zero_stage >= 2 && all.micro_batches > 1 && without_pipeline(all);
                },
            .needs = "ZeRO stage 2 or 3, --micro-batches above 1, and no pipeline"}}};
+}
+
+OptionGroup describe_offload_tier(OffloadOptions& o) {
+  return {.title = "offload",
+          .techniques = {"zero", "fsdp", "tp", "3d"},
+          .options = {
+              {.flag = "offload-to",
+               .value = &o.offload_to,
+               .help = "the tier: the host's memory, of ranks on a GPU (memory), or the path of a "
+                       "file, to which each rank appends its number; the file has no name while it "
+                       "is used and is gone at the end",
+               .has_effect =
+                   [](const TrainOptions& all) {
+                     return offloads_shards(all) ||
+                            (all.offload_activations && partitions_activations(all));
+                   },
+               .needs = "--offload optimizer or parameters, or --offload-activations"}}};
+}
+
+OptionGroup describe(OffloadOptions& o) {
+  return {.title = "offload",
+          .techniques = {"zero", "fsdp", "3d"},
+          .options = {
+              {.flag = "offload",
+               .value = &o.offload,
+               .help = "keep in a second tier of memory: none, the optimizer's states (optimizer), "
+                       "or with stage 3 the shards of parameters, too (parameters)",
+               .choices = {"none", "optimizer", "parameters"},
+               .drawn = {"none", "optimizer", "parameters"},
+               .has_effect = [](const TrainOptions& all) { return all.zero_stage >= 1; },
+               .needs = "ZeRO stage 1, 2 or 3"},
+              {.flag = "offload-group",
+               .value = &o.offload_group,
+               .help = "elements whose states are read, stepped and written together, a multiple "
+                       "of 4096; two such groups are in memory",
+               .bounds = Bounds{.least = 1},
+               .drawn = {"4096", "262144"},
+               .has_effect = offloads_shards,
+               .needs = "--offload optimizer or parameters"}}};
 }
 
 }  // namespace lockstep

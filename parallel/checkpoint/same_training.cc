@@ -20,8 +20,7 @@ DataPosition data_position(const Training& training) {
 void require_same_training(const Training& training, const CheckpointIndex& index,
                            const std::string& folder) {
   const Plan& plan = training.plan();
-  require(gpt_config_json(index.model) == gpt_config_json(plan.model),
-          fmt::format("{} is of another model", folder),
+  require(is_same_model(index.model, plan.model), fmt::format("{} is of another model", folder),
           "give its --model: see 'model' in its index.json");
   const DataPosition here = data_position(training);
   const auto require_same = [&](bool is_same, std::string_view what) {

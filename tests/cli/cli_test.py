@@ -245,6 +245,54 @@ class Cli(unittest.TestCase):
         done = self.run_program("train", "serial", "--model", "config.json", *words[2:], "--init", "a.safetensors")
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_a_folder_of_hugging_face_is_trained_on(self):
+        hf = self.path / "gpt2 tiny"
+        hf.mkdir()
+        words = ["train", "serial", "--data", GOLDEN / "tokens.bin", "--global-batch", "2", "--steps", "1", "--init", hf]
+        self.refused("has no config.json", *words)
+        config = json.loads((GOLDEN / "config.json").read_text())
+        self.write_json(hf / "config.json", {**config, "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1})
+        self.refused("has neither model.safetensors nor", *words)
+        (hf / "model.safetensors").write_bytes((GOLDEN / "init.safetensors").read_bytes())
+        self.assertEqual(self.run_program(*words, "--json", "r.json").returncode, 0)
+        used = json.loads((self.path / "r.json").read_text())["config"]
+        self.assertEqual((used["model"], used["dropout"]), (str(hf), 0.1))
+        self.assertEqual(self.run_program(*words, "--dropout", "0", "--json", "r.json").returncode, 0)
+        self.assertEqual(json.loads((self.path / "r.json").read_text())["config"]["dropout"], 0)
+        # Other heads have the same shapes.
+        self.write_json(self.path / "heads.json", {**config, "n_head": 2})
+        self.refused("--model heads.json is another model than that of --init", *words, "--model", "heads.json")
+        self.write_json(hf / "config.json", {**config, "attn_pdrop": 0.5})
+        self.refused("resid_pdrop 0, embd_pdrop 0 and attn_pdrop 0.5", *words)
+        self.assertEqual(self.run_program(*words, "--dropout", "0.5").returncode, 0)
+        self.refused("--dropout -1", *words, "--dropout=-1")
+
+    def write_json(self, path, value):
+        path.write_text(json.dumps(value))
+
+    def test_data_without_a_header_are_not_taken_for_text(self):
+        tokens = (GOLDEN / "tokens.bin").read_bytes()[1024:]
+        for name in ("train.bin", "train_1.u16"):
+            (self.path / name).write_bytes(tokens)
+        words = ["--model", GOLDEN / "config.json", "--init", GOLDEN / "init.safetensors", *GOLDEN_RUN[6:]]
+        self.refused("--data uint16:train.bin", "train", "serial", *words, "--data", "train.bin")
+        self.refused("--data uint16:train_1.u16", "train", "serial", *words, "--data", "train_1.u16")
+        self.refused("cannot write train.bin, which is also read", "train", "serial", *words, "--data", "uint16:train.bin", "--json", "train.bin")
+        losses = []
+        for data in (GOLDEN / "tokens.bin", "uint16:train.bin", "uint16:train_?.u16"):
+            done = self.run_program("train", "serial", *words, "--data", data, "--json", "r.json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            losses.append([step["loss"] for step in json.loads((self.path / "r.json").read_text())["steps"]])
+        self.assertEqual(losses[1:], losses[:1] * 2)
+
+    def test_weights_that_hugging_face_cannot_read_are_named(self):
+        config = json.loads((GOLDEN / "config.json").read_text())
+        self.write_json(self.path / "model.json", {**config, "num_key_value_heads": 2})
+        done = self.run_program("train", "serial", "--model", "model.json", "--data", GOLDEN / "tokens.bin", "--global-batch", "2", "--steps",
+                                "1", "--save", "w.safetensors")
+        self.assertIn("w.safetensors: for this program only", done.stdout)
+        self.assertEqual(json.loads((self.path / "config.json").read_text())["model_type"], "gpt2-gqa")
+
     def test_default_text_and_sample(self):
         done = self.run_program("train", "serial", "--steps", "3", "--global-batch", "2", "--sample", "20")
         self.assertEqual(done.returncode, 0, done.stderr)
