@@ -1,7 +1,10 @@
 // What collectives, the norm and the optimizer make of tags.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "collectives/base/error.h"
 #include "parallel/tags/tag_check.h"
@@ -138,21 +141,25 @@ void TagCheck::message(Slice sent, Slice received) {
 
 void TagCheck::squared(Slice gradients) {
   if (norm_.is_complete) norm_ = {.owed = 0, .repeated = {}, .is_complete = false};
-  for (const TagMap::Piece& piece : tags_.pieces(gradients))
+  std::map<std::size_t, std::set<std::string>> partial;  // names by axis
+  for (const TagMap::Piece& piece : tags_.pieces(gradients)) {
+    const std::string name = name_of(gradients.part(piece.first, 1), "a gradient", piece.tag);
     for (std::size_t axis = 0; axis < axes_.count(); ++axis) {
       const Along along = piece.tag[axis];
       ++checked_;
-      if (along == Along::partial)
-        fail(axis,
-             fmt::format("squared_norm of {}, which is partial",
-                         name_of(gradients, "a gradient", piece.tag)),
-             "all-reduce or reduce-scatter it first");
+      if (along == Along::partial) partial[axis].insert(name);
       const bool varies = along == Along::rows || along == Along::columns;
       if (varies || axes_[axis].kind == Kind::stages) norm_.owed |= 1U << axis;
       if (along == Along::replicated && axes_[axis].place(plan_, rank_) > 0)
-        norm_.repeated.try_emplace(
-            axis, name_of(gradients.part(piece.first, 1), "a gradient", piece.tag));
+        norm_.repeated.try_emplace(axis, name);
     }
+  }
+  // All names: what they have in common shows which sum is missing.
+  for (const auto& [axis, names] : partial)
+    fail(axis,
+         fmt::format("squared_norm of {}, which {} partial", fmt::join(names, ", "),
+                     names.size() == 1 ? "is" : "are"),
+         "all-reduce or reduce-scatter each of them first");
 }
 
 void TagCheck::added_norm(const void* group) {

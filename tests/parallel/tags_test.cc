@@ -296,6 +296,17 @@ TEST(Tags, TheNormCountsEveryGradientOnce) {
               HasSubstr("the norm adds up the gradient of h.0.ln_1.weight, which is replicated"));
 }
 
+TEST(Tags, TheNormNamesAllPartialGradients) {
+  EXPECT_THAT(error_of_use([](Tensors& t) {
+                t.backend.layer_norm_backward_weight(
+                    t.gradient("h.0.ln_1.weight"), t.gradient("h.0.ln_1.bias"),
+                    t.partial_sum.slice(), t.x.slice(), {}, {}, t.width);
+                t.backend.squared_norm(t.model.parameters.gradients());
+              }),
+              HasSubstr("squared_norm of the gradient of h.0.ln_1.bias, the gradient of "
+                        "h.0.ln_1.weight, which are partial along tp"));
+}
+
 TEST(Tags, RightPlansPass) {
   struct Case {
     const char* technique;
