@@ -289,8 +289,11 @@ TEST_P(LongRuns, KeepOneRecordOfAStep) {
   options.model = folder.file("model.json");
   options.init.clear();
   options.order = "random";
-  options.global_batch = options.micro_batches = 2;
-  if (options.technique == "ddp") options.micro_batches = 1;
+  options.global_batch = 2;
+  if (options.technique == "pipeline") {
+    options.micro_batches = 2;
+    options.compute_seconds = 1;
+  }
   // Two powers of two, up to which a vector grows; the recorder of operations is full before.
   constexpr int begin = 2048, end = 4096;
   options.steps = end + 1;
@@ -304,7 +307,7 @@ TEST_P(LongRuns, KeepOneRecordOfAStep) {
     });
     EXPECT_EQ(mine.steps.size(), context.world.rank() == 0 ? end + 1U : 0U);
   });
-  constexpr double slack = 4096;  // freed memory whose size is rounded, a page of a mapping
+  constexpr double slack = 1 << 14;  // messages on their way, and sizes that are rounded
   EXPECT_LE(static_cast<double>(bytes[end]) - static_cast<double>(bytes[begin]),
             (end - begin) * static_cast<double>(sizeof(StepRecord)) + slack);
 }
