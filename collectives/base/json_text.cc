@@ -97,7 +97,8 @@ std::string dumped(const Json& value, int indent, bool only_ascii = false) {
 template <typename Json>
 Json parse_json(std::string_view text, const std::string& name, std::int64_t most_values) {
   JsonReader<Json> reader(name, most_values);
-  const bool is_json = Json::sax_parse(text, &reader);
+  // The parser takes a zero byte for the end of the text.
+  const bool is_json = text.find('\0') == text.npos && Json::sax_parse(text, &reader);
   return is_json ? std::move(reader.root) : Json(Json::value_t::discarded);
 }
 

@@ -3,7 +3,7 @@
 python3 checkpoint_mutants_test.py PROGRAM SOURCE_FOLDER
 
 Bits, bytes and ends of files, missing and exchanged files, exchanged folders, and indexes that were changed and have a right
-checksum. Tries 20 mutants, or 2,000 if LOCKSTEP_CAMPAIGN=whole is in the environment. LOCKSTEP_MUTANT_SEED chooses others.
+checksum. Tries 30 mutants, or 2,000 if LOCKSTEP_CAMPAIGN=whole is in the environment. LOCKSTEP_MUTANT_SEED chooses others.
 """
 
 import concurrent.futures
@@ -24,7 +24,7 @@ import unittest
 PROGRAM, SOURCE = pathlib.Path(sys.argv[1]).absolute(), pathlib.Path(sys.argv[2]).absolute()
 MODEL = {"model_type": "gpt2", "n_layer": 1, "n_head": 1, "n_embd": 8, "n_positions": 16, "vocab_size": 128}
 TINY = ["ddp", "--ranks", "2", "--model", "model.json", "--data", SOURCE / "tests/golden/tiny/tokens.bin", "--global-batch", "2", "--threads", "1"]
-MUTANTS = 2000 if os.environ.get("LOCKSTEP_CAMPAIGN") == "whole" else 20
+MUTANTS = 2000 if os.environ.get("LOCKSTEP_CAMPAIGN") == "whole" else 30
 SEED = int(os.environ.get("LOCKSTEP_MUTANT_SEED", "1"))
 COMMANDS = {
     "inspect": ["checkpoint", "inspect", "saved"],
@@ -83,6 +83,16 @@ class Mutation:
     def change_bit(self):
         bit = 1 << self.random.randrange(8)
         return self.edit(lambda data, at: data[:at] + bytes([data[at] ^ bit]) + data[at + 1:])
+
+    def change_value(self):
+        """A bit of the data. The first tensor of a file is of values, which export reads."""
+        file = self.newest / self.random.choice(FILES[:2])
+        data = bytearray(file.read_bytes())
+        begin = 8 + int.from_bytes(data[:8], "little")
+        at = begin + self.random.choice([2, self.random.randrange(len(data) - begin)])
+        data[at] ^= 1 << self.random.randrange(8)
+        file.write_bytes(data)
+        return f"{file.name} at {at}"
 
     def change_bytes(self):
         new = self.random.choice([bytes(64), b"\xff" * 64, self.random.randbytes(16), b"{[\"", b"9" * 30])
