@@ -241,7 +241,7 @@ class Random(Runs):
         self.damaged = set()
 
     def folders(self):
-        return [self.path / "run", *sorted((self.path / "run").glob("set-aside-*"))]
+        return [self.path / "run", *sorted((self.path / "run").glob("**/set-aside-*"))]
 
     def digest(self, checkpoint):
         return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(checkpoint.glob("rank-*")))).hexdigest()
