@@ -111,8 +111,11 @@ std::string Trace::events() const {
                    rank_, track, json_string(name));
   };
   describe("process_name", 0, fmt::format("rank {}", rank_));
+  std::vector<bool> is_used(track_names_.size());
+  for (const Event& event : events_)
+    if (event.track < std::ssize(is_used)) is_used[static_cast<std::size_t>(event.track)] = true;
   for (std::size_t track = 0; track < track_names_.size(); ++track) {
-    if (track_names_[track].empty()) continue;
+    if (!is_used[track]) continue;
     describe("thread_name", track, track_names_[track]);
     if (device_)
       describe("thread_name", track + tracks_of_device,

@@ -86,7 +86,7 @@ void run_rank(const LaunchOptions& options, Device* device, std::unique_ptr<Tran
   Communicator world(std::move(transport),
                      {.ledger = &ledger, .trace = records, .tuning = options.tuning});
   RankContext context{world, counters, ledger, records};
-  run_named(context, recorder, program);
+  run_named(context, history.operations, program);
   if (options.fault) require_struck(*options.fault, *struck, world.rank());
 }
 

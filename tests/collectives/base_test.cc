@@ -131,6 +131,8 @@ TEST(Trace, IsJsonWithNestedSpansArrowsAndMemory) {
   double now_s = 0;
   Trace trace(2, [&] { return now_s += 1e-6; });
   trace.name_track(0, "compute");
+  trace.name_unnamed(0, "messages");
+  trace.name_unnamed(3, "unused");
   Ledger ledger;
   ledger.add(MemoryUse::activations, 64);
   {
@@ -151,6 +153,7 @@ TEST(Trace, IsJsonWithNestedSpansArrowsAndMemory) {
                                                  {"label", "gradients"},
                                                  {"address", 4096}};
     counters += event.at("ph") == "C" && event.at("args").at("activations") == 64;
+    if (event.at("name") == "thread_name") EXPECT_EQ(event.at("args").at("name"), "compute");
     if (event.at("name") == "forward") inner_begin = event.at("ts");
     if (event.at("name") == "step \"1\"") outer_begin = event.at("ts");
   }
