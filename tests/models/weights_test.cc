@@ -148,10 +148,14 @@ TEST_F(Files, ConfigsComeBackFromTheirText) {
 }
 
 TEST_F(Files, ConfigsAreChecked) {
+  // With `changed` in place of the key of its name, if there is one.
   const auto read = [&](const std::string& changed) {
-    return read_gpt_config(write(
-        "c",
-        R"({"n_layer":2,"n_head":2,"n_embd":8,"n_positions":4,"vocab_size":9)" + changed + "}"));
+    std::string text;
+    for (const std::string entry : {R"("n_layer":2)", R"("n_head":2)", R"("n_embd":8)",
+                                    R"("n_positions":4)", R"("vocab_size":9)"})
+      if (!changed.starts_with("," + entry.substr(0, entry.find(':'))))
+        text += (text.empty() ? "" : ",") + entry;
+    return read_gpt_config(write("c", "{" + text + changed + "}"));
   };
   EXPECT_EQ(read("").parameter_count(), 9 * 8 + 4 * 8 + 2 * (12 * 64 + 13 * 8) + 16);
   // As Hugging Face writes it.
@@ -195,6 +199,8 @@ TEST_F(Files, ConfigsAreChecked) {
       {R"(,"model_type":"gpt2-gqa")", "no \"num_key_value_heads\""},
       {R"(,"n_experts":4)", "\"n_experts\" is 4: experts are not there yet"},
       {R"(,"router_aux_loss_coef":0.0)", "\"router_aux_loss_coef\" is 0.0: experts are not"},
+      {R"(,"n_layer":2,"n_layer":2)", "the name \"n_layer\" twice"},
+      {R"(,"x":{"a":1,"a":1})", "the name \"a\" twice"},
       {"}", "not a JSON object"},
   };
   for (const auto& [changed, message] : refused) expect_refused([&] { read(changed); }, message);
