@@ -11,6 +11,7 @@
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/printable.h"
 #include "parallel/checkpoint/index_file.h"
 
 namespace lockstep {
@@ -99,7 +100,8 @@ void OwnFolder::go_on_from(const std::string& origin, const CheckpointIndex& ind
         "lockstep: {} in {} that step {} does not go on from: the first new one moves {} to "
         "{}\n",
         others_.size() == 1 ? "a checkpoint is" : fmt::format("{} checkpoints are", others_.size()),
-        folder_, index.step, others_.size() == 1 ? "it" : "them", set_aside_folder());
+        printable(folder_), index.step, others_.size() == 1 ? "it" : "them",
+        printable(set_aside_folder()));
 }
 
 std::string OwnFolder::set_aside_folder() const {
