@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "bench/results/build_info.h"
 #include "bench/results/environment.h"
 #include "cli/command.h"
 #include "cli/leftovers.h"
@@ -40,10 +39,11 @@ Finding library(const std::string& what, const char* name, const std::string& fi
   return {what, name, ""};
 }
 
-std::string build_text() {
-  const std::string commit = build_info::commit;
-  return fmt::format("{}, commit {}, {} build, {}", build_info::version,
-                     commit.empty() ? "unknown" : commit, build_info::type, build_info::compiler);
+std::string build_text(const nlohmann::ordered_json& machine) {
+  const auto text = [&](const char* key) { return machine[key].get<std::string>(); };
+  return fmt::format("{}, commit {}, {} build, {}", text("version"),
+                     text("commit").empty() ? "unknown" : text("commit"), text("build"),
+                     text("compiler"));
 }
 
 Finding find_leftovers() {
@@ -57,7 +57,7 @@ std::vector<Finding> findings() {
   const auto machine = environment_json();
   const std::string python = find_python();
   return {
-      {"lockstep", build_text(), ""},
+      {"lockstep", build_text(machine), ""},
       {"processor",
        fmt::format("{}, {} cores", machine["processor"].get<std::string>(),
                    machine["cores"].get<int>()),
@@ -105,7 +105,7 @@ std::string version_text() {
   std::string mpi;
   for (const char* library : {"openmpi", "mpich"})
     if (has_module(library)) mpi += fmt::format("{}{}", mpi.empty() ? "" : ", ", library);
-  return fmt::format("lockstep {}\nMPI: {}\nGPU: {}\nNCCL: {}", build_text(),
+  return fmt::format("lockstep {}\nMPI: {}\nGPU: {}\nNCCL: {}", build_text(environment_json()),
                      mpi.empty() ? "none found by the build" : mpi, cuda_state(),
                      has_module("nccl") ? "found by the build" : "none found by the build");
 }
