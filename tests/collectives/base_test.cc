@@ -153,7 +153,9 @@ TEST(Trace, IsJsonWithNestedSpansArrowsAndMemory) {
                                                  {"label", "gradients"},
                                                  {"address", 4096}};
     counters += event.at("ph") == "C" && event.at("args").at("activations") == 64;
-    if (event.at("name") == "thread_name") EXPECT_EQ(event.at("args").at("name"), "compute");
+    if (event.at("name") == "thread_name") {
+      EXPECT_EQ(event.at("args").at("name"), "compute");
+    }
     if (event.at("name") == "forward") inner_begin = event.at("ts");
     if (event.at("name") == "step \"1\"") outer_begin = event.at("ts");
   }
