@@ -37,6 +37,7 @@ class Steps {
   void run(const OnStep& on_step) {
     checkpoints_.prepare();
     const std::optional<int> resumed = checkpoints_.resume();
+    training_.check_data();
     if (!resumed) rank_->load_weights();
     for (int step = resumed.value_or(0); step < options_.steps; ++step) {
       const StepRecord record = take_step(step);
@@ -145,7 +146,6 @@ TrainResult train(RankContext& context, const Plan& plan, const OnStep& on_step)
           "start as many ranks as the plan has");
   omp_set_num_threads(threads_per_rank(plan.options, context.world.size()));
   Training training(context, plan);
-  training.check_data();
   if (plan.is_asynchronous())
     train_asynchronously(training, on_step);
   else

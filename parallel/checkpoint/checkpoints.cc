@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <exception>
 #include <filesystem>
 #include <thread>
 
+#include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
@@ -45,17 +47,7 @@ Checkpoints::Checkpoints(Training& training, TrainingRank& rank, LossScaler& sca
     : training_(training),
       rank_(rank),
       scaler_(scaler),
-      whole_(whole_boxes(training.plan().model)) {
-  if (options().checkpoint.empty()) return;
-  // What no run could read is not begun.
-  const TrainingState state = rank_.state();
-  const RankPart part(state, whole_, training.context().world.rank());
-  const double tensors =
-      training_.over_ranks(static_cast<double>(part.file().tensors.size()), ReduceOp::sum);
-  require(tensors <= static_cast<double>(most_index_tensors),
-          fmt::format("--checkpoint: {:.0f} tensors on all ranks", tensors),
-          fmt::format("an index of at most {} is read; use fewer ranks", most_index_tensors));
-}
+      whole_(whole_boxes(training.plan().model)) {}
 Checkpoints::~Checkpoints() = default;
 
 bool Checkpoints::all_ranks(bool condition) {
@@ -172,10 +164,21 @@ void Checkpoints::prepare() {
   Communicator& world = training_.context().world;
   if (world.rank() == 0)
     folder_ = std::make_unique<OwnFolder>(options().checkpoint, options().resume);
-  std::uint64_t run = folder_ ? std::stoull(folder_->branch().run, nullptr, 16) : 0;
+  const std::uint64_t run = folder_ ? std::stoull(folder_->branch().run, nullptr, 16) : 0;
+  const TrainingState state = rank_.state();
+  const RankPart part(state, whole_, world.rank());
+  // Of all ranks: the tensors, and the halves of rank 0's run, which are exact as doubles.
+  std::array<double, 3> sums = {static_cast<double>(part.file().tensors.size()),
+                                static_cast<double>(run >> 32),
+                                static_cast<double>(run & 0xffffffff)};
   world.set_label(report_label);
-  broadcast(world, host_slice(std::span(&run, 1)));
-  run_ = fmt::format("{:016x}", run);
+  all_reduce(world, host_slice(std::span<double>(sums)), ReduceOp::sum);
+  // What no run could read is not begun.
+  require(sums[0] <= static_cast<double>(most_index_tensors),
+          fmt::format("--checkpoint: {:.0f} tensors on all ranks", sums[0]),
+          fmt::format("an index of at most {} is read; use fewer ranks", most_index_tensors));
+  run_ = fmt::format("{:08x}{:08x}", static_cast<std::uint32_t>(sums[1]),
+                     static_cast<std::uint32_t>(sums[2]));
 }
 
 void Checkpoints::after_step(int steps_taken) {

@@ -56,7 +56,9 @@ void simplify_options(const FuzzCase& from, std::vector<FuzzCase>& simpler) {
       if (option.drawn.empty()) continue;
       for (const std::string& value : simpler_values(option, text_of(defaults[g].options[o]))) {
         FuzzCase next = from;
-        set_from_text(describe(next.plan.options)[g].options[o], value);
+        const std::vector<OptionGroup> its = describe(next.plan.options);
+        set_from_text(its[g].options[o], value);
+        if (text_of(its[g].options[o]) == text_of(option)) break;  // "0" is no simpler than "0.0"
         set_ranks(next.plan);
         simpler.push_back(next);
       }

@@ -208,6 +208,7 @@ class OwnSteps {
   void run(const OnStep& on_step) {
     checkpoints_.prepare();
     const std::optional<int> resumed = checkpoints_.resume();
+    training_.check_data();
     if (!resumed) member_.load_weights();
     first_step_ = resumed.value_or(0);
     member_.skip_steps(first_step_);
