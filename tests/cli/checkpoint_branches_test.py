@@ -147,7 +147,7 @@ class Locks(Runs):
                       ["train", "--steps", "3", "--save", f"{inside}/rank-00000.safetensors"],
                       ["checkpoint", "convert", "run", "--output", f"{inside}/new"],
                       ["checkpoint", "export", "run", "--output", f"{inside}/rank-00000.safetensors"]]:
-            self.assertIn("is a checkpoint or lies in one", self.run_program(*words, status=2))
+            self.assertIn("is a checkpoint; name a path outside of it", self.run_program(*words, status=2))
         self.assertEqual({path: path.read_bytes() for path in (self.path / inside).iterdir()}, before)
         self.assertIn("names another step", self.run_program("checkpoint", "convert", inside, "--output", "run/step-00000007", status=2))
 
