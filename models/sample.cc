@@ -23,7 +23,7 @@ std::int32_t draw(const std::vector<double>& logits, double temperature, double 
       std::min<std::ptrdiff_t>(at - cumulative.begin(), std::ssize(logits) - 1));
 }
 
-std::string shown(std::int32_t token) {
+std::string shown_token(std::int32_t token) {
   const bool printable = token == '\n' || token == '\t' || (token >= ' ' && token <= '~');
   return printable ? std::string(1, static_cast<char>(token)) : fmt::format("\\x{:02x}", token);
 }
@@ -52,7 +52,7 @@ std::string sample_text(Gpt& model, const std::string& prompt, int tokens, doubl
     context.push_back(draw(logits, temperature, random_uniform(seed, -1, i)));
   }
   std::string text;
-  for (const std::int32_t token : context) text += shown(token);
+  for (const std::int32_t token : context) text += shown_token(token);
   return text;
 }
 

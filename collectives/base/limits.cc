@@ -36,8 +36,8 @@ double machine_bytes() {
   return unlimited;
 }
 
-// Kernels that libraries generate, and stacks of threads (measured). Without them libraries end the
-// process with a signal.
+// Of addresses, for kernels that libraries generate and for stacks of threads (measured). Without them
+// libraries end the process with a signal.
 constexpr double of_libraries = 256 << 20;
 
 // Of `ulimit -v` or `ulimit -d`: the limit, less the address space in use or its writable part.
@@ -45,13 +45,13 @@ double process_bytes() {
   double pages[6] = {};  // of /proc/self/statm: the address space is the first, data the sixth
   std::ifstream numbers("/proc/self/statm");
   for (double& number : pages) numbers >> number;
+  const double page = static_cast<double>(sysconf(_SC_PAGESIZE));
   double least = unlimited;
-  for (const auto& [resource, used] : {std::pair(RLIMIT_AS, pages[0]), {RLIMIT_DATA, pages[5]}}) {
+  for (const auto& [resource, taken] : {std::pair(RLIMIT_AS, pages[0] * page + of_libraries),
+                                        std::pair(RLIMIT_DATA, pages[5] * page)}) {
     rlimit limit{};
     if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
-    const double used_bytes = used * static_cast<double>(sysconf(_SC_PAGESIZE));
-    least = std::min(
-        least, std::max(0.0, static_cast<double>(limit.rlim_cur) - used_bytes - of_libraries));
+    least = std::min(least, std::max(0.0, static_cast<double>(limit.rlim_cur) - taken));
   }
   return least;
 }
