@@ -8,8 +8,9 @@
 namespace lockstep {
 
 // The technique, every option of the plan and the run, the model, and the contents of the files that
-// are read. Reads the data, the initial weights and the schedule as a whole. Throws Error (bad_input)
-// naming a file that cannot be read.
+// are read; of --resume the path, because its folder may be written to meanwhile. Reads the data, the
+// initial weights and the schedule as a whole. Throws Error (bad_input) naming a file that cannot be
+// read.
 Claims claims_of(const Plan& plan);
 
 }  // namespace lockstep
