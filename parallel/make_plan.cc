@@ -197,7 +197,7 @@ void check_context(const Plan& plan) {
                         split.kv_heads(plan.model.key_value_heads()));
 }
 
-// The rate in training, of which there is one for all places.
+// The dropout rate in training: there is one rate for all places.
 double dropout_of(const GptConfig& model) {
   const auto [residual, embedding, attention] = model.dropout;
   require(residual == embedding && embedding == attention,

@@ -9,8 +9,9 @@ namespace lockstep {
 // The most addresses that this process may use, by `ulimit -v`; infinite without a limit.
 double address_limit();
 
-// The memory that this process can still get, in bytes: what the machine has available, or less by
-// a limit of this process, of which libraries need a part, or of its control group.
+// The memory that this process can still get, in bytes: the least of what the machine has available,
+// what the limits of this process leave, and what its control group allows. A limit of addresses
+// (`ulimit -v`) keeps some for libraries.
 double available_bytes();
 
 // Throws Error (bad_input), "WHAT needs about 40 GiB of memory, and 21 GiB are available; HINT",

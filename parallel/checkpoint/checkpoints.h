@@ -36,7 +36,7 @@ class Checkpoints {
   // The checkpoints that --resume names, the newest first, as rank 0 finds them: others may see them
   // change.
   std::vector<std::string> named_by_resume();
-  // The index of a checkpoint of which this rank has checked its part, and its reader; or what is wrong.
+  // A checkpoint's index and reader, after this rank has checked its own part; or what is wrong.
   struct Checked;
   Checked check(const std::string& folder);
   void require_same(const CheckpointIndex& index, const std::string& folder);

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view incomplete_prefix = ".writing-step-",
                            outdated_prefix = ".removing-step-";
 
-// The folders in `folder` of which is_meant(name) holds, by name.
+// The folders in `folder` whose names satisfy `is_meant`, sorted by name.
 template <typename IsMeant>
 std::vector<std::string> folders_in(const std::string& folder, IsMeant is_meant) {
   std::vector<std::string> found;
