@@ -10,23 +10,23 @@ Volume& Volume::operator+=(const Volume& other) {
   return *this;
 }
 
-Volume& Counters::entry(std::string_view label) {
+void Counters::add(std::string_view label, const Volume& message) {
+  const std::lock_guard lock(mutex_);
+  if (is_paused_) return;
   if (label != newest_label_) {
     if (newest_ != Volume{}) volumes_[newest_label_] += newest_;
     newest_label_ = label;
     newest_ = {};
   }
-  return newest_;
+  newest_ += message;
 }
 
 void Counters::add_sent(std::string_view label, std::int64_t bytes) {
-  const std::lock_guard lock(mutex_);
-  entry(label) += {.sent_bytes = bytes, .sent_messages = 1};
+  add(label, {.sent_bytes = bytes, .sent_messages = 1});
 }
 
 void Counters::add_received(std::string_view label, std::int64_t bytes) {
-  const std::lock_guard lock(mutex_);
-  entry(label) += {.received_bytes = bytes, .received_messages = 1};
+  add(label, {.received_bytes = bytes, .received_messages = 1});
 }
 
 std::map<std::string, Volume, std::less<>> Counters::by_label() const {
@@ -47,6 +47,11 @@ void Counters::reset() {
   const std::lock_guard lock(mutex_);
   volumes_.clear();
   newest_ = {};
+}
+
+void Counters::pause(bool paused) {
+  const std::lock_guard lock(mutex_);
+  is_paused_ = paused;
 }
 
 }  // namespace lockstep

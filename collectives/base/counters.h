@@ -26,16 +26,19 @@ class Counters {
   std::map<std::string, Volume, std::less<>> by_label() const;
   Volume total() const;
   void reset();
+  // Until it is called with false, nothing is counted.
+  void pause(bool paused);
 
  private:
-  // The volume to which the message of a label is added.
-  Volume& entry(std::string_view label);
+  // Adds a message under a label.
+  void add(std::string_view label, const Volume& message);
 
   mutable std::mutex mutex_;
   std::map<std::string, Volume, std::less<>> volumes_;  // without the newest
   // Most messages have the label of the one before them, and need no search for it.
   std::string newest_label_;
   Volume newest_;
+  bool is_paused_ = false;
 };
 
 }  // namespace lockstep

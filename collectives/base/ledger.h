@@ -28,6 +28,8 @@ class Ledger {
  public:
   void add(MemoryUse use, std::int64_t bytes);
   void remove(MemoryUse use, std::int64_t bytes);
+  // Until it is called with false, what is charged raises no peak.
+  void hold_peaks(bool held) { holds_peaks_ = held; }
 
   std::int64_t bytes(MemoryUse use) const { return entry(use).now.load(std::memory_order_relaxed); }
   std::int64_t peak_bytes(MemoryUse use) const {
@@ -45,13 +47,14 @@ class Ledger {
   struct Entry {
     std::atomic<std::int64_t> now = 0;
     std::atomic<std::int64_t> peak = 0;
-    void add(std::int64_t bytes);
+    void add(std::int64_t bytes, bool raises_peak);
   };
   const Entry& entry(MemoryUse use) const { return entries_[static_cast<std::size_t>(use)]; }
 
   Device* device_ = nullptr;
   std::array<Entry, memory_uses> entries_;
   Entry total_;
+  std::atomic<bool> holds_peaks_ = false;
 };
 
 }  // namespace lockstep
