@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "collectives/base/error.h"
+#include "parallel/options.h"
 
 namespace lockstep {
 namespace {
@@ -30,6 +31,8 @@ double first_scale(LossScaling rule) {
   }
 }
 
+int usual_window(LossScaling rule) { return rule == LossScaling::torch ? 2000 : 1000; }
+
 }  // namespace
 
 LossScaling loss_scaling_from_name(std::string_view name) {
@@ -39,11 +42,17 @@ LossScaling loss_scaling_from_name(std::string_view name) {
               {.hint = "choose none, torch, megatron or deepspeed"});
 }
 
-LossScaler::LossScaler(LossScaling rule)
-    : LossScaler(rule, first_scale(rule), rule == LossScaling::torch ? 2000 : 1000) {}
+LossScaler loss_scaler(const TrainOptions& options) {
+  const LossScaling rule = loss_scaling_from_name(loss_scaling(options));
+  if (rule == LossScaling::none) return LossScaler(rule);
+  return LossScaler(rule, options.initial_loss_scale, options.loss_scale_window);
+}
 
 LossScaler::LossScaler(LossScaling rule, double initial, int window)
-    : rule_(rule), state_{.scale = initial, .overflows_left = hysteresis(rule)}, window_(window) {}
+    : rule_(rule),
+      state_{.scale = initial > 0 ? initial : first_scale(rule),
+             .overflows_left = hysteresis(rule)},
+      window_(window > 0 ? window : usual_window(rule)) {}
 
 void LossScaler::update(bool overflowed) {
   if (rule_ == LossScaling::none) return;

@@ -7,6 +7,8 @@
 
 namespace lockstep {
 
+struct TrainOptions;
+
 // The rules of three frameworks, which differ in when the scale falls and grows:
 //   torch      GradScaler: falls at every overflow; grows after `window` steps without.
 //   megatron   DynamicGradScaler: falls from the second overflow on since it last grew.
@@ -19,11 +21,11 @@ LossScaling loss_scaling_from_name(std::string_view name);
 
 class LossScaler {
  public:
-  explicit LossScaler(LossScaling rule);
-  // `initial` is the first scale; it grows after `window` steps without overflow.
-  LossScaler(LossScaling rule, double initial, int window);
+  // `initial` is the first scale; it grows after `window` steps without overflow. 0: the rule's.
+  explicit LossScaler(LossScaling rule, double initial = 0, int window = 0);
 
   double scale() const { return state_.scale; }
+  int window() const { return window_; }
   // A step that overflows with this scale would overflow with every one.
   double smallest() const;
   // What a checkpoint keeps of it.
@@ -45,5 +47,8 @@ class LossScaler {
   State state_;
   int window_;
 };
+
+// The one that the options describe, as it is before the first step.
+LossScaler loss_scaler(const TrainOptions& options);
 
 }  // namespace lockstep

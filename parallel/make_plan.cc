@@ -222,7 +222,10 @@ void fill_in(Plan& plan) {
   TrainOptions& o = plan.options;
   if (o.sequence_length == 0) o.sequence_length = plan.model.context;
   if (o.minimum_learning_rate < 0) o.minimum_learning_rate = o.learning_rate;
+  const LossScaler scaler = loss_scaler(o);
   o.loss_scaling = loss_scaling(o);
+  o.initial_loss_scale = scaler.scale();
+  o.loss_scale_window = scaler.window();
   if (!o.reduce_dtype) o.reduce_dtype = o.dtype;
   if (!o.dropout) o.dropout = dropout_of(plan.model);
   if (plan.has_servers()) return;

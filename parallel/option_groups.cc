@@ -36,8 +36,12 @@ OptionGroup describe(InputOptions& o) {
                   {.flag = "order",
                    .value = &o.order,
                    .help = "of sequences: random or sequential",
-                   .choices = {"random", "sequential"}},
-                  {"seed", &o.seed, "of weights, data order and dropout"}}};
+                   .choices = {"random", "sequential"},
+                   .drawn = {"random", "sequential"}},
+                  {.flag = "seed",
+                   .value = &o.seed,
+                   .help = "of weights, data order and dropout",
+                   .drawn = {"1", "7", "18446744073709551615"}}}};
 }
 
 OptionGroup describe(BatchOptions& o) {
@@ -59,10 +63,12 @@ OptionGroup describe(BatchOptions& o) {
                       {.flag = "validation-fraction",
                        .value = &o.validation_fraction,
                        .help = "fraction at the end of the data held out",
-                       .bounds = fraction}}};
+                       .bounds = fraction,
+                       .drawn = {"0", "0.02"}}}};
 }
 
 OptionGroup describe(PrecisionOptions& o) {
+  const auto scales = [](const TrainOptions& all) { return loss_scaling(all) != "none"; };
   return {.title = "precision",
           .techniques = {},
           .options = {
@@ -76,7 +82,23 @@ OptionGroup describe(PrecisionOptions& o) {
                .value = &o.loss_scaling,
                .help = "when the scale of the loss falls and grows: the rule of torch, megatron or "
                        "deepspeed, or none; default: torch for f16, else none",
-               .choices = {"", "none", "torch", "megatron", "deepspeed"}}}};
+               .choices = {"", "none", "torch", "megatron", "deepspeed"},
+               .drawn = {"", "", "none", "torch", "megatron", "deepspeed"}},
+              {.flag = "initial-loss-scale",
+               .value = &o.initial_loss_scale,
+               .help = "its first scale; default, 0: the rule's, 65536 or megatron's 2^32",
+               .bounds = at_least(0),
+               .drawn = {"1024", "65536", "1048576", "4194304"},
+               .has_effect = scales,
+               .needs = "--loss-scaling other than none"},
+              {.flag = "loss-scale-window",
+               .value = &o.loss_scale_window,
+               .help = "steps without overflow after which it doubles; default, 0: the rule's, "
+                       "torch's 2000 or 1000",
+               .bounds = at_least(0),
+               .drawn = {"1", "2", "1000"},
+               .has_effect = scales,
+               .needs = "--loss-scaling other than none"}}};
 }
 
 OptionGroup describe(RegularizationOptions& o) {
@@ -96,6 +118,7 @@ OptionGroup describe(RegularizationOptions& o) {
                        "alone, so it does not depend on the ranks; megatron: random streams of "
                        "each rank's own where ranks split the work",
                .choices = {"place", "megatron"},
+               .drawn = {"place", "place", "megatron"},
                .has_effect = [](const TrainOptions& all) { return all.dropout.value_or(0) > 0; },
                .needs = "--dropout above 0"},
               {.flag = "label-smoothing",
@@ -122,17 +145,22 @@ OptionGroup describe(OptimizerOptions& o) {
           .options = {{.flag = "lr",
                        .value = &o.learning_rate,
                        .help = "highest learning rate",
-                       .bounds = at_least(0)},
+                       .bounds = at_least(0),
+                       .drawn = {"0.001", "0.01"}},
                       {.flag = "warmup-steps",
                        .value = &o.warmup_steps,
                        .help = "steps of linear warm-up",
-                       .bounds = at_least(0)},
-                      {"min-lr", &o.minimum_learning_rate,
-                       "fall to this along a cosine; below 0: stay at the highest"},
+                       .bounds = at_least(0),
+                       .drawn = {"0", "2"}},
+                      {.flag = "min-lr",
+                       .value = &o.minimum_learning_rate,
+                       .help = "fall to this along a cosine; below 0: stay at the highest",
+                       .drawn = {"-1", "0.0001"}},
                       {.flag = "weight-decay",
                        .value = &o.weight_decay,
                        .help = "of matrices",
-                       .bounds = at_least(0)},
+                       .bounds = at_least(0),
+                       .drawn = {"0.1", "0", "0.5"}},
                       {.flag = "grad-clip",
                        .value = &o.grad_clip,
                        .help = "largest gradient norm; 0: any",
@@ -141,11 +169,13 @@ OptionGroup describe(OptimizerOptions& o) {
                       {.flag = "beta1",
                        .value = &o.beta1,
                        .help = "decay of AdamW's first moment",
-                       .bounds = fraction},
+                       .bounds = fraction,
+                       .drawn = {"0.9", "0", "0.5"}},
                       {.flag = "beta2",
                        .value = &o.beta2,
                        .help = "decay of its second moment",
-                       .bounds = fraction},
+                       .bounds = fraction,
+                       .drawn = {"0.95", "0.999"}},
                       {.flag = "eps",
                        .value = &o.eps,
                        .help = "added to its denominator",
@@ -166,17 +196,20 @@ OptionGroup describe(CheckpointOptions& o) {
                        .value = &o.checkpoint_interval,
                        .help = "steps between checkpoints; 0: after the last step only",
                        .bounds = at_least(0),
+                       .drawn = {"0", "1"},
                        .has_effect = writes,
                        .needs = folder},
                       {.flag = "keep",
                        .value = &o.keep,
                        .help = "keep only this many checkpoints of this branch, the newest; 0: all",
                        .bounds = at_least(0),
+                       .drawn = {"0", "1", "2"},
                        .has_effect = writes,
                        .needs = folder},
                       {.flag = "checkpoint-async",
                        .value = &o.checkpoint_async,
                        .help = "write while training goes on, from a copy in memory",
+                       .drawn = {"false", "true"},
                        .has_effect = writes,
                        .needs = folder},
                       {.flag = "resume",
@@ -197,6 +230,7 @@ OptionGroup describe(RunOptions& o) {
             .value = &o.eval_interval,
             .help = "steps between validations; 0: at the end only",
             .bounds = at_least(0),
+            .drawn = {"0", "1", "2"},
             .has_effect = [](const TrainOptions& all) { return all.validation_fraction > 0; },
             .needs = "--validation-fraction above 0"},
            {.flag = "threads",

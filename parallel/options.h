@@ -35,6 +35,8 @@ struct BatchOptions {
 struct PrecisionOptions {
   DType dtype = DType::f32;
   std::string loss_scaling;  // none, torch, megatron, deepspeed; empty: torch for f16, else none
+  double initial_loss_scale = 0;  // 0: the rule's
+  int loss_scale_window = 0;      // steps without overflow after which it grows; 0: the rule's
 };
 
 struct RegularizationOptions {

@@ -137,6 +137,7 @@ OptionGroup describe_offload_tier(OffloadOptions& o) {
                .help = "the tier: the host's memory, of ranks on a GPU (memory), or the path of a "
                        "file, to which each rank appends its number; the file has no name while it "
                        "is used and is gone at the end",
+               .drawn = {"memory", "tier"},
                .has_effect =
                    [](const TrainOptions& all) {
                      return offloads_shards(all) ||

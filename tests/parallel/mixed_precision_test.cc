@@ -54,6 +54,13 @@ TEST(LossScale, BeginsWhereTheFrameworkDoes) {
   EXPECT_EQ(LossScaler(LossScaling::megatron).scale(), 4294967296.0);
   EXPECT_EQ(LossScaler(LossScaling::deepspeed).scale(), 65536);
   EXPECT_EQ(LossScaler(LossScaling::none).scale(), 1);
+  TrainOptions options;
+  options.initial_loss_scale = 8;
+  options.loss_scale_window = 3;
+  EXPECT_EQ(loss_scaler(options).scale(), 1) << "without loss scaling there is none";
+  options.loss_scaling = "torch";
+  EXPECT_EQ(loss_scaler(options).scale(), 8);
+  EXPECT_EQ(loss_scaler(options).window(), 3);
   LossScaler megatron(LossScaling::megatron, 2, 4);
   for (int i = 0; i < 10; ++i) megatron.update(true);
   EXPECT_EQ(megatron.scale(), 1) << "it has a minimum";
