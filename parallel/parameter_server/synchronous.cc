@@ -1,6 +1,7 @@
 // Bulk synchronous: see make_synchronous_ps().
 #include <cmath>
 
+#include "parallel/first_weights.h"
 #include "parallel/norm.h"
 #include "parallel/parameter_server/member.h"
 #include "parallel/parameter_server/ps.h"
@@ -23,6 +24,28 @@ class SynchronousMember final : public Member {
     }
     if (server_) communicate([&] { server_->collect(); });
     return loss;
+  }
+
+  // Only the servers have the sums of the gradients, each of its part.
+  void gather(Gathered what, const PartSink& sink) override {
+    if (what == Gathered::values) return Member::gather(what, sink);
+    Communicator& world = context_.world;
+    world.set_label("weights");
+    if (rank_ != 0) {
+      if (server_) world.send(gradients_, 0);
+      return;
+    }
+    const Parameters& all = model_.parameters();
+    const Tensor sums({all.count()}, all.dtype(), context_.ledger, MemoryUse::workspace);
+    const Parts part(all.count(), roles_.servers);
+    for (int s = 0; s < roles_.servers; ++s) {
+      const Slice theirs = sums.slice().part(part.offset(s), part[s]);
+      if (roles_.rank_of_server(s) == 0)
+        world.copy(theirs, gradients_);
+      else
+        world.recv(theirs, roles_.rank_of_server(s));
+    }
+    give(all, sums.slice(), sink);
   }
 
   // Computed by the servers, which need it.
