@@ -150,7 +150,9 @@ void TagCheck::squared(Slice gradients) {
       if (along == Along::partial) partial[axis].insert(name);
       const bool varies = along == Along::rows || along == Along::columns;
       if (varies || axes_[axis].kind == Kind::stages) norm_.owed |= 1U << axis;
-      if (along == Along::replicated && axes_[axis].place(plan_, rank_) > 0)
+      // Of the tied embedding, the first stage's copy counts.
+      const int counts = axes_[axis].kind == Kind::stages ? plan_.ends_of_pipeline().first : 0;
+      if (along == Along::replicated && axes_[axis].place(plan_, rank_) != counts)
         norm_.repeated.try_emplace(axis, name);
     }
   }
