@@ -123,8 +123,7 @@ TrainResult dry_run(RankContext& context, const Plan& plan) {
   const TierTraffic offload = training->tier_traffic() - before;
   const std::int64_t pairs = training->attention_pairs() - pairs_before;
   if (plan.options.validation_fraction > 0)
-    training->loss_sum(
-        dry_batch(plan, rank, plan.share(0).part(0, plan.options.micro_batches), -1));
+    training->loss_sum(dry_batch(plan, rank, {.first = 0, .count = plan.validated_at_once()}, -1));
 
   RankRecord record = record_of(context, traffic);
   record.offload = offload;

@@ -13,6 +13,12 @@ Share Plan::share(int rank) const {
   return Share{.count = options.global_batch}.part(place(rank, dp), length(dp));
 }
 
+int Plan::validated_at_once() const {
+  const int replicas = length(dp);
+  const Share smallest = Share{.count = options.global_batch}.part(replicas - 1, replicas);
+  return smallest.part(0, options.micro_batches).count;
+}
+
 std::vector<Count> Plan::rows(int rank) const {
   const Share own = share(rank);
   std::vector<Count> rows;

@@ -57,6 +57,9 @@ struct Plan {
   Count tokens_per_step() const { return Count{options.global_batch} * tokens_of_sequence(); }
   // The sequences of a step that the replica of `rank` computes.
   Share share(int rank) const;
+  // The sequences of the validation that a replica takes at a time: no more than any has in training,
+  // so that they need no more memory.
+  int validated_at_once() const;
   // Which tokens of a sequence it has.
   TokenLayout layout(int rank) const { return context(rank).layout; }
   // Rows (tokens) of each of its micro-batches.

@@ -136,9 +136,7 @@ void Training::evaluate(TrainingRank& rank, int steps_taken) {
 double Training::validation_loss(TrainingRank& rank) {
   const Trace::Span span(context_.trace, 0, "validation", "compute");
   const int replicas = plan_.length(Axis::dp), length = plan_.tokens_of_sequence();
-  // Not larger than training batches, so that it needs no more memory.
-  const Share largest = Share{.count = plan_.options.global_batch}.part(0, replicas);
-  const int rows_at_once = largest.part(0, plan_.options.micro_batches).count;
+  const int rows_at_once = plan_.validated_at_once();
   const int rows = dataset_.validation_sequences(length);
   double sum = 0;
   // Replicas take blocks of rows in turn; the ranks of one replica take the same rows. A replica
