@@ -22,15 +22,31 @@ int threads_per_rank(const TrainOptions& options, int ranks) {
   return options.threads > 0 ? options.threads : std::max(1, cores / ranks);
 }
 
+// During its life a rank's communication and allocations are not measured.
+class Unmeasured {
+ public:
+  explicit Unmeasured(RankContext& context) : context_(context) { hold(true); }
+  ~Unmeasured() { hold(false); }
+  Unmeasured(const Unmeasured&) = delete;
+
+ private:
+  void hold(bool held) {
+    context_.counters.pause(held);
+    context_.ledger.hold_peaks(held);
+  }
+  RankContext& context_;
+};
+
 // The steps of one rank, taken together with all other ranks.
 class Steps {
  public:
-  explicit Steps(Training& training)
+  Steps(Training& training, TrainingWatch* watch)
       : training_(training),
+        watch_(watch),
         context_(training.context()),
         options_(training.plan().options),
         rank_(make_rank(context_, training.plan(), training.backend())),
-        scaler_(loss_scaling_from_name(options_.loss_scaling)),
+        scaler_(loss_scaler(options_)),
         checkpoints_(training, *rank_, scaler_),
         scales_(options_.loss_scaling != "none") {}
 
@@ -49,6 +65,10 @@ class Steps {
       const bool evaluate_now =
           options_.eval_interval > 0 && (step + 1) % options_.eval_interval == 0;
       if (evaluate_now || step + 1 == options_.steps) training_.evaluate(*rank_, step + 1);
+    }
+    if (watch_) {
+      const Unmeasured unmeasured(context_);
+      watch_->at_end(*rank_);
     }
     const PipelineRecord pipeline = rank_->finish();
     training_.report(*rank_, pipeline, busy_seconds_, counted_, stepped_);
@@ -76,6 +96,7 @@ class Steps {
     record.grad_norm = training_.over_ranks(record.grad_norm, ReduceOp::max);
     record.tokens_per_second = training_.rate(record.seconds);
     check_finite(record, scaler_.smallest(), context_.world);
+    if (watch_) watch_->after_step(record);
     return record;
   }
 
@@ -91,7 +112,10 @@ class Steps {
       record.loss = compute_gradients(step);
       record.grad_norm = rank_->gradient_norm() / scaler_.scale();
       record.skipped = scales_ && any_overflowed(record.grad_norm);
-      if (!record.skipped) update(step, record.grad_norm);
+      if (!record.skipped) {
+        show_gradients(record);
+        update(step, record.grad_norm);
+      }
       scaler_.update(record.skipped);
       if (counts) rank_->wait_for_parameters();
       // Makes the step's time include the device's work.
@@ -115,12 +139,19 @@ class Steps {
     return loss;
   }
 
+  void show_gradients(const StepRecord& step) {
+    if (!watch_) return;
+    const Unmeasured unmeasured(context_);
+    watch_->on_gradients(*rank_, step);
+  }
+
   void update(int step, double norm) {
     const Trace::Span span(context_.trace, 0, "optimizer", "optimizer");
     rank_->update(learning_rate(options_, step), clip_factor(options_, norm) / scaler_.scale());
   }
 
   Training& training_;
+  TrainingWatch* watch_;
   RankContext& context_;
   const TrainOptions& options_;
   std::unique_ptr<TrainingRank> rank_;
@@ -140,7 +171,8 @@ std::unique_ptr<TrainingRank> make_rank(RankContext& context, const Plan& plan, 
   return make_runtime(context, plan, backend);
 }
 
-TrainResult train(RankContext& context, const Plan& plan, const OnStep& on_step) {
+TrainResult train(RankContext& context, const Plan& plan, const OnStep& on_step,
+                  TrainingWatch* watch) {
   require(context.world.size() == plan.ranks,
           fmt::format("a plan for {} ranks in a world of {}", plan.ranks, context.world.size()),
           "start as many ranks as the plan has");
@@ -149,7 +181,7 @@ TrainResult train(RankContext& context, const Plan& plan, const OnStep& on_step)
   if (plan.is_asynchronous())
     train_asynchronously(training, on_step);
   else
-    Steps(training).run(on_step);
+    Steps(training, watch).run(on_step);
   return std::move(training.result());
 }
 

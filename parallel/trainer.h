@@ -10,9 +10,24 @@ namespace lockstep {
 // arguments must outlive it.
 std::unique_ptr<TrainingRank> make_rank(RankContext& context, const Plan& plan, Backend& backend);
 
+// Sees a training from within; each rank has one of its own. What it sends and allocates is not
+// measured.
+class TrainingWatch {
+ public:
+  virtual ~TrainingWatch() = default;
+  // The gradients of a step that is not skipped are complete, and the weights are those before it.
+  virtual void on_gradients(TrainingRank& rank, const StepRecord& step) = 0;
+  // A step has ended. Its loss is that of all ranks.
+  virtual void after_step(const StepRecord& step) = 0;
+  // After the last step.
+  virtual void at_end(TrainingRank& rank) = 0;
+};
+
 // Trains on this rank together with the others of the world. Rank 0 returns the results of all
 // ranks, saves the weights and samples; the others return an empty result. Throws Error: bad_input
 // if files do not fit, wrong_result if the loss is no longer finite.
-TrainResult train(RankContext& context, const Plan& plan, const OnStep& on_step = {});
+// `watch` may be null; workers that take their steps alone have none.
+TrainResult train(RankContext& context, const Plan& plan, const OnStep& on_step = {},
+                  TrainingWatch* watch = nullptr);
 
 }  // namespace lockstep
