@@ -68,23 +68,25 @@ CaseCheck check_case_on_processes(const FuzzCommand& c, const FuzzCase& fuzz_cas
   const FuzzFiles files = folder.files();
   const std::string path = files.folder + "/case.json", said = files.folder + "/said";
   write_files(fuzz_case, files);
-  if (fuzz_case.before) write_checkpoint(fuzz_case, files, c.case_options());
+  CaseCheck check = check_plans_before(fuzz_case, files, c.case_options());
+  if (!check.differences.empty()) return check;
   write_file(path, case_json(fuzz_case));
-  const int status = run_program(replay_words(c, fuzz_case.plan.ranks, files, path), said);
+  const int status = run_program(replay_words(c, fuzz_case.last().ranks, files, path), said);
   require(status != 127,
           fmt::format("--transport {}: mpirun.{} is not on PATH", c.transport, c.transport),
           "install it, or use --transport threads");
   constexpr std::int64_t most_bytes = 1 << 20;
   const std::string text = read_text(said, most_bytes);
-  CaseCheck check;
+  std::int64_t compared = 0;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with(compared_text))
-      check.compared = std::stoll(line.substr(std::string_view(compared_text).size()));
+      compared = std::stoll(line.substr(std::string_view(compared_text).size()));
     else if (status != 0 && !line.empty())
       check.differences.push_back(line);
   }
-  check.has_ended = check.compared == 0;
+  check.compared += compared;
+  check.has_ended = compared == 0;
   if ((check.has_ended || status != 0) && check.differences.empty())
     check.differences.push_back(fmt::format("ended with status {}", status));
   return check;
@@ -108,33 +110,45 @@ void print_differences(const CaseCheck& check) {
 }
 
 std::string text_of(const FuzzCase& fuzz_case) {
-  const FuzzPlan& plan = fuzz_case.plan;
+  const FuzzPlan& plan = fuzz_case.last();
+  const std::size_t before = fuzz_case.plans.size() - 1;
+  const std::string resumed = before == 0   ? ""
+                              : before == 1 ? ", resumed from another plan's checkpoint"
+                                            : fmt::format(", resumed after {} other plans", before);
   return fmt::format("{} on {} rank{}{}", plan.options.technique, plan.ranks,
-                     plan.ranks == 1 ? "" : "s",
-                     fuzz_case.before ? ", resumed from another plan's checkpoint" : "");
+                     plan.ranks == 1 ? "" : "s", resumed);
 }
 
-// The file of the case that is being run. It stays if the case fails, and if it ends this program.
+// The file of the case that is being run, which stays if the case ends this program; and the file of
+// a case that failed, which replaces none of an earlier run.
 class CaseFile {
  public:
-  CaseFile(std::string path, const FuzzCase& fuzz_case) : path_(std::move(path)) {
-    write(fuzz_case);
+  CaseFile(const FuzzCommand& c, std::int64_t number, const FuzzCase& fuzz_case)
+      : name_(fmt::format("{}/fuzz-{}-{}", c.output, c.seed, number)),
+        running_(unused(name_, ".running.json")) {
+    write_file(running_, case_json(fuzz_case));
   }
   ~CaseFile() {
     std::error_code ignored;
-    if (!stays_) std::filesystem::remove(path_, ignored);
+    std::filesystem::remove(running_, ignored);
   }
   CaseFile(const CaseFile&) = delete;
   void keep(const FuzzCase& fuzz_case) {
-    write(fuzz_case);
-    stays_ = true;
+    if (path_.empty()) path_ = unused(name_, ".json");
+    write_file(path_, case_json(fuzz_case));
   }
+  // Of the case that failed.
   const std::string& path() const { return path_; }
 
  private:
-  void write(const FuzzCase& fuzz_case) const { write_file(path_, case_json(fuzz_case)); }
-  std::string path_;
-  bool stays_ = false;
+  static std::string unused(const std::string& name, const char* ending) {
+    std::string path = name + ending;
+    for (int i = 2; std::filesystem::exists(path); ++i)
+      path = fmt::format("{}-{}{}", name, i, ending);
+    return path;
+  }
+
+  std::string name_, running_, path_;
 };
 
 int report_failure(const FuzzCommand& c, std::int64_t number, const FuzzCase& failing,
@@ -169,6 +183,9 @@ void print_coverage(const Coverage& coverage) {
                fmt::format("{} of {}", row.values, row.all_values), row.pairs, row.all_pairs);
   fmt::print(
       "not all pairs exist: some options have an effect only with certain values of others\n");
+  fmt::print("\n{:<36} {:>5}\n", "kind", "plans");
+  for (const Coverage::Kind& kind : coverage.kinds())
+    fmt::print("{:<36} {:>5}\n", kind.name, kind.cases);
 }
 
 // On terminals only.
@@ -196,12 +213,12 @@ int fuzz(const FuzzCommand& c) {
   std::int64_t number = 0, compared = 0, without = 0;
   for (; done(number) < 1; ++number) {
     const FuzzCase drawn = draw_case(c.seed, number, limits);
-    CaseFile file(fmt::format("{}/fuzz-{}-{}.json", c.output, c.seed, number), drawn);
+    CaseFile file(c, number, drawn);
     const CaseCheck check = check_case(c, drawn);
     if (!check.differences.empty()) return report_failure(c, number, drawn, check, file);
     compared += check.compared;
     without += check.compared == 0 ? 1 : 0;
-    coverage.add(drawn.plan);
+    coverage.add(drawn, check);
     show_progress(done(number + 1), number + 1, compared);
   }
   if (compared == 0) throw Error(ErrorKind::wrong_result, "no plan had anything to check");
@@ -224,7 +241,7 @@ int replay(const FuzzCommand& c) {
             "start it without: --transport openmpi or mpich starts mpirun for every plan");
     check = check_case(c, fuzz_case);
   } else {
-    check = lockstep::check_case(fuzz_case, {c.files}, c.case_options());
+    check = check_plan(fuzz_case, fuzz_case.plans.size() - 1, {c.files}, c.case_options());
     if (check.compared == 0) return 0;  // rank 0 reports
   }
   fmt::print("{}{}\n", compared_text, check.compared);

@@ -5,7 +5,8 @@ python3 real_bugs.py --check           checks that every bug can still be plante
 python3 real_bugs.py [PART OF A NAME]  builds the program with each bug, and fuzzes at most PLANS plans; a minute or two per bug.
                                        Then once more with tags alone, without data and without a reference.
 
-A name is a repository and the number of the issue or pull request there; a letter follows where one report holds several.
+A name is a repository and the number of the issue or pull request there; a letter follows where one report holds several. Those of
+lockstep were planted where the fuzzer was once blind.
 """
 
 import json
@@ -18,8 +19,11 @@ import tempfile
 
 from mutants import ROOT, run, with_bug
 
-PLANS = 600
+PLANS = 1000
 
+CHECKPOINTS = "parallel/checkpoint/checkpoints.cc"
+TRAINER = "parallel/trainer.cc"
+TRAINING = "parallel/training.cc"
 EXECUTOR = "parallel/pipeline/execution/executor.cc"
 TIED = "parallel/pipeline/execution/tied_embedding.cc"
 RUNTIME = "parallel/runtime.cc"
@@ -41,7 +45,7 @@ BUGS = [
      "loss_ += s.loss(here.stash, b.targets, scale_ / share_ / static_cast<double>(std::ssize(b.targets) * std::ssize(micro_batches_)))"),
     ("megatron-7452-9", "context-parallel ranks divide by the tokens of their shard", RUNTIME,
      "micro_batches, total_targets, loss_scale,", "micro_batches, std::max(Count{1}, total_targets / plan_.length(cp)), loss_scale,"),
-    ("verl-5983", "targets are counted on one replica only", "parallel/training.cc",
+    ("verl-5983", "targets are counted on one replica only", TRAINING,
      "dataset_.targets(sampling_, step));", "dataset_.targets(sampling_, step) / plan_.length(Axis::dp));"),
     ("megatron-906", "the loss is divided by the context-parallel ranks once more", RUNTIME,
      "    return own_part(loss);", "    return own_part(loss) / plan_.length(cp);"),
@@ -106,6 +110,37 @@ BUGS = [
     ("tt-metal-55947", "replicas use one mask", "models/layers/masks.cc", ".first_row = rows.first}", ".first_row = 0}"),
     # What is sent
     ("torchtitan-3123", "the shorter type for gradients is ignored", REDUCER, "  if (is_rounded()) {\n", "  if (false) {\n"),
+    # Where the fuzzer once was blind: the training loop, the loss scale, validation, checkpoints, limits, schedules
+    ("lockstep-rate", "the learning rate is that of the next step", TRAINER,
+     "rank_->update(learning_rate(options_, step),", "rank_->update(learning_rate(options_, step + 1),"),
+    ("lockstep-scaler", "a checkpoint forgets the steps without overflow", CHECKPOINTS,
+     "scaler_.restore(index.scaler)", "scaler_.restore({.scale = index.scaler.scale})"),
+    ("lockstep-validation-rows", "a replica without rows left counts the first ones again", TRAINING,
+     "if (own < rows) sum += loss;", "sum += loss;"),
+    ("lockstep-validation-mean", "the validation loss is a mean over places that have no target", TRAINING,
+     "static_cast<double>(dataset_.validation_targets(length))", "(static_cast<double>(rows) * length)"),
+    ("lockstep-validation-tp", "all ranks that split layers add the validation loss", RUNTIME,
+     "return own_part(executor_->loss_sum(batch));", "return executor_->loss_sum(batch);"),
+    ("lockstep-async-copy", "the copy that is written in the background has each part at the beginning", "parallel/checkpoint/copy.cc",
+     "slice(tensor).part(first, values.count)", "slice(tensor).part(0, values.count)"),
+    ("lockstep-tier", "groups of offloaded values are written over each other", "parallel/sharded/offload.cc",
+     "shard.values_at + begin * element_bytes(dtype)", "shard.values_at"),
+    ("lockstep-limit", "with groups that keep shards, one block more than the limit is gathered", "parallel/sharded/order.cc",
+     "gathered_blocks_ == most)", "gathered_blocks_ == most + (options_.keeps_group_shards ? 1 : 0))"),
+    ("lockstep-bucket", "a bucket that holds exactly its limit stays open", "parallel/data/bucket.cc",
+     "bucket.count * element < (buckets", "bucket.count * element <= (buckets"),
+    ("lockstep-ulysses-kv", "heads of keys that several ranks share belong to the next ones", "models/layers/split.cc",
+     "rank - static_cast<int>(ranks_of.offset(kv))", "rank % static_cast<int>(ranks_of[kv])"),
+    ("lockstep-steps", "after skipped steps a resumed optimizer has taken too many", "parallel/checkpoint/files.cc",
+     "set_steps(index_.optimizer_steps)", "set_steps(index_.step)"),
+    ("lockstep-servers-steps", "ranks without an optimizer say that none has stepped", CHECKPOINTS,
+     "over_ranks(optimizer_steps, ReduceOp::max)", "over_ranks(optimizer_steps, ReduceOp::min)"),
+    ("lockstep-completes", "gradients are complete with the last micro-batch, in whatever order they come", EXECUTOR,
+     "complete.insert(step.action.stage).second", "step.action.micro_batch + 1 == schedule.micro_batches"),
+    ("lockstep-restored", "workers keep their first parameters when servers have restored theirs", "parallel/parameter_server/member.h",
+     "take_restored() override { spread_parameters(); }", "take_restored() override {}"),
+    ("lockstep-uneven", "the bound of activations is that of the smallest micro-batch", "parallel/predict.cc",
+     "*std::ranges::max_element(rows_), dtype_", "*std::ranges::min_element(rows_), dtype_"),
 ] + [(hunt["bug"], hunt["title"], hunt["file"], hunt["right"], hunt["wrong"]) for hunt in json.loads((ROOT / "labs/hunts.json").read_text())]
 
 

@@ -6,7 +6,6 @@
 #include "collectives/base/error.h"
 #include "collectives/base/json_text.h"
 #include "parallel/fuzz/fuzz_case.h"
-#include "parallel/make_plan.h"
 
 namespace lockstep {
 namespace {
@@ -14,12 +13,15 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* fuzz_schema = "lockstep.fuzz/1";
-constexpr const char* options_of_the_case[] = {"model", "init", "data", "steps", "threads"};
+constexpr const char* options_of_the_case[] = {"model", "init", "data", "threads"};
+// What older files do not say: two steps, of which the plan before took the first.
+constexpr int usual_steps = 2;
 
 ordered_json json_of(const FuzzPlan& plan, const GptConfig& model) {
-  ordered_json json = plan_json(plan_of(plan.options, plan.ranks, model));
+  ordered_json json = plan_json(plan_of(plan, model));
   json.erase("model");
   for (const char* key : options_of_the_case) json["options"].erase(key);
+  if (!plan.schedule.empty()) json["schedule"] = plan.schedule;
   return json;
 }
 
@@ -28,8 +30,9 @@ ordered_json json_of(const FuzzPlan& plan, const GptConfig& model) {
 std::string case_json(const FuzzCase& fuzz_case) {
   ordered_json json = {{"schema", fuzz_schema}, {"seed", fuzz_case.seed}};
   json["model"] = parse_json<ordered_json>(gpt_config_json(fuzz_case.model), "the model");
-  if (fuzz_case.before) json["before"] = json_of(*fuzz_case.before, fuzz_case.model);
-  json["plan"] = json_of(fuzz_case.plan, fuzz_case.model);
+  for (std::size_t i = 0; i + 1 < fuzz_case.plans.size(); ++i)
+    json["before"].push_back(json_of(fuzz_case.plans[i], fuzz_case.model));
+  json["plan"] = json_of(fuzz_case.last(), fuzz_case.model);
   return json_text(json);
 }
 
@@ -46,16 +49,28 @@ FuzzCase read_case(const std::string& path) {
   require_that(json["seed"].is_number_unsigned(), "'seed' is not a number from 0 on");
   FuzzCase fuzz_case{.seed = json["seed"].get<std::uint64_t>(),
                      .model = parse_gpt_config(json_line(json["model"]), path),
-                     .plan = {},
-                     .before = {}};
-  const auto plan_at = [&](const char* key) {
-    const PlanFile file = plan_from_json(json[key], path);
-    require_that(file.options.technique != "serial" && file.options.technique != "ps",
-                 fmt::format("'{}' is of the technique {}", key, file.options.technique));
-    return FuzzPlan{file.options, file.ranks};
+                     .plans = {}};
+  const auto add_plan = [&](const ordered_json& from, int steps) {
+    const PlanFile file = plan_from_json(from, path);
+    FuzzPlan& plan = fuzz_case.plans.emplace_back(file.options, file.ranks);
+    if (!from["options"].contains("steps")) plan.options.steps = steps;
+    if (plan.options.schedule_file.empty()) return;
+    require_that(from.contains("schedule") && from["schedule"].is_string(),
+                 "a plan has a schedule file, and the key 'schedule' has no text");
+    plan.schedule = from["schedule"].get<std::string>();
   };
-  fuzz_case.plan = plan_at("plan");
-  if (json.contains("before")) fuzz_case.before = plan_at("before");
+  if (json.contains("before")) {
+    const ordered_json& before = json["before"];
+    for (const ordered_json& plan : before.is_array() ? before : ordered_json::array({before}))
+      add_plan(plan, usual_steps - 1);
+  }
+  add_plan(json["plan"], usual_steps);
+  for (std::size_t i = 0; i < fuzz_case.plans.size(); ++i)
+    require_that(
+        fuzz_case.plans[i].options.steps > fuzz_case.first_step(i) &&
+            fuzz_case.last().options.steps <= most_fuzz_steps,
+        fmt::format("the 'steps' of its plans do not grow up to at most {}", most_fuzz_steps));
+  chain(fuzz_case);
   return fuzz_case;
 }
 

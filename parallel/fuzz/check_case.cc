@@ -3,137 +3,228 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
+#include <mutex>
 #include <numeric>
 #include <sstream>
 
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
+#include "collectives/base/file.h"
 #include "collectives/gather/gather.h"
 #include "parallel/dry_run.h"
-#include "parallel/fuzz/case_steps.h"
+#include "parallel/fuzz/compare_runs.h"
+#include "parallel/fuzz/invariants.h"
 #include "parallel/tags/check_tags.h"
-#include "parallel/trainer.h"
 
 namespace lockstep {
 namespace {
 
-struct Reference {
-  std::vector<CaseStep> steps;
-  Values weights;
+constexpr std::int64_t most_history_bytes = 1 << 20;
+
+History read_history(const FuzzFiles& files, int steps) {
+  History history;
+  if (steps == 0) return history;
+  std::istringstream text(read_text(files.history(), most_history_bytes));
+  StepTaken taken;
+  for (int step = 0; step < steps && text >> taken.scale >> taken.skipped; ++step)
+    history[step] = taken;
+  return history;
+}
+
+void write_history(const FuzzFiles& files, const History& history) {
+  std::string text;
+  for (const auto& [step, taken] : history)
+    text += fmt::format("{} {:d}\n", taken.scale, taken.skipped);
+  write_file(files.history(), text);
+}
+
+// One rank's trainings of a case, which all ranks of this process compare with. The first rank that
+// asks for them runs them, when it knows which steps were skipped.
+class References {
+ public:
+  References(const FuzzCase& fuzz_case, const FuzzFiles& files)
+      : fuzz_case_(fuzz_case), files_(files) {}
+
+  struct Pair {
+    ReferenceRun exact;                   // in f64
+    std::optional<ReferenceRun> of_type;  // in the plan's type, if that is another
+  };
+  const Pair& after(const History& taken) {
+    const std::lock_guard lock(mutex_);
+    if (!pair_) {
+      const DType dtype = fuzz_case_.last().options.dtype;
+      pair_.emplace(serial_run(fuzz_case_, files_, DType::f64, taken), std::nullopt);
+      if (dtype != DType::f64) pair_->of_type = serial_run(fuzz_case_, files_, dtype, taken);
+    }
+    return *pair_;
+  }
+
+ private:
+  const FuzzCase& fuzz_case_;
+  const FuzzFiles& files_;
+  std::mutex mutex_;
+  std::optional<Pair> pair_;
 };
 
-// The same training on one rank in f64.
-Reference reference_of(const FuzzCase& fuzz_case, const FuzzFiles& files) {
-  FuzzPlan serial{.options = {}, .ranks = 1};
-  take_training(serial.options, fuzz_case.plan.options);
-  serial.options.dtype = DType::f64;
-  serial.options.loss_scaling = "none";
-  const Plan plan = plan_of(serial, files);
-  Reference reference;
-  launch_alone({.fault = {}}, 0, [&](RankContext& context) {
-    CaseSteps steps(context, plan);
-    for (int step = 0; step < fuzz_steps; ++step) reference.steps.push_back(steps.take(step));
-    reference.weights = steps.values_of(Gathered::values);
-  });
-  return reference;
-}
-
-void run_rank(RankContext& context, const Plan& plan, const Reference& reference,
-              Tolerance tolerance, CaseCheck& result) {
-  CaseComparison comparison(context.world.rank(), tolerance);
-  CaseSteps steps(context, plan);
-  for (int number = steps.first(); number < fuzz_steps; ++number) {
-    const CaseStep got = steps.take(number);
-    const CaseStep& expected = reference.steps[static_cast<std::size_t>(number)];
-    comparison.near(fmt::format("step {}: loss", number), got.loss, expected.loss);
-    comparison.near(fmt::format("step {}: gradient norm", number), got.norm, expected.norm);
-    comparison.near(fmt::format("step {}: clip factor", number), got.clip, expected.clip);
-    if (context.world.rank() == 0)
-      comparison.parameters(fmt::format("step {}: gradient", number), steps.whole(), got.gradients,
-                            expected.gradients);
-  }
-  steps.compare_own_values(comparison, reference.weights);
-  const Values weights = steps.values_of(Gathered::values);
-  if (context.world.rank() == 0)
-    comparison.parameters("value", steps.whole(), weights, reference.weights);
-  steps.compare_predictions(comparison, fuzz_steps - 1);
-  // Also under mpirun, where rank 0 reports.
-  const CaseCheck& own = comparison.check();
-  const double compared =
-      steps.training().over_ranks(static_cast<double>(own.compared), ReduceOp::sum);
+// Also under mpirun, where rank 0 reports.
+void collect_checks(Communicator& world, const CaseCheck& own, CaseCheck& result) {
+  world.set_label(report_label);
   const auto texts =
-      gather_text(context.world, fmt::format("{}", fmt::join(own.differences, "\n")));
-  if (context.world.rank() != 0) return;
-  result.compared += static_cast<std::int64_t>(compared);
+      gather_text(world, fmt::format("{}\n{}", own.compared, fmt::join(own.differences, "\n")));
   for (const std::string& text : texts) {
     std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) result.differences.push_back(line);
+    std::string line;
+    std::getline(lines, line);
+    result.compared += std::stoll(line);
+    while (std::getline(lines, line))
+      if (!line.empty()) result.differences.push_back(line);
   }
 }
 
-// A dry run of one rank must count what it would among the others.
-void check_dry_run(const FuzzCase& fuzz_case, const FuzzFiles& files, CaseCheck& result) {
-  Plan plan = plan_of(fuzz_case.plan, files);
-  plan.options.init.clear();
-  const int rank = static_cast<int>(fuzz_case.seed % static_cast<unsigned>(plan.ranks));
-  launch_alone(
-      {.ranks = plan.ranks, .fault = {}, .device = &none_device()}, rank,
-      [&](RankContext& context) {
-        for (const TheoryRecord& t : dry_run(context, plan).theory) {
-          if (!t.exact) continue;
-          ++result.compared;
-          if (t.expected != t.measured)
-            result.differences.push_back(fmt::format("dry run of rank {}: {} is {}, predicted {}",
-                                                     rank, t.quantity, t.measured, t.expected));
-        }
+// A plan of a case; the plans before it have been run.
+class PlanCheck {
+ public:
+  PlanCheck(const FuzzCase& fuzz_case, std::size_t number, const FuzzFiles& files,
+            const CaseOptions& options)
+      : fuzz_case_(fuzz_case),
+        number_(number),
+        files_(files),
+        plan_(plan_of(fuzz_case, number, files)),
+        before_(read_history(files, fuzz_case.first_step(number))),
+        world_{.ranks = plan_.ranks, .timeout_s = options.timeout_s, .fault = {}} {
+    if (is_last()) world_.fault = options.fault;
+    if (options.longest_delay_s > 0)
+      world_.disturbance = {.seed = fuzz_case.seed,
+                            .longest_delay_s = options.longest_delay_s,
+                            .has_windows = fuzz_case.seed % 2 == 0};
+    for (std::size_t i = 0; i <= number; ++i) {
+      const TrainOptions& o = fuzz_case.plans[i].options;
+      tolerance_ = loosest(tolerance_, tolerance_of(o));
+      tolerance_of_type_ = loosest(tolerance_of_type_, tolerance_of_type(o));
+    }
+  }
+
+  CaseCheck get() {
+    if (drops_by_rank(fuzz_case_.plans[number_]))
+      compare_recomputations();
+    else
+      compare_with_one_rank();
+    // On rank 0.
+    if (result_.compared > 0 && !plan_.has_servers()) check_dry_run();
+    return result_;
+  }
+
+ private:
+  bool is_last() const { return number_ + 1 == fuzz_case_.plans.size(); }
+
+  void compare_with_one_rank() {
+    References references(fuzz_case_, files_);
+    run(plan_, [&](CaseComparison& comparison, int rank, const RankRun& got, const History& all) {
+      const References::Pair& expected = references.after(all);
+      comparison.against("on one rank", tolerance_);
+      compare_runs(comparison, rank, plan_, got, expected.exact);
+      if (!expected.of_type) return;
+      comparison.against(fmt::format("on one rank in {}", name_of(plan_.options.dtype)),
+                         tolerance_of_type_);
+      compare_runs(comparison, rank, plan_, got, *expected.of_type);
+      if (plan_.options.loss_scaling != "none")
+        compare_overflows(comparison, got.taken, *expected.of_type);
+    });
+  }
+
+  // No other ranks drop the same elements: what backward computes again must be what forward has
+  // computed.
+  void compare_recomputations() {
+    const Plan reference = plan_with("none", false);
+    CaseRun expected;
+    launch({.ranks = reference.ranks, .timeout_s = world_.timeout_s, .fault = {}},
+           [&](RankContext& context) {
+             RankRun run = run_case(context, reference);
+             if (context.world.rank() == 0) expected = std::move(run);
+           });
+    const auto compare = [&](const Plan& plan) {
+      run(plan, [&](CaseComparison& comparison, int rank, const RankRun& got, const History&) {
+        // The same bits, but for copies of a tied embedding, which lie in other shards.
+        comparison.against("with --recompute none", {.values = tolerance_of_type_.values});
+        compare_runs(comparison, rank, plan, got, expected);
       });
-}
+    };
+    compare(plan_);
+    for (const char* recompute : {"selective", "full"})
+      if (recompute != plan_.options.recompute && is_last()) compare(plan_with(recompute, true));
+  }
+  Plan plan_with(const std::string& recompute, bool resumes) const {
+    FuzzCase other = fuzz_case_;
+    TrainOptions& o = other.plans[number_].options;
+    o.recompute = recompute;
+    o.checkpoint.clear();
+    if (!resumes) o.resume.clear();
+    return plan_of(other, number_, files_);
+  }
+
+  // Trains on all ranks, and compares on each of them what every plan has: compare(comparison, rank,
+  // run, history).
+  template <typename Compare>
+  void run(const Plan& plan, Compare compare) {
+    History all = before_;
+    launch(world_, [&](RankContext& context) {
+      const int rank = context.world.rank();
+      const RankRun got = run_case(context, plan);
+      History own = before_;
+      own.insert(got.taken.begin(), got.taken.end());
+      CaseComparison comparison(rank);
+      compare(comparison, rank, got, own);
+      compare_scales(comparison, plan, own, fuzz_case_.first_step(number_));
+      compare_theory(comparison, got.theory);
+      check_invariants(comparison, plan, rank);
+      collect_checks(context.world, comparison.check(), result_);
+      if (rank != 0) return;
+      all = own;
+      for (const auto& [step, taken] : got.taken) result_.skipped_steps += taken.skipped ? 1 : 0;
+    });
+    write_history(files_, all);
+  }
+
+  // A dry run of one rank must count what it would among the others.
+  void check_dry_run() {
+    Plan plan = plan_;
+    // It has no data.
+    TrainOptions& o = plan.options;
+    for (std::string* const file : {&o.init, &o.checkpoint, &o.resume}) file->clear();
+    const int rank = static_cast<int>(fuzz_case_.seed % static_cast<unsigned>(plan.ranks));
+    CaseComparison comparison(rank);
+    launch_alone({.ranks = plan.ranks, .fault = {}, .device = &none_device()}, rank,
+                 [&](RankContext& context) {
+                   std::vector<TheoryRecord> theory = dry_run(context, plan).theory;
+                   for (TheoryRecord& record : theory) record.quantity += " in a dry run";
+                   compare_theory(comparison, theory);
+                 });
+    result_ += comparison.check();
+  }
+
+  const FuzzCase& fuzz_case_;
+  std::size_t number_;
+  const FuzzFiles& files_;
+  Plan plan_;
+  History before_;  // the steps of the plans before it
+  LaunchOptions world_;
+  Tolerance tolerance_ = {}, tolerance_of_type_ = {};
+  CaseCheck result_;
+};
 
 }  // namespace
 
-CaseFolder::CaseFolder() {
-  path_ = (std::filesystem::temp_directory_path() / "lockstep-fuzz-XXXXXX").string();
-  require(mkdtemp(path_.data()) != nullptr,
-          fmt::format("cannot make the folder {}: {}", path_, std::strerror(errno)),
-          "set TMPDIR to a folder that can be written");
-}
-CaseFolder::~CaseFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-void write_checkpoint(const FuzzCase& fuzz_case, const FuzzFiles& files,
-                      const CaseOptions& options) {
-  Plan plan = plan_of(*fuzz_case.before, files);
-  plan.options.steps = 1;
-  plan.options.checkpoint = files.checkpoint();
-  launch({.ranks = plan.ranks, .timeout_s = options.timeout_s, .fault = {}},
-         [&](RankContext& context) { train(context, plan); });
-}
-
-CaseCheck check_case(const FuzzCase& fuzz_case, const FuzzFiles& files,
+CaseCheck check_plan(const FuzzCase& fuzz_case, std::size_t plan, const FuzzFiles& files,
                      const CaseOptions& options) {
-  CaseCheck result;
-  const Reference reference = reference_of(fuzz_case, files);
-  Plan plan = plan_of(fuzz_case.plan, files);
-  if (fuzz_case.before) plan.options.resume = files.checkpoint();
-  LaunchOptions world{.ranks = plan.ranks, .timeout_s = options.timeout_s, .fault = options.fault};
-  if (options.longest_delay_s > 0)
-    world.disturbance = {.seed = fuzz_case.seed,
-                         .longest_delay_s = options.longest_delay_s,
-                         .has_windows = fuzz_case.seed % 2 == 0};
-  Tolerance tolerance = tolerance_of(plan.options);
-  if (fuzz_case.before) {
-    const Tolerance before = tolerance_of(fuzz_case.before->options);
-    if (before.relative > tolerance.relative) tolerance = before;
-  }
-  launch(world,
-         [&](RankContext& context) { run_rank(context, plan, reference, tolerance, result); });
-  if (result.compared > 0) check_dry_run(fuzz_case, files, result);  // on rank 0
-  return result;
+  return PlanCheck(fuzz_case, plan, files, options).get();
+}
+
+CaseCheck check_plans_before(const FuzzCase& fuzz_case, const FuzzFiles& files,
+                             const CaseOptions& options) {
+  CaseCheck check;
+  for (std::size_t i = 0; i + 1 < fuzz_case.plans.size() && check.differences.empty(); ++i)
+    check += check_plan(fuzz_case, i, files, options);
+  return check;
 }
 
 CaseCheck check_tags_of_case(const FuzzCase& fuzz_case) {
@@ -142,7 +233,7 @@ CaseCheck check_tags_of_case(const FuzzCase& fuzz_case) {
   CaseCheck check;
   try {
     write_files(fuzz_case, files);
-    Plan plan = plan_of(fuzz_case.plan, files);
+    Plan plan = plan_of(fuzz_case, fuzz_case.plans.size() - 1, files);
     plan.options.init.clear();
     std::vector<int> ranks(static_cast<std::size_t>(plan.ranks));
     std::iota(ranks.begin(), ranks.end(), 0);
@@ -157,14 +248,19 @@ CaseCheck check_tags_of_case(const FuzzCase& fuzz_case) {
 CaseCheck check_case_on_threads(const FuzzCase& fuzz_case, const CaseOptions& options) {
   const CaseFolder folder;
   const FuzzFiles files = folder.files();
+  CaseCheck check;
   try {
     write_files(fuzz_case, files);
-    if (fuzz_case.before) write_checkpoint(fuzz_case, files, options);
-    return check_case(fuzz_case, files, options);
+    check += check_plans_before(fuzz_case, files, options);
+    if (check.differences.empty())
+      check += check_plan(fuzz_case, fuzz_case.plans.size() - 1, files, options);
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::interrupted) throw;
-    return {.compared = 1, .differences = {error.what()}, .has_ended = true};
+    check.compared += 1;
+    check.differences.emplace_back(error.what());
+    check.has_ended = true;
   }
+  return check;
 }
 
 }  // namespace lockstep

@@ -4,65 +4,105 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace lockstep {
+namespace {
+
+// Of gradients in the coarser of their own type and the one in which they are sent.
+template <typename Of>
+Tolerance coarser(const TrainOptions& options, Of of) {
+  const Tolerance own = of(options.dtype);
+  return options.reduce_dtype ? loosest(own, of(*options.reduce_dtype)) : own;
+}
+
+}  // namespace
+
+CaseCheck& CaseCheck::operator+=(const CaseCheck& other) {
+  compared += other.compared;
+  skipped_steps += other.skipped_steps;
+  std::ranges::copy(other.differences, std::back_inserter(differences));
+  has_ended = has_ended || other.has_ended;
+  return *this;
+}
+
+Tolerance loosest(const Tolerance& one, const Tolerance& other) {
+  return other.gradients > one.gradients ? other : one;
+}
 
 Tolerance tolerance_of(const TrainOptions& options) {
-  const auto of = [](DType dtype) -> Tolerance {
+  return coarser(options, [](DType dtype) -> Tolerance {
     switch (dtype) {
       case DType::f64:
-        return {1e-10, 1e-3};
+        return {.numbers = 1e-10, .gradients = 1e-10, .values = 1e-10, .least = 1e-3};
       case DType::f32:
-        return {3e-4, 1e-2};
+        return {.numbers = 1e-5, .gradients = 3e-4, .values = 1e-5, .least = 1e-2};
       case DType::f16:
-        return {0.03, 0.05};
+        return {.numbers = 5e-3, .gradients = 0.06, .values = 5e-3, .least = 5e-2};
       default:
-        return {0.15, 0.05};
+        return {.numbers = 5e-2, .gradients = 0.2, .values = 2e-2, .least = 5e-2};
     }
-  };
-  const Tolerance own = of(options.dtype);
-  return options.reduce_dtype && of(*options.reduce_dtype).relative > own.relative
-             ? of(*options.reduce_dtype)
-             : own;
+  });
+}
+
+Tolerance tolerance_of_type(const TrainOptions& options) {
+  return coarser(options, [](DType dtype) -> Tolerance {
+    switch (dtype) {
+      case DType::f64:
+        return {.numbers = 1e-10, .gradients = 1e-10, .values = 1e-10, .least = 1e-3};
+      case DType::f32:
+        return {.numbers = 1e-6, .gradients = 3e-5, .values = 1e-6, .least = 1e-2};
+      case DType::f16:
+        return {.numbers = 1e-3, .gradients = 0.01, .values = 5e-4, .least = 5e-2};
+      default:
+        return {.numbers = 5e-3, .gradients = 0.08, .values = 3e-3, .least = 5e-2};
+    }
+  });
+}
+
+void CaseComparison::require_that(bool condition, const std::string& otherwise) {
+  ++check_.compared;
+  if (!condition) check_.differences.push_back(fmt::format("rank {}: {}", rank_, otherwise));
 }
 
 // A NaN is near nothing.
 void CaseComparison::near(const std::string& what, double got, double expected) {
-  ++check_.compared;
-  if (std::abs(got - expected) <= tolerance_.relative * std::abs(expected)) return;
-  differs(fmt::format("{} is {:.12g}, on one rank {:.12g}", what, got, expected));
+  require_that(std::abs(got - expected) <= tolerance_.numbers * std::abs(expected),
+               fmt::format("{} is {:.12g}, {} {:.12g}", what, got, reference_, expected));
 }
 
-void CaseComparison::equal(const std::string& what, std::int64_t got, std::int64_t predicted) {
-  ++check_.compared;
-  if (got != predicted) differs(fmt::format("{} is {}, predicted {}", what, got, predicted));
+void CaseComparison::equal(const std::string& what, double got, double predicted) {
+  require_that(got == predicted, fmt::format("{} is {}, predicted {}", what, got, predicted));
 }
 
-void CaseComparison::values(const std::string& what, std::span<const double> got,
-                            std::span<const double> expected, double all) {
-  ++check_.compared;
+void CaseComparison::at_most(const std::string& what, double got, double bound) {
+  require_that(got <= bound, fmt::format("{} is {}, predicted at most {}", what, got, bound));
+}
+
+void CaseComparison::near(const std::string& what, std::span<const double> got,
+                          std::span<const double> expected, double all, double tolerance) {
   double squares = 0;
   for (std::size_t i = 0; i < got.size(); ++i) squares += std::pow(got[i] - expected[i], 2);
   const double error = std::sqrt(squares);
   const double size = std::max(norm(expected), tolerance_.least * all);
-  if (error <= tolerance_.relative * size) return;
-  differs(fmt::format("{} is off by {:.3g} of {:.3g}, both as L2 norms", what, error, size));
+  require_that(error <= tolerance * size,
+               fmt::format("{} is off by {:.3g} of {:.3g} {}, both as L2 norms", what, error, size,
+                           reference_));
 }
 
-void CaseComparison::parameters(const std::string& what, const std::vector<Parameter>& whole,
-                                const Values& got, const Values& expected) {
+void CaseComparison::near(const std::string& what, const std::vector<Parameter>& whole,
+                          const Values& got, const Values& expected, double tolerance) {
+  if (got.size() != expected.size())
+    return require_that(false, fmt::format("{} has {} elements, {} {}", what, got.size(),
+                                           reference_, expected.size()));
   const double all = norm(expected);
   for (const Parameter& parameter : whole) {
     const auto part = [&](const Values& of_all) {
       return std::span(of_all).subspan(static_cast<std::size_t>(parameter.offset),
                                        static_cast<std::size_t>(parameter.count));
     };
-    values(fmt::format("{} of {}", what, parameter.name), part(got), part(expected), all);
+    near(fmt::format("{} of {}", what, parameter.name), part(got), part(expected), all, tolerance);
   }
-}
-
-void CaseComparison::differs(const std::string& what) {
-  check_.differences.push_back(fmt::format("rank {}: {}", rank_, what));
 }
 
 double norm(std::span<const double> values) {

@@ -13,43 +13,71 @@ namespace lockstep {
 
 struct CaseCheck {
   std::int64_t compared = 0;             // numbers and parameters
+  std::int64_t skipped_steps = 0;        // because gradients overflowed
   std::vector<std::string> differences;  // or the error with which the case ended
   bool has_ended = false;                // with an error
+
+  CaseCheck& operator+=(const CaseCheck& other);
 };
 
 using Values = std::vector<double>;  // of a whole model, one parameter after another
 
-// Rounding errors that are no mistakes: a fraction of a parameter's values, whose L2 norm counts as
-// at least `least` of all parameters' together. Some gradients, as those of the bias of keys, are
-// zero but for rounding.
+// Rounding errors that are no mistakes, as fractions: of a loss or a norm, and of a parameter's
+// gradient or value as an L2 norm, which counts as at least `least` of all parameters' together. Some
+// gradients, as those of the bias of keys, are zero but for rounding.
 struct Tolerance {
-  double relative, least;
+  double numbers = 0, gradients = 0, values = 0, least = 0;
 };
-// Of the type in which gradients are computed, or of a coarser one in which they are sent.
+// Against one rank in f64: of the type in which gradients are computed, or of a coarser one in which
+// they are sent.
 Tolerance tolerance_of(const TrainOptions& options);
+// Against one rank of the same type, which rounds the same numbers in another order: twice the
+// largest differences among thousands of random plans.
+Tolerance tolerance_of_type(const TrainOptions& options);
+// The larger one.
+Tolerance loosest(const Tolerance& one, const Tolerance& other);
 
 class CaseComparison {
  public:
-  CaseComparison(int rank, Tolerance tolerance) : rank_(rank), tolerance_(tolerance) {}
+  explicit CaseComparison(int rank) : rank_(rank) {}
 
+  // What the numbers below are compared with: "on one rank".
+  void against(std::string reference, const Tolerance& tolerance) {
+    reference_ = std::move(reference);
+    tolerance_ = tolerance;
+  }
   // Numbers that depend on rounding.
   void near(const std::string& what, double got, double expected);
   // Numbers that do not.
-  void equal(const std::string& what, std::int64_t got, std::int64_t predicted);
-  // A part of a parameter; `all` is the norm of all parameters.
+  void equal(const std::string& what, double got, double predicted);
+  void at_most(const std::string& what, double got, double bound);
+  void require_that(bool condition, const std::string& otherwise);
+  // A part of a parameter's values; `all` is the norm of all parameters.
   void values(const std::string& what, std::span<const double> got,
-              std::span<const double> expected, double all);
+              std::span<const double> expected, double all) {
+    near(what, got, expected, all, tolerance_.values);
+  }
   // All parameters of the model.
-  void parameters(const std::string& what, const std::vector<Parameter>& whole, const Values& got,
-                  const Values& expected);
+  void gradients(const std::string& what, const std::vector<Parameter>& whole, const Values& got,
+                 const Values& expected) {
+    near(what, whole, got, expected, tolerance_.gradients);
+  }
+  void values(const std::string& what, const std::vector<Parameter>& whole, const Values& got,
+              const Values& expected) {
+    near(what, whole, got, expected, tolerance_.values);
+  }
 
   const CaseCheck& check() const { return check_; }
 
  private:
-  void differs(const std::string& what);
+  void near(const std::string& what, std::span<const double> got, std::span<const double> expected,
+            double all, double tolerance);
+  void near(const std::string& what, const std::vector<Parameter>& whole, const Values& got,
+            const Values& expected, double tolerance);
 
   int rank_;
-  Tolerance tolerance_;
+  std::string reference_;
+  Tolerance tolerance_ = {};
   CaseCheck check_;
 };
 

@@ -1,5 +1,7 @@
 #include "parallel/fuzz/coverage.h"
 
+#include <algorithm>
+
 namespace lockstep {
 namespace {
 
@@ -16,7 +18,81 @@ std::map<std::string, std::set<std::string>> drawn_values() {
   return values;
 }
 
+bool any_plan(const FuzzCase& fuzz_case, bool (*has)(const TrainOptions&)) {
+  return std::ranges::any_of(fuzz_case.plans,
+                             [&](const FuzzPlan& plan) { return has(plan.options); });
+}
+
+int ulysses_ranks(const FuzzPlan& plan) {
+  const TrainOptions& o = plan.options;
+  if (o.technique == "ulysses") return plan.ranks;
+  return o.context_ranks.value_or(1) > 1 || o.technique == "cp" ? o.ulysses_ranks.value_or(1) : 1;
+}
+
+struct NamedKind {
+  std::string_view name;
+  bool (*has)(const FuzzCase&, const CaseCheck&);
+};
+constexpr NamedKind named_kinds[] = {
+    {"resumed once", [](const FuzzCase& c, const CaseCheck&) { return c.plans.size() == 2; }},
+    {"resumed again", [](const FuzzCase& c, const CaseCheck&) { return c.plans.size() > 2; }},
+    {"more than two steps",
+     [](const FuzzCase& c, const CaseCheck&) { return c.last().options.steps > 2; }},
+    {"checkpoint written while it trains",
+     [](const FuzzCase& c, const CaseCheck&) {
+       return any_plan(c, [](const TrainOptions& o) {
+         return !o.checkpoint.empty() && o.checkpoint_async && o.checkpoint_interval == 1 &&
+                o.steps > 1;
+       });
+     }},
+    {"offloaded to a file",
+     [](const FuzzCase& c, const CaseCheck&) {
+       return any_plan(c, [](const TrainOptions& o) {
+         return o.offload_to != "memory" && o.offload != "none" && o.zero_stage.value_or(0) > 0;
+       });
+     }},
+    {"a schedule of its own",
+     [](const FuzzCase& c, const CaseCheck&) {
+       return any_plan(c, [](const TrainOptions& o) { return !o.schedule_file.empty(); });
+     }},
+    {"validated",
+     [](const FuzzCase& c, const CaseCheck&) { return c.last().options.validation_fraction > 0; }},
+    {"drops by rank", [](const FuzzCase& c, const CaseCheck&) { return drops_by_rank(c.last()); }},
+    {"16 bits, resumed",
+     [](const FuzzCase& c, const CaseCheck&) {
+       return element_bytes(c.last().options.dtype) == 2 && c.plans.size() > 1;
+     }},
+    {"a step skipped",
+     [](const FuzzCase&, const CaseCheck& check) { return check.skipped_steps > 0; }},
+    {"a step skipped, resumed",
+     [](const FuzzCase& c, const CaseCheck& check) {
+       return check.skipped_steps > 0 && c.plans.size() > 1;
+     }},
+    {"ulysses above 2",
+     [](const FuzzCase& c, const CaseCheck&) { return ulysses_ranks(c.last()) > 2; }},
+    {"ulysses above the heads of keys",
+     [](const FuzzCase& c, const CaseCheck&) {
+       return ulysses_ranks(c.last()) > c.model.key_value_heads();
+     }},
+    {"parameter server",
+     [](const FuzzCase& c, const CaseCheck&) { return c.last().options.technique == "ps"; }},
+};
+
 }  // namespace
+
+void Coverage::add(const FuzzCase& fuzz_case, const CaseCheck& check) {
+  for (const FuzzPlan& plan : fuzz_case.plans) add(plan);
+  for (const NamedKind& kind : named_kinds) cases_[kind.name] += kind.has(fuzz_case, check) ? 1 : 0;
+}
+
+std::vector<Coverage::Kind> Coverage::kinds() const {
+  std::vector<Kind> kinds;
+  for (const NamedKind& kind : named_kinds) {
+    const auto found = cases_.find(kind.name);
+    kinds.push_back({kind.name, found == cases_.end() ? 0 : found->second});
+  }
+  return kinds;
+}
 
 void Coverage::add(const FuzzPlan& plan) {
   TrainOptions options = plan.options;

@@ -1,20 +1,22 @@
-// Which values of options, and which pairs of them, fuzzed cases had.
+// Which values of options, which pairs of them, and which kinds of trainings fuzzed cases had.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "parallel/fuzz/comparison.h"
 #include "parallel/fuzz/fuzz_case.h"
 
 namespace lockstep {
 
 class Coverage {
  public:
-  // Counts only options that have an effect in this plan.
-  void add(const FuzzPlan& plan);
+  // Counts only options that have an effect in their plan.
+  void add(const FuzzCase& fuzz_case, const CaseCheck& check);
 
   struct Row {
     std::string flag;
@@ -25,10 +27,20 @@ class Coverage {
   // only with certain values of others.
   std::vector<Row> rows() const;
 
+  // What no single option says, and how many cases had it.
+  struct Kind {
+    std::string_view name;
+    std::int64_t cases = 0;
+  };
+  std::vector<Kind> kinds() const;
+
  private:
+  void add(const FuzzPlan& plan);
+
   using Value = std::pair<std::string, std::string>;  // flag and text
   std::set<Value> values_;
   std::set<std::pair<Value, Value>> pairs_;
+  std::map<std::string_view, std::int64_t> cases_;  // by kind
 };
 
 }  // namespace lockstep

@@ -8,7 +8,7 @@
 #include "collectives/base/file.h"
 #include "models/weights.h"
 #include "parallel/fuzz/fuzz_case.h"
-#include "parallel/make_plan.h"
+#include "parallel/rank_model.h"
 
 namespace lockstep {
 namespace {
@@ -23,7 +23,7 @@ T one_of(Random& random, std::initializer_list<T> choices) {
 GptConfig draw_model(Random& random) {
   GptConfig model;
   model.layers = one_of(random, {1, 2, 3, 4, 5, 8});
-  model.heads = one_of(random, {1, 2, 3, 4, 6});
+  model.heads = one_of(random, {1, 2, 3, 4, 4, 6, 8});
   model.width = model.heads * one_of(random, {2, 4, 8});
   do model.kv_heads = static_cast<int>(random() % static_cast<unsigned>(model.heads + 1));
   while (model.kv_heads > 0 && model.heads % model.kv_heads != 0);
@@ -36,9 +36,9 @@ FuzzPlan draw_plan(Random& random) {
   FuzzPlan plan;
   TrainOptions& o = plan.options;
   // The mesh has all axes; the other techniques have ways of their own to choose them.
-  const std::string_view name =
-      one_of<std::string_view>(random, {"3d", "3d", "3d", "3d", "3d", "3d", "ddp", "zero", "fsdp",
-                                        "pipeline", "tp", "sp", "ring-attention", "ulysses", "cp"});
+  const std::string_view name = one_of<std::string_view>(
+      random, {"3d", "3d", "3d", "3d", "3d", "3d", "ddp", "zero", "fsdp", "pipeline", "tp", "sp",
+               "ring-attention", "ulysses", "cp", "ps"});
   o.technique = name;
   for (const OptionGroup& group : describe(o))
     for (const Option& option : group.options)
@@ -47,14 +47,53 @@ FuzzPlan draw_plan(Random& random) {
   plan.ranks = 1 + static_cast<int>(random() % 8);
   if (name == "3d") {
     plan.ranks = *o.tensor_ranks * *o.context_ranks * *o.pipeline_ranks * *o.data_ranks;
+    // Few models have so many heads for each rank along tp.
+    if (o.context_ranks == 4 && o.tensor_ranks == 1 && random() % 2 == 0) o.ulysses_ranks = 4;
     if (random() % 2 == 0) o.ring_ranks = std::max(1, *o.context_ranks / *o.ulysses_ranks);
   }
+  if (o.colocated) o.servers = 1;
   return plan;
 }
 
-bool is_valid(const FuzzCase& fuzz_case, const FuzzPlan& plan) {
+int pipeline_ranks(const FuzzPlan& plan) {
+  return plan.options.technique == "pipeline" ? plan.ranks
+                                              : plan.options.pipeline_ranks.value_or(1);
+}
+
+// Every third pipeline has a schedule of its own.
+void draw_schedule_of(Random& random, FuzzPlan& plan, const GptConfig& model) {
+  const int ranks = pipeline_ranks(plan);
+  if (ranks == 1 || ranks > model.layers || random() % 3 != 0) return;
+  const int most_stages = std::min(3, model.layers / ranks);
+  plan.options.schedule_file = "schedule";
+  plan.schedule =
+      draw_schedule(random(), {.ranks = ranks,
+                               .micro_batches = plan.options.micro_batches,
+                               .virtual_stages = 1 + static_cast<int>(random() % most_stages),
+                               .group = 0});
+}
+
+// The limit of a bucket that some tensors fill exactly, or that one element more or less does.
+void draw_bucket(Random& random, std::int64_t& bytes, const std::vector<Parameter>& list,
+                 Count element) {
+  const std::size_t end = 1 + random() % list.size();
+  const std::size_t tensors = 1 + random() % std::min<std::size_t>(end, 6);
+  Count count = 0;
+  for (std::size_t i = 0; i < tensors; ++i) count += list[end - 1 - i].count;
+  bytes = std::max(Count{1}, count + one_of<Count>(random, {-1, 0, 1})) * element;
+}
+
+void draw_buckets(Random& random, FuzzPlan& plan, const GptConfig& model) {
+  if (random() % 2 != 0) return;
+  const RankOutline rank(plan_of(plan, model), 0);
+  const Count element = element_bytes(plan.options.dtype);
+  draw_bucket(random, plan.options.first_bucket_bytes, rank.parameters().list(), element);
+  draw_bucket(random, plan.options.bucket_bytes, rank.parameters().list(), element);
+}
+
+bool is_valid(const FuzzPlan& plan, const GptConfig& model) {
   try {
-    plan_of(plan.options, plan.ranks, fuzz_case.model);
+    plan_of(plan, model);
     return true;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::bad_input) throw;
@@ -62,17 +101,48 @@ bool is_valid(const FuzzCase& fuzz_case, const FuzzPlan& plan) {
   }
 }
 
+// The plans before the last one.
+void draw_before(Random& random, FuzzCase& drawn, const DrawLimits& limits) {
+  const FuzzPlan last = drawn.last();
+  // Of random streams that depend on the ranks, only the same ranks go on.
+  if (drops_by_rank(last)) {
+    if (last.options.steps == 1) return;
+    drawn.plans.insert(drawn.plans.begin(), last);
+    drawn.plans.front().options.steps = 1;
+    drawn.plans.front().options.recompute =
+        one_of<const char*>(random, {"none", "selective", "full"});
+    if (!is_valid(drawn.plans.front(), drawn.model)) drawn.plans = {last};
+    return;
+  }
+  const int others = std::min(last.options.steps - 1, one_of(random, {1, 1, 2, 3}));
+  constexpr int most_tries = 1000;
+  for (int tries = 0; static_cast<int>(drawn.plans.size()) <= others && tries < most_tries;
+       ++tries) {
+    FuzzPlan plan = draw_plan(random);
+    take_training(plan.options, last.options);
+    const int next = drawn.plans.front().options.steps;
+    const int wanted = others - static_cast<int>(drawn.plans.size());  // plans before this one
+    plan.options.steps = next - 1 - static_cast<int>(random() % (next - 1 - wanted));
+    draw_schedule_of(random, plan, drawn.model);
+    if (plan.ranks > limits.most_ranks || drops_by_rank(plan) || !is_valid(plan, drawn.model))
+      continue;
+    draw_buckets(random, plan, drawn.model);
+    drawn.plans.insert(drawn.plans.begin(), plan);
+    if (!is_stable(drawn)) drawn.plans.erase(drawn.plans.begin());
+  }
+}
+
 }  // namespace
 
 bool is_stable(const FuzzCase& fuzz_case) {
-  Count narrowest = element_bytes(fuzz_case.plan.options.dtype);
-  for (const FuzzPlan* plan : {&fuzz_case.plan, fuzz_case.before ? &*fuzz_case.before : nullptr})
-    if (plan && plan->options.reduce_dtype)
-      narrowest = std::min(narrowest, element_bytes(*plan->options.reduce_dtype));
+  Count narrowest = element_bytes(fuzz_case.last().options.dtype);
+  for (const FuzzPlan& plan : fuzz_case.plans)
+    if (plan.options.reduce_dtype)
+      narrowest = std::min(narrowest, element_bytes(*plan.options.reduce_dtype));
   const GptConfig& model = fuzz_case.model;
   switch (narrowest) {
     case 8:
-      return true;
+      return model.width >= 4;
     case 4:
       return model.width >= 8 && model.layers <= 5;
     default:
@@ -80,16 +150,26 @@ bool is_stable(const FuzzCase& fuzz_case) {
   }
 }
 
+bool drops_by_rank(const FuzzPlan& plan) {
+  return plan.options.dropout.value_or(0) > 0 && plan.options.dropout_streams == "megatron";
+}
+
 void take_training(TrainOptions& into, const TrainOptions& from) {
+  static_cast<InputOptions&>(into) = from;
+  static_cast<PrecisionOptions&>(into) = from;
+  static_cast<RegularizationOptions&>(into) = from;
+  static_cast<OptimizerOptions&>(into) = from;
   into.global_batch = from.global_batch;
   into.sequence_length = from.sequence_length;
-  into.documents = from.documents;
-  into.dtype = from.dtype;
-  into.loss_scaling = from.loss_scaling;
-  into.dropout = from.dropout;
-  into.label_smoothing = from.label_smoothing;
-  into.grad_clip = from.grad_clip;
-  into.eps = from.eps;
+  into.validation_fraction = from.validation_fraction;
+}
+
+void chain(FuzzCase& fuzz_case) {
+  for (std::size_t i = 0; i < fuzz_case.plans.size(); ++i) {
+    TrainOptions& o = fuzz_case.plans[i].options;
+    o.resume = i > 0 ? "checkpoint" : "";
+    o.checkpoint = i + 1 < fuzz_case.plans.size() ? "checkpoint" : "";
+  }
 }
 
 FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& limits) {
@@ -99,69 +179,33 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
     return limits.all_ranks ? ranks == limits.most_ranks : ranks <= limits.most_ranks;
   };
   for (int tries = 0; tries < limits.most_tries; ++tries) {
-    FuzzCase drawn{
-        .seed = random() % 1'000'000, .model = draw_model(random), .plan = {}, .before = {}};
+    FuzzCase drawn{.seed = random() % 1'000'000, .model = draw_model(random), .plans = {}};
     const int context = drawn.model.context;
     const int length = one_of(random, {0, 0, context - 1, context / 2});
-    drawn.plan = draw_plan(random);
-    TrainOptions& o = drawn.plan.options;
+    drawn.plans = {draw_plan(random)};
+    TrainOptions& o = drawn.last().options;
     o.sequence_length = length;
     // Micro-batches of one sequence or a few, all equal or not.
-    const int shares = o.data_ranks.value_or(drawn.plan.ranks) * o.micro_batches;
+    const int shares = o.data_ranks.value_or(drawn.last().ranks) * o.micro_batches;
     o.global_batch = shares + static_cast<int>(random() % static_cast<unsigned>(2 * shares));
     o.eps = 1e-3;  // rounding errors of tiny gradients must not become large updates
-    if (!allows(drawn.plan.ranks) || o.global_batch > 64 || !is_stable(drawn) ||
-        !is_valid(drawn, drawn.plan))
+    o.steps = one_of(random, {1, 2, 2, 3, 4, most_fuzz_steps});
+    // Fewer tokens could all end documents: then a step has no target.
+    constexpr int least_tokens = 32;
+    if (o.documents && o.global_batch * (length > 0 ? length : context) < least_tokens) continue;
+    draw_schedule_of(random, drawn.last(), drawn.model);
+    if (!allows(drawn.last().ranks) || o.global_batch > 64 || !is_stable(drawn) ||
+        !is_valid(drawn.last(), drawn.model))
       continue;
-    // A loss scaler may skip the first step of f16.
-    if (random() % 4 != 0 || o.dtype == DType::f16) return drawn;
-    for (int others = 0; others < 1000; ++others) {
-      FuzzPlan before = draw_plan(random);
-      take_training(before.options, o);
-      if (!allows(before.ranks) || !is_valid(drawn, before)) continue;
-      drawn.before = before;
-      if (is_stable(drawn)) break;
-      drawn.before.reset();
-    }
+    draw_buckets(random, drawn.last(), drawn.model);
+    if (random() % 3 == 0) draw_before(random, drawn, limits);
+    chain(drawn);
     return drawn;
   }
   throw Error(ErrorKind::bad_input,
               fmt::format("--ranks {}: none of {} random plans has that many ranks",
                           limits.most_ranks, limits.most_tries),
               {.hint = "use a product of small powers of 2, such as 4, 8 or 16"});
-}
-
-Plan plan_of(const FuzzPlan& plan, const FuzzFiles& files) {
-  TrainOptions options = plan.options;
-  options.model = files.model();
-  options.init = files.weights();
-  options.data = files.text();
-  options.steps = fuzz_steps;
-  options.threads = 1;
-  return plan_of(options, plan.ranks);
-}
-
-void write_files(const FuzzCase& fuzz_case, const FuzzFiles& files) {
-  std::mt19937_64 random(fuzz_case.seed);
-  write_file(files.model(), gpt_config_json(fuzz_case.model));
-  const std::vector<Parameter> whole = whole_parameters(fuzz_case.model);
-  WeightsFile weights(files.weights(), whole, DType::f64, fuzz_case.model);
-  std::normal_distribution<double> value(0, 0.3);
-  for (std::size_t i = 0; i < whole.size(); ++i) {
-    std::vector<double> values(static_cast<std::size_t>(whole[i].count));
-    const double mean = whole[i].initial == Initial::ones ? 1 : 0;
-    for (double& each : values) each = mean + value(random);
-    weights.write(i, 0, host_slice(std::span(values)));
-  }
-  weights.finish();
-  // Documents of 0 to 12 letters, then an empty line.
-  std::string text;
-  for (int document = 0; document < 600; ++document) {
-    for (auto letters = random() % 13; letters > 0; --letters)
-      text += static_cast<char>('a' + random() % 26);
-    text += "\n\n";
-  }
-  write_file(files.text(), text);
 }
 
 }  // namespace lockstep

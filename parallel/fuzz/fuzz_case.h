@@ -1,10 +1,9 @@
-// A case of the fuzzer: a model and a plan for it, drawn at random. It may begin with another plan,
-// from whose checkpoint the plan resumes.
+// A case of the fuzzer: a model, and plans for it, drawn at random. The first plan begins the
+// training; each other plan resumes it from the checkpoint of the plan before.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,43 +11,61 @@
 
 namespace lockstep {
 
+// Its options name no files. "checkpoint", "tier" and "schedule" stand for those of the case.
 struct FuzzPlan {
-  TrainOptions options;
+  TrainOptions options;  // of `steps`: those of the training when this plan ends
   int ranks = 1;
+  std::string schedule = {};  // of its pipeline, as action text; empty: the one that options name
 };
 
 struct FuzzCase {
-  std::uint64_t seed = 1;  // of weights, data, dropout and delays
+  std::uint64_t seed = 1;  // of weights, data and delays
   GptConfig model;
-  FuzzPlan plan;
-  std::optional<FuzzPlan> before;  // takes the first step and writes a checkpoint
+  std::vector<FuzzPlan> plans;
+
+  const FuzzPlan& last() const { return plans.back(); }
+  FuzzPlan& last() { return plans.back(); }
+  // The steps that a plan takes begin with this one.
+  int first_step(std::size_t plan) const { return plan > 0 ? plans[plan - 1].options.steps : 0; }
 };
 
 // Whether rounding errors stay small: layer norms over few columns, one after another, multiply them.
 bool is_stable(const FuzzCase& fuzz_case);
+// Whether what dropout drops depends on the plan, so that one rank does not give the same results.
+bool drops_by_rank(const FuzzPlan& plan);
 
-// What both plans of a case must agree on, because one goes on where the other ended.
+// What all plans of a case must agree on, because one goes on where the other ended.
 void take_training(TrainOptions& into, const TrainOptions& from);
+// Which plans write checkpoints and resume, as their order says.
+void chain(FuzzCase& fuzz_case);
 
-// Files of a case: its model, weights and data.
+// Files of a case.
 struct FuzzFiles {
   std::string folder;
   std::string model() const { return folder + "/config.json"; }
   std::string weights() const { return folder + "/weights.safetensors"; }
   std::string text() const { return folder + "/text"; }
-  std::string checkpoint() const { return folder + "/checkpoint"; }
+  std::string history() const { return folder + "/history"; }
+  std::string tier() const { return folder + "/tier"; }
+  std::string schedule(std::size_t plan) const { return numbered("schedule", plan); }
+  std::string checkpoint(std::size_t plan) const { return numbered("checkpoint", plan); }
+
+ private:
+  std::string numbered(const char* name, std::size_t plan) const;
 };
-// Writes weights without structure, none of them zero, and short documents.
+// Writes weights without structure, none of them zero, short documents, and schedules.
 void write_files(const FuzzCase& fuzz_case, const FuzzFiles& files);
 
-// The plan of `plan` for the model. Throws Error (bad_input) if it breaks a rule.
-Plan plan_of(const FuzzPlan& plan, const FuzzFiles& files);
+// A plan of a case with its files. Throws Error (bad_input) if it breaks a rule.
+Plan plan_of(const FuzzCase& fuzz_case, std::size_t plan, const FuzzFiles& files);
+// The same without files.
+Plan plan_of(const FuzzPlan& plan, const GptConfig& model);
 
-// The optimizer steps of a case. One that resumes takes the second only.
-inline constexpr int fuzz_steps = 2;
+// The most steps of a case.
+inline constexpr int most_fuzz_steps = 5;
 
-// Case `number` of a seed. The plan's options come from their descriptions. `most_ranks` limits the
-// ranks; with `all_ranks` each plan has exactly as many.
+// Case `number` of a seed. The plans' options come from their descriptions. `most_ranks` limits the
+// ranks; with `all_ranks` the last plan has exactly as many.
 struct DrawLimits {
   int most_ranks = 16;
   bool all_ranks = false;
@@ -56,6 +73,9 @@ struct DrawLimits {
 };
 // Throws Error (bad_input) if none of them has.
 FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& limits);
+
+// A schedule in which every rank of a pipeline takes its actions in a random order that can be run.
+std::string draw_schedule(std::uint64_t seed, const PipelineShape& shape);
 
 // Schema lockstep.fuzz/1.
 std::string case_json(const FuzzCase& fuzz_case);

@@ -3,7 +3,6 @@
 
 #include "collectives/base/error.h"
 #include "parallel/fuzz/fuzz_case.h"
-#include "parallel/make_plan.h"
 
 namespace lockstep {
 namespace {
@@ -11,10 +10,10 @@ namespace {
 bool is_valid(const FuzzCase& fuzz_case) {
   try {
     check(fuzz_case.model);
-    if (!is_stable(fuzz_case)) return false;
-    for (const FuzzPlan* plan : {&fuzz_case.plan, fuzz_case.before ? &*fuzz_case.before : nullptr})
-      if (plan) plan_of(plan->options, plan->ranks, fuzz_case.model);
-    return true;
+    for (std::size_t i = 0; i < fuzz_case.plans.size(); ++i)
+      if (fuzz_case.plans[i].options.steps <= fuzz_case.first_step(i)) return false;
+    for (const FuzzPlan& plan : fuzz_case.plans) plan_of(plan, fuzz_case.model);
+    return is_stable(fuzz_case);
   } catch (const Error&) {
     return false;
   }
@@ -45,9 +44,9 @@ std::vector<std::string> simpler_values(const Option& option, const std::string&
 // The cases in which one option of the plan is simpler.
 void simplify_options(const FuzzCase& from, std::vector<FuzzCase>& simpler) {
   TrainOptions with_defaults;
-  with_defaults.technique = from.plan.options.technique;
+  with_defaults.technique = from.last().options.technique;
   FuzzCase read = from;  // descriptions are bound to options that can change
-  const std::vector<OptionGroup> groups = describe(read.plan.options);
+  const std::vector<OptionGroup> groups = describe(read.last().options);
   const std::vector<OptionGroup> defaults = describe(with_defaults);
   for (std::size_t g = 0; g < groups.size(); ++g) {
     if (!groups[g].belongs_to(with_defaults.technique)) continue;
@@ -56,10 +55,10 @@ void simplify_options(const FuzzCase& from, std::vector<FuzzCase>& simpler) {
       if (option.drawn.empty()) continue;
       for (const std::string& value : simpler_values(option, text_of(defaults[g].options[o]))) {
         FuzzCase next = from;
-        const std::vector<OptionGroup> its = describe(next.plan.options);
+        const std::vector<OptionGroup> its = describe(next.last().options);
         set_from_text(its[g].options[o], value);
         if (text_of(its[g].options[o]) == text_of(option)) break;  // "0" is no simpler than "0.0"
-        set_ranks(next.plan);
+        set_ranks(next.last());
         simpler.push_back(next);
       }
     }
@@ -85,10 +84,21 @@ std::vector<FuzzCase> simpler_cases(const FuzzCase& from) {
     change(next);
     simpler.push_back(next);
   };
-  if (from.before) changed([](FuzzCase& next) { next.before.reset(); });
-  if (from.plan.options.technique != "3d" && from.plan.ranks > 1)
-    for (const int ranks : {2, from.plan.ranks / 2, from.plan.ranks - 1})
-      if (ranks < from.plan.ranks) changed([&](FuzzCase& next) { next.plan.ranks = ranks; });
+  for (std::size_t i = 0; i + 1 < from.plans.size(); ++i)
+    changed([&](FuzzCase& next) {
+      next.plans.erase(next.plans.begin() + static_cast<std::ptrdiff_t>(i));
+    });
+  for (int steps = from.first_step(from.plans.size() - 1) + 1; steps < from.last().options.steps;
+       ++steps)
+    changed([&](FuzzCase& next) { next.last().options.steps = steps; });
+  if (!from.last().schedule.empty())
+    changed([](FuzzCase& next) {
+      next.last().schedule.clear();
+      next.last().options.schedule_file.clear();
+    });
+  if (from.last().options.technique != "3d" && from.last().ranks > 1)
+    for (const int ranks : {2, from.last().ranks / 2, from.last().ranks - 1})
+      if (ranks < from.last().ranks) changed([&](FuzzCase& next) { next.last().ranks = ranks; });
   simplify_options(from, simpler);
   simplify(from, &GptConfig::layers, {1, 2, 4}, simpler);
   for (const int heads : {1, 2, 4})
@@ -100,15 +110,19 @@ std::vector<FuzzCase> simpler_cases(const FuzzCase& from) {
       });
   simplify(from, &GptConfig::kv_heads, {0}, simpler);
   simplify(from, &GptConfig::vocabulary, {123, 128}, simpler);
-  if (from.plan.options.sequence_length != 0)
-    changed([](FuzzCase& next) { next.plan.options.sequence_length = 0; });
-  const auto shares = from.plan.options.data_ranks.value_or(1) * from.plan.options.micro_batches;
-  for (const int batch : {shares, from.plan.ranks * from.plan.options.micro_batches,
-                          from.plan.options.global_batch - 1})
-    if (batch < from.plan.options.global_batch)
-      changed([&](FuzzCase& next) { next.plan.options.global_batch = batch; });
-  for (FuzzCase& each : simpler)
-    if (each.before) take_training(each.before->options, each.plan.options);
+  if (from.last().options.sequence_length != 0)
+    changed([](FuzzCase& next) { next.last().options.sequence_length = 0; });
+  const auto shares =
+      from.last().options.data_ranks.value_or(1) * from.last().options.micro_batches;
+  for (const int batch : {shares, from.last().ranks * from.last().options.micro_batches,
+                          from.last().options.global_batch - 1})
+    if (batch < from.last().options.global_batch)
+      changed([&](FuzzCase& next) { next.last().options.global_batch = batch; });
+  for (FuzzCase& each : simpler) {
+    for (FuzzPlan& plan : each.plans)
+      if (&plan != &each.last()) take_training(plan.options, each.last().options);
+    chain(each);
+  }
   return simpler;
 }
 

@@ -45,6 +45,23 @@ TEST(Buckets, CloseOnceTheyHoldTheirCap) {
   EXPECT_EQ(buckets[1].first, 0);
 }
 
+// A bucket that holds exactly its limit is closed; one element more, and it takes another tensor.
+TEST(Buckets, CloseAtASumOfTensors) {
+  Ledger ledger;
+  const Parameters parameters = parameters_of({8, 4, 6, 2, 10, 3}, ledger);
+  const auto counts = [&](Count first, Count rest) {
+    std::vector<Count> all;
+    for (const Bucket& bucket : make_buckets(parameters, first * 4, rest * 4))
+      all.push_back(bucket.count);
+    return all;
+  };
+  EXPECT_EQ(counts(13, 8), (std::vector<Count>{13, 8, 12}));
+  EXPECT_EQ(counts(14, 8), (std::vector<Count>{15, 10, 8}));
+  EXPECT_EQ(counts(12, 8), (std::vector<Count>{13, 8, 12}));
+  EXPECT_EQ(counts(13, 9), (std::vector<Count>{13, 12, 8}));
+  EXPECT_EQ(counts(13, 7), (std::vector<Count>{13, 8, 12}));
+}
+
 TEST(Buckets, RefuseNoBytes) {
   Ledger ledger;
   EXPECT_THROW(make_buckets(parameters_of({1}, ledger), 0, 1), Error);

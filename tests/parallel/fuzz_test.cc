@@ -6,12 +6,15 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "parallel/fuzz/check_case.h"
 #include "parallel/fuzz/coverage.h"
+#include "parallel/pipeline/schedules/check.h"
+#include "parallel/pipeline/schedules/text.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {
@@ -40,7 +43,7 @@ TEST_F(Fuzz, PlansEqualOneRankAndTheirPredictions) {
     const CaseCheck check = check_case_on_threads(drawn, {.fault = {}});
     EXPECT_THAT(check.differences, IsEmpty()) << "plan " << number << ": " << case_json(drawn);
     EXPECT_GT(check.compared, 20) << "plan " << number;
-    coverage.add(drawn.plan);
+    coverage.add(drawn, check);
     if (HasFailure()) break;
   }
   for (const Coverage::Row& row : coverage.rows()) {
@@ -74,7 +77,34 @@ TEST_F(Fuzz, TheSameSeedGivesTheSamePlansAndTheirFiles) {
   }
   EXPECT_NE(case_json(draw_case(7, 0, {})), case_json(draw_case(8, 0, {})));
   for (int number = 0; number < 5; ++number)
-    EXPECT_EQ(draw_case(1, number, {.most_ranks = 6, .all_ranks = true}).plan.ranks, 6);
+    EXPECT_EQ(draw_case(1, number, {.most_ranks = 6, .all_ranks = true}).last().ranks, 6);
+}
+
+// What the minutes of fuzzing draw. Whether steps are skipped is known only after a run.
+TEST_F(Fuzz, EveryKindIsDrawn) {
+  Coverage coverage;
+  for (int number = 0; number < 500; ++number)
+    coverage.add(draw_case(1, number, {}), {.compared = 1, .skipped_steps = 1, .differences = {}});
+  EXPECT_GT(coverage.kinds().size(), 10U);
+  for (const Coverage::Kind& kind : coverage.kinds()) EXPECT_GE(kind.cases, 3) << kind.name;
+  for (const Coverage::Row& row : coverage.rows())
+    EXPECT_EQ(row.values, row.all_values) << row.flag;
+}
+
+TEST_F(Fuzz, SchedulesOfItsOwnCanBeRun) {
+  std::set<std::string> texts;
+  for (int seed = 0; seed < 40; ++seed) {
+    const PipelineShape shape{.ranks = 1 + seed % 4,
+                              .micro_batches = 1 + seed % 5,
+                              .virtual_stages = 1 + seed % 3,
+                              .group = 0};
+    const std::string text = draw_schedule(static_cast<std::uint64_t>(seed), shape);
+    const Schedule schedule = schedule_from_csv(text, "drawn");
+    EXPECT_NO_THROW(check(schedule)) << text;
+    EXPECT_EQ(schedule.stages, shape.stages());
+    texts.insert(text);
+  }
+  EXPECT_GT(texts.size(), 35U);
 }
 
 TEST_F(Fuzz, SaysThatNoPlanHasSoManyRanks) {
@@ -84,18 +114,18 @@ TEST_F(Fuzz, SaysThatNoPlanHasSoManyRanks) {
 // Mistakes that no test of a single technique would show: a value that one rank loses.
 TEST_F(Fuzz, FindsWhatIsPlanted) {
   FuzzCase drawn = draw_case(1, 0, {});
-  drawn.plan = {.options = {}, .ranks = 2};
-  drawn.plan.options.technique = "ddp";
-  drawn.plan.options.global_batch = 4;
-  drawn.plan.options.sequence_length = 0;
-  drawn.before.reset();
+  drawn.plans = {{.options = {}, .ranks = 2}};
+  drawn.last().options.technique = "ddp";
+  drawn.last().options.global_batch = 4;
+  drawn.last().options.steps = 2;
   const auto differences = [&](const char* fault) {
     return check_case_on_threads(drawn, {.timeout_s = 2, .fault = parse_fault(fault)});
   };
   const CaseCheck nan = differences("rank=1,op=1,kind=nan");
   ASSERT_FALSE(nan.differences.empty());
-  EXPECT_THAT(nan.differences.front(), HasSubstr("rank 0: step 0: "));
-  EXPECT_FALSE(nan.has_ended);
+  EXPECT_THAT(nan.differences.front(), HasSubstr("step 0: loss"));
+  EXPECT_THAT(nan.differences.front(), HasSubstr("gradient norm nan"));
+  EXPECT_TRUE(nan.has_ended);
   const CaseCheck skip = differences("rank=1,op=1,kind=skip");
   ASSERT_FALSE(skip.differences.empty());
   EXPECT_TRUE(skip.has_ended);
@@ -106,24 +136,25 @@ TEST_F(Fuzz, ShrinksToWhatMatters) {
   FuzzCase large;
   for (int number = 0;; ++number) {
     large = draw_case(3, number, {});
-    const TrainOptions& o = large.plan.options;
-    if (o.technique == "3d" && o.tensor_ranks == 2 && *o.data_ranks > 2 && large.before &&
+    const TrainOptions& o = large.last().options;
+    if (o.technique == "3d" && o.tensor_ranks == 2 && *o.data_ranks > 2 && large.plans.size() > 2 &&
         large.model.layers > 2 && o.dropout > 0)
       break;
   }
   int tried = 0;
   const FuzzCase smallest = shrink(large, [&](const FuzzCase& fuzz_case) {
     ++tried;
-    const TrainOptions& o = fuzz_case.plan.options;
+    const TrainOptions& o = fuzz_case.last().options;
     return o.tensor_ranks.value_or(1) == 2 && o.dropout > 0;
   });
-  EXPECT_EQ(smallest.plan.ranks, 2);
-  EXPECT_GT(smallest.plan.options.dropout, 0);
-  EXPECT_EQ(smallest.plan.options.micro_batches, 1);
-  EXPECT_EQ(smallest.plan.options.global_batch, 1);
+  EXPECT_EQ(smallest.last().ranks, 2);
+  EXPECT_GT(smallest.last().options.dropout, 0);
+  EXPECT_EQ(smallest.last().options.micro_batches, 1);
+  EXPECT_EQ(smallest.last().options.global_batch, 1);
   EXPECT_EQ(smallest.model.layers, 1);
   EXPECT_EQ(smallest.model.vocabulary, 123);
-  EXPECT_FALSE(smallest.before.has_value());
+  EXPECT_EQ(smallest.plans.size(), 1U);
+  EXPECT_EQ(smallest.last().options.steps, 1);
   EXPECT_LT(tried, 500);
 }
 
@@ -155,9 +186,14 @@ TEST_F(Fuzz, FilesOfCasesAreChecked) {
   EXPECT_THAT(with("seed", "one"), HasSubstr("'seed'"));
   EXPECT_THAT(with("plan", 3), HasSubstr("not a plan"));
   ordered_json plan = right["plan"];
-  plan["technique"] = "ps";
-  plan["options"] = ordered_json::object();
-  EXPECT_THAT(with("before", plan), HasSubstr("technique ps"));
+  plan["options"]["steps"] = 5;
+  EXPECT_THAT(with("before", ordered_json::array({plan, plan})), HasSubstr("do not grow"));
+  EXPECT_THAT(with("before", plan), HasSubstr("do not grow"));
+  plan["options"]["steps"] = 6;
+  EXPECT_THAT(with("plan", plan), HasSubstr("at most 5"));
+  plan["technique"] = "pipeline";
+  plan["options"] = {{"schedule_file", "schedule"}};
+  EXPECT_THAT(with("plan", plan), HasSubstr("'schedule' has no text"));
   for (const char* key : {"seed", "model", "plan"}) {
     ordered_json without = right;
     without.erase(key);

@@ -67,6 +67,41 @@ TEST(UnitOrder, LimitsGatheredBlocks) {
             order_of({.reshard_after_forward = false}));
 }
 
+// Counted from the order alone, for every combination: the limit holds, and so it does for evaluation.
+TEST(UnitOrder, NeverGathersMoreThanTheLimit) {
+  int orders = 0;
+  for (const int blocks : {1, 2, 3, 7})
+    for (const bool has_ends : {true, false})
+      for (const bool forward_prefetch : {false, true})
+        for (const Prefetch prefetch :
+             {Prefetch::none, Prefetch::backward_pre, Prefetch::backward_post})
+          for (const bool last : {false, true})
+            for (const bool in_group : {false, true})
+              for (const int most : {1, 2, 3}) {
+                const StageShape shape{blocks, has_ends, has_ends};
+                const OrderOptions options{.forward_prefetch = forward_prefetch,
+                                           .prefetch = prefetch,
+                                           .prefetch_last_block = last,
+                                           .most_gathered = most,
+                                           .keeps_group_shards = in_group};
+                for (const auto& order :
+                     {training_order(shape, options, true), evaluation_order(shape, options)}) {
+                  int now = 0, highest = 0;
+                  for (const UnitEvent& event : order) {
+                    if (event.unit == root_unit) continue;
+                    now += event.kind == UnitEvent::Kind::gather ? 1 : 0;
+                    now -= event.kind == UnitEvent::Kind::free ? 1 : 0;
+                    highest = std::max(highest, now);
+                  }
+                  EXPECT_LE(highest, most) << text_of(order);
+                  EXPECT_GE(highest, 1) << text_of(order);
+                  EXPECT_EQ(now, 0) << text_of(order);
+                  ++orders;
+                }
+              }
+  EXPECT_EQ(orders, 4 * 2 * 2 * 3 * 2 * 2 * 3 * 2);
+}
+
 // torch.chunk of 5, 4 and 1 rows over 4 ranks gives 2, 2, 1, 0 and 1, 1, 1, 1 and 1, 0, 0, 0.
 TEST(ShardLayout, SplitsParametersAsTorchDoes) {
   const ShardLayout layout({{.rows = 5, .columns = 10}, {.rows = 4, .columns = 1}, {1, 3}}, true,

@@ -1,0 +1,75 @@
+#include "parallel/fuzz/case_run.h"
+
+#include <limits>
+
+#include "collectives/base/device.h"
+#include "models/weights.h"
+
+namespace lockstep {
+namespace {
+
+Values widened(Slice values) {
+  Values wide(static_cast<std::size_t>(values.count));
+  host_device().convert(host_slice(std::span(wide)), values);
+  return wide;
+}
+
+class CaseWatch final : public TrainingWatch {
+ public:
+  CaseWatch(const Plan& plan, RankRun& run)
+      : plan_(plan), whole_(whole_parameters(plan.model)), run_(run) {}
+
+  void on_gradients(TrainingRank& rank, const StepRecord& step) override {
+    run_.steps[step.step].gradients =
+        gathered(rank, Gathered::gradients, whole_, 1 / step.loss_scale);
+  }
+  void after_step(const StepRecord& step) override {
+    run_.steps[step.step].loss = step.loss;
+    run_.steps[step.step].norm = step.grad_norm;
+    run_.taken[step.step] = {.scale = step.loss_scale, .skipped = step.skipped};
+  }
+  void at_end(TrainingRank& rank) override {
+    rank.wait_for_parameters();
+    run_.weights[plan_.options.steps] = gathered(rank, Gathered::values, whole_);
+    const Parameters* const own = rank.state().parameters;
+    for (int i = 0; own && i < static_cast<int>(own->list().size()); ++i)
+      if (own->has_value(i))
+        run_.own.push_back({own->list()[static_cast<std::size_t>(i)], widened(own->value(i))});
+  }
+
+ private:
+  const Plan& plan_;
+  const std::vector<Parameter> whole_;
+  RankRun& run_;
+};
+
+}  // namespace
+
+RankRun run_case(RankContext& context, const Plan& plan) {
+  RankRun run;
+  CaseWatch watch(plan, run);
+  const TrainResult result = train(context, plan, {}, &watch);
+  for (const ValidationRecord& validation : result.validation)
+    run.validation[validation.step] = validation.loss;
+  run.theory = result.theory;
+  return run;
+}
+
+Values gathered(TrainingRank& rank, Gathered what, const std::vector<Parameter>& whole,
+                double factor) {
+  const Parameter& last = whole.back();
+  Values all(static_cast<std::size_t>(last.offset + last.count),
+             std::numeric_limits<double>::quiet_NaN());
+  rank.gather(what, [&](const Parameters& part, Slice flat) {
+    const Values own = widened(flat);
+    for_each_counted_run(part, whole,
+                         [&](std::size_t number, Count in_whole, Count in_part, Count count) {
+                           for (Count i = 0; i < count; ++i)
+                             all[static_cast<std::size_t>(whole[number].offset + in_whole + i)] =
+                                 factor * own[static_cast<std::size_t>(in_part + i)];
+                         });
+  });
+  return all;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+// What a training of a case gives on one rank, seen from within train().
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "parallel/fuzz/comparison.h"
+#include "parallel/trainer.h"
+
+namespace lockstep {
+
+// What a step gives that does not depend on the plan.
+struct CaseStep {
+  double loss = 0, norm = 0;
+  Values gradients = {};  // on rank 0; none of a skipped step
+};
+
+// How a step was taken: with which scale of the loss, and whether it was skipped, because its
+// gradients had overflowed.
+struct StepTaken {
+  double scale = 1;
+  bool skipped = false;
+};
+
+struct CaseRun {
+  std::map<int, CaseStep> steps;
+  std::map<int, double> validation;  // the loss, by the steps taken before; on rank 0
+  std::map<int, Values> weights;     // the same; on rank 0
+};
+
+// A parameter's values as one rank holds them.
+struct OwnValue {
+  Parameter parameter;
+  Values values;
+};
+
+struct RankRun : CaseRun {
+  std::map<int, StepTaken> taken;
+  std::vector<OwnValue> own;         // after the last step
+  std::vector<TheoryRecord> theory;  // of all ranks, on rank 0
+};
+
+// Trains on this rank together with the others.
+RankRun run_case(RankContext& context, const Plan& plan);
+
+// All values or gradients of the model times a factor, on rank 0; there an element that no rank
+// counts is NaN.
+Values gathered(TrainingRank& rank, Gathered what, const std::vector<Parameter>& whole,
+                double factor = 1);
+
+}  // namespace lockstep

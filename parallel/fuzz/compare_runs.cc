@@ -1,0 +1,97 @@
+#include "parallel/fuzz/compare_runs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "models/weights.h"
+#include "parallel/loss_scale.h"
+
+namespace lockstep {
+namespace {
+
+// The values that this rank holds, those that other ranks hold, too, included.
+void compare_own_values(CaseComparison& comparison, const std::vector<Parameter>& whole,
+                        const std::vector<OwnValue>& own, const Values& expected) {
+  const double all = norm(expected);
+  for (const OwnValue& held : own) {
+    const Parameter& parameter = held.parameter;
+    const auto found = std::ranges::find(whole, parameter.whole_name(), &Parameter::name);
+    Values part(held.values.size());  // padding stays zero
+    for_each_run(parameter.region, found->shape.back(),
+                 [&](const Region::Columns&, Count in_whole, Count in_part, Count count) {
+                   for (Count k = 0; k < count && in_whole + k < found->count; ++k)
+                     part[static_cast<std::size_t>(in_part + k)] =
+                         expected[static_cast<std::size_t>(found->offset + in_whole + k)];
+                 });
+    comparison.values("value of " + parameter.name, held.values, part, all);
+  }
+}
+
+}  // namespace
+
+void compare_runs(CaseComparison& comparison, int rank, const Plan& plan, const RankRun& got,
+                  const CaseRun& expected) {
+  const std::vector<Parameter> whole = whole_parameters(plan.model);
+  for (const auto& [number, taken] : got.taken) {
+    const CaseStep &here = got.steps.at(number), &there = expected.steps.at(number);
+    comparison.near(fmt::format("step {}: loss", number), here.loss, there.loss);
+    if (taken.skipped) continue;
+    comparison.near(fmt::format("step {}: gradient norm", number), here.norm, there.norm);
+    if (rank == 0)
+      comparison.gradients(fmt::format("step {}: gradient", number), whole, here.gradients,
+                           there.gradients);
+  }
+  const Values& weights = expected.weights.at(plan.options.steps);
+  compare_own_values(comparison, whole, got.own, weights);
+  if (rank != 0) return;
+  comparison.values("value", whole, got.weights.at(plan.options.steps), weights);
+  for (const auto& [steps, loss] : expected.validation) {
+    if (steps <= got.taken.begin()->first) continue;
+    const auto found = got.validation.find(steps);
+    comparison.require_that(found != got.validation.end(),
+                            fmt::format("no validation after {} steps", steps));
+    if (found != got.validation.end())
+      comparison.near(fmt::format("validation loss after {} steps", steps), found->second, loss);
+  }
+}
+
+void compare_scales(CaseComparison& comparison, const Plan& plan, const History& history,
+                    int first) {
+  LossScaler scaler = loss_scaler(plan.options);
+  for (const auto& [number, taken] : history) {
+    if (number >= first)
+      comparison.equal(fmt::format("step {}: scale of the loss", number), taken.scale,
+                       scaler.scale());
+    scaler.update(taken.skipped);
+  }
+}
+
+void compare_overflows(CaseComparison& comparison, const History& taken,
+                       const ReferenceRun& expected) {
+  for (const auto& [number, step] : taken) {
+    const auto found = expected.overflows.find(number);
+    const auto [above, below] =
+        found == expected.overflows.end() ? ReferenceRun::Overflow{} : found->second;
+    comparison.require_that(!step.skipped || above,
+                            fmt::format("step {} was skipped with the scale {}, on one rank no "
+                                        "gradient overflows",
+                                        number, step.scale));
+    comparison.require_that(step.skipped || !below,
+                            fmt::format("step {} was not skipped with the scale {}, on one rank "
+                                        "gradients overflow",
+                                        number, step.scale));
+  }
+}
+
+void compare_theory(CaseComparison& comparison, const std::vector<TheoryRecord>& theory) {
+  for (const TheoryRecord& t : theory) {
+    const std::string what = fmt::format("{} of rank {}", t.quantity, t.rank);
+    if (t.exact)
+      comparison.equal(what, t.measured, t.expected);
+    else
+      comparison.at_most(what, t.measured, t.expected);
+  }
+}
+
+}  // namespace lockstep

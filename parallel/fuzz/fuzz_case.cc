@@ -1,0 +1,70 @@
+#include "parallel/fuzz/fuzz_case.h"
+
+#include <fmt/format.h>
+
+#include <random>
+
+#include "collectives/base/file.h"
+#include "models/weights.h"
+#include "parallel/fuzz/case_folder.h"
+#include "parallel/make_plan.h"
+
+namespace lockstep {
+
+std::string FuzzFiles::numbered(const char* name, std::size_t plan) const {
+  return fmt::format("{}/{}-{}", folder, name, plan);
+}
+
+Plan plan_of(const FuzzCase& fuzz_case, std::size_t plan, const FuzzFiles& files) {
+  const FuzzPlan& own = fuzz_case.plans[plan];
+  TrainOptions options = own.options;
+  options.model = files.model();
+  options.init = files.weights();
+  options.data = files.text();
+  options.threads = 1;
+  if (options.offload_to != "memory") options.offload_to = files.tier();
+  if (!own.schedule.empty()) options.schedule_file = files.schedule(plan);
+  if (!options.checkpoint.empty()) options.checkpoint = files.checkpoint(plan);
+  if (!options.resume.empty()) options.resume = files.checkpoint(plan - 1);
+  return plan_of(options, own.ranks);
+}
+
+Plan plan_of(const FuzzPlan& plan, const GptConfig& model) {
+  TrainOptions options = plan.options;
+  if (plan.schedule.empty()) return plan_of(options, plan.ranks, model);
+  const CaseFolder folder;
+  options.schedule_file = folder.files().schedule(0);
+  write_file(options.schedule_file, plan.schedule);
+  Plan made = plan_of(options, plan.ranks, model);
+  made.options.schedule_file = plan.options.schedule_file;
+  return made;
+}
+
+void write_files(const FuzzCase& fuzz_case, const FuzzFiles& files) {
+  std::mt19937_64 random(fuzz_case.seed);
+  write_file(files.model(), gpt_config_json(fuzz_case.model));
+  const std::vector<Parameter> whole = whole_parameters(fuzz_case.model);
+  WeightsFile weights(files.weights(), whole, DType::f64, fuzz_case.model);
+  std::normal_distribution<double> value(0, 0.3);
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    std::vector<double> values(static_cast<std::size_t>(whole[i].count));
+    const double mean = whole[i].initial == Initial::ones ? 1 : 0;
+    for (double& each : values) each = mean + value(random);
+    weights.write(i, 0, host_slice(std::span(values)));
+  }
+  weights.finish();
+  // Documents of 0 to 12 letters, then an empty line. In sequential order no sequence comes twice.
+  const int documents = fuzz_case.last().options.order == "sequential" ? 1400 : 600;
+  std::string text;
+  for (int document = 0; document < documents; ++document) {
+    for (auto letters = random() % 13; letters > 0; --letters)
+      text += static_cast<char>('a' + random() % 26);
+    text += "\n\n";
+  }
+  write_file(files.text(), text);
+  for (std::size_t i = 0; i < fuzz_case.plans.size(); ++i)
+    if (!fuzz_case.plans[i].schedule.empty())
+      write_file(files.schedule(i), fuzz_case.plans[i].schedule);
+}
+
+}  // namespace lockstep

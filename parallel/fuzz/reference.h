@@ -1,0 +1,25 @@
+// The training of a case on one rank, in a loop of its own, which shares nothing with trainer.cc.
+#pragma once
+
+#include <map>
+
+#include "parallel/fuzz/case_run.h"
+#include "parallel/fuzz/fuzz_case.h"
+
+namespace lockstep {
+
+struct ReferenceRun : CaseRun {
+  // Whether gradients overflow with a scale far above a step's, and with one far below it: the sums
+  // of many ranks may overflow a little earlier or later than one rank's.
+  struct Overflow {
+    bool above = false, below = false;
+  };
+  std::map<int, Overflow> overflows;  // of steps that were taken with loss scaling
+};
+
+// Takes as many steps as `taken` has, from the first one on, and skips those that it says were
+// skipped. In f64 the scale of the loss is 1.
+ReferenceRun serial_run(const FuzzCase& fuzz_case, const FuzzFiles& files, DType dtype,
+                        const std::map<int, StepTaken>& taken);
+
+}  // namespace lockstep
