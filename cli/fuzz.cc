@@ -11,6 +11,7 @@
 #include <memory>
 #include <sstream>
 
+#include "cli/case_file.h"
 #include "cli/command.h"
 #include "cli/process.h"
 #include "collectives/base/device.h"
@@ -119,38 +120,6 @@ std::string text_of(const FuzzCase& fuzz_case) {
                      plan.ranks == 1 ? "" : "s", resumed);
 }
 
-// The file of the case that is being run, which stays if the case ends this program; and the file of
-// a case that failed, which replaces none of an earlier run.
-class CaseFile {
- public:
-  CaseFile(const FuzzCommand& c, std::int64_t number, const FuzzCase& fuzz_case)
-      : name_(fmt::format("{}/fuzz-{}-{}", c.output, c.seed, number)),
-        running_(unused(name_, ".running.json")) {
-    write_file(running_, case_json(fuzz_case));
-  }
-  ~CaseFile() {
-    std::error_code ignored;
-    std::filesystem::remove(running_, ignored);
-  }
-  CaseFile(const CaseFile&) = delete;
-  void keep(const FuzzCase& fuzz_case) {
-    if (path_.empty()) path_ = unused(name_, ".json");
-    write_file(path_, case_json(fuzz_case));
-  }
-  // Of the case that failed.
-  const std::string& path() const { return path_; }
-
- private:
-  static std::string unused(const std::string& name, const char* ending) {
-    std::string path = name + ending;
-    for (int i = 2; std::filesystem::exists(path); ++i)
-      path = fmt::format("{}-{}{}", name, i, ending);
-    return path;
-  }
-
-  std::string name_, running_, path_;
-};
-
 int report_failure(const FuzzCommand& c, std::int64_t number, const FuzzCase& failing,
                    const CaseCheck& check, CaseFile& file) {
   fmt::print("plan {} of seed {} is wrong: {}\n", number, c.seed, text_of(failing));
@@ -213,7 +182,7 @@ int fuzz(const FuzzCommand& c) {
   std::int64_t number = 0, compared = 0, without = 0;
   for (; done(number) < 1; ++number) {
     const FuzzCase drawn = draw_case(c.seed, number, limits);
-    CaseFile file(c, number, drawn);
+    CaseFile file(fmt::format("{}/fuzz-{}-{}", c.output, c.seed, number), drawn);
     const CaseCheck check = check_case(c, drawn);
     if (!check.differences.empty()) return report_failure(c, number, drawn, check, file);
     compared += check.compared;

@@ -16,7 +16,7 @@ Values widened(Slice values) {
 
 class CaseWatch final : public TrainingWatch {
  public:
-  CaseWatch(const Plan& plan, RankRun& run)
+  CaseWatch(const Plan& plan, RunOnRank& run)
       : plan_(plan), whole_(whole_parameters(plan.model)), run_(run) {}
 
   void on_gradients(TrainingRank& rank, const StepRecord& step) override {
@@ -40,13 +40,13 @@ class CaseWatch final : public TrainingWatch {
  private:
   const Plan& plan_;
   const std::vector<Parameter> whole_;
-  RankRun& run_;
+  RunOnRank& run_;
 };
 
 }  // namespace
 
-RankRun run_case(RankContext& context, const Plan& plan) {
-  RankRun run;
+RunOnRank run_case(RankContext& context, const Plan& plan) {
+  RunOnRank run;
   CaseWatch watch(plan, run);
   const TrainResult result = train(context, plan, {}, &watch);
   for (const ValidationRecord& validation : result.validation)

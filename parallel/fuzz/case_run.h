@@ -35,14 +35,14 @@ struct OwnValue {
   Values values;
 };
 
-struct RankRun : CaseRun {
+struct RunOnRank : CaseRun {
   std::map<int, StepTaken> taken;
   std::vector<OwnValue> own;         // after the last step
   std::vector<TheoryRecord> theory;  // of all ranks, on rank 0
 };
 
 // Trains on this rank together with the others.
-RankRun run_case(RankContext& context, const Plan& plan);
+RunOnRank run_case(RankContext& context, const Plan& plan);
 
 // All values or gradients of the model times a factor, on rank 0; there an element that no rank
 // counts is NaN.

@@ -119,7 +119,7 @@ class PlanCheck {
 
   void compare_with_one_rank() {
     References references(fuzz_case_, files_);
-    run(plan_, [&](CaseComparison& comparison, int rank, const RankRun& got, const History& all) {
+    run(plan_, [&](CaseComparison& comparison, int rank, const RunOnRank& got, const History& all) {
       const References::Pair& expected = references.after(all);
       comparison.against("on one rank", tolerance_);
       compare_runs(comparison, rank, plan_, got, expected.exact);
@@ -139,11 +139,11 @@ class PlanCheck {
     CaseRun expected;
     launch({.ranks = reference.ranks, .timeout_s = world_.timeout_s, .fault = {}},
            [&](RankContext& context) {
-             RankRun run = run_case(context, reference);
+             RunOnRank run = run_case(context, reference);
              if (context.world.rank() == 0) expected = std::move(run);
            });
     const auto compare = [&](const Plan& plan) {
-      run(plan, [&](CaseComparison& comparison, int rank, const RankRun& got, const History&) {
+      run(plan, [&](CaseComparison& comparison, int rank, const RunOnRank& got, const History&) {
         // The same bits, but for copies of a tied embedding, which lie in other shards.
         comparison.against("with --recompute none", {.values = tolerance_of_type_.values});
         compare_runs(comparison, rank, plan, got, expected);
@@ -169,7 +169,7 @@ class PlanCheck {
     History all = before_;
     launch(world_, [&](RankContext& context) {
       const int rank = context.world.rank();
-      const RankRun got = run_case(context, plan);
+      const RunOnRank got = run_case(context, plan);
       History own = before_;
       own.insert(got.taken.begin(), got.taken.end());
       CaseComparison comparison(rank);

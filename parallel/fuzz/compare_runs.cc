@@ -30,7 +30,7 @@ void compare_own_values(CaseComparison& comparison, const std::vector<Parameter>
 
 }  // namespace
 
-void compare_runs(CaseComparison& comparison, int rank, const Plan& plan, const RankRun& got,
+void compare_runs(CaseComparison& comparison, int rank, const Plan& plan, const RunOnRank& got,
                   const CaseRun& expected) {
   const std::vector<Parameter> whole = whole_parameters(plan.model);
   for (const auto& [number, taken] : got.taken) {

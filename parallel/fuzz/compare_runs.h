@@ -10,7 +10,7 @@ using History = std::map<int, StepTaken>;  // by step
 
 // Losses, norms, gradients, weights and validation of the same sequences; `expected` holds all of
 // these steps. Rank 0 compares the whole model, the others their own values.
-void compare_runs(CaseComparison& comparison, int rank, const Plan& plan, const RankRun& got,
+void compare_runs(CaseComparison& comparison, int rank, const Plan& plan, const RunOnRank& got,
                   const CaseRun& expected);
 // `history`: from step 0 on; those from `first` are compared. The scales follow the rule, also across
 // checkpoints.
