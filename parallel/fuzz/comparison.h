@@ -31,7 +31,7 @@ struct Tolerance {
 // Against one rank in f64: of the type in which gradients are computed, or of a coarser one in which
 // they are sent.
 Tolerance tolerance_of(const TrainOptions& options);
-// Against one rank of the same type, which rounds the same numbers in another order: twice the
+// Against one rank of the same type, which rounds the same numbers in another order: about twice the
 // largest differences among thousands of random plans.
 Tolerance tolerance_of_type(const TrainOptions& options);
 // The larger one.
