@@ -39,7 +39,7 @@ int print_list(const LessonProgress& progress) {
 int write_page(const LessonCommand& c) {
   require(!c.lesson.empty(), "--html without a lesson", "name one: lockstep lesson 2 --html");
   require(c.answers.empty() && !c.again, "--html with --answers or --again",
-          "the page asks no questions");
+          "the page asks for answers in the browser");
   const LessonText lesson = read_lesson(find_lesson(c.lesson));
   const LessonRuns runs(c.output, lesson.name);
   const std::string path = runs.folder() + "/lesson.html";

@@ -26,7 +26,14 @@ constexpr std::string_view page_style =
     "table{border-collapse:collapse;display:block;overflow-x:auto}"
     "td,th{border:1px solid var(--line);padding:.2rem .6rem;text-align:left}"
     ".picture{overflow-x:auto}.picture img{max-width:max(100%,48rem);background:#fff}"
+    "[hidden]{display:none!important}"
     "details{margin:.4rem 0 1rem}summary{cursor:pointer}"
+    "button{font:inherit;padding:.1rem .7rem;cursor:pointer}"
+    ".ask,.gate{border-left:3px solid var(--link);padding:.1rem 0 .1rem .8rem;margin:.6rem 0 1rem}"
+    ".ask form{display:flex;flex-wrap:wrap;gap:.4rem .8rem;align-items:center}"
+    ".ask input[type=text]{font:inherit;width:10rem;max-width:100%}"
+    ".ask fieldset{display:flex;flex-wrap:wrap;gap:.2rem 1rem;border:0;margin:0;padding:0}"
+    ".ask details{margin:.3rem 0}.ask p{margin:.3rem 0}"
     "iframe{width:100%;height:60rem;border:1px solid var(--line);border-radius:8px}"
     ".play{border:1px solid var(--line);border-radius:8px;padding:.8rem 1rem;margin:1rem 0}"
     ".play .sliders{display:grid;gap:.6rem 1.5rem;"
@@ -79,7 +86,8 @@ class MarkdownReader {
 
  private:
   void read_line(const std::string& line) {
-    static const std::regex heading("(#{1,3}) (.*)"), item("( *)(-|[0-9]+\\.) (.*)");
+    static const std::regex heading("(#{1,3}) (.*)"), item("( *)(-|[0-9]+\\.) (.*)"),
+        letter("^[a-d]\\. ");
     std::smatch found;
     if (line.empty()) {
       // Code goes on after an empty line.
@@ -98,10 +106,11 @@ class MarkdownReader {
       add_row(line);
     } else if (std::regex_match(line, found, item)) {
       open("ul");
-      const std::string mark = found[2] == "-" ? "" : found[2].str() + " ";
-      html_ += fmt::format("<li style=\"margin-left:{}rem{}\">{}{}",
-                           0.5 * static_cast<double>(found[1].length()),
-                           mark.empty() ? "" : ";list-style:none", mark, inline_html(found[3]));
+      const std::string words = found[3], mark = found[2] == "-" ? "" : found[2].str() + " ";
+      const bool is_marked = !mark.empty() || std::regex_search(words, letter);
+      html_ += fmt::format(
+          "<li style=\"margin-left:{}rem{}\">{}{}", 0.5 * static_cast<double>(found[1].length()),
+          is_marked ? ";list-style:none;text-indent:-1.3rem" : "", mark, inline_html(words));
     } else {
       if (block_ != "ul") open("p");
       html_ += inline_html(line) + "\n";

@@ -3,17 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <filesystem>
+#include <optional>
 #include <regex>
 #include <sstream>
-#include <utility>
 #include <vector>
 
 #include "cli/lessons/html.h"
 #include "cli/lessons/play.h"
 #include "cli/lessons/values.h"
+#include "cli/share.h"
+#include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
 #include "collectives/base/printable.h"
 
 namespace lockstep {
@@ -53,75 +54,147 @@ std::string output_html(const std::string& text) {
   return html;
 }
 
-// Short outputs stand open.
-std::string commands_html(const LessonRuns& runs, const std::string& commands) {
+// The lines that a walk in the terminal shows, and all of them behind a fold.
+std::string commands_html(const LessonRuns& runs, const LessonPiece& piece) {
   const std::string output = runs.folder() + "/output.txt";
-  runs.run(commands, output);
+  runs.run(piece.text, output);
   const std::string text = read_text(output, most_page_bytes);
-  constexpr std::ptrdiff_t most_lines = 40;
-  const bool is_short = std::ranges::count(text, '\n') <= most_lines;
+  const ShownOutput shown = shown_output(text, piece.show);
+  std::string html = fmt::format("<pre class=\"commands\">{}</pre>\n", html_text(piece.text));
+  if (!shown.text.empty())
+    html += fmt::format("<pre class=\"shown\">{}</pre>\n", output_html(shown.text));
+  if (shown.hidden > 0)
+    html += fmt::format(
+        "<details><summary>the whole output, with {} more "
+        "line{}</summary><pre>{}</pre></details>\n",
+        shown.hidden, shown.hidden == 1 ? "" : "s", output_html(text));
+  return html + pictures(runs.folder(), piece.text, text);
+}
+
+// A place where the page's script asks before it opens the fold. Without scripts there is the fold.
+std::string ask_html(const nlohmann::ordered_json& question, const std::string& summary,
+                     const std::string& result) {
   return fmt::format(
-             "<pre class=\"commands\">{}</pre>\n<details{}><summary>output</summary><pre>{}</pre>"
-             "</details>\n",
-             html_text(commands), is_short ? " open" : "", output_html(text)) +
-         pictures(runs.folder(), commands, text);
+      "<div class=\"ask\" data-ask=\"{}\"><details><summary>{}</summary>{}</details></div>\n",
+      html_text(json_line(question)), html_text(summary), result);
 }
 
 std::string prediction_html(const std::string& folder, const nlohmann::json& fields) {
+  const std::string unit = fields.at("unit");
   std::string rows;
-  for (const std::string run : fields.at("runs"))
-    rows +=
-        fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td></tr>\n", html_text(run),
-                    number_text(lesson_value(folder, path_for_run(fields.at("closed"), run))),
-                    number_text(lesson_value(folder, path_for_run(fields.at("measured"), run))));
-  return fmt::format(
-      "<details><summary>predict first ({}), then look</summary><table>"
-      "<tr><th>run</th><th>closed form</th><th>measured</th></tr>\n{}</table></details>\n",
-      html_text(fields.at("unit").get<std::string>()), rows);
+  std::optional<double> first;  // what a prediction is about
+  for (const std::string run : fields.at("runs")) {
+    const double closed = lesson_value(folder, path_for_run(fields.at("closed"), run));
+    const double measured = lesson_value(folder, path_for_run(fields.at("measured"), run));
+    if (!first) first = closed;
+    rows += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td></tr>\n", html_text(run),
+                        number_text(closed), number_text(measured));
+  }
+  return ask_html(
+      {{"name", fields.at("name")},
+       {"unit", unit},
+       {"is_prediction", true},
+       {"value", first.value_or(0)}},
+      fmt::format("predict first ({}), then look", unit),
+      "<table><tr><th>run</th><th>closed form</th><th>measured</th></tr>\n" + rows + "</table>");
 }
 
-std::string answer_html(const std::string& folder, const nlohmann::json& fields) {
-  const std::string answer =
-      fields.contains("is")
-          ? fields["is"].get<std::string>()
-          : fmt::format("{} {}", number_text(lesson_value(folder, fields.at("value"))),
-                        fields.value("unit", ""));
-  return fmt::format("<details><summary>answer</summary><p><b>{}</b> {}</p></details>\n",
-                     html_text(answer), html_text(fields.value("because", "")));
+// The letters of a question's choices: "- b. more" in the text above it.
+std::vector<std::string> choices_in(const std::string& text) {
+  static const std::regex choice("(?:^|\n) *- ([a-d])\\. ");
+  std::vector<std::string> letters;
+  for (std::sregex_iterator it(text.begin(), text.end(), choice), last; it != last; ++it)
+    letters.push_back((*it)[1]);
+  return letters;
+}
+
+std::string answer_html(const std::string& folder, const nlohmann::json& fields,
+                        const std::string& text_above) {
+  nlohmann::ordered_json question = {{"name", fields.at("name")}, {"is_prediction", false}};
+  std::string answer;
+  if (fields.contains("is")) {
+    answer = fields["is"];
+    const std::vector<std::string> choices = choices_in(text_above);
+    require(
+        std::ranges::count(choices, answer) == 1,
+        [&] {
+          return fmt::format("question {} has no choice '{}'", fields["name"].get<std::string>(),
+                             answer);
+        },
+        "write its choices above its answer: - a. more");
+    question["choices"] = choices;
+    question["is"] = answer;
+  } else {
+    const double value = lesson_value(folder, fields.at("value"));
+    question["unit"] = fields.value("unit", "");
+    question["value"] = value;
+    answer = fmt::format("{} {}", number_text(value), fields.value("unit", ""));
+  }
+  return ask_html(question, "answer",
+                  fmt::format("<p><b>{}</b> {}</p>", html_text(answer),
+                              html_text(fields.value("because", ""))));
+}
+
+// What follows the section with the last prediction would give away what it asks.
+std::size_t first_piece_after_predictions(const std::vector<LessonPiece>& pieces) {
+  std::size_t last = pieces.size();
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    if (pieces[i].kind == LessonPiece::Kind::prediction) last = i;
+  std::size_t next = last;
+  while (next < pieces.size() && pieces[next].section == pieces[last].section) ++next;
+  return next;
+}
+
+// The scripts of what is on the page: sliders are drawn before the questions hide any.
+std::string scripts_html(const std::vector<LessonPiece>& pieces) {
+  const auto has = [&](LessonPiece::Kind kind) {
+    return std::ranges::count(pieces, kind, &LessonPiece::kind) > 0;
+  };
+  std::vector<std::string> names;
+  if (has(LessonPiece::Kind::play)) names = {"play_formulas", "play_page"};
+  if (has(LessonPiece::Kind::prediction) || has(LessonPiece::Kind::answer))
+    names.emplace_back("ask_page");
+  std::string scripts;
+  for (const std::string& name : names)
+    scripts +=
+        fmt::format("<script id=\"{}\">\n{}</script>\n", name,
+                    read_text(fmt::format("{}/{}.js", lessons_folder(), name), most_page_bytes));
+  return scripts;
 }
 
 }  // namespace
 
 // Predictions stand above the runs that they are compared with, so all commands run first.
 std::string page_of_lesson(const LessonText& lesson, const LessonRuns& runs) {
+  const std::vector<LessonPiece>& pieces = lesson.pieces;
   std::vector<std::string> parts;
-  for (const LessonPiece& piece : lesson.pieces)
-    parts.push_back(piece.kind == LessonPiece::Kind::commands ? commands_html(runs, piece.text)
-                                                              : "");
+  for (const LessonPiece& piece : pieces)
+    parts.push_back(piece.kind == LessonPiece::Kind::commands ? commands_html(runs, piece) : "");
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const LessonPiece& piece = lesson.pieces[i];
-    switch (piece.kind) {
+    const nlohmann::json& fields = pieces[i].fields;
+    switch (pieces[i].kind) {
       case LessonPiece::Kind::text:
-        parts[i] = html_of_markdown(piece.text);
+        parts[i] = html_of_markdown(pieces[i].text);
         break;
       case LessonPiece::Kind::commands:
         break;
       case LessonPiece::Kind::prediction:
-        parts[i] = prediction_html(runs.folder(), piece.fields);
+        parts[i] = prediction_html(runs.folder(), fields);
         break;
       case LessonPiece::Kind::answer:
-        parts[i] = answer_html(runs.folder(), piece.fields);
+        parts[i] = answer_html(runs.folder(), fields, i > 0 ? pieces[i - 1].text : "");
         break;
       case LessonPiece::Kind::play:
-        parts[i] = play_html(piece.fields);
+        parts[i] = play_html(fields);
         break;
     }
   }
+  const std::size_t after = first_piece_after_predictions(pieces);
   std::string body;
-  for (const std::string& part : parts) body += part;
-  if (std::ranges::count(lesson.pieces, LessonPiece::Kind::play, &LessonPiece::kind) > 0)
-    body += play_scripts();
-  return html_page(lesson.title, body);
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    body += (i == after ? "<div id=\"results\">\n" : "") + parts[i];
+  if (after < parts.size()) body += "</div>\n";
+  return html_page(lesson.title, body + scripts_html(pieces));
 }
 
 }  // namespace lockstep

@@ -7,16 +7,13 @@
 
 #include "cli/lessons/formulas.h"
 #include "cli/lessons/html.h"
-#include "cli/share.h"
 #include "collectives/base/error.h"
-#include "collectives/base/file.h"
 #include "collectives/base/json_text.h"
 #include "collectives/base/printable.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t most_play_bytes = 1 << 20;
 const char* const play_form = "lessons/README.md describes the form";
 
 [[noreturn]] void refuse_play(const std::string& what) {
@@ -90,15 +87,6 @@ std::string play_html(const nlohmann::json& fields) {
   return fmt::format(
       "<div class=\"play\" data-play=\"{}\"><p>This part needs JavaScript.</p></div>\n",
       html_text(json_line(play_of(fields))));
-}
-
-std::string play_scripts() {
-  std::string scripts;
-  for (const char* name : {"play_formulas", "play_page"})
-    scripts +=
-        fmt::format("<script id=\"{}\">\n{}</script>\n", name,
-                    read_text(fmt::format("{}/{}.js", lessons_folder(), name), most_play_bytes));
-  return scripts;
 }
 
 }  // namespace lockstep

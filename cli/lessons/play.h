@@ -10,9 +10,7 @@ namespace lockstep {
 // fields. Throws Error (bad_input) naming the field that is wrong.
 nlohmann::ordered_json play_of(const nlohmann::json& fields);
 
-// The place of the sliders on the page, and the scripts that fill such places: once, after all of
-// them.
+// The place of the sliders on the page, which its scripts fill.
 std::string play_html(const nlohmann::json& fields);
-std::string play_scripts();
 
 }  // namespace lockstep

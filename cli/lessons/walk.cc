@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
-#include <regex>
 #include <sstream>
 #include <vector>
 
@@ -120,15 +119,10 @@ class Walk {
       const std::string output = runs_.folder() + "/output.txt";
       runs_.run(commands, output);
       constexpr std::int64_t most_bytes = 64 << 20;
-      const std::regex is_shown(show);
-      std::istringstream said(read_text(output, most_bytes));
-      int hidden = 0;
-      for (std::string line; std::getline(said, line);)
-        if (std::regex_search(line, is_shown))
-          fmt::print("{}\n", line);
-        else
-          ++hidden;
-      if (hidden > 0) fmt::print("({} more lines)\n", hidden);
+      const ShownOutput shown = shown_output(read_text(output, most_bytes), show);
+      fmt::print("{}", shown.text);
+      if (shown.hidden > 0)
+        fmt::print("({} more line{})\n", shown.hidden, shown.hidden == 1 ? "" : "s");
     }
     fmt::print("\n");
   }

@@ -71,7 +71,7 @@ class Page(html.parser.HTMLParser):
     def handle_data(self, data):
         if self.open[-1:] in (["h1"], ["h2"]):
             self.headings.append(data)
-        if self.open[-1:] not in (["style"], ["title"]):
+        if self.open[-1:] not in (["style"], ["title"], ["script"]):
             self.words.append(data)
 
 
@@ -271,20 +271,35 @@ class Lessons(unittest.TestCase):
         for part in ("makespan   (m + p - 1)(tF + tB): 57; simulated 57", "return 2 * x;", "few.json 33 33", "many.json 57 57", "b it is (p - 1)",
                      "4 micro-batches", "The bubble is 27.3 % of the step.", "p ranks 4"):
             self.assertIn(" ".join(part.split()), page.text)
-        for part in ("<!--", "```", "src=\"http", "<script"):
+        for part in ("<!--", "```", "src=\"http"):
             self.assertNotIn(part, text)
+        self.assertEqual(re.findall("<script[^>]*>", text), ['<script id="ask_page">'])
         self.assertFalse((self.path / "progress.json").exists())
         self.write(GOOD.replace("1f1b -p 4 -m 16", "1f1b -p 4 -m 0"))
         self.assertIn("ended with status 2", self.walk(None, "--html", status=1))
-        self.assertIn("asks no questions", self.walk(RIGHT, "--html", status=2))
+        self.assertIn("in the browser", self.walk(RIGHT, "--html", status=2))
         self.assertIn("choose one", self.walk(None, "--html", "--list", status=2))
+
+    def test_the_page_shows_the_lines_of_the_terminal(self):
+        said = self.walk(RIGHT)
+        self.walk(None, "--html")
+        text = (self.path / "out/lessons/08_small/lesson.html").read_text()
+        shown = [html.unescape(part) for part in re.findall(r'<pre class="shown">(.*?)</pre>', text, re.DOTALL)]
+        self.assertEqual(shown[1], "".join(line + "\n" for line in said.splitlines() if "simulated" in line and ";" in line and "96" not in line))
+        self.assertEqual(shown[1].count("\n"), 4)
+        whole = [html.unescape(part) for part in re.findall(r"<summary>the whole output, with \d+ more lines</summary><pre>(.*?)</pre>", text, re.DOTALL)]
+        hidden = [int(number) for number in re.findall(r"the whole output, with (\d+) more lines", text)]
+        self.assertEqual(hidden, [part.count("\n") - lines.count("\n") for part, lines in zip(whole, shown)])
+        self.assertEqual(sum(hidden), sum(int(number) for number in re.findall(r"\((\d+) more lines?\)", said)))
+        self.assertTrue(set(shown[1].splitlines()) < set(whole[1].splitlines()))
+        self.assertEqual(shown[2:], ["schedules.html: open it in a browser\n"])  # no line is hidden
 
     def test_the_page_holds_sliders_and_the_explorer(self):
         self.walk(None, "--html")
         text = (self.path / "out/lessons/08_small/lesson.html").read_text()
         page = Page(text)
         self.assertEqual(page.faults, [])
-        self.assertEqual([page.count[tag] for tag in ("iframe", "script")], [1, 2])
+        self.assertEqual([page.count[tag] for tag in ("iframe", "script")], [1, 3])
         (frame,) = re.findall(r'srcdoc="([^"]*)"', text)
         self.assertEqual(html.unescape(frame), (SOURCE / "plots/explorer.html").read_text())
         (play,) = re.findall(r'data-play="([^"]*)"', text)
