@@ -39,6 +39,14 @@ function foldSeconds(bytes, p, {a, b}) {
   return largestPowerOfTwo(p) === p ? 0 : 2 * (a + bytes * b) + bytes * b;
 }
 
+// A sequence of 8 tokens on a ring, with one number for each query and key.
+const RING = {ranks: 4, queries: [1, 0.5, -1, 1, 2, -1, 0.5, 1], keys: [1, 3, -1, 0, 2, 1, 4, -2]};
+
+// The tokens of a rank, zig-zag.
+function ringBlock(rank) {
+  return [rank, RING.keys.length - 1 - rank];
+}
+
 const FORMULAS = {
   message({bytes, pieces, ...link}) {
     const {a, b} = linkOf(link);
@@ -127,6 +135,29 @@ const FORMULAS = {
       two_exchanges: scattered + gathered,
       three_exchanges: scattered + 2 * gathered,
     };
+  },
+
+  // One query's softmax after a step of the ring, block by block.
+  ring_attention({query, step}) {
+    const {ranks, queries, keys} = RING, rank = Math.min(query, queries.length - 1 - query);
+    let block, scores, shrink, highest = -Infinity, sum = 0, weighted = 0;
+    for (let s = 0; s <= step; ++s) {
+      block = (rank - s + ranks) % ranks;
+      const positions = ringBlock(block);
+      scores = positions.map((key) => key <= query ? queries[query] * keys[key] : null);
+      const before = highest;
+      highest = Math.max(highest, ...scores.filter((score) => score !== null));
+      shrink = Math.exp(before - highest);
+      sum *= shrink;
+      weighted *= shrink;
+      scores.forEach((score, i) => {
+        const weight = score === null ? 0 : Math.exp(score - highest);
+        sum += weight;
+        weighted += weight * positions[i];  // a key's value is its position
+      });
+    }
+    return {block, first_score: scores[0], second_score: scores[1], shrink, highest, sum, out: weighted / sum,
+            log_sum_exp: highest + Math.log(sum)};
   },
 };
 

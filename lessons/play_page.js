@@ -113,14 +113,19 @@ class Play {
       output.isDrawn = output.unit === this.play.outputs[0].unit;
     });
     this.values = Object.fromEntries(this.play.inputs.map(({name, at}) => [name, at]));
+    this.moves = {};  // each slider's function that moves it
     place.replaceChildren();
     const sliders = add(place, "div", {class: "sliders"});
     for (const input of this.play.inputs.filter(({moves}) => moves)) this.addSlider(sliders, input);
     const fixed = this.play.inputs.filter(({moves}) => !moves);
     if (fixed.length > 0)
       add(place, "p", {class: "fixed"}, `With ${fixed.map((input) => `${input.label}: ${stopText(input.at, input)}`).join(", ")}.`);
-    this.addFigures(place);
-    this.chart = new Chart(place, this.play);
+    if (this.play.picture === "ring") {
+      this.picture = new Ring(place, this.play, this.moves[this.play.over]);
+    } else {
+      this.addFigures(place);
+      this.picture = new Chart(place, this.play);
+    }
     this.update();
   }
 
@@ -136,6 +141,7 @@ class Play {
       slider.setAttribute("aria-valuetext", shown.textContent);
     };
     slider.addEventListener("input", () => { show(); this.update(); });
+    this.moves[input.name] = (stop) => { slider.value = stop; show(); this.update(); };
     show();
   }
 
@@ -151,8 +157,8 @@ class Play {
 
   update() {
     const found = FORMULAS[this.play.formula](this.values);
-    this.play.outputs.forEach(({name, unit}, i) => { this.figures[i].textContent = textOf(found[name], unit); });
-    this.chart.draw(this.values);
+    this.figures?.forEach((cell, i) => { cell.textContent = textOf(found[this.play.outputs[i].name], this.play.outputs[i].unit); });
+    this.picture.draw(this.values);
   }
 }
 

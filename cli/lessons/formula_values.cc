@@ -1,11 +1,16 @@
 #include "cli/lessons/formula_values.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 
 #include "bench/techniques/sharded.h"
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
 #include "collectives/operations.h"
+#include "models/backend.h"
+#include "models/token_layout.h"
 #include "parallel/parameter_server/closed_form.h"
 #include "parallel/pipeline/schedules/schedules.h"
 #include "parallel/tensor/ranks.h"
@@ -71,6 +76,57 @@ Bubble bubble_of(const FormulaValues& x, std::string_view name, int virtual_stag
   const double held = entry.in_flight(shape, 0).value();
   return {100 * value_of(idle / all), 100 * value_of(idle / useful), held / virtual_stages};
 }
+
+// A sequence on a ring of 4 ranks, with one number for each query and key. The value of a key is its
+// position.
+constexpr int ring_ranks = 4;
+constexpr Count ring_tokens = 8;
+constexpr std::array<double, ring_tokens> ring_queries = {1, 0.5, -1, 1, 2, -1, 0.5, 1};
+constexpr std::array<double, ring_tokens> ring_keys = {1, 3, -1, 0, 2, 1, 4, -2};
+
+Positions positions_on_ring(int rank) {
+  return TokenLayout{.order = TokenOrder::zig_zag, .ranks = ring_ranks, .rank = rank}.positions(
+      ring_tokens);
+}
+
+int rank_of_query(Count query) {
+  int rank = 0;
+  while (positions_on_ring(rank)[0] != query && positions_on_ring(rank)[1] != query) ++rank;
+  return rank;
+}
+
+std::optional<double> ring_score(Count query, Count key) {
+  if (key > query) return {};
+  return ring_queries.at(query) * ring_keys.at(key);
+}
+
+// One query's result over the blocks that have come to its rank, from the kernels of a training.
+struct MergedQuery {
+  double out = 0, log_sum_exp = -std::numeric_limits<double>::infinity();
+
+  void attend(Count query, const Positions& keys) {
+    double q = ring_queries.at(query);
+    std::vector<double> k, v;
+    for (Count i = 0; i < keys.count(); ++i) {
+      k.push_back(ring_keys.at(keys[i]));
+      v.push_back(static_cast<double>(keys[i]));
+    }
+    const AttentionPart part{.sequences = 1,
+                             .heads = 1,
+                             .head_size = 1,
+                             .kv_heads = 1,
+                             .queries = {{{.first = query, .count = 1}, {}}},
+                             .keys = keys,
+                             .length = ring_tokens};
+    const auto one = [](double& value) { return host_slice(std::span(&value, 1)); };
+    MergedQuery block;
+    host_backend().attention_part(one(block.out), one(block.log_sum_exp), {one(q), 1, 1},
+                                  {host_slice(std::span(k)), keys.count(), 1},
+                                  {host_slice(std::span(v)), keys.count(), 1}, part, {});
+    host_backend().merge_attention(one(out), one(log_sum_exp), one(block.out),
+                                   one(block.log_sum_exp), part);
+  }
+};
 
 }  // namespace
 
@@ -169,6 +225,38 @@ OptionalValues zero_values(const FormulaValues& x) {
           held(3),
           sent("all_reduce"),
           sent("reduce_scatter") + 2 * sent("all_gather")};
+}
+
+// The highest score and the sum over all keys so far are computed at once, the page does it block by
+// block.
+OptionalValues ring_attention_values(const FormulaValues& x) {
+  const Count query = large_value(x, "query");
+  const int steps = whole_value(x, "step") + 1, rank = rank_of_query(query);
+  constexpr double nothing_seen = -std::numeric_limits<double>::infinity();
+  std::vector<double> scores;
+  MergedQuery merged;
+  double before = nothing_seen, highest = nothing_seen;
+  Positions block = {};
+  int owner = rank;
+  for (int step = 0; step < steps; ++step) {
+    owner = (rank - step + ring_ranks) % ring_ranks;
+    block = positions_on_ring(owner);
+    before = highest;
+    for (Count i = 0; i < block.count(); ++i)
+      if (const auto score = ring_score(query, block[i])) scores.push_back(*score);
+    highest = *std::ranges::max_element(scores);
+    merged.attend(query, block);
+  }
+  double sum = 0;
+  for (const double score : scores) sum += std::exp(score - highest);
+  return {owner,
+          ring_score(query, block[0]),
+          ring_score(query, block[1]),
+          std::exp(before - highest),
+          highest,
+          sum,
+          merged.out,
+          merged.log_sum_exp};
 }
 
 }  // namespace lockstep

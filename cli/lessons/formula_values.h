@@ -14,5 +14,6 @@ OptionalValues parameter_server_values(const FormulaValues& x);
 OptionalValues pipeline_values(const FormulaValues& x);
 OptionalValues tensor_layer_values(const FormulaValues& x);
 OptionalValues zero_values(const FormulaValues& x);
+OptionalValues ring_attention_values(const FormulaValues& x);
 
 }  // namespace lockstep

@@ -131,6 +131,22 @@ Formula zero_formula() {
           .evaluate = zero_values};
 }
 
+Formula ring_attention_formula() {
+  return {.name = "ring_attention",
+          .inputs = {{"step", "step of the ring", "", Scale::whole, 0, 3, 0},
+                     {"query", "token of the query", "", Scale::whole, 0, 7, 7}},
+          .outputs = {{"block", "block of rank", ""},
+                      {"first_score", "score of its first key", ""},
+                      {"second_score", "score of its second key", ""},
+                      {"shrink", "exp(h - h')", ""},
+                      {"highest", "h", ""},
+                      {"sum", "s", ""},
+                      {"out", "O", ""},
+                      {"log_sum_exp", "l", ""}},
+          .evaluate = ring_attention_values,
+          .picture = "ring"};
+}
+
 }  // namespace
 
 std::vector<double> FormulaInput::stops() const {
@@ -152,7 +168,7 @@ std::vector<double> FormulaInput::stops() const {
 const std::vector<Formula>& formulas() {
   static const std::vector<Formula> all = {
       message_formula(),  all_reduce_formula(), buckets_formula(), parameter_server_formula(),
-      pipeline_formula(), tensor_formula(),     zero_formula()};
+      pipeline_formula(), tensor_formula(),     zero_formula(),    ring_attention_formula()};
   return all;
 }
 
@@ -167,7 +183,7 @@ const Formula& find_formula(std::string_view name) {
 }
 
 nlohmann::ordered_json described(const Formula& formula) {
-  nlohmann::ordered_json text = {{"formula", formula.name}};
+  nlohmann::ordered_json text = {{"formula", formula.name}, {"picture", formula.picture}};
   for (const FormulaInput& input : formula.inputs)
     text["inputs"].push_back({{"name", input.name},
                               {"label", input.label},

@@ -35,6 +35,7 @@ struct Formula {
   std::vector<FormulaOutput> outputs;
   // In the order of `outputs`. Empty where the formula does not hold.
   std::vector<std::optional<double>> (*evaluate)(const FormulaValues&);
+  std::string_view picture = "chart";  // below the sliders: or ring
 };
 
 const std::vector<Formula>& formulas();

@@ -48,6 +48,16 @@ constexpr std::string_view page_style =
     ".play .fixed,.play figcaption{font-size:.85rem;margin:.3rem 0}"
     ".play figure{margin:0}.play svg{width:100%;max-width:44rem;display:block}"
     ".play svg text{fill:var(--text);font-size:12px}"
+    ".play svg .rank{fill:var(--panel);stroke:var(--line)}"
+    ".play svg .rank.asked{stroke:var(--text);stroke-width:2.5}"
+    ".play svg .block{transition:transform .9s}"
+    ".play svg .block rect{fill-opacity:.25;stroke-width:2}"
+    ".play svg .block .ground{fill:var(--page);fill-opacity:1}"
+    "@media(prefers-reduced-motion:reduce){.play svg .block{transition:none}}"
+    ".play .ring{font-size:.85rem}"
+    ".play .ring th,.play .ring td{font-weight:400;text-align:right;text-indent:0;"
+    "padding:.1rem .3rem;min-width:0;white-space:nowrap}"
+    ".play .ring tr.now{background:var(--commands)}"
     ".play .axis,.play .here{stroke:var(--line);fill:none}.play .here{stroke-dasharray:3 3}";
 
 // Within a line: code, bold, links. The page does not lie in the repository: it names the files

@@ -151,7 +151,7 @@ std::string scripts_html(const std::vector<LessonPiece>& pieces) {
     return std::ranges::count(pieces, kind, &LessonPiece::kind) > 0;
   };
   std::vector<std::string> names;
-  if (has(LessonPiece::Kind::play)) names = {"play_formulas", "play_page"};
+  if (has(LessonPiece::Kind::play)) names = {"play_formulas", "play_ring", "play_page"};
   if (has(LessonPiece::Kind::prediction) || has(LessonPiece::Kind::answer))
     names.emplace_back("ask_page");
   std::string scripts;

@@ -299,7 +299,7 @@ class Lessons(unittest.TestCase):
         text = (self.path / "out/lessons/08_small/lesson.html").read_text()
         page = Page(text)
         self.assertEqual(page.faults, [])
-        self.assertEqual([page.count[tag] for tag in ("iframe", "script")], [1, 3])
+        self.assertEqual([page.count[tag] for tag in ("iframe", "script")], [1, 4])
         (frame,) = re.findall(r'srcdoc="([^"]*)"', text)
         self.assertEqual(html.unescape(frame), (SOURCE / "plots/explorer.html").read_text())
         (play,) = re.findall(r'data-play="([^"]*)"', text)

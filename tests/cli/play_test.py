@@ -12,6 +12,8 @@ import sys
 import tempfile
 import unittest
 
+from page_browser import browse
+
 PROGRAM, SOURCE, NODE = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]), sys.argv[3]
 FEWEST_POINTS = 200  # of each formula
 TOLERANCE = 1e-12
@@ -21,39 +23,6 @@ EVALUATE = """
 const {FORMULAS} = require(process.argv[2]);
 const asked = JSON.parse(require("fs").readFileSync(0, "utf8"));
 process.stdout.write(JSON.stringify({names: Object.keys(FORMULAS), values: asked.map(([name, inputs]) => FORMULAS[name](inputs))}));
-"""
-
-# As much of a browser as the page's scripts use. Reads [data, moves]: the place for sliders, and pairs of a slider's number and
-# its new place. Writes what the page shows at first and after each move.
-BROWSER = """
-const fs = require("fs");
-class Element {
-  constructor(tag, space) { Object.assign(this, {tag, namespaceURI: space, children: [], attributes: {}, listeners: {}, dataset: {}, words: ""}); }
-  setAttribute(name, value) { this.attributes[name] = String(value); if (name === "value") this.value = value; }
-  append(child) { this.children.push(child); }
-  replaceChildren() { this.children = []; }
-  addEventListener(name, call) { this.listeners[name] = call; }
-  set textContent(text) { this.words = text; this.children = []; }
-  get textContent() { return this.words + this.children.map((child) => typeof child === "string" ? child : child.textContent).join(""); }
-  all(tag) { return this.children.flatMap((child) => typeof child === "string" ? [] : [...(child.tag === tag ? [child] : []), ...child.all(tag)]); }
-}
-const [data, moves] = JSON.parse(fs.readFileSync(0, "utf8"));
-const place = new Element("div", "html");
-place.dataset.play = data;
-globalThis.document = {createElement: (tag) => new Element(tag, "html"), createElementNS: (space, tag) => new Element(tag, space),
-                       querySelectorAll: () => [place]};
-(0, eval)(process.argv.slice(2).map((name) => fs.readFileSync(name, "utf8")).join(";"));
-const shown = () => ({labels: place.all("label").map((label) => label.textContent), figures: place.all("td").map((cell) => cell.textContent),
-                      names: place.all("th").map((cell) => cell.textContent), lines: place.all("polyline").map((line) => line.attributes.points),
-                      drawing: JSON.stringify(place.all("svg"))});
-const seen = [shown()];
-for (const [number, to] of moves) {
-  const slider = place.all("input")[number];
-  slider.value = to;
-  slider.listeners.input();
-  seen.push(shown());
-}
-process.stdout.write(JSON.stringify(seen));
 """
 
 
@@ -73,11 +42,9 @@ class Play(unittest.TestCase):
         plays = [{"formula": formula["formula"], "sliders": [formula["inputs"][0]["name"]], "over": formula["inputs"][0]["name"]}
                  for formula in cls.formulas]
         cls.page = cls.page_of(*plays)
-        for name in ("play_formulas", "play_page"):
-            (script,) = re.findall(rf'<script id="{name}">(.*?)</script>', cls.page, re.DOTALL)
-            (cls.path / f"{name}.js").write_text(script)
-        for name, text in (("evaluate.js", EVALUATE), ("browser.js", BROWSER)):
-            (cls.path / name).write_text(text)
+        (script,) = re.findall(r'<script id="play_formulas">(.*?)</script>', cls.page, re.DOTALL)
+        (cls.path / "play_formulas.js").write_text(script)
+        (cls.path / "evaluate.js").write_text(EVALUATE)
 
     @classmethod
     def write(cls, *plays):
@@ -91,15 +58,13 @@ class Play(unittest.TestCase):
         program("lesson", "01_sliders", "--html", folder=cls.path)
         return (cls.path / "out/lessons/01_sliders/lesson.html").read_text()
 
-    def node(self, script, asked, *files):
-        done = subprocess.run([NODE, self.path / script, *files], input=json.dumps(asked), capture_output=True, text=True, timeout=120, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout)
-
     def differences(self, file):
         """(values compared, formulas and outputs that differ)"""
         points = [(formula["formula"], point) for formula in self.formulas for point in formula["points"]]
-        answer = self.node("evaluate.js", [[name, point["inputs"]] for name, point in points], file)
+        done = subprocess.run([NODE, self.path / "evaluate.js", file], input=json.dumps([[name, point["inputs"]] for name, point in points]),
+                              capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        answer = json.loads(done.stdout)
         self.assertEqual(answer["names"], [formula["formula"] for formula in self.formulas])
         compared, different = 0, set()
         for (name, point), values in zip(points, answer["values"], strict=True):
@@ -126,7 +91,9 @@ class Play(unittest.TestCase):
         text = (self.path / "play_formulas.js").read_text()
         for old, new, output in (("2 * (p - 1) * (a +", "2 * p * (a +", ("all_reduce", "ring")), ("(m + p - 1)", "m", ("pipeline", "gpipe")),
                                  ("part(3)", "part(2)", ("zero", "stage_2")), ("Math.ceil(count / p)", "count / p", ("buckets", "last")),
-                                 ("m % p === 0", "true", ("pipeline", "interleaved"))):
+                                 ("m % p === 0", "true", ("pipeline", "interleaved")), ("Math.max(highest, ...", "Math.max(", ("ring_attention", "highest")),
+                                 ("sum *= shrink;", "", ("ring_attention", "sum")), ("weighted *= shrink;", "", ("ring_attention", "out")),
+                                 ("rank - s + ranks", "rank + s", ("ring_attention", "block")), ("key <= query", "true", ("ring_attention", "second_score"))):
             with self.subTest(old):
                 self.assertIn(old, text)
                 (self.path / "wrong.js").write_text(text.replace(old, new, 1))
@@ -141,9 +108,11 @@ class Play(unittest.TestCase):
         self.assertIn("choose one", program("lesson", "--tables", "--list", folder=self.path, status=2))
 
     def browse(self, play, *moves):
-        (data,) = re.findall(r'data-play="(.*?)"', self.page_of(play))
-        return self.node("browser.js", [data.replace("&quot;", '"').replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"), moves],
-                         self.path / "play_formulas.js", self.path / "play_page.js")
+        """What the page shows at first and after each move: pairs of a slider's number and its new place."""
+        return [{"labels": [label.text for label in shot.all("label")], "figures": [cell.text for cell in shot.all("td")],
+                 "names": [cell.text for cell in shot.all("th")], "lines": [line.attributes["points"] for line in shot.all("polyline")],
+                 "drawing": json.dumps([svg.node for svg in shot.all("svg")])}
+                for shot in browse(NODE, self.page_of(play), *(("input", "input", number, to) for number, to in moves))]
 
     def test_sliders_change_figures_and_chart(self):
         first, later = self.browse({"formula": "pipeline", "sliders": ["ranks", "micro_batches"], "at": {"micro_batches": 16},
@@ -168,9 +137,51 @@ class Play(unittest.TestCase):
             for over in formula["inputs"]:
                 end = len(over["stops"]) - 1
                 for seen in self.browse({"formula": formula["formula"], "sliders": [over["name"]], "over": over["name"]}, (0, 0), (0, end)):
-                    self.assertGreaterEqual(len(seen["lines"]), 1)
+                    self.assertEqual(len(seen["lines"]) >= 1, formula["picture"] == "chart")
                     self.assertNotIn("NaN", seen["drawing"] + "".join(seen["figures"]))
                     self.assertNotIn("Infinity", seen["drawing"] + "".join(seen["figures"]))
+
+    RING = {"formula": "ring_attention", "sliders": ["step", "query"], "over": "step"}
+
+    def rows(self, shot):
+        """The filled rows of the ring's table: block, scores, exp(h - h'), h, s, O, l."""
+        rows = [[cell.text for cell in row.all("td")] for row in shot.all("tr")[1:]]
+        return [row for row in rows if row[0]]
+
+    def number(self, value):
+        return "–" if value is None else f"{value:z.3f}".rstrip("0").rstrip(".")
+
+    def places(self, shot):
+        return [block.attributes["style"] for block in shot.all(".block")]
+
+    def test_the_ring_shows_the_values_of_the_formula(self):
+        (formula,) = [one for one in self.formulas if one["formula"] == "ring_attention"]
+        values = {(point["inputs"]["query"], point["inputs"]["step"]): list(point["outputs"].values()) for point in formula["points"]}
+        self.assertEqual(len(values), 32)
+        for query in range(8):
+            shots = browse(NODE, self.page_of({**self.RING, "at": {"query": query}}), *(("input", "input", 0, step) for step in range(4)))[1:]
+            for step, shot in enumerate(shots):
+                wanted = []
+                for k in range(step + 1):
+                    block, first, second, *others = map(self.number, values[query, k])
+                    wanted.append([block, f"{first}, {second}", *others])
+                self.assertEqual(self.rows(shot), wanted)
+
+    def test_blocks_travel_around_the_ring(self):
+        shots = browse(NODE, self.page_of(self.RING), *(("input", "input", 0, step) for step in range(4)))[1:]
+        corners = self.places(shots[0])
+        self.assertEqual(len(set(corners)), 4)
+        for step, shot in enumerate(shots):
+            self.assertEqual(self.places(shot), [corners[(rank + step) % 4] for rank in range(4)])
+            (home,) = [i for i, box in enumerate(shot.all(".rank")) if "asked" in box.attributes["class"]]
+            self.assertEqual(self.rows(shot)[-1][0], str((home - step) % 4))  # the block that lies there
+
+    def test_the_ring_plays_and_stops(self):
+        page = self.page_of(self.RING)
+        shots = browse(NODE, page, ("click", "button", 0, "play"), *[("tick",)] * 4, ("click", "button", 0, "play"), ("click", "button", 0, "stop"), ("tick",))
+        self.assertEqual([len(self.rows(shot)) for shot in shots], [1, 2, 3, 4, 4, 4, 1, 1, 1])
+        self.assertEqual([shot.timers for shot in shots], [0, 1, 1, 1, 0, 0, 1, 0, 0])
+        self.assertEqual([shot.all("label")[0].text for shot in shots][:4], [f"step of the ring{step}" for step in range(4)])
 
     def test_the_page_loads_nothing(self):
         for asks in ("https:", "src=", "href=", "url(", "@import", "fetch(", "XMLHttpRequest", "import(", "innerHTML", "eval("):
