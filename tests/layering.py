@@ -1,5 +1,5 @@
-"""Checks the include rules, that included files exist, the rules of source files, and that no two files define types of one
-name; then that each check can fail.
+"""Checks the include rules, that included files exist, the rules of source files, that no two files define types of one name,
+and that no file hides a library's function from its neighbours; then that each check can fail.
 
 collectives/base <- collectives <- parallel <- bench <- cli; models includes only collectives/base. Algorithms use
 communicators: only a transport's own files and launch.cc include a concrete transport.
@@ -61,6 +61,12 @@ ANONYMOUS = re.compile(r"^namespace \{$.*?^\}  // namespace$", re.MULTILINE | re
 NAMESPACE = re.compile(r"^namespace ([\w:]+) \{$", re.MULTILINE)
 TYPE = re.compile(r"^(?:class|struct|enum class|enum)(?: alignas\(\w+\))? (\w+)(?: final)?(?: : [^;{]*)? \{", re.MULTILINE)
 
+# A function of a namespace: its name, and the place behind it.
+FUNCTION = re.compile(r"^(?!using|namespace|return|class|struct|enum|friend|typedef|extern|static_assert|[ }/#])[\w:<>,&*\[\] ]+?[\s&*>](\w+)\(",
+                      re.MULTILINE)
+NUMBER = re.compile(r"(?:std::)?(?:u?int\d*_t|size_t|ptrdiff_t|int|long|unsigned|float|double|bool|char|Count)")
+TEXT = re.compile(r"(?:std::)?(?:string|string_view)|char\*|(?:std::filesystem|fs)::path")
+
 
 def wrong_layer(name, included):
     folder = max((f for f in MAY_INCLUDE if name.startswith(f)), key=len)
@@ -112,6 +118,64 @@ def equal_names(texts):
         yield "no types found"
 
 
+def parameters_at(text, begin):
+    """The types of the parameters behind an opening bracket, without const and &, and how many of them a call must give."""
+    depth, parts = 0, [""]
+    for c in text[begin:]:
+        depth += (c in "([{<") - (c in ")]}>")
+        if depth < 0:
+            break
+        if c == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += c
+    parts = [part.strip() for part in parts if part.strip()]
+    types = [re.sub(r"\bconst\b|&", "", re.sub(r"\s*\b\w+$", "", part.split("=")[0].strip())).strip() for part in parts]
+    return types, sum("=" not in part for part in parts)
+
+
+def kind_of(type_name):
+    """Types of one kind are converted to each other without a word."""
+    if NUMBER.fullmatch(type_name):
+        return "number"
+    if TEXT.fullmatch(type_name):
+        return "text"
+    if type_name.lower().endswith("json"):
+        return "json"
+    return re.sub(r"\bstd::|\s|\bconst\b", "", type_name).replace("span<", "vector<")
+
+
+def takes(own, wanted):
+    """Whether a call with arguments of the kinds `wanted` compiles with parameters of the kinds `own`."""
+    return all(mine == theirs or theirs == "json" or mine == "json" and theirs in ("number", "text") for mine, theirs in zip(own, wanted))
+
+
+def functions_of(text, our_types):
+    """(name, kinds of the parameters, how many a call must give) of the functions that no argument's namespace leads to."""
+    for found in FUNCTION.finditer(text):
+        types, needed = parameters_at(text, found.end())
+        words = {word for part in types for word in re.findall(r"(?<![:\w])\w+", re.sub(r"\b(?:std|nlohmann|fmt)::\w+", "", part))}
+        if types and not words & our_types:
+            yield found[1], [kind_of(part) for part in types], needed
+
+
+def hidden_functions(texts):
+    """Functions in anonymous namespaces that hide one of a header from other files, which are compiled at the same time: their calls
+    would convert the arguments, and call the wrong one. A type of ours among the parameters leads a call to the right one."""
+    our_types = {type_name for text in texts.values() for type_name in TYPE.findall(text)}
+    shared = {}
+    for name, text in texts.items():
+        if name.endswith(".h"):
+            for function, kinds, needed in functions_of(ANONYMOUS.sub("", text), our_types):
+                shared.setdefault(function, []).append((name, kinds, needed))
+    for name, text in texts.items():
+        for own in ANONYMOUS.findall(text) if name.endswith(".cc") else []:
+            for function, kinds, needed in functions_of(own, our_types):
+                for header, wanted, least in shared.get(function, []):
+                    if least <= len(kinds) and needed <= len(wanted) and takes(kinds, wanted) and not list(wrong_layer(name, header)):
+                        yield f"{name} hides {function}() of {header} from files that are compiled with it: choose another name"
+
+
 # (file, text, part of the expected fault)
 PLANTED = [
     ("models/gpt.cc", '#include "collectives/communicator.h"\n', "models/ may include"),
@@ -139,6 +203,9 @@ PLANTED = [
     ("cli/plan.cc", "write_file(path, file.dump(1));\n", "json_text.h"),
     ("models/gpt.cc", "\n" * 301, "301 lines"),
 ]
+# Parameters of a function shown() in an anonymous namespace, and whether it hides that of json_text.h.
+HIDING = [("std::int32_t token", True), ("const std::string& text", True), ("double x, int digits = 3", True), ("const Slice& data", False),
+          ("double x, int digits", False), ("", False)]
 
 
 def main():
@@ -146,7 +213,8 @@ def main():
     files = sorted(path for folder in TOP_FOLDERS for path in (root / folder).rglob("*")
                    if path.suffix in (".h", ".cuh", ".cc", ".cu"))
     texts = {path.relative_to(root).as_posix(): path.read_text() for path in files}
-    faults = [fault for name, text in texts.items() for fault in faults_of(root, name, text)] + list(equal_names(texts))
+    faults = [fault for name, text in texts.items() for fault in faults_of(root, name, text)]
+    faults += [*equal_names(texts), *hidden_functions(texts)]
     for name, text, part in PLANTED:
         if not any(part in fault for fault in faults_of(root, name, text)):
             faults.append(f"planted in {name}, but not found: {text.strip() or 'too many lines'}")
@@ -155,6 +223,10 @@ def main():
         faults.append("planted in models/planted.h, but not found: a second class Stream")
     if list(equal_names({"a.cc": stream, "b.cc": "namespace lockstep {\nnamespace {\nclass Stream {\n}  // namespace\n"})):
         faults.append("a second class Stream in an anonymous namespace is taken for a fault")
+    for parameters, hides in HIDING:
+        planted = f"namespace lockstep {{\nnamespace {{\n\nstd::string shown({parameters}) {{\n}}\n\n}}  // namespace\n}}\n"
+        if any("planted.cc hides shown()" in fault for fault in hidden_functions(texts | {"models/planted.cc": planted})) != hides:
+            faults.append(f"planted in models/planted.cc: shown({parameters}) {'is not' if hides else 'is'} found to hide a function")
     if not files:
         faults.append("no source files found")
     print("\n".join(faults) or f"{len(files)} files obey the rules")

@@ -15,7 +15,7 @@ namespace {
 
 constexpr GptConfig config{.layers = 1, .heads = 2, .width = 8, .context = 4, .vocabulary = 128};
 
-std::string shown(int token) {
+std::string character(int token) {
   const bool printable = token == '\n' || token == '\t' || (token >= 32 && token < 127);
   return printable ? std::string(1, static_cast<char>(token)) : fmt::format("\\x{:02x}", token);
 }
@@ -50,7 +50,7 @@ TEST_F(Sample, SeesNoMoreThanTheContext) {
 TEST_F(Sample, NextToNoTemperatureTakesTheLikeliest) {
   const std::vector<double> logits = logits_after("ab");
   const auto likeliest = std::ranges::max_element(logits) - logits.begin();
-  EXPECT_EQ(sample_text(model_, "ab", 1, 1e-6, 7), "ab" + shown(static_cast<int>(likeliest)));
+  EXPECT_EQ(sample_text(model_, "ab", 1, 1e-6, 7), "ab" + character(static_cast<int>(likeliest)));
 }
 
 TEST_F(Sample, BytesComeAsOftenAsTheModelSays) {
@@ -65,7 +65,7 @@ TEST_F(Sample, BytesComeAsOftenAsTheModelSays) {
   for (int token = 0; token < config.vocabulary; ++token) {
     const double share = weights[static_cast<std::size_t>(token)] / sum;
     const double deviation = std::sqrt(draws * share * (1 - share));
-    EXPECT_NEAR(times["ab" + shown(token)], draws * share, 5 * deviation + 1) << token;
+    EXPECT_NEAR(times["ab" + character(token)], draws * share, 5 * deviation + 1) << token;
   }
 }
 
