@@ -106,11 +106,11 @@ def _bytes_chart(model, points, crossovers):
                 _draw_crossover(axes, crossover, ordered(own, "ulysses", "ranks"))
         log2_axis(axes, {point.ranks for point in own}, "ranks")
         axes.set_title(f"{heads} heads, {kv_heads} of keys and values", loc="left", fontsize=10)
-        bytes_log_axis(axes)
+    bytes_log_axis(*all_axes)
     all_axes[0].set_ylabel("sent by the busiest rank")
     legend(all_axes[-1], lines, Line2D([], [], color=SOFT, linestyle="", marker="o", markersize=11, markerfacecolor="none",
                                        label="Ulysses crosses the ring"))
-    crossings = [f"with {c.heads} heads, {c.kv_heads} of keys and values, Ulysses sends {'less' if c.ulysses_is_less_above else 'more'} "
+    crossings = [f"With {c.heads} heads, {c.kv_heads} of keys and values, Ulysses sends {'less' if c.ulysses_is_less_above else 'more'} "
                  f"than a ring above {c.at:.3g} ranks" for c in crossovers
                  if (c.quantity, c.over, c.length) == ("bytes", "ranks", length)]
     return Chart(
@@ -118,8 +118,7 @@ def _bytes_chart(model, points, crossovers):
         explanation="What the busiest rank sends in a step to share sequences, without gradients of parameters; crosses are the closed "
                     "forms. A ring sends keys and values c - 1 times, so the fewer heads those have, the less it sends; a rank of Ulysses "
                     "sends less the more ranks there are. Methods that send the same share a line.",
-        alt="Bytes sent to share sequences over ranks. " + ("; ".join(crossings).capitalize() if crossings else "No lines of Ulysses and "
-                                                            "a ring cross") + ".",
+        alt="Bytes sent to share sequences over ranks. " + (". ".join(crossings) or "No lines of Ulysses and a ring cross") + ".",
         figure=figure,
         columns=("method", "ranks", "heads", "of keys and values", "sent bytes", "closed form"),
         rows=_bytes_rows(shared))

@@ -1,5 +1,7 @@
 """Common to the plots of context parallelism: a style for each method, lines that coincide, and groups of points."""
 
+import math
+
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator
 
@@ -61,11 +63,16 @@ def tokens_axis(axes, lengths):
     axes.tick_params(axis="x", labelrotation=30)
 
 
-def bytes_log_axis(axes):
-    axes.set_yscale("log", base=2)
-    axes.yaxis.set_major_locator(LogLocator(base=2, numticks=12))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda count, _: bytes_text(count)))
-    axes.minorticks_off()
+def bytes_log_axis(*panels):
+    """The axis that these panels share, after all their lines are drawn. It ends at powers of two, so that it has at least two of them
+    to read values by."""
+    for axes in panels:
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_locator(LogLocator(base=2, numticks=12))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda count, _: bytes_text(count)))
+        axes.minorticks_off()
+    low, high = panels[0].get_ylim()
+    panels[0].set_ylim(2 ** math.floor(math.log2(low)), 2 ** math.ceil(math.log2(high)))
 
 
 def legend(axes, lines, *more):

@@ -34,9 +34,9 @@ def chart(model, points):
             draw_line(below, ordered(own, methods[0], "length"), methods[0], name, lambda point: point.length,
                       lambda point: point.peak["communication"], lambda point: point.expected_peak.get("communication"))
         tokens_axis(below, {point.length for point in own})
-        for each in (axes, below):
-            bytes_log_axis(each)
         axes.set_title(f"{ranks} ranks, {heads} heads, {kv_heads} of keys and values", loc="left", fontsize=10)
+    bytes_log_axis(*all_axes)
+    bytes_log_axis(*messages)
     all_axes[0].set_ylabel("activations and messages, at peak")
     messages[0].set_ylabel("messages alone")
     legend(all_axes[-1], lines, Line2D([], [], **PLAIN, label="one rank with all scores\n(the plain form), computed"))

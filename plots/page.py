@@ -16,11 +16,12 @@ body { font: 16px/1.45 system-ui, sans-serif; color: var(--ink); background: var
 a { color: var(--link); } h1 { font-size: 1.6rem; margin: 1rem 0 .5rem; } h2 { font-size: 1.2rem; margin: 1.6rem 0 .2rem; }
 h1, h2 { line-height: 1.25; } p { margin: .3rem 0; } nav { font-size: .95rem; } nav a { margin-right: .9rem; white-space: nowrap; }
 .finding { font-weight: 700; } .right { color: var(--right); } .wrong { color: var(--wrong); }
-.soft { color: var(--soft); font-size: .9rem; } code { font: .85em ui-monospace, monospace; overflow-wrap: anywhere; }
+.soft { color: var(--soft); font-size: .9rem; } code { font: .85em ui-monospace, monospace; overflow-wrap: anywhere; } code span { white-space: nowrap; }
 figure { margin: .5rem 0; } .wide { overflow-x: auto; } .wide svg { display: block; max-width: 100%; min-width: 36rem; height: auto; }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .15rem .7rem .15rem 0; border-bottom: 1px solid var(--grid); text-align: right; vertical-align: top; }
-th:first-child, td:first-child, td.word { text-align: left; } th { vertical-align: bottom; }
+td { white-space: nowrap; } th:first-child, td:first-child, .word { text-align: left; } td.word { white-space: normal; }
+td:first-child { white-space: nowrap; } th { vertical-align: bottom; }
 details { margin: .3rem 0; } summary { cursor: pointer; color: var(--link); }
 iframe { width: 100%; height: 48rem; border: 1px solid var(--grid); border-radius: 6px; }
 """
@@ -53,19 +54,21 @@ def joined(title, *sections):
                    "\n".join(own.body for own in found if own.body), all(own.right for own in found))
 
 
-def is_number(text):
+def is_measure(cell):
+    """Whether a cell is a number, perhaps with a unit, or says that there is none."""
+    number = str(cell).split(" ")[0]
     try:
-        float(text)
+        float(number)
     except ValueError:
-        return False
+        return number in ("-", "")
     return True
 
 
 def table(columns, rows):
-    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
-    cells = "\n".join("<tr>" + "".join(
-        f"<td>{escape(str(cell))}</td>" if is_number(str(cell)) else f'<td class="word">{escape(str(cell))}</td>'
-        for cell in row) + "</tr>" for row in rows)
+    """Columns of measures stand to the right, with their heads."""
+    starts = ["" if all(is_measure(row[i]) for row in rows) else ' class="word"' for i in range(len(columns))]
+    head = "".join(f'<th scope="col"{start}>{escape(column)}</th>' for column, start in zip(columns, starts))
+    cells = "\n".join("<tr>" + "".join(f"<td{start}>{escape(str(cell))}</td>" for cell, start in zip(row, starts)) + "</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>{cells}</tbody></table></div>'
 
 
@@ -78,8 +81,13 @@ def picture(chart):
             + folded(f"The numbers: {len(chart.rows)} rows", table(chart.columns, chart.rows)) + "</figcaption></figure>")
 
 
+def unbroken(command):
+    """A command whose lines do not end after a hyphen of a flag."""
+    return " ".join(f"<span>{escape(word)}</span>" if word.startswith("-") else escape(word) for word in command.split(" "))
+
+
 def section(own):
-    origin = [f"<code>{escape(text)}</code>" for text in (own.command, own.source) if text]
+    origin = [f"<code>{unbroken(text)}</code>" for text in (own.command, own.source) if text]
     kind = "finding" if own.right else "finding wrong"
     return "\n".join(part for part in (
         f'<section id="{own.name}"><h2>{escape(own.title)}</h2>', f'<p class="{kind}">{escape(own.finding)}</p>',

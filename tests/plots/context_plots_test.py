@@ -107,7 +107,11 @@ class Context(unittest.TestCase):
         self.assertEqual([crossing["kv_heads"] for crossing in crossings], [4])
         circles = [line for axes in chart.figure.axes for line in axes.lines if line.get_markersize() == 11]
         self.assertEqual([circle.get_xdata()[0] for circle in circles], [crossings[0]["at"]])
-        self.assertIn(f"less than a ring above {crossings[0]['at']:.3g} ranks", chart.alt)
+        self.assertIn(f"4 of keys and values, Ulysses sends less than a ring above {crossings[0]['at']:.3g} ranks", chart.alt)
+        for axes in chart.figure.axes:
+            low, high = axes.get_ylim()
+            self.assertGreaterEqual(sum(low <= tick <= high for tick in axes.get_yticks()), 2, "no scale to read values by")
+            self.assertTrue(all(low < y < high for points in drawn(axes).values() for _, y in points), "a line leaves the panel")
 
     def test_a_wrong_closed_form_is_seen(self):
         changed = copy.deepcopy(self.data["ranks"]["benchmarks"])

@@ -16,6 +16,7 @@ import unittest
 from plots_setting import PROGRAM, SOURCE  # first: it adds the plots to the path
 
 import chart
+import page
 import report
 import report_overview
 import results
@@ -220,6 +221,16 @@ class Report(unittest.TestCase):
         for own in self.sections.values():
             for drawn in own.charts:
                 self.assertNotIn("f64", drawn.alt)
+
+    def test_columns_of_measures_stand_to_the_right(self):
+        said = page.table(("name", "ranks", "sent", "bubble"), [("3d 8 ranks", 8, "2.8 MiB", "-"), ("serial", 1, "0 B", "1 %")])
+        self.assertEqual(re.findall(r"<th scope=\"col\"( class=\"word\")?>(\w+)", said), [(' class="word"', "name"), ("", "ranks"), ("", "sent"), ("", "bubble")])
+        self.assertEqual(re.findall(r"<td>(.*?)</td>", said), ["8", "2.8 MiB", "-", "1", "0 B", "1 %"])
+        self.assertEqual(page.table(("", ""), [("host", "vm"), ("cores", "2 cores")]).count('class="word"'), 6)
+
+    def test_no_line_ends_within_a_flag(self):
+        own = page.Section("Title", "Finding.", command="lockstep bench cp --kv-heads 4 -n 1", source="plots/page.py")
+        self.assertIn("<code>lockstep bench cp <span>--kv-heads</span> 4 <span>-n</span> 1</code> &middot; <code>plots/page.py</code>", page.section(own))
 
     def test_the_clock_and_its_links_are_said(self):
         self.assertIn("as if it had a core to itself; messages cost 4 µs and 1 s for 12.5 GB", self.sections["Verdict"].body)
