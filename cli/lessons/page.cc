@@ -71,6 +71,11 @@ std::string commands_html(const LessonRuns& runs, const LessonPiece& piece) {
   return html + pictures(runs.folder(), piece.text, text);
 }
 
+std::string shown_unit(const nlohmann::json& fields) {
+  const std::string unit = fields.value("unit", "");
+  return unit == "us" ? "µs" : unit;
+}
+
 // A place where the page's script asks before it opens the fold. Without scripts there is the fold.
 std::string ask_html(const nlohmann::ordered_json& question, const std::string& summary,
                      const std::string& result) {
@@ -80,7 +85,7 @@ std::string ask_html(const nlohmann::ordered_json& question, const std::string& 
 }
 
 std::string prediction_html(const std::string& folder, const nlohmann::json& fields) {
-  const std::string unit = fields.at("unit");
+  const std::string unit = shown_unit(fields);
   std::string rows;
   std::optional<double> first;  // what a prediction is about
   for (const std::string run : fields.at("runs")) {
@@ -126,9 +131,9 @@ std::string answer_html(const std::string& folder, const nlohmann::json& fields,
     question["is"] = answer;
   } else {
     const double value = lesson_value(folder, fields.at("value"));
-    question["unit"] = fields.value("unit", "");
+    question["unit"] = shown_unit(fields);
     question["value"] = value;
-    answer = fmt::format("{} {}", number_text(value), fields.value("unit", ""));
+    answer = fmt::format("{} {}", number_text(value), shown_unit(fields));
   }
   return ask_html(question, "answer",
                   fmt::format("<p><b>{}</b> {}</p>", html_text(answer),

@@ -128,6 +128,10 @@ class LessonPage(unittest.TestCase):
         self.assertNotIn("it is (p - 1)", self.browse(*opened)[-1].text)
         self.assertIn("b it is (p - 1)", self.browse(*opened, click("show the answer"))[-1].text)
 
+    def test_microseconds_have_their_sign(self):
+        page = self.page_of(GOOD.replace('"unit": "units"', '"unit": "us"'))
+        self.assertEqual(browse(NODE, page)[0].all("label")[0].text, "your prediction (µs) ")
+
     def test_a_choice_that_is_not_there_is_refused(self):
         self.assertIn("question 1 has no choice 'b'", self.page_of(GOOD.replace("   - b. no\n", "", 1), status=2))
 
