@@ -1,28 +1,18 @@
 // The norm of gradients that are spread over ranks. Each rank knows the sum of squares of its own.
 #pragma once
 
-#include <span>
 #include <string_view>
 
 #include "collectives/all_reduce/all_reduce.h"
 
 namespace lockstep {
 
-// lab: sum_of_norm
 // Gives every rank the same bits.
 inline constexpr std::string_view norm_algorithm = "recursive_doubling";
 inline constexpr const char* norm_label = "norm";
 
-inline void sum_of_norm(Communicator& ranks, double& square) {
-  if (ranks.size() == 1) return;
-  ranks.set_label(norm_label);
-  // lab: solution
-  all_reduce(ranks, host_slice(std::span(&square, 1)), ReduceOp::sum, norm_algorithm);
-  // lab: given
-  if (CollectiveObserver* const observer = ranks.records().observer)
-    observer->added_norm(ranks.group());
-}
-// lab: end
+// `square` becomes its sum over the ranks.
+void sum_of_norm(Communicator& ranks, double& square);
 
 // What a rank sends and receives for the norm, in elements of 8 bytes.
 inline Traffic norm_traffic(int ranks, int rank) {
