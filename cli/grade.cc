@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 
 #include "cli/command.h"
@@ -9,6 +10,7 @@
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "labs/grader/formats.h"
+#include "labs/grader/submission.h"
 #include "labs/sandbox.h"
 
 namespace lockstep {
@@ -19,20 +21,23 @@ struct GradeCommand {
   std::string submission, secret, json, gradescope, junit, markdown, html;
 };
 
-int run(const GradeCommand& c) {
+// Whoever can read it knows the hidden cases.
+std::string secret_of(const GradeCommand& c) {
   constexpr std::int64_t most_bytes = 4096;
-  const Lab lab = find_lab(read_labs(labs_folder()), c.number);
-  GradeOptions options{.source_folder = source_folder(), .hint_level = c.hints};
-  if (!c.secret.empty()) options.secret = read_text(c.secret, most_bytes);
-  std::vector<std::string> inputs;
-  for (const LabFile& file : lab.files) inputs.push_back(c.submission + "/" + file.name);
-  if (!c.secret.empty()) inputs.push_back(c.secret);
-  check_outputs({c.json, c.gradescope, c.junit, c.markdown, c.html}, inputs);
-  if (!can_restrict_files())
-    fmt::print(stderr,
-               "lockstep: this kernel has no Landlock: the code of the submission can read every "
-               "file that its user can\n");
-  const Grade result = grade(lab, c.submission, options);
+  namespace fs = std::filesystem;
+  std::string text = read_text(c.secret, most_bytes);
+  for (const std::string& folder : {source_folder(), c.submission}) {
+    const fs::path way = fs::canonical(c.secret).lexically_relative(fs::weakly_canonical(folder));
+    require(!way.empty() && *way.begin() == "..",
+            fmt::format("{} lies in {}, which students have or which code can include", c.secret,
+                        folder == c.submission ? "the submission" : "the sources"),
+            "keep the secret outside of both");
+  }
+  return text;
+}
+
+// Whoever reads the files finds them there, whatever was handed in.
+void write(const GradeCommand& c, const Grade& result) {
   const std::pair<const std::string&, std::string (*)(const Grade&)> outputs[] = {
       {c.json, json_of},
       {c.gradescope, gradescope_of},
@@ -41,6 +46,26 @@ int run(const GradeCommand& c) {
       {c.html, html_of}};
   for (const auto& [path, format] : outputs)
     if (!path.empty()) write_file(path, format(result));
+}
+
+int run(const GradeCommand& c) {
+  const Lab lab = find_lab(read_labs(labs_folder()), c.number);
+  GradeOptions options{.source_folder = source_folder(), .hint_level = c.hints};
+  if (!c.secret.empty()) options.secret = secret_of(c);
+  std::vector<std::string> inputs;
+  for (const LabFile& file : lab.files) inputs.push_back(c.submission + "/" + file.name);
+  if (!c.secret.empty()) inputs.push_back(c.secret);
+  check_outputs({c.json, c.gradescope, c.junit, c.markdown, c.html}, inputs);
+  for (const std::string& missing : missing_protection())
+    fmt::print(stderr, "lockstep: {}\n", missing);
+  try {
+    for (const LabFile& file : lab.files) read_submitted(c.submission, file.name);
+  } catch (const Error& error) {
+    write(c, grade_without_points(lab, error.what()));
+    throw;
+  }
+  const Grade result = grade(lab, c.submission, options);
+  write(c, result);
   fmt::print("{}", text_of(result));
   return result.earned() == result.points() ? 0 : 1;
 }

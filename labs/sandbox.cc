@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -19,6 +20,7 @@
 #include <cstring>
 
 #include "collectives/base/error.h"
+#include "labs/small_root.h"
 
 namespace lockstep {
 namespace {
@@ -35,6 +37,29 @@ void limit(int resource, std::int64_t most) {
   const rlim_t wanted = std::min(static_cast<rlim_t>(most), now.rlim_max);
   const rlimit lower{.rlim_cur = wanted, .rlim_max = wanted};
   check_call(setrlimit(static_cast<__rlimit_resource>(resource), &lower) == 0, "setrlimit");
+}
+
+// False of who is not root, and in containers whose root may not.
+bool become_nobody() {
+  return geteuid() == 0 && syscall(SYS_setgroups, 0, nullptr) == 0 &&
+         setresgid(nobody, nobody, nobody) == 0 && setresuid(nobody, nobody, nobody) == 0;
+}
+
+template <typename Attempt>
+bool succeeds_in_child(Attempt attempt) {
+  const pid_t child = fork();
+  check_call(child >= 0, "fork");
+  if (child == 0) {
+    bool success = false;
+    try {
+      success = attempt();
+    } catch (const std::exception&) {
+    }
+    _exit(success ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 constexpr std::uint64_t reads =
@@ -82,17 +107,16 @@ void limit_process(const Limits& limits) {
   limit(RLIMIT_AS, limits.memory_bytes);
   limit(RLIMIT_FSIZE, limits.file_bytes);
   limit(RLIMIT_NOFILE, 64);
-  if (!limits.gives_up_root || geteuid() != 0) return;
-  constexpr uid_t nobody = 65534;
-  check_call(syscall(SYS_setgroups, 0, nullptr) == 0 && setresgid(nobody, nobody, nobody) == 0 &&
-                 setresuid(nobody, nobody, nobody) == 0,
-             "becoming nobody");
+  become_nobody();
 }
 
-bool can_restrict_files() { return landlock_version() >= 1; }
+bool becomes_nobody() {
+  static const bool can = succeeds_in_child([] { return become_nobody(); });
+  return can;
+}
 
 bool restrict_files(const std::vector<std::string>& read, const std::vector<std::string>& written) {
-  if (!can_restrict_files()) return false;
+  if (landlock_version() < 1) return enter_small_root(read, written);
   const RulesetV4 rules{.files = all_rights, .tcp = bind_and_connect};
   const auto ruleset =
       static_cast<int>(syscall(SYS_landlock_create_ruleset, &rules,
@@ -152,6 +176,18 @@ void restrict_system_calls() {
                           .filter = program.data()};
   check_call(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "prctl");
   check_call(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0, "seccomp");
+}
+
+std::vector<std::string> missing_protection() {
+  std::vector<std::string> missing;
+  if (!succeeds_in_child([] { return restrict_files({"/usr"}, {}); }))
+    missing.emplace_back(
+        "this kernel has no Landlock, and this user may have no mount namespace: the compiler of a "
+        "submission can read every file that its user can, and quote it");
+  if (geteuid() == 0 && !becomes_nobody())
+    missing.emplace_back(
+        "root may not become nobody here: the code of a submission runs as the user of the grader");
+  return missing;
 }
 
 }  // namespace lockstep

@@ -155,7 +155,7 @@ std::vector<LabProblems::Problem> hidden_problems(const LabProblems& problems, s
 }  // namespace
 
 Judgement judge_answers(const Lab& lab, const JudgedUnits& units) {
-  Runner submission(units.submission), reference(units.reference);
+  Runner submission(lab, units.submission), reference(lab, units.reference);
   const Kind kind = lab.operation == "answer" ? Kind::answer : Kind::answer_on_rank;
   Judgement judgement;
   Verdicts& verdicts = judgement.verdicts;

@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-// A new empty folder that everybody may enter; removed with what it holds.
+// A new empty folder for the user that the compiler and ranks run as, and for nobody else; removed
+// with what it holds.
 class WorkFolder {
  public:
   WorkFolder();
@@ -25,8 +26,8 @@ struct BuiltUnit {
 };
 
 // Compiles the files of `submission` and the lab's unit.cc into `work`. The compiler is confined: it
-// can read only them, the headers and the system's libraries. Throws Error (bad_input) if a file is
-// missing, too large, or no plain file.
+// can read only copies of them, our headers and the system's. Throws Error (bad_input) as
+// read_submitted() does.
 BuiltUnit build_unit(const Lab& lab, const std::string& submission,
                      const std::string& source_folder, const WorkFolder& work);
 

@@ -221,7 +221,7 @@ class Trial {
 Judgement judge_collective(const Lab& lab, const JudgedUnits& units) {
   const Collective collective = collective_of(lab.operation);
   Random random(units.data_seed);
-  Runners runners{Runner(units.submission), Runner(units.reference)};
+  Runners runners{Runner(lab, units.submission), Runner(lab, units.reference)};
   const auto trials = [&](const std::vector<CollectiveCase>& cases) {
     std::vector<Trial> made;
     for (const CollectiveCase& each : cases) made.emplace_back(collective, each, runners, random);

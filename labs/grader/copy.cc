@@ -11,6 +11,7 @@
 #include "collectives/base/file.h"
 #include "labs/grader/export.h"
 #include "labs/grader/regions.h"
+#include "labs/grader/submission.h"
 
 namespace lockstep {
 namespace {
@@ -29,13 +30,13 @@ struct Code {
   std::string includes, body;  // of namespace lockstep
 };
 
-Code code_of(const std::string& path) {
-  const std::string text = read_text(path, most_file_bytes);
+Code code_of(const std::string& submission, const std::string& name) {
+  const std::string text = read_submitted(submission, name);
   static constexpr std::string_view begin = "namespace lockstep {\n",
                                     end = "}  // namespace lockstep";
   const std::size_t first = text.find(begin), last = text.rfind(end);
   require(first != std::string::npos && last != std::string::npos && first < last,
-          fmt::format("{}: its code is not between '{}' and '{}'", path,
+          fmt::format("{}/{}: its code is not between '{}' and '{}'", submission, name,
                       begin.substr(0, begin.size() - 1), end),
           "keep these lines of the skeleton");
   Code code{.includes = {}, .body = text.substr(first + begin.size(), last - first - begin.size())};
@@ -70,7 +71,7 @@ void copy_with_submission(const Lab& lab, const std::string& submission,
   require(!lab.is_form(), fmt::format("lab {} has no code", lab.number), "grade it");
   std::vector<std::string> texts;
   for (const LabFile& file : lab.files) {
-    const Code code = code_of(submission + "/" + file.name);
+    const Code code = code_of(submission, file.name);
     texts.push_back(code.includes + replaced(file, source_folder, code.body));
   }
   copy_sources(source_folder, folder);

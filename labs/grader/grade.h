@@ -43,7 +43,10 @@ struct Grade {
 std::string build_reference(const Lab& lab, const std::string& source_folder,
                             const WorkFolder& work);
 
-// Throws Error (bad_input) if a file of the submission is missing or is no plain file.
+// The grade of a submission that cannot be read, for the reason that `what` says.
+Grade grade_without_points(const Lab& lab, const std::string& what);
+
+// Throws Error (bad_input) as read_submitted() does.
 Grade grade(const Lab& lab, const std::string& submission, const GradeOptions& options);
 
 }  // namespace lockstep

@@ -7,9 +7,9 @@
 #include <sstream>
 
 #include "collectives/base/error.h"
-#include "collectives/base/file.h"
 #include "collectives/base/json_text.h"
 #include "labs/grader/judge.h"
+#include "labs/grader/submission.h"
 #include "parallel/local_gradients.h"
 #include "parallel/placement.h"
 #include "parallel/rank_model.h"
@@ -189,7 +189,7 @@ std::string placements_form(const Lab& lab, const std::string& source_folder, bo
 
 Judgement judge_placements(const Lab& lab, const std::string& submission,
                            const std::string& source_folder) {
-  const std::string text = read_text(submission + "/" + lab.files.front().name, most_file_bytes);
+  const std::string text = read_submitted(submission, lab.files.front().name);
   Judgement judgement;
   for (const LabPlan& each : lab.plans)
     judgement.verdicts[each.name] =

@@ -11,7 +11,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 
 #include "collectives/base/error.h"
@@ -21,14 +20,9 @@ namespace {
 
 constexpr std::int64_t most_frame_bytes = std::int64_t{1} << 26;
 
-std::string program(bool may_call_all) {
-  const char* const name = may_call_all ? "lockstep_lab_process_of_all" : "lockstep_lab_process";
-  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / name).string();
-}
-
 }  // namespace
 
-RankProcess::RankProcess(const std::string& library, bool may_call_all) {
+RankProcess::RankProcess(const std::string& program, const std::string& library) {
   std::array<int, 2> ends{};
   require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) == 0,
           "cannot make a socket for a rank of a lab", std::strerror(errno));
@@ -40,7 +34,7 @@ RankProcess::RankProcess(const std::string& library, bool may_call_all) {
     posix_spawn_file_actions_addopen(&actions, standard, "/dev/null", O_RDWR, 0);
   posix_spawn_file_actions_adddup2(&actions, ends[1], lab_socket);
   posix_spawn_file_actions_addclosefrom_np(&actions, lab_socket + 1);
-  std::string path = program(may_call_all), argument = library;
+  std::string path = program, argument = library;
   const std::array<char*, 3> words = {path.data(), argument.data(), nullptr};
   // A rank has one thread.
   std::string blas = "OPENBLAS_NUM_THREADS=1", loops = "OMP_NUM_THREADS=1";

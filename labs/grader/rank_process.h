@@ -13,9 +13,8 @@ namespace lockstep {
 
 class RankProcess {
  public:
-  // Whether the library may call all of Lockstep, or exports.txt alone. Throws Error (bad_input) if
-  // the process cannot be started.
-  RankProcess(const std::string& library, bool may_call_all);
+  // Throws Error (bad_input) if the program cannot be started.
+  RankProcess(const std::string& program, const std::string& library);
   ~RankProcess();
   RankProcess(const RankProcess&) = delete;
 

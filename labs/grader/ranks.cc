@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -22,7 +23,7 @@ constexpr int patience_ms = 1000;
 
 class World {
  public:
-  World(const std::string& library, const WorldOptions& options) {
+  World(const std::string& program, const std::string& library, const WorldOptions& options) {
     const int ranks = options.job.is_alone() ? 1 : options.job.ranks;
     run_.ranks.resize(static_cast<std::size_t>(ranks));
     states_.resize(run_.ranks.size());
@@ -31,8 +32,7 @@ class World {
       job.rank = rank;
       if (!options.memory_limits.empty())
         job.memory_bytes = options.memory_limits[static_cast<std::size_t>(rank)];
-      processes_.push_back(
-          std::make_unique<RankProcess>(library, job.kind == LabJob::Kind::answer_on_rank));
+      processes_.push_back(std::make_unique<RankProcess>(program, library));
       std::vector<std::byte> content(sizeof job);
       std::memcpy(content.data(), &job, sizeof job);
       if (!options.inputs.empty()) {
@@ -205,13 +205,21 @@ std::int64_t RankRun::sent_bytes() const {
       [](std::int64_t sum, const SentMessage& message) { return sum + message.bytes; });
 }
 
+// The program of a lab whose code calls all of Lockstep has its number: it lacks that lab's solution.
+Runner::Runner(const Lab& lab, std::string library)
+    : program_(std::filesystem::read_symlink("/proc/self/exe").parent_path() /
+               (lab.operation == "answer_on_rank"
+                    ? fmt::format("lockstep_lab_process_{}", lab.number)
+                    : "lockstep_lab_process")),
+      library_(std::move(library)) {}
+
 WorldRun Runner::run(const WorldOptions& options) {
   if (!endless_.empty()) {
     const int ranks = options.job.is_alone() ? 1 : options.job.ranks;
     return {.ranks = std::vector<RankRun>(static_cast<std::size_t>(ranks)),
             .fault = "not run: " + endless_};
   }
-  WorldRun run = World(library_, options).run();
+  WorldRun run = World(program_, library_, options).run();
   if (run.is_endless) endless_ = run.fault;
   return run;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "labs/grader/lab.h"
 #include "labs/process/wire.h"
 
 namespace lockstep {
@@ -54,15 +55,15 @@ struct WorldOptions {
 // Runs one library in one world after the other.
 class Runner {
  public:
-  // `library`: the unit, compiled.
-  explicit Runner(std::string library) : library_(std::move(library)) {}
+  // `library`: the unit of this lab, compiled.
+  Runner(const Lab& lab, std::string library);
 
   // Throws Error (bad_input) if processes cannot be started. After a world that did not end by
   // itself no other is started: it would take as long. Its fault is that of the first.
   WorldRun run(const WorldOptions& options);
 
  private:
-  std::string library_, endless_;
+  std::string program_, library_, endless_;
 };
 
 }  // namespace lockstep

@@ -136,7 +136,7 @@ class Generated {
 
 Judgement judge_schedules(const Lab& lab, const JudgedUnits& units) {
   using Check = std::string (Generated::*)() const;
-  Runner runner(units.submission);
+  Runner runner(lab, units.submission);
   Verdicts verdicts;
   std::vector<TraceRow> trace;
   std::mt19937_64 random(units.hidden_seed);

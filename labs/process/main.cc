@@ -83,8 +83,8 @@ void run(const std::string& library) {
   read_content({data.data(), static_cast<std::size_t>(data.bytes())});
   if (out.bytes() > 0) std::memset(out.data(), 0xff, static_cast<std::size_t>(out.bytes()));
   status_file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-  limit_process({.memory_bytes = job.memory_bytes});
   restrict_files({library}, {});
+  limit_process({.memory_bytes = job.memory_bytes});
   restrict_system_calls();
   const LabUnit unit = load_unit(library);
   write_frame({.kind = Frame::Kind::ready}, {});

@@ -1,10 +1,16 @@
-"""Hostile submissions of lab 1. If an attack succeeds, the right solution follows: then it earns points.
+"""Hostile submissions. If an attack succeeds, the right solution follows: then it earns points.
 
-RESULT and SECRET stand for the paths of the grader's own files.
+RESULT and SECRET stand for the paths of the grader's own files, SOURCES for the root of ours. Ours are public, so an attack knows them.
 """
 
+import pathlib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# What ranks and the grader say to each other; a submission cannot include it.
+WIRE = "".join(line for line in (ROOT / "labs/process/wire.h").read_text().splitlines(keepends=True) if not line.startswith("#pragma"))
+
 HEADERS = "".join(f"#include <{name}>\n" for name in (
-    "alloca.h", "fcntl.h", "linux/futex.h", "pthread.h", "signal.h", "stdio.h", "stdlib.h", "string.h", "sys/mman.h", "sys/ptrace.h",
+    "alloca.h", "dlfcn.h", "fcntl.h", "link.h", "linux/futex.h", "pthread.h", "signal.h", "stdio.h", "stdlib.h", "string.h", "sys/mman.h", "sys/ptrace.h",
     "sys/resource.h", "sys/socket.h", "sys/stat.h", "sys/syscall.h", "sys/uio.h", "unistd.h"))
 SOLUTION = """
   const Chunks chunk(data, ring.size);
@@ -30,7 +36,7 @@ WRITE_FRAME = "const auto forge = [](Frame frame) { return write(lab_socket, &fr
 def code(attack="", solution=SOLUTION, before=""):
     """A submission."""
     return (f'{HEADERS}#include "collectives/reduce_scatter/reduce_scatter.h"\n#include "collectives/rounds.h"\n'
-            '#include "labs/process/wire.h"\n'
+            f"{WIRE}\n"
             f"namespace lockstep {{\n{before}\n"
             "void ring_reduce_scatter(Communicator& comm, Slice data, ReduceOp op, const RingOrder& ring) {\n"
             f"{attack}\n{solution}}}\n}}  // namespace lockstep\n")
@@ -68,6 +74,14 @@ ATTACKS = {
     "includes the secret": (code(before='#include "SECRET"\n'), ("does not compile",)),
     "assembles the secret": (code("throw Error(ErrorKind::bad_input, &secret);", before='asm(".data\\nsecret: .incbin \\"SECRET\\"\\n.byte 0\\n.text");\n'
                                   'extern const char secret asm("secret") __attribute__((visibility("hidden")));'), ("does not compile",)),
+    "assembles the words of the secret": (code(before='asm(".include \\"SECRET\\"");\n'), ("does not compile",)),
+    "points an error to the secret": (code(before='# 1 "SECRET"\nwrong;\n'), ("does not compile",)),
+    "asks for the secret": (code(before='#if __has_include("SECRET")\n#error 7319\n#endif\n#include_next "SECRET"\n'), ("does not compile",)),
+    "includes the environment": (code(before='#include "/proc/self/environ"\n'), ("does not compile",)),
+    "fills the disc": (code(before='asm(".data\\n.fill 0x1000000000\\n.text");\n'), ("does not compile",)),
+    "includes our headers": (code(before='#include "labs/grader/grade.h"\n'), ("does not compile",)),
+    "assembles the mutants": (code(before='asm(".data\\nours: .incbin \\"SOURCES/labs/01_ring_reduce_scatter/lab.json\\"\\n.text");\n'), ("does not compile",)),
+    "assembles our solution": (code(before='asm(".incbin \\"SOURCES/collectives/reduce_scatter/ring.cc\\"");\n'), ("does not compile",)),
     "includes a device": (code(before='#include "/dev/zero"\n'), ("does not compile",)),
     "includes our solution": ('#define SOLUTION "collectives/reduce_scatter/ring.cc"\n#pragma GCC system_header\n#include SOLUTION\n', ("does not compile",)),
     "a bomb for the compiler": (code(before="template <int N, int M> struct Bomb { static constexpr int value = Bomb<N - 1, 2 * M>::value + "
@@ -75,6 +89,15 @@ ATTACKS = {
                                      "static_assert(Bomb<30, 0>::value > 0);"), ("does not compile",)),
     "many errors": (code(before="#define A(x) x x x x x x x x\n#define B(x) A(A(A(A(A(x)))))\nB(wrong;)\n"), ("does not compile",)),
     "an error that is no text": (code(before=r'asm("\x1b[2J\xff\xfe\x01 <b>&");'), ("does not compile",)),
+    "throws anything": (by_size("throw 5;", "throw nullptr;", "try { throw 1; } catch (...) { abort(); }"), ("Aborted",) * 3),
+    "takes the name of the grader's functions": (code(before='extern "C" long write(int, const void*, unsigned long bytes) { return bytes; }\n'
+                                                 'void write_frame(Frame, std::span<const std::byte>) {}', solution=""), (NOTHING,)),
+    "looks for our solution": (code("using Ours = void (*)(Communicator&, Slice, ReduceOp, const RingOrder&);\n"
+                                    "for (void* const where : {RTLD_NEXT, dlopen(nullptr, RTLD_NOW)})\n"
+                                    'if (const auto ours = (Ours)dlsym(where, "_ZN8lockstep19ring_reduce_scatterERNS_12CommunicatorENS_5SliceENS_8'
+                                    'ReduceOpERKNS_9RingOrderE"))\nreturn ours(comm, data, op, ring);', solution=""), (NOTHING,)),
+    "opens the program": (code('if (open("/proc/self/exe", O_RDONLY) < 0 && open("/proc/self/maps", O_RDONLY) < 0 && !dlopen("/proc/self/exe", RTLD_NOW)) return;'),
+                          (NOTHING,)),
     "exits": (by_size("_exit(0);", "exit(0);", "abort();"), ("exit status 0", "exit status 0", "Aborted")),
     "exits at start": (at_start("_exit(0);"), ("exit status 0",)),
     "crashes at start": (at_start("volatile int* volatile nowhere = nullptr; *nowhere = 1;"), ("crashed",)),
@@ -117,3 +140,39 @@ LOUD = code(r"""
 RACING = code('if (ring.rank % 2 == 1) throw Error(ErrorKind::bad_input, "this rank has had enough");')
 # Wrong for 7 ranks, except in the case that everybody knows.
 WRONG_FOR_SEVEN = code("if (comm.size() == 7 && data.count != 3) return;")
+
+
+def forward(returns, name, symbol, parameters, arguments, const=""):
+    """A function that calls ours of the same name, if the process has it."""
+    of_class = name.rpartition("::")[0]
+    return (f"{returns} {name}({parameters}){const} {{\n  using Ours = {returns} (*)({(of_class + '*, ') if of_class else ''}{parameters});\n"
+            f'  return ((Ours)dlsym(dlopen(nullptr, RTLD_NOW), "{symbol}"))({"(" + of_class + "*)this, " if of_class else ""}{arguments});\n}}\n')
+
+
+def file_of(header, *functions):
+    return f'#include <dlfcn.h>\n#include "{header}"\nnamespace lockstep {{\n{"".join(functions)}}}  // namespace lockstep\n'
+
+
+NAME = "TensorRanks& ranks, Parameters& parameters, const std::string& name, Count in"
+MANGLED_NAME = "ERNS_11TensorRanksERNS_10ParametersERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEl"
+# By lab: the files that differ from the skeleton. Where the code of a lab calls all of Lockstep, its process must lack the solution.
+OUR_SOLUTIONS = {
+    4: {"bucket.cc": file_of(
+        "parallel/data/bucket.h",
+        forward("std::vector<Bucket>", "make_buckets", "_ZN8lockstep12make_bucketsERKNS_10ParametersEll",
+                "const Parameters& parameters, std::int64_t first, std::int64_t bytes", "parameters, first, bytes"),
+        forward("void", "BucketQueue::begin", "_ZN8lockstep11BucketQueue5beginEv", "", "").replace("this, )", "this)").replace("*, )", "*)"),
+        forward("std::vector<std::size_t>", "BucketQueue::ready", "_ZN8lockstep11BucketQueue5readyEi", "int parameter", "parameter"))},
+    8: {"column_linear.cc": file_of("parallel/tensor/column_linear.h", forward(
+            "std::unique_ptr<ColumnLinear>", "column_linear", f"_ZN8lockstep13column_linear{MANGLED_NAME}l", f"{NAME}, Count out",
+            "ranks, parameters, name, in, out")),
+        "row_linear.cc": file_of("parallel/tensor/row_linear.h", forward(
+            "std::unique_ptr<RowLinear>", "row_linear", f"_ZN8lockstep10row_linear{MANGLED_NAME}l", f"{NAME}, Count out",
+            "ranks, parameters, name, in, out"))},
+    11: {"attention_merge.cc": file_of("models/ops/kernels.h", "namespace host {\ntemplate <typename T>\n", forward(
+        "void", "merge_attention", "_ZN8lockstep4host15merge_attentionIdEEvPT_S3_PKS2_S5_RKNS_13AttentionPartE",
+        "T* out, T* sums, const T* part_out, const T* part_sums, const AttentionPart& s", "out, sums, part_out, part_sums, s"),
+        "}\nusing host::merge_attention;\n")},
+    13: {"norm.cc": '#include "parallel/norm.h"\n',
+         "adamw.cc": file_of("models/adamw.h", forward("void", "AdamW::step", "_ZN8lockstep5AdamW4stepEdd", "double rate, double scale", "rate, scale"))},
+}

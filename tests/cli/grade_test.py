@@ -8,13 +8,14 @@ import html.parser
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
 import unittest
 import xml.etree.ElementTree
 
-from grade_attacks import ATTACKS, GREEDY, LOUD, RACING, WRONG_FOR_SEVEN
+from grade_attacks import ATTACKS, GREEDY, LOUD, OUR_SOLUTIONS, RACING, SOLUTION, WRONG_FOR_SEVEN, code
 from processes import processes_in, still_left
 
 PROGRAM, ROOT = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
@@ -67,7 +68,9 @@ class Grading(unittest.TestCase):
         result = folder / "grade.json"
         result.touch()
         result.chmod(0o666)
-        (folder / FILE).write_bytes(text.replace("RESULT", str(result)).replace("SECRET", str(self.secret)).encode(errors="surrogateescape"))
+        for word, path in (("RESULT", result), ("SECRET", self.secret), ("SOURCES", ROOT)):
+            text = text.replace(word, str(path))
+        (folder / FILE).write_bytes(text.encode(errors="surrogateescape"))
         return folder
 
     def run_program(self, *words, status=0, cwd=None):
@@ -118,6 +121,58 @@ class Grading(unittest.TestCase):
                 for obligation, word in zip(("values", "uneven", "memory"), words):
                     self.assertIn(word, obligations[obligation]["message"])
                 self.assertEqual(self.secret.read_text(), SECRET)
+
+    def test_our_own_solutions_are_out_of_reach(self):
+        for lab, files in OUR_SOLUTIONS.items():
+            folder = self.path / f"forwards {lab}"
+            self.run_program("lab", "export", lab, folder, "--solution")
+            for name, text in files.items():
+                (folder / name).write_text(text)
+            self.run_program("grade", lab, "--submission", folder, "--json", "grade.json", status=1)
+            grade = json.loads((self.path / "grade.json").read_text())
+            with self.subTest(lab=lab):
+                self.assertNotIn("compiler_errors", grade)
+                self.assertEqual(grade["score"], 0, grade)
+
+    def test_links_and_devices_are_not_read(self):
+        real = self.submission("real", code(solution=SOLUTION))
+        (self.path / "way").mkdir()
+        (self.path / "way/lab").mkdir()
+        (self.path / "way/lab" / FILE).symlink_to(self.secret)
+        (self.path / "whole").symlink_to(real)
+        (self.path / "passed").symlink_to(self.path)
+        for name in ("dangling", "tty", "pipe", "huge", "socket"):
+            (self.path / name).mkdir()
+        (self.path / "dangling" / FILE).symlink_to("nowhere")
+        (self.path / "tty" / FILE).symlink_to("/dev/tty")
+        os.mkfifo(self.path / "pipe" / FILE)
+        with open(self.path / "huge" / FILE, "wb") as file:
+            file.truncate(1 << 40)
+        with socket.socket(socket.AF_UNIX) as listening:
+            os.chdir(self.path / "socket")
+            listening.bind(FILE)
+            for folder, words in (("way/lab", "is a link"), ("whole", "is a link"), ("whole/", "is a link"), ("whole/.", "is a link"),
+                                  (self.path / "whole", "is a link"), ("passed/real", "is a link"), ("dangling", "is a link"), ("tty", "is a link"),
+                                  ("pipe", "not a regular file"), ("huge", "more than 1048576 bytes"), ("socket", "not a regular file")):
+                with self.subTest(folder=folder):
+                    said = self.run_program("grade", 1, "--submission", folder, "--json", "grade.json", status=2)
+                    self.assertIn(words, said)
+                    grade = json.loads((self.path / "grade.json").read_text())
+                    self.assertEqual((grade["score"], grade["points"]), (0, 100))
+                    self.assertIn(words, grade["obligations"][0]["message"])
+                    self.assertNotIn("7319", said + (self.path / "grade.json").read_text())
+                    (self.path / "grade.json").unlink()
+        (self.path / "form").mkdir()
+        (self.path / "form/answers.txt").symlink_to(self.secret)
+        self.assertIn("is a link", self.run_program("grade", 15, "--submission", "form", status=2))
+        self.assertIn("is a link", self.run_program("lab", "apply", 1, "copy", "--submission", "whole", status=2))
+        self.assertEqual(self.grade(real, status=0)[0]["score"], 100)
+
+    def test_a_secret_where_others_can_read_it_is_refused(self):
+        folder = self.submission("own secret", code(solution=SOLUTION))
+        (folder / "secret.txt").write_text("x")
+        for secret in (folder / "secret.txt", ROOT / "labs/exports.txt"):
+            self.assertIn("keep the secret outside", self.run_program("grade", 1, "--submission", folder, "--secret", secret, status=2))
 
     def test_greed_costs_points(self):
         for name, fails, obligations, faults in self.attacks(GREEDY):
