@@ -30,7 +30,7 @@ void check_call(bool success, const std::string& what) {
   });
 }
 
-// Opened before anything is mounted, so that nothing can hide it.
+// Opened in the new namespace, and before anything is mounted, which could hide it.
 struct Shown {
   std::string path;
   int descriptor;
@@ -85,13 +85,10 @@ void show(const Shown& shown) {
 
 bool enter_small_root(const std::vector<std::string>& read,
                       const std::vector<std::string>& written) {
+  if (!enter_namespace()) return false;
   const std::vector<Shown> all = opened(read, written);
   std::error_code none;
   const fs::path current = fs::current_path(none);
-  if (!enter_namespace()) {
-    for (const Shown& shown : all) close(shown.descriptor);
-    return false;
-  }
   check_call(mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0, "mount");
   check_call(mount("none", new_root, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755") == 0,
              "tmpfs");

@@ -4,18 +4,21 @@ python3 grade_test.py PROGRAM ROOT
 """
 
 import concurrent.futures
+import ctypes
+import errno
 import html.parser
 import json
 import os
 import pathlib
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import unittest
 import xml.etree.ElementTree
 
-from grade_attacks import ATTACKS, GREEDY, LOUD, OUR_SOLUTIONS, RACING, SOLUTION, WRONG_FOR_SEVEN, code
+from grade_attacks import ATTACKS, GREEDY, LOUD, OUR_SOLUTIONS, RACING, READ, SOLUTION, WRONG_FOR_SEVEN, code
 from processes import processes_in, still_left
 
 PROGRAM, ROOT = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
@@ -51,6 +54,23 @@ class Page(html.parser.HTMLParser):
             self.tables[-1]["rows"][-1][-1][0] = "".join(self.words)
 
 
+def refuse_calls(*numbers):
+    """From now on these system calls fail in this process, as on a kernel that lacks them. Runs between fork and exec."""
+    load, equal, answer, allow, no_such_call = 0x20, 0x15, 0x06, 0x7FFF0000, 0x00050000 | errno.ENOSYS
+    steps = [(load, 0, 0, 0)]
+    for number in numbers:
+        steps += [(equal, 0, 1, number), (answer, 0, 0, no_such_call)]
+    steps.append((answer, 0, 0, allow))
+    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+    libc = ctypes.CDLL(None)
+    filters = ctypes.create_string_buffer(struct.pack("HP", len(steps), ctypes.addressof(program)))
+    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, filters, 0, 0):
+        os._exit(99)
+
+
+LANDLOCK, UNSHARE = (444, 445, 446), (272,)
+
+
 class Grading(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -73,8 +93,8 @@ class Grading(unittest.TestCase):
         (folder / FILE).write_bytes(text.encode(errors="surrogateescape"))
         return folder
 
-    def run_program(self, *words, status=0, cwd=None):
-        done = subprocess.run([PROGRAM, *map(str, words)], cwd=cwd or self.path, capture_output=True, text=True, timeout=120)
+    def run_program(self, *words, status=0, cwd=None, **options):
+        done = subprocess.run([PROGRAM, *map(str, words)], cwd=cwd or self.path, capture_output=True, text=True, timeout=120, **options)
         self.assertEqual(done.returncode, status, f"{words}: {done.stdout}{done.stderr}")
         return done.stdout + done.stderr
 
@@ -133,6 +153,31 @@ class Grading(unittest.TestCase):
             with self.subTest(lab=lab):
                 self.assertNotIn("compiler_errors", grade)
                 self.assertEqual(grade["score"], 0, grade)
+
+    def test_other_kernels_and_users(self):
+        """Without Landlock a small root protects files; without both the grader says so. An ordinary user has either."""
+        folders = {name: self.submission(name, text) for name, text in (
+            ("solution", code()), ("includes", ATTACKS["includes the secret"][0]), ("reads", code(READ % "SECRET")))}
+        for path in (self.path, *self.path.rglob("*")):
+            path.chmod(0o777 if path.is_dir() else 0o666)
+        users = [{}]
+        if os.geteuid() == 0 and ROOT.is_relative_to("/tmp"):
+            users.append({"user": 1000, "group": 1000, "extra_groups": []})
+        for user in users:
+            for refused, protects in (((), True), (LANDLOCK, True), (LANDLOCK + UNSHARE, False)):
+                def grade(name, points):
+                    self.run_program("grade", 1, "--submission", name, "--json", "grade.json", status=0 if points else 1,
+                                     preexec_fn=lambda: refuse_calls(*refused), **user)
+                    text = (self.path / "grade.json").read_text()
+                    (self.path / "grade.json").unlink()
+                    self.assertEqual(json.loads(text)["score"], points, text)
+                    return text
+                with self.subTest(user=user, refused=refused):
+                    said = self.run_program("grade", 1, "--submission", folders["solution"], preexec_fn=lambda: refuse_calls(*refused), **user)
+                    self.assertEqual("this kernel has no Landlock" in said, not protects, said)
+                    self.assertIn("100 of 100", said)
+                    for name in ("includes", "reads") if protects else ():
+                        self.assertNotIn(SECRET.split(" ")[-1], grade(name, 0))
 
     def test_links_and_devices_are_not_read(self):
         real = self.submission("real", code(solution=SOLUTION))
