@@ -75,8 +75,9 @@ int check(const CheckCommand& c) {
   bool is_right = true;
   for (const Lab& lab : checked) {
     const LabCheck result = check_lab(lab, source_folder(), c.share);
-    fmt::print("{:>3}  {:<24} {} of {} mutants{}\n", lab.number, lab.name, result.graded_mutants,
+    fmt::print("{:>3}  {:<24} {} of {} mutants{}\n", lab.number, lab.name, result.mutants.size(),
                lab.mutants.size(), result.faults.empty() ? ", all as expected" : "");
+    fmt::print("{}", table_of(lab, result));
     for (const std::string& fault : result.faults) fmt::print("  {}\n", fault);
     is_right = is_right && result.faults.empty();
   }

@@ -24,4 +24,11 @@ std::string numbers(std::string text, std::span<const T> values, std::size_t str
   return text + "\n";
 }
 
+// A line of LabUnit::causes: where the name of an answer has these values, the cause is `words`.
+template <typename T>
+std::string cause(const std::string& name, const std::string& words, std::span<const T> values,
+                  std::size_t stride = 1) {
+  return numbers(name + " " + words + " |", values, stride);
+}
+
 }  // namespace lockstep

@@ -17,6 +17,8 @@ struct LabUnit : LabCollectives, LabSchedules {
   // The same on every rank of a lab whose ranks exchange messages: says what this rank has. Words that
   // end with a colon are names of the numbers after them. May call all of Lockstep.
   std::string (*answer_on_rank)(Communicator&, std::span<const std::int64_t> problem) = nullptr;
+  // What usual mistakes make of this rank's answer: lines of cause(), in answer.h. May be null.
+  std::string (*causes)(int rank, int ranks, std::span<const std::int64_t> problem) = nullptr;
 };
 
 // The function of a unit's library that returns it, and its name for the loader.

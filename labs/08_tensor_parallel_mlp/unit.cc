@@ -38,13 +38,13 @@ class Data {
                  });
   }
 
- private:
   double number(std::int64_t tensor, Count place) const {
     std::seed_seq seeds{seed_, tensor, place};
     std::mt19937 random(seeds);
     return std::uniform_real_distribution<double>(0.01, 1)(random);
   }
 
+ private:
   std::int64_t seed_;
 };
 
@@ -59,15 +59,17 @@ std::string text_of(const std::string& name, Range range) {
 // An MLP of both layers, without the rest of a model.
 class LabMlp {
  public:
-  LabMlp(Communicator& comm, std::span<const std::int64_t> problem)
+  // With these ranks; without any, sums over the ranks are left out.
+  LabMlp(Communicator* comm, const LayerSplit& split, std::span<const std::int64_t> problem)
       : rows_(problem[1]),
         in_(problem[2]),
-        hidden_(problem[3] * comm.size()),
+        hidden_(problem[3] * split.ranks),
         out_(problem[4]),
         asked_(static_cast<Asked>(problem[5])),
         data_(problem[6]),
-        split_{.ranks = comm.size(), .rank = comm.rank()},
-        ranks_(comm, split_, false, ledger_),
+        split_(split),
+        ranks_(comm ? TensorRanks(*comm, split_, false, ledger_)
+                    : TensorRanks(split_, false, ledger_)),
         parameters_(DType::f64, ledger_, split_),
         expand_(column_linear(ranks_, parameters_, "expand", in_, hidden_)),
         contract_(row_linear(ranks_, parameters_, "contract", hidden_, out_)) {
@@ -82,11 +84,16 @@ class LabMlp {
     }
   }
 
+  struct Results {
+    Tensor out, dx;
+  };
+
   // One forward and one backward pass, in the order of a dense MLP.
-  std::string run() {
+  Results compute() {
     Tensor kept, product;
     data_.fill(expand_->input(kept, rows_, ledger_), Data::x);
-    const Tensor base = unset(out_), dout = unset(out_), result = unset(out_), dx = unset(in_);
+    Tensor result = unset(out_), dx = unset(in_);
+    const Tensor base = unset(out_), dout = unset(out_);
     data_.fill(base.slice(), Data::base);
     data_.fill(dout.slice(), Data::dout);
     // Both layers of a wrong solution must find room.
@@ -102,7 +109,25 @@ class LabMlp {
     expand_->backward_input(backend, dx.slice(), dhidden.slice(), rows_, {});
     contract_->backward_weight(backend, product, dout.slice(), activated.slice(), rows_);
     expand_->backward_weight(backend, dhidden.slice(), kept, rows_);
-    return answer(result.slice(), dx.slice());
+    return {std::move(result), std::move(dx)};
+  }
+
+  std::string answer(const Results& results) const {
+    std::string text = text_of("columns:", own_columns()) + text_of("rows:", own_rows());
+    if (is_asked(Asked::out) || is_asked(Asked::biases))
+      text += text_of("out:", results.out.slice());
+    if (is_asked(Asked::dx)) text += text_of("dx:", results.dx.slice());
+    if (is_asked(Asked::weights)) text += gradient("dW1:", weight1) + gradient("dW2:", weight2);
+    if (is_asked(Asked::biases)) text += gradient("db1:", bias1) + gradient("db2:", bias2);
+    return text;
+  }
+
+  // What is added to each row of `out`, and to each element of it.
+  double b2(Count column) const {
+    return host_span<double>(parameters_.value(bias2))[static_cast<std::size_t>(column)];
+  }
+  double base(Count element) const {
+    return is_asked(Asked::biases) ? data_.number(Data::base, element) : 0;
   }
 
  private:
@@ -122,14 +147,6 @@ class LabMlp {
     return tensor;
   }
 
-  std::string answer(Slice result, Slice dx) const {
-    std::string text = text_of("columns:", own_columns()) + text_of("rows:", own_rows());
-    if (is_asked(Asked::out) || is_asked(Asked::biases)) text += text_of("out:", result);
-    if (is_asked(Asked::dx)) text += text_of("dx:", dx);
-    if (is_asked(Asked::weights)) text += gradient("dW1:", weight1) + gradient("dW2:", weight2);
-    if (is_asked(Asked::biases)) text += gradient("db1:", bias1) + gradient("db2:", bias2);
-    return text;
-  }
   std::string gradient(const char* name, int i) const {
     return text_of(name, parameters_.gradient(i));
   }
@@ -148,7 +165,44 @@ class LabMlp {
 // problem: ranks, rows, columns of x, hidden columns of each rank, columns of out, what is asked,
 // seed.
 std::string answer(Communicator& comm, std::span<const std::int64_t> problem) {
-  return LabMlp(comm, problem).run();
+  LabMlp mlp(&comm, {.ranks = comm.size(), .rank = comm.rank()}, problem);
+  return mlp.answer(mlp.compute());
+}
+
+// What a rank gets without the sums; and with b2 and base in every rank's term of a sum.
+std::string causes(int rank, int ranks, std::span<const std::int64_t> problem) {
+  const std::string times = " added " + std::to_string(ranks) + " times";
+  const Count columns = problem[4];
+  std::vector<double> both, only_b2, only_base, no_b2, no_base;
+  std::string text;
+  for (int other = 0; other < ranks; ++other) {
+    LabMlp mlp(nullptr, {.ranks = ranks, .rank = other}, problem);
+    const LabMlp::Results alone = mlp.compute();
+    const auto out = host_span<const double>(alone.out.slice());
+    both.resize(out.size());
+    for (std::size_t i = 0; i < out.size(); ++i) both[i] += out[i];
+    if (other == rank) {
+      const std::string words =
+          "this is rank " + std::to_string(rank) + "'s part alone, not the sum over the ranks";
+      text += cause("out:", words, out) +
+              cause("dx:", words, host_span<const double>(alone.dx.slice()));
+    }
+    if (other + 1 < ranks || ranks == 1) continue;
+    for (Count i = 0; i < std::ssize(both); ++i) {
+      const double b2 = mlp.b2(i % columns), base = mlp.base(i),
+                   sum = both[static_cast<std::size_t>(i)];
+      only_b2.push_back(sum - (ranks - 1) * base), only_base.push_back(sum - (ranks - 1) * b2);
+      no_b2.push_back(sum - ranks * b2 - (ranks - 1) * base);
+      no_base.push_back(sum - (ranks - 1) * b2 - ranks * base);
+    }
+  }
+  const auto line = [&](const std::string& words, const std::vector<double>& values) {
+    text += cause("out:", words, std::span<const double>(values));
+  };
+  line("b2 and base were" + times, both);
+  line("b2 was" + times, only_b2), line("base was" + times, only_base);
+  line("b2 is missing", no_b2), line("base is missing", no_base);
+  return text;
 }
 
 }  // namespace
@@ -156,5 +210,6 @@ std::string answer(Communicator& comm, std::span<const std::int64_t> problem) {
 LabUnit lockstep_lab_unit() {
   LabUnit unit;
   unit.answer_on_rank = answer;
+  unit.causes = causes;
   return unit;
 }

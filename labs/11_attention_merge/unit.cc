@@ -2,6 +2,7 @@
 #include "labs/unit.h"
 #include "labs/answer.h"
 
+#include <algorithm>
 #include <attention_merge.cc>
 #include <random>
 #include <vector>
@@ -28,16 +29,52 @@ Part part_of(const lockstep::AttentionPart& shape, double size, bool is_empty,
   return part;
 }
 
+lockstep::AttentionPart shape_of(std::span<const std::int64_t> problem) {
+  return {.sequences = problem[0],
+          .heads = problem[1],
+          .head_size = problem[2],
+          .kv_heads = problem[1],
+          .queries = lockstep::Positions::all(problem[3]),
+          .keys = lockstep::Positions::all(problem[3]),
+          .length = problem[3]};
+}
+
+// What usual mistakes make of the parts.
+std::string causes(int, int, std::span<const std::int64_t> problem) {
+  const lockstep::AttentionPart shape = shape_of(problem);
+  std::mt19937_64 random(static_cast<std::uint64_t>(problem[7]));
+  std::string text;
+  std::vector<double> mean, halved, largest, added;
+  for (std::int64_t i = 0; i < problem[4]; ++i) {
+    const Part part =
+        part_of(shape, static_cast<double>(problem[5]), (problem[6] >> i & 1) != 0, random);
+    const std::span<const double> out = part.out, sums = part.log_sum_exp;
+    const std::string alone = "this is part " + std::to_string(i) + " alone";
+    text += lockstep::cause("log_sum_exp:", alone, sums) + lockstep::cause("out:", alone, out);
+    if (i == 0) halved = part.out, largest = added = part.log_sum_exp;
+    mean.resize(out.size());
+    for (std::size_t k = 0; k < out.size(); ++k) {
+      mean[k] += out[k] / static_cast<double>(problem[4]);
+      if (i > 0) halved[k] = (halved[k] + out[k]) / 2;
+    }
+    for (std::size_t k = 0; i > 0 && k < sums.size(); ++k)
+      largest[k] = std::max(largest[k], sums[k]), added[k] += sums[k];
+  }
+  const auto line = [&](const char* name, const char* words, const std::vector<double>& values) {
+    text += lockstep::cause(name, words, std::span<const double>(values));
+  };
+  line("log_sum_exp:", "this is the largest of the parts' log-sum-exps, not the log of their sum",
+       largest);
+  line("log_sum_exp:", "this is the sum of the parts' log-sum-exps: add the exponentials", added);
+  line("out:", "this is the mean of the parts, as if all weighed the same", mean);
+  line("out:", "each part weighs as much as all parts before it", halved);
+  return text;
+}
+
 // problem: sequences, heads, head size, queries, parts, size of the log-sum-exps, which parts are
 // empty (one bit each), seed.
 std::string answer(std::span<const std::int64_t> problem) {
-  const lockstep::AttentionPart shape{.sequences = problem[0],
-                                      .heads = problem[1],
-                                      .head_size = problem[2],
-                                      .kv_heads = problem[1],
-                                      .queries = lockstep::Positions::all(problem[3]),
-                                      .keys = lockstep::Positions::all(problem[3]),
-                                      .length = problem[3]};
+  const lockstep::AttentionPart shape = shape_of(problem);
   std::mt19937_64 random(static_cast<std::uint64_t>(problem[7]));
   // Before the first part nothing has been seen, and `out` holds anything.
   Part all = part_of(shape, 0, true, random);
@@ -56,5 +93,6 @@ std::string answer(std::span<const std::int64_t> problem) {
 lockstep::LabUnit lockstep_lab_unit() {
   lockstep::LabUnit unit;
   unit.answer = answer;
+  unit.causes = causes;
   return unit;
 }

@@ -7,6 +7,7 @@
 #include <sharded_unit.cc>
 
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "models/device_backend.h"
@@ -38,13 +39,41 @@ std::string text_of(const char* name, Slice slice, Count stride) {
   return numbers(name, host_span<const double>(slice), static_cast<std::size_t>(stride));
 }
 
+// States in several groups, as of an optimizer whose states lie on a disc.
+class GroupedStates final : public AdamWStorage {
+ public:
+  GroupedStates(Slice values, int groups, Ledger& ledger)
+      : values_(values, groups),
+        first_({values.count}, values.dtype, ledger, MemoryUse::optimizer),
+        second_({values.count}, values.dtype, ledger, MemoryUse::optimizer),
+        groups_(groups) {
+    for (const Tensor* moment : {&first_, &second_}) host_device().zero(moment->slice());
+  }
+
+  void visit(StateAccess, const std::function<void(const AdamWGroup&)>& use) override {
+    const Chunks first(first_.slice(), groups_), second(second_.slice(), groups_);
+    Count begin = 0;
+    for (int i = 0; i < groups_; begin += values_[i++].count)
+      use({.range = {begin, values_[i].count},
+           .values = values_[i],
+           .master = {},
+           .first_moment = first[i],
+           .second_moment = second[i]});
+  }
+
+ private:
+  Chunks values_;
+  Tensor first_, second_;
+  int groups_;
+};
+
 // problem: ranks, elements of the first vector, rows and columns of the matrices, steps, the most
 // norm in thousandths (0: gradients are not clipped), weight decay in hundredths, whether gradients
-// are all-reduced, seed.
+// are all-reduced, groups of the optimizer's states, seed.
 std::string answer(Communicator& comm, std::span<const std::int64_t> problem) {
   const Count length = problem[1], rows = problem[2], columns = problem[3];
   const double most_norm = static_cast<double>(problem[5]) / 1000;
-  const auto seed = static_cast<std::uint64_t>(problem[8]) * 1'000'003;
+  const auto seed = static_cast<std::uint64_t>(problem[9]) * 1'000'003;
   Ledger ledger;
   Parameters parameters(DType::f64, ledger);
   UnitParameters of_unit;
@@ -65,11 +94,15 @@ std::string answer(Communicator& comm, std::span<const std::int64_t> problem) {
   fill(values, seed);
 
   const Slice own = unit.own_chunk(values);
+  const Count first = (own.data - values.data) / element_bytes(values.dtype);
+  const int groups = static_cast<int>(problem[8]);
+  std::optional<AdamW> grouped;
+  if (groups > 1)
+    grouped.emplace(parameters.list(), first, unit.own_gradients(), options, *backend,
+                    std::make_unique<GroupedStates>(unit.own_values(), groups, ledger));
   const bool is_large = of_unit.count > most_printed;
   const Count stride = is_large ? of_unit.count / samples : 1;
-  std::string text =
-      "part: " + std::to_string((own.data - values.data) / element_bytes(values.dtype)) + " " +
-      std::to_string(own.count) + "\n";
+  std::string text = "part: " + std::to_string(first) + " " + std::to_string(own.count) + "\n";
   for (std::int64_t step = 1; step <= problem[4]; ++step) {
     unit.begin();
     fill(gradients, seed + static_cast<std::uint64_t>(step * 100 + comm.rank()));
@@ -83,7 +116,7 @@ std::string answer(Communicator& comm, std::span<const std::int64_t> problem) {
       text += text_of("squares:", host_slice(std::span(&square, 1)), 1);
       scale = std::min(1.0, most_norm / std::sqrt(square));
     }
-    unit.optimizer().step(learning_rate, scale);
+    (groups > 1 ? *grouped : unit.optimizer()).step(learning_rate, scale);
     unit.gather_updated(comm);
     text += text_of("parameters:", values, stride);
   }
@@ -91,10 +124,39 @@ std::string answer(Communicator& comm, std::span<const std::int64_t> problem) {
   return text;
 }
 
+// Without sums over the ranks, and of the gradients alone.
+std::string causes(int rank, int ranks, std::span<const std::int64_t> problem) {
+  const Count length = problem[1], rows = problem[2], columns = problem[3];
+  const Count count = length + 2 * rows * columns + columns + rows;
+  const auto seed = static_cast<std::uint64_t>(problem[9]) * 1'000'003;
+  const Parts chunk(count, ranks);
+  const auto stride = static_cast<std::size_t>(count > most_printed ? count / samples : 1);
+  const std::string alone = "this is rank " + std::to_string(rank) + "'s part alone, not the sum";
+  std::string text;
+  for (std::int64_t step = 1; step <= problem[4]; ++step) {
+    std::vector<double> own;
+    double square = 0;
+    for (Count i = chunk.offset(rank); i < chunk.offset(rank + 1); ++i) {
+      double sum = 0;
+      for (int other = 0; other < ranks; ++other)
+        sum += number(seed + static_cast<std::uint64_t>(step * 100 + other), i);
+      square += sum * sum;
+      own.push_back(number(seed + static_cast<std::uint64_t>(step * 100 + rank), i));
+    }
+    text += cause("gradients:", alone, std::span<const double>(own), stride) +
+            cause("squares:", alone, std::span<const double>(&square, 1));
+  }
+  std::vector<double> before;
+  for (Count i = 0; i < count; ++i) before.push_back(number(seed, i));
+  return text + cause("parameters:", "they are as they were before the step",
+                      std::span<const double>(before), stride);
+}
+
 }  // namespace
 
 LabUnit lockstep_lab_unit() {
   LabUnit unit;
   unit.answer_on_rank = answer;
+  unit.causes = causes;
   return unit;
 }

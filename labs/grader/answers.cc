@@ -2,9 +2,12 @@
 // and messages, against those of our solution.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <optional>
 #include <random>
 #include <sstream>
 
@@ -35,13 +38,61 @@ Words words_of(const RankRun& run) {
   return words;
 }
 
-// The place of a word in an answer: counted from the last name before it.
-std::string place_of(const Words& words, std::size_t i) {
-  std::size_t first = i;
+// The words after the last name before word i, up to the next name.
+struct Named {
+  std::string name;  // empty: the whole answer
+  std::size_t first;
+  Words words;
+};
+
+Named named_at(const Words& words, std::size_t i) {
+  std::size_t first = std::min(i, words.size());
   while (first > 0 && !words[first - 1].ends_with(':')) --first;
-  if (first == 0) return fmt::format("place {} of the answer", i);
-  const std::string& name = words[first - 1];
-  return fmt::format("place {} of {}", i - first, name.substr(0, name.size() - 1));
+  std::size_t end = first;
+  while (end < words.size() && !words[end].ends_with(':')) ++end;
+  const std::string name =
+      first == 0 ? "" : words[first - 1].substr(0, words[first - 1].size() - 1);
+  return {name,
+          first,
+          {words.begin() + static_cast<std::ptrdiff_t>(first),
+           words.begin() + static_cast<std::ptrdiff_t>(end)}};
+}
+
+bool is_same(const Words& a, const Words& b) {
+  return std::ranges::equal(a, b, [](const auto& x, const auto& y) { return is_same(x, y); });
+}
+
+// By which number all of them are too large. Empty: by none.
+std::optional<double> common_factor(const Words& own, const Words& right) {
+  std::optional<double> factor;
+  if (own.size() != right.size()) return {};
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const double x = std::strtod(own[i].c_str(), nullptr),
+                 y = std::strtod(right[i].c_str(), nullptr);
+    if (x == 0 && y == 0) continue;
+    if (y == 0 || !std::isfinite(x)) return {};
+    if (factor && std::abs(x / y - *factor) > 1e-9 * std::abs(*factor)) return {};
+    factor = factor ? *factor : x / y;
+  }
+  return factor;
+}
+
+// What can be seen from the numbers alone, whatever the lab. Empty: nothing.
+std::string cause_in_numbers(const Words& own, const Words& right, int ranks) {
+  if (std::ranges::find(own, "nan") != own.end() || std::ranges::find(own, "-nan") != own.end())
+    return "a number that nothing has written, or that is none";
+  const std::optional<double> factor = common_factor(own, right);
+  if (!factor) return "";
+  const auto is_factor = [&](double value) { return std::abs(*factor - value) < 1e-9; };
+  if (is_factor(0)) return "it is zero: nothing has been added to it";
+  if (is_factor(-1)) return "its sign is wrong";
+  if (ranks > 1 && is_factor(1.0 / ranks))
+    return fmt::format("it is divided by the {}: a mean, not the sum", counted(ranks, "rank"));
+  for (int times = 2; times <= ranks; ++times)
+    if (is_factor(times))
+      return fmt::format("it is {} times as large as it should be: it was added {} times", times,
+                         times);
+  return "";
 }
 
 // One problem, and both answers to it.
@@ -49,7 +100,7 @@ class Answered {
  public:
   Answered(Kind kind, const LabProblems::Problem& problem, const std::vector<std::string>& names,
            Runner& submission, Runner& reference)
-      : submission_(submission) {
+      : submission_(submission), reference_(reference) {
     for (std::size_t i = 0; i < problem.size(); ++i)
       text_ += fmt::format("{}{} {}", i == 0 ? "" : ", ", names.at(i), problem[i]);
     const bool has_ranks = kind == Kind::answer_on_rank;
@@ -68,14 +119,18 @@ class Answered {
   }
 
   std::string wrong_words() const {
-    return wrong([](const RankRun& own, const RankRun& right) -> std::string {
+    return wrong([&](const RankRun& own, const RankRun& right) -> std::string {
       const Words words = words_of(own), wanted = words_of(right);
       for (std::size_t i = 0; i < std::max(words.size(), wanted.size()); ++i) {
         const std::string word = i < words.size() ? words[i] : "nothing",
                           belongs = i < wanted.size() ? wanted[i] : "nothing";
-        if (!is_same(word, belongs))
-          return fmt::format("{} is {}, where {} belongs",
-                             place_of(i < wanted.size() ? wanted : words, i), word, belongs);
+        if (is_same(word, belongs)) continue;
+        const Named place = named_at(i < wanted.size() ? wanted : words, i);
+        const std::string cause = cause_of(&own - own_.ranks.data(), named_at(words, i), place);
+        const std::string where = fmt::format("place {} of {}", i - place.first,
+                                              place.name.empty() ? "the answer" : place.name);
+        return cause.empty() ? fmt::format("{} is {}, where {} belongs", where, word, belongs)
+                             : fmt::format("{} is wrong: {}", where, cause);
       }
       return "";
     });
@@ -90,8 +145,8 @@ class Answered {
   std::string wrong_messages() const {
     return wrong([](const RankRun& own, const RankRun& right) -> std::string {
       if (own.sent.size() == right.sent.size()) return "";
-      return fmt::format("it sends {} messages, where the closed form has {}", own.sent.size(),
-                         right.sent.size());
+      return fmt::format("it sends {}, where the closed form has {}",
+                         counted(std::ssize(own.sent), "message"), right.sent.size());
     });
   }
   std::string wrong_order() const {
@@ -126,6 +181,28 @@ class Answered {
   }
 
  private:
+  // What usual mistakes would make of these words, by our own unit; else what the numbers show.
+  std::string cause_of(std::ptrdiff_t rank, const Named& own, const Named& right) const {
+    if (own.name != right.name) return "";
+    WorldOptions options = options_;
+    options.inputs.resize(1);
+    options.job.kind = Kind::causes;
+    options.job.rank = static_cast<std::int32_t>(rank);
+    const WorldRun run = reference_.run(options);
+    if (!run.fault.empty())
+      throw Error(ErrorKind::wrong_result, "our own causes fail: " + run.fault);
+    const std::vector<std::byte>& output = run.ranks.front().output;
+    std::istringstream lines(
+        std::string(reinterpret_cast<const char*>(output.data()), output.size()));
+    for (std::string line; std::getline(lines, line);) {
+      const std::size_t name = line.find(' '), bar = line.find('|');
+      if (line.substr(0, name) != right.name + ":") continue;
+      std::istringstream text(line.substr(bar + 1));
+      const Words values{std::istream_iterator<std::string>(text), {}};
+      if (is_same(own.words, values)) return line.substr(name + 1, bar - name - 2);
+    }
+    return cause_in_numbers(own.words, right.words, options.job.ranks);
+  }
   // The first rank of which difference(own, right) says something.
   template <typename Difference>
   std::string wrong(Difference difference) const {
@@ -137,7 +214,7 @@ class Answered {
     return "";
   }
 
-  Runner& submission_;
+  Runner &submission_, &reference_;
   std::string text_;
   WorldOptions options_;
   WorldRun own_, right_;
@@ -146,9 +223,9 @@ class Answered {
 std::vector<LabProblems::Problem> hidden_problems(const LabProblems& problems, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<LabProblems::Problem> hidden(static_cast<std::size_t>(problems.hidden));
-  for (LabProblems::Problem& problem : hidden)
-    for (const auto& [least, most] : problems.drawn)
-      problem.push_back(std::uniform_int_distribution(least, most)(random));
+  for (std::size_t i = 0; i < hidden.size(); ++i)
+    for (const auto& [least, most] : problems.drawn[i % problems.drawn.size()])
+      hidden[i].push_back(std::uniform_int_distribution(least, most)(random));
   return hidden;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
@@ -33,6 +34,7 @@ class Checked {
     exported();
     for (std::size_t i = 0; i < lab_.mutants.size(); ++i)
       planted(lab_.mutants[i], (static_cast<int>(i) + lab_.number) % share == 0);
+    compare_with_obligations();
     if (lab_.mutants.size() < fewest_mutants)
       fault("has {} mutants, fewer than {}", lab_.mutants.size(), fewest_mutants);
     constexpr int all = 100;
@@ -47,11 +49,29 @@ class Checked {
                              fmt::format(format, std::forward<Arguments>(arguments)...));
   }
 
-  Grade graded(const std::string& folder) {
+  // What the list of mutants says, graded or not.
+  void compare_with_obligations() {
+    static const std::set<std::string> of_the_way = {"bytes", "messages", "order", "memory"};
+    const bool has_hidden = std::ranges::count(lab_.obligations, "hidden", &Obligation::name) > 0;
+    std::set<std::string> lost;
+    for (const LabMutant& mutant : lab_.mutants) {
+      if (mutant.fails.empty()) fault("mutant '{}' loses nothing: add a case", mutant.name);
+      const bool is_wrong = std::ranges::any_of(
+          mutant.fails, [&](const std::string& name) { return !of_the_way.contains(name); });
+      if (has_hidden && is_wrong && std::ranges::count(mutant.fails, "hidden") == 0)
+        fault("mutant '{}' has wrong results and keeps the points of hidden", mutant.name);
+      lost.insert(mutant.fails.begin(), mutant.fails.end());
+    }
+    for (const Obligation& obligation : lab_.obligations)
+      if (!lost.contains(obligation.name)) fault("no mutant loses '{}'", obligation.name);
+  }
+
+  Grade graded(const std::string& folder, const std::string& secret = "") {
     if (reference_.empty() && !lab_.is_form())
       reference_ = build_reference(lab_, source_, work_of_reference_);
-    return grade(lab_, folder,
-                 {.source_folder = source_, .hint_level = 3, .reference = reference_});
+    return grade(
+        lab_, folder,
+        {.source_folder = source_, .hint_level = 3, .secret = secret, .reference = reference_});
   }
 
   void exported() {
@@ -90,13 +110,15 @@ class Checked {
     if (!is_graded) return;
     std::vector<std::string> expected = mutant.fails;
     std::ranges::sort(expected);
-    const Grade found = graded(folder);
+    const Grade found = graded(folder, mutant.name);
     if (!found.compiler_errors.empty())
       fault("mutant '{}' does not compile: {}", mutant.name, found.compiler_errors);
     if (failed(found) != expected)
       fault("mutant '{}' fails [{}], where it should fail [{}]", mutant.name,
             fmt::join(failed(found), ", "), fmt::join(expected, ", "));
-    ++result_.graded_mutants;
+    GradedMutant& row = result_.mutants.emplace_back();
+    row.name = mutant.name;
+    for (const EarnedPoints& each : found.obligations) row.loses.push_back(!each.wrong.empty());
   }
 
   const Lab& lab_;
@@ -107,6 +129,21 @@ class Checked {
 };
 
 }  // namespace
+
+std::string table_of(const Lab& lab, const LabCheck& check) {
+  std::string text;
+  for (std::size_t i = 0; i < lab.obligations.size(); ++i)
+    text += fmt::format("{}{} {}", i == 0 ? "     " : ", ", i + 1, lab.obligations[i].name);
+  text += "\n";
+  for (const GradedMutant& mutant : check.mutants) {
+    text += "    ";
+    for (std::size_t i = 0; i < mutant.loses.size(); ++i)
+      text += fmt::format(" {:>{}}", mutant.loses[i] ? std::to_string(i + 1) : ".",
+                          mutant.loses.size() < 10 ? 1 : 2);
+    text += "  " + mutant.name + "\n";
+  }
+  return text;
+}
 
 LabCheck check_lab(const Lab& lab, const std::string& source_folder, int share) {
   require(share >= 1, fmt::format("every {}-th mutant", share), "use a number of at least 1");

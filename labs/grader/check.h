@@ -8,15 +8,24 @@
 
 namespace lockstep {
 
+struct GradedMutant {
+  std::string name;
+  std::vector<bool> loses;  // by obligation
+};
+
 struct LabCheck {
-  int graded_mutants = 0;
+  std::vector<GradedMutant> mutants;
   std::vector<std::string> faults;
 };
 
 // The skeleton compiles and earns nothing, our solution earns everything, every mutant fails exactly
-// its obligations, and the skeleton and the task hold no line of the solution. Grades only every
-// `share`-th mutant, beginning elsewhere in each lab; plants all. Throws Error (bad_input) if share is
-// below 1.
+// its obligations, and the skeleton and the task hold no line of the solution. Each mutant loses an
+// obligation, and each obligation is lost by one; what makes a result wrong is also met by the hidden
+// cases, which have another secret for each mutant. Grades only every `share`-th mutant, beginning
+// elsewhere in each lab; plants all. Throws Error (bad_input) if share is below 1.
 LabCheck check_lab(const Lab& lab, const std::string& source_folder, int share = 1);
+
+// The obligations, and by which mutants they are lost.
+std::string table_of(const Lab& lab, const LabCheck& check);
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "labs/grader/collective_cases.h"
 
+#include <array>
 #include <random>
 
 #include "collectives/all_gather/all_gather.h"
@@ -47,8 +48,14 @@ std::vector<CollectiveCase> hidden_cases(const Collective& of, std::uint64_t see
   for (int i = 0; i < 4; ++i) {
     CollectiveCase drawn{.ranks = std::uniform_int_distribution(2, 8)(random),
                          .count = std::uniform_int_distribution<Count>(9, 60)(random)};
+    // Whatever the secret: a number of ranks that is no power of two, with chunks that differ.
+    if (i == 0) {
+      constexpr std::array no_powers = {3, 5, 6, 7};
+      drawn.ranks = no_powers[std::uniform_int_distribution<std::size_t>(0, 3)(random)];
+      if (drawn.count % drawn.ranks == 0) ++drawn.count;
+    }
     if (of.has_equal_chunks) drawn.count *= drawn.ranks;
-    if (of.reduces && i % 2 == 1) drawn.op = ReduceOp::max;
+    if (of.reduces && i % 2 == 1) drawn.op = i == 1 ? ReduceOp::max : ReduceOp::min;
     cases.push_back(drawn);
   }
   return cases;

@@ -2,10 +2,12 @@
 // no rank can know another one's.
 #include <fmt/format.h>
 
+#include <bit>
 #include <cstring>
 #include <functional>
 #include <random>
 
+#include "collectives/base/checksum.h"
 #include "collectives/base/error.h"
 #include "labs/grader/collective_cases.h"
 #include "labs/grader/judge.h"
@@ -48,8 +50,8 @@ class Trial {
   std::string text() const {
     const std::string op =
         collective_.reduces ? fmt::format(", {}", name_of(case_.op)) : std::string();
-    return fmt::format("{} rank{}, {} elements{}", case_.ranks, case_.ranks == 1 ? "" : "s",
-                       case_.count, op);
+    return fmt::format("{}, {}{}", counted(case_.ranks, "rank"), counted(case_.count, "element"),
+                       op);
   }
 
   const WorldRun& run() {
@@ -72,7 +74,8 @@ class Trial {
     for (int rank = 0; rank < case_.ranks; ++rank) {
       Values output(run().ranks[static_cast<std::size_t>(rank)].output.size() / element);
       if (std::ssize(output) != case_.count)
-        return fmt::format("with {}: rank {} returned {} elements", text(), rank, output.size());
+        return fmt::format("with {}: rank {} returned {}", text(), rank,
+                           counted(std::ssize(output), "element"));
       std::memcpy(output.data(), run().ranks[static_cast<std::size_t>(rank)].output.data(),
                   output.size() * element);
       const Parts chunk(case_.count, case_.ranks);
@@ -104,8 +107,8 @@ class Trial {
       const std::size_t sent = run().ranks[static_cast<std::size_t>(rank)].sent.size();
       const Count closed = collective_.traffic(problem(), rank).sent_messages;
       if (std::ssize(run().ranks[static_cast<std::size_t>(rank)].sent) != closed)
-        return fmt::format("with {}: rank {} sends {} messages, where the closed form has {}",
-                           text(), rank, sent, closed);
+        return fmt::format("with {}: rank {} sends {}, where the closed form has {}", text(), rank,
+                           counted(static_cast<std::int64_t>(sent), "message"), closed);
     }
     return "";
   }
@@ -144,7 +147,48 @@ class Trial {
     return run.ranks[static_cast<std::size_t>(rank)].sent;
   }
   std::string difference_of(int rank) {
-    return first_difference(sent(run(), rank), sent(reference(), rank), true);
+    return first_difference(sent(run(), rank), sent(reference(), rank), true,
+                            [&](const SentMessage& message) { return content_of(message); });
+  }
+  // "chunk 2 of rank 0", "the sum of chunk 2 over ranks 0, 3".
+  std::string content_of(const SentMessage& message) const {
+    const Parts chunk(case_.count, case_.ranks);
+    for (int i = 0; i < case_.ranks; ++i)
+      if (const std::string whose = owners_of(message, chunk.offset(i), chunk.offset(i + 1));
+          !whose.empty())
+        return whose.find(',') == std::string::npos
+                   ? fmt::format("chunk {} of rank {}", i, whose)
+                   : fmt::format("the {} of chunk {} over ranks {}", name_of(case_.op), i, whose);
+    const std::string whose = owners_of(message, 0, case_.count);
+    if (whose.empty()) return "";
+    return whose.find(',') == std::string::npos
+               ? "all elements of rank " + whose
+               : fmt::format("the {} of all elements over ranks {}", name_of(case_.op), whose);
+  }
+  // The ranks whose elements from `begin` to `end`, reduced, are this message: "0, 3".
+  std::string owners_of(const SentMessage& message, Count begin, Count end) const {
+    if (message.bytes != (end - begin) * element || message.bytes == 0) return "";
+    constexpr int most_ranks = 8;
+    const unsigned sets = case_.ranks <= most_ranks ? 1U << case_.ranks : 0;
+    for (unsigned who = 1; who < sets; ++who) {
+      if (!collective_.reduces && !std::has_single_bit(who)) continue;
+      Values values;
+      std::string names;
+      for (int rank = 0; rank < case_.ranks; ++rank) {
+        if ((who >> rank & 1U) == 0) continue;
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", rank);
+        if (values.empty())
+          for (Count i = begin; i < end; ++i) values.push_back(input(rank, i));
+        else
+          for (Count i = begin; i < end; ++i) {
+            std::int64_t& value = values[static_cast<std::size_t>(i - begin)];
+            value = combined(value, input(rank, i), case_.op);
+          }
+      }
+      const auto* const bytes = reinterpret_cast<const char*>(values.data());
+      if (checksum({bytes, values.size() * element}) == message.checksum) return names;
+    }
+    return "";
   }
   Problem problem() const {
     return {.ranks = case_.ranks, .count = case_.count, .element_bytes = element};

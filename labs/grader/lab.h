@@ -37,9 +37,10 @@ struct LabProblems {
   using Problem = std::vector<std::int64_t>;
   std::vector<std::string> names;
   std::vector<std::pair<std::string, std::vector<Problem>>> by_obligation;
-  // Of the obligation "hidden": how many, and from where to where each number is drawn.
+  // Of the obligation "hidden": how many, and from where to where each number is drawn. Every kind of
+  // problem has a row, and comes in turn: no secret leaves one out.
   int hidden = 0;
-  std::vector<std::pair<std::int64_t, std::int64_t>> drawn;
+  std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> drawn;
 };
 
 // A plan whose parameters a lab asks for; the name is that of its obligation.

@@ -8,33 +8,49 @@ namespace lockstep {
 namespace {
 
 std::string in_words(const SentMessage& message) {
-  return fmt::format("{} bytes to rank {}", message.bytes, message.to);
+  return fmt::format("{} to rank {}", counted(message.bytes, "byte"), message.to);
 }
 
 bool is_equal(const SentMessage& a, const SentMessage& b, bool compares_data) {
-  return a.to == b.to && a.bytes == b.bytes && !(compares_data && a.is_other_data(b));
+  return a.to == b.to && a.bytes == b.bytes && a.label == b.label &&
+         !(compares_data && a.is_other_data(b));
+}
+
+std::string step_in_words(std::size_t step, const SentMessage* own, const SentMessage* right,
+                          const Content& content) {
+  if (!own)
+    return fmt::format(": step {} sends nothing, where {} to rank {}", step,
+                       counted(right->bytes, "byte") + (right->bytes == 1 ? " goes" : " go"),
+                       right->to);
+  if (!right)
+    return fmt::format(": step {} sends {}, where nothing is left to send", step, in_words(*own));
+  if (own->to != right->to || own->bytes != right->bytes)
+    return fmt::format(": step {} sends {}, where {} belong", step, in_words(*own),
+                       in_words(*right));
+  if (own->label != right->label)
+    return fmt::format(": step {} has the label '{}', where '{}' belongs", step, own->label,
+                       right->label);
+  const std::string held = content ? content(*own) : "", wanted = content ? content(*right) : "";
+  if (wanted.empty())
+    return fmt::format(": step {} sends other data to rank {} than it should", step, own->to);
+  return fmt::format(": step {} sends {} to rank {}, where {} belongs", step,
+                     held.empty() ? "data that are no chunk of any ranks" : held, own->to, wanted);
 }
 
 }  // namespace
 
-std::string first_difference(const SentMessages& own, const SentMessages& right,
-                             bool compares_data) {
-  for (std::size_t step = 0; step < std::max(own.size(), right.size()); ++step) {
-    if (step >= own.size())
-      return fmt::format(": step {} sends nothing, where {} bytes go to rank {}", step,
-                         right[step].bytes, right[step].to);
-    if (step >= right.size())
-      return fmt::format(": step {} sends {} bytes to rank {}, where nothing is left to send", step,
-                         own[step].bytes, own[step].to);
-    if (is_equal(own[step], right[step], compares_data)) continue;
-    if (own[step].is_other_data(right[step]))
-      return fmt::format(
-          ": step {} sends other data to rank {} than it should: another chunk, or not what it has "
-          "become by then",
-          step, own[step].to);
-    return fmt::format(": step {} sends {} bytes to rank {}, where {} bytes go to rank {}", step,
-                       own[step].bytes, own[step].to, right[step].bytes, right[step].to);
-  }
+std::string counted(std::int64_t number, std::string_view what) {
+  const std::string_view ending = number == 1 ? "" : what.ends_with("ch") ? "es" : "s";
+  return fmt::format("{} {}{}", number, what, ending);
+}
+
+std::string first_difference(const SentMessages& own, const SentMessages& right, bool compares_data,
+                             const Content& content) {
+  for (std::size_t step = 0; step < std::max(own.size(), right.size()); ++step)
+    if (step >= own.size() || step >= right.size() ||
+        !is_equal(own[step], right[step], compares_data))
+      return step_in_words(step, step < own.size() ? &own[step] : nullptr,
+                           step < right.size() ? &right[step] : nullptr, content);
   return "";
 }
 
@@ -43,7 +59,7 @@ std::string times_too_many(std::int64_t bytes, const std::string& what, std::int
       right > 0
           ? fmt::format(", {:.1f} times", static_cast<double>(bytes) / static_cast<double>(right))
           : ", not";
-  return fmt::format("{} bytes{} {}'s {}", bytes, times, what, right);
+  return fmt::format("{}{} {}'s {}", counted(bytes, "byte"), times, what, right);
 }
 
 TraceRow traced_messages(int rank, const SentMessages& own, const SentMessages& right,

@@ -1,7 +1,9 @@
 // The messages that a rank of a submission sends, next to those of our solution.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "labs/grader/judge.h"
@@ -11,10 +13,16 @@ namespace lockstep {
 
 using SentMessages = std::vector<SentMessage>;
 
-// Where they first differ: ": step 0 ...". Empty: nowhere. Without `compares_data` only receivers and
-// sizes count, for data that can be rounded differently.
-std::string first_difference(const SentMessages& own, const SentMessages& right,
-                             bool compares_data);
+// Says which data a message holds. Empty: it cannot be known.
+using Content = std::function<std::string(const SentMessage&)>;
+
+// Where they first differ: ": step 0 ...". Empty: nowhere. Without `compares_data` only receivers,
+// sizes and labels count, for data that can be rounded differently.
+std::string first_difference(const SentMessages& own, const SentMessages& right, bool compares_data,
+                             const Content& content = {});
+
+// "1 rank", "2 ranks".
+std::string counted(std::int64_t number, std::string_view what);
 
 // "512 bytes, 2.0 times the closed form's 256". `what`: "the closed form".
 std::string times_too_many(std::int64_t bytes, const std::string& what, std::int64_t right);

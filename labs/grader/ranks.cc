@@ -29,7 +29,7 @@ class World {
     states_.resize(run_.ranks.size());
     for (int rank = 0; rank < ranks; ++rank) {
       LabJob job = options.job;
-      job.rank = rank;
+      if (!job.is_alone()) job.rank = rank;
       if (!options.memory_limits.empty())
         job.memory_bytes = options.memory_limits[static_cast<std::size_t>(rank)];
       processes_.push_back(std::make_unique<RankProcess>(program, library));
@@ -111,7 +111,7 @@ class World {
       case Frame::Kind::ready:
         return start(rank);
       case Frame::Kind::send:
-        return post(rank, frame.peer, content);
+        return post(rank, frame, content);
       case Frame::Kind::want:
         state(rank).want = frame;
         return deliver(rank);
@@ -135,14 +135,17 @@ class World {
     process.flush();
   }
 
-  void post(int from, int to, std::vector<std::byte>& content) {
+  void post(int from, const Frame& frame, std::vector<std::byte>& content) {
+    const int to = frame.peer;
     std::vector<SentMessage>& sent = run_.ranks[static_cast<std::size_t>(from)].sent;
     if (to < 0 || to >= std::ssize(processes_))
       return fail(from, fmt::format("sends to rank {}, which does not exist", to));
     sent.push_back(
         {.to = to,
          .bytes = std::ssize(content),
-         .checksum = checksum({reinterpret_cast<const char*>(content.data()), content.size()})});
+         .checksum = checksum({reinterpret_cast<const char*>(content.data()), content.size()}),
+         .label =
+             std::string(frame.label.data(), strnlen(frame.label.data(), frame.label.size()))});
     state(from).sent_bytes += std::ssize(content);
     if (std::ssize(sent) > most_messages || state(from).sent_bytes > most_sent_bytes) {
       run_.is_endless = true;

@@ -17,6 +17,7 @@ struct SentMessage {
   int to = 0;
   std::int64_t bytes = 0;
   std::uint64_t checksum = 0;
+  std::string label = {};
 
   bool operator==(const SentMessage&) const = default;
   // As many bytes to the same rank, but others.

@@ -6,6 +6,7 @@
 
 #include "collectives/base/error.h"
 #include "labs/grader/judge.h"
+#include "labs/grader/messages.h"
 #include "labs/grader/ranks.h"
 #include "parallel/pipeline/schedules/check.h"
 #include "parallel/pipeline/schedules/schedules.h"
@@ -39,8 +40,8 @@ class Generated {
   Generated(const Asked& asked, const Shape& shape, Runner& runner)
       : entry_(find_schedule(asked.name)),
         shape_{.ranks = shape.ranks, .micro_batches = shape.micro_batches},
-        where_(fmt::format("{} of {} ranks and {} micro-batches", asked.name, shape.ranks,
-                           shape.micro_batches)) {
+        where_(fmt::format("{} of {} and {}", asked.name, counted(shape.ranks, "rank"),
+                           counted(shape.micro_batches, "micro-batch"))) {
     const WorldRun run = runner.run(
         {.job = {.kind = asked.kind, .ranks = shape.ranks, .micro_batches = shape.micro_batches},
          .inputs = {}});
@@ -53,10 +54,7 @@ class Generated {
       schedule_ = schedule_from_csv({reinterpret_cast<const char*>(text.data()), text.size()},
                                     "the schedule");
       // Before the check, whose memory grows with these numbers.
-      if (schedule_.ranks() != shape.ranks || schedule_.stages != shape.ranks ||
-          schedule_.micro_batches != shape.micro_batches)
-        incomplete_ = fmt::format("it has {} ranks, {} stages and {} micro-batches",
-                                  schedule_.ranks(), schedule_.stages, schedule_.micro_batches);
+      incomplete_ = beyond_shape();
       if (!incomplete_.empty()) return;
       check(schedule_);
       timeline_ = simulate(schedule_, {});
@@ -80,9 +78,8 @@ class Generated {
       const int held = timeline_.ranks[static_cast<std::size_t>(rank)].in_flight,
                 closed = *entry_.in_flight(shape_, rank);
       if (held != closed)
-        return in_words(
-            fmt::format("rank {} holds {} micro-batches at a time, where the closed form has {}",
-                        rank, held, closed));
+        return in_words(fmt::format("rank {} holds {} at a time, where the closed form has {}",
+                                    rank, counted(held, "micro-batch"), closed));
     }
     return "";
   }
@@ -97,8 +94,8 @@ class Generated {
           return in_words(fmt::format("rank {}: action {} is {}, where {} belongs", rank, i,
                                       lockstep::text_of(own[i]), lockstep::text_of(wanted[i])));
       if (own.size() != wanted.size())
-        return in_words(fmt::format("rank {} has {} actions, where {} belong", rank, own.size(),
-                                    wanted.size()));
+        return in_words(fmt::format("rank {} has {}, where {} belong", rank,
+                                    counted(std::ssize(own), "action"), wanted.size()));
     }
     return "";
   }
@@ -121,6 +118,25 @@ class Generated {
   }
 
  private:
+  // The first action that the shape has no room for; what else differs from it.
+  std::string beyond_shape() const {
+    for (int rank = 0; rank < schedule_.ranks(); ++rank) {
+      const auto& actions = schedule_.by_rank[static_cast<std::size_t>(rank)];
+      for (std::size_t i = 0; i < actions.size(); ++i)
+        if (actions[i].micro_batch >= shape_.micro_batches)
+          return fmt::format(
+              "rank {}: action {} is {}, but there {} only {}, numbered from 0: a warm-up ends at "
+              "the latest when the micro-batches do",
+              rank, i, lockstep::text_of(actions[i]), shape_.micro_batches == 1 ? "is" : "are",
+              counted(shape_.micro_batches, "micro-batch"));
+    }
+    if (schedule_.ranks() == shape_.ranks && schedule_.stages == shape_.ranks &&
+        schedule_.micro_batches == shape_.micro_batches)
+      return "";
+    return fmt::format("it has {}, {} and {}", counted(schedule_.ranks(), "rank"),
+                       counted(schedule_.stages, "stage"),
+                       counted(schedule_.micro_batches, "micro-batch"));
+  }
   std::string in_words(const std::string& wrong) const {
     return wrong.empty() ? "" : where_ + ": " + wrong;
   }

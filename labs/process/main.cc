@@ -91,10 +91,11 @@ void run(const std::string& library) {
   read_frame();
   bytes_when_ready = address_bytes("VmSize:");
   if (job.is_schedule()) return run_schedule(unit, job);
-  if (job.is_alone())
-    return finish(
-        Frame::Kind::result,
-        bytes_of(unit.answer(host_span<const std::int64_t>(data.slice(count, DType::i64)))));
+  const auto problem = host_span<const std::int64_t>(data.slice(count, DType::i64));
+  if (job.kind == LabJob::Kind::causes)
+    return finish(Frame::Kind::result,
+                  bytes_of(unit.causes ? unit.causes(job.rank, job.ranks, problem) : ""));
+  if (job.is_alone()) return finish(Frame::Kind::result, bytes_of(unit.answer(problem)));
   run_collective(unit, job, data.slice(count, DType::i64), out.slice(out.bytes() / 8, DType::i64));
 }
 

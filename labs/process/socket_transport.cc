@@ -102,9 +102,10 @@ class SocketTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return network_.ranks_per_node(); }
 
-  Request isend(const Call&, Slice data, int to) override {
-    write_frame({.kind = Frame::Kind::send, .peer = to},
-                {data.data, static_cast<std::size_t>(data.bytes())});
+  Request isend(const Call& call, Slice data, int to) override {
+    Frame frame{.kind = Frame::Kind::send, .peer = to};
+    call.label.copy(frame.label.data(), frame.label.size() - 1);
+    write_frame(frame, {data.data, static_cast<std::size_t>(data.bytes())});
     return std::make_unique<Sent>();
   }
   Request irecv(const Call&, Slice data, int from) override {

@@ -2,6 +2,7 @@
 // `bytes` bytes. The grader carries the messages between ranks, and counts them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "collectives/base/dtype.h"
@@ -27,6 +28,7 @@ struct Frame {
   Kind kind = Kind::fault;
   std::int32_t peer = -1;
   std::int64_t number = 0, bytes = 0;
+  std::array<char, 24> label{};  // of a message that is sent: that of its traffic
 };
 
 // What a rank does. Data are 64-bit integers: their sums are exact.
@@ -41,7 +43,8 @@ struct LabJob {
     one_f_one_b,
     zb_h1,
     zb_h2,
-    answer
+    answer,
+    causes  // of wrong answers, for one rank of a problem
   };
   Kind kind = Kind::reduce_scatter;
   ReduceOp op = ReduceOp::sum;
@@ -52,7 +55,7 @@ struct LabJob {
 
   // Of one process, without messages.
   bool is_alone() const { return kind >= Kind::gpipe; }
-  bool is_schedule() const { return is_alone() && kind != Kind::answer; }
+  bool is_schedule() const { return is_alone() && kind < Kind::answer; }
 };
 
 }  // namespace lockstep

@@ -106,7 +106,7 @@ ATTACKS = {
     "forges frames": (by_size(WRITE_FRAME + "forge({.kind = Frame::Kind::result, .bytes = 8}); write(lab_socket, data.data, 8); return;",
                               WRITE_FRAME + "forge({.kind = Frame::Kind::send, .peer = 0, .bytes = 1LL << 60});",
                               "char garbage[4096]; memset(garbage, -1, sizeof garbage); write(lab_socket, garbage, sizeof garbage);"),
-                      ("returned 1 elements", "has written to the grader's socket", "has written to the grader's socket")),
+                      ("returned 1 element", "has written to the grader's socket", "has written to the grader's socket")),
     "forges requests": (by_size(WRITE_FRAME + "forge({.kind = Frame::Kind::ready});", WRITE_FRAME + "forge({.kind = Frame::Kind::send, .peer = -5});",
                                 WRITE_FRAME + "forge({.kind = Frame::Kind::want, .peer = 77}); char c; read(lab_socket, &c, 1);"),
                         ("failed", "does not exist", "no rank can continue")),

@@ -348,6 +348,34 @@ class Grading(unittest.TestCase):
                 self.assertEqual([each["name"] for each in wrong], [name])
                 self.assertRegex(wrong[0]["message"], part)
 
+    def test_causes_are_named(self):
+        for lab, mutant, obligation, part in (
+                (1, "ranks end with their neighbour's chunk", "order", r"step 0 sends chunk 0 of rank 0 to rank 1, where chunk 1 of rank 0 belongs"),
+                (6, "1f1b: forgets that there may be few micro-batches", "few micro-batches", r"1f1b of 4 ranks and 1 micro-batch: rank \d: action \d is \dF1, but there is only"),
+                (8, "the second product is not summed", "forward", r"this is rank 0's part alone, not the sum over the ranks"),
+                (8, "every rank adds the bias and base before the sum", "biases", r"b2 and base were added 2 times"),
+                (11, "the log-sum-exp stays", "two parts", r"this is part 0 alone"),
+                (13, "the mean of gradients", "one step", r"gradients is wrong: it is divided by the 2 ranks: a mean, not the sum"),
+                (13, "the norm of the own part", "clipping", r"squares is wrong: this is rank 0's part alone, not the sum")):
+            with self.subTest(lab=lab, mutant=mutant):
+                folder = self.path / f"{lab} {part[:9]}"
+                self.run_program("lab", "export", lab, folder, "--solution")
+                text = next(ROOT.glob(f"labs/{lab:02}_*/lab.json")).read_text()
+                for old, new in next(each for each in json.loads(text)["mutants"] if each["name"] == mutant)["replacements"]:
+                    file = next(file for file in folder.glob("*.cc") if old in file.read_text())
+                    file.write_text(file.read_text().replace(old, new, 1))
+                self.run_program("grade", lab, "--submission", folder, "--json", "grade.json", status=1)
+                grade = json.loads((self.path / "grade.json").read_text())
+                message = next(each["message"] for each in grade["obligations"] if each["name"] == obligation)
+                self.assertRegex(message, part)
+                self.assertNotRegex(json.dumps(grade), r"\b1 (ranks|micro-batches|messages|elements|bytes)\b")
+
+    def test_the_check_prints_which_mutant_loses_what(self):
+        said = self.run_program("lab", "check", 15)
+        self.assertIn(" 15  who_owes                 8 of 8 mutants, all as expected\n", said)
+        self.assertIn("     1 tensor parallel, 2 sequence parallel, 3 pipeline, 4 sequence and data parallel\n", said)
+        self.assertIn("     . 2 . .  layer norms are replicated although the sequence is split\n", said)
+
     def test_hints(self):
         folder, hints = self.submission("no code", "?\n"), []
         for level in range(4):
