@@ -65,6 +65,9 @@ std::vector<std::string> replay_words(const FuzzCommand& c, int ranks, const Fuz
 
 // Runs a case under mpirun, in processes of its own.
 CaseCheck check_case_on_processes(const FuzzCommand& c, const FuzzCase& fuzz_case) {
+  require(!drops_by_rank(fuzz_case.last()),
+          fmt::format("--transport {} of a plan with --dropout-streams megatron", c.transport),
+          "it is trained several times, and processes are started once: use --transport threads");
   const CaseFolder folder;
   const FuzzFiles files = folder.files();
   const std::string path = files.folder + "/case.json", said = files.folder + "/said";

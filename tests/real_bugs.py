@@ -122,7 +122,7 @@ BUGS = [
     ("lockstep-validation-tp", "all ranks that split layers add the validation loss", RUNTIME,
      "return own_part(executor_->loss_sum(batch));", "return executor_->loss_sum(batch);"),
     ("lockstep-async-copy", "the copy that is written in the background has each part at the beginning", "parallel/checkpoint/copy.cc",
-     "slice(tensor).part(first, values.count)", "slice(tensor).part(0, values.count)"),
+     "slice(tensor).part(first, values.count)", "slice(tensor).part(first - first, values.count)"),
     ("lockstep-tier", "groups of offloaded values are written over each other", "parallel/sharded/offload.cc",
      "shard.values_at + begin * element_bytes(dtype)", "shard.values_at"),
     ("lockstep-limit", "with groups that keep shards, one block more than the limit is gathered", "parallel/sharded/order.cc",

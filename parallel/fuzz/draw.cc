@@ -185,6 +185,8 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
     drawn.plans = {draw_plan(random)};
     TrainOptions& o = drawn.last().options;
     o.sequence_length = length;
+    // Such plans are trained several times, and processes are started once.
+    if (limits.all_ranks) o.dropout_streams = "place";
     // Micro-batches of one sequence or a few, all equal or not.
     const int shares = o.data_ranks.value_or(drawn.last().ranks) * o.micro_batches;
     o.global_batch = shares + static_cast<int>(random() % static_cast<unsigned>(2 * shares));
