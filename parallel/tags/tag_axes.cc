@@ -8,36 +8,36 @@
 
 namespace lockstep {
 
-using Kind = TagAxis::Kind;
+using AxisKind = TagAxis::Kind;
 
 int TagAxis::place(const Plan& plan, int rank) const {
-  const int number = kind == Kind::layers   ? plan.place(rank, Axis::tp)
-                     : kind == Kind::stages ? plan.place(rank, Axis::pp)
-                                            : plan.copy(rank);
+  const int number = kind == AxisKind::layers   ? plan.place(rank, Axis::tp)
+                     : kind == AxisKind::stages ? plan.place(rank, Axis::pp)
+                                                : plan.copy(rank);
   return number / stride % length;
 }
 
 TagAxes::TagAxes(const Plan& plan) : plan_(plan) {
   const int tp = plan.length(Axis::tp), kv_heads = plan.model.key_value_heads();
   const std::array sharers = {std::max(1, tp / std::min(tp, kv_heads))};
-  add(Axis::tp, Kind::layers, tp, 1, sharers);
+  add(Axis::tp, AxisKind::layers, tp, 1, sharers);
   // Shards are on neighbours among the copies.
   const std::array cuts = {plan.shards()};
   int stride = 1;
   for (const Axis axis : plan.mesh.order()) {
     const ContextSplit context = plan.context(0);
     if (axis == Axis::cp) {
-      add(axis, Kind::heads, context.ranks_of_group(), stride, cuts);
-      add(axis, Kind::tokens, context.groups(), stride * context.ranks_of_group(), cuts);
+      add(axis, AxisKind::heads, context.ranks_of_group(), stride, cuts);
+      add(axis, AxisKind::tokens, context.groups(), stride * context.ranks_of_group(), cuts);
     }
-    if (axis == Axis::dp) add(axis, Kind::batch, plan.length(axis), stride, cuts);
+    if (axis == Axis::dp) add(axis, AxisKind::batch, plan.length(axis), stride, cuts);
     if (axis == Axis::cp || axis == Axis::dp) stride *= plan.length(axis);
   }
-  add(Axis::pp, Kind::stages, plan.length(Axis::pp), 1, {});
+  add(Axis::pp, AxisKind::stages, plan.length(Axis::pp), 1, {});
   is_exact_ = is_exact_ && list_.size() <= Tag::most_axes;
 }
 
-void TagAxes::add(Axis axis, Kind kind, int length, int stride, std::span<const int> cuts) {
+void TagAxes::add(Axis axis, AxisKind kind, int length, int stride, std::span<const int> cuts) {
   const int end = length * stride;
   std::set<int> borders = {stride, end};
   for (const int cut : cuts)
@@ -57,7 +57,7 @@ std::optional<unsigned> TagAxes::along(std::span<const int> ranks) const {
     for (const int rank : ranks) places.insert(list_[axis].place(plan_, rank));
     product *= places.size();
     if (places.size() == 1) continue;
-    if (std::ssize(places) < list_[axis].length && list_[axis].kind != Kind::stages) return {};
+    if (std::ssize(places) < list_[axis].length && list_[axis].kind != AxisKind::stages) return {};
     bits |= 1U << axis;
   }
   return product == ranks.size() ? std::optional(bits) : std::nullopt;

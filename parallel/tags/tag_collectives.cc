@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-using Kind = TagAxis::Kind;
+using AxisKind = TagAxis::Kind;
 
 void TagCheck::made_group(const void* whole, std::span<const int> members, const void* group) {
   const std::lock_guard lock(mutex_);
@@ -132,10 +132,10 @@ void TagCheck::message(Slice sent, Slice received) {
   Tag tag;
   for (std::size_t axis = 0; axis < axes_.count(); ++axis)
     tag[axis] = axes_[axis].varies_by_tokens() ||
-                        (axes_[axis].kind == Kind::layers && plan_.split(rank_).by_sequence)
+                        (axes_[axis].kind == AxisKind::layers && plan_.split(rank_).by_sequence)
                     ? Along::rows
-                : axes_[axis].kind == Kind::layers ? Along::replicated
-                                                   : Along::nothing;
+                : axes_[axis].kind == AxisKind::layers ? Along::replicated
+                                                       : Along::nothing;
   write(received, tag);
 }
 
@@ -149,9 +149,9 @@ void TagCheck::squared(Slice gradients) {
       ++checked_;
       if (along == Along::partial) partial[axis].insert(name);
       const bool varies = along == Along::rows || along == Along::columns;
-      if (varies || axes_[axis].kind == Kind::stages) norm_.owed |= 1U << axis;
+      if (varies || axes_[axis].kind == AxisKind::stages) norm_.owed |= 1U << axis;
       // Of the tied embedding, the first stage's copy counts.
-      const int counts = axes_[axis].kind == Kind::stages ? plan_.ends_of_pipeline().first : 0;
+      const int counts = axes_[axis].kind == AxisKind::stages ? plan_.ends_of_pipeline().first : 0;
       if (along == Along::replicated && axes_[axis].place(plan_, rank_) != counts)
         norm_.repeated.try_emplace(axis, name);
     }
@@ -189,7 +189,7 @@ void TagCheck::stepped(Slice value, Slice gradient) {
              fmt::format("the optimizer gets {}, which is partial (made by {})", name,
                          piece.tag.made_by),
              "all-reduce or reduce-scatter it before the step");
-      if (piece.tag.parameter >= 0 && axes_[axis].kind == Kind::layers &&
+      if (piece.tag.parameter >= 0 && axes_[axis].kind == AxisKind::layers &&
           of_parameters_[static_cast<std::size_t>(piece.tag.parameter)][axis] ==
               Along::replicated &&
           along != Along::replicated)

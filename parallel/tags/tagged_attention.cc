@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-using Kind = TagAxis::Kind;
+using AxisKind = TagAxis::Kind;
 
 void TaggedBackend::attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape,
                               const Dropout& dropout) {
@@ -34,7 +34,7 @@ void TaggedBackend::attention_part(Slice out, Slice log_sum_exp, const Matrix& q
   const Tag tag = use.product(use.whole(q, "q"), use.whole(k, "k"), "q * k");
   use.product(tag, use.whole(v, "v"), "q * v");
   check_.refuse(tag, "q", [](const TagAxis& axis, Along along) {
-    return axis.kind == Kind::heads && along == Along::rows;
+    return axis.kind == AxisKind::heads && along == Along::rows;
   });
   use.write(out, tag);
   use.write(log_sum_exp, tag);
@@ -67,7 +67,8 @@ void TaggedBackend::attention_part_backward(const Matrix& dq, const Matrix& dk, 
   // of the other ranks are added when they have arrived.
   const bool is_own = dk.stride != part.kv_heads * part.head_size * 2;
   for (std::size_t axis = 0; axis < check_.axes().count(); ++axis)
-    if (check_.axes()[axis].kind == Kind::tokens && !is_own) of_k[axis] = row_sum_of(of_q[axis]);
+    if (check_.axes()[axis].kind == AxisKind::tokens && !is_own)
+      of_k[axis] = row_sum_of(of_q[axis]);
   use.add(dq.slice, of_q);
   use.add(dk.slice, of_k);
   use.add(dv.slice, of_k);

@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-using Kind = TagAxis::Kind;
+using AxisKind = TagAxis::Kind;
 
 void TaggedBackend::copy(const Matrix& into, const Matrix& from, double beta) {
   TagUse use(check_, "copy");
@@ -121,7 +121,7 @@ void TaggedBackend::embedding_backward(Slice dtokens, std::int32_t first_token, 
   TagUse use(check_, "embedding_backward");
   Tag tag = use.any(dout, "dout");
   check_.refuse(tag, "dout", [](const TagAxis& axis, Along along) {
-    return axis.kind == Kind::layers && along == Along::rows;
+    return axis.kind == AxisKind::layers && along == Along::rows;
   });
   const Tag table = check_.of_gradient(dtokens);
   for (std::size_t axis = 0; axis < check_.axes().count(); ++axis)
