@@ -91,6 +91,7 @@ CaseCheck check_case_on_processes(const FuzzCommand& c, const FuzzCase& fuzz_cas
   }
   check.compared += compared;
   check.has_ended = compared == 0;
+  check.is_refused = status == 2;
   if ((check.has_ended || status != 0) && check.differences.empty())
     check.differences.push_back(fmt::format("ended with status {}", status));
   return check;
@@ -135,7 +136,8 @@ int report_failure(const FuzzCommand& c, std::int64_t number, const FuzzCase& fa
   const FuzzCase smallest = shrink(failing, [&](const FuzzCase& simpler) {
     if (seconds_since(start) > most_s) return false;
     const CaseCheck again = check_case(c, simpler);
-    return !again.differences.empty() && again.has_ended == check.has_ended;
+    return !again.differences.empty() && again.has_ended == check.has_ended &&
+           again.is_refused == check.is_refused;
   });
   file.keep(smallest);
   fmt::print("the smallest plan found that is wrong: {}\n", text_of(smallest));
@@ -194,8 +196,8 @@ int fuzz(const FuzzCommand& c) {
     show_progress(done(number + 1), number + 1, compared);
   }
   if (compared == 0) throw Error(ErrorKind::wrong_result, "no plan had anything to check");
-  fmt::print("{} plans of seed {} {}: {} {}, in {:.0f} s\n", number, c.seed,
-             c.only_tags ? "without data" : "over " + c.transport, compared,
+  fmt::print("{} plan{} of seed {} {}: {} {}, in {:.0f} s\n", number, number == 1 ? "" : "s",
+             c.seed, c.only_tags ? "without data" : "over " + c.transport, compared,
              c.only_tags ? "tags checked, none wrong" : "comparisons, all equal",
              seconds_since(start));
   if (without > 0)

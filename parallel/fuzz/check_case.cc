@@ -263,6 +263,7 @@ CaseCheck check_case_on_threads(const FuzzCase& fuzz_case, const CaseOptions& op
     check.compared += 1;
     check.differences.emplace_back(error.what());
     check.has_ended = true;
+    check.is_refused = error.kind() == ErrorKind::bad_input;
   }
   return check;
 }

@@ -23,6 +23,7 @@ CaseCheck& CaseCheck::operator+=(const CaseCheck& other) {
   skipped_steps += other.skipped_steps;
   std::ranges::copy(other.differences, std::back_inserter(differences));
   has_ended = has_ended || other.has_ended;
+  is_refused = is_refused || other.is_refused;
   return *this;
 }
 

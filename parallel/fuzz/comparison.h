@@ -16,6 +16,7 @@ struct CaseCheck {
   std::int64_t skipped_steps = 0;        // because gradients overflowed
   std::vector<std::string> differences;  // or the error with which the case ended
   bool has_ended = false;                // with an error
+  bool is_refused = false;               // that of an input
 
   CaseCheck& operator+=(const CaseCheck& other);
 };
