@@ -49,7 +49,7 @@ TEST_F(Fuzz, PlansEqualOneRankAndTheirPredictions) {
   for (const Coverage::Row& row : coverage.rows()) {
     EXPECT_LE(row.values, row.all_values) << row.flag;
     EXPECT_LE(row.pairs, row.all_pairs) << row.flag;
-    if (row.flag == "tp") {
+    if (row.flag == "lr") {
       EXPECT_GT(row.pairs, 10);
     }
   }
