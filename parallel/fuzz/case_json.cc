@@ -14,7 +14,7 @@ using nlohmann::ordered_json;
 
 constexpr const char* fuzz_schema = "lockstep.fuzz/1";
 constexpr const char* options_of_the_case[] = {"model", "init", "data", "threads"};
-// What older files do not say: two steps, of which the plan before took the first.
+// Older files do not name the steps: there were two, and the plan before took the first.
 constexpr int usual_steps = 2;
 
 ordered_json json_of(const FuzzPlan& plan, const GptConfig& model) {
