@@ -91,7 +91,8 @@ BuiltUnit build_unit(const Lab& lab, const std::string& submission,
                      const std::string& source_folder, const WorkFolder& work) {
   const std::string library = work.path() + "/unit.so", log = work.path() + "/errors.txt",
                     unit = work.path() + "/unit.cc";
-  // The build copies all headers there, and puts that of all units beside them, precompiled.
+  // The build copies all headers to this folder and adds a precompiled one that includes what every
+  // unit needs.
   const std::string headers =
       fs::canonical(fs::path(source_folder).replace_filename("lab_headers")).string();
   std::vector<std::string> words = {"g++",

@@ -9,8 +9,8 @@
 namespace lockstep {
 
 struct ReferenceRun : CaseRun {
-  // Whether gradients overflow with a scale far above a step's, and with one far below it: the sums
-  // of many ranks may overflow a little earlier or later than one rank's.
+  // Whether gradients overflow with a scale far above a step's, and with one far below it: sums over
+  // many ranks may overflow at slightly different scales than sums on one rank.
   struct Overflow {
     bool above = false, below = false;
   };

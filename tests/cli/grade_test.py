@@ -356,7 +356,7 @@ class Grading(unittest.TestCase):
                 (8, "every rank adds the bias and base before the sum", "biases", r"b2 and base were added 2 times"),
                 (11, "the log-sum-exp stays", "two parts", r"this is part 0 alone"),
                 (13, "the mean of gradients", "one step", r"gradients is wrong: it is divided by the 2 ranks: a mean, not the sum"),
-                (13, "the norm of the own part", "clipping", r"squares is wrong: this is rank 0's part alone, not the sum")):
+                (13, "the norm of one rank's part alone", "clipping", r"squares is wrong: this is rank 0's part alone, not the sum")):
             with self.subTest(lab=lab, mutant=mutant):
                 folder = self.path / f"{lab} {part[:9]}"
                 self.run_program("lab", "export", lab, folder, "--solution")
