@@ -7,6 +7,7 @@
 #include <chrono>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <thread>
 
 #include "collectives/all_reduce/all_reduce.h"
@@ -41,6 +42,21 @@ struct Checkpoints::Unfinished {
   std::atomic<bool> done = false;
   std::exception_ptr failure;
   std::jthread thread;  // the last member: the others must live as long as it runs
+
+  // Writes this rank's file, into which `give` puts all values. A failure is kept: rank 0's would
+  // remove the folder in which others are still writing.
+  void write(const std::function<void(FileWriter&)>& give) {
+    try {
+      if (!file.tensors.empty()) {
+        FileWriter writer(place.path(), file);
+        give(writer);
+        writer.finish();
+      }
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    done = true;
+  }
 };
 
 Checkpoints::Checkpoints(Training& training, TrainingRank& rank, LossScaler& scaler)
@@ -213,34 +229,22 @@ void Checkpoints::begin(int steps_taken) {
   const TrainingState state = rank_.state();
   const RankPart part(state, whole_, training_.context().world.rank());
   checkpoint.file = part.file();
-  if (!options().checkpoint_async) {
-    if (checkpoint.file.tensors.empty()) return;
-    FileWriter writer(checkpoint.place.path(), checkpoint.file);
-    part.copy([&](std::size_t tensor, Count first, Slice values) {
-      writer.write(tensor, first, values);
+  if (!options().checkpoint_async)
+    return checkpoint.write([&](FileWriter& writer) {
+      part.copy([&](std::size_t tensor, Count first, Slice values) {
+        writer.write(tensor, first, values);
+      });
     });
-    writer.finish();
-    return;
-  }
   checkpoint.thread =
       std::jthread([&checkpoint, copy = StateCopy(part, training_.context().ledger)] {
-        try {
-          if (!checkpoint.file.tensors.empty()) {
-            FileWriter writer(checkpoint.place.path(), checkpoint.file);
-            copy.write(writer);
-            writer.finish();
-          }
-        } catch (...) {
-          checkpoint.failure = std::current_exception();
-        }
-        checkpoint.done = true;
+        checkpoint.write([&](FileWriter& writer) { copy.write(writer); });
       });
 }
 
-// All ranks have written their files.
 void Checkpoints::commit() {
   const std::unique_ptr<Unfinished> checkpoint = std::move(unfinished_);
   if (checkpoint->thread.joinable()) checkpoint->thread.join();
+  wait_for_all();  // each rank's file is written, or its failure known
   if (checkpoint->failure) std::rethrow_exception(checkpoint->failure);
   Communicator& world = training_.context().world;
   world.set_label(report_label);
