@@ -50,6 +50,7 @@ class SynchronousMember final : public Member {
 
   // Computed by the servers, which need it.
   double gradient_norm() override {
+    worker_.finish_push();  // a step that is skipped pulls nothing
     if (!server_) return 0;
     double square = backend_.squared_norm(gradients_);
     communicate([&] { sum_of_norm(*servers_, square); });

@@ -16,7 +16,7 @@ class Worker {
   Worker(Communicator& comm, const Roles& roles) : comm_(comm), roles_(roles) {}
 
   // Starts to send each server on another rank its part of `gradients`, after their norm if it is
-  // given. The data must live until pull().
+  // given. The data must keep their value until pull() or finish_push().
   void push(Slice gradients, std::optional<double> norm = {});
   // Synchronous: receives the servers' parts of `parameters` one after another. Each worker begins
   // with another server, so that not all of them share one server's egress.
@@ -25,13 +25,13 @@ class Worker {
   // until its reply is received. A server may wait for other workers; then each reply may take
   // `deadlines` times the timeout.
   void pull_any(Slice parameters, int deadlines = 1);
+  // Waits until what was pushed has been sent.
+  void finish_push();
 
  private:
   // Calls use(server, its rank) for every server on another rank.
   template <typename Use>
   void for_servers(Use use) const;
-
-  void finish_push();
   std::size_t wait_any(std::span<const Request> receives, std::span<const int> from, int deadlines);
 
   Communicator& comm_;
