@@ -21,10 +21,6 @@ void Prediction::add_term(const std::string& bytes, const std::string& messages)
   append(messages_formula, messages);
 }
 
-void Prediction::add_to_total(const Traffic& t, Count element_bytes) {
-  *total += volume_of(t, element_bytes);
-}
-
 void Prediction::add(const std::string& label, const Traffic& t, Count element_bytes) {
   const Volume volume = volume_of(t, element_bytes);
   if (volume == Volume{}) return;

@@ -41,8 +41,6 @@ struct Prediction {
 
   // Adds traffic under a label, in elements of `element_bytes`.
   void add(const std::string& label, const Traffic& traffic, Count element_bytes);
-  // Adds traffic that goes under several labels to the total only.
-  void add_to_total(const Traffic& traffic, Count element_bytes);
   void set(MemoryUse use, Count bytes, std::string formula, bool exact = true) {
     peak_bytes[static_cast<std::size_t>(use)] = {bytes, std::move(formula), exact};
   }

@@ -68,22 +68,30 @@ class SynchronousMember final : public Member {
     const bool worker = roles_.is_worker(rank_), server = roles_.is_server(rank_);
     const Count own = server ? own_count() : 0;
     Prediction prediction = states();
-    // The bytes that a rank pushes it also pulls, in the other direction.
-    Traffic exchanged;
+    Traffic push;
     if (worker) {
-      exchanged.sent_elements += model_.parameters().count() - own;
-      exchanged.sent_messages += roles_.servers - itself;
+      push.sent_elements = model_.parameters().count() - own;
+      push.sent_messages = roles_.servers - itself;
     }
     if (server) {
-      exchanged.sent_elements += (roles_.workers() - itself) * own;
-      exchanged.sent_messages += roles_.workers() - itself;
+      push.received_elements = (roles_.workers() - itself) * own;
+      push.received_messages = roles_.workers() - itself;
     }
-    exchanged.received_elements = exchanged.sent_elements;
-    exchanged.received_messages = exchanged.sent_messages;
-    prediction.add_to_total(exchanged, element());
+    const Traffic pull = {.sent_messages = push.received_messages,
+                          .sent_elements = push.received_elements,
+                          .received_messages = push.sent_messages,
+                          .received_elements = push.sent_elements};
+    prediction.add("push", push, element());
+    prediction.add("pull", pull, element());
     if (server && roles_.servers > 1)
       prediction.add(norm_label, norm_traffic(roles_.servers, roles_.server_of_rank(rank_)),
                      sizeof(double));
+    prediction.formulas["push"] = roles_.colocated ? "(N-1)/N * Psi * beta"
+                                  : worker         ? "Psi * beta"
+                                                   : "0";
+    prediction.formulas["pull"] = roles_.colocated ? "(N-1)/N * Psi * beta"
+                                  : server         ? "W/S * Psi * beta"
+                                                   : "0";
     prediction.bytes_formula = roles_.colocated ? "2(N-1)/N * Psi * beta + norm"
                                : server         ? "W/S * Psi * beta + norm"
                                                 : "Psi * beta";
