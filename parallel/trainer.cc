@@ -68,10 +68,10 @@ class Steps {
     }
     if (watch_) {
       const Unmeasured unmeasured(context_);
-      watch_->at_end(*rank_);
+      watch_->at_end(*rank_, counted_, training_.prediction_of(*rank_, counted_));
     }
     const PipelineRecord pipeline = rank_->finish();
-    training_.report(*rank_, pipeline, busy_seconds_, counted_, stepped_);
+    training_.report(*rank_, pipeline, busy_seconds_, counted_);
   }
 
  private:
@@ -84,13 +84,13 @@ class Steps {
     const std::int64_t pairs_before = rank_->attention_pairs();
     StepRecord record = take_own_step(step, counts);
     // Read before the loss is reported, so that it contains only the technique's own traffic.
-    if (!record.skipped || !stepped_) {
+    if (!record.skipped || counted_.skipped) {
       counted_ = {.step = step,
+                  .skipped = record.skipped,
                   .traffic = context_.counters.by_label(),
                   .offload = rank_->tier_traffic() - moved_before,
                   .attention_pairs = rank_->attention_pairs() - pairs_before};
     }
-    stepped_ = stepped_ || !record.skipped;
     counted_.traffic.erase(report_label);
     record.loss = training_.over_ranks(record.loss, ReduceOp::sum);
     record.grad_norm = training_.over_ranks(record.grad_norm, ReduceOp::max);
@@ -159,8 +159,8 @@ class Steps {
   Checkpoints checkpoints_;
   bool scales_;
   double busy_seconds_ = 0;
-  CountedStep counted_;   // of the last step that was taken
-  bool stepped_ = false;  // not all steps were skipped
+  // Of the last step that was taken; of the last one if all were skipped.
+  CountedStep counted_ = {.skipped = true};
 };
 
 }  // namespace

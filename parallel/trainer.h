@@ -19,8 +19,9 @@ class TrainingWatch {
   virtual void on_gradients(TrainingRank& rank, const StepRecord& step) = 0;
   // A step has ended. Its loss is that of all ranks.
   virtual void after_step(const StepRecord& step) = 0;
-  // After the last step.
-  virtual void at_end(TrainingRank& rank) = 0;
+  // After the last step; what was counted in the last one that was not skipped, and its closed forms.
+  virtual void at_end(TrainingRank& rank, const CountedStep& counted,
+                      const Prediction& prediction) = 0;
 };
 
 // Trains on this rank together with the others of the world. Rank 0 returns the results of all

@@ -95,14 +95,19 @@ std::vector<Count> Training::pairs_of_groups(int step, const Share& share,
   return pairs;
 }
 
-Prediction Training::prediction_of(const TrainingRank& rank, int step) const {
+Prediction Training::prediction_of(const TrainingRank& rank, const CountedStep& counted) const {
   Prediction prediction = rank.prediction();
+  if (counted.skipped) {
+    prediction.total.reset();
+    prediction.traffic.clear();
+    prediction.offload.reset();
+  }
   if (!plan_.options.documents || !prediction.attention_pairs) return prediction;
   const int here = context_.world.rank();
   const TokenLayout layout = plan_.layout(here);
   prediction.attention_pairs = {
-      .value =
-          pairs_of_groups(step, plan_.share(here), layout)[layout.rank] * prediction.attentions,
+      .value = pairs_of_groups(counted.step, plan_.share(here), layout)[layout.rank] *
+               prediction.attentions,
       .formula = "places of the queries in their documents * heads * layers"};
   return prediction;
 }
@@ -164,7 +169,7 @@ double Training::rate(double seconds) const {
 }
 
 void Training::report(TrainingRank& rank, const PipelineRecord& pipeline, double busy_seconds,
-                      const CountedStep& counted, bool stepped) {
+                      const CountedStep& counted) {
   RankRecord record = record_of(context_, counted.traffic);
   record.offload = counted.offload;
   record.attention_pairs = counted.attention_pairs;
@@ -173,13 +178,7 @@ void Training::report(TrainingRank& rank, const PipelineRecord& pipeline, double
   record.exposed_communication_seconds = rank.exposed_seconds();
   record.hidden_communication_seconds =
       std::max(0.0, rank.communication_seconds() - rank.exposed_seconds());
-  Prediction prediction = prediction_of(rank, counted.step);
-  if (!stepped) {
-    prediction.total.reset();
-    prediction.traffic.clear();
-    prediction.offload.reset();
-  }
-  collect(context_, record, theory_of(prediction, record), result_);
+  collect(context_, record, theory_of(prediction_of(rank, counted), record), result_);
 
   if (!plan_.options.save.empty()) save(rank);
   if (plan_.options.sample > 0) sample(rank);

@@ -21,9 +21,11 @@ using OnStep = std::function<void(const StepRecord&)>;
 // The label of traffic that is not the technique's.
 inline constexpr const char* report_label = "report";
 
-// What a rank counted in one optimizer step.
+// What a rank counted in one optimizer step. If it was skipped, its traffic has no closed form,
+// because skipped steps send less.
 struct CountedStep {
   int step = 0;
+  bool skipped = false;
   std::map<std::string, Volume, std::less<>> traffic;
   TierTraffic offload = {};
   std::int64_t attention_pairs = 0;
@@ -48,8 +50,8 @@ class Training {
   std::vector<Batch> micro_batches(int step) const;
   // Of the global batch of a step. At least 1, because losses are divided by it.
   Count targets(int step) const;
-  // The closed forms of a step; with documents, pairs depend on those of that step.
-  Prediction prediction_of(const TrainingRank& rank, int step) const;
+  // The closed forms of what was counted; with documents, pairs depend on those of that step.
+  Prediction prediction_of(const TrainingRank& rank, const CountedStep& counted) const;
   // Validates if the plan asks for it, and adds a record. Every rank calls it.
   void evaluate(TrainingRank& rank, int steps_taken);
   // The value reduced over all ranks.
@@ -58,10 +60,9 @@ class Training {
   double rate(double seconds) const;
 
   // Collects all ranks' measurements and closed forms on rank 0, writes the weights and a sample.
-  // `counted` is the last step that was taken. Without one (`stepped` is false) its traffic has no
-  // closed form, because skipped steps send less.
+  // `counted` is the last step that was taken.
   void report(TrainingRank& rank, const PipelineRecord& pipeline, double busy_seconds,
-              const CountedStep& counted, bool stepped = true);
+              const CountedStep& counted);
 
  private:
   // (query, key) pairs of one head in a replica's share of a step's sequences, of each group of ranks

@@ -28,7 +28,10 @@ class CaseWatch final : public TrainingWatch {
     run_.steps[step.step].norm = step.grad_norm;
     run_.taken[step.step] = {.scale = step.loss_scale, .skipped = step.skipped};
   }
-  void at_end(TrainingRank& rank) override {
+  void at_end(TrainingRank& rank, const CountedStep& counted,
+              const Prediction& prediction) override {
+    run_.counted = counted;
+    run_.prediction = prediction;
     rank.wait_for_parameters();
     run_.weights[plan_.options.steps] = gathered(rank, Gathered::values, whole_);
     const Parameters* const own = rank.state().parameters;

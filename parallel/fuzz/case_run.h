@@ -39,6 +39,8 @@ struct RunOnRank : CaseRun {
   std::map<int, StepTaken> taken;
   std::vector<OwnValue> own;         // after the last step
   std::vector<TheoryRecord> theory;  // of all ranks, on rank 0
+  CountedStep counted;               // of the last step that was taken
+  Prediction prediction;             // of that step
 };
 
 // Trains on this rank together with the others.

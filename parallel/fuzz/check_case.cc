@@ -179,6 +179,7 @@ class PlanCheck {
       CaseComparison comparison(rank);
       compare(comparison, rank, got, own);
       compare_scales(comparison, plan, own, fuzz_case_.first_step(number_));
+      compare_traffic(comparison, got.counted, got.prediction);
       compare_theory(comparison, got.theory);
       check_invariants(comparison, plan, rank);
       collect_checks(context.world, comparison.check(), result_);

@@ -84,6 +84,25 @@ void compare_overflows(CaseComparison& comparison, const History& taken,
   }
 }
 
+void compare_traffic(CaseComparison& comparison, const CountedStep& counted,
+                     const Prediction& prediction) {
+  if (counted.skipped) return;
+  auto got = counted.traffic, expected = prediction.traffic;
+  for (const auto& [label, volume] : got) expected.try_emplace(label);
+  for (const auto& [label, volume] : expected) {
+    const Volume& own = got[label];
+    comparison.equal(label + ": sent bytes", own.sent_bytes, volume.sent_bytes);
+    comparison.equal(label + ": received bytes", own.received_bytes, volume.received_bytes);
+    comparison.equal(label + ": sent messages", own.sent_messages, volume.sent_messages);
+    comparison.equal(label + ": received messages", own.received_messages,
+                     volume.received_messages);
+  }
+  const TierTraffic offload = prediction.offload.value_or(TierTraffic{});
+  comparison.equal("bytes read from the tier", counted.offload.read_bytes, offload.read_bytes);
+  comparison.equal("bytes written to the tier", counted.offload.written_bytes,
+                   offload.written_bytes);
+}
+
 void compare_theory(CaseComparison& comparison, const std::vector<TheoryRecord>& theory) {
   for (const TheoryRecord& t : theory) {
     const std::string what = fmt::format("{} of rank {}", t.quantity, t.rank);

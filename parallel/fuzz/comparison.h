@@ -51,6 +51,9 @@ class CaseComparison {
   void near(const std::string& what, double got, double expected);
   // Numbers that do not.
   void equal(const std::string& what, double got, double predicted);
+  void equal(const std::string& what, std::int64_t got, std::int64_t predicted) {
+    equal(what, static_cast<double>(got), static_cast<double>(predicted));
+  }
   void at_most(const std::string& what, double got, double bound);
   void require_that(bool condition, const std::string& otherwise);
   // A part of a parameter's values; `all` is the norm of all parameters.
