@@ -38,8 +38,8 @@ void write_history(const FuzzFiles& files, const History& history) {
   write_file(files.history(), text);
 }
 
-// One rank's trainings of a case, which all ranks of this process compare with. The first rank that
-// asks for them runs them, when it knows which steps were skipped.
+// The trainings on one rank that all ranks of this process compare theirs with. The first rank that
+// asks for them runs them, because only then it is known which steps were skipped.
 class References {
  public:
   References(const FuzzCase& fuzz_case, const FuzzFiles& files)
@@ -121,14 +121,14 @@ class PlanCheck {
     References references(fuzz_case_, files_);
     run(plan_, [&](CaseComparison& comparison, int rank, const RunOnRank& got, const History& all) {
       const References::Pair& expected = references.after(all);
+      const ReferenceRun& rounded = expected.of_type ? *expected.of_type : expected.exact;
       comparison.against("on one rank", tolerance_);
-      compare_runs(comparison, rank, plan_, got, expected.exact);
+      compare_runs(comparison, rank, plan_, got, expected.exact, rounded);
       if (!expected.of_type) return;
       comparison.against(fmt::format("on one rank in {}", name_of(plan_.options.dtype)),
                          tolerance_of_type_);
-      compare_runs(comparison, rank, plan_, got, *expected.of_type);
-      if (plan_.options.loss_scaling != "none")
-        compare_overflows(comparison, got.taken, *expected.of_type);
+      compare_runs(comparison, rank, plan_, got, rounded, expected.exact);
+      if (plan_.options.loss_scaling != "none") compare_overflows(comparison, got.taken, rounded);
     });
   }
 
@@ -150,7 +150,7 @@ class PlanCheck {
         comparison.against(
             "with --recompute none",
             is_resumed ? tolerance_of_type_ : Tolerance{.values = tolerance_of_type_.values});
-        compare_runs(comparison, rank, plan, got, expected);
+        compare_runs(comparison, rank, plan, got, expected, expected);
       });
     };
     compare(plan_);

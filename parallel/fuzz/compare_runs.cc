@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "models/weights.h"
 #include "parallel/loss_scale.h"
@@ -31,13 +32,16 @@ void compare_own_values(CaseComparison& comparison, const std::vector<Parameter>
 }  // namespace
 
 void compare_runs(CaseComparison& comparison, int rank, const Plan& plan, const RunOnRank& got,
-                  const CaseRun& expected) {
+                  const CaseRun& expected, const CaseRun& rounded) {
   const std::vector<Parameter> whole = whole_parameters(plan.model);
   for (const auto& [number, taken] : got.taken) {
     const CaseStep &here = got.steps.at(number), &there = expected.steps.at(number);
-    comparison.near(fmt::format("step {}: loss", number), here.loss, there.loss);
+    const CaseStep& elsewhere = rounded.steps.at(number);
+    comparison.near(fmt::format("step {}: loss", number), here.loss, there.loss,
+                    std::abs(elsewhere.loss - there.loss));
     if (taken.skipped) continue;
-    comparison.near(fmt::format("step {}: gradient norm", number), here.norm, there.norm);
+    comparison.near(fmt::format("step {}: gradient norm", number), here.norm, there.norm,
+                    std::abs(elsewhere.norm - there.norm));
     if (rank == 0)
       comparison.gradients(fmt::format("step {}: gradient", number), whole, here.gradients,
                            there.gradients);
@@ -52,7 +56,8 @@ void compare_runs(CaseComparison& comparison, int rank, const Plan& plan, const 
     comparison.require_that(found != got.validation.end(),
                             fmt::format("no validation after {} steps", steps));
     if (found != got.validation.end())
-      comparison.near(fmt::format("validation loss after {} steps", steps), found->second, loss);
+      comparison.near(fmt::format("validation loss after {} steps", steps), found->second, loss,
+                      std::abs(rounded.validation.at(steps) - loss));
   }
 }
 

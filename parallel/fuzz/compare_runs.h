@@ -9,15 +9,20 @@ namespace lockstep {
 using History = std::map<int, StepTaken>;  // by step
 
 // Losses, norms, gradients, weights and validation of the same sequences; `expected` holds all of
-// these steps. Rank 0 compares the whole model, the others their own values.
+// these steps. `rounded` holds them as one rank computes them in the other one of two types, and so
+// says what rounding does to losses and norms; it may be `expected`. Rank 0 compares the whole model,
+// the others their own values.
 void compare_runs(CaseComparison& comparison, int rank, const Plan& plan, const RunOnRank& got,
-                  const CaseRun& expected);
+                  const CaseRun& expected, const CaseRun& rounded);
 // `history`: from step 0 on; those from `first` are compared. The scales follow the rule, also across
 // checkpoints.
 void compare_scales(CaseComparison& comparison, const Plan& plan, const History& history,
                     int first);
 void compare_overflows(CaseComparison& comparison, const History& taken,
                        const ReferenceRun& expected);
+// Under every label, also under one that has no closed form.
+void compare_traffic(CaseComparison& comparison, const CountedStep& counted,
+                     const Prediction& prediction);
 // What is not exact is an upper bound.
 void compare_theory(CaseComparison& comparison, const std::vector<TheoryRecord>& theory);
 

@@ -47,8 +47,9 @@ class CaseComparison {
     reference_ = std::move(reference);
     tolerance_ = tolerance;
   }
-  // Numbers that depend on rounding.
-  void near(const std::string& what, double got, double expected);
+  // Numbers that depend on rounding, which may move one far more than is usual: `rounding` is how far
+  // it moved this one on one rank, and twice as far is no mistake.
+  void near(const std::string& what, double got, double expected, double rounding = 0);
   // Numbers that do not.
   void equal(const std::string& what, double got, double predicted);
   void equal(const std::string& what, std::int64_t got, std::int64_t predicted) {
