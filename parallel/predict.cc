@@ -51,7 +51,7 @@ class RankPrediction {
     add_pipeline();
     add_gradients();
     add_norm();
-    name_totals();
+    if (prediction_.bytes_formula.empty()) prediction_.add_term("0", "0");
     set_states();
     set_activations();
     set_communication();
@@ -179,10 +179,6 @@ class RankPrediction {
     prediction_.add_term("norm", "norm");
   }
 
-  void name_totals() {
-    if (prediction_.bytes_formula.empty()) prediction_.add_term("0", "0");
-  }
-
   // AdamW's states of the rank's parameters.
   void set_states() {
     if (sharding_) return set_sharded_states();
@@ -235,11 +231,12 @@ class RankPrediction {
   // Messages in flight, exchanges of split layers, and packed gradients.
   void set_communication() {
     const Count rows = *std::ranges::max_element(rows_);
-    const int messages = most_messages(program_of(plan_.schedule, plan_.place(rank_, pp)),
-                                       {.stages = plan_.schedule.stages,
-                                        .own = stages_,
-                                        .recomputes = plan_.recomputes_stages(),
-                                        .validates = plan_.options.validation_fraction > 0});
+    const MostMessages most = most_messages(program_of(plan_.schedule, plan_.place(rank_, pp)),
+                                            {.stages = plan_.schedule.stages,
+                                             .own = stages_,
+                                             .recomputes = plan_.recomputes_stages(),
+                                             .validates = plan_.options.validation_fraction > 0});
+    const int messages = std::max(most.in_training, most.in_validation);
     const Count held = messages * split_.outer_rows(rows) * plan_.model.width * element();
     const Count layers =
         tensor_scratch_bytes(plan_.model, split_, rows, dtype_, plan_.options.label_smoothing > 0,
@@ -254,10 +251,13 @@ class RankPrediction {
                  sharding_ ? norm_scratch_bytes(plan_.shards(), plan_.shard(rank_)) : 0);
     const Count reduction =
         sharding_ ? 0 : ddp_scratch_bytes(plan_, rank_, parameters(), environment_.algorithms);
+    const Count scratch = std::max(norm, reduction);
+    // The messages of a validation meet it only if a step follows.
+    const bool meet = scratch == 0 || messages == most.in_training;
     prediction_.set(MemoryUse::communication,
-                    held + layers + exchanged + packed + rounded + std::max(norm, reduction),
+                    held + layers + exchanged + packed + rounded + scratch,
                     fmt::format("{} messages + gathered rows + packed gradients", messages),
-                    plan_.has_even_batches() && (reduction == 0 || !plan_.options.overlap));
+                    plan_.has_even_batches() && meet && (reduction == 0 || !plan_.options.overlap));
   }
 
   // Workspace of a GPU's kernels is the device's business.

@@ -46,7 +46,7 @@ class HeldMessages {
 
 }  // namespace
 
-int most_messages(const RankProgram& program, const MessageUse& use) {
+MostMessages most_messages(const RankProgram& program, const MessageUse& use) {
   HeldMessages held(use);
   for (std::size_t i = 0; i < program.steps.size(); ++i) {
     const Step& step = program.steps[i];
@@ -54,12 +54,9 @@ int most_messages(const RankProgram& program, const MessageUse& use) {
     if (step.kind == Step::Kind::compute) held.compute(step.action);
     held.give(static_cast<int>(program.taken_sends[i].size()));
   }
-  if (use.validates) {
-    HeldMessages after(use);
-    after.validate();
-    return std::max(held.most(), after.most());
-  }
-  return held.most();
+  HeldMessages after(use);
+  if (use.validates) after.validate();
+  return {.in_training = held.most(), .in_validation = after.most()};
 }
 
 }  // namespace lockstep

@@ -14,6 +14,9 @@ struct MessageUse {
   bool recomputes = false;  // whole stages
   bool validates = false;
 };
-int most_messages(const RankProgram& program, const MessageUse& use);
+struct MostMessages {
+  int in_training = 0, in_validation = 0;
+};
+MostMessages most_messages(const RankProgram& program, const MessageUse& use);
 
 }  // namespace lockstep
