@@ -20,7 +20,7 @@ constexpr std::string_view page_style =
     "color:var(--text);background:var(--page);overflow-wrap:break-word}"
     "a{color:var(--link)}"
     "pre{background:var(--panel);padding:.6rem;overflow-x:auto;font-size:13px}"
-    "pre.commands{background:var(--commands)}"
+    "pre.commands{background:var(--commands);white-space:pre-wrap}"
     "code{background:var(--panel)}code span{white-space:nowrap}"
     ".sentence{white-space:pre-wrap}"
     "table{border-collapse:collapse;display:block;overflow-x:auto}"
