@@ -40,28 +40,28 @@ OptionGroup describe(MeshOptions& o) {
                        .drawn = {"1", "2", "4"}},
                       {.flag = "dp",
                        .value = &o.data_ranks,
-                       .help = "replicas of the model; default: as many as the ranks make",
+                       .help = "replicas of the model; default: --ranks divided by tp, cp and pp",
                        .bounds = at_least(1),
                        .drawn = {"1", "2", "3", "4"}},
                       {.flag = "mesh-order",
                        .value = &o.mesh_order,
-                       .help = "axes, the one whose neighbours are consecutive ranks first",
+                       .help = "order of the axes, fastest first: neighbours along the first axis "
+                               "are consecutive ranks",
                        .drawn = {"tp-cp-dp-pp", "tp-pp-dp", "pp-cp-dp-tp", "dp-tp-pp-cp"}}}};
 }
 
 OptionGroup describe(DataParallelOptions& o) {
-  return {
-      .title = "data parallelism",
-      .techniques = {"ddp", "zero", "fsdp", "ring-attention", "ulysses", "cp", "3d"},
-      .options = {{.flag = "reduce-dtype",
-                   .value = &o.reduce_dtype,
-                   .help = "f64, f32, bf16 or f16: what gradients are rounded to while they are "
-                           "summed over replicas; default: their own type",
-                   .drawn = {"", "", "", "f32", "bf16"}},
-                  {.flag = "overlap",
-                   .value = &o.overlap,
-                   .help = "communicate between passes instead of overlapped with them",
-                   .drawn = {"true", "false"}}}};
+  return {.title = "data parallelism",
+          .techniques = {"ddp", "zero", "fsdp", "ring-attention", "ulysses", "cp", "3d"},
+          .options = {{.flag = "reduce-dtype",
+                       .value = &o.reduce_dtype,
+                       .help = "type to which gradients are rounded for the sum over replicas: "
+                               "f64, f32, bf16 or f16; default: their own type",
+                       .drawn = {"", "", "", "f32", "bf16"}},
+                      {.flag = "overlap",
+                       .value = &o.overlap,
+                       .help = "communicate between passes instead of overlapping with them",
+                       .drawn = {"true", "false"}}}};
 }
 
 OptionGroup describe_all_reduce(DataParallelOptions& o) {
@@ -75,21 +75,21 @@ OptionGroup describe_all_reduce(DataParallelOptions& o) {
       .techniques = {"ddp", "zero", "ring-attention", "ulysses", "cp", "3d"},
       .options = {{.flag = "algorithm",
                    .value = &o.algorithm,
-                   .help = fmt::format("of the all-reduce: {}", fmt::join(algorithms, ", ")),
+                   .help = fmt::format("all-reduce algorithm: {}", fmt::join(algorithms, ", ")),
                    .drawn = {"ring", "segmented_ring", "bidirectional_ring", "recursive_doubling",
                              "binomial_tree", "double_binary_tree", "linear"},
                    .has_effect = without_sharding,
                    .needs = "replicas without sharding, ZeRO stage 0"},
                   {.flag = "first-bucket-bytes",
                    .value = &o.first_bucket_bytes,
-                   .help = "gradients all-reduced together, of the first bucket",
+                   .help = "size of the first gradient bucket, in bytes",
                    .bounds = at_least(1),
                    .drawn = {"1", "20000", "1048576"},
                    .has_effect = without_sharding,
                    .needs = "replicas without sharding, ZeRO stage 0"},
                   {.flag = "bucket-bytes",
                    .value = &o.bucket_bytes,
-                   .help = "of the other buckets",
+                   .help = "size of each later gradient bucket, in bytes",
                    .bounds = at_least(1),
                    .drawn = {"1", "50000", "26214400"},
                    .has_effect = without_sharding,
@@ -99,35 +99,37 @@ OptionGroup describe_all_reduce(DataParallelOptions& o) {
 OptionGroup describe(PipelineOptions& o) {
   const std::vector<std::string> names = names_of(schedules());
   const auto from_menu = [](const TrainOptions& all) { return all.schedule_file.empty(); };
-  return {.title = "pipeline",
-          .techniques = {"pipeline", "3d"},
-          .options = {
-              {.flag = "schedule",
-               .value = &o.schedule,
-               .help = fmt::format("{}", fmt::join(names, ", ")),
-               .drawn = names,
-               .has_effect = from_menu,
-               .needs = "a schedule of this list, without --schedule-file"},
-              {.flag = "schedule-file",
-               .value = &o.schedule_file,
-               .help = "instead: a schedule in PyTorch's action text, a line for every rank",
-               .has_effect = [](const TrainOptions& all) { return !all.schedule_file.empty(); }},
-              {.flag = "virtual-stages",
-               .value = &o.virtual_stages,
-               .help = "stages on every rank; 0: as many as the schedule has, or 2",
-               .bounds = at_least(0),
-               .alias = "chunks",
-               .key = "chunks"},
-              {.flag = "group-size",
-               .value = &o.group_size,
-               .help = "of interleaved: micro-batches that go through a stage in turn; 0: as many "
-                       "as ranks",
-               .bounds = at_least(0),
-               .has_effect =
-                   [](const TrainOptions& all) {
-                     return all.schedule_file.empty() && all.schedule == "interleaved";
-                   },
-               .needs = "--schedule interleaved"}}};
+  return {
+      .title = "pipeline",
+      .techniques = {"pipeline", "3d"},
+      .options = {
+          {.flag = "schedule",
+           .value = &o.schedule,
+           .help = fmt::format("{}", fmt::join(names, ", ")),
+           .drawn = names,
+           .has_effect = from_menu,
+           .needs = "a schedule of this list, without --schedule-file"},
+          {.flag = "schedule-file",
+           .value = &o.schedule_file,
+           .help =
+               "read the schedule from this file instead: PyTorch's action text, one line per rank",
+           .has_effect = [](const TrainOptions& all) { return !all.schedule_file.empty(); }},
+          {.flag = "virtual-stages",
+           .value = &o.virtual_stages,
+           .help = "stages per rank; 0: the schedule's own number, or 2 if it leaves that open",
+           .bounds = at_least(0),
+           .alias = "chunks",
+           .key = "chunks"},
+          {.flag = "group-size",
+           .value = &o.group_size,
+           .help = "for interleaved: consecutive micro-batches per stage before the rank switches "
+                   "stages; 0: the number of ranks",
+           .bounds = at_least(0),
+           .has_effect =
+               [](const TrainOptions& all) {
+                 return all.schedule_file.empty() && all.schedule == "interleaved";
+               },
+           .needs = "--schedule interleaved"}}};
 }
 
 OptionGroup describe(TensorOptions& o) {
@@ -137,19 +139,21 @@ OptionGroup describe(TensorOptions& o) {
       .options = {
           {.flag = "sequence-parallel",
            .value = &o.sequence_parallel,
-           .help = "split the sequence, too, where layers are not split",
+           .help = "also split the sequence where layers are not split: layer norms, dropout, "
+                   "residuals",
            .drawn = {"false", "true"}},
           {.flag = "keep-gathered",
            .value = &o.keep_gathered,
-           .help = "with it: keep what a layer has gathered instead of gathering it again for "
-                   "backward",
+           .help = "with --sequence-parallel: keep gathered inputs for backward instead of "
+                   "gathering them again",
            .drawn = {"false", "true"},
            .has_effect = [](const TrainOptions& all) { return all.sequence_parallel; },
            .needs = "--sequence-parallel"},
           {.flag = "tp-overlap",
            .value = &o.tensor_overlap,
-           .help = "overlap the exchange of rows with the products of others, in ring steps; "
-                   "without --sequence-parallel: gradients with the products for the weights",
+           .help =
+               "exchange rows in ring steps while multiplying the rows that are already there; "
+               "without --sequence-parallel: sum input gradients while computing weight gradients",
            .drawn = {"false", "true"}},
           {.flag = "partition-activations",
            .value = &o.partition_activations,
@@ -170,7 +174,8 @@ OptionGroup describe(TensorOptions& o) {
            .needs = "--partition-activations"},
           {.flag = "make-vocab-size-divisible-by",
            .value = &o.vocabulary_multiple,
-           .help = "each of them has a multiple of it of the vocabulary; the rest is padding",
+           .help = "pad the vocabulary so that each tensor-parallel rank has a multiple of this "
+                   "many tokens",
            .bounds = at_least(1),
            .drawn = {"1", "16"},
            .has_effect = [](const TrainOptions& all) { return all.tensor_ranks.value_or(1) > 1; },
@@ -212,14 +217,16 @@ OptionGroup describe_groups(ContextOptions& o) {
           .techniques = {"cp", "3d"},
           .options = {{.flag = "ulysses",
                        .value = &o.ulysses_ranks,
-                       .help = "neighbours that exchange tokens for heads; default: 1",
+                       .help = "group size: neighbouring ranks that exchange tokens for heads "
+                               "(Ulysses); default: 1",
                        .bounds = at_least(1),
                        .drawn = {"1", "2", "4"},
                        .has_effect = has_context,
                        .needs = "several ranks along cp"},
                       {.flag = "ring",
                        .value = &o.ring_ranks,
-                       .help = "groups of them in a ring; default: an all-gather between them",
+                       .help = "number of these groups, if they form a ring; default: the groups "
+                               "all-gather instead",
                        .bounds = at_least(1),
                        .has_effect = has_context,
                        .needs = "several ranks along cp"}}};
@@ -231,8 +238,8 @@ OptionGroup describe_ring(ContextOptions& o) {
           .options = {
               {.flag = "kv-gradient-hops",
                .value = &o.gradient_hops,
-               .help = "of the gradients of keys and values around a ring of c: c-1, from "
-                       "the first other rank on; or c, from home to home",
+               .help = "hops of key and value gradients around a ring of c: c-1, starting at the "
+                       "first other rank; or c, starting and ending at home",
                .choices = {"c-1", "c"},
                .drawn = {"c-1", "c"},
                .has_effect = [](const TrainOptions& all) { return all.ring_ranks.value_or(1) > 1; },

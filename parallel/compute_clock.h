@@ -15,8 +15,8 @@ class ComputeClock {
   // `waited()` returns the seconds that the work has spent waiting for other ranks, which a slowdown
   // factor must not stretch.
   using Seconds = std::function<double()>;
-  // `stages` is the number of stages on this rank. A part of the work is a third of one stage's work
-  // on a micro-batch.
+  // `stages` is the number of stages on this rank. The unit, a part, is one third of a stage's
+  // forward and backward work on a micro-batch.
   ComputeClock(Communicator& world, const TrainOptions& options, Seconds waited = {},
                int stages = 1);
 

@@ -104,7 +104,7 @@ void take_dry_step(TrainingRank& rank, const Plan& plan, std::span<const Batch> 
 }
 
 TrainResult dry_run(RankContext& context, const Plan& plan) {
-  require(!plan.has_servers(), "a dry run of a parameter server",
+  require(!plan.has_servers(), "parameter servers have no dry run",
           "its closed forms are those of a run; train it without --device none");
   constexpr int steps = 2;
   const int rank = context.world.rank();

@@ -1,5 +1,5 @@
-// Runs one rank of a plan without storage and without the other ranks, on the device `none`. It
-// finds what no closed form gives, and checks what they do give.
+// Runs one rank of a plan without storage and without the other ranks, on the device `none`.
+// Measures quantities that have no closed form, and checks those that have one.
 #pragma once
 
 #include "collectives/transport/launch.h"

@@ -1,5 +1,4 @@
-// What the ranks of a plan compute before any of them sums gradients with another one: shows who owes
-// a reduction.
+// Each rank's gradients before any reduction: shows which gradients still need a sum.
 #pragma once
 
 #include <vector>

@@ -40,8 +40,8 @@ Mesh mesh_of(const TrainOptions& o, int ranks, std::optional<Axis> free_axis) {
   const int fixed = Mesh(lengths, o.mesh_order).size();
   if (is_free) {
     require(ranks % fixed == 0 && ranks >= fixed,
-            fmt::format("{} ranks for models on {} x {} x {} ranks each", ranks, lengths[tp],
-                        lengths[cp], lengths[pp]),
+            fmt::format("{} ranks cannot be divided into models of {} x {} x {} ranks", ranks,
+                        lengths[tp], lengths[cp], lengths[pp]),
             "--tp times --cp times --pp must divide --ranks: " + nearest_ranks(ranks, fixed));
     lengths[*free_axis] = ranks / fixed;
   }
@@ -78,7 +78,8 @@ void check_schedule(const Plan& plan) {
           "use as many");
   require(
       schedule.stages <= plan.model.layers,
-      fmt::format("{} stages of a model with {} layers", schedule.stages, plan.model.layers),
+      fmt::format("{} pipeline stages are more than the model's {} layers", schedule.stages,
+                  plan.model.layers),
       fmt::format("every stage has at least one layer: at most {} ranks with {} stages each, or "
                   "fewer --virtual-stages",
                   plan.model.layers / (schedule.stages / plan.length(pp)),
@@ -90,7 +91,7 @@ void add_collectives(Plan& plan) {
   const bool shards_parameters = plan.zero_stage() == 3;
   if (plan.schedule.has(Pass::reduce_gradients)) {
     require(!shards_parameters || plan.schedule.has(Pass::unshard),
-            fmt::format("{} reduces gradients and unshards no parameters, and --zero 3 shards them",
+            fmt::format("{} has REDUCE_GRAD but no UNSHARD, and --zero 3 needs both",
                         plan.options.schedule_file),
             "add UNSHARD and RESHARD to it, or remove REDUCE_GRAD: then all three are added");
     return;
@@ -104,13 +105,14 @@ void add_collectives(Plan& plan) {
 void check_batch(const Plan& plan) {
   const TrainOptions& o = plan.options;
   const int replicas = plan.length(dp), least = replicas * o.micro_batches;
-  require(o.global_batch >= least,
-          fmt::format("a global batch of {} sequences for {} ranks that compute, in {} "
-                      "micro-batches each",
-                      o.global_batch, replicas, o.micro_batches),
-          fmt::format("use at least as many sequences as micro-batches of all ranks: "
-                      "--global-batch {}",
-                      least));
+  require(
+      o.global_batch >= least,
+      fmt::format(
+          "a global batch of {} sequences is too small for {} replicas with {} micro-batches each",
+          o.global_batch, replicas, o.micro_batches),
+      fmt::format("use at least as many sequences as micro-batches of all ranks: "
+                  "--global-batch {}",
+                  least));
 }
 
 // A group of one rank would keep everything, and one of all ranks would save nothing.
@@ -123,8 +125,8 @@ void check_resharding(const Plan& plan) {
   if (plan.zero_stage() < 3 || plan.length(pp) > 1) return;
   require(ranks > 1 && ranks < plan.shards() && plan.shards() % ranks == 0,
           fmt::format("--reshard-after-forward {} with shards on {} ranks", ranks, plan.shards()),
-          "groups have more than one rank, and fewer than all: use a number that divides the "
-          "ranks, or yes");
+          "use yes, or a group size that divides the ranks and is larger than 1 and smaller than "
+          "all of them");
 }
 
 void check_data(const Plan& plan) {
@@ -138,7 +140,7 @@ void check_data(const Plan& plan) {
           fmt::format("--offload parameters with ZeRO stage {}, which holds all parameters whole",
                       plan.zero_stage()),
           "use stage 3 or train fsdp, or --offload optimizer");
-  require(!o.offload_to.empty(), "--offload-to without a name", "use memory, or name a file");
+  require(!o.offload_to.empty(), "--offload-to is empty", "use memory, or name a file");
   constexpr int block = 4096;
   require(o.offload_group % block == 0, fmt::format("--offload-group {}", o.offload_group),
           fmt::format("use a multiple of {}, so that groups begin at blocks of a file", block));
@@ -187,7 +189,7 @@ void check_context(const Plan& plan) {
     require(o.documents, "--layout balanced without --documents",
             "it orders the documents of a sequence: add --documents, or use --layout striped");
     require(o.dropout == 0, fmt::format("--layout balanced with --dropout {}", *o.dropout),
-            "what attention drops depends on the order of the documents: use --dropout 0 or "
+            "attention's dropout would depend on the order of the documents: use --dropout 0 or "
             "another --layout");
   }
   const ContextSplit context = plan.context(0);

@@ -23,7 +23,7 @@ std::vector<Axis> order_from(std::string_view text) {
     text.remove_prefix(std::min(text.size(), name.size() + 1));
     const Axis axis = axis_from_name(name);
     require(std::ranges::find(order, axis) == order.end(),
-            fmt::format("the axis {} twice in an order", name), "name each axis once");
+            fmt::format("the order names the axis {} twice", name), "name each axis once");
     order.push_back(axis);
   }
   return order;
@@ -51,7 +51,8 @@ Mesh::Mesh(const AlongAxes& lengths, std::string_view order)
             "name it, too");
     order_.push_back(axis);
   }
-  require(ranks <= most_ranks, fmt::format("a mesh of {} ranks", ranks), "10 million are the most");
+  require(ranks <= most_ranks, fmt::format("a mesh of {} ranks", ranks),
+          "the maximum is 10 million");
 }
 
 int Mesh::size() const {

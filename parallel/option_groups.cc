@@ -29,13 +29,13 @@ OptionGroup describe(InputOptions& o) {
                    "this program"},
                   {.flag = "documents",
                    .value = &o.documents,
-                   .help = "attention stays within documents, and the last token of each has no "
-                           "target; documents end after an empty line of a text, and before the "
+                   .help = "restrict attention to documents; the last token of each has no target. "
+                           "Documents end after an empty line in a text, and before the "
                            "token 50256 (of 32 bits: 128000) of a token file",
                    .drawn = {"false", "true"}},
                   {.flag = "order",
                    .value = &o.order,
-                   .help = "of sequences: random or sequential",
+                   .help = "order of sequences: random or sequential",
                    .choices = {"random", "sequential"},
                    .drawn = {"random", "sequential"}},
                   {.flag = "seed",
@@ -53,7 +53,7 @@ OptionGroup describe(BatchOptions& o) {
                        .bounds = at_least(1)},
                       {.flag = "micro-batches",
                        .value = &o.micro_batches,
-                       .help = "parts of a rank's share, one after another",
+                       .help = "micro-batches per rank and step",
                        .bounds = at_least(1),
                        .drawn = {"1", "2", "3", "4", "6", "8"}},
                       {.flag = "sequence-length",
@@ -62,43 +62,43 @@ OptionGroup describe(BatchOptions& o) {
                        .bounds = at_least(0)},
                       {.flag = "validation-fraction",
                        .value = &o.validation_fraction,
-                       .help = "fraction at the end of the data held out",
+                       .help = "fraction of the data held out for validation, taken from the end",
                        .bounds = fraction,
                        .drawn = {"0", "0.02"}}}};
 }
 
 OptionGroup describe(PrecisionOptions& o) {
   const auto scales = [](const TrainOptions& all) { return loss_scaling(all) != "none"; };
-  return {.title = "precision",
-          .techniques = {},
-          .options = {
-              {.flag = "dtype",
-               .value = &o.dtype,
-               .help = "of parameters, activations and gradients: f32, f64, bf16 or f16; with 16 "
-                       "bits sums are f32, and AdamW keeps f32 weights",
-               // Mistakes show most clearly in f64.
-               .drawn = {"f64", "f64", "f64", "f64", "f64", "f32", "bf16", "f16"}},
-              {.flag = "loss-scaling",
-               .value = &o.loss_scaling,
-               .help = "when the scale of the loss falls and grows: the rule of torch, megatron or "
-                       "deepspeed, or none; default: torch for f16, else none",
-               .choices = {"", "none", "torch", "megatron", "deepspeed"},
-               .drawn = {"", "", "none", "torch", "megatron", "deepspeed"}},
-              {.flag = "initial-loss-scale",
-               .value = &o.initial_loss_scale,
-               .help = "its first scale; default, 0: the rule's, 65536 or megatron's 2^32",
-               .bounds = at_least(0),
-               .drawn = {"1024", "65536", "1048576", "4194304"},
-               .has_effect = scales,
-               .needs = "--loss-scaling other than none"},
-              {.flag = "loss-scale-window",
-               .value = &o.loss_scale_window,
-               .help = "steps without overflow after which it doubles; default, 0: the rule's, "
-                       "torch's 2000 or 1000",
-               .bounds = at_least(0),
-               .drawn = {"1", "2", "1000"},
-               .has_effect = scales,
-               .needs = "--loss-scaling other than none"}}};
+  return {
+      .title = "precision",
+      .techniques = {},
+      .options = {{.flag = "dtype",
+                   .value = &o.dtype,
+                   .help = "type of parameters, activations and gradients: f32, f64, bf16 or f16; "
+                           "16-bit types accumulate in f32, and AdamW keeps f32 master weights",
+                   // Mistakes show most clearly in f64.
+                   .drawn = {"f64", "f64", "f64", "f64", "f64", "f32", "bf16", "f16"}},
+                  {.flag = "loss-scaling",
+                   .value = &o.loss_scaling,
+                   .help = "rule that lowers and raises the loss scale: torch, megatron, "
+                           "deepspeed, or none; default: torch for f16, else none",
+                   .choices = {"", "none", "torch", "megatron", "deepspeed"},
+                   .drawn = {"", "", "none", "torch", "megatron", "deepspeed"}},
+                  {.flag = "initial-loss-scale",
+                   .value = &o.initial_loss_scale,
+                   .help = "its first scale; default, 0: the rule's, 65536 or megatron's 2^32",
+                   .bounds = at_least(0),
+                   .drawn = {"1024", "65536", "1048576", "4194304"},
+                   .has_effect = scales,
+                   .needs = "--loss-scaling other than none"},
+                  {.flag = "loss-scale-window",
+                   .value = &o.loss_scale_window,
+                   .help = "steps without overflow after which it doubles; default, 0: the rule's, "
+                           "torch's 2000 or 1000",
+                   .bounds = at_least(0),
+                   .drawn = {"1", "2", "1000"},
+                   .has_effect = scales,
+                   .needs = "--loss-scaling other than none"}}};
 }
 
 OptionGroup describe(RegularizationOptions& o) {
@@ -114,8 +114,8 @@ OptionGroup describe(RegularizationOptions& o) {
                .drawn = {"0", "0.1"}},
               {.flag = "dropout-streams",
                .value = &o.dropout_streams,
-               .help = "place: what is dropped depends on its place in the model and the batch "
-                       "alone, so it does not depend on the ranks; megatron: random streams of "
+               .help = "place: what is dropped depends only on its place in the model and batch, "
+                       "so any number of ranks drops the same; megatron: random streams of "
                        "each rank's own where ranks split the work",
                .choices = {"place", "megatron"},
                .drawn = {"place", "place", "megatron"},
@@ -123,7 +123,7 @@ OptionGroup describe(RegularizationOptions& o) {
                .needs = "--dropout above 0"},
               {.flag = "label-smoothing",
                .value = &o.label_smoothing,
-               .help = "fraction of every target that the other tokens share",
+               .help = "probability moved from each target to the other tokens, in equal shares",
                .bounds = fraction,
                .drawn = {"0", "0.1"}}}};
 }
@@ -144,7 +144,7 @@ OptionGroup describe(OptimizerOptions& o) {
           .techniques = {},
           .options = {{.flag = "lr",
                        .value = &o.learning_rate,
-                       .help = "highest learning rate",
+                       .help = "peak learning rate",
                        .bounds = at_least(0),
                        .drawn = {"0.001", "0.01"}},
                       {.flag = "warmup-steps",
@@ -154,16 +154,16 @@ OptionGroup describe(OptimizerOptions& o) {
                        .drawn = {"0", "2"}},
                       {.flag = "min-lr",
                        .value = &o.minimum_learning_rate,
-                       .help = "fall to this along a cosine; below 0: stay at the highest",
+                       .help = "final learning rate of the cosine decay; below 0: no decay",
                        .drawn = {"-1", "0.0001"}},
                       {.flag = "weight-decay",
                        .value = &o.weight_decay,
-                       .help = "of matrices",
+                       .help = "weight decay, applied to matrices only",
                        .bounds = at_least(0),
                        .drawn = {"0.1", "0", "0.5"}},
                       {.flag = "grad-clip",
                        .value = &o.grad_clip,
-                       .help = "largest gradient norm; 0: any",
+                       .help = "gradient norm above which gradients are clipped; 0: never",
                        .bounds = at_least(0),
                        .drawn = {"1", "0", "0.01"}},
                       {.flag = "beta1",
@@ -178,46 +178,48 @@ OptionGroup describe(OptimizerOptions& o) {
                        .drawn = {"0.95", "0.999"}},
                       {.flag = "eps",
                        .value = &o.eps,
-                       .help = "added to its denominator",
+                       .help = "added to the denominator of AdamW's update",
                        .bounds = Bounds{.least = 0, .is_open = true}}}};
 }
 
 OptionGroup describe(CheckpointOptions& o) {
   const auto writes = [](const TrainOptions& all) { return !all.checkpoint.empty(); };
   constexpr const char* folder = "--checkpoint DIR";
-  return {.title = "checkpoints",
-          .techniques = {},
-          .options = {{.flag = "checkpoint",
-                       .value = &o.checkpoint,
-                       .help = "write checkpoints to this folder, at an interval and at the end; "
-                               "sets aside later ones of another branch",
-                       .has_effect = writes},
-                      {.flag = "checkpoint-interval",
-                       .value = &o.checkpoint_interval,
-                       .help = "steps between checkpoints; 0: after the last step only",
-                       .bounds = at_least(0),
-                       .drawn = {"0", "1"},
-                       .has_effect = writes,
-                       .needs = folder},
-                      {.flag = "keep",
-                       .value = &o.keep,
-                       .help = "keep only this many checkpoints of this branch, the newest; 0: all",
-                       .bounds = at_least(0),
-                       .drawn = {"0", "1", "2"},
-                       .has_effect = writes,
-                       .needs = folder},
-                      {.flag = "checkpoint-async",
-                       .value = &o.checkpoint_async,
-                       .help = "write while training goes on, from a copy in memory",
-                       .drawn = {"false", "true"},
-                       .has_effect = writes,
-                       .needs = folder},
-                      {.flag = "resume",
-                       .value = &o.resume,
-                       .help = "go on from the newest whole checkpoint in this folder, or from "
-                               "this one; any plan can; then --init is not read",
-                       .has_effect = [](const TrainOptions& all) { return !all.resume.empty(); }}},
-          .is_of_run = true};
+  return {
+      .title = "checkpoints",
+      .techniques = {},
+      .options = {{.flag = "checkpoint",
+                   .value = &o.checkpoint,
+                   .help = "write checkpoints to this folder, at an interval and at the end; "
+                           "sets aside later ones of another branch",
+                   .has_effect = writes},
+                  {.flag = "checkpoint-interval",
+                   .value = &o.checkpoint_interval,
+                   .help = "steps between checkpoints; 0: after the last step only",
+                   .bounds = at_least(0),
+                   .drawn = {"0", "1"},
+                   .has_effect = writes,
+                   .needs = folder},
+                  {.flag = "keep",
+                   .value = &o.keep,
+                   .help = "keep only this many checkpoints of this branch, the newest; 0: all",
+                   .bounds = at_least(0),
+                   .drawn = {"0", "1", "2"},
+                   .has_effect = writes,
+                   .needs = folder},
+                  {.flag = "checkpoint-async",
+                   .value = &o.checkpoint_async,
+                   .help =
+                       "write in the background, from a copy in memory, while training continues",
+                   .drawn = {"false", "true"},
+                   .has_effect = writes,
+                   .needs = folder},
+                  {.flag = "resume",
+                   .value = &o.resume,
+                   .help = "resume from the newest complete checkpoint in this folder, or from "
+                           "this checkpoint; any plan can read it; --init is ignored",
+                   .has_effect = [](const TrainOptions& all) { return !all.resume.empty(); }}},
+      .is_of_run = true};
 }
 
 OptionGroup describe(RunOptions& o) {
@@ -235,17 +237,15 @@ OptionGroup describe(RunOptions& o) {
             .needs = "--validation-fraction above 0"},
            {.flag = "threads",
             .value = &o.threads,
-            .help = "threads of each rank; 0: the cores divided by the ranks, under a virtual "
-                    "clock 1",
+            .help = "threads per rank; 0: cores divided by ranks, or 1 under a virtual clock",
             .bounds = at_least(0)},
            {.flag = "slow-rank",
             .value = &o.slow_ranks,
-            .help = "RANK:FACTOR: this rank computes that many times longer; may be given again",
+            .help = "RANK:FACTOR: computing takes FACTOR times as long on this rank; repeatable",
             .key = "slow_ranks"},
            {.flag = "compute-time",
             .value = &o.compute_seconds,
-            .help = "under the clock unit: what forward and backward of a rank's part of a step "
-                    "take",
+            .help = "with --clock unit: time for forward and backward of a rank's part of a step",
             .bounds = at_least(0)},
            {"save", &o.save, "write the final weights (safetensors) to this file"},
            {.flag = "sample",

@@ -107,11 +107,11 @@ struct TechniqueEntry {
   // The axis that takes the remaining ranks; none: one rank.
   std::optional<Axis> free_axis = {};
   bool has_pipeline = false;  // the layers may be in stages
-  // Of a technique that is another one, whose options it has, with other defaults.
+  // For a preset: the technique it is based on; it has the same options with different defaults.
   std::string_view preset_of = {};
   void (*set_defaults)(TrainOptions&) = nullptr;
 
-  // The fewest ranks with which it shows anything.
+  // The default number of ranks: the fewest with which the technique has an effect.
   int default_ranks() const { return preset_of.empty() ? (free_axis ? 2 : 1) : demo_ranks.front(); }
 };
 const std::vector<TechniqueEntry>& techniques();

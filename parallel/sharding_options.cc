@@ -5,8 +5,8 @@ namespace lockstep {
 namespace {
 
 constexpr const char* zero_help =
-    "sharded over the replicas: 0 nothing, 1 the optimizer's states, 2 and gradients, 3 and "
-    "parameters; default: ";
+    "ZeRO stage, what is sharded over replicas: 0 nothing, 1 optimizer states, 2 also gradients, 3 "
+    "also parameters; default: ";
 constexpr Bounds zero_stages = {.least = 0, .below = 4};
 
 bool offloads_shards(const TrainOptions& options) {
@@ -60,8 +60,8 @@ OptionGroup describe(ShardingOptions& o) {
            .has_effect = [](const TrainOptions& all) { return all.zero_stage >= 1; }},
           {.flag = "zero-volume",
            .value = &o.zero_volume,
-           .help = "of stages 1 and 2: paper (reduce-scatter gradients) or all-reduce, half as "
-                   "much again",
+           .help = "how stages 1 and 2 sum gradients: paper (reduce-scatter) or all-reduce, which "
+                   "sends 1.5 times as much in total",
            .choices = {"paper", "all-reduce"},
            .drawn = {"paper", "all-reduce"},
            .has_effect =
@@ -69,7 +69,8 @@ OptionGroup describe(ShardingOptions& o) {
            .needs = "ZeRO stage 1 or 2"},
           {.flag = "sharding",
            .value = &o.sharding,
-           .help = "of parameters: flat (a unit's parameters one after another, cut evenly) or "
+           .help = "how parameters are sharded: flat (a unit's parameters concatenated and cut "
+                   "evenly) or "
                    "per-parameter (each is split along its first dimension, as in FSDP2)",
            .choices = {"flat", "per-parameter"},
            .drawn = {"flat", "per-parameter"},
@@ -86,7 +87,8 @@ OptionGroup describe(ShardingOptions& o) {
           {.flag = "prefetch-last-block",
            .value = &o.prefetch_last_block,
            .help = "with backward-post: gather the last block's parameters before the head's "
-                   "backward pass; without, only when needed, because no block precedes it",
+                   "backward pass; without this flag it is gathered only when needed, because no "
+                   "block precedes it",
            .drawn = {"false", "true"},
            .has_effect =
                [=](const TrainOptions& all) {
@@ -95,8 +97,8 @@ OptionGroup describe(ShardingOptions& o) {
            .needs = "--prefetch backward-post, and parameters gathered again for backward"},
           {.flag = "limit-all-gathers",
            .value = &o.limit_all_gathers,
-           .help = "blocks whose parameters are gathered at a time: prefetching another one waits "
-                   "until a block's are freed; 0: any number",
+           .help = "maximum number of blocks gathered at once: prefetching waits until a block is "
+                   "freed; 0: no limit",
            .bounds = Bounds{.least = 0},
            .drawn = {"0", "1", "2"},
            .has_effect = gathers_again,
@@ -117,8 +119,8 @@ OptionGroup describe(ShardingOptions& o) {
            .needs = "ZeRO stage 3 without a pipeline"},
           {.flag = "accumulation",
            .value = &o.accumulation,
-           .help = "of several micro-batches' gradients: reduce each (sync), or add them up "
-                   "unsharded and reduce their sum (no-sync)",
+           .help = "with several micro-batches: reduce the gradients of each (sync), or accumulate "
+                   "them unsharded and reduce the sum (no-sync)",
            .choices = {"sync", "no-sync"},
            .drawn = {"sync", "no-sync"},
            .has_effect =
@@ -131,19 +133,18 @@ OptionGroup describe(ShardingOptions& o) {
 OptionGroup describe_offload_tier(OffloadOptions& o) {
   return {.title = "offload",
           .techniques = {"zero", "fsdp", "tp", "3d"},
-          .options = {
-              {.flag = "offload-to",
-               .value = &o.offload_to,
-               .help = "the tier: the host's memory, of ranks on a GPU (memory), or the path of a "
-                       "file, to which each rank appends its number; the file has no name while it "
-                       "is used and is gone at the end",
-               .drawn = {"memory", "tier"},
-               .has_effect =
-                   [](const TrainOptions& all) {
-                     return offloads_shards(all) ||
-                            (all.offload_activations && partitions_activations(all));
-                   },
-               .needs = "--offload optimizer or parameters, or --offload-activations"}}};
+          .options = {{.flag = "offload-to",
+                       .value = &o.offload_to,
+                       .help = "where offloaded data go: memory (the host's, for ranks on a GPU) "
+                               "or a file path, to which each rank appends its number; the file is "
+                               "unlinked while open, so nothing remains when the run ends",
+                       .drawn = {"memory", "tier"},
+                       .has_effect =
+                           [](const TrainOptions& all) {
+                             return offloads_shards(all) ||
+                                    (all.offload_activations && partitions_activations(all));
+                           },
+                       .needs = "--offload optimizer or parameters, or --offload-activations"}}};
 }
 
 OptionGroup describe(OffloadOptions& o) {
@@ -160,8 +161,8 @@ OptionGroup describe(OffloadOptions& o) {
                .needs = "ZeRO stage 1, 2 or 3"},
               {.flag = "offload-group",
                .value = &o.offload_group,
-               .help = "elements whose states are read, stepped and written together, a multiple "
-                       "of 4096; two such groups are in memory",
+               .help = "elements per group whose states are read, updated and written together, a "
+                       "multiple of 4096; two groups are in memory at a time",
                .bounds = Bounds{.least = 1},
                .drawn = {"4096", "262144"},
                .has_effect = offloads_shards,

@@ -75,7 +75,8 @@ const std::vector<TechniqueEntry>& techniques() {
        .demo_ranks = {2},
        .free_axis = Axis::cp},
       {.name = "cp",
-       .summary = "every sequence over the ranks, which gather keys and values; or a mix of ways",
+       .summary = "every sequence split over the ranks, which all-gather keys and values; or a mix "
+                  "of methods",
        .demo_ranks = {4},
        .demo_flags = {"--ulysses", "2"},
        .free_axis = Axis::cp},

@@ -174,7 +174,8 @@ std::unique_ptr<TrainingRank> make_rank(RankContext& context, const Plan& plan, 
 TrainResult train(RankContext& context, const Plan& plan, const OnStep& on_step,
                   TrainingWatch* watch) {
   require(context.world.size() == plan.ranks,
-          fmt::format("a plan for {} ranks in a world of {}", plan.ranks, context.world.size()),
+          fmt::format("the plan needs {} ranks, but the world has {}", plan.ranks,
+                      context.world.size()),
           "start as many ranks as the plan has");
   omp_set_num_threads(threads_per_rank(plan.options, context.world.size()));
   Training training(context, plan);

@@ -14,13 +14,13 @@
 
 namespace lockstep {
 
-// What is gathered of the parameters.
+// What to gather: values or gradients.
 enum class Gathered : std::uint8_t { values, gradients };
 // Receives one rank's part: its parameters, and the flat buffer of their values or gradients in the
 // host's memory.
 using PartSink = std::function<void(const Parameters& part, Slice flat)>;
 
-// What a rank needs to go on with a training, and what other ranks hold of it.
+// The state a rank needs to resume training, and which other ranks hold copies of it.
 struct TrainingState {
   std::vector<AdamW*> optimizers;  // of different elements
   // Elements that several ranks of the layer split hold are counted by one of them.
@@ -28,7 +28,7 @@ struct TrainingState {
   int copies = 1, copy = 0;  // replicas with the same states, and the number of this rank's
 };
 
-// Seconds for which a rank has waited for messages or slower ranks, by what they were about.
+// Seconds a rank has waited for messages or slower ranks, by purpose.
 struct ExposedSeconds {
   double layers = 0;    // split over ranks along tp
   double sequence = 0;  // split over ranks along cp

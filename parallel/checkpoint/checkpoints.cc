@@ -126,12 +126,12 @@ std::optional<int> Checkpoints::resume() {
       if (fault.empty()) continue;
       if (first_fault.empty()) first_fault = fault;
       if (found.size() > 1)
-        fmt::print(stderr, "lockstep: passing over a checkpoint: {}\n", printable(fault));
+        fmt::print(stderr, "lockstep: skipping a damaged checkpoint: {}\n", printable(fault));
       break;
     }
   }
   require(world.rank() != 0, first_fault,
-          found.size() > 1 ? fmt::format("none of the {} checkpoints in {} is whole", found.size(),
+          found.size() > 1 ? fmt::format("none of the {} checkpoints in {} is intact", found.size(),
                                          options().resume)
                            : "the checkpoint is damaged; use another one");
   wait_for_all();  // fails, because rank 0 has

@@ -41,7 +41,7 @@ class Checkpoints {
   Checked check(const std::string& folder);
   void require_same(const CheckpointIndex& index, const std::string& folder);
   void load(Checked& checkpoint, const std::string& folder);
-  // Of another rule, the scaler begins anew; says so.
+  // If the rule changed, the scaler starts over, with a warning.
   void restore_scaler(const CheckpointIndex& index, const std::string& folder);
   void begin(int steps_taken);
   void commit();

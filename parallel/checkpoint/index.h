@@ -1,5 +1,5 @@
-// The index of a checkpoint, index.json: what was trained how far, and which file holds which elements
-// of the training state.
+// The index of a checkpoint, index.json: what was trained, for how many steps, and which file holds
+// which elements of the training state.
 #pragma once
 
 #include <array>

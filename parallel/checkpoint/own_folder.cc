@@ -63,7 +63,7 @@ OwnFolder::OwnFolder(const std::string& folder, const std::string& resume) : fol
   lock_ = std::make_unique<WriterLock>(lock_file(folder), folder);
   require(lies_in(resume, folder) || checkpoints_in(folder).empty(),
           fmt::format("{} contains checkpoints already", folder),
-          fmt::format("go on with them: --resume {}; or name another folder", folder));
+          fmt::format("resume from them with --resume {}, or name another folder", folder));
   remove_leftovers(folder);
   branch_.run = new_run_id();
 }

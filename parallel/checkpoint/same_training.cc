@@ -20,13 +20,15 @@ DataPosition data_position(const Training& training) {
 void require_same_training(const Training& training, const CheckpointIndex& index,
                            const std::string& folder) {
   const Plan& plan = training.plan();
-  require(is_same_model(index.model, plan.model), fmt::format("{} is of another model", folder),
+  require(is_same_model(index.model, plan.model),
+          fmt::format("{} is a checkpoint of a different model", folder),
           "give its --model: see 'model' in its index.json");
   const DataPosition here = data_position(training);
   const auto require_same = [&](bool is_same, std::string_view what) {
-    require(is_same, fmt::format("{} was written with {}", folder, what),
-            "a resumed training takes the same sequences; to train its weights in another way: "
-            "lockstep checkpoint export, then --init");
+    require(
+        is_same, fmt::format("{} was written with {}", folder, what),
+        "a resumed run must read the same sequences; to start a different run from its weights: "
+        "lockstep checkpoint export, then --init");
   };
   require_same(index.data.fingerprint == here.fingerprint, "other --data");
   require_same(index.data.order == here.order, fmt::format("--order {}", index.data.order));
@@ -39,10 +41,10 @@ void require_same_training(const Training& training, const CheckpointIndex& inde
                fmt::format("--sequence-length {}", index.data.sequence_length));
   require_same(index.data == here,
                fmt::format("--validation-fraction {}", index.data.validation_fraction));
-  require(
-      index.step < plan.options.steps,
-      fmt::format("{} has taken {} steps, --steps is {}", folder, index.step, plan.options.steps),
-      "give the steps of the whole training");
+  require(index.step < plan.options.steps,
+          fmt::format("{} is already at step {}, but --steps is {}", folder, index.step,
+                      plan.options.steps),
+          "--steps is the total, including the steps already taken");
 }
 
 }  // namespace lockstep

@@ -37,7 +37,7 @@ class Exchange {
     waiting_->time([&] { handle->wait(); });
     handle.reset();
   }
-  // What the messages of several exchanges have done together. See CollectiveObserver.
+  // Tells the observer the combined effect of several exchanges. See CollectiveObserver.
   void announce(Operation operation, Slice from, Slice into) {
     if (stream_) stream_->communicator().announce(operation, from, into);
   }

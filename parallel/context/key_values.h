@@ -19,7 +19,7 @@ class KeyValues {
   static constexpr const char* gradient_label = "gradients of keys and values";
 
   virtual ~KeyValues() = default;
-  // Calls attend(group, block) for every block, the own one first.
+  // Calls attend(group, block) for every block, this group's first.
   using Attend = std::function<void(int group, const Matrix& block)>;
   virtual void forward(Backend& backend, const Matrix& own, const Attend& attend) = 0;
   // Calls attend(group, block, gradient) for every block, which adds to the block's gradient. Then

@@ -10,7 +10,8 @@ namespace lockstep {
 // lab: make_buckets
 std::vector<Bucket> make_buckets(const Parameters& parameters, std::int64_t first_bytes,
                                  std::int64_t bytes) {
-  require(first_bytes > 0 && bytes > 0, "a bucket of no bytes", "give buckets 1 byte or more");
+  require(first_bytes > 0 && bytes > 0, "the bucket size must be above 0",
+          "give buckets 1 byte or more");
   const Count element = element_bytes(parameters.dtype());
   std::vector<Bucket> buckets;
   // lab: solution

@@ -41,7 +41,7 @@ class DataParallel : public UnitObserver {
   // Returns when the gradients that this rank uses for its update are sums over all replicas.
   virtual void finish() = 0;
 
-  // The memory of those of the given ranges of the flat buffer whose gradients this rank holds after
+  // Memory of the given flat-buffer ranges, as far as this rank holds their gradients after
   // finish().
   virtual std::vector<Slice> own_gradients(const std::vector<Range>& ranges) = 0;
   // The sum of squares of the gradients that this rank's part of the model counts, over all replicas.
@@ -49,7 +49,7 @@ class DataParallel : public UnitObserver {
   // One optimizer step with gradients times `gradient_scale`. All replicas then have new weights; a
   // strategy may still gather them until their next use.
   virtual void step(double learning_rate, double gradient_scale) = 0;
-  // Returns when it gathers none any more.
+  // Returns when all gathers have finished.
   virtual void wait_for_parameters() {}
   // The optimizers of the elements that this rank updates, and which copy of several these are.
   virtual TrainingState state() = 0;

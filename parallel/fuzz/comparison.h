@@ -23,9 +23,9 @@ struct CaseCheck {
 
 using Values = std::vector<double>;  // of a whole model, one parameter after another
 
-// Rounding errors that are no mistakes, as fractions: of a loss or a norm, and of a parameter's
-// gradient or value as an L2 norm, which counts as at least `least` of all parameters' together. Some
-// gradients, as those of the bias of keys, are zero but for rounding.
+// Relative tolerances: of a loss or a norm, and of a parameter's gradient or value as an L2 norm,
+// which is taken as at least `least` times the norm of all parameters. Some gradients, as those of
+// the bias of keys, are zero but for rounding.
 struct Tolerance {
   double numbers = 0, gradients = 0, values = 0, least = 0;
 };

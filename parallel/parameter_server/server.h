@@ -62,7 +62,7 @@ class Server {
     Request norm_receive;
   };
 
-  // How many messages a worker's next one follows.
+  // Messages exchanged with a worker so far; this numbers its next one.
   struct Exchanged {
     std::int64_t pushes = 0, pulls = 0;
   };

@@ -82,7 +82,7 @@ class Sharded final : public DataParallel {
       run_until_use();
       const UnitEvent& event = order_[next_++];
       if (ordered_->place(event.unit) != number || event.use != use)
-        throw Error(ErrorKind::wrong_result, "a pass uses the units of the model in another order",
+        throw Error(ErrorKind::wrong_result, "a pass used the model's units out of order",
                     {.hint = "this is a bug in Lockstep; please report it"});
     }
     gatherer_->wait(number);

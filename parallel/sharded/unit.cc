@@ -147,7 +147,8 @@ void ShardedUnit::unpack(const ShardLayout& layout, Slice exchanged,
           exchanged.part(layout.chunk(rank).first + piece.in_chunk, piece.range.count));
 }
 
-// The own chunk, or if that has padding, the next rank's, from which the shard is then copied.
+// This rank's chunk or, if it has padding, the next rank's chunk, from which the shard is then
+// copied.
 Slice ShardedUnit::landing(Slice exchanged) const {
   const bool is_padded = layout_.chunk(rank_).count != own_values_.count;
   const Range chunk = layout_.chunk(is_padded ? (rank_ + 1) % layout_.ranks() : rank_);

@@ -29,7 +29,7 @@ std::string_view name_of(Along along);
 struct Tag {
   static constexpr std::size_t most_axes = 12;
   std::array<Along, most_axes> along{};
-  int parameter = -1;        // of whose gradient it is a part
+  int parameter = -1;        // the parameter whose gradient this tensor contributes to
   const char* made_by = "";  // the operation
 
   Along& operator[](std::size_t axis) { return along[axis]; }

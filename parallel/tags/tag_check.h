@@ -49,7 +49,7 @@ class TagCheck final : public CollectiveObserver {
   void end_work() override;
   void waited(const void* stream, std::int64_t number) override;
 
-  // Operations of the backend, one at a time: in between, those of the device are parts of it.
+  // Operations of the backend, one at a time: device operations in between belong to it.
   void begin_operation(const char* name);
   void end_operation() { resume(); }
   const TagAxes& axes() const { return axes_; }
@@ -57,11 +57,11 @@ class TagCheck final : public CollectiveObserver {
   Tag read(Slice slice, const char* role);
   Tag read(const Matrix& matrix, const char* role);
   using Rule = std::optional<Along> (*)(Along, Along);
-  // How the parameter lies along tp of whose gradient this is a part.
+  // The tp placement of the parameter to whose gradient this slice belongs.
   Tag of_gradient(Slice gradient);
   // Applies the rule along every axis. Throws Error (wrong_result) where it has no result.
   Tag combine(Rule rule, const Tag& a, const Tag& b, const char* what);
-  // Throws unless along no axis `is_wrong`.
+  // Throws if `is_wrong` holds along any axis.
   void refuse(const Tag& tag, const char* role, bool (*is_wrong)(const TagAxis&, Along));
   void write(Slice slice, Tag tag);
   void add(Slice slice, Tag tag);
@@ -94,7 +94,7 @@ class TagCheck final : public CollectiveObserver {
 
   bool is_tagged(Slice slice) const { return slice.device == device_ && slice.count > 0; }
   std::vector<int> ranks_of(const void* group) const;
-  // 0 if the group is no product of axes.
+  // 0 if the group is not a product of axes.
   unsigned along(const void* group) const;
   void summed(unsigned group, Operation operation, Slice from, Slice into);
   void gathered(unsigned group, Slice from, Slice into);

@@ -208,7 +208,7 @@ void TagCheck::stepped(Slice value, Slice gradient) {
          "every parameter needs the gradients of every micro-batch");
   for (std::size_t axis = 0; axis < axes_.count(); ++axis)
     if (has_axis(norm_.owed, axis))
-      fail(axis, "a step with a norm of gradients that is not added up",
+      fail(axis, "the optimizer step uses a gradient norm that was not summed over ranks",
            "all-reduce the sums of squares");
 }
 

@@ -18,7 +18,7 @@ class TagUse {
   Tag any(const Operand& operand, const char* role) {
     return check_.read(operand, role);
   }
-  // What is not linear in an operand needs its whole sum.
+  // An operation that is not linear in an operand needs the complete sum.
   template <typename Operand>
   Tag whole(const Operand& operand, const char* role) {
     const Tag tag = check_.read(operand, role);

@@ -161,8 +161,10 @@ TEST(FactoringBench, ComparesAllFactoringsAndSaysWhichHaveNoPlan) {
     // nano has 4 layers and 4 heads.
     EXPECT_EQ(f.refused.empty(), f.lengths[tp] <= 4 && f.lengths[pp] <= 4);
     if (!f.refused.empty()) {
-      EXPECT_THAT(f.refused, HasSubstr(f.lengths[tp] == 8 ? "8 tensor-parallel ranks for 4 heads"
-                                                          : "8 stages of a model with 4 layers"));
+      EXPECT_THAT(
+          f.refused,
+          HasSubstr(f.lengths[tp] == 8 ? "8 tensor-parallel ranks for 4 heads"
+                                       : "8 pipeline stages are more than the model's 4 layers"));
       continue;
     }
     EXPECT_GE(f.step_seconds, before);

@@ -89,7 +89,7 @@ TEST_F(Damage, IsNamedAndAnOlderCheckpointTaken) {
     const TrainResult resumed = resume(folder_.file("saved"));
     const std::string said = testing::internal::GetCapturedStderr();
     EXPECT_EQ(resumed.resumed->step, 3);
-    EXPECT_THAT(said, testing::HasSubstr("passing over a checkpoint"));
+    EXPECT_THAT(said, testing::HasSubstr("skipping a damaged checkpoint"));
     EXPECT_THAT(said, testing::HasSubstr(name));
     restore();
   }

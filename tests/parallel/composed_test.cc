@@ -318,8 +318,9 @@ TEST(ComposedRun, RefusesWhatDoesNotFit) {
   EXPECT_THAT(refusal(6, composed_run({3, 2, 1})), HasSubstr("4 heads on 3"));
   options = composed_run({1, 1, 4});
   options.global_batch = 7;
-  EXPECT_THAT(refusal(4, options), HasSubstr("a global batch of 7 sequences for 4"));
-  EXPECT_THAT(refusal(9, composed_run({1, 9, 1})), HasSubstr("9 stages of a model with 8 layers"));
+  EXPECT_THAT(refusal(4, options), HasSubstr("a global batch of 7 sequences is too small for 4"));
+  EXPECT_THAT(refusal(9, composed_run({1, 9, 1})),
+              HasSubstr("9 pipeline stages are more than the model's 8 layers"));
   EXPECT_THAT(refusal(8, composed_run({2, 2, 2, false, false, "1f1b", "tp-ep"})),
               HasSubstr("no axis 'ep'"));
   options = composed_run({2, 2, 2});

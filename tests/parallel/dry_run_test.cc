@@ -176,7 +176,7 @@ TEST(DryRunOfParameterServers, IsRefused) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::bad_input);
-    EXPECT_THAT(error.what(), HasSubstr("a dry run of a parameter server"));
+    EXPECT_THAT(error.what(), HasSubstr("parameter servers have no dry run"));
   }
 }
 

@@ -264,8 +264,8 @@ TEST(PipelineErrors, NameTheRule) {
   using testing::HasSubstr;
   EXPECT_EQ(message(pipeline_run({4, "1f1b"}), 4), "");
   EXPECT_THAT(message(pipeline_run({9, "1f1b"}), 9),
-              HasSubstr("9 stages of a model with 8 layers"));
-  EXPECT_THAT(message(pipeline_run({4, "interleaved", 3}), 4), HasSubstr("12 stages"));
+              HasSubstr("9 pipeline stages are more than the model's 8 layers"));
+  EXPECT_THAT(message(pipeline_run({4, "interleaved", 3}), 4), HasSubstr("12 pipeline stages"));
   EXPECT_THAT(message(pipeline_run({3, "interleaved", 2}), 3), HasSubstr("ranks <= group"));
   EXPECT_THAT(message(pipeline_run({4, "2f2b"}), 4), HasSubstr("unknown schedule"));
   TrainOptions options = pipeline_run({4, "1f1b"});

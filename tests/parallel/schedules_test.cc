@@ -311,7 +311,7 @@ TEST(Deadlock, IsProvedAndItsCycleNamed) {
         check(schedule);
         FAIL() << "no deadlock of " << x.ranks << " ranks with " << m;
       } catch (const Error& error) {
-        EXPECT_THAT(error.what(), HasSubstr("the schedule is a deadlock: rank "));
+        EXPECT_THAT(error.what(), HasSubstr("the schedule deadlocks: rank "));
       }
       EXPECT_THROW(simulate(schedule, {}), Error);
       // Each rank of the cycle waits for an action that the next one has not reached.

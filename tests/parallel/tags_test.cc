@@ -287,8 +287,10 @@ TEST(Tags, TheNormCountsEveryGradientOnce) {
   };
   for (const int rank : {0, 1}) {
     EXPECT_EQ(error_of_use([&](Tensors& t) { norm(t, false, true); }, rank), "no error");
-    EXPECT_THAT(error_of_use([&](Tensors& t) { norm(t, false, false); }, rank),
-                HasSubstr("a step with a norm of gradients that is not added up along tp"));
+    EXPECT_THAT(
+        error_of_use([&](Tensors& t) { norm(t, false, false); }, rank),
+        HasSubstr(
+            "the optimizer step uses a gradient norm that was not summed over ranks along tp"));
   }
   // One rank counts what all have.
   EXPECT_EQ(error_of_use([&](Tensors& t) { norm(t, true, true); }, 0), "no error");

@@ -27,7 +27,7 @@ struct RankProgram {
   std::vector<Step> steps;
   std::vector<std::vector<std::size_t>> taken_sends;  // see taken_sends()
   std::vector<int> rank_of_stage;
-  // Of each send and receive: how many messages precede it in the same direction between the two
+  // For each send and receive: its index among the messages in that direction between the two
   // ranks. Sender and receiver agree, whatever calls they make.
   std::vector<std::int64_t> numbers;
   // The steps that complete a stage's gradients: its last backward or weight gradient.

@@ -1,5 +1,5 @@
 // How many tensors between stages a rank holds at once: arriving, leaving, or going from one of its
-// stages to the next. Their memory is reused, so it costs as much as their largest number.
+// stages to the next. Their memory is reused, so the peak count determines the cost.
 #pragma once
 
 #include <vector>

@@ -170,7 +170,7 @@ std::string text_of(const std::vector<Wait>& cycle) {
 
 void throw_deadlock(const std::vector<Wait>& cycle) {
   if (cycle.empty()) return;
-  require(false, fmt::format("the schedule is a deadlock: {}", text_of(cycle)),
+  require(false, fmt::format("the schedule deadlocks: {}", text_of(cycle)),
           "change the order of these actions");
 }
 

@@ -61,8 +61,7 @@ void check_megatron(const PipelineShape& x) {
   require(x.ranks <= group && group <= x.micro_batches && (rest == 0 || rest >= x.ranks),
           fmt::format("interleaved on {} ranks with {} micro-batches in groups of {}", x.ranks,
                       x.micro_batches, group),
-          "the rule is ranks <= group <= micro-batches, and the last group, too, has at least as "
-          "many as "
+          "use ranks <= group <= micro-batches; the last group must also have at least as many as "
           "ranks");
 }
 

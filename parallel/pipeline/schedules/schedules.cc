@@ -69,7 +69,7 @@ PipelineShape complete(const ScheduleEntry& entry, PipelineShape shape) {
       static_cast<double>(shape.ranks) * shape.virtual_stages * shape.micro_batches;
   const std::string what = fmt::format("{} ranks with {} stages each and {} micro-batches",
                                        shape.ranks, shape.virtual_stages, shape.micro_batches);
-  require(actions <= most_actions, what, "the product may be 50 million");
+  require(actions <= most_actions, what, "their product must be at most 50 million");
   require_memory(actions * bytes_of_action, "a schedule of " + what,
                  "use fewer ranks, stages or micro-batches");
   if (entry.check) entry.check(shape);
