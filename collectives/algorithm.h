@@ -98,7 +98,7 @@ struct Algorithm {
   // Where `seconds` is exact. Elsewhere it is an upper bound. Null: exact everywhere.
   bool (*exact)(const Problem&) = nullptr;
   // Where `seconds` is exact if links inside nodes are faster than those between. Elsewhere it is
-  // then an estimate. Null: it knows no nodes.
+  // then an estimate. Null: the closed form ignores nodes.
   bool (*exact_on_nodes)(const Problem&) = nullptr;
   Need need = Need::nothing;
   // Elements of scratch that a rank allocates while it runs (Communicator::scratch). Null: none.
@@ -116,7 +116,7 @@ struct Algorithm {
 // A time by a closed form.
 struct Estimate {
   double seconds = 0;
-  bool is_exact = false, is_bound = false;  // neither: about as long
+  bool is_exact = false, is_bound = false;  // neither: an estimate
 };
 
 // The closed form's time on these links, of which the ranks may use only one kind. A form that
@@ -158,9 +158,9 @@ const Entry& find_algorithm(const std::vector<Entry>& table, std::string_view op
                                      : fmt::format("choose one of {}, or auto", known)});
 }
 
-// What the closed form of the time lacks if ranks map each other's memory. Each byte received is
-// then copied or reduced by this rank's processor: again, if it was received into scratch; not at
-// all, if the sender wrote it through a window.
+// Time that the closed form omits if ranks map each other's memory. Each byte received is then
+// copied or reduced by this rank's processor: again, if it was received into scratch; not at all,
+// if the sender wrote it through a window.
 template <typename Entry>
 double mapped_memory_seconds(const Entry& entry, const Problem& x, const Link& link) {
   const Count again = entry.scratch ? entry.traffic(x, 0).received_elements : 0;

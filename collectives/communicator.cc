@@ -162,7 +162,8 @@ CollectiveCall::CollectiveCall(Communicator& comm, Operation operation, std::str
           comm.records_.trace, comm.track_,
           comm.records_.trace ? fmt::format("{}/{}", name_of(operation), algorithm) : std::string(),
           "communication", data.bytes()) {
-  require(!comm.in_collective_, "a collective is called inside another one on this communicator");
+  require(!comm.in_collective_,
+          "a collective was called inside another one on the same communicator");
   Signature& signature = comm.call_.signature;
   signature = {.sequence = comm.next_sequence_++,
                .count = data.count,

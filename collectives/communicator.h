@@ -40,8 +40,8 @@ class Communicator {
   int left() const { return (rank() + size() - 1) % size(); }
 
   // Start a message. The data must live until wait(). Messages between two ranks keep their order.
-  // `number`: which of the messages with this label it is, for both sides; they then notice that one
-  // of them has skipped a message.
+  // `number`: the message's index under this label, on both sides; lets them detect that one side
+  // skipped a message.
   static constexpr std::int64_t unnumbered = -1;
   Request isend(Slice data, int to, std::int64_t number = unnumbered);
   Request irecv(Slice data, int from, std::int64_t number = unnumbered);
@@ -133,7 +133,7 @@ class Communicator {
   std::unique_ptr<Transport> made_group(std::span<const int> members);
 
   std::unique_ptr<Transport> transport_;
-  int rank_, size_;  // asked for with every message, and behind several decorators
+  int rank_, size_;  // cached: every message reads them, and decorators make the call slow
   RankRecords records_;
   int track_;
   std::string label_;

@@ -1,5 +1,5 @@
-// Hears what collectives do to a rank's data, for checks of what the data mean. A group is known by
-// an address that is its own.
+// Observes what collectives do to a rank's data, so that checks can follow what the data represent.
+// An address of its own identifies each group.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class CollectiveObserver {
   virtual void begin(const void* group, Operation operation, Slice data) = 0;
   virtual void end() = 0;
   // Messages outside of a collective do what this operation does with `from`, whose result is
-  // `into`. Of send_recv one of both may be on another rank: empty.
+  // `into`. For send_recv, either slice may be on another rank; it is then empty.
   virtual void announce(const void* group, Operation operation, Slice from, Slice into) = 0;
   // The ranks' parts of a norm have been added up.
   virtual void added_norm(const void* group) = 0;

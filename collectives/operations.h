@@ -31,7 +31,7 @@ struct AnyAlgorithm {
   Count (*scratch)(const Problem&, int rank);
   Count (*windowed)(const Problem&, int rank);
   bool ranks_are_equal, is_baseline;
-  int ranks = 0;  // that take part, if not those of the problem: servers do, in addition
+  int ranks = 0;  // ranks that take part, if more than the problem's: servers are additional
 };
 
 struct OperationEntry {

@@ -6,9 +6,9 @@
 
 namespace lockstep {
 
-// Every rank of a ring sends `messages` messages of `bytes` bytes to its right neighbour, each at
-// the earliest `lead` messages after the one that it received before. `ranks_per_node` consecutive
-// ranks share a node. Exact if the ring has one node, or full nodes only.
+// Every rank of a ring sends `messages` messages of `bytes` bytes to its right neighbour: message m
+// leaves when message m - 1 has left and message m - `lead` has arrived. `ranks_per_node`
+// consecutive ranks share a node. Exact if the ring has one node, or full nodes only.
 double ring_seconds(int ranks, int ranks_per_node, int messages, double bytes,
                     const LinkModel& links, int lead = 1);
 

@@ -31,8 +31,8 @@ bool grid_fits_nodes(const Problem& x, const Grid& grid) {
   return grid.columns % x.ranks_per_node == 0 || x.ranks_per_node % grid.columns == 0;
 }
 
-// All rows take the same time, and so do all columns: the rounds along the one go on where they
-// stopped when the rounds along the other have passed.
+// All rows take the same time, and so do all columns: rounds along one dimension continue where
+// they stopped when the rounds along the other have passed.
 double grid_all_reduce_seconds(const Problem& x, const Grid& grid, const LinkModel& links) {
   const Count own = Parts(x.count, grid.columns).largest();
   const Count part = Parts(own, grid.rows).largest();

@@ -41,7 +41,7 @@ class UnevenChunks {
 
 // The elements from one rank to another. Without a matrix all pairs have the same count.
 Count pair_count(const Problem& x, int from, int to);
-// Of every algorithm: a message to each other rank, with what is for it.
+// The same for every algorithm: one message to each other rank, with that rank's elements.
 Traffic all_to_all_v_traffic(const Problem& x, int rank);
 // Whether times are exact: between two ranks; or if for each i all ranks send as much to the rank i
 // ahead. Otherwise ranks fall out of step, and messages queue behind those of later rounds.

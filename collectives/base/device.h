@@ -92,8 +92,8 @@ inline DeviceEvent record_on(Device* device) {
 // This process's memory; the calling thread computes. f16 and bf16 are added in f32 and rounded to
 // nearest even.
 Device& host_device();
-// For tests: from now on new and freed memory of the host device holds NaNs, so that a value that
-// was never written, or is used after it was freed, is found. Off at first.
+// For tests: from now on new and freed memory of the host device holds NaNs, to detect
+// uninitialized reads and use after free. Off at first.
 void poison_host_memory(bool is_poisoned);
 
 // No storage, only addresses and sizes: for simulations.

@@ -58,7 +58,7 @@ std::string target_of(const std::string& path) {
   std::error_code failure;
   if (!std::filesystem::is_symlink(path, failure)) return path;
   const std::filesystem::path target = std::filesystem::canonical(path, failure);
-  require(!failure, fmt::format("cannot write {}: it is a link to nothing", path),
+  require(!failure, fmt::format("cannot write {}: it is a dangling symbolic link", path),
           "remove the link or name another file");
   return target;
 }
@@ -176,8 +176,7 @@ std::int64_t file_bytes(const std::string& path, std::int64_t most_bytes) {
   require(S_ISREG(status.st_mode), fmt::format("cannot read {}: it is not a regular file", path),
           "name a file");
   require(status.st_size <= most_bytes,
-          fmt::format("{} has {} bytes, more than the {} that are read", path, status.st_size,
-                      most_bytes));
+          fmt::format("{} has {} bytes; at most {} are read", path, status.st_size, most_bytes));
   return status.st_size;
 }
 

@@ -100,7 +100,7 @@ void require_threads(double count, std::string_view what, std::string_view hint)
   require(
       count <= most,
       [&] {
-        return fmt::format("{} needs {:.0f} threads; {:.0f} are the most", what, count, most);
+        return fmt::format("{} needs {:.0f} threads; the limit is {:.0f}", what, count, most);
       },
       hint);
   std::atomic<bool> is_over = false;

@@ -1,5 +1,5 @@
-// What this process may still take of the machine, so that a request that cannot be met is refused
-// in words before anything is allocated.
+// The machine's remaining resources, so that a request that cannot be met is rejected with a clear
+// error before anything is allocated.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
-// Reduce-scatter: of p chunks of the data, rank i ends with chunk i combined over all ranks. Lists
-// its algorithms.
+// Reduce-scatter: the data are cut into p chunks; rank i ends with chunk i, combined over all
+// ranks. Lists its algorithms.
 #pragma once
 
 #include <string_view>

@@ -66,7 +66,7 @@ class AbsentPeers final : public Transport {
   Request irecv(const Call&, Slice data, int) override {
     return std::make_unique<ZeroMessage>(data);
   }
-  // Adding zeros, or taking the larger of them and the own data, is left out.
+  // Leaves the data unchanged: does not compute the reduction with zeros.
   Request irecv_reduce(const Call&, Slice, int, ReduceOp) override {
     return std::make_unique<Vanished>();
   }

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// Of `links` only the nodes count: messages take no time.
+// Uses only the node layout of `links`: messages take no time.
 std::unique_ptr<Transport> absent_peers(int rank, int size, const LinkModel& links);
 
 }  // namespace lockstep

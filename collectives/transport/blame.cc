@@ -44,8 +44,8 @@ void Board::check_ends(int rank, bool sees_all, double waited_s) const {
   c.failed_rank = peer >= 0 ? culprit_of_wait(rank, peer) : -1;
   if (c.failed_rank >= 0) c.hint = fmt::format("rank {} keeps the others waiting", c.failed_rank);
   throw Error(ErrorKind::timeout,
-              fmt::format("{:.1f} s after this rank's program not all have ended: {}", waited_s,
-                          failure_report()),
+              fmt::format("{:.1f} s after this rank finished, other ranks are still running: {}",
+                          waited_s, failure_report()),
               c);
 }
 
@@ -62,11 +62,11 @@ void Board::check_last_calls(int rank) const {
     ErrorContext c = context(rank, other, ours);
     if (with_us != with_other) c.failed_rank = with_us > with_other ? c.peer : c.rank;
     c.hint = "every rank must make the same calls";
-    throw Error(ErrorKind::mismatch,
-                fmt::format("the ranks' programs have ended after different calls: that of rank {} "
-                            "after {}, that of rank {} after {}",
-                            c.rank, ours.signature.text(), c.peer, theirs.text()),
-                c);
+    throw Error(
+        ErrorKind::mismatch,
+        fmt::format("ranks finished after different calls: rank {} after {}, rank {} after {}",
+                    c.rank, ours.signature.text(), c.peer, theirs.text()),
+        c);
   }
 }
 
@@ -148,8 +148,8 @@ void Board::throw_notice(int rank, int peer, const Call& call) const {
 }
 
 // Why `rank` waits for `peer`. Of that rank and those that it waits for, directly or through others:
-// the one that has not looked for the longest time, if that is long; otherwise one that does not
-// wait. -1 if all wait in a circle.
+// the one that has been unresponsive longest, if that is long; otherwise one that does not wait. -1
+// if all wait for each other in a cycle.
 int Board::culprit_of_wait(int rank, int peer) const {
   constexpr double longest_pause_s = 0.5;
   const double unresponsive_s = std::min(longest_pause_s, timeout_s_ / 2);
@@ -223,7 +223,7 @@ void Board::throw_size(int rank, int peer, const Call& call, Slice into, Slice g
   ErrorContext c = context(rank, peer, call);
   c.expected = fmt::format("{} {}", into.count, name_of(into.dtype));
   c.got = fmt::format("{} {}", got.count, name_of(got.dtype));
-  throw Error(ErrorKind::mismatch, fmt::format("a message from rank {} has another size", c.peer),
+  throw Error(ErrorKind::mismatch, fmt::format("a message from rank {} has the wrong size", c.peer),
               c);
 }
 

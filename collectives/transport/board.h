@@ -56,7 +56,7 @@ struct Announced {
 struct alignas(64) RankWaits {
   struct Entry {
     std::atomic<std::int32_t> waiting_for;   // world rank + 1; 0: free
-    std::atomic<std::int64_t> heartbeat_us;  // when the thread last looked, on the steady clock
+    std::atomic<std::int64_t> heartbeat_us;  // the thread's last heartbeat, on the steady clock
     Announced call;                          // in which it waits
 
     void beat(std::chrono::steady_clock::time_point now) {
@@ -160,7 +160,7 @@ class Board {
   void match_size(int rank, int peer, const Call& call, Slice into, Slice got) const {
     if (got.count != into.count || got.dtype != into.dtype) throw_size(rank, peer, call, into, got);
   }
-  // Throws the reason why this rank waits for `peers` in vain.
+  // Throws the reason why no message will come from `peers`.
   [[noreturn]] void give_up(int rank, std::span<const int> peers, const Call& call) const;
   // Throws if one of `peers` has left the group without sending.
   void check_departed(int rank, std::span<const int> peers, const Call& call) const;
@@ -168,7 +168,7 @@ class Board {
   void check_notice(int rank, int peer, const Call& call) const {
     if (notice().raised()) throw_notice(rank, peer, call);
   }
-  // Stops the world because the user has, with a failure report.
+  // Stops the world after a user's interrupt, with a failure report.
   void interrupt(std::string_view signal) const;
   // Which operation each rank is in, and who waits for whom.
   std::string failure_report() const;

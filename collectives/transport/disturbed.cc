@@ -98,7 +98,7 @@ class DisturbedTransport final : public TransportDecorator {
   Disturbance next_disturbance() {
     return {random_(), disturbance_.longest_delay_s, disturbance_.has_windows};
   }
-  // Of four messages one sleeps, one lets others run, and two begin at once.
+  // Of every four messages, one is delayed, one yields, and two start immediately.
   void delay() {
     const auto choice = random_() % 4;
     std::uniform_real_distribution<double> seconds(0, disturbance_.longest_delay_s);

@@ -1,6 +1,6 @@
 // Disturbs a rank's messages without changing them: each begins late by a random time, so messages
 // of several senders, and those of a rank's threads, complete in a random order. Without windows it
-// also holds the rank to its promise that data keep their value until they are sent.
+// also checks that the rank does not change data before they are sent.
 #pragma once
 
 #include <cstdint>

@@ -37,11 +37,12 @@ struct FaultPlan {
 // dtype op root order nan. Throws Error (bad_input) that names the mistake.
 FaultPlan parse_fault(std::string_view text);
 
-// What has become of a plan. Shared by all groups of the rank.
+// The progress of a fault plan. Shared by all groups of the rank.
 struct FaultRecord {
   std::atomic<std::int64_t> operations = 0;  // that the rank has made
   std::atomic<bool> poisoned = false;        // data have got a NaN
-  std::atomic<bool> alone = false;           // it struck in a group of one rank
+  std::atomic<bool> alone = false;           // the fault occurred in a group of one rank, where it
+                                             // has no effect
 };
 
 // `processes`: whether each rank is a process. kill, stop, exit and leave require that.

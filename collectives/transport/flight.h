@@ -22,7 +22,7 @@ class FlightLog {
     Signature signature;
     std::int32_t peer;  // of a message; -1 for a collective
     Kind kind;
-    bool ended;  // without the time: another clock reading would cost as much as everything else
+    bool ended;  // no end time: a second clock reading would double the recording cost
   };
 
   FlightLog(std::string group, std::size_t capacity)

@@ -1,5 +1,5 @@
-// A world in virtual time in which only some ranks run, each in the place of others that do the same
-// at the same time. A ring of thousands of equal ranks then takes the work of one:
+// A world in virtual time in which only some ranks run, each standing in for others that behave
+// identically. A ring of thousands of equal ranks then takes the work of one:
 //
 //   rank 0 sends to 1, which does not run    its stand-in 0 gets the message
 //   rank 0 receives from 7                   takes it: by symmetry 7 has sent the same to 0

@@ -111,7 +111,7 @@ class Transport {
 
   const Capabilities& capabilities() const { return capabilities_; }
 
-  // Short forms. See RankClock,
+  // Shortcuts for the capabilities. See RankClock,
   double now_seconds() const { return capabilities_.clock->now_seconds(); }
   double about_now_seconds() const { return capabilities_.clock->about_now_seconds(); }
   void advance(double seconds) { capabilities_.clock->advance(seconds); }

@@ -46,7 +46,7 @@ struct Event {
 struct ThreadStream {
   cudaStream_t stream = nullptr;
   bool changed = false;           // since `last`
-  std::shared_ptr<Event> last{};  // of the plain ones
+  std::shared_ptr<Event> last{};  // the newest untimed event
 };
 
 // One per GPU.

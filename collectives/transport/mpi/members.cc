@@ -21,7 +21,7 @@ namespace lockstep {
 
 namespace {
 
-// Libraries do not say that memory which processes share is short.
+// MPI libraries do not report a shortage of shared memory.
 std::string shared_memory_hint(std::size_t needed) {
   std::error_code failure;
   const auto free = std::filesystem::space("/dev/shm", failure).available;

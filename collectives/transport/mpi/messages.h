@@ -257,7 +257,7 @@ class MpiReceive final : public Transfer {
     context.expected = fmt::format("{} bytes", whole_bytes_);
     context.got = fmt::format("{} bytes", packet_->header.whole_bytes);
     throw Error(ErrorKind::mismatch,
-                fmt::format("a message from rank {} has another size", context.peer), context);
+                fmt::format("a message from rank {} has the wrong size", context.peer), context);
   }
 
   MpiGroup& group_;

@@ -38,7 +38,7 @@ class NcclRank {
  public:
   // Every rank of the world calls it, with its end of the control.
   NcclRank(Transport& control, Device& gpu, double timeout_s);
-  // Without finish() before, aborts enqueued work.
+  // Aborts enqueued work if finish() was not called.
   ~NcclRank();
   NcclRank(const NcclRank&) = delete;
 

@@ -54,7 +54,7 @@ struct End {
     if (header.count == into.count && header.dtype == static_cast<std::int64_t>(into.dtype)) return;
     const int peer = world_rank(from);
     throw Error(
-        ErrorKind::mismatch, fmt::format("a message from rank {} has another size", peer),
+        ErrorKind::mismatch, fmt::format("a message from rank {} has the wrong size", peer),
         {.rank = world_rank(control->rank()),
          .size = control->size(),
          .peer = peer,

@@ -65,7 +65,7 @@ class VirtualGroup {
   int running = 0;   // of its ranks
   int aligning = 0;  // ranks that have arrived at this align()
   std::int64_t rounds_aligned = 0;
-  // False of a rank in whose place another one runs.
+  // False for a rank whose stand-in runs.
   bool runs(int rank) const { return stand_ins_[static_cast<std::size_t>(rank)] == rank; }
 
  private:
