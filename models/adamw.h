@@ -58,7 +58,7 @@ class AdamW {
   // Reads or changes the state, group by group in order, wherever it lies. Call it after the weights
   // are loaded: masters begin as copies of them.
   void visit(StateAccess access, const std::function<void(const AdamWGroup&)>& use);
-  // The flat buffer of which it steps a range.
+  // The flat buffer that contains the range it updates.
   std::span<const Parameter> list() const { return list_; }
   Range range() const { return {first_, gradients_.count}; }
   // Steps taken so far, on which the moments' bias corrections depend.

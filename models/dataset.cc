@@ -35,7 +35,7 @@ void Dataset::find_documents() {
       documents_.push_back(i);
   require(
       documents_.size() > 1,
-      fmt::format("{}: no document ends: {}", data_,
+      fmt::format("{}: found no document boundary: {}", data_,
                   is_text ? "no line is empty" : fmt::format("there is no token {}", end_of_text)),
       "omit --documents, or give data with several documents");
 }

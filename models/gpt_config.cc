@@ -156,11 +156,12 @@ void check(const GptConfig& config) {
   within(config.context, 1 << 24, "context");
   within(config.vocabulary, 10'000'000, "vocabulary");
   require(config.width % config.heads == 0,
-          fmt::format("a width of {} in {} heads", config.width, config.heads),
+          fmt::format("the width {} is not divisible by {} heads", config.width, config.heads),
           "the width must be a multiple of the heads");
   require(config.kv_heads == 0 || (config.kv_heads > 0 && config.heads % config.kv_heads == 0),
-          fmt::format("{} heads with {} of keys and values", config.heads, config.kv_heads),
-          "the heads must be a multiple of those of keys and values");
+          fmt::format("{} query heads are not a multiple of {} key/value heads", config.heads,
+                      config.kv_heads),
+          "the query heads must be a multiple of the key/value heads");
   require(config.layer_norm_epsilon > 0 && config.layer_norm_epsilon < 1,
           fmt::format("a layer_norm_epsilon of {}", config.layer_norm_epsilon),
           "use a number between 0 and 1");

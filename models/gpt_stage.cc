@@ -189,7 +189,7 @@ void GptStage::bring_input_back(std::size_t block, StageStash& stash) {
 
 void GptStage::backward_input(StageStash& stash, Slice output_gradient, Slice input_gradient) {
   require(options_.recompute != Recompute::full,
-          "backward in two parts of a stage that recomputes every layer");
+          "backward cannot be split in a stage that recomputes every layer");
   constexpr UnitUse use = UnitUse::input_gradient;
   Tensor& own = stash.blocks.back().gradients.output;
   if (is_last())

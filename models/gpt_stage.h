@@ -110,7 +110,8 @@ class GptStage {
   // With `full` recomputation: keeps the inputs of blocks in `store`, which must outlive the passes.
   void keep_inputs_in(InputStore& store) { store_ = &store; }
 
-  // Where the stash has the first block's input: forward() need not copy what is there already.
+  // The stash's memory for the first block's input; writing the input there saves a copy in
+  // forward().
   Slice input(StageStash& stash, const Rows& rows);
   // input[n, C] comes from the stage before; the first stage takes `tokens` instead. Writes
   // output[n, C], which on the last stage is in the stash.

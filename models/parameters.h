@@ -51,7 +51,7 @@ struct Parameter {
   std::vector<Count> shape = {};
   Initial initial = Initial::zeros;
   Region region = {};        // not given: all elements, on every rank of the split
-  std::string tied_to = {};  // the parameter of another stage of which this is a second copy
+  std::string tied_to = {};  // the parameter on another stage that this one duplicates
   Count offset = 0;          // elements from the start of the flat buffers; no padding
   Count count = 0;
 

@@ -167,13 +167,13 @@ WeightsReader::WeightsReader(const std::string& path, const std::vector<Paramete
       const auto at = places.find(name);
       require(at != places.end(),
               fmt::format("{}: the model has no parameter '{}'", file.path(), tensor.name),
-              "is it the weights of another model?");
+              "is the file from a different model?");
       add(file, tensor, whole[at->second]);
     }
   for (const Parameter& parameter : whole)
     require(tensors_.contains(parameter.name),
             fmt::format("{}: no tensor '{}'", path, parameter.name),
-            "is it the weights of another model?");
+            "is the file from a different model?");
   if (head)
     check_tied_head(*head->file, *head->tensor, *tensors_.at("wte.weight").file,
                     *tensors_.at("wte.weight").tensor);

@@ -21,7 +21,7 @@ class SelfAttention : public Attention {
                const Rows& rows, Ledger& ledger) const override;
   void attend(Backend& backend, AttentionActivations& kept, const Rows& rows,
               Ledger& ledger) const override;
-  // Until its end, dx also holds the gradient of the attention's output.
+  // During the call, dx doubles as scratch for the gradient of the attention's output.
   void backward_input(Backend& backend, Slice dx, Slice dout, const AttentionActivations& kept,
                       AttentionGradients& gradients, const Rows& rows, Ledger& ledger,
                       const Meanwhile& meanwhile) const override;

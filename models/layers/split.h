@@ -9,11 +9,12 @@ namespace lockstep {
 
 struct LayerSplit {
   int ranks = 1, rank = 0;
-  // Whether rows are split where layers are not: in layer norms, dropout, residuals.
+  // Sequence parallelism: rows are split in the regions where layers are not (layer norms, dropout,
+  // residuals).
   bool by_sequence = false;
   // With by_sequence: keep the gathered input of a linear layer for backward, or gather it again.
   bool keeps_gathered = false;
-  // Of several ranks each has the same number of rows of the vocabulary, a multiple of this.
+  // With several ranks, each holds the same number of vocabulary rows, a multiple of this.
   int vocabulary_multiple = 1;
 
   // How many of a micro-batch's rows this rank has outside of split layers. They begin at row

@@ -45,7 +45,7 @@ TEST_F(Files, LinksAndPipesAreNotReplaced) {
   EXPECT_TRUE(fs::is_symlink(path("link")));
   EXPECT_EQ(read_text(path("target"), 10), "new");
   fs::create_symlink("nothing", path("dangling"));
-  expect_refused([&] { check_writable(path("dangling")); }, "a link to nothing");
+  expect_refused([&] { check_writable(path("dangling")); }, "a dangling symbolic link");
 
   ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
   check_writable(path("pipe"));

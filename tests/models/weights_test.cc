@@ -175,7 +175,7 @@ TEST_F(Files, ConfigsAreChecked) {
       {R"(,"n_layer":100000)", "100000 layers"},
       {R"(,"n_embd":200000)", "200000 width"},
       {R"(,"vocab_size":20000000)", "20000000 vocabulary"},
-      {R"(,"n_head":3)", "a width of 8 in 3 heads"},
+      {R"(,"n_head":3)", "the width 8 is not divisible by 3 heads"},
       {R"(,"layer_norm_epsilon":0)", "layer_norm_epsilon of 0"},
       {R"(,"layer_norm_epsilon":"x")", "is not a number"},
       {R"(,"activation_function":"relu")", "is \"relu\""},
