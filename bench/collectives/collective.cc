@@ -172,7 +172,7 @@ void launch_bench(const OperationEntry& entry, BenchOptions& options, const Laun
       [&](RankContext& context) { algorithms = by_ranks(context.world, entry, options, ranks); });
   if (algorithms.equal.empty()) return launch(world, program);
   if (!algorithms.other.empty()) {
-    fmt::print("# before the others, all ranks run {}\n", fmt::join(algorithms.other, ", "));
+    fmt::print("# measured first, on every rank: {}\n", fmt::join(algorithms.other, ", "));
     std::fflush(stdout);
     options.measured = measured_on_every_rank(algorithms.other, entry, options, world);
   }

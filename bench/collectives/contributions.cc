@@ -81,8 +81,9 @@ class ContributionRecorder final : public ArrivalWatch {
             fmt::format("--mistake: rank {} receives {} messages", mistake.rank, state.messages),
             "name one of them; the first is 1");
     require(state.made_mistake,
-            fmt::format("--mistake: message {} of rank {} is copied, so twice is like once",
-                        mistake.message, mistake.rank),
+            fmt::format(
+                "--mistake: message {} of rank {} is copied, so receiving it twice has no effect",
+                mistake.message, mistake.rank),
             "use kind=drop, or a message that is added");
   }
 

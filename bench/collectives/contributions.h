@@ -50,7 +50,7 @@ inline int times_held(std::int64_t element, int rank) {
   return static_cast<int>(element >> (bits * rank)) & mask;
 }
 
-// What the result of a rank does not hold once, but should; or holds, but should not.
+// A contribution that a rank's result should contain once but does not, or contains but should not.
 struct WrongContribution {
   int rank = 0, element = 0, source = 0;
   int times = 0, wanted = 0;

@@ -47,7 +47,7 @@ class MatrixReader {
   }
   Count size(std::string_view word, std::size_t column) const {
     const std::optional<std::int64_t> bytes = bytes_from(word);
-    if (!bytes) refuse(column, fmt::format("'{}' is no number of bytes", word));
+    if (!bytes) refuse(column, fmt::format("'{}' is not a number of bytes", word));
     if (*bytes > most_buffer_bytes)
       refuse(column, fmt::format("{} is more than {}", word, most_buffer_bytes));
     if (*bytes % element_bytes(widest_) != 0)

@@ -62,10 +62,10 @@ void print_head(const BenchOptions& options, const OperationEntry& entry, int ra
       "over the time\n",
       described(run.links));
   if (options.running_ranks > 0)
-    fmt::print("# {} in the place of all, which do the same at the same time\n",
+    fmt::print("# {} for all, which behave identically\n",
                options.running_ranks == 1
-                   ? "one rank runs"
-                   : fmt::format("the {} ranks of one node run", options.running_ranks));
+                   ? "one rank runs and stands"
+                   : fmt::format("the {} ranks of one node run and stand", options.running_ranks));
   if (!run.library.empty()) fmt::print("# library: {}\n", run.library);
   if (entry.operation == Operation::all_to_all_v)
     fmt::print("# size: what a rank sends, mean over ranks   busbw: bytes of the busiest rank\n");

@@ -24,10 +24,9 @@ constexpr double rounding = 1e-9;
 
 void check_same_kind(const Measurements& before, const Measurements& after) {
   const auto refuse = [&](const std::string& what, const std::string& now, const std::string& was) {
-    throw Error(
-        ErrorKind::bad_input,
-        fmt::format("{}: its {} is {}, that of {} is {}", after.path, what, now, before.path, was),
-        {.hint = "measure both in the same way"});
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{} has {} {}, but {} has {}", after.path, what, now, before.path, was),
+                {.hint = "measure both in the same way"});
   };
   if (before.schema != after.schema) refuse("schema", after.schema, before.schema);
   for (const auto& [key, value] : before.settings)
@@ -55,9 +54,9 @@ std::pair<Samples, Samples> samples_of(const Measurements& before, const Measure
   if (shared > 0) return {old_samples, new_samples};
   throw Error(
       ErrorKind::bad_input,
-      fmt::format("none of the {} rows of {} is among the {} of {}: one has {}, the other {}",
-                  after.rows.size(), after.path, before.rows.size(), before.path,
-                  after.rows.begin()->first, before.rows.begin()->first),
+      fmt::format("no row matches: {} rows in {}, such as {}; {} in {}, such as {}",
+                  after.rows.size(), after.path, after.rows.begin()->first, before.rows.size(),
+                  before.path, before.rows.begin()->first),
       {.hint = "measure the same operation, algorithms, transport, ranks, sizes and types"});
 }
 

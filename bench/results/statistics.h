@@ -15,7 +15,7 @@ namespace lockstep {
 // Carlo", 1992.
 double autocorrelation_time(const std::vector<double>& samples);
 
-// Sorted samples, and as many independent ones as say as much as they do.
+// Sorted samples, and their effective (independent) sample size.
 struct SampleSet {
   std::vector<double> samples;
   double independent = 0;

@@ -84,13 +84,13 @@ struct ContextCrossover {
   std::string over;      // ranks, length, or link: its bytes per second
   double at = 0;
   bool ulysses_is_less_above = false;
-  // The values of the others; of `over` itself those of the point before.
+  // Values of the other fields; for `over`, the previous point's.
   int ranks = 1, heads = 0, kv_heads = 0, length = 0;
   std::string link;
 };
 std::vector<ContextCrossover> context_crossovers(const std::vector<ContextPoint>& points);
 
-// Whose tokens are whose in a short sequence, and each rank's pairs, for one head.
+// Which rank owns each token of a short sequence, and each rank's pairs, for one head.
 struct ContextMask {
   std::string layout;
   int ranks = 1;
