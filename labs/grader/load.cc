@@ -16,7 +16,7 @@ void load_lab_code(const std::vector<Lab>& labs, const std::string& folder,
       return std::filesystem::exists(folder + "/" + file.name);
     });
   });
-  require(lab != labs.end(), "LOCKSTEP_LAB=" + folder + ": no lab has these files",
+  require(lab != labs.end(), "LOCKSTEP_LAB=" + folder + ": its files match no lab",
           "name the folder that `lockstep lab export` has written");
   require(!lab->operation.starts_with("answer"),
           "LOCKSTEP_LAB=" + folder + ": this lab's code is no algorithm or schedule",

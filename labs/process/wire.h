@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// The grader's end is closed in the rank's process, whose own end has this descriptor.
+// The descriptor of the rank's end of the socket; the grader's end is closed in the rank's process.
 inline constexpr int lab_socket = 3;
 
 struct Frame {
