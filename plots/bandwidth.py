@@ -122,7 +122,7 @@ def _chart(operation, points, results):
     return Chart(
         title=f"Bandwidth of {operation}: {setting_of(points)}",
         explanation="In-place if the operation supports it; the slowest rank's time, median of the iterations. Bus "
-                    "bandwidth is the bandwidth of each rank's link that a ring would need for this time: bytes / time, "
+                    "bandwidth is the link bandwidth per rank with which a ring would take this time: bytes / time, "
                     "times 2 (P - 1) / P for an all-reduce. Where several files measured the same, each has its line, and the ratio "
                     "of their times is on the right. The dashed line is the rate at which all ranks together copy "
                     "the largest message, measured in the same run; smaller messages may exceed it in the caches.",

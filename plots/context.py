@@ -66,8 +66,8 @@ def _mask_chart(masks, limits):
     longest = max(found, key=lambda limit: limit.length, default=None)
     return Chart(
         title=f"Who computes what: the causal mask of {len(masks[0].owners)} tokens on {ranks} ranks",
-        explanation="Each row is a query and each column a key that it sees. A colour is a rank: a row has that of the rank with the "
-                    "query, the strip above that of the rank with the key. In a ring all ranks move in step, so the rank with the most "
+        explanation="Each row is a query and each column a key that it sees. A row has the colour of the rank that "
+                    "holds the query; the strip above, of the rank that holds each key. In a ring all ranks move in step, so the rank with the most "
                     "pairs decides: with contiguous tokens it has nearly (2c-1)/c times the mean of c ranks.",
         alt="Pairs of queries and keys by rank: " + "; ".join(
             f"{mask.layout} {', '.join(map(str, mask.pairs))}" for mask in masks) + "." + (
@@ -105,22 +105,22 @@ def _bytes_chart(model, points, crossovers):
                     "bytes", "ranks", heads, kv_heads, length):
                 _draw_crossover(axes, crossover, ordered(own, "ulysses", "ranks"))
         log2_axis(axes, {point.ranks for point in own}, "ranks")
-        axes.set_title(f"{heads} heads, {kv_heads} of keys and values", loc="left", fontsize=10)
+        axes.set_title(f"{heads} query heads, {kv_heads} key/value heads", loc="left", fontsize=10)
     bytes_log_axis(*all_axes)
     all_axes[0].set_ylabel("sent by the busiest rank")
     legend(all_axes[-1], lines, Line2D([], [], color=SOFT, linestyle="", marker="o", markersize=11, markerfacecolor="none",
                                        label="Ulysses crosses the ring"))
-    crossings = [f"With {c.heads} heads, {c.kv_heads} of keys and values, Ulysses sends {'less' if c.ulysses_is_less_above else 'more'} "
+    crossings = [f"With {c.heads} query heads and {c.kv_heads} key/value heads, Ulysses sends {'less' if c.ulysses_is_less_above else 'more'} "
                  f"than a ring above {c.at:.3g} ranks" for c in crossovers
                  if (c.quantity, c.over, c.length) == ("bytes", "ranks", length)]
     return Chart(
         title=f"Bytes to share {length} tokens over ranks: {model}",
-        explanation="What the busiest rank sends in a step to share sequences, without gradients of parameters; crosses are the closed "
-                    "forms. A ring sends keys and values c - 1 times, so the fewer heads those have, the less it sends; a rank of Ulysses "
-                    "sends less the more ranks there are. Methods that send the same share a line.",
+        explanation="Bytes that the busiest rank sends per step for context parallelism, excluding parameter gradients; crosses are the closed "
+                    "forms. A ring sends keys and values c - 1 times, so the fewer heads those have, the less it sends; with Ulysses, "
+                    "each rank sends less as ranks are added. Methods that send the same share a line.",
         alt="Bytes sent to share sequences over ranks. " + (". ".join(crossings) or "No lines of Ulysses and a ring cross") + ".",
         figure=figure,
-        columns=("method", "ranks", "heads", "of keys and values", "sent bytes", "closed form"),
+        columns=("method", "ranks", "query heads", "key/value heads", "sent bytes", "closed form"),
         rows=_bytes_rows(shared))
 
 
@@ -151,7 +151,7 @@ def _bytes_bars(model, panels, lines, length):
                   color=[style_of(point.method)["color"] for _, point in shown])
         axes.plot([point.expected_exchanged_bytes for _, point in shown], places, linestyle="", marker="|", markersize=16,
                   markeredgewidth=2, color=REFERENCE["color"])
-        axes.set_title(f"{heads} heads, {kv_heads} of keys and values", loc="left", fontsize=10)
+        axes.set_title(f"{heads} query heads, {kv_heads} key/value heads", loc="left", fontsize=10)
         axes.grid(axis="y", visible=False)
         axes.set_xlim(0, 1.08 * most)
         bytes_axis(axes.xaxis, most)
@@ -161,12 +161,12 @@ def _bytes_bars(model, panels, lines, length):
     own = next(iter(panels.values()))
     return Chart(
         title=f"Bytes to share {length} tokens on {own[0].ranks} ranks: {model}",
-        explanation="What the busiest rank sends in a step to share sequences, without gradients of parameters; the mark is the closed "
+        explanation="Bytes that the busiest rank sends per step for context parallelism, excluding parameter gradients; the mark is the closed "
                     "form. Methods that send the same share a bar.",
         alt="Bytes sent to share sequences: " + "; ".join(f"{name} {bytes_text(point.exchanged_bytes)}" for name, methods in lines.items()
                                                           for point in own if point.method == methods[0]) + ".",
         figure=figure,
-        columns=("method", "ranks", "heads", "of keys and values", "sent bytes", "closed form"),
+        columns=("method", "ranks", "query heads", "key/value heads", "sent bytes", "closed form"),
         rows=_bytes_rows([point for points in panels.values() for point in points]))
 
 
@@ -251,9 +251,9 @@ def _time_bars(setting, points):
     first = points[0]
     return Chart(
         title=f"Time of a step of {first.length} tokens on {first.ranks} ranks: {setting}",
-        explanation="The time of a step of the slowest rank. Hatched: the mean of all ranks' waiting for messages or for slower ranks.",
+        explanation="The time of a step of the slowest rank. Hatched: the time that ranks wait for messages or slower ranks, averaged over ranks.",
         alt="Time of a step: " + ", ".join(f"{name} {time_text(1e6 * point.step_seconds)}" for name, point in zip(names, points)) + ".",
         figure=figure,
-        columns=("method", "heads", "of keys and values", "step ms", "exposed %"),
+        columns=("method", "query heads", "key/value heads", "step ms", "exposed %"),
         rows=[(point.method, point.heads, point.kv_heads, f"{1e3 * point.step_seconds:.3f}",
                f"{100 * point.exposed_seconds / point.step_seconds:.1f}") for point in points])

@@ -13,8 +13,8 @@ def finding(results):
     for run, name in zip(results.trainings, results.run_names()):
         found = {record["layout"]: record["imbalance"] for record in run.data.get("layouts", [])}
         if {"zig-zag", "balanced"} <= set(found):
-            sentences.append(f"With the documents of {name}, the busiest rank has {found['zig-zag']:.3f} times the mean's pairs with zig-zag "
-                             f"tokens, and {found['balanced']:.3f} times if they lie in a balanced order.")
+            sentences.append(f"With the documents of {name}, the busiest rank has {found['zig-zag']:.3f} times the mean number of pairs "
+                             f"with the zig-zag layout, and {found['balanced']:.3f} times if they lie in a balanced order.")
     return sentences
 
 
@@ -33,8 +33,8 @@ def _chart(layouts, name):
     figure.axes[0].invert_yaxis()
     return Chart(
         title=f"Work of attention with the documents of {name}",
-        explanation="Pairs of a query and a key of the same document, of one head, in the last step; the dashed line is the mean. A rank "
-                    "that shares its tokens with others in a group has the pairs of the group. Balanced: striped, with the documents of "
+        explanation="Pairs of a query and a key of the same document, of one head, in the last step; the dashed line is the mean. For "
+                    "ranks that share tokens in a group, the bar shows the pairs of the whole group. Balanced: striped, with the documents of "
                     "each sequence in an order that gives ranks equal work.",
         alt="The busiest rank's pairs over the mean: " + ", ".join(
             f"{record['layout']} {record['imbalance']:.3f}" for record in layouts) + ".",

@@ -34,7 +34,7 @@ def chart(model, points):
             draw_line(below, ordered(own, methods[0], "length"), methods[0], name, lambda point: point.length,
                       lambda point: point.peak["communication"], lambda point: point.expected_peak.get("communication"))
         tokens_axis(below, {point.length for point in own})
-        axes.set_title(f"{ranks} ranks, {heads} heads, {kv_heads} of keys and values", loc="left", fontsize=10)
+        axes.set_title(f"{ranks} ranks, {heads} query heads, {kv_heads} key/value heads", loc="left", fontsize=10)
     bytes_log_axis(*all_axes)
     bytes_log_axis(*messages)
     all_axes[0].set_ylabel("activations and messages, at peak")
@@ -52,7 +52,7 @@ def chart(model, points):
                     "and heads on their way.",
         alt=f"Activations and messages with {longest} tokens: " + "; ".join(said) + ".",
         figure=figure,
-        columns=("method", "ranks", "heads", "of keys and values", "tokens", "activations", "messages", "closed form", "scores"),
+        columns=("method", "ranks", "query heads", "key/value heads", "tokens", "activations", "messages", "closed form", "scores"),
         rows=[(point.method, point.ranks, point.heads, point.kv_heads, point.length, point.peak["activations"],
                point.peak["communication"], point.expected_growing_bytes or "-", f"{point.scores_bytes:.0f}" if point.scores_bytes else "-")
               for point in points])

@@ -31,9 +31,9 @@ def chart_of(run):
     _label(axes, run, cell)
     return Chart(
         title=f"Whose data ranks hold in {run.name}",
-        explanation="A block for each rank (across) at the beginning and after each of its messages (down). In a block, a column is an element of the "
-                    "buffer and a row a rank whose data may be in it: a colour if they are, the number if they are there more than once. The frame is "
-                    "what the message wrote. In a result, a cross marks data that are missing.",
+        explanation="Each block shows one rank (column) at the start, or after one of the messages it received (row). In a block, columns are "
+                    "buffer elements and rows are source ranks: coloured if that rank's data are in the element, numbered if they are in it more "
+                    "than once. The frame marks what the message wrote. In a result, a cross marks data that are missing.",
         alt=f"Contributions to {run.name}: {verdict(run)}.",
         figure=figure,
         columns=("rank", "after message", "from rank", "elements written", "elements that hold all ranks' data once"),
@@ -45,7 +45,7 @@ def verdict(run):
     """What is wrong with the results; otherwise how many messages they took."""
     if not run.wrong:
         most = max(sum("from" in held for held in records) for records in run.held)
-        return f"right after {most} messages to each rank" if most else "right, without a message"
+        return f"correct after {most} messages to each rank" if most else "correct, without a message"
     wrong = {}
     for one in run.wrong:
         what = "lacks" if one["times"] < one["wanted"] else f"holds {one['times']} times"

@@ -37,7 +37,7 @@ def _chart(run, points):
     within = f" within {bytes_text(limit)} a rank" if limit is not None else ""
     return Chart(
         title=f"{ranks} ranks along tp, cp, pp and dp: {run.model}",
-        explanation=f"Each cell is one arrangement of {ranks} ranks; dp is what remains of them. The outlined cell is the fastest{within}"
+        explanation=f"Each cell is one arrangement of {ranks} ranks; dp takes the remaining ranks. The outlined cell is the fastest{within}"
                     + ("; cells with a dark corner need more memory." if limit is not None else ".") + " Empty cells have no plan.",
         alt=f"Fastest of {len(points)} arrangements{within}: {_words(best)}." if best else
             f"None of {len(points)} arrangements fits{within}; the fastest is {_words(points[0])}.",

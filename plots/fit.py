@@ -73,7 +73,7 @@ def _charts(operation, points):
         title=f"Latency and bandwidth of {operation}: {setting_of(points)}",
         explanation="Each algorithm's times and the line a + b n with the smallest relative deviations: a is the time of "
                     "an empty message, 1 / b the bandwidth of a large one. On the right, each time over "
-                    "that of its line: a bend shows the size of a cache, or a change of the library's protocol.",
+                    "that of its line: a bend indicates a cache size, or a protocol switch in the library.",
         alt=f"Fits of {operation}: " + "; ".join(f"{row[0]} {time_text(float(row[1]))} and {row[2]} GB/s" for row in rows) +
             f". Farthest from its line: {max(worst)[1]}, {max(worst)[0]:.0f} %.",
         figure=figure,

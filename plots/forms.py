@@ -30,7 +30,7 @@ NUMBER = "a number", _is_number
 SPAN = "a number of at least 0", lambda value: _is_number(value) and value >= 0
 COUNT = "a whole number of at least 0", lambda value: _is_number(value) and value >= 0 and value == int(value)
 TEXT = "a text", lambda value: isinstance(value, str)
-WORD = "a text of one word or more", lambda value: isinstance(value, str) and value.strip() != ""
+WORD = "a non-empty string", lambda value: isinstance(value, str) and value.strip() != ""
 FLAG = "true or false", lambda value: isinstance(value, bool)
 ANYTHING = "anything", lambda value: True
 PLAIN = "one value", lambda value: value is None or isinstance(value, (str, bool)) or _is_number(value)

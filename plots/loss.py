@@ -55,10 +55,10 @@ def _chart(group, results, which):
     ends = ", ".join(f"{row[0]} from {row[3]} to {row[4]}" for row in rows)
     return Chart(
         title=f"Loss{which}",
-        explanation="Mean loss of each step, in nats a token. The dashed line is the unigram entropy: the lowest loss "
+        explanation="Mean loss of each step, in nats per token. The dashed line is the unigram entropy: the lowest loss "
                     "without context." +
-                    (" Below: the relative difference of each run from the one-rank run. Sums are in another order, so "
-                     "rounding differs, and training slowly widens the gap." if compared else ""),
+                    (" Below: the relative difference of each run from the one-rank run. Sums run in a different "
+                     "order, so rounding differs, and training slowly amplifies the difference." if compared else ""),
         alt=f"Loss over steps: {ends}." +
             (f" Largest relative difference from one rank: {worst:.1e}." if compared else ""),
         figure=figure,
@@ -78,8 +78,8 @@ def curve_chart(group):
              f"{run.data['validation'][-1]['loss']:.4f}" if run.data["validation"] else "-") for run, name in group]
     return Chart(
         title="Loss over steps",
-        explanation="Mean loss of each step, in nats a token. All lines lie on the broad one of one rank, because every technique "
-                    "computes the same. The dashed line is the unigram entropy: the lowest loss without context.",
+        explanation="Mean loss of each step, in nats per token. All lines coincide with the broad one-rank line, because every "
+                    "technique computes the same losses. The dashed line is the unigram entropy: the lowest loss without context.",
         alt="Loss over steps: " + ", ".join(f"{row[0]} from {row[3]} to {row[4]}" for row in rows) + ".",
         figure=figure,
         columns=("run", "type", "steps", "first loss", "last loss", "validation loss"),

@@ -146,8 +146,8 @@ def chart_of(trace, several=False):
     return Chart(
         title="Messages between ranks" + (f" ({trace.path.name})" if several else ""),
         explanation=f"Bytes that each rank (row) sends to each other (column) in a {unit}. A ring is a diagonal, a tree a few "
-                    "cells, a parameter server a row and a column, an exchange of all with all a full square. Direct reads of "
-                    "another rank's memory are no messages.",
+                    "cells, a parameter server a row and a column, an all-to-all exchange a full square. Direct reads of "
+                    "another rank's memory do not count as messages.",
         alt=f"Messages between ranks. Most that one rank sends in a {unit}: {busiest}.",
         figure=figure,
         columns=("operation" if unit == "call" else "what, and its groups", "from rank", "to rank", "messages", "bytes"),

@@ -42,7 +42,7 @@ def _charts(title, ranks):
     return [Chart(
         title=title,
         explanation="The peak of each use of memory of a rank during the run. Uses peak at different times, so the "
-                    "mark, the peak of all together, may be left of the end of the bar.",
+                    "mark, the peak of their total, may lie left of the end of the bar.",
         alt="Peak memory by use: " + "; ".join(
             f"{name} {bytes_text(rank['peak_bytes']['total'])}" for name, rank in ranks) + ".",
         figure=figure,

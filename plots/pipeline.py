@@ -96,7 +96,7 @@ def _bubble_chart(kind, points):
         explanation="The share of all ranks' time in which they wait, over micro-batches per rank. The line is the closed "
                     "form, a ring the simulated schedule, a filled point the measurement; it deviates if hops and uneven "
                     "passes cost time that the closed form does not include. A schedule without a closed form has a dotted "
-                    "line through the simulated points. Of overlapping lines the first is widest.",
+                    "line through the simulated points. Where lines overlap, the first is drawn widest.",
         alt="Bubble of pipeline schedules, each at its most micro-batches: " + "; ".join(
             f"{ranks} ranks: " + ", ".join(f"{name} {_finding(line[-1])}" for name, line in lines.items())
             for ranks, lines in panels.items()) + ".",

@@ -32,7 +32,7 @@ def text_of(results, title):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="lockstep report", description="Tells what results of Lockstep show, on one page.",
+    parser = argparse.ArgumentParser(prog="lockstep report", description="Summarises Lockstep's results on one page.",
                                      epilog="Example: lockstep report serial.json ddp.json --output report.html")
     parser.add_argument("files", nargs="+", metavar="FILE", help="written by --json or --trace")
     parser.add_argument("-o", "--output", default="report.html", metavar="PAGE", help="default: report.html")

@@ -64,8 +64,8 @@ def _ring(results):
                f"{sent / size:.2f} times the data.")
     chart = Chart("How a ring all-reduce works", "", finding, figure, ("rank", "step", "chunk", "to rank", "bytes"),
                   [(rank, step + 1, *sent) for rank, row in enumerate(rows) for step, sent in enumerate(row)])
-    return Section(chart.title, finding, "A box is one message of the trace: follow a colour, a chunk, from rank to rank. After half "
-                   "of the steps each rank holds one chunk with the contributions of all; in the other half these go around.",
+    return Section(chart.title, finding, "Each box is one message and each colour one chunk: follow a colour from rank to rank. After half of "
+                   "the steps each rank holds one fully summed chunk; in the second half these chunks travel around the ring.",
                    [chart], f"lockstep bench all_reduce --ranks {ranks} --algorithm ring -n 1 -w 0 -c 0 --clock unit --trace FILE",
                    "collectives/all_reduce/ring.cc")
 
@@ -111,8 +111,8 @@ def _scaling(results):
     operation = points[0].operation
     most, times = _at_most_ranks([point for point in points if (point.operation, point.bytes) == (operation, points[0].bytes)])
     (least, fastest), (longest, slowest) = times[0], times[-1]
-    return Section(f"Scaling of {operation}", f"On {most} ranks, {bytes_text(points[0].bytes)} take {fastest} {time_text(least)} and {slowest} "
-                   f"{time_text(longest)}.", charts[0].explanation, charts[:1],
+    return Section(f"Scaling of {operation}", f"On {most} ranks, {fastest} needs {time_text(least)} for {bytes_text(points[0].bytes)}; {slowest} "
+                   f"needs {time_text(longest)}.", charts[0].explanation, charts[:1],
                    f"lockstep bench {operation} --ranks {most} -b {points[0].bytes} -e {points[0].bytes} -n 1 -w 0 --clock unit "
                    "--link ndr --device none --json FILE", "collectives/transport/virtual/virtual_world.cc")
 
@@ -167,7 +167,7 @@ def _parameter_server(results):
     points = [point for run in subset.benchmarks for point in run.points()]
     most, times = _at_most_ranks([point for point in points if (point.operation, point.bytes) == ("ps", points[0].bytes)])
     taken = ", ".join(f"{name.removeprefix('ps_').replace('_', ' ')} {time_text(time)}" for time, name in times)
-    return Section("Parameter server against ring", f"With {most} workers, a push and a pull, or an all-reduce, take {taken}: "
-                   f"{times[-1][0] / times[0][0]:.1f} times as long.", charts[0].explanation, charts[:1],
+    return Section("Parameter server against ring", f"Time of a push and a pull, or of an all-reduce, with {most} workers: {taken}. The "
+                   f"slowest takes {times[-1][0] / times[0][0]:.1f} times as long as the fastest.", charts[0].explanation, charts[:1],
                    "lockstep bench ps --workers 2,4,8,16,32,64 --clock unit --link 10gbe --device none -n 1 -w 0 --json FILE",
                    "parallel/parameter_server/server.cc")

@@ -87,8 +87,8 @@ def _bubbles(results):
                f"{bytes_text(most[3])}.")
     chart = Chart("Bubble and memory of trained pipelines", "", finding, figure,
                   ("run", "bubble measured %", "closed form %", "peak activation bytes"), rows)
-    return Section("Pipeline: bubble and memory", finding, "The closed form assumes equal stages; a real first stage also embeds and a "
-                   "real last one also computes the loss, so that others wait for it.", [chart],
+    return Section("Pipeline: bubble and memory", finding, "The closed form assumes equal stages; in practice the first stage also runs "
+                   "the embedding and the last also computes the loss, so the other stages wait.", [chart],
                    "lockstep train pipeline --ranks 4 --micro-batches 12 --schedule NAME --json FILE", "parallel/pipeline/schedules")
 
 
@@ -143,7 +143,7 @@ def context_section(results):
                          f"as long as with zig-zag ones; the limit (2c-1)/c is {longest.limit:.4f}.")
     found = {(c.heads, c.kv_heads): c for run in results.benchmarks for c in run.context_crossovers()
              if (c.quantity, c.over) == ("bytes", "ranks")}
-    sentences += [f"Of {heads} heads with {kv_heads} of keys and values, Ulysses sends {'less' if c.ulysses_is_less_above else 'more'} "
+    sentences += [f"With {heads} query heads and {kv_heads} key/value heads, Ulysses sends {'less' if c.ulysses_is_less_above else 'more'} "
                   f"than a ring on more than {c.at:.1f} ranks." for (heads, kv_heads), c in found.items()]
     sentences += context_documents.finding(results)
     first_ones = ("Work of attention", "Who computes", "Bytes to share", "Attention of one layer")

@@ -52,7 +52,7 @@ def verdict(results):
     if lines:
         sentences.append(f"Theory = measured: {len(lines) - differ} of {len(lines)} closed forms equal the measured values.")
     if worst:
-        sentences.append(f"Same as one rank: the losses of {len(worst)} runs in f64 differ from one rank's by at most "
+        sentences.append(f"Same as one rank: in {len(worst)} f64 runs, losses differ from the one-rank run's by at most "
                          f"{max(worst):.1e}, relative.")
     if checked:
         sentences.append(f"Wrong elements in {len(checked)} measurements of collectives: {sum(checked):.0f}.")
@@ -81,17 +81,17 @@ def _clocks(results):
     clocks = {run.config["clock"] for run, _ in shown(results)} | {run.clock for run in results.benchmarks if list(run.points())}
     return [text for clock, text in (
         ("wall", "wall: real time"),
-        ("cpu", f"cpu: every rank's own compute time, as if it had a core to itself; messages cost {'; or '.join(links)}"),
-        ("unit", "unit: messages cost what the link model says, compute nothing or what a table says")) if clock in clocks]
+        ("cpu", f"cpu: each rank's own compute time, as if it had a core to itself; links: {'; or '.join(links)}"),
+        ("unit", "unit: messages take the time that the link model gives; compute takes no time, or the time that a table gives")) if clock in clocks]
 
 
 def _link_words(link):
-    """"alpha=2e-06,beta=2e-11" -> "2 µs and 1 s for 50 GB" """
+    """"alpha=2e-06,beta=2e-11" -> "2 µs latency, 50 GB/s" """
     values = {key: float(value) for key, value in (item.split("=") for item in link.split(",") if item)}
 
     def one(prefix):
         rate = values.get(f"{prefix}beta", 0)
-        return time_text(1e6 * values.get(f"{prefix}alpha", 0)) + (f" and 1 s for {1e-9 / rate:g} GB" if rate > 0 else "")
+        return time_text(1e6 * values.get(f"{prefix}alpha", 0)) + " latency" + (f", {1e-9 / rate:g} GB/s" if rate > 0 else "")
 
     if "node" not in values:
         return one("")
@@ -126,7 +126,7 @@ def summary(results):
                "bubble")
     return Section("Summary", " ".join(sentences), body=table(columns, rows),
                    reading="Speed-up: over one rank on the same clock. Exposed: the share of all ranks' time in which they wait for "
-                           "communication. Bytes: of one step, or of the whole run of asynchronous workers. Bubble: the share "
+                           "communication. Bytes are per step, or per run for asynchronous workers. Bubble: the share "
                            "of a pipeline's time in which its ranks are idle.",
                    command="lockstep demo", source="parallel/techniques.cc")
 

@@ -538,7 +538,7 @@ class ScheduleRun:
             for action in rank["actions"]:
                 self._check_action(action)
             if rank["actions"] and rank["actions"][-1]["with_next"]:
-                raise ValueError("a last action with a next one")
+                raise ValueError("the last action claims to share a block with a next one")
 
     def _check_action(self, action):
         is_collective = action["pass"] in ("UNSHARD", "RESHARD", "REDUCE_GRAD")

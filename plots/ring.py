@@ -31,7 +31,7 @@ def charts(results):
             axes.set_ylim(max(by_rank) + 0.55, -0.55)
             axes.grid(axis="y", visible=False)
             axes.set_title(f"{name}, {direction}: {time_text(end - begin)}", loc="left", fontsize=10)
-            said.append(f"{name}, {direction}: {time_text(end - begin)}, of which waiting on the mean "
+            said.append(f"{name}, {direction}: {time_text(end - begin)}, of which waiting, on average, "
                         f"{100 * _waiting(by_rank) / (end - begin):.0f} %")
     for axes in panels[-1]:
         axes.set_xlabel("microseconds")

@@ -43,7 +43,7 @@ def charts(results):
     return [Chart(
         title="Pipeline schedules" if len(runs) > 1 else f"Pipeline schedule {runs[0].name}",
         explanation="The passes of each rank over time: a block is one pass of the micro-batch with its number, blank is "
-                    "idle. Of several virtual stages of a rank, later ones are lighter. Two halves of one block are passes "
+                    "idle. Later virtual stages of a rank are drawn lighter. A block in two halves is a pair of passes "
                     "that run together. "
                     + ("The strip below shows when the rank's parameters are gathered and its gradients reduced. "
                        if any(_timed_collectives(run) for run in runs) else "") +

@@ -77,8 +77,8 @@ def _memory_chart(model, points):
     return Chart(
         title=f"Memory of model and optimizer: {model}",
         explanation="What rank 0 holds of parameters, gradients and the optimizer's states. Solid: kept between steps. Hatched: "
-                    "in addition at the peak of each use, whole units of gathered parameters, and gradients that are not reduced "
-                    "yet; they do not shrink with more ranks. The line is the formula of ZeRO's paper for what is kept.",
+                    "additional memory at the peak of each use: whole units of gathered parameters, and gradients not yet "
+                    "reduced; they do not shrink with more ranks. The line is the formula of ZeRO's paper for what is kept.",
         alt="States kept on " + "; ".join(f"{point.ranks} ranks, {name}: {bytes_text(sum(point.kept.values()))}, by the formula "
                                           f"{bytes_text(point.paper_bytes)}" for name, point in last.items()) + ".",
         figure=figure,
@@ -195,9 +195,9 @@ def _traffic_chart(model, points):
     bytes_axis(figure.axes[0].xaxis, most)
     return Chart(
         title=f"Bytes that rank 0 sends in a step: {model}",
-        explanation="Counted bytes by label; the mark is their closed form. Stages 1 and 2 send what ddp sends: a reduce-scatter and "
-                    "an all-gather are an all-reduce. Stage 3 gathers parameters twice, for forward and for backward, and sends up to "
-                    "half as much again. Strategies that send the same share a bar.",
+        explanation="Counted bytes by label; the mark is their closed form. Stages 1 and 2 send as much as ddp, because a reduce-scatter "
+                    "plus an all-gather equals an all-reduce. Stage 3 gathers parameters twice, for forward and for backward, and sends up "
+                    "to 1.5 times as much. Strategies that send the same share a bar.",
         alt="Bytes sent in a step: " + "; ".join(f"{count} ranks: " + ", ".join(
             f"{name} {bytes_text(sum(point.sent.values()))}" for name, line in lines.items() for point in line
             if point.ranks == count) for count in ranks) + ".",

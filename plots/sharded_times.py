@@ -79,8 +79,8 @@ def _speed_chart(model, roofline, points, crossovers):
              f"{_speed_text(float(f'{c.bytes_per_s:.3g}'))}" for c in crossovers]
     return Chart(
         title=f"Time of a step over the speed of links: {model}" + (f"; ranks of {roofline}" if roofline else ""),
-        explanation=f"Above, the time of a step; below, relative to {reference}. On slow links the bytes decide: stage 3 takes up to "
-                    "half as long again as ddp. On fast links compute decides: a rank of ZeRO or FSDP updates only its shard. Tensor "
+        explanation=f"Above, the time of a step; below, relative to {reference}. On slow links traffic dominates: stage 3 takes up to "
+                    "1.5 times as long as ddp. On fast links compute dominates: a rank of ZeRO or FSDP updates only its shard. Tensor "
                     "parallelism sends activations instead of parameters. Rings are crossovers with ddp and tp, interpolated "
                     "between the speeds. Strategies with the same times share a line.",
         alt="Time of a step over the speed of links. " + ("Crossovers: " + "; ".join(found) if found else "No lines cross") + ".",

@@ -82,10 +82,10 @@ def _chart(layer, roofline, points):
         explanation="Above, the time of a layer, forward and backward. Exposed communication grows with the ranks: slowly "
                     "on fast links, and soon to most of the time on slow ones. Bars are the first variant of the file, the "
                     "markers next to them the others. In the middle, the activations of a layer that a rank keeps from "
-                    "forward to backward, and those of Megatron-LM, which also keeps dropout's masks; without recomputation, "
-                    "attention's probabilities; with recomputation of attention only, its output, which all layers share "
-                    "here. Below, the bytes that a rank sends. Points are counted, lines are closed forms. Variants that "
-                    "send and keep the same share a line; of overlapping lines the first is widest.",
+                    "forward to backward, and those of Megatron-LM, which also keeps dropout's masks, and attention's "
+                    "probabilities (without recomputation) or its output (selective); here all layers share that "
+                    "output. Below, the bytes that a rank sends. Points are counted, lines are closed forms. Variants that "
+                    "send and keep the same share a line; where lines overlap, the first is drawn widest.",
         alt=_findings(points, alike),
         figure=figure,
         columns=("variant", "recompute", "link", "ranks", "forward ms", "backward ms", "compute ms", "exposed ms", "exposed %",

@@ -74,7 +74,7 @@ def _charts_of(trace, several):
     return [Chart(
         title=f"Timeline of {last}" + (f" ({trace.path.name})" if several else ""),
         explanation="The times at which each rank computed and communicated. Communication overlapped with compute of the "
-                    "same rank is hidden; communication during its waiting (grey) is exposed. Numbers are micro-batches and bytes.",
+                    "same rank is hidden; communication that the rank waits for (grey) is exposed. Numbers are micro-batches and bytes.",
         alt=f"Timeline of {last}, {(end - begin) / 1e3:.1f} ms." +
             (f" Share of communication that is hidden: {hidden}." if hidden else ""),
         figure=figure,

@@ -94,7 +94,7 @@ class Context(unittest.TestCase):
     def test_bytes_are_drawn_over_ranks_with_their_closed_form_and_the_crossover(self):
         chart = self.charts("ranks")[1]
         for axes, kv_heads in zip(chart.figure.axes, (4, 16), strict=True):
-            self.assertEqual(axes.get_title(loc="left"), f"16 heads, {kv_heads} of keys and values")
+            self.assertEqual(axes.get_title(loc="left"), f"16 query heads, {kv_heads} key/value heads")
             lines = drawn(axes)
             for method in ("ring-zig-zag", "all-gather", "ulysses"):
                 entries = [self.entry("ranks", method, ranks=ranks, kv_heads=kv_heads) for ranks in (2, 4, 8)]
@@ -107,7 +107,7 @@ class Context(unittest.TestCase):
         self.assertEqual([crossing["kv_heads"] for crossing in crossings], [4])
         circles = [line for axes in chart.figure.axes for line in axes.lines if line.get_markersize() == 11]
         self.assertEqual([circle.get_xdata()[0] for circle in circles], [crossings[0]["at"]])
-        self.assertIn(f"4 of keys and values, Ulysses sends less than a ring above {crossings[0]['at']:.3g} ranks", chart.alt)
+        self.assertIn(f"4 key/value heads, Ulysses sends less than a ring above {crossings[0]['at']:.3g} ranks", chart.alt)
         for axes in chart.figure.axes:
             low, high = axes.get_ylim()
             self.assertGreaterEqual(sum(low <= tick <= high for tick in axes.get_yticks()), 2, "no scale to read values by")

@@ -41,7 +41,7 @@ class ContributionPlots(unittest.TestCase):
                         self.assertEqual(drawn[number * 5 + source, rank * 5 + element], (source + 1) * count)
         self.assertEqual(len(axes.patches), 4 * 6)  # a frame for each message
         self.assertEqual(len(axes.texts), 0)
-        self.assertIn("right after 6 messages to each rank", chart.alt)
+        self.assertIn("correct after 6 messages to each rank", chart.alt)
         self.assertEqual([row[4] for row in chart.rows if row[1] == 6], [4] * 4)
 
     def test_mistakes_are_marked(self):

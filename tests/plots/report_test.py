@@ -233,7 +233,7 @@ class Report(unittest.TestCase):
         self.assertIn("<code>lockstep bench cp <span>--kv-heads</span> 4 <span>-n</span> 1</code> &middot; <code>plots/page.py</code>", page.section(own))
 
     def test_the_clock_and_its_links_are_said(self):
-        self.assertIn("as if it had a core to itself; messages cost 4 µs and 1 s for 12.5 GB", self.sections["Verdict"].body)
+        self.assertIn("as if it had a core to itself; links: 4 µs latency, 12.5 GB/s", self.sections["Verdict"].body)
 
     def test_the_page_follows_the_readers_colours_and_holds_the_explorer(self):
         self.assertIn("prefers-color-scheme: dark", self.text)
