@@ -100,7 +100,7 @@ void add_collective_flags(CLI::App& app, BenchCommand& c) {
       ->group(group);
   app.add_option("--peer", c.peers,
                  "openmpi, mpich, gloo: also measure these libraries' own calls, in separate "
-                 "processes, in turn with ours")
+                 "processes, alternating with ours")
       ->delimiter(',')
       ->group(group);
   app.add_option("--serve", c.options.serve, "serve the benchmark that --peer started")->group("");
@@ -150,7 +150,7 @@ void add_collective(CLI::App& bench, const OperationEntry& entry, Command& chose
 
 void add_bench(CLI::App& program, Command& chosen) {
   CLI::App* bench = program.add_subcommand(
-      "bench", "measure a collective, with nccl-tests' flags and table, or a technique");
+      "bench", "benchmark a collective (with nccl-tests' flags and table) or a training technique");
   bench->require_subcommand(1);
   bench->fallthrough();
   when_chosen(*bench, [bench, &chosen] {

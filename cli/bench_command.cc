@@ -117,7 +117,7 @@ void add_measuring_flags(CLI::App& app, BenchCommand& c) {
   app.add_option("-n,--iters", c.iterations, "counted iterations")
       ->default_str("20, with --clock unit 1")
       ->group(group);
-  app.add_option("-w,--warmup_iters", c.warmup, "uncounted iterations before them")
+  app.add_option("-w,--warmup_iters", c.warmup, "warm-up iterations, not timed")
       ->default_str("5, with --clock unit 0")
       ->group(group);
   app.add_option("-m,--agg_iters", c.options.operations_per_iteration, "operations per iteration")
@@ -130,9 +130,9 @@ void add_measuring_flags(CLI::App& app, BenchCommand& c) {
   app.add_option("-c,--check", c.check, "1: check results; 0: do not")
       ->default_str("1, with --device none 0")
       ->group(group);
-  app.add_option(
-         "-a,--average", c.whose,
-         "time of an iteration: 0 rank 0's, 1 the average, 2 the fastest rank's, 3 the slowest's")
+  app.add_option("-a,--average", c.whose,
+                 "whose time to report: 0 rank 0's, 1 the average over ranks, 2 the fastest "
+                 "rank's, 3 the slowest rank's")
       ->capture_default_str()
       ->group(group);
   app.add_option("--buffers", c.buffers,

@@ -61,7 +61,7 @@ void check_numbers(const ContextCommand& c) {
   within(o.kv_heads, c.given("--kv-heads") ? 1 : 0, 1000, "--kv-heads");
   within({o.repetitions}, 1, 1000, "--repetitions");
   for (const double rate : {c.teraflops, c.gigabytes})
-    require(rate > 0 && std::isfinite(rate), fmt::format("a rate of {}", rate),
+    require(rate > 0 && std::isfinite(rate), fmt::format("invalid rate {}", rate),
             "--tflops and --memory-bandwidth must be above 0");
 }
 
@@ -199,20 +199,21 @@ void add_bench_context(CLI::App& bench, Command& chosen) {
   app->add_option("--repetitions", c.options.repetitions,
                   "runs of each method, in turn; times are medians of their steps")
       ->capture_default_str();
-  app->add_option("--clock", c.clock, "of training: cpu, virtual time; or wall, real time")
+  app->add_option("--clock", c.clock,
+                  "clock of the training runs: cpu (virtual time) or wall (real time)")
       ->capture_default_str();
   app->add_option("--link", c.links,
                   "link between ranks: presets, separated by commas, or alpha=TIME,beta=BANDWIDTH; "
                   "repeatable; default: 1 GB/s, with --simulate ndr");
   app->add_flag("--simulate", c.options.simulates,
-                "train nothing: ranks of the rates below, in virtual time");
+                "do not train: simulate ranks with the rates below, in virtual time");
   app->add_option("--tflops", c.teraflops, "arithmetic rate of a rank, TFLOP/s")
       ->capture_default_str();
   app->add_option("--memory-bandwidth", c.gigabytes, "memory bandwidth of a rank, GB/s")
       ->capture_default_str();
-  app->add_flag(
-      "--error", c.measures_error,
-      "instead: the error of bf16 over the ranks of a ring, with sums in f32 and in bf16");
+  app->add_flag("--error", c.measures_error,
+                "measure instead the error of bf16 attention for each ring size, with sums in f32 "
+                "and in bf16");
   app->add_option("--json", c.json, "write the results to this file, as Google Benchmark does");
   app->add_option("--plot", c.plot, "plot the results to this file: .svg, .png or .pdf");
   app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });

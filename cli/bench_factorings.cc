@@ -42,7 +42,7 @@ void read(FactoringCommand& c) {
                                       {&o.data, "--dp"}})
     within(*lengths, 1, o.ranks, flag);
   for (const double rate : {c.teraflops, c.gigabytes})
-    require(rate > 0 && std::isfinite(rate), fmt::format("a rate of {}", rate),
+    require(rate > 0 && std::isfinite(rate), fmt::format("invalid rate {}", rate),
             "--tflops and --memory-bandwidth must be above 0");
   o.roofline = {.flops_per_s = c.teraflops * 1e12, .bytes_per_s = c.gigabytes * 1e9};
   given_links(o.link);
@@ -83,7 +83,7 @@ void add_bench_factorings(CLI::App& bench, Command& chosen) {
       "3d",
       "the ways to arrange ranks along tp, cp, pp and dp, simulated: step time, exposed "
       "communication, bubble and memory");
-  app->add_option("--ranks", o.ranks, "of which all factorings are compared")
+  app->add_option("--ranks", o.ranks, "number of ranks; all its factorings are compared")
       ->capture_default_str();
   for (const auto& [flag, lengths, what, limited] :
        {std::tuple{"--tp", &o.tensor, "ranks that split every layer", true},
@@ -97,8 +97,7 @@ void add_bench_factorings(CLI::App& bench, Command& chosen) {
   add_train_options(*app, o.train,
                     {"model", "sequence-length", "dtype", "recompute", "zero", "schedule",
                      "virtual-stages", "sequence-parallel", "tp-overlap", "overlap", "mesh-order"});
-  app->add_option("--global-batch", o.train.global_batch,
-                  "sequences of a step; 0: as many as ranks")
+  app->add_option("--global-batch", o.train.global_batch, "sequences per step; 0: one per rank")
       ->capture_default_str();
   app->add_option("--micro-batch-size", o.micro_batch_size, "sequences of a micro-batch")
       ->capture_default_str();
@@ -106,8 +105,9 @@ void add_bench_factorings(CLI::App& bench, Command& chosen) {
                   "link between ranks: a preset, or alpha=TIME,beta=BANDWIDTH, and for nodes "
                   "node=RANKS,node-alpha=TIME,node-beta=BANDWIDTH")
       ->capture_default_str();
-  app->add_option("--memory-limit", c.memory_limit,
-                  "memory of a rank, as 80G; K, M and G are powers of 1024; default: any");
+  app->add_option(
+      "--memory-limit", c.memory_limit,
+      "memory limit of each rank, such as 80G; K, M and G are powers of 1024; default: no limit");
   app->add_option("--tflops", c.teraflops, "arithmetic rate of a rank, TFLOP/s")
       ->capture_default_str();
   app->add_option("--memory-bandwidth", c.gigabytes, "memory bandwidth of a rank, GB/s")

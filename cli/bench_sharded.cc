@@ -67,7 +67,7 @@ void read(ShardedCommand& c) {
   require(o.micro_batch_size >= 1 && o.micro_batch_size <= 1024,
           fmt::format("--micro-batch-size {}", o.micro_batch_size), "use 1 to 1024");
   for (const double rate : {c.teraflops, c.gigabytes})
-    require(rate > 0 && std::isfinite(rate), fmt::format("a rate of {}", rate),
+    require(rate > 0 && std::isfinite(rate), fmt::format("invalid rate {}", rate),
             "--tflops and --memory-bandwidth must be above 0");
   o.roofline = {.flops_per_s = c.teraflops * 1e12, .bytes_per_s = c.gigabytes * 1e9};
   if (!c.links.empty()) o.links = link_names(c.links);
@@ -123,15 +123,16 @@ void add_bench_sharded(CLI::App& bench, Command& chosen) {
   add_train_options(*app, c.options.train,
                     {"model", "sequence-length", "dtype", "recompute", "steps", "data"});
   app->add_option("--micro-batch-size", c.options.micro_batch_size,
-                  "sequences for each rank; the global batch is as many for every strategy")
+                  "sequences per rank; every strategy has the same global batch")
       ->capture_default_str();
-  app->add_option("--clock", c.clock, "of training: cpu, virtual time; or wall, real time")
+  app->add_option("--clock", c.clock,
+                  "clock of the training runs: cpu (virtual time) or wall (real time)")
       ->capture_default_str();
   app->add_option("--link", c.links,
                   "link between ranks: presets, separated by commas, or alpha=TIME,beta=BANDWIDTH; "
                   "repeatable; default: 1 GB/s, with --simulate ten from 1 to 900 GB/s");
   app->add_flag("--simulate", c.simulates,
-                "train nothing: ranks of the rates below, in virtual time");
+                "do not train: simulate ranks with the rates below, in virtual time");
   app->add_option("--tflops", c.teraflops, "arithmetic rate of a rank, TFLOP/s")
       ->capture_default_str();
   app->add_option("--memory-bandwidth", c.gigabytes, "memory bandwidth of a rank, GB/s")

@@ -42,7 +42,7 @@ int run(TensorCommand& c) {
     require(ranks >= 1 && ranks <= most_ranks, fmt::format("--ranks {}", ranks),
             fmt::format("use 1 to {}", most_ranks));
   for (const double rate : {c.teraflops, c.gigabytes})
-    require(rate > 0 && std::isfinite(rate), fmt::format("a rate of {}", rate),
+    require(rate > 0 && std::isfinite(rate), fmt::format("invalid rate {}", rate),
             "--tflops and --memory-bandwidth must be above 0");
   for (const std::string& name : o.recompute) recompute_from_name(name);
   o.links = link_names(c.links);

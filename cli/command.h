@@ -12,7 +12,7 @@ namespace lockstep {
 // Runs the chosen subcommand; empty until one is parsed.
 using Command = std::function<int()>;
 
-// Adds the flags of a command when it is chosen: CLI11 takes long to add those of all commands.
+// Adds the flags of a command when it is chosen: CLI11 is slow to add the flags of all commands.
 inline void when_chosen(CLI::App& app, std::function<void()> add_flags) {
   app.preparse_callback([add = std::move(add_flags)](std::size_t) { add(); });
 }

@@ -28,7 +28,7 @@ void draw(const CompareCommand& c, const std::string& kind) {
 
 int run(const CompareCommand& c) {
   require(c.limits.effect >= 0 && c.limits.effect < 10, fmt::format("--effect {}", c.limits.effect),
-          "use a share from 0 to 10");
+          "use a number from 0 to 10 (0.05 is 5 %)");
   require(c.limits.rate > 0 && c.limits.rate < 1, fmt::format("--rate {}", c.limits.rate),
           "use a share between 0 and 1");
   check_outputs({c.markdown, c.plot}, {c.old_path, c.new_path});

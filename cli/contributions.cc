@@ -106,7 +106,7 @@ void add_contributions(CLI::App& program, Command& chosen) {
   app->add_option("--elements", o.elements, "elements of the buffer; 0: one for each rank")
       ->capture_default_str();
   app->add_option("--mistake", c->mistake,
-                  "let one rank treat one of its messages wrongly: rank=R,message=N,kind=drop, or "
+                  "make one rank mishandle one of its messages: rank=R,message=N,kind=drop, or "
                   "kind=twice for a message that is added twice");
   app->add_option("--timeout", o.timeout_s, "timeout for one rank waiting on another, in seconds")
       ->capture_default_str();

@@ -34,7 +34,7 @@ class Planner {
     steps_.push_back({name, {std::move(words)}});
   }
 
-  // Where a core cannot be had for each rank, the ranks' times are those of the clock `cpu`.
+  // With fewer cores than ranks, times come from the clock `cpu`.
   Words time_flags() const {
     int ranks = 1;
     for (const DemoRun& run : runs_) ranks = std::max(ranks, run.ranks);

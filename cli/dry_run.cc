@@ -16,7 +16,7 @@ void print_result(const Plan& plan, const TrainResult& result) {
   const RankRecord& record = result.ranks.front();
   fmt::print("{}: dry run of rank {} of {}, {} parameters, steps of {} tokens\n", plan.technique(),
              record.rank, result.world_size, result.parameters, result.tokens_per_step);
-  fmt::print("{} bytes of memory at peak; data are absent: there are no losses and no times\n\n",
+  fmt::print("{} bytes of memory at peak; without data, so without losses and times\n\n",
              record.peak_bytes.at("total"));
   print_theory(result.theory);
 }

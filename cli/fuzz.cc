@@ -126,7 +126,7 @@ std::string text_of(const FuzzCase& fuzz_case) {
 
 int report_failure(const FuzzCommand& c, std::int64_t number, const FuzzCase& failing,
                    const CaseCheck& check, CaseFile& file) {
-  fmt::print("plan {} of seed {} is wrong: {}\n", number, c.seed, text_of(failing));
+  fmt::print("plan {} of seed {} failed: {}\n", number, c.seed, text_of(failing));
   print_differences(check);
   file.keep(failing);
   std::fflush(stdout);
@@ -140,7 +140,7 @@ int report_failure(const FuzzCommand& c, std::int64_t number, const FuzzCase& fa
            again.is_refused == check.is_refused;
   });
   file.keep(smallest);
-  fmt::print("the smallest plan found that is wrong: {}\n", text_of(smallest));
+  fmt::print("smallest failing plan found: {}\n", text_of(smallest));
   print_differences(check_case(c, smallest));
   fmt::print("run it again with: lockstep fuzz{} --replay {}\n",
              c.only_tags         ? " --tags"
@@ -250,7 +250,7 @@ void add_fuzz(CLI::App& program, Command& chosen) {
   CLI::App* app = program.add_subcommand(
       "fuzz", "train random plans and compare each with one rank and with its predictions");
   auto* const minutes =
-      app->add_option("--minutes", c->minutes, "time after which no new plan begins")
+      app->add_option("--minutes", c->minutes, "start no new plan after this many minutes")
           ->capture_default_str();
   auto* const plans =
       app->add_option("--plans", c->plans, "end after this number of plans instead");
@@ -263,8 +263,8 @@ void add_fuzz(CLI::App& program, Command& chosen) {
       ->excludes(seed);
   app->add_flag("--tags", c->only_tags,
                 "only check the tags of each plan's tensors, without data and without a reference");
-  app->add_flag("--no-shrink", c->does_not_shrink, "do not look for a smaller plan that is wrong");
-  app->add_option("--output", c->output, "folder for the file of a plan that is wrong")
+  app->add_flag("--no-shrink", c->does_not_shrink, "do not shrink a failing plan");
+  app->add_option("--output", c->output, "folder for the file of a failing plan")
       ->capture_default_str();
   const std::string ranks(ranks_group);
   app->add_option("--transport", c->transport,
@@ -272,17 +272,19 @@ void add_fuzz(CLI::App& program, Command& chosen) {
       ->capture_default_str()
       ->group(ranks);
   app->add_option("--ranks", c->ranks,
-                  "most ranks of a plan, default 16; of processes exactly as many, default 8")
+                  "maximum ranks per plan, default 16; with processes the exact number, default 8")
       ->group(ranks);
   app->add_option("--jitter", c->jitter_us,
-                  "longest delay of a message, in microseconds: they complete in a random order")
+                  "maximum random delay of each message, in microseconds; messages then complete "
+                  "in random order")
       ->capture_default_str()
       ->group(ranks);
   app->add_option("--timeout", c->timeout_s, "seconds after which a wait fails")
       ->capture_default_str()
       ->group(ranks);
-  app->add_option("--fault", c->fault,
-                  "plant this fault into every plan, to see that it is found: as in train")
+  app->add_option(
+         "--fault", c->fault,
+         "inject this fault into every plan to check that it is detected; same form as for train")
       ->group(ranks);
   app->add_option("--files", c->files, "folder of the case's files")->group("");
   app->callback([c, &chosen] { chosen = [c] { return run(*c); }; });

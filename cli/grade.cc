@@ -79,10 +79,10 @@ void add_grade(CLI::App& program, Command& chosen) {
   app->add_option("lab", c->number, "the number of the lab")->required();
   app->add_option("--submission", c->submission, "the folder with the student's files")->required();
   app->add_option("--hints", c->hints,
-                  "hints to what is not met: 0 (none) to 3 (nearly the answer)")
+                  "how much to hint at failed obligations: 0 (nothing) to 3 (nearly the answer)")
       ->check(CLI::Range(0, 3))
       ->capture_default_str();
-  app->add_option("--secret", c->secret, "a file from whose text the hidden cases follow");
+  app->add_option("--secret", c->secret, "file whose text seeds the hidden cases");
   app->add_option("--json", c->json, "write the grade to this file");
   app->add_option("--gradescope", c->gradescope, "write Gradescope's results.json to this file");
   app->add_option("--junit", c->junit, "write the grade as JUnit XML to this file");

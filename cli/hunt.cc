@@ -26,7 +26,7 @@ struct HuntCommand {
 constexpr std::size_t hunt_width = 90;
 
 int list_hunts(const std::vector<Hunt>& hunts) {
-  fmt::print("{:>4}  {}\n", "hunt", "what is seen");
+  fmt::print("{:>4}  {}\n", "hunt", "symptom");
   for (const Hunt& hunt : hunts) fmt::print("{:>4}  {}\n", hunt.number, printable(hunt.title));
   fmt::print("\nbegin with: lockstep hunt 1\n");
   return 0;
@@ -45,7 +45,8 @@ int begin_hunt(const Hunt& hunt, const HuntCommand& c) {
   fmt::print("Hunt {}: {}\n\n{}\n\n", hunt.number, printable(hunt.title),
              printable(wrapped(hunt.story, hunt_width), true));
   fmt::print(
-      "{0} holds Lockstep with this bug; its first command builds it. Our program is without it.\n"
+      "{0} is a copy of Lockstep with this bug; the first command there builds it. This program "
+      "does not have the bug.\n"
       "Begin with:\n\n  cd {0}\n",
       folder);
   for (const std::string& command : hunt.commands) fmt::print("  {}\n", printable(command));
@@ -109,8 +110,9 @@ int run(const HuntCommand& c) {
 
 void add_hunt(CLI::App& program, Command& chosen) {
   auto c = std::make_shared<HuntCommand>();
-  CLI::App* app = program.add_subcommand(
-      "hunt", "bug hunts: find a real system's bug in a copy of Lockstep whose loss looks fine");
+  CLI::App* app = program.add_subcommand("hunt",
+                                         "bug hunts: find a bug from a real system, planted in a "
+                                         "copy of Lockstep; the loss looks fine");
   app->add_option("hunt", c->number, "the number of the hunt (default: list them)");
   app->add_option("--output", c->folder, "the new folder of the copy (default: hunt_N)");
   app->add_option("--found", c->found, "check the place of the bug: FILE:LINE in the copy");

@@ -41,7 +41,7 @@ int write(const ExportCommand& c) {
   require(c.number && !c.folder.empty(), "lab export without a lab and a folder",
           "lockstep lab export 1 my_lab");
   export_lab(find_lab(labs, *c.number), source_folder(), c.folder, c.solution);
-  fmt::print("{0}: read task.md, and when you have done it: lockstep grade {1} --submission {0}\n",
+  fmt::print("{0}: read task.md; when you are done, run: lockstep grade {1} --submission {0}\n",
              c.folder, *c.number);
   return 0;
 }

@@ -89,7 +89,7 @@ int run(const LessonCommand& c) {
 void add_lesson(CLI::App& program, Command& chosen) {
   auto c = std::make_shared<LessonCommand>();
   CLI::App* app = program.add_subcommand(
-      "lesson", "walk a lesson: predict, run on this machine, compare, answer questions");
+      "lesson", "work through a lesson: predict, run on this machine, compare, answer questions");
   app->add_option("lesson", c->lesson, "number of the lesson, or a folder with a lesson.md");
   app->add_flag("--list", c->list, "list all lessons with your progress, as without a number");
   app->add_option("--answers", c->answers,

@@ -72,8 +72,8 @@ void load_lab(std::string_view command) {
 int run(int argc, char** argv) {
   load_lab(argc > 1 ? argv[1] : "");
   CLI::App program(
-      "Lockstep: the communication and parallelism of large-model training, to learn, run and "
-      "measure.",
+      "Lockstep: communication and parallelism of large-model training, for learning, running and "
+      "measuring.",
       "lockstep");
   program.require_subcommand(1);
   program.set_version_flag("--version", lockstep::version_text,

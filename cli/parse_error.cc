@@ -79,7 +79,7 @@ std::string explain_extra(const Place& place, const std::string& word) {
   const std::string flag = word.substr(0, word.find('='));
   if (word.starts_with("-") && commands.empty()) {
     if (place.app->get_option_no_throw(flag))
-      return fmt::format("{} stands before '{}'; write it after", flag, place.app->get_name());
+      return fmt::format("write {} after '{}', not before it", flag, place.app->get_name());
     return fmt::format("{} has no flag {}; {}{} --help lists them", place.words, flag,
                        did_you_mean(flag, flags_of(*place.app)), place.words);
   }
@@ -87,7 +87,7 @@ std::string explain_extra(const Place& place, const std::string& word) {
     return fmt::format("{} does not expect '{}'; flags begin with --, see {} --help", place.words,
                        word, place.words);
   if (word.starts_with("-"))
-    return fmt::format("{} before the command; name one of {} first", flag,
+    return fmt::format("write the command before {}; commands are {}", flag,
                        fmt::join(commands, ", "));
   return fmt::format("{} has no command '{}'; {}choose one of {}", place.words, word,
                      did_you_mean(word, commands), fmt::join(commands, ", "));

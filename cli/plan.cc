@@ -167,7 +167,7 @@ std::int64_t check_tags(const PlanCommand& c, const Plan& plan) {
     }
   const std::int64_t checked = check_tags_of(plan, ranks);
   require(
-      checked > 0, "--check-tags of this plan",
+      checked > 0, "--check-tags does not apply to this plan",
       "its tensors have no tags: it has one rank, parameter servers, or shards that cut an axis");
   fmt::print("\ntags         {} checked on {} ranks, none wrong: every partial sum is reduced\n",
              checked, ranks.size());
@@ -273,10 +273,9 @@ void add_plan(CLI::App& program, Command& chosen) {
             ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
             ->expected(1)
             ->group(std::string(ranks_group));
-        app->add_flag(
-               "--check-tags", c->checks_tags,
-               "check without data that every partial sum is reduced: on the first and the last "
-               "rank of each stage, or those of --rank")
+        app->add_flag("--check-tags", c->checks_tags,
+                      "check, without data, that every partial sum is reduced, on the first and "
+                      "last rank of each stage or on the ranks that --rank names")
             ->group(std::string(ranks_group));
         app->add_option("--json", c->json, "write the plan and its predictions to this file")
             ->group(std::string(files_group));

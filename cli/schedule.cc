@@ -144,7 +144,7 @@ std::string times_text(const Schedule& schedule, const PassTimes& times) {
   return text;
 }
 
-// Refuses what nobody could read.
+// Rejects output that is too long to read.
 void check_size(const ScheduleCommand& c, const Schedule& schedule) {
   std::size_t longest = 0, all = 0;
   for (const auto& actions : schedule.by_rank)
@@ -231,7 +231,7 @@ int run(const ScheduleCommand& c) {
   require(c.name.empty() != c.file.empty(), "schedule needs either a name or a --schedule-file",
           "for example: lockstep schedule 1f1b -p 4 -m 8");
   require(c.width >= 20 && c.width <= 1000, fmt::format("--width {}", c.width), "use 20 to 1000");
-  require(c.explorer.empty(), "--explorer with a schedule", "the page shows all of them");
+  require(c.explorer.empty(), "--explorer takes no schedule", "the page shows all of them");
   require(!c.is_sharded || !c.reduces_gradients, "--sharded and --reduce-gradients",
           "choose one: --sharded also reduces gradients");
   for (const CLI::Option* option : c.of_shape)
@@ -273,8 +273,9 @@ void add_schedule(CLI::App& program, Command& chosen) {
                 "shard each stage's parameters: add UNSHARD, RESHARD and REDUCE_GRAD");
   app->add_flag("--reduce-gradients", c->reduces_gradients,
                 "replicate each stage, as in plain data parallelism: add REDUCE_GRAD alone");
-  app->add_option("--most-unsharded", c->most_unsharded,
-                  "for --sharded: most stages whose parameters a rank holds gathered at once")
+  app->add_option(
+         "--most-unsharded", c->most_unsharded,
+         "with --sharded: maximum number of stages whose parameters a rank holds gathered at once")
       ->capture_default_str();
   c->passes.add(*app);
   app->add_option("--unshard-time", c->unshard, "time to unshard all of a rank's stages once")
@@ -286,7 +287,7 @@ void add_schedule(CLI::App& program, Command& chosen) {
       "--schedule-file", c->file,
       "read the schedule from a file of PyTorch's action text: a line for each rank, 0F0,0F1,0B0");
   app->add_option("--width", c->width, "width of the chart in characters")->capture_default_str();
-  app->add_flag("--no-chart", c->no_chart, "print only the figures");
+  app->add_flag("--no-chart", c->no_chart, "print only the numbers, without the chart");
   app->add_flag("--messages", c->messages,
                 "print each rank's actions, collectives, sends and receives");
   app->add_option("--save", c->save, "write the schedule to this file as text that PyTorch loads");

@@ -60,12 +60,13 @@ void print_staleness(const std::vector<UpdateRecord>& updates) {
     delays += update.delay;
   }
   fmt::print(
-      "at most {} steps ahead of the slowest worker; an update misses {:.2f} others on average\n",
+      "at most {} steps ahead of the slowest worker; an update is computed without {:.2f} other "
+      "updates on average\n",
       lead, static_cast<double>(delays) / static_cast<double>(updates.size()));
 }
 
 void print_layouts(const std::vector<LayoutRecord>& layouts) {
-  fmt::print("attention's busiest rank with these documents, over the mean:");
+  fmt::print("attention work of the busiest rank over the mean, with these documents:");
   for (const LayoutRecord& record : layouts)
     fmt::print(" {} {:.3f}{}", record.layout, imbalance(record.pairs),
                &record == &layouts.back() ? "\n" : ",");
@@ -129,7 +130,8 @@ void print_summary(const TrainCommand& c, const Plan& plan, const TrainResult& r
 void adapt_to_clock(TrainOptions& options, const LaunchOptions& world) {
   if (world.clock != Clock::wall) {
     require(options.threads <= 1,
-            fmt::format("--threads {} with the clock {}", options.threads, name_of(world.clock)),
+            fmt::format("--threads {} cannot be combined with --clock {}", options.threads,
+                        name_of(world.clock)),
             "a rank computes with one thread under a virtual clock");
     options.threads = 1;
   }
@@ -172,7 +174,7 @@ void check_machine(const Plan& plan, const LaunchOptions& world) {
   const bool offloads = (plan.options.offload != "none" && plan.zero_stage() > 0) ||
                         plan.stage_options().kept_input == KeptInput::offloaded;
   require(world.device->enqueues() || !offloads || plan.options.offload_to != "memory",
-          "--offload-to memory with ranks that compute in the host's memory anyway",
+          "--offload-to memory does nothing here: the ranks already compute in the host's memory",
           "name a file: --offload-to FILE; or train on a GPU, with --device cuda");
   if (!world.device->enqueues())
     require_memory(predicted_bytes(plan, is_one_process), "this training",

@@ -44,8 +44,8 @@ void WorldFlags::add(CLI::App& command) {
   command
       .add_option(
           "--clock", clock,
-          "wall: real time; cpu: virtual time with one processor for each rank and messages "
-          "that cost what --link says; unit: virtual time in which only messages cost")
+          "wall: real time; cpu: virtual time, as if each rank had its own processor and messages "
+          "cost what --link says; unit: virtual time in which only messages take time")
       ->capture_default_str()
       ->group(group);
   command

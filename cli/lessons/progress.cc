@@ -62,7 +62,7 @@ LessonProgress::LessonProgress(std::string path)
   if (!std::filesystem::exists(path_)) return;
   constexpr std::int64_t most_bytes = 1 << 20;
   content_ = read_json<nlohmann::ordered_json>(path_, most_bytes);
-  require(is_progress(content_), fmt::format("{} holds no progress of lessons", path_),
+  require(is_progress(content_), fmt::format("{} is not a file of lesson progress", path_),
           "remove it, or name another file with --progress");
 }
 

@@ -56,7 +56,7 @@ class BenchFactorings(unittest.TestCase):
         self.assertEqual(set(reasons) & set(entries), set())
         self.assertEqual(len(reasons) + len(entries), 10 + 6, "2^3 over three axes, and 2^2 next to cp 2")
         self.assertIn("8 tensor-parallel ranks for 4 heads", reasons[8, 1, 1, 1])
-        self.assertIn("8 stages of a model with 4 layers", reasons[1, 1, 8, 1])
+        self.assertIn("8 pipeline stages are more than the model's 4 layers", reasons[1, 1, 8, 1])
 
     def test_a_limit_of_memory_decides_and_the_words_say_so(self):
         self.bench("--ranks", "4", "--cp", "1", "--json", "a.json")
@@ -102,7 +102,7 @@ class BenchFactorings(unittest.TestCase):
     def test_wrong_input_is_refused(self):
         for words, part in [(["--ranks", "0"], "--ranks 0"), (["--ranks", "8", "--tp", "3"], "no factors of 8 ranks"),
                             (["--tp", "9", "--ranks", "8"], "--tp 9"), (["--memory-limit", "much"], "--memory-limit 'much'"),
-                            (["--link", "fast"], "--link"), (["--tflops", "0"], "a rate of 0"),
+                            (["--link", "fast"], "--link"), (["--tflops", "0"], "invalid rate 0"),
                             (["--ranks", "8", "--tp", "8"], "8 tensor-parallel ranks for 4 heads"),
                             (["--micro-batch-size", "0"], "--micro-batch-size 0"), (["--schedule", "1f1b,gpipe"], "unknown schedule '1f1b,gpipe'"),
                             (["--schedule", "magic", "--pp", "1"], "unknown schedule 'magic'")]:

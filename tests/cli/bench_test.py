@@ -234,8 +234,8 @@ class Bench(unittest.TestCase):
     def test_equal_ranks_run_for_all(self):
         def running(operation, *words):
             done = self.bench(operation, "--clock", "unit", "--json", "b.json", *words)
-            self.all_first = re.findall(r"# before the others, all ranks run (.*)", done.stdout)
-            found = re.search(r"# (one rank|the \d+ ranks of one node) runs? in the place of all", done.stdout)
+            self.all_first = re.findall(r"# measured first, on every rank: (.*)", done.stdout)
+            found = re.search(r"# (one rank|the \d+ ranks of one node) runs? and stands? for all", done.stdout)
             entries = json.loads((self.path / "b.json").read_text())["benchmarks"]
             return found[1] if found else "all", [entry["samples_us"] for entry in entries if "samples_us" in entry]
         # A delay before the warm-up changes nothing but that all ranks run.

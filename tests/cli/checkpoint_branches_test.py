@@ -196,7 +196,7 @@ class Branches(Runs):
         self.write(4, "--keep", "3")
         (self.path / "run/step-00000004/index.json").write_text("{}")
         said = self.write(5, "--resume", "run", "--keep", "2")
-        self.assertIn("passing over a checkpoint", said)
+        self.assertIn("skipping a damaged checkpoint", said)
         # It is no branch, so the older ones are only of this one.
         self.assertEqual(self.steps(), [4, 5])
         self.assertEqual([step_of(path) for path in (self.path / "run").glob("set-aside-*/step-*")], [4])

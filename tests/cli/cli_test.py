@@ -479,7 +479,7 @@ class Cli(unittest.TestCase):
             self.refused(f"{flag[0]} with --device none", *dry, *flag)
         self.refused("ranks are 0 to 1", *dry, "--rank", "2")
         self.refused("--rank with --device host", *dry[:-2], "--rank", "1")
-        self.refused("a dry run of a parameter server", "train", "ps", "--ranks", "3", "--device", "none")
+        self.refused("parameter servers have no dry run", "train", "ps", "--ranks", "3", "--device", "none")
 
     def test_doctor_finds_leftovers_of_killed_jobs(self):
         with tempfile.NamedTemporaryFile(prefix="lockstep-peer-", dir="/dev/shm") as left:

@@ -99,7 +99,7 @@ class Contributions(unittest.TestCase):
                             (("all_gather", "--elements", 5), "a multiple of the ranks"), (("all_reduce", "--algorithm", "magic"), "choose one of"),
                             (("all_reduce", "--mistake", "rank=4,message=1,kind=drop"), "ranks are 0 to 3"),
                             (("all_reduce", "--mistake", "rank=0,message=7,kind=drop"), "rank 0 receives 6 messages"),
-                            (("all_reduce", "--mistake", "rank=0,message=4,kind=twice"), "twice is like once"),
+                            (("all_reduce", "--mistake", "rank=0,message=4,kind=twice"), "receiving it twice has no effect"),
                             (("all_reduce", "--mistake", "rank=0,message=0,kind=drop"), "the first message of a rank is 1"),
                             (("all_reduce", "--mistake", "rank=0"), "no kind given"), (("all_reduce", "--mistake", "rank=x,kind=drop"), "is no number"),
                             (("all_reduce", "--mistake", "kind=lose"), "cannot read 'kind=lose'")):

@@ -57,7 +57,7 @@ class Faults(unittest.TestCase):
             self.assertIn((sequence, operation.split("/")[0]), [("3", "broadcast"), ("4", "all_reduce")] if fault in ("root", "skip")
                           else [("3", "all_to_all_v"), ("4", "all_reduce")] if fault in PAIRS else [("3", "all_reduce")], said)
         if fault in PAIRS:
-            self.assertRegex(said, r"rank 2 of 4, all_to_all_v/pairwise over \w+ #3: \[mismatch\] a message from rank 1 has another size")
+            self.assertRegex(said, r"rank 2 of 4, all_to_all_v/pairwise over \w+ #3: \[mismatch\] a message from rank 1 has the wrong size")
         if fault != "throw":  # it fails between operations
             self.assertRegex(said, r"over \w+ #3: \[")
 

@@ -60,9 +60,9 @@ class Fuzz(unittest.TestCase):
             with self.subTest(transport=transport):
                 words = ["--fault", "rank=0,op=1,kind=nan", "--transport", transport]
                 said = self.fuzz("--plans", 5, "--ranks", 2, *words, status=1)
-                wrong = re.search(r"plan (\d+) of seed 1 is wrong: (.*) on \d+ rank", said)
+                wrong = re.search(r"plan (\d+) of seed 1 failed: (.*) on \d+ rank", said)
                 self.assertRegex(said, r"step \d: loss [0-9.]+, gradient norm -?nan")
-                self.assertIn("the smallest plan found that is wrong: ", said)
+                self.assertIn("smallest failing plan found: ", said)
                 name = f"fuzz-1-{wrong[1]}.json"
                 self.assertEqual(self.files(), [name])
                 self.assertIn(f"--replay ./{name}", said)
@@ -87,7 +87,7 @@ class Fuzz(unittest.TestCase):
 
     def test_error_of_a_plan(self):
         said = self.fuzz("--plans", 20, "--ranks", 2, "--fault", "rank=1,op=0,kind=throw", status=1)
-        self.assertRegex(said, r"is wrong: .*\n  .*rank 1")
+        self.assertRegex(said, r"failed: .*\n  .*rank 1")
         self.assertEqual(len(self.files()), 1)
 
     def test_interrupted(self):

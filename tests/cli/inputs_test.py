@@ -185,9 +185,9 @@ class Inputs(unittest.TestCase):
                 ("this training needs about", ["train", "serial", "--global-batch", MOST]),
                 ("this training needs about", ["train", "ps", "--global-batch", MOST]),
                 ("this training needs about", ["train", "pipeline", "--global-batch", MOST, "--micro-batches", "4"]),
-                ("100000 threads; 16384 are the most", ["train", "ddp", "--ranks", "100000", "--global-batch", "100000"]),
-                ("100000 threads; 16384 are the most", ["train", "serial", "--threads", "100000"]),
-                ("100000 threads; 16384 are the most", ["bench", "model", "--threads", "100000"]),
+                ("100000 threads; the limit is 16384", ["train", "ddp", "--ranks", "100000", "--global-batch", "100000"]),
+                ("100000 threads; the limit is 16384", ["train", "serial", "--threads", "100000"]),
+                ("100000 threads; the limit is 16384", ["bench", "model", "--threads", "100000"]),
                 ("-e 64G on 1000 ranks needs about 125 TiB", ["bench", "all_reduce", "--ranks", "1000", "-e", "64G"]),
                 (f"{MOST} threads", ["bench", "all_reduce", "--ranks", MOST]),
                 (f"virtual time of {MOST} ranks needs about 64 TiB",
@@ -384,7 +384,7 @@ class Inputs(unittest.TestCase):
                             ("has no command 'pipe'; did you mean pipeline?", ["train", "pipe"]),
                             ("has no command 'xyz'; choose one of serial, ddp", ["train", "xyz"]),
                             ("has no flag --stpes; did you mean --steps?", ["train", "ddp", "--stpes", "5"]),
-                            ("--ranks stands before 'ddp'; write it after", ["train", "--ranks", "2", "ddp"]),
+                            ("write --ranks after 'ddp', not before it", ["train", "--ranks", "2", "ddp"]),
                             ("has no flag --steps_; did you mean --steps?", ["train", "ddp", "--steps_=5"]),
                             ("has no flag --frobnicate; lockstep train ddp --help", ["train", "ddp", "--frobnicate"]),
                             ("lockstep train needs a command: serial, ddp", ["train"]),
@@ -474,7 +474,7 @@ class Inputs(unittest.TestCase):
         for step in result["steps"]:
             self.assertLess(step["targets"], 4 * 64)
         (self.path / "one.txt").write_text("one line\n" * 100)
-        self.refused("one.txt: no document ends: no line is empty", "train", "serial", "--documents", "--data", "one.txt")
+        self.refused("one.txt: found no document boundary: no line is empty", "train", "serial", "--documents", "--data", "one.txt")
         self.refused("--documents with --device none", "train", "ddp", "--documents", "--device", "none")
         self.refused("--layout balanced without --documents", "plan", "cp", "--layout", "balanced")
 

@@ -325,7 +325,7 @@ class Lessons(unittest.TestCase):
         self.assertIn("few.json/ranks/rank=9/in_flight: there is no such value", self.walk(RIGHT, status=2))
         for damage in ("{", "[]", '{"schema": "lockstep.lessons/1", "lessons": {"08_small": {"predictions": {"makespan": {"value": "x"}}}}}'):
             (self.path / "progress.json").write_text(damage)
-            self.assertIn("holds no progress of lessons", self.walk(RIGHT, status=2))
+            self.assertIn("is not a file of lesson progress", self.walk(RIGHT, status=2))
 
     def test_the_list(self):
         folders = sorted(folder.parent for folder in SOURCE.glob("lessons/*/lesson.md"))
