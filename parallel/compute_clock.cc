@@ -15,7 +15,7 @@ ComputeClock::ComputeClock(Communicator& world, const TrainOptions& options, Sec
 void ComputeClock::run(int parts, const PassWork& work, const GradientReady& ready) {
   if (part_seconds_ > 0) clock_.advance(slowdown_factor_ * parts * part_seconds_);
   if (slowdown_factor_ == 1) return work(ready);
-  // Slows down gradient by gradient, so that messages in between leave later, too.
+  // Slows down gradient by gradient, so that messages in between also leave later.
   const auto computed = [&] { return clock_.now_seconds() - (waited_ ? waited_() : 0); };
   double since = computed();
   const auto fall_behind = [&] {

@@ -20,8 +20,8 @@ class ComputeClock {
   ComputeClock(Communicator& world, const TrainOptions& options, Seconds waited = {},
                int stages = 1);
 
-  // Runs work(ready), which has `parts` parts: forward 1, backward 2. The work calls `ready` for each
-  // parameter whose gradient is finished.
+  // Runs work(ready), which consists of `parts` parts: forward 1, backward 2. The work calls
+  // `ready` for each parameter whose gradient is finished.
   using PassWork = std::function<void(const GradientReady& ready)>;
   void run(int parts, const PassWork& work, const GradientReady& ready = {});
 

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// Its tokens are all different, if the vocabulary has as many.
+// All tokens differ, if the vocabulary is large enough.
 Batch dry_batch(const Plan& plan, int rank, const Share& rows, int step) {
   Batch batch{.inputs = {},
               .targets = {},
@@ -47,7 +47,7 @@ void pass_through(GptStage& stage, const Plan& plan, const Batch& batch, Ledger&
   stage.backward_weight(stash, batch.inputs);
 }
 
-// The norm of the gradients and the optimizer's step, of this rank's shards or of everything.
+// Takes the gradient norm and the optimizer's step, for this rank's shards or for everything.
 void update(RankModel& model, const Plan& plan, int rank, Backend& backend, Ledger& ledger) {
   const AdamWOptions options = adamw_options(plan.options);
   if (const auto sharding = sharding_of(plan)) {

@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-// The weights that a training begins with: from the plan's file, or drawn from its seed. Each rank
-// takes its own part, and sends nothing.
+// The initial weights: from the plan's file, or drawn from its seed. Each rank takes its own part,
+// and sends nothing.
 class FirstWeights {
  public:
   // Throws Error (bad_input) if the file does not fit. Keeps a reference to the plan.
@@ -28,7 +28,7 @@ class FirstWeights {
 
 // Calls sink(part, flat) with a copy of `flat` in the host's memory.
 void give(const Parameters& part, Slice flat, const PartSink& sink);
-// The flat buffer of a rank's own values or gradients.
+// Returns the flat buffer of a rank's own values or gradients.
 inline Slice flat_of(const Parameters& part, Gathered what) {
   return what == Gathered::values ? part.values() : part.gradients();
 }

@@ -7,9 +7,9 @@
 
 namespace lockstep {
 
-// By rank: the gradients of one step in the order of its parameters (see RankOutline), each rank's own
-// contribution to the mean over the whole global batch. Takes the plan's first weights, and its
-// batch of step 0. Runs the ranks as threads. The plan's type is f64, and nothing is sharded.
+// Returns for each rank the gradients of one step in the order of its parameters (see RankOutline):
+// its own contribution to the mean over the whole global batch. Uses the plan's initial weights and
+// its batch of step 0. Runs the ranks as threads. The plan's type is f64, and nothing is sharded.
 std::vector<std::vector<double>> local_gradients(const Plan& plan);
 
 }  // namespace lockstep

@@ -17,7 +17,7 @@ constexpr std::pair<std::string_view, LossScaling> names[] = {
     {"megatron", LossScaling::megatron},
     {"deepspeed", LossScaling::deepspeed}};
 
-// The number of overflows of which the last lowers the scale.
+// Returns the number of overflows after which the scale falls.
 int hysteresis(LossScaling rule) { return rule == LossScaling::torch ? 1 : 2; }
 
 double first_scale(LossScaling rule) {

@@ -10,10 +10,10 @@ namespace lockstep {
 struct TrainOptions;
 
 // The rules of three frameworks, which differ in when the scale falls and grows:
-//   torch      GradScaler: falls at every overflow; grows after `window` steps without.
+//   torch      GradScaler: falls at every overflow; grows after `window` steps without overflow.
 //   megatron   DynamicGradScaler: falls from the second overflow on since it last grew.
 //   deepspeed  DynamicLossScaler: falls from the second overflow on since it last grew, and grows
-//              at the step after `window` ones without.
+//              at the step after `window` steps without overflow.
 //   none       the scale is 1 and stays.
 enum class LossScaling { none, torch, megatron, deepspeed };
 // Throws Error (bad_input) listing the names.
@@ -26,9 +26,9 @@ class LossScaler {
 
   double scale() const { return state_.scale; }
   int window() const { return window_; }
-  // A step that overflows with this scale would overflow with every one.
+  // A step that overflows with this scale would overflow with any scale.
   double smallest() const;
-  // What a checkpoint keeps of it.
+  // The state that a checkpoint keeps.
   struct State {
     double scale = 1;
     int clean_steps = 0;     // since the last overflow or growth
@@ -48,7 +48,7 @@ class LossScaler {
   int window_;
 };
 
-// The one that the options describe, as it is before the first step.
+// Returns the scaler that the options describe, before its first step.
 LossScaler loss_scaler(const TrainOptions& options);
 
 }  // namespace lockstep

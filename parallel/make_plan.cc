@@ -20,7 +20,7 @@ namespace lockstep {
 namespace {
 
 using enum Axis;
-// Suggests lengths if their product does not divide the number of ranks.
+// Suggests numbers of ranks if the product of the lengths does not divide the given one.
 std::string nearest_ranks(int ranks, int model) {
   const int below = ranks / model * model;
   return below > 0 ? fmt::format("use --ranks {} or {}", below, below + model)
@@ -48,8 +48,8 @@ Mesh mesh_of(const TrainOptions& o, int ranks, std::optional<Axis> free_axis) {
   Mesh mesh(lengths, o.mesh_order);
   require(mesh.size() == ranks || free_axis != tp,
           fmt::format("--tp {} with {} ranks", lengths[tp], ranks),
-          fmt::format("all ranks are tensor-parallel here: use --ranks {}, or train 3d, which has "
-                      "other axes, too",
+          fmt::format("all ranks are tensor-parallel here: use --ranks {}, or train 3d, which also "
+                      "has other axes",
                       lengths[tp]));
   require(mesh.size() == ranks,
           fmt::format("--tp {} times --cp {} times --pp {} times --dp {} is {}, and there are {} "
@@ -86,7 +86,8 @@ void check_schedule(const Plan& plan) {
                   schedule.stages / plan.length(pp)));
 }
 
-// Unless a file has them, the actions by which replicas gather parameters and reduce gradients.
+// Adds the actions by which replicas gather parameters and reduce gradients, unless a file has
+// them.
 void add_collectives(Plan& plan) {
   const bool shards_parameters = plan.zero_stage() == 3;
   if (plan.schedule.has(Pass::reduce_gradients)) {
@@ -163,7 +164,7 @@ void check_run(const TrainOptions& o, int ranks) {
   model_options(o);
 }
 
-// How the ranks along cp are divided into groups.
+// Divides the ranks along cp into groups.
 void divide_context(TrainOptions& o, int ranks) {
   o.context_ranks = ranks;
   if (o.technique == "ring-attention") o.ring_ranks = ranks;
@@ -199,7 +200,7 @@ void check_context(const Plan& plan) {
                         split.kv_heads(plan.model.key_value_heads()));
 }
 
-// The dropout rate in training: there is one rate for all places.
+// Returns the dropout rate in training: one rate for all places.
 double dropout_of(const GptConfig& model) {
   const auto [residual, embedding, attention] = model.dropout;
   require(residual == embedding && embedding == attention,
@@ -209,7 +210,7 @@ double dropout_of(const GptConfig& model) {
   return residual;
 }
 
-// Of a folder of weights the model is known.
+// A folder of weights says which model it holds.
 void check_model_of_init(const TrainOptions& options, const GptConfig& model) {
   std::error_code none;
   if (!std::filesystem::is_directory(options.init, none)) return;
@@ -219,7 +220,7 @@ void check_model_of_init(const TrainOptions& options, const GptConfig& model) {
           "omit --model: the folder's config.json says which model it is");
 }
 
-// Defaults that depend on other options.
+// Fills in defaults that depend on other options.
 void fill_in(Plan& plan) {
   TrainOptions& o = plan.options;
   if (o.sequence_length == 0) o.sequence_length = plan.model.context;

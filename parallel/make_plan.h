@@ -5,7 +5,8 @@
 
 namespace lockstep {
 
-// As plan_of() without a model, but of this one: no preset and no file need have it. Not checked.
+// Like plan_of() without a model, but for this model, which need not be a preset or a file. It is
+// not checked.
 Plan plan_of(const TrainOptions& options, int ranks, const GptConfig& model);
 
 }  // namespace lockstep

@@ -48,7 +48,7 @@ Mesh::Mesh(const AlongAxes& lengths, std::string_view order)
     require(lengths[axis] == 1,
             fmt::format("the order {} leaves out {}, which is {} long", order, name_of(axis),
                         lengths[axis]),
-            "name it, too");
+            "also name it");
     order_.push_back(axis);
   }
   require(ranks <= most_ranks, fmt::format("a mesh of {} ranks", ranks),
@@ -85,7 +85,7 @@ std::vector<Mesh::Group> Mesh::groups(std::initializer_list<Axis> along) const {
   for (int rank = 0; rank < size(); ++rank) {
     AlongAxes first = place_of(rank);
     for (const Axis axis : along) first[axis] = 0;
-    // A group's smallest rank comes first.
+    // The smallest rank of a group comes first.
     int& group = group_of[static_cast<std::size_t>(rank_at(first))];
     if (group < 0) {
       group = static_cast<int>(groups.size());

@@ -47,15 +47,17 @@ class Mesh {
   int rank_at(const AlongAxes& place) const;
 
   using Group = std::vector<int>;
-  // The groups of ranks that differ only along `along`, each ascending, ordered by first rank.
+  // Returns the groups of ranks that differ only along `along`, each ascending, ordered by first
+  // rank.
   std::vector<Group> groups(std::initializer_list<Axis> along) const;
-  // The one of these groups that contains `rank`.
+  // Returns the group among these that contains `rank`.
   Group group_of(int rank, std::initializer_list<Axis> along) const;
-  // The ranks that hold the two copies of a tied embedding: the first and last of each pipeline.
+  // Returns the ranks that hold the two copies of a tied embedding: the first and last of each
+  // pipeline.
   std::vector<Group> embedding_groups() const;
 
-  // This rank's group along `along`. `world` must have as many ranks as the mesh; every rank of it
-  // calls this in the same order.
+  // Returns this rank's group along `along`. `world` must have as many ranks as the mesh; every
+  // rank of it calls this in the same order.
   std::unique_ptr<Communicator> communicator(Communicator& world,
                                              std::initializer_list<Axis> along) const;
 

@@ -1,4 +1,5 @@
-// The norm of gradients that are spread over ranks. Each rank knows the sum of squares of its own.
+// The norm of gradients that are spread over ranks. Each rank has the sum of squares of its own
+// gradients.
 #pragma once
 
 #include <string_view>

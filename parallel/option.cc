@@ -81,7 +81,7 @@ void check_number(const Option& option, const Bounds& bounds, double value) {
                           : fmt::format("use a finite number of at least {}", bounds.least));
 }
 
-// Makes a value that need not be given one that is not; returns whether this is such a value.
+// Makes an optional value unset; returns whether the value is optional.
 bool reset(const Option& option) {
   return std::visit(
       [](auto* value) {

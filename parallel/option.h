@@ -1,4 +1,4 @@
-// One option of a training, described once: its flag, JSON key, bounds and help. Command line,
+// One option of a training run, described once: its flag, JSON key, bounds and help. Command line,
 // configuration files, JSON, checks, documentation and random plans come from this description.
 #pragma once
 
@@ -35,17 +35,17 @@ struct Option {
   OptionValue value;
   std::string help;
   std::optional<Bounds> bounds = {};
-  std::vector<std::string> choices = {};  // of a text; empty: any text
+  std::vector<std::string> choices = {};  // of a text option; empty: any text
   std::string alias = {};                 // an older flag
   std::string key = {};                   // in JSON; empty: the flag with underscores
   // Texts among which a random plan chooses; empty: it keeps the default.
   std::vector<std::string> drawn = {};
   // Whether the option changes anything, given the other options; null: always.
   std::function<bool(const TrainOptions&)> has_effect = {};
-  std::string needs = {};  // what gives it an effect, for a user who gave it without
+  std::string needs = {};  // what it needs to have an effect, for the error if that is missing
 
   std::string json_key() const;
-  // "--no-overlap" of a bool that is true by default.
+  // "--no-overlap" for a bool that is true by default.
   std::string flag_text() const;
 };
 

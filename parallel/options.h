@@ -20,7 +20,7 @@ struct InputOptions {
   std::string model = "nano";  // a preset, or the path of a config.json or its folder
   std::string init;            // initial weights: see weight_files.h; empty: drawn from the seed
   std::string data;            // text or token files: see token_files.h
-  bool documents = false;      // that attention does not cross
+  bool documents = false;      // attention does not cross their boundaries
   std::string order = "random";
   std::uint64_t seed = 1;
 };
@@ -65,14 +65,14 @@ struct MeshOptions {
 };
 
 struct DataParallelOptions {
-  std::string algorithm = "ring";     // of the all-reduce, or auto
+  std::string algorithm = "ring";     // the all-reduce algorithm, or auto
   std::optional<DType> reduce_dtype;  // type in which gradients are sent; not given: their own
   bool overlap = true;                // all-reduce buckets during backward
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20;
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
 };
 
-// Of ZeRO and FSDP.
+// Options of ZeRO and FSDP.
 struct ShardingOptions {
   // 0: nothing is sharded; 1 optimizer, 2 gradients, 3 parameters. Not given: 1, in 3d 0.
   std::optional<int> zero_stage;
@@ -89,16 +89,17 @@ struct ShardingOptions {
 
 // Where shards of ZeRO and FSDP, and parts of activations, lie while they are not used.
 struct OffloadOptions {
-  std::string offload = "none";       // optimizer: its states; parameters: and the shards of those
+  std::string offload = "none";       // optimizer: its states; parameters: also parameter shards
   std::string offload_to = "memory";  // of the host, or the path of a file
-  std::int64_t offload_group = std::int64_t{1} << 18;  // elements of which states are in memory
+  std::int64_t offload_group = std::int64_t{1} << 18;  // elements whose states are in memory
+                                                       // together
 };
 
 struct PipelineOptions {
   std::string schedule = "1f1b";
-  std::string schedule_file;  // instead: a schedule as action text
+  std::string schedule_file;  // a file with a schedule as action text, used instead
   int virtual_stages = 0;     // on every rank; 0: the schedule decides
-  int group_size = 0;         // of the schedule interleaved; 0: the number of ranks
+  int group_size = 0;         // for the schedule interleaved; 0: the number of ranks
 };
 
 struct TensorOptions {
@@ -110,10 +111,10 @@ struct TensorOptions {
   int vocabulary_multiple = 1;         // each tensor-parallel rank's rows are a multiple of it
 };
 
-// Of context parallelism: cp ranks in `ring_ranks` groups of `ulysses_ranks`.
+// Context parallelism: cp ranks in `ring_ranks` groups of `ulysses_ranks`.
 struct ContextOptions {
-  std::string layout = "zig-zag";     // of tokens: or contiguous, striped, balanced
-  std::optional<int> ulysses_ranks;   // that exchange tokens for heads; not given: 1
+  std::string layout = "zig-zag";     // how ranks share tokens; or contiguous, striped, balanced
+  std::optional<int> ulysses_ranks;   // ranks that exchange tokens for heads; not given: 1
   std::optional<int> ring_ranks;      // not given: an all-gather instead of a ring
   std::string gradient_hops = "c-1";  // around the ring; or c
 };
@@ -139,7 +140,7 @@ struct RunOptions {
   int eval_interval = 0;             // 0: validates after the last step only
   int threads = 0;                   // of each rank; 0: the cores divided by the ranks
   std::map<int, double> slow_ranks;  // slowdown factors of stragglers
-  double compute_seconds = 0;        // under the clock unit: of a rank's part of a step
+  double compute_seconds = 0;        // under the clock unit: time of a rank's part of a step
   std::string save;                  // final weights; empty: none
   int sample = 0;                    // tokens of text to write after training
   std::string prompt = "\n";
@@ -201,7 +202,7 @@ OptionGroup describe(RunOptions& options);
 // All groups, bound to the fields of `options`, which must outlive them.
 std::vector<OptionGroup> describe(TrainOptions& options);
 
-// Throws Error (bad_input) if an option breaks one of its own rules; names both.
+// Throws Error (bad_input) naming the option and the rule if an option breaks one of its own rules.
 void check_bounds(const TrainOptions& options);
 
 // Whether ranks that split the layers keep parts of the inputs that full recomputation needs.

@@ -8,7 +8,8 @@ Placed along_tensor(const Sharing& sharing) {
   return sharing.ranks == 1 ? Placed::sharded : Placed::replicated;
 }
 
-// Each stage has its own parameters, except for the embedding that is tied to the last one's head.
+// Each stage has its own parameters, except for the embedding that is tied to the head of the last
+// stage.
 Placed along_pipeline(const Plan& plan, bool is_tied) {
   const auto [first, last] = plan.ends_of_pipeline();
   return is_tied && first != last ? Placed::partial : Placed::sharded;
@@ -54,7 +55,8 @@ std::vector<Placement> placements_of(const Plan& plan, int rank) {
                           .sharers = sharing.ranks};
       for (const Axis axis : plan.mesh.order()) {
         if (plan.length(axis) == 1) continue;
-        // Ranks along dp process other sequences, along cp other tokens of them.
+        // Ranks along dp process different sequences; ranks along cp process different tokens of
+        // each.
         placement.along.emplace_back(axis, axis == Axis::tp   ? along_tensor(sharing)
                                            : axis == Axis::pp ? along_pipeline(plan, is_tied)
                                                               : Placed::partial);

@@ -13,11 +13,11 @@ namespace lockstep {
 enum class Placed : std::uint8_t {
   sharded,     // every rank along the axis has its own elements
   replicated,  // all have the same elements and the same gradient
-  partial,     // the same elements, and each has a part of the gradient's sum
+  partial,     // the same elements; each has a part of the gradient's sum
 };
 std::string_view name_of(Placed placed);
 
-// Columns of a parameter that lie in the same way.
+// Columns of a parameter with the same placement.
 struct Placement {
   std::string name;                            // of the parameter
   Region region;                               // in the whole parameter, on the given rank

@@ -35,16 +35,17 @@ struct Plan {
   // Whether workers take steps independently, and maybe not equally many.
   bool is_asynchronous() const { return has_servers() && options.mode != "bsp"; }
   bool has_pipeline() const;
-  // What replicas shard: 0 nothing, 1 the optimizer's states, 2 and gradients, 3 and parameters.
+  // What replicas shard: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters.
   int zero_stage() const;
   // The ranks with the same part of the model, which sum their gradients, and a rank's place among
-  // them. Along dp they process other sequences, along cp other tokens of the same ones.
+  // them. Along dp they process different sequences, along cp different tokens of the same ones.
   int copies() const { return length(Axis::cp) * length(Axis::dp); }
   int copy(int rank) const;
   // The ranks that hold the shards of a rank's part of the model, and its place among them.
   int shards() const { return copies() / options.replicas; }
   int shard(int rank) const { return copy(rank) % shards(); }
-  // Of groups of neighbours that keep all shards of a block between forward and backward; 0: none do.
+  // The size of groups of neighbours that keep all shards of a block between forward and backward;
+  // 0: no groups do.
   int group_ranks() const;
   int computing_ranks() const { return mesh.size(); }
   bool computes(int rank) const { return rank < computing_ranks(); }
@@ -57,12 +58,12 @@ struct Plan {
   Count tokens_per_step() const { return Count{options.global_batch} * tokens_of_sequence(); }
   // The sequences of a step that the replica of `rank` computes.
   Share share(int rank) const;
-  // The sequences of the validation that a replica takes at a time: no more than any has in training,
-  // so that they need no more memory.
+  // The number of validation sequences that a replica takes at a time: no more than any replica has
+  // in training, so that validation needs no more memory.
   int validated_at_once() const;
-  // Which tokens of a sequence it has.
+  // The tokens of a sequence that the rank has.
   TokenLayout layout(int rank) const { return context(rank).layout; }
-  // Rows (tokens) of each of its micro-batches.
+  // Rows (tokens) of each of the rank's micro-batches.
   std::vector<Count> rows(int rank) const;
   // Whether all micro-batches of all replicas have the same number of sequences.
   bool has_even_batches() const;
@@ -102,8 +103,8 @@ PlanFile plan_from_json(const nlohmann::ordered_json& json, const std::string& p
 struct TechniqueEntry {
   std::string_view name;
   std::string_view summary;
-  std::vector<int> demo_ranks;          // ranks in the demo, which leaves presets out
-  std::vector<std::string> demo_flags;  // and flags
+  std::vector<int> demo_ranks;          // ranks in the demo, which omits presets
+  std::vector<std::string> demo_flags;  // flags in the demo
   // The axis that takes the remaining ranks; none: one rank.
   std::optional<Axis> free_axis = {};
   bool has_pipeline = false;  // the layers may be in stages
@@ -115,9 +116,9 @@ struct TechniqueEntry {
   int default_ranks() const { return preset_of.empty() ? (free_axis ? 2 : 1) : demo_ranks.front(); }
 };
 const std::vector<TechniqueEntry>& techniques();
-// The options of a technique if none are given. Throws like technique().
+// The default options of a technique. Throws like technique().
 TrainOptions default_options(std::string_view technique);
-// The ranks of a plan if none are given: as many as its options need.
+// The default number of ranks of a plan: as many as its options need.
 int default_ranks(const TrainOptions& options);
 // Throws Error (bad_input) that lists the techniques.
 const TechniqueEntry& technique(std::string_view name);

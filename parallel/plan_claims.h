@@ -1,5 +1,5 @@
-// What a rank says of the training it is about to begin, so that ranks which would train something
-// else are refused.
+// What a rank claims about the run it is about to begin, so that ranks that would train something
+// different are refused.
 #pragma once
 
 #include "collectives/transport/launch.h"
@@ -7,10 +7,10 @@
 
 namespace lockstep {
 
-// The technique, every option of the plan and the run, the model, and the contents of the files that
-// are read; of --resume the path, because its folder may be written to meanwhile. Reads the data, the
-// initial weights and the schedule as a whole. Throws Error (bad_input) naming a file that cannot be
-// read.
+// Returns the technique, every option of the plan and the run, the model, and the contents of the
+// files that are read; for --resume only the path, because its folder may be written to meanwhile.
+// Reads the data, the initial weights and the schedule as a whole. Throws Error (bad_input) naming
+// a file that cannot be read.
 Claims claims_of(const Plan& plan);
 
 }  // namespace lockstep

@@ -71,7 +71,7 @@ class RankPrediction {
   bool has_last_stage() const { return stages_.back() == plan_.schedule.stages - 1; }
   int model_ranks() const { return plan_.length(tp) * plan_.length(pp); }
 
-  // How many elements of given ranges this rank holds the gradients of.
+  // Returns for how many elements of given ranges this rank holds gradients.
   HeldCount held_count() const {
     return [this](const std::vector<Range>& ranges) {
       Count count = 0;
@@ -84,7 +84,7 @@ class RankPrediction {
       return count;
     };
   }
-  // The ranks of a model have the same order as in the world.
+  // The ranks of a model are ordered as in the world.
   int place_in_model() const {
     const std::vector<int> group = plan_.mesh.group_of(rank_, {tp, pp});
     return static_cast<int>(std::ranges::find(group, rank_) - group.begin());
@@ -179,7 +179,7 @@ class RankPrediction {
     prediction_.add_term("norm", "norm");
   }
 
-  // AdamW's states of the rank's parameters.
+  // Predicts AdamW's states of the rank's parameters.
   void set_states() {
     if (sharding_) return set_sharded_states();
     const Count count = parameters().count();
@@ -228,7 +228,7 @@ class RankPrediction {
           1 - value_of(Rational(shape.micro_batches) * PassTimes{}.total() / *makespan);
   }
 
-  // Messages in flight, exchanges of split layers, and packed gradients.
+  // Predicts the memory of messages in flight, exchanges of split layers, and packed gradients.
   void set_communication() {
     const Count rows = *std::ranges::max_element(rows_);
     const MostMessages most = most_messages(program_of(plan_.schedule, plan_.place(rank_, pp)),
@@ -260,7 +260,7 @@ class RankPrediction {
                     plan_.has_even_batches() && meet && (reduction == 0 || !plan_.options.overlap));
   }
 
-  // Workspace of a GPU's kernels is the device's business.
+  // The device accounts for the workspace of a GPU's kernels.
   void set_workspace() {
     if (!environment_.computes_on_host) return;
     // If each rank has some rows of a sequence, its part of the embedding's gradient can have more

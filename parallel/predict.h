@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// What a plan does not determine before ranks are connected.
+// Facts that a plan does not determine before ranks are connected.
 struct Environment {
   std::vector<std::string> algorithms = {};  // chosen by `auto`, by bucket
   int ranks_per_node = 1;                    // of the replicas of a rank's part of the model

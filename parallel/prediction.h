@@ -24,14 +24,14 @@ struct Figure {
 
 struct Prediction {
   std::map<std::string, Volume, std::less<>> traffic;  // by label; only labels with traffic
-  // Of all labels; empty if a part of it is unknown.
+  // The sum over all labels; empty if a part of it is unknown.
   std::optional<Volume> total = Volume{};
   std::map<std::string, std::string, std::less<>> formulas;  // of sent bytes, by label
   std::string bytes_formula, messages_formula;               // of the total, a sum of terms
   void add_term(const std::string& bytes, const std::string& messages);
   std::array<std::optional<Figure>, memory_uses> peak_bytes;  // by MemoryUse
-  // Of context parallelism: (query, key) pairs of a step, as many as there are without documents; and
-  // how often a step computes each pair of a sequence.
+  // For context parallelism: the (query, key) pairs of a step, without documents; and how often a
+  // step computes each pair of a sequence.
   std::optional<Figure> attention_pairs;
   std::int64_t attentions = 0;
   std::optional<TierTraffic> offload;  // of a step, if anything is offloaded
@@ -46,7 +46,7 @@ struct Prediction {
   }
 };
 
-// Theory = measured: an entry for each quantity that both know.
+// Compares theory with measurement: returns an entry for each quantity that both contain.
 std::vector<TheoryRecord> theory_of(const Prediction& prediction, const RankRecord& measured);
 
 }  // namespace lockstep

@@ -31,7 +31,7 @@ struct RankModel {
   std::map<int, GptStage> stages;  // by number in the pipeline
 };
 
-// The same without memory or other ranks: tells which parameters a rank holds.
+// The same without memory or other ranks: determines which parameters a rank holds.
 class RankOutline {
  public:
   RankOutline(const Plan& plan, int rank);

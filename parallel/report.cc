@@ -150,7 +150,7 @@ namespace {
 }  // namespace
 
 void check_finite(const StepRecord& record, double smallest_scale, const Communicator& world) {
-  // No loss scale makes a loss finite: it is computed without one.
+  // No loss scale can make a loss finite: the loss is computed without it.
   const bool may_recover = record.skipped && record.loss_scale > smallest_scale;
   if (std::isfinite(record.loss) && (std::isfinite(record.grad_norm) || may_recover)) return;
   throw_not_finite(

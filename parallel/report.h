@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// This rank's record: the traffic of a step, and its peak memory so far.
+// Returns this rank's record: the traffic of a step, and its peak memory so far.
 RankRecord record_of(const RankContext& context,
                      const std::map<std::string, Volume, std::less<>>& traffic);
 

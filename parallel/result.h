@@ -18,14 +18,14 @@ struct StepRecord {
   double grad_norm = 0;      // before clipping
   double seconds = 0;
   double tokens_per_second = 0;
-  double loss_scale = 1;  // with which its gradients were computed
-  bool skipped = false;   // because they overflowed
+  double loss_scale = 1;  // the loss scale of its gradients
+  bool skipped = false;   // because its gradients overflowed
 };
 
 // A worker's step that took effect on its own, in an asynchronous mode.
 struct UpdateRecord {
-  int rank = 0, step = 0;  // of the worker
-  int server = 0;          // that applied its part
+  int rank = 0, step = 0;  // the worker and its step
+  int server = 0;          // the server that applied its part
   double seconds = 0;      // since the run began
   double loss = 0;         // of the worker's batch
   int lead = 0;            // steps the worker was ahead of the slowest
@@ -35,7 +35,7 @@ struct UpdateRecord {
 // Idle time over all time of a pipeline's ranks in its last steps, without the first one.
 struct BubbleRecord {
   double fraction = 0;                      // measured
-  std::optional<double> expected_fraction;  // of the closed form, if there is one
+  std::optional<double> expected_fraction;  // by the closed form, if there is one
   double simulated_fraction = 0;            // with the mean times of each stage's passes
   double replayed_fraction = 0;             // with the time of each single pass
 };
@@ -62,11 +62,11 @@ struct CheckpointRecord {
   int step = 0;  // steps taken before
   std::string folder;
   std::int64_t bytes = 0;      // of tensors
-  double blocked_seconds = 0;  // for which training waited
+  double blocked_seconds = 0;  // while training waited
   double seconds = 0;          // until it was complete
 };
 
-// The checkpoint from which a training went on.
+// The checkpoint from which the run resumed.
 struct ResumedRecord {
   int step = 0;  // steps taken before
   std::string folder;

@@ -112,7 +112,7 @@ class Runtime final : public TrainingRank {
   }
 
  private:
-  // All tensor-parallel ranks of the last stage know its loss; only the first one reports it.
+  // All tensor-parallel ranks of the last stage have its loss; only the first one reports it.
   double own_part(double loss) const { return plan_.place(rank_, tp) == 0 ? loss : 0; }
 
   // Runs work that waits for the other ranks of this replica.

@@ -37,7 +37,7 @@ OptionGroup describe_mesh_zero(ShardingOptions& o) {
 }
 
 OptionGroup describe(ShardingOptions& o) {
-  // A pipeline gathers whole stages, and reduces gradients once a step.
+  // A pipeline gathers whole stages, and reduces gradients once per step.
   const auto without_pipeline = [](const TrainOptions& all) {
     return all.pipeline_ranks.value_or(1) == 1;
   };
@@ -154,7 +154,7 @@ OptionGroup describe(OffloadOptions& o) {
               {.flag = "offload",
                .value = &o.offload,
                .help = "keep in a second tier of memory: none, the optimizer's states (optimizer), "
-                       "or with stage 3 the shards of parameters, too (parameters)",
+                       "or with stage 3 also the shards of parameters (parameters)",
                .choices = {"none", "optimizer", "parameters"},
                .drawn = {"none", "optimizer", "parameters"},
                .has_effect = [](const TrainOptions& all) { return all.zero_stage >= 1; },

@@ -10,8 +10,8 @@ struct Share {
   int first = 0;
   int count = 0;
 
-  // Part i of nearly equal ones. Gradients are sums over targets divided by the number of targets in
-  // the whole batch, so parts of unequal size are weighted correctly.
+  // Returns part i of `parts` nearly equal ones. Gradients are sums over targets divided by the
+  // number of targets in the whole batch, so parts of unequal size are weighted correctly.
   Share part(int i, int parts) const {
     const Parts part(count, parts);
     return {.first = first + static_cast<int>(part.offset(i)), .count = static_cast<int>(part[i])};

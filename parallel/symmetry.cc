@@ -32,7 +32,7 @@ class Symmetry {
     return all;
   }
 
-  // The all-reduce of the norm exchanges in pairs: groups of another size have ranks without a
+  // The all-reduce of the norm exchanges in pairs: groups of any other size have ranks without a
   // partner.
   bool has_pairs(Axis axis) const {
     if (axis == tp) return is_power_of_two(plan_.length(tp)) && is_power_of_two(plan_.length(pp));
@@ -54,7 +54,7 @@ class Symmetry {
     return false;
   }
 
-  // Along each axis with equal ranks the first one.
+  // Returns the first ranks along each axis with equal ranks.
   std::vector<int> firsts() const {
     std::vector<int> found = themselves();
     for (int& rank : found) {
@@ -66,7 +66,7 @@ class Symmetry {
     return found;
   }
 
-  // Each stage on nodes of its own, of which the first runs.
+  // Handles stages on nodes of their own: the first node of each runs.
   std::vector<int> first_nodes() const {
     std::vector<int> found = themselves();
     const int of_stage = plan_.ranks / plan_.length(pp), of_node = links_.ranks_per_node;
@@ -100,7 +100,7 @@ class Symmetry {
       }
     return true;
   }
-  // Of all distances, rings take the first one, and exchanges in pairs the powers of two.
+  // Rings use the first distance only, exchanges in pairs those that are powers of two.
   bool has_equal_peers(const Mesh::Group& group, int rank, int other,
                        std::initializer_list<Axis> along) const {
     if (rank == other) return true;

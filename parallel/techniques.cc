@@ -63,7 +63,7 @@ const std::vector<TechniqueEntry>& techniques() {
        .demo_ranks = {2},
        .free_axis = Axis::tp},
       {.name = "sp",
-       .summary = "tp with the sequence split between the layers, too",
+       .summary = "tp with the sequence also split between the layers",
        .demo_ranks = {4},
        .free_axis = Axis::tp},
       {.name = "ring-attention",

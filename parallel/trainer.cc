@@ -58,9 +58,9 @@ class Steps {
     for (int step = resumed.value_or(0); step < options_.steps; ++step) {
       const StepRecord record = take_step(step);
       if (context_.world.rank() == 0 && on_step) on_step(record);
-      // The other ranks' results are of no use.
+      // The other ranks' results are not used.
       if (context_.world.rank() == 0) training_.result().steps.push_back(record);
-      // First: a training whose validation fails can be resumed.
+      // Written before validation, so that a run with a failing validation can be resumed.
       checkpoints_.after_step(step + 1);
       const bool evaluate_now =
           options_.eval_interval > 0 && (step + 1) % options_.eval_interval == 0;
@@ -76,7 +76,8 @@ class Steps {
 
  private:
   StepRecord take_step(int step) {
-    // Traffic is counted for whole steps: in the last one, or in each that others may skip.
+    // Traffic is counted for whole steps: in the last one, or in every step if steps may be
+    // skipped.
     const bool counts = scales_ || step + 1 == options_.steps;
     if (counts) rank_->wait_for_parameters();
     context_.counters.reset();

@@ -10,8 +10,8 @@ namespace lockstep {
 // arguments must outlive it.
 std::unique_ptr<TrainingRank> make_rank(RankContext& context, const Plan& plan, Backend& backend);
 
-// Sees a training from within; each rank has one of its own. What it sends and allocates is not
-// measured.
+// Watches a training run from within; each rank has its own watch. Its messages and allocations are
+// not measured.
 class TrainingWatch {
  public:
   virtual ~TrainingWatch() = default;
@@ -19,7 +19,7 @@ class TrainingWatch {
   virtual void on_gradients(TrainingRank& rank, const StepRecord& step) = 0;
   // A step has ended. Its loss is that of all ranks.
   virtual void after_step(const StepRecord& step) = 0;
-  // After the last step; what was counted in the last one that was not skipped, and its closed forms.
+  // Called after the last step, with what was counted in the last one that was not skipped, and its closed forms.
   virtual void at_end(TrainingRank& rank, const CountedStep& counted,
                       const Prediction& prediction) = 0;
 };

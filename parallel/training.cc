@@ -48,7 +48,7 @@ Training::Training(RankContext& context, const Plan& plan)
 
 void Training::check_data() const {
   std::vector<RowRange> parts;
-  // Workers that take their steps alone have losses of their own.
+  // Workers that take their steps alone have their own losses.
   for (int rank = 0; plan_.is_asynchronous() && rank < plan_.ranks; ++rank)
     if (plan_.computes(rank)) parts.push_back({plan_.share(rank).first, plan_.share(rank).count});
   if (parts.empty()) parts = {{0, plan_.options.global_batch}};
@@ -212,7 +212,7 @@ void Training::save(TrainingRank& rank) {
   if (file) file->finish();
 }
 
-// The only time that a rank holds the whole model, through which one sequence goes.
+// Only here does a rank hold the whole model; it takes one sequence through it.
 void Training::sample(TrainingRank& rank) {
   const TrainOptions& o = plan_.options;
   std::optional<Gpt> whole;

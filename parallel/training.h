@@ -43,12 +43,12 @@ class Training {
   bool computes() const { return plan_.computes(context_.world.rank()); }
 
   // Throws Error (bad_input) if a batch of a step or of the validation cannot be made, or has no
-  // target, or if there is nothing to begin the sample with. Called before the first step, so that no
-  // training ends late.
+  // target, or if there is nothing to begin the sample with. Called before the first step, so that
+  // no run fails late.
   void check_data() const;
   // This rank's micro-batches of a step; empty on a rank that does not compute.
   std::vector<Batch> micro_batches(int step) const;
-  // Of the global batch of a step. At least 1, because losses are divided by it.
+  // The targets of a step's global batch; at least 1, because losses are divided by it.
   Count targets(int step) const;
   // The closed forms of what was counted; with documents, pairs depend on those of that step.
   Prediction prediction_of(const TrainingRank& rank, const CountedStep& counted) const;
@@ -65,8 +65,8 @@ class Training {
               const CountedStep& counted);
 
  private:
-  // (query, key) pairs of one head in a replica's share of a step's sequences, of each group of ranks
-  // that shares them in that layout.
+  // Returns, for each group of ranks that shares a replica's sequences of a step in that layout,
+  // the (query, key) pairs of one head.
   std::vector<Count> pairs_of_groups(int step, const Share& share, const TokenLayout& layout) const;
   std::vector<LayoutRecord> compare_layouts(int step) const;
   double validation_loss(TrainingRank& rank);

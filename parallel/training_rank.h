@@ -22,10 +22,10 @@ using PartSink = std::function<void(const Parameters& part, Slice flat)>;
 
 // The state a rank needs to resume training, and which other ranks hold copies of it.
 struct TrainingState {
-  std::vector<AdamW*> optimizers;  // of different elements
+  std::vector<AdamW*> optimizers;  // of disjoint elements
   // Elements that several ranks of the layer split hold are counted by one of them.
   const Parameters* parameters = nullptr;
-  int copies = 1, copy = 0;  // replicas with the same states, and the number of this rank's
+  int copies = 1, copy = 0;  // replicas with the same states, and this rank's index among them
 };
 
 // Seconds a rank has waited for messages or slower ranks, by purpose.
@@ -56,9 +56,9 @@ class TrainingRank {
   // counted in one part. Gradients are those of the last accumulate().
   virtual void gather(Gathered what, const PartSink& sink) = 0;
 
-  // Runs forward and backward of this rank's micro-batches. Gradients are then those of the whole
-  // global batch of `total_targets` targets, times `loss_scale`. Returns this rank's unscaled part
-  // of the loss; the parts of all ranks add up to the mean.
+  // Runs forward and backward of this rank's micro-batches. Afterwards gradients are those of the
+  // whole global batch of `total_targets` targets, times `loss_scale`. Returns this rank's unscaled
+  // part of the loss; the parts of all ranks add up to the mean.
   virtual double accumulate(std::span<const Batch> micro_batches, Count total_targets,
                             double loss_scale) = 0;
   // L2 norm of the gradients of all parameters.
@@ -84,12 +84,12 @@ class TrainingRank {
   // Seconds for which this rank has waited for communication so far, and seconds of all its
   // communication, overlapped with compute or not.
   virtual double exposed_seconds() const { return 0; }
-  // The same by parts, of a rank that runs a plan along the axes of a mesh.
+  // The same by purpose, for a rank that runs a plan along the axes of a mesh.
   virtual ExposedSeconds exposed() const { return {}; }
   virtual double communication_seconds() const { return exposed_seconds(); }
-  // What it has moved from and to a second tier of memory so far.
+  // Bytes moved from and to a second tier of memory so far.
   virtual TierTraffic tier_traffic() const { return {}; }
-  // Pairs of a query and a key that its context-parallel attention has computed so far in training.
+  // (query, key) pairs that this rank's context-parallel attention has computed so far in training.
   virtual std::int64_t attention_pairs() const { return 0; }
   // The closed forms of this rank.
   virtual Prediction prediction() const = 0;

@@ -18,8 +18,8 @@ std::optional<Box> intersection(const Box& a, const Box& b) {
   return both;
 }
 
-// Goes through the rows from the first to the last. The boxes that a row cuts have no columns in
-// common, so that a new one can only overlap its neighbours: n boxes take n log n steps.
+// Goes through the rows from the first to the last. Boxes that share a row have no columns in
+// common, so a new box can only overlap its neighbours: n boxes take n log n steps.
 std::optional<std::pair<std::size_t, std::size_t>> overlapping(std::span<const Box> boxes) {
   std::vector<std::size_t> order(boxes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

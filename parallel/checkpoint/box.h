@@ -22,11 +22,12 @@ struct Box {
   Count count() const { return rows.count * columns.count; }
   bool operator==(const Box&) const = default;
 };
-// A count of 0 or less if they have no element in common.
+// Returns the range of their common elements; its count is 0 or less if there are none.
 Range intersection(Range a, Range b);
-// Nothing if they have no element in common.
+// Returns nothing if they have no element in common.
 std::optional<Box> intersection(const Box& a, const Box& b);
-// The numbers of two boxes that have an element in common, if there are two. No box is empty.
+// Returns the indices of two boxes that have an element in common, if there are two. No box may be
+// empty.
 std::optional<std::pair<std::size_t, std::size_t>> overlapping(std::span<const Box> boxes);
 
 // All elements of each parameter of a model, by name.
@@ -37,13 +38,14 @@ WholeBoxes whole_boxes(const GptConfig& config);
 struct PlacedBox {
   std::string parameter;
   Box box;
-  Count place = 0;   // of its first element
+  Count place = 0;   // of the box's first element
   Count stride = 0;  // from a row to the next
 };
 
-// The boxes of elements `range` of a flat buffer in which `list` says where parameters lie, without
-// padding. Several ranks may hold the same elements: if `counting` is given, only those that its rank
-// counts; the boxes of all ranks then have each element of the model once.
+// Returns the boxes of elements `range` of a flat buffer, without padding; `list` says where
+// parameters lie in it. Several ranks may hold the same elements. If `counting` is given, returns
+// only the elements that its rank counts; the boxes of all ranks then contain each element of the
+// model once.
 std::vector<PlacedBox> boxes_of(std::span<const Parameter> list, Range range,
                                 const WholeBoxes& whole, const Parameters* counting);
 

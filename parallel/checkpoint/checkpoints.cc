@@ -38,7 +38,7 @@ struct Checkpoints::Unfinished {
   CheckpointIndex index;
   StoredFile file;  // this rank's
   std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
-  double blocked_seconds = 0;  // for which training waited
+  double blocked_seconds = 0;  // while training waited
   std::atomic<bool> done = false;
   std::exception_ptr failure;
   std::jthread thread;  // the last member: the others must live as long as it runs
@@ -183,13 +183,13 @@ void Checkpoints::prepare() {
   const std::uint64_t run = folder_ ? std::stoull(folder_->branch().run, nullptr, 16) : 0;
   const TrainingState state = rank_.state();
   const RankPart part(state, whole_, world.rank());
-  // Of all ranks: the tensors, and the halves of rank 0's run, which are exact as doubles.
+  // Sums over all ranks: the tensors, and the halves of rank 0's run, which are exact as doubles.
   std::array<double, 3> sums = {static_cast<double>(part.file().tensors.size()),
                                 static_cast<double>(run >> 32),
                                 static_cast<double>(run & 0xffffffff)};
   world.set_label(report_label);
   all_reduce(world, host_slice(std::span<double>(sums)), ReduceOp::sum);
-  // What no run could read is not begun.
+  // Does not begin a checkpoint that no run could read.
   require(sums[0] <= static_cast<double>(most_index_tensors),
           fmt::format("--checkpoint: {:.0f} tensors on all ranks", sums[0]),
           fmt::format("an index of at most {} is read; use fewer ranks", most_index_tensors));

@@ -1,5 +1,5 @@
-// When a training writes checkpoints, and how it goes on from one. Each rank has
-// a `Checkpoints`, and all ranks call its functions together.
+// When a training run writes checkpoints, and how it resumes from one. Each rank has a
+// `Checkpoints`, and all ranks call its functions together.
 #pragma once
 
 #include <memory>
@@ -20,9 +20,9 @@ class Checkpoints {
   // Takes the folder that --checkpoint names, before anything is read. Throws Error (bad_input) if
   // another process writes to it.
   void prepare();
-  // Fills the rank's and the scaler's state with those of the newest whole checkpoint that --resume
-  // names, and returns the steps taken before it. Warns of damaged ones. Returns nothing without
-  // --resume. Throws Error (bad_input) if there is no whole one, or if it is of another training.
+  // Fills the rank's and the scaler's state from the newest intact checkpoint that --resume names,
+  // and returns the steps taken before it. Warns of damaged ones. Returns nothing without --resume.
+  // Throws Error (bad_input) if none is intact, or if it is from a different training run.
   std::optional<int> resume();
   // Writes a checkpoint if one is due: at the interval, and after the last step.
   void after_step(int steps_taken);

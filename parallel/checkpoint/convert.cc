@@ -31,7 +31,7 @@ void copy_box(CheckpointReader& reader, const std::string& parameter, State stat
   });
 }
 
-// Of the new folder, and of the training's folder in which it is made, if it is in one.
+// Locks the new folder and, if it is made inside a training run's folder, that folder.
 std::vector<std::unique_ptr<WriterLock>> locks_of(const NewCheckpoint& place) {
   refuse_in_checkpoint(place.final_path());
   std::vector<std::unique_ptr<WriterLock>> locks;

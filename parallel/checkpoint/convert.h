@@ -7,9 +7,9 @@
 
 namespace lockstep {
 
-// Writes the same checkpoint to the folder `output`, divided evenly over `files` files, its states in
-// `dtype` (f32 or f64). Throws Error (bad_input) if it cannot be written or is there already, if
-// another process writes there, and if the checkpoint is damaged. Leaves nothing behind then.
+// Writes the same checkpoint to the folder `output`, divided evenly over `files` files, its states
+// in `dtype` (f32 or f64). Throws Error (bad_input) if `output` cannot be written or exists, if
+// another process writes there, or if the checkpoint is damaged; then it leaves nothing behind.
 void convert_checkpoint(const std::string& folder, const CheckpointIndex& index,
                         const std::string& output, int files, DType dtype);
 

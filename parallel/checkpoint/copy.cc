@@ -33,7 +33,7 @@ Slice StateCopy::slice(std::size_t tensor) const {
 
 namespace {
 
-// Of a flat buffer, the elements that this rank counts, without padding and tied copies.
+// Returns the elements of a flat buffer that this rank counts, without padding and tied copies.
 std::vector<Range> real_ranges(const Plan& plan, const Parameters& parameters) {
   std::vector<Range> ranges;
   for (const PlacedBox& placed :

@@ -1,4 +1,4 @@
-// A copy of what a rank writes to a checkpoint, so that training goes on while it is written, and
+// A copy of what a rank writes to a checkpoint, so that training continues while it is written, and
 // the closed form of its memory: three states of each element that the rank writes.
 #pragma once
 

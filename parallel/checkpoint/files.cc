@@ -73,7 +73,7 @@ void RankPart::copy(const TakeElements& take) const {
     piece.optimizer->visit(StateAccess::read, [&](const AdamWGroup& group) {
       const Count begin = piece.optimizer->range().first + group.range.first;
       const Range own = intersection(piece.range, Range{begin, group.range.count});
-      // Groups may end inside of boxes.
+      // Groups may end inside boxes.
       for (const PlacedBox& placed : boxes_in(*piece.optimizer, own)) {
         const auto holder = std::ranges::find_if(piece.boxes, [&](const PlacedBox& box) {
           return box.parameter == placed.parameter &&

@@ -26,7 +26,7 @@ void in_blocks(const Box& box, Block block) {
     block(Box{{box.rows.first + row, std::min(most, box.rows.count - row)}, box.columns});
 }
 
-// Receives elements of a tensor in the host's memory; those of one tensor from front to back.
+// Receives elements of a tensor in the host's memory; the elements of one tensor arrive in order.
 using TakeElements = std::function<void(std::size_t tensor, Count first, Slice values)>;
 
 // What one rank writes: the elements that it counts, divided evenly between replicas that hold the
@@ -35,7 +35,7 @@ class RankPart {
  public:
   // `state` and `whole` must outlive it.
   RankPart(const TrainingState& state, const WholeBoxes& whole, int rank);
-  // Its file, without checksums.
+  // This rank's file, without checksums.
   const StoredFile& file() const { return file_; }
   // Passes on all elements.
   void copy(const TakeElements& take) const;
@@ -76,17 +76,17 @@ class CheckpointReader {
   // Reads a state of the elements `box` of a parameter into the host's memory, row by row. Converts
   // to the type of `into`.
   void read(const std::string& parameter, State state, const Box& box, Slice into);
-  // Fills what a rank holds with the checkpoint's.
+  // Fills a rank's states from the checkpoint.
   void restore(const TrainingState& state, const WholeBoxes& whole);
   std::int64_t bytes_read() const { return bytes_read_; }
-  // Throws Error (bad_input) naming the file unless file `number` is complete and has the tensors that
-  // the index says. Reads only its header.
+  // Throws Error (bad_input) naming the file unless file `number` is complete and has the tensors
+  // that the index lists. Reads only its header.
   void check_header(std::size_t number);
-  // The same, also unless every byte of it is as it was written.
+  // The same; also throws unless every byte of the file is as it was written.
   void verify(std::size_t number);
   void verify_all();
-  // Throws Error (bad_input) if the checkpoint was replaced by another one since its index was read:
-  // what was read may then be of both.
+  // Throws Error (bad_input) if the checkpoint was replaced since its index was read: data that
+  // were read may then come from both.
   void require_unchanged() const;
 
  private:

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of checkpoints that are not whole: a run's identity follows.
+// Begins the names of incomplete checkpoints; a run's identity follows.
 constexpr std::string_view incomplete_prefix = ".writing-step-",
                            outdated_prefix = ".removing-step-";
 
@@ -98,7 +98,7 @@ std::vector<std::string> find_checkpoints(const std::string& folder) {
 }
 
 void require_one_branch(const std::vector<std::string>& found, std::string_view flag) {
-  // Nothing if the index is damaged, which others report.
+  // Returns nothing if the index is damaged, which other code reports.
   const auto branch_of = [](const std::string& folder) -> std::optional<Branch> {
     try {
       return read_index(folder).branch;

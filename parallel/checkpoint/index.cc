@@ -155,7 +155,7 @@ ordered_json json_without_checksum(const CheckpointIndex& index) {
       {"plan", index.plan},
       {"files", ordered_json::array()}};
   for (const StoredFile& file : index.files) object["files"].push_back(json_of(file));
-  // The last one: run_hint() looks for it at the end.
+  // Written last: run_hint() looks for it at the end.
   if (!index.branch.run.empty()) object["branch"] = json_of(index.branch);
   return object;
 }

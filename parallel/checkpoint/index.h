@@ -27,13 +27,13 @@ enum class State : std::uint8_t { value, first_moment, second_moment };
 inline constexpr std::array all_states = {State::value, State::first_moment, State::second_moment};
 std::string_view name_of(State state);
 
-// A tensor of a file.
+// A tensor in a file.
 struct StoredBox {
   std::string parameter;
   State state = State::value;
   Box box;
   DType dtype = DType::f32;
-  std::uint64_t checksum = 0;  // XXH3 of its bytes
+  std::uint64_t checksum = 0;  // XXH3 of the tensor's bytes
 
   // "h.0.attn.c_attn.weight[0:16,32:48].value": rows, columns
   std::string tensor_name() const;
@@ -44,7 +44,7 @@ struct StoredFile {
   std::string name;
   std::int64_t bytes = 0;  // of the tensors
   std::vector<StoredBox> tensors;
-  // XXH3 of its header; checkpoints did not have one at first.
+  // XXH3 of the file's header; absent in the first checkpoints.
   std::optional<std::uint64_t> header_checksum = {};
 
   void add(StoredBox tensor) {
@@ -57,7 +57,7 @@ StoredFile file_from_json(const nlohmann::ordered_json& object, const WholeBoxes
 nlohmann::ordered_json json_of(const StoredFile& file);
 
 // Which sequences the next steps take. Random numbers are functions of the seed, the step, and a
-// place in the model and batch, so the seed and the step are all their state.
+// place in the model and batch, so they have no state except the seed and the step.
 struct DataPosition {
   std::uint64_t fingerprint = 0;  // of the data
   std::string order;
@@ -75,10 +75,10 @@ struct CheckpointIndex {
   LossScaler::State scaler;
   DataPosition data;
   GptConfig model;
-  nlohmann::ordered_json plan;  // that wrote it, as `lockstep plan --json` writes it
+  nlohmann::ordered_json plan;  // the plan that wrote it, as `lockstep plan --json` prints it
   std::vector<StoredFile> files;
   Branch branch = {};
-  // Of an index that was read: its checksum, and which file on the disk it was.
+  // For an index that was read: its checksum, and the identity of its file.
   std::uint64_t checksum = 0;
   std::string identity = {};
 

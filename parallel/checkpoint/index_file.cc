@@ -32,7 +32,7 @@ std::string resolved_path(const std::string& path) {
   std::filesystem::path named = std::filesystem::absolute(path, none).lexically_normal();
   if (!named.has_filename()) named = named.parent_path();
   const std::filesystem::path resolved = std::filesystem::weakly_canonical(named, failure);
-  return failure ? named : resolved;  // a path through a file, or links in a circle
+  return failure ? named : resolved;  // a path through a file, or a cycle of links
 }
 
 std::shared_ptr<const CheckpointIndex> shared_index(const std::string& folder) {

@@ -26,7 +26,7 @@
 namespace lockstep {
 namespace {
 
-// A line of the lock's file for each.
+// Each field is a line of the lock's file.
 struct LockOwner {
   std::string host, process, started, space, boot, since, lock;
 };
@@ -35,7 +35,7 @@ constexpr std::array owner_lines = {
     std::pair("process", &LockOwner::process),  // its id
     std::pair("started", &LockOwner::started),  // in ticks since the host was started
     std::pair("space", &LockOwner::space),      // in which this id is the process's
-    std::pair("boot", &LockOwner::boot),        // another one each time that the host is started
+    std::pair("boot", &LockOwner::boot),        // changes each time the host is started
     std::pair("since", &LockOwner::since),
     std::pair("lock", &LockOwner::lock),  // of this lock alone
 };
@@ -81,7 +81,7 @@ std::string lock_text(const LockOwner& owner) {
   return text;
 }
 
-// Nothing if the text is not one that lock_text gives.
+// Returns nothing if the text did not come from lock_text().
 std::optional<LockOwner> owner_in(const std::string& text) {
   LockOwner owner;
   std::istringstream lines(text);
@@ -100,7 +100,7 @@ std::optional<LockOwner> owner_in(const std::string& text) {
   return owner;
 }
 
-// When this host was started, in seconds since 1970; 0 if nobody says.
+// When this host was started, in seconds since 1970; 0 if unknown.
 std::int64_t boot_seconds() {
   std::ifstream file("/proc/stat");
   for (std::string line; std::getline(file, line);)
@@ -145,7 +145,7 @@ bool create_lock(const std::string& path, const std::string& text) {
   return true;
 }
 
-// Nothing if there is no such file.
+// Returns nothing if there is no such file.
 std::optional<std::string> text_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) {
@@ -159,8 +159,8 @@ std::optional<std::string> text_of(const std::string& path) {
 }
 
 // Removes the lock of an owner that has ended. Of several processes that do so, the first removes it
-// and none removes the lock that another has then taken. Where there is no flock(), two may take the
-// lock, and require_held() tells the one that has lost it.
+// and none removes the lock that another has then taken. Where there is no flock(), two may take
+// the lock, and require_held() fails in the one that has lost it.
 void remove_lock(const std::string& path, const std::string& text) {
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0 && errno == ENOENT) return;

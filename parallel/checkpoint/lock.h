@@ -14,7 +14,7 @@ namespace lockstep {
 class WriterLock {
  public:
   // Takes the lock, a file `path` that guards `what`. Throws Error (bad_input) naming the owner if
-  // another process has it, and what to do if nobody can tell whether the owner still runs.
+  // another process has it, and what to do if it is unknown whether the owner still runs.
   WriterLock(std::string path, std::string what);
   ~WriterLock();
   WriterLock(const WriterLock&) = delete;

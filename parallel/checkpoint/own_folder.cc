@@ -29,13 +29,13 @@ bool lies_in(const std::string& path, const std::string& folder) {
   return at == whole;
 }
 
-// Of one of the paths that checkpoints_in() returns.
+// Returns the step of one of the paths that checkpoints_in() returns.
 int step_by_name(const std::string& path) {
   return step_in_name(fs::path(path).filename().string()).value();
 }
 
-// Whether another run has set aside what went on from the checkpoint `origin`, and ended before it
-// wrote anything itself.
+// Whether another run has set aside the checkpoints that continued `origin`, and ended before it
+// wrote any itself.
 bool was_forked_before(const std::string& folder, const std::string& origin, const Branch& branch) {
   std::error_code none;
   const auto written = fs::last_write_time(fs::path(origin) / index_name, none);
@@ -86,7 +86,7 @@ void OwnFolder::go_on_from(const std::string& origin, const CheckpointIndex& ind
   for (const std::string& path : checkpoints_in(folder_)) {
     const std::string run = run_hint(path);
     const int step = step_by_name(path);
-    // A run that nobody knows may have been on the way to here.
+    // An unknown run may have led to this checkpoint.
     if (step <= index.step && (run.empty() || alone.contains(run, step))) continue;
     others_.push_back(path);
     is_shared = is_shared || !was_passed_over(path);

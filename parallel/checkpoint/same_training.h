@@ -1,4 +1,4 @@
-// Whether a training goes on with the same sequences as the one that wrote a checkpoint.
+// Whether a run reads the same sequences as the run that wrote a checkpoint.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 namespace lockstep {
 
 DataPosition data_position(const Training& training);
-// Throws Error (bad_input) naming the first difference, or if the checkpoint has taken all steps.
+// Throws Error (bad_input) naming the first difference, or if all steps were taken before the
+// checkpoint.
 void require_same_training(const Training& training, const CheckpointIndex& index,
                            const std::string& folder);
 

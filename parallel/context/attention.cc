@@ -21,7 +21,7 @@ struct ContextAttention::Sizes {
   }
   Matrix keys(const Matrix& block) const { return block.columns_from(0, kv_width); }
   Matrix values(const Matrix& block) const { return block.columns_from(kv_width, kv_width); }
-  // Of a group's queries with the keys of another.
+  // Returns the part for a group's queries and another group's keys.
   AttentionPart with_keys(TokenLayout layout, int group, Count length_of_sequence) const {
     AttentionPart with = part;
     layout.rank = group;
@@ -125,7 +125,7 @@ void ContextAttention::gather_heads(Backend& backend, Slice own, Slice group, co
       },
       [&](int rank) {
         const HeadShare share = ulysses.share_of(rank, all.heads, all.kv_heads);
-        // Ranks that share a head of keys and values each have a part of its gradient.
+        // Ranks that share a key/value head each have a part of its gradient.
         const bool adds =
             rank > 0 &&
             ulysses.share_of(rank - 1, all.heads, all.kv_heads).first_kv == share.first_kv;

@@ -35,7 +35,7 @@ class ContextAttention final : public SelfAttention {
   ContextRanks& ranks_;
 };
 
-// The layers of another factory, with this attention.
+// Creates the layers of another factory, but with this attention.
 class ContextLayers final : public LayerFactory {
  public:
   ContextLayers(const LayerFactory& layers, ContextRanks& ranks) : layers_(layers), ranks_(ranks) {}

@@ -21,7 +21,7 @@ class Exchange {
     waiting_.emplace(*comm);
   }
 
-  // Runs work(communicator) on the stream, while the caller goes on; until wait().
+  // Runs work(communicator) on the stream, while the caller continues until wait().
   std::optional<Stream::Handle> start(const char* label,
                                       const std::function<void(Communicator&)>& work) {
     if (!stream_) return {};
@@ -41,14 +41,15 @@ class Exchange {
   void announce(Operation operation, Slice from, Slice into) {
     if (stream_) stream_->communicator().announce(operation, from, into);
   }
-  // Of the messages of the next exchange, which all ranks make in the same order.
+  // Returns the number for messages of the next exchange. All ranks make exchanges in the same
+  // order.
   std::int64_t next_number() { return exchanges_++; }
   // Null unless the rank is traced.
   Trace* trace() { return stream_ ? stream_->communicator().records().trace : nullptr; }
   double waiting_seconds() const { return waiting_ ? waiting_->seconds() : 0; }
   double busy_seconds() const { return stream_ ? stream_->busy_seconds() : 0; }
 
-  // At least `count` elements of `memory`, with any values.
+  // Returns at least `count` elements of `memory`, with any values.
   Slice room(Tensor& memory, Count count, DType dtype) {
     if (memory.count() < count || memory.dtype() != dtype)
       ensure(memory, {count}, dtype, ledger_, MemoryUse::communication);

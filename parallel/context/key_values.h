@@ -1,6 +1,6 @@
-// How the queries of one group of ranks meet the keys and values of all groups. A block is the keys
-// and values of one group, next to each other: [rows, 2 kv_width]. There are c groups; each visits
-// its own block first, then those of the groups before it.
+// How the queries of one group of ranks attend to the keys and values of all groups. A block is the
+// keys and values of one group, next to each other: [rows, 2 kv_width]. There are c groups; each
+// visits its own block first, then those of the groups before it.
 //
 //   ring.h      blocks travel around the ring while attention works on the one that is here
 //   gather.h    an all-gather brings all blocks

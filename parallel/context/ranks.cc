@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// In a trace, after those of messages.
+// Tracks in a trace, after those of messages.
 constexpr int between_track = 60, inside_track = 61;
 
 // Ranks first, first + stride, ...

@@ -26,8 +26,8 @@ class ContextRanks {
     out,        // of all blocks so far
     block_out,  // of one block
     block_log_sum_exp,
-    own_products,  // of dout and out, for the own rows and all heads
-    products,      // the same for the group's rows and the own heads
+    own_products,  // of dout and out, for this rank's rows and all heads
+    products,      // the same for the group's rows and this rank's heads
     dout,
     dqkv,
   };
@@ -35,7 +35,7 @@ class ContextRanks {
     return between_.room(memory_[static_cast<std::size_t>(use)], count, dtype);
   }
 
-  // Pairs of a query and a key that this rank's attention has computed, of all heads.
+  // Adds (query, key) pairs, over all heads, that this rank's attention has computed.
   void count_pairs(Count pairs) { pairs_ += pairs; }
   Count pairs() const { return pairs_; }
   double waiting_seconds() const { return between_.waiting_seconds() + inside_.waiting_seconds(); }

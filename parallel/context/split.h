@@ -1,10 +1,10 @@
-// How ranks share the tokens of every sequence (context parallelism), as data. There are two ways,
-// which can be combined; of 8 ranks with --ulysses 2 and --ring 4:
+// How ranks share the tokens of every sequence (context parallelism), as data. There are two
+// methods, which can be combined; 8 ranks with --ulysses 2 and --ring 4:
 //
 //   groups    0 1 | 2 3 | 4 5 | 6 7   each group has the tokens that one of 4 ranks would have
 //   inside    Ulysses: the 2 ranks exchange tokens for heads, so each attends with half of the heads
 //             to all tokens of the group
-//   between   ring or all-gather: keys and values of the 4 groups meet the queries of each
+//   between   ring or all-gather: queries of each group attend to keys and values of all 4
 #pragma once
 
 #include <string_view>
@@ -17,7 +17,7 @@ namespace lockstep {
 struct ContextSplit {
   TokenLayout layout;             // its ranks are the groups, its parts the ranks of a group
   bool rings = false;             // between groups; otherwise they all-gather
-  bool returns_all_hops = false;  // of a ring of c: gradients travel c hops instead of c - 1
+  bool returns_all_hops = false;  // in a ring of c, gradients travel c hops instead of c - 1
 
   int groups() const { return layout.ranks; }
   int group() const { return layout.rank; }
@@ -29,8 +29,8 @@ struct ContextSplit {
 // for another name.
 TokenOrder token_order_from_name(std::string_view name);
 
-// The (query, key) pairs of causal attention between one group's queries and all keys: the work of
-// one head and one sequence. With c groups of n = length / c tokens,
+// Returns the (query, key) pairs of causal attention between one group's queries and all keys: the
+// work of one head and one sequence. With c groups of n = length / c tokens,
 // r of them before this one, and e = n / 2:
 //
 //   contiguous   r n^2 + n (n + 1) / 2

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// What a rank works on outside of the exchanges.
+// What a rank works on outside the exchanges.
 struct Work {
   ContextSplit split;
   Count heads, kv_heads, head_size;
@@ -27,7 +27,7 @@ Work work_of(const Plan& plan, int rank) {
           .rows = plan.rows(rank)};
 }
 
-// The elements of a group's keys and values, of a rank's heads.
+// Returns the elements of a group's keys and values for one rank's heads.
 Count block_of(const Work& work, Count rows) {
   const HeadShare share = work.split.heads().share(work.heads, work.kv_heads);
   return rows * work.split.ranks_of_group() * 2 * share.kv_count * work.head_size;
@@ -116,7 +116,7 @@ Count context_memory_bytes(const Plan& plan, int rank) {
   Count bytes = rows * work.heads * statistic;  // products of dout and out
   if (!in_place) bytes += group_rows * (width + qkv) * statistic;
   if (split.groups() > 1) {
-    // Of the result of one block.
+    // The result of one block.
     if (sees_other_groups(split.layout, plan.tokens_of_sequence()))
       bytes += group_rows * (width + share.count) * statistic;
     bytes += split.rings

@@ -8,7 +8,7 @@ namespace lockstep {
 
 // Adds the traffic and the pairs of an optimizer step, for a rank with that many layers.
 void predict_context(Prediction& prediction, const Plan& plan, int rank, int layers);
-// Memory in which ranks exchange blocks and heads, for the largest micro-batch.
+// Returns the memory in which ranks exchange blocks and heads, for the largest micro-batch.
 Count context_memory_bytes(const Plan& plan, int rank);
 
 }  // namespace lockstep

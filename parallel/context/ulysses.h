@@ -1,8 +1,8 @@
 // Ulysses: the ranks of a group exchange tokens for heads, so that each has all tokens of the group
 // for some of the heads, and after the attention back. Jacobs et al., "DeepSpeed Ulysses", 2023.
 //
-// With N rows on each of u ranks, head size d, and h, k heads of queries, of keys and values (h_p,
-// k_p after the exchange on rank p, which need not be equal), rank r sends in elements:
+// With N rows on each of u ranks, head size d, h query heads and k key/value heads (after the
+// exchange, h_p and k_p on rank p, which need not be equal), rank r sends in elements:
 //
 //   forward    queries, keys, values     sum over p != r of N (h_p + 2 k_p) d
 //              the attention's output    (u - 1) N h_r d
@@ -12,7 +12,7 @@
 //
 // each in u - 1 messages. With h = k and equal shares: 4 (u-1)/u N h d in each direction, on any
 // number of ranks; a ring sends 2 (c-1) N k d forward, which grows with the ranks for the same
-// sequence per rank, but shrinks with fewer heads of keys and values.
+// sequence per rank, but shrinks with fewer key/value heads.
 #pragma once
 
 #include <functional>
@@ -48,7 +48,7 @@ class Ulysses {
   using Leaving = std::function<std::vector<Matrices>(int rank)>;
   using Arrivals = std::function<std::vector<Arriving>(int rank)>;
   void exchange(Backend& backend, DType dtype, const Leaving& leaving, const Arrivals& arriving);
-  // All of `into` was made of all of `from` by an exchange.
+  // Tells the observer that an exchange has made all of `into` from all of `from`.
   void announce(Slice from, Slice into) { exchange_.announce(Operation::all_to_all, from, into); }
 
  private:

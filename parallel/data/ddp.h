@@ -22,8 +22,8 @@ std::unique_ptr<DataParallel> make_ddp(RankContext& context, Communicator& repli
                                        const Plan& plan, Parameters& parameters, Backend& backend);
 
 // What a rank sends and receives for its gradients in a step, in elements of the plan's
-// reduce_dtype. `algorithms` are those of its buckets: chosen by `auto`, or the plan's. Empty if one
-// of them is a library's own, whose messages we do not see, or is not chosen yet.
+// reduce_dtype. `algorithms` are those of its buckets: chosen by `auto`, or the plan's. Empty if
+// one of them belongs to a library, so that its messages are invisible here, or is not chosen yet.
 struct DdpTraffic {
   Traffic traffic;
   std::string bytes_formula, messages_formula;

@@ -44,26 +44,28 @@ class DataParallel : public UnitObserver {
   // Memory of the given flat-buffer ranges, as far as this rank holds their gradients after
   // finish().
   virtual std::vector<Slice> own_gradients(const std::vector<Range>& ranges) = 0;
-  // The sum of squares of the gradients that this rank's part of the model counts, over all replicas.
+  // Returns the sum of squares of the gradients that this rank's part of the model counts, over all
+  // replicas.
   virtual double squared_norm() = 0;
   // One optimizer step with gradients times `gradient_scale`. All replicas then have new weights; a
   // strategy may still gather them until their next use.
   virtual void step(double learning_rate, double gradient_scale) = 0;
   // Returns when all gathers have finished.
   virtual void wait_for_parameters() {}
-  // The optimizers of the elements that this rank updates, and which copy of several these are.
+  // Returns the optimizers of the elements that this rank updates, and which of several copies
+  // these are.
   virtual TrainingState state() = 0;
   // The optimizers hold the states of a checkpoint: every replica takes its parameters from them.
   virtual void take_restored() {}
-  // The rank's flat buffer of values or of reduced gradients, which every replica has then. Valid
-  // until the next call.
+  // Returns the rank's flat buffer of values or reduced gradients; afterwards every replica has it.
+  // Valid until the next call.
   virtual Slice flat(Gathered what) = 0;
 
   // Seconds for which this rank waited for its replicas, and seconds of communication with them,
   // overlapped with compute or not.
   virtual double waiting_seconds() const = 0;
   virtual double communication_seconds() const = 0;
-  // What it has moved from and to a second tier of memory so far.
+  // Bytes moved from and to a second tier of memory so far.
   virtual TierTraffic tier_traffic() const { return {}; }
   // The choices of `--algorithm auto`, by bucket, for the closed forms.
   virtual std::vector<std::string> algorithms() const { return {}; }

@@ -1,4 +1,4 @@
-// What a training of a case gives on one rank, seen from within train().
+// The results of a case's training run on one rank, seen from within train().
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// What a step gives that does not depend on the plan.
+// The results of a step that do not depend on the plan.
 struct CaseStep {
   double loss = 0, norm = 0;
   Values gradients = {};  // on rank 0; none of a skipped step

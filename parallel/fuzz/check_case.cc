@@ -47,7 +47,7 @@ class References {
 
   struct Pair {
     ReferenceRun exact;                   // in f64
-    std::optional<ReferenceRun> of_type;  // in the plan's type, if that is another
+    std::optional<ReferenceRun> of_type;  // in the plan's type, if that is not f64
   };
   const Pair& after(const History& taken) {
     const std::lock_guard lock(mutex_);
@@ -144,8 +144,8 @@ class PlanCheck {
            });
     const auto compare = [&](const Plan& plan) {
       run(plan, [&](CaseComparison& comparison, int rank, const RunOnRank& got, const History&) {
-        // The same bits, but for copies of a tied embedding, which lie in other shards; a checkpoint
-        // makes them equal.
+        // The same bits, except for copies of a tied embedding, which lie in different shards; a
+        // checkpoint makes them equal.
         const bool is_resumed = !plan.options.resume.empty();
         comparison.against(
             "with --recompute none",
@@ -193,7 +193,7 @@ class PlanCheck {
   // A dry run of one rank must count what it would among the others.
   void check_dry_run() {
     Plan plan = plan_;
-    // It has no data.
+    // A dry run has no data.
     TrainOptions& o = plan.options;
     for (std::string* const file : {&o.init, &o.checkpoint, &o.resume}) file->clear();
     const int rank = static_cast<int>(fuzz_case_.seed % static_cast<unsigned>(plan.ranks));

@@ -21,15 +21,16 @@ struct CaseOptions {
 // hold the case's files and, if the plan resumes, what the plans before it have left.
 CaseCheck check_plan(const FuzzCase& fuzz_case, std::size_t plan, const FuzzFiles& files,
                      const CaseOptions& options);
-// Checks the plans before the last one, on threads, up to one that is wrong.
+// Checks the plans before the last one, on threads, up to the first that fails.
 CaseCheck check_plans_before(const FuzzCase& fuzz_case, const FuzzFiles& files,
                              const CaseOptions& options);
 
-// Only the tags of the last plan's tensors (parallel/tags), on every rank, without data and without a
+// Checks only the tags of the last plan's tensors (parallel/tags), on every rank, without data or a
 // reference.
 CaseCheck check_tags_of_case(const FuzzCase& fuzz_case);
 
-// All plans in a folder of their own, which it removes, on threads. What is thrown is a difference.
+// Checks all plans on threads, in a temporary folder. An error that is thrown counts as a
+// difference.
 CaseCheck check_case_on_threads(const FuzzCase& fuzz_case, const CaseOptions& options);
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// The values that this rank holds, those that other ranks hold, too, included.
+// Compares all values that this rank holds, including copies of other ranks' values.
 void compare_own_values(CaseComparison& comparison, const std::vector<Parameter>& whole,
                         const std::vector<OwnValue>& own, const Values& expected) {
   const double all = norm(expected);

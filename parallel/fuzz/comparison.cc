@@ -9,7 +9,8 @@
 namespace lockstep {
 namespace {
 
-// Of gradients in the coarser of their own type and the one in which they are sent.
+// Returns the tolerance for the coarser of the gradients' own type and the type in which they are
+// sent.
 template <typename Of>
 Tolerance coarser(const TrainOptions& options, Of of) {
   const Tolerance own = of(options.dtype);

@@ -5,7 +5,8 @@
 namespace lockstep {
 namespace {
 
-// The texts that a description lists, as its option writes them: "0" of a fraction is "0.0".
+// Returns the texts that a description lists, as its option writes them: "0" of a fraction is
+// "0.0".
 std::map<std::string, std::set<std::string>> drawn_values() {
   TrainOptions options;
   std::map<std::string, std::set<std::string>> values;

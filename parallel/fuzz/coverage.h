@@ -1,4 +1,4 @@
-// Which values of options, which pairs of them, and which kinds of trainings fuzzed cases had.
+// Which values of options, which pairs of them, and which kinds of runs fuzzed cases had.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class Coverage {
   // only with certain values of others.
   std::vector<Row> rows() const;
 
-  // What no single option says, and how many cases had it.
+  // A property that no single option determines, and how many cases had it.
   struct Kind {
     std::string_view name;
     std::int64_t cases = 0;

@@ -35,7 +35,7 @@ GptConfig draw_model(Random& random) {
 FuzzPlan draw_plan(Random& random) {
   FuzzPlan plan;
   TrainOptions& o = plan.options;
-  // The mesh has all axes; the other techniques have ways of their own to choose them.
+  // The mesh has all axes; other techniques choose them in their own ways.
   const std::string_view name = one_of<std::string_view>(
       random, {"3d", "3d", "3d", "3d", "3d", "3d", "ddp", "zero", "fsdp", "pipeline", "tp", "sp",
                "ring-attention", "ulysses", "cp", "ps"});
@@ -104,7 +104,7 @@ bool is_valid(const FuzzPlan& plan, const GptConfig& model) {
 // The plans before the last one.
 void draw_before(Random& random, FuzzCase& drawn, const DrawLimits& limits) {
   const FuzzPlan last = drawn.last();
-  // Of random streams that depend on the ranks, only the same ranks go on.
+  // Random streams that depend on the ranks continue only on the same ranks.
   if (drops_by_rank(last)) {
     if (last.options.steps == 1) return;
     drawn.plans.insert(drawn.plans.begin(), last);
@@ -200,7 +200,7 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
         !is_valid(drawn.last(), drawn.model))
       continue;
     draw_buckets(random, drawn.last(), drawn.model);
-    // Few plans have 16 bits, and a scale of the loss that a checkpoint keeps.
+    // Few plans have a 16-bit type, and thus a loss scale that a checkpoint keeps.
     if (random() % 3 == 0 || o.dtype == DType::f16) draw_before(random, drawn, limits);
     chain(drawn);
     return drawn;

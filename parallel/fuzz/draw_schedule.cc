@@ -32,7 +32,7 @@ std::string draw_schedule(std::uint64_t seed, const PipelineShape& shape) {
     const auto can_run = [&](const Action& action) {
       const std::optional<Action> needed = needed_by(action, stages);
       if (!needed || done.contains(*needed)) return true;
-      // Of a backward pass that is not the first one: it is in one piece or in two.
+      // The backward pass may have run in one piece or in two.
       return needed->pass == Pass::backward &&
              done.contains({needed->stage, Pass::input_gradient, needed->micro_batch});
     };

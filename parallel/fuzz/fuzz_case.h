@@ -11,11 +11,13 @@
 
 namespace lockstep {
 
-// Its options name no files. "checkpoint", "tier" and "schedule" stand for those of the case.
+// A plan whose options name no real files: "checkpoint", "tier" and "schedule" stand for the case's
+// files.
 struct FuzzPlan {
-  TrainOptions options;  // of `steps`: those of the training when this plan ends
+  TrainOptions options;  // `steps`: the total when this plan ends
   int ranks = 1;
-  std::string schedule = {};  // of its pipeline, as action text; empty: the one that options name
+  std::string schedule = {};  // the pipeline's schedule as action text; empty: the one that options
+                              // name
 };
 
 struct FuzzCase {
@@ -25,18 +27,20 @@ struct FuzzCase {
 
   const FuzzPlan& last() const { return plans.back(); }
   FuzzPlan& last() { return plans.back(); }
-  // The steps that a plan takes begin with this one.
+  // Returns the first step that a plan takes.
   int first_step(std::size_t plan) const { return plan > 0 ? plans[plan - 1].options.steps : 0; }
 };
 
 // Whether rounding errors stay small: layer norms over few columns, one after another, multiply them.
 bool is_stable(const FuzzCase& fuzz_case);
-// Whether what dropout drops depends on the plan, so that one rank does not give the same results.
+// Whether the elements that dropout drops depend on the plan, so that one rank gives different
+// results.
 bool drops_by_rank(const FuzzPlan& plan);
 
-// What all plans of a case must agree on, because one goes on where the other ended.
+// Copies the options on which all plans of a case must agree, because each resumes where the
+// previous one ended.
 void take_training(TrainOptions& into, const TrainOptions& from);
-// Which plans write checkpoints and resume, as their order says.
+// Sets which plans write checkpoints and resume, by their order.
 void chain(FuzzCase& fuzz_case);
 
 // Files of a case.
@@ -56,7 +60,7 @@ struct FuzzFiles {
 // Writes weights without structure, none of them zero, short documents, and schedules.
 void write_files(const FuzzCase& fuzz_case, const FuzzFiles& files);
 
-// A plan of a case with its files. Throws Error (bad_input) if it breaks a rule.
+// Returns a plan of a case with its files. Throws Error (bad_input) if it breaks a rule.
 Plan plan_of(const FuzzCase& fuzz_case, std::size_t plan, const FuzzFiles& files);
 // The same without files.
 Plan plan_of(const FuzzPlan& plan, const GptConfig& model);
@@ -64,8 +68,9 @@ Plan plan_of(const FuzzPlan& plan, const GptConfig& model);
 // The most steps of a case.
 inline constexpr int most_fuzz_steps = 5;
 
-// Case `number` of a seed. The plans' options come from their descriptions. `most_ranks` limits the
-// ranks; with `all_ranks` the last plan has exactly as many.
+// Limits for draw_case(), which draws case `number` of a seed, with options from their
+// descriptions. `most_ranks` limits the ranks; with `all_ranks` the last plan has exactly that
+// many.
 struct DrawLimits {
   int most_ranks = 16;
   bool all_ranks = false;
@@ -82,9 +87,10 @@ std::string case_json(const FuzzCase& fuzz_case);
 // Throws Error (bad_input) naming the file and what is wrong in it.
 FuzzCase read_case(const std::string& path);
 
-// Cases that are simpler in one respect, the largest steps first; not all of them are valid plans.
+// Returns cases that are simpler in one respect, the largest simplifications first; not all of them
+// are valid plans.
 std::vector<FuzzCase> simpler_cases(const FuzzCase& fuzz_case);
-// Replaces the case by simpler ones as long as `fails` says that they still fail.
+// Replaces the case by simpler ones as long as they still fail according to `fails`.
 FuzzCase shrink(FuzzCase failing, const std::function<bool(const FuzzCase&)>& fails);
 
 }  // namespace lockstep

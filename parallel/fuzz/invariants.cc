@@ -39,7 +39,7 @@ void check_buckets(CaseComparison& comparison, const TrainOptions& options,
   comparison.require_that(next == -1, "some tensors are in no bucket");
 }
 
-// Of one micro-batch.
+// Checks the order of one micro-batch.
 void check_order(CaseComparison& comparison, const std::vector<UnitEvent>& order, int most) {
   std::set<int> gathered;
   for (const UnitEvent& event : order) {

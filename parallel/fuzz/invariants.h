@@ -1,5 +1,5 @@
-// What must hold of the order in which a rank sends and gathers, whatever computes that order:
-// execution and predictions share it, so comparing them cannot show that it is wrong.
+// Rules for the order in which a rank sends and gathers, however it was computed: execution and
+// predictions share it, so comparing them cannot show that it is wrong.
 #pragma once
 
 #include "parallel/fuzz/comparison.h"
@@ -7,8 +7,7 @@
 
 namespace lockstep {
 
-// Buckets: each gradient is in one; a bucket has reached its limit, and would not have without the
-// tensor that it took last.
+// Buckets: each gradient is in one; a bucket has reached its limit, but not before its last tensor.
 // Gathered blocks: never more at a time than --limit-all-gathers; each is gathered before it is used
 // and freed after it.
 void check_invariants(CaseComparison& comparison, const Plan& plan, int rank);

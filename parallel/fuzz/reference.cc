@@ -11,10 +11,10 @@
 namespace lockstep {
 namespace {
 
-// By how much the scales of ReferenceRun::Overflow differ from a step's.
+// The factor by which the scales of ReferenceRun::Overflow differ from a step's.
 constexpr double far = 64;
 
-// The serial training of a plan's sequences.
+// Returns the serial plan for a plan's sequences.
 Plan serial_plan(const FuzzCase& fuzz_case, const FuzzFiles& files, DType dtype) {
   FuzzCase serial{.seed = fuzz_case.seed, .model = fuzz_case.model, .plans = {{}}};
   take_training(serial.last().options, fuzz_case.last().options);
@@ -73,7 +73,7 @@ class SerialRun {
     return rank_->accumulate(training_.micro_batches(number), training_.targets(number), scale);
   }
 
-  // One sequence after another.
+  // Takes one sequence after another.
   double validation_loss() {
     const Dataset& data = training_.dataset();
     const int length = plan_.tokens_of_sequence();

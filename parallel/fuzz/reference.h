@@ -1,4 +1,4 @@
-// The training of a case on one rank, in a loop of its own, which shares nothing with trainer.cc.
+// Trains a case on one rank, in a separate loop that shares nothing with trainer.cc.
 #pragma once
 
 #include <map>
@@ -14,10 +14,10 @@ struct ReferenceRun : CaseRun {
   struct Overflow {
     bool above = false, below = false;
   };
-  std::map<int, Overflow> overflows;  // of steps that were taken with loss scaling
+  std::map<int, Overflow> overflows;  // by step, for steps taken with loss scaling
 };
 
-// Takes as many steps as `taken` has, from the first one on, and skips those that it says were
+// Takes as many steps as `taken` has, from the first one on, and skips those that `taken` marks as
 // skipped. In f64 the scale of the loss is 1.
 ReferenceRun serial_run(const FuzzCase& fuzz_case, const FuzzFiles& files, DType dtype,
                         const std::map<int, StepTaken>& taken);

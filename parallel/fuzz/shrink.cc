@@ -19,7 +19,7 @@ bool is_valid(const FuzzCase& fuzz_case) {
   }
 }
 
-// Of 3d as many as its axes make.
+// Sets the ranks of a 3d plan to the product of its axes.
 void set_ranks(FuzzPlan& plan) {
   const TrainOptions& o = plan.options;
   if (o.technique == "3d")
@@ -27,8 +27,8 @@ void set_ranks(FuzzPlan& plan) {
                  o.pipeline_ranks.value_or(1) * o.data_ranks.value_or(1);
 }
 
-// Simpler values of an option that a random plan chooses, the simplest first: its default, and those
-// that come before its own in its description. None of the default.
+// Returns simpler values of an option that a random plan chooses, the simplest first: the default,
+// and values that precede the current one in the description. Empty for the default.
 std::vector<std::string> simpler_values(const Option& option, const std::string& by_default) {
   const std::string own = text_of(option);
   if (own == by_default) return {};
@@ -41,7 +41,7 @@ std::vector<std::string> simpler_values(const Option& option, const std::string&
   return values;
 }
 
-// The cases in which one option of the plan is simpler.
+// Adds the cases in which one option of the plan is simpler.
 void simplify_options(const FuzzCase& from, std::vector<FuzzCase>& simpler) {
   TrainOptions with_defaults;
   with_defaults.technique = from.last().options.technique;

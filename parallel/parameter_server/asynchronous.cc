@@ -40,7 +40,8 @@ class AsynchronousMember final : public Member {
   void skip_steps(int taken) { taken_before_ = taken; }
 
   double accumulate(std::span<const Batch> micro_batches, Count, double loss_scale) override {
-    // Its gradients are applied on their own, so they are those of the mean over its own targets.
+    // Servers apply its gradients on their own, so they are gradients of the mean over its own
+    // targets.
     Count own = 0;
     for (const Batch& batch : micro_batches)
       own += std::ranges::count_if(batch.targets, [](auto target) { return target != no_target; });
@@ -77,7 +78,7 @@ class AsynchronousMember final : public Member {
     serving_.reset();
     if (failure_) std::rethrow_exception(std::exchange(failure_, {}));
   }
-  // Whether the others can continue if this rank fails. It then calls depart().
+  // Whether the others can continue if this rank fails. If so, it calls depart().
   bool is_dispensable() const { return !server_; }
   void depart() {
     ends_.front().transport().depart();
@@ -153,7 +154,7 @@ class AsynchronousMember final : public Member {
     server_->serve(own_steps(), most_lead, [&](const Push& push) { apply(push); });
   }
   void serve_next_to_worker(int threads) {
-    omp_set_num_threads(threads);  // OpenMP has this setting per thread that starts work
+    omp_set_num_threads(threads);  // OpenMP keeps this setting for each thread that starts work
     try {
       serve_all();
     } catch (...) {

@@ -1,6 +1,6 @@
-// Asynchronous: servers apply every push on its own. Under `asp` workers never wait for each other,
-// under `ssp` only for workers that are too far behind. Ranks take no step together, so this mode
-// has its own training loop.
+// Asynchronous: servers apply every push on its own. Under `asp` workers never wait for each other;
+// under `ssp` they wait only for workers that are too far behind. Ranks take no step together, so
+// this mode has its own training loop.
 #pragma once
 
 #include "parallel/training.h"

@@ -15,10 +15,10 @@ inline bool push_pull_time_is_known(const Roles& roles) {
 }
 
 // Every egress and ingress carries its bytes without a pause: `bytes` per worker in each direction,
-// W / S times that per server. With more servers than workers, S = m W, the first servers to receive
-// all their pushes answer while others still receive, which saves m - 1 parts. Exact for equal parts
-// if one number is a multiple of the other, otherwise an estimate. With one server it grows with the
-// number of workers, while a ring all-reduce stays below 2 * bytes * beta.
+// and W / S times as many per server. With more servers than workers, S = m W, the first servers to
+// receive all their pushes answer while others still receive, which saves m - 1 parts. Exact for
+// equal parts if one number is a multiple of the other, otherwise an estimate. With one server it
+// grows with the number of workers, while a ring all-reduce stays below 2 * bytes * beta.
 inline double push_pull_seconds(const Roles& roles, double bytes, const Link& link) {
   const double workers = roles.workers(), servers = roles.servers;
   double times = 2 * std::max(1.0, workers / servers);  // all bytes, on the busiest link

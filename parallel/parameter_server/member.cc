@@ -65,7 +65,7 @@ void Member::gather(Gathered what, const PartSink& sink) {
   if (rank_ == 0) give_part(model_.parameters(), what, sink);
 }
 
-// The servers' parts are all of the state.
+// The servers' parts together are the whole state.
 TrainingState Member::state() {
   TrainingState state{.parameters = &model_.parameters()};
   if (optimizer_) state.optimizers.push_back(&*optimizer_);

@@ -21,11 +21,12 @@ struct Roles {
   int rank_of_server(int server) const {
     return colocated && !two_ends ? server : workers() + server;
   }
-  // Also for a rank's second end.
+  // Also accepts a rank's second end.
   int server_of_rank(int rank) const { return colocated ? rank % ranks : rank - workers(); }
   // Whether a server's parameters and gradients are in its own memory, not in a worker's.
   bool server_keeps_own() const { return !colocated || two_ends; }
-  // With whom a worker or a server begins, so that not all of them start with the same one.
+  // The peer with which a worker or a server begins, so that not all of them start with the same
+  // one.
   int first_server(int worker) const { return worker * servers / workers(); }
   int first_worker(int server) const { return server * workers() / servers; }
 };

@@ -18,7 +18,7 @@ namespace lockstep {
 // A worker's push, as received by a server.
 struct Push {
   int worker = 0, step = 0;
-  double gradient_norm = 0;  // of all gradients, not only of this part
+  double gradient_norm = 0;  // norm of all gradients, not only of this part
   int lead = 0;              // steps the worker was ahead of the slowest
   int delay = 0;             // updates by others since the worker last pulled
 };
@@ -36,8 +36,8 @@ class Server {
 
   // Receives the parameters from `worker`.
   void take_parameters(int worker);
-  // Synchronous: sums the gradients of all workers. Every server begins with another worker, so that
-  // not all of them wait for the same worker's egress.
+  // Synchronous: sums the gradients of all workers. Each server begins with a different worker, so
+  // that not all of them wait for the same worker's egress.
   void collect();
   // Starts to send the parameters to every worker; finish() waits for it. They must not change in
   // between.
@@ -47,8 +47,8 @@ class Server {
   // Asynchronous: receives `steps` pushes of every worker in order of arrival. Applies each on its
   // own, and answers when the worker is at most `most_lead` steps ahead of the slowest (Ho et al.,
   // "More effective distributed ML via a stale synchronous parallel parameter server", NIPS 2013).
-  // Continues without workers that fail, unless they are servers too; throws Error if any other rank
-  // fails.
+  // Continues without workers that fail, unless they are also servers; throws Error if any other
+  // rank fails.
   static constexpr int unlimited = std::numeric_limits<int>::max();
   void serve(int steps, int most_lead, const std::function<void(const Push&)>& apply);
   bool lost_a_worker() const { return std::ranges::any_of(clients_, &Client::lost); }

@@ -26,7 +26,7 @@ class SynchronousMember final : public Member {
     return loss;
   }
 
-  // Only the servers have the sums of the gradients, each of its part.
+  // Only the servers have the sums of the gradients, each for its part.
   void gather(Gathered what, const PartSink& sink) override {
     if (what == Gathered::values) return Member::gather(what, sink);
     Communicator& world = context_.world;

@@ -19,7 +19,7 @@ class Worker {
   // given. The data must keep their value until pull() or finish_push().
   void push(Slice gradients, std::optional<double> norm = {});
   // Synchronous: receives the servers' parts of `parameters` one after another. Each worker begins
-  // with another server, so that not all of them share one server's egress.
+  // with a different server, so that not all of them share one server's egress.
   void pull(Slice parameters);
   // Asynchronous: receives the parts in any order, because a server may be unable to serve others
   // until its reply is received. A server may wait for other workers; then each reply may take

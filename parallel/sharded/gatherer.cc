@@ -7,7 +7,7 @@ namespace {
 
 constexpr const char* parameters_label = "parameters";
 
-// Neighbouring ranks, as many as a group has.
+// Returns the group of `ranks` neighbouring ranks that contains this rank.
 std::unique_ptr<Communicator> group_of(Communicator& shards, int ranks) {
   std::vector<int> members;
   for (int i = 0; i < ranks; ++i) members.push_back(shards.rank() / ranks * ranks + i);

@@ -17,12 +17,12 @@ class ParameterGatherer {
   ParameterGatherer(Communicator& shards, const Sharding& sharding, std::deque<ShardedUnit>& units,
                     BufferPool& buffers, Offload* offload, Stream* stream, Stopwatch& exposed);
 
-  // If parameters are sharded: begins to gather a unit's, and frees them. `in_group`: from the group
-  // of ranks that keeps them between forward and backward, and leaving them with it.
+  // If parameters are sharded: begins to gather a unit's parameters, and frees them. `in_group`:
+  // gathers from the group of ranks that keeps them between forward and backward, and leaves them
+  // with it.
   void gather(std::size_t unit, bool in_group = false);
   void free(std::size_t unit, bool in_group = false);
-  // If every rank holds all parameters: begins to gather those of which each rank has updated its
-  // part.
+  // If every rank holds all parameters: begins to gather the parts that each rank has updated.
   void gather_updated(std::size_t unit);
 
   // Returns when the unit's parameters have their values.

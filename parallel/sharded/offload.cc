@@ -146,7 +146,7 @@ void Offload::visit(std::size_t unit, StateAccess access, Slice values,
                     const std::function<void(const AdamWGroup&)>& use) {
   const OffloadLayout::Shard& shard = layout_.shards[unit];
   const bool with_values = reads_values(dtype_, access);
-  // Steps go through all units in order, so the next unit's first group is read ahead, too.
+  // Steps go through all units in order, so the next unit's first group is also read ahead.
   const std::size_t end = access == StateAccess::step ? layout_.groups.size() : shard.end;
   for (std::size_t g = shard.first; g < shard.end; ++g) {
     fetch(g, with_values);
@@ -161,8 +161,8 @@ void Offload::visit(std::size_t unit, StateAccess access, Slice values,
     for (const Buffer& buffer : buffers_) wait(buffer);
 }
 
-// Begins to read a group, unless that has begun. Transfers run in order, so its buffer's previous
-// group has been written before.
+// Begins to read a group, unless it is being read already. Transfers run in order, so its buffer's
+// previous group has been written before.
 void Offload::fetch(std::size_t group, bool with_values) {
   Buffer& buffer = buffers_[group % 2];
   if (buffer.group == group) return;

@@ -8,7 +8,7 @@
 //   optimizer    read     K_opt Psi/P                            written   K_opt Psi/P
 //   parameters   read     (K_opt + gathers beta) Psi/P + beta Psi/P   written   (K_opt + beta) Psi/P
 //
-// The term beta Psi/P of reads is 0 for values of 16 bits: their f32 masters take the steps. A file
+// The term beta Psi/P of reads is 0 for 16-bit values: their f32 masters take the steps. A file
 // moves whole blocks, so each group of each unit is rounded up to a block.
 //
 //   bytes held   2 groups of K_opt bytes per element, with parameters 2 groups of values, and a
@@ -55,8 +55,8 @@ void predict_offload(Prediction& prediction, const Plan& plan, int rank, const S
 
 class Offload {
  public:
-  // For the shards of this rank. Every rank of `shards` calls it. Adds waiting times to `exposed`.
-  // All arguments but `units` must outlive it.
+  // Offloads the shards of this rank. Every rank of `shards` calls it. Adds waiting times to
+  // `exposed`. All arguments but `units` must outlive it.
   Offload(RankContext& context, Communicator& shards, const Plan& plan, const RankUnits& units,
           Stopwatch& exposed);
 
@@ -74,8 +74,8 @@ class Offload {
   // Memory for a group. Even groups use the first buffer, odd groups the second one.
   struct Buffer {
     Tensor values, states;
-    std::optional<std::size_t> group;  // that is being read, or has been
-    std::optional<Tier::Handle> last;  // transfer; those before it are done when it is
+    std::optional<std::size_t> group;  // the group that is being read, or has been
+    std::optional<Tier::Handle> last;  // the last transfer; earlier ones are done when it is
   };
 
   void visit(std::size_t unit, StateAccess access, Slice values,

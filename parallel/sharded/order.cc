@@ -86,7 +86,7 @@ class UnitOrder {
     --gathered_blocks_;
     gather_delayed();
   }
-  // As many as the limit permits.
+  // Gathers as many blocks as the limit permits.
   void gather_delayed() {
     // Blocks that backward does not gather again are all gathered, so a limit could not hold.
     const int most = options_.reshard_after_forward ? options_.most_gathered : 0;

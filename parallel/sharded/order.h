@@ -49,30 +49,31 @@ struct UnitEvent {
   enum class Kind : std::uint8_t { gather, use, free, reduce };
   Kind kind = Kind::use;
   int unit = root_unit;
-  // Of Kind::use: a pass through the unit; of the root, through one of its ends.
+  // For Kind::use: a pass through the unit or, for the root, through one of its ends.
   UnitUse use = UnitUse::forward;
   bool is_last_end = false;
-  // Of Kind::free: leaves a shard with this rank's group. Of Kind::gather: from such shards.
+  // For Kind::free: leaves a shard with this rank's group. For Kind::gather: gathers from such
+  // shards.
   bool in_group = false;
 
   bool operator==(const UnitEvent&) const = default;
 };
 
-// The units of a stage: its blocks, and the ends that it has. Without ends there is no root.
+// The units of a stage: its blocks, and the ends that it has. Without ends it has no root.
 struct StageShape {
   int blocks = 0;
   bool has_first_end = true, has_last_end = true;
   bool has_root() const { return has_first_end || has_last_end; }
 };
 
-// A micro-batch with backward, whose gradients are reduced, or only added up.
+// The order of a micro-batch with backward. Its gradients are reduced, or only accumulated.
 std::vector<UnitEvent> training_order(const StageShape& stage, const OrderOptions& options,
                                       bool reduces);
-// Forward only.
+// The order of a forward pass alone.
 std::vector<UnitEvent> evaluation_order(const StageShape& stage, const OrderOptions& options);
 
-// As above. Omits the end of the root, and passes through it unless asked for: then the embedding's
-// are F_R and B_R, and the head's F_H and B_H.
+// The text of an order, as above. Omits the end of the root, and passes through the root unless
+// `shows_root_passes`: then the embedding's are F_R and B_R, and the head's F_H and B_H.
 std::string text_of(const std::vector<UnitEvent>& order, bool shows_root_passes = false);
 
 }  // namespace lockstep

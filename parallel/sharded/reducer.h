@@ -12,20 +12,22 @@ namespace lockstep {
 
 class GradientReducer {
  public:
-  // `shards` are the ranks that hold the shards, `between` those that hold the same ones in other
-  // replicas. Works on `stream` if there is one. `largest` describes the largest unit's gradients,
-  // without memory. Adds waiting times to `exposed`. All arguments but `largest` must outlive it.
+  // `shards` are the ranks that hold the shards, `between` the ranks that hold the same shards in
+  // other replicas. Works on `stream` if there is one. `largest` describes the largest unit's
+  // gradients, without memory. Adds waiting times to `exposed`. All arguments but `largest` must
+  // outlive it.
   GradientReducer(Communicator& shards, Communicator& between, const Plan& plan,
                   const Sharding& sharding, Slice largest, BufferPool& buffers, Stream* stream,
                   Stopwatch& exposed);
 
-  // Begins to reduce the unit's gradients. `is_last`: nothing more is added to them in this step. If
-  // gradients are sharded, takes the unit's buffer away and gives it back to the pool later.
+  // Begins to reduce the unit's gradients. `is_last`: nothing more will be added to them in this
+  // step. If gradients are sharded, takes the unit's buffer away and gives it back to the pool
+  // later.
   void reduce(ShardedUnit& unit, bool is_last);
   // Returns when all gradients are reduced.
   void finish();
 
-  // The seconds for which its own stream has worked.
+  // The seconds for which its stream between replicas has worked.
   double busy_seconds() const { return between_stream_ ? between_stream_->busy_seconds() : 0; }
 
  private:

@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-// Rows of the first rank's part.
+// Returns the number of rows of the first rank's part.
 Count chunk_rows(const Extent& parameter, int ranks) {
   return Parts(parameter.rows, ranks).largest();
 }

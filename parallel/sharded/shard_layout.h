@@ -27,7 +27,8 @@ class ShardLayout {
   ShardLayout(std::vector<Extent> parameters, bool per_parameter, int ranks);
 
   int ranks() const { return ranks_; }
-  // Elements of the unit; of the buffer in which it is gathered and reduced; and of a rank's shard.
+  // The elements of the unit; of the buffer in which it is gathered and reduced; and of a rank's
+  // shard.
   Count count() const { return count_; }
   Count exchanged() const { return exchanged_; }
   Count shard(int rank) const;
@@ -51,7 +52,7 @@ class ShardLayout {
   Count count_ = 0, exchanged_ = 0;
 };
 
-// Rows of a parameter as a parameter of its own, which lies at `offset`.
+// Returns rows of a parameter as a parameter of their own, at `offset`.
 Parameter rows_of(const Parameter& parameter, Range rows, Count offset);
 
 }  // namespace lockstep

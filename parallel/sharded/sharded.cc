@@ -178,7 +178,7 @@ class Sharded final : public DataParallel {
   }
 
  private:
-  // The ranks of this rank's replica of the shards, and those with the same shards.
+  // Returns the ranks of this rank's replica of the shards, and the ranks with the same shards.
   static std::vector<int> neighbours(int rank, int shards) {
     std::vector<int> ranks(static_cast<std::size_t>(shards));
     std::iota(ranks.begin(), ranks.end(), rank / shards * shards);
@@ -190,7 +190,7 @@ class Sharded final : public DataParallel {
     return ranks;
   }
 
-  // A pipeline's schedule says when its stages are unsharded; evaluations have no schedule.
+  // A pipeline's schedule says when its stages are unsharded; validation has no schedule.
   bool follows_order(UnitUse use) const {
     return !sharding_.by_stage || use == UnitUse::evaluation;
   }
@@ -203,7 +203,7 @@ class Sharded final : public DataParallel {
     next_ = 0;
   }
 
-  // The name of an event in the trace: "AG0"; "R" for a pass through the root, or its end.
+  // Returns the name of an event in the trace: "AG0"; "R" for a pass through the root, or its end.
   std::string traced(const UnitEvent& event) const {
     if (!context_.trace) return {};
     const std::string text = text_of(std::vector{event});

@@ -5,8 +5,8 @@
 // gradients (reduce-scatter), the optimizer updates this shard of the parameters, and an all-gather
 // makes them whole again: after the step (stages 1 and 2), or before each use (stage 3).
 //
-// Choose the lowest stage whose memory suffices: 1 and 2 send as much as ddp, 3 half as much again
-// for each micro-batch.
+// Choose the lowest stage whose memory suffices: 1 and 2 send as much as ddp, 3 sends 1.5 times as
+// much for each micro-batch.
 #pragma once
 
 #include "parallel/data/strategy.h"
@@ -15,7 +15,8 @@
 
 namespace lockstep {
 
-// For the ranks of `data`, which compute with the same part of the model. All arguments must outlive it.
+// The strategy for the ranks of `data`, which compute with the same part of the model. All
+// arguments must outlive it.
 std::unique_ptr<DataParallel> make_sharded(RankContext& context, Communicator& data,
                                            const Plan& plan, RankModel& model, Backend& backend);
 

@@ -16,7 +16,8 @@ Prefetch prefetch_from_name(const std::string& name) {
   return name == "backward-pre" ? Prefetch::backward_pre : Prefetch::backward_post;
 }
 
-// Whether a rank takes its only stage forward and at once back, micro-batch by micro-batch.
+// Whether a rank takes its only stage forward and then immediately back, micro-batch by
+// micro-batch.
 bool alternates(const Schedule& schedule) {
   if (schedule.stages > 1) return false;
   Pass expected = Pass::forward;

@@ -8,9 +8,9 @@
 //   stage 3   K (P-1)/P * ((2 Psi - Psi_root) beta_p + Psi beta_g)      and the parameters
 //
 // Stages 1 and 2 with the volume of an all-reduce send gradients twice. A step reduces gradients once
-// if they are accumulated without synchronisation. Without resharding after forward, stage 3 gathers
-// parameters once a micro-batch. Under a pipeline, gradients are reduced once a step, and stage 3
-// gathers a pipeline stage as often as the schedule unshards it.
+// if they are accumulated without synchronisation. Without resharding after forward, stage 3
+// gathers parameters once per micro-batch. Under a pipeline, gradients are reduced once per step,
+// and stage 3 gathers a pipeline stage as often as the schedule unshards it.
 //
 //   bytes held, AdamW's states of K_opt bytes per parameter
 //
@@ -50,7 +50,7 @@ struct Sharding {
   // each micro-batch follows `order`.
   bool by_stage = false;
   bool per_parameter = false;  // each parameter is split, not the flat buffer of a unit
-  int group_ranks = 0;  // that keep a block's shards between forward and backward; 0: none do
+  int group_ranks = 0;  // ranks that keep a block's shards between forward and backward; 0: none do
   OrderOptions order;
 
   bool shards_gradients() const { return stage >= 2; }
@@ -59,7 +59,7 @@ struct Sharding {
     return (shards_gradients() && reduces_every_micro_batch) || micro_batch == micro_batches - 1;
   }
 };
-// Nothing if every rank holds everything.
+// Returns nothing if every rank holds everything.
 std::optional<Sharding> sharding_of(const Plan& plan);
 
 // The parameters of a unit, in the order of its flat buffer.
@@ -78,7 +78,7 @@ struct RankUnits {
     int number = 0;  // in the pipeline
     StageShape shape;
     std::size_t first = 0;  // of its units
-    // Of a unit as `order` numbers them.
+    // Returns the place of a unit, numbered as in `order`.
     std::size_t place(int unit) const {
       return first + static_cast<std::size_t>(unit) - (shape.has_root() ? 0 : 1);
     }
@@ -90,11 +90,11 @@ struct RankUnits {
 };
 RankUnits sharded_units(const RankModel& model, const Sharding& sharding);
 
-// The events of all micro-batches of a step, of a stage that is not in a pipeline.
+// Returns the events of all micro-batches of a step, for a stage that is not in a pipeline.
 std::vector<UnitEvent> step_order(const Plan& plan, const Sharding& sharding,
                                   const RankUnits& units);
 
-// Parts of flat ranges that lie in a rank's shards, if shards are divided over `ranks` ranks.
+// The parts of flat ranges that lie in a rank's shards, if shards are divided over `ranks` ranks.
 struct OwnPart {
   std::size_t unit = 0;
   Range range;  // of the rank's shard
@@ -109,22 +109,22 @@ struct ShardedTraffic {
 };
 ShardedTraffic sharded_traffic(const Plan& plan, int rank, const Sharding& sharding,
                                const RankUnits& units);
-// How often a rank gathers each unit from all ranks in a step, if parameters are sharded.
+// Returns how often a rank gathers each unit from all ranks in a step, if parameters are sharded.
 std::vector<int> gathers_of_units(const Plan& plan, int rank, const Sharding& sharding,
                                   const RankUnits& units);
-// Formulas of the bytes of gradients and parameters.
+// Returns formulas for the bytes of gradients and of parameters.
 std::pair<std::string, std::string> sharded_formulas(const Plan& plan, const Sharding& sharding);
 
-// Elements held at most: this rank's shards of all units, or whole units, and the buffers of
-// gathered parameters and of gradients that are not reduced yet.
+// The most elements held at once: this rank's shards of all units, or whole units, and the buffers
+// of gathered parameters and of gradients not yet reduced.
 struct ShardedElements {
   Count shards = 0, parameters = 0, gradients = 0;
 };
 ShardedElements sharded_elements(const Plan& plan, int rank, const Sharding& sharding,
                                  const RankUnits& units);
 
-// Memory for communication: the largest unit as it is exchanged, if its gradients are rounded to
-// another type.
+// Returns the memory for communication: the largest unit as it is exchanged, if its gradients are
+// rounded to a different type.
 Count sharded_communication_bytes(const Plan& plan, const RankUnits& units);
 
 }  // namespace lockstep

@@ -99,7 +99,7 @@ class UnitBuffers {
   Buffers values_, gradients_;
 };
 
-// Micro-batch by micro-batch.
+// Follows the order micro-batch by micro-batch.
 void follow_order(const Plan& plan, const Sharding& sharding, const RankUnits& units,
                   UnitBuffers& buffers) {
   Count reducing = 0;
@@ -124,7 +124,7 @@ void follow_order(const Plan& plan, const Sharding& sharding, const RankUnits& u
   }
 }
 
-// The units that an action uses, in order.
+// Returns the units that an action uses, in order.
 std::vector<std::size_t> used_units(const RankUnits::Stage& stage, Pass pass) {
   if (!is_compute(pass)) return {};
   std::vector<std::size_t> used;
@@ -138,8 +138,8 @@ std::vector<std::size_t> used_units(const RankUnits::Stage& stage, Pass pass) {
   return used;
 }
 
-// By the actions of a pipeline's schedule. Gradients that are reduced in the background keep their
-// buffers until the end of the step. Those of tied copies are reduced after all actions.
+// Follows the actions of a pipeline's schedule. Gradients that are reduced in the background keep
+// their buffers until the end of the step. Those of tied copies are reduced after all actions.
 void follow_actions(const Plan& plan, int rank, const RankUnits& units, UnitBuffers& buffers) {
   for (const Action& action :
        plan.schedule.by_rank[static_cast<std::size_t>(plan.place(rank, Axis::pp))]) {

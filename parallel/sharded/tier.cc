@@ -20,7 +20,7 @@ Tier::Tier(RankContext& context, Communicator& ranks, const std::string& where, 
     return;
   }
   if (is_file(where)) {
-    // On a GPU the ledger has the GPU's memory, and the file's buffer lies on the host.
+    // On a GPU the ledger counts the GPU's memory, but the file's buffer lies on the host.
     const bool charges = !context.ledger.device() || context.ledger.device()->is_host();
     file_.emplace(fmt::format("{}.{}", where, context.world.rank()), bytes,
                   charges ? &context.ledger : nullptr, use);

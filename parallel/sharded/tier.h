@@ -1,4 +1,4 @@
-// A second tier of memory, for data that a rank needs only now and then: the host's memory, for
+// A second tier of memory, for data that a rank needs only occasionally: the host's memory, for
 // ranks that compute on a GPU, or a file, for ranks on a host. Transfers run in order on a thread of
 // their own, overlapped with the rank's compute.
 #pragma once
@@ -18,7 +18,7 @@ class Tier {
   using Handle = Stream::Handle;
   // `where`: "memory" or the path of a file, to which each rank appends its number.
   static bool is_file(const std::string& where) { return where != "memory"; }
-  // What a transfer moves, and the memory that transfers take.
+  // The bytes that a transfer moves, and the memory that transfers take.
   static Count moved_bytes(const std::string& where, Count bytes) {
     return is_file(where) ? DirectFile::moved_bytes(bytes) : bytes;
   }
@@ -26,13 +26,13 @@ class Tier {
     return is_file(where) ? DirectFile::memory_bytes : 0;
   }
 
-  // `bytes` bytes, all zero. Every rank of `ranks` calls it. Charges the memory of transfers under
-  // `use`. Throws Error (bad_input) if a file cannot be made.
+  // Makes a tier of `bytes` bytes, all zero. Every rank of `ranks` calls it. Charges the memory of
+  // transfers under `use`. Throws Error (bad_input) if a file cannot be made.
   Tier(RankContext& context, Communicator& ranks, const std::string& where, Count bytes,
        MemoryUse use);
 
   // Begin a transfer at `offset`, a multiple of a file's block, after all transfers before it. The
-  // slice must stay valid until it is done. Waiting for it throws what went wrong.
+  // slice must stay valid until it is done. Waiting for it throws its error.
   Handle read(Count offset, Slice into);
   Handle write(Count offset, Slice from);
 

@@ -14,13 +14,13 @@
 namespace lockstep {
 namespace {
 
-// A rank, and the stream that exchanges for it.
+// A rank's thread, and the stream that exchanges for it.
 class TwoThreads {
  public:
   explicit TwoThreads(bool overlaps) : overlaps_(overlaps) {}
 
   void compute(double seconds) { now_ += seconds; }
-  // Returns when it is done.
+  // Returns the time at which it is done.
   double exchange(double seconds) {
     stream_ = std::max(now_, stream_) + seconds;
     if (!overlaps_) wait(stream_);
@@ -37,7 +37,7 @@ class TwoThreads {
   double now_ = 0, stream_ = 0, waiting_ = 0;
 };
 
-// Seconds of an event alone: of a pass, or of an exchange.
+// Returns the seconds of a single event: a pass or an exchange.
 using EventSeconds = std::function<double(const UnitEvent&)>;
 
 void take_events(TwoThreads& threads, const std::vector<UnitEvent>& order,
@@ -86,7 +86,7 @@ void check_shape(const Plan& plan, const std::optional<Sharding>& sharding) {
           "use zero with --stage 1 to 3 or fsdp, without --replicas, --offload and groups");
 }
 
-// One rank alone, whose kernels only take time.
+// A single rank with kernels that only advance the clock.
 class Rank {
  public:
   Rank(const Plan& plan, int number, const Sharding& sharding, const Roofline& roofline)
@@ -101,7 +101,7 @@ class Rank {
 
   const RankUnits& units() const { return units_; }
 
-  // Of all passes of a step, in order.
+  // Returns the seconds of all passes of a step, in order.
   std::vector<double> passes() {
     GptStage& stage = model_->stages.begin()->second;
     PassSeconds seconds(backend_);

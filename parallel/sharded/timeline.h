@@ -1,4 +1,4 @@
-// When the events of a step happen, predicted: a rank takes them in the order of order.h. It gathers
+// Predicts when the events of a step happen: a rank takes them in the order of order.h. It gathers
 // and reduces in the background, one after another, and waits where a pass needs parameters, where a
 // buffer of gradients is needed again, and at the end. All ranks take the same time for the same work.
 //
@@ -18,9 +18,9 @@ struct StepTimes {
   double whole = 0, waiting = 0;
 };
 
-// On processors and links of given rates, with the norm, the update and the gathering of updated
-// parameters. Throws Error (bad_input) unless replicas alone share the work, in one group that holds
-// all shards, without offload.
+// Predicts a step on processors and links of given rates, with the norm, the update and the
+// gathering of updated parameters. Throws Error (bad_input) if the work is split other than over
+// replicas, if shards are in several groups, or if anything is offloaded.
 StepTimes predicted_step(const Plan& plan, int rank, const Roofline& roofline,
                          const LinkModel& links);
 

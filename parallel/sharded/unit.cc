@@ -43,7 +43,8 @@ Slice ShardedUnit::own_chunk(Slice exchanged) const {
   // lab: given
 }
 
-// What is sharded gets memory for the own part only. The rest is whole; the own part lies in it.
+// Sharded data get memory for this rank's part only. Other data are whole, and this rank's part
+// lies inside.
 void ShardedUnit::allocate(const Sharding& sharding, Ledger& ledger) {
   const Count whole = layout_.count(), own = layout_.shard(rank_);
   const auto memory = [&](Tensor& tensor, Count elements, MemoryUse use) {
@@ -137,7 +138,7 @@ void ShardedUnit::pack(const ShardLayout& layout, int rank, Slice shard, Slice e
                        shard.part(piece.in_shard, piece.range.count));
 }
 
-// Copies what all ranks' chunks hold to the parameters.
+// Copies the contents of all ranks' chunks to the parameters.
 void ShardedUnit::unpack(const ShardLayout& layout, Slice exchanged,
                          const std::function<Slice(std::size_t)>& parameter) const {
   for (int rank = 0; rank < layout.ranks(); ++rank)

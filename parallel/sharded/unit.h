@@ -18,7 +18,7 @@ namespace lockstep {
 
 class Offload;
 
-// Flat buffers that units take and give back. A buffer of the right size is used again. Not
+// Flat buffers that units take and give back. A buffer of the right size is reused. Not
 // thread-safe.
 class BufferPool {
  public:
@@ -36,15 +36,15 @@ class BufferPool {
 
 class ShardedUnit {
  public:
-  // For place `rank` among the `ranks` that hold shards. Adam's states, gradients and parameters are
-  // sharded as `sharding` says; what is not sharded has memory from the beginning. With `offload`,
-  // where it is unit `number`, Adam's states and maybe its shard of parameters lie there. All
-  // arguments but `unit` must outlive it.
+  // The unit on place `rank` among the `ranks` that hold shards. Adam's states, gradients and
+  // parameters are sharded as `sharding` says; what is not sharded has memory from the beginning.
+  // With `offload`, where it is unit `number`, Adam's states and maybe its shard of parameters lie
+  // there. All arguments but `unit` must outlive it.
   ShardedUnit(Parameters& all, const UnitParameters& unit, int ranks, int rank,
               const Sharding& sharding, const AdamWOptions& options, Backend& backend,
               Ledger& ledger, Offload* offload = nullptr, std::size_t number = 0);
 
-  // Elements of the buffer in which it is gathered and reduced.
+  // Elements of the buffer in which the unit is gathered and reduced.
   Count exchanged() const { return layout_.exchanged(); }
   // The rank's own part, with memory of its own or inside of the whole buffer. Offloaded values have
   // no memory.
@@ -75,7 +75,8 @@ class ShardedUnit {
 
   // Gives the whole buffer of gradients memory. They begin as zero.
   void take_gradients(BufferPool& pool);
-  // Takes it away, and returns a buffer with the gradients in which ranks can reduce them.
+  // Takes the memory of gradients away, and returns a buffer with them in which ranks can reduce
+  // them.
   Tensor release_gradients(BufferPool& pool);
 
   // A step begins: no gradients so far.
@@ -84,14 +85,14 @@ class ShardedUnit {
   void reduce(Communicator& comm, Slice exchanged, bool all_reduces) const;
   // Adds the rank's chunk of reduced gradients to its own.
   void add_reduced(Slice chunk);
-  // Of the own part.
+  // The optimizer of this rank's part.
   AdamW& optimizer() { return *optimizer_; }
   // If parameters are not sharded: every rank has updated its own part of the values, and gets the
   // other ranks' parts.
   void gather_updated(Communicator& comm) const;
 
-  // Gathers the values or gradients of which every rank gives `own`, into `exchanged`, and copies
-  // them to their places in `flat`, the rank's flat buffer.
+  // Gathers values or gradients, of which every rank contributes `own`, into `exchanged`, and
+  // copies them to their places in `flat`, the rank's flat buffer.
   void gather_into(Communicator& comm, Slice own, Slice exchanged, Slice flat) const;
 
  private:
@@ -115,9 +116,9 @@ class ShardedUnit {
   const bool per_parameter_, offloads_values_;
   std::vector<int> numbers_;         // of its parameters
   std::vector<Parameter> list_;      // the same, with offsets in the whole buffer
-  std::vector<Parameter> own_list_;  // of the own rows, if parameters are split one by one
+  std::vector<Parameter> own_list_;  // of this rank's rows, if parameters are split one by one
   Tensor values_, gradients_;        // whole
-  Tensor gathering_;         // if parameters are split one by one: until the end of a gather
+  Tensor gathering_;         // used until the end of a gather, if parameters are split one by one
   Tensor group_shard_;       // between forward and backward
   bool from_group_ = false;  // the gather that has begun
   Tensor own_value_memory_, own_gradient_memory_;

@@ -1,4 +1,4 @@
-// Checks the tags of a plan's tensors: in a training, or of a plan that is not run.
+// Checks the tags of a plan's tensors: in a training run, or for a plan that is not run.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace lockstep {
 
-// Whether trainings of this process check their tags. At first they do unless NDEBUG is defined.
+// Sets whether runs of this process check their tags. By default they do unless NDEBUG is defined.
 void check_tags(bool is_checked);
 
-// If trainings check their tags: the same backend with checks of this rank's tensors, on a device
-// that checks, too; otherwise the backend. Call it before the rank has tensors; they must not
-// outlive it. Parameter servers, GPUs and virtual time have no tags.
+// If runs check their tags, returns the same backend with checks of this rank's tensors, on a
+// device that also checks; otherwise the backend itself. Call it before the rank has tensors; they
+// must not outlive it. Parameter servers, GPUs and virtual time have no tags.
 std::unique_ptr<Backend> with_tags(RankContext& context, const Plan& plan,
                                    std::unique_ptr<Backend> backend);
 

@@ -1,13 +1,13 @@
-// What a tensor on one rank is to those on the ranks along each axis:
+// How a tensor on one rank relates to its counterparts on the other ranks along each axis:
 //
 //   replicated   every rank has the same numbers
-//   rows         every rank has other rows (varying)
-//   columns      every rank has other columns, or heads (varying)
-//   partial      the tensor is the sum over the ranks: someone owes a reduction
+//   rows         every rank has different rows (varying)
+//   columns      every rank has different columns, or heads (varying)
+//   partial      the tensor's value is the sum over the ranks: a reduction is still due
 //
-// The rules here say what operations make of tags, axis by axis. An empty result: the operation is
-// wrong for these operands. The idea is that of spmd_types (Meta, 2025), which has one kind of
-// varying.
+// The rules here give the tags of an operation's result, axis by axis. An empty result means that
+// the operation is wrong for these operands. The idea is that of spmd_types (Meta, 2025), which has
+// one kind of varying.
 #pragma once
 
 #include <array>
@@ -36,7 +36,7 @@ struct Tag {
   Along operator[](std::size_t axis) const { return along[axis]; }
 };
 
-// a + b. A partial sum takes no other addend: each rank would add it.
+// a + b. Nothing else may be added to a partial sum: each rank would add it.
 constexpr std::optional<Along> sum_of(Along a, Along b) {
   if (a == Along::nothing || a == b) return b;
   if (b == Along::nothing) return a;
@@ -61,8 +61,8 @@ constexpr Along transposed(Along a) {
   return a == Along::columns ? Along::rows : a;
 }
 
-// a b: a sum over a's columns and b's rows. If ranks have other ones of these, each has a part of
-// the sum. An unknown operand is taken for one that fits.
+// a b: a sum over a's columns and b's rows. If ranks have different ones of these, each has a part
+// of the sum. An unknown operand counts as one that fits.
 constexpr std::optional<Along> gemm_of(Along a, Along b) {
   const bool a_same = a == Along::nothing || a == Along::replicated;
   const bool b_same = b == Along::nothing || b == Along::replicated;

@@ -1,6 +1,6 @@
 // The axes along which tensors have tags. They are finer than those of the mesh, so that every
-// group in which ranks communicate is a product of them: the ranks that share a head of keys and
-// values, those that exchange heads, those that hold shards, and the replicas of these.
+// group in which ranks communicate is a product of them: the ranks that share a key/value head, the
+// ranks that exchange heads, the ranks that hold shards, and the replicas of these.
 #pragma once
 
 #include <optional>
@@ -33,13 +33,13 @@ class TagAxes {
  public:
   explicit TagAxes(const Plan& plan);
 
-  // False: shards do not fit the axes of the mesh, and tensors have no tags.
+  // If false, shards do not fit the axes of the mesh, and tensors have no tags.
   bool is_exact() const { return is_exact_; }
   std::size_t count() const { return list_.size(); }
   const TagAxis& operator[](std::size_t axis) const { return list_[axis]; }
 
-  // The axes along which these ranks differ, as bits. Empty: they are no product of axes. Along pp
-  // two stages suffice: only the copies of the embedding have tags there.
+  // The axes along which these ranks differ, as bits. Empty if they are not a product of axes.
+  // Along pp two stages suffice: only the copies of the embedding have tags there.
   std::optional<unsigned> along(std::span<const int> ranks) const;
 
  private:

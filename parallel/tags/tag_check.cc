@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Inside of an operation or a collective, what the device does is a part of it.
+// Inside an operation or a collective, operations of the device belong to it.
 thread_local int suspended = 0;
 // The work that this thread does for a stream.
 struct OnThread {

@@ -1,9 +1,8 @@
-// Follows the tags of one rank's tensors through a training: operations and collectives change
-// them, and what is wrong for a tag is an error that names tensor, axis and place. A missing
-// reduction is then found without a number being wrong.
+// Follows the tags of one rank's tensors through a training run: operations and collectives change
+// them, and an operation that a tag does not allow is an error that names tensor, axis and place. A
+// missing reduction is thus found even if every number is right.
 //
-// Work on a stream changes tags when somebody waits for it: a result that nobody waited for stays
-// what it was.
+// Work on a stream changes tags when it is waited for: until then a result keeps its old tags.
 #pragma once
 
 #include <functional>
@@ -65,7 +64,7 @@ class TagCheck final : public CollectiveObserver {
   void refuse(const Tag& tag, const char* role, bool (*is_wrong)(const TagAxis&, Along));
   void write(Slice slice, Tag tag);
   void add(Slice slice, Tag tag);
-  // Of a part of the gradients' sum of squares, and of a step of the optimizer.
+  // Checks a part of the gradients' sum of squares, and a step of the optimizer.
   void squared(Slice gradients);
   void stepped(Slice value, Slice gradient);
 
@@ -82,9 +81,9 @@ class TagCheck final : public CollectiveObserver {
     bool is_gradient;
   };
   struct Norm {
-    unsigned owed = 0;                            // axes along which it is not yet added up
+    unsigned owed = 0;                            // axes along which it is not yet summed
     std::map<std::size_t, std::string> repeated;  // by axis: a gradient that every rank counts
-    bool is_complete = true;                      // a new one begins
+    bool is_complete = true;                      // if true, a new norm begins
   };
 
   // Changes tags now, or when the work on this thread is waited for.
@@ -105,7 +104,7 @@ class TagCheck final : public CollectiveObserver {
   const Memory* memory_of(Slice slice);
   std::string name_of(Slice slice, const char* role, const Tag& tag);
   Tag joined(const std::vector<TagMap::Piece>& pieces) const;
-  // How a parameter's values lie along tp.
+  // The tp placement of a parameter's values.
   Tag of_parameter(const Parameter& parameter, const std::vector<Parameter>& whole) const;
   void add_to(Slice slice, const Tag& tag);
   [[noreturn]] void fail(std::size_t axis, const std::string& what, const std::string& hint) const;

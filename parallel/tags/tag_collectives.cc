@@ -1,4 +1,4 @@
-// What collectives, the norm and the optimizer make of tags.
+// The effect of collectives, the norm and the optimizer on tags.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -128,7 +128,7 @@ void TagCheck::message(Slice sent, Slice received) {
     return refuse(tag, "the message to another stage",
                   [](const TagAxis&, Along along) { return along == Along::partial; });
   }
-  // Activations of the stage before, or their gradients.
+  // Activations of the previous stage, or their gradients.
   Tag tag;
   for (std::size_t axis = 0; axis < axes_.count(); ++axis)
     tag[axis] = axes_[axis].varies_by_tokens() ||
@@ -150,7 +150,7 @@ void TagCheck::squared(Slice gradients) {
       if (along == Along::partial) partial[axis].insert(name);
       const bool varies = along == Along::rows || along == Along::columns;
       if (varies || axes_[axis].kind == AxisKind::stages) norm_.owed |= 1U << axis;
-      // Of the tied embedding, the first stage's copy counts.
+      // For the tied embedding, the first stage's copy counts.
       const int counts = axes_[axis].kind == AxisKind::stages ? plan_.ends_of_pipeline().first : 0;
       if (along == Along::replicated && axes_[axis].place(plan_, rank_) != counts)
         norm_.repeated.try_emplace(axis, name);

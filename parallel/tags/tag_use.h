@@ -1,5 +1,5 @@
-// One operation of a backend, which reads and writes tags by rules. While it lives, what the device
-// does is a part of it.
+// One operation of a backend, which reads and writes tags by rules. While it lives, operations of
+// the device belong to it.
 #pragma once
 
 #include "parallel/tags/tag_check.h"
@@ -25,7 +25,7 @@ class TagUse {
     check_.refuse(tag, role, [](const TagAxis&, Along along) { return along == Along::partial; });
     return tag;
   }
-  // Works on whole rows, too.
+  // Reads an operand of an operation on whole rows.
   Tag whole_rows(Slice slice, const char* role) {
     const Tag tag = whole(slice, role);
     check_.refuse(tag, role, [](const TagAxis&, Along along) { return along == Along::columns; });

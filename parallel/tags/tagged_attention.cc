@@ -1,5 +1,5 @@
-// The operations of attention. Ranks may have other heads, which are columns. If they have other
-// queries, the keys and values of all ranks must come to them.
+// The operations of attention. Ranks may have different heads, which are columns. If they have
+// different queries, they need the keys and values of all ranks.
 #include "parallel/tags/tag_use.h"
 #include "parallel/tags/tagged_backend.h"
 
@@ -63,8 +63,8 @@ void TaggedBackend::attention_part_backward(const Matrix& dq, const Matrix& dk, 
   const Tag of_q = use.product(use.any(dout, "dout"), use.whole(q, "q"), "dout * q");
   use.product(of_q, use.whole(products, "products"), "dout * products");
   Tag of_k = use.product(of_q, use.whole(k, "k"), "q * k");
-  // Every rank has queries for these keys. Next to dq lie the own keys' gradients, to which those
-  // of the other ranks are added when they have arrived.
+  // Every rank has queries for these keys. The gradients of this rank's keys lie next to dq;
+  // gradients from other ranks are added when they arrive.
   const bool is_own = dk.stride != part.kv_heads * part.head_size * 2;
   for (std::size_t axis = 0; axis < check_.axes().count(); ++axis)
     if (check_.axes()[axis].kind == AxisKind::tokens && !is_own)

@@ -109,7 +109,7 @@ void TaggedBackend::embedding(Slice out, Slice tokens, std::int32_t first_token,
                               std::span<const std::int32_t> inputs) {
   TagUse use(check_, "embedding");
   Tag tag = use.any(tokens, "the table");
-  // A rank finds its own rows of the table; its inputs are its own, too.
+  // A rank looks up its own rows of the table, for its own inputs.
   for (std::size_t axis = 0; axis < check_.axes().count(); ++axis)
     tag[axis] = check_.axes()[axis].varies_by_tokens() ? Along::rows : row_sum_of(tag[axis]);
   use.write(out, tag);

@@ -1,5 +1,5 @@
-// A device whose memory has tags: passes all work to another device, and tells the check what it
-// does to them.
+// A device whose memory has tags: passes all work to another device, and reports its effect on tags
+// to the check.
 #pragma once
 
 #include "collectives/base/device.h"
@@ -40,7 +40,7 @@ class TaggedDevice final : public Device {
     check_.added(into, from);
     inner_.reduce(plain(into), plain(from), op);
   }
-  // Only inside of collectives.
+  // Only inside collectives.
   void reduce_all(std::span<const Slice> into, std::span<const Slice> from, ReduceOp op,
                   Count divisor) override;
   void divide(Slice data, Count divisor) override { inner_.divide(plain(data), divisor); }

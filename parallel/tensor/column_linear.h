@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// This rank has those of the layer's columns that `columns` lists, next to each other.
+// This rank has the columns of the layer that `columns` lists, next to each other.
 std::unique_ptr<ColumnLinear> column_linear(TensorRanks& ranks, Parameters& parameters,
                                             const std::string& name, Count in,
                                             std::vector<Region::Columns> columns);

@@ -14,7 +14,7 @@ class GatheredInput {
   Slice place(Tensor& kept, Count rows, DType dtype, Ledger& ledger) const;
 
   // Calls product(rows of the input, the same rows of `other`, their number), once with all rows, or
-  // part by part while others are exchanged. Does not gather rows again that were kept in forward.
+  // part by part while others are exchanged. Does not gather again rows that were kept in forward.
   enum class Pass : std::uint8_t { forward, backward };
   using Product = std::function<void(Slice x, Slice other, Count rows)>;
   void with_all_rows(const Tensor& kept, Count rows, const char* label, Pass pass,

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// Of the largest micro-batch.
+// Returns the activations of the largest micro-batch.
 ActivationBytes activation_bytes(const Plan& plan, int rank) {
   return {plan.model, std::ranges::max(plan.rows(rank)), plan.options.dtype, plan.split(rank),
           plan.stage_options()};
@@ -47,7 +47,7 @@ int KeptInputs::new_number() {
   return number;
 }
 
-// In turn, so that one part is copied while the other one is moved.
+// Alternates between two buffers, so that one part is copied while the other is moved.
 KeptInputs::Buffer& KeptInputs::free_buffer() {
   turn_ = 1 - turn_;
   if (buffers_[turn_].number) turn_ = 1 - turn_;

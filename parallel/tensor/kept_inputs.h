@@ -1,6 +1,6 @@
 // Keeps the inputs that full recomputation needs, between a forward pass and its backward pass. All
-// ranks that split the layers have the same inputs. So each may keep a part only, and gather the
-// others' parts again before backward (ZeRO-R's Pa); parts may lie in a second tier of memory, too.
+// ranks that split the layers have the same inputs. So each may keep only a part, and gather the
+// others' parts again before backward (ZeRO-R's Pa); parts may also lie in a second tier of memory.
 //
 //   a rank of t, for each kept input of E bytes    held                      sent for backward
 //
@@ -31,14 +31,14 @@ class KeptInputs final : public InputStore {
 
   int keep(Slice input) override;
   void bring_back(Slice input, int number, std::optional<int> next) override;
-  // What it has moved from and to the second tier so far.
+  // Bytes moved from and to the second tier so far.
   TierTraffic traffic() const { return tier_ ? tier_->traffic() : TierTraffic{}; }
 
  private:
   // A part on its way to the tier or back.
   struct Buffer {
     Tensor part;
-    std::optional<int> number;  // of the input of which it is being read, or has been
+    std::optional<int> number;  // of the input that is being read, or has been
     std::optional<Tier::Handle> last;
   };
 
@@ -48,7 +48,7 @@ class KeptInputs final : public InputStore {
   Count place(int number) const { return number * slot_bytes_; }
   Buffer& free_buffer();
   void wait(const Buffer& buffer);
-  // Begins to read a part of `count` elements, unless that has begun.
+  // Begins to read a part of `count` elements, unless it is being read already.
   Buffer& fetch(int number, Count count);
 
   Ledger& ledger_;

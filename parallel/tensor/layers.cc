@@ -17,7 +17,7 @@ void check_split(const GptConfig& config, int length, const LayerSplit& split) {
           fmt::format("{} heads on {} tensor-parallel ranks", config.heads, t),
           "the heads must be a multiple of the ranks");
   require(kv % t == 0 || t % kv == 0,
-          fmt::format("{} heads of keys and values on {} tensor-parallel ranks", kv, t),
+          fmt::format("{} key/value heads on {} tensor-parallel ranks", kv, t),
           "one must be a multiple of the other");
   require(!split.by_sequence || length % t == 0,
           fmt::format("sequences of {} tokens on {} sequence-parallel ranks", length, t),
@@ -34,7 +34,7 @@ std::unique_ptr<ColumnLinear> TensorLayers::queries_keys_values(Parameters& para
   const LayerSplit& split = ranks_.split();
   const Count size = config.head_size(), kv = config.key_value_heads();
   const Count queries = split.heads(config.heads) * size, keys = split.kv_heads(kv) * size;
-  // With fewer heads of keys and values than ranks, neighbours share a head.
+  // With fewer key/value heads than ranks, neighbours share a head.
   const Count first_key = kv * split.rank / split.ranks * size;
   const int sharers = std::max(1, split.ranks / static_cast<int>(kv));
   const Sharing shared{.ranks = sharers, .is_partial = sharers > 1};

@@ -1,8 +1,8 @@
 // The ranks that split the layers of one model, and the operators at the borders of split layers: f
 // where activations enter, g where they leave. Shoeybi et al., "Megatron-LM", 2019; with the
-// sequence split, too: Korthikanti et al., 2022.
+// sequence also split: Korthikanti et al., 2022.
 //
-//                      layers split                     the sequence, too
+//                      layers split                     sequence also split
 //   f   forward        nothing                          all-gather of the rows
 //       backward       all-reduce of the gradient       reduce-scatter
 //   g   forward        all-reduce of the product        reduce-scatter
@@ -68,7 +68,7 @@ class TensorRanks {
   // The same, overlapped with meanwhile() if ranks overlap; otherwise before it.
   void sum(Slice partial, const char* label, const Meanwhile& meanwhile);
 
-  // Combines the ranks' values, statistics of rows.
+  // Combines the ranks' values, which are statistics of rows.
   void combine(Slice values, ReduceOp op);
 
   // Calls exchange(), during which this rank computes nothing, and adds up the seconds.
@@ -85,7 +85,7 @@ class TensorRanks {
   Ledger* ledger_;
   std::optional<Stopwatch> waiting_;
   std::array<Tensor, 3> scratch_;
-  std::int64_t messages_ = 0;     // sent to the right: as many as the left one has sent
+  std::int64_t messages_ = 0;     // sent to the right: as many as the left neighbour has sent
   std::optional<Stream> stream_;  // for sums that overlap with other work
 };
 

@@ -1,4 +1,4 @@
-// Gradients of which several tensor-parallel ranks have a part each (Sharing::is_partial). With the
+// Gradients that consist of parts on several tensor-parallel ranks (Sharing::is_partial). With the
 // sequence split: those of layer norms, positions, and biases after a row-parallel product, because
 // each rank has processed its own rows. Also those of keys and values if ranks share their heads.
 #pragma once
@@ -23,7 +23,7 @@ class SharedGradients {
   SharedGradients(Communicator& tensor, const Parameters& parameters, const GradientMemory& memory,
                   Ledger& ledger);
 
-  // Sums them. Call once a step, after the last micro-batch.
+  // Sums them. Call once per step, after the last micro-batch.
   void reduce();
 
  private:

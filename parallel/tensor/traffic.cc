@@ -33,7 +33,7 @@ LabelledTraffic tensor_traffic(const TensorWork& work) {
     const Traffic again = gathers_again ? gather : Traffic{};
     traffic[TensorRanks::forward_label] += 2 * layers * forward_passes * (entering + leaving);
     traffic[TensorRanks::backward_label] += 2 * layers * (entering + leaving + again);
-    // A first stage is recomputed from its tokens.
+    // The first stage is recomputed from its tokens.
     if (work.options.kept_input != KeptInput::whole)
       traffic[TensorRanks::inputs_label] +=
           (work.stage_again ? (is_first ? 0 : 1) : layers) * gather;

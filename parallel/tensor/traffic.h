@@ -2,7 +2,7 @@
 // elements, on t ranks. A ring sends (t-1)/t E for an all-gather or a reduce-scatter, and twice that
 // for an all-reduce.
 //
-//              layers split                the sequence, too
+//              layers split                sequence also split
 //   forward    2 all-reduces, 4(t-1)/t E   2 all-gathers, 2 reduce-scatters, 4(t-1)/t E
 //   backward   the same                    the same and 2 all-gathers of inputs, 6(t-1)/t E,
 //                                          or without those if they are kept, 4(t-1)/t E
@@ -32,7 +32,8 @@ struct TensorWork {
   StageLayers layers;
   bool stage_again = false;  // whether `full` recomputes the whole stage, with its ends
 };
-// Of an optimizer step, in elements. Elements of the loss have the type statistics_type(dtype).
+// Returns the traffic of an optimizer step, in elements. Elements of the loss have the type
+// statistics_type(dtype).
 LabelledTraffic tensor_traffic(const TensorWork& work);
 // Bytes of an element under that label.
 Count element_bytes_of(std::string_view label, DType dtype);

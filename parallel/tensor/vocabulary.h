@@ -5,8 +5,8 @@
 //   highest   = max over the ranks               E = sum of exp(z - highest) over the ranks
 //   loss      = log E - (z[target] - highest)    dz = exp(z - highest) / E - (1 at the target)
 //
-// With label smoothing, the sum of z over the whole vocabulary is exchanged, too: a mean over one
-// rank's logits would give every rank another loss.
+// With label smoothing, the sum of z over the whole vocabulary is also exchanged: a mean over one
+// rank's logits would give every rank a different loss.
 #pragma once
 
 #include <memory>

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// In billionths of a second or unit.
+// Exact to a billionth of a second or unit.
 Rational exact(double seconds) {
   return {static_cast<std::int64_t>(std::llround(seconds * 1e9)), 1'000'000'000};
 }
@@ -19,7 +19,7 @@ Rational exact(double seconds) {
 // The times of the passes of one run, in seconds, by rank and index in its schedule.
 using Passes = std::vector<std::vector<double>>;
 
-// The passes of all ranks, on every rank.
+// Returns the times of all ranks' passes, on every rank.
 Passes passes_of_all(Communicator& world, const Schedule& schedule,
                      const std::vector<double>& own) {
   Passes passes;

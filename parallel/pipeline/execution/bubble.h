@@ -1,4 +1,4 @@
-// The bubble of a training: as measured, by its closed form, and as simulated with the measured
+// The bubble of a training run: as measured, by its closed form, and as simulated with the measured
 // times of passes, both their means and each pass's own.
 #pragma once
 
@@ -11,14 +11,14 @@
 namespace lockstep {
 
 // Every rank calls it. `name` is the schedule's, or empty if it came from a file. The simulator's
-// messages, of `message_bytes`, cost what the links between ranks cost, which is exact in virtual
+// messages, of `message_bytes`, cost what the links between ranks cost; this is exact in virtual
 // time.
 BubbleRecord measured_bubble(Communicator& world, const Schedule& schedule,
                              const Executor& executor, const std::string& name,
                              const PipelineShape& shape, Count message_bytes);
 
-// The seconds of a step in which passes take these times, by rank and place in its schedule, and
-// messages none.
+// Returns the seconds of a step in which passes take these times, by rank and place in its
+// schedule, and messages take none.
 double seconds_without_messages(const Schedule& schedule,
                                 const std::vector<std::vector<double>>& passes);
 

@@ -1,6 +1,7 @@
-// Runs any schedule on this rank's stages of the model. It knows messages and stages, but no
-// schedule. The last backward pass of a stage completes its gradients one by one. They are announced
-// as they become ready, so that data parallelism can reduce them at the same time.
+// Runs any schedule on this rank's stages of the model. It handles messages and stages, but knows
+// no particular schedule. The last backward pass of a stage completes its gradients one by one.
+// They are announced as they become ready, so that data parallelism can reduce them at the same
+// time.
 #pragma once
 
 #include <deque>
@@ -61,8 +62,8 @@ class Executor {
   double loss_sum(const Batch& batch);
 
   double waiting_seconds() const { return waiting_.seconds(); }
-  // Times of the last runs, at most kept_runs. Omits the very first run, which allocates memory, if
-  // there are more.
+  // Times of the last runs, at most kept_runs. Omits the first run, which allocates memory, if
+  // there are others.
   static constexpr std::size_t kept_runs = 64;
   std::vector<RunSeconds> runs() const;
   // The most micro-batches, summed over stages, between the beginning of their forward pass and the
@@ -74,11 +75,11 @@ class Executor {
   using Name = std::tuple<int, Pass, int>;
   struct Message {
     Tensor tensor;
-    Request request;  // null if it never leaves the rank
+    Request request;  // null if the message never leaves the rank
   };
   struct Flight {
     StageStash stash;
-    int input = 0;  // its number among the kept ones, if the stash is recomputed
+    int input = 0;  // the number of its kept input, if the stash is recomputed
   };
 
   void begin_receive(const Step& step, std::int64_t number);
@@ -97,7 +98,7 @@ class Executor {
   GptStage& stage(const Action& action) { return stages_.at(action.stage); }
   Flight& flight(const Action& action) { return flights_[{action.stage, action.micro_batch}]; }
   void wait_for_input(const Action& action);
-  // Empty if the stage has no neighbour that provides one.
+  // Returns the action's input; empty if the stage has no neighbour that provides one.
   Slice input_of(const Action& action);
   void drop_input(const Action& action);
   Tensor message_tensor(const Action& action);

@@ -28,7 +28,7 @@ class HeldMessages {
     if (has_input) give();
   }
 
-  // Forward only, through all of the rank's stages. Sent tensors are kept until the end.
+  // A forward pass only, through all of the rank's stages. Sent tensors are kept until the end.
   void validate() {
     for (const int stage : use_.own) {
       const bool arrives = stage > 0 && !is_own(stage - 1);

@@ -31,7 +31,8 @@ class Stashes {
  public:
   explicit Stashes(Recompute recompute) : recompute_(recompute) {}
 
-  // What a forward pass fills, and what a backward pass (whole, or for the input only) adds to it.
+  // Takes the memory that a forward pass fills, or the memory that a backward pass (whole, or for
+  // the input only) adds to it.
   void take_forward(StageStash& stash, const GptStage& stage);
   void take_backward(StageStash& stash, const GptStage& stage, Pass pass);
   // Returns both, if they exist.
@@ -50,7 +51,7 @@ class Stashes {
   Pool<Tensor> messages_;
 };
 
-// The most of each that a rank holds at once while it runs its actions.
+// The largest number of each that a rank holds at once while it runs its actions.
 struct StashPeaks {
   int blocks = 0, block_gradients = 0, attentions = 0, heads = 0, end_gradients = 0, inputs = 0;
 };

@@ -21,7 +21,7 @@ class TiedEmbedding {
 
   // Whether a parameter's gradient is complete only after add_gradients().
   bool completes(int parameter) const { return copies_.contain(parameter); }
-  // Sums the gradients of both copies. Each copy then has the sum, with the same bits.
+  // Sums the gradients of the two copies. Each copy then has the sum, with the same bits.
   void add_gradients();
   // Calls use(parameter) for the copies on this rank.
   template <typename Use>

@@ -14,7 +14,7 @@ struct Passes {
 
 struct StageState {
   int rank = -1;
-  int complete_gradients = 0;  // micro-batches whose weight gradients it has
+  int complete_gradients = 0;  // micro-batches with finished weight gradients
   bool is_unsharded = false, is_reduced = false;
 };
 
@@ -51,7 +51,7 @@ class Completeness {
     return stages_[static_cast<std::size_t>(action.stage)];
   }
 
-  // A stage is where its first action is.
+  // A stage lies on the rank of its first action.
   void take_home(int rank, const Action& action) {
     require_of(action.stage >= 0 && action.stage < schedule_.stages, rank, action,
                fmt::format("there are {} stages", schedule_.stages));

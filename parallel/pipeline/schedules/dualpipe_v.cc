@@ -69,7 +69,7 @@ class Turns {
   const PipelineShape& x_;
   int r_;
   int stage_[2];
-  std::deque<int> postponed_;  // stages of the weight gradients still to run
+  std::deque<int> postponed_;  // stages with weight gradients still to run
 };
 
 Schedule dualpipe_v(const PipelineShape& x) {

@@ -23,7 +23,7 @@ int megatron_group(const PipelineShape& x) { return x.group > 0 ? x.group : x.ra
 int rounds(const PipelineShape& x) { return std::max(1, x.micro_batches / x.ranks); }
 int round_group(const PipelineShape& x) { return x.micro_batches / rounds(x); }
 
-// The virtual stage of each of a rank's forward passes, in order.
+// Returns the virtual stage of each of a rank's forward passes, in order.
 std::vector<int> turns(const PipelineShape& x, int group) {
   std::vector<int> result;
   for (int first = 0; first < x.micro_batches; first += group)

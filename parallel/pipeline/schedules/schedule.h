@@ -26,7 +26,7 @@ enum class Pass : char {
 };
 // As PyTorch writes it: "F", "UNSHARD", "REDUCE_GRAD".
 std::string_view name_of(Pass pass);
-// Collectives do not.
+// Whether it computes; collectives do not.
 bool is_compute(Pass pass);
 // Whether another stage waits for the result.
 bool has_output(Pass pass);
@@ -55,7 +55,7 @@ struct Schedule {
   int ranks() const { return static_cast<int>(by_rank.size()); }
   // The rank of every stage; -1 for a stage without actions.
   std::vector<int> rank_of_stage() const;
-  // Whether any action of a rank is one of these.
+  // Whether any rank has such an action.
   bool has(Pass pass) const;
   bool operator==(const Schedule&) const = default;
 };
@@ -63,7 +63,7 @@ struct Schedule {
 // The size of a pipeline. Every rank has `virtual_stages` stages.
 struct PipelineShape {
   int ranks = 1, micro_batches = 1, virtual_stages = 1;
-  // Micro-batches that an interleaved schedule takes through a stage in turn; 0: ranks.
+  // For interleaved schedules: consecutive micro-batches per stage; 0: the number of ranks.
   int group = 0;
 
   int stages() const { return ranks * virtual_stages; }

@@ -1,6 +1,6 @@
-// The menu of schedules. Each entry has a generator and its closed forms, in which p is the number
-// of ranks, m that of micro-batches and v that of stages per rank; tF and tB = tI + tW are the
-// times of one micro-batch through all stages of a rank. Messages take no time in them.
+// The menu of schedules. Each entry has a generator and its closed forms, with p ranks, m
+// micro-batches and v stages per rank; tF and tB = tI + tW are the times of one micro-batch through
+// all stages of a rank. The closed forms assume that messages take no time.
 #pragma once
 
 #include <optional>

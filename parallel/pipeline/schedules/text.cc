@@ -34,7 +34,7 @@ std::string trimmed(const std::string& text) {
   return text.substr(begin, text.find_last_not_of(blank) - begin + 1);
 }
 
-// The number that `text` begins with, of at most 6 digits, which are taken away.
+// Removes the number at the beginning of `text`, of at most 6 digits, and returns it.
 std::optional<int> take_number(std::string_view& text) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   if (digits == 0 || digits > 6) return {};
@@ -52,7 +52,8 @@ std::optional<Pass> pass_named(std::string_view name) {
   return {};
 }
 
-// Nothing for what follows from the actions: a message, or the wait for a message or a collective.
+// Returns nothing for a cell that follows from the actions: a message, or the wait for a message or
+// a collective.
 std::optional<Action> action_from(std::string_view cell, std::string_view name, std::size_t line) {
   std::string_view rest = cell;
   const std::optional<int> stage = take_number(rest);

@@ -1,4 +1,4 @@
-// Schedules as text: PyTorch's, a line for every rank, its actions separated by commas.
+// Schedules as text, in PyTorch's format: one line per rank, its actions separated by commas.
 // "0F0,0F1,,0B0" runs stage 0 forward for micro-batches 0 and 1, then backward for 0; an empty cell
 // is idle. Two actions that form a block are "(0F4;7B1)OVERLAP_F_B". Collectives have no
 // micro-batch: "0UNSHARD", "0RESHARD", "0REDUCE_GRAD".
@@ -12,7 +12,7 @@
 namespace lockstep {
 
 // The actions alone. PyTorch loads it (as compute_only) if the schedule has no collectives; with
-// them PyTorch wants messages and waits, too: see csv_of() of simulator/communication.h.
+// collectives, PyTorch also needs messages and waits: see csv_of() of simulator/communication.h.
 std::string csv_of(const Schedule& schedule);
 
 // Reads the text of csv_of() or PyTorch; the numbers in it determine how many stages and
@@ -22,7 +22,7 @@ std::string csv_of(const Schedule& schedule);
 Schedule schedule_from_csv(std::string_view text, std::string_view name);
 
 // The same for a file. Passes of a stage that it numbers from 1 up to the number of micro-batches
-// are renumbered from 0: PyTorch's own order of 1F1B has such on its last rank.
+// are renumbered from 0: PyTorch's own order of 1F1B numbers passes this way on its last rank.
 Schedule read_schedule(const std::string& path);
 
 }  // namespace lockstep

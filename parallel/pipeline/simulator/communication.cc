@@ -177,8 +177,8 @@ std::vector<std::vector<std::size_t>> taken_sends(const Program& program, int ra
   for (std::size_t i = 0; i < own.size(); ++i)
     if (own[i].kind == Step::Kind::compute)
       used_at[{own[i].action.stage, direction(own[i].action.pass), own[i].action.micro_batch}] = i;
-  // Of every other rank: where it uses a message of this one, and where this one uses the first
-  // message that it sends after that.
+  // For every other rank: where it uses a message of this rank, and where this rank uses the first
+  // message that the other sends after that.
   std::vector<std::vector<std::size_t>> taken(own.size());
   std::map<Name, std::size_t> known_at;
   for (const auto& theirs : program.by_rank) {

@@ -29,10 +29,10 @@ std::string text_of(const Step& step);
 struct Program {
   std::vector<std::vector<Step>> by_rank;
 };
-// PyTorch's text of a whole order, which it loads as compute_comms: with messages and collectives,
-// and with the waits that it demands. "WAIT_SEND_F" follows the backward pass of the same stage and
-// micro-batch, which shows that the activations have arrived; every other wait for a send comes
-// last. "WAIT_REDUCE_GRAD" follows its reduction.
+// PyTorch's text of a whole program, which PyTorch loads as compute_comms: with messages and
+// collectives, and with the waits that it demands. "WAIT_SEND_F" follows the backward pass of the
+// same stage and micro-batch, which shows that the activations have arrived; every other wait for a
+// send comes last. "WAIT_REDUCE_GRAD" follows its reduction.
 std::string csv_of(const Program& program);
 
 // Sends each message right after it was computed and receives it right before it is used, as in a
@@ -52,7 +52,8 @@ std::vector<std::vector<std::size_t>> taken_sends(const Program& program, int ra
 
 // Whether a send completes by itself or only when it is received.
 enum class Sends { go_on, wait_for_receiver };
-// The ranks that would wait for each other for ever, each at its step; empty if all steps can run.
+// Returns the ranks that would wait for each other for ever, each at its step; empty if all steps
+// can run.
 struct StuckRank {
   int rank = 0;
   Step step;

@@ -36,7 +36,7 @@ std::string label_of(const Action& action) {
 
 class Chart {
  public:
-  // As many characters for every tick, where there is room for one at all.
+  // Every tick gets the same number of characters, if there is room for at least one.
   Chart(const Timeline& timeline, int width, bool in_color)
       : timeline_(timeline), in_color_(in_color) {
     constexpr std::int64_t most_per_tick = 4;
@@ -45,7 +45,7 @@ class Chart {
                           : static_cast<double>(width) / static_cast<double>(end);
   }
 
-  // The actions of a rank that compute, or those that do not.
+  // Draws either a rank's computing actions or its other ones.
   std::string line(const RankTimeline& rank, bool computing, char idle) const {
     std::string text;
     std::size_t drawn = 0;

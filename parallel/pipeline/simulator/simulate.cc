@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// The largest time of which all of these are multiples.
+// Returns the largest time of which all of these are multiples.
 Rational tick_of(const std::vector<Rational>& times) {
   std::int64_t denominator = 1, numerator = 0;
   for (const Rational& time : times) denominator = std::lcm(denominator, time.denominator());
@@ -23,7 +23,7 @@ Rational tick_of(const std::vector<Rational>& times) {
 
 std::int64_t ticks(const Rational& time, const Rational& tick) { return (time / tick).numerator(); }
 
-// An action's ticks, by its rank and its place in the rank's list.
+// Returns an action's ticks, by its rank and its place in the rank's list.
 using Duration = std::function<std::int64_t(std::size_t, std::size_t, const Action&)>;
 
 class Simulation {

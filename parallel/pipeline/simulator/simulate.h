@@ -23,7 +23,7 @@ struct RankTimeline {
   int in_flight = 0, unfinished = 0;
   int unsharded = 0;  // the most stages whose parameters are gathered at once
 
-  // Of the first action that computes, and of the last action of all.
+  // The begin of the first action that computes, and the end of the last action.
   std::int64_t begin() const;
   std::int64_t end() const;
 };
@@ -36,7 +36,7 @@ struct Timeline {
   Rational time(std::int64_t ticks) const { return tick * ticks; }
   Rational makespan() const { return time(end); }
   Rational busy(int rank) const { return time(at(rank).busy); }
-  // Until the last rank is done; and between the rank's own begin and end.
+  // A rank's idle time: until the last rank is done, and between its own begin and end.
   Rational idle(int rank) const { return time(end - at(rank).busy); }
   Rational inner_idle(int rank) const {
     return time(at(rank).end() - at(rank).begin() - at(rank).busy);
@@ -44,7 +44,7 @@ struct Timeline {
   // The longest time between a rank's own begin and end: the time per step if each rank begins its
   // next step at once, as the zero-bubble schedules assume.
   Rational period() const;
-  // Of all ranks: idle time over all time, and over busy time.
+  // All ranks' idle time over all time, and over busy time.
   Rational bubble_fraction() const;
   Rational bubble_overhead() const;
 
@@ -58,9 +58,10 @@ struct Timeline {
 //
 // Each rank has one communication stream, on which its unshards and reductions run in their order,
 // overlapped with compute. A rank issues a collective when the action before it has been computed,
-// and goes on at once; an action that computes waits until its stage is unsharded. Resharding takes
-// no time. A rank ends when its last action has, computed or reduced. Throws Error (bad_input)
-// naming the cycle if ranks wait for each other for ever. The schedule is complete (see check.h).
+// and continues at once; an action that computes waits until its stage is unsharded. Resharding
+// takes no time. A rank ends when its last action has, computed or reduced. Throws Error
+// (bad_input) naming the cycle if ranks wait for each other for ever. The schedule is complete (see
+// check.h).
 Timeline simulate(const Schedule& schedule, const PassTimes& times);
 // The same with the times of each stage's own passes.
 Timeline simulate_stages(const Schedule& schedule, const std::vector<PassTimes>& by_stage,
