@@ -43,7 +43,8 @@ struct Problem {
   Count element_bytes = 4;
   int root = 0;
   int ranks_per_node = 1;  // consecutive ranks; 0: nodes differ
-  // all_to_all_v only; `count` is then the mean over ranks of what one sends. Empty: equal counts.
+  // all_to_all_v only; `count` is then the mean number of elements that a rank sends. Empty: equal
+  // counts.
   CountMatrix counts = {};
 
   double bytes() const { return static_cast<double>(count * element_bytes); }
@@ -61,7 +62,7 @@ inline bool power_of_two(const Problem& x) {
 inline bool equal_chunks_of_power_of_two(const Problem& x) {
   return equal_chunks(x) && power_of_two(x);
 }
-// For nodes with a power of two of ranks.
+// For nodes with a power of two ranks each.
 inline bool power_of_two_of_nodes(const Problem& x) {
   return power_of_two(x) && std::has_single_bit(static_cast<unsigned>(x.ranks_per_node));
 }
@@ -91,10 +92,10 @@ struct Algorithm {
   void (*run)(Communicator&, Slice, Arguments...);
   // (out, in, ...). Set if the algorithm works out of place without a copy.
   void (*run_out_of_place)(Communicator&, Slice, Slice, Arguments...) = nullptr;
-  // Null for the vendor's algorithm, which we cannot look into.
+  // Null for the vendor's algorithm, whose messages are invisible here.
   Traffic (*traffic)(const Problem&, int rank) = nullptr;
   double (*seconds)(const Problem&, const LinkModel&) = nullptr;
-  std::string_view formula = {};  // of the time; n bytes, p ranks, latency a, b seconds per byte
+  std::string_view formula = {};  // the time; n bytes, p ranks, latency a, b seconds per byte
   // Where `seconds` is exact. Elsewhere it is an upper bound. Null: exact everywhere.
   bool (*exact)(const Problem&) = nullptr;
   // Where `seconds` is exact if links inside nodes are faster than those between. Elsewhere it is
@@ -105,9 +106,9 @@ struct Algorithm {
   Count (*scratch)(const Problem&, int rank) = nullptr;
   // Elements that a rank receives through windows (Communicator::open_window). Null: none.
   Count (*windowed)(const Problem&, int rank) = nullptr;
-  // All ranks do the same at the same time if chunks are equal and both the ranks and a node's ranks
-  // are a power of two; on unequal links, all nodes do (transport/launch_symmetric.h). Not where
-  // messages of several ranks arrive at once: one node takes them in another order than the next.
+  // All ranks behave identically if chunks are equal and both the ranks and a node's ranks are a
+  // power of two; on unequal links, all nodes do (transport/launch_symmetric.h). False where
+  // messages of several ranks arrive at once: nodes then take them in different orders.
   bool ranks_are_equal = false;
   // Only a baseline for the others: the closed form omits one rank's cost of handling p messages.
   bool is_baseline = false;
@@ -119,8 +120,8 @@ struct Estimate {
   bool is_exact = false, is_bound = false;  // neither: an estimate
 };
 
-// The closed form's time on these links, of which the ranks may use only one kind. A form that
-// knows no nodes is given the slower kind. That is not quite a bound: a message on a fast link can
+// Returns the closed form's time on these links, of which the ranks may use only one kind. A form
+// that ignores nodes gets the slower kind. That is not quite a bound: a message on a fast link can
 // overtake one of an earlier round, which then queues behind it.
 template <typename Entry>
 Estimate estimate(const Entry& entry, Problem x, LinkModel links) {
@@ -130,7 +131,7 @@ Estimate estimate(const Entry& entry, Problem x, LinkModel links) {
   if (x.ranks_per_node == 1 && nodes_are_equal) links.inside = links.between;
   if (links.inside == links.between) {
     // With a count for every pair, ranks fall out of step, and messages overtake those of earlier
-    // rounds: the form is no bound.
+    // rounds: the form is not a bound.
     const bool is_exact = !entry.exact || entry.exact(x), is_bound = is_exact || x.counts.empty();
     return {entry.seconds(x, links), is_exact, is_bound};
   }
@@ -168,7 +169,8 @@ double mapped_memory_seconds(const Entry& entry, const Problem& x, const Link& l
   return static_cast<double>((again - not_at_all) * x.element_bytes) * link.beta_s_per_byte;
 }
 
-// The algorithm for `data` among those that can run here. First choice: the tuned one. Second:
+// Returns the algorithm for `data` among those that can run here. First choice: the tuned one.
+// Second:
 // `direct`, because ranks that share memory need no messages. Otherwise the one with the shortest
 // time by its closed form.
 template <typename Entry>

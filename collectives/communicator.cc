@@ -67,7 +67,7 @@ void Communicator::send_recv(Slice leaving, int to, Slice arriving, int from) {
   check_peer(to);
   check_peer(from);
   if (in_collective_) return transport_->send_recv(call_, leaving, to, arriving, from);
-  // Outside of a collective the two messages may have different sizes.
+  // Outside a collective the two messages may have different sizes.
   const Request sending = isend(leaving, to);
   irecv(arriving, from)->wait();
   sending->wait();

@@ -17,7 +17,7 @@ namespace lockstep {
 
 struct Tuning;
 
-// Belongs to one rank, whatever its communicators. Each may be null.
+// Records of one rank, shared by its communicators. Each may be null.
 struct RankRecords {
   Ledger* ledger = nullptr;
   Trace* trace = nullptr;
@@ -106,11 +106,11 @@ class Communicator {
   // negative color gets no communicator.
   std::unique_ptr<Communicator> split(int color, int key);
 
-  // From now on `observer` hears of the collectives of this communicator, and of those made from it.
-  // Null: no longer.
+  // From now on `observer` observes the collectives of this communicator, and of those made from
+  // it. Null: ends this.
   void observe(CollectiveObserver* observer) { records_.observer = observer; }
-  // Tells the observer, if there is one, that messages outside of a collective do what this
-  // operation does. See CollectiveObserver.
+  // Tells the observer, if there is one, that messages outside a collective have the effect of this
+  // operation. See CollectiveObserver.
   void announce(Operation operation, Slice from, Slice into) {
     if (records_.observer) records_.observer->announce(group(), operation, from, into);
   }
@@ -129,7 +129,7 @@ class Communicator {
   friend class CollectiveCall;
   Call message_call(Slice data, std::int64_t number = unnumbered) const;
   void check_peer(int peer) const;
-  // The transport of a subgroup, which the observer hears of.
+  // Returns the transport of a subgroup, and tells the observer of it.
   std::unique_ptr<Transport> made_group(std::span<const int> members);
 
   std::unique_ptr<Transport> transport_;

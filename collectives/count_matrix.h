@@ -1,4 +1,4 @@
-// How many elements each rank sends to each other in an all_to_all_v.
+// How many elements each rank sends to each other rank in an all_to_all_v.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace lockstep {
 class CountMatrix {
  public:
   CountMatrix() = default;
-  // `rows` holds the counts of rank 0 for all ranks, then those of rank 1, and so on; or one row,
-  // which is every rank's.
+  // `rows` holds the counts of rank 0 for all ranks, then those of rank 1, and so on; or one row
+  // for every rank.
   CountMatrix(int ranks, std::vector<Count> rows)
       : stride_(std::ssize(rows) > ranks ? ranks : 0),
         rows_(std::make_shared<const std::vector<Count>>(std::move(rows))) {}

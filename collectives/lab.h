@@ -1,5 +1,5 @@
 // The code of a lab as an algorithm next to ours, called "lab". The closed forms are those of the
-// algorithm that the lab asks for, so every check applies to it, too.
+// algorithm that the lab asks for, so every check also applies to it.
 #pragma once
 
 #include <vector>
@@ -20,8 +20,8 @@ inline LabCollectives& lab_collectives() {
   return collectives;
 }
 
-// The table, and if `run` exists, an entry for it with the closed forms of `like`. Never the choice
-// of `auto`.
+// Returns the table and, if `run` exists, an entry for it with the closed forms of `like`. `auto`
+// never chooses it.
 template <typename Entry>
 std::vector<Entry> with_lab(std::vector<Entry> table, Entry like, decltype(Entry::run) run) {
   if (!run) return table;

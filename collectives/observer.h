@@ -16,17 +16,17 @@ class CollectiveObserver {
 
   // `group` consists of the ranks `members` of `whole`.
   virtual void made_group(const void* whole, std::span<const int> members, const void* group) = 0;
-  // A collective begins, and has ended. The thread that calls both works on its data in between.
+  // A collective begins, and has ended. The thread that calls both operates on its data in between.
   virtual void begin(const void* group, Operation operation, Slice data) = 0;
   virtual void end() = 0;
-  // Messages outside of a collective do what this operation does with `from`, whose result is
+  // Messages outside a collective have the effect of this operation on `from`, with the result
   // `into`. For send_recv, either slice may be on another rank; it is then empty.
   virtual void announce(const void* group, Operation operation, Slice from, Slice into) = 0;
-  // The ranks' parts of a norm have been added up.
+  // The ranks' parts of a norm have been summed.
   virtual void added_norm(const void* group) = 0;
 
-  // The calling thread begins, and has ended, the work of this number on a stream; and another one
-  // has waited for it.
+  // The calling thread begins, and has ended, the work of this number on a stream; and another
+  // thread has waited for it.
   virtual void begin_work(const void* stream, std::int64_t number) = 0;
   virtual void end_work() = 0;
   virtual void waited(const void* stream, std::int64_t number) = 0;

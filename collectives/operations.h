@@ -15,8 +15,8 @@ namespace lockstep {
 struct Arguments {
   ReduceOp op = ReduceOp::sum;
   int root = 0;
-  Slice out;          // of operations that are out of place; empty: all_reduce is in place
-  RankCounts counts;  // of all_to_all_v; empty: all pairs have the same count
+  Slice out;          // for out-of-place operations; empty: all_reduce is in place
+  RankCounts counts;  // for all_to_all_v; empty: all pairs have the same count
 };
 
 struct AnyAlgorithm {

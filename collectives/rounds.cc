@@ -6,10 +6,10 @@
 namespace lockstep {
 
 // Message m leaves a rank when message m - 1 has left, and when message m - lead has arrived. The
-// longest chain of these decides. It stays at a rank whose right neighbour is on another node, one
-// message further each time, or it moves to the right, `lead` messages further; the last message
-// always moves. Of k moves in a row one leaves a node. So the chain either moves once, or in whole
-// laps from one such rank to the next, or as often as it can.
+// longest chain of these determines the time. The chain stays at a rank whose right neighbour is on
+// another node, one message further each time, or it moves to the right, `lead` messages further;
+// the last message always moves. Of k moves in a row one leaves a node. So the chain either moves
+// once, or in whole laps from one such rank to the next, or as often as it can.
 double ring_seconds(int ranks, int ranks_per_node, int messages, double bytes,
                     const LinkModel& links, int lead) {
   if (ranks == 1 || messages == 0) return 0;

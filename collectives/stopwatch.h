@@ -18,7 +18,7 @@ class ThreadClock {
 
   explicit ThreadClock(Communicator& comm);
   Moment now() const;
-  // In seconds, between two moments of one thread. On a device, waits for the second.
+  // The seconds between two moments of one thread. On a device, waits for the second moment.
   double between(const Moment& begin, const Moment& end) const;
 
  private:

@@ -9,7 +9,8 @@
 
 namespace lockstep {
 
-// Holds from that size up to the next choice of the same operation, transport and number of ranks.
+// Applies from that size up to the next choice for the same operation, transport and number of
+// ranks.
 struct TunedChoice {
   Operation operation = Operation::all_reduce;
   std::string transport;

@@ -1,5 +1,5 @@
-// Recursive doubling: in each round a rank exchanges everything it has with the rank at that
-// distance, so its data double.
+// Recursive doubling: in round k a rank exchanges everything it has with the rank at distance 2^k,
+// so its data double.
 //
 //   rounds lg p         bytes sent per rank  n (p - 1) / p        scratch none
 //

@@ -4,7 +4,7 @@
 //   rounds 2 (p - 1)    bytes sent per rank  2 n (p - 1) / p      scratch none with shared memory
 //
 // Twice as fast as one ring if each neighbour has its own link, as between GPUs. If a rank has one
-// egress for all neighbours, both halves queue there and nothing is gained.
+// egress for all neighbours, both halves queue there and there is no gain.
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/reduce_scatter/reduce_scatter.h"
 

@@ -4,7 +4,7 @@
 //   rounds 2 rendezvous   bytes sent per rank  0: it reads n, and writes n   scratch none
 //
 // Each byte is read and written once, without messages. Only rank i touches chunk i, so ranks wait
-// only before, and after all chunks are done. For small data every rank shows a copy, and each
+// only before the first chunk and after the last. For small data every rank shows a copy, and each
 // rank combines all of them: one rendezvous.
 #include "collectives/all_reduce/all_reduce.h"
 

@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// The number of ranks that take part: the largest power of two <= p.
+// Returns the number of ranks that take part: the largest power of two <= p.
 inline int participants(int p) { return 1 << floor_log2(p); }
 
 // Before: data of participant i = data (op) data of rank participants + i, if that rank exists.

@@ -1,5 +1,5 @@
-// Recursive doubling: in each round every rank exchanges all its data with the rank at that
-// distance, and both combine them. The number of ranks that a sum covers doubles.
+// Recursive doubling: in round k every rank exchanges all its data with the rank at distance 2^k,
+// and both combine them. The number of ranks that a sum covers doubles.
 //
 //   rounds lg p (+ 2)   bytes sent per rank  n lg p (+ n)         scratch n
 //

@@ -3,8 +3,8 @@
 //
 // A rank knows only what it sends and receives, not the whole matrix of counts. So no algorithm
 // forwards data through other ranks, as Bruck's does: they would have to know how much passes
-// through them. A pair with nothing to send still exchanges an empty message: its receiver sees
-// from it that both agree, and does not wait for a rank that has gone on.
+// through them. A pair with nothing to send still exchanges an empty message: it shows its receiver
+// that both agree, so that it does not wait for a rank that has continued.
 #pragma once
 
 #include <span>
@@ -43,8 +43,9 @@ class UnevenChunks {
 Count pair_count(const Problem& x, int from, int to);
 // The same for every algorithm: one message to each other rank, with that rank's elements.
 Traffic all_to_all_v_traffic(const Problem& x, int rank);
-// Whether times are exact: between two ranks; or if for each i all ranks send as much to the rank i
-// ahead. Otherwise ranks fall out of step, and messages queue behind those of later rounds.
+// Whether times are exact: between two ranks; or if, for each i, all ranks send the same amount to
+// the rank i ahead. Otherwise ranks fall out of step, and messages queue behind those of later
+// rounds.
 bool stays_in_step(const Problem& x);
 
 // The rank that sends to others, or receives from them, the most elements.

@@ -20,7 +20,7 @@ void run(Communicator& comm, Slice out, Slice in, RankCounts counts) {
   }
 }
 
-// As if every round ended before the next one begins.
+// The time if every round ended before the next one begins.
 double seconds(const Problem& x, const LinkModel& links) {
   double total = 0;
   for (int distance = 1; distance < x.ranks; ++distance) {

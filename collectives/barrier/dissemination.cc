@@ -1,5 +1,5 @@
-// Dissemination barrier: in round k every rank notifies the rank 2^k ahead and hears from the rank
-// 2^k behind. After ceil(lg p) rounds every rank knows that all have arrived.
+// Dissemination barrier: in round k every rank notifies the rank 2^k ahead and is notified by the
+// rank 2^k behind. After ceil(lg p) rounds every rank has learned that all have arrived.
 //
 //   rounds ceil(lg p)   bytes sent per rank  0 in ceil(lg p) messages   scratch none
 //

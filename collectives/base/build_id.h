@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-// The linker's hash of the program's contents, in hexadecimal; "none" if it has left none.
+// The linker's hash of the program's contents, in hexadecimal; "none" if there is none.
 std::string build_id();
 
 }  // namespace lockstep

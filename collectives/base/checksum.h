@@ -16,7 +16,7 @@ class Checksum {
   ~Checksum();
   Checksum(const Checksum&) = delete;
   void add(std::string_view bytes);
-  // Of all bytes added so far.
+  // The checksum of all bytes added so far.
   std::uint64_t value() const;
 
  private:

@@ -34,7 +34,7 @@ struct CudaThreadStream {
 // GPUs have their numbers among those that CUDA_VISIBLE_DEVICES leaves. Several ranks of this
 // process may share one; each thread has its own stream. All functions throw Error (bad_input) that
 // names what is missing: the module, one of its libraries, the driver, or a GPU. The module is
-// liblockstep_cuda.so next to our libraries; tests name another in the environment variable
+// liblockstep_cuda.so next to our libraries; tests name a different one in the environment variable
 // LOCKSTEP_CUDA_MODULE.
 int cuda_gpus();
 Device& cuda_device(int gpu = 0);

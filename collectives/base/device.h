@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-// The point at which all work that a thread has enqueued on a device so far is done. Empty for
-// devices that finish every operation at once.
+// An event: the point at which all work that a thread has enqueued on a device so far is done.
+// Empty for devices that finish every operation at once.
 class DeviceEvent {
  public:
   DeviceEvent() = default;
@@ -35,7 +35,7 @@ class Device {
   virtual std::string_view name() const = 0;
   // False: slices have addresses but no storage.
   virtual bool stores() const { return true; }
-  // Whether its memory is this process's own.
+  // Whether its memory is ordinary memory of this process.
   virtual bool is_host() const { return false; }
   // Whether operations are asynchronous. Those of one thread run in order; those of several threads
   // in any order that their events allow. Only a copy or conversion to or from the host's memory

@@ -1,8 +1,8 @@
 // A private file past the page cache, for data that do not fit into memory.
 //
-// It loses its name as soon as it is open, so it disappears with the process, however that ends. Its
-// blocks are reserved at once, so a full disk is an error before anything is computed. Transfers go
-// through one aligned buffer of fixed size: that is all the memory that they take.
+// The file is unlinked as soon as it is open, so it disappears with the process, however that ends.
+// Its blocks are reserved at once, so a full disk is an error before anything is computed.
+// Transfers go through one aligned buffer of fixed size, and take no other memory.
 //
 // pread() and pwrite() rather than a mapping: pages of a mapping stay resident until the kernel drops
 // them, every fault waits for one of them, and a failing disk is a signal instead of an error.
@@ -18,7 +18,7 @@ class DirectFile {
  public:
   static constexpr Count block_bytes = 4096;
   static constexpr Count buffer_bytes = Count{1} << 20;
-  // Charged for the buffer, which begins at a multiple of a block.
+  // The memory charged for the buffer, which begins at a multiple of a block.
   static constexpr Count memory_bytes = buffer_bytes + block_bytes;
   // Bytes that a transfer moves: whole blocks.
   static Count moved_bytes(Count bytes) {

@@ -38,7 +38,8 @@ bool takes_no_replacement(const std::string& path) {
          (!S_ISREG(status.st_mode) || own_output(status).has_value());
 }
 
-// By its name or by what it holds, see parallel/checkpoint/: it may have lost its index or its files.
+// Recognizes it by its name or its content, see parallel/checkpoint/: it may have lost its index or
+// files.
 bool is_checkpoint(const std::filesystem::path& folder) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored)) return false;
@@ -63,7 +64,8 @@ std::string target_of(const std::string& path) {
   return target;
 }
 
-// The one name of a file that several paths lead to. A path that leads nowhere is its own name.
+// Returns the canonical name of a file, for all paths that lead to it. A path that leads nowhere is
+// its own name.
 std::filesystem::path name_of(const std::string& path) {
   std::error_code failure;
   const std::filesystem::path name = std::filesystem::weakly_canonical(path, failure);
@@ -71,7 +73,7 @@ std::filesystem::path name_of(const std::string& path) {
 }
 
 void refuse_folder(const std::string& path) {
-  std::error_code none;  // what is no folder fails elsewhere, with the reason
+  std::error_code none;  // a path that is not a folder fails elsewhere, with the reason
   require(!std::filesystem::is_directory(path, none),
           fmt::format("cannot write {}: it is a folder", path), "name a file");
 }
@@ -85,7 +87,7 @@ NewFile::NewFile(const std::string& path) : path_(path) {
     return;
   }
   path_ = target_of(path);
-  // A file without a name does not show whether it can have one.
+  // Creating a file without a name does not show whether it can get one.
   struct stat status {};
   check(lstat(temporary_name().c_str(), &status) == 0 || errno == ENOENT);
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();

@@ -1,5 +1,5 @@
-// Reads and writes files. Inputs are checked before they are read; outputs appear whole or not at
-// all.
+// Reads and writes files. Inputs are checked before they are read; outputs appear complete or not
+// at all.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ std::string read_text(const std::string& path, std::int64_t most_bytes);
 std::int64_t file_bytes(const std::string& path,
                         std::int64_t most_bytes = std::numeric_limits<std::int64_t>::max());
 
-// A new file that appears at `path`, whole, when finish() is called. A link stays and its target is
-// replaced. A device, a pipe or this program's own output cannot be replaced: it is written
+// A new file that appears at `path`, complete, when finish() is called. A link stays and its target
+// is replaced. A device, a pipe or this program's own output cannot be replaced: it is written
 // directly, and only from front to back. Every call throws Error (bad_input) with the file and the
 // reason.
 class NewFile {
@@ -43,7 +43,7 @@ class NewFile {
   std::string name_;  // temporary; empty if the file has no name
   int descriptor_ = -1;
   bool is_direct_ = false;
-  std::int64_t written_ = 0;  // directly
+  std::int64_t written_ = 0;  // bytes written directly
 };
 
 // Writes a NewFile. Throws Error (bad_input) with the file and the reason, and then leaves nothing

@@ -229,7 +229,7 @@ class HostDevice final : public Device {
 
  private:
   static std::byte* poisoned(std::byte* memory, Count bytes) {
-    constexpr int of_nan = 0xff;  // in every floating-point type
+    constexpr int of_nan = 0xff;  // the byte of a NaN in every floating-point type
     if (is_poisoned.load(std::memory_order_relaxed))
       std::memset(memory, of_nan, static_cast<std::size_t>(bytes));
     return memory;
@@ -240,7 +240,7 @@ class HostDevice final : public Device {
     return other == this ? nullptr : other;
   }
   // Whether the results leave the caches before anyone reads them. Each of p ranks combines one
-  // chunk, so all data together are p times these slices, and the caches hold other data, too. In
+  // chunk, so all data together are p times these slices, and the caches also hold other data. In
   // place the destination was just read, so it is still cached.
   static bool outgrows_caches(std::span<const Slice> into, std::span<const Slice> from) {
     const auto all = static_cast<Count>((into.size() + from.size()) * into.size());

@@ -54,10 +54,10 @@ class JsonReader {
  private:
   struct Open {
     Json* value;
-    std::set<std::string> names;  // of an object
+    std::set<std::string> names;  // the names in an object
   };
 
-  // Where the value is now. It stays there until the list or object around it goes on.
+  // Returns the place of the value. It stays there until the enclosing list or object continues.
   Json* take(Json value) {
     if (++values_ > most_values_) refuse(fmt::format("it holds more than {} values", most_values_));
     if (open_.empty()) return &(root = std::move(value));
@@ -97,7 +97,7 @@ std::string dumped(const Json& value, int indent, bool only_ascii = false) {
 template <typename Json>
 Json parse_json(std::string_view text, const std::string& name, std::int64_t most_values) {
   JsonReader<Json> reader(name, most_values);
-  // The parser takes a zero byte for the end of the text.
+  // The parser treats a zero byte as the end of the text.
   const bool is_json = text.find('\0') == text.npos && Json::sax_parse(text, &reader);
   return is_json ? std::move(reader.root) : Json(Json::value_t::discarded);
 }

@@ -28,7 +28,7 @@ class Ledger {
  public:
   void add(MemoryUse use, std::int64_t bytes);
   void remove(MemoryUse use, std::int64_t bytes);
-  // Until it is called with false, what is charged raises no peak.
+  // Until it is called with false, charges raise no peak.
   void hold_peaks(bool held) { holds_peaks_ = held; }
 
   std::int64_t bytes(MemoryUse use) const { return entry(use).now.load(std::memory_order_relaxed); }

@@ -36,11 +36,12 @@ double machine_bytes() {
   return unlimited;
 }
 
-// Of addresses, for kernels that libraries generate and for stacks of threads (measured). Without them
-// libraries end the process with a signal.
+// Addresses reserved for kernels that libraries generate and for stacks of threads (measured).
+// Without them libraries end the process with a signal.
 constexpr double of_libraries = 256 << 20;
 
-// Of `ulimit -v` or `ulimit -d`: the limit, less the address space in use or its writable part.
+// What `ulimit -v` or `ulimit -d` leaves: the limit, less the address space in use or its writable
+// part.
 double process_bytes() {
   double pages[6] = {};  // of /proc/self/statm: the address space is the first, data the sixth
   std::ifstream numbers("/proc/self/statm");
@@ -56,12 +57,12 @@ double process_bytes() {
   return least;
 }
 
-// Of a container: version 2 of control groups, then version 1.
+// What a container leaves: version 2 of control groups, then version 1.
 double group_bytes() {
   const std::string folder = "/sys/fs/cgroup/", old = folder + "memory/memory.";
   const double room = number_in(folder + "memory.max") - number_in(folder + "memory.current");
   const double old_room = number_in(old + "limit_in_bytes") - number_in(old + "usage_in_bytes");
-  // Unlimited less unlimited is no number.
+  // Unlimited less unlimited is not a number.
   return std::min(room >= 0 ? room : unlimited, old_room >= 0 ? old_room : unlimited);
 }
 
@@ -83,7 +84,7 @@ double address_limit() {
 double available_bytes() { return std::min({machine_bytes(), process_bytes(), group_bytes()}); }
 
 void require_memory(double bytes, std::string_view what, std::string_view hint) {
-  constexpr double few_bytes = 64 << 20;  // looking takes longer than small requests
+  constexpr double few_bytes = 64 << 20;  // checking takes longer than small requests
   if (bytes <= few_bytes) return;
   const double available = available_bytes();
   require(

@@ -61,7 +61,7 @@ double scale_of(std::string_view item, std::string_view unit,
   refuse(item);
 }
 
-// Larger ones make times that are infinite.
+// Larger values give infinite times.
 double within_limit(std::string_view item, double value) {
   constexpr double most = 1e15;
   if (value <= most) return value;
@@ -86,7 +86,7 @@ double read_beta(std::string_view item, std::string_view text) {
   return within_limit(item, 1 / bytes_per_s);
 }
 
-// A user's link: with units, and like a network.
+// A user's link must have units, and be plausible for a network.
 void check_given(std::string_view item, std::string_view text) {
   const bool is_time = item.find("alpha") != std::string_view::npos;
   const auto [value, unit] = quantity(item, text);

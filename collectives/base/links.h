@@ -3,7 +3,7 @@
 // A message of b bytes occupies its sender's egress for b * beta seconds. It begins to arrive alpha
 // seconds after it began to leave, and occupies its receiver's ingress for b * beta seconds. So
 // messages that leave one rank, or arrive at one rank, queue. A rank has one egress and ingress
-// inside its node and another one between nodes. Messages between two ends of a rank cost nothing.
+// inside its node and another pair between nodes. Messages between two ends of a rank cost nothing.
 #pragma once
 
 #include <span>
@@ -43,10 +43,10 @@ int ranks_per_node(std::span<const int> node_of_rank);
 // themselves: "alpha=2us,beta=12.5GB/s" or, with nodes,
 // "alpha=2us,beta=50GB/s,node=8,node-alpha=1us,node-beta=450GB/s". Times take s, ms, us, ns;
 // bandwidths B/s, KB/s, MB/s, GB/s (powers of 1000). Under the clock `unit` plain numbers are units
-// of time, and units of time a byte. Throws Error (bad_input) that explains the syntax.
+// of time, and units of time per byte. Throws Error (bad_input) that explains the syntax.
 LinkModel parse_links(std::string_view text);
-// As a user writes them: a plain number other than 0 is refused, and so is a link that no network is
-// like. beta=1e9, meant as a bandwidth, would be a gigasecond a byte.
+// Reads links as a user writes them: refuses a plain number other than 0, and a link unlike any
+// network. beta=1e9, meant as a bandwidth, would be a gigasecond per byte.
 LinkModel given_links(std::string_view text);
 
 // "alpha=2us,beta=12.5GB/s": parse_links reads it as the same model.

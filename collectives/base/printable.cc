@@ -27,7 +27,7 @@ Utf8Character character_at(std::string_view text) {
     if ((byte(i) & 0xc0U) != 0x80) return {};
     code = code << 6U | (byte(i) & 0x3fU);
   }
-  // In fewer bytes, half of a surrogate pair, or beyond Unicode.
+  // An overlong form, half of a surrogate pair, or beyond Unicode.
   const unsigned least = bytes == 4 ? 0x10000 : bytes == 3 ? 0x800 : 0x80;
   if (code < least || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) return {};
   return {bytes, code};

@@ -29,7 +29,7 @@ class SharedHeap {
     Count bytes_;
   };
 
-  // Reserves addresses for `bytes`. Memory is taken on first use and kept. Throws
+  // Reserves addresses for `bytes`. Memory is committed on first use and kept. Throws
   // std::system_error on failure.
   explicit SharedHeap(Count bytes);
   ~SharedHeap();

@@ -14,10 +14,11 @@ namespace {
 // A device's track has the number of the host's track plus this.
 constexpr int tracks_of_device = 100;
 
-// Whether the device does it. Steps and messages belong to the host, which waits for their end.
+// Whether the device does the work. Steps and messages belong to the host, which waits for their
+// end.
 bool is_work(std::string_view category) { return category != "step" && category != "message"; }
 
-// As JSON writes a string.
+// Returns a text as a JSON string.
 std::string json_string(std::string_view text) {
   const auto is_plain = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
   return std::ranges::all_of(text, is_plain) ? fmt::format("\"{}\"", text)

@@ -1,7 +1,7 @@
 // What one rank did and when, for Perfetto (https://ui.perfetto.dev) or chrome://tracing.
 //
 // A rank is drawn as a process; its compute and each of its streams as a track. Spans on a track
-// nest; arrows lead from a send to its receive and say what the message belongs to; counters show
+// nest; arrows lead from a send to its receive and name the operation of the message; counters show
 // memory over time. If the rank's device enqueues, a span of category `host` shows when the host
 // enqueued, and a second track shows when the device executed.
 #pragma once
@@ -52,7 +52,7 @@ class Trace {
     std::string operation;         // "all_reduce/ring"; "send_recv" between collectives
     std::int64_t operation_bytes;  // of the collective's whole buffer
     std::string label;             // under which the sender counts it
-    std::uintptr_t address;        // of its data: tells which part of a buffer it is
+    std::uintptr_t address;        // of its data: shows which part of a buffer it is
   };
 
   void name_track(int track, std::string_view name);

@@ -13,7 +13,7 @@ namespace lockstep {
 void broadcast(Communicator& comm, Slice data, int root = 0,
                std::string_view algorithm = "binomial_tree");
 
-// The text of rank `root`, on every rank.
+// Returns the text of rank `root`, on every rank.
 std::string broadcast_text(Communicator& comm, std::string text, int root = 0);
 
 using BroadcastAlgorithm = Algorithm<int>;

@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 constexpr Count segment_bytes = Count{128} << 10;
-constexpr int most_sends = 128;  // unfinished ones
+constexpr int most_sends = 128;  // unfinished at once
 
 int segments_of(Count bytes) {
   return static_cast<int>(std::max<Count>(1, (bytes + segment_bytes - 1) / segment_bytes));

@@ -25,7 +25,7 @@ class ZeroMessage final : public Transfer {
   Slice into_;
 };
 
-// There is nobody to tell.
+// There are no other ranks to inform.
 class NobodyFails final : public FailureBoard {
  public:
   bool abort(const std::exception&) override { return true; }

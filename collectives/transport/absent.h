@@ -1,5 +1,6 @@
 // A rank of a world whose other ranks do not exist: what it sends vanishes, and what it receives is
-// zero and arrives at once. The rank can count its messages, and needs no time or memory for others.
+// zero and arrives at once. The rank can count its messages, without time or memory for other
+// ranks.
 #pragma once
 
 #include <memory>

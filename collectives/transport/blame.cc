@@ -36,7 +36,7 @@ void Board::check_ends(int rank, bool sees_all, double waited_s) const {
   check_notice(rank, peer, call);
   if (const std::string fault = peer >= 0 && health_ ? health_(peer) : ""; !fault.empty())
     throw_lost(rank, peer, call, fault);
-  // A rank that runs may have much left to do on its own, such as writing the weights.
+  // A running rank may still have much to do on its own, such as writing the weights.
   constexpr double patience = 10;
   const bool stopped = peer >= 0 && stopped_ && stopped_(peer);
   if (waited_s <= (stopped ? 1 : patience) * timeout_s_) return;
@@ -80,7 +80,7 @@ void Board::throw_lost(int rank, int peer, const Call& call, std::string_view fa
 }
 
 void Board::throw_mismatch(int rank, int peer, const Call& call, const Signature& got) const {
-  // If the message belongs to an earlier operation, the ranks differed in that one.
+  // If the message belongs to an earlier operation, that is where the ranks differed.
   Call differs = call;
   if (const Signature ours = announced(rank, got.sequence); ours.sequence >= 0 && ours != got)
     differs.signature = ours;
@@ -106,8 +106,8 @@ void Board::throw_mismatch(int rank, int peer, const Call& call, const Signature
   throw Error(ErrorKind::mismatch, what, c);
 }
 
-// Of two ranks in different operations, the one that fewer ranks agree with; -1 in case of a tie. Of
-// two ranks that expect different messages, the one that is ahead.
+// Returns the culprit of two ranks: in different operations, the one with which fewer ranks agree,
+// -1 in case of a tie; if they expect different messages, the one that is ahead.
 int Board::culprit_of_mismatch(int rank, int peer, const Call& call, const Signature& got) const {
   if (got.is_later_message_than(call.signature)) return world_rank(peer);
   if (call.signature.is_later_message_than(got)) return world_rank(rank);
@@ -147,7 +147,8 @@ void Board::throw_notice(int rank, int peer, const Call& call) const {
               c);
 }
 
-// Why `rank` waits for `peer`. Of that rank and those that it waits for, directly or through others:
+// Returns why `rank` waits for `peer`. Among `peer` and the ranks that it waits for, directly or
+// through others:
 // the one that has been unresponsive longest, if that is long; otherwise one that does not wait. -1
 // if all wait for each other in a cycle.
 int Board::culprit_of_wait(int rank, int peer) const {
@@ -165,7 +166,7 @@ int Board::culprit_of_wait(int rank, int peer) const {
     for (const RankWaits::Entry& entry : world_.waits[static_cast<std::size_t>(here)].entries) {
       const int next = entry.waiting_for.load() - 1;
       if (next < 0) continue;
-      waits = waits || next != here;  // a rank that waits only for itself never goes on
+      waits = waits || next != here;  // a rank that waits only for itself never continues
       const double silent_s = entry.silent_s(now);
       if (here != world_rank(rank) && std::isfinite(timeout_s_) && silent_s > longest_s)
         longest_s = silent_s, unresponsive = here;

@@ -69,12 +69,13 @@ Board::Waiting::Waiting(const Board& board, int rank, int peer, const Call& call
     : slot_(board.slots_[rank]) {
   slot_.waiting_for.store(peer + 1, std::memory_order_release);
   const std::int32_t other = board.world_rank(peer) + 1;
-  // The process may be stopped before it looks for the first time. Without a deadline nobody asks.
+  // The process may be stopped before its first check. Without a deadline the heartbeat is not
+  // used.
   using Clock = std::chrono::steady_clock;
   const auto now = std::isfinite(board.timeout_s_) ? Clock::now() : Clock::time_point{};
   auto& entries = board.world_.waits[static_cast<std::size_t>(board.world_rank(rank))].entries;
   if (const std::int32_t kept = slot_.waits_entry.load(); kept > 0) {
-    entry_ = &entries[static_cast<std::size_t>(kept - 1)];  // of a wait that failed
+    entry_ = &entries[static_cast<std::size_t>(kept - 1)];  // left by a wait that failed
     entry_->beat(now);
     entry_->call.write(call.signature);
     entry_->waiting_for.store(other);
@@ -141,7 +142,8 @@ void Board::examine(int rank, std::span<const int> peers, const Call& call, doub
   check_notice(rank, peers.front(), call);
   if (notice().rank() == world_rank(rank))
     throw Error(ErrorKind::lost_rank, "this rank has given up", context(rank, peers.front(), call));
-  // A rank that calls another operation under the same number will never send what we wait for.
+  // A rank that calls a different operation under the same number will never send the awaited
+  // message.
   if (call.signature.sequence >= 0) {
     for (int other = 0; other < size(); ++other) {
       const Signature theirs = announced(other, call.signature.sequence);

@@ -2,7 +2,7 @@
 //
 // It lies in memory that the ranks share (of this process, or a segment between processes of one
 // host), holds only atomics, and is valid when zeroed. All waiting goes through wait(). It returns
-// when the condition holds. It throws when the world was stopped, when a peer is in another
+// when the condition holds. It throws when the world was stopped, when a peer is in a different
 // operation, has left or died, and past the deadline. The error then names the rank that keeps the
 // others waiting: one whose heartbeat has stopped, otherwise one that does not wait itself.
 #pragma once
@@ -26,7 +26,7 @@ namespace lockstep {
 
 // The first failure in the world.
 struct AbortNotice {
-  std::atomic<std::int32_t> claimed;  // by rank + 1; 0 by nobody
+  std::atomic<std::int32_t> claimed;  // by rank + 1; 0: unclaimed
   std::atomic<std::uint32_t> published;
   ErrorKind kind;
   std::int32_t culprit;  // the rank that caused it, if known; else -1
@@ -52,12 +52,12 @@ struct Announced {
   Signature read() const;
 };
 
-// For which ranks one rank waits, in all its groups: an entry for each of its threads that wait.
+// The ranks for which one rank waits, in all its groups: one entry per waiting thread.
 struct alignas(64) RankWaits {
   struct Entry {
     std::atomic<std::int32_t> waiting_for;   // world rank + 1; 0: free
     std::atomic<std::int64_t> heartbeat_us;  // the thread's last heartbeat, on the steady clock
-    Announced call;                          // in which it waits
+    Announced call;                          // the call in which it waits
 
     void beat(std::chrono::steady_clock::time_point now) {
       heartbeat_us.store(microseconds(now), std::memory_order_relaxed);
@@ -72,7 +72,7 @@ struct alignas(64) RankWaits {
   std::array<Entry, 4> entries;
 };
 
-// What all groups of a world share. `waits` are by world rank.
+// State that all groups of a world share. `waits` is indexed by world rank.
 struct WorldBoard {
   AbortNotice* notice;
   std::span<RankWaits> waits;
@@ -80,7 +80,8 @@ struct WorldBoard {
 
 // One rank's entries on the board, on separate cache lines; only that rank writes them.
 struct alignas(64) BoardSlot {
-  // A rank may be several operations ahead of another one, which must still find the older ones.
+  // A rank may be several operations ahead of another rank, which must still find the older
+  // operations.
   static constexpr int remembered = 4;
 
   std::atomic<std::int32_t> waiting_for;  // peer + 1; 0 when not waiting
@@ -122,7 +123,7 @@ class Board {
   bool all_ended() const;
   // `check` returns "" or the fault of a peer's process. Called while a rank waits for that peer.
   void set_health_check(std::function<std::string(int rank)> check) { health_ = std::move(check); }
-  // This board shows only this process: `network_state` says what is known of the network to others.
+  // This board shows only this process: `network_state` describes the network to the others.
   void set_distant(std::function<std::string()> network_state) {
     network_state_ = std::move(network_state);
   }

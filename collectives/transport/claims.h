@@ -1,5 +1,5 @@
-// What the processes of a world say of themselves when they join it: the command, its options, files
-// and environment. They must say the same, or they would train different models together.
+// What the processes of a world claim when they join it: the command, its options, files and
+// environment. The claims must agree, or the processes would train different models together.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,9 @@ using Claims = std::vector<Claim>;
 // The claim whose difference makes all others meaningless.
 inline constexpr std::string_view command_claim = "the command";
 
-// What a file contains, as the value of a claim: hosts may keep it at different places. "none" for an
-// empty path. Reads all of it; throws Error (bad_input) naming a file that cannot be read.
+// Returns a file's content as the value of a claim, since hosts may keep the file at different
+// places. "none" for an empty path. Reads all of it; throws Error (bad_input) naming a file that
+// cannot be read.
 std::string contents_of(const std::string& path);
 
 // Equal for equal claims in the same order.

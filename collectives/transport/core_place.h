@@ -1,6 +1,6 @@
 // The core on which a rank runs. The system wakes a rank on the core of the rank that woke it. The
 // two then share that core while another one is idle. The system cannot correct this, because
-// ranks that spin look busy. So a waiting rank checks its core itself.
+// ranks that spin look busy. So a waiting rank checks its own core.
 #pragma once
 
 #include <atomic>

@@ -64,7 +64,8 @@ class DisturbedTransport final : public TransportDecorator {
 
   Request isend(const Call& call, Slice data, int to) override {
     delay();
-    // A neighbour may write to a window over data that have arrived and whose send is unfinished.
+    // Through a window, a neighbour may overwrite data that have arrived but still count as being
+    // sent.
     if (capabilities_.windows || !data.device->is_host()) return inner_->isend(call, data, to);
     return std::make_unique<CheckedSend>(inner_->isend(call, data, to), call, data, rank(), to);
   }

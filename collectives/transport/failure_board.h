@@ -27,10 +27,10 @@ class FailureBoard {
   virtual bool abort(const std::exception& cause) = 0;
   // This rank leaves the group. The others continue; only ranks that wait for it get an Error.
   virtual void depart() = 0;
-  // This rank gives up: its other threads stop waiting and throw. abort() follows with the reason.
+  // This rank stops: its other threads stop waiting and throw. abort() follows with the reason.
   virtual void abandon() = 0;
-  // A function for a thread that is no rank's: it stops the world because the user has done so with
-  // `signal`. It may outlive this rank.
+  // A function for a thread that belongs to no rank: it stops the world after the user's `signal`.
+  // It may outlive this rank.
   using Stop = std::function<void(std::string_view signal)>;
   virtual Stop stopper() = 0;
 };

@@ -45,7 +45,7 @@ std::int64_t number(std::string_view key, std::string_view text) {
   return value;
 }
 
-// Announces another operation than the rank runs, like a program with a bug.
+// Announces a different operation from the one that the rank runs, like a program with a bug.
 Call spoiled(Call call, FaultKind kind) {
   Signature& s = call.signature;
   if (kind == FaultKind::count) ++s.count;
@@ -136,7 +136,7 @@ class FaultyTransport final : public TransportDecorator,
   std::unique_ptr<Transport> subgroup(std::span<const int> members) override {
     return std::make_unique<FaultyTransport>(inner_->subgroup(members), plan_, ranks_, record_);
   }
-  // The fault strikes the end that makes the call with the planned number.
+  // The fault occurs at the end that makes the call with the planned number.
   TwoEnds two_ends() override {
     TwoEnds ends = inner_->two_ends();
     for (auto& end : ends)
@@ -145,7 +145,7 @@ class FaultyTransport final : public TransportDecorator,
   }
 
  private:
-  // Counts a message outside of any collective as an operation.
+  // Counts a message outside any collective as an operation.
   class LoneMessage {
    public:
     LoneMessage(FaultyTransport& transport, const Call& call)
@@ -225,7 +225,7 @@ class FaultyTransport final : public TransportDecorator,
   std::shared_ptr<FaultRecord> record_;
   bool active_ = false;
   std::int64_t skipped_ = 0;
-  std::vector<Slice> from_, into_;  // what a rank that skips a rendezvous shows itself
+  std::vector<Slice> from_, into_;  // slices that a rank shows itself when it skips a rendezvous
 };
 
 }  // namespace

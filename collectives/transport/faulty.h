@@ -20,16 +20,16 @@ enum class FaultKind : std::uint8_t {
   leaves,  // the rank's process calls exit(0)
   skips,   // the rank does not make the call
   count,   // the rank announces one element too many
-  dtype,   // ... another type
-  op,      // ... another reduction
-  root,    // ... another root
+  dtype,   // ... a different type
+  op,      // ... a different reduction
+  root,    // ... a different root
   order,   // ... the next operation
   nan,     // the rank's first element is NaN, if its type is floating-point
 };
 
 struct FaultPlan {
   int rank = 0;
-  std::int64_t operation = 0;  // number of the collective, or of the message outside of any
+  std::int64_t operation = 0;  // number of the collective, or of a message outside any
   FaultKind kind = FaultKind::throws;
 };
 
@@ -39,7 +39,7 @@ FaultPlan parse_fault(std::string_view text);
 
 // The progress of a fault plan. Shared by all groups of the rank.
 struct FaultRecord {
-  std::atomic<std::int64_t> operations = 0;  // that the rank has made
+  std::atomic<std::int64_t> operations = 0;  // made by the rank so far
   std::atomic<bool> poisoned = false;        // data have got a NaN
   std::atomic<bool> alone = false;           // the fault occurred in a group of one rank, where it
                                              // has no effect
@@ -49,7 +49,7 @@ struct FaultRecord {
 std::unique_ptr<Transport> faulty(std::unique_ptr<Transport> inner, const FaultPlan& plan,
                                   bool processes, const std::shared_ptr<FaultRecord>& record);
 
-// Throws Error (bad_input) if the fault has not struck `rank`, whose program has ended.
+// Throws Error (bad_input) if the program of `rank` has ended without the fault.
 void require_struck(const FaultPlan& plan, const FaultRecord& record, int rank);
 
 }  // namespace lockstep

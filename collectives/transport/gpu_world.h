@@ -9,7 +9,7 @@ namespace lockstep {
 
 class GpuWorld {
  public:
-  // Without finish() before: this rank gives up.
+  // If finish() was not called, this rank gives up.
   virtual ~GpuWorld() = default;
   // This rank's end of the world. Call once.
   virtual std::unique_ptr<Transport> transport() = 0;

@@ -19,7 +19,7 @@ constexpr std::array signals = {SIGINT, SIGTERM};
 // Where the handler writes; a handler may use only what is async-signal-safe.
 volatile std::sig_atomic_t handlers_pipe = -1;
 
-// The signal that came between two worlds, and whether such signals wait for the next one.
+// The signal that came between two worlds, and whether such signals wait for the next world.
 volatile std::sig_atomic_t signal_between = 0;
 volatile std::sig_atomic_t waits_for_next = 0;
 
@@ -49,7 +49,7 @@ int take_signal_between() {
 
 using Handler = void (*)(int);
 
-// Leaves signals ignored that are: a shell ignores SIGINT for programs in the background.
+// Signals that are ignored stay ignored: a shell ignores SIGINT for programs in the background.
 void replace_handler(Handler old, Handler handler, int flags) {
   for (const int signal : signals) {
     struct sigaction before {};
@@ -62,7 +62,7 @@ void replace_handler(Handler old, Handler handler, int flags) {
   }
 }
 
-// The handler outside of a world.
+// The handler outside a world.
 Handler outer_handler() { return waits_for_next != 0 ? note_for_next : SIG_DFL; }
 
 }  // namespace

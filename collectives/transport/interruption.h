@@ -1,5 +1,5 @@
 // Ctrl-C and SIGTERM during a run: the world stops with an error that says where it was, instead of
-// the process ending in silence.
+// the process ending silently.
 #pragma once
 
 #include <array>

@@ -76,7 +76,8 @@ void launch_threads(const LaunchOptions& options,
   const auto stop = ends.front()->capabilities().failures->stopper();
 
   const auto run = [&](std::unique_ptr<Transport> end) {
-    // A second transport for the same rank: the first is destroyed before the error arrives here.
+    // A second transport for the same rank, because the first is destroyed before the error arrives
+    // here.
     const int own[] = {end->rank()};
     const auto emergency = end->subgroup(own);
     try {

@@ -25,29 +25,29 @@ Clock clock_from_name(std::string_view name);
 std::string_view name_of(Clock clock);
 
 struct LaunchOptions {
-  int ranks = 1;          // of the threads transport; mpirun sets it otherwise
+  int ranks = 1;          // for the threads transport; mpirun sets it otherwise
   double timeout_s = 30;  // for every wait
   bool trace = false;
   std::optional<FaultPlan> fault;
   Clock clock = Clock::wall;
   const Tuning* tuning = nullptr;  // how `auto` chooses; must outlive the world
-  LinkModel links = {};            // of virtual time; threads use its nodes, too
+  LinkModel links = {};            // for virtual time; threads also use its nodes
   // Where ranks keep their tensors; null: the host's memory. If it is a GPU: under mpirun, and if
   // there are enough GPUs, each rank gets its own, over NCCL. Otherwise all ranks share this one.
   Device* device = nullptr;
-  // What this process is about to do. If ranks are processes, launch() refuses ranks that claim
-  // something else, or run another build of the program.
+  // What this process is about to do. If ranks are processes, launch() refuses ranks with different
+  // claims, or with a different build of the program.
   Claims claims = {};
   // The file for the ranks' last operations if the world fails; empty: none. If ranks are
   // processes, each appends its number to the name.
   std::string flight;
-  // The same for the ranks' traces, as far as they came.
+  // The same for the ranks' traces, up to the failure.
   std::string failed_trace = {};
   // The library whose collectives are the algorithm `vendor` if ranks are threads; empty: none.
   std::string vendor;
   // For tests: random delays of messages. See disturbed.h.
   std::optional<Disturbance> disturbance = {};
-  // Sees every message that a rank receives; null: nobody does. Must outlive the world.
+  // Watches every message that a rank receives; null: no watch. Must outlive the world.
   ArrivalWatch* watch = nullptr;
 };
 
@@ -71,11 +71,12 @@ void launch_alone(const LaunchOptions& options, int rank,
 
 // The number of ranks that launch() starts or joins.
 int launch_ranks(const LaunchOptions& options);
-// Throws Error (bad_input) if a launcher such as mpirun has started another number of processes than
-// `flag` ("--ranks 4") asks for.
+// Throws Error (bad_input) if a launcher such as mpirun has started a different number of processes
+// from the one that `flag` ("--ranks 4") asks for.
 void require_processes(int asked, std::string_view flag);
-// Before launch(): this process, one of several that a launcher started, cannot go on because of its
-// input. Tells the others, which would wait for it, and returns whether they have reported `why`.
+// Call before launch() if this process, one of several that a launcher started, cannot continue
+// because of its input. Tells the others, which would wait for it, and returns whether they have
+// reported `why`.
 bool refuse_world(std::string_view why);
 
 // Whether a library can be LaunchOptions::vendor in this build.

@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-// Runs one rank. If there are several, adds the rank to what it throws.
+// Runs one rank. If there are several ranks, adds the rank to the error that it throws.
 void run_named(RankContext& context, const FlightRecorder& recorder,
                const std::function<void(RankContext&)>& program) {
   try {
@@ -47,7 +47,7 @@ void run_named(RankContext& context, const FlightRecorder& recorder,
   }
 }
 
-// Writes a file about a failed world; returns what to say of it.
+// Writes a file about a failed world; returns a text that names the file.
 std::string written(const std::string& path, std::string_view what, std::string_view verb,
                     const std::function<std::string()>& text) {
   try {

@@ -25,12 +25,13 @@ constexpr std::string_view no_library;
 // How a launcher tells a process that it is one of several: environment variables.
 struct Launcher {
   std::string_view name;
-  std::string_view library;        // with which its processes join a world; none: they cannot
+  std::string_view library;        // the library with which its processes join a world; none: they
+                                   // cannot
   std::vector<const char*> marks;  // all are set
   std::vector<const char*> sizes;  // one of them is the number of processes
 };
 
-// The first that fits. Open MPI's mpirun also sets variables of PMIx, and may run under srun.
+// The first match counts. Open MPI's mpirun also sets variables of PMIx, and may run under srun.
 const std::vector<Launcher>& launchers() {
   static const std::vector<Launcher> all = {
       {"mpirun", "openmpi", {"OMPI_COMM_WORLD_SIZE"}, {"OMPI_COMM_WORLD_SIZE"}},

@@ -1,4 +1,4 @@
-// What a group knows about the network.
+// A group's view of the network.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ class Network {
     constexpr Link usual{.alpha_s = 1e-6, .beta_s_per_byte = 1e-10};
     return {.inside = usual, .between = usual, .ranks_per_node = ranks_per_node()};
   }
-  // What makes messages slower on this system than they could be, in words.
+  // Describes what makes messages slower on this system than they could be.
   virtual std::vector<std::string> hindrances() const { return {}; }
 };
 

@@ -16,14 +16,14 @@ class ProcessWorld {
   // This process's end of the world. Call once.
   virtual std::unique_ptr<Transport> transport() = 0;
   // Ends the program on this rank; call after the transport is destroyed. Throws Error if another
-  // rank does not come to its end.
+  // rank does not reach its end.
   virtual void finish() = 0;
   // The program threw: reports the cause to the other ranks and gives them time to read it. The
   // process ends soon after.
   virtual void fail(const std::exception& cause) = 0;
 };
 
-// With what a process joins a world.
+// The data with which a process joins a world.
 struct Joining {
   double timeout_s = 30;     // for every wait
   int processes = 1;         // as the launcher says

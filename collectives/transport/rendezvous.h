@@ -1,4 +1,4 @@
-// A rendezvous of the ranks of a group, at which they show each other their data.
+// A rendezvous, at which the ranks of a group show each other their data.
 #pragma once
 
 #include <array>

@@ -32,7 +32,7 @@ struct Signature {
   // Elements of the whole buffer; for send_recv, of the message; 0 for all_to_all_v, whose ranks
   // have different counts: there the receiver of each message checks its size.
   Count count = 0;
-  std::int32_t root = -1;  // of a message that its channel numbers: that number
+  std::int32_t root = -1;  // for a message that its channel numbers: that number
   Operation operation = Operation::send_recv;
   DType dtype = DType::u8;
   ReduceOp op = ReduceOp::sum;
@@ -40,7 +40,7 @@ struct Signature {
   std::array<char, 24> algorithm = {};  // its name, or a message's channel; zero-terminated
 
   bool operator==(const Signature&) const = default;
-  // A message outside of any collective, of which both sides know which one it is.
+  // Whether it is a message outside any collective that both sides number.
   bool is_numbered_message() const {
     return sequence < 0 && operation == Operation::send_recv && root >= 0;
   }

@@ -19,7 +19,7 @@ namespace lockstep {
 
 class ThreadsGroup;
 
-// What all groups of one world share.
+// State that all groups of one world share.
 struct ThreadsWorld {
   AbortNotice notice{};
   std::vector<RankWaits> waits;  // by rank
@@ -55,7 +55,8 @@ class ThreadsGroup {
     return mailboxes[static_cast<std::size_t>(from) * bells.size() + static_cast<std::size_t>(to)];
   }
   std::shared_ptr<ThreadsGroup> subgroup(int rank, const std::vector<int>& members);
-  // With all ranks twice: first every rank's first end, then every rank's second end.
+  // Returns the group with two ends per rank: first every rank's first end, then every rank's
+  // second end.
   std::shared_ptr<ThreadsGroup> with_two_ends(int rank);
 
   std::shared_ptr<ThreadsWorld> world;
@@ -80,8 +81,8 @@ void wait_in(ThreadsGroup& group, int rank, std::span<const int> peers, const Ca
   if (ready()) return;
   const ThreadsWorld& world = *group.world;
   const auto end = Clock::now() + std::chrono::duration<double, std::micro>(world.spin_us);
-  // A message from another core takes less time than a yield. But that rank may need this core: it
-  // does with more ranks than cores, and may while other programs run.
+  // A message from another core takes less time than a yield. But the other rank may need this
+  // core: always with more ranks than cores, and perhaps while other programs run.
   constexpr int looks_before_yields = 2000;
   for (int look = 0; look < looks_before_yields && !world.oversubscribed; ++look)
     if (ready()) return;
@@ -95,7 +96,7 @@ void wait_in(ThreadsGroup& group, int rank, std::span<const int> peers, const Ca
       if (ready()) return;
     std::this_thread::yield();
   } while (Clock::now() < end);
-  // Short sleeps: a mismatch may send no message to this rank, which then must look at the board.
+  // Short sleeps: with a mismatch this rank may get no message, so it must check the board.
   constexpr double longest_sleep_s = 0.05;
   std::uint32_t rung = group.bells[rank].count();
   group.board.wait(

@@ -95,7 +95,7 @@ class Transport {
   }
 
   // Waits until the message of one of `receives` has arrived, and returns its index: in virtual
-  // time that of the earliest, otherwise of the first in the list. `from` are the senders. Throws
+  // time the earliest message, otherwise the first in the list. `from` are the senders. Throws
   // Error (lost_rank) if none has arrived and a sender left or died. It names that rank; the caller
   // may continue to wait for the others.
   virtual std::size_t wait_any(const Call& call, std::span<const Request> receives,

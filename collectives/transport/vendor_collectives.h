@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// What one rank brings to an all_to_all_v: the elements that it sends to each rank, and those that it
+// One rank's counts for an all_to_all_v: the elements that it sends to each rank, and those that it
 // receives from each.
 struct RankCounts {
   std::span<const Count> in, out;

@@ -1,6 +1,6 @@
 // How long a thread has waited, not counting the time in which its process was stopped or its
-// machine suspended: what it waits for could not be looked for, and the other ranks were probably
-// stopped, too.
+// machine suspended: then it could not check its condition, and the other ranks were probably also
+// stopped.
 #pragma once
 
 #include <algorithm>
@@ -12,15 +12,15 @@ class WaitedTime {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // A thread that waits looks several times a second. A look that comes later than that counts as
-  // one that came in time.
+  // A waiting thread checks several times per second. A check that comes late counts as one that
+  // came in time.
   double look(Clock::time_point now = Clock::now()) {
     constexpr std::chrono::duration<double> longest_between_looks{0.25};
     waited_ += std::min<std::chrono::duration<double>>(now - last_, longest_between_looks);
     last_ = now;
     return seconds();
   }
-  // Up to the last look.
+  // Seconds waited up to the last check.
   double seconds() const { return waited_.count(); }
 
  private:

@@ -1,5 +1,6 @@
 // Shows a watcher every message that a rank receives, before and after it changes the rank's data:
-// to record who holds what, or to change it. Windows are off, since their messages arrive unseen.
+// to record the contributions that ranks hold, or to change the data. Windows are off, since their
+// messages arrive unseen.
 #pragma once
 
 #include <memory>

@@ -35,7 +35,7 @@ class CudaDevice final : public Device {
 
   CudaMemory memory() const { return allocator_.statistics(); }
   int gpu() const { return gpu_; }
-  // Of the calling thread.
+  // The calling thread's stream.
   cudaStream_t stream() const { return this_stream(gpu_); }
 
  private:

@@ -1,4 +1,4 @@
-// gloo's types and reduction functions for ours.
+// Maps our types and reductions to gloo's.
 #pragma once
 
 #include <gloo/math.h>

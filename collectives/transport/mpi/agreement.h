@@ -1,4 +1,4 @@
-// Compares what the processes say that they will do, before their first message.
+// Compares the claims of all processes, before their first message.
 #pragma once
 
 #include <mpi.h>

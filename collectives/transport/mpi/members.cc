@@ -189,7 +189,7 @@ void MpiMembers::close() {
   constexpr auto nap = std::chrono::microseconds(20);
   board_->wait_for_ends(process_, one_host_, ready, [&] { std::this_thread::sleep_for(nap); });
   closed_ = true;
-  // The others have come, too, but may still look at the board.
+  // The others have also arrived, but may still read the board.
   await_all("end a group");
   if (of_heap_) heaps_->release(of_heap_);
   if (window_ != MPI_WIN_NULL) MPI_Win_free(&window_);

@@ -38,11 +38,11 @@ class MpiMembers {
   MPI_Comm comm(int from, int to) const {
     return comms_[static_cast<std::size_t>(from / processes_ * ends_ + to / processes_)];
   }
-  // Waits until all processes have come here, and frees what MPI frees collectively, for which MPI
-  // would wait without a deadline. Throws Error if one does not come, or has made other calls. The
-  // destructor does the same, and reports a failure on the board.
+  // Waits until all processes have arrived, and frees what MPI frees collectively, because MPI
+  // would wait without a deadline. Throws Error if one does not arrive, or has made different
+  // calls. The destructor does the same, and reports a failure on the board.
   void close();
-  // Then the board is gone.
+  // Whether the group is closed; the board is then gone.
   bool closed() const { return closed_; }
   int process() const { return process_; }
   int processes() const { return processes_; }
@@ -62,10 +62,10 @@ class MpiMembers {
   // The letter of an end's process in /proc/PID/stat.
   char state(int end) const;
   std::string health(int end) const;
-  // By rank of the world: the first rank on the same host.
+  // Returns for each world rank the first rank on the same host.
   std::vector<int> nodes_of_ranks() const;
-  // Memory that all processes see: of the heap of the first process or, without heaps, of MPI's
-  // window. Collective.
+  // Returns memory that all processes see: from the heap of the first process or, without heaps,
+  // from MPI's window. Collective.
   void* shared_memory(std::size_t bytes, int first_world_rank);
   void await_all(std::string_view what) const;
 

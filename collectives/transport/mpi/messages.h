@@ -1,5 +1,5 @@
 // The two sides of a message over MPI. Every message has a header; short data follow in the same
-// packet. For longer data there are four ways. With an open window, the sender writes into the
+// packet. Longer data travel in one of four ways. With an open window, the sender writes into the
 // receiver's memory. If the data lie in a shared heap, the receiver reads them there. Otherwise the
 // sender copies them to shared memory while it has room. Otherwise they follow as MPI messages, in
 // segments. The receiver posts those only after it has checked the header, so a mismatch is
@@ -39,7 +39,7 @@ inline std::vector<Slice> segments_of(Slice data) {
 
 class MpiSend final : public Transfer {
  public:
-  // `whole_bytes`: of the message of which `data` are a piece.
+  // `whole_bytes`: the size of the message of which `data` are a piece.
   MpiSend(MpiGroup& group, const Call& call, Slice data, int to, std::int64_t number,
           Count whole_bytes)
       : group_(group),

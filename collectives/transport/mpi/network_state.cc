@@ -18,7 +18,7 @@ bool is_bridge(const std::string& interface) {
   return std::filesystem::exists("/sys/class/net/" + interface + "/bridge", ignored);
 }
 
-// Interfaces with an address that carry nothing.
+// Returns the interfaces with an address that carry no data.
 std::set<std::string> interfaces_down() {
   std::set<std::string> down;
   ifaddrs* all = nullptr;

@@ -1,4 +1,4 @@
-// What this host knows of its network.
+// The state of the network as seen from this host.
 #pragma once
 
 #include <string>

@@ -17,7 +17,7 @@ class PeerHeaps {
   // other's heaps.
   static PeerHeaps* open(MPI_Comm host);
 
-  // Of this process. Null if its heap is full.
+  // Allocates from this process's heap. Null if that is full.
   std::byte* allocate(Count bytes) { return own_->allocate(bytes); }
   void release(std::byte* memory) { own_->release(memory); }
   bool holds(const std::byte* memory) const { return own_->holds(memory); }

@@ -1,8 +1,8 @@
 // How ranks of one host transfer data that are too long for a packet. If the receiver has opened a
 // window, the sender writes the data there. Data in a heap that the receiver maps are exposed: the
 // receiver reads them in place and the sender waits until it is done. Other data go through places
-// in shared memory: the sender copies them there and continues. A few places are reused all the
-// time, so they stay in the caches.
+// in shared memory: the sender copies them there and continues. A few places are reused constantly,
+// so they stay in the caches.
 #pragma once
 
 #include <array>

@@ -61,7 +61,8 @@ void StartWatchdog::watch() {
   while (!joined_.wait_for(lock, look, [&] { return has_joined_; })) {
     if (waited.look() < limit_s) continue;
     const std::vector<LocalRank> here = local_ranks();
-    // One of the ranks that run speaks for all of them, before their end makes mpirun end it.
+    // One of the running ranks reports for all of them, before mpirun ends it because the others
+    // have ended.
     const auto runs = [](const LocalRank& rank) { return !rank.is_stopped; };
     const auto speaker = std::ranges::find_if(here, runs);
     constexpr auto time_to_speak = std::chrono::milliseconds(500);

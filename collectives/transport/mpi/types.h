@@ -1,4 +1,4 @@
-// MPI's types and operations for ours.
+// Maps our types and reductions to MPI's.
 #pragma once
 
 #include <mpi.h>

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// Of one rank; lies in memory shared by the ranks of a host.
+// The windows of one rank; lies in memory shared by the ranks of a host.
 class Windows {
  public:
   // Identifies a message; both sides know it in advance.

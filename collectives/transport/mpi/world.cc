@@ -68,7 +68,8 @@ class MpiWorld final : public ProcessWorld {
         "unset the variable");
   }
 
-  // Of a world that has not ended in order. Never freed: threads may still use it at exit.
+  // The state of a world that has not ended in order. Never freed: threads may still use it at
+  // exit.
   inline static std::shared_ptr<MpiMembers>* unfinished = nullptr;
 
   // mpirun kills all processes when the first one ends, so wait until the others have reported.

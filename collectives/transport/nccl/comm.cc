@@ -8,8 +8,8 @@
 namespace lockstep {
 namespace {
 
-// What NCCL wrote last, in a buffer that all threads of the process share. Another thread may overwrite
-// it with a shorter text meanwhile, and the copy then has a zero within.
+// Returns NCCL's last message, from a buffer that all threads of the process share. Another thread
+// may overwrite it with a shorter text meanwhile, and the copy then has a zero within.
 std::string last_error() {
   const std::string copy = ncclGetLastError(nullptr);
   return copy.c_str();
@@ -21,7 +21,7 @@ void check_nccl(const Failure& failure, ncclResult_t result, std::string_view wh
   if (result == ncclSuccess || result == ncclInProgress) return;
   const std::string detail = last_error();
   std::string hint = "NCCL_DEBUG=WARN shows more";
-  const bool not_allowed = result == ncclInvalidUsage;  // mostly two ranks on one GPU
+  const bool not_allowed = result == ncclInvalidUsage;  // usually two ranks on one GPU
   if (not_allowed)
     hint = "each rank needs its own GPU; without mpirun, --ranks N share one; " + hint;
   throw Error(not_allowed ? ErrorKind::bad_input : ErrorKind::lost_rank,

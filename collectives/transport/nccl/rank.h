@@ -1,9 +1,9 @@
 // State that all groups of one rank share: its GPU, its communicators, and the data it exposes.
 //
 // The sender of a message exposes its data. The receiver requests them when it needs them; only
-// then both enqueue, so no kernel on a GPU waits for a rank that has not come yet. Requests go over
-// the control, the transport that started the world; the sender's service thread answers them. Data
-// in the host's memory go over the control, too.
+// then both enqueue, so no kernel on a GPU waits for a rank that has not arrived yet. Requests go
+// over the control, the transport that started the world; the sender's service thread answers them.
+// Data in the host's memory also go over the control.
 #pragma once
 
 #include <cuda_runtime.h>

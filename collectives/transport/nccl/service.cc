@@ -34,7 +34,7 @@ void NcclRank::serve() try {
       look();
       last_look = now;
     }
-    // The longer nobody has asked, the longer it may sleep.
+    // The longer there was no request, the longer it may sleep.
     const double idle_s = now - last_ask;
     if (idle_s < awake_s)
       std::this_thread::yield();
@@ -66,7 +66,8 @@ void NcclRank::send_from_gpu(int to, const Ask& ask, ExposedData& exposed) {
     channel.comm = make_comm(ask.id, 2, 0);
     channel.stream.emplace();
   }
-  // One stream per receiver: behind a message to another one, this one could block for ever.
+  // One stream per receiver: behind a message to another receiver, this message could block for
+  // ever.
   const cudaStream_t stream = channel.stream->get();
   exposed.written.stream_wait(stream);
   const Slice& data = exposed.data;

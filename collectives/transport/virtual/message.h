@@ -36,11 +36,11 @@ struct VirtualWorld {
   VirtualTime& time;
   VirtualConcurrency concurrency;
   LinkModel links;
-  std::vector<int> stand_ins;  // by rank: the rank that runs in its place, or itself
+  std::vector<int> stand_ins;  // by rank: its stand-in, or the rank itself
   bool has_stand_ins = false;  // some ranks do not run
   AbortNotice notice{};
   std::vector<RankWaits> waits;  // by rank
-  // Of each rank: within its node, between nodes, and between its two ends.
+  // The ports of each rank: within its node, between nodes, and between its two ends.
   std::vector<RankPorts> inside, between, between_ends;
 };
 
@@ -77,7 +77,7 @@ class VirtualChannel final : public Counted<VirtualChannel> {
   VirtualThread* receiver = nullptr;  // while it waits for this message or others
 
  private:
-  MessagePointer first_;  // of those that were sent and not taken, in their order
+  MessagePointer first_;  // the first message that was sent and not taken
   VirtualMessage* last_ = nullptr;
   std::int64_t sent_ = 0;
 };

@@ -32,8 +32,8 @@ class VirtualGroup {
     find_stand_ins();
   }
 
-  // A message to a rank that does not run arrives at its stand-in, which takes it for the message of
-  // the rank from which it receives.
+  // A message to a rank that does not run arrives at its stand-in, which treats it as the message
+  // of the rank from which it receives.
   const ChannelPointer& channel(int from, int to) {
     const std::int64_t sender = stand_ins_[static_cast<std::size_t>(from)];
     auto& channel = channels_[sender * board.size() + stand_ins_[static_cast<std::size_t>(to)]];
@@ -47,7 +47,8 @@ class VirtualGroup {
       return std::make_shared<VirtualGroup>(world, std::move(world_ranks));
     });
   }
-  // With all ranks twice: first every rank's first end, then every rank's second end.
+  // Returns the group with two ends per rank: first every rank's first end, then every rank's
+  // second end.
   std::shared_ptr<VirtualGroup> with_two_ends(int rank) {
     std::vector<int> everyone(slots.size());
     std::iota(everyone.begin(), everyone.end(), 0);
@@ -62,7 +63,7 @@ class VirtualGroup {
   std::vector<BoardSlot> slots;
   Board board;
   int ranks_per_node = 1;
-  int running = 0;   // of its ranks
+  int running = 0;   // ranks that run
   int aligning = 0;  // ranks that have arrived at this align()
   std::int64_t rounds_aligned = 0;
   // False for a rank whose stand-in runs.

@@ -48,7 +48,7 @@ class VirtualTime {
    public:
     virtual ~Event() = default;
     virtual void happen(double now) = 0;
-    // It will not happen: all threads have ended.
+    // The event will not happen: all threads have ended.
     virtual void drop() = 0;
   };
 
@@ -73,7 +73,7 @@ class VirtualTime {
   // Waits for wake(), at most until `time`. False: no events are left.
   bool wait(double time = std::numeric_limits<double>::infinity());
   // Ends the wait of `other` at `time`, unless it ends earlier anyway. Does nothing if it does not
-  // wait. Events may call it, too.
+  // wait. Events may also call it.
   void wake(VirtualThread& other, double time);
   // Ends the wait of every thread, now.
   void wake_all();

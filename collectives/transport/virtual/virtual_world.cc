@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// While it lives, the thread's CPU time is free: it runs code of the transport.
+// While it lives, the thread's CPU time is free, because it runs code of the transport.
 class AtWork {
  public:
   explicit AtWork(VirtualTime& time) : time_(time) { time_.pause_compute(); }

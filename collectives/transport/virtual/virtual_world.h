@@ -12,8 +12,8 @@
 namespace lockstep {
 
 // One end for each rank that runs, for a thread of `time`; stand_ins[rank] is the rank that runs in
-// its place, or itself. There is no deadline: if no events are left, every waiting rank gets an error
-// that names the rank it waits for.
+// its place, or the rank itself. There is no deadline: if no events are left, every waiting rank
+// gets an error that names the rank it waits for.
 std::vector<std::unique_ptr<Transport>> virtual_world(VirtualTime& time,
                                                       const std::vector<int>& stand_ins,
                                                       const LinkModel& links);
