@@ -1,4 +1,5 @@
-// For the unit.cc of a lab: the words of an answer. Compiled with each submission, so it is short.
+// For the unit.cc of a lab: writes the words of an answer. Compiled with each submission, so it is
+// short.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Confines this process, for code that nobody has read. Every limit is kept by the kernel, and none
-// of them can be raised again.
+// Confines this process, to run untrusted code. The kernel enforces every limit, and the process
+// cannot raise any of them again.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,12 @@
 
 namespace lockstep {
 
-// Of the process that calls limit_process(): a child between fork and exec, or a program that is about to
-// load foreign code.
+// Limits of the process that calls limit_process(): a child between fork and exec, or a program
+// that is about to load foreign code.
 struct Limits {
   std::int64_t processor_s = 3;
-  std::int64_t memory_bytes = std::int64_t{1} << 30;  // addresses: also stacks and shared memory
+  std::int64_t memory_bytes = std::int64_t{1}
+                              << 30;  // address space, including stacks and shared memory
   std::int64_t file_bytes = 0;
 };
 // Lowers the limits of this process. Root becomes `nobody`, where becomes_nobody().
@@ -30,11 +31,11 @@ inline constexpr std::uint32_t nobody = 65534;
 bool restrict_files(const std::vector<std::string>& read, const std::vector<std::string>& written);
 
 // From now on every system call ends the process, except those that a computation needs: memory,
-// reading and writing open files, loading libraries, its own end. None of them sleeps but a read.
-// Throws Error (bad_input) if the kernel refuses.
+// reading and writing open files, loading libraries, its own end. Only a read can sleep. Throws
+// Error (bad_input) if the kernel refuses.
 void restrict_system_calls();
 
-// The protection that this machine and this user do not give, in sentences. Empty: all is there.
+// Returns the missing protections of this machine and user, in sentences; empty if none is missing.
 std::vector<std::string> missing_protection();
 
 }  // namespace lockstep

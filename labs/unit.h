@@ -11,13 +11,13 @@
 namespace lockstep {
 
 struct LabUnit : LabCollectives, LabSchedules {
-  // Of a lab without ranks: solves a problem, and says in words what it did. What can be rounded
-  // differently is a number.
+  // For a lab without ranks: solves a problem, and returns the answer as words. Values that may be
+  // rounded differently are numbers.
   std::string (*answer)(std::span<const std::int64_t> problem) = nullptr;
-  // The same on every rank of a lab whose ranks exchange messages: says what this rank has. Words that
-  // end with a colon are names of the numbers after them. May call all of Lockstep.
+  // The same on every rank of a lab with messages: returns what this rank has. Words that end with
+  // a colon are names of the numbers after them. May call all of Lockstep.
   std::string (*answer_on_rank)(Communicator&, std::span<const std::int64_t> problem) = nullptr;
-  // What usual mistakes make of this rank's answer: lines of cause(), in answer.h. May be null.
+  // Returns this rank's answers after usual mistakes: lines of cause(), in answer.h. May be null.
   std::string (*causes)(int rank, int ranks, std::span<const std::int64_t> problem) = nullptr;
 };
 

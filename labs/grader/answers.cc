@@ -1,5 +1,5 @@
-// Judges labs whose code answers problems, alone or together with other ranks: a submission's answers
-// and messages, against those of our solution.
+// Judges labs whose code answers problems, alone or together with other ranks: compares a
+// submission's answers and messages with those of our solution.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -62,7 +62,7 @@ bool is_same(const Words& a, const Words& b) {
   return std::ranges::equal(a, b, [](const auto& x, const auto& y) { return is_same(x, y); });
 }
 
-// By which number all of them are too large. Empty: by none.
+// Returns the factor by which all of them are too large; empty if there is none.
 std::optional<double> common_factor(const Words& own, const Words& right) {
   std::optional<double> factor;
   if (own.size() != right.size()) return {};
@@ -77,7 +77,7 @@ std::optional<double> common_factor(const Words& own, const Words& right) {
   return factor;
 }
 
-// What can be seen from the numbers alone, whatever the lab. Empty: nothing.
+// Returns the cause as far as the numbers alone show it, whatever the lab; empty if they do not.
 std::string cause_in_numbers(const Words& own, const Words& right, int ranks) {
   if (std::ranges::find(own, "nan") != own.end() || std::ranges::find(own, "-nan") != own.end())
     return "a number that nothing has written, or that is none";
@@ -155,7 +155,7 @@ class Answered {
       return difference.empty() ? "" : difference.substr(2);
     });
   }
-  // Runs anew, with as little memory as our solution needs.
+  // Runs again, with as little memory as our solution needs.
   std::string too_much_memory() {
     constexpr std::int64_t slack = 512 << 10;
     WorldOptions limited = options_;
@@ -167,7 +167,7 @@ class Answered {
   }
 
   const std::string& text() const { return text_; }
-  // The messages; of one rank, which has none, the answer.
+  // Returns the messages; for one rank, which has none, the answer.
   std::vector<TraceRow> trace() const {
     std::vector<TraceRow> rows;
     if (own_.ranks.size() == 1)
@@ -181,7 +181,8 @@ class Answered {
   }
 
  private:
-  // What usual mistakes would make of these words, by our own unit; else what the numbers show.
+  // Returns the usual mistake that gives these words, by our own unit; otherwise what the numbers
+  // show.
   std::string cause_of(std::ptrdiff_t rank, const Named& own, const Named& right) const {
     if (own.name != right.name) return "";
     WorldOptions options = options_;
@@ -203,7 +204,7 @@ class Answered {
     }
     return cause_in_numbers(own.words, right.words, options.job.ranks);
   }
-  // The first rank of which difference(own, right) says something.
+  // Returns the first rank with a difference(own, right).
   template <typename Difference>
   std::string wrong(Difference difference) const {
     if (!own_.fault.empty()) return fmt::format("with {}: {}", text_, own_.fault);

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t most_written_bytes = std::int64_t{64} << 20;
 
-// Of the system: no folder that may hold sources of ours, or what a build has made of them.
+// Folders of the system, none of which may hold our sources or what a build has made.
 const std::vector<std::string>& system_folders() {
   static const std::vector<std::string> folders = [] {
     std::vector<std::string> all = {
@@ -37,7 +37,7 @@ const std::vector<std::string>& system_folders() {
   return folders;
 }
 
-// What the compiler said, cut before its end.
+// Returns the beginning of the compiler's output.
 std::string begin_of(const std::string& log) {
   std::string text(1 << 16, '\0');
   std::ifstream file(log);
@@ -46,7 +46,7 @@ std::string begin_of(const std::string& log) {
   return text;
 }
 
-// In a child: everything that the compiler needs is prepared before.
+// Runs in a child process; everything that the compiler needs is prepared before.
 [[noreturn]] void compile(const std::vector<char*>& words, const std::string& log,
                           const std::string& headers, const std::string& work) {
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -127,7 +127,7 @@ BuiltUnit build_unit(const Lab& lab, const std::string& submission,
   }
   constexpr std::size_t shown = 2000;
   std::string said = begin_of(log);
-  // Paths of the copy mean nothing to its author.
+  // Paths in the copy mean nothing to the author of the submission.
   for (auto at = said.find(work.path() + "/"); at != std::string::npos;
        at = said.find(work.path() + "/"))
     said.erase(at, work.path().size() + 1);

@@ -20,7 +20,7 @@ class WorkFolder {
   std::string path_;
 };
 
-// The compiler's result: a library, or what it said.
+// The compiler's result: a library, or its messages.
 struct BuiltUnit {
   std::string library, errors;
 };

@@ -49,7 +49,7 @@ class Checked {
                              fmt::format(format, std::forward<Arguments>(arguments)...));
   }
 
-  // What the list of mutants says, graded or not.
+  // Compares the list of mutants with the obligations, whether the mutants are graded or not.
   void compare_with_obligations() {
     static const std::set<std::string> of_the_way = {"bytes", "messages", "order", "memory"};
     const bool has_hidden = std::ranges::count(lab_.obligations, "hidden", &Obligation::name) > 0;

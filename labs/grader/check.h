@@ -1,4 +1,4 @@
-// Proves of a lab that its grader asks for what it says.
+// Proves that a lab's grader enforces what the task states.
 #pragma once
 
 #include <string>

@@ -48,7 +48,7 @@ std::vector<CollectiveCase> hidden_cases(const Collective& of, std::uint64_t see
   for (int i = 0; i < 4; ++i) {
     CollectiveCase drawn{.ranks = std::uniform_int_distribution(2, 8)(random),
                          .count = std::uniform_int_distribution<Count>(9, 60)(random)};
-    // Whatever the secret: a number of ranks that is no power of two, with chunks that differ.
+    // For any secret: a number of ranks that is not a power of two, with chunks of different sizes.
     if (i == 0) {
       constexpr std::array no_powers = {3, 5, 6, 7};
       drawn.ranks = no_powers[std::uniform_int_distribution<std::size_t>(0, 3)(random)];

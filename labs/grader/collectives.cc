@@ -33,7 +33,7 @@ struct Runners {
   Runner submission, reference;
 };
 
-// One case: its data, both runs, and what is right.
+// One case: its data, the two runs, and the right results.
 class Trial {
  public:
   Trial(const Collective& collective, const CollectiveCase& of, Runners& runners, Random& random)
@@ -125,7 +125,7 @@ class Trial {
       rows.push_back(traced_messages(rank, sent(run(), rank), sent(reference(), rank), true));
     return rows;
   }
-  // Runs anew, with as little memory as the algorithm needs.
+  // Runs again, with as little memory as the algorithm needs.
   std::string too_much_memory() {
     constexpr std::int64_t slack = 512 << 10;
     WorldOptions limited = options();
@@ -213,7 +213,8 @@ class Trial {
       all = combined(all, input(other, i), case_.op);
     return all;
   }
-  // Says of a wrong value whose it is, without a number: data differ from one grading to another.
+  // Describes a wrong value by the ranks that it comes from, without a number: data differ from one
+  // grading to the next.
   std::string what_is(Count i, std::int64_t value) const {
     if (!collective_.reduces) {
       for (int other = 0; other < case_.ranks; ++other)
@@ -242,7 +243,7 @@ class Trial {
     const Parts chunk(case_.count, case_.ranks);
     for (int rank = 0; rank < case_.ranks; ++rank) {
       Values values = inputs_[static_cast<std::size_t>(rank)];
-      // Of an all-gather, a rank has only its own chunk.
+      // In an all-gather, a rank has only its own chunk.
       if (collective_.kind == Kind::all_gather)
         for (Count i = 0; i < case_.count; ++i)
           if (i < chunk.offset(rank) || i >= chunk.offset(rank + 1))

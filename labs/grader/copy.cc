@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a build leaves, what git keeps, and where solutions and bugs are told.
+// Files of a build, files of git, and files that reveal solutions and bugs.
 bool is_left_out(const fs::path& path) {
   static constexpr std::array names = {"build",        "out",       ".git",    "__pycache__",
                                        "hunts.json",   "lab.json",  ".ccache", "instructor.md",

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The task, and what is asked with its points.
+// Returns the task, and the obligations with their points.
 std::string task_of(const Lab& lab) {
   std::string text = read_text(lab.folder + "/task.md", most_file_bytes);
   text += "\n## Points\n\n| obligation | points |\n|---|---|\n";

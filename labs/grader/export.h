@@ -1,4 +1,4 @@
-// What a student or an instructor gets.
+// Writes what a student or an instructor gets.
 #pragma once
 
 #include <string>
@@ -15,7 +15,8 @@ void make_empty_folder(const std::string& folder);
 // anything, or cannot be written.
 void export_lab(const Lab& lab, const std::string& source_folder, const std::string& folder,
                 bool with_solution);
-// Writes a repository with all labs, its own CI, a policy and a text for tutors. Likewise.
+// Writes a repository with all labs, its own CI, a policy and a text for tutors. Throws like
+// export_lab().
 void export_course(const std::vector<Lab>& labs, const std::string& labs_folder,
                    const std::string& source_folder, const std::string& folder);
 

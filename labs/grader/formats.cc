@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// What is said of an obligation: what is wrong, then the hints.
+// Returns the text about an obligation: what is wrong, then the hints.
 std::string said_of(const EarnedPoints& each) {
   std::string said = each.wrong;
   for (const std::string& hint : each.hints) said += "\nHint: " + hint;

@@ -1,4 +1,4 @@
-// A grade as others read it. The same grade always has the same text.
+// A grade in the formats of other programs. The same grade always has the same text.
 #pragma once
 
 #include <string>

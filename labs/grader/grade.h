@@ -13,8 +13,8 @@ namespace lockstep {
 
 struct GradeOptions {
   std::string source_folder;
-  int hint_level = 0;  // 0 to 3: how much is said of obligations that are not met
-  // Hidden cases follow from it. Only the instructor knows it.
+  int hint_level = 0;  // 0 to 3: how much the grade says about failed obligations
+  // The seed of the hidden cases. Only the instructor knows it.
   std::string secret = {};
   // The library of our own solution, if it is compiled already: see build_reference().
   std::string reference = {};

@@ -67,7 +67,7 @@ void export_hunt(const Hunt& hunt, const std::string& source_folder, const std::
 
 BugLines bug_lines(const Hunt& hunt, const std::string& source_folder) {
   const auto [text, at] = planted(hunt, source_folder);
-  // The texts begin and end alike, to be found: what they share is not the bug.
+  // The two texts share their beginnings and ends, which locate the place but are not the bug.
   const auto begin = std::ranges::mismatch(hunt.right, hunt.wrong).in2 - hunt.wrong.begin();
   const auto [right_end, wrong_end] =
       std::mismatch(hunt.right.rbegin(), hunt.right.rend() - begin, hunt.wrong.rbegin(),

@@ -10,15 +10,16 @@ namespace lockstep {
 struct Hunt {
   int number = 0;
   std::string title, story;
-  std::vector<std::string> commands;  // to begin with, in the copy
+  std::vector<std::string> commands;  // the first ones to run in the copy
   std::vector<std::string> hints;     // three, from a tool to nearly the place
   std::string bug;                    // the repository and the number of its issue
-  std::string file;                   // where it is
-  std::string right, wrong;           // texts
+  std::string file;                   // the file with the bug
+  std::string right, wrong;           // the text without and with the bug
   std::string explanation;
 };
 
-// From hunts.json in `folder`, by number. Throws Error (bad_input) naming what cannot be read.
+// Returns the hunts in hunts.json in `folder`, by number. Throws Error (bad_input) naming what
+// cannot be read.
 std::vector<Hunt> read_hunts(const std::string& folder);
 // Throws Error (bad_input) listing the numbers there are.
 const Hunt& find_hunt(const std::vector<Hunt>& hunts, int number);

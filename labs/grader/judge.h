@@ -1,5 +1,5 @@
-// What a unit did, against what its lab asks: right values, and what its messages or its order of
-// actions must be by the closed forms and by our own solution.
+// Compares what a unit did with what its lab requires: right values, and messages or an order of
+// actions that match the closed forms and our own solution.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace lockstep {
 
 struct JudgedUnits {
   std::string submission, reference;  // libraries
-  std::uint64_t data_seed = 0;        // of the data, which nobody can know before
-  std::uint64_t hidden_seed = 0;      // of the hidden cases
+  std::uint64_t data_seed = 0;        // for the data, which are unknown in advance
+  std::uint64_t hidden_seed = 0;      // for the hidden cases
 };
 
-// By the name of an obligation: the first thing that is wrong, in one sentence. Empty: it is met.
+// By the name of an obligation: the first fault, in one sentence; empty if the obligation is met.
 using Verdicts = std::map<std::string, std::string>;
 
 // What one rank did in one case, step by step, next to our solution.

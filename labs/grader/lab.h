@@ -1,5 +1,5 @@
-// A lab: which parts of the shipped sources are its task, what is asked of them, and the mutants
-// that prove that the grader asks. Read from labs/NN_name/lab.json.
+// A lab: which parts of the shipped sources are its task, its obligations, and the mutants that
+// prove that the grader enforces them. Read from labs/NN_name/lab.json.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Of a file of a lab or a submission.
+// The limit for a file of a lab or a submission.
 inline constexpr std::int64_t most_file_bytes = 1 << 20;
 
 struct Obligation {
@@ -37,8 +37,8 @@ struct LabProblems {
   using Problem = std::vector<std::int64_t>;
   std::vector<std::string> names;
   std::vector<std::pair<std::string, std::vector<Problem>>> by_obligation;
-  // Of the obligation "hidden": how many, and from where to where each number is drawn. Every kind of
-  // problem has a row, and comes in turn: no secret leaves one out.
+  // For the obligation "hidden": how many problems, and the range from which each number is drawn.
+  // Every kind of problem has a row, and the kinds alternate, so no secret omits one.
   int hidden = 0;
   std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> drawn;
 };

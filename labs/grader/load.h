@@ -10,7 +10,7 @@ namespace lockstep {
 
 // Compiles the folder as the lab whose files it holds. It then runs in this process, with all of its
 // rights. Call it before tables of algorithms and schedules are used. Throws Error (bad_input) if
-// the folder is no lab's, or its code does not compile.
+// the folder's files match no lab, or its code does not compile.
 void load_lab_code(const std::vector<Lab>& labs, const std::string& folder,
                    const std::string& source_folder);
 

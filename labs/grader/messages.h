@@ -13,11 +13,11 @@ namespace lockstep {
 
 using SentMessages = std::vector<SentMessage>;
 
-// Says which data a message holds. Empty: it cannot be known.
+// Describes the data that a message holds; empty if they are unknown.
 using Content = std::function<std::string(const SentMessage&)>;
 
-// Where they first differ: ": step 0 ...". Empty: nowhere. Without `compares_data` only receivers,
-// sizes and labels count, for data that can be rounded differently.
+// Returns where they first differ: ": step 0 ..."; empty if they do not. Without `compares_data`
+// only receivers, sizes and labels count, for data that can be rounded differently.
 std::string first_difference(const SentMessages& own, const SentMessages& right, bool compares_data,
                              const Content& content = {});
 
@@ -27,7 +27,7 @@ std::string counted(std::int64_t number, std::string_view what);
 // "512 bytes, 2.0 times the closed form's 256". `what`: "the closed form".
 std::string times_too_many(std::int64_t bytes, const std::string& what, std::int64_t right);
 
-// For the page of a grade.
+// Returns the row for the page of a grade.
 TraceRow traced_messages(int rank, const SentMessages& own, const SentMessages& right,
                          bool compares_data);
 

@@ -1,5 +1,6 @@
-// Judges the lab "who owes a reduction?": how parameters lie along the axes of plans. A wrong answer
-// is run: the plan's gradients, summed and counted as the answer says, next to the right ones.
+// Judges the lab "who owes a reduction?": how parameters lie along the axes of plans. A wrong
+// answer is executed: the plan's gradients, summed and counted as the answer says, next to the
+// right ones.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -26,7 +27,8 @@ Plan plan_of_lab(const LabPlan& plan, const std::string& source_folder) {
   return plan_of(file.options, file.ranks);
 }
 
-// What is asked: the parameters of both ends and of the first block, on rank 0.
+// Returns the parameters that the task asks for: those of both ends and of the first block, on rank
+// 0.
 std::vector<Placement> asked_of(const Plan& plan) {
   std::vector<Placement> asked = placements_of(plan, 0);
   std::erase_if(asked, [](const Placement& each) {
@@ -42,10 +44,10 @@ std::string line_of(const Placement& placement, bool with_solution) {
   return line + "\n";
 }
 
-// Along each axis, what a line says.
+// The placement along each axis in a line of a submission.
 using Said = std::vector<std::pair<Axis, Placed>>;
 
-// The gradients of a plan's ranks, and what becomes of them by what is said.
+// The gradients of a plan's ranks, and what an answer would make of them.
 class Consequences {
  public:
   explicit Consequences(const Plan& plan) : plan_(plan), gradients_(local_gradients(plan)) {}
@@ -78,7 +80,7 @@ class Consequences {
     place[Axis::pp] = plan_.ends_of_pipeline().second;
     return plan_.mesh.rank_at(place);
   }
-  // A rank's part of the gradient; of a tied embedding, of its copy.
+  // Returns a rank's part of the gradient; for a tied embedding, the part of its copy.
   std::vector<double> local(const std::string& name, int rank) const {
     const RankOutline outline(plan_, rank);
     for (const Parameter& parameter : outline.parameters().list()) {
@@ -90,7 +92,7 @@ class Consequences {
   }
   bool is_there(const std::string& name, int rank) const { return !local(name, rank).empty(); }
 
-  // The ranks that differ from `rank` along the axes of which `said` has this word.
+  // Returns the ranks that differ from `rank` along the axes that `said` marks with this word.
   std::vector<int> ranks_along(int rank, const Said& said, Placed word) const {
     std::vector<int> ranks;
     const AlongAxes here = plan_.mesh.place_of(rank);
@@ -138,7 +140,7 @@ std::map<std::string, std::string> lines_of(const std::string& text, const std::
   return lines;
 }
 
-// What a line says. Empty: it is no answer.
+// Parses a line; empty if it is not an answer.
 std::optional<Said> said_of(const std::string& line, const Said& right) {
   Said said;
   std::istringstream words(line);

@@ -63,7 +63,7 @@ void RankProcess::flush() {
         send(socket_, leaving_.data() + written_, leaving_.size() - written_, MSG_NOSIGNAL);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0 && errno == EAGAIN) return;
-    if (written < 0) break;  // fill() tells what happened
+    if (written < 0) break;  // fill() reports what happened
     written_ += static_cast<std::size_t>(written);
   }
   leaving_.clear();

@@ -25,12 +25,13 @@ class RankProcess {
   void flush();
   // Reads what is there. False at the end of what the process sends.
   bool fill();
-  // The next whole frame. One that no rank of ours sends is a `job`.
+  // Returns the next complete frame. A frame that none of our ranks would send is returned as a
+  // `job`.
   std::optional<Frame> next(std::vector<std::byte>& content);
 
-  // Of the whole address space.
+  // The size of the whole address space.
   std::int64_t memory_bytes() const;
-  // It sleeps or is stopped: it neither computes nor waits for a core.
+  // Whether it sleeps or is stopped: it neither computes nor waits for a core.
   bool is_asleep() const;
   // Ends the process if it still lives.
   void end();

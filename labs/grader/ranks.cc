@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-// Of one rank.
+// Limits of one rank.
 constexpr std::int64_t most_messages = 10'000, most_sent_bytes = std::int64_t{1} << 26;
 constexpr int patience_ms = 1000;
 
@@ -43,7 +43,7 @@ class World {
     }
   }
 
-  // When several ranks fail, the result is the fault of the first of them, whichever was faster.
+  // If several ranks fail, the result is the fault of the lowest of them, whichever failed earlier.
   WorldRun run() {
     while (run_.fault.empty() && !all_done()) {
       serve();
@@ -169,7 +169,7 @@ class World {
     waiting.want.reset();
   }
 
-  // A rank that waits says nothing more, so this needs no clock.
+  // A waiting rank sends nothing more, so this needs no clock.
   void find_deadlock() {
     if (all_done()) return;
     std::string who;

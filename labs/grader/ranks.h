@@ -20,7 +20,7 @@ struct SentMessage {
   std::string label = {};
 
   bool operator==(const SentMessage&) const = default;
-  // As many bytes to the same rank, but others.
+  // Whether it has as many bytes for the same rank, but different ones.
   bool is_other_data(const SentMessage& right) const {
     return to == right.to && bytes == right.bytes && checksum != right.checksum;
   }
@@ -29,10 +29,10 @@ struct SentMessage {
 struct RankRun {
   std::vector<std::byte> output;
   std::vector<SentMessage> sent;
-  // Of the whole process when its code was loaded and its data were there.
+  // Memory of the whole process when its code was loaded and its data had arrived.
   std::int64_t memory_bytes = 0;
-  // By how much that has grown since, at most. The rank says so itself: true of our own solution, not
-  // of a submission.
+  // The largest growth since then. The rank reports it itself, so it can be trusted for our own
+  // solution, not for a submission.
   std::int64_t grown_bytes = 0;
 
   std::int64_t sent_bytes() const;
@@ -40,8 +40,8 @@ struct RankRun {
 
 struct WorldRun {
   std::vector<RankRun> ranks;
-  // What went wrong, with the rank: an error, a crash, a limit, a deadlock. Empty: nothing. The
-  // rest then says what happened until then.
+  // The fault and its rank: an error, a crash, a limit, a deadlock; empty if there is none. With a
+  // fault, the other fields describe the run up to it.
   std::string fault;
   bool is_endless = false;  // the fault: a limit of time or of messages
 };
@@ -49,7 +49,7 @@ struct WorldRun {
 struct WorldOptions {
   LabJob job;                                  // whose rank is filled in
   std::vector<std::vector<std::byte>> inputs;  // by rank; none for a schedule
-  // By rank: the most memory that the process may have. Empty: much.
+  // By rank: the most memory that the process may have; empty: a generous limit.
   std::vector<std::int64_t> memory_limits = {};
 };
 
@@ -60,7 +60,7 @@ class Runner {
   Runner(const Lab& lab, std::string library);
 
   // Throws Error (bad_input) if processes cannot be started. After a world that did not end by
-  // itself no other is started: it would take as long. Its fault is that of the first.
+  // itself no other is started, because it would take as long; it gets the same fault.
   WorldRun run(const WorldOptions& options);
 
  private:

@@ -17,11 +17,11 @@ namespace lockstep {
 // `source_folder`: the root of the sources. Throws Error (bad_input) if a region is missing.
 std::string cut(const LabFile& file, const std::string& source_folder, bool with_solution);
 
-// The shipped source with `code` in the place of the last region, and without the others.
+// Returns the shipped source with `code` instead of the last region, and without the other regions.
 std::string replaced(const LabFile& file, const std::string& source_folder,
                      const std::string& code);
 
-// The lines of the solution that are long enough to be known as such, without indentation.
+// Returns the lines of the solution that are long enough to be recognized, without indentation.
 std::vector<std::string> solution_lines(const LabFile& file, const std::string& source_folder);
 
 }  // namespace lockstep

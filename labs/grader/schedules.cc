@@ -118,7 +118,8 @@ class Generated {
   }
 
  private:
-  // The first action that the shape has no room for; what else differs from it.
+  // Returns the first action that does not fit into the shape, or another difference from the
+  // shape.
   std::string beyond_shape() const {
     for (int rank = 0; rank < schedule_.ranks(); ++rank) {
       const auto& actions = schedule_.by_rank[static_cast<std::size_t>(rank)];

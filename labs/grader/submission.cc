@@ -41,8 +41,8 @@ class Opened {
               {.hint = hint});
 }
 
-// What `name` in an open folder is, which is not opened: that of a device could have an effect.
-// `way`: the path up to there, `path`: of the whole file.
+// Returns the kind of `name` in an open folder without opening it: opening a device could have an
+// effect. `way`: the path up to there, `path`: of the whole file.
 mode_t kind_of(int folder, const std::string& name, const std::string& way,
                const std::string& path) {
   struct stat status {};
@@ -87,7 +87,7 @@ std::string read_submitted(const std::string& folder, const std::string& name) {
   const Opened file(openat(at(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat status {};
   if (file() < 0 || fstat(file(), &status) != 0) refuse(path, std::strerror(errno));
-  // Another file may have come in its place meanwhile.
+  // The file may have been replaced meanwhile.
   if (!S_ISREG(status.st_mode)) refuse(path, "it is not a regular file", "name a file");
   std::string text(static_cast<std::size_t>(most_file_bytes) + 1, '\0');
   std::size_t length = 0;

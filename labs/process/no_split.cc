@@ -1,5 +1,5 @@
-// What Communicator::split() would call. Our own all-gathers are the solution of a lab, so the process
-// of such labs has none.
+// The function that Communicator::split() would call. Our own all-gathers are the solution of a
+// lab, so the process of such labs has none.
 #include "collectives/all_gather/all_gather.h"
 #include "collectives/base/error.h"
 

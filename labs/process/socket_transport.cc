@@ -29,7 +29,7 @@ class Sent final : public Transfer {
   void wait() override {}
 };
 
-// The grader numbers the messages from each rank to each other one, so receives may be waited for
+// The grader numbers the messages from each rank to each other rank, so receives may be waited for
 // in any order.
 class Awaited final : public Transfer {
  public:
@@ -70,7 +70,7 @@ class Awaited final : public Transfer {
   std::optional<ReduceOp> op_;
 };
 
-// A rank that fails says so itself.
+// A rank that fails reports it itself.
 class NoBoard final : public FailureBoard {
  public:
   bool abort(const std::exception&) override { return true; }
@@ -122,7 +122,7 @@ class SocketTransport final : public Transport {
 
  private:
   std::int64_t next(int from) { return received_[static_cast<std::size_t>(from)]++; }
-  // No lab needs it.
+  // The error for a capability that no lab needs.
   Error without(const char* what) const {
     return {ErrorKind::bad_input,
             fmt::format("{} does not exist in a lab", what),

@@ -1,4 +1,4 @@
-// What a rank of a lab and the grader say to each other over their socket: frames, each followed by
+// The protocol between a rank of a lab and the grader over their socket: frames, each followed by
 // `bytes` bytes. The grader carries the messages between ranks, and counts them.
 #pragma once
 
@@ -17,7 +17,7 @@ struct Frame {
     // From the grader.
     job,      // a LabJob, then the rank's data
     go,       // after `ready`
-    message,  // the one that was asked for
+    message,  // the message that was asked for
     // From a rank.
     ready,   // the code is loaded and the data are there
     send,    // a message to `peer`
@@ -28,10 +28,10 @@ struct Frame {
   Kind kind = Kind::fault;
   std::int32_t peer = -1;
   std::int64_t number = 0, bytes = 0;
-  std::array<char, 24> label{};  // of a message that is sent: that of its traffic
+  std::array<char, 24> label{};  // for a sent message: the label of its traffic
 };
 
-// What a rank does. Data are 64-bit integers: their sums are exact.
+// The task of a rank. Data are 64-bit integers: their sums are exact.
 struct LabJob {
   enum class Kind : std::uint8_t {
     reduce_scatter,
@@ -44,16 +44,16 @@ struct LabJob {
     zb_h1,
     zb_h2,
     answer,
-    causes  // of wrong answers, for one rank of a problem
+    causes  // causes of wrong answers, for one rank of a problem
   };
   Kind kind = Kind::reduce_scatter;
   ReduceOp op = ReduceOp::sum;
   std::int32_t rank = 0, ranks = 1;
-  std::int32_t micro_batches = 1;  // of a schedule
+  std::int32_t micro_batches = 1;  // for a schedule
   Count count = 0;                 // elements of the whole buffer, or numbers of a problem
   std::int64_t memory_bytes = std::int64_t{1} << 28;  // the most that the process may have
 
-  // Of one process, without messages.
+  // Whether the job needs one process, without messages.
   bool is_alone() const { return kind >= Kind::gpipe; }
   bool is_schedule() const { return is_alone() && kind < Kind::answer; }
 };
