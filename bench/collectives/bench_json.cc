@@ -50,7 +50,7 @@ void report(benchmark::State& state, const BenchResult& result, Operation operat
   }
   state.counters["min_us"] = percentile(seconds, 0) * 1e6;
   state.counters["p50_us"] = percentile(seconds, 0.5) * 1e6;
-  // Of fewer samples, these would be the maximum.
+  // With fewer samples, these would be the maximum.
   constexpr std::size_t enough_for_p90 = 10, enough_for_p99 = 100;
   if (seconds.size() >= enough_for_p90) state.counters["p90_us"] = percentile(seconds, 0.9) * 1e6;
   if (seconds.size() >= enough_for_p99) state.counters["p99_us"] = percentile(seconds, 0.99) * 1e6;

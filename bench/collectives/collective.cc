@@ -19,7 +19,8 @@
 namespace lockstep {
 namespace {
 
-// The names of the algorithms that can run here. Adds the reason for each other one to `skipped`.
+// Returns the names of the algorithms that can run here. Adds the reason for each other algorithm
+// to `skipped`.
 std::vector<std::string> chosen_algorithms(Communicator& comm, const OperationEntry& entry,
                                            const BenchOptions& options,
                                            std::vector<std::string>& skipped) {
@@ -86,7 +87,7 @@ std::vector<PointSpec> points_of(Communicator& comm, int ranks, const BenchOptio
   return points;
 }
 
-// The chosen algorithms by whether all ranks do the same in them.
+// The chosen algorithms, divided by whether all ranks behave identically in them.
 struct ByRanks {
   std::vector<std::string> equal, other;
 };
@@ -111,7 +112,7 @@ ByRanks by_ranks(Communicator& comm, const OperationEntry& entry, const BenchOpt
   return names;
 }
 
-// How many ranks may run in the place of all where these do the same; 0: every rank must run.
+// Returns how many ranks may stand in for all if these behave identically; 0: every rank must run.
 int ranks_for_all(const BenchOptions& options, const LaunchOptions& world) {
   const int ranks = launch_ranks(world);
   const LinkModel& links = world.links;
@@ -162,7 +163,7 @@ void launch_bench(const OperationEntry& entry, BenchOptions& options, const Laun
   if (running == 0) return launch(world, program);
   require(world.timeout_s > 0, fmt::format("--timeout {}", world.timeout_s),
           "use a time above 0 seconds");
-  constexpr double bytes_of_rank = 700;  // of one that does not run
+  constexpr double bytes_of_rank = 700;  // for a rank that does not run
   require_memory(ranks * bytes_of_rank, fmt::format("virtual time of {} ranks", ranks),
                  "use fewer ranks");
   // `auto` chooses in a world.
@@ -215,7 +216,7 @@ double BenchResult::busbw_gb_per_s(Operation operation) const {
 }
 
 double BenchResult::copy_share(Operation operation) const {
-  // Bytes read and written by all ranks, relative to the 2 n p bytes of the copies.
+  // The bytes that all ranks read and write, relative to the 2 n p bytes of the copies.
   const double p = problem.ranks;
   const auto needed = [&] {
     switch (operation) {
@@ -256,7 +257,7 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
   const auto points = points_of(comm, ranks, options);
   if (prints && !points.empty()) run.skew = described(options.skew, points.back().problem);
   if (prints) print_head(options, entry, ranks, comm, run);
-  // Each lack of a library is reported once, not once for each point.
+  // Each missing feature of a library is reported once, not once for each point.
   const auto note = [&](const std::string& name, const std::string& library,
                         const std::string& lacks) {
     const std::string reason = fmt::format("{}: {} has {}", name, library, lacks);

@@ -35,15 +35,15 @@ struct BenchOptions {
   std::vector<DType> dtypes = {DType::f32};
   std::vector<ReduceOp> ops = {ReduceOp::sum};
   int root = 0;
-  int running_ranks = 0;  // in virtual time, the first ones in the place of all; 0: all run
-  std::vector<BenchResult> measured;  // before, on every rank, where these differ
-  Skew skew;                          // of all_to_all_v
+  int running_ranks = 0;  // in virtual time, the first ranks, which stand in for all; 0: all run
+  std::vector<BenchResult> measured;  // measured before, on every rank, where ranks differ
+  Skew skew;                          // for all_to_all_v
   bool check = true;
   // Holds the buffers. `none` has no memory behind its addresses: for thousands of ranks.
   Device* device = &host_device();
   Buffers buffers = Buffers::hot;
   WhoseTime whose = WhoseTime::slowest;
-  // Other libraries, in their own processes, measured in turn with the algorithms.
+  // Other libraries, in their own processes, measured alternating with the algorithms.
   std::vector<std::shared_ptr<Peer>> peers;
   std::vector<std::string> without_effect;  // given flags to warn about
   std::string serve;                        // if this process is a peer's: the path of its board
@@ -52,8 +52,8 @@ struct BenchOptions {
 
 constexpr std::int64_t most_buffer_bytes = std::int64_t{1} << 36;
 
-// "64K" is 65536: suffixes are powers of 1024, as in nccl-tests. Empty if it is no such number; the
-// largest number if it is too large.
+// "64K" is 65536: suffixes are powers of 1024, as in nccl-tests. Empty if the text is not such a
+// number; the largest number if it is too large.
 std::optional<std::int64_t> bytes_from(std::string_view text);
 // The sizes in bytes for a type, each once, rounded down so that `ranks` ranks can split them.
 std::vector<std::int64_t> sizes_of(const BenchOptions& options, DType dtype, int ranks);
@@ -68,9 +68,9 @@ struct BenchResult {
   DType dtype = DType::f32;
   ReduceOp op = ReduceOp::sum;
   bool in_place = false;
-  std::vector<double> seconds;  // of one operation, by iteration, repetition after repetition
+  std::vector<double> seconds;  // per operation, by iteration, repetition after repetition
   double wrong = 0;             // elements, over all ranks; below 0: not checked
-  double copy_seconds = 0;  // of a plain copy of the same bytes by all ranks, in the same rounds
+  double copy_seconds = 0;  // for a plain copy of the same bytes by all ranks, in the same rounds
   Estimate model;           // by the closed form; 0 if there is none
 
   // Adds the samples of another repetition of the same measurement.
@@ -85,21 +85,22 @@ struct BenchRun {
   std::vector<BenchResult> results;
   std::vector<std::string> skipped;  // "recursive_doubling: needs a power of two of ranks ..."
   LinkModel links;                   // for the closed forms
-  std::string library;               // of the algorithm `vendor`, if there is one
+  std::string library;               // the library of the algorithm `vendor`, if there is one
   std::string skew;                  // in words, at the largest size; empty without skew
 };
 
-// Runs `program`, which calls bench_operation, on every rank; or, in virtual time, on one rank in the
-// place of all if these do the same in an algorithm, and on one node if all nodes do (collectives/
-// transport/launch_symmetric.h). Other algorithms are measured before, on every rank. Every rank runs
-// `program` if they are no power of two, if data, a trace or a fault is asked for, or if no algorithm's
-// ranks do the same. Sets options.running_ranks and options.measured. Throws what launch() throws.
+// Runs `program`, which calls bench_operation, on every rank; or, in virtual time, on one rank that
+// stands in for all if ranks behave identically in an algorithm, and on one node if all nodes do
+// (collectives/transport/launch_symmetric.h). Other algorithms are measured before, on every rank.
+// Every rank runs `program` if the number of ranks is not a power of two, if data, a trace or a
+// fault is asked for, or if ranks behave identically in no algorithm. Sets options.running_ranks
+// and options.measured. Throws what launch() throws.
 void launch_bench(const OperationEntry& entry, BenchOptions& options, const LaunchOptions& world,
                   const std::function<void(RankContext&)>& program);
 
 // Measures an operation among the first `ranks` ranks of the world; the operation decides what any
-// others do. Takes the results of options.measured, which it measures no more. Returns the same
-// results on every rank. Rank 0 prints the table row by row.
+// others do. Takes over the results of options.measured without measuring them again. Returns the
+// same results on every rank. Rank 0 prints the table row by row.
 BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int ranks,
                          const BenchOptions& options, const LaunchOptions& world);
 

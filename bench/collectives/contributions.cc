@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int most_contributors = 16;  // whose digits fit into an i64
+constexpr int most_contributors = 16;  // as many digits fit into an i64
 constexpr int most_contributed_elements = 64;
 const char* const mistake_form = "write rank=R,message=N,kind=drop or kind=twice";
 
@@ -42,7 +42,7 @@ class ContributionRecorder final : public ArrivalWatch {
     states_[static_cast<std::size_t>(rank)].data = data;
     record(rank, {});
   }
-  // Work after the last message changes the data, too.
+  // Work after the last message also changes the data.
   void end(int rank) {
     const auto& records = run_.ranks[static_cast<std::size_t>(rank)];
     const auto& data = states_[static_cast<std::size_t>(rank)].data;
@@ -95,7 +95,7 @@ class ContributionRecorder final : public ArrivalWatch {
     bool made_mistake = false;
   };
 
-  // Not a message with which ranks agree on something.
+  // Whether a message carries data, not an agreement between ranks.
   static bool is_contribution(const Arrival& arrival) {
     return arrival.data.dtype == DType::i64 && arrival.data.count > 0;
   }

@@ -14,10 +14,10 @@
 
 namespace lockstep {
 
-// A rank's message that does not do what it should.
+// A message that a rank mishandles.
 struct ContributionMistake {
   int rank = 0, message = 1;  // the first message that the rank receives is 1
-  bool is_twice = false;      // added twice; otherwise dropped
+  bool is_twice = false;      // the message is added twice; otherwise dropped
 };
 // Reads "rank=1,message=2,kind=drop"; kinds are drop and twice. Throws Error (bad_input).
 ContributionMistake parse_mistake(std::string_view text);

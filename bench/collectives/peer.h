@@ -1,4 +1,4 @@
-// Another library in its own processes, measured in turn with ours, iteration by iteration.
+// Another library in its own processes, measured alternating with ours, iteration by iteration.
 //
 // The peer is a second run of this program, started by `mpirun` or, for gloo, as one process whose
 // ranks are threads. Its ranks sleep on a board in shared memory until they get a command, run one
@@ -37,7 +37,7 @@ class Peer {
   Peer(const Peer&) = delete;
 
   const std::string& library() const { return command_.library; }
-  // The transport of its messages.
+  // The transport of the peer's messages.
   std::string_view transport() const;
   // Waits until all its ranks have joined; while they start they would disturb measurements. Throws
   // Error (lost_rank) if they do not answer, as do the functions below.

@@ -14,8 +14,8 @@ class BenchPoint {
   BenchPoint(Communicator& comm, const OperationEntry& entry, const BenchOptions& options,
              const Problem& problem, DType dtype, ReduceOp op);
 
-  // Adds an algorithm, out-of-place and, if the operation supports it, in-place. Returns ""; or
-  // what its library lacks for this point, and then adds nothing.
+  // Adds an algorithm, out-of-place and, if the operation supports it, in-place. Returns "", or
+  // what its library lacks for this point; then it adds nothing.
   std::string add(const std::string& name, const LinkModel& links);
   std::string add(Peer& peer);
   // Adds the result of an earlier measurement at the same point.

@@ -30,7 +30,7 @@ class PointBuffers {
   const BenchOptions& options_;
   Problem problem_;
   ReduceOp op_;
-  std::vector<Count> sent_, received_;  // of all_to_all_v with a matrix: for and from each rank
+  std::vector<Count> sent_, received_;  // all_to_all_v with a matrix: for and from each rank
   Memory input_memory_, output_memory_, staged_;
   Slice input_, output_;
   volatile int sink_ = 0;

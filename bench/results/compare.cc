@@ -16,7 +16,7 @@ namespace {
 // Repetitions are independent samples; iterations are not quite. With enough repetitions in both
 // files, each repetition is one sample.
 constexpr std::size_t enough = 5;
-// Of fewer samples, even the farthest apart may differ by chance.
+// With fewer samples, even the farthest apart may differ by chance.
 constexpr std::size_t fewest = 4;
 constexpr std::size_t fewest_to_halve = 2 * fewest;
 // Virtual times are differences of larger times, so their last digits may vary.
@@ -35,7 +35,7 @@ void check_same_kind(const Measurements& before, const Measurements& after) {
       refuse(key, found->second, value);
 }
 
-// The samples of the rows that both files hold; of the others, their repetitions.
+// Returns the samples of rows that both files hold; for other rows, their repetitions.
 std::pair<Samples, Samples> samples_of(const Measurements& before, const Measurements& after) {
   Samples old_samples, new_samples;
   int shared = 0;
@@ -88,10 +88,10 @@ std::vector<ComparedRow> paired(const Samples& before, const Samples& after) {
   return rows;
 }
 
-// What the samples of a row tell: all of them, or the faster halves if that makes the interval less
-// than two thirds as wide.
+// The statistics of a row's samples: all of them, or the faster halves if that makes the interval
+// less than two thirds as wide.
 struct Tests {
-  double chance;  // that both results are of one distribution, two-sided
+  double chance;  // that both results come from one distribution, two-sided
   RatioInterval interval;
   bool of_faster_half;
 };
@@ -114,7 +114,7 @@ Tests tests_of(const std::vector<double>& was, const std::vector<double>& now, b
   return {std::min(1.0, 2 * either), interval, of_faster_half};
 }
 
-// Adds what was wrong in a file. Its time would be that of another computation.
+// Adds the wrong results in a file. Their times would be those of a different computation.
 void mark_wrong(const Measurements& measurements, Comparison& comparison) {
   for (const auto& [name, fault] : measurements.wrong) {
     comparison.wrong.push_back(

@@ -12,7 +12,7 @@
 namespace lockstep {
 
 // `same`: shown to differ by less than the smallest effect to report, at least in the faster half of
-// the samples. `unclear`: the samples cannot tell, or the machines differ.
+// the samples. `unclear`: the samples do not suffice, or the machines differ.
 // `wrong`: a result of the row was wrong in one of the files.
 enum class Verdict { same, slower, faster, unclear, too_few_samples, only_old, only_new, wrong };
 std::string_view name_of(Verdict verdict);
@@ -51,7 +51,8 @@ struct CompareLimits {
 using Samples = std::map<std::string, std::vector<double>, ByNumbers>;
 // A row is slower or faster if the interval of its ratio lies beyond the effect and the Mann-Whitney
 // test, corrected for the number of rows, finds the samples different. It is the same if the
-// interval lies within the effect, otherwise unclear. Samples measured in turn are compared in pairs.
+// interval lies within the effect, otherwise unclear. Samples measured alternately are compared in
+// pairs.
 std::vector<ComparedRow> compare_samples(const Samples& before, const Samples& after,
                                          const CompareLimits& limits, bool in_turn = false);
 

@@ -41,7 +41,7 @@ Cells cells_of(const ComparedRow& row) {
           row.rate ? fmt::format("{:.2g}", *row.rate) : "-"};
 }
 
-// What a comparison says before its rows.
+// Returns the remarks above a comparison's rows.
 std::vector<std::string> remarks_of(const Comparison& comparison) {
   std::vector<std::string> remarks = comparison.wrong;
   for (const auto& [weight, text] : comparison.differences)

@@ -96,7 +96,7 @@ std::string first_line(const std::filesystem::path& path) {
   return line;
 }
 
-// A word as a shell would need it.
+// Quotes a word for the shell.
 std::string shell_word(const std::string& word) {
   constexpr std::string_view plain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./,:=+@%";

@@ -51,7 +51,7 @@ std::string without_counts(const std::string& name) {
   return kept;
 }
 
-// For a terminal.
+// Returns a value as text for a terminal.
 std::string text_of(const json& value) {
   return printable(value.is_string() ? value.get<std::string>() : json_line(value));
 }
@@ -90,7 +90,8 @@ void read_context(const json& context, Measurements& result) {
   }
 }
 
-// What an entry says is wrong with its result; empty: nothing. Below 0, `wrong` was not counted.
+// Returns the fault that an entry reports for its result; empty if there is none. Below 0, `wrong`
+// was not counted.
 std::string fault_of(const json& entry) {
   if (entry.value("error_occurred", false))
     return printable("an error: " + entry.value("error_message", "unknown"));
@@ -100,7 +101,8 @@ std::string fault_of(const json& entry) {
              : "";
 }
 
-// What a training says is wrong with its result: a loss, or a count that differs from its closed form.
+// Returns the fault that a training run reports: a loss, or a count that differs from its closed
+// form.
 std::string fault_of_training(const json& file) {
   for (const json& step : file.at("steps"))
     if (!step.at("loss").is_number())
@@ -187,7 +189,7 @@ Measurements of_training(const json& file, const std::string& path) {
 
 Weight weight_of(const std::string& key, bool is_wall) {
   if (is_in(key, {"version", "commit"})) return Weight::note;
-  // On the wall clock the link was measured; otherwise it decides the times.
+  // On the wall clock the link was measured; otherwise it determines the times.
   if (key == "link") return is_wall ? Weight::note : Weight::hardware;
   if (is_in(key, {"processor", "cores", "memory_bytes", "device", "gpu.name",
                   "gpu.compute_capability", "gpu.multiprocessors", "gpu.memory_bytes"}) ||

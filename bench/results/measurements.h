@@ -27,12 +27,12 @@ struct Measurements {
   std::map<std::string, MeasuredRow, ByNumbers> rows;
   // Virtual time in which only messages and tables cost: every run gives the same times.
   bool is_exact = false;
-  // Equal in two results that were measured in turn; otherwise empty, or different.
+  // Equal in two results that were measured alternately; otherwise empty, or different.
   std::string in_turn;
   std::map<std::string, std::string> settings;     // must be equal in both files
   std::map<std::string, std::string> environment;  // "gpu.name": the machine and its software
-  std::map<std::string, std::string> options;      // what else the run was told
-  // Rows whose results were wrong, and how. Their times mean nothing.
+  std::map<std::string, std::string> options;      // other options of the run
+  // Rows with wrong results, and their faults. Their times mean nothing.
   std::map<std::string, std::string, ByNumbers> wrong;
 
   bool is_training() const;

@@ -18,8 +18,8 @@ void add_context(const std::string& key, const std::string& value) {
   benchmark::AddCustomContext(key, printable(value));
 }
 
-// What it adds itself, such as the host's name, may hold any bytes; and its averages are NaN where a
-// counter is 0.
+// The fields that it adds, such as the host's name, may hold any bytes; and its averages are NaN
+// where a counter is 0.
 std::string as_json(std::string_view text) {
   constexpr std::string_view nan = ": NaN";
   std::string repaired;

@@ -67,7 +67,7 @@ SampleSet all_of(std::vector<double> samples) {
 
 SampleSet faster_half(SampleSet all) {
   all.samples.resize((all.samples.size() + 1) / 2);
-  // The half ends at a median, which varies, too: a quartile of all samples has 3/2 of the variance
+  // The half ends at a median, which also varies: a quartile of all samples has 3/2 of the variance
   // of the median of as many independent ones as the half has.
   return {std::move(all.samples), all.independent / 2 / 1.5};
 }
@@ -80,7 +80,7 @@ std::pair<SampleSet, SampleSet> pairs_of(const std::vector<double>& before,
     inverses.push_back(1 / roots.back());
   }
   SampleSet first = all_of(std::move(inverses)), second = all_of(std::move(roots));
-  // Each ratio is in both sets, which together say no more than the ratios do.
+  // Each ratio is in both sets, so together they hold no more information than the ratios.
   first.independent /= 2, second.independent /= 2;
   return {std::move(first), std::move(second)};
 }

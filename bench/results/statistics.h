@@ -1,8 +1,8 @@
 // Tests of whether two sets of samples differ, and by how much they may.
 //
-// Samples that follow one another resemble each other: a machine is busy for a while. They say less
-// than as many independent ones. Each set's autocorrelation time, the number of samples that say as
-// much as one independent one, widens both the test and the interval.
+// Successive samples resemble each other, because a machine is busy for a while, so they carry less
+// information than independent ones. Each set's autocorrelation time, the number of samples worth
+// one independent sample, widens both the test and the interval.
 #pragma once
 
 #include <utility>
@@ -21,15 +21,15 @@ struct SampleSet {
   double independent = 0;
 };
 SampleSet all_of(std::vector<double> samples);
-// Disturbances only ever slow a sample, so the faster half tells more where they are frequent. Chen
-// and Revels, "Robust benchmarking in noisy environments", 2016.
+// Disturbances can only slow a sample, so the faster half is more informative where they are
+// frequent. Chen and Revels, "Robust benchmarking in noisy environments", 2016.
 SampleSet faster_half(SampleSet all);
 
-// Two sets that stand for pairs of samples measured in turn, the i-th of the one next to the i-th of
-// the other. Whatever slows the machine for a while slows both of a pair, so only their ratios
-// count: of ratios r, the sets hold 1 / sqrt(r) and sqrt(r). The ratios of all pairs of these are
-// the geometric means of any two r, so the test of these sets is the signed-rank test of the pairs.
-// Wilcoxon, "Individual comparisons by ranking methods", 1945.
+// Two sets that represent pairs of samples measured alternately, the i-th of one next to the i-th
+// of the other. A temporary slowdown of the machine affects both samples of a pair, so only their
+// ratios count: of ratios r, the sets hold 1 / sqrt(r) and sqrt(r). The ratios of all pairs of
+// these are the geometric means of any two r, so the test of these sets is the signed-rank test of
+// the pairs. Wilcoxon, "Individual comparisons by ranking methods", 1945.
 std::pair<SampleSet, SampleSet> pairs_of(const std::vector<double>& before,
                                          const std::vector<double>& after);
 
@@ -41,8 +41,8 @@ std::pair<SampleSet, SampleSet> pairs_of(const std::vector<double>& before,
 double chance_of_being_larger(const SampleSet& before, const SampleSet& after);
 
 // The interval that holds the ratio of new to old samples in 90 % of all cases: that of Hodges and
-// Lehmann, from the ratios of all pairs. Either end alone is passed in 5 %. Samples must be above 0
-// and at least one a set.
+// Lehmann, from the ratios of all pairs. Either end alone is passed in 5 %. Samples must be above
+// 0, and each set needs at least one.
 struct RatioInterval {
   double least, most;
 };

@@ -21,7 +21,7 @@
 namespace lockstep {
 namespace {
 
-using Seconds = std::pair<double, double>;  // of forward and of backward
+using Seconds = std::pair<double, double>;  // forward and backward
 
 struct Tensors {
   AttentionShape shape;
@@ -61,7 +61,7 @@ Seconds timed(const std::function<void()>& forward, const std::function<void()>&
           std::chrono::duration<double>(now() - middle).count()};
 }
 
-// What is measured in turn at one point.
+// A kernel that is measured at one point, alternating with others.
 struct Candidate {
   AttentionPoint point;
   std::function<Seconds()> run;

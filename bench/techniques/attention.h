@@ -25,8 +25,8 @@ struct AttentionPoint {
   int threads = 1;
   double forward_seconds = 0, backward_seconds = 0;  // medians
   double forward_flops = 0, backward_flops = 0;
-  // Kept from forward to backward in addition to inputs and output; taken during a call in addition
-  // to its results. Negative: unknown.
+  // Memory kept from forward to backward in addition to inputs and output; memory taken during a
+  // call in addition to its results. Negative: unknown.
   double kept_bytes = -1, working_bytes = -1;
   std::string skipped;  // the reason if there are no figures
 };

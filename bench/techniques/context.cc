@@ -131,7 +131,7 @@ void simulate_attention(ContextPoint& point, const Plan& plan, const Roofline& r
       static_cast<double>(plan.model.head_size()) / roofline.flops_per_s;
 }
 
-// All methods at one setting, in turn.
+// Measures all methods at one setting, alternating between them.
 class ContextSetting {
  public:
   ContextSetting(const ContextBenchOptions& options, std::vector<ContextPoint> points)
@@ -196,7 +196,7 @@ class ContextSetting {
 
   const ContextBenchOptions& options_;
   std::vector<ContextPoint> points_;
-  std::vector<std::optional<Plan>> plans_;  // none of a skipped point
+  std::vector<std::optional<Plan>> plans_;  // none for a skipped point
   std::vector<std::vector<double>> seconds_;
 };
 

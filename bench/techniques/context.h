@@ -31,33 +31,34 @@ struct ContextBenchOptions {
   Roofline roofline;         // of simulation
 };
 
-// The ways of parallel/context, and one rank. ulysses-N-ring, for any N, joins groups of N ranks by a
-// ring.
+// Returns the methods of parallel/context, and one rank. ulysses-N-ring, for any N, joins groups of
+// N ranks by a ring.
 const std::vector<std::string>& context_methods();
 
 struct ContextPoint {
   std::string method, link;
   int ranks = 1, heads = 0, kv_heads = 0, length = 0;
-  double step_seconds = 0;     // of the slowest rank; the median, if trained
-  double exposed_seconds = 0;  // of them, waiting for messages or slower ranks; the ranks' mean
+  double step_seconds = 0;  // time of the slowest rank; the median, if trained
+  double exposed_seconds =
+      0;  // the part spent waiting for messages or slower ranks; the ranks' mean
   double tokens_per_second = 0;
-  // If simulated: a step in which nothing but attention takes time, and its closed form, the time of
-  // the most pairs of a rank.
+  // If simulated: the time of a step in which only attention takes time, and its closed form, the
+  // time for the pairs of the busiest rank.
   std::optional<double> attention_seconds, expected_attention_seconds;
   std::vector<std::int64_t> pairs, expected_pairs;  // by rank; empty for one rank
   using ByName = std::map<std::string, std::int64_t>;
-  // Of the rank that sends most to share sequences, in a step, by label.
+  // Bytes per step of the rank that sends most to share sequences, by label.
   ByName sent_bytes, expected_sent_bytes;
-  // Of the rank with the most memory, by use; expected: only exact closed forms.
+  // Peak memory of the rank with the most, by use; expected: only exact closed forms.
   ByName peak_bytes, expected_peak_bytes;
-  double scores_bytes = 0;  // of one rank: of all layers' probabilities, which the plain form keeps
+  double scores_bytes = 0;  // one rank: all layers' probabilities, which the plain form keeps
   std::string skipped;      // the reason if there are no figures
 
   // The most pairs of a rank over the mean; 1 without pairs.
   double imbalance() const;
 };
 
-// The bytes sent to share sequences, of all bytes sent.
+// Returns the part of all sent bytes that serves to share sequences.
 std::int64_t exchanged_bytes(const ContextPoint::ByName& sent);
 
 void print_context_header();
@@ -67,14 +68,14 @@ void print_context_point(const ContextPoint& point);
 // differs from its closed form.
 std::vector<ContextPoint> bench_context(const ContextBenchOptions& options);
 
-// How many times as long contiguous tokens take as zig-zag ones on the same ring.
+// The time with contiguous tokens over the time with zig-zag tokens on the same ring.
 struct ContextLimit {
   int ranks = 1, heads = 0, kv_heads = 0, length = 0;
   std::string link;
   double measured = 0;  // if only attention takes time, in virtual time
   double expected = 0;  // the same by the closed forms of the pairs
-  double limit = 0;     // of that for long sequences: (2c-1)/c
-  double of_step = 0;   // the whole step
+  double limit = 0;     // the limit for long sequences: (2c-1)/c
+  double of_step = 0;   // for the whole step
 };
 std::vector<ContextLimit> context_limits(const std::vector<ContextPoint>& points);
 

@@ -50,7 +50,7 @@ class RingOfParts {
     for (int step = 0; step < count_; ++step)
       for (int i = 0; i < count_; ++i) attend(i, step, part_out.slice(), part_sums.slice());
     const Tensor products = room(shape_.heads);
-    // A ring moves on after each step, so gradients of a rank's keys add up in this order.
+    // A ring advances after each step, so gradients of a rank's keys add up in this order.
     for (int step = 0; step < count_; ++step)
       for (int i = 0; i < count_; ++i) attend_backward(i, step, products.slice());
   }
@@ -71,7 +71,7 @@ class RingOfParts {
   }
   Tensor room(Count columns) { return room(columns, statistics_); }
 
-  // Numbers of the type bf16, in the type of the inputs.
+  // Returns random bf16 numbers, stored in the type of the inputs.
   Tensor random_rows(const Positions& positions, Count columns, std::uint64_t seed) {
     std::vector<float> values;
     for (Count i = 0; i < positions.count(); ++i)

@@ -1,7 +1,8 @@
 // The error of attention in bf16 over the number of ranks of a ring. The kernels compute every part
 // of a rank's queries with the keys of one rank, and merge the results. Merged results, and gradients
 // that add up over the ring, are kept in f32, as in parallel/context; or rounded to bf16 after every
-// part. Inputs and results are bf16 in both. The reference is the same in f64, in one part.
+// part. Inputs and results are bf16 in both. The reference is the same attention in f64, in one
+// part.
 #pragma once
 
 #include <string>
@@ -20,7 +21,7 @@ struct ContextErrorOptions {
 struct ContextError {
   std::string accumulation;  // f32 or bf16
   int ranks = 1;
-  // Relative: the root of the mean square of the differences, over that of the reference.
+  // Relative errors: the root mean square of the differences over that of the reference.
   double of_output = 0, of_gradients = 0;
 };
 

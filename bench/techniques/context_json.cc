@@ -96,7 +96,7 @@ ordered_json masks_json(int ranks) {
 
 std::map<std::string, std::string> context_of(const ContextBenchOptions& options) {
   const TrainOptions& train = options.train;
-  // Of a config.json the name without folder and ending.
+  // For a config.json, the name without folder and ending.
   const std::filesystem::path path(train.model);
   const std::string model = path.extension() == ".json" ? path.stem().string() : train.model;
   std::map<std::string, std::string> context = {

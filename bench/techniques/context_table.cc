@@ -1,5 +1,5 @@
-// What follows from the points of the benchmark of context parallelism: its table, how far layouts are
-// from the limit of compute, crossovers, and masks.
+// Evaluates the points of the benchmark of context parallelism: its table, how far layouts are from
+// the compute limit, crossovers, and masks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ void add_crossovers(const std::vector<Compared>& all, const std::string& quantit
     ContextPoint p = *c.ring;
     if (over == "ranks") p.ranks = 0;
     if (over == "length") p.length = 0;
-    // Of bytes, the link makes no difference.
+    // For bytes, the link makes no difference.
     if (over == "link" || quantity == "bytes") p.link.clear();
     return setting_of(p);
   };

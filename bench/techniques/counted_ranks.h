@@ -1,5 +1,5 @@
-// Runs one plan: trains it on all of its ranks, or simulates a step without data, on all of them or on
-// one of each kind.
+// Runs one plan: trains it on all of its ranks, or simulates a step without data, on all of them or
+// on one rank of each kind.
 #pragma once
 
 #include <string>
@@ -13,22 +13,22 @@
 
 namespace lockstep {
 
-// What a rank counted in a step; the other figures are those of a simulation.
+// The counts of a rank in a step; the other figures come from a simulation.
 struct CountedRank {
   RankRecord record;
-  double seconds = 0;          // of the step
-  double compute_seconds = 0;  // of them, in kernels
-  ExposedSeconds exposed;      // of them, waiting
+  double seconds = 0;          // the whole step
+  double compute_seconds = 0;  // spent in kernels
+  ExposedSeconds exposed;      // spent waiting
   std::vector<double> passes;  // by place in its schedule
 };
 
 // Adds the seconds of the steps to `seconds`, without the first one, which also allocates.
 std::vector<CountedRank> train_ranks(const Plan& plan, const LaunchOptions& world,
                                      std::vector<double>& seconds);
-// In virtual time, on all ranks.
+// Simulates a step in virtual time, on all ranks.
 std::vector<CountedRank> simulate_ranks(const Plan& plan, const Roofline& roofline,
                                         const std::string& link);
-// On the ranks that run in the place of all (parallel/symmetry.h), which takes less time.
+// Simulates a step on ranks that stand in for all (parallel/symmetry.h), which takes less time.
 std::vector<CountedRank> simulate_kinds_of_ranks(const Plan& plan, const Roofline& roofline,
                                                  const std::string& link);
 double slowest(const std::vector<CountedRank>& ranks);

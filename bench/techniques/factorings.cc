@@ -28,7 +28,7 @@ bool is_within_node(const FactoringBenchOptions& o, int t, int c) {
   return t * c <= std::max({of_node, o.tensor.empty() ? 1 : t, o.context.empty() ? 1 : c});
 }
 
-// All ways to write the number of ranks as a product of wanted lengths.
+// Returns all ways to write the number of ranks as a product of wanted lengths.
 std::vector<Factoring> factorings_of(const FactoringBenchOptions& o) {
   std::vector<Factoring> all;
   for (int t = 1; t <= o.ranks; ++t)
@@ -73,7 +73,7 @@ void check_theory(const Factoring& factoring, const Plan& plan, const RankRecord
 
 // The schedule's bubble: the mean idle time of its ranks, if messages took no time.
 double bubble_seconds(const Plan& plan, const std::vector<CountedRank>& ranks) {
-  // Of all pipelines, the first that runs.
+  // The first pipeline that runs stands for all.
   std::vector<std::vector<double>> passes(static_cast<std::size_t>(plan.length(pp)));
   for (const CountedRank& rank : ranks)
     if (auto& of_stage = passes[static_cast<std::size_t>(plan.place(rank.record.rank, pp))];
@@ -96,9 +96,9 @@ void take_parts(Factoring& factoring, const Plan& plan, const std::vector<Counte
     parts.cp += each * rank.exposed.sequence;
     parts.dp += each * rank.exposed.replicas;
   }
-  // What remains is spent waiting for other stages: for their messages, until own ones have left, to
-  // sum the norm and the tied embedding, and until the last rank has ended its step. Without stages,
-  // ranks end at different times after exchanges over nodes.
+  // The remaining time is spent waiting for other stages: for their messages, until this rank's
+  // messages have left, to sum the norm and the tied embedding, and until the last rank has ended
+  // its step. Without stages, ranks end at different times after exchanges over nodes.
   const double idle = std::max(0.0, factoring.step_seconds - parts.sum());
   if (!has_stages) {
     (plan.copies() > 1 ? parts.dp : parts.tp) += idle;

@@ -28,20 +28,20 @@ struct FactoringBenchOptions {
     return options;
   }();  // a global batch of 0: one sequence for each rank
   int ranks = 16;
-  // The lengths of an axis to try; empty: all, but of tp and cp only those that together fit into a
-  // node of the links.
+  // The lengths of an axis to try; empty: all, but for tp and cp only lengths that together fit
+  // into a node of the links.
   std::vector<int> tensor, context, pipeline, data;
   int micro_batch_size = 1;  // sequences
   std::string link = "dgx";
   Roofline roofline;
-  std::optional<std::int64_t> memory_limit;  // of a rank, in bytes
+  std::optional<std::int64_t> memory_limit;  // per rank, in bytes
 };
 
 // The parts of a step, in seconds.
 struct StepParts {
   double compute = 0;
   double bubble = 0;  // waiting for other ranks, if messages between stages took no time
-  // Exposed communication: of layers, of sequences, of replicas, and between stages.
+  // Exposed communication: for layers, for sequences, for replicas, and between stages.
   double tp = 0, cp = 0, dp = 0, pp = 0;
 
   double sum() const { return compute + bubble + tp + cp + dp + pp; }
@@ -54,7 +54,7 @@ struct Factoring {
   StepParts parts;
   std::map<std::string, std::int64_t> peak_bytes;  // of the rank with the most, by use, and "total"
   int busiest_rank = 0;
-  int kinds_of_ranks = 0;  // that were simulated
+  int kinds_of_ranks = 0;  // simulated kinds
   std::string refused;     // the reason if there is no such plan
 
   std::int64_t bytes() const { return peak_bytes.at("total"); }
@@ -71,7 +71,7 @@ std::vector<Factoring> bench_factorings(const FactoringBenchOptions& options,
 // The fastest within the memory limit; null if there is none.
 const Factoring* fastest(const std::vector<Factoring>& factorings,
                          const FactoringBenchOptions& options);
-// Why `other` is not chosen, in words: the memory that it lacks, or what takes more time.
+// Explains why `other` is not chosen: the memory that it lacks, or what takes more time.
 std::string why_not(const Factoring& other, const Factoring& chosen,
                     const FactoringBenchOptions& options);
 

@@ -44,7 +44,7 @@ void add_figures(ordered_json& entry, const Factoring& f, const FactoringBenchOp
 
 std::map<std::string, std::string> context_of(const FactoringBenchOptions& options) {
   const TrainOptions& train = options.train;
-  // Of a config.json the name without folder and ending.
+  // For a config.json, the name without folder and ending.
   const std::filesystem::path path(train.model);
   const std::string model = path.extension() == ".json" ? path.stem().string() : train.model;
   const int batch = train.global_batch == 0 ? options.ranks : train.global_batch;

@@ -112,7 +112,8 @@ void PlainAttention::forward(Slice out, Slice qkv) {
   }
 }
 
-// One thread has all heads that share keys and values, so that nobody else adds to their gradients.
+// One thread has all heads that share keys and values, so that no other thread adds to their
+// gradients.
 void PlainAttention::backward(Slice dqkv, Slice dout, Slice qkv) {
   Backend& backend = host_backend();
   const Count sharers = shape_.heads / shape_.kv_heads;

@@ -1,5 +1,5 @@
-// Attention as its formula says, with all scores in memory at once: what blockwise attention is
-// compared with.
+// Attention computed directly from its formula, with all scores in memory at once, as a reference
+// for blockwise attention.
 #pragma once
 
 #include <vector>

@@ -121,7 +121,7 @@ void expect(ShardedPoint& point, const Plan& plan, const Environment& environmen
     const RankUnits units = sharded_units(outline.model(), *sharding);
     const ShardedElements held = sharded_elements(plan, 0, *sharding, units);
     shards = held.shards;
-    // Of all units, the root is the first, and the blocks are equal.
+    // The root is the first unit, and the blocks are equal.
     if (sharding->shards_parameters())
       point.whole_blocks = static_cast<double>(point.peak_bytes.at("parameters") / element -
                                                shards - units.all[0].count) /

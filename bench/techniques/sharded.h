@@ -39,23 +39,23 @@ struct ShardedPoint {
   std::string strategy, link;
   int ranks = 1;
   std::optional<double> step_seconds;  // the median; none if only counted
-  // What parallel/sharded/timeline.h predicts of a simulated step, if anything is sharded.
+  // The time of a simulated step that parallel/sharded/timeline.h predicts, if anything is sharded.
   std::optional<double> expected_step_seconds;
   using ByName = std::map<std::string, std::int64_t>;
-  ByName sent_bytes, expected_sent_bytes;  // of a step, by label
+  ByName sent_bytes, expected_sent_bytes;  // per step, by label
   ByName peak_bytes, expected_peak_bytes;  // by use; expected: only exact closed forms
   // Between steps a rank keeps these parameters, gradients and states of the optimizer; the rest of
-  // the peaks are gathered parameters and gradients that are not reduced yet.
+  // the peaks are gathered parameters and gradients not yet reduced.
   ByName kept_bytes;
-  double paper_bytes = 0;              // of them, by the formulas of ZeRO's paper; 0 for tp
+  double paper_bytes = 0;              // kept bytes by the formulas of ZeRO's paper; 0 for tp
   std::optional<double> whole_blocks;  // gathered at peak, if parameters are sharded
   std::string skipped;                 // the reason if there are no figures
 
-  // The names of what differs from its closed form.
+  // Returns the names of counts that differ from their closed forms.
   std::vector<std::string> differences() const;
 };
 
-// The link speed at which two strategies take the same time on as many ranks.
+// The link speed at which two strategies take the same time on the same number of ranks.
 struct Crossover {
   std::string strategy, reference;  // ddp or tp
   int ranks = 1;

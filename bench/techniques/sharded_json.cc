@@ -69,7 +69,7 @@ void report(benchmark::State& state, const ShardedPoint& point) {
 
 std::map<std::string, std::string> context_of(const ShardedBenchOptions& options) {
   const TrainOptions& train = options.train;
-  // Of a config.json the name without folder and ending.
+  // For a config.json, the name without folder and ending.
   const std::filesystem::path path(train.model);
   const std::string model = path.extension() == ".json" ? path.stem().string() : train.model;
   std::map<std::string, std::string> context = {
