@@ -79,7 +79,7 @@ void add_bench_attention(CLI::App& bench, Command& chosen) {
   list("--lengths", o.lengths, "tokens per sequence");
   list("--threads", o.threads, "numbers of threads");
   app->add_option("--heads", o.heads, "attention heads")->capture_default_str();
-  app->add_option("--kv-heads", o.kv_heads, "heads of keys and values; 0: as many as --heads");
+  app->add_option("--kv-heads", o.kv_heads, "key/value heads; 0: as many as --heads");
   app->add_option("--head-size", o.head_size, "width of a head")->capture_default_str();
   app->add_option("--batch", o.sequences, "sequences at once")->capture_default_str();
   app->add_option("--dtype", command->dtype, "f64, f32, bf16 or f16")->capture_default_str();

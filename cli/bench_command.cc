@@ -49,7 +49,7 @@ void read_clock_defaults(BenchCommand& c) {
   o.check = c.check ? *c.check > 0 : o.device->stores();
 }
 
-// Files that are read count by their contents.
+// Returns the claims; input files are claimed by their contents.
 Claims claims_of(const BenchCommand& c) {
   Claims claims = c.world.claims([](const CLI::Option& option) {
     const std::string flag = option.get_single_name();

@@ -20,11 +20,11 @@ struct BenchCommand {
   WorldFlags world{.launch = {.ranks = 2}};
   std::string min_bytes = "8", max_bytes = "32M", step_bytes, dtype = "f32", op = "sum",
               buffers = "hot", device, json, tuned, tune, trace;
-  std::string skew = "uniform", matrix;  // of all_to_all_v
+  std::string skew = "uniform", matrix;  // for all_to_all_v
   Tuning tuning;
   std::vector<std::string> peers;
   std::string baseline, plot;
-  std::optional<Measurements> before;  // the baseline's
+  std::optional<Measurements> before;  // measurements of the baseline
   int threads = 0, gpus = 0;  // nccl-tests' -t and -g: their product is the number of ranks
   // Not given: chosen by the clock.
   std::optional<int> iterations, warmup, check;
@@ -40,10 +40,10 @@ void add_measuring_flags(CLI::App& app, BenchCommand& c);
 
 // Sets `options` and `world` from the flags. Throws Error (bad_input) naming the flag.
 void read(BenchCommand& c);
-// Reads --skew and --matrix for this many ranks. Throws Error (bad_input).
+// Reads --skew and --matrix for `ranks` ranks. Throws Error (bad_input).
 void read_skew(BenchCommand& c, int ranks);
-// Throws Error (bad_input) unless this machine has the memory and the threads that measuring on this
-// many ranks takes.
+// Throws Error (bad_input) unless this machine has the memory and the threads to measure on this
+// many ranks.
 void check_machine(const BenchCommand& c, int ranks);
 // Checks before measuring that the files of --json, --plot and the like can be written, and reads
 // --baseline. Throws Error (bad_input).
@@ -54,7 +54,7 @@ void check_files(BenchCommand& c);
 int write_results(const BenchCommand& c, const OperationEntry& entry, const BenchRun& measured,
                   const std::string& plot);
 
-// The bytes that a flag gives. Throws Error (bad_input) that names the flag.
+// Returns the bytes that a flag gives. Throws Error (bad_input) that names the flag.
 std::int64_t given_bytes(const std::string& text, const char* flag);
 
 // "nvlink,hdr" are two links; one like "alpha=1us,beta=1GB/s" has its own commas.

@@ -1,4 +1,4 @@
-// lockstep bench cp: the ways to share a sequence between ranks, compared.
+// lockstep bench cp: compares the methods of sharing a sequence between ranks.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -81,9 +81,9 @@ void read(ContextCommand& c) {
   if (o.train.data.empty() && !o.simulates && !c.measures_error) o.train.data = default_text();
 }
 
-// For each setting but the length, which method is the fastest up to which length.
+// Prints, for each setting except the length, up to which length each method is the fastest.
 void print_fastest(const std::vector<ContextPoint>& points) {
-  std::vector<const ContextPoint*> fastest;  // of each setting, in the order of the points
+  std::vector<const ContextPoint*> fastest;  // for each setting, in the order of the points
   const auto is_same = [](const ContextPoint& a, const ContextPoint& b) {
     return a.link == b.link && a.ranks == b.ranks && a.heads == b.heads && a.kv_heads == b.kv_heads;
   };
@@ -111,8 +111,8 @@ void print_fastest(const std::vector<ContextPoint>& points) {
       if (i + 1 == line.size() || line[i]->method != line[i + 1]->method)
         parts.push_back(fmt::format("{} {} {} tokens", line[i]->method,
                                     line.size() > 1 ? "up to" : "at", line[i]->length));
-    fmt::print("# fastest on {} ranks, {} heads, {} of keys and values, link {}: {}\n", first.ranks,
-               first.heads, first.kv_heads, first.link, fmt::join(parts, ", "));
+    fmt::print("# fastest on {} ranks, {} query heads, {} key/value heads, link {}: {}\n",
+               first.ranks, first.heads, first.kv_heads, first.link, fmt::join(parts, ", "));
   }
 }
 
@@ -122,7 +122,7 @@ void print_conclusions(const std::vector<ContextPoint>& points) {
     const std::string at = c.over == "link"    ? fmt::format("links of {:.3g} GB/s", c.at / 1e9)
                            : c.over == "ranks" ? fmt::format("{:.3g} ranks", c.at)
                                                : fmt::format("{:.4g} tokens", c.at);
-    fmt::print("# {} heads, {} of keys and values{}{}{}: Ulysses {} than a ring above {}\n",
+    fmt::print("# {} query heads, {} key/value heads{}{}{}: Ulysses {} than a ring above {}\n",
                c.heads, c.kv_heads, c.over == "ranks" ? "" : fmt::format(", {} ranks", c.ranks),
                c.over == "length" ? "" : fmt::format(", {} tokens", c.length),
                c.over == "link" || c.quantity == "bytes" ? "" : ", link " + c.link,
@@ -194,7 +194,7 @@ void add_bench_context(CLI::App& bench, Command& chosen) {
   list("--ranks", c.options.ranks, "numbers of ranks")->capture_default_str();
   list("--lengths", c.options.lengths, "tokens of a sequence; default: the model's context");
   list("--heads", c.options.heads, "heads; default: the model's");
-  list("--kv-heads", c.options.kv_heads, "heads of keys and values; default: as the model has");
+  list("--kv-heads", c.options.kv_heads, "key/value heads; default: as in the model");
   add_train_options(*app, c.options.train, {"model", "dtype", "global-batch", "steps", "data"});
   app->add_option("--repetitions", c.options.repetitions,
                   "runs of each method, in turn; times are medians of their steps")

@@ -1,4 +1,4 @@
-// lockstep bench 3d: the factorings of a number of ranks along the axes of a mesh, compared.
+// lockstep bench 3d: compares the factorings of a number of ranks along the axes of a mesh.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -46,7 +46,7 @@ void read(FactoringCommand& c) {
             "--tflops and --memory-bandwidth must be above 0");
   o.roofline = {.flops_per_s = c.teraflops * 1e12, .bytes_per_s = c.gigabytes * 1e9};
   given_links(o.link);
-  find_schedule(o.train.schedule);  // no factoring can have an unknown one
+  find_schedule(o.train.schedule);  // refuses an unknown schedule for all factorings at once
   if (!c.memory_limit.empty()) o.memory_limit = given_bytes(c.memory_limit, "--memory-limit");
 }
 

@@ -28,8 +28,8 @@ struct PipelineCommand {
   std::vector<const CLI::Option*> of_training, of_simulation;
 };
 
-// A simulation knows shapes and the times of passes; training measures those times. Refuses the
-// flags of the other one: they would have no effect.
+// A simulation takes shapes and the times of passes; training measures those times. Refuses flags
+// of the other mode, which would have no effect.
 void check_mode(const PipelineCommand& c) {
   const bool simulates = c.options.only_simulates;
   for (const CLI::Option* option : simulates ? c.of_training : c.of_simulation)

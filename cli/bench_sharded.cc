@@ -1,4 +1,4 @@
-// lockstep bench sharded: ZeRO and FSDP compared with DDP and tensor parallelism.
+// lockstep bench sharded: compares ZeRO and FSDP with DDP and tensor parallelism.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

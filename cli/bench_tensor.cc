@@ -82,7 +82,7 @@ void add_bench_tensor(CLI::App& bench, Command& chosen) {
       ->capture_default_str();
   app->add_option("--width", o.width, "width of the layer")->capture_default_str();
   app->add_option("--heads", o.heads, "attention heads")->capture_default_str();
-  app->add_option("--kv-heads", o.kv_heads, "heads of keys and values; 0: as many as --heads");
+  app->add_option("--kv-heads", o.kv_heads, "key/value heads; 0: as many as --heads");
   app->add_option("--sequence-length", o.length, "tokens per sequence")->capture_default_str();
   app->add_option("--micro-batch-size", o.sequences, "sequences per micro-batch")
       ->capture_default_str();

@@ -1,5 +1,5 @@
-// The file of the case that the fuzzer runs, which stays if the case ends this program; and the file of
-// a case that failed, which replaces none of an earlier run.
+// The file of the case that the fuzzer runs, which remains if the case ends this program; and the
+// file of a failing case, which does not replace one of an earlier run.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ class CaseFile {
   ~CaseFile();
   CaseFile(const CaseFile&) = delete;
   void keep(const FuzzCase& failing);
-  // Of the case that failed.
+  // The file of the failing case.
   const std::string& path() const { return path_; }
 
  private:

@@ -1,4 +1,4 @@
-// lockstep checkpoint: shows, checks, converts and exports checkpoints of trainings.
+// lockstep checkpoint: shows, checks, converts and exports checkpoints of training runs.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -84,7 +84,7 @@ int verify(const CheckpointCommand& c) {
                  index.files.size());
     } catch (const Error& error) {
       std::error_code none;
-      if (!std::filesystem::exists(folder, none)) continue;  // a training keeps newer ones
+      if (!std::filesystem::exists(folder, none)) continue;  // a run has removed an old one
       fmt::print("{}: DAMAGED: {}\n", printable(folder), printable(error.message()));
       ++damaged;
     }

@@ -19,7 +19,7 @@ inline void when_chosen(CLI::App& app, std::function<void()> add_flags) {
 
 constexpr int exit_regression = 3;
 
-// Groups of flags in a command's help, after those of its own.
+// Groups of flags in a command's help, after the command's own groups.
 constexpr std::string_view ranks_group = "ranks and time", files_group = "files";
 
 void add_train(CLI::App& program, Command& chosen);
@@ -46,7 +46,8 @@ void add_mesh(CLI::App& program, Command& chosen);
 void add_plan(CLI::App& program, Command& chosen);
 void add_plots(CLI::App& program, Command& chosen);
 void add_doctor(CLI::App& program, Command& chosen);
-// Of this program, its build, and the libraries that the build has found; for --version.
+// Returns the version of this program, its build, and the libraries that the build has found; for
+// --version.
 std::string version_text();
 
 }  // namespace lockstep

@@ -160,8 +160,8 @@ class ConfigReader {
   std::vector<int> line_of_item_;
 };
 
-// CLI11's own reader splits values at commas and blanks, and of several takes the last. Here an option
-// gets from a file what it would get from the command line.
+// CLI11's own reader splits values at commas and blanks, and takes the last of several. Here an
+// option gets the same value from a file as from the command line.
 class StrictConfig final : public CLI::ConfigBase {
  public:
   explicit StrictConfig(const CLI::App& program) : program_(program) {}
@@ -176,7 +176,7 @@ class StrictConfig final : public CLI::ConfigBase {
       };
       const CLI::Option* const option = option_of(settings[i]);
       if (option == nullptr) refuse("is not an option of this command");
-      // Under another of its names, too.
+      // Also refuses an option given under a different name.
       if (!given.insert(option).second) refuse("is given twice; remove one of them");
       const bool takes_several =
           option->get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll ||

@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-// What the command line would refuse is refused, and so are keys of other commands or given twice,
-// and several values for an option that takes one. Only regular files of at most 1 MiB are read.
+// Refuses what the command line would refuse, keys of other commands, keys given twice, and several
+// values for an option that takes one. Only regular files of at most 1 MiB are read.
 void add_config_file(CLI::App& program);
 
 }  // namespace lockstep

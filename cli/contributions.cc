@@ -1,4 +1,4 @@
-// lockstep contributions: whose data each rank holds while a collective runs.
+// lockstep contributions: shows which ranks' data each rank holds while a collective runs.
 #include "bench/collectives/contributions.h"
 
 #include <fmt/format.h>

@@ -62,7 +62,7 @@ class Planner {
     }
   }
 
-  // What virtual time shows in a second: many ranks, and schedules with equal passes.
+  // Runs in virtual time that take a second: many ranks, and schedules with equal passes.
   void plan_virtual_time() {
     plan("ring.trace", {"bench",       "all_reduce",
                         "--ranks",     "4",
@@ -107,7 +107,7 @@ class Planner {
                         "--cp", "1", "--memory-limit", "2G", "--json", file("factorings.json")});
   }
 
-  // All-reduce between two ranks, next to Open MPI's own where there is one.
+  // All-reduce between two ranks, next to Open MPI's own if that is installed.
   void plan_real_time() {
     const Words sizes = {"-b", "1K", "-e", "16M", "-f", "4", "--algorithm"};
     const auto words = [&](Words begin, const std::string& algorithms, const std::string& name) {

@@ -10,9 +10,9 @@ namespace lockstep {
 
 using Words = std::vector<std::string>;
 
-// A command, and those to try instead, in order, where a machine cannot run it.
+// A command, and alternatives to try in order if a machine cannot run it.
 struct DemoStep {
-  std::string name;  // of its files
+  std::string name;  // the name of its files
   std::vector<Words> ways;
   bool required = true;
 };
@@ -26,7 +26,7 @@ struct DemoRun {
   bool traced;
 
   std::string name() const { return fmt::format("{}_{}", label, ranks); }
-  // Of its five steps in f64, which are compared with one rank's.
+  // The name of its five steps in f64, which are compared with those of one rank.
   std::string check_name() const { return "check_" + name(); }
 };
 

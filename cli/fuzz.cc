@@ -162,7 +162,7 @@ void print_coverage(const Coverage& coverage) {
     fmt::print("{:<36} {:>5}\n", kind.name, kind.cases);
 }
 
-// On terminals only.
+// Shows progress on terminals only.
 void show_progress(double done, std::int64_t plans, std::int64_t compared) {
   if (isatty(STDERR_FILENO) == 0) return;
   constexpr int width = 24;
@@ -206,7 +206,7 @@ int fuzz(const FuzzCommand& c) {
   return 0;
 }
 
-// One case. In processes that mpirun has started, with files that exist.
+// Replays one case. In processes that mpirun has started, the files exist already.
 int replay(const FuzzCommand& c) {
   const FuzzCase fuzz_case = read_case(c.replay);
   CaseCheck check;

@@ -21,7 +21,7 @@ struct GradeCommand {
   std::string submission, secret, json, gradescope, junit, markdown, html;
 };
 
-// Whoever can read it knows the hidden cases.
+// Anyone who can read the file knows the hidden cases.
 std::string secret_of(const GradeCommand& c) {
   constexpr std::int64_t most_bytes = 4096;
   namespace fs = std::filesystem;
@@ -36,7 +36,7 @@ std::string secret_of(const GradeCommand& c) {
   return text;
 }
 
-// Whoever reads the files finds them there, whatever was handed in.
+// Always writes the files, whatever was handed in, for the programs that read them.
 void write(const GradeCommand& c, const Grade& result) {
   const std::pair<const std::string&, std::string (*)(const Grade&)> outputs[] = {
       {c.json, json_of},

@@ -1,4 +1,4 @@
-// Files of killed jobs on this machine, which nobody else removes.
+// Files of killed jobs on this machine, which nothing else removes.
 #pragma once
 
 #include <filesystem>

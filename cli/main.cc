@@ -33,24 +33,24 @@ namespace {
 
 constexpr int bad_input = 2;
 
-// Standard error may be closed or full: then nothing is said, and the exit status remains.
+// If standard error is closed or full, prints nothing; the exit status remains.
 void report(std::string_view message) {
   std::fputs(("lockstep: " + lockstep::printable(message, /*keeps_lines=*/true) + "\n").c_str(),
              stderr);
 }
 
-// Of commands that run on several ranks.
+// Whether a command runs on several ranks.
 bool starts_ranks(std::string_view command) { return command == "train" || command == "bench"; }
 
-// The other ranks of a launcher would wait for one that cannot begin. Without a message rank 0 has
-// reported the error.
+// The other ranks of a launcher would wait for one that cannot begin. If the message is empty, rank
+// 0 has reported the error.
 int refuse(std::string_view command, std::string_view message, int status) {
   if (message.empty() || (starts_ranks(command) && lockstep::refuse_world(message))) return status;
   report(message);
   return status;
 }
 
-// CLI11 takes an empty text for the number 0.
+// CLI11 reads an empty text as the number 0.
 void refuse_empty_numbers(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options())
     for (const std::string& value : option->results())
@@ -60,7 +60,7 @@ void refuse_empty_numbers(const CLI::App& app) {
   for (const CLI::App* command : app.get_subcommands()) refuse_empty_numbers(*command);
 }
 
-// LOCKSTEP_LAB=FOLDER adds the code of a lab to the algorithms and schedules. Never to a grader's.
+// LOCKSTEP_LAB=FOLDER adds the code of a lab to the algorithms and schedules, except in a grader.
 void load_lab(std::string_view command) {
   const char* const folder = std::getenv("LOCKSTEP_LAB");
   if (!folder || *folder == '\0' || command == "grade" || command == "lab" || command == "hunt")
@@ -129,7 +129,7 @@ int run_and_report(int argc, char** argv) {
                        says_what ? error.what() : "out of memory"));
     return bad_input;
   } catch (const std::system_error& error) {
-    // Of the operating system, such as a full disk behind standard output.
+    // An error of the operating system, such as a full disk behind standard output.
     report(error.what());
     return bad_input;
   } catch (const std::exception& error) {
@@ -138,7 +138,7 @@ int run_and_report(int argc, char** argv) {
   }
 }
 
-// A small `ulimit -s` also holds for the stacks of ranks, which are threads: they would overflow.
+// A small `ulimit -s` also applies to the stacks of ranks, which are threads and would overflow.
 int with_enough_stack(int argc, char** argv) {
   constexpr std::size_t enough_bytes = 8 << 20;
   rlimit limit{};

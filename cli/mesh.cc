@@ -79,7 +79,7 @@ std::string group_text(const std::vector<Mesh::Group>& groups) {
   return text;
 }
 
-// On how many nodes the ranks of a group lie, at most.
+// Returns the largest number of nodes over which a group is spread.
 int nodes_of(const std::vector<Mesh::Group>& groups, int ranks_per_node) {
   std::size_t most = 0;
   for (const Mesh::Group& group : groups) {

@@ -126,7 +126,7 @@ std::string closest(std::string_view word, const std::vector<std::string>& candi
   if (letters.empty() || letters.size() > most_letters) return "";
   constexpr std::size_t beginning = 3;
   std::string best;
-  std::size_t least = 1 + letters.size() / 3;  // more changes make another word
+  std::size_t least = 1 + letters.size() / 3;  // with more changes it is a different word
   for (const std::string& candidate : candidates) {
     const std::string own = letters_of(candidate);
     const bool begins = letters.size() >= beginning && own.starts_with(letters);
@@ -142,7 +142,7 @@ std::string explain(const CLI::App& program, const CLI::ParseError& error) {
   const std::vector<std::string> extras = program.remaining(true);
   const bool is_about_words = dynamic_cast<const CLI::ExtrasError*>(&error) ||
                               dynamic_cast<const CLI::RequiredError*>(&error);
-  // Values of an unknown flag are left over, or taken for the command's own.
+  // Values of an unknown flag are left over, or mistaken for the command's own.
   const auto flag =
       std::ranges::find_if(extras, [](const std::string& word) { return word.starts_with("-"); });
   if (flag != extras.end() || (is_about_words && !extras.empty())) {

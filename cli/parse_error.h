@@ -1,4 +1,4 @@
-// What to say of a command line that cannot be parsed.
+// Explains why a command line cannot be parsed.
 #pragma once
 
 #include <CLI/App.hpp>

@@ -13,7 +13,7 @@ struct PassTimeFlags {
 
   // Adds --forward, --input-gradient, --weight-gradient and --hop.
   void add(CLI::App& app);
-  // Throws Error (bad_input) for what is no number.
+  // Throws Error (bad_input) for a value that is not a number.
   PassTimes times() const;
 };
 

@@ -155,7 +155,8 @@ void print_placements(const Plan& plan, int rank) {
   for (const std::string& line : shown) fmt::print("{}\n", line);
 }
 
-// Of the first and the last rank of each stage, which differ along every axis, or of those asked for.
+// Checks the first and the last rank of each stage, which differ along every axis, or the given
+// ranks.
 std::int64_t check_tags(const PlanCommand& c, const Plan& plan) {
   std::vector<int> ranks = c.shown;
   if (ranks.empty())
@@ -204,7 +205,7 @@ ordered_json rank_json(const Plan& plan, const RankPlan& rank) {
   return object;
 }
 
-// A plan's file is read again, and JSON holds no other bytes.
+// A plan's file will be read again, and JSON holds only UTF-8.
 void require_utf8(TrainOptions options) {
   for (const OptionGroup& group : describe(options))
     for (const Option& option : group.options) {

@@ -35,7 +35,7 @@ std::string find_python(const std::string& module) {
 
 int run_program(const std::vector<std::string>& words, const std::string& output) {
   constexpr int not_started = 127, signalled = 128;
-  std::fflush(stdout);  // what was said before stands above what the program says
+  std::fflush(stdout);  // our output comes before the program's
   const pid_t child = start_program(words, output);
   if (child < 0) return not_started;
   int status = 0;

@@ -100,7 +100,7 @@ void print_messages(const Schedule& schedule) {
              }));
 }
 
-// Of many ranks only the first and the last.
+// Joins the figures; with many ranks, only those of the first and the last.
 std::string joined(const std::vector<std::string>& figures) {
   constexpr std::ptrdiff_t most = 16, first = 8, last = 4;
   if (std::ssize(figures) <= most) return fmt::format("{}", fmt::join(figures, ", "));
@@ -174,7 +174,7 @@ int show(const ScheduleCommand& c, const ScheduleResult& result) {
   return holds ? 0 : 1;
 }
 
-// The number of messages of all ranks in a step.
+// Returns the number of messages of all ranks in a step.
 std::size_t messages_of(const Schedule& schedule) {
   std::size_t sends = 0;
   for (const auto& steps : in_order(schedule).by_rank)

@@ -13,12 +13,13 @@ std::string default_text();
 std::string plots_folder();
 // The folder of the lessons. Throws as default_text().
 std::string lessons_folder();
-// The folder of the labs, and the root of the sources that they are cut from. Throw likewise.
+// The folder of the labs, and the root of the sources from which they are cut. Both throw like
+// default_text().
 std::string labs_folder();
 std::string source_folder();
 // The path of the program that measures PyTorch's attention. Throws as default_text().
 std::string torch_attention_script();
-// Whether the build has found this library, and so made the module that is loaded for it.
+// Whether the build found this library, and so made the module for it.
 bool has_module(std::string_view library);
 
 }  // namespace lockstep

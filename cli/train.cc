@@ -72,7 +72,7 @@ void print_layouts(const std::vector<LayoutRecord>& layouts) {
                &record == &layouts.back() ? "\n" : ",");
 }
 
-// Says what a NaN among the gradients has done: without loss scaling the run would have failed.
+// Reports the effect of a NaN among the gradients: without loss scaling the run would have failed.
 void print_skipped_steps(const TrainCommand& c, const TrainResult& result) {
   const auto skipped = std::ranges::count_if(result.steps, &StepRecord::skipped);
   if (skipped > 0)
@@ -84,8 +84,8 @@ void print_skipped_steps(const TrainCommand& c, const TrainResult& result) {
     fmt::print("\nthe planted NaN had no effect: all losses and gradient norms are finite\n");
 }
 
-// The mean in units of time, else the median. The first step, which also allocates and loads, then
-// counts only if it is the only one.
+// Returns the mean under the clock unit, otherwise the median. The first step, which also allocates
+// and loads, then counts only if it is the only one.
 double step_seconds(const std::vector<StepRecord>& steps, Clock clock) {
   std::vector<double> seconds;
   for (const StepRecord& step : steps) seconds.push_back(step.seconds);
@@ -144,9 +144,9 @@ void adapt_to_clock(TrainOptions& options, const LaunchOptions& world) {
     options.compute_seconds = 3.0 * options.micro_batches;
 }
 
-// The memory of all ranks of this process, by the closed forms.
+// Returns the memory of all ranks of this process, by the closed forms.
 double predicted_bytes(Plan plan, bool is_one_process) {
-  if (plan.has_servers()) plan.options.technique = "ddp";  // a worker holds what a replica does
+  if (plan.has_servers()) plan.options.technique = "ddp";  // a worker holds as much as a replica
   double bytes = 0;
   AlongAxes place(0);
   for (place[Axis::pp] = 0; place[Axis::pp] < plan.length(Axis::pp); ++place[Axis::pp]) {
@@ -205,7 +205,7 @@ TrainResult launch_training(const Plan& plan, const LaunchOptions& world) {
   return result;
 }
 
-// The plan describes its options better than their texts do: "1e-3" is 0.001.
+// The plan's values are compared instead of the flags' texts: "1e-3" is 0.001.
 Claims claims_of(const TrainCommand& c, const Plan& plan) {
   Claims claims = claims_of(plan);
   const Claims others = c.world.claims([&](const CLI::Option& option) {

@@ -26,8 +26,8 @@ void add_plan_options(CLI::App& app, PlanOptions& command);
 // defaults that depend on other options.
 void refuse_without_effect(const PlanOptions& command, TrainOptions options);
 
-// Adds these options of a training, named without dashes, to another command. `options` must outlive
-// the app.
+// Adds these training options, named without dashes, to another command. `options` must outlive the
+// app.
 void add_train_options(CLI::App& app, TrainOptions& options, std::vector<std::string_view> flags);
 
 // Sets the options that the command line leaves open from the plan file, if there is one. `ranks`
@@ -35,7 +35,7 @@ void add_train_options(CLI::App& app, TrainOptions& options, std::vector<std::st
 // without a file. Throws Error (bad_input) naming flag and file if they contradict each other.
 std::optional<int> take_plan_file(PlanOptions& command, std::optional<int> ranks);
 
-// If the model is left open and --init is a folder, takes the folder's.
+// If no model is given and --init is a folder, takes the folder's model.
 void take_model_of_init(PlanOptions& command);
 
 // The command line with the technique of the plan file inserted: "train --plan FILE" and "plan

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// Threads of this machine that run or could run, this one not counted.
+// Returns the number of runnable threads of this machine, excluding this one.
 int running_others() {
   std::ifstream file("/proc/loadavg");
   double minutes = 0;
@@ -22,7 +22,7 @@ int running_others() {
   return std::max(0, running - 1);
 }
 
-// The least of several looks: a program that is busy is seen in each.
+// Returns the minimum of several samples: a busy program is in each.
 int busy_others() {
   int least = running_others();
   for (int look = 0; look < 4 && least > 0; ++look) {
@@ -32,8 +32,9 @@ int busy_others() {
   return least;
 }
 
-// In turns of libgomp's loop, some 10 ns each. Alone, 1,000 cost a tenth of a training's speed and
-// 10,000 nothing; the busier the others, the more each turn costs.
+// The bound is in iterations of libgomp's loop, some 10 ns each. On an idle machine, 1,000 cost a
+// tenth of training's speed and 10,000 nothing; the busier other programs are, the more each
+// iteration costs.
 const char* fitting_bound(int others, int cores) {
   if (others == 0) return "10000";
   return others < cores ? "1000" : "0";

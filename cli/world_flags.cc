@@ -21,7 +21,7 @@ std::string command_of(const CLI::App& app) {
   return before.empty() ? app.get_name() : before + " " + app.get_name();
 }
 
-// As given, or the default.
+// Returns the value as given, or the default.
 std::string value_of(const CLI::Option& option) {
   if (option.count() == 0) return option.get_default_str();
   return fmt::format("{}", fmt::join(option.reduced_results(), ","));

@@ -16,8 +16,8 @@ class LessonAnswers {
   LessonAnswers(const std::string& file, const std::vector<std::string>& questions);
 
   // The answer to a question, or nothing if the student skips it ("s") or leaves the lesson ("q").
-  // `fault` says what is wrong with the form of an answer, or nothing. A terminal is asked again, and
-  // skips with an empty line too; otherwise throws Error (bad_input).
+  // `fault` returns what is wrong with the form of an answer, or nothing. On a terminal asks again,
+  // where an empty line also skips; otherwise throws Error (bad_input).
   std::optional<std::string> ask(const std::string& question, const std::string& prompt,
                                  const std::function<std::string(const std::string&)>& fault);
   // At a terminal, waits for Enter, or for "q".

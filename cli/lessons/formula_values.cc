@@ -100,7 +100,8 @@ std::optional<double> ring_score(Count query, Count key) {
   return ring_queries.at(query) * ring_keys.at(key);
 }
 
-// One query's result over the blocks that have come to its rank, from the kernels of a training.
+// One query's result over the blocks that have arrived at its rank, from the kernels that training
+// uses.
 struct MergedQuery {
   double out = 0, log_sum_exp = -std::numeric_limits<double>::infinity();
 

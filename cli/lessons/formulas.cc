@@ -112,7 +112,7 @@ Formula tensor_formula() {
                      bandwidth_input},
           .outputs = {{"forward_bytes", "sent in a layer, forward", "bytes"},
                       {"backward_bytes", "backward", "bytes"},
-                      {"sequence_bytes", "backward, if the sequence is split, too", "bytes"},
+                      {"sequence_bytes", "backward, if the sequence is also split", "bytes"},
                       {"exposed", "time of the forward pass's all-reduces", "s"}},
           .evaluate = tensor_layer_values};
 }

@@ -1,5 +1,5 @@
 // Closed forms of the program that a reader can try with sliders: names, ranges, and values.
-// lessons/play_formulas.js computes the same in a browser; a test compares both.
+// lessons/play_formulas.js computes the same in a browser; a test compares the two.
 #pragma once
 
 #include <map>

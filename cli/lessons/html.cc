@@ -60,8 +60,8 @@ constexpr std::string_view page_style =
     ".play .ring tr.now{background:var(--commands)}"
     ".play .axis,.play .here{stroke:var(--line);fill:none}.play .here{stroke-dasharray:3 3}";
 
-// Within a line: code, bold, links. The page does not lie in the repository: it names the files
-// there, and other lessons are named by the text. A line does not end after a hyphen in code.
+// Formats a line: code, bold, links. The page does not lie in the repository: it names files there,
+// and the text names other lessons. A line does not end after a hyphen in code.
 std::string inline_html(const std::string& line) {
   static const std::regex code("`([^`]*)`"), hyphens("[^ /]*-[^ /]*"), bold("\\*\\*([^*]*)\\*\\*"),
       link("\\[([^\\]]*)\\]\\((https?:[^)]*)\\)"),
@@ -100,7 +100,7 @@ class MarkdownReader {
         letter("^[a-d]\\. ");
     std::smatch found;
     if (line.empty()) {
-      // Code goes on after an empty line.
+      // Code continues after an empty line.
       if (block_ == "pre")
         html_ += "\n";
       else

@@ -140,7 +140,7 @@ std::string answer_html(const std::string& folder, const nlohmann::json& fields,
                               html_text(fields.value("because", ""))));
 }
 
-// What follows the section with the last prediction would give away what it asks.
+// The text after the section with the last prediction would give away the answer.
 std::size_t first_piece_after_predictions(const std::vector<LessonPiece>& pieces) {
   std::size_t last = pieces.size();
   for (std::size_t i = 0; i < pieces.size(); ++i)
@@ -150,7 +150,7 @@ std::size_t first_piece_after_predictions(const std::vector<LessonPiece>& pieces
   return next;
 }
 
-// The scripts of what is on the page: sliders are drawn before the questions hide any.
+// The scripts that the page needs: sliders are drawn before the questions hide any.
 std::string scripts_html(const std::vector<LessonPiece>& pieces) {
   const auto has = [&](LessonPiece::Kind kind) {
     return std::ranges::count(pieces, kind, &LessonPiece::kind) > 0;

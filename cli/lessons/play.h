@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-// What a page needs to know about the sliders of a comment `play`. lessons/README.md describes the
-// fields. Throws Error (bad_input) naming the field that is wrong.
+// Returns the data that a page needs for the sliders of a comment `play`. lessons/README.md
+// describes the fields. Throws Error (bad_input) naming the field that is wrong.
 nlohmann::ordered_json play_of(const nlohmann::json& fields);
 
 // The place of the sliders on the page, which its scripts fill.

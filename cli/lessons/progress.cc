@@ -20,7 +20,7 @@ std::string time_of_day() {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
 }
 
-// A number of a lesson in the file has been changed by hand if it is none.
+// A value that should be a number but is not has been changed by hand.
 bool is_progress(const nlohmann::ordered_json& content) {
   if (!content.is_object() ||
       content.value("schema", nlohmann::ordered_json()) != progress_schema ||

@@ -11,7 +11,7 @@ namespace lockstep {
 // (bad_input) if there is neither.
 std::string default_progress_path();
 
-// The file is written after every change, so that a walk that stops can go on.
+// The file is written after every change, so that a walk that stops can continue.
 class LessonProgress {
  public:
   // Throws Error (bad_input) if the file exists and is not one of ours.

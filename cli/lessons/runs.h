@@ -12,8 +12,8 @@ class LessonRuns {
   LessonRuns(const std::string& output, const std::string& name);
 
   const std::string& folder() const { return folder_; }
-  // Their output goes to ours or, with `output`, to this file. Throws Error (wrong_result) if one
-  // fails.
+  // The commands' output goes to ours or, with `output`, to this file. Throws Error (wrong_result)
+  // if one fails.
   void run(const std::string& commands, const std::string& output = "") const;
 
  private:
@@ -22,7 +22,7 @@ class LessonRuns {
 
 struct ShownOutput {
   std::string text;  // whole lines
-  int hidden = 0;    // how many lines are left out
+  int hidden = 0;    // number of omitted lines
 };
 // The lines of `output` with a match of the regular expression `show`; all if it is empty.
 ShownOutput shown_output(const std::string& output, const std::string& show);

@@ -59,7 +59,7 @@ class LessonReader {
       add_text(without_comments(line) + "\n");
   }
 
-  // What the commands above have printed when the lesson was written.
+  // Adds the output that the commands above printed when the lesson was written.
   void add_output(const std::string& fence) {
     until_fence("");
     static const std::regex show("show=\"([^\"]*)\"");

@@ -11,16 +11,16 @@ struct LessonPiece {
   enum class Kind : char { text, commands, prediction, answer, play };
   Kind kind = Kind::text;
   std::string section;  // the heading above it; empty before the first
-  std::string text;     // of text and commands
-  std::string show;     // of commands: which lines of their output the lesson shows; empty: all
-  // Of predictions, answers and sliders; answers also have their "name": 1, 2, ...
+  std::string text;     // for text and commands
+  std::string show;     // for commands: which lines of their output the lesson shows; empty: all
+  // For predictions, answers and sliders; answers also have a "name": 1, 2, ...
   nlohmann::json fields;
 };
 
 struct LessonText {
-  std::string name;     // of its folder: 02_ring_all_reduce
+  std::string name;     // the name of its folder: 02_ring_all_reduce
   std::string title;    // "02 Ring all-reduce"
-  std::string minutes;  // of its card
+  std::string minutes;  // from its card
   std::vector<LessonPiece> pieces;
 };
 

@@ -34,7 +34,7 @@ std::string fault_of_number(const std::string& text) {
   return number_from(text) ? "" : "write a number without its unit, such as 1000, 1,000 or 1e3";
 }
 
-constexpr double tolerance = 0.01;  // of answers that are numbers
+constexpr double tolerance = 0.01;  // for answers that are numbers
 
 class Walk {
  public:
@@ -152,7 +152,7 @@ class Walk {
 
   void compare_runs(const nlohmann::json& fields, std::vector<std::string>& remarks) {
     const std::string name = fields.at("name"), unit = fields.at("unit");
-    constexpr double rounding = 1e-9;  // of sums of times; counts are equal
+    constexpr double rounding = 1e-9;  // for sums of times; counts are equal
     const std::optional<double> prediction = progress_.prediction(lesson_.name, name);
     std::string predicted = prediction ? number_text(*prediction) : "skipped";
     for (const std::string run : fields.at("runs")) {
@@ -168,7 +168,7 @@ class Walk {
         add_reasons(fields, label, path, {closed, measured}, remarks);
       if (!predicted.empty() && prediction)
         remarks.push_back(verdict_of(name, *prediction, closed));
-      predicted = "";  // it was of the first run
+      predicted = "";  // the prediction was about the first run
     }
   }
 
@@ -221,7 +221,7 @@ class Walk {
                fields.contains("because") ? fields["because"].get<std::string>() + "\n" : "");
   }
 
-  // Says nothing of the right answer: a later walk asks again.
+  // Does not reveal the right answer: a later walk asks again.
   void skip_question() {
     if (answers_.has_left()) return;
     ++questions_;

@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-// The files of the runs go to a folder of the lesson's name in `output`. Throws Error where a command
-// fails, or an answer is missing or is none.
+// The files of the runs go to a folder of the lesson's name in `output`. Throws Error if a command
+// fails, or if an answer is missing or invalid.
 void walk(const LessonText& lesson, LessonAnswers& answers, LessonProgress& progress,
           const std::string& output);
 

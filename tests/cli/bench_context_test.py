@@ -63,11 +63,11 @@ class BenchContext(unittest.TestCase):
         (line,) = [line for line in done.stdout.splitlines() if line.startswith("# fastest on 8 ranks")]
         for method, length in re.findall(r"([\w-]+) up to (\d+) tokens", line):
             self.assertEqual(times[method, int(length)], min(time for (_, other), time in times.items() if other == int(length)))
-        self.assertTrue(line.startswith("# fastest on 8 ranks, 8 heads, 2 of keys and values, link ndr: "))
+        self.assertTrue(line.startswith("# fastest on 8 ranks, 8 query heads, 2 key/value heads, link ndr: "))
         self.assertIn(" up to 65536 tokens", line)
         for crossover in file["context_crossovers"]:
-            self.assertIn(f"{crossover['heads']} heads, {crossover['kv_heads']} of keys and values", done.stdout)
-        self.assertIn("# 8 heads, 2 of keys and values, 64 tokens: Ulysses sends less than a ring above ", done.stdout)
+            self.assertIn(f"{crossover['heads']} query heads, {crossover['kv_heads']} key/value heads", done.stdout)
+        self.assertIn("# 8 query heads, 2 key/value heads, 64 tokens: Ulysses sends less than a ring above ", done.stdout)
 
     def test_the_error_of_bf16_is_written(self):
         done = self.bench("--error", "--lengths", "64", "--ranks", "1,8", "--kv-heads", "2", "--json", "a.json")
