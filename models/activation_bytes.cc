@@ -130,7 +130,7 @@ Count ActivationBytes::shared() const {
     case Recompute::selective:
       return total(attention());
     case Recompute::full:
-      // If its input is kept elsewhere, that of the block being computed is shared, too.
+      // If its input is kept elsewhere, the input of the block being computed is also shared.
       return total(block()) - (options_.kept_input == KeptInput::whole ? outer() : 0);
   }
   return 0;

@@ -18,25 +18,26 @@ Count total(const std::vector<TensorBytes>& tensors);
 
 class ActivationBytes {
  public:
-  // For micro-batches of `rows` rows.
+  // The activations of micro-batches of `rows` rows.
   ActivationBytes(const GptConfig& config, Count rows, DType dtype, const LayerSplit& split = {},
                   const ModelOptions& options = {}, const HeadSplit& heads = {});
 
-  // What a forward pass keeps of one block: its input first, the attention's output last.
+  // The tensors that a forward pass keeps for one block: its input first, the attention's output
+  // last.
   std::vector<TensorBytes> block() const;
   std::vector<TensorBytes> attention() const;
-  // What backward adds for one block.
+  // The tensors that backward adds for one block.
   std::vector<TensorBytes> block_gradients() const;
   std::vector<TensorBytes> head() const;
   // [n, C], such as the gradient that a head or an embedding keeps.
   Count outer() const;
-  // This rank's part of it, if the ranks of the layer split share the memory; and what a rank keeps
-  // of an input for recomputation.
+  // This rank's part of outer(), if the ranks of the layer split share the memory; and the part of
+  // an input that a rank keeps for recomputation.
   Count own_part() const;
   Count kept_input() const;
 
-  // Of one block in flight, and shared by all blocks of a stage, with recomputation. Does not cover
-  // `full` recomputation of a whole pipeline stage.
+  // Bytes of one block in flight, and bytes shared by all blocks of a stage, with recomputation.
+  // Does not cover `full` recomputation of a whole pipeline stage.
   Count kept_of_block() const;
   Count shared() const;
   // The peak of a stage with that many layers, with whole backward passes and one micro-batch at a
@@ -53,8 +54,8 @@ class ActivationBytes {
   Count rows_, outer_rows_, width_, element_, statistic_;
   LayerSplit split_;
   ModelOptions options_;
-  HeadShare heads_;       // of the attention
-  Count attention_rows_;  // of them
+  HeadShare heads_;       // the heads of the attention
+  Count attention_rows_;  // the attention's rows
 };
 
 }  // namespace lockstep

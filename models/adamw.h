@@ -14,24 +14,25 @@ struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
 };
 
-// Consecutive elements of the values that an AdamW steps, and its states for them.
+// Consecutive elements of the values that an AdamW updates, and its states for them.
 struct AdamWGroup {
   Range range;  // among those values
   Slice values;
-  Slice master;  // f32 copy of values of 16 bits, which takes the steps; of other values empty
+  Slice master;  // f32 copy of 16-bit values, which takes the steps; empty for other values
   Slice first_moment, second_moment;
 };
 
-// What is done with groups: `read` changes nothing; `change` may change everything; `step` may, too,
-// but does not look at values that have a master.
+// The access to groups: `read` changes nothing; `change` may change everything; `step` may also
+// change everything, but ignores values that have a master.
 enum class StateAccess : std::uint8_t { read, change, step };
 
 // Where states lie. Only one group need be in memory at a time.
 class AdamWStorage {
  public:
   virtual ~AdamWStorage() = default;
-  // Calls use() for each group in order. Its memory is valid during the call. What a change or a step
-  // leaves there is kept, no later than the next access to the group. States begin as zero.
+  // Calls use() for each group in order. Its memory is valid during the call. The result of a
+  // change or a step is stored, at the latest before the next access to the group. States begin as
+  // zero.
   virtual void visit(StateAccess access, const std::function<void(const AdamWGroup&)>& use) = 0;
 };
 
@@ -39,7 +40,7 @@ class AdamW {
  public:
   // For the elements `values`, which begin at `first` in a model's flat buffer. The range may begin
   // and end inside a parameter. `list` must outlive this. Keeps two moments of the values' type,
-  // charged as optimizer. For values of 16 bits the moments are f32, and an f32 copy of the values
+  // charged as optimizer. For 16-bit values the moments are f32, and an f32 copy of the values
   // takes the steps.
   AdamW(std::span<const Parameter> list, Count first, Slice values, Slice gradients,
         const AdamWOptions& options, Backend& backend, Ledger& ledger);

@@ -57,8 +57,7 @@ struct Matrices {
 
 struct AttentionShape {
   Count sequences, length, heads, head_size;
-  // heads / kv_heads consecutive heads of queries share a head of keys and values. Ainslie et al.,
-  // "GQA", 2023.
+  // heads / kv_heads consecutive query heads share a key/value head. Ainslie et al., "GQA", 2023.
   Count kv_heads;
   // A query sees only keys of its own document. Empty: each sequence is one.
   Documents documents = {};

@@ -47,8 +47,8 @@ enum class Order { sequential, random };
 // Which sequences of the data the steps take.
 struct Sampling {
   Order order = Order::random;
-  int global_batch = 1;  // sequences of a step
-  int length = 0;        // tokens of a sequence
+  int global_batch = 1;  // sequences per step
+  int length = 0;        // tokens per sequence
   std::uint64_t seed = 0;
 };
 
@@ -62,7 +62,8 @@ class Dataset {
   // Opens the files of `data`: see token_files.h. The last `validation_fraction` of their tokens are
   // held out. With `documents`, the tokens are documents one after another: each begins with the
   // token 50256 in a token file (128000 if its tokens have 32 bits), and after an empty line in a
-  // text. Throws Error (bad_input) naming the file and its fault, or if no document ends.
+  // text. Throws Error (bad_input) naming the file and its fault, or if it finds no document
+  // boundary.
   Dataset(const std::string& data, int vocabulary, double validation_fraction,
           bool documents = false);
 
@@ -73,7 +74,8 @@ class Dataset {
   // the file has too few tokens.
   Batch batch(const Sampling& sampling, int step, int first, int count,
               const TokenLayout& layout = {}) const;
-  // How many targets rows of the global batch of `step` have; without `rows`, all of them.
+  // Returns the number of targets in rows of the global batch of `step`; without `rows`, in all of
+  // them.
   Count targets(const Sampling& sampling, int step, std::optional<RowRange> rows = {}) const;
   // Throws Error (bad_input) unless all steps below `steps` have enough tokens, and a target in each
   // of these parts of their batches: without a target, a batch has no loss.
@@ -84,7 +86,7 @@ class Dataset {
   // in the data's order.
   std::vector<Count> document_lengths(const Sampling& sampling, int step, int row) const;
 
-  // The number of held-out sequences, without overlap, and that of their targets.
+  // The number of held-out sequences, without overlap, and the number of their targets.
   int validation_sequences(int length) const;
   Count validation_targets(int length) const;
   Batch validation_batch(int first, int count, int length, const TokenLayout& layout = {}) const;
@@ -108,11 +110,11 @@ class Dataset {
   Count begin_of(const Sampling& sampling, int step, int row) const;
   // Adds the sequences that begin with these tokens, as far as this rank has them.
   void append(Batch& batch, std::span<const Count> begins, int length) const;
-  // One of them: its documents, of these lengths, in that order.
+  // Adds one sequence: its documents, of these lengths, in that order.
   void append(Batch& batch, Count begin, std::span<const Count> lengths, std::span<const int> order,
               const Positions& positions) const;
 
-  std::string data_;  // as it is named in errors
+  std::string data_;  // its name in errors
   TokenFiles tokens_;
   int vocabulary_;
   Count training_ = 0;

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Of the tokens of a range that lie in the document `begin` .. `end` - 1.
+// Returns the pairs of the tokens of a range that lie in the document `begin` .. `end` - 1.
 Count pairs_in_document(const PositionRange& range, Count begin, Count end) {
   const Count first = range.up_to(begin - 1), last = range.up_to(end - 1), count = last - first;
   return count * (range.first - begin + 1) +
@@ -85,7 +85,7 @@ std::vector<std::vector<int>> balanced_orders(std::span<const std::vector<Count>
     std::vector<Count> total = all;
     for (std::size_t rank = 0; rank < total.size(); ++rank)
       total[rank] += changed[rank] - pairs[s][rank];
-    // Equally good ones too: from there a better one may be near.
+    // Equally good orders also count: a better one may be near.
     if (std::ranges::max(total) > std::ranges::max(all)) continue;
     best[s] = std::move(order);
     pairs[s] = std::move(changed);

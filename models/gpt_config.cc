@@ -24,7 +24,7 @@ struct Preset {
 };
 constexpr int byte_vocabulary = 256;
 constexpr const char* grouped_query_type = "gpt2-gqa";
-// Where a text ends, and the next begins.
+// The token between two texts.
 constexpr int end_of_text = 50256;
 constexpr Preset presets[] = {
     {"nano", {.layers = 4, .heads = 4, .width = 128, .context = 64, .vocabulary = byte_vocabulary}},
@@ -59,7 +59,7 @@ std::string special_token(const json& file, const char* key, const std::string& 
   return json_line(value);
 }
 
-// Rates that are not given are those of the first that is.
+// Missing rates equal the first rate that is given.
 DropoutRates dropout_rates(const json& file, const std::string& path) {
   DropoutRates rates;
   bool any = false;
@@ -78,8 +78,9 @@ DropoutRates dropout_rates(const json& file, const std::string& path) {
   return rates;
 }
 
-// The values that this model has of keys that change what is computed. A key that is absent or null
-// has GPT-2's default. reorder_and_upcast_attn may be either: attention sums in f32 or f64 anyway.
+// The values that this model supports for keys that change what is computed. A key that is absent
+// or null has GPT-2's default. reorder_and_upcast_attn may be either: attention sums in f32 or f64
+// anyway.
 std::vector<std::pair<const char*, std::vector<json>>> known_values(const GptConfig& config) {
   return {{"model_type", {"gpt2", grouped_query_type}},
           {"activation_function", {"gelu_new", "gelu_pytorch_tanh"}},  // two names of one function
@@ -106,7 +107,7 @@ constexpr const char* keys_of_experts[] = {"n_experts",           "experts_per_t
 constexpr const char* keys_of_other_models[] = {"quantization_config", "rope_scaling",
                                                 "rope_parameters", "sliding_window"};
 
-// Refuses a model that computes something else.
+// Refuses a model that computes something different.
 void refuse_other_models(const json& file, const GptConfig& config, const std::string& path) {
   const auto refuse = [&](const char* key, std::string_view why, std::string hint) {
     require(false, fmt::format("{}: \"{}\" is {}{}", path, key, shown(file[key]), why),

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// What a model's config.json says of dropout: the rates of resid_pdrop, embd_pdrop and attn_pdrop.
+// The dropout rates of a model's config.json: resid_pdrop, embd_pdrop and attn_pdrop.
 struct DropoutRates {
   double residual = 0, embedding = 0, attention = 0;
 
@@ -17,10 +17,10 @@ struct DropoutRates {
 
 struct GptConfig {
   int layers = 0, heads = 0, width = 0, context = 0, vocabulary = 0;
-  int kv_heads = 0;  // of keys and values; 0: as many as heads. See AttentionShape
+  int kv_heads = 0;  // key/value heads; 0: as many as heads. See AttentionShape
   double layer_norm_epsilon = 1e-5;
   DropoutRates dropout = {};  // in training, unless an option says otherwise
-  // bos_token_id and eos_token_id as JSON, which are only handed on. Empty: GPT-2's, if the
+  // bos_token_id and eos_token_id as JSON, which are only passed through. Empty: GPT-2's, if the
   // vocabulary has it.
   std::string begin_token = {}, end_token = {};
 
@@ -38,19 +38,19 @@ struct GptConfig {
 // Throws Error (bad_input) that names the field and its range.
 void check(const GptConfig& config);
 
-// Whether their weights have the same shapes and mean the same.
+// Whether their weights have the same shapes and meaning.
 bool is_same_model(const GptConfig& a, const GptConfig& b);
 
 // Reads a config.json. Throws Error (bad_input) naming the file and the key that is missing, out of
-// range, or says that the model computes something else.
+// range, or that asks for a different computation.
 GptConfig read_gpt_config(const std::string& path);
 // The same for the text of a file that errors call `path`.
 GptConfig parse_gpt_config(std::string_view text, const std::string& path);
 // The preset of that name, the config.json at that path, or the one in that folder. Throws like
 // these.
 GptConfig gpt_config(const std::string& preset_or_path);
-// The text of a config.json. Hugging Face's GPT-2 has as many heads of keys and values as of
-// queries: with fewer, the model_type is gpt2-gqa, which its library refuses by name.
+// The text of a config.json. Hugging Face's GPT-2 has as many key/value heads as query heads: with
+// fewer, the model_type is gpt2-gqa, which its library refuses by name.
 std::string gpt_config_json(const GptConfig& config);
 bool is_known_to_hugging_face(const GptConfig& config);
 

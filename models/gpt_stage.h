@@ -28,9 +28,9 @@ struct StageLayers {
 // Layers of stage `stage` of `stages`, nearly equal: the first ones have one more.
 StageLayers layers_of_stage(int layers, int stages, int stage);
 
-// What a forward pass keeps for backward: everything; all but the attention's output, which is
-// recomputed; or only every block's input. Korthikanti et al., "Reducing activation recomputation in
-// large transformer models", 2022.
+// What a forward pass keeps for backward: everything; everything except the attention's output,
+// which is recomputed; or only every block's input. Korthikanti et al., "Reducing activation
+// recomputation in large transformer models", 2022.
 enum class Recompute : std::uint8_t { none, selective, full };
 // Throws Error (bad_input) that lists the names.
 Recompute recompute_from_name(std::string_view name);
@@ -68,7 +68,7 @@ using GradientReady = std::function<void(int parameter)>;
 struct Unit {
   int first = 0, last = 0;
 };
-// Forward of an evaluation has no backward pass. Backward comes in one piece or in two.
+// The forward pass of a validation has no backward pass. Backward comes in one piece or in two.
 enum class UnitUse : std::uint8_t {
   evaluation,
   forward,
@@ -77,9 +77,9 @@ enum class UnitUse : std::uint8_t {
   weight_gradient,
 };
 
-// Hears of every use of a unit: sharded data parallelism gathers a unit's parameters before it, and
+// Observes every use of a unit: sharded data parallelism gathers a unit's parameters before it, and
 // frees them after it. Passes read a unit's parameters, and backward and weight_gradient add to its
-// gradients, only in between. But a tied head also uses the embedding's matrix.
+// gradients, only in between. Exception: a tied head also uses the embedding's matrix.
 class UnitObserver {
  public:
   virtual ~UnitObserver() = default;
@@ -103,7 +103,7 @@ class GptStage {
   std::optional<int> tokens() const;
   std::optional<int> head() const;
   Count outer_rows(Count rows) const { return split_.outer_rows(rows); }
-  // In the order of a forward pass.
+  // The stage's units in the order of a forward pass.
   std::vector<Unit> units() const;
   // The observer must outlive the stage's passes.
   void observe(UnitObserver& observer) { observer_ = &observer; }
@@ -113,7 +113,7 @@ class GptStage {
   // The stash's memory for the first block's input; writing the input there saves a copy in
   // forward().
   Slice input(StageStash& stash, const Rows& rows);
-  // input[n, C] comes from the stage before; the first stage takes `tokens` instead. Writes
+  // input[n, C] comes from the previous stage; the first stage takes `tokens` instead. Writes
   // output[n, C], which on the last stage is in the stash.
   void forward(StageStash& stash, const Rows& rows, std::span<const std::int32_t> tokens,
                Slice input, Slice output);
@@ -128,7 +128,8 @@ class GptStage {
   // stash may be reused.
   void backward_weight(StageStash& stash, std::span<const std::int32_t> tokens,
                        const GradientReady& ready = {});
-  // Alternates both, so that gradients are ready early: first the head's, then block by block.
+  // Alternates the two halves, so that gradients are ready early: first the head's, then block by
+  // block.
   void backward(StageStash& stash, std::span<const std::int32_t> tokens, Slice output_gradient,
                 Slice input_gradient, const GradientReady& ready);
 
@@ -162,8 +163,8 @@ class GptStage {
   void make_again(std::size_t block, StageStash& stash);
   void embedding_backward(StageStash& stash, std::span<const std::int32_t> tokens, UnitUse use,
                           const GradientReady& ready);
-  // Of the last layer norm. Announces it and the head's own parameters; the embedding announces a
-  // tied one.
+  // The weight gradients of the last layer norm. Announces them and the head's own parameters; the
+  // embedding announces a tied matrix.
   void norm_backward_weight(StageStash& stash, const GradientReady& ready);
   // Moves the gradient of the last block's output into `own`.
   void take_output_gradient(StageStash& stash, Tensor& own, Slice output_gradient,

@@ -1,5 +1,5 @@
-// Arithmetic on data kept in 16 bits: every operation widens its inputs to f32, computes in f32, and
-// rounds its results to nearest even. So sums are taken in f32 and rounded once.
+// Arithmetic on 16-bit data: every operation widens its inputs to f32, computes in f32, and rounds
+// its results to nearest even. So sums are taken in f32 and rounded once.
 #pragma once
 
 #include <array>

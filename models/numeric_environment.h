@@ -1,5 +1,5 @@
-// What decides how this process rounds, apart from the program: libraries, their kernels, and
-// environment variables that choose among them.
+// Everything besides the program that determines how this process rounds: libraries, their kernels,
+// and environment variables that choose among them.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Names and values. Processes of one training must have the same.
+// Names and values. Processes of one run must agree on them.
 std::vector<std::pair<std::string, std::string>> numeric_environment();
 
 }  // namespace lockstep

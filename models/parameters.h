@@ -1,8 +1,8 @@
 // The parameters of a model that a rank holds: one flat buffer of values and one of gradients, in
 // order of registration; or memory that a data-parallel strategy gives to some of them at a time.
-// Each parameter knows which elements of the whole parameter these are, how
-// many ranks of the layer split hold the same elements, and whether its gradient is complete. Norms,
-// reductions of gradients and weight files use this.
+// Each parameter records which elements of the whole parameter these are, how many ranks of the
+// layer split hold the same elements, and whether its gradient is complete. Norms, reductions of
+// gradients and weight files use this.
 #pragma once
 
 #include <string>
@@ -62,7 +62,7 @@ struct Parameter {
 
 class Parameters {
  public:
-  // For one rank of the split.
+  // The parameters of one rank of the split.
   Parameters(DType dtype, Ledger& ledger, const LayerSplit& split = {})
       : dtype_(dtype), ledger_(ledger), split_(split) {}
 
@@ -87,7 +87,7 @@ class Parameters {
   Slice values() const { return values_.slice(); }
   Slice gradients() const { return gradients_.slice(); }
   void zero_gradients();
-  // Of one parameter. Throws Error (a bug) if it has no memory now.
+  // The memory of one parameter. Throws Error (a bug) if it has none now.
   Slice value(int i) const { return present(values_of_, i); }
   Slice gradient(int i) const { return present(gradients_of_, i); }
   bool has_value(int i) const { return values_of_[index_of(i)].device != nullptr; }
@@ -98,7 +98,7 @@ class Parameters {
   bool stands_for(const Sharing& sharing) const { return split_.rank % sharing.ranks == 0; }
   // The ranges of the flat buffers that this rank counts in a norm, ascending.
   std::vector<Range> counted() const;
-  // The ranges of gradients of which `ranks` neighbours of the split have a part each, ascending.
+  // The ranges of gradients that consist of parts on `ranks` neighbours of the split, ascending.
   std::vector<Range> partial_over(int ranks) const;
   // The numbers of ranks for which such ranges exist, ascending.
   std::vector<int> partial_groups() const;

@@ -41,7 +41,7 @@ struct Positions {
   constexpr Count up_to(Count position) const {
     return ranges[0].up_to(position) + ranges[1].up_to(position);
   }
-  // Number `i` of equal parts of the list.
+  // Part `i` of `parts` equal parts of the list.
   constexpr Positions part(Count i, Count parts) const {
     const Count size = count() / parts, from = i * size;
     return {{ranges[0].part(from, size), ranges[1].part(from - ranges[0].count, size)}};
@@ -99,8 +99,8 @@ constexpr Count causal_pairs(const Positions& queries, const Positions& keys, Do
 // `positions`. Without positions they are consecutive in the batch.
 struct RowPlaces {
   Positions positions;
-  Count length = 0;  // of a whole sequence
-  Count first = 0;   // rows of the rank before the tensor's first, if the tensor has only some
+  Count length = 0;  // tokens of a whole sequence
+  Count first = 0;   // the rank's rows before the tensor's first, if the tensor has only some
   std::span<const std::int32_t> listed = {};  // instead, of each of the rank's rows
 
   constexpr Count position(Count row) const {

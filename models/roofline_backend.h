@@ -1,5 +1,5 @@
-// A backend that computes nothing and only takes the time of each operation: the larger of its
-// arithmetic and its memory traffic, on a processor of given rates (Williams, Waterman and
+// A backend that computes nothing and only advances the clock for each operation, by the larger of
+// its arithmetic time and memory time on a processor of given rates (Williams, Waterman and
 // Patterson, "Roofline", 2009). With the device `none` and virtual time, it runs the unchanged code
 // of layers of any size.
 #pragma once

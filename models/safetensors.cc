@@ -47,8 +47,8 @@ void check_name(const std::string& path, const std::string& name) {
     refuse(path, fmt::format("{} is not a name of a tensor", shown(json(name))));
 }
 
-// Takes the header's values as they are parsed. A tree of all would take several times as long, and of
-// values with the same name would keep only the last.
+// Takes the header's values as they are parsed. A tree of all values would take several times as
+// long, and would keep only the last of values with the same name.
 class HeaderReader {
  public:
   explicit HeaderReader(const std::string& path) : path_(path) {}
@@ -153,7 +153,7 @@ class HeaderReader {
 
   const std::string& path_;
   std::vector<std::set<std::string>> names_;  // in each open object or list
-  std::string name_, field_;                  // of a tensor, and in its object
+  std::string name_, field_;                  // the tensor's name, and the field in its object
   TensorEntry entry_;
   std::vector<Count> offsets_;
   std::vector<Count>* numbers_ = nullptr;  // the list of numbers that is being read, if any
@@ -258,7 +258,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
                            {"data_offsets", {tensor.begin, tensor.end}}};
   }
   std::string text = json_line(header);
-  // The data begin at a multiple of 8, as programs that map the file expect.
+  // The data begin at a multiple of 8 bytes, as programs that map the file expect.
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const std::uint64_t length = text.size();
   file_.write(0, {reinterpret_cast<const char*>(&length), sizeof length});

@@ -54,7 +54,7 @@ class SafetensorsWriter {
   // Writes elements from the host's memory, beginning with the tensor's element `first`.
   void write(std::size_t tensor, Count first, Slice values);
   void finish() { file_.finish(); }
-  // What SafetensorsFile returns of this file.
+  // The checksum that SafetensorsFile returns for this file.
   std::uint64_t header_checksum() const { return header_checksum_; }
 
  private:
@@ -69,7 +69,7 @@ struct NamedSlice {
   std::vector<Count> shape;
   Slice data;
 };
-// Writes tensors of any device, in this order. The file appears whole or not at all.
+// Writes tensors of any device, in this order. The file appears complete or not at all.
 void write_safetensors(const std::string& path, const std::vector<NamedSlice>& tensors);
 
 }  // namespace lockstep

@@ -12,7 +12,7 @@ struct LearningRateSchedule {
   int total_steps = 0;
   bool cosine = false;
 
-  // For step 0 .. total_steps - 1.
+  // The learning rate of a step from 0 to total_steps - 1.
   double at(int step) const;
 };
 

@@ -33,7 +33,8 @@ class Tensor {
   Slice slice_;
 };
 
-// At least so many columns, and whole multiples of 16 bytes: what a GPU's fast products need of rows.
+// Returns at least `columns` columns, in whole multiples of 16 bytes, as a GPU's fast products
+// need.
 inline Count padded_columns(Count columns, DType dtype) {
   const Count multiple = 16 / element_bytes(dtype);
   return (columns + multiple - 1) / multiple * multiple;

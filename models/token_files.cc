@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// What the tokens of files without a header are, if their user says so.
+// The type of tokens in files without a header, if the user names it.
 struct TypeName {
   std::string_view prefix;
   int bytes;
@@ -34,7 +34,7 @@ bool is_file(const std::string& path) {
   return std::filesystem::exists(path, none) && !std::filesystem::is_directory(path, none);
 }
 
-// The named type, which is taken from the front; 0: none.
+// Removes the named type from the front and returns it; 0: none.
 int take_type(std::string_view& data) {
   if (is_file(std::string(data))) return 0;
   for (const TypeName& type : type_names)
@@ -148,7 +148,7 @@ std::vector<std::string> data_paths(const std::string& data) {
 }
 
 TokenFiles::TokenFiles(const std::string& data, int vocabulary) {
-  constexpr std::int64_t most_bytes = std::int64_t{4} << 30;  // of a file
+  constexpr std::int64_t most_bytes = std::int64_t{4} << 30;  // per file
   std::string_view rest = data;
   const int named = take_type(rest);
   const std::vector<std::string> paths = paths_of(rest);

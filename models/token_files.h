@@ -27,16 +27,16 @@ std::vector<std::string> data_paths(const std::string& data);
 class TokenFiles {
  public:
   // Maps the files of `data`, which continue one another. Throws Error (bad_input) naming the file
-  // and its fault: missing, empty, truncated, of an unknown or of another type than the first, or
-  // with a token beyond the vocabulary.
+  // and its fault: missing, empty, truncated, of an unknown type or of a type different from the
+  // first, or with a token beyond the vocabulary.
   TokenFiles(const std::string& data, int vocabulary);
 
   Count size() const { return size_; }
   std::int32_t operator[](Count index) const;
   bool is_text() const { return bytes_of_token_ == 1; }
-  // With which every document of a token file begins, as llm.c writes them.
+  // The token with which every document of a token file begins, as llm.c writes them.
   std::int32_t end_of_text() const { return bytes_of_token_ == 2 ? 50256 : 128000; }
-  // Of all tokens, in whichever files they are.
+  // The checksum of all tokens, in whichever files they are.
   std::uint64_t checksum() const;
 
  private:

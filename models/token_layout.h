@@ -1,5 +1,5 @@
-// Which tokens of every sequence a rank has if c ranks share the sequences (context parallelism). Of
-// 8 tokens:
+// Which tokens of every sequence a rank has if c ranks share the sequences (context parallelism).
+// With 8 tokens:
 //
 //                  c = 2, rank 0   rank 1
 //   whole          0 1 2 3 4 5 6 7 on both
@@ -11,7 +11,8 @@
 // nearly so; with contiguous ranks the last one has 2c - 1 times as many as the first. Striped:
 // Brandon et al., "Striped attention", 2023.
 //
-// A group of neighbours can share what one of these ranks would have, in consecutive parts.
+// A group of neighbours can share the tokens that one of these ranks would have, in consecutive
+// parts.
 #pragma once
 
 #include "models/positions.h"

@@ -42,7 +42,7 @@ std::string weights_in(const fs::path& folder) {
           fmt::format("the folder {} has neither {} nor {}, but {} other .safetensors files, such "
                       "as {}",
                       folder.string(), whole_name, index_name, found.size(), found.front()),
-          "name one of them; a checkpoint of a training is read with --resume");
+          "name one of them; a checkpoint of a training run is read with --resume");
   return folder / found.front();
 }
 

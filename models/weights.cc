@@ -81,7 +81,7 @@ void read_region(const SafetensorsFile& file, const TensorEntry& tensor, const P
   });
 }
 
-// The head is the token embedding. A file with another head is a different model.
+// The head is the token embedding. A file with a different head is a different model.
 void check_tied_head(const SafetensorsFile& file, const TensorEntry& head,
                      const SafetensorsFile& file_of_embedding, const TensorEntry& embedding) {
   constexpr Count at_once = 1 << 17;
@@ -234,8 +234,8 @@ void check_weights_output(const std::string& path, const GptConfig& config) {
 std::string warning_of_saved(const std::string& path, const GptConfig& config) {
   if (is_known_to_hugging_face(config)) return "";
   return fmt::format(
-      "{}: for this program only: Hugging Face's GPT-2 has as many heads of keys and values as of "
-      "queries ({}), this model {}; its config.json names another model_type",
+      "{}: for this program only: Hugging Face's GPT-2 has as many key/value heads as query heads "
+      "({}), this model {}; its config.json names another model_type",
       path, config.heads, config.key_value_heads());
 }
 

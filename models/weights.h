@@ -29,7 +29,7 @@ void initialize_weights(Parameters& parameters, const std::vector<Parameter>& wh
 // GPT-2 files hold (causal-mask buffers, lm_head.weight equal to wte.weight).
 class WeightsReader {
  public:
-  // Throws Error (bad_input) naming the tensor that is missing, unknown or has another shape.
+  // Throws Error (bad_input) naming the tensor that is missing, unknown or has the wrong shape.
   WeightsReader(const std::string& path, const std::vector<Parameter>& whole);
   WeightsReader(const WeightsReader&) = delete;
   // Reads every parameter's region. Skips parameters that have no memory now.
@@ -53,11 +53,11 @@ using OnRun =
 void for_each_counted_run(const Parameters& part, const std::vector<Parameter>& whole,
                           const OnRun& run);
 
-// Checks before a training that its weights can be saved. Throws Error (bad_input) if not, or if the
-// config.json next to them describes another model: it would be lost.
+// Checks before a run that its weights can be saved. Throws Error (bad_input) if not, or if the
+// config.json next to them describes a different model and would be lost.
 void check_weights_output(const std::string& path, const GptConfig& config);
 
-// What to say of weights that Hugging Face's library does not load; empty if it does.
+// Returns a warning about weights that Hugging Face's library does not load; empty if it does.
 std::string warning_of_saved(const std::string& path, const GptConfig& config);
 
 // A file of a whole model's weights, written part by part in any order, with config.json next to it.

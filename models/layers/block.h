@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// What backward needs of a forward pass, in addition to the input. N rows, n of them this rank's
-// outside of split layers.
+// The tensors of a forward pass that backward needs, in addition to the input. N rows, n of them
+// this rank's outside of split layers.
 struct BlockActivations {
   LayerNormStash norm_1, norm_2;
   AttentionActivations attention;
@@ -17,15 +17,15 @@ struct BlockActivations {
   MlpActivations mlp;
 };
 
-// What backward_input leaves for backward_weight: gradients of the block's output and of tensors
-// that forward made.
+// The tensors that backward_input leaves for backward_weight: gradients of the block's output and
+// of tensors that forward made.
 struct BlockGradients {
   Tensor output, normed_2, middle, normed_1;  // [n, C]
   MlpGradients mlp;
   AttentionGradients attention;
 };
 
-// Of one micro-batch. Any number of them can be in flight. The gradients are needed from
+// The stash of one micro-batch. Any number of them can be in flight. The gradients are needed from
 // backward_input on.
 struct BlockStash {
   Rows rows;

@@ -79,7 +79,7 @@ struct AttentionOutput {
 // values.
 struct AttentionActivations {
   Tensor input;  // [n, C], or gathered
-  Tensor qkv;    // [N, q]; of other rows and heads if ranks exchange those
+  Tensor qkv;    // [N, q]; for different rows and heads if ranks exchange those
   AttentionOutput output;
 };
 
@@ -155,7 +155,7 @@ class Embedding {
   virtual int positions() const = 0;
 };
 
-// Of the head: its input, the normed input, and the logits, which become their gradient.
+// The head's tensors: its input, the normed input, and the logits, which become their gradient.
 struct HeadStash {
   Tensor input, normed, logits;  // [n, C], [n or N, C], [N, padded_columns(own columns)]
   LayerNormStash norm;
@@ -210,11 +210,11 @@ class LayerFactory {
                                    const MaskOptions& masks) const;
 };
 
-// What an attention of layer `layer` is built from.
+// The parts from which the attention of layer `layer` is built.
 struct AttentionParts {
   std::unique_ptr<ColumnLinear> queries_keys_values;
   std::unique_ptr<RowLinear> projection;
-  Count heads, kv_heads, head_size;  // of this rank
+  Count heads, kv_heads, head_size;  // on this rank
   Masks masks;
   int layer;
 };

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// What backward needs of a forward pass: the statistics of each row.
+// The statistics of each row, which backward needs from the forward pass.
 struct LayerNormStash {
   Tensor mean, rstd;
 };

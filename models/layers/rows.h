@@ -18,7 +18,7 @@ struct Rows {
   bool in_training() const { return step >= 0; }
   Count whole_length() const { return length * layout.sharers(); }
   Positions positions() const { return layout.positions(whole_length()); }
-  // For a tensor that has these rows from `first_of_rank` on.
+  // Returns the places of a tensor's rows, which are these rows from `first_of_rank` on.
   RowPlaces places(Count first_of_rank) const {
     return {.positions = positions(),
             .length = whole_length(),

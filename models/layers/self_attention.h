@@ -2,8 +2,8 @@
 // and earlier positions, and a second product projects the heads' results to the width. Vaswani et
 // al., "Attention is all you need", 2017.
 //
-// It attends to the keys of its own rows. An attention whose keys lie on several ranks derives from
-// it and overrides multiply(), attend() and attend_backward().
+// It attends to the keys of its own rows. An attention with keys on several ranks derives from it
+// and overrides multiply(), attend() and attend_backward().
 #pragma once
 
 #include <memory>

@@ -27,19 +27,19 @@ struct LayerSplit {
     const Count unit = Count{ranks} * vocabulary_multiple;
     return (all + unit - 1) / unit * vocabulary_multiple;
   }
-  // With fewer heads of keys and values than ranks, neighbours share a head.
+  // With fewer key/value heads than ranks, neighbours share a head.
   Count kv_heads(Count all) const { return std::max<Count>(1, all / ranks); }
 };
 
-// Consecutive heads of queries, and the heads of keys and values that they share.
+// Consecutive query heads, and the key/value heads that they share.
 struct HeadShare {
   Count first = 0, count = 0, first_kv = 0, kv_count = 0;
 };
 
-// How the attention's heads are divided between ranks that have all heads outside of it. A rank's
-// heads of queries share heads of keys and values in equal numbers: either the ranks divide the
-// heads of keys and values, or, where there are fewer of those than ranks, each rank has a part of
-// the heads of queries that share one of them.
+// How the attention's heads are divided between ranks that have all heads outside of it. The same
+// number of a rank's query heads shares each of its key/value heads: either the ranks divide the
+// key/value heads, or, if there are fewer of those than ranks, each rank has a part of the query
+// heads that share one of them.
 struct HeadSplit {
   int ranks = 1, rank = 0;
 

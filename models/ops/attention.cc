@@ -26,7 +26,7 @@ Head head_of(const Head& all, const AttentionPart& s, Count sequence, Count head
 }
 HeadRows dense(Slice out, const AttentionPart& s) { return {out, s.heads * s.head_size}; }
 
-// What all queries of all sequences see.
+// The keys that the queries of all sequences see.
 class AllVisibleKeys {
  public:
   explicit AllVisibleKeys(const AttentionPart& s) : queries_(s.queries.count()) {
@@ -54,7 +54,7 @@ void attend_all(const HeadRows& out, T* log_sum_exp, const Head& all, const Atte
   const Count queries = s.queries.count(), block = queries_in_block(queries),
               blocks = (queries + block - 1) / block;
   with_mask<T>(dropout, [&](auto mask) {
-  // The last blocks see most keys, so they come first: then threads end together.
+  // The last blocks see most keys, so they come first, and threads end together.
 #pragma omp parallel for schedule(dynamic)
     for (Count i = 0; i < s.sequences * s.heads * blocks; ++i) {
       const Count sequence = i / blocks / s.heads, head = i / blocks % s.heads,

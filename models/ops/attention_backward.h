@@ -13,8 +13,8 @@
 
 namespace lockstep::host {
 
-inline constexpr Count backward_queries = 64, backward_keys = 256;  // of a block
-// As forward_stride.
+inline constexpr Count backward_queries = 64, backward_keys = 256;  // per block
+// See forward_stride.
 inline constexpr Count backward_stride = backward_keys + 16;
 
 // An explicit fma in f32: otherwise the compiler may fuse or not, depending on surrounding code.
@@ -36,7 +36,7 @@ struct BackwardBlocks {
   T *keys, *values, *transposed_keys, *transposed_values;  // the keys' times log2(e) / sqrt(d)
   T *key_gradients, *value_gradients;
   T *probabilities, *score_gradients;
-  T* query_gradients;  // of all queries and heads, if memory has only 16 bits for them
+  T* query_gradients;  // f32 sums for all queries and heads, if memory holds them in 16 bits
 
   BackwardBlocks(Count head_size, Count gradients_count)
       : scratch(count(head_size, gradients_count)),

@@ -18,9 +18,9 @@
 
 namespace lockstep::host {
 
-inline constexpr Count forward_queries = 128, forward_keys = 64;  // of a block, at most
-// From row to row of scores. Not a power of 2, which would put all rows into the same few sets of a
-// cache.
+inline constexpr Count forward_queries = 128, forward_keys = 64;  // per block, at most
+// The distance between rows of scores. Not a power of 2, which would put all rows into the same few
+// sets of a cache.
 inline constexpr Count forward_stride = forward_queries + 16;
 
 // How many queries a block has. Large blocks read keys and values less often, small ones give all

@@ -1,4 +1,4 @@
-// What forward and backward of attention share: where a head's rows lie, which keys each query sees,
+// Shared by forward and backward of attention: where a head's rows lie, which keys each query sees,
 // and the scratch of a thread.
 #pragma once
 
@@ -127,8 +127,8 @@ void transpose(T* into, Count stride, const T* from, Count rows, Count columns, 
   }
 }
 
-// What the queries of one sequence see: keys first[q] .. seen[q] - 1. Both increase with q, because
-// positions do.
+// The keys that the queries of one sequence see: first[q] .. seen[q] - 1. Both increase with q,
+// because positions do.
 struct VisibleKeys {
   const Count *first, *seen;
 

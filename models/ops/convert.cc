@@ -1,4 +1,4 @@
-// Converts between f32 and the types of 16 bits, in vectors.
+// Converts between f32 and the 16-bit types, in vectors.
 #include "models/ops/convert.h"
 
 namespace lockstep::host {

@@ -1,4 +1,4 @@
-// Converts between f32 and the types of 16 bits, rounding to nearest even as devices do.
+// Converts between f32 and the 16-bit types, rounding to nearest even as devices do.
 #pragma once
 
 #include "collectives/base/dtype.h"

@@ -25,7 +25,8 @@ struct Wanted {
   }
 };
 
-// Of one row, with its highest logit subtracted from every logit z: sums over the whole vocabulary.
+// The sums of one row over the whole vocabulary, with its highest logit subtracted from every logit
+// z.
 template <typename T>
 struct RowSums {
   T exponentials = 0, target = 0, logits = 0;  // of e^z, of the target's z alone, of z

@@ -45,7 +45,7 @@ template <typename T>
 void gelu(T* out, const T* x, Count count);
 template <typename T>
 void gelu_backward(T* dx, const T* dout, const T* x, Count count);
-// As the functions of Backend. Data of 16 bits are computed in f32, block by block.
+// Like the functions of Backend. 16-bit data are computed in f32, block by block.
 void attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape,
                const Dropout& dropout);
 void attention_backward(Slice dqkv, Slice dout, Slice out, Slice log_sum_exp, Slice qkv,

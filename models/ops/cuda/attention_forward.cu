@@ -60,7 +60,7 @@ class ForwardWarp {
     gather(scores, values);
   }
 
-  // Of a row that has seen no key, the sum is 0.
+  // For a row that has seen no key, the sum is 0.
   __device__ void finish(const Results<T>& out, float* log_sum_exp) {
 #pragma unroll
     for (int m = 0; m < pieces_m; ++m) {

@@ -63,7 +63,7 @@ struct PlainTiles {
     return block_per_tile(s, s.heads, rows,
                           ((rows + 2 * others) * (s.head_size + 1) + rows * others) * wide);
   }
-  // `heads` is the number of heads that rows belong to: of queries, or of keys and values.
+  // `heads` is the number of heads that rows belong to: query heads, or key/value heads.
   static constexpr Geometry backward(const AttentionShape& s, Count heads, Count wide) {
     return block_per_tile(s, heads, rows,
                           ((2 * rows + 2 * others) * (s.head_size + 1) + 2 * rows * others) * wide);

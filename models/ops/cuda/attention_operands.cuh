@@ -1,4 +1,4 @@
-// What attention kernels read and write: rows of matrices, of which a head has some columns.
+// The operands of attention kernels: rows of matrices, in which a head has some columns.
 #pragma once
 
 #include "models/backend.h"

@@ -15,7 +15,7 @@ namespace lockstep::cuda {
 namespace {
 
 constexpr Count row_threads = 1024;
-// With rows of up to so many bytes, every device since sm_80 has the shared memory to keep one.
+// Every device since sm_80 has the shared memory to keep a row of up to this many bytes.
 constexpr Count most_kept_bytes = 160 << 10;
 
 // As on the host: `each` for every token, plus `target` for the target.
@@ -88,7 +88,7 @@ __device__ __forceinline__ void become_gradient(T* row, const T* from, Count col
   if (has_target) row[target] = narrow<T>(of_target - scale * wanted.target);
 }
 
-// Of a row without a target.
+// Handles a row without a target.
 template <typename T>
 __device__ __forceinline__ void become_zero(T* row, Count columns, double& loss) {
   for (Count c = threadIdx.x; c < columns; c += blockDim.x) row[c] = narrow<T>(Wide<T>{0});

@@ -182,7 +182,7 @@ void adamw(cudaStream_t stream, Slice value, Slice gradient, Slice first_moment,
           "keep values and moments in f64 for gradients of f64, else in f32");
   with_type(gradient.dtype, [&]<typename G>(G*) {
     using W = Wide<G>;
-    // Gradients of 16 bits take half a pack.
+    // 16-bit gradients take half a pack.
     const bool whole =
         in_packs<W>(0, {at<W>(value), at<W>(first_moment), at<W>(second_moment)}) &&
         reinterpret_cast<std::uintptr_t>(gradient.data) % (sizeof(G) * pack_size<W>) == 0;

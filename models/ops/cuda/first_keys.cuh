@@ -1,6 +1,6 @@
 // A query sees the keys from its first one up to its end. With documents, it sees none before its
-// document; of a part of the keys, it sees those up to its own position. Both become numbers once for
-// all heads, so that kernels only read them.
+// document; in a part of the keys, it sees those up to its own position. Both become numbers once
+// for all heads, so that kernels only read them.
 #pragma once
 
 #include "models/backend.h"
@@ -17,7 +17,7 @@ struct FirstKeys {
   __device__ FirstKeys of_sequence(Count sequence) const {
     return {first ? first + sequence * queries : nullptr, queries};
   }
-  // Queries after the last, in its tile, see what it sees.
+  // Queries after the last one, in its tile, see the same keys as the last.
   __device__ int operator[](Count query) const {
     return first ? first[query < queries ? query : queries - 1] : 0;
   }
@@ -28,7 +28,7 @@ struct FirstKeys {
 };
 
 // The end of the keys that each query sees: the number of the last one plus 1. It increases from query
-// to query, and is the same in all sequences. Of a whole attention, `end` is null: query + 1.
+// to query, and is the same in all sequences. For a whole attention, `end` is null: query + 1.
 struct KeyEnds {
   const std::int32_t* end = nullptr;
   Count queries = 0;

@@ -130,8 +130,8 @@ Matrix rows_in_memory(const Matrix& x, Count first, Count count) {
   return part;
 }
 
-// How many columns are whole multiples of 16 bytes, if the others are worth a product of their own:
-// else all.
+// Returns how many columns are whole multiples of 16 bytes, if a separate product for the others is
+// worthwhile; otherwise all.
 Count whole_columns(const Matrix& x) {
   const Count multiple = 16 / element_bytes(x.slice.dtype), rest = x.columns % multiple;
   return x.stride % multiple == 0 && x.columns > multiple ? x.columns - rest : x.columns;
@@ -164,8 +164,8 @@ bool Gemm::run(cudaStream_t stream, const Matrix& a, const Matrix& b, const Matr
     };
     return part(0, whole) && part(whole, a.columns - whole);
   }
-  // Terms of the same sums. The few last ones are rounded before the others are added; a base must not
-  // be.
+  // The parts are terms of the same sums. The last few terms are rounded before the others are
+  // added; this must not happen to a base.
   if (beta != 0) return all();
   const auto terms = [&](Count first, Count count, Slice added_to, double factor) {
     return run(stream, columns_in_memory(a, first, count),

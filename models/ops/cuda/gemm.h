@@ -12,7 +12,7 @@
 
 namespace lockstep::cuda {
 
-// What else a product does with its result before writing it.
+// What a product also does with its result before writing it.
 struct Epilogue {
   enum class Kind : std::uint8_t { none, bias, bias_gelu, gelu_backward };
   Kind kind = Kind::none;
@@ -23,8 +23,8 @@ struct Epilogue {
 
 // Finds the fastest algorithm for a shape once, and keeps it. For one thread.
 //
-// cuBLASLt is several times as fast if rows in memory are whole multiples of 16 bytes. Of rows that are
-// not, but are padded to such multiples, the last few columns are a product of their own.
+// cuBLASLt is several times as fast if rows in memory are whole multiples of 16 bytes. If rows are
+// not, but are padded to such multiples, the last few columns are a separate product.
 class Gemm {
  public:
   // `tf32`: f32 factors are rounded to a mantissa of 10 bits.
@@ -32,8 +32,8 @@ class Gemm {
 
   static constexpr Count workspace_bytes = 32 << 20;
 
-  // c = epilogue(a b + beta base), with f32 sums for types of 16 bits. `base` has c's shape, is read
-  // if beta is not 0, and may be c. Returns false, and does nothing, if cuBLASLt has no such epilogue
+  // c = epilogue(a b + beta base), with f32 sums for 16-bit types. `base` has c's shape, is read if
+  // beta is not 0, and may be c. Returns false, and does nothing, if cuBLASLt has no such epilogue
   // for this type and alignment. Throws Error if a product fails.
   bool run(cudaStream_t stream, const Matrix& a, const Matrix& b, const Matrix& c, Slice base,
            double beta, const Epilogue& epilogue, void* workspace);

@@ -41,7 +41,7 @@ struct ColumnSums {
     return {.grid = {static_cast<std::uint32_t>(groups()), static_cast<std::uint32_t>(parts())},
             .block = {warp_threads, warps}};
   }
-  // Of the kernel that adds the parts: one lane per column and sum.
+  // The geometry of the kernel that adds the parts: one lane per column and sum.
   Geometry adding_geometry(Count sums) const {
     const Count blocks = std::max<Count>(divide_up(columns, warp_threads), 1);
     return {.grid = {static_cast<std::uint32_t>(blocks), static_cast<std::uint32_t>(sums)},
