@@ -273,9 +273,8 @@ void add_schedule(CLI::App& program, Command& chosen) {
                 "shard each stage's parameters: add UNSHARD, RESHARD and REDUCE_GRAD");
   app->add_flag("--reduce-gradients", c->reduces_gradients,
                 "replicate each stage, as in plain data parallelism: add REDUCE_GRAD alone");
-  app->add_option(
-         "--most-unsharded", c->most_unsharded,
-         "with --sharded: maximum number of stages whose parameters a rank holds gathered at once")
+  app->add_option("--most-unsharded", c->most_unsharded,
+                  "with --sharded: maximum number of stages whose parameters a rank holds gathered")
       ->capture_default_str();
   c->passes.add(*app);
   app->add_option("--unshard-time", c->unshard, "time to unshard all of a rank's stages once")

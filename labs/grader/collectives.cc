@@ -213,8 +213,7 @@ class Trial {
       all = combined(all, input(other, i), case_.op);
     return all;
   }
-  // Describes a wrong value by the ranks that it comes from, without a number: data differ from one
-  // grading to the next.
+  // Describes where a wrong value comes from, without a number: data differ between gradings.
   std::string what_is(Count i, std::int64_t value) const {
     if (!collective_.reduces) {
       for (int other = 0; other < case_.ranks; ++other)
