@@ -26,7 +26,7 @@ TEST_F(Files, OutputsAppearWholeOrNotAtAll) {
   expect_refused([&] { check_writable(path("out/below")); }, "Not a directory");
   expect_refused([&] { write_file(folder_.string(), "x"); }, "it is a folder");
   expect_refused([&] { check_writable(folder_.string()); }, "it is a folder");
-  expect_refused([&] { read_text(path("out"), 2); }, "3 bytes, more than the 2");
+  expect_refused([&] { read_text(path("out"), 2); }, "3 bytes; at most 2");
 }
 
 TEST_F(Files, EachOutputIsAnotherFile) {
