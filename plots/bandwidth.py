@@ -37,7 +37,7 @@ def crossovers(lines):
 
 
 def ratios(lines):
-    """Of what several files measured, the times of each later file relative to the first: {line: [(bytes, ratio)]}."""
+    """For measurements in several files, the times of each later file relative to the first: {line: [(bytes, ratio)]}."""
     first, found = {}, {}
     for name, line in lines.items():
         base = first.setdefault(line[0].measured, line)
@@ -102,7 +102,7 @@ def _chart(operation, points, results):
     # Under a virtual clock a copy takes no time.
     for bandwidth in sorted({run.memory_bandwidth for run in results.benchmarks if list(run.points()) and run.clock == "wall"})[-1:]:
         speeds.axhline(bandwidth / 1e9, label="memory, all ranks copying", **{**REFERENCE, "marker": ""})
-    # Of two files, the fastest would change with the file.
+    # With two files, the fastest would differ between the files.
     found = [] if changes else crossovers(lines)
     if found:
         _draw_crossovers(times, speeds, found)

@@ -29,7 +29,7 @@ matplotlib.rcParams.update({
     "axes.labelcolor": INK,
     "axes.edgecolor": INK,
     "axes.facecolor": "none",
-    "figure.facecolor": "none",   # of the parts of a figure, too
+    "figure.facecolor": "none",   # also the background of a figure's parts
     "savefig.facecolor": "white",
     "xtick.color": INK,
     "ytick.color": INK,

@@ -1,4 +1,4 @@
-"""Ways to share sequences between ranks: whose pairs are whose, bytes over ranks with the crossover, step time, memory, error of bf16,
+"""Methods of sharing sequences: which rank has which pairs, bytes over ranks with the crossover, step time, memory, error of bf16,
 and work with documents."""
 
 import math
@@ -26,7 +26,7 @@ def charts(results):
             points, crossovers = groups.setdefault(key, ({}, []))
             points[point.method, point.link, point.ranks, point.heads, point.kv_heads, point.length] = point
             crossovers += [crossover for crossover in run.context_crossovers() if crossover not in crossovers]
-    # Of several files the same masks.
+    # Several files have the same masks.
     found = list({chart.alt: chart for chart in found}.values())
     for (model, clock, roofline), (points, crossovers) in groups.items():
         points = list(points.values())
@@ -186,7 +186,7 @@ def _time_chart(setting, points):
         return _time_bars(setting, points)
     over, value = axis
     panels = grouped(points, lambda p: tuple(text for key, text in setting_text(p) if key != over))
-    # Of more, those of the most ranks.
+    # If there are more, those of the most ranks.
     panels = dict(sorted(panels.items(), key=lambda item: -max(point.ranks for point in item[1]))[:MOST_PANELS])
     figure = new_figure(width=2.6 + 3.6 * len(panels), height=4.6)
     rows, fastest = [], []

@@ -1,4 +1,4 @@
-"""Whose data each rank holds in a collective, message by message."""
+"""Which ranks' data each rank holds in a collective, message by message."""
 
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch, Rectangle

@@ -1,4 +1,4 @@
-"""What the files must hold for the plots: a file of another form is refused, with the place and the value that is wrong."""
+"""What the files must hold for the plots: a file of a different form is refused, with the place and the wrong value."""
 
 import json
 import math

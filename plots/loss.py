@@ -68,7 +68,7 @@ def _chart(group, results, which):
 
 
 def curve_chart(group):
-    """The losses alone, of (run, name)s of one training."""
+    """The losses alone, for (run, name)s with the same training options."""
     figure = new_figure()
     axes = figure.subplots()
     _draw_losses(axes, group)

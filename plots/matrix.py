@@ -1,4 +1,4 @@
-"""Bytes sent from each rank to each other: in a step of a training, or in a call of each collective of a benchmark."""
+"""Bytes sent from each rank to each other: in a training step, or in a call of each collective of a benchmark."""
 
 import textwrap
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ def is_training(trace):
 
 
 def messages(trace):
-    """The messages of the last step of a training, or of the whole benchmark. Where ranks take no common steps, as
+    """The messages of the last training step, or of the whole benchmark. Where ranks take no common steps, as
     with asynchronous workers, all messages of the run, also those that share the first and the last weights."""
     ranks = 1 + max((event["pid"] for event in trace.events), default=-1)
     by_rank = [[] for _ in range(ranks)]

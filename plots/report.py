@@ -1,4 +1,4 @@
-"""python3 report.py FILE ... --output report.html: tells what Lockstep's results show, on one page.
+"""python3 report.py FILE ... --output report.html: summarises Lockstep's results on one page.
 
 The page is self-contained: pictures, style, tables and the explorer of schedules are inside it. A section without results
 is left out; plots that no section shows are in the appendix.

@@ -118,7 +118,7 @@ def _scaling(results):
 
 
 def traced(results, kind):
-    """The trace of a training of this kind with the most ranks, and that number; None without one."""
+    """The trace of the training run of this kind with the most ranks, and that number; None without one."""
     found = []
     for trace in results.traces:
         sent = matrix.messages(trace) if matrix.is_training(trace) else []
@@ -128,7 +128,7 @@ def traced(results, kind):
 
 
 def kind_of(sent):
-    """What a training is, by the messages of a step."""
+    """The kind of a training run, by the messages of a step."""
     labels = {message.label for message in sent}
     if "push" in labels:
         return "ps"

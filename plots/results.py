@@ -63,7 +63,7 @@ class TrainRun:
         return [step[key] for step in self.data["steps"]]
 
     def tokens_per_second(self):
-        """Of the median step: the first ones also warm up."""
+        """For the median step: the first steps also warm up."""
         return statistics.median(self.steps("tokens_per_second"))
 
     def same_training(self, other):
@@ -167,7 +167,7 @@ class TensorPoint:
     ranks: int
     forward_seconds: float
     backward_seconds: float
-    compute_seconds: float  # of both; the rest of the time is exposed communication
+    compute_seconds: float  # of forward and backward; the rest of the time is exposed communication
     exposed_seconds: float
     forward_bytes: int
     expected_forward_bytes: int
@@ -197,7 +197,7 @@ class ShardedPoint:
     expected_sent: dict
     peak: dict  # by use, and "total"
     kept: dict  # by use, between steps
-    paper_bytes: float  # of what is kept, by ZeRO's formulas; 0 if they say nothing
+    paper_bytes: float  # the kept bytes by ZeRO's formulas; 0 if they do not apply
     step_seconds: float
     link_speed: float  # bytes per second; None if it is infinite or unknown
     whole_blocks: float  # gathered at peak; None if parameters are not sharded
@@ -223,14 +223,14 @@ class ContextPoint:
     kv_heads: int
     length: int
     step_seconds: float
-    exposed_seconds: float  # of them, waiting; the ranks' mean
+    exposed_seconds: float  # the part spent waiting; the ranks' mean
     exchanged_bytes: int  # sent by the busiest rank to share sequences
     expected_exchanged_bytes: int
     pairs: list  # by rank
     expected_pairs: list
     peak: dict  # bytes by use, of the rank with the most
     expected_peak: dict  # only exact closed forms
-    scores_bytes: float  # of one rank: what the plain form of attention would keep in addition; else None
+    scores_bytes: float  # one rank: what the plain form of attention would keep in addition; else None
     link_speed: float  # bytes per second; None if it is infinite
 
     @property
@@ -255,7 +255,7 @@ class ContextLimit:
     link: str
     measured: float  # if only attention takes time
     expected: float  # by the closed forms of the pairs
-    limit: float  # of long sequences: (2c-1)/c
+    limit: float  # the limit for long sequences: (2c-1)/c
     of_step: float
 
 
@@ -552,7 +552,7 @@ class ScheduleRun:
 
 @dataclass(frozen=True)
 class ContributionRun:
-    """Whose data each rank holds in a collective, message by message."""
+    """Which ranks' data each rank holds in a collective, message by message."""
     path: pathlib.Path
     data: dict
 

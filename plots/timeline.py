@@ -14,7 +14,7 @@ ACTION = re.compile(r"\d+([FBIW])(\d+)")  # "1F0": stage, pass, micro-batch
 LETTER, DRAWN_POINTS = 4, 480  # points: the width of a small letter, and of the drawn step
 
 
-# Of a message's spans, by the first word of their names.
+# By the first word of the names of a message's spans.
 PARTS = {"send": COLOURS[0], "receive": COLOURS[5], "reduce": COLOURS[2], "copy": COLOURS[3], "wait": WORK["wait"]}
 MOST_PANELS, MOST_ARROWS = 6, 200
 
