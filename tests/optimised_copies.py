@@ -1,4 +1,4 @@
-"""Of inline functions and templates, a program has the optimised copies of a library, not the unoptimised ones of its own sources.
+"""A program uses a library's optimised copies of inline functions and templates, not the unoptimised ones of its own sources.
 
 python3 optimised_copies.py PROGRAM LIBRARY OBJECT ...
 

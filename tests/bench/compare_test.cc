@@ -1,5 +1,5 @@
 // Comparisons: statistics against worked examples; rates of false alarms and of missed slowdowns
-// against their promised limits; what a result says of its machine.
+// against their promised limits; how a result describes its machine.
 #include "bench/results/compare.h"
 
 #include <fmt/format.h>

@@ -67,7 +67,8 @@ TEST(ContextBench, RingsSendEveryBlockThreeTimesToEachOtherRank) {
   for (const ContextPoint& p : bench_context(options)) {
     constexpr int layers = 4, tokens = 16 / 4, head_size = 128 / 4, bytes = 4, statistic = 1;
     const int ring = 3 * (4 - 1) * 2 * tokens * p.kv_heads * head_size;
-    // Each of 4 ranks has a head, and one of keys and values, whose gradients it returns.
+    // Each of 4 ranks has a query head and a key/value head, and returns the gradients of the
+    // latter.
     const int ulysses = 3 * tokens * (2 * 4 * head_size + statistic);
     EXPECT_EQ(exchanged_bytes(p.sent_bytes),
               layers * bytes * (p.method == "ulysses" ? ulysses : ring))
@@ -114,7 +115,7 @@ TEST(ContextBench, ZigZagApproachesTheLimit) {
   }
 }
 
-// Where attention is nearly everything, the whole step approaches the limit, too.
+// Where attention takes nearly all the time, the whole step also approaches the limit.
 TEST(ContextBench, LongStepsApproachTheLimit) {
   ContextBenchOptions options = small_context();
   options.methods = {"ring-contiguous", "ring-zig-zag"};

@@ -102,7 +102,7 @@ TEST_F(CudaCollectives, EveryAlgorithmOfEveryOperation) {
     for (const OperationEntry& entry : operations())
       for (const Count count : counts)
         on_ranks(ranks, [&](RankContext& context, Device& gpu) {
-          // These send equal amounts to every rank: all_to_all_v without a matrix, too.
+          // These send equal amounts to every rank, also all_to_all_v without a matrix.
           const bool even = entry.operation == Operation::all_to_all ||
                             entry.operation == Operation::all_to_all_v;
           const Problem problem{.ranks = ranks,

@@ -1,5 +1,5 @@
 // The benchmark of factorings: one rank of each kind takes the time of all ranks, steps are the sums of
-// their parts, and words name what costs most.
+// their parts, and the text names the most expensive part.
 #include "bench/techniques/factorings.h"
 
 #include <fmt/format.h>

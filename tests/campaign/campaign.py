@@ -1,4 +1,4 @@
-"""Plants faults in real trainings and judges how each run ends: its status, the rank it names, its time, what it leaves behind.
+"""Plants faults in real training runs and judges how each run ends: its status, the rank it names, its time, what it leaves behind.
 
 python3 campaign.py PROGRAM SOURCE_FOLDER [--transport threads|openmpi|mpich] [--share N]
 

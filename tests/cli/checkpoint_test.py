@@ -1,4 +1,4 @@
-"""Trainings that are killed at random moments while they write checkpoints: a whole one is always found, and the training goes on
+"""Training runs that are killed at random moments while they write checkpoints: an intact one is always found, and the run resumes
 with the same bits. A file system that fails leaves the older ones.
 
 python3 checkpoint_test.py PROGRAM SOURCE_FOLDER threads|openmpi|mpich
@@ -56,7 +56,7 @@ class Checkpoints(unittest.TestCase):
         return sorted(path.name for path in (self.path / "saved").glob("step-*"))
 
     def kill(self, technique, moment):
-        """Kills a training once it has written a new checkpoint and some time has passed. Returns whether it was still running."""
+        """Kills a run once it has written a new checkpoint and some time has passed. Returns whether it was still running."""
         words = ["--steps", STEPS, "--checkpoint", "saved", "--checkpoint-interval", "1", "--keep", "2"]
         before = self.checkpoints()
         if before:

@@ -1,4 +1,4 @@
-"""lockstep contributions: whose data each rank holds, for every algorithm, and mistakes that it must show.
+"""lockstep contributions: which ranks' data each rank holds, for every algorithm, and mistakes that it must show.
 
 python3 contributions_test.py PROGRAM
 """
@@ -73,7 +73,7 @@ class Contributions(unittest.TestCase):
             for number, held in enumerate(records["held"][1:], 1):
                 self.assertEqual(held["from"], (rank - 1) % 4)
                 self.assertEqual(held["reduces"], number <= 3)
-                # Of the first half, the chunk that grows now holds the data of number + 1 ranks.
+                # In the first half, the chunk that grows now holds the data of number + 1 ranks.
                 chunk = (rank - 1 - number) % 4 if number <= 3 else (rank - 1 - (number - 4)) % 4
                 self.assertEqual((held["first"], held["count"]), (chunk, 1))
                 self.assertEqual(sum(held["times"][chunk]), min(number + 1, 4))

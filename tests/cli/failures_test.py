@@ -1,4 +1,4 @@
-"""Trainings that fail: the exit status, the rank that is named, the time until then, and no leftovers.
+"""Training runs that fail: the exit status, the rank that is named, the time until then, and no leftovers.
 
 python3 failures_test.py PROGRAM SOURCE_FOLDER threads|openmpi|mpich
 """
@@ -201,7 +201,7 @@ class OnProcesses(Failures):
         self.stopped_in_any_operation("ps", 2)
 
     def stopped_by_its_user(self, victim):
-        """In the middle of an operation: each rank waits for its neighbour in a ring, that one too."""
+        """In the middle of an operation: each rank waits for its neighbour in a ring, also that one."""
         with open(self.path / "said", "w") as said:
             words = command(3, "ddp", "--steps", "100000", "--global-batch", "3")
             run = subprocess.Popen(words, cwd=self.path, stdout=said, stderr=said)

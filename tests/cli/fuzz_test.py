@@ -1,4 +1,4 @@
-"""lockstep fuzz: what it says of right and wrong plans, the file of a wrong one, and bad input.
+"""lockstep fuzz: its report on correct and failing plans, the file of a failing one, and bad input.
 
 python3 fuzz_test.py PROGRAM TRANSPORT...
 """

@@ -1,4 +1,4 @@
-"""lockstep hunt and lockstep lab apply: the copy, what is different in it, and what is said of a place that a student has found.
+"""lockstep hunt and lockstep lab apply: the copy, its differences, and the answer to a place that a student has found.
 
 python3 hunt_test.py PROGRAM ROOT
 """

@@ -1,4 +1,4 @@
-// What ranks say of themselves before they begin: equal claims agree, others are named.
+// The claims of ranks before they begin: equal claims agree, differences are named.
 #include "collectives/transport/claims.h"
 
 #include <gtest/gtest.h>

@@ -80,7 +80,7 @@ TEST_F(CorePlaceTest, WithManyRanksEachGoesHome) {
   }
 }
 
-// Ranks do not move back and forth if other programs need the cores, too.
+// Ranks do not move back and forth if other programs also need the cores.
 TEST_F(CorePlaceTest, MovesSeldom) {
   int moves = 0;
   constexpr int attempts = 1000;

@@ -206,7 +206,7 @@ TEST_F(CudaDevice, ConvertsBetweenAllFloatingTypesAndDivides) {
               b(gpu(), into, {nothing}, count, offset), c(gpu(), into, {nothing}, count, 3);
           host_device().convert(a.slices[0], here.slices[0]);
           gpu().convert(b.slices[0], there.slices[0]);
-          host_device().convert(c.slices[0], here.slices[0]);  // from the host's memory, too
+          host_device().convert(c.slices[0], here.slices[0]);  // also from the host's memory
           ASSERT_NO_FATAL_FAILURE(expect_same(into, b.content(0), a.content(0), "convert"));
           ASSERT_NO_FATAL_FAILURE(expect_same(into, c.content(0), a.content(0), "upload"));
           const Slices d(host_device(), into, {nothing}, count, 1);

@@ -1,5 +1,5 @@
-// Files past the page cache: what is written is read again, and failures are errors that say what
-// to do.
+// Files past the page cache: data that were written can be read again, and failures are errors that
+// say what to do.
 #include "collectives/base/direct_file.h"
 
 #include <fcntl.h>

@@ -114,7 +114,7 @@ TEST(NodeTimes, OneNodeUsesItsOwnLinks) {
     }
 }
 
-// Of the algorithms whose forms are exact, auto takes the fastest.
+// auto takes the fastest of the algorithms with exact closed forms.
 TEST(NodeTimes, AutoTakesTheFastest) {
   const OperationEntry& all_reduce = find_operation("all_reduce");
   const LinkModel links = parse_links("dgx");

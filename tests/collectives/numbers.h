@@ -1,4 +1,4 @@
-// Shared by tests of collectives: the elements that ranks bring, and what they combine to.
+// Shared by tests of collectives: the elements that ranks contribute, and their combination.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ inline double element(int rank, Count index, ReduceOp op) {
   return static_cast<double>((rank * 7 + index * 3) % 13 + (rank == 0 ? 1 : 0));
 }
 
-// Of all ranks; an average is not divided yet.
+// The result over all ranks; an average is not divided yet.
 inline double combined(int ranks, Count index, ReduceOp op) {
   double result = element(0, index, op);
   for (int rank = 1; rank < ranks; ++rank) {

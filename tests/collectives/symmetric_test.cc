@@ -1,4 +1,4 @@
-// Symmetric worlds: ranks that run in the place of others take the time of the whole world.
+// Symmetric worlds: ranks that stand in for others take the time of the whole world.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The promises of every transport, on threads and in virtual time. tests/cli/mpi_test.py also runs
-// the tests of two ends and of device memory on processes.
+// The guarantees of every transport, on threads and in virtual time. tests/cli/mpi_test.py also
+// runs the tests of two ends and of device memory on processes.
 #include <gtest/gtest.h>
 
 #include <algorithm>

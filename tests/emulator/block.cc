@@ -12,7 +12,7 @@
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
 
-// Of the address sanitizer, if the program is built with it.
+// Functions of the address sanitizer, if the program is built with it.
 extern "C" {
 __attribute__((weak)) void __sanitizer_start_switch_fiber(void** save, const void* bottom,
                                                           std::size_t size);

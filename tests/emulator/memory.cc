@@ -8,7 +8,7 @@
 #include <cstring>
 #include <map>
 
-// Of the address sanitizer, if the program is built with it.
+// Functions of the address sanitizer, if the program is built with it.
 extern "C" {
 __attribute__((weak)) void __asan_poison_memory_region(const volatile void* memory,
                                                        std::size_t bytes);

@@ -8,7 +8,7 @@ namespace emulator {
 
 // Nullptr if there is not enough. Every allocation ends before a protected page, unless there are
 // very many, and is filled with 0xff, NaN in all floating-point types. Addresses are not reused, so
-// an access to released memory crashes, too.
+// an access to released memory also crashes.
 std::byte* allocate_device_memory(std::size_t bytes, int device);
 // False if it is not the start of an allocation.
 bool release_device_memory(void* memory);

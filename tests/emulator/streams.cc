@@ -85,7 +85,7 @@ Step get_on(EmulatedStream* stream) {
       const bool can_be = finish(*waits_for);
       stream->waits = false;
       if (!can_be) return Step::stuck;
-      // Meanwhile this stream may have made progress, too, and have another front.
+      // Meanwhile this stream may also have made progress, and have a different front.
       continue;
     }
     const EmulatedStream::Work work = std::move(stream->queue.front());

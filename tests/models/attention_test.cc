@@ -1,5 +1,5 @@
-// Attention, with shared heads of keys and values and with dropout, against its formula in double and
-// finite differences.
+// Attention, with shared key/value heads and with dropout, against its formula in double and finite
+// differences.
 #include <gtest/gtest.h>
 #include <omp.h>
 

@@ -73,7 +73,7 @@ TEST(Documents, PairsOfRanksAreThoseOfTheirPositions) {
   }
 }
 
-// Of all sequences, in these orders of their documents.
+// The pairs of all sequences, in these orders of their documents.
 Count busiest_of(const std::vector<std::vector<Count>>& sequences,
                  const std::vector<std::vector<int>>& orders, int ranks) {
   std::vector<Count> sum(static_cast<std::size_t>(ranks));

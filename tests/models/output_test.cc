@@ -1,4 +1,4 @@
-// Written files appear whole or not at all, even if the writer is killed.
+// Written files appear complete or not at all, even if the writer is killed.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-// Weights and configurations: saved ones can be read again, those of another model are refused.
+// Weights and configurations: saved ones can be read again, those of a different model are refused.
 #include <gtest/gtest.h>
 
 #include "models/gpt_config.h"
@@ -125,7 +125,7 @@ TEST_F(Files, ConfigsComeBackFromTheirText) {
   EXPECT_NE(text(R"(,"bos_token_id":null)").find(R"("bos_token_id": null)"), std::string::npos);
   EXPECT_NE(gpt_config_json(GptConfig::preset("nano")).find(R"("eos_token_id": null)"),
             std::string::npos);
-  // Hugging Face's GPT-2 has no fewer heads of keys and values.
+  // Hugging Face's GPT-2 cannot have fewer key/value heads than query heads.
   const std::string grouped = text(R"(,"num_key_value_heads":2)");
   EXPECT_NE(grouped.find(R"("model_type": "gpt2-gqa")"), std::string::npos);
   EXPECT_EQ(grouped.find("GPT2LMHeadModel"), std::string::npos);

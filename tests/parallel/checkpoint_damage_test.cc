@@ -1,4 +1,4 @@
-// Damaged, foreign and hostile checkpoints: each is named and refused, and an older one is taken.
+// Damaged, foreign and hostile checkpoints: each is named and refused, and an older one is used.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Checkpoints of one plan taken by another, in another type, of loss scalers and asynchronous modes, and
-// those of other trainings, which are refused.
+// Checkpoints from which another plan resumes, in a different type, with loss scalers and
+// asynchronous modes; and those of different runs, which are refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -101,8 +101,8 @@ TEST(Checkpoints, KeepTheLossScaler) {
   }
 }
 
-// Another rule begins with its first scale, and the training says so. Without scaling there is nothing
-// to say.
+// A different rule begins with its first scale, and the run says so. Without scaling there is
+// nothing to say.
 TEST(Checkpoints, SayThatAnotherRuleOfLossScalingBegins) {
   const test::Folder folder;
   TrainOptions options = few_steps("ddp", DType::f16);

@@ -1,4 +1,4 @@
-// Shared by tests of checkpoints: plans that hold a training's state in every way, and their runs.
+// Shared by tests of checkpoints: plans that hold the training state in every way, and their runs.
 #pragma once
 
 #include <string>
@@ -30,7 +30,7 @@ inline TrainOptions mesh(int tp, int pp, int zero, const std::string& schedule =
   return options;
 }
 
-// Every way to hold a training's state.
+// Every way to hold the training state.
 inline std::vector<Case> cases() {
   std::vector<Case> all = {{"serial", 1, few_steps("serial")},
                            {"ddp", 3, few_steps("ddp")},

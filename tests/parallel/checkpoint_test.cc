@@ -1,4 +1,4 @@
-// Checkpoints of the same plan: which elements ranks write and read, and resumed trainings compared bit
+// Checkpoints of the same plan: which elements ranks write and read, and resumed runs compared bit
 // by bit with uninterrupted ones.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -112,8 +112,8 @@ TEST_P(Resume, WritesAndReadsTheBytesOfTheClosedForms) {
   const std::vector<std::int64_t>& read = resumed.resumed->read_bytes;
   ASSERT_EQ(std::ssize(read), one.ranks);
   const std::int64_t sum = std::accumulate(read.begin(), read.end(), std::int64_t{0});
-  // Of a split model, ends of the pipeline hold the token embedding twice, and tensor-parallel ranks
-  // hold vectors that all of them need.
+  // In a split model, the ends of the pipeline hold the token embedding twice, and tensor-parallel
+  // ranks hold vectors that all of them need.
   if (one.name == "ddp") {
     EXPECT_THAT(read, testing::Each(states * psi));
     for (int rank = 0; rank < 3; ++rank)

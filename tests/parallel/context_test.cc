@@ -103,7 +103,7 @@ TEST(ContextParallelism, RingAndAllGatherHaveTheSameBits) {
   }
 }
 
-// Heads that ranks cannot divide equally, and fewer heads of keys and values than ranks.
+// Heads that ranks cannot divide equally, and fewer key/value heads than ranks.
 TEST(ContextParallelism, HeadsNeedNotBeAMultipleOfTheRanks) {
   for (const int kv_heads : {1, 2, 3, 6}) {
     const Folder folder;

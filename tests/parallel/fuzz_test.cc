@@ -1,5 +1,6 @@
-// Random plans equal one rank and their predictions; so do those that once did not. What is wrong is
-// found, and made smaller. LOCKSTEP_FUZZ_PLANS sets the number of plans, LOCKSTEP_FUZZ_SEED the seed.
+// Random plans equal one rank and their predictions; so do plans that once did not. Faults are
+// found, and failing plans are shrunk. LOCKSTEP_FUZZ_PLANS sets the number of plans,
+// LOCKSTEP_FUZZ_SEED the seed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -395,7 +395,7 @@ TEST(AsynchronousServer, RepliesAreTakenBeforeTheNextUpdate) {
       });
       return;
     }
-    // Of the pushes that have arrived the server takes worker 0's first.
+    // The server takes worker 0's push first among those that have arrived.
     Worker worker(world, roles);
     if (world.rank() == 1) world.recv(push, 0);
     worker.push(push, 1);

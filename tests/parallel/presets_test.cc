@@ -1,4 +1,4 @@
-// Presets: 3d with the defaults of known trainings.
+// Presets: 3d with the defaults of known training runs.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

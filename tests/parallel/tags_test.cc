@@ -1,4 +1,4 @@
-// Tags of tensors: what operations and collectives make of them, and which uses are refused.
+// Tags of tensors: the effect of operations and collectives on them, and which uses are refused.
 #include "parallel/tags/check_tags.h"
 
 #include <gmock/gmock.h>

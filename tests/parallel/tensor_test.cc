@@ -139,7 +139,7 @@ TEST(TensorVocabulary, SavedWeightsHaveNoPadding) {
   for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], 1e-10) << i;
 }
 
-// The same if several ranks share a head of keys and values.
+// The same if several ranks share a key/value head.
 TEST(TensorHeads, MayShareKeysAndValues) {
   for (const int kv_heads : {1, 2, 4}) {
     const OddModel model(kv_heads);

@@ -17,7 +17,8 @@ namespace lockstep::test {
 
 inline const std::string golden = LOCKSTEP_GOLDEN;
 
-// Of variants of a plan: all; with sanitizers, which see the same code in most of them, every third.
+// The variants of a plan to run: all; with sanitizers, to which most of them show the same code,
+// every third.
 template <typename Case>
 auto sampled(std::vector<Case> cases) {
   std::vector<Case> chosen;

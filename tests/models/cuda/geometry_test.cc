@@ -7,7 +7,7 @@
 namespace lockstep::cuda {
 namespace {
 
-// Of sm_80, the smallest among the targets.
+// The limits of sm_80, the smallest target.
 constexpr Count most_shared = 163 << 10;
 
 void expect_launchable(const Geometry& g) {
