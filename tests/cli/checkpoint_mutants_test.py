@@ -217,7 +217,7 @@ class Mutants(unittest.TestCase):
             return False
 
     def is_right(self, name, made, mutation):
-        """A training may go on from the older checkpoint. An index that was changed with its checksum may say something else of the
+        """A run may resume from the older checkpoint. An index that was changed with its checksum may say something else of the
         training, but not of the values."""
         if mutation.is_forged and name in ("inspect", "verify", "resume"):
             return True

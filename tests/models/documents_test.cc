@@ -142,7 +142,7 @@ TEST_F(PackedFiles, TargetsEndWithTheirDocuments) {
                 .targets.back(),
             'c');
   expect_refused([&] { Dataset(write("text", "ab\ncd\n"), 256, 0, true); },
-                 "no document ends: no line is empty");
+                 "found no document boundary: no line is empty");
 }
 
 TEST_F(PackedFiles, ATokenFileHasATokenAtTheBeginningOfEachDocument) {
