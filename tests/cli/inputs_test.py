@@ -141,7 +141,7 @@ class Inputs(unittest.TestCase):
             '{"schema":"lockstep.checkpoint/1","files":[{"name":"rank-00000.safetensors","tensors":[' + ",".join([tensor] * 1_000_000) + "]}]}")
         (self.path / "x.json").write_text("[" + "{}," * 3_000_000 + "{}]")
         limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_DATA, (900 << 20, 900 << 20))}
-        for part, words in [("more than", ["checkpoint", "inspect", "saved"]), ("more than", ["train", "serial", "--resume", "saved"]),
+        for part, words in [("; at most", ["checkpoint", "inspect", "saved"]), ("; at most", ["train", "serial", "--resume", "saved"]),
                             ("values", ["plan", "x.json"]), ("bytes", ["lesson", "1", "--progress", "x.json"])]:
             with self.subTest(words=words):
                 self.refused(part, *words, **limit)

@@ -157,7 +157,7 @@ class Report(unittest.TestCase):
                            (unit == "workers" or entry["in_place"] == 1))
             for text in (f"{most:.0f} {unit}", chart.time_text(times[0]), chart.time_text(times[-1])):
                 self.assertIn(text, self.sections[title].finding)
-        self.assertIn(f": {times[-1] / times[0]:.1f} times as long", self.sections["Parameter server against ring"].finding)
+        self.assertIn(f" {times[-1] / times[0]:.1f} times as long as the fastest", self.sections["Parameter server against ring"].finding)
 
     def test_the_models_findings_are_the_files(self):
         times = [rank["time"] for rank in self.json("ddp.json")["ranks"]]
