@@ -209,8 +209,8 @@ TEST(Checkpoints, OfAnotherTrainingAreRefused) {
   EXPECT_THAT(with([](TrainOptions& o) { o.sequence_length = 8; }), HasSubstr("--sequence-length"));
   EXPECT_THAT(with([](TrainOptions& o) { o.data = test::golden + "/config.json"; }),
               HasSubstr("--data"));
-  EXPECT_THAT(with([](TrainOptions& o) { o.model = "nano"; }), HasSubstr("another model"));
-  EXPECT_THAT(with([](TrainOptions& o) { o.steps = 2; }), HasSubstr("has taken 2 steps"));
+  EXPECT_THAT(with([](TrainOptions& o) { o.model = "nano"; }), HasSubstr("different model"));
+  EXPECT_THAT(with([](TrainOptions& o) { o.steps = 2; }), HasSubstr("is already at step 2"));
   EXPECT_EQ(error_of(one, folder.file("nowhere")), folder.file("nowhere") + " is not a folder");
   fs::create_directory(folder.file("empty"));
   EXPECT_THAT(error_of(one, folder.file("empty")), HasSubstr("no checkpoint in"));
