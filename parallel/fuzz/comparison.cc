@@ -69,7 +69,8 @@ void CaseComparison::require_that(bool condition, const std::string& otherwise) 
 
 // A NaN is near nothing.
 void CaseComparison::near(const std::string& what, double got, double expected, double rounding) {
-  const double allowed = std::max(tolerance_.numbers * std::abs(expected), 2 * rounding);
+  const double usual = tolerance_.numbers * std::abs(expected);
+  const double allowed = std::isfinite(rounding) ? std::max(usual, 2 * rounding) : usual;
   require_that(std::abs(got - expected) <= allowed,
                fmt::format("{} is {:.12g}, {} {:.12g}", what, got, reference_, expected));
 }
