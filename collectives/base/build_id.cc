@@ -13,7 +13,7 @@ namespace {
 
 std::size_t padded(std::size_t bytes) { return (bytes + 3) / 4 * 4; }
 
-// Returns the id in a segment of notes, each of which has a header, a name and a text.
+// Returns the id in a segment of notes; each note has a header, a name and a text.
 std::string id_in(std::span<const std::byte> notes) {
   while (notes.size() > sizeof(ElfW(Nhdr))) {
     ElfW(Nhdr) note;

@@ -39,7 +39,7 @@ inline std::vector<Slice> segments_of(Slice data) {
 
 class MpiSend final : public Transfer {
  public:
-  // `whole_bytes`: the size of the message of which `data` are a piece.
+  // `whole_bytes`: the size of the whole message; `data` are a piece of it.
   MpiSend(MpiGroup& group, const Call& call, Slice data, int to, std::int64_t number,
           Count whole_bytes)
       : group_(group),
