@@ -11,7 +11,7 @@
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/limits.h"
-#include "parallel/trainer.h"
+#include "parallel/train/trainer.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "cli/process.h"
-#include "parallel/plan.h"
+#include "parallel/plan/plan.h"
 
 namespace lockstep {
 namespace {

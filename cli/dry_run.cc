@@ -7,7 +7,7 @@
 #include "cli/theory_table.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
-#include "parallel/dry_run.h"
+#include "parallel/train/dry_run.h"
 
 namespace lockstep {
 namespace {

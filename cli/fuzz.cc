@@ -19,7 +19,7 @@
 #include "collectives/base/file.h"
 #include "parallel/fuzz/check_case.h"
 #include "parallel/fuzz/coverage.h"
-#include "parallel/tags/check_tags.h"
+#include "parallel/tags/with_tags.h"
 
 namespace lockstep {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cli/command.h"
-#include "parallel/plan.h"
+#include "parallel/plan/plan.h"
 
 namespace lockstep {
 namespace {
@@ -195,7 +195,7 @@ void add_examples(CLI::App& program) {
       *program.get_subcommand("grade"),
       {"grade 1 --submission my_lab", "grade 1 --submission my_lab --hints 1 --html grade.html"});
   add_examples(*program.get_subcommand("hunt"),
-               {"hunt", "hunt 1", "hunt 1 --found parallel/norm.h:20 --hints 1"});
+               {"hunt", "hunt 1", "hunt 1 --found parallel/rank/norm.h:20 --hints 1"});
   add_examples(*program.get_subcommand("lesson"),
                {"lesson --list", "lesson 2", "lesson 2 --answers answers.json", "lesson 2 --html",
                 "lesson 2 --tables"});

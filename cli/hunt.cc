@@ -66,7 +66,7 @@ struct Place {
 
 Place place_of(const std::string& found) {
   const auto colon = found.rfind(':');
-  const std::string hint = "for example: --found parallel/norm.h:20";
+  const std::string hint = "for example: --found parallel/rank/norm.h:20";
   require(colon != std::string::npos && colon > 0, fmt::format("--found {}: not FILE:LINE", found),
           hint);
   Place place{.file = std::filesystem::path(found.substr(0, colon)).lexically_normal().string()};

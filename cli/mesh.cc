@@ -12,7 +12,7 @@
 #include "collectives/base/file.h"
 #include "collectives/base/json_text.h"
 #include "collectives/base/limits.h"
-#include "parallel/mesh.h"
+#include "parallel/plan/mesh.h"
 
 namespace lockstep {
 namespace {

@@ -16,9 +16,9 @@
 #include "collectives/base/file.h"
 #include "collectives/base/json_text.h"
 #include "collectives/base/printable.h"
-#include "parallel/placement.h"
-#include "parallel/predict.h"
-#include "parallel/tags/check_tags.h"
+#include "parallel/predict/predict.h"
+#include "parallel/rank/placement.h"
+#include "parallel/train/dry_run.h"
 
 namespace lockstep {
 namespace {

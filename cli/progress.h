@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include "parallel/result.h"
+#include "parallel/plan/result.h"
 
 namespace lockstep {
 

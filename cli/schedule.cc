@@ -16,11 +16,11 @@
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/printable.h"
+#include "parallel/pipeline/program/program.h"
 #include "parallel/pipeline/schedules/check.h"
 #include "parallel/pipeline/schedules/schedules.h"
 #include "parallel/pipeline/schedules/sharding.h"
 #include "parallel/pipeline/schedules/text.h"
-#include "parallel/pipeline/simulator/communication.h"
 #include "parallel/pipeline/simulator/draw.h"
 #include "parallel/pipeline/simulator/figures.h"
 
@@ -91,7 +91,7 @@ ScheduleResult from_menu(const ScheduleCommand& c, const ScheduleEntry& entry,
 }
 
 void print_messages(const Schedule& schedule) {
-  const Program program = as_simulated(schedule);
+  const Program program = deadlock_free(schedule);
   fmt::print("{}", text_by_rank(schedule.ranks(), [&](int rank) {
                std::string line;
                for (const Step& step : program.by_rank[static_cast<std::size_t>(rank)])
@@ -167,7 +167,7 @@ int show(const ScheduleCommand& c, const ScheduleResult& result) {
   print_figures(result);
   if (!c.save.empty())
     write_file(c.save, schedule.has(Pass::reduce_gradients) || schedule.has(Pass::unshard)
-                           ? csv_of(as_simulated(schedule))
+                           ? csv_of(deadlock_free(schedule))
                            : csv_of(schedule));
   const bool holds = std::ranges::all_of(
       result.theory, [](const TheoryRecord& line) { return line.expected == line.measured; });

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "parallel/result.h"
+#include "parallel/plan/result.h"
 
 namespace lockstep {
 

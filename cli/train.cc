@@ -27,10 +27,10 @@
 #include "models/kernels_info.h"
 #include "models/token_files.h"
 #include "models/weights.h"
-#include "parallel/plan.h"
-#include "parallel/plan_claims.h"
-#include "parallel/predict.h"
-#include "parallel/trainer.h"
+#include "parallel/plan/plan.h"
+#include "parallel/plan/plan_claims.h"
+#include "parallel/predict/predict.h"
+#include "parallel/train/trainer.h"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "cli/command.h"
 #include "collectives/base/error.h"
-#include "parallel/plan.h"
+#include "parallel/plan/plan.h"
 
 namespace lockstep {
 namespace {

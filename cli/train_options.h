@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "parallel/options.h"
+#include "parallel/plan/options.h"
 
 namespace lockstep {
 

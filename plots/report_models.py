@@ -149,7 +149,7 @@ def context_section(results):
     first_ones = ("Work of attention", "Who computes", "Bytes to share", "Attention of one layer")
     shown_here = [chart for chart in charts if chart.title.startswith(first_ones)] or charts
     return Section("Context parallelism", " ".join(sentences) or charts[0].alt, " ".join(chart.explanation for chart in shown_here),
-                   shown_here, "lockstep bench cp --simulate --ranks 4 --lengths 65536 --json FILE", "parallel/context/split.h")
+                   shown_here, "lockstep bench cp --simulate --ranks 4 --lengths 65536 --json FILE", "parallel/plan/context_split.h")
 
 
 def factorings_section(results):
@@ -211,7 +211,7 @@ def mesh_section(results):
     lengths = " ".join(f"--{axis} {length}" for axis, length in mesh if axis in ("tp", "pp") and length > 1)
     return Section("3D parallelism", finding, "Left, the ranks; a line joins ranks that differ along one axis only. Right, what each rank "
                    "sends along each axis in a step. The axis with the most traffic belongs on the fastest links.", [chart],
-                   f"lockstep train 3d --ranks {ranks} {lengths} --trace FILE", "parallel/mesh.cc")
+                   f"lockstep train 3d --ranks {ranks} {lengths} --trace FILE", "parallel/plan/mesh.cc")
 
 
 def _draw_mesh(axes, ranks, mesh, axes_used, palette):

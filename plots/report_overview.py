@@ -128,7 +128,7 @@ def summary(results):
                    reading="Speed-up: over one rank on the same clock. Exposed: the share of all ranks' time in which they wait for "
                            "communication. Bytes are per step, or per run for asynchronous workers. Bubble: the share "
                            "of a pipeline's time in which its ranks are idle.",
-                   command="lockstep demo", source="parallel/techniques.cc")
+                   command="lockstep demo", source="parallel/plan/techniques.cc")
 
 
 def memory_section(results):

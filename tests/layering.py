@@ -16,7 +16,7 @@ MAY_INCLUDE = {
     "models/": ["models/", "collectives/base/"],
     "parallel/": ["parallel/", "models/", "collectives/"],
     "parallel/pipeline/schedules/": ["parallel/pipeline/schedules/", "collectives/base/"],
-    "parallel/pipeline/simulator/": ["parallel/pipeline/simulator/", "parallel/pipeline/schedules/", "parallel/result.h",
+    "parallel/pipeline/simulator/": ["parallel/pipeline/simulator/", "parallel/pipeline/schedules/", "parallel/plan/result.h",
                                      "collectives/base/"],
     "bench/results/": ["bench/results/", "parallel/", "models/", "collectives/"],
     "bench/collectives/": ["bench/collectives/", "bench/results/", "collectives/"],
@@ -52,7 +52,7 @@ MAY_USE_CUDA = re.compile(rf"cuda[^/]*\.(cc|cu|cuh|h)$|/cuda/|^tests/emulator/|^
 # JSON that anyone may have written is read within bounds, and text of any origin becomes JSON, by collectives/base/json_text.h. The
 # others read what this program has just written, or a header as a stream.
 JSON = re.compile(r"\b[Jj]son::(?:sax_)?parse\(|\.dump\(")
-MAY_USE_JSON = ("collectives/base/json_text.cc", "models/safetensors.cc", "parallel/report.cc", "parallel/checkpoint/checkpoints.cc",
+MAY_USE_JSON = ("collectives/base/json_text.cc", "models/safetensors.cc", "parallel/rank/report.cc", "parallel/checkpoint/checkpoints.cc",
                 "bench/results/registered.cc", "tests/")
 
 DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(\w+)[ \t]*(.*)$", re.MULTILINE)
@@ -180,7 +180,7 @@ def hidden_functions(texts):
 PLANTED = [
     ("models/gpt.cc", '#include "collectives/communicator.h"\n', "models/ may include"),
     ("collectives/base/error.cc", '#include "collectives/stream.h"\n', "collectives/base/ may include"),
-    ("collectives/stream.cc", '#include "parallel/trainer.h"\n', "collectives/ may include"),
+    ("collectives/stream.cc", '#include "parallel/train/trainer.h"\n', "collectives/ may include"),
     ("parallel/pipeline/schedules/check.cc", '#include "parallel/pipeline/simulator/simulate.h"\n', "schedules/ may include"),
     ("parallel/pipeline/simulator/draw.cc", '#include "parallel/pipeline/execution/stages.h"\n', "simulator/ may include"),
     ("bench/results/measure.cc", '#include "bench/collectives/collective.h"\n', "bench/results/ may include"),
@@ -193,7 +193,7 @@ PLANTED = [
     ("collectives/transport/threads.cc", "#include <mpi.h>\n", "transport/mpi/"),
     ("collectives/transport/modules.cc", "#include <gloo/context.h>\n", "transport/gloo/"),
     ("collectives/transport/launch.cc", '#include "collectives/transport/gloo/vendor.h"\n', "transport/gloo/"),
-    ("parallel/trainer.cc", "# include <cuda_runtime.h>\n", "cuda in their name"),
+    ("parallel/train/trainer.cc", "# include <cuda_runtime.h>\n", "cuda in their name"),
     ("models/gpt.cc", '#include "models/no_such_file.h"\n', "no such file"),
     ("models/gpt.cc", '#include "gpt.h"\n', "no such file"),
     ("models/gpt.cc", "#ifdef NDEBUG\n", "#ifdef"),

@@ -22,11 +22,11 @@ from mutants import ROOT, run, with_bug
 PLANS = 1000
 
 CHECKPOINTS = "parallel/checkpoint/checkpoints.cc"
-TRAINER = "parallel/trainer.cc"
-TRAINING = "parallel/training.cc"
+TRAINER = "parallel/train/trainer.cc"
+TRAINING = "parallel/rank/training.cc"
 EXECUTOR = "parallel/pipeline/execution/executor.cc"
 TIED = "parallel/pipeline/execution/tied_embedding.cc"
-RUNTIME = "parallel/runtime.cc"
+RUNTIME = "parallel/train/runtime.cc"
 SHARDED = "parallel/sharded/sharded.cc"
 REDUCER = "parallel/sharded/reducer.cc"
 VOCABULARY = "parallel/tensor/vocabulary.cc"
@@ -98,7 +98,7 @@ BUGS = [
      "for (Stream::Handle& handle : in_flight_) handle.wait();", "if (!in_flight_.empty()) in_flight_.front().wait();"),
     ("rocm-pytorch-3501", "only the first reduction between replicas is waited for", REDUCER,
      "for (Stream::Handle& handle : between_replicas_) handle.wait();", "if (!between_replicas_.empty()) between_replicas_.front().wait();"),
-    ("megatron-4371", "kept parts of activations are gathered from the wrong places", "parallel/tensor/kept_inputs.cc",
+    ("megatron-4371", "kept parts of activations are gathered from the wrong places", "parallel/pipeline/execution/kept_inputs.cc",
      "ranks)[split_.split().rank]", "ranks)[0]"),
     # State, start and randomness
     ("megatron-7452-12", "stages take the weights of other layers", "models/gpt_stage.cc",
@@ -139,7 +139,7 @@ BUGS = [
      "complete.insert(step.action.stage).second", "step.action.micro_batch + 1 == schedule.micro_batches"),
     ("lockstep-restored", "workers keep their first parameters when servers have restored theirs", "parallel/parameter_server/member.h",
      "take_restored() override { spread_parameters(); }", "take_restored() override {}"),
-    ("lockstep-uneven", "the bound of activations is that of the smallest micro-batch", "parallel/predict.cc",
+    ("lockstep-uneven", "the bound of activations is that of the smallest micro-batch", "parallel/predict/predict.cc",
      "*std::ranges::max_element(rows_), dtype_", "*std::ranges::min_element(rows_), dtype_"),
 ] + [(hunt["bug"], hunt["title"], hunt["file"], hunt["right"], hunt["wrong"]) for hunt in json.loads((ROOT / "labs/hunts.json").read_text())]
 

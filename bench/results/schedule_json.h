@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "parallel/pipeline/simulator/simulate.h"
-#include "parallel/result.h"
+#include "parallel/plan/result.h"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "parallel/result.h"
+#include "parallel/plan/result.h"
 
 namespace lockstep {
 

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "collectives/transport/launch.h"
-#include "parallel/plan.h"
-#include "parallel/result.h"
+#include "parallel/plan/plan.h"
+#include "parallel/plan/result.h"
 
 namespace lockstep {
 

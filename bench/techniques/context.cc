@@ -11,8 +11,8 @@
 #include "bench/techniques/counted_ranks.h"
 #include "bench/techniques/plain_attention.h"
 #include "collectives/base/error.h"
-#include "parallel/make_plan.h"
-#include "parallel/predict.h"
+#include "parallel/plan/make_plan.h"
+#include "parallel/predict/predict.h"
 
 namespace lockstep {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "collectives/transport/launch.h"
 #include "models/roofline_backend.h"
-#include "parallel/options.h"
+#include "parallel/plan/options.h"
 
 namespace lockstep {
 

@@ -9,8 +9,8 @@
 
 #include "bench/techniques/context.h"
 #include "parallel/context/key_values.h"
-#include "parallel/context/split.h"
 #include "parallel/context/ulysses.h"
+#include "parallel/plan/context_split.h"
 
 namespace lockstep {
 namespace {

@@ -4,10 +4,11 @@
 #include <map>
 
 #include "collectives/transport/launch_symmetric.h"
-#include "parallel/dry_run.h"
-#include "parallel/report.h"
-#include "parallel/symmetry.h"
-#include "parallel/trainer.h"
+#include "parallel/plan/symmetry.h"
+#include "parallel/predict/workspace.h"
+#include "parallel/rank/report.h"
+#include "parallel/train/dry_run.h"
+#include "parallel/train/trainer.h"
 
 namespace lockstep {
 namespace {

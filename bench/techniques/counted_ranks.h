@@ -7,9 +7,9 @@
 
 #include "collectives/transport/launch.h"
 #include "models/roofline_backend.h"
-#include "parallel/plan.h"
-#include "parallel/result.h"
-#include "parallel/training_rank.h"
+#include "parallel/plan/plan.h"
+#include "parallel/plan/result.h"
+#include "parallel/rank/training_rank.h"
 
 namespace lockstep {
 
@@ -28,7 +28,7 @@ std::vector<CountedRank> train_ranks(const Plan& plan, const LaunchOptions& worl
 // Simulates a step in virtual time, on all ranks.
 std::vector<CountedRank> simulate_ranks(const Plan& plan, const Roofline& roofline,
                                         const std::string& link);
-// Simulates a step on ranks that stand in for all (parallel/symmetry.h), which takes less time.
+// Simulates a step on ranks that stand in for all (parallel/plan/symmetry.h), which takes less time.
 std::vector<CountedRank> simulate_kinds_of_ranks(const Plan& plan, const Roofline& roofline,
                                                  const std::string& link);
 double slowest(const std::vector<CountedRank>& ranks);

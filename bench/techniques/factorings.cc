@@ -9,8 +9,8 @@
 #include "bench/techniques/counted_ranks.h"
 #include "collectives/base/error.h"
 #include "parallel/pipeline/execution/bubble.h"
-#include "parallel/predict.h"
-#include "parallel/report.h"
+#include "parallel/predict/predict.h"
+#include "parallel/rank/report.h"
 
 namespace lockstep {
 namespace {

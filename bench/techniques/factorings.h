@@ -15,8 +15,8 @@
 
 #include "collectives/base/error.h"
 #include "models/roofline_backend.h"
-#include "parallel/mesh.h"
-#include "parallel/options.h"
+#include "parallel/plan/mesh.h"
+#include "parallel/plan/options.h"
 
 namespace lockstep {
 

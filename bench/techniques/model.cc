@@ -18,7 +18,7 @@
 #include "models/device_backend.h"
 #include "models/random.h"
 #include "models/tensor.h"
-#include "parallel/trainer.h"
+#include "parallel/train/trainer.h"
 
 namespace lockstep {
 namespace {

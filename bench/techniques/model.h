@@ -8,7 +8,7 @@
 
 #include "collectives/transport/launch.h"
 #include "models/gpt_config.h"
-#include "parallel/options.h"
+#include "parallel/plan/options.h"
 
 namespace lockstep {
 

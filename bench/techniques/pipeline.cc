@@ -12,7 +12,7 @@
 #include "collectives/base/error.h"
 #include "collectives/base/json_text.h"
 #include "parallel/pipeline/simulator/simulate.h"
-#include "parallel/trainer.h"
+#include "parallel/train/trainer.h"
 
 namespace lockstep {
 namespace {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "collectives/transport/launch.h"
-#include "parallel/options.h"
 #include "parallel/pipeline/schedules/schedules.h"
-#include "parallel/result.h"
+#include "parallel/plan/options.h"
+#include "parallel/plan/result.h"
 
 namespace lockstep {
 

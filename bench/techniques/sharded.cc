@@ -10,12 +10,13 @@
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
 #include "models/adamw.h"
-#include "parallel/dry_run.h"
-#include "parallel/predict.h"
-#include "parallel/report.h"
+#include "parallel/predict/predict.h"
+#include "parallel/predict/timeline.h"
+#include "parallel/predict/workspace.h"
+#include "parallel/rank/report.h"
 #include "parallel/sharded/sharding.h"
-#include "parallel/sharded/timeline.h"
-#include "parallel/trainer.h"
+#include "parallel/train/dry_run.h"
+#include "parallel/train/trainer.h"
 
 namespace lockstep {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "collectives/transport/launch.h"
 #include "models/roofline_backend.h"
-#include "parallel/options.h"
+#include "parallel/plan/options.h"
 
 namespace lockstep {
 
@@ -39,7 +39,7 @@ struct ShardedPoint {
   std::string strategy, link;
   int ranks = 1;
   std::optional<double> step_seconds;  // the median; none if only counted
-  // The time of a simulated step that parallel/sharded/timeline.h predicts, if anything is sharded.
+  // The time of a simulated step that parallel/predict/timeline.h predicts, if anything is sharded.
   std::optional<double> expected_step_seconds;
   using ByName = std::map<std::string, std::int64_t>;
   ByName sent_bytes, expected_sent_bytes;  // per step, by label

@@ -11,9 +11,9 @@
 #include "collectives/base/json_text.h"
 #include "labs/grader/judge.h"
 #include "labs/grader/submission.h"
-#include "parallel/local_gradients.h"
-#include "parallel/placement.h"
-#include "parallel/rank_model.h"
+#include "parallel/rank/placement.h"
+#include "parallel/rank/rank_model.h"
+#include "parallel/train/local_gradients.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "parallel/checkpoint/index.h"
 #include "parallel/checkpoint/own_folder.h"
-#include "parallel/training.h"
+#include "parallel/rank/training.h"
 
 namespace lockstep {
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "models/narrow_backend.h"
+#include "parallel/plan/environment.h"
 
 namespace lockstep {
 

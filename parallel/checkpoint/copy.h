@@ -3,7 +3,8 @@
 #pragma once
 
 #include "parallel/checkpoint/files.h"
-#include "parallel/predict.h"
+#include "parallel/plan/plan.h"
+#include "parallel/plan/prediction.h"
 #include "parallel/sharded/sharding.h"
 
 namespace lockstep {

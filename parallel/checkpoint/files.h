@@ -13,7 +13,7 @@
 #include "collectives/base/checksum.h"
 #include "models/safetensors.h"
 #include "parallel/checkpoint/index.h"
-#include "parallel/training_rank.h"
+#include "parallel/rank/training_rank.h"
 
 namespace lockstep {
 

@@ -13,7 +13,7 @@
 #include "models/gpt_config.h"
 #include "parallel/checkpoint/box.h"
 #include "parallel/checkpoint/branch.h"
-#include "parallel/loss_scale.h"
+#include "parallel/plan/loss_scale.h"
 
 namespace lockstep {
 

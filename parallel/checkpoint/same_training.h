@@ -4,7 +4,7 @@
 #include <string>
 
 #include "parallel/checkpoint/index.h"
-#include "parallel/training.h"
+#include "parallel/rank/training.h"
 
 namespace lockstep {
 

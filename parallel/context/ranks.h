@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "parallel/context/key_values.h"
-#include "parallel/context/split.h"
 #include "parallel/context/ulysses.h"
+#include "parallel/plan/context_split.h"
 
 namespace lockstep {
 

@@ -1,8 +1,8 @@
 // The closed forms of context parallelism for one rank: see ring.h, gather.h and ulysses.h.
 #pragma once
 
-#include "parallel/plan.h"
-#include "parallel/prediction.h"
+#include "parallel/plan/plan.h"
+#include "parallel/plan/prediction.h"
 
 namespace lockstep {
 

@@ -12,8 +12,8 @@
 #include "collectives/stream.h"
 #include "models/adamw.h"
 #include "parallel/data/bucket.h"
-#include "parallel/first_weights.h"
-#include "parallel/predict.h"
+#include "parallel/plan/environment.h"
+#include "parallel/rank/first_weights.h"
 
 namespace lockstep {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "collectives/algorithm.h"
-#include "parallel/data/strategy.h"
+#include "parallel/rank/strategy.h"
 
 namespace lockstep {
 

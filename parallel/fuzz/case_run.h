@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "parallel/fuzz/comparison.h"
-#include "parallel/trainer.h"
+#include "parallel/train/trainer.h"
 
 namespace lockstep {
 

@@ -11,10 +11,9 @@
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/gather/gather.h"
-#include "parallel/dry_run.h"
 #include "parallel/fuzz/compare_runs.h"
 #include "parallel/fuzz/invariants.h"
-#include "parallel/tags/check_tags.h"
+#include "parallel/train/dry_run.h"
 
 namespace lockstep {
 namespace {

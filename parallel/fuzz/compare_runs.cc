@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "models/weights.h"
-#include "parallel/loss_scale.h"
+#include "parallel/plan/loss_scale.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "models/parameters.h"
-#include "parallel/options.h"
+#include "parallel/plan/options.h"
 
 namespace lockstep {
 

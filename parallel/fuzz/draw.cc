@@ -8,7 +8,7 @@
 #include "collectives/base/file.h"
 #include "models/weights.h"
 #include "parallel/fuzz/fuzz_case.h"
-#include "parallel/rank_model.h"
+#include "parallel/rank/rank_model.h"
 
 namespace lockstep {
 namespace {

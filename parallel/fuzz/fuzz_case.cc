@@ -7,7 +7,7 @@
 #include "collectives/base/file.h"
 #include "models/weights.h"
 #include "parallel/fuzz/case_folder.h"
-#include "parallel/make_plan.h"
+#include "parallel/plan/make_plan.h"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/plan.h"
+#include "parallel/plan/plan.h"
 
 namespace lockstep {
 

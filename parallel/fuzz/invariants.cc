@@ -5,7 +5,7 @@
 #include <set>
 
 #include "parallel/data/bucket.h"
-#include "parallel/rank_model.h"
+#include "parallel/rank/rank_model.h"
 #include "parallel/sharded/sharding.h"
 
 namespace lockstep {

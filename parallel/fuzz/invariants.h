@@ -3,7 +3,7 @@
 #pragma once
 
 #include "parallel/fuzz/comparison.h"
-#include "parallel/plan.h"
+#include "parallel/plan/plan.h"
 
 namespace lockstep {
 

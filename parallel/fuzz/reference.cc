@@ -5,8 +5,9 @@
 #include <cmath>
 
 #include "models/weights.h"
-#include "parallel/loss_scale.h"
+#include "parallel/plan/loss_scale.h"
 #include "parallel/serial/serial.h"
+#include "parallel/tags/with_tags.h"
 
 namespace lockstep {
 namespace {
@@ -28,7 +29,7 @@ class SerialRun {
   SerialRun(RankContext& context, const FuzzCase& fuzz_case, const Plan& plan)
       : fuzz_case_(fuzz_case),
         plan_(plan),
-        training_(context, plan),
+        training_(context, plan, backend_with_tags(context, plan)),
         whole_(whole_parameters(plan.model)),
         rank_(make_serial(context, plan, training_.backend())),
         is_scaled_(plan.options.dtype != DType::f64 && plan.options.loss_scaling != "none") {

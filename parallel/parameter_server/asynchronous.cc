@@ -11,7 +11,7 @@
 #include "models/device_backend.h"
 #include "parallel/checkpoint/checkpoints.h"
 #include "parallel/parameter_server/member.h"
-#include "parallel/report.h"
+#include "parallel/rank/report.h"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 // this mode has its own training loop.
 #pragma once
 
-#include "parallel/training.h"
+#include "parallel/rank/training.h"
 
 namespace lockstep {
 

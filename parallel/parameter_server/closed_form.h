@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "collectives/base/links.h"
-#include "parallel/parameter_server/roles.h"
+#include "parallel/plan/roles.h"
 
 namespace lockstep {
 

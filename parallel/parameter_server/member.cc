@@ -4,7 +4,8 @@
 
 #include "models/narrow_backend.h"
 #include "parallel/checkpoint/copy.h"
-#include "parallel/first_weights.h"
+#include "parallel/plan/environment.h"
+#include "parallel/rank/first_weights.h"
 
 namespace lockstep {
 namespace {

@@ -7,11 +7,11 @@
 #include "collectives/stopwatch.h"
 #include "collectives/transport/launch.h"
 #include "models/gpt.h"
-#include "parallel/compute_clock.h"
 #include "parallel/parameter_server/server.h"
 #include "parallel/parameter_server/worker.h"
-#include "parallel/plan.h"
-#include "parallel/training_rank.h"
+#include "parallel/plan/plan.h"
+#include "parallel/rank/compute_clock.h"
+#include "parallel/rank/training_rank.h"
 
 namespace lockstep {
 

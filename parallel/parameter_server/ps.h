@@ -19,14 +19,10 @@
 
 #include "collectives/transport/launch.h"
 #include "models/backend.h"
-#include "parallel/plan.h"
-#include "parallel/training_rank.h"
+#include "parallel/plan/plan.h"
+#include "parallel/rank/training_rank.h"
 
 namespace lockstep {
-
-// Throws Error (bad_input) naming the rule that servers, mode or staleness break.
-void check_servers(const TrainOptions& options, int ranks);
-int ps_workers(const TrainOptions& options, int ranks);
 
 // Bulk synchronous: all workers take every step together. The servers wait for all pushes, sum them
 // in a fixed order, and answer. The result equals serial training.

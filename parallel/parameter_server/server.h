@@ -11,7 +11,7 @@
 
 #include "collectives/base/error.h"
 #include "collectives/communicator.h"
-#include "parallel/parameter_server/roles.h"
+#include "parallel/plan/roles.h"
 
 namespace lockstep {
 

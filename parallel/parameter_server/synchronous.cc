@@ -1,10 +1,10 @@
 // Bulk synchronous: see make_synchronous_ps().
 #include <cmath>
 
-#include "parallel/first_weights.h"
-#include "parallel/norm.h"
 #include "parallel/parameter_server/member.h"
 #include "parallel/parameter_server/ps.h"
+#include "parallel/rank/first_weights.h"
+#include "parallel/rank/norm.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "parallel/parameter_server/roles.h"
+#include "parallel/plan/roles.h"
 
 namespace lockstep {
 

@@ -4,9 +4,10 @@
 
 #include "models/gpt.h"
 #include "models/weights.h"
-#include "parallel/compute_clock.h"
-#include "parallel/first_weights.h"
-#include "parallel/predict.h"
+#include "parallel/plan/environment.h"
+#include "parallel/predict/predict.h"
+#include "parallel/rank/compute_clock.h"
+#include "parallel/rank/first_weights.h"
 
 namespace lockstep {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "collectives/transport/launch.h"
 #include "models/backend.h"
-#include "parallel/plan.h"
-#include "parallel/training_rank.h"
+#include "parallel/plan/plan.h"
+#include "parallel/rank/training_rank.h"
 
 namespace lockstep {
 

@@ -24,9 +24,9 @@
 #include <vector>
 
 #include "models/adamw.h"
-#include "parallel/prediction.h"
+#include "parallel/plan/prediction.h"
+#include "parallel/rank/tier.h"
 #include "parallel/sharded/sharding.h"
-#include "parallel/sharded/tier.h"
 
 namespace lockstep {
 

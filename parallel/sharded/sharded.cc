@@ -10,7 +10,7 @@
 #include "collectives/stopwatch.h"
 #include "collectives/stream.h"
 #include "models/narrow_backend.h"
-#include "parallel/norm.h"
+#include "parallel/rank/norm.h"
 #include "parallel/sharded/gatherer.h"
 #include "parallel/sharded/offload.h"
 #include "parallel/sharded/reducer.h"

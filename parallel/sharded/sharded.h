@@ -9,8 +9,8 @@
 // much for each micro-batch.
 #pragma once
 
-#include "parallel/data/strategy.h"
-#include "parallel/rank_model.h"
+#include "parallel/rank/rank_model.h"
+#include "parallel/rank/strategy.h"
 #include "parallel/sharded/sharding.h"
 
 namespace lockstep {

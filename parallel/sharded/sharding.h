@@ -36,7 +36,7 @@
 
 #include "collectives/algorithm.h"
 #include "models/parameters.h"
-#include "parallel/rank_model.h"
+#include "parallel/rank/rank_model.h"
 #include "parallel/sharded/order.h"
 #include "parallel/sharded/shard_layout.h"
 

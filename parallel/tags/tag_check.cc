@@ -6,7 +6,7 @@
 
 #include "collectives/base/error.h"
 #include "models/weights.h"
-#include "parallel/rank_model.h"
+#include "parallel/rank/rank_model.h"
 
 namespace lockstep {
 namespace {

@@ -11,6 +11,8 @@ class TaggedBackend : public Backend {
  public:
   TaggedBackend(Backend& inner, TagCheck& check) : inner_(inner), check_(check) {}
 
+  std::int64_t checked() const { return check_.checked(); }
+
   std::string_view name() const override { return inner_.name(); }
   void observe(const Parameters& parameters) override { check_.observe(parameters); }
 

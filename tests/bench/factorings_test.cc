@@ -11,8 +11,8 @@
 
 #include "bench/techniques/counted_ranks.h"
 #include "collectives/base/error.h"
-#include "parallel/make_plan.h"
-#include "parallel/symmetry.h"
+#include "parallel/plan/make_plan.h"
+#include "parallel/plan/symmetry.h"
 
 namespace lockstep {
 namespace {

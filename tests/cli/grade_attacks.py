@@ -173,6 +173,6 @@ OUR_SOLUTIONS = {
         "void", "merge_attention", "_ZN8lockstep4host15merge_attentionIdEEvPT_S3_PKS2_S5_RKNS_13AttentionPartE",
         "T* out, T* sums, const T* part_out, const T* part_sums, const AttentionPart& s", "out, sums, part_out, part_sums, s"),
         "}\nusing host::merge_attention;\n")},
-    13: {"norm.cc": '#include "parallel/norm.h"\n',
+    13: {"norm.cc": '#include "parallel/rank/norm.h"\n',
          "adamw.cc": file_of("models/adamw.h", forward("void", "AdamW::step", "_ZN8lockstep5AdamW4stepEdd", "double rate, double scale", "rate, scale"))},
 }

@@ -8,7 +8,7 @@
 
 #include "models/weights.h"
 #include "parallel/checkpoint/index.h"
-#include "parallel/rank_model.h"
+#include "parallel/rank/rank_model.h"
 #include "tests/parallel/checkpoint_runs.h"
 
 namespace lockstep {

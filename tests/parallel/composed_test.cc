@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/base/error.h"
-#include "parallel/predict.h"
+#include "parallel/predict/predict.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {

@@ -6,8 +6,8 @@
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "models/gpt_config.h"
-#include "parallel/context/split.h"
-#include "parallel/predict.h"
+#include "parallel/plan/context_split.h"
+#include "parallel/predict/predict.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {

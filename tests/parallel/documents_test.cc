@@ -10,6 +10,7 @@
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "models/device_backend.h"
 #include "models/documents.h"
 #include "models/gpt.h"
 #include "tests/parallel/training.h"
@@ -86,7 +87,7 @@ class PackedDocuments : public testing::Test {
 TEST_F(PackedDocuments, HaveTheLossOfEachDocumentAlone) {
   const Plan plan = plan_of(on_documents(golden_run("serial")), 1);
   launch({.ranks = 1, .fault = {}}, [&](RankContext& context) {
-    const Training training(context, plan);
+    const Training training(context, plan, make_backend(context.ledger));
     Gpt model(plan.model, host_backend(), DType::f64, context.ledger);
     model.initialize(3);
     const Batch packed = training.micro_batches(0).front();
@@ -118,7 +119,7 @@ TEST_F(PackedDocuments, AValidationLossIsTheMeanOverItsTargets) {
   options.learning_rate = options.minimum_learning_rate = 0;
   const Plan plan = plan_of(options, 1);
   launch({.ranks = 1, .fault = {}}, [&](RankContext& context) {
-    Training training(context, plan);
+    Training training(context, plan, make_backend(context.ledger));
     const auto rank = make_rank(context, plan, training.backend());
     rank->load_weights();
     const int sequences = training.dataset().validation_sequences(length);
@@ -184,7 +185,7 @@ TEST_F(PackedDocuments, ARankMayHaveNoTarget) {
   int without = 0;
   for (int rank = 0; rank < 4; ++rank)
     launch_alone({.ranks = 4, .fault = {}}, rank, [&](RankContext& context) {
-      const Training training(context, plan);
+      const Training training(context, plan, make_backend(context.ledger));
       for (int step = 0; step < 4; ++step)
         for (const Batch& part : training.micro_batches(step))
           for (int sequence = 0; sequence < part.sequences; ++sequence) {

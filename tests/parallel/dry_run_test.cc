@@ -1,13 +1,14 @@
 // A rank alone, without data, counts what it counts in a training run, and what the closed forms say.
-#include "parallel/dry_run.h"
+#include "parallel/train/dry_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
-#include "parallel/predict.h"
-#include "parallel/report.h"
+#include "parallel/predict/predict.h"
+#include "parallel/predict/workspace.h"
+#include "parallel/rank/report.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {

@@ -7,6 +7,7 @@
 
 #include "collectives/base/direct_file.h"
 #include "collectives/base/error.h"
+#include "parallel/tags/with_tags.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {
@@ -152,7 +153,7 @@ TEST(ZeroR, LongLivedMemoryIsTakenOnceAndNeverGivenBack) {
     const Plan plan = plan_of(one.options, one.ranks);
     ASSERT_TRUE(plan.has_even_batches());
     launch({.ranks = one.ranks, .timeout_s = 30, .fault = {}}, [&](RankContext& context) {
-      Training training(context, plan);
+      Training training(context, plan, backend_with_tags(context, plan));
       const auto rank = make_rank(context, plan, training.backend());
       rank->load_weights();
       std::int64_t first = 0;

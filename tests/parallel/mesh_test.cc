@@ -1,5 +1,5 @@
 // The mesh: Megatron's groups, their communicators, and invalid meshes.
-#include "parallel/mesh.h"
+#include "parallel/plan/mesh.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

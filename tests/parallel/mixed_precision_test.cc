@@ -11,7 +11,7 @@
 #include "models/gpt.h"
 #include "models/gpt_config.h"
 #include "models/narrow_backend.h"
-#include "parallel/loss_scale.h"
+#include "parallel/plan/loss_scale.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "collectives/base/error.h"
-#include "parallel/predict.h"
+#include "parallel/predict/predict.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {

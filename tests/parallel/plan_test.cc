@@ -8,8 +8,8 @@
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "models/weights.h"
-#include "parallel/placement.h"
-#include "parallel/predict.h"
+#include "parallel/predict/predict.h"
+#include "parallel/rank/placement.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {

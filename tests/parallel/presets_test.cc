@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "parallel/predict.h"
+#include "parallel/predict/predict.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {

@@ -9,11 +9,11 @@
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "parallel/pipeline/program/program.h"
 #include "parallel/pipeline/schedules/check.h"
 #include "parallel/pipeline/schedules/schedules.h"
 #include "parallel/pipeline/schedules/sharding.h"
 #include "parallel/pipeline/schedules/text.h"
-#include "parallel/pipeline/simulator/communication.h"
 #include "parallel/pipeline/simulator/draw.h"
 #include "parallel/pipeline/simulator/figures.h"
 #include "parallel/pipeline/simulator/simulate.h"
@@ -463,7 +463,7 @@ TEST(Text, OfPyTorchsLoweredOrderIsReadAndWritten) {
   const Schedule gpipe =
       with_sharding(make_schedule(find_schedule("gpipe"), {.ranks = 2, .micro_batches = 2}));
   EXPECT_EQ(schedule_from_csv(lowered_gpipe, "text"), gpipe);
-  EXPECT_EQ(csv_of(as_simulated(gpipe)), lowered_gpipe);
+  EXPECT_EQ(csv_of(deadlock_free(gpipe)), lowered_gpipe);
   EXPECT_EQ(
       schedule_from_csv("0UNSHARD,0WAIT_UNSHARD,0F0,0B0,0RESHARD\n", "text").by_rank[0].size(), 4u);
 }
@@ -478,7 +478,7 @@ TEST(Text, OfLoweredOrdersComesBackAndHasAWaitForEverySend) {
     for (const int p : {1, 3}) {
       const Schedule schedule = with_sharding(make_schedule(
           entry, complete(entry, {.ranks = p, .micro_batches = 2 * p, .virtual_stages = 0})));
-      const std::string text = csv_of(as_simulated(schedule));
+      const std::string text = csv_of(deadlock_free(schedule));
       EXPECT_EQ(schedule_from_csv(text, "text"), schedule) << entry.name;
       EXPECT_EQ(count(text, "WAIT_SEND_"), count(text, "RECV_")) << entry.name;
       EXPECT_EQ(2 * count(text, "WAIT_REDUCE_GRAD"), count(text, "REDUCE_GRAD")) << entry.name;
@@ -549,7 +549,7 @@ TEST(Communication, OfASimulationIsSafeForEverySchedule) {
         Schedule schedule = make_schedule(entry, shape);
         if (m == 3 * p) schedule = with_sharding(schedule, 2);
         EXPECT_THAT(stuck_ranks(in_exchanges(schedule), Sends::go_on), IsEmpty()) << entry.name;
-        const Program program = as_simulated(schedule);
+        const Program program = deadlock_free(schedule);
         EXPECT_THAT(stuck_ranks(program, Sends::wait_for_receiver), IsEmpty()) << entry.name;
         // Every rank computes in the order of the schedule; every message has both ends.
         std::multiset<std::string> sent, received;
@@ -581,7 +581,7 @@ TEST(Communication, OfASimulationIsSafeForEverySchedule) {
 
 TEST(Communication, IsWrittenAsPyTorchDoes) {
   const Program program =
-      as_simulated(make_schedule(find_schedule("gpipe"), {.ranks = 2, .micro_batches = 1}));
+      deadlock_free(make_schedule(find_schedule("gpipe"), {.ranks = 2, .micro_batches = 1}));
   std::string text;
   for (const auto& steps : program.by_rank)
     for (const Step& step : steps) text += text_of(step) + " ";
@@ -733,7 +733,7 @@ TEST(Sharding, StandsBetweenMessagesInItsPlace) {
       for (const Step& step : steps) all += text_of(step) + " ";
     return all;
   };
-  EXPECT_EQ(text(as_simulated(schedule)),
+  EXPECT_EQ(text(deadlock_free(schedule)),
             "0UNSHARD 0F0 0SEND_F0 0RECV_B0 0B0 0REDUCE_GRAD 0RESHARD "
             "1UNSHARD 1RECV_F0 1F0 1B0 1SEND_B0 1REDUCE_GRAD 1RESHARD ");
   EXPECT_EQ(text(in_order(schedule)),

@@ -1,5 +1,5 @@
 // Tags of tensors: the effect of operations and collectives on them, and which uses are refused.
-#include "parallel/tags/check_tags.h"
+#include "parallel/tags/with_tags.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,11 +12,12 @@
 #include "collectives/reduce_scatter/reduce_scatter.h"
 #include "collectives/stream.h"
 #include "models/roofline_backend.h"
-#include "parallel/norm.h"
-#include "parallel/rank_model.h"
+#include "parallel/rank/norm.h"
+#include "parallel/rank/rank_model.h"
 #include "parallel/tags/tag.h"
 #include "parallel/tags/tag_axes.h"
 #include "parallel/tags/tag_map.h"
+#include "parallel/train/dry_run.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "models/safetensors.h"
-#include "parallel/trainer.h"
+#include "parallel/train/trainer.h"
 
 namespace lockstep::test {
 

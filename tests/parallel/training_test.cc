@@ -10,7 +10,7 @@
 
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
-#include "parallel/compute_clock.h"
+#include "parallel/rank/compute_clock.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 
 #include "parallel/pipeline/execution/executor.h"
 #include "parallel/pipeline/schedules/schedules.h"
-#include "parallel/result.h"
+#include "parallel/plan/result.h"
 
 namespace lockstep {
 

@@ -16,7 +16,7 @@ std::string_view category(Pass pass) { return pass == Pass::forward ? "forward" 
 }  // namespace
 
 RankProgram program_of(const Schedule& schedule, int rank) {
-  const Program all = as_simulated(schedule);
+  const Program all = deadlock_free(schedule);
   RankProgram own{.steps = all.by_rank[static_cast<std::size_t>(rank)],
                   .taken_sends = taken_sends(all, rank),
                   .rank_of_stage = schedule.rank_of_stage(),

@@ -16,10 +16,10 @@
 #include "collectives/transport/launch.h"
 #include "models/dataset.h"
 #include "models/gpt_stage.h"
-#include "parallel/compute_clock.h"
 #include "parallel/pipeline/execution/stashes.h"
-#include "parallel/pipeline/simulator/communication.h"
-#include "parallel/plan.h"
+#include "parallel/pipeline/program/program.h"
+#include "parallel/plan/plan.h"
+#include "parallel/rank/compute_clock.h"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 
 #include "models/activation_bytes.h"
 #include "models/gpt_stage.h"
-#include "parallel/plan.h"
+#include "parallel/plan/plan.h"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "collectives/algorithm.h"
-#include "parallel/rank_model.h"
+#include "parallel/rank/rank_model.h"
 
 namespace lockstep {
 

@@ -12,7 +12,7 @@
 namespace lockstep {
 
 // The actions alone. PyTorch loads it (as compute_only) if the schedule has no collectives; with
-// collectives, PyTorch also needs messages and waits: see csv_of() of simulator/communication.h.
+// collectives, PyTorch also needs messages and waits: see csv_of() of program/program.h.
 std::string csv_of(const Schedule& schedule);
 
 // Reads the text of csv_of() or PyTorch; the numbers in it determine how many stages and

@@ -5,7 +5,7 @@
 
 #include "parallel/pipeline/schedules/schedules.h"
 #include "parallel/pipeline/simulator/simulate.h"
-#include "parallel/result.h"
+#include "parallel/plan/result.h"
 
 namespace lockstep {
 

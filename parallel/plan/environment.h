@@ -1,0 +1,34 @@
+// What a prediction needs to know of the machine that a plan runs on.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "collectives/base/device.h"
+#include "collectives/base/ledger.h"
+#include "models/narrow_backend.h"
+
+namespace lockstep {
+
+// Facts that a plan does not determine before ranks are connected.
+struct Environment {
+  std::vector<std::string> algorithms = {};  // chosen by `auto`, by bucket
+  int ranks_per_node = 1;                    // of the replicas of a rank's part of the model
+  bool computes_on_host = true;
+  bool multiplies_bf16 = true;  // without widened copies
+};
+
+// Whether the rank with that ledger needs no workspace for a device's kernels.
+inline bool computes_on_host(const Ledger& ledger) {
+  return !ledger.device() || !ledger.device()->enqueues();
+}
+
+// Whether the rank with that ledger has data: a dry run only counts.
+inline bool has_data(const Ledger& ledger) { return !ledger.device() || ledger.device()->stores(); }
+
+// Whether the rank with that ledger multiplies bf16 without widened copies: see DryBackend of parallel/predict/workspace.h.
+inline bool multiplies_bf16(const Ledger& ledger) {
+  return !has_data(ledger) || host_multiplies_bf16();
+}
+
+}  // namespace lockstep

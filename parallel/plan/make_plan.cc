@@ -1,0 +1,288 @@
+#include "parallel/plan/make_plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "collectives/all_reduce/all_reduce.h"
+#include "collectives/base/error.h"
+#include "parallel/pipeline/schedules/check.h"
+#include "parallel/pipeline/schedules/sharding.h"
+#include "parallel/pipeline/schedules/text.h"
+#include "parallel/plan/loss_scale.h"
+#include "parallel/plan/roles.h"
+#include "parallel/tensor/layers.h"
+
+namespace lockstep {
+namespace {
+
+using enum Axis;
+// Suggests numbers of ranks if the product of the lengths does not divide the given one.
+std::string nearest_ranks(int ranks, int model) {
+  const int below = ranks / model * model;
+  return below > 0 ? fmt::format("use --ranks {} or {}", below, below + model)
+                   : fmt::format("use --ranks {}", model);
+}
+
+// The mesh of the ranks that compute.
+Mesh mesh_of(const TrainOptions& o, int ranks, std::optional<Axis> free_axis) {
+  AlongAxes lengths(1);
+  const std::pair<Axis, std::optional<int>> given[] = {
+      {tp, o.tensor_ranks}, {cp, o.context_ranks}, {pp, o.pipeline_ranks}, {dp, o.data_ranks}};
+  bool is_free = free_axis.has_value();
+  for (const auto& [axis, length] : given) {
+    if (length) lengths[axis] = *length;
+    if (length && axis == free_axis) is_free = false;
+  }
+  const int fixed = Mesh(lengths, o.mesh_order).size();
+  if (is_free) {
+    require(ranks % fixed == 0 && ranks >= fixed,
+            fmt::format("{} ranks cannot be divided into models of {} x {} x {} ranks", ranks,
+                        lengths[tp], lengths[cp], lengths[pp]),
+            "--tp times --cp times --pp must divide --ranks: " + nearest_ranks(ranks, fixed));
+    lengths[*free_axis] = ranks / fixed;
+  }
+  Mesh mesh(lengths, o.mesh_order);
+  require(mesh.size() == ranks || free_axis != tp,
+          fmt::format("--tp {} with {} ranks", lengths[tp], ranks),
+          fmt::format("all ranks are tensor-parallel here: use --ranks {}, or train 3d, which also "
+                      "has other axes",
+                      lengths[tp]));
+  require(mesh.size() == ranks,
+          fmt::format("--tp {} times --cp {} times --pp {} times --dp {} is {}, and there are {} "
+                      "ranks",
+                      lengths[tp], lengths[cp], lengths[pp], lengths[dp], mesh.size(), ranks),
+          fmt::format("they must be equal: use --ranks {}", mesh.size()));
+  return mesh;
+}
+
+Schedule schedule_of(const TrainOptions& o, const PipelineShape& shape) {
+  if (o.schedule_file.empty()) return make_schedule(find_schedule(o.schedule), shape);
+  return read_schedule(o.schedule_file);
+}
+
+void check_schedule(const Plan& plan) {
+  const TrainOptions& o = plan.options;
+  const Schedule& schedule = plan.schedule;
+  check(schedule);
+  require(schedule.ranks() == plan.length(pp),
+          fmt::format("{} is a schedule for {} ranks, and there are {}", o.schedule_file,
+                      schedule.ranks(), plan.length(pp)),
+          "use as many --ranks as it has lines");
+  require(schedule.micro_batches == o.micro_batches,
+          fmt::format("{} is a schedule of {} micro-batches, and --micro-batches is {}",
+                      o.schedule_file, schedule.micro_batches, o.micro_batches),
+          "use as many");
+  require(
+      schedule.stages <= plan.model.layers,
+      fmt::format("{} pipeline stages are more than the model's {} layers", schedule.stages,
+                  plan.model.layers),
+      fmt::format("every stage has at least one layer: at most {} ranks with {} stages each, or "
+                  "fewer --virtual-stages",
+                  plan.model.layers / (schedule.stages / plan.length(pp)),
+                  schedule.stages / plan.length(pp)));
+}
+
+// Adds the actions by which replicas gather parameters and reduce gradients, unless a file has
+// them.
+void add_collectives(Plan& plan) {
+  const bool shards_parameters = plan.zero_stage() == 3;
+  if (plan.schedule.has(Pass::reduce_gradients)) {
+    require(!shards_parameters || plan.schedule.has(Pass::unshard),
+            fmt::format("{} has REDUCE_GRAD but no UNSHARD, and --zero 3 needs both",
+                        plan.options.schedule_file),
+            "add UNSHARD and RESHARD to it, or remove REDUCE_GRAD: then all three are added");
+    return;
+  }
+  if (shards_parameters)
+    plan.schedule = with_sharding(plan.schedule);
+  else if (plan.copies() > 1 || plan.zero_stage() > 0)
+    plan.schedule = with_gradient_reduction(plan.schedule);
+}
+
+void check_batch(const Plan& plan) {
+  const TrainOptions& o = plan.options;
+  const int replicas = plan.length(dp), least = replicas * o.micro_batches;
+  require(
+      o.global_batch >= least,
+      fmt::format(
+          "a global batch of {} sequences is too small for {} replicas with {} micro-batches each",
+          o.global_batch, replicas, o.micro_batches),
+      fmt::format("use at least as many sequences as micro-batches of all ranks: "
+                  "--global-batch {}",
+                  least));
+}
+
+// A group of one rank would keep everything, and one of all ranks would save nothing.
+void check_resharding(const Plan& plan) {
+  const std::string& text = plan.options.reshard_after_forward;
+  if (text == "yes" || text == "no") return;
+  const int ranks = plan.group_ranks();
+  require(ranks > 0, fmt::format("--reshard-after-forward {}", text),
+          "choose yes, no or a number of ranks");
+  if (plan.zero_stage() < 3 || plan.length(pp) > 1) return;
+  require(ranks > 1 && ranks < plan.shards() && plan.shards() % ranks == 0,
+          fmt::format("--reshard-after-forward {} with shards on {} ranks", ranks, plan.shards()),
+          "use yes, or a group size that divides the ranks and is larger than 1 and smaller than "
+          "all of them");
+}
+
+void check_data(const Plan& plan) {
+  const TrainOptions& o = plan.options;
+  check_resharding(plan);
+  require(plan.zero_stage() == 0 || plan.copies() % o.replicas == 0,
+          fmt::format("--replicas {} of the shards on {} data-parallel ranks", o.replicas,
+                      plan.copies()),
+          "use a number that divides the ranks");
+  require(o.offload != "parameters" || plan.zero_stage() == 3 || plan.zero_stage() == 0,
+          fmt::format("--offload parameters with ZeRO stage {}, which holds all parameters whole",
+                      plan.zero_stage()),
+          "use stage 3 or train fsdp, or --offload optimizer");
+  require(!o.offload_to.empty(), "--offload-to is empty", "use memory, or name a file");
+  constexpr int block = 4096;
+  require(o.offload_group % block == 0, fmt::format("--offload-group {}", o.offload_group),
+          fmt::format("use a multiple of {}, so that groups begin at blocks of a file", block));
+  require(is_floating(*o.reduce_dtype), fmt::format("--reduce-dtype {}", name_of(*o.reduce_dtype)),
+          "choose f64, f32, bf16 or f16");
+  if (o.algorithm != "auto")
+    find_algorithm(all_reduce_algorithms(), name_of(Operation::all_reduce), o.algorithm);
+}
+
+void check_run(const TrainOptions& o, int ranks) {
+  for (const auto& [rank, factor] : o.slow_ranks) {
+    require(rank >= 0 && rank < ranks, fmt::format("--slow-rank {} of {} ranks", rank, ranks),
+            fmt::format("ranks are 0 to {}", ranks - 1));
+    require(factor >= 1 && std::isfinite(factor), fmt::format("--slow-rank {}: {}", rank, factor),
+            "use a finite number of at least 1");
+  }
+  require(is_floating(o.dtype), fmt::format("--dtype {}", name_of(o.dtype)),
+          "choose f32, f64, bf16 or f16");
+  loss_scaling_from_name(loss_scaling(o));
+  model_options(o);
+}
+
+// Divides the ranks along cp into groups.
+void divide_context(TrainOptions& o, int ranks) {
+  o.context_ranks = ranks;
+  if (o.technique == "ring-attention") o.ring_ranks = ranks;
+  if (o.technique == "ulysses") o.ulysses_ranks = ranks;
+  if (ranks == 1) return;
+  const int inside = o.ulysses_ranks.value_or(1);
+  require(inside <= ranks && ranks % inside == 0,
+          fmt::format("--ulysses {} of {} ranks along cp", inside, ranks),
+          "use a number that divides the ranks");
+  o.ulysses_ranks = inside;
+  const int groups = o.ring_ranks.value_or(ranks / inside);
+  require(inside * groups == ranks,
+          fmt::format("--ulysses {} times --ring {} is {}, and there are {} ranks along cp", inside,
+                      groups, inside * groups, ranks),
+          fmt::format("they must be equal: use --ring {}, or --ranks {}", ranks / inside,
+                      inside * groups));
+}
+
+void check_context(const Plan& plan) {
+  const TrainOptions& o = plan.options;
+  if (plan.length(cp) == 1) return;
+  if (plan.layout(0).balanced) {
+    require(o.documents, "--layout balanced without --documents",
+            "it orders the documents of a sequence: add --documents, or use --layout striped");
+    require(o.dropout == 0, fmt::format("--layout balanced with --dropout {}", *o.dropout),
+            "attention's dropout would depend on the order of the documents: use --dropout 0 or "
+            "another --layout");
+  }
+  const ContextSplit context = plan.context(0);
+  context.layout.positions(plan.tokens_of_sequence());
+  const LayerSplit split = plan.split(0);
+  context.heads().share(split.heads(plan.model.heads),
+                        split.kv_heads(plan.model.key_value_heads()));
+}
+
+// Returns the dropout rate in training: one rate for all places.
+double dropout_of(const GptConfig& model) {
+  const auto [residual, embedding, attention] = model.dropout;
+  require(residual == embedding && embedding == attention,
+          fmt::format("the model has resid_pdrop {}, embd_pdrop {} and attn_pdrop {}", residual,
+                      embedding, attention),
+          "there is one rate for all places: choose it with --dropout");
+  return residual;
+}
+
+// A folder of weights says which model it holds.
+void check_model_of_init(const TrainOptions& options, const GptConfig& model) {
+  std::error_code none;
+  if (!std::filesystem::is_directory(options.init, none)) return;
+  require(is_same_model(gpt_config(options.init), model),
+          fmt::format("--model {} is another model than that of --init {}", options.model,
+                      options.init),
+          "omit --model: the folder's config.json says which model it is");
+}
+
+// Fills in defaults that depend on other options.
+void fill_in(Plan& plan) {
+  TrainOptions& o = plan.options;
+  if (o.sequence_length == 0) o.sequence_length = plan.model.context;
+  if (o.minimum_learning_rate < 0) o.minimum_learning_rate = o.learning_rate;
+  const LossScaler scaler = loss_scaler(o);
+  o.loss_scaling = loss_scaling(o);
+  o.initial_loss_scale = scaler.scale();
+  o.loss_scale_window = scaler.window();
+  if (!o.reduce_dtype) o.reduce_dtype = o.dtype;
+  if (!o.dropout) o.dropout = dropout_of(plan.model);
+  if (plan.has_servers()) return;
+  o.tensor_ranks = plan.length(tp);
+  o.pipeline_ranks = plan.length(pp);
+  o.data_ranks = plan.length(dp);
+  if (o.technique == "sp") o.sequence_parallel = true;
+  o.zero_stage = plan.zero_stage();
+  o.virtual_stages = plan.schedule.stages / plan.length(pp);
+}
+
+}  // namespace
+
+Plan plan_of(const TrainOptions& options, int ranks) {
+  const GptConfig model = gpt_config(options.model);
+  check_model_of_init(options, model);
+  return plan_of(options, ranks, model);
+}
+
+Plan plan_of(const TrainOptions& options, int ranks, const GptConfig& model) {
+  require(ranks >= 1, fmt::format("--ranks {}", ranks), "use 1 or more");
+  check_bounds(options);
+  check_run(options, ranks);
+  const TechniqueEntry& entry = technique(options.technique);
+  require(entry.free_axis || ranks == 1,
+          fmt::format("{} training on {} ranks", options.technique, ranks),
+          "use --ranks 1, or train ddp");
+  if (options.technique == "ps") check_servers(options, ranks);
+  const int computing = options.technique == "ps" ? roles_of(options, ranks).workers() : ranks;
+  Plan plan{.options = options,
+            .ranks = ranks,
+            .model = model,
+            .mesh = mesh_of(options, computing, entry.free_axis),
+            .schedule = {}};
+  divide_context(plan.options, plan.length(cp));
+  // A single stage needs no schedule: each micro-batch goes forward and then back.
+  if (!plan.has_pipeline()) {
+    plan.options.schedule = "1f1b";
+    plan.options.schedule_file.clear();
+    plan.options.virtual_stages = plan.options.group_size = 0;
+  }
+  check_batch(plan);
+  plan.schedule = schedule_of(plan.options, plan.shape());
+  check_schedule(plan);
+  add_collectives(plan);
+  require(options.sequence_length <= plan.model.context,
+          fmt::format("--sequence-length {} with a context of {}", options.sequence_length,
+                      plan.model.context),
+          "use no more tokens than the model's context");
+  fill_in(plan);
+  check_context(plan);
+  check_split(plan.model, plan.tokens_of_sequence() / plan.length(cp), plan.split(0));
+  check_data(plan);
+  return plan;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,12 @@
+// Makes a plan from options, and checks it.
+#pragma once
+
+#include "parallel/plan/plan.h"
+
+namespace lockstep {
+
+// Like plan_of() without a model, but for this model, which need not be a preset or a file. It is
+// not checked.
+Plan plan_of(const TrainOptions& options, int ranks, const GptConfig& model);
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+#include "parallel/plan/options.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/schedule.h"
+
+namespace lockstep {
+
+void check_bounds(const TrainOptions& options) {
+  TrainOptions copy = options;
+  for (const OptionGroup& group : describe(copy))
+    for (const Option& option : group.options) check(option);
+}
+
+bool partitions_activations(const TrainOptions& options) {
+  return options.partition_activations && options.recompute == "full" &&
+         options.tensor_ranks.value_or(1) > 1 && !options.sequence_parallel;
+}
+
+ModelOptions model_options(const TrainOptions& options) {
+  return {.dropout = {.rate = options.dropout.value_or(0),
+                      .seed = options.seed,
+                      .streams = dropout_streams_from_name(options.dropout_streams)},
+          .label_smoothing = options.label_smoothing,
+          .recompute = recompute_from_name(options.recompute),
+          .kept_input = !partitions_activations(options) ? KeptInput::whole
+                        : options.offload_activations    ? KeptInput::offloaded
+                                                         : KeptInput::part};
+}
+
+AdamWOptions adamw_options(const TrainOptions& options) {
+  return {.beta1 = options.beta1,
+          .beta2 = options.beta2,
+          .eps = options.eps,
+          .weight_decay = options.weight_decay};
+}
+
+std::string loss_scaling(const TrainOptions& options) {
+  if (!options.loss_scaling.empty()) return options.loss_scaling;
+  return options.dtype == DType::f16 ? "torch" : "none";
+}
+
+double learning_rate(const TrainOptions& options, int step) {
+  const bool cosine = options.minimum_learning_rate >= 0;
+  const LearningRateSchedule schedule{
+      .peak = options.learning_rate,
+      .warmup_steps = options.warmup_steps,
+      .minimum = cosine ? options.minimum_learning_rate : options.learning_rate,
+      .total_steps = options.steps,
+      .cosine = cosine};
+  return schedule.at(step);
+}
+
+double clip_factor(const TrainOptions& options, double gradient_norm) {
+  // As in torch.nn.utils.clip_grad_norm_: the small term avoids a division by zero.
+  constexpr double norm_epsilon = 1e-6;
+  if (options.grad_clip <= 0) return 1;
+  return std::min(1.0, options.grad_clip / (gradient_norm + norm_epsilon));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,113 @@
+#include "parallel/plan/plan.h"
+
+#include <charconv>
+
+#include "collectives/base/error.h"
+
+namespace lockstep {
+
+using enum Axis;
+
+Share Plan::share(int rank) const {
+  if (!computes(rank)) return {};
+  return Share{.count = options.global_batch}.part(place(rank, dp), length(dp));
+}
+
+int Plan::validated_at_once() const {
+  const int replicas = length(dp);
+  const Share smallest = Share{.count = options.global_batch}.part(replicas - 1, replicas);
+  return smallest.part(0, options.micro_batches).count;
+}
+
+std::vector<Count> Plan::rows(int rank) const {
+  const Share own = share(rank);
+  std::vector<Count> rows;
+  for (int m = 0; m < options.micro_batches; ++m)
+    rows.push_back(Count{own.part(m, options.micro_batches).count} * tokens_of_sequence() /
+                   length(cp));
+  return rows;
+}
+
+bool Plan::has_even_batches() const {
+  return options.global_batch % (length(dp) * options.micro_batches) == 0;
+}
+
+int Plan::zero_stage() const {
+  if (technique() == "fsdp") return 3;
+  if (technique() == "zero") return options.zero_stage.value_or(1);
+  const std::string_view whole = lockstep::technique(technique()).preset_of;
+  return technique() == "3d" || whole == "3d" ? options.zero_stage.value_or(0) : 0;
+}
+
+int Plan::group_ranks() const {
+  const std::string& text = options.reshard_after_forward;
+  const char* const end = text.data() + text.size();
+  int number = 0;
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && stop == end ? number : 0;
+}
+
+LayerSplit Plan::split(int rank) const {
+  return {.ranks = length(tp),
+          .rank = place(rank, tp),
+          .by_sequence = options.sequence_parallel && length(tp) > 1,
+          .keeps_gathered = options.keep_gathered,
+          .vocabulary_multiple = options.vocabulary_multiple};
+}
+
+int Plan::copy(int rank) const {
+  const AlongAxes place = mesh.place_of(rank);
+  int number = 0, stride = 1;
+  for (const Axis axis : mesh.order()) {
+    if (axis != cp && axis != dp) continue;
+    number += place[axis] * stride;
+    stride *= length(axis);
+  }
+  return number;
+}
+
+ContextSplit Plan::context(int rank) const {
+  if (length(cp) == 1) return {};
+  const int inner = *options.ulysses_ranks, here = place(rank, cp), groups = length(cp) / inner;
+  // One group has all tokens, in their order.
+  const TokenOrder order =
+      groups == 1 ? TokenOrder::contiguous : token_order_from_name(options.layout);
+  return {.layout = {.order = order,
+                     .ranks = groups,
+                     .rank = here / inner,
+                     .parts = inner,
+                     .part = here % inner,
+                     .balanced = groups > 1 && options.layout == "balanced"},
+          .rings = options.ring_ranks.has_value() && groups > 1,
+          .returns_all_hops = options.gradient_hops == "c"};
+}
+
+bool Plan::recomputes_stages() const {
+  const bool cuts_backward = schedule.has(Pass::input_gradient);
+  return (schedule.stages > 1 || cuts_backward) &&
+         model_options(options).recompute == Recompute::full;
+}
+
+ModelOptions Plan::stage_options() const {
+  ModelOptions of_stages = model_options(options);
+  if (recomputes_stages()) of_stages.recompute = Recompute::none;
+  return of_stages;
+}
+
+std::pair<int, int> Plan::ends_of_pipeline() const {
+  const std::vector<int> rank_of_stage = schedule.rank_of_stage();
+  return {rank_of_stage.front(), rank_of_stage.back()};
+}
+
+PipelineShape Plan::shape() const {
+  return {.ranks = length(pp),
+          .micro_batches = options.micro_batches,
+          .virtual_stages = options.virtual_stages,
+          .group = options.group_size};
+}
+
+std::string Plan::schedule_name() const {
+  return options.schedule_file.empty() ? options.schedule : "";
+}
+
+}  // namespace lockstep

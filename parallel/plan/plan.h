@@ -1,0 +1,126 @@
+// A plan says what is trained, on which ranks, and how. It is pure data without storage, checked
+// once. The runtime runs any plan; predict() computes from it what each rank will send and hold.
+//
+//   mesh         ranks along tp (layers), cp (sequences), dp (replicas) and pp (stages)
+//   schedule     the order in which a pipeline's ranks take micro-batches forward and back
+//   units        what is gathered and reduced as a whole: a block, or an end of the model
+//
+// `lockstep train TECHNIQUE` is a preset: a plan with some axes free.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "models/gpt_config.h"
+#include "parallel/pipeline/schedules/schedule.h"
+#include "parallel/pipeline/schedules/schedules.h"
+#include "parallel/plan/context_split.h"
+#include "parallel/plan/mesh.h"
+#include "parallel/plan/options.h"
+#include "parallel/plan/share.h"
+
+namespace lockstep {
+
+struct Plan {
+  TrainOptions options;  // including all defaults that depend on other options
+  int ranks = 1;         // of the world
+  GptConfig model;
+  Mesh mesh;          // of the ranks that compute: the first ranks of the world
+  Schedule schedule;  // of each pipeline
+
+  const std::string& technique() const { return options.technique; }
+  // Parameter servers keep the optimizer outside of the mesh; the runtime does not run them.
+  bool has_servers() const { return technique() == "ps"; }
+  // Whether workers take steps independently, and maybe not equally many.
+  bool is_asynchronous() const { return has_servers() && options.mode != "bsp"; }
+  bool has_pipeline() const;
+  // What replicas shard: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters.
+  int zero_stage() const;
+  // The ranks with the same part of the model, which sum their gradients, and a rank's place among
+  // them. Along dp they process different sequences, along cp different tokens of the same ones.
+  int copies() const { return length(Axis::cp) * length(Axis::dp); }
+  int copy(int rank) const;
+  // The ranks that hold the shards of a rank's part of the model, and its place among them.
+  int shards() const { return copies() / options.replicas; }
+  int shard(int rank) const { return copy(rank) % shards(); }
+  // The size of groups of neighbours that keep all shards of a block between forward and backward;
+  // 0: no groups do.
+  int group_ranks() const;
+  int computing_ranks() const { return mesh.size(); }
+  bool computes(int rank) const { return rank < computing_ranks(); }
+  int length(Axis axis) const { return mesh.length(axis); }
+  int place(int rank, Axis axis) const { return mesh.place_of(rank)[axis]; }
+  // Whether no rank holds the whole model.
+  bool splits_model() const { return length(Axis::tp) * length(Axis::pp) > 1; }
+
+  int tokens_of_sequence() const { return options.sequence_length; }
+  Count tokens_per_step() const { return Count{options.global_batch} * tokens_of_sequence(); }
+  // The sequences of a step that the replica of `rank` computes.
+  Share share(int rank) const;
+  // The number of validation sequences that a replica takes at a time: no more than any replica has
+  // in training, so that validation needs no more memory.
+  int validated_at_once() const;
+  // The tokens of a sequence that the rank has.
+  TokenLayout layout(int rank) const { return context(rank).layout; }
+  // Rows (tokens) of each of the rank's micro-batches.
+  std::vector<Count> rows(int rank) const;
+  // Whether all micro-batches of all replicas have the same number of sequences.
+  bool has_even_batches() const;
+
+  LayerSplit split(int rank) const;
+  ContextSplit context(int rank) const;
+  // With several stages, or if backward is split in two, full recomputation covers a whole stage,
+  // and the executor does it. Otherwise it covers each layer.
+  bool recomputes_stages() const;
+  ModelOptions stage_options() const;
+  // The places of the first and the last stage along pp.
+  std::pair<int, int> ends_of_pipeline() const;
+  // The shape for which the schedule was made; `name` is empty if it came from a file.
+  PipelineShape shape() const;
+  std::string schedule_name() const;
+};
+
+// Throws Error (bad_input) naming the broken rule, and similar plans that would work.
+Plan plan_of(const TrainOptions& options, int ranks);
+
+// The options that affect this plan, in the order of their descriptions.
+nlohmann::ordered_json options_json(const Plan& plan);
+// Schema lockstep.plan/1: technique, ranks, options, and what follows from them.
+nlohmann::ordered_json plan_json(const Plan& plan);
+
+// The content of a plan file. Throws Error (bad_input) naming the file and the wrong key.
+struct PlanFile {
+  TrainOptions options;
+  int ranks = 1;
+  std::vector<std::string> given;  // flags of the options that it sets
+};
+PlanFile read_plan(const std::string& path);
+// The same for JSON that is a part of that file.
+PlanFile plan_from_json(const nlohmann::ordered_json& json, const std::string& path);
+
+// A technique: how to make its plans, and how the demo shows it.
+struct TechniqueEntry {
+  std::string_view name;
+  std::string_view summary;
+  std::vector<int> demo_ranks;          // ranks in the demo, which omits presets
+  std::vector<std::string> demo_flags;  // flags in the demo
+  // The axis that takes the remaining ranks; none: one rank.
+  std::optional<Axis> free_axis = {};
+  bool has_pipeline = false;  // the layers may be in stages
+  // For a preset: the technique it is based on; it has the same options with different defaults.
+  std::string_view preset_of = {};
+  void (*set_defaults)(TrainOptions&) = nullptr;
+
+  // The default number of ranks: the fewest with which the technique has an effect.
+  int default_ranks() const { return preset_of.empty() ? (free_axis ? 2 : 1) : demo_ranks.front(); }
+};
+const std::vector<TechniqueEntry>& techniques();
+// The default options of a technique. Throws like technique().
+TrainOptions default_options(std::string_view technique);
+// The default number of ranks of a plan: as many as its options need.
+int default_ranks(const TrainOptions& options);
+// Throws Error (bad_input) that lists the techniques.
+const TechniqueEntry& technique(std::string_view name);
+
+}  // namespace lockstep

@@ -1,0 +1,15 @@
+// Predicts from the plan alone what a rank will send, receive and hold: the sum of the closed forms
+// of its parts. A run reports it as theory, next to its measurements.
+#pragma once
+
+#include "parallel/plan/environment.h"
+#include "parallel/plan/plan.h"
+#include "parallel/plan/prediction.h"
+
+namespace lockstep {
+
+// Throws Error (bad_input) for a rank that is not in the plan, and for parameter servers, which have
+// their own closed forms.
+Prediction predict(const Plan& plan, int rank, const Environment& environment = {});
+
+}  // namespace lockstep

@@ -1,0 +1,93 @@
+#include "parallel/predict/workspace.h"
+
+#include <deque>
+
+#include "models/adamw.h"
+#include "parallel/rank/rank_model.h"
+#include "parallel/sharded/unit.h"
+
+namespace lockstep {
+namespace {
+
+void pass_through(GptStage& stage, const Plan& plan, const Batch& batch, Ledger& ledger) {
+  const Rows rows = rows_in_training(batch);
+  const auto message = [&] {
+    return Tensor({stage.outer_rows(rows.count()), plan.model.width}, plan.options.dtype, ledger,
+                  MemoryUse::communication);
+  };
+  const Tensor input = message(), output = message(), gradient = message();
+  StageStash stash;
+  stage.forward(stash, rows, batch.inputs, input.slice(), output.slice());
+  if (stage.is_last()) stage.loss(stash, batch.targets, 1);
+  if (!plan.schedule.has(Pass::input_gradient))
+    return stage.backward(stash, batch.inputs, output.slice(), gradient.slice(), {});
+  stage.backward_input(stash, output.slice(), gradient.slice());
+  stage.backward_weight(stash, batch.inputs);
+}
+
+// Takes the gradient norm and the optimizer's step, for this rank's shards or for everything.
+void update(RankModel& model, const Plan& plan, int rank, Backend& backend, Ledger& ledger) {
+  const AdamWOptions options = adamw_options(plan.options);
+  if (const auto sharding = sharding_of(plan)) {
+    const RankUnits layout = sharded_units(model, *sharding);
+    const int shards = plan.shards(), shard = plan.shard(rank);
+    std::deque<ShardedUnit> units;
+    for (const UnitParameters& unit : layout.all)
+      units.emplace_back(model.parameters, unit, shards, shard, *sharding, options, backend, ledger)
+          .optimizer()
+          .step(0, 1);
+    for (const OwnPart& part :
+         own_parts(model.parameters, layout, shards, shard, model.parameters.counted()))
+      backend.squared_norm(
+          units[part.unit].own_gradients().part(part.range.first, part.range.count));
+    return;
+  }
+  for (const Range& range : model.parameters.counted())
+    backend.squared_norm(model.parameters.gradients().part(range.first, range.count));
+  AdamW(model.parameters, options, backend, ledger).step(0, 1);
+}
+
+}  // namespace
+
+// All tokens differ, if the vocabulary is large enough.
+Batch dry_batch(const Plan& plan, int rank, const Share& rows, int step) {
+  Batch batch{.inputs = {},
+              .targets = {},
+              .sequences = rows.count,
+              .length = plan.tokens_of_sequence() / plan.length(Axis::cp),
+              .layout = plan.layout(rank),
+              .first = rows.first,
+              .step = step};
+  batch.inputs.resize(static_cast<std::size_t>(rows_of(batch).count()));
+  for (std::size_t i = 0; i < batch.inputs.size(); ++i)
+    batch.inputs[i] = static_cast<std::int32_t>(static_cast<Count>(i) % plan.model.vocabulary);
+  batch.targets = batch.inputs;
+  return batch;
+}
+
+Count narrow_workspace_bytes(const Plan& plan, int rank, bool multiplies_bf16) {
+  if (!is_narrow(plan.options.dtype)) return 0;
+  Ledger ledger;
+  ledger.place_on(none_device());
+  DryBackend backend(ledger, multiplies_bf16);
+  TensorRanks tensor(plan.split(rank), plan.options.tensor_overlap, ledger);
+  ContextRanks context(plan.context(rank), ledger);
+  RankModel model(plan, rank, tensor, context, backend, ledger);
+  model.parameters.allocate();
+  // A replica's first micro-batch is its largest.
+  const Batch batch =
+      dry_batch(plan, rank, plan.share(rank).part(0, plan.options.micro_batches), 0);
+  for (auto& [number, stage] : model.stages) pass_through(stage, plan, batch, ledger);
+  update(model, plan, rank, backend, ledger);
+  return ledger.peak_bytes(MemoryUse::workspace);
+}
+
+std::vector<Batch> dry_batches(const Plan& plan, int rank, int step) {
+  std::vector<Batch> batches;
+  for (int m = 0; m < plan.options.micro_batches; ++m)
+    batches.push_back(
+        dry_batch(plan, rank, plan.share(rank).part(m, plan.options.micro_batches), step));
+  return batches;
+}
+
+}  // namespace lockstep

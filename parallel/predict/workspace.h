@@ -1,0 +1,36 @@
+// Takes a rank's layers through a step without storage, and counts the workspace that no closed form
+// gives.
+#pragma once
+
+#include <vector>
+
+#include "models/dataset.h"
+#include "models/narrow_backend.h"
+#include "models/roofline_backend.h"
+#include "parallel/plan/plan.h"
+
+namespace lockstep {
+
+// Peak bytes of the widened copies that 16-bit data needs on the host: for each operand of a kernel,
+// the largest one of a step, in f32. 0 for other types. Counts every token of the first stage's
+// embedding as distinct.
+Count narrow_workspace_bytes(const Plan& plan, int rank, bool multiplies_bf16);
+
+// Returns a batch of a rank with these rows of a step.
+Batch dry_batch(const Plan& plan, int rank, const Share& rows, int step);
+// Returns the micro-batches of a rank in a step. All tokens of each differ, if the vocabulary is
+// large enough, so the embedding's gradient is as large as it can be.
+std::vector<Batch> dry_batches(const Plan& plan, int rank, int step);
+
+struct NoKernels {
+  RooflineBackend no_kernels{{}, [](double) {}};
+};
+// A backend that computes nothing, but takes the workspace of a processor that multiplies bf16, so
+// that a plan is the same on every machine.
+class DryBackend final : private NoKernels, public NarrowBackend {
+ public:
+  explicit DryBackend(Ledger& ledger, bool multiplies_bf16 = true)
+      : NarrowBackend(no_kernels, ledger, multiplies_bf16) {}
+};
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+#include "parallel/rank/first_weights.h"
+
+namespace lockstep {
+
+FirstWeights::FirstWeights(const Plan& plan) : plan_(plan), whole_(whole_parameters(plan.model)) {
+  if (!plan.options.init.empty()) file_.emplace(plan.options.init, whole_);
+}
+
+void FirstWeights::set(Parameters& parameters) const {
+  if (file_)
+    file_->read(parameters);
+  else
+    initialize_weights(parameters, whole_, plan_.model.layers, plan_.options.seed);
+}
+
+void give(const Parameters& part, Slice flat, const PartSink& sink) {
+  if (flat.device == &host_device()) return sink(part, flat);
+  std::vector<std::byte> memory(static_cast<std::size_t>(flat.bytes()));
+  const Slice on_host{memory.data(), flat.count, flat.dtype, &host_device()};
+  flat.device->copy(on_host, flat);
+  sink(part, on_host);
+}
+
+}  // namespace lockstep

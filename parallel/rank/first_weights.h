@@ -1,0 +1,39 @@
+// Initializes a rank's parameters, and hands out the final ones.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "models/parameters.h"
+#include "models/weights.h"
+#include "parallel/plan/plan.h"
+#include "parallel/rank/training_rank.h"
+
+namespace lockstep {
+
+// The initial weights: from the plan's file, or drawn from its seed. Each rank takes its own part,
+// and sends nothing.
+class FirstWeights {
+ public:
+  // Throws Error (bad_input) if the file does not fit. Keeps a reference to the plan.
+  explicit FirstWeights(const Plan& plan);
+  // Sets the parameters that have memory now.
+  void set(Parameters& parameters) const;
+
+ private:
+  const Plan& plan_;
+  const std::vector<Parameter> whole_;
+  std::optional<WeightsReader> file_;
+};
+
+// Calls sink(part, flat) with a copy of `flat` in the host's memory.
+void give(const Parameters& part, Slice flat, const PartSink& sink);
+// Returns the flat buffer of a rank's own values or gradients.
+inline Slice flat_of(const Parameters& part, Gathered what) {
+  return what == Gathered::values ? part.values() : part.gradients();
+}
+inline void give_part(const Parameters& part, Gathered what, const PartSink& sink) {
+  give(part, flat_of(part, what), sink);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+// Collects each rank's measurements on rank 0, and compares them with the closed forms.
+#pragma once
+
+#include "collectives/transport/launch.h"
+#include "parallel/plan/result.h"
+
+namespace lockstep {
+
+// Returns this rank's record: the traffic of a step, and its peak memory so far.
+RankRecord record_of(const RankContext& context,
+                     const std::map<std::string, Volume, std::less<>>& traffic);
+
+// Every rank calls it with its own record and closed forms. On rank 0, adds the ranks, the theory
+// and the traces to `result`.
+void collect(RankContext& context, const RankRecord& record,
+             const std::vector<TheoryRecord>& theory, TrainResult& result);
+
+// Throws Error (wrong_result) naming the step if its loss or gradient norm is not finite. The norm
+// need not be if the step was skipped and may succeed with a smaller loss scale, down to
+// `smallest_scale`.
+void check_finite(const StepRecord& record, double smallest_scale, const Communicator& world);
+// The same for a loss on the validation tokens.
+void check_finite(const ValidationRecord& record, const Communicator& world);
+
+// The run of one rank in an asynchronous mode.
+struct OwnRun {
+  std::vector<StepRecord> steps;  // `seconds` since the run began
+  std::vector<UpdateRecord> updates;
+  std::vector<LostRank> lost;  // this rank, if it failed
+};
+
+// Every rank calls it with its run. On rank 0, adds the updates, the lost ranks and the steps to
+// `result`: losses and norms are means over ranks, and a step ends when the last rank has taken it.
+void collect_own_runs(Communicator& world, const OwnRun& own, TrainResult& result);
+
+}  // namespace lockstep

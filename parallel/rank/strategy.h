@@ -1,0 +1,80 @@
+// Data parallelism as a strategy: how the replicas of a rank's part of the model share weights,
+// gradients and optimizer states. The plan chooses it, and the runtime calls it under any mesh.
+//
+// A unit is gathered and reduced as a whole: a block, or an end of the model. A strategy that keeps
+// a unit's parameters whole does nothing before and after its use.
+//
+// A step: begin, then for each micro-batch the uses of units, gradients as they become ready, and the
+// schedule's collectives; then finish, squared_norm and step.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "collectives/transport/launch.h"
+#include "models/backend.h"
+#include "models/gpt_stage.h"
+#include "parallel/pipeline/schedules/schedule.h"
+#include "parallel/plan/plan.h"
+#include "parallel/rank/rank_model.h"
+#include "parallel/rank/training_rank.h"
+
+namespace lockstep {
+
+class DataParallel : public UnitObserver {
+ public:
+  // Every replica gets its part of the first weights, before the first step. read() fills all
+  // parameters that have memory; strategies call it as often as they need.
+  virtual void load(const std::function<void()>& read) = 0;
+
+  // A step begins: gradients become zero.
+  virtual void begin() = 0;
+  void before_use(const Unit&, UnitUse) override {}
+  void after_use(const Unit&, UnitUse) override {}
+  // The schedule's collectives: unshard a stage before its next actions, reshard it after them, and
+  // reduce its complete gradients. Does nothing if nothing is sharded: then gradients are reduced as
+  // they become ready.
+  virtual void take(const Action&) {}
+  // Backward has completed this rank's gradient of a parameter; from now on it may be reduced.
+  virtual void gradient_ready(int /*parameter*/) {}
+  // Returns when the gradients that this rank uses for its update are sums over all replicas.
+  virtual void finish() = 0;
+
+  // Memory of the given flat-buffer ranges, as far as this rank holds their gradients after
+  // finish().
+  virtual std::vector<Slice> own_gradients(const std::vector<Range>& ranges) = 0;
+  // Returns the sum of squares of the gradients that this rank's part of the model counts, over all
+  // replicas.
+  virtual double squared_norm() = 0;
+  // One optimizer step with gradients times `gradient_scale`. All replicas then have new weights; a
+  // strategy may still gather them until their next use.
+  virtual void step(double learning_rate, double gradient_scale) = 0;
+  // Returns when all gathers have finished.
+  virtual void wait_for_parameters() {}
+  // Returns the optimizers of the elements that this rank updates, and which of several copies
+  // these are.
+  virtual TrainingState state() = 0;
+  // The optimizers hold the states of a checkpoint: every replica takes its parameters from them.
+  virtual void take_restored() {}
+  // Returns the rank's flat buffer of values or reduced gradients; afterwards every replica has it.
+  // Valid until the next call.
+  virtual Slice flat(Gathered what) = 0;
+
+  // Seconds for which this rank waited for its replicas, and seconds of communication with them,
+  // overlapped with compute or not.
+  virtual double waiting_seconds() const = 0;
+  virtual double communication_seconds() const = 0;
+  // Bytes moved from and to a second tier of memory so far.
+  virtual TierTraffic tier_traffic() const { return {}; }
+  // The choices of `--algorithm auto`, by bucket, for the closed forms.
+  virtual std::vector<std::string> algorithms() const { return {}; }
+};
+
+// The plan's strategy, for the ranks of `replicas`, which compute with the same part of the model.
+// Gives the model's parameters memory. All arguments must outlive it.
+std::unique_ptr<DataParallel> make_data_parallel(RankContext& context, Communicator& replicas,
+                                                 const Plan& plan, RankModel& model,
+                                                 Backend& backend);
+
+}  // namespace lockstep

@@ -1,0 +1,84 @@
+// What every training loop of a rank shares: plan, data, validation, and result.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "collectives/transport/launch.h"
+#include "models/backend.h"
+#include "models/dataset.h"
+#include "models/gpt.h"
+#include "parallel/plan/plan.h"
+#include "parallel/plan/result.h"
+#include "parallel/rank/training_rank.h"
+
+namespace lockstep {
+
+// Called on rank 0 after each step.
+using OnStep = std::function<void(const StepRecord&)>;
+
+// The label of traffic that is not the technique's.
+inline constexpr const char* report_label = "report";
+
+// What a rank counted in one optimizer step. If it was skipped, its traffic has no closed form,
+// because skipped steps send less.
+struct CountedStep {
+  int step = 0;
+  bool skipped = false;
+  std::map<std::string, Volume, std::less<>> traffic;
+  TierTraffic offload = {};
+  std::int64_t attention_pairs = 0;
+};
+
+class Training {
+ public:
+  Training(RankContext& context, const Plan& plan, std::unique_ptr<Backend> backend);
+
+  RankContext& context() { return context_; }
+  const Plan& plan() const { return plan_; }
+  const Dataset& dataset() const { return dataset_; }
+  Backend& backend() { return *backend_; }
+  TrainResult& result() { return result_; }
+  bool computes() const { return plan_.computes(context_.world.rank()); }
+
+  // Throws Error (bad_input) if a batch of a step or of the validation cannot be made, or has no
+  // target, or if there is nothing to begin the sample with. Called before the first step, so that
+  // no run fails late.
+  void check_data() const;
+  // This rank's micro-batches of a step; empty on a rank that does not compute.
+  std::vector<Batch> micro_batches(int step) const;
+  // The targets of a step's global batch; at least 1, because losses are divided by it.
+  Count targets(int step) const;
+  // The closed forms of what was counted; with documents, pairs depend on those of that step.
+  Prediction prediction_of(const TrainingRank& rank, const CountedStep& counted) const;
+  // Validates if the plan asks for it, and adds a record. Every rank calls it.
+  void evaluate(TrainingRank& rank, int steps_taken);
+  // The value reduced over all ranks.
+  double over_ranks(double value, ReduceOp op);
+  // Tokens per second of a step. Under the clock `unit` computing takes no time.
+  double rate(double seconds) const;
+
+  // Collects all ranks' measurements and closed forms on rank 0, writes the weights and a sample.
+  // `counted` is the last step that was taken.
+  void report(TrainingRank& rank, const PipelineRecord& pipeline, double busy_seconds,
+              const CountedStep& counted);
+
+ private:
+  // Returns, for each group of ranks that shares a replica's sequences of a step in that layout,
+  // the (query, key) pairs of one head.
+  std::vector<Count> pairs_of_groups(int step, const Share& share, const TokenLayout& layout) const;
+  std::vector<LayoutRecord> compare_layouts(int step) const;
+  double validation_loss(TrainingRank& rank);
+  void save(TrainingRank& rank);
+  void sample(TrainingRank& rank);
+
+  RankContext& context_;
+  const Plan& plan_;
+  Dataset dataset_;
+  Sampling sampling_;
+  std::unique_ptr<Backend> backend_;
+  TrainResult result_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,98 @@
+// The interface between the training loop and a rank, whatever part of the model it holds.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "models/adamw.h"
+#include "models/dataset.h"
+#include "models/parameters.h"
+#include "parallel/plan/prediction.h"
+#include "parallel/plan/result.h"
+
+namespace lockstep {
+
+// What to gather: values or gradients.
+enum class Gathered : std::uint8_t { values, gradients };
+// Receives one rank's part: its parameters, and the flat buffer of their values or gradients in the
+// host's memory.
+using PartSink = std::function<void(const Parameters& part, Slice flat)>;
+
+// The state a rank needs to resume training, and which other ranks hold copies of it.
+struct TrainingState {
+  std::vector<AdamW*> optimizers;  // of disjoint elements
+  // Elements that several ranks of the layer split hold are counted by one of them.
+  const Parameters* parameters = nullptr;
+  int copies = 1, copy = 0;  // replicas with the same states, and this rank's index among them
+};
+
+// Seconds a rank has waited for messages or slower ranks, by purpose.
+struct ExposedSeconds {
+  double layers = 0;    // split over ranks along tp
+  double sequence = 0;  // split over ranks along cp
+  double replicas = 0;  // gradients, and parameters in shards
+  double pipeline = 0;  // micro-batches of other stages
+  double model = 0;     // parameters that several ranks of a model share, and the norm
+
+  double sum() const { return layers + sequence + replicas + pipeline + model; }
+  ExposedSeconds operator-(const ExposedSeconds& before) const {
+    return {.layers = layers - before.layers,
+            .sequence = sequence - before.sequence,
+            .replicas = replicas - before.replicas,
+            .pipeline = pipeline - before.pipeline,
+            .model = model - before.model};
+  }
+};
+
+class TrainingRank {
+ public:
+  virtual ~TrainingRank() = default;
+
+  // Every rank takes its part of the initial weights. Called once, before the first step.
+  virtual void load_weights() = 0;
+  // Passes the parts of the whole model to `sink`, which is called on rank 0 only. Each element is
+  // counted in one part. Gradients are those of the last accumulate().
+  virtual void gather(Gathered what, const PartSink& sink) = 0;
+
+  // Runs forward and backward of this rank's micro-batches. Afterwards gradients are those of the
+  // whole global batch of `total_targets` targets, times `loss_scale`. Returns this rank's unscaled
+  // part of the loss; the parts of all ranks add up to the mean.
+  virtual double accumulate(std::span<const Batch> micro_batches, Count total_targets,
+                            double loss_scale) = 0;
+  // L2 norm of the gradients of all parameters.
+  virtual double gradient_norm() = 0;
+  // One AdamW step with gradients times `gradient_scale`.
+  virtual void update(double learning_rate, double gradient_scale) = 0;
+  // Returns when no communication of past steps is under way: new weights may be gathered until
+  // their next use.
+  virtual void wait_for_parameters() {}
+  // The sum of the token losses of a batch. Ranks that hold one model together all take the same
+  // batch, and their parts add up to the sum.
+  virtual double loss_sum(const Batch& batch) = 0;
+
+  virtual TrainingState state() = 0;
+  // The states are those of a checkpoint: all ranks take their parameters from them. Replaces
+  // load_weights().
+  virtual void take_restored() = 0;
+
+  // Called once by every rank after the last step. Returns the measurements of a pipeline.
+  virtual PipelineRecord finish() { return {}; }
+  // The seconds of each action of its schedule in the last step.
+  virtual std::vector<double> last_passes() const { return {}; }
+  // Seconds for which this rank has waited for communication so far, and seconds of all its
+  // communication, overlapped with compute or not.
+  virtual double exposed_seconds() const { return 0; }
+  // The same by purpose, for a rank that runs a plan along the axes of a mesh.
+  virtual ExposedSeconds exposed() const { return {}; }
+  virtual double communication_seconds() const { return exposed_seconds(); }
+  // Bytes moved from and to a second tier of memory so far.
+  virtual TierTraffic tier_traffic() const { return {}; }
+  // (query, key) pairs that this rank's context-parallel attention has computed so far in training.
+  virtual std::int64_t attention_pairs() const { return 0; }
+  // The closed forms of this rank.
+  virtual Prediction prediction() const = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+#include "parallel/train/local_gradients.h"
+
+#include "parallel/pipeline/execution/executor.h"
+#include "parallel/pipeline/execution/kept_inputs.h"
+#include "parallel/rank/first_weights.h"
+#include "parallel/rank/rank_model.h"
+#include "parallel/rank/training.h"
+#include "parallel/tags/with_tags.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<double> gradients_of_rank(RankContext& context, const Plan& plan) {
+  using enum Axis;
+  const int rank = context.world.rank();
+  const auto tensor = plan.mesh.communicator(context.world, {tp}),
+             pipeline = plan.mesh.communicator(context.world, {pp}),
+             sharers = plan.mesh.communicator(context.world, {cp});
+  Training training(context, plan, backend_with_tags(context, plan));
+  TensorRanks split(*tensor, plan.split(rank), plan.options.tensor_overlap, context.ledger);
+  KeptInputs inputs(context, plan, *tensor, split);
+  ContextRanks tokens(*sharers, plan.context(rank), context.ledger);
+  RankModel model(plan, rank, split, tokens, training.backend(), context.ledger);
+  model.parameters.allocate();
+  FirstWeights(plan).set(model.parameters);
+  Executor executor(context, *pipeline, plan, model.stages, inputs, [] { return 0.0; });
+  const std::vector<Batch> batches = training.micro_batches(0);
+  executor.run(
+      batches, plan.tokens_per_step(), 1, [](int) {}, [](const Action&) {});
+  const auto gradients = host_span<const double>(model.parameters.gradients());
+  return {gradients.begin(), gradients.end()};
+}
+
+}  // namespace
+
+std::vector<std::vector<double>> local_gradients(const Plan& plan) {
+  std::vector<std::vector<double>> gradients(static_cast<std::size_t>(plan.ranks));
+  launch({.ranks = plan.ranks, .fault = {}}, [&](RankContext& context) {
+    gradients[static_cast<std::size_t>(context.world.rank())] = gradients_of_rank(context, plan);
+  });
+  return gradients;
+}
+
+}  // namespace lockstep
