@@ -13,7 +13,7 @@
 #include "cli/train_options.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
-#include "collectives/transport/later_interruption.h"
+#include "collectives/transport/failure/later_interruption.h"
 #include "parallel/pipeline/schedules/schedules.h"
 
 namespace lockstep {

@@ -14,7 +14,7 @@
 #include "cli/world_flags.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
-#include "models/gpt_stage.h"
+#include "models/gpt/gpt_stage.h"
 
 namespace lockstep {
 namespace {

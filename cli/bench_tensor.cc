@@ -13,7 +13,7 @@
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/links.h"
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 
 namespace lockstep {
 namespace {

@@ -10,7 +10,7 @@
 #include "collectives/base/file.h"
 #include "collectives/base/json_text.h"
 #include "collectives/base/printable.h"
-#include "models/weights.h"
+#include "models/gpt/weights.h"
 #include "parallel/checkpoint/convert.h"
 #include "parallel/checkpoint/files.h"
 #include "parallel/checkpoint/folder.h"

@@ -18,7 +18,7 @@
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/json_text.h"
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 
 namespace lockstep {
 namespace {

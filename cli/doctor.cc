@@ -17,8 +17,8 @@
 #include "cli/share.h"
 #include "collectives/base/cuda_module.h"
 #include "collectives/base/printable.h"
-#include "collectives/transport/launch.h"
-#include "models/kernels_info.h"
+#include "collectives/transport/launch/launch.h"
+#include "models/ops/kernels_info.h"
 
 namespace lockstep {
 namespace {

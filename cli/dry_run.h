@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/train_options.h"
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 
 namespace lockstep {
 

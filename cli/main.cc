@@ -26,7 +26,7 @@
 #include "collectives/base/error.h"
 #include "collectives/base/out_of_memory.h"
 #include "collectives/base/printable.h"
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 #include "labs/grader/load.h"
 
 namespace {

@@ -7,7 +7,7 @@
 
 #include "cli/command.h"
 #include "collectives/base/error.h"
-#include "models/numeric_environment.h"
+#include "models/ops/numeric_environment.h"
 
 namespace lockstep {
 

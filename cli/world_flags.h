@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 
 namespace lockstep {
 

@@ -7,7 +7,6 @@
 #include <limits>
 #include <vector>
 
-#include "collectives/all_gather/all_gather.h"
 #include "collectives/base/error.h"
 
 namespace lockstep {
@@ -139,20 +138,6 @@ std::unique_ptr<Transport> Communicator::made_group(std::span<const int> members
 
 std::unique_ptr<Communicator> Communicator::subgroup(std::span<const int> members) {
   return std::make_unique<Communicator>(made_group(members), records_, track_);
-}
-
-std::unique_ptr<Communicator> Communicator::split(int color, int key) {
-  std::vector<std::int32_t> choices(2 * static_cast<std::size_t>(size()));
-  choices[2 * rank()] = color;
-  choices[2 * rank() + 1] = key;
-  all_gather(*this, host_slice(std::span(choices)));
-  if (color < 0) return nullptr;
-
-  std::vector<int> members;
-  for (int i = 0; i < size(); ++i)
-    if (choices[2 * i] == color) members.push_back(i);
-  std::ranges::stable_sort(members, {}, [&](int member) { return choices[2 * member + 1]; });
-  return subgroup(members);
 }
 
 CollectiveCall::CollectiveCall(Communicator& comm, Operation operation, std::string_view algorithm,

@@ -102,9 +102,6 @@ class Communicator {
   // The ranks `members` of this group, numbered in that order. Each member calls it with the same
   // list. Sends nothing.
   std::unique_ptr<Communicator> subgroup(std::span<const int> members);
-  // The ranks with the same color >= 0, ordered by (key, rank). Every rank calls it. A rank with a
-  // negative color gets no communicator.
-  std::unique_ptr<Communicator> split(int color, int key);
 
   // From now on `observer` observes the collectives of this communicator, and of those made from
   // it. Null: ends this.

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/layers/split.h"
+#include "models/split.h"
 #include "models/tensor.h"
 
 namespace lockstep {

@@ -80,7 +80,7 @@ BUGS = [
     ("transformerengine-1557", "gradients of keys and values add to those of another block", "parallel/context/ring.cc",
      "    gradient.device->zero(gradient);\n", ""),
     ("diffusers-14316", "the mask of other heads", "parallel/context/attention.cc", "  dropout.first_head += share.first;\n", ""),
-    ("verl-4250", "targets are shifted after the sequence is cut", "models/dataset.cc",
+    ("verl-4250", "targets are shifted after the sequence is cut", "models/data/dataset.cc",
      "? token(index + 1)", "? token(begin + positions[i + 1 < positions.count() ? i + 1 : i])"),
     # The norm
     ("megatron-7452-11", "the norm is not summed over ranks that split layers", RUNTIME,
@@ -101,7 +101,7 @@ BUGS = [
     ("megatron-4371", "kept parts of activations are gathered from the wrong places", "parallel/pipeline/execution/kept_inputs.cc",
      "ranks)[split_.split().rank]", "ranks)[0]"),
     # State, start and randomness
-    ("megatron-7452-12", "stages take the weights of other layers", "models/gpt_stage.cc",
+    ("megatron-7452-12", "stages take the weights of other layers", "models/gpt/gpt_stage.cc",
      "return {.first = static_cast<int>(parts.offset(stage))", "return {.first = stage"),
     ("megatron-2769", "columns of a fused matrix are loaded to other places", "parallel/checkpoint/box.cc",
      "columns.range.first + part.first - local", "columns.range.first"),
@@ -129,7 +129,7 @@ BUGS = [
      "gathered_blocks_ == most)", "gathered_blocks_ == most + (options_.keeps_group_shards ? 1 : 0))"),
     ("lockstep-bucket", "a bucket that holds exactly its limit stays open", "parallel/data/bucket.cc",
      "bucket.count * element < (buckets", "bucket.count * element <= (buckets"),
-    ("lockstep-ulysses-kv", "heads of keys that several ranks share are dealt out in turn", "models/layers/split.cc",
+    ("lockstep-ulysses-kv", "heads of keys that several ranks share are dealt out in turn", "models/split.cc",
      ".first_kv = kv,", ".first_kv = rank % kv_heads,"),
     ("lockstep-steps", "after skipped steps a resumed optimizer has taken too many", "parallel/checkpoint/files.cc",
      "set_steps(index_.optimizer_steps)", "set_steps(index_.step)"),

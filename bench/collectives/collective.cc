@@ -14,7 +14,7 @@
 #include "collectives/all_to_all_v/all_to_all_v.h"
 #include "collectives/base/limits.h"
 #include "collectives/send_recv/send_recv.h"
-#include "collectives/transport/launch_symmetric.h"
+#include "collectives/transport/launch/launch_symmetric.h"
 
 namespace lockstep {
 namespace {

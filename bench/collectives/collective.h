@@ -11,8 +11,8 @@
 #include "bench/collectives/peer.h"
 #include "bench/collectives/skew.h"
 #include "bench/results/measure.h"
-#include "collectives/operations.h"
-#include "collectives/transport/launch.h"
+#include "collectives/operations/operations.h"
+#include "collectives/transport/launch/launch.h"
 
 namespace lockstep {
 
@@ -91,7 +91,7 @@ struct BenchRun {
 
 // Runs `program`, which calls bench_operation, on every rank; or, in virtual time, on one rank that
 // stands in for all if ranks behave identically in an algorithm, and on one node if all nodes do
-// (collectives/transport/launch_symmetric.h). Other algorithms are measured before, on every rank.
+// (collectives/transport/launch/launch_symmetric.h). Other algorithms are measured before, on every rank.
 // Every rank runs `program` if the number of ranks is not a power of two, if data, a trace or a
 // fault is asked for, or if ranks behave identically in no algorithm. Sets options.running_ranks
 // and options.measured. Throws what launch() throws.

@@ -5,8 +5,8 @@
 #include <charconv>
 
 #include "collectives/base/error.h"
-#include "collectives/operations.h"
-#include "collectives/transport/launch.h"
+#include "collectives/operations/operations.h"
+#include "collectives/transport/launch/launch.h"
 
 namespace lockstep {
 namespace {

@@ -20,7 +20,7 @@
 #include "collectives/barrier/barrier.h"
 #include "collectives/base/error.h"
 #include "collectives/base/process.h"
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 
 namespace lockstep {
 namespace {

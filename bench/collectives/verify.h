@@ -4,7 +4,7 @@
 // the same bits, even in 16 bits (for products and for bf16 up to about 20 ranks).
 #pragma once
 
-#include "collectives/operations.h"
+#include "collectives/operations/operations.h"
 
 namespace lockstep {
 

@@ -9,7 +9,7 @@
 
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
-#include "models/safetensors.h"
+#include "models/gpt/safetensors.h"
 
 namespace lockstep {
 namespace {

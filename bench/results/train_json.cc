@@ -5,7 +5,7 @@
 #include "bench/results/environment.h"
 #include "bench/results/theory_json.h"
 #include "collectives/base/json_text.h"
-#include "models/documents.h"
+#include "models/data/documents.h"
 
 namespace lockstep {
 namespace {

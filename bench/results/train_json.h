@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/result.h"
 

@@ -13,9 +13,9 @@
 #include "bench/techniques/torch_peer.h"
 #include "collectives/base/error.h"
 #include "collectives/base/limits.h"
-#include "models/device_backend.h"
-#include "models/narrow_backend.h"
+#include "models/ops/device_backend.h"
 #include "models/ops/kernels.h"
+#include "models/ops/narrow_backend.h"
 #include "models/random.h"
 
 namespace lockstep {

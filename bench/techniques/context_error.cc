@@ -4,11 +4,11 @@
 
 #include <cmath>
 
-#include "models/device_backend.h"
-#include "models/narrow_backend.h"
+#include "models/data/token_layout.h"
+#include "models/ops/device_backend.h"
+#include "models/ops/narrow_backend.h"
 #include "models/random.h"
 #include "models/tensor.h"
-#include "models/token_layout.h"
 
 namespace lockstep {
 namespace {

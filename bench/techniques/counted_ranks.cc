@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "collectives/transport/launch_symmetric.h"
+#include "collectives/transport/launch/launch_symmetric.h"
 #include "parallel/plan/symmetry.h"
 #include "parallel/predict/workspace.h"
 #include "parallel/rank/report.h"

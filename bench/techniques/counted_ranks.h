@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/transport/launch.h"
-#include "models/roofline_backend.h"
+#include "collectives/transport/launch/launch.h"
+#include "models/ops/roofline_backend.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/result.h"
 #include "parallel/rank/training_rank.h"

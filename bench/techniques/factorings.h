@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "collectives/base/error.h"
-#include "models/roofline_backend.h"
+#include "models/ops/roofline_backend.h"
 #include "parallel/plan/mesh.h"
 #include "parallel/plan/options.h"
 

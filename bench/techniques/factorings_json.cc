@@ -8,7 +8,7 @@
 #include "bench/results/registered.h"
 #include "bench/techniques/factorings.h"
 #include "collectives/base/json_text.h"
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 #include "models/gpt_config.h"
 #include "parallel/plan/options.h"
 

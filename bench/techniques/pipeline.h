@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 #include "parallel/pipeline/schedules/schedules.h"
 #include "parallel/plan/options.h"
 #include "parallel/plan/result.h"

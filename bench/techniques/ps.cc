@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "collectives/all_reduce/all_reduce.h"
+#include "collectives/operations/split.h"
 #include "parallel/parameter_server/closed_form.h"
 #include "parallel/parameter_server/server.h"
 #include "parallel/parameter_server/worker.h"
@@ -55,7 +56,7 @@ void push_pull(Communicator& comm, const Roles& roles, Slice gradients, Slice su
 
 // A communicator of the first `ranks` ranks of the world; null on the others.
 std::shared_ptr<Communicator> first_ranks(Communicator& world, int ranks) {
-  return world.split(world.rank() < ranks ? 0 : -1, world.rank());
+  return split(world, world.rank() < ranks ? 0 : -1, world.rank());
 }
 
 }  // namespace

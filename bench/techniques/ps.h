@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/operations.h"
+#include "collectives/operations/operations.h"
 
 namespace lockstep {
 

@@ -9,7 +9,7 @@
 #include "bench/results/measure.h"
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
-#include "models/adamw.h"
+#include "models/optimizers/adamw.h"
 #include "parallel/predict/predict.h"
 #include "parallel/predict/timeline.h"
 #include "parallel/predict/workspace.h"

@@ -10,8 +10,8 @@
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
 #include "collectives/base/json_text.h"
-#include "collectives/transport/launch.h"
-#include "models/activation_bytes.h"
+#include "collectives/transport/launch/launch.h"
+#include "models/gpt/activation_bytes.h"
 #include "parallel/tensor/layers.h"
 #include "parallel/tensor/traffic.h"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "models/gpt_stage.h"
-#include "models/roofline_backend.h"
+#include "models/gpt/gpt_stage.h"
+#include "models/ops/roofline_backend.h"
 
 namespace lockstep {
 

@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "models/device_backend.h"
+#include "models/ops/device_backend.h"
 
 extern "C" lockstep::LabUnit lockstep_lab_unit();
 

@@ -11,12 +11,12 @@
 #include <string>
 
 #include "models/backend.h"
+#include "models/data/rows.h"
 #include "models/gpt_config.h"
 #include "models/layers/layer_norm.h"
 #include "models/layers/masks.h"
-#include "models/layers/rows.h"
-#include "models/layers/split.h"
 #include "models/parameters.h"
+#include "models/split.h"
 
 namespace lockstep {
 

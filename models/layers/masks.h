@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "models/backend.h"
-#include "models/layers/rows.h"
-#include "models/layers/split.h"
+#include "models/data/rows.h"
+#include "models/split.h"
 
 namespace lockstep {
 

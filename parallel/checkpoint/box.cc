@@ -4,7 +4,7 @@
 #include <iterator>
 #include <numeric>
 
-#include "models/weights.h"
+#include "models/gpt/weights.h"
 
 namespace lockstep {
 Range intersection(Range a, Range b) {

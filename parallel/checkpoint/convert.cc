@@ -9,7 +9,7 @@
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
-#include "models/weights.h"
+#include "models/gpt/weights.h"
 #include "parallel/checkpoint/files.h"
 #include "parallel/checkpoint/folder.h"
 #include "parallel/checkpoint/index_file.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "models/narrow_backend.h"
+#include "models/ops/narrow_backend.h"
 #include "parallel/plan/environment.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
-#include "models/narrow_backend.h"
+#include "models/ops/narrow_backend.h"
 #include "parallel/checkpoint/index_file.h"
 
 namespace lockstep {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "collectives/base/checksum.h"
-#include "models/safetensors.h"
+#include "models/gpt/safetensors.h"
 #include "parallel/checkpoint/index.h"
 #include "parallel/rank/training_rank.h"
 

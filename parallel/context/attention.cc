@@ -1,6 +1,6 @@
 #include "parallel/context/attention.h"
 
-#include "models/narrow_backend.h"
+#include "models/ops/narrow_backend.h"
 
 namespace lockstep {
 

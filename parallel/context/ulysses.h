@@ -22,7 +22,7 @@
 
 #include "collectives/algorithm.h"
 #include "models/backend.h"
-#include "models/layers/split.h"
+#include "models/split.h"
 #include "parallel/context/exchange.h"
 
 namespace lockstep {

@@ -10,7 +10,7 @@
 #include "collectives/broadcast/broadcast.h"
 #include "collectives/stopwatch.h"
 #include "collectives/stream.h"
-#include "models/adamw.h"
+#include "models/optimizers/adamw.h"
 #include "parallel/data/bucket.h"
 #include "parallel/plan/environment.h"
 #include "parallel/rank/first_weights.h"

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "collectives/base/device.h"
-#include "models/weights.h"
+#include "models/gpt/weights.h"
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 #include "parallel/fuzz/case_folder.h"
 #include "parallel/fuzz/comparison.h"
 #include "parallel/fuzz/fuzz_case.h"

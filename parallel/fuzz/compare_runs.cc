@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/weights.h"
+#include "models/gpt/weights.h"
 #include "parallel/plan/loss_scale.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
-#include "models/weights.h"
+#include "models/gpt/weights.h"
 #include "parallel/fuzz/fuzz_case.h"
 #include "parallel/rank/rank_model.h"
 

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "collectives/base/file.h"
-#include "models/weights.h"
+#include "models/gpt/weights.h"
 #include "parallel/fuzz/case_folder.h"
 #include "parallel/plan/make_plan.h"
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "models/weights.h"
+#include "models/gpt/weights.h"
 #include "parallel/plan/loss_scale.h"
 #include "parallel/serial/serial.h"
 #include "parallel/tags/with_tags.h"

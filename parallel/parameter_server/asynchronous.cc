@@ -8,7 +8,7 @@
 #include <exception>
 #include <utility>
 
-#include "models/device_backend.h"
+#include "models/ops/device_backend.h"
 #include "parallel/checkpoint/checkpoints.h"
 #include "parallel/parameter_server/member.h"
 #include "parallel/rank/report.h"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "models/narrow_backend.h"
+#include "models/ops/narrow_backend.h"
 #include "parallel/checkpoint/copy.h"
 #include "parallel/plan/environment.h"
 #include "parallel/rank/first_weights.h"

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "collectives/stopwatch.h"
-#include "collectives/transport/launch.h"
-#include "models/gpt.h"
+#include "collectives/transport/launch/launch.h"
+#include "models/gpt/gpt.h"
 #include "parallel/parameter_server/server.h"
 #include "parallel/parameter_server/worker.h"
 #include "parallel/plan/plan.h"

@@ -1,6 +1,7 @@
 // Bulk synchronous: see make_synchronous_ps().
 #include <cmath>
 
+#include "collectives/operations/split.h"
 #include "parallel/parameter_server/member.h"
 #include "parallel/parameter_server/ps.h"
 #include "parallel/rank/first_weights.h"
@@ -13,7 +14,7 @@ class SynchronousMember final : public Member {
  public:
   SynchronousMember(RankContext& context, const Plan& plan, Backend& backend)
       : Member(context, plan, backend, backend),
-        servers_(context.world.split(roles_.is_server(rank_) ? 0 : -1, rank_)) {}
+        servers_(split(context.world, roles_.is_server(rank_) ? 0 : -1, rank_)) {}
 
   double accumulate(std::span<const Batch> micro_batches, Count total_targets,
                     double loss_scale) override {

@@ -9,8 +9,8 @@
 
 #include <string_view>
 
-#include "models/layers/split.h"
-#include "models/token_layout.h"
+#include "models/data/token_layout.h"
+#include "models/split.h"
 
 namespace lockstep {
 

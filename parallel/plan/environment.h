@@ -6,7 +6,7 @@
 
 #include "collectives/base/device.h"
 #include "collectives/base/ledger.h"
-#include "models/narrow_backend.h"
+#include "models/ops/narrow_backend.h"
 
 namespace lockstep {
 

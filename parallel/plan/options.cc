@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/schedule.h"
+#include "models/optimizers/learning_rate.h"
 
 namespace lockstep {
 

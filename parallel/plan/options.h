@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "collectives/base/dtype.h"
-#include "models/adamw.h"
-#include "models/gpt_stage.h"
+#include "models/gpt/gpt_stage.h"
+#include "models/optimizers/adamw.h"
 #include "parallel/plan/option.h"
 
 namespace lockstep {

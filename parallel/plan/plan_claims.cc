@@ -6,8 +6,8 @@
 
 #include "collectives/base/checksum.h"
 #include "collectives/base/json_text.h"
-#include "models/token_files.h"
-#include "models/weight_files.h"
+#include "models/data/token_files.h"
+#include "models/gpt/weight_files.h"
 
 namespace lockstep {
 namespace {

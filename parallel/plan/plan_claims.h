@@ -2,7 +2,7 @@
 // different are refused.
 #pragma once
 
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 #include "parallel/plan/plan.h"
 
 namespace lockstep {

@@ -1,5 +1,5 @@
 // Which ranks of a plan behave identically in virtual time, so that one of them can stand in for
-// all (collectives/transport/launch_symmetric.h).
+// all (collectives/transport/launch/launch_symmetric.h).
 //
 //   along tp   all: a rank may have a row of the vocabulary less than the first, which runs
 //   along cp   all with zig-zag tokens, if they exchange no heads

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "models/activation_bytes.h"
-#include "models/narrow_backend.h"
+#include "models/gpt/activation_bytes.h"
+#include "models/ops/narrow_backend.h"
 #include "parallel/checkpoint/copy.h"
 #include "parallel/context/traffic.h"
 #include "parallel/data/ddp.h"

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "collectives/base/links.h"
-#include "models/roofline_backend.h"
+#include "models/ops/roofline_backend.h"
 #include "parallel/sharded/sharding.h"
 
 namespace lockstep {

@@ -2,7 +2,7 @@
 
 #include <deque>
 
-#include "models/adamw.h"
+#include "models/optimizers/adamw.h"
 #include "parallel/rank/rank_model.h"
 #include "parallel/sharded/unit.h"
 

@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "models/dataset.h"
-#include "models/narrow_backend.h"
-#include "models/roofline_backend.h"
+#include "models/data/dataset.h"
+#include "models/ops/narrow_backend.h"
+#include "models/ops/roofline_backend.h"
 #include "parallel/plan/plan.h"
 
 namespace lockstep {

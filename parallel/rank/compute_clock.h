@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "collectives/communicator.h"
-#include "models/gpt.h"
+#include "models/gpt/gpt.h"
 #include "parallel/plan/options.h"
 
 namespace lockstep {

@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "models/gpt/weights.h"
 #include "models/parameters.h"
-#include "models/weights.h"
 #include "parallel/plan/plan.h"
 #include "parallel/rank/training_rank.h"
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <optional>
 
-#include "models/gpt_stage.h"
+#include "models/gpt/gpt_stage.h"
 #include "parallel/context/attention.h"
 #include "parallel/plan/plan.h"
 #include "parallel/tensor/layers.h"

@@ -1,7 +1,7 @@
 // Collects each rank's measurements on rank 0, and compares them with the closed forms.
 #pragma once
 
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 #include "parallel/plan/result.h"
 
 namespace lockstep {

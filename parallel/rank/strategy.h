@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 #include "models/backend.h"
-#include "models/gpt_stage.h"
+#include "models/gpt/gpt_stage.h"
 #include "parallel/pipeline/schedules/schedule.h"
 #include "parallel/plan/plan.h"
 #include "parallel/rank/rank_model.h"

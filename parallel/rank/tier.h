@@ -8,7 +8,7 @@
 
 #include "collectives/base/direct_file.h"
 #include "collectives/stream.h"
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 #include "parallel/plan/result.h"
 
 namespace lockstep {

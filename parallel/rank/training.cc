@@ -9,9 +9,9 @@
 #include <functional>
 
 #include "collectives/all_reduce/all_reduce.h"
-#include "models/documents.h"
-#include "models/sample.h"
-#include "models/weights.h"
+#include "models/data/documents.h"
+#include "models/gpt/sample.h"
+#include "models/gpt/weights.h"
 #include "parallel/plan/context_split.h"
 #include "parallel/rank/report.h"
 

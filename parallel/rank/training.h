@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 #include "models/backend.h"
-#include "models/dataset.h"
-#include "models/gpt.h"
+#include "models/data/dataset.h"
+#include "models/gpt/gpt.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/result.h"
 #include "parallel/rank/training_rank.h"

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "models/adamw.h"
-#include "models/dataset.h"
+#include "models/data/dataset.h"
+#include "models/optimizers/adamw.h"
 #include "models/parameters.h"
 #include "parallel/plan/prediction.h"
 #include "parallel/plan/result.h"

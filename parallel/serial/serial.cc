@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "models/gpt.h"
-#include "models/weights.h"
+#include "models/gpt/gpt.h"
+#include "models/gpt/weights.h"
 #include "parallel/plan/environment.h"
 #include "parallel/predict/predict.h"
 #include "parallel/rank/compute_clock.h"

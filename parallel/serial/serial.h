@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 #include "models/backend.h"
 #include "parallel/plan/plan.h"
 #include "parallel/rank/training_rank.h"

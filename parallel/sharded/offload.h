@@ -23,7 +23,7 @@
 #include <string>
 #include <vector>
 
-#include "models/adamw.h"
+#include "models/optimizers/adamw.h"
 #include "parallel/plan/prediction.h"
 #include "parallel/rank/tier.h"
 #include "parallel/sharded/sharding.h"

@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "models/gpt_stage.h"
+#include "models/gpt/gpt_stage.h"
 
 namespace lockstep {
 

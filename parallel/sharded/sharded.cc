@@ -9,7 +9,7 @@
 
 #include "collectives/stopwatch.h"
 #include "collectives/stream.h"
-#include "models/narrow_backend.h"
+#include "models/ops/narrow_backend.h"
 #include "parallel/rank/norm.h"
 #include "parallel/sharded/gatherer.h"
 #include "parallel/sharded/offload.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "models/adamw.h"
+#include "models/optimizers/adamw.h"
 #include "parallel/sharded/sharding.h"
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "collectives/base/error.h"
-#include "models/weights.h"
+#include "models/gpt/weights.h"
 #include "parallel/rank/rank_model.h"
 
 namespace lockstep {

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cassert>
 
-#include "models/device_backend.h"
+#include "models/ops/device_backend.h"
 #include "parallel/tags/tagged_device.h"
 
 namespace lockstep {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "collectives/algorithm.h"
-#include "models/gpt_stage.h"
+#include "models/gpt/gpt_stage.h"
 
 namespace lockstep {
 

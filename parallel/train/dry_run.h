@@ -2,8 +2,8 @@
 // checks its closed forms.
 #pragma once
 
-#include "collectives/transport/launch.h"
-#include "models/dataset.h"
+#include "collectives/transport/launch/launch.h"
+#include "models/data/dataset.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/result.h"
 #include "parallel/rank/training_rank.h"

@@ -10,7 +10,7 @@
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/stopwatch.h"
 #include "collectives/stream.h"
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 #include "tests/collectives/gpu.h"
 
 namespace lockstep {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "models/gpt.h"
+#include "models/gpt/gpt.h"
 
 namespace lockstep {
 namespace {

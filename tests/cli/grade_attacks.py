@@ -174,5 +174,5 @@ OUR_SOLUTIONS = {
         "T* out, T* sums, const T* part_out, const T* part_sums, const AttentionPart& s", "out, sums, part_out, part_sums, s"),
         "}\nusing host::merge_attention;\n")},
     13: {"norm.cc": '#include "parallel/rank/norm.h"\n',
-         "adamw.cc": file_of("models/adamw.h", forward("void", "AdamW::step", "_ZN8lockstep5AdamW4stepEdd", "double rate, double scale", "rate, scale"))},
+         "adamw.cc": file_of("models/optimizers/adamw.h", forward("void", "AdamW::step", "_ZN8lockstep5AdamW4stepEdd", "double rate, double scale", "rate, scale"))},
 }

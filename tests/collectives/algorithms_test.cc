@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "collectives/base/half.h"
-#include "collectives/operations.h"
+#include "collectives/operations/operations.h"
 #include "tests/collectives/numbers.h"
 #include "tests/collectives/world.h"
 

@@ -11,8 +11,8 @@
 
 #include "collectives/barrier/barrier.h"
 #include "collectives/base/error.h"
-#include "collectives/operations.h"
-#include "collectives/transport/launch.h"
+#include "collectives/operations/operations.h"
+#include "collectives/transport/launch/launch.h"
 #include "collectives/tuning.h"
 
 namespace lockstep {

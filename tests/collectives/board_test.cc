@@ -1,5 +1,5 @@
 // The board without a transport: which rank it blames, and for which operation.
-#include "collectives/transport/board.h"
+#include "collectives/transport/failure/board.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The claims of ranks before they begin: equal claims agree, differences are named.
-#include "collectives/transport/claims.h"
+#include "collectives/transport/failure/claims.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "collectives/base/build_id.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
-#include "collectives/transport/waited_time.h"
+#include "collectives/transport/failure/waited_time.h"
 
 namespace lockstep {
 namespace {

@@ -14,6 +14,7 @@
 #include "collectives/base/half.h"
 #include "collectives/broadcast/broadcast.h"
 #include "collectives/gather/gather.h"
+#include "collectives/operations/split.h"
 #include "collectives/reduce/reduce.h"
 #include "collectives/reduce_scatter/reduce_scatter.h"
 #include "tests/collectives/numbers.h"
@@ -242,7 +243,7 @@ TEST(Barrier, NobodyLeavesBeforeAllHaveCome) {
 TEST(Split, GroupsByColorOrderedByKey) {
   on_ranks(6, [](RankContext& context) {
     const int rank = context.world.rank();
-    const auto group = context.world.split(rank == 5 ? -1 : rank % 2, -rank);
+    const auto group = split(context.world, rank == 5 ? -1 : rank % 2, -rank);
     if (rank == 5) {
       ASSERT_EQ(group, nullptr);
       return;
@@ -259,7 +260,7 @@ TEST(Split, GroupsByColorOrderedByKey) {
 TEST(Split, GroupsKnowNothingOfEachOthersCalls) {
   on_ranks(6, [](RankContext& context) {
     const int number = context.world.rank() / 2;
-    const auto pair = context.world.split(number, context.world.rank());
+    const auto pair = split(context.world, number, context.world.rank());
     for (int round = 0; round < 5 * number; ++round) {
       std::vector<std::int64_t> sum(40'000, context.world.rank());
       all_reduce(*pair, host_slice(std::span(sum)));

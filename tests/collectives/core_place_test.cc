@@ -1,5 +1,5 @@
 // A waiting rank leaves the core of the rank that it waits for.
-#include "collectives/transport/core_place.h"
+#include "collectives/transport/threads/core_place.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

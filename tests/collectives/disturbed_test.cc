@@ -5,7 +5,7 @@
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 
 namespace lockstep {
 namespace {

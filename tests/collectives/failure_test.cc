@@ -8,6 +8,7 @@
 #include "collectives/barrier/barrier.h"
 #include "collectives/base/error.h"
 #include "collectives/broadcast/broadcast.h"
+#include "collectives/operations/split.h"
 #include "tests/collectives/world.h"
 
 namespace lockstep {
@@ -216,7 +217,7 @@ TEST(Failure, ErrorsOfAGroupNameWorldRanksAndTheGroup) {
   const Outcome outcome = run(
       6,
       [](RankContext& context) {
-        const auto group = context.world.split(context.world.rank() % 2, context.world.rank());
+        const auto group = split(context.world, context.world.rank() % 2, context.world.rank());
         std::vector<float> data(group->rank() == 1 && context.world.rank() == 2 ? 4 : 5);
         all_reduce(*group, host_slice(std::span(data)));
       },

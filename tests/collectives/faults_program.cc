@@ -17,7 +17,7 @@
 #include "collectives/all_to_all_v/all_to_all_v.h"
 #include "collectives/base/error.h"
 #include "collectives/broadcast/broadcast.h"
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 
 namespace lockstep {
 namespace {

@@ -9,9 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "collectives/barrier/barrier.h"
-#include "collectives/transport/failure_report.h"
-#include "collectives/transport/flight.h"
-#include "collectives/transport/threads.h"
+#include "collectives/operations/split.h"
+#include "collectives/transport/decorators/flight.h"
+#include "collectives/transport/failure/failure_report.h"
+#include "collectives/transport/threads/threads.h"
 #include "tests/collectives/world.h"
 
 namespace lockstep {
@@ -152,7 +153,7 @@ TEST_F(FlightFile, IsWrittenWithTheOperationsOfAllRanks) {
                         [](RankContext& context) {
                           barrier(context.world);
                           const auto pair =
-                              context.world.split(context.world.rank() == 2 ? -1 : 0, 0);
+                              split(context.world, context.world.rank() == 2 ? -1 : 0, 0);
                           if (pair) barrier(*pair);
                           if (context.world.rank() == 1) throw std::runtime_error("no more");
                           barrier(context.world);

@@ -9,9 +9,9 @@
 
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/broadcast/broadcast.h"
-#include "collectives/transport/decorator.h"
-#include "collectives/transport/launch.h"
-#include "collectives/transport/threads.h"
+#include "collectives/transport/decorators/decorator.h"
+#include "collectives/transport/launch/launch.h"
+#include "collectives/transport/threads/threads.h"
 
 namespace lockstep {
 namespace {

@@ -11,10 +11,11 @@
 #include <thread>
 
 #include "collectives/all_reduce/all_reduce.h"
+#include "collectives/operations/split.h"
 #include "collectives/stream.h"
-#include "collectives/transport/launch.h"
-#include "collectives/transport/modules.h"
-#include "collectives/transport/threads.h"
+#include "collectives/transport/launch/launch.h"
+#include "collectives/transport/modules/modules.h"
+#include "collectives/transport/threads/threads.h"
 #include "tests/collectives/gpu.h"
 
 namespace lockstep {
@@ -186,7 +187,7 @@ TEST_F(Nccl, GroupsAndThreadsDoNotMix) {
   constexpr Count count = 1500;
   on_ranks([&](Communicator& world, Device& gpu) {
     const int p = world.size(), rank = world.rank();
-    const auto half = world.split(rank % 2, rank);
+    const auto half = split(world, rank % 2, rank);
     const There<float> all(gpu, std::vector<float>(count, 1)),
         some(gpu, std::vector<float>(count, 1)), passed(gpu, numbers(count, rank)),
         arrived(gpu, numbers(count, 900));

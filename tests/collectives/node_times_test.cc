@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <set>
 
-#include "collectives/operations.h"
+#include "collectives/operations/operations.h"
 #include "collectives/rounds.h"
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 
 namespace lockstep {
 namespace {

@@ -9,8 +9,8 @@
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
 #include "collectives/broadcast/broadcast.h"
-#include "collectives/operations.h"
-#include "collectives/transport/launch_symmetric.h"
+#include "collectives/operations/operations.h"
+#include "collectives/transport/launch/launch_symmetric.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 
 namespace lockstep::test {
 

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "models/backend.h"
-#include "models/token_layout.h"
+#include "models/data/token_layout.h"
 #include "tests/models/layouts.h"
 #include "tests/models/numbers.h"
 

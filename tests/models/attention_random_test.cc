@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "models/backend.h"
-#include "models/narrow_backend.h"
-#include "models/token_layout.h"
+#include "models/data/token_layout.h"
+#include "models/ops/narrow_backend.h"
 #include "tests/models/layouts.h"
 #include "tests/models/numbers.h"
 

@@ -5,8 +5,8 @@
 #include <deque>
 #include <fstream>
 
-#include "models/dataset.h"
-#include "models/schedule.h"
+#include "models/data/dataset.h"
+#include "models/optimizers/learning_rate.h"
 #include "tests/models/files.h"
 
 namespace lockstep {

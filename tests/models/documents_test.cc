@@ -6,9 +6,9 @@
 #include <numeric>
 #include <random>
 
-#include "models/dataset.h"
-#include "models/documents.h"
-#include "models/roofline_backend.h"
+#include "models/data/dataset.h"
+#include "models/data/documents.h"
+#include "models/ops/roofline_backend.h"
 #include "tests/models/files.h"
 #include "tests/models/numbers.h"
 

@@ -5,11 +5,11 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "models/adamw.h"
-#include "models/dataset.h"
-#include "models/gpt.h"
-#include "models/safetensors.h"
-#include "models/weights.h"
+#include "models/data/dataset.h"
+#include "models/gpt/gpt.h"
+#include "models/gpt/safetensors.h"
+#include "models/gpt/weights.h"
+#include "models/optimizers/adamw.h"
 
 namespace lockstep {
 namespace {

@@ -1,7 +1,7 @@
 // The layouts that split sequences, for tests of each.
 #pragma once
 
-#include "models/token_layout.h"
+#include "models/data/token_layout.h"
 
 namespace lockstep {
 

@@ -9,10 +9,10 @@
 #include <limits>
 
 #include "collectives/base/half.h"
-#include "models/adamw.h"
-#include "models/gpt.h"
-#include "models/narrow_backend.h"
+#include "models/gpt/gpt.h"
 #include "models/ops/exponential.h"
+#include "models/ops/narrow_backend.h"
+#include "models/optimizers/adamw.h"
 #include "tests/models/numbers.h"
 
 namespace lockstep {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "collectives/base/file.h"
-#include "models/safetensors.h"
+#include "models/gpt/safetensors.h"
 #include "tests/models/files.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 #include <map>
 #include <numeric>
 
-#include "models/sample.h"
+#include "models/gpt/sample.h"
 #include "tests/models/files.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "models/narrow_backend.h"
+#include "models/ops/narrow_backend.h"
 #include "tests/models/numbers.h"
 
 namespace lockstep {

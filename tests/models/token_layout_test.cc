@@ -1,5 +1,5 @@
 // Which tokens a rank has, and that position tables and dropout use the right places of its rows.
-#include "models/token_layout.h"
+#include "models/data/token_layout.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 
 #include "collectives/base/error.h"
 #include "models/backend.h"
-#include "models/layers/rows.h"
+#include "models/data/rows.h"
 #include "tests/models/layouts.h"
 #include "tests/models/numbers.h"
 

@@ -1,9 +1,9 @@
 // Weights and configurations: saved ones can be read again, those of a different model are refused.
 #include <gtest/gtest.h>
 
+#include "models/gpt/safetensors.h"
+#include "models/gpt/weights.h"
 #include "models/gpt_config.h"
-#include "models/safetensors.h"
-#include "models/weights.h"
 #include "tests/models/files.h"
 
 namespace lockstep {

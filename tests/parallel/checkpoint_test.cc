@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "models/weights.h"
+#include "models/gpt/weights.h"
 #include "parallel/checkpoint/index.h"
 #include "parallel/rank/rank_model.h"
 #include "tests/parallel/checkpoint_runs.h"

@@ -10,9 +10,9 @@
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
-#include "models/device_backend.h"
-#include "models/documents.h"
-#include "models/gpt.h"
+#include "models/data/documents.h"
+#include "models/gpt/gpt.h"
+#include "models/ops/device_backend.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {

@@ -6,11 +6,11 @@
 #include <cmath>
 
 #include "collectives/base/error.h"
-#include "models/adamw.h"
-#include "models/dataset.h"
-#include "models/gpt.h"
+#include "models/data/dataset.h"
+#include "models/gpt/gpt.h"
 #include "models/gpt_config.h"
-#include "models/narrow_backend.h"
+#include "models/ops/narrow_backend.h"
+#include "models/optimizers/adamw.h"
 #include "parallel/plan/loss_scale.h"
 #include "tests/parallel/training.h"
 

@@ -7,7 +7,7 @@
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
-#include "models/weights.h"
+#include "models/gpt/weights.h"
 #include "parallel/predict/predict.h"
 #include "parallel/rank/placement.h"
 #include "tests/parallel/training.h"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/base/error.h"
-#include "collectives/transport/launch.h"
+#include "collectives/transport/launch/launch.h"
 #include "parallel/sharded/sharding.h"
 #include "tests/parallel/sharded_runs.h"
 

@@ -11,7 +11,7 @@
 #include "collectives/base/error.h"
 #include "collectives/reduce_scatter/reduce_scatter.h"
 #include "collectives/stream.h"
-#include "models/roofline_backend.h"
+#include "models/ops/roofline_backend.h"
 #include "parallel/rank/norm.h"
 #include "parallel/rank/rank_model.h"
 #include "parallel/tags/tag.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "models/safetensors.h"
+#include "models/gpt/safetensors.h"
 #include "parallel/train/trainer.h"
 
 namespace lockstep::test {

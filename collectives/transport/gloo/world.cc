@@ -9,7 +9,7 @@
 
 #include "collectives/base/error.h"
 #include "collectives/transport/gloo/vendor.h"
-#include "collectives/transport/vendor_world.h"
+#include "collectives/transport/modules/vendor_world.h"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <mpi.h>
 
-#include "collectives/transport/process_world.h"
+#include "collectives/transport/modules/process_world.h"
 
 namespace lockstep {
 

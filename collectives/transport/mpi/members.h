@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/transport/board.h"
+#include "collectives/transport/failure/board.h"
 #include "collectives/transport/mpi/peer_heaps.h"
 #include "collectives/transport/mpi/staging.h"
 

@@ -12,8 +12,8 @@
 
 #include "collectives/base/error.h"
 #include "collectives/base/printable.h"
+#include "collectives/transport/failure/waited_time.h"
 #include "collectives/transport/mpi/local_ranks.h"
-#include "collectives/transport/waited_time.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "collectives/transport/process_world.h"
+#include "collectives/transport/modules/process_world.h"
 
 namespace lockstep {
 

@@ -13,10 +13,10 @@
 #include <thread>
 #include <utility>
 
+#include "collectives/transport/modules/process_world.h"
 #include "collectives/transport/mpi/agreement.h"
 #include "collectives/transport/mpi/start_watchdog.h"
 #include "collectives/transport/mpi/transport.h"
-#include "collectives/transport/process_world.h"
 
 namespace lockstep {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "collectives/transport/failure/waited_time.h"
 #include "collectives/transport/transport.h"
-#include "collectives/transport/waited_time.h"
 
 namespace lockstep {
 namespace {

@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "collectives/base/device.h"
+#include "collectives/transport/failure/waited_time.h"
 #include "collectives/transport/nccl/comm.h"
 #include "collectives/transport/nccl/event.h"
 #include "collectives/transport/transport.h"
-#include "collectives/transport/waited_time.h"
 
 namespace lockstep {
 

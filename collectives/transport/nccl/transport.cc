@@ -7,7 +7,7 @@
 #include <cstring>
 #include <optional>
 
-#include "collectives/transport/decorator.h"
+#include "collectives/transport/decorators/decorator.h"
 #include "collectives/transport/nccl/ask.h"
 #include "collectives/transport/nccl/vendor.h"
 

@@ -1,7 +1,7 @@
 // The module's entry: a world in which each rank has its own GPU.
 #include <numeric>
 
-#include "collectives/transport/gpu_world.h"
+#include "collectives/transport/modules/gpu_world.h"
 #include "collectives/transport/nccl/transport.h"
 
 namespace lockstep {

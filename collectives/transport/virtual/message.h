@@ -9,7 +9,7 @@
 
 #include "collectives/base/device.h"
 #include "collectives/base/links.h"
-#include "collectives/transport/board.h"
+#include "collectives/transport/failure/board.h"
 #include "collectives/transport/virtual/virtual_concurrency.h"
 
 namespace lockstep {

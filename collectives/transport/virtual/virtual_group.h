@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "collectives/base/error.h"
-#include "collectives/transport/board.h"
+#include "collectives/transport/failure/board.h"
 #include "collectives/transport/subgroups.h"
 #include "collectives/transport/virtual/message.h"
 

@@ -2,9 +2,9 @@
 
 #include "collectives/base/cuda/check.h"
 #include "collectives/base/error.h"
-#include "models/narrow_backend.h"
 #include "models/ops/cuda/attention_kernels.h"
 #include "models/ops/cuda/kernels.h"
+#include "models/ops/narrow_backend.h"
 
 namespace lockstep::cuda {
 

@@ -1,7 +1,7 @@
 // The module's exported function: see models/device_backend.h.
 #include "collectives/base/cuda/cuda_device.h"
-#include "models/device_backend.h"
 #include "models/ops/cuda/cuda_backend.h"
+#include "models/ops/device_backend.h"
 
 extern "C" lockstep::Backend* lockstep_cuda_backend(lockstep::Ledger& ledger) {
   const auto& gpu = dynamic_cast<lockstep::cuda::CudaDevice&>(*ledger.device());

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "collectives/stopwatch.h"
-#include "collectives/transport/launch.h"
-#include "models/dataset.h"
-#include "models/gpt_stage.h"
+#include "collectives/transport/launch/launch.h"
+#include "models/data/dataset.h"
+#include "models/gpt/gpt_stage.h"
 #include "parallel/pipeline/execution/stashes.h"
 #include "parallel/pipeline/program/program.h"
 #include "parallel/plan/plan.h"

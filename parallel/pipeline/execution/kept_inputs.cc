@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "models/activation_bytes.h"
+#include "models/gpt/activation_bytes.h"
 #include "parallel/pipeline/execution/stashes.h"
 
 namespace lockstep {

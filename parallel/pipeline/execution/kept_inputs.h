@@ -16,7 +16,7 @@
 #include <optional>
 #include <vector>
 
-#include "models/input_store.h"
+#include "models/gpt/input_store.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/prediction.h"
 #include "parallel/rank/tier.h"

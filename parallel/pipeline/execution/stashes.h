@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "models/activation_bytes.h"
-#include "models/gpt_stage.h"
+#include "models/gpt/activation_bytes.h"
+#include "models/gpt/gpt_stage.h"
 #include "parallel/plan/plan.h"
 
 namespace lockstep {

@@ -1,8 +1,8 @@
 // The GPU's attention against the host's in f64.
 #include <fmt/format.h>
 
+#include "models/data/token_layout.h"
 #include "models/ops/cuda/attention_kernels.h"
-#include "models/token_layout.h"
 #include "tests/models/cuda/gpu.h"
 
 namespace lockstep::cuda {

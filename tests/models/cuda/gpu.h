@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "collectives/base/cuda/check.h"
-#include "models/narrow_backend.h"
 #include "models/ops/cuda/cuda_backend.h"
+#include "models/ops/narrow_backend.h"
 #include "tests/models/numbers.h"
 
 namespace lockstep::cuda {

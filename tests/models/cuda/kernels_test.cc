@@ -1,5 +1,5 @@
 // The GPU's kernels against the host's in f64.
-#include "models/token_layout.h"
+#include "models/data/token_layout.h"
 #include "tests/models/cuda/gpu.h"
 
 namespace lockstep::cuda {

@@ -1,0 +1,30 @@
+// The rows of one micro-batch on this rank: its tokens, one sequence after another.
+#pragma once
+
+#include "models/data/token_layout.h"
+
+namespace lockstep {
+
+struct Rows {
+  Count sequences = 0, length = 0;  // length: this rank's tokens of each sequence
+  Count first = 0;         // the row of the first sequence's first token, in the global batch
+  std::int64_t step = -1;  // below 0 outside of training: no dropout, no label smoothing
+  TokenLayout layout;
+  Documents documents = {};  // in whole sequences
+  // If documents are not in the data's order: the position of each token in that order.
+  std::span<const std::int32_t> token_positions = {};
+
+  Count count() const { return sequences * length; }
+  bool in_training() const { return step >= 0; }
+  Count whole_length() const { return length * layout.sharers(); }
+  Positions positions() const { return layout.positions(whole_length()); }
+  // Returns the places of a tensor's rows, which are these rows from `first_of_rank` on.
+  RowPlaces places(Count first_of_rank) const {
+    return {.positions = positions(),
+            .length = whole_length(),
+            .first = first_of_rank,
+            .listed = token_positions};
+  }
+};
+
+}  // namespace lockstep

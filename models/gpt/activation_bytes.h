@@ -1,0 +1,61 @@
+// The closed forms of activation memory, tensor by tensor, for the layers of models/layers.
+// Differences from Korthikanti et al., 2022: attention in blocks keeps no probabilities, masks are
+// drawn again instead of kept, and every tensor has the model's type.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/gpt/gpt_stage.h"
+
+namespace lockstep {
+
+struct TensorBytes {
+  std::string name, shape;  // N rows, n of them outside of split layers, t ranks; V/t is padded
+  Count bytes = 0;
+};
+Count total(const std::vector<TensorBytes>& tensors);
+
+class ActivationBytes {
+ public:
+  // The activations of micro-batches of `rows` rows.
+  ActivationBytes(const GptConfig& config, Count rows, DType dtype, const LayerSplit& split = {},
+                  const ModelOptions& options = {}, const HeadSplit& heads = {});
+
+  // The tensors that a forward pass keeps for one block: its input first, the attention's output
+  // last.
+  std::vector<TensorBytes> block() const;
+  std::vector<TensorBytes> attention() const;
+  // The tensors that backward adds for one block.
+  std::vector<TensorBytes> block_gradients() const;
+  std::vector<TensorBytes> head() const;
+  // [n, C], such as the gradient that a head or an embedding keeps.
+  Count outer() const;
+  // This rank's part of outer(), if the ranks of the layer split share the memory; and the part of
+  // an input that a rank keeps for recomputation.
+  Count own_part() const;
+  Count kept_input() const;
+
+  // Bytes of one block in flight, and bytes shared by all blocks of a stage, with recomputation.
+  // Does not cover `full` recomputation of a whole pipeline stage.
+  Count kept_of_block() const;
+  Count shared() const;
+  // The peak of a stage with that many layers, with whole backward passes and one micro-batch at a
+  // time.
+  Count of_whole_model() const;
+
+ private:
+  TensorBytes of_outer(const char* name) const;
+  TensorBytes of_all(const char* name, Count columns, const char* shape) const;
+  TensorBytes statistics(const char* name, Count number, const char* shape) const;
+
+  const GptConfig config_;
+  DType dtype_;
+  Count rows_, outer_rows_, width_, element_, statistic_;
+  LayerSplit split_;
+  ModelOptions options_;
+  HeadShare heads_;       // the heads of the attention
+  Count attention_rows_;  // the attention's rows
+};
+
+}  // namespace lockstep

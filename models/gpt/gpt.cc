@@ -1,0 +1,52 @@
+#include "models/gpt/gpt.h"
+
+#include <fmt/format.h>
+
+#include "collectives/base/error.h"
+#include "models/gpt/weights.h"
+#include "models/ops/narrow_backend.h"
+
+namespace lockstep {
+
+Gpt::Gpt(const GptConfig& config, Backend& backend, DType dtype, Ledger& ledger, bool has_memory,
+         const ModelOptions& options)
+    : config_(config),
+      options_(options),
+      backend_(backend),
+      ledger_(ledger),
+      parameters_(dtype, ledger),
+      stage_(parameters_, config_, {.first = 0, .count = config.layers}, backend, ledger, options) {
+  check(config);
+  if (has_memory) parameters_.allocate();
+}
+
+void Gpt::initialize(std::uint64_t seed) {
+  initialize_weights(parameters_, parameters_.list(), config_.layers, seed);
+}
+
+double Gpt::forward_backward(const Batch& batch, Count total_targets, const GradientReady& ready,
+                             double loss_scale) {
+  stage_.forward(stash_, rows_in_training(batch), batch.inputs, {}, {});
+  const double share = 1.0 / static_cast<double>(total_targets);
+  const double loss = stage_.loss(stash_, batch.targets, share * loss_scale) * share;
+  stage_.backward(stash_, batch.inputs, {}, {}, ready);
+  return loss;
+}
+
+double Gpt::loss_sum(const Batch& batch) {
+  stage_.forward(stash_, rows_of(batch), batch.inputs, {}, {});
+  return stage_.loss(stash_, batch.targets, 1.0);
+}
+
+std::vector<double> Gpt::next_token_logits(std::span<const std::int32_t> context) {
+  require(!context.empty() && std::ssize(context) <= config_.context,
+          fmt::format("a context of {} tokens for a model of {}", context.size(), config_.context));
+  stage_.forward(stash_, {.sequences = 1, .length = std::ssize(context)}, context, {}, {});
+  Tensor logits({1, config_.vocabulary}, parameters_.dtype(), ledger_, MemoryUse::workspace);
+  stage_.last_logits(stash_, logits.slice());
+  std::vector<double> result(static_cast<std::size_t>(config_.vocabulary));
+  convert(host_slice(std::span(result)), logits.slice());
+  return result;
+}
+
+}  // namespace lockstep

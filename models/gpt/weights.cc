@@ -1,0 +1,261 @@
+#include "models/gpt/weights.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+#include "models/gpt/gpt_stage.h"
+#include "models/gpt/weight_files.h"
+#include "models/random.h"
+
+namespace lockstep {
+namespace {
+
+using WholeByName = std::map<std::string_view, std::size_t>;
+
+WholeByName by_name(const std::vector<Parameter>& whole) {
+  WholeByName places;
+  for (std::size_t i = 0; i < whole.size(); ++i) places.emplace(whole[i].name, i);
+  return places;
+}
+
+std::string_view without_prefix(std::string_view name) {
+  constexpr std::string_view prefix = "transformer.";
+  if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
+  return name;
+}
+
+bool is_passed_over(std::string_view name) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+}
+
+// Calls block(first row, number of rows, its part of `values` in the host's memory) until all rows
+// of a parameter are written, with a bounded number of elements at a time.
+template <typename Block>
+void write_in_blocks(const Parameter& parameter, Slice values, Block block) {
+  if (!values.device->stores()) return;
+  const Count rows = parameter.region.rows.count, columns = parameter.count / rows;
+  const Count at_once = std::clamp<Count>((Count{1} << 18) / columns, 1, rows);
+  std::vector<std::byte> memory(
+      static_cast<std::size_t>(at_once * columns * element_bytes(values.dtype)));
+  for (Count row = 0; row < rows; row += at_once) {
+    const Count count = std::min(at_once, rows - row);
+    const Slice on_host{memory.data(), count * columns, values.dtype, &host_device()};
+    on_host.device->zero(on_host);  // the padding
+    block(row, count, on_host);
+    const Slice into = values.part(row * columns, count * columns);
+    into.device->copy(into, on_host);
+  }
+}
+
+// A region of some of a parameter's rows.
+Region rows_of(const Region& region, Count first, Count count) {
+  return {.rows = {region.rows.first + first, count}, .columns = region.columns};
+}
+
+void read_region(const SafetensorsFile& file, const TensorEntry& tensor, const Parameter& parameter,
+                 Slice values) {
+  const Count columns = tensor.shape.back(), all_rows = tensor.count() / columns;
+  std::vector<std::byte> memory;
+  write_in_blocks(parameter, values, [&](Count row, Count rows, Slice block) {
+    const Region region = rows_of(parameter.region, row, rows);
+    const Count real = std::clamp<Count>(all_rows - region.rows.first, 0, rows);
+    const Count element = element_bytes(block.dtype);
+    memory.resize(static_cast<std::size_t>(real * columns * element));
+    file.read_part(tensor, region.rows.first * columns * (real > 0),
+                   {memory.data(), real * columns, block.dtype, &host_device()});
+    for_each_run(region, columns,
+                 [&](const Region::Columns&, Count there, Count here, Count count) {
+                   if (there >= all_rows * columns) return;
+                   std::memcpy(block.data + here * element,
+                               memory.data() + (there - region.rows.first * columns) * element,
+                               static_cast<std::size_t>(count * element));
+                 });
+  });
+}
+
+// The head is the token embedding. A file with a different head is a different model.
+void check_tied_head(const SafetensorsFile& file, const TensorEntry& head,
+                     const SafetensorsFile& file_of_embedding, const TensorEntry& embedding) {
+  constexpr Count at_once = 1 << 17;
+  bool same = head.shape == embedding.shape;
+  std::vector<double> a(at_once), b(at_once);
+  for (Count begin = 0; same && begin < head.count(); begin += at_once) {
+    const Count count = std::min(at_once, head.count() - begin);
+    file.read_part(head, begin, host_slice(std::span(a)).first(count));
+    file_of_embedding.read_part(embedding, begin, host_slice(std::span(b)).first(count));
+    same = std::memcmp(a.data(), b.data(), static_cast<std::size_t>(count) * sizeof(double)) == 0;
+  }
+  require(same, fmt::format("{}: '{}' is not equal to 'wte.weight'", file.path(), head.name),
+          "only models with the head tied to the token embedding are supported");
+}
+
+std::string config_path_for(const std::string& path) {
+  const auto config_path = std::filesystem::path(path).replace_filename("config.json");
+  require(config_path != path,
+          fmt::format("{}: the name of the configuration written next to the weights", path),
+          "give the weights another name, such as final.safetensors");
+  return config_path;
+}
+
+std::vector<TensorEntry> entries_of(const std::vector<Parameter>& whole, DType dtype) {
+  std::vector<TensorEntry> entries;
+  for (const Parameter& parameter : whole)
+    entries.push_back({.name = parameter.name, .dtype = dtype, .shape = parameter.shape});
+  return entries;
+}
+
+}  // namespace
+
+std::vector<Parameter> whole_parameters(const GptConfig& config) {
+  Ledger none;
+  Parameters parameters(DType::f32, none);
+  const GptStage registers(parameters, config, {.first = 0, .count = config.layers}, host_backend(),
+                           none);
+  return parameters.list();
+}
+
+void initialize_weights(Parameters& parameters, const std::vector<Parameter>& whole, int layers,
+                        std::uint64_t seed) {
+  constexpr double deviation = 0.02;
+  const WholeByName places = by_name(whole);
+  std::vector<double> drawn;
+  for (std::size_t i = 0; i < parameters.list().size(); ++i) {
+    if (!parameters.has_value(static_cast<int>(i))) continue;
+    const Parameter& parameter = parameters.list()[i];
+    const std::size_t number = places.at(parameter.whole_name());
+    const Count columns = whole[number].shape.back(), all = whole[number].count;
+    const double scale =
+        parameter.initial == Initial::branch_end ? deviation / std::sqrt(2.0 * layers) : deviation;
+    const auto value = [&](Count there) {
+      if (parameter.initial == Initial::zeros) return 0.0;
+      if (parameter.initial == Initial::ones) return 1.0;
+      return scale * random_normal(seed, static_cast<std::int64_t>(number), there);
+    };
+    write_in_blocks(
+        parameter, parameters.value(static_cast<int>(i)), [&](Count row, Count rows, Slice block) {
+          drawn.assign(static_cast<std::size_t>(block.count), 0.0);
+          for_each_run(rows_of(parameter.region, row, rows), columns,
+                       [&](const Region::Columns&, Count there, Count here, Count count) {
+                         for (Count k = 0; there < all && k < count; ++k)
+                           drawn[static_cast<std::size_t>(here + k)] = value(there + k);
+                       });
+          block.device->convert(block, host_slice(std::span(drawn)));
+        });
+  }
+}
+
+WeightsReader::WeightsReader(const std::string& path, const std::vector<Parameter>& whole)
+    : files_(open_weights(path)) {
+  const WholeByName places = by_name(whole);
+  std::optional<Place> head;
+  for (const SafetensorsFile& file : files_)
+    for (const TensorEntry& tensor : file.tensors()) {
+      const std::string_view name = without_prefix(tensor.name);
+      if (is_passed_over(name)) continue;
+      if (name == "lm_head.weight") {
+        head = {&file, &tensor};
+        continue;
+      }
+      const auto at = places.find(name);
+      require(at != places.end(),
+              fmt::format("{}: the model has no parameter '{}'", file.path(), tensor.name),
+              "is the file from a different model?");
+      add(file, tensor, whole[at->second]);
+    }
+  for (const Parameter& parameter : whole)
+    require(tensors_.contains(parameter.name),
+            fmt::format("{}: no tensor '{}'", path, parameter.name),
+            "is the file from a different model?");
+  if (head)
+    check_tied_head(*head->file, *head->tensor, *tensors_.at("wte.weight").file,
+                    *tensors_.at("wte.weight").tensor);
+}
+
+void WeightsReader::add(const SafetensorsFile& file, const TensorEntry& tensor,
+                        const Parameter& parameter) {
+  require(parameter.shape == tensor.shape,
+          fmt::format("{}: '{}' has shape [{}], the model's has [{}]", file.path(), tensor.name,
+                      fmt::join(tensor.shape, ", "), fmt::join(parameter.shape, ", ")),
+          "give the config.json that belongs to the weights as --model");
+  require(tensors_.emplace(parameter.name, Place{&file, &tensor}).second,
+          fmt::format("{}: '{}' occurs twice", file.path(), tensor.name));
+}
+
+void WeightsReader::read(Parameters& parameters) const {
+  for (std::size_t i = 0; i < parameters.list().size(); ++i) {
+    if (!parameters.has_value(static_cast<int>(i))) continue;
+    const Parameter& parameter = parameters.list()[i];
+    const Place& place = tensors_.at(parameter.whole_name());
+    read_region(*place.file, *place.tensor, parameter, parameters.value(static_cast<int>(i)));
+  }
+}
+
+void for_each_counted_run(const Parameters& part, const std::vector<Parameter>& whole,
+                          const OnRun& run) {
+  const WholeByName places = by_name(whole);
+  for (const Parameter& parameter : part.list()) {
+    if (!parameter.tied_to.empty()) continue;
+    const std::size_t number = places.at(parameter.name);
+    for_each_run(parameter.region, whole[number].shape.back(),
+                 [&](const Region::Columns& columns, Count there, Count here, Count count) {
+                   if (there < whole[number].count && part.stands_for(columns.sharing))
+                     run(number, there, parameter.offset + here, count);
+                 });
+  }
+}
+
+void check_weights_output(const std::string& path, const GptConfig& config) {
+  std::error_code none;  // check_writable gives the reason
+  require(!std::filesystem::exists(path, none) || std::filesystem::is_regular_file(path, none),
+          fmt::format("cannot write weights to {}: it is not a regular file", path), "name a file");
+  check_writable(path);
+  const std::string config_path = config_path_for(path);
+  check_writable(config_path);
+  if (!std::filesystem::exists(config_path, none)) return;
+  bool is_same = false;
+  try {
+    is_same = gpt_config_json(read_gpt_config(config_path)) == gpt_config_json(config);
+  } catch (const Error&) {
+    // Not a model's configuration at all.
+  }
+  require(is_same,
+          fmt::format("{} describes another model than the weights saved next to it", config_path),
+          "remove it, or save the weights in another folder");
+}
+
+std::string warning_of_saved(const std::string& path, const GptConfig& config) {
+  if (is_known_to_hugging_face(config)) return "";
+  return fmt::format(
+      "{}: for this program only: Hugging Face's GPT-2 has as many key/value heads as query heads "
+      "({}), this model {}; its config.json names another model_type",
+      path, config.heads, config.key_value_heads());
+}
+
+WeightsFile::WeightsFile(const std::string& path, const std::vector<Parameter>& whole, DType dtype,
+                         const GptConfig& config)
+    : whole_(whole),
+      config_path_(config_path_for(path)),
+      config_text_(gpt_config_json(config)),
+      file_(path, entries_of(whole, dtype)) {}
+
+void WeightsFile::write(const Parameters& part, Slice values) {
+  for_each_counted_run(part, whole_,
+                       [&](std::size_t parameter, Count in_whole, Count in_part, Count count) {
+                         file_.write(parameter, in_whole, values.part(in_part, count));
+                       });
+}
+
+void WeightsFile::finish() {
+  file_.finish();
+  write_file(config_path_, config_text_);
+}
+
+}  // namespace lockstep
