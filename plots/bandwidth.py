@@ -5,7 +5,7 @@ import math
 from matplotlib.ticker import FuncFormatter
 
 from chart import INK, REFERENCE, Chart, bytes_text, legend_right, line_styles, new_figure, sizes_axis, time_text, times_axis
-from results import by_operation_and_ranks, lines_of, setting_of
+from collective_points import by_operation_and_ranks, lines_of, setting_of
 
 # The smallest change that `lockstep compare` reports.
 EFFECT = 0.05

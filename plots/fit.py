@@ -3,7 +3,7 @@
 from matplotlib.ticker import FuncFormatter
 
 from chart import REFERENCE, Chart, bytes_text, legend_right, line_styles, new_figure, sizes_axis, time_text, times_axis
-from results import by_operation_and_ranks, lines_of, setting_of
+from collective_points import by_operation_and_ranks, lines_of, setting_of
 
 # Two parameters fit any two points.
 FEWEST_SIZES = 4

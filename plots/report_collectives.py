@@ -7,7 +7,8 @@ import timeline
 from chart import SOFT, Chart, bytes_text, colours, new_figure, time_text
 from page import Section, joined
 from report_overview import exposed_share, shown
-from results import Results, by_operation_and_ranks, lines_of
+from collective_points import by_operation_and_ranks, lines_of
+from results import Results
 
 RING = "all_reduce/ring"
 MOST_DRAWN_RANKS = 8

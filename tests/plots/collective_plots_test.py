@@ -13,6 +13,8 @@ import unittest
 from plots_setting import PROGRAM, SOURCE  # first: it adds the plots to the path
 
 import bandwidth
+import bench_run
+import collective_points
 import fit
 import matrix
 import plot
@@ -38,9 +40,9 @@ class CollectivePlots(unittest.TestCase):
 
     def lines(self, times):
         """Lines of points at SIZES, from {algorithm: time of a size}."""
-        points = [results.BenchPoint("all_reduce", name, "threads", 2, size, True, {"p50_us": time(size)})
+        points = [collective_points.BenchPoint("all_reduce", name, "threads", 2, size, True, {"p50_us": time(size)})
                   for name, time in times.items() for size in SIZES]
-        return results.lines_of(points)
+        return collective_points.lines_of(points)
 
     def test_a_crossover_is_the_intersection_of_the_lines(self):
         lines = self.lines({"few_steps": lambda n: n / 100, "few_bytes": lambda n: 40.96 * (n / 4096) ** 0.5,
@@ -204,21 +206,21 @@ class CollectivePlots(unittest.TestCase):
             names.append(self.folder / f"{skew}.json")
             self.bench("all_to_all_v", "--ranks", "3", "-b", "12K", "-e", "48K", "--skew", skew, *UNIT, "--algorithm", "pairwise", "--json",
                        names[-1])
-        ((operation, points),) = results.by_operation_and_ranks(results.read(names))
+        ((operation, points),) = collective_points.by_operation_and_ranks(results.read(names))
         self.assertEqual(operation, "all_to_all_v")
-        self.assertEqual(list(results.lines_of(points)), ["pairwise, f32 uniform", "pairwise, f32 zipf:1.2"])
+        self.assertEqual(list(collective_points.lines_of(points)), ["pairwise, f32 uniform", "pairwise, f32 zipf:1.2"])
 
     def test_lines_are_named_by_their_differences(self):
         def point(algorithm, transport, ranks):
-            return results.BenchPoint("all_reduce", algorithm, transport, ranks, 8, True, {"p50_us": 1})
+            return collective_points.BenchPoint("all_reduce", algorithm, transport, ranks, 8, True, {"p50_us": 1})
 
-        self.assertEqual(list(results.lines_of([point("ring", "threads", 2), point("openmpi", "mpi", 2)])), ["ring", "openmpi"])
-        self.assertEqual(list(results.lines_of([point("ring", "threads", 2), point("ring", "mpi", 2), point("vendor", "mpi", 2)])),
+        self.assertEqual(list(collective_points.lines_of([point("ring", "threads", 2), point("openmpi", "mpi", 2)])), ["ring", "openmpi"])
+        self.assertEqual(list(collective_points.lines_of([point("ring", "threads", 2), point("ring", "mpi", 2), point("vendor", "mpi", 2)])),
                          ["ring, threads", "ring, mpi", "the library's own"])
-        run = results.BenchRun(pathlib.Path("x"), {"benchmarks": [
+        run = bench_run.BenchRun(pathlib.Path("x"), {"benchmarks": [
             {"name": f"all_reduce/ring/threads/ranks:{ranks}", "run_type": "iteration", "busbw_gb_per_s": 1, "ranks": ranks, "bytes": 8,
              "in_place": 1} for ranks in (4, 2)]})
-        self.assertEqual([points[0].ranks for _, points in results.by_operation_and_ranks(results.Results(benchmarks=[run]))], [2, 4])
+        self.assertEqual([points[0].ranks for _, points in collective_points.by_operation_and_ranks(results.Results(benchmarks=[run]))], [2, 4])
 
 
 if __name__ == "__main__":

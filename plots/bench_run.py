@@ -1,0 +1,113 @@
+"""A run of lockstep bench, as its file holds it."""
+
+import pathlib
+from dataclasses import dataclass
+
+from collective_points import BenchPoint
+from technique_points import (
+    AXES, ContextCrossover, ContextError, ContextLimit, ContextMask, Crossover, context_point, factoring, from_entry, pipeline_point,
+    sharded_point, tensor_point,
+)
+
+
+@dataclass(frozen=True)
+class BenchRun:
+    path: pathlib.Path
+    data: dict
+
+    @property
+    def memory_bandwidth(self):
+        """Bytes per second that all ranks read and write when they copy at the same time, measured in the same run."""
+        return float(self.data["context"]["lockstep.memory_bandwidth_bytes_per_s"])
+
+    @property
+    def clock(self):
+        return self.data["context"]["lockstep.clock"]
+
+    @property
+    def link(self):
+        """The cost of messages in the closed forms."""
+        return self.data["context"]["lockstep.link"]
+
+    def points(self):
+        for entry in self.data["benchmarks"]:
+            # Skips entries of the model, and averages and deviations over repetitions.
+            if "busbw_gb_per_s" not in entry or entry["run_type"] != "iteration":
+                continue
+            operation, algorithm, transport, *more = entry["name"].split("/")
+            variant = " ".join(part.split(":", 1)[1] for part in more if part.startswith(("type:", "redop:", "skew:")))
+            yield BenchPoint(operation, algorithm, transport, int(entry["ranks"]), int(entry["bytes"]),
+                             bool(entry["in_place"]), entry, variant)
+
+    def pipeline_points(self):
+        for entry in self.data["benchmarks"]:
+            if entry["name"].startswith("pipeline/") and entry["run_type"] == "iteration":
+                yield pipeline_point(entry)
+
+    @property
+    def layer(self):
+        return self.data["context"]["lockstep.layer"]
+
+    @property
+    def roofline(self):
+        """The rates of a rank's arithmetic and memory in the simulation."""
+        return self.data["context"]["lockstep.roofline"]
+
+    def tensor_points(self):
+        for entry in self.data["benchmarks"]:
+            if entry["name"].startswith("tp/") and entry["run_type"] == "iteration":
+                self.layer + self.roofline  # required: raises KeyError
+                yield tensor_point(entry)
+
+    @property
+    def model(self):
+        """The model, its type and the sequences of a rank."""
+        return self.data["context"]["lockstep.model"]
+
+    def sharded_points(self):
+        for entry in self.data["benchmarks"]:
+            if entry["name"].startswith("sharded/") and entry["run_type"] == "iteration":
+                self.model + self.clock  # required: raises KeyError
+                yield sharded_point(entry)
+
+    def crossovers(self):
+        return [from_entry(Crossover, entry) for entry in self.data.get("crossovers", [])]
+
+    def context_points(self):
+        for entry in self.data["benchmarks"]:
+            if entry["name"].startswith("cp/") and entry["run_type"] == "iteration":
+                self.model + self.clock  # required: raises KeyError
+                yield context_point(entry)
+
+    def factorings(self):
+        """The fastest first."""
+        for entry in self.data["benchmarks"]:
+            if entry["name"].startswith("3d/") and entry["run_type"] == "iteration":
+                self.model + self.roofline  # required: raises KeyError
+                yield factoring(entry)
+
+    def refused_factorings(self):
+        """{(tp, cp, pp, dp): why there is no such plan}"""
+        return {(*(int(entry[axis]) for axis in AXES),): entry["reason"] for entry in self.data.get("refused", [])}
+
+    @property
+    def fastest_lengths(self):
+        """(tp, cp, pp, dp) of the fastest factoring within the memory limit; None without one."""
+        return (*(self.data["fastest"][axis] for axis in AXES),) if "fastest" in self.data else None
+
+    def context_limits(self):
+        return [from_entry(ContextLimit, entry) for entry in self.data.get("context_limits", [])]
+
+    def context_crossovers(self):
+        return [from_entry(ContextCrossover, entry) for entry in self.data.get("context_crossovers", [])]
+
+    def context_masks(self):
+        masks = [from_entry(ContextMask, entry) for entry in self.data.get("context_masks", [])]
+        if any(len(mask.pairs) != mask.ranks or set(mask.owners) != set(range(mask.ranks)) for mask in masks):
+            raise ValueError("a mask without all of its ranks")
+        return masks
+
+    def context_errors(self):
+        return [ContextError(entry["accumulation"], int(entry["ranks"]), entry["output_error"], entry["gradient_error"])
+                for entry in self.data["benchmarks"]
+                if entry["name"].startswith("cp_error/") and entry["run_type"] == "iteration"]

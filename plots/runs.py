@@ -1,0 +1,164 @@
+"""Training runs, schedules and contributions, as their files hold them."""
+
+import pathlib
+import statistics
+from dataclasses import dataclass
+
+# Two training runs with the same values of these have the same losses, except for rounding.
+SAME_TRAINING = ("model", "init", "data", "order", "seed", "global_batch", "sequence_length", "lr", "warmup_steps",
+                 "min_lr", "weight_decay", "grad_clip", "beta1", "beta2", "eps", "steps", "dtype")
+
+
+@dataclass(frozen=True)
+class TrainRun:
+    path: pathlib.Path
+    data: dict
+
+    @property
+    def config(self):
+        return self.data["config"]
+
+    @property
+    def name(self):
+        ranks, transport, dtype = (self.config[key] for key in ("ranks", "transport", "dtype"))
+        parts = [self.config["technique"], *self._variant()]
+        parts += [f"{ranks} ranks"] if ranks > 1 else []
+        parts += [transport] if transport not in ("threads", "virtual") else []
+        parts += [dtype] if dtype != "f32" else []
+        return " ".join(parts)
+
+    def _variant(self):
+        """The options that distinguish runs of one technique."""
+        if self.config["technique"] == "pipeline":
+            recompute = self.config["recompute"]
+            return [self.config.get("schedule_file") or self.config["schedule"], *([f"recompute {recompute}"] * (recompute != "none"))]
+        if self.config["technique"] != "ps":
+            return []
+        mode, servers = self.config["mode"], self.config.get("servers", 0)
+        if mode == "ssp":
+            mode += f" {self.config['staleness']},"
+        return [mode, "colocated" if self.config["colocated"] else f"{servers} server{'s' if servers > 1 else ''}"]
+
+    @property
+    def is_in_step(self):
+        """Whether all ranks take each step together. Otherwise losses are not one rank's, and traffic is the whole run's."""
+        return not self.data.get("updates")
+
+    @property
+    def is_reference(self):
+        return self.config["technique"] == "serial"
+
+    def steps(self, key):
+        return [step[key] for step in self.data["steps"]]
+
+    def tokens_per_second(self):
+        """For the median step: the first steps also warm up."""
+        return statistics.median(self.steps("tokens_per_second"))
+
+    def same_training(self, other):
+        """Whether both do the same training on the same text. The entropy shows whether the text has changed."""
+        return (self.data["unigram_entropy"] == other.data["unigram_entropy"] and
+                all(self.config[key] == other.config[key] for key in SAME_TRAINING))
+
+
+@dataclass(frozen=True)
+class ScheduleRun:
+    path: pathlib.Path
+    data: dict
+
+    @property
+    def name(self):
+        return self.data["name"]
+
+    @property
+    def ranks(self):
+        return self.data["config"]["ranks"]
+
+    @property
+    def stages(self):
+        return self.data["config"]["stages"]
+
+    @property
+    def virtual_stages(self):
+        """Virtual stages of each rank."""
+        return self.stages // self.ranks
+
+    @property
+    def micro_batches(self):
+        return self.data["config"]["micro_batches"]
+
+    @property
+    def makespan(self):
+        return self.data["makespan"]
+
+    @property
+    def bubble(self):
+        """The share of all ranks' time in which they are idle."""
+        return self.data["bubble"]["fraction"]
+
+    @property
+    def overhead(self):
+        """Idle time over busy time."""
+        return self.data["bubble"]["overhead"]
+
+    def check(self):
+        """Raises KeyError or TypeError if something is missing, ValueError if it is out of range."""
+        if not isinstance(self.name, str) or len(self.data["ranks"]) != self.ranks or self.ranks < 1:
+            raise ValueError("no row for each rank")
+        # These must be numbers.
+        self.virtual_stages, self.micro_batches + 0, self.bubble + 0, self.overhead + 0
+        for rank in self.data["ranks"]:
+            rank["in_flight"] + rank["unfinished"]
+            for action in rank["actions"]:
+                self._check_action(action)
+            if rank["actions"] and rank["actions"][-1]["with_next"]:
+                raise ValueError("the last action claims to share a block with a next one")
+
+    def _check_action(self, action):
+        is_collective = action["pass"] in ("UNSHARD", "RESHARD", "REDUCE_GRAD")
+        known = (is_collective or action["pass"] in ("F", "B", "I", "W")) and isinstance(action["with_next"], bool)
+        has_place = 0 <= action["stage"] < self.stages and (is_collective or 0 <= action["micro_batch"] < self.micro_batches)
+        if not known or not has_place or (is_collective and action["with_next"]):
+            raise ValueError(f"no action of this schedule: {action}")
+        if not 0 <= action["begin"] <= action["end"] <= self.makespan:
+            raise ValueError(f"not within the makespan: {action}")
+
+
+@dataclass(frozen=True)
+class ContributionRun:
+    """Which ranks' data each rank holds in a collective, message by message."""
+    path: pathlib.Path
+    data: dict
+
+    @property
+    def name(self):
+        return f"{self.data['operation']}/{self.data['algorithm']} on {self.ranks} ranks"
+
+    @property
+    def ranks(self):
+        return self.data["config"]["ranks"]
+
+    @property
+    def elements(self):
+        return self.data["config"]["elements"]
+
+    @property
+    def held(self):
+        return [rank["held"] for rank in self.data["ranks"]]
+
+    @property
+    def wrong(self):
+        return self.data["wrong"]
+
+    def check(self):
+        """Raises ValueError if the lists do not have the lengths that the file names."""
+        if self.ranks < 1 or self.elements < 1 or len(self.held) != self.ranks:
+            raise ValueError("no list for each rank")
+        for held in (held for records in self.held for held in records):
+            if len(held["times"]) != self.elements or any(len(times) != self.ranks for times in held["times"]):
+                raise ValueError("not a number for each element and rank")
+            if held["first"] + held["count"] > self.elements:
+                raise ValueError("a message beyond the elements")
+        for one in self.wrong:
+            if max(one["rank"], one["source"]) >= self.ranks or one["element"] >= self.elements:
+                raise ValueError(f"no element of this run: {one}")
