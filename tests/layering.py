@@ -1,8 +1,8 @@
 """Checks the include rules, that included files exist, the rules of source files, that no two files define types of one name,
 and that no file hides a library's function from its neighbours; then that each check can fail.
 
-collectives/base <- collectives <- parallel <- bench <- cli; models includes only collectives/base. Algorithms use
-communicators: only a transport's own files and launch.cc include a concrete transport.
+collectives/base <- collectives <- parallel <- bench <- cli; models includes only collectives/base. The order of the folders inside
+collectives/, models/ and parallel/ stands in their READMEs. Algorithms use communicators: only transports include a transport.
 """
 
 import pathlib
@@ -32,17 +32,11 @@ TRANSPORT = "collectives/transport/"
 RESTRICTED = {
     f"{TRANSPORT}transport.h": ["collectives/communicator.h", TRANSPORT, "labs/process/", "tests/"],
     f"{TRANSPORT}signature.h": ["collectives/observer.h", TRANSPORT, "tests/"],
-    f"{TRANSPORT}launch.h": [f"{TRANSPORT}launch", "parallel/", "bench/", "cli/", "tests/"],
-    f"{TRANSPORT}launch_symmetric.h": [f"{TRANSPORT}launch", "parallel/", "bench/", "tests/"],
-    f"{TRANSPORT}later_interruption.h": [TRANSPORT, "cli/", "tests/"],
-    f"{TRANSPORT}disturbed.h": [f"{TRANSPORT}disturbed.cc", f"{TRANSPORT}launch", "tests/"],
-    f"{TRANSPORT}faulty.h": [f"{TRANSPORT}faulty.cc", f"{TRANSPORT}launch", "tests/"],
-    f"{TRANSPORT}threads.h": [f"{TRANSPORT}threads.cc", f"{TRANSPORT}launch.cc", "tests/"],
-    f"{TRANSPORT}mpi/": [f"{TRANSPORT}mpi/", f"{TRANSPORT}launch.cc", "tests/"],
-    f"{TRANSPORT}nccl/": [f"{TRANSPORT}nccl/", f"{TRANSPORT}launch.cc", "tests/"],
+    f"{TRANSPORT}launch/launch.h": [f"{TRANSPORT}launch/", "parallel/", "bench/", "cli/", "tests/"],
+    f"{TRANSPORT}launch/launch_symmetric.h": [f"{TRANSPORT}launch/", "parallel/", "bench/", "tests/"],
+    f"{TRANSPORT}failure/later_interruption.h": [TRANSPORT, "cli/", "tests/"],
     TRANSPORT: [TRANSPORT, "tests/"],
     "mpi.h": [f"{TRANSPORT}mpi/", "tests/smpi/"],
-    f"{TRANSPORT}gloo/": [f"{TRANSPORT}gloo/"],
     "gloo/": [f"{TRANSPORT}gloo/"],
     "nccl.h": [f"{TRANSPORT}nccl/", "tests/emulator/"],
 }
@@ -52,7 +46,7 @@ MAY_USE_CUDA = re.compile(rf"cuda[^/]*\.(cc|cu|cuh|h)$|/cuda/|^tests/emulator/|^
 # JSON that anyone may have written is read within bounds, and text of any origin becomes JSON, by collectives/base/json_text.h. The
 # others read what this program has just written, or a header as a stream.
 JSON = re.compile(r"\b[Jj]son::(?:sax_)?parse\(|\.dump\(")
-MAY_USE_JSON = ("collectives/base/json_text.cc", "models/safetensors.cc", "parallel/rank/report.cc", "parallel/checkpoint/checkpoints.cc",
+MAY_USE_JSON = ("collectives/base/json_text.cc", "models/gpt/safetensors.cc", "parallel/rank/report.cc", "parallel/checkpoint/checkpoints.cc",
                 "bench/results/registered.cc", "tests/")
 
 DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(\w+)[ \t]*(.*)$", re.MULTILINE)
@@ -98,9 +92,62 @@ def faults_of(root, name, text):
         yield f"{name} has no #pragma once"
     if JSON.search(text) and not name.startswith(MAY_USE_JSON):
         yield f"{name} calls {JSON.search(text)[0]}...): use collectives/base/json_text.h"
+    yield from too_long(name, text)
+
+
+def too_long(name, text):
     lines = text.count("\n")
     if lines > MOST_LINES and not name.startswith("tests/"):
         yield f"{name} has {lines} lines: a file of more than {MOST_LINES} is two ideas"
+
+
+def folders_included(texts):
+    """Folder -> the other folders that its files include, each with one such pair of files."""
+    arrows = {}
+    for name, text in texts.items():
+        folder = name.rpartition("/")[0]
+        for directive, rest in DIRECTIVE.findall(text):
+            included = rest[1:].rpartition("/")[0] if directive == "include" and rest.startswith('"') else folder
+            if included.split("/")[0] in TOP_FOLDERS and included != folder:
+                arrows.setdefault(folder, {}).setdefault(included, (name, rest.strip('"')))
+    return arrows
+
+
+def rows_of(readme):
+    """The rows of folders that a README draws, from the top."""
+    drawing = readme.partition("A folder includes only folders below it:\n\n```text\n")[2].partition("```")[0]
+    return [row.split() for row in drawing.splitlines()]
+
+
+def arrows_up(texts, top, readme):
+    """Includes between the folders of `top` that do not lead down the rows of its README, and folders that no row names."""
+    height = {(f"{top}/{folder}" if folder != top else top): -number for number, row in enumerate(rows_of(readme)) for folder in row}
+    arrows = folders_included(texts)
+    for folder in sorted({name.rpartition("/")[0] for name in texts if name.startswith(top + "/")} - height.keys()):
+        yield f"{folder}/ is in no row of {top}/README.md"
+    for folder in height.keys() & arrows.keys():
+        for included in height.keys() & arrows[folder].keys():
+            if height[included] >= height[folder]:
+                name, header = arrows[folder][included]
+                yield f"{name} includes {header}: {included}/ is not below {folder}/ in {top}/README.md"
+
+
+def circles(texts):
+    """Folders that include one another, as a path of includes back to the first one."""
+    arrows, done = folders_included(texts), set()
+
+    def walk(folder, path):
+        if folder in path:
+            around = [*path[path.index(folder):], folder]
+            steps = [arrows[one][next_one] for one, next_one in zip(around, around[1:])]
+            yield "folders in a circle: " + ", ".join(f"{name} includes {header}" for name, header in steps)
+        elif folder not in done:
+            for included in sorted(arrows.get(folder, {})):
+                yield from walk(included, [*path, folder])
+            done.add(folder)
+
+    for folder in sorted(arrows):
+        yield from walk(folder, [])
 
 
 def equal_names(texts):
@@ -178,7 +225,7 @@ def hidden_functions(texts):
 
 # (file, text, part of the expected fault)
 PLANTED = [
-    ("models/gpt.cc", '#include "collectives/communicator.h"\n', "models/ may include"),
+    ("models/gpt/gpt.cc", '#include "collectives/communicator.h"\n', "models/ may include"),
     ("collectives/base/error.cc", '#include "collectives/stream.h"\n', "collectives/base/ may include"),
     ("collectives/stream.cc", '#include "parallel/train/trainer.h"\n', "collectives/ may include"),
     ("parallel/pipeline/schedules/check.cc", '#include "parallel/pipeline/simulator/simulate.h"\n', "schedules/ may include"),
@@ -186,22 +233,29 @@ PLANTED = [
     ("bench/results/measure.cc", '#include "bench/collectives/collective.h"\n', "bench/results/ may include"),
     ("bench/collectives/point.cc", '#include "bench/techniques/ps.h"\n', "bench/collectives/ may include"),
     ("bench/techniques/ps.cc", '#include "bench/collectives/collective.h"\n', "bench/techniques/ may include"),
-    ("parallel/data/ddp.cc", '#include "collectives/transport/threads.h"\n', "launch.cc"),
-    ("collectives/transport/counting.cc", '#include "collectives/transport/threads.h"\n', "launch.cc"),
+    ("parallel/data/ddp.cc", '#include "collectives/transport/threads/threads.h"\n', "only collectives/transport/"),
     ("collectives/all_reduce/ring.cc", '#include "collectives/transport/transport.h"\n', "communicator.h"),
     ("collectives/all_reduce/ring.cc", "#include <mpi.h>\n", "transport/mpi/"),
-    ("collectives/transport/threads.cc", "#include <mpi.h>\n", "transport/mpi/"),
-    ("collectives/transport/modules.cc", "#include <gloo/context.h>\n", "transport/gloo/"),
-    ("collectives/transport/launch.cc", '#include "collectives/transport/gloo/vendor.h"\n', "transport/gloo/"),
+    ("collectives/transport/threads/threads.cc", "#include <mpi.h>\n", "transport/mpi/"),
+    ("collectives/transport/modules/modules.cc", "#include <gloo/context.h>\n", "transport/gloo/"),
     ("parallel/train/trainer.cc", "# include <cuda_runtime.h>\n", "cuda in their name"),
-    ("models/gpt.cc", '#include "models/no_such_file.h"\n', "no such file"),
-    ("models/gpt.cc", '#include "gpt.h"\n', "no such file"),
-    ("models/gpt.cc", "#ifdef NDEBUG\n", "#ifdef"),
-    ("models/gpt.cc", "#define TWICE(x) x, x\n", "#define"),
-    ("models/gpt.h", "int one();\n", "#pragma once"),
-    ("models/gpt.cc", "const auto file = nlohmann::json::parse(text);\n", "json_text.h"),
+    ("models/gpt/gpt.cc", '#include "models/no_such_file.h"\n', "no such file"),
+    ("models/gpt/gpt.cc", '#include "gpt.h"\n', "no such file"),
+    ("models/gpt/gpt.cc", "#ifdef NDEBUG\n", "#ifdef"),
+    ("models/gpt/gpt.cc", "#define TWICE(x) x, x\n", "#define"),
+    ("models/gpt/gpt.h", "int one();\n", "#pragma once"),
+    ("models/gpt/gpt.cc", "const auto file = nlohmann::json::parse(text);\n", "json_text.h"),
     ("cli/plan.cc", "write_file(path, file.dump(1));\n", "json_text.h"),
-    ("models/gpt.cc", "\n" * 301, "301 lines"),
+    ("models/gpt/gpt.cc", "\n" * 301, "301 lines"),
+]
+# (file, text): an include that does not lead down.
+PLANTED_UP = [
+    ("parallel/plan/planted.h", '#include "parallel/train/trainer.h"\n'),
+    ("parallel/data/planted.cc", '#include "parallel/sharded/unit.h"\n'),
+    ("collectives/all_gather/planted.cc", '#include "collectives/operations/split.h"\n'),
+    ("collectives/transport/decorators/planted.cc", '#include "collectives/transport/threads/threads.h"\n'),
+    ("models/planted.h", '#include "models/layers/block.h"\n'),
+    ("models/no_such_folder/planted.h", ""),
 ]
 # Parameters of a function shown() in an anonymous namespace, and whether it hides that of json_text.h.
 HIDING = [("std::int32_t token", True), ("const std::string& text", True), ("double x, int digits = 3", True), ("const Slice& data", False),
@@ -214,10 +268,21 @@ def main():
                    if path.suffix in (".h", ".cuh", ".cc", ".cu"))
     texts = {path.relative_to(root).as_posix(): path.read_text() for path in files}
     faults = [fault for name, text in texts.items() for fault in faults_of(root, name, text)]
-    faults += [*equal_names(texts), *hidden_functions(texts)]
+    plots = {path.relative_to(root).as_posix(): path.read_text() for path in sorted((root / "plots").glob("*.py"))}
+    faults += [fault for name, text in plots.items() for fault in too_long(name, text)]
+    readmes = {top: (root / top / "README.md").read_text() for top in ("collectives", "models", "parallel")}
+    faults += [fault for top, readme in readmes.items() for fault in arrows_up(texts, top, readme)]
+    faults += [*circles(texts), *equal_names(texts), *hidden_functions(texts)]
     for name, text, part in PLANTED:
         if not any(part in fault for fault in faults_of(root, name, text)):
             faults.append(f"planted in {name}, but not found: {text.strip() or 'too many lines'}")
+    for name, text in PLANTED_UP:
+        top = name.partition("/")[0]
+        if not any(name.rpartition("/")[0] in fault for fault in arrows_up(texts | {name: text}, top, readmes[top])):
+            faults.append(f"planted in {name}, but not found: {text.strip() or 'a folder in no row'}")
+    planted = texts | {"bench/results/planted.h": '#include "bench/techniques/ps.h"\n'}
+    if not any("bench/results/planted.h includes bench/techniques/ps.h" in fault for fault in circles(planted)):
+        faults.append("planted in bench/results/planted.h, but not found: a circle between folders")
     stream = "namespace lockstep {\nclass Stream final : public Base {\n"
     if not list(equal_names(texts | {"models/planted.h": stream})):
         faults.append("planted in models/planted.h, but not found: a second class Stream")
@@ -227,9 +292,9 @@ def main():
         planted = f"namespace lockstep {{\nnamespace {{\n\nstd::string shown({parameters}) {{\n}}\n\n}}  // namespace\n}}\n"
         if any("planted.cc hides shown()" in fault for fault in hidden_functions(texts | {"models/planted.cc": planted})) != hides:
             faults.append(f"planted in models/planted.cc: shown({parameters}) {'is not' if hides else 'is'} found to hide a function")
-    if not files:
+    if not files or not plots:
         faults.append("no source files found")
-    print("\n".join(faults) or f"{len(files)} files obey the rules")
+    print("\n".join(faults) or f"{len(files) + len(plots)} files obey the rules")
     return 1 if faults else 0
 
 
