@@ -6,6 +6,7 @@
 
 #include "collectives/all_to_all_v/all_to_all_v.h"
 #include "collectives/base/half.h"
+#include "collectives/base/with_type.h"
 
 namespace lockstep {
 namespace {
@@ -63,33 +64,6 @@ Table<T> combined(int ranks, ReduceOp op) {
     table[i] = Number<T>::store(value);
   }
   return table;
-}
-
-// Calls function(T{}) with the C++ type that stores `dtype`.
-template <typename Function>
-void with_type(DType dtype, Function function) {
-  switch (dtype) {
-    case DType::f16:
-      return function(Half{});
-    case DType::bf16:
-      return function(BFloat16{});
-    case DType::f32:
-      return function(float{});
-    case DType::f64:
-      return function(double{});
-    case DType::i8:
-      return function(std::int8_t{});
-    case DType::u8:
-      return function(std::uint8_t{});
-    case DType::i32:
-      return function(std::int32_t{});
-    case DType::u32:
-      return function(std::uint32_t{});
-    case DType::i64:
-      return function(std::int64_t{});
-    case DType::u64:
-      return function(std::uint64_t{});
-  }
 }
 
 // The number of elements begin .. begin + count - 1 that differ from the table's, starting at index

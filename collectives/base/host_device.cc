@@ -13,6 +13,7 @@
 #include "collectives/base/half.h"
 #include "collectives/base/shared_heap.h"
 #include "collectives/base/stores.h"
+#include "collectives/base/with_type.h"
 
 namespace lockstep {
 namespace {
@@ -36,33 +37,6 @@ struct Arithmetic<BFloat16> {
   static float widen(BFloat16 value) { return to_float(value); }
   static BFloat16 narrow(float value) { return bfloat16_from_float(value); }
 };
-
-// Calls function(T{}) with the C++ type of `dtype`. The only switch over types in this device.
-template <typename Function>
-void with_type(DType dtype, Function function) {
-  switch (dtype) {
-    case DType::f16:
-      return function(Half{});
-    case DType::bf16:
-      return function(BFloat16{});
-    case DType::f32:
-      return function(float{});
-    case DType::f64:
-      return function(double{});
-    case DType::i8:
-      return function(std::int8_t{});
-    case DType::u8:
-      return function(std::uint8_t{});
-    case DType::i32:
-      return function(std::int32_t{});
-    case DType::u32:
-      return function(std::uint32_t{});
-    case DType::i64:
-      return function(std::int64_t{});
-    case DType::u64:
-      return function(std::uint64_t{});
-  }
-}
 
 // Signed overflow is undefined in C++; collectives wrap around, as MPI's and NCCL's do.
 template <typename T, typename Function>

@@ -10,6 +10,7 @@
 #include "collectives/base/cuda/number.cuh"
 #include "collectives/base/cuda/vectors.h"
 #include "collectives/base/error.h"
+#include "collectives/base/with_type.h"
 
 namespace lockstep::cuda {
 namespace {
@@ -152,50 +153,23 @@ Geometry geometry(const VectorCut& cut) {
 
 template <typename Function>
 void with_floating(DType dtype, Function function) {
-  switch (dtype) {
-    case DType::f16:
-      return function(Half{});
-    case DType::bf16:
-      return function(BFloat16{});
-    case DType::f32:
-      return function(float{});
-    case DType::f64:
-      return function(double{});
-    default:
+  with_type(dtype, [&]<typename T>(T value) {
+    if constexpr (std::is_integral_v<T>)
       require(false, "integers cannot be converted on any device");
-  }
+    else
+      function(value);
+  });
 }
 
 // Maps signed to unsigned integers: the result has the same bits.
 template <typename Function>
 void with_unsigned(DType dtype, Function function) {
-  switch (dtype) {
-    case DType::i8:
-    case DType::u8:
-      return function(std::uint8_t{});
-    case DType::i32:
-    case DType::u32:
-      return function(std::uint32_t{});
-    case DType::i64:
-    case DType::u64:
-      return function(std::uint64_t{});
-    default:
-      return with_floating(dtype, function);
-  }
-}
-
-template <typename Function>
-void with_type(DType dtype, Function function) {
-  switch (dtype) {
-    case DType::i8:
-      return function(std::int8_t{});
-    case DType::i32:
-      return function(std::int32_t{});
-    case DType::i64:
-      return function(std::int64_t{});
-    default:
-      return with_unsigned(dtype, function);
-  }
+  with_type(dtype, [&]<typename T>(T value) {
+    if constexpr (std::is_integral_v<T>)
+      function(std::make_unsigned_t<T>(value));
+    else
+      function(value);
+  });
 }
 
 template <typename T>

@@ -4,10 +4,10 @@
 #include <gloo/math.h>
 
 #include <cstddef>
-#include <cstdint>
+#include <type_traits>
 
-#include "collectives/base/dtype.h"
 #include "collectives/base/error.h"
+#include "collectives/base/with_type.h"
 
 namespace lockstep {
 
@@ -28,32 +28,17 @@ GlooReduction gloo_reduction(ReduceOp op) {
   }
 }
 
-// Calls `use` with a value of the type. Throws Error (bad_input) for bf16, which gloo lacks.
+// Calls `use` with a value of gloo's type. Throws Error (bad_input) for bf16, which gloo lacks.
 template <typename Use>
 void with_gloo_type(DType dtype, Use use) {
-  switch (dtype) {
-    case DType::f32:
-      return use(float{});
-    case DType::f64:
-      return use(double{});
-    case DType::f16:
-      return use(gloo::float16{});
-    case DType::i8:
-      return use(std::int8_t{});
-    case DType::u8:
-      return use(std::uint8_t{});
-    case DType::i32:
-      return use(std::int32_t{});
-    case DType::u32:
-      return use(std::uint32_t{});
-    case DType::i64:
-      return use(std::int64_t{});
-    case DType::u64:
-      return use(std::uint64_t{});
-    case DType::bf16:
-      break;
-  }
-  require(false, "gloo does not reduce bf16", "choose another type or the ring");
+  with_type(dtype, [&]<typename T>(T value) {
+    if constexpr (std::is_same_v<T, BFloat16>)
+      require(false, "gloo does not reduce bf16", "choose another type or the ring");
+    else if constexpr (std::is_same_v<T, Half>)
+      use(gloo::float16{});
+    else
+      use(value);
+  });
 }
 
 }  // namespace lockstep
