@@ -161,6 +161,11 @@ nlohmann::ordered_json environment_json(Device* device) {
   return environment;
 }
 
+nlohmann::ordered_json result_head(std::string_view schema, Device* device) {
+  return {
+      {"schema", schema}, {"command", command_line()}, {"environment", environment_json(device)}};
+}
+
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::string text, word;

@@ -70,15 +70,11 @@ ordered_json rank_of(const RankRecord& rank) {
 }  // namespace
 
 std::string train_json(const Plan& plan, const LaunchOptions& world, const TrainResult& result) {
-  ordered_json file = {{"schema", "lockstep.train/1"},
-                       {"command", command_line()},
-                       {"environment", environment_json(world.device)},
-                       {"config", config_of(plan, world, result)},
-                       {"unigram_entropy", result.unigram_entropy},
-                       {"steps", ordered_json::array()},
-                       {"validation", ordered_json::array()},
-                       {"ranks", ordered_json::array()},
-                       {"theory", ordered_json::array()}};
+  ordered_json file = result_head("lockstep.train/1", world.device);
+  file["config"] = config_of(plan, world, result);
+  file["unigram_entropy"] = result.unigram_entropy;
+  for (const char* list : {"steps", "validation", "ranks", "theory"})
+    file[list] = ordered_json::array();
   for (const StepRecord& s : result.steps) {
     file["steps"].push_back({{"step", s.step},
                              {"loss", s.loss},
@@ -122,15 +118,13 @@ std::string train_json(const Plan& plan, const LaunchOptions& world, const Train
 }
 
 std::string dry_run_json(const Plan& plan, const LaunchOptions& world, const TrainResult& result) {
-  ordered_json file = {{"schema", "lockstep.dry-run/1"},
-                       {"command", command_line()},
-                       {"environment", environment_json(world.device)},
-                       {"plan", plan_json(plan)},
-                       {"parameters", result.parameters},
-                       {"tokens_per_step", result.tokens_per_step},
-                       {"absent", {"steps", "validation", "time"}},
-                       {"ranks", ordered_json::array({counts_of(result.ranks.front())})},
-                       {"theory", theory_json(result.theory)}};
+  ordered_json file = result_head("lockstep.dry-run/1", world.device);
+  file["plan"] = plan_json(plan);
+  file["parameters"] = result.parameters;
+  file["tokens_per_step"] = result.tokens_per_step;
+  file["absent"] = {"steps", "validation", "time"};
+  file["ranks"] = ordered_json::array({counts_of(result.ranks.front())});
+  file["theory"] = theory_json(result.theory);
   return json_text(file);
 }
 
