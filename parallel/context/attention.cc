@@ -1,6 +1,6 @@
 #include "parallel/context/attention.h"
 
-#include "models/ops/narrow_backend.h"
+#include "models/ops/narrow_types.h"
 
 namespace lockstep {
 
@@ -44,21 +44,30 @@ Matrices rows_of_each(const Matrix& all, Count first_column, Count columns, Coun
           length * all.stride};
 }
 
-// Columns of queries, and optionally keys and values, of some heads of a tensor that has `heads`
-// and `kv_heads` of them.
-std::vector<Matrices> head_columns(const Matrix& all, const HeadShare& share, Count heads,
-                                   Count kv_heads, Count size, bool with_kv, Count length,
-                                   Count first, Count count) {
-  std::vector<Matrices> list = {
-      rows_of_each(all, share.first * size, share.count * size, length, first, count)};
-  for (const Count begin : {heads, heads + kv_heads})
-    if (with_kv)
-      list.push_back(rows_of_each(all, (begin + share.first_kv) * size, share.kv_count * size,
-                                  length, first, count));
-  return list;
-}
-
 }  // namespace
+
+// Each row has the queries, and maybe the keys and values, of some heads.
+struct ContextAttention::HeadRows {
+  Matrix matrix;
+  Count heads, kv_heads, head_size;
+  bool with_kv;
+  Count length;  // rows of each sequence
+
+  HeadShare all() const {
+    return {.first = 0, .count = heads, .first_kv = 0, .kv_count = kv_heads};
+  }
+  // The columns of some heads, in some rows of every sequence.
+  std::vector<Matrices> columns(const HeadShare& share, Range rows) const {
+    const auto of_heads = [&](Count first, Count count) {
+      return rows_of_each(matrix, first * head_size, count * head_size, length, rows.first,
+                          rows.count);
+    };
+    std::vector<Matrices> list = {of_heads(share.first, share.count)};
+    for (const Count begin : {heads, heads + kv_heads})
+      if (with_kv) list.push_back(of_heads(begin + share.first_kv, share.kv_count));
+    return list;
+  }
+};
 
 ContextAttention::ContextAttention(AttentionParts parts, ContextRanks& ranks)
     : SelfAttention(std::move(parts)), ranks_(ranks) {}
@@ -86,24 +95,40 @@ ContextAttention::Sizes ContextAttention::sizes(const Rows& rows) const {
                    .documents = rows.documents}};
 }
 
+ContextAttention::HeadRows ContextAttention::own_heads(Slice own, const Rows& rows,
+                                                       bool with_kv) const {
+  const AttentionShape all = shape(rows);
+  return {.matrix = {own, rows.count(), with_kv ? all.qkv_width() : all.width()},
+          .heads = all.heads,
+          .kv_heads = all.kv_heads,
+          .head_size = all.head_size,
+          .with_kv = with_kv,
+          .length = rows.length};
+}
+
+ContextAttention::HeadRows ContextAttention::group_heads(Slice group, const Rows& rows,
+                                                         bool with_kv) const {
+  const Sizes s = sizes(rows);
+  return {.matrix = {group, s.rows, with_kv ? s.qkv_width() : s.width},
+          .heads = s.heads,
+          .kv_heads = s.kv_heads,
+          .head_size = shape(rows).head_size,
+          .with_kv = with_kv,
+          .length = s.length};
+}
+
 void ContextAttention::scatter_heads(Backend& backend, Slice group, Slice own, const Rows& rows,
                                      bool with_kv) const {
-  const AttentionShape all = shape(rows);
-  const Sizes s = sizes(rows);
-  const Matrix from(own, rows.count(), with_kv ? all.qkv_width() : all.width());
-  const Matrix into(group, s.rows, with_kv ? s.qkv_width() : s.width);
+  const HeadRows from = own_heads(own, rows, with_kv), into = group_heads(group, rows, with_kv);
   Ulysses& ulysses = ranks_.ulysses();
   ulysses.exchange(
       backend, own.dtype,
       [&](int rank) {
-        return head_columns(from, ulysses.share_of(rank, all.heads, all.kv_heads), all.heads,
-                            all.kv_heads, all.head_size, with_kv, rows.length, 0, rows.length);
+        return from.columns(ulysses.share_of(rank, from.heads, from.kv_heads), {0, rows.length});
       },
       [&](int rank) {
         std::vector<Ulysses::Arriving> list;
-        for (const Matrices& matrices :
-             head_columns(into, {.count = s.heads, .kv_count = s.kv_heads}, s.heads, s.kv_heads,
-                          all.head_size, with_kv, s.length, rank * rows.length, rows.length))
+        for (const Matrices& matrices : into.columns(into.all(), {rank * rows.length, rows.length}))
           list.push_back({.matrices = matrices});
         return list;
       });
@@ -112,27 +137,21 @@ void ContextAttention::scatter_heads(Backend& backend, Slice group, Slice own, c
 
 void ContextAttention::gather_heads(Backend& backend, Slice own, Slice group, const Rows& rows,
                                     bool with_kv) const {
-  const AttentionShape all = shape(rows);
-  const Sizes s = sizes(rows);
-  const Matrix from(group, s.rows, with_kv ? s.qkv_width() : s.width);
-  const Matrix into(own, rows.count(), with_kv ? all.qkv_width() : all.width());
+  const HeadRows from = group_heads(group, rows, with_kv), into = own_heads(own, rows, with_kv);
   Ulysses& ulysses = ranks_.ulysses();
   ulysses.exchange(
       backend, own.dtype,
       [&](int rank) {
-        return head_columns(from, {.count = s.heads, .kv_count = s.kv_heads}, s.heads, s.kv_heads,
-                            all.head_size, with_kv, s.length, rank * rows.length, rows.length);
+        return from.columns(from.all(), {rank * rows.length, rows.length});
       },
       [&](int rank) {
-        const HeadShare share = ulysses.share_of(rank, all.heads, all.kv_heads);
+        const HeadShare share = ulysses.share_of(rank, into.heads, into.kv_heads);
         // Ranks that share a key/value head each have a part of its gradient.
         const bool adds =
             rank > 0 &&
-            ulysses.share_of(rank - 1, all.heads, all.kv_heads).first_kv == share.first_kv;
+            ulysses.share_of(rank - 1, into.heads, into.kv_heads).first_kv == share.first_kv;
         std::vector<Ulysses::Arriving> list;
-        for (const Matrices& matrices :
-             head_columns(into, share, all.heads, all.kv_heads, all.head_size, with_kv, rows.length,
-                          0, rows.length)) {
+        for (const Matrices& matrices : into.columns(share, {0, rows.length})) {
           const bool is_query = list.empty();
           list.push_back({.matrices = matrices, .beta = adds && !is_query ? 1.0 : 0.0});
         }

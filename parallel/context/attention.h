@@ -25,7 +25,11 @@ class ContextAttention final : public SelfAttention {
   // The sizes of one call, of the group's rows and this rank's share of the heads.
   struct Sizes;
   Sizes sizes(const Rows& rows) const;
-  // Exchanges between [own rows, all heads] and [the group's rows, own heads].
+  // A tensor with this rank's rows of all heads, or with the group's rows of this rank's heads.
+  struct HeadRows;
+  HeadRows own_heads(Slice own, const Rows& rows, bool with_kv) const;
+  HeadRows group_heads(Slice group, const Rows& rows, bool with_kv) const;
+  // Exchanges between the two.
   void scatter_heads(Backend& backend, Slice group, Slice own, const Rows& rows,
                      bool with_kv) const;
   void gather_heads(Backend& backend, Slice own, Slice group, const Rows& rows, bool with_kv) const;
