@@ -31,8 +31,8 @@ void GatheredInput::with_all_rows(const Tensor& kept, Count rows, const char* la
     return product(all, other, rows);
   }
   const Chunks x(all, split.ranks), of_other(other, split.ranks);
-  ranks_.gather(all, label,
-                [&](int part) { product(x[part], of_other[part], rows / split.ranks); });
+  ranks_.gather_in_parts(all, label,
+                         [&](int part) { product(x[part], of_other[part], rows / split.ranks); });
   // lab: given
 }
 // lab: end
@@ -49,9 +49,9 @@ void GatheredInput::sum_gradient(Slice dx, Count rows, const Product& product, S
   const Slice partial = ranks_.scratch(TensorRanks::Use::partial, rows, columns_, dx.dtype);
   if (ranks_.overlaps()) {
     const Chunks gradient(partial, split.ranks), of_other(other, split.ranks);
-    ranks_.sum(partial, label, TensorRanks::OnPart([&](int part) {
-                 product(gradient[part], of_other[part], rows / split.ranks);
-               }));
+    ranks_.sum_in_parts(partial, label, [&](int part) {
+      product(gradient[part], of_other[part], rows / split.ranks);
+    });
   } else {
     product(partial, other, rows);
     ranks_.sum(partial, label);

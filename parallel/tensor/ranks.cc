@@ -62,7 +62,7 @@ void TensorRanks::for_each_part(const OnPart& product) const {
 }
 
 // A ring: multiplies the part that arrived last while it sends it on and receives the next.
-void TensorRanks::gather(Slice all, const char* label, const OnPart& product) {
+void TensorRanks::gather_in_parts(Slice all, const char* label, const OnPart& product) {
   if (!comm_) return for_each_part(product);
   comm_->set_label(label);
   announce(Operation::all_gather, own_rows(all), all);
@@ -98,7 +98,7 @@ void TensorRanks::sum(Slice partial, const char* label) {
 // lab: end
 
 // A ring: sends the sum of one part while it computes the next part to arrive.
-void TensorRanks::sum(Slice partial, const char* label, const OnPart& product) {
+void TensorRanks::sum_in_parts(Slice partial, const char* label, const OnPart& product) {
   if (!comm_) return for_each_part(product);
   comm_->set_label(label);
   const Chunks part(partial, comm_->size());

@@ -58,14 +58,14 @@ class TensorRanks {
   // Calls product(i) for every part i of `all`, as Chunks numbers them, overlapped with the exchange
   // of other parts.
   using OnPart = std::function<void(int part)>;
-  void gather(Slice all, const char* label, const OnPart& product);
+  void gather_in_parts(Slice all, const char* label, const OnPart& product);
 
   // Sums `partial` over the ranks. The sum is complete in this rank's own rows: all rows, unless the
   // sequence is split.
   void sum(Slice partial, const char* label);
   // The same, but calls product(i) first to compute part i of `partial`.
-  void sum(Slice partial, const char* label, const OnPart& product);
-  // The same, overlapped with meanwhile() if ranks overlap; otherwise before it.
+  void sum_in_parts(Slice partial, const char* label, const OnPart& product);
+  // Sums, overlapped with meanwhile() if ranks overlap; otherwise before it.
   void sum(Slice partial, const char* label, const Meanwhile& meanwhile);
 
   // Combines the ranks' values, which are statistics of rows.

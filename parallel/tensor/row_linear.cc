@@ -35,10 +35,9 @@ class TensorRowLinear final : public RowLinear {
         separate ? ranks_.scratch(TensorRanks::Use::partial, rows, linear_.out(), out.dtype) : out;
     if (separate && ranks_.overlaps()) {
       const Chunks of_product(product, ranks_.split().ranks), of_x(x, ranks_.split().ranks);
-      ranks_.sum(product, TensorRanks::forward_label, TensorRanks::OnPart([&](int part) {
-                   linear_.product(backend, of_product[part], of_x[part],
-                                   rows / ranks_.split().ranks);
-                 }));
+      ranks_.sum_in_parts(product, TensorRanks::forward_label, [&](int part) {
+        linear_.product(backend, of_product[part], of_x[part], rows / ranks_.split().ranks);
+      });
     } else {
       linear_.product(backend, product, x, rows);
       ranks_.sum(product, TensorRanks::forward_label);
@@ -66,7 +65,7 @@ class TensorRowLinear final : public RowLinear {
       return linear_.backward_input(backend, dx, product.slice(), rows);
     }
     const Chunks of_dx(dx, split.ranks), of_product(product.slice(), split.ranks);
-    ranks_.gather(product.slice(), TensorRanks::backward_label, [&](int part) {
+    ranks_.gather_in_parts(product.slice(), TensorRanks::backward_label, [&](int part) {
       linear_.backward_input(backend, of_dx[part], of_product[part], rows / split.ranks);
     });
     // lab: given
