@@ -15,8 +15,9 @@
 #include "collectives/base/limits.h"
 #include "models/ops/device_backend.h"
 #include "models/ops/kernels.h"
-#include "models/ops/narrow_backend.h"
+#include "models/ops/narrow_types.h"
 #include "models/random.h"
+#include "models/tensor.h"
 
 namespace lockstep {
 namespace {

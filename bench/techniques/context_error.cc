@@ -6,7 +6,7 @@
 
 #include "models/data/token_layout.h"
 #include "models/ops/device_backend.h"
-#include "models/ops/narrow_backend.h"
+#include "models/ops/narrow_types.h"
 #include "models/random.h"
 #include "models/tensor.h"
 

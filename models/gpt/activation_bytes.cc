@@ -1,6 +1,6 @@
 #include "models/gpt/activation_bytes.h"
 
-#include "models/ops/narrow_backend.h"
+#include "models/ops/narrow_types.h"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 
 #include "collectives/base/error.h"
 #include "models/gpt/weights.h"
-#include "models/ops/narrow_backend.h"
+#include "models/ops/narrow_types.h"
 
 namespace lockstep {
 

@@ -1,6 +1,6 @@
 #include "models/layers/layer_norm.h"
 
-#include "models/ops/narrow_backend.h"
+#include "models/ops/narrow_types.h"
 
 namespace lockstep {
 

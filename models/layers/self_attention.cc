@@ -1,6 +1,6 @@
 #include "models/layers/self_attention.h"
 
-#include "models/ops/narrow_backend.h"
+#include "models/ops/narrow_types.h"
 
 namespace lockstep {
 

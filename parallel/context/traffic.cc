@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "models/ops/narrow_backend.h"
+#include "models/ops/narrow_types.h"
 #include "parallel/context/gather.h"
 #include "parallel/context/ring.h"
 #include "parallel/context/ulysses.h"

@@ -5,7 +5,7 @@
 #include "collectives/all_gather/all_gather.h"
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/reduce_scatter/reduce_scatter.h"
-#include "models/ops/narrow_backend.h"
+#include "models/ops/narrow_types.h"
 #include "parallel/tensor/ranks.h"
 
 namespace lockstep {

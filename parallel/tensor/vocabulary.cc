@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "models/ops/narrow_backend.h"
+#include "models/ops/narrow_types.h"
 #include "parallel/tensor/gathered_input.h"
 
 namespace lockstep {

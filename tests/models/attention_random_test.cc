@@ -7,7 +7,7 @@
 
 #include "models/backend.h"
 #include "models/data/token_layout.h"
-#include "models/ops/narrow_backend.h"
+#include "models/ops/narrow_types.h"
 #include "tests/models/layouts.h"
 #include "tests/models/numbers.h"
 

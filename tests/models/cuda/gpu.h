@@ -10,7 +10,7 @@
 
 #include "collectives/base/cuda/check.h"
 #include "models/ops/cuda/cuda_backend.h"
-#include "models/ops/narrow_backend.h"
+#include "models/ops/narrow_types.h"
 #include "tests/models/numbers.h"
 
 namespace lockstep::cuda {
