@@ -29,7 +29,7 @@
 #include "models/ops/kernels_info.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/plan_claims.h"
-#include "parallel/predict/predict.h"
+#include "parallel/predict/needed_bytes.h"
 #include "parallel/train/trainer.h"
 
 namespace lockstep {
@@ -144,25 +144,6 @@ void adapt_to_clock(TrainOptions& options, const LaunchOptions& world) {
     options.compute_seconds = 3.0 * options.micro_batches;
 }
 
-// Returns the memory of all ranks of this process, by the closed forms.
-double predicted_bytes(Plan plan, bool is_one_process) {
-  if (plan.has_servers()) plan.options.technique = "ddp";  // a worker holds as much as a replica
-  double bytes = 0;
-  AlongAxes place(0);
-  for (place[Axis::pp] = 0; place[Axis::pp] < plan.length(Axis::pp); ++place[Axis::pp]) {
-    double own = 0;
-    const Prediction rank = predict(plan, plan.mesh.rank_at(place));
-    // Held at the same time; other uses peak at other times.
-    for (const MemoryUse use : {MemoryUse::parameters, MemoryUse::gradients, MemoryUse::optimizer,
-                                MemoryUse::activations})
-      if (const auto& figure = rank.peak_bytes[static_cast<std::size_t>(use)])
-        own += static_cast<double>(figure->value);
-    bytes =
-        is_one_process ? bytes + own * plan.ranks / plan.length(Axis::pp) : std::max(bytes, own);
-  }
-  return bytes;
-}
-
 // Refuses what this machine cannot run, before anything is allocated.
 void check_machine(const Plan& plan, const LaunchOptions& world) {
   const bool is_one_process = launch_ranks({.ranks = 0}) == 0;
@@ -177,7 +158,7 @@ void check_machine(const Plan& plan, const LaunchOptions& world) {
           "--offload-to memory does nothing here: the ranks already compute in the host's memory",
           "name a file: --offload-to FILE; or train on a GPU, with --device cuda");
   if (!world.device->enqueues())
-    require_memory(predicted_bytes(plan, is_one_process), "this training",
+    require_memory(needed_bytes(plan, is_one_process), "this training",
                    "use a smaller --model, --global-batch or --sequence-length, or more "
                    "--micro-batches; lockstep plan shows what each rank holds");
 }

@@ -1,5 +1,5 @@
 // The command-line options of lockstep train and lockstep plan, made from the descriptions in
-// parallel/options.h. A plan file can also set them.
+// parallel/plan/options.h. A plan file can also set them.
 #pragma once
 
 #include <CLI/CLI.hpp>

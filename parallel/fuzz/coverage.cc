@@ -24,10 +24,8 @@ bool any_plan(const FuzzCase& fuzz_case, bool (*has)(const TrainOptions&)) {
                              [&](const FuzzPlan& plan) { return has(plan.options); });
 }
 
-int ulysses_ranks(const FuzzPlan& plan) {
-  const TrainOptions& o = plan.options;
-  if (o.technique == "ulysses") return plan.ranks;
-  return o.context_ranks.value_or(1) > 1 || o.technique == "cp" ? o.ulysses_ranks.value_or(1) : 1;
+int ulysses_ranks(const FuzzCase& fuzz_case) {
+  return plan_of(fuzz_case.last(), fuzz_case.model).options.ulysses_ranks.value_or(1);
 }
 
 struct NamedKind {
@@ -69,14 +67,15 @@ constexpr NamedKind named_kinds[] = {
      [](const FuzzCase& c, const CaseCheck& check) {
        return check.skipped_steps > 0 && c.plans.size() > 1;
      }},
-    {"ulysses above 2",
-     [](const FuzzCase& c, const CaseCheck&) { return ulysses_ranks(c.last()) > 2; }},
+    {"ulysses above 2", [](const FuzzCase& c, const CaseCheck&) { return ulysses_ranks(c) > 2; }},
     {"ulysses above the heads of keys",
      [](const FuzzCase& c, const CaseCheck&) {
-       return ulysses_ranks(c.last()) > c.model.key_value_heads();
+       return ulysses_ranks(c) > c.model.key_value_heads();
      }},
     {"parameter server",
-     [](const FuzzCase& c, const CaseCheck&) { return c.last().options.technique == "ps"; }},
+     [](const FuzzCase& c, const CaseCheck&) {
+       return technique(c.last().options.technique).has_servers;
+     }},
 };
 
 }  // namespace

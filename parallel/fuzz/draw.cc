@@ -32,20 +32,27 @@ GptConfig draw_model(Random& random) {
   return model;
 }
 
+// The mesh has all axes; other techniques choose them in their own ways.
+const TechniqueEntry& draw_technique(Random& random) {
+  std::vector<const TechniqueEntry*> choices;
+  for (const TechniqueEntry& entry : techniques())
+    if (entry.preset_of.empty() && !entry.is_reference)
+      choices.insert(choices.end(), entry.has_mesh ? 6 : 1, &entry);
+  return *choices[random() % choices.size()];
+}
+
 FuzzPlan draw_plan(Random& random) {
   FuzzPlan plan;
   TrainOptions& o = plan.options;
-  // The mesh has all axes; other techniques choose them in their own ways.
-  const std::string_view name = one_of<std::string_view>(
-      random, {"3d", "3d", "3d", "3d", "3d", "3d", "ddp", "zero", "fsdp", "pipeline", "tp", "sp",
-               "ring-attention", "ulysses", "cp", "ps"});
+  const TechniqueEntry& entry = draw_technique(random);
+  const std::string_view name = entry.name;
   o.technique = name;
   for (const OptionGroup& group : describe(o))
     for (const Option& option : group.options)
       if (!option.drawn.empty() && group.belongs_to(name))
         set_from_text(option, option.drawn[random() % option.drawn.size()]);
   plan.ranks = 1 + static_cast<int>(random() % 8);
-  if (name == "3d") {
+  if (entry.has_mesh) {
     plan.ranks = *o.tensor_ranks * *o.context_ranks * *o.pipeline_ranks * *o.data_ranks;
     // Few models have so many heads for each rank along tp.
     if (o.context_ranks == 4 && o.tensor_ranks == 1 && random() % 2 == 0) o.ulysses_ranks = 4;
@@ -56,8 +63,9 @@ FuzzPlan draw_plan(Random& random) {
 }
 
 int pipeline_ranks(const FuzzPlan& plan) {
-  return plan.options.technique == "pipeline" ? plan.ranks
-                                              : plan.options.pipeline_ranks.value_or(1);
+  return technique(plan.options.technique).free_axis == Axis::pp
+             ? plan.ranks
+             : plan.options.pipeline_ranks.value_or(1);
 }
 
 // Every third pipeline has a schedule of its own.

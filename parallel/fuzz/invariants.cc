@@ -73,7 +73,7 @@ void check_order(CaseComparison& comparison, const std::vector<UnitEvent>& order
 }  // namespace
 
 void check_invariants(CaseComparison& comparison, const Plan& plan, int rank) {
-  if (plan.has_servers() || plan.technique() == "serial") return;
+  if (plan.has_servers() || plan.is_reference()) return;
   const RankOutline outline(plan, rank);
   const std::optional<Sharding> sharding = sharding_of(plan);
   if (!sharding) return check_buckets(comparison, plan.options, outline.parameters());

@@ -19,10 +19,10 @@ bool is_valid(const FuzzCase& fuzz_case) {
   }
 }
 
-// Sets the ranks of a 3d plan to the product of its axes.
+// Sets the ranks of a plan whose axes all have lengths to their product.
 void set_ranks(FuzzPlan& plan) {
   const TrainOptions& o = plan.options;
-  if (o.technique == "3d")
+  if (technique(o.technique).has_mesh)
     plan.ranks = o.tensor_ranks.value_or(1) * o.context_ranks.value_or(1) *
                  o.pipeline_ranks.value_or(1) * o.data_ranks.value_or(1);
 }
@@ -96,7 +96,7 @@ std::vector<FuzzCase> simpler_cases(const FuzzCase& from) {
       next.last().schedule.clear();
       next.last().options.schedule_file.clear();
     });
-  if (from.last().options.technique != "3d" && from.last().ranks > 1)
+  if (!technique(from.last().options.technique).has_mesh && from.last().ranks > 1)
     for (const int ranks : {2, from.last().ranks / 2, from.last().ranks - 1})
       if (ranks < from.last().ranks) changed([&](FuzzCase& next) { next.last().ranks = ranks; });
   simplify_options(from, simpler);

@@ -167,8 +167,6 @@ void check_run(const TrainOptions& o, int ranks) {
 // Divides the ranks along cp into groups.
 void divide_context(TrainOptions& o, int ranks) {
   o.context_ranks = ranks;
-  if (o.technique == "ring-attention") o.ring_ranks = ranks;
-  if (o.technique == "ulysses") o.ulysses_ranks = ranks;
   if (ranks == 1) return;
   const int inside = o.ulysses_ranks.value_or(1);
   require(inside <= ranks && ranks % inside == 0,
@@ -235,7 +233,6 @@ void fill_in(Plan& plan) {
   o.tensor_ranks = plan.length(tp);
   o.pipeline_ranks = plan.length(pp);
   o.data_ranks = plan.length(dp);
-  if (o.technique == "sp") o.sequence_parallel = true;
   o.zero_stage = plan.zero_stage();
   o.virtual_stages = plan.schedule.stages / plan.length(pp);
 }
@@ -256,13 +253,14 @@ Plan plan_of(const TrainOptions& options, int ranks, const GptConfig& model) {
   require(entry.free_axis || ranks == 1,
           fmt::format("{} training on {} ranks", options.technique, ranks),
           "use --ranks 1, or train ddp");
-  if (options.technique == "ps") check_servers(options, ranks);
-  const int computing = options.technique == "ps" ? roles_of(options, ranks).workers() : ranks;
+  if (entry.has_servers) check_servers(options, ranks);
+  const int computing = entry.has_servers ? roles_of(options, ranks).workers() : ranks;
   Plan plan{.options = options,
             .ranks = ranks,
             .model = model,
             .mesh = mesh_of(options, computing, entry.free_axis),
             .schedule = {}};
+  if (entry.set_implied) entry.set_implied(plan.options, plan.length(cp));
   divide_context(plan.options, plan.length(cp));
   // A single stage needs no schedule: each micro-batch goes forward and then back.
   if (!plan.has_pipeline()) {

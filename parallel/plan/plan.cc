@@ -32,13 +32,6 @@ bool Plan::has_even_batches() const {
   return options.global_batch % (length(dp) * options.micro_batches) == 0;
 }
 
-int Plan::zero_stage() const {
-  if (technique() == "fsdp") return 3;
-  if (technique() == "zero") return options.zero_stage.value_or(1);
-  const std::string_view whole = lockstep::technique(technique()).preset_of;
-  return technique() == "3d" || whole == "3d" ? options.zero_stage.value_or(0) : 0;
-}
-
 int Plan::group_ranks() const {
   const std::string& text = options.reshard_after_forward;
   const char* const end = text.data() + text.size();

@@ -31,10 +31,12 @@ struct Plan {
 
   const std::string& technique() const { return options.technique; }
   // Parameter servers keep the optimizer outside of the mesh; the runtime does not run them.
-  bool has_servers() const { return technique() == "ps"; }
+  bool has_servers() const;
   // Whether workers take steps independently, and maybe not equally many.
   bool is_asynchronous() const { return has_servers() && options.mode != "bsp"; }
   bool has_pipeline() const;
+  // Whether it is run by the code that all others are compared with.
+  bool is_reference() const;
   // What replicas shard: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters.
   int zero_stage() const;
   // The ranks with the same part of the model, which sum their gradients, and a rank's place among
@@ -108,6 +110,14 @@ struct TechniqueEntry {
   // The axis that takes the remaining ranks; none: one rank.
   std::optional<Axis> free_axis = {};
   bool has_pipeline = false;  // the layers may be in stages
+  bool has_mesh = false;      // every axis has a length of its own
+  // What runs its plans: one rank that is the reference, parameter servers, or else the runtime.
+  bool is_reference = false, has_servers = false;
+  // What replicas shard, as Plan::zero_stage(); by default, if the plan may choose it.
+  int zero_stage = 0;
+  bool chooses_zero_stage = false;
+  // Options that follow from its name, for so many ranks along cp.
+  void (*set_implied)(TrainOptions&, int context_ranks) = nullptr;
   // For a preset: the technique it is based on; it has the same options with different defaults.
   std::string_view preset_of = {};
   void (*set_defaults)(TrainOptions&) = nullptr;

@@ -1,5 +1,6 @@
 // The techniques. Each is a preset: a plan with one axis free.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -33,7 +34,10 @@ void as_megatron(TrainOptions& o) {
 
 const std::vector<TechniqueEntry>& techniques() {
   static const std::vector<TechniqueEntry> entries = {
-      {.name = "serial", .summary = "one rank, the reference", .demo_ranks = {1}},
+      {.name = "serial",
+       .summary = "one rank, the reference",
+       .demo_ranks = {1},
+       .is_reference = true},
       {.name = "ddp",
        .summary = "data parallel: gradients all-reduced in buckets, overlapped with backward",
        .demo_ranks = {2, 4},
@@ -42,16 +46,20 @@ const std::vector<TechniqueEntry>& techniques() {
        .summary = "data parallel with sharded optimizer states, gradients and parameters, by stage",
        .demo_ranks = {4},
        .demo_flags = {"--stage", "2"},
-       .free_axis = Axis::dp},
+       .free_axis = Axis::dp,
+       .zero_stage = 1,
+       .chooses_zero_stage = true},
       {.name = "fsdp",
        .summary =
            "fully sharded data parallel: parameters are gathered block by block, with prefetch",
        .demo_ranks = {2},
-       .free_axis = Axis::dp},
+       .free_axis = Axis::dp,
+       .zero_stage = 3},
       {.name = "ps",
        .summary = "parameter server: workers push gradients to servers and pull parameters",
        .demo_ranks = {3, 5},
-       .free_axis = Axis::dp},
+       .free_axis = Axis::dp,
+       .has_servers = true},
       {.name = "pipeline",
        .summary = "the layers in stages, micro-batches through them in the order of a schedule",
        .demo_ranks = {2, 4},
@@ -65,15 +73,18 @@ const std::vector<TechniqueEntry>& techniques() {
       {.name = "sp",
        .summary = "tp with the sequence also split between the layers",
        .demo_ranks = {4},
-       .free_axis = Axis::tp},
+       .free_axis = Axis::tp,
+       .set_implied = [](TrainOptions& o, int) { o.sequence_parallel = true; }},
       {.name = "ring-attention",
        .summary = "every sequence over the ranks: keys and values travel around a ring of them",
        .demo_ranks = {4},
-       .free_axis = Axis::cp},
+       .free_axis = Axis::cp,
+       .set_implied = [](TrainOptions& o, int ranks) { o.ring_ranks = ranks; }},
       {.name = "ulysses",
        .summary = "every sequence over the ranks, which exchange tokens for heads",
        .demo_ranks = {2},
-       .free_axis = Axis::cp},
+       .free_axis = Axis::cp,
+       .set_implied = [](TrainOptions& o, int ranks) { o.ulysses_ranks = ranks; }},
       {.name = "cp",
        .summary = "every sequence split over the ranks, which all-gather keys and values; or a mix "
                   "of methods",
@@ -85,12 +96,16 @@ const std::vector<TechniqueEntry>& techniques() {
        .demo_ranks = {8},
        .demo_flags = {"--tp", "2", "--pp", "2", "--micro-batches", "3"},
        .free_axis = Axis::dp,
-       .has_pipeline = true},
+       .has_pipeline = true,
+       .has_mesh = true,
+       .chooses_zero_stage = true},
       {.name = "bloom-like",
        .summary = "3d as BLOOM was trained, scaled down: tp, pipeline, ZeRO-1 over the replicas",
        .demo_ranks = {8},
        .free_axis = Axis::dp,
        .has_pipeline = true,
+       .has_mesh = true,
+       .chooses_zero_stage = true,
        .preset_of = "3d",
        .set_defaults = as_bloom},
       {.name = "megatron-like",
@@ -99,6 +114,8 @@ const std::vector<TechniqueEntry>& techniques() {
        .demo_ranks = {8},
        .free_axis = Axis::dp,
        .has_pipeline = true,
+       .has_mesh = true,
+       .chooses_zero_stage = true,
        .preset_of = "3d",
        .set_defaults = as_megatron},
   };
@@ -131,16 +148,22 @@ int default_ranks(const TrainOptions& options) {
 }
 
 const TechniqueEntry& technique(std::string_view name) {
-  std::string known;
-  for (const TechniqueEntry& entry : techniques()) {
-    if (entry.name == name) return entry;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
-  }
-  require(false, fmt::format("unknown technique '{}'", name),
-          fmt::format("choose one of {}", known));
-  return techniques().front();
+  const auto found = std::ranges::find(techniques(), name, &TechniqueEntry::name);
+  if (found != techniques().end()) return *found;
+  std::vector<std::string_view> known;
+  for (const TechniqueEntry& entry : techniques()) known.push_back(entry.name);
+  throw Error(ErrorKind::bad_input, fmt::format("unknown technique '{}'", name),
+              {.hint = fmt::format("choose one of {}", fmt::join(known, ", "))});
 }
 
 bool Plan::has_pipeline() const { return lockstep::technique(technique()).has_pipeline; }
+bool Plan::has_servers() const { return lockstep::technique(technique()).has_servers; }
+bool Plan::is_reference() const { return lockstep::technique(technique()).is_reference; }
+
+int Plan::zero_stage() const {
+  const TechniqueEntry& entry = lockstep::technique(technique());
+  return entry.chooses_zero_stage ? options.zero_stage.value_or(entry.zero_stage)
+                                  : entry.zero_stage;
+}
 
 }  // namespace lockstep

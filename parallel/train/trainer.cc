@@ -168,7 +168,7 @@ class Steps {
 }  // namespace
 
 std::unique_ptr<TrainingRank> make_rank(RankContext& context, const Plan& plan, Backend& backend) {
-  if (plan.technique() == "serial") return make_serial(context, plan, backend);
+  if (plan.is_reference()) return make_serial(context, plan, backend);
   if (plan.has_servers()) return make_synchronous_ps(context, plan, backend);
   return make_runtime(context, plan, backend);
 }
