@@ -10,10 +10,10 @@
 #include "collectives/broadcast/broadcast.h"
 #include "collectives/stopwatch.h"
 #include "collectives/stream.h"
-#include "models/optimizers/adamw.h"
 #include "parallel/data/bucket.h"
 #include "parallel/plan/environment.h"
 #include "parallel/rank/first_weights.h"
+#include "parallel/rank/gradient_exchange.h"
 
 namespace lockstep {
 namespace {
@@ -38,8 +38,8 @@ class Ddp final : public DataParallel {
         replicas_(replicas),
         parameters_(parameters),
         backend_(backend),
-        reduce_dtype_(*plan.options.reduce_dtype),
-        optimizer_(allocated(parameters), adamw_options(plan.options), backend, context.ledger),
+        optimizer_(new_optimizer(optimizer_settings(plan.options), allocated(parameters), backend,
+                                 context.ledger)),
         queue_(parameters, buckets_of(plan, parameters)),
         exposed_(context.world) {
     if (replicas.size() == 1) return;
@@ -49,10 +49,8 @@ class Ddp final : public DataParallel {
       algorithms_.push_back(&usable_algorithm(all_reduce_algorithms(), Operation::all_reduce,
                                               plan.options.algorithm, communicator(),
                                               view(bucket)));
-    if (reduce_dtype_ != parameters.dtype())
-      rounded_ =
-          communicator().scratch({.dtype = reduce_dtype_, .device = parameters.gradients().device},
-                                 largest_count(queue_.buckets()));
+    exchange_.emplace(plan, communicator(), parameters.gradients(),
+                      largest_count(queue_.buckets()));
   }
 
   void load(const std::function<void()>& read) override {
@@ -102,11 +100,11 @@ class Ddp final : public DataParallel {
     return sum;
   }
   void step(double learning_rate, double gradient_scale) override {
-    optimizer_.step(learning_rate, gradient_scale);
+    optimizer_->step(learning_rate, gradient_scale);
   }
 
   TrainingState state() override {
-    return {.optimizers = {&optimizer_},
+    return {.optimizers = {optimizer_.get()},
             .parameters = &parameters_,
             .copies = replicas_.size(),
             .copy = replicas_.rank()};
@@ -135,26 +133,19 @@ class Ddp final : public DataParallel {
   }
 
   void reduce(Communicator& comm, std::size_t bucket) {
-    const Slice gradients = view(queue_.buckets()[bucket]);
-    const std::string_view algorithm = algorithms_[bucket]->name;
-    if (reduce_dtype_ == gradients.dtype)
-      return all_reduce(comm, gradients, ReduceOp::sum, algorithm);
-    // Buckets are reduced one after another, so they share the memory for rounded gradients.
-    const Slice rounded = rounded_.slice(gradients.count, reduce_dtype_);
-    gradients.device->convert(rounded, gradients);
-    all_reduce(comm, rounded, ReduceOp::sum, algorithm);
-    gradients.device->convert(gradients, rounded);
+    exchange_->run(view(queue_.buckets()[bucket]), [&](Slice encoded) {
+      all_reduce(comm, encoded, ReduceOp::sum, algorithms_[bucket]->name);
+    });
   }
 
   RankContext& context_;
   Communicator& replicas_;
   Parameters& parameters_;
   Backend& backend_;
-  DType reduce_dtype_;
-  AdamW optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
   BucketQueue queue_;
   std::vector<const AllReduceAlgorithm*> algorithms_;  // by bucket
-  Memory rounded_;                                     // gradients of a bucket in reduce_dtype
+  std::optional<GradientExchange> exchange_;           // none without other replicas
   std::vector<Stream::Handle> in_flight_;
   Stopwatch exposed_;
   std::optional<Stream> stream_;
@@ -171,7 +162,6 @@ std::optional<DdpTraffic> ddp_traffic(const Plan& plan, int rank, const Paramete
                                       const std::vector<std::string>& algorithms,
                                       int ranks_per_node) {
   const std::vector<Bucket> buckets = buckets_of(plan, parameters);
-  const DType type = *plan.options.reduce_dtype;
   DdpTraffic sum;
   bool all_rings = true;
   std::string name = plan.options.algorithm;
@@ -183,15 +173,14 @@ std::optional<DdpTraffic> ddp_traffic(const Plan& plan, int rank, const Paramete
     if (!algorithm.traffic) return {};
     sum.traffic += algorithm.traffic({.ranks = plan.copies(),
                                       .count = buckets[b].count,
-                                      .element_bytes = element_bytes(type),
+                                      .element_bytes = GradientExchange::element_bytes(plan),
                                       .ranks_per_node = ranks_per_node},
                                      plan.copy(rank));
     all_rings = all_rings && name == "ring";
   }
-  const std::string beta =
-      type == parameters.dtype() ? "beta" : std::to_string(element_bytes(type));
-  sum.bytes_formula = all_rings ? fmt::format("2(P-1)/P * Psi * {}", beta)
-                                : fmt::format("all_reduce/{}, by bucket", name);
+  sum.bytes_formula =
+      all_rings ? fmt::format("2(P-1)/P * Psi * {}", GradientExchange::element_formula(plan))
+                : fmt::format("all_reduce/{}, by bucket", name);
   sum.messages_formula = all_rings ? "2(P-1) * buckets" : sum.bytes_formula;
   return sum;
 }
@@ -209,13 +198,11 @@ Count ddp_scratch_bytes(const Plan& plan, int rank, const Parameters& parameters
       most = std::max(
           most, scratch({.ranks = plan.copies(), .count = buckets[b].count}, plan.copy(rank)));
   }
-  return most * element_bytes(*plan.options.reduce_dtype);
+  return most * GradientExchange::element_bytes(plan);
 }
 
 Count ddp_communication_bytes(const Plan& plan, const Parameters& parameters) {
-  const DType type = *plan.options.reduce_dtype;
-  if (plan.copies() == 1 || type == parameters.dtype()) return 0;
-  return largest_count(buckets_of(plan, parameters)) * element_bytes(type);
+  return GradientExchange::memory_bytes(plan, largest_count(buckets_of(plan, parameters)));
 }
 
 }  // namespace lockstep

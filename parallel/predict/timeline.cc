@@ -8,6 +8,7 @@
 #include "collectives/base/device.h"
 #include "collectives/reduce_scatter/reduce_scatter.h"
 #include "parallel/predict/workspace.h"
+#include "parallel/rank/gradient_exchange.h"
 #include "parallel/rank/norm.h"
 #include "parallel/sharded/unit.h"
 
@@ -126,7 +127,7 @@ class Rank {
   double update(const UnitParameters& unit) {
     const double begin = backend_.seconds();
     ShardedUnit(model_->parameters, unit, plan_.shards(), plan_.shard(number_), sharding_,
-                adamw_options(plan_.options), backend_, ledger_)
+                optimizer_settings(plan_.options), backend_, ledger_)
         .optimizer()
         .step(0, 1);
     return backend_.seconds() - begin;
@@ -153,20 +154,20 @@ StepTimes predicted_step(const Plan& plan, int rank, const Roofline& roofline,
   Rank alone(plan, rank, *sharding, roofline);
   const RankUnits& units = alone.units();
   const int ranks = plan.shards();
-  const auto exchange = [&](const auto& algorithm, std::size_t unit, DType dtype) {
+  const auto exchange = [&](const auto& algorithm, std::size_t unit, Count element) {
     if (ranks == 1) return 0.0;
     const Problem problem{.ranks = ranks,
                           .count = units.all[unit].layout(ranks).exchanged(),
-                          .element_bytes = element_bytes(dtype)};
+                          .element_bytes = element};
     return algorithm.seconds(problem, links);
   };
   const auto gather = [&](std::size_t unit) {
-    return exchange(all_gather_ring(), unit, plan.options.dtype);
+    return exchange(all_gather_ring(), unit, element_bytes(plan.options.dtype));
   };
   const auto reduce = [&](std::size_t unit) {
-    const DType dtype = *plan.options.reduce_dtype;
-    return sharding->all_reduces_gradients ? exchange(all_reduce_ring(), unit, dtype)
-                                           : exchange(reduce_scatter_ring(), unit, dtype);
+    const Count element = GradientExchange::element_bytes(plan);
+    return sharding->all_reduces_gradients ? exchange(all_reduce_ring(), unit, element)
+                                           : exchange(reduce_scatter_ring(), unit, element);
   };
 
   const std::vector<double> passes = alone.passes();

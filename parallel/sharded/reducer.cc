@@ -10,19 +10,15 @@ constexpr int between_track = 2;
 }  // namespace
 
 GradientReducer::GradientReducer(Communicator& shards, Communicator& between, const Plan& plan,
-                                 const Sharding& sharding, Slice largest, BufferPool& buffers,
-                                 Stream* stream, Stopwatch& exposed)
+                                 const Sharding& sharding, Slice like, Count most,
+                                 BufferPool& buffers, Stream* stream, Stopwatch& exposed)
     : shards_(shards),
       between_(between),
-      plan_(plan),
       sharding_(sharding),
       buffers_(buffers),
+      exchange_(plan, stream ? stream->communicator() : shards, like, most),
       exposed_(exposed),
       stream_(stream) {
-  const DType type = *plan.options.reduce_dtype;
-  if (plan.copies() > 1 && type != largest.dtype)
-    rounded_ = (stream ? stream->communicator() : shards)
-                   .scratch({.dtype = type, .device = largest.device}, largest.count);
   if (stream && between.size() > 1) between_stream_.emplace(between, between_track, "replicas");
 }
 
@@ -45,15 +41,11 @@ void GradientReducer::reduce(ShardedUnit& unit, bool is_last) {
 
 void GradientReducer::reduce_on(Communicator& comm, ShardedUnit& unit, Slice all) {
   comm.set_label("gradients");
-  Slice sent = all;
-  if (is_rounded()) {
-    sent = rounded_.slice(all.count, *plan_.options.reduce_dtype);
-    all.device->convert(sent, all);
-  }
-  unit.reduce(comm, sent, sharding_.all_reduces_gradients);
-  const Slice own = unit.own_chunk(all);
-  if (is_rounded()) own.device->convert(own, unit.own_chunk(sent));
-  unit.add_reduced(own);
+  const auto own = [&](Slice gradients) { return unit.own_chunk(gradients); };
+  exchange_.run(
+      all, [&](Slice encoded) { unit.reduce(comm, encoded, sharding_.all_reduces_gradients); },
+      own);
+  unit.add_reduced(own(all));
 }
 
 void GradientReducer::finish_oldest() {

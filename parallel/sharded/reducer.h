@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "collectives/stream.h"
+#include "parallel/rank/gradient_exchange.h"
 #include "parallel/sharded/unit.h"
 
 namespace lockstep {
@@ -13,12 +14,11 @@ namespace lockstep {
 class GradientReducer {
  public:
   // `shards` are the ranks that hold the shards, `between` the ranks that hold the same shards in
-  // other replicas. Works on `stream` if there is one. `largest` describes the largest unit's
-  // gradients, without memory. Adds waiting times to `exposed`. All arguments but `largest` must
-  // outlive it.
+  // other replicas. Works on `stream` if there is one. Gradients are like `like`; the largest unit
+  // exchanges `most`. Adds waiting times to `exposed`. All arguments but these two must outlive it.
   GradientReducer(Communicator& shards, Communicator& between, const Plan& plan,
-                  const Sharding& sharding, Slice largest, BufferPool& buffers, Stream* stream,
-                  Stopwatch& exposed);
+                  const Sharding& sharding, Slice like, Count most, BufferPool& buffers,
+                  Stream* stream, Stopwatch& exposed);
 
   // Begins to reduce the unit's gradients. `is_last`: nothing more will be added to them in this
   // step. If gradients are sharded, takes the unit's buffer away and gives it back to the pool
@@ -38,17 +38,15 @@ class GradientReducer {
     std::optional<Stream::Handle> handle;
   };
 
-  bool is_rounded() const { return rounded_.data() != nullptr; }
   void reduce_on(Communicator& comm, ShardedUnit& unit, Slice all);
   void finish_oldest();
   void reduce_between(ShardedUnit& unit);
 
   Communicator& shards_;
   Communicator& between_;
-  const Plan& plan_;
   const Sharding& sharding_;
   BufferPool& buffers_;
-  Memory rounded_;  // gradients of a unit in reduce_dtype
+  GradientExchange exchange_;
   Stopwatch& exposed_;
   std::deque<Reduction> reductions_;
   std::deque<Stream::Handle> between_replicas_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "parallel/rank/gradient_exchange.h"
 #include "parallel/sharded/sharding.h"
 
 namespace lockstep {
@@ -182,12 +183,10 @@ ShardedElements sharded_elements(const Plan& plan, int rank, const Sharding& sha
 }
 
 Count sharded_communication_bytes(const Plan& plan, const RankUnits& units) {
-  const DType type = *plan.options.reduce_dtype;
-  if (plan.copies() == 1 || type == plan.options.dtype) return 0;
   Count largest = 0;
   for (const UnitParameters& unit : units.all)
     largest = std::max(largest, unit.layout(plan.shards()).exchanged());
-  return largest * element_bytes(type);
+  return GradientExchange::memory_bytes(plan, largest);
 }
 
 }  // namespace lockstep

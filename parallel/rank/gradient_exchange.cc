@@ -1,0 +1,39 @@
+#include "parallel/rank/gradient_exchange.h"
+
+namespace lockstep {
+namespace {
+
+DType type_of(const Plan& plan) { return *plan.options.reduce_dtype; }
+// A single replica exchanges nothing.
+bool encodes(const Plan& plan) { return plan.copies() > 1 && type_of(plan) != plan.options.dtype; }
+
+}  // namespace
+
+GradientExchange::GradientExchange(const Plan& plan, Communicator& comm, Slice like, Count most)
+    : type_(type_of(plan)) {
+  if (encodes(plan)) encoded_ = comm.scratch({.dtype = type_, .device = like.device}, most);
+}
+
+void GradientExchange::run(Slice gradients, const std::function<void(Slice)>& collective,
+                           const std::function<Slice(Slice)>& summed) {
+  if (type_ == gradients.dtype) return collective(gradients);
+  // Exchanges of a rank follow one another, so they share the memory.
+  const Slice encoded = encoded_.slice(gradients.count, type_);
+  gradients.device->convert(encoded, gradients);
+  collective(encoded);
+  gradients.device->convert(summed(gradients), summed(encoded));
+}
+
+Count GradientExchange::element_bytes(const Plan& plan) {
+  return lockstep::element_bytes(type_of(plan));
+}
+
+std::string GradientExchange::element_formula(const Plan& plan) {
+  return encodes(plan) ? std::to_string(element_bytes(plan)) : "beta";
+}
+
+Count GradientExchange::memory_bytes(const Plan& plan, Count most) {
+  return encodes(plan) ? most * element_bytes(plan) : 0;
+}
+
+}  // namespace lockstep
