@@ -1,5 +1,6 @@
 // lockstep checkpoint: shows, checks, converts and exports checkpoints of training runs.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
@@ -65,8 +66,8 @@ int inspect(CheckpointCommand c) {
   if (index.loss_scaling != "none")
     fmt::print("{:<14} {}, scale {:g}\n", "loss scaling", printable(index.loss_scaling),
                index.scaler.scale);
-  fmt::print("{:<14} {} bytes of {}: values and two moments\n\n", "states", index.bytes(),
-             name_of(stored_type(index)));
+  fmt::print("{:<14} {} bytes of {}: {} of {}\n\n", "states", index.bytes(),
+             name_of(stored_type(index)), fmt::join(index.states, ", "), index.optimizer);
   fmt::print("{:<26} {:>8} {:>16}\n", "file", "tensors", "bytes");
   for (const StoredFile& file : index.files)
     fmt::print("{:<26} {:>8} {:>16}\n", printable(file.name), file.tensors.size(), file.bytes);

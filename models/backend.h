@@ -99,6 +99,11 @@ struct AdamWStep {
   std::int64_t step;  // from 1, for the bias corrections
 };
 
+struct SgdStep {
+  double learning_rate, momentum, weight_decay;
+  double gradient_scale;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -234,6 +239,8 @@ class Backend {
   // Loshchilov and Hutter, "Decoupled weight decay regularization", 2019, with bias corrections.
   virtual void adamw(Slice value, Slice gradient, Slice first_moment, Slice second_moment,
                      const AdamWStep& step) = 0;
+  // Stochastic gradient descent: see models/optimizers/sgd.h. Without momentum its slice is empty.
+  virtual void sgd(Slice value, Slice gradient, Slice momentum, const SgdStep& step) = 0;
   // Sum of squares in f64. The bits do not depend on the number of threads.
   virtual double squared_norm(Slice x) = 0;
 };

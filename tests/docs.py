@@ -170,7 +170,7 @@ PLANTED = [
     ("GLOSSARY.md", "| `all_reduce` | |\n", "does not explain zb-h1"),
     ("GLOSSARY.md", "`--recom`", "the flag --recom, which no command has"),
     ("models/README.md", "| `no_such_file.h` | |\n", "no such file"),
-    ("models/README.md", "", "does not name the file gpt.h"),
+    ("models/README.md", "", "does not name the file backend.h"),
     ("collectives/README.md", "| `transport/no_such_file.h` | |\n", "no such file"),
 ]
 

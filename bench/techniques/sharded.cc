@@ -9,7 +9,7 @@
 #include "bench/results/measure.h"
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
-#include "models/optimizers/adamw.h"
+#include "models/optimizers/optimizers.h"
 #include "parallel/predict/predict.h"
 #include "parallel/predict/timeline.h"
 #include "parallel/predict/workspace.h"
@@ -130,7 +130,8 @@ void expect(ShardedPoint& point, const Plan& plan, const Environment& environmen
   }
   point.kept_bytes = {{"parameters", (stage >= 3 ? shards : psi) * element},
                       {"gradients", (stage >= 2 ? shards : psi) * element},
-                      {"optimizer", shards * optimizer_bytes(plan.options.dtype)}};
+                      {"optimizer", shards * optimizer_bytes(optimizer_settings(plan.options),
+                                                             plan.options.dtype)}};
   if (plan.technique() != "tp")
     point.paper_bytes = zero_bytes(stage, static_cast<double>(psi), plan.ranks, plan.options.dtype);
 }
@@ -232,7 +233,7 @@ double zero_bytes(int stage, double psi, int ranks, DType dtype) {
   const auto element = static_cast<double>(element_bytes(dtype));
   const auto held = [&](int from_stage) { return stage >= from_stage ? psi / ranks : psi; };
   return held(3) * element + held(2) * element +
-         held(1) * static_cast<double>(optimizer_bytes(dtype));
+         held(1) * static_cast<double>(optimizer_bytes({}, dtype));
 }
 
 std::vector<ShardedPoint> bench_sharded(const ShardedBenchOptions& options) {

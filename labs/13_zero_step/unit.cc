@@ -7,7 +7,7 @@
 #include <sharded_unit.cc>
 
 #include <cmath>
-#include <optional>
+#include <memory>
 #include <vector>
 
 #include "models/ops/device_backend.h"
@@ -40,7 +40,7 @@ std::string text_of(const char* name, Slice slice, Count stride) {
 }
 
 // States in several groups, as of an optimizer whose states lie on a disc.
-class GroupedStates final : public AdamWStorage {
+class GroupedStates final : public StateStorage {
  public:
   GroupedStates(Slice values, int groups, Ledger& ledger)
       : values_(values, groups),
@@ -50,15 +50,14 @@ class GroupedStates final : public AdamWStorage {
     for (const Tensor* moment : {&first_, &second_}) host_device().zero(moment->slice());
   }
 
-  void visit(StateAccess, const std::function<void(const AdamWGroup&)>& use) override {
+  void visit(StateAccess, const std::function<void(const StateGroup&)>& use) override {
     const Chunks first(first_.slice(), groups_), second(second_.slice(), groups_);
     Count begin = 0;
     for (int i = 0; i < groups_; begin += values_[i++].count)
       use({.range = {begin, values_[i].count},
            .values = values_[i],
            .master = {},
-           .first_moment = first[i],
-           .second_moment = second[i]});
+           .states = {first[i], second[i]}});
   }
 
  private:
@@ -85,8 +84,9 @@ std::string answer(Communicator& comm, std::span<const std::int64_t> problem) {
     of_unit.count += count;
   }
   const std::unique_ptr<Backend> backend = make_backend(ledger);
-  const AdamWOptions options{.eps = eps, .weight_decay = static_cast<double>(problem[6]) / 100};
-  ShardedUnit unit(parameters, of_unit, comm.size(), comm.rank(), {.stage = 1}, options, *backend,
+  const OptimizerSettings settings{.weight_decay = static_cast<double>(problem[6]) / 100,
+                                   .eps = eps};
+  ShardedUnit unit(parameters, of_unit, comm.size(), comm.rank(), {.stage = 1}, settings, *backend,
                    ledger);
   const Slice values = unit.values(), gradients = unit.gradients();
   require(values.count == of_unit.count && gradients.count == of_unit.count,
@@ -96,10 +96,11 @@ std::string answer(Communicator& comm, std::span<const std::int64_t> problem) {
   const Slice own = unit.own_chunk(values);
   const Count first = (own.data - values.data) / element_bytes(values.dtype);
   const int groups = static_cast<int>(problem[8]);
-  std::optional<AdamW> grouped;
+  std::unique_ptr<AdamW> grouped;
   if (groups > 1)
-    grouped.emplace(parameters.list(), first, unit.own_gradients(), options, *backend,
-                    std::make_unique<GroupedStates>(unit.own_values(), groups, ledger));
+    grouped =
+        std::make_unique<AdamW>(parameters.list(), first, unit.own_gradients(), settings, *backend,
+                                std::make_unique<GroupedStates>(unit.own_values(), groups, ledger));
   const bool is_large = of_unit.count > most_printed;
   const Count stride = is_large ? of_unit.count / samples : 1;
   std::string text = "part: " + std::to_string(first) + " " + std::to_string(own.count) + "\n";
@@ -116,7 +117,8 @@ std::string answer(Communicator& comm, std::span<const std::int64_t> problem) {
       text += text_of("squares:", host_slice(std::span(&square, 1)), 1);
       scale = std::min(1.0, most_norm / std::sqrt(square));
     }
-    (groups > 1 ? *grouped : unit.optimizer()).step(learning_rate, scale);
+    AdamW& optimizer = grouped ? *grouped : static_cast<AdamW&>(unit.optimizer());
+    optimizer.AdamW::step(learning_rate, scale);  // not by the table of the process, a skeleton's
     unit.gather_updated(comm);
     text += text_of("parameters:", values, stride);
   }

@@ -65,6 +65,22 @@ void adamw(T* value, const T* gradient, T* first, T* second, Count count, const 
 }
 
 template <typename T>
+void sgd(T* value, const T* gradient, T* momentum, Count count, const SgdStep& s) {
+  const T scale = static_cast<T>(s.gradient_scale), decay = static_cast<T>(s.weight_decay),
+          rate = static_cast<T>(s.learning_rate), keep = static_cast<T>(s.momentum);
+  if (momentum) {
+#pragma omp parallel for simd schedule(static)
+    for (Count i = 0; i < count; ++i) {
+      momentum[i] = keep * momentum[i] + gradient[i] * scale + decay * value[i];
+      value[i] -= rate * momentum[i];
+    }
+    return;
+  }
+#pragma omp parallel for simd schedule(static)
+  for (Count i = 0; i < count; ++i) value[i] -= rate * (gradient[i] * scale + decay * value[i]);
+}
+
+template <typename T>
 double squared_norm(const T* x, Count count) {
   constexpr Count part = 16384;
   const Count parts = (count + part - 1) / part;
@@ -88,6 +104,8 @@ template void gelu_backward(float*, const float*, const float*, Count);
 template void gelu_backward(double*, const double*, const double*, Count);
 template void adamw(float*, const float*, float*, float*, Count, const AdamWStep&);
 template void adamw(double*, const double*, double*, double*, Count, const AdamWStep&);
+template void sgd(float*, const float*, float*, Count, const SgdStep&);
+template void sgd(double*, const double*, double*, Count, const SgdStep&);
 template double squared_norm(const float*, Count);
 template double squared_norm(const double*, Count);
 

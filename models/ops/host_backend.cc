@@ -198,6 +198,11 @@ class HostBackend final : public Backend {
                      value.count, step);
     });
   }
+  void sgd(Slice value, Slice gradient, Slice momentum, const SgdStep& step) override {
+    with_real(value.dtype, [&]<typename T>(T) {
+      host::sgd<T>(at<T>(value), at<T>(gradient), at<T>(momentum), value.count, step);
+    });
+  }
   double squared_norm(Slice x) override {
     double sum = 0;
     with_real(x.dtype, [&]<typename T>(T) { sum = host::squared_norm<T>(at<T>(x), x.count); });

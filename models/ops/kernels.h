@@ -88,6 +88,8 @@ double softmax_gradient(T* logits, const T* sums, const std::int32_t* targets, C
 template <typename T>
 void adamw(T* value, const T* gradient, T* first, T* second, Count count, const AdamWStep& step);
 template <typename T>
+void sgd(T* value, const T* gradient, T* momentum, Count count, const SgdStep& step);
+template <typename T>
 double squared_norm(const T* x, Count count);
 
 }  // namespace lockstep::host

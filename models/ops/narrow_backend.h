@@ -5,18 +5,10 @@
 #include <array>
 
 #include "models/backend.h"
+#include "models/ops/narrow_types.h"
 #include "models/tensor.h"
 
 namespace lockstep {
-
-// Whether a type has 16 bits and is computed in f32.
-inline bool is_narrow(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
-// The type of statistics of such data: means and sums of exponentials need more digits.
-inline DType statistics_type(DType dtype) { return is_narrow(dtype) ? DType::f32 : dtype; }
-
-// into = from, between floating-point types. In the host's memory by all threads of the caller,
-// otherwise by the device that holds one of them.
-void convert(Slice into, Slice from);
 
 // Whether this processor has instructions for products of bf16.
 bool host_multiplies_bf16();
@@ -79,6 +71,7 @@ class NarrowBackend : public Backend {
                           double smoothing) override;
   void adamw(Slice value, Slice gradient, Slice first_moment, Slice second_moment,
              const AdamWStep& step) override;
+  void sgd(Slice value, Slice gradient, Slice momentum, const SgdStep& step) override;
   double squared_norm(Slice x) override;
 
  private:

@@ -154,6 +154,9 @@ void RooflineBackend::adamw(Slice value, Slice gradient, Slice first_moment, Sli
                             const AdamWStep&) {
   move({value, value, gradient, first_moment, first_moment, second_moment, second_moment});
 }
+void RooflineBackend::sgd(Slice value, Slice gradient, Slice momentum, const SgdStep&) {
+  move({value, value, gradient, momentum, momentum});
+}
 double RooflineBackend::squared_norm(Slice x) {
   move({x});
   return 0;

@@ -182,7 +182,7 @@ void Checkpoints::prepare() {
     folder_ = std::make_unique<OwnFolder>(options().checkpoint, options().resume);
   const std::uint64_t run = folder_ ? std::stoull(folder_->branch().run, nullptr, 16) : 0;
   const TrainingState state = rank_.state();
-  const RankPart part(state, whole_, world.rank());
+  const RankPart part(state, stored_states(optimizer_settings(options())), whole_, world.rank());
   // Sums over all ranks: the tensors, and the halves of rank 0's run, which are exact as doubles.
   std::array<double, 3> sums = {static_cast<double>(part.file().tensors.size()),
                                 static_cast<double>(run >> 32),
@@ -227,7 +227,8 @@ void Checkpoints::begin(int steps_taken) {
   if (training_.context().world.rank() == 0) checkpoint.place.make();
   wait_for_all();
   const TrainingState state = rank_.state();
-  const RankPart part(state, whole_, training_.context().world.rank());
+  const RankPart part(state, stored_states(optimizer_settings(options())), whole_,
+                      training_.context().world.rank());
   checkpoint.file = part.file();
   if (!options().checkpoint_async)
     return checkpoint.write([&](FileWriter& writer) {
@@ -253,7 +254,7 @@ void Checkpoints::commit() {
   for (const std::string& text : gather_text(world, own))
     if (!text.empty())
       checkpoint->index.files.push_back(
-          file_from_json(nlohmann::ordered_json::parse(text), whole_));
+          file_from_json(nlohmann::ordered_json::parse(text), whole_, checkpoint->index.states));
   if (world.rank() != 0) return;
   write_file(std::filesystem::path(checkpoint->place.path()) / index_name,
              index_text(checkpoint->index));
@@ -268,11 +269,13 @@ void Checkpoints::commit() {
 CheckpointIndex Checkpoints::index_at(int steps_taken) {
   // Some ranks have no optimizer.
   double optimizer_steps = 0;
-  for (const AdamW* optimizer : rank_.state().optimizers)
+  for (const Optimizer* optimizer : rank_.state().optimizers)
     optimizer_steps = static_cast<double>(optimizer->steps());
   optimizer_steps = training_.over_ranks(optimizer_steps, ReduceOp::max);
   return {.step = steps_taken,
           .optimizer_steps = static_cast<std::int64_t>(optimizer_steps),
+          .optimizer = options().optimizer,
+          .states = stored_states(optimizer_settings(options())),
           .loss_scaling = loss_scaling(options()),
           .scaler = scaler_.state(),
           .data = data_position(training_),

@@ -20,8 +20,8 @@ namespace {
 
 // Reads a state of a box and passes it on in blocks: put(first element in the box, values).
 template <typename Put>
-void copy_box(CheckpointReader& reader, const std::string& parameter, State state, const Box& box,
-              DType dtype, Put put) {
+void copy_box(CheckpointReader& reader, const std::string& parameter, std::string_view state,
+              const Box& box, DType dtype, Put put) {
   std::vector<std::byte> memory;
   in_blocks(box, [&](const Box& block) {
     memory.resize(static_cast<std::size_t>(block.count() * element_bytes(dtype)));
@@ -67,7 +67,7 @@ void convert_checkpoint(const std::string& folder, const CheckpointIndex& index,
     StoredFile file{.name = file_name(number)};
     for (const PlacedBox& placed :
          boxes_of(list, {parts.offset(number), parts[number]}, whole, nullptr))
-      for (const State state : all_states)
+      for (const std::string_view state : index.states)
         file.add(
             {.parameter = placed.parameter, .state = state, .box = placed.box, .dtype = dtype});
     if (file.tensors.empty()) continue;
@@ -95,7 +95,7 @@ void export_weights(const std::string& folder, const CheckpointIndex& index,
   reader.verify_all();
   WeightsFile file(path, list, dtype, index.model);
   for (std::size_t number = 0; number < list.size(); ++number)
-    copy_box(reader, list[number].name, State::value, whole.at(list[number].name), dtype,
+    copy_box(reader, list[number].name, value_state, whole.at(list[number].name), dtype,
              [&](Count first, Slice values) { file.write(number, first, values); });
   reader.require_unchanged();
   file.finish();

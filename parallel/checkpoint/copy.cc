@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "models/ops/narrow_backend.h"
+#include "models/ops/narrow_types.h"
 #include "parallel/plan/environment.h"
 
 namespace lockstep {
@@ -69,6 +69,10 @@ Count written_elements(const Plan& plan, int rank, const Parameters& parameters,
   return elements;
 }
 
+Count states_copied(const Plan& plan) {
+  return std::ssize(stored_states(optimizer_settings(plan.options)));
+}
+
 bool copies_states(const Plan& plan) {
   return !plan.options.checkpoint.empty() && plan.options.checkpoint_async;
 }
@@ -76,10 +80,14 @@ bool copies_states(const Plan& plan) {
 }  // namespace
 
 Count checkpoint_copy_bytes(const Plan& plan, Count elements) {
-  constexpr Count states = std::tuple_size_v<decltype(all_states)>;
   return copies_states(plan)
-             ? states * elements * element_bytes(statistics_type(plan.options.dtype))
+             ? states_copied(plan) * elements * element_bytes(statistics_type(plan.options.dtype))
              : 0;
+}
+
+std::string checkpoint_copy_formula(const Plan& plan, std::string_view psi) {
+  return fmt::format("{} * {} * {}", states_copied(plan), psi,
+                     element_bytes(statistics_type(plan.options.dtype)));
 }
 
 void predict_checkpoints(Prediction& prediction, const Plan& plan, int rank,
@@ -87,10 +95,9 @@ void predict_checkpoints(Prediction& prediction, const Plan& plan, int rank,
                          bool computes_on_host) {
   if (!copies_states(plan) || !computes_on_host)
     return prediction.set(MemoryUse::checkpoints, 0, "0");
-  prediction.set(
-      MemoryUse::checkpoints,
-      checkpoint_copy_bytes(plan, written_elements(plan, rank, parameters, units)),
-      fmt::format("3 * Psi_written * {}", element_bytes(statistics_type(plan.options.dtype))));
+  prediction.set(MemoryUse::checkpoints,
+                 checkpoint_copy_bytes(plan, written_elements(plan, rank, parameters, units)),
+                 checkpoint_copy_formula(plan, "Psi_written"));
 }
 
 }  // namespace lockstep

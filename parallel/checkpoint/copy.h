@@ -1,5 +1,5 @@
 // A copy of what a rank writes to a checkpoint, so that training continues while it is written, and
-// the closed form of its memory: three states of each element that the rank writes.
+// the closed form of its memory: all states of each element that the rank writes.
 #pragma once
 
 #include "parallel/checkpoint/files.h"
@@ -23,8 +23,10 @@ class StateCopy {
   Memory memory_;
 };
 
-// Bytes of a copy of `elements` elements; 0 if the plan makes none.
+// Bytes of a copy of `elements` elements; 0 if the plan makes none. The formula, for `psi` elements,
+// is that of a plan that makes one.
 Count checkpoint_copy_bytes(const Plan& plan, Count elements);
+std::string checkpoint_copy_formula(const Plan& plan, std::string_view psi);
 
 // Adds the memory of the copy of a rank that computes on the host. `units` are its units, if they are
 // sharded.

@@ -7,15 +7,15 @@
 
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
-#include "models/ops/narrow_backend.h"
+#include "models/ops/narrow_types.h"
 #include "parallel/checkpoint/index_file.h"
 
 namespace lockstep {
 namespace {
 
-Slice part_of(const AdamWGroup& group, State state) {
-  if (state == State::first_moment) return group.first_moment;
-  if (state == State::second_moment) return group.second_moment;
+// State `number` of stored_states().
+Slice part_of(const StateGroup& group, std::size_t number) {
+  if (number > 0) return group.states[number - 1];
   return group.master.device ? group.master : group.values;
 }
 
@@ -46,31 +46,32 @@ std::string_view bytes_of(Slice on_host) {
 
 }  // namespace
 
-RankPart::RankPart(const TrainingState& state, const WholeBoxes& whole, int rank)
-    : state_(state), whole_(whole) {
+RankPart::RankPart(const TrainingState& state, std::span<const std::string_view> states,
+                   const WholeBoxes& whole, int rank)
+    : state_(state), states_(states.size()), whole_(whole) {
   file_.name = file_name(rank);
-  for (AdamW* optimizer : state.optimizers) {
+  for (Optimizer* optimizer : state.optimizers) {
     const Range all = optimizer->range();
     const Parts shares(all.count, state.copies);
     const Range own{all.first + shares.offset(state.copy), shares[state.copy]};
     pieces_.push_back({optimizer, own, boxes_in(*optimizer, own), file_.tensors.size()});
     for (const PlacedBox& placed : pieces_.back().boxes)
-      for (const State kind : all_states)
+      for (const std::string_view stored : states)
         file_.add({.parameter = placed.parameter,
-                   .state = kind,
+                   .state = stored,
                    .box = placed.box,
                    .dtype = statistics_type(state.parameters->dtype())});
   }
 }
 
-std::vector<PlacedBox> RankPart::boxes_in(const AdamW& optimizer, Range range) const {
+std::vector<PlacedBox> RankPart::boxes_in(const Optimizer& optimizer, Range range) const {
   return boxes_of(optimizer.list(), range, whole_, state_.parameters);
 }
 
 void RankPart::copy(const TakeElements& take) const {
   std::vector<std::byte> memory;
   for (const Piece& piece : pieces_)
-    piece.optimizer->visit(StateAccess::read, [&](const AdamWGroup& group) {
+    piece.optimizer->visit(StateAccess::read, [&](const StateGroup& group) {
       const Count begin = piece.optimizer->range().first + group.range.first;
       const Range own = intersection(piece.range, Range{begin, group.range.count});
       // Groups may end inside boxes.
@@ -80,15 +81,14 @@ void RankPart::copy(const TakeElements& take) const {
                  intersection(box.box, placed.box) == placed.box;
         });
         const std::size_t tensor =
-            piece.first_tensor +
-            static_cast<std::size_t>(holder - piece.boxes.begin()) * all_states.size();
-        for (const State kind : all_states) {
-          const Slice flat = part_of(group, kind);
+            piece.first_tensor + static_cast<std::size_t>(holder - piece.boxes.begin()) * states_;
+        for (std::size_t number = 0; number < states_; ++number) {
+          const Slice flat = part_of(group, number);
           in_blocks(placed.box, [&](const Box& block) {
             memory.resize(static_cast<std::size_t>(block.count() * element_bytes(flat.dtype)));
             const Slice dense{memory.data(), block.count(), flat.dtype, &host_device()};
             copy_rows(placed, block, flat, begin, dense, false);
-            take(tensor + static_cast<std::size_t>(kind), place_in(holder->box, block), dense);
+            take(tensor + number, place_in(holder->box, block), dense);
           });
         }
       }
@@ -155,7 +155,8 @@ const TensorEntry& CheckpointReader::entry(std::size_t number, const StoredBox& 
   return *found->second;
 }
 
-void CheckpointReader::read(const std::string& parameter, State state, const Box& box, Slice into) {
+void CheckpointReader::read(const std::string& parameter, std::string_view state, const Box& box,
+                            Slice into) {
   for (const Source& source : sources_.at({parameter, state})) {
     const Box& there = source.stored->box;
     const std::optional<Box> both = intersection(there, box);
@@ -175,18 +176,18 @@ void CheckpointReader::read(const std::string& parameter, State state, const Box
 
 void CheckpointReader::restore(const TrainingState& state, const WholeBoxes& whole) {
   std::vector<std::byte> memory;
-  for (AdamW* optimizer : state.optimizers) {
-    optimizer->visit(StateAccess::change, [&](const AdamWGroup& group) {
+  for (Optimizer* optimizer : state.optimizers) {
+    optimizer->visit(StateAccess::change, [&](const StateGroup& group) {
       const Count begin = optimizer->range().first + group.range.first;
-      for (const State kind : all_states) {
-        const Slice flat = part_of(group, kind);
+      for (std::size_t number = 0; number < index_.states.size(); ++number) {
+        const Slice flat = part_of(group, number);
         flat.device->zero(flat);  // the padding
         for (const PlacedBox& placed :
              boxes_of(optimizer->list(), {begin, flat.count}, whole, nullptr))
           in_blocks(placed.box, [&](const Box& block) {
             memory.resize(static_cast<std::size_t>(block.count() * element_bytes(flat.dtype)));
             const Slice dense{memory.data(), block.count(), flat.dtype, &host_device()};
-            read(placed.parameter, kind, block, dense);
+            read(placed.parameter, index_.states[number], block, dense);
             copy_rows(placed, block, flat, begin, dense, true);
           });
       }

@@ -33,8 +33,9 @@ using TakeElements = std::function<void(std::size_t tensor, Count first, Slice v
 // same. All ranks together write each state of each element once.
 class RankPart {
  public:
-  // `state` and `whole` must outlive it.
-  RankPart(const TrainingState& state, const WholeBoxes& whole, int rank);
+  // `state` and `whole` must outlive it. `states`: see stored_states().
+  RankPart(const TrainingState& state, std::span<const std::string_view> states,
+           const WholeBoxes& whole, int rank);
   // This rank's file, without checksums.
   const StoredFile& file() const { return file_; }
   // Passes on all elements.
@@ -43,14 +44,15 @@ class RankPart {
  private:
   // Boxes of an optimizer's elements; each has a tensor for each state.
   struct Piece {
-    AdamW* optimizer;
+    Optimizer* optimizer;
     Range range;  // of its elements
     std::vector<PlacedBox> boxes;
     std::size_t first_tensor;
   };
-  std::vector<PlacedBox> boxes_in(const AdamW& optimizer, Range range) const;
+  std::vector<PlacedBox> boxes_in(const Optimizer& optimizer, Range range) const;
 
   const TrainingState& state_;
+  const std::size_t states_;  // of each element
   const WholeBoxes& whole_;
   std::vector<Piece> pieces_;
   StoredFile file_;
@@ -75,7 +77,7 @@ class CheckpointReader {
   CheckpointReader(std::string folder, const CheckpointIndex& index);
   // Reads a state of the elements `box` of a parameter into the host's memory, row by row. Converts
   // to the type of `into`.
-  void read(const std::string& parameter, State state, const Box& box, Slice into);
+  void read(const std::string& parameter, std::string_view state, const Box& box, Slice into);
   // Fills a rank's states from the checkpoint.
   void restore(const TrainingState& state, const WholeBoxes& whole);
   std::int64_t bytes_read() const { return bytes_read_; }
@@ -99,7 +101,7 @@ class CheckpointReader {
 
   std::string folder_;
   const CheckpointIndex& index_;
-  std::map<std::pair<std::string, State>, std::vector<Source>> sources_;
+  std::map<std::pair<std::string, std::string_view>, std::vector<Source>> sources_;
   struct Opened {
     std::unique_ptr<SafetensorsFile> file;
     std::map<std::string, const TensorEntry*, std::less<>> entries;

@@ -7,96 +7,27 @@
 #include <numeric>
 
 #include "collectives/base/checksum.h"
-#include "collectives/base/error.h"
-#include "collectives/base/json_text.h"
+#include "parallel/checkpoint/index_fields.h"
 #include "parallel/checkpoint/index_file.h"
 
 namespace lockstep {
+
+using namespace index_fields;
+using nlohmann::ordered_json;
+
 namespace {
 
-using nlohmann::ordered_json;
-using json = ordered_json;  // one tree of an index takes enough memory
-
 constexpr const char* index_schema = "lockstep.checkpoint/1";
-constexpr std::array<std::string_view, 3> state_names = {"value", "first_moment", "second_moment"};
-constexpr const char* damaged = "the checkpoint is damaged, or was not written by Lockstep";
-
-[[noreturn]] void refuse(std::string_view what) {
-  throw Error(ErrorKind::bad_input, what, {.hint = damaged});
-}
-
-const json& field(const json& object, const char* key) {
-  if (!object.is_object() || !object.contains(key)) refuse(fmt::format("no '{}'", key));
-  return object[key];
-}
-std::int64_t whole_number(const json& object, const char* key, std::int64_t least,
-                          std::int64_t most = std::int64_t{1} << 62) {
-  const json& value = field(object, key);
-  const bool fits = value.is_number_integer() &&
-                    (value.is_number_unsigned() ? value.get<std::uint64_t>() <= std::uint64_t(most)
-                                                : value.get<std::int64_t>() <= most) &&
-                    value >= least;
-  if (!fits) refuse(fmt::format("'{}' is {}", key, shown(value)));
-  return value.get<std::int64_t>();
-}
-double number(const json& object, const char* key) {
-  const json& value = field(object, key);
-  if (!value.is_number()) refuse(fmt::format("'{}' is {}", key, shown(value)));
-  return value.get<double>();
-}
-std::string text(const json& object, const char* key) {
-  const json& value = field(object, key);
-  if (!value.is_string()) refuse(fmt::format("'{}' is {}", key, shown(value)));
-  return value.get<std::string>();
-}
-std::uint64_t hexadecimal(const json& object, const char* key) {
-  const std::string digits = text(object, key);
-  const bool is_one =
-      digits.size() == 16 && digits.find_first_not_of("0123456789abcdef") == std::string::npos;
-  if (!is_one) refuse(fmt::format("'{}' is {}", key, shown(object[key])));
-  return std::stoull(digits, nullptr, 16);
-}
-std::string hex(std::uint64_t number) { return fmt::format("{:016x}", number); }
-
-ordered_json json_of_range(Range range) { return {range.first, range.first + range.count}; }
-Range range_from(const json& object, const char* key, Range within) {
-  const json& ends = field(object, key);
-  const auto is_place = [&](const json& place) {
-    return place.is_number_unsigned() && place <= within.count;
-  };
-  if (!ends.is_array() || ends.size() != 2 || !std::ranges::all_of(ends, is_place) ||
-      ends[0] >= ends[1])
-    refuse(fmt::format("'{}' is {}, not a range within {}", key, shown(ends), within.count));
-  const auto first = ends[0].get<Count>();
-  return {first, ends[1].get<Count>() - first};
-}
-
-StoredBox box_from_json(const json& entry, const WholeBoxes& whole) {
-  StoredBox stored{.parameter = text(entry, "parameter")};
-  const auto all = whole.find(stored.parameter);
-  if (all == whole.end())
-    refuse(fmt::format("the model has no parameter {}", shown(entry["parameter"])));
-  const std::string state = text(entry, "state"), dtype = text(entry, "dtype");
-  const auto known = std::ranges::find(state_names, state);
-  if (known == state_names.end()) refuse(fmt::format("the state {}", shown(entry["state"])));
-  stored.state = static_cast<State>(known - state_names.begin());
-  if (dtype != name_of(DType::f32) && dtype != name_of(DType::f64))
-    refuse(fmt::format("the type {}", shown(entry["dtype"])));
-  stored.dtype = dtype_from_name(dtype);
-  stored.box = {range_from(entry, "rows", all->second.rows),
-                range_from(entry, "columns", all->second.columns)};
-  stored.checksum = hexadecimal(entry, "checksum");
-  return stored;
-}
 
 // Every element of every parameter has each state once: the boxes fill the whole, and no two overlap.
-void check_complete(const std::vector<StoredFile>& files, const WholeBoxes& whole) {
-  std::map<std::pair<std::string, State>, std::vector<const StoredBox*>> boxes;
+void check_complete(const std::vector<StoredFile>& files, const WholeBoxes& whole,
+                    std::span<const std::string_view> states) {
+  std::map<std::pair<std::string, std::string_view>, std::vector<const StoredBox*>> boxes;
   for (const StoredFile& file : files)
     for (const StoredBox& stored : file.tensors)
       boxes[{stored.parameter, stored.state}].push_back(&stored);
   for (const auto& [name, all] : whole)
-    for (const State state : all_states) {
+    for (const std::string_view state : states) {
       const std::vector<const StoredBox*>& parts = boxes[{name, state}];
       std::vector<Box> each;
       Count count = 0;
@@ -108,8 +39,7 @@ void check_complete(const std::vector<StoredFile>& files, const WholeBoxes& whol
         refuse(fmt::format("{} and {} overlap", parts[both->first]->tensor_name(),
                            parts[both->second]->tensor_name()));
       if (count != all.count())
-        refuse(fmt::format("{} of {} elements of '{}' have a {}", count, all.count(), name,
-                           name_of(state)));
+        refuse(fmt::format("{} of {} elements of '{}' have a {}", count, all.count(), name, state));
     }
 }
 
@@ -133,11 +63,40 @@ Branch branch_from_json(const json& object) {
   return branch;
 }
 
+// The stored states without the value.
+std::span<const std::string_view> optimizer_states(const CheckpointIndex& index) {
+  return std::span(index.states).subspan(1);
+}
+
+// The first checkpoints do not name the optimizer: there was one.
+void read_optimizer(const json& fields, CheckpointIndex& index) {
+  const OptimizerSettings first;
+  index.optimizer = first.name;
+  index.states = stored_states(first);
+  if (!fields.contains("optimizer")) return;
+  const json& optimizer = fields["optimizer"];
+  index.optimizer = text(optimizer, "name");
+  const std::vector<std::string> names = optimizer_names();
+  if (std::ranges::find(names, index.optimizer) == names.end())
+    refuse(fmt::format("the optimizer {}", shown(optimizer["name"])));
+  const std::vector<std::string_view> known = all_states();
+  const json& states = field(optimizer, "states");
+  if (!states.is_array()) refuse(fmt::format("'states' is {}", shown(states)));
+  index.states = {value_state};
+  for (const json& state : states) {
+    const auto found = std::ranges::find(known, state);
+    if (found == known.end() || std::ranges::find(index.states, *found) != index.states.end())
+      refuse(fmt::format("the optimizer's state {}", shown(state)));
+    index.states.push_back(*found);
+  }
+}
+
 ordered_json json_without_checksum(const CheckpointIndex& index) {
   ordered_json object = {
       {"schema", index_schema},
       {"step", index.step},
       {"optimizer_steps", index.optimizer_steps},
+      {"optimizer", {{"name", index.optimizer}, {"states", optimizer_states(index)}}},
       {"loss_scaler",
        {{"rule", index.loss_scaling},
         {"scale", index.scaler.scale},
@@ -174,6 +133,8 @@ CheckpointIndex index_from(ordered_json fields) {
   CheckpointIndex index{
       .step = static_cast<int>(whole_number(fields, "step", 1, most)),
       .optimizer_steps = whole_number(fields, "optimizer_steps", 0, most),
+      .optimizer = {},
+      .states = {},
       .loss_scaling = text(scaler, "rule"),
       .scaler = {.scale = number(scaler, "scale"),
                  .clean_steps = static_cast<int>(whole_number(scaler, "clean_steps", 0, most)),
@@ -191,10 +152,11 @@ CheckpointIndex index_from(ordered_json fields) {
       .files = {}};
   if (index.scaler.scale <= 0) refuse(fmt::format("'scale' is {}", index.scaler.scale));
   if (!index.plan.is_object()) refuse(fmt::format("'plan' is {}", shown(index.plan)));
+  read_optimizer(fields, index);
   const WholeBoxes whole = whole_boxes(index.model);
   for (const auto& entry : field(fields, "files"))
-    index.files.push_back(file_from_json(entry, whole));
-  check_complete(index.files, whole);
+    index.files.push_back(file_from_json(entry, whole, index.states));
+  check_complete(index.files, whole, index.states);
   if (fields.contains("branch")) index.branch = branch_from_json(fields["branch"]);
   index.checksum = hexadecimal(fields, "checksum");
   return index;
@@ -202,46 +164,10 @@ CheckpointIndex index_from(ordered_json fields) {
 
 }  // namespace
 
-std::string_view name_of(State state) { return state_names[static_cast<std::size_t>(state)]; }
-
-std::string StoredBox::tensor_name() const {
-  return fmt::format("{}[{}:{},{}:{}].{}", parameter, box.rows.first,
-                     box.rows.first + box.rows.count, box.columns.first,
-                     box.columns.first + box.columns.count, name_of(state));
-}
-
-std::string file_name(int rank) { return fmt::format("rank-{:05}.safetensors", rank); }
-
-ordered_json json_of(const StoredFile& file) {
-  ordered_json object = {{"name", file.name}, {"bytes", file.bytes}};
-  if (file.header_checksum) object["header_checksum"] = hex(*file.header_checksum);
-  object["tensors"] = ordered_json::array();
-  for (const StoredBox& stored : file.tensors)
-    object["tensors"].push_back({{"parameter", stored.parameter},
-                                 {"state", name_of(stored.state)},
-                                 {"dtype", name_of(stored.dtype)},
-                                 {"rows", json_of_range(stored.box.rows)},
-                                 {"columns", json_of_range(stored.box.columns)},
-                                 {"checksum", hex(stored.checksum)}});
-  return object;
-}
-
-StoredFile file_from_json(const json& object, const WholeBoxes& whole) {
-  StoredFile file{.name = text(object, "name"), .bytes = whole_number(object, "bytes", 1)};
-  // Only names that Lockstep gives: another could lead out of the folder.
-  const bool is_own = file.name.starts_with("rank-") && file.name.ends_with(".safetensors") &&
-                      file.name.find('/') == std::string::npos;
-  if (!is_own) refuse(fmt::format("the name of a file is {}", shown(object["name"])));
-  if (object.contains("header_checksum"))
-    file.header_checksum = hexadecimal(object, "header_checksum");
-  Count bytes = 0;
-  for (const auto& entry : field(object, "tensors")) {
-    file.tensors.push_back(box_from_json(entry, whole));
-    bytes += file.tensors.back().bytes();
-  }
-  if (bytes != file.bytes)
-    refuse(fmt::format("{} has {} bytes, its tensors {}", file.name, file.bytes, bytes));
-  return file;
+std::vector<std::string_view> stored_states(const OptimizerSettings& settings) {
+  std::vector<std::string_view> states = states_of(settings);
+  states.insert(states.begin(), value_state);
+  return states;
 }
 
 std::int64_t CheckpointIndex::bytes() const {

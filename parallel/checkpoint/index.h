@@ -2,15 +2,16 @@
 // which elements of the training state.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "models/gpt_config.h"
+#include "models/optimizers/optimizers.h"
 #include "parallel/checkpoint/box.h"
 #include "parallel/checkpoint/branch.h"
 #include "parallel/plan/loss_scale.h"
@@ -21,16 +22,17 @@ inline constexpr std::string_view index_name = "index.json";
 // A larger index would take a reader more than some 300 MB of memory.
 inline constexpr std::int64_t most_index_tensors = 300'000;
 
-// AdamW's states of an element. `value` is the f32 copy if the parameters have 16 bits: they are its
-// rounded values.
-enum class State : std::uint8_t { value, first_moment, second_moment };
-inline constexpr std::array all_states = {State::value, State::first_moment, State::second_moment};
-std::string_view name_of(State state);
+// The state that every element has: its value, or the f32 copy if the parameters have 16 bits: they
+// are its rounded values.
+inline constexpr std::string_view value_state = "value";
+// The names of all states that a checkpoint holds of an element: its value, and the optimizer's
+// states.
+std::vector<std::string_view> stored_states(const OptimizerSettings& settings);
 
 // A tensor in a file.
 struct StoredBox {
   std::string parameter;
-  State state = State::value;
+  std::string_view state = value_state;
   Box box;
   DType dtype = DType::f32;
   std::uint64_t checksum = 0;  // XXH3 of the tensor's bytes
@@ -53,7 +55,9 @@ struct StoredFile {
   }
 };
 std::string file_name(int rank);
-StoredFile file_from_json(const nlohmann::ordered_json& object, const WholeBoxes& whole);
+// Throws Error (bad_input) for a state that is none of `states`.
+StoredFile file_from_json(const nlohmann::ordered_json& object, const WholeBoxes& whole,
+                          std::span<const std::string_view> states);
 nlohmann::ordered_json json_of(const StoredFile& file);
 
 // Which sequences the next steps take. Random numbers are functions of the seed, the step, and a
@@ -71,6 +75,8 @@ struct DataPosition {
 struct CheckpointIndex {
   int step = 0;                      // steps taken, including skipped ones
   std::int64_t optimizer_steps = 0;  // without skipped ones
+  std::string optimizer;
+  std::vector<std::string_view> states;  // see stored_states()
   std::string loss_scaling;
   LossScaler::State scaler;
   DataPosition data;

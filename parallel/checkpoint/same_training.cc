@@ -1,6 +1,7 @@
 #include "parallel/checkpoint/same_training.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "collectives/base/error.h"
 
@@ -23,6 +24,11 @@ void require_same_training(const Training& training, const CheckpointIndex& inde
   require(is_same_model(index.model, plan.model),
           fmt::format("{} is a checkpoint of a different model", folder),
           "give its --model: see 'model' in its index.json");
+  require(index.states == stored_states(optimizer_settings(plan.options)),
+          fmt::format("{} has the states of --optimizer {}: {}", folder, index.optimizer,
+                      fmt::join(index.states, ", ")),
+          "resume it with that optimizer; to start a different run from its weights: lockstep "
+          "checkpoint export, then --init");
   const DataPosition here = data_position(training);
   const auto require_same = [&](bool is_same, std::string_view what) {
     require(

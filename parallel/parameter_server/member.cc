@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "models/ops/narrow_backend.h"
+#include "models/ops/narrow_types.h"
 #include "parallel/checkpoint/copy.h"
 #include "parallel/plan/environment.h"
 #include "parallel/rank/first_weights.h"
@@ -49,8 +49,8 @@ Member::Member(RankContext& context, const Plan& plan, Backend& backend, Backend
   }
   gradients_ = gradients;
   server_.emplace(server_end(), roles_, values, gradients);
-  optimizer_.emplace(all.list(), part.offset(own), values, gradients, adamw_options(options_),
-                     server_backend, context.ledger);
+  optimizer_ = new_optimizer(optimizer_settings(options_), all.list(), part.offset(own), values,
+                             gradients, server_backend, context.ledger);
 }
 
 void Member::load_weights() {
@@ -69,7 +69,7 @@ void Member::gather(Gathered what, const PartSink& sink) {
 // The servers' parts together are the whole state.
 TrainingState Member::state() {
   TrainingState state{.parameters = &model_.parameters()};
-  if (optimizer_) state.optimizers.push_back(&*optimizer_);
+  if (optimizer_) state.optimizers.push_back(optimizer_.get());
   return state;
 }
 
@@ -93,18 +93,18 @@ Prediction Member::states() const {
   const Count kept = (worker ? model_.parameters().count() * element() : 0) +
                      (server && roles_.server_keeps_own() ? own : 0);
   const DType dtype = model_.parameters().dtype();
-  const std::string states = is_narrow(dtype) ? "12 * Psi/S" : "2 * Psi/S * beta";
+  const OptimizerSettings settings = optimizer_settings(options_);
   const std::string all_or_part = roles_.two_ends ? "(1 + 1/N) * Psi * beta"
                                   : worker        ? "Psi * beta"
                                                   : "Psi/S * beta";
   Prediction prediction;
   prediction.set(MemoryUse::parameters, kept, all_or_part);
   prediction.set(MemoryUse::gradients, kept, all_or_part);
-  prediction.set(MemoryUse::optimizer, own / element() * optimizer_bytes(dtype),
-                 server ? states : "0");
+  prediction.set(MemoryUse::optimizer, own / element() * optimizer_bytes(settings, dtype),
+                 server ? optimizer_formula(settings, dtype, "Psi/S") : "0");
   const bool copies = server && computes_on_host(context_.ledger);
   prediction.set(MemoryUse::checkpoints, checkpoint_copy_bytes(plan_, copies ? own_count() : 0),
-                 copies ? "3 * Psi/S * bytes of a state" : "0");
+                 copies ? checkpoint_copy_formula(plan_, "Psi/S") : "0");
   return prediction;
 }
 

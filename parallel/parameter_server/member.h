@@ -59,7 +59,7 @@ class Member : public TrainingRank {
   Tensor own_values_, own_gradients_;  // the server's own memory, if it has any
   Slice gradients_;                    // the server's part
   std::optional<Server> server_;
-  std::optional<AdamW> optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
   Stopwatch exposed_{context_.world};
 };
 

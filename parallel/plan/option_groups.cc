@@ -69,36 +69,36 @@ OptionGroup describe(BatchOptions& o) {
 
 OptionGroup describe(PrecisionOptions& o) {
   const auto scales = [](const TrainOptions& all) { return loss_scaling(all) != "none"; };
-  return {
-      .title = "precision",
-      .techniques = {},
-      .options = {{.flag = "dtype",
-                   .value = &o.dtype,
-                   .help = "type of parameters, activations and gradients: f32, f64, bf16 or f16; "
-                           "16-bit types accumulate in f32, and AdamW keeps f32 master weights",
-                   // Mistakes show most clearly in f64.
-                   .drawn = {"f64", "f64", "f64", "f64", "f64", "f32", "bf16", "f16"}},
-                  {.flag = "loss-scaling",
-                   .value = &o.loss_scaling,
-                   .help = "rule that lowers and raises the loss scale: torch, megatron, "
-                           "deepspeed, or none; default: torch for f16, else none",
-                   .choices = {"", "none", "torch", "megatron", "deepspeed"},
-                   .drawn = {"", "", "none", "torch", "megatron", "deepspeed"}},
-                  {.flag = "initial-loss-scale",
-                   .value = &o.initial_loss_scale,
-                   .help = "its first scale; default, 0: the rule's, 65536 or megatron's 2^32",
-                   .bounds = at_least(0),
-                   .drawn = {"1024", "65536", "1048576", "4194304"},
-                   .has_effect = scales,
-                   .needs = "--loss-scaling other than none"},
-                  {.flag = "loss-scale-window",
-                   .value = &o.loss_scale_window,
-                   .help = "steps without overflow after which it doubles; default, 0: the rule's, "
-                           "torch's 2000 or 1000",
-                   .bounds = at_least(0),
-                   .drawn = {"1", "2", "1000"},
-                   .has_effect = scales,
-                   .needs = "--loss-scaling other than none"}}};
+  return {.title = "precision",
+          .techniques = {},
+          .options = {
+              {.flag = "dtype",
+               .value = &o.dtype,
+               .help = "type of parameters, activations and gradients: f32, f64, bf16 or f16; "
+                       "16-bit types accumulate in f32, and the optimizer keeps f32 master weights",
+               // Mistakes show most clearly in f64.
+               .drawn = {"f64", "f64", "f64", "f64", "f64", "f32", "bf16", "f16"}},
+              {.flag = "loss-scaling",
+               .value = &o.loss_scaling,
+               .help = "rule that lowers and raises the loss scale: torch, megatron, "
+                       "deepspeed, or none; default: torch for f16, else none",
+               .choices = {"", "none", "torch", "megatron", "deepspeed"},
+               .drawn = {"", "", "none", "torch", "megatron", "deepspeed"}},
+              {.flag = "initial-loss-scale",
+               .value = &o.initial_loss_scale,
+               .help = "its first scale; default, 0: the rule's, 65536 or megatron's 2^32",
+               .bounds = at_least(0),
+               .drawn = {"1024", "65536", "1048576", "4194304"},
+               .has_effect = scales,
+               .needs = "--loss-scaling other than none"},
+              {.flag = "loss-scale-window",
+               .value = &o.loss_scale_window,
+               .help = "steps without overflow after which it doubles; default, 0: the rule's, "
+                       "torch's 2000 or 1000",
+               .bounds = at_least(0),
+               .drawn = {"1", "2", "1000"},
+               .has_effect = scales,
+               .needs = "--loss-scaling other than none"}}};
 }
 
 OptionGroup describe(RegularizationOptions& o) {
@@ -137,49 +137,6 @@ OptionGroup describe(RecomputeOptions& o) {
                                "(the attention) or full (every layer from its input; with pipeline "
                                "stages every stage)",
                        .drawn = {"none", "selective", "full"}}}};
-}
-
-OptionGroup describe(OptimizerOptions& o) {
-  return {.title = "optimizer",
-          .techniques = {},
-          .options = {{.flag = "lr",
-                       .value = &o.learning_rate,
-                       .help = "peak learning rate",
-                       .bounds = at_least(0),
-                       .drawn = {"0.001", "0.01"}},
-                      {.flag = "warmup-steps",
-                       .value = &o.warmup_steps,
-                       .help = "steps of linear warm-up",
-                       .bounds = at_least(0),
-                       .drawn = {"0", "2"}},
-                      {.flag = "min-lr",
-                       .value = &o.minimum_learning_rate,
-                       .help = "final learning rate of the cosine decay; below 0: no decay",
-                       .drawn = {"-1", "0.0001"}},
-                      {.flag = "weight-decay",
-                       .value = &o.weight_decay,
-                       .help = "weight decay, applied to matrices only",
-                       .bounds = at_least(0),
-                       .drawn = {"0.1", "0", "0.5"}},
-                      {.flag = "grad-clip",
-                       .value = &o.grad_clip,
-                       .help = "gradient norm above which gradients are clipped; 0: never",
-                       .bounds = at_least(0),
-                       .drawn = {"1", "0", "0.01"}},
-                      {.flag = "beta1",
-                       .value = &o.beta1,
-                       .help = "decay of AdamW's first moment",
-                       .bounds = fraction,
-                       .drawn = {"0.9", "0", "0.5"}},
-                      {.flag = "beta2",
-                       .value = &o.beta2,
-                       .help = "decay of its second moment",
-                       .bounds = fraction,
-                       .drawn = {"0.95", "0.999"}},
-                      {.flag = "eps",
-                       .value = &o.eps,
-                       .help = "added to the denominator of AdamW's update",
-                       .bounds = Bounds{.least = 0, .is_open = true}}}};
 }
 
 OptionGroup describe(CheckpointOptions& o) {

@@ -29,11 +29,13 @@ ModelOptions model_options(const TrainOptions& options) {
                                                          : KeptInput::part};
 }
 
-AdamWOptions adamw_options(const TrainOptions& options) {
-  return {.beta1 = options.beta1,
+OptimizerSettings optimizer_settings(const TrainOptions& options) {
+  return {.name = options.optimizer,
+          .weight_decay = options.weight_decay,
+          .beta1 = options.beta1,
           .beta2 = options.beta2,
           .eps = options.eps,
-          .weight_decay = options.weight_decay};
+          .momentum = options.momentum};
 }
 
 std::string loss_scaling(const TrainOptions& options) {

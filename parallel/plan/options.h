@@ -11,7 +11,7 @@
 
 #include "collectives/base/dtype.h"
 #include "models/gpt/gpt_stage.h"
-#include "models/optimizers/adamw.h"
+#include "models/optimizers/optimizers.h"
 #include "parallel/plan/option.h"
 
 namespace lockstep {
@@ -55,7 +55,9 @@ struct OptimizerOptions {
   double minimum_learning_rate = -1;  // < 0: constant after the warm-up; else cosine down to this
   double weight_decay = 0.1;
   double grad_clip = 1.0;  // 0: none
+  std::string optimizer = OptimizerSettings{}.name;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  double momentum = 0.9;
 };
 
 // Lengths of the axes. Not given: 1, or, for the technique's free axis, the remaining ranks.
@@ -209,7 +211,7 @@ void check_bounds(const TrainOptions& options);
 bool partitions_activations(const TrainOptions& options);
 // The model's options. Throws Error (bad_input) for unknown names.
 ModelOptions model_options(const TrainOptions& options);
-AdamWOptions adamw_options(const TrainOptions& options);
+OptimizerSettings optimizer_settings(const TrainOptions& options);
 
 // The name of the loss-scaling rule, with its default.
 std::string loss_scaling(const TrainOptions& options);

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "models/gpt/activation_bytes.h"
-#include "models/ops/narrow_backend.h"
+#include "models/ops/narrow_types.h"
 #include "parallel/checkpoint/copy.h"
 #include "parallel/context/traffic.h"
 #include "parallel/data/ddp.h"
@@ -14,6 +14,7 @@
 #include "parallel/pipeline/execution/stashes.h"
 #include "parallel/pipeline/execution/tied_embedding.h"
 #include "parallel/predict/workspace.h"
+#include "parallel/rank/gradient_exchange.h"
 #include "parallel/rank/norm.h"
 #include "parallel/rank/rank_model.h"
 #include "parallel/sharded/offload.h"
@@ -55,7 +56,7 @@ class RankPrediction {
     set_states();
     set_activations();
     set_communication();
-    set_workspace();
+    predict_workspace(prediction_, plan_, rank_, environment_);
     if (sharding_ && offloads_states(plan_))
       predict_offload(prediction_, plan_, rank_, *sharding_, units_, environment_.computes_on_host);
     predict_kept_inputs(prediction_, plan_, rank_, environment_.computes_on_host);
@@ -154,15 +155,14 @@ class RankPrediction {
       prediction_.total.reset();
       return;
     }
-    prediction_.add("gradients", ddp->traffic, element_bytes(*plan_.options.reduce_dtype));
+    prediction_.add("gradients", ddp->traffic, GradientExchange::element_bytes(plan_));
     prediction_.formulas["gradients"] = ddp->bytes_formula;
     prediction_.add_term(ddp->bytes_formula, ddp->messages_formula);
   }
 
   void add_sharded() {
     const ShardedTraffic sharded = sharded_traffic(plan_, rank_, *sharding_, units_);
-    const DType reduced = *plan_.options.reduce_dtype;
-    prediction_.add("gradients", sharded.gradients, element_bytes(reduced));
+    prediction_.add("gradients", sharded.gradients, GradientExchange::element_bytes(plan_));
     prediction_.add("parameters", sharded.parameters, element());
     prediction_.add("gradients of replicas", sharded.between_replicas, element());
     prediction_.add(norm_label, norm_traffic(plan_.shards(), plan_.shard(rank_)), sizeof(double));
@@ -179,15 +179,14 @@ class RankPrediction {
     prediction_.add_term("norm", "norm");
   }
 
-  // Predicts AdamW's states of the rank's parameters.
+  // Predicts parameters, gradients and the optimizer's states.
   void set_states() {
     if (sharding_) return set_sharded_states();
     const Count count = parameters().count();
     const std::string psi = plan_.splits_model() ? "Psi_rank" : "Psi";
     prediction_.set(MemoryUse::parameters, count * element(), psi + " * beta");
     prediction_.set(MemoryUse::gradients, count * element(), psi + " * beta");
-    prediction_.set(MemoryUse::optimizer, count * optimizer_bytes(dtype_),
-                    is_narrow(dtype_) ? "12 * " + psi : "2 * " + psi + " * beta");
+    set_optimizer(count, psi);
   }
 
   void set_sharded_states() {
@@ -201,8 +200,13 @@ class RankPrediction {
                                                        : "gathered units"));
     prediction_.set(MemoryUse::gradients, elements.gradients * element(),
                     buffers(sharding_->shards_gradients(), "unreduced units"));
-    prediction_.set(MemoryUse::optimizer, elements.shards * optimizer_bytes(dtype_),
-                    is_narrow(dtype_) ? "12 * Psi/P" : "2 * Psi/P * beta");
+    set_optimizer(elements.shards, "Psi/P");
+  }
+
+  void set_optimizer(Count elements, std::string_view psi) {
+    const OptimizerSettings settings = optimizer_settings(plan_.options);
+    prediction_.set(MemoryUse::optimizer, elements * optimizer_bytes(settings, dtype_),
+                    optimizer_formula(settings, dtype_, psi));
   }
 
   void set_activations() {
@@ -260,18 +264,6 @@ class RankPrediction {
                     plan_.has_even_batches() && meet && (reduction == 0 || !plan_.options.overlap));
   }
 
-  // The device accounts for the workspace of a GPU's kernels.
-  void set_workspace() {
-    if (!environment_.computes_on_host) return;
-    // If each rank has some rows of a sequence, its part of the embedding's gradient can have more
-    // distinct tokens than its other tensors have rows.
-    const bool depends_on_tokens = split_.by_sequence && has_first_stage();
-    prediction_.set(MemoryUse::workspace,
-                    narrow_workspace_bytes(plan_, rank_, environment_.multiplies_bf16),
-                    is_narrow(dtype_) ? "largest operands * 4" : "0",
-                    !is_narrow(dtype_) || (plan_.has_even_batches() && !depends_on_tokens));
-  }
-
   const Plan& plan_;
   const Environment& environment_;
   int rank_;
@@ -294,6 +286,10 @@ Prediction predict(const Plan& plan, int rank, const Environment& environment) {
           fmt::format("ranks are 0 to {}", plan.ranks - 1));
   require(!plan.has_servers(), "a prediction for a parameter server",
           "its closed forms are in parallel/parameter_server; run it to see them");
+  return predict_replica(plan, rank, environment);
+}
+
+Prediction predict_replica(const Plan& plan, int rank, const Environment& environment) {
   return RankPrediction(plan, rank, environment).get();
 }
 

@@ -11,5 +11,7 @@ namespace lockstep {
 // Throws Error (bad_input) for a rank that is not in the plan, and for parameter servers, which have
 // their own closed forms.
 Prediction predict(const Plan& plan, int rank, const Environment& environment = {});
+// The same, with a parameter server's worker as a replica that has an optimizer of its own.
+Prediction predict_replica(const Plan& plan, int rank, const Environment& environment);
 
 }  // namespace lockstep

@@ -2,7 +2,6 @@
 
 #include <deque>
 
-#include "models/optimizers/adamw.h"
 #include "parallel/rank/rank_model.h"
 #include "parallel/sharded/unit.h"
 
@@ -27,13 +26,14 @@ void pass_through(GptStage& stage, const Plan& plan, const Batch& batch, Ledger&
 
 // Takes the gradient norm and the optimizer's step, for this rank's shards or for everything.
 void update(RankModel& model, const Plan& plan, int rank, Backend& backend, Ledger& ledger) {
-  const AdamWOptions options = adamw_options(plan.options);
+  const OptimizerSettings settings = optimizer_settings(plan.options);
   if (const auto sharding = sharding_of(plan)) {
     const RankUnits layout = sharded_units(model, *sharding);
     const int shards = plan.shards(), shard = plan.shard(rank);
     std::deque<ShardedUnit> units;
     for (const UnitParameters& unit : layout.all)
-      units.emplace_back(model.parameters, unit, shards, shard, *sharding, options, backend, ledger)
+      units
+          .emplace_back(model.parameters, unit, shards, shard, *sharding, settings, backend, ledger)
           .optimizer()
           .step(0, 1);
     for (const OwnPart& part :
@@ -44,7 +44,7 @@ void update(RankModel& model, const Plan& plan, int rank, Backend& backend, Ledg
   }
   for (const Range& range : model.parameters.counted())
     backend.squared_norm(model.parameters.gradients().part(range.first, range.count));
-  AdamW(model.parameters, options, backend, ledger).step(0, 1);
+  new_optimizer(settings, model.parameters, backend, ledger)->step(0, 1);
 }
 
 }  // namespace
@@ -80,6 +80,20 @@ Count narrow_workspace_bytes(const Plan& plan, int rank, bool multiplies_bf16) {
   for (auto& [number, stage] : model.stages) pass_through(stage, plan, batch, ledger);
   update(model, plan, rank, backend, ledger);
   return ledger.peak_bytes(MemoryUse::workspace);
+}
+
+void predict_workspace(Prediction& prediction, const Plan& plan, int rank,
+                       const Environment& environment) {
+  if (!environment.computes_on_host) return;
+  const bool narrow = is_narrow(plan.options.dtype);
+  // If each rank has some rows of a sequence, its part of the embedding's gradient can have more
+  // distinct tokens than its other tensors have rows.
+  const bool has_embedding = plan.schedule.rank_of_stage().front() == plan.place(rank, Axis::pp);
+  const bool depends_on_tokens = plan.split(rank).by_sequence && has_embedding;
+  prediction.set(MemoryUse::workspace,
+                 narrow_workspace_bytes(plan, rank, environment.multiplies_bf16),
+                 narrow ? "largest operands * 4" : "0",
+                 !narrow || (plan.has_even_batches() && !depends_on_tokens));
 }
 
 std::vector<Batch> dry_batches(const Plan& plan, int rank, int step) {

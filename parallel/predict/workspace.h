@@ -7,7 +7,9 @@
 #include "models/data/dataset.h"
 #include "models/ops/narrow_backend.h"
 #include "models/ops/roofline_backend.h"
+#include "parallel/plan/environment.h"
 #include "parallel/plan/plan.h"
+#include "parallel/plan/prediction.h"
 
 namespace lockstep {
 
@@ -15,6 +17,9 @@ namespace lockstep {
 // the largest one of a step, in f32. 0 for other types. Counts every token of the first stage's
 // embedding as distinct.
 Count narrow_workspace_bytes(const Plan& plan, int rank, bool multiplies_bf16);
+// Adds them to a prediction of the host. The device accounts for the workspace of a GPU's kernels.
+void predict_workspace(Prediction& prediction, const Plan& plan, int rank,
+                       const Environment& environment);
 
 // Returns a batch of a rank with these rows of a step.
 Batch dry_batch(const Plan& plan, int rank, const Share& rows, int step);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "models/data/dataset.h"
-#include "models/optimizers/adamw.h"
+#include "models/optimizers/optimizer.h"
 #include "models/parameters.h"
 #include "parallel/plan/prediction.h"
 #include "parallel/plan/result.h"
@@ -22,7 +22,7 @@ using PartSink = std::function<void(const Parameters& part, Slice flat)>;
 
 // The state a rank needs to resume training, and which other ranks hold copies of it.
 struct TrainingState {
-  std::vector<AdamW*> optimizers;  // of disjoint elements
+  std::vector<Optimizer*> optimizers;  // of disjoint elements
   // Elements that several ranks of the layer split hold are counted by one of them.
   const Parameters* parameters = nullptr;
   int copies = 1, copy = 0;  // replicas with the same states, and this rank's index among them
@@ -63,7 +63,7 @@ class TrainingRank {
                             double loss_scale) = 0;
   // L2 norm of the gradients of all parameters.
   virtual double gradient_norm() = 0;
-  // One AdamW step with gradients times `gradient_scale`.
+  // One optimizer step with gradients times `gradient_scale`.
   virtual void update(double learning_rate, double gradient_scale) = 0;
   // Returns when no communication of past steps is under way: new weights may be gathered until
   // their next use.

@@ -21,7 +21,8 @@ class Serial final : public TrainingRank {
         model_(plan.model, backend, plan.options.dtype, context.ledger, true,
                model_options(plan.options)),
         compute_clock_(context.world, plan.options),
-        optimizer_(model_.parameters(), adamw_options(plan.options), backend, context.ledger) {}
+        optimizer_(new_optimizer(optimizer_settings(plan.options), model_.parameters(), backend,
+                                 context.ledger)) {}
 
   void load_weights() override { FirstWeights(plan_).set(model_.parameters()); }
   void gather(Gathered what, const PartSink& sink) override {
@@ -40,12 +41,12 @@ class Serial final : public TrainingRank {
     return std::sqrt(backend_.squared_norm(model_.parameters().gradients()));
   }
   void update(double learning_rate, double gradient_scale) override {
-    optimizer_.step(learning_rate, gradient_scale);
+    optimizer_->step(learning_rate, gradient_scale);
   }
   double loss_sum(const Batch& batch) override { return model_.loss_sum(batch); }
 
   TrainingState state() override {
-    return {.optimizers = {&optimizer_}, .parameters = &model_.parameters()};
+    return {.optimizers = {optimizer_.get()}, .parameters = &model_.parameters()};
   }
   void take_restored() override {}
 
@@ -61,7 +62,7 @@ class Serial final : public TrainingRank {
   Backend& backend_;
   Gpt model_;
   ComputeClock compute_clock_;
-  AdamW optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
 };
 
 }  // namespace

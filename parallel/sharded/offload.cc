@@ -4,13 +4,15 @@
 
 #include <algorithm>
 
-#include "models/ops/narrow_backend.h"
+#include "models/ops/narrow_types.h"
 
 namespace lockstep {
 namespace {
 
-// Elements of moments and masters per parameter.
-Count states_of(DType dtype) { return is_narrow(dtype) ? 3 : 2; }
+// Bytes of states and masters per parameter.
+Count state_bytes(const Plan& plan) {
+  return optimizer_bytes(optimizer_settings(plan.options), plan.options.dtype);
+}
 
 bool reads_values(DType dtype, StateAccess access) {
   return access != StateAccess::step || !is_narrow(dtype);
@@ -43,7 +45,7 @@ OffloadLayout offload_layout(const Plan& plan, int rank, const RankUnits& units)
       const Count count = std::min(plan.options.offload_group, shard.count - begin);
       layout.groups.push_back({.range = {begin, count},
                                .values_at = shard.values_at + begin * element_bytes(dtype),
-                               .states_at = reserve(count * optimizer_bytes(dtype))});
+                               .states_at = reserve(count * state_bytes(plan))});
       layout.largest = std::max(layout.largest, count);
     }
     shard.end = layout.groups.size();
@@ -59,7 +61,7 @@ TierTraffic offload_traffic(const Plan& plan, int rank, const Sharding& sharding
   const DType dtype = plan.options.dtype;
   const auto moved = [&](Count bytes) { return Tier::moved_bytes(plan.options.offload_to, bytes); };
   for (const OffloadLayout::Group& group : layout.groups) {
-    const Count states = moved(group.range.count * optimizer_bytes(dtype));
+    const Count states = moved(group.range.count * state_bytes(plan));
     traffic.read_bytes += states;
     traffic.written_bytes += states;
     if (!offloads_parameters(plan)) continue;
@@ -83,13 +85,13 @@ void predict_offload(Prediction& prediction, const Plan& plan, int rank, const S
   const bool narrow = is_narrow(dtype), is_file = Tier::is_file(where);
   const OffloadLayout layout = offload_layout(plan, rank, units);
   prediction.offload = offload_traffic(plan, rank, sharding, units, layout);
-  const std::string states = narrow ? "12 * Psi/P" : "2 * Psi/P * beta",
+  const OptimizerSettings settings = optimizer_settings(plan.options);
+  const std::string states = optimizer_formula(settings, dtype, "Psi/P"),
                     end = is_file ? ", in whole blocks" : "";
-  prediction.set(MemoryUse::optimizer,
-                 2 * layout.largest * optimizer_bytes(dtype) +
-                     (computes_on_host ? Tier::memory_bytes(where) : 0),
-                 std::string(narrow ? "2 groups * 12" : "2 groups * 2 * beta") +
-                     (is_file ? " + the file's buffer" : ""));
+  prediction.set(
+      MemoryUse::optimizer,
+      2 * layout.largest * state_bytes(plan) + (computes_on_host ? Tier::memory_bytes(where) : 0),
+      optimizer_formula(settings, dtype, "(2 groups)") + (is_file ? " + the file's buffer" : ""));
   prediction.offload_read_formula = prediction.offload_written_formula = states + end;
   if (!offloads_parameters(plan)) return;
   prediction.offload_read_formula =
@@ -102,11 +104,11 @@ void predict_offload(Prediction& prediction, const Plan& plan, int rank, const S
                  "(gathered units + 2 groups) * beta");
 }
 
-class Offload::Storage final : public AdamWStorage {
+class Offload::Storage final : public StateStorage {
  public:
   Storage(Offload& offload, std::size_t unit, Slice values)
       : offload_(offload), unit_(unit), values_(values) {}
-  void visit(StateAccess access, const std::function<void(const AdamWGroup&)>& use) override {
+  void visit(StateAccess access, const std::function<void(const StateGroup&)>& use) override {
     offload_.visit(unit_, access, values_, use);
   }
 
@@ -119,19 +121,20 @@ class Offload::Storage final : public AdamWStorage {
 Offload::Offload(RankContext& context, Communicator& shards, const Plan& plan,
                  const RankUnits& units, Stopwatch& exposed)
     : dtype_(plan.options.dtype),
+      states_(state_bytes(plan) / element_bytes(statistics_type(dtype_))),
       layout_(offload_layout(plan, context.world.rank(), units)),
       holds_parameters_(offloads_parameters(plan)),
       exposed_(exposed),
       tier_(context, shards, plan.options.offload_to, layout_.bytes, MemoryUse::optimizer) {
   for (Buffer& buffer : buffers_) {
-    buffer.states = Tensor({states_of(dtype_), layout_.largest}, statistics_type(dtype_),
-                           context.ledger, MemoryUse::optimizer);
+    buffer.states = Tensor({states_, layout_.largest}, statistics_type(dtype_), context.ledger,
+                           MemoryUse::optimizer);
     if (holds_parameters_)
       buffer.values = Tensor({layout_.largest}, dtype_, context.ledger, MemoryUse::parameters);
   }
 }
 
-std::unique_ptr<AdamWStorage> Offload::storage(std::size_t unit, Slice values) {
+std::unique_ptr<StateStorage> Offload::storage(std::size_t unit, Slice values) {
   return std::make_unique<Storage>(*this, unit, values);
 }
 
@@ -143,7 +146,7 @@ Tier::Handle Offload::write_values(std::size_t unit, Slice from) {
 }
 
 void Offload::visit(std::size_t unit, StateAccess access, Slice values,
-                    const std::function<void(const AdamWGroup&)>& use) {
+                    const std::function<void(const StateGroup&)>& use) {
   const OffloadLayout::Shard& shard = layout_.shards[unit];
   const bool with_values = reads_values(dtype_, access);
   // Steps go through all units in order, so the next unit's first group is also read ahead.
@@ -167,39 +170,40 @@ void Offload::fetch(std::size_t group, bool with_values) {
   Buffer& buffer = buffers_[group % 2];
   if (buffer.group == group) return;
   buffer.group = group;
-  const AdamWGroup into = view(group, {});
+  const StateGroup into = view(group, {});
   if (with_values && holds_parameters_)
     buffer.last = tier_.read(layout_.groups[group].values_at, into.values);
   buffer.last = tier_.read(layout_.groups[group].states_at,
-                           buffer.states.slice().first(states_of(dtype_) * into.range.count));
+                           buffer.states.slice().first(states_ * into.range.count));
 }
 
 void Offload::keep(std::size_t group) {
   Buffer& buffer = buffers_[group % 2];
-  const AdamWGroup from = view(group, {});
+  const StateGroup from = view(group, {});
   if (holds_parameters_) tier_.write(layout_.groups[group].values_at, from.values);
   buffer.last = tier_.write(layout_.groups[group].states_at,
-                            buffer.states.slice().first(states_of(dtype_) * from.range.count));
+                            buffer.states.slice().first(states_ * from.range.count));
 }
 
 void Offload::wait(const Buffer& buffer) {
   if (buffer.last) exposed_.time([&] { buffer.last->wait(); });
 }
 
-// Moments, then masters, next to each other in the group's buffer.
-AdamWGroup Offload::view(std::size_t group, Slice values) const {
+// States, then masters, next to each other in the group's buffer.
+StateGroup Offload::view(std::size_t group, Slice values) const {
   const Buffer& buffer = buffers_[group % 2];
   const Range range = layout_.groups[group].range;
   const auto state = [&](Count number) {
     return buffer.states.slice().part(number * range.count, range.count);
   };
-  return {.range = range,
-          .values = holds_parameters_ ? buffer.values.slice().first(range.count)
-                    : values.data     ? values.part(range.first, range.count)
-                                      : Slice{},
-          .master = is_narrow(dtype_) ? state(2) : Slice{},
-          .first_moment = state(0),
-          .second_moment = state(1)};
+  StateGroup view{.range = range,
+                  .values = holds_parameters_ ? buffer.values.slice().first(range.count)
+                            : values.data     ? values.part(range.first, range.count)
+                                              : Slice{},
+                  .master = is_narrow(dtype_) ? state(states_ - 1) : Slice{},
+                  .states = {}};
+  for (Count i = 0; i < states_ - (is_narrow(dtype_) ? 1 : 0); ++i) view.states.push_back(state(i));
+  return view;
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Offloads AdamW's states, and with stage 3 the parameter shards, to a second tier. Only two groups
+// Offloads the optimizer's states, and with stage 3 the parameter shards, to a second tier. Only two groups
 // of states are in memory at a time: while the optimizer steps one, the tier's thread writes the
 // previous one and reads the next one. A unit's shard of parameters is read into the whole buffer
 // just before the unit is gathered.
@@ -23,7 +23,7 @@
 #include <string>
 #include <vector>
 
-#include "models/optimizers/adamw.h"
+#include "models/optimizers/optimizers.h"
 #include "parallel/plan/prediction.h"
 #include "parallel/rank/tier.h"
 #include "parallel/sharded/sharding.h"
@@ -61,7 +61,7 @@ class Offload {
           Stopwatch& exposed);
 
   // The states of a unit's shard. `values` are used unless parameters are offloaded.
-  std::unique_ptr<AdamWStorage> storage(std::size_t unit, Slice values);
+  std::unique_ptr<StateStorage> storage(std::size_t unit, Slice values);
   bool holds_parameters() const { return holds_parameters_; }
   // The shard of a unit's parameters, if the tier holds it.
   Tier::Handle read_values(std::size_t unit, Slice into);
@@ -79,13 +79,14 @@ class Offload {
   };
 
   void visit(std::size_t unit, StateAccess access, Slice values,
-             const std::function<void(const AdamWGroup&)>& use);
+             const std::function<void(const StateGroup&)>& use);
   void fetch(std::size_t group, bool with_values);
   void keep(std::size_t group);
   void wait(const Buffer& buffer);
-  AdamWGroup view(std::size_t group, Slice values) const;
+  StateGroup view(std::size_t group, Slice values) const;
 
   const DType dtype_;
+  const Count states_;  // and masters, of each parameter
   const OffloadLayout layout_;
   const bool holds_parameters_;
   Stopwatch& exposed_;

@@ -9,7 +9,7 @@
 
 #include "collectives/stopwatch.h"
 #include "collectives/stream.h"
-#include "models/ops/narrow_backend.h"
+#include "models/ops/narrow_types.h"
 #include "parallel/rank/norm.h"
 #include "parallel/sharded/gatherer.h"
 #include "parallel/sharded/offload.h"
@@ -35,14 +35,12 @@ class Sharded final : public DataParallel {
         value_buffers_(parameters_.dtype(), context.ledger, MemoryUse::parameters),
         gradient_buffers_(parameters_.dtype(), context.ledger, MemoryUse::gradients),
         exposed_(context.world) {
-    const AdamWOptions options = adamw_options(plan.options);
+    const OptimizerSettings settings = optimizer_settings(plan.options);
     if (offloads_states(plan)) offload_.emplace(context, *shards_, plan, layout_, exposed_);
     for (const UnitParameters& unit : layout_.all)
-      units_.emplace_back(parameters_, unit, shards_->size(), shards_->rank(), sharding_, options,
+      units_.emplace_back(parameters_, unit, shards_->size(), shards_->rank(), sharding_, settings,
                           backend, context.ledger, offload_ ? &*offload_ : nullptr, units_.size());
     const auto most = std::ranges::max_element(units_, {}, &ShardedUnit::exchanged);
-    Slice largest = most->own_gradients();
-    largest.count = most->exchanged();
     counted_ = own_gradients(parameters_.counted());
     for (auto& [number, stage] : model.stages) {
       stage.observe(*this);
@@ -54,8 +52,8 @@ class Sharded final : public DataParallel {
       stream_.emplace(*shards_, communication_track, "communication");
     gatherer_.emplace(*shards_, sharding_, units_, value_buffers_, offload_ ? &*offload_ : nullptr,
                       stream_ ? &*stream_ : nullptr, exposed_);
-    reducer_.emplace(*shards_, *between_, plan, sharding_, largest, gradient_buffers_,
-                     stream_ ? &*stream_ : nullptr, exposed_);
+    reducer_.emplace(*shards_, *between_, plan, sharding_, most->own_gradients(), most->exchanged(),
+                     gradient_buffers_, stream_ ? &*stream_ : nullptr, exposed_);
   }
 
   void load(const std::function<void()>& read) override {
@@ -66,7 +64,7 @@ class Sharded final : public DataParallel {
                        [&](Slice shard) { offload_->write_values(u, shard).wait(); });
       // Offloaded masters are written once before the first step, so that all steps move the same.
       if (offload_ && is_narrow(parameters_.dtype()))
-        units_[u].optimizer().visit(StateAccess::change, [](const AdamWGroup&) {});
+        units_[u].optimizer().visit(StateAccess::change, [](const StateGroup&) {});
     }
   }
 

@@ -12,7 +12,7 @@
 // gathers parameters once per micro-batch. Under a pipeline, gradients are reduced once per step,
 // and stage 3 gathers a pipeline stage as often as the schedule unshards it.
 //
-//   bytes held, AdamW's states of K_opt bytes per parameter
+//   bytes held, the optimizer's states of K_opt bytes per parameter
 //
 //   stage 1   beta_p Psi + beta_g Psi + K_opt Psi/P
 //   stage 2   beta_p Psi + beta_g Psi/P + K_opt Psi/P + gradients of units being reduced

@@ -19,8 +19,8 @@ Tensor BufferPool::take(Count count) {
 
 // lab: unit
 ShardedUnit::ShardedUnit(Parameters& all, const UnitParameters& unit, int ranks, int rank,
-                         const Sharding& sharding, const AdamWOptions& options, Backend& backend,
-                         Ledger& ledger, Offload* offload, std::size_t number)
+                         const Sharding& sharding, const OptimizerSettings& settings,
+                         Backend& backend, Ledger& ledger, Offload* offload, std::size_t number)
     : all_(all),
       layout_(unit.layout(ranks)),
       rank_(rank),
@@ -32,7 +32,7 @@ ShardedUnit::ShardedUnit(Parameters& all, const UnitParameters& unit, int ranks,
   allocate(sharding, ledger);
   place_values(values_.slice());
   place_gradients(gradients_.slice());
-  make_optimizer(options, backend, ledger, offload, number);
+  make_optimizer(settings, backend, ledger, offload, number);
 }
 
 Slice ShardedUnit::own_chunk(Slice exchanged) const {
@@ -69,17 +69,16 @@ void ShardedUnit::allocate(const Sharding& sharding, Ledger& ledger) {
   // lab: given
 }
 
-void ShardedUnit::make_optimizer(const AdamWOptions& options, Backend& backend, Ledger& ledger,
-                                 Offload* offload, std::size_t number) {
+void ShardedUnit::make_optimizer(const OptimizerSettings& settings, Backend& backend,
+                                 Ledger& ledger, Offload* offload, std::size_t number) {
   const std::vector<Parameter>& list = per_parameter_ ? own_list_ : list_;
   // lab: solution
-  // lab: instead optimizer_ = std::make_unique<AdamW>(list, 0, Slice{}, Slice{}, options, backend,
-  // lab: instead                                      ledger);
+  // lab: instead optimizer_ = new_optimizer(settings, list, 0, Slice{}, Slice{}, backend, ledger);
   const Count first = per_parameter_ ? 0 : layout_.chunk(rank_).first;
-  optimizer_ = offload ? std::make_unique<AdamW>(list, first, own_gradients_, options, backend,
-                                                 offload->storage(number, own_values_))
-                       : std::make_unique<AdamW>(list, first, own_values_, own_gradients_, options,
-                                                 backend, ledger);
+  optimizer_ =
+      offload ? new_optimizer(settings, list, first, own_gradients_, backend,
+                              offload->storage(number, own_values_))
+              : new_optimizer(settings, list, first, own_values_, own_gradients_, backend, ledger);
   // lab: given
 }
 

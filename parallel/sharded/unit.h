@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "models/optimizers/adamw.h"
+#include "models/optimizers/optimizers.h"
 #include "parallel/sharded/sharding.h"
 
 namespace lockstep {
@@ -36,12 +36,12 @@ class BufferPool {
 
 class ShardedUnit {
  public:
-  // The unit on place `rank` among the `ranks` that hold shards. Adam's states, gradients and
+  // The unit on place `rank` among the `ranks` that hold shards. The optimizer's states, gradients and
   // parameters are sharded as `sharding` says; what is not sharded has memory from the beginning.
-  // With `offload`, where it is unit `number`, Adam's states and maybe its shard of parameters lie
+  // With `offload`, where it is unit `number`, the states and maybe its shard of parameters lie
   // there. All arguments but `unit` must outlive it.
   ShardedUnit(Parameters& all, const UnitParameters& unit, int ranks, int rank,
-              const Sharding& sharding, const AdamWOptions& options, Backend& backend,
+              const Sharding& sharding, const OptimizerSettings& settings, Backend& backend,
               Ledger& ledger, Offload* offload = nullptr, std::size_t number = 0);
 
   // Elements of the buffer in which the unit is gathered and reduced.
@@ -86,7 +86,7 @@ class ShardedUnit {
   // Adds the rank's chunk of reduced gradients to its own.
   void add_reduced(Slice chunk);
   // The optimizer of this rank's part.
-  AdamW& optimizer() { return *optimizer_; }
+  Optimizer& optimizer() { return *optimizer_; }
   // If parameters are not sharded: every rank has updated its own part of the values, and gets the
   // other ranks' parts.
   void gather_updated(Communicator& comm) const;
@@ -98,7 +98,7 @@ class ShardedUnit {
  private:
   void list_parameters(const UnitParameters& unit);
   void allocate(const Sharding& sharding, Ledger& ledger);
-  void make_optimizer(const AdamWOptions& options, Backend& backend, Ledger& ledger,
+  void make_optimizer(const OptimizerSettings& settings, Backend& backend, Ledger& ledger,
                       Offload* offload, std::size_t number);
   void pack(const ShardLayout& layout, int rank, Slice shard, Slice exchanged) const;
   void unpack(const ShardLayout& layout, Slice exchanged,
@@ -124,7 +124,7 @@ class ShardedUnit {
   Tensor own_value_memory_, own_gradient_memory_;
   Slice own_values_, own_gradients_;
   bool has_reduced_ = false;  // in this step
-  std::unique_ptr<AdamW> optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
 };
 
 }  // namespace lockstep

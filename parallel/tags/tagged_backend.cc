@@ -189,6 +189,12 @@ void TaggedBackend::adamw(Slice value, Slice gradient, Slice first_moment, Slice
   inner_.adamw(value, gradient, first_moment, second_moment, step);
 }
 
+void TaggedBackend::sgd(Slice value, Slice gradient, Slice momentum, const SgdStep& step) {
+  TagUse use(check_, "sgd");
+  check_.stepped(value, gradient);
+  inner_.sgd(value, gradient, momentum, step);
+}
+
 double TaggedBackend::squared_norm(Slice x) {
   TagUse use(check_, "squared_norm");
   check_.squared(x);

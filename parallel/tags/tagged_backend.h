@@ -67,6 +67,7 @@ class TaggedBackend : public Backend {
                           double smoothing) override;
   void adamw(Slice value, Slice gradient, Slice first_moment, Slice second_moment,
              const AdamWStep& step) override;
+  void sgd(Slice value, Slice gradient, Slice momentum, const SgdStep& step) override;
   double squared_norm(Slice x) override;
 
  private:

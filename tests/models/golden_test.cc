@@ -9,7 +9,7 @@
 #include "models/gpt/gpt.h"
 #include "models/gpt/safetensors.h"
 #include "models/gpt/weights.h"
-#include "models/optimizers/adamw.h"
+#include "models/optimizers/optimizers.h"
 
 namespace lockstep {
 namespace {
@@ -22,9 +22,9 @@ void reproduce(DType dtype, double tolerance, double weight_tolerance) {
   Gpt model(read_gpt_config(golden + "/config.json"), host_backend(), dtype, ledger);
   WeightsReader(golden + "/init.safetensors", model.parameters().list()).read(model.parameters());
   const Dataset data(golden + "/tokens.bin", model.config().vocabulary, 0);
-  AdamW optimizer(model.parameters(),
-                  {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1}, host_backend(),
-                  ledger);
+  const auto optimizer =
+      new_optimizer({.weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8},
+                    model.parameters(), host_backend(), ledger);
 
   for (int step = 0; step < 10; ++step) {
     model.parameters().zero_gradients();
@@ -35,7 +35,7 @@ void reproduce(DType dtype, double tolerance, double weight_tolerance) {
         << "loss of step " << step;
     EXPECT_NEAR(norm / expected["grad_norms"][step].get<double>(), 1, tolerance)
         << "norm of step " << step;
-    optimizer.step(1e-3, std::min(1.0, 1.0 / (norm + 1e-6)));
+    optimizer->step(1e-3, std::min(1.0, 1.0 / (norm + 1e-6)));
   }
 
   const SafetensorsFile final_weights(golden + "/final.safetensors");

@@ -5,14 +5,12 @@
 
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "collectives/base/half.h"
 #include "models/gpt/gpt.h"
 #include "models/ops/exponential.h"
 #include "models/ops/narrow_backend.h"
-#include "models/optimizers/adamw.h"
 #include "tests/models/numbers.h"
 
 namespace lockstep {
@@ -268,110 +266,6 @@ INSTANTIATE_TEST_SUITE_P(Types, NarrowOps, testing::Values(DType::bf16, DType::f
                          [](const auto& test_info) {
                            return std::string(name_of(test_info.param));
                          });
-
-// Cut anywhere, even inside a parameter, the parts take the same steps as the whole.
-TEST(AdamW, PartsTakeTheSameStepsAsTheWhole) {
-  Ledger ledger;
-  constexpr Count count = 7 + 30 + 5;
-  const auto make = [&](Parameters& parameters) {
-    parameters.add({.name = "bias", .shape = {7}});
-    parameters.add({.name = "matrix", .shape = {6, 5}});
-    parameters.add({.name = "norm", .shape = {5}});
-    parameters.allocate();
-    for (Count i = 0; i < count; ++i) {
-      host_span<double>(parameters.values())[i] = 1 + 0.1 * static_cast<double>(i);
-      host_span<double>(parameters.gradients())[i] = 0.01 * static_cast<double>(i) - 0.2;
-    }
-  };
-  Parameters whole(DType::f64, ledger), cut(DType::f64, ledger);
-  make(whole);
-  make(cut);
-  const AdamWOptions options{.weight_decay = 0.5};
-  AdamW all(whole, options, host_backend(), ledger);
-  std::vector<AdamW> parts;
-  const Parts part(count, 4);
-  for (int i = 0; i < 4; ++i)
-    parts.emplace_back(cut.list(), part.offset(i), cut.values().part(part.offset(i), part[i]),
-                       cut.gradients().part(part.offset(i), part[i]), options, host_backend(),
-                       ledger);
-  for (int step = 0; step < 3; ++step) {
-    all.step(0.1, 0.5);
-    for (AdamW& one : parts) one.step(0.1, 0.5);
-  }
-  for (Count i = 0; i < count; ++i)
-    EXPECT_EQ(host_span<double>(cut.values())[i], host_span<double>(whole.values())[i]) << i;
-}
-
-// Its whole state, read from one optimizer and written to another, continues with the same bits.
-TEST(AdamW, ItsStateCanBeReadAndChanged) {
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
-    Ledger ledger;
-    NarrowBackend backend(host_backend(), ledger);
-    Parameters source(dtype, ledger), target(dtype, ledger);
-    for (Parameters* parameters : {&source, &target}) {
-      parameters->add({.name = "matrix", .shape = {5, 4}});
-      parameters->allocate();
-      for (const Slice flat : {parameters->values(), parameters->gradients()}) {
-        std::vector<double> numbers;
-        for (Count i = 0; i < flat.count; ++i) numbers.push_back(0.1 * static_cast<double>(i) - 1);
-        convert(flat, host_slice(std::span(numbers)));
-      }
-    }
-    AdamW from(source, {}, backend, ledger), into(target, {}, backend, ledger);
-    // Masters begin as the values.
-    from.visit(StateAccess::read, [&](const AdamWGroup& group) {
-      EXPECT_EQ(group.master.device != nullptr, is_narrow(dtype));
-      for (Count i = 0; i < group.master.count; ++i)
-        EXPECT_EQ(host_span<float>(group.master)[i],
-                  to_float(host_span<BFloat16>(group.values)[i]));
-    });
-    from.step(0.01, 0.5);
-    from.step(0.01, 0.5);
-    std::vector<AdamWGroup> groups;
-    from.visit(StateAccess::read, [&](const AdamWGroup& group) { groups.push_back(group); });
-    into.visit(StateAccess::change, [&](const AdamWGroup& group) {
-      const AdamWGroup& other = groups.front();
-      EXPECT_EQ(group.range, other.range);
-      for (const auto member : {&AdamWGroup::values, &AdamWGroup::master, &AdamWGroup::first_moment,
-                                &AdamWGroup::second_moment})
-        if ((group.*member).count > 0) host_device().copy(group.*member, other.*member);
-    });
-    into.set_steps(from.steps());
-    from.step(0.01, 0.5);
-    into.step(0.01, 0.5);
-    EXPECT_EQ(std::memcmp(source.values().data, target.values().data,
-                          static_cast<std::size_t>(source.values().bytes())),
-              0)
-        << name_of(dtype);
-  }
-}
-
-TEST(AdamW, FirstStepsEqualTheAlgorithmWrittenOut) {
-  Ledger ledger;
-  Parameters parameters(DType::f64, ledger);
-  parameters.add({.name = "matrix", .shape = {1, 2}});
-  parameters.add({.name = "vector", .shape = {2}});
-  parameters.allocate();
-  const auto values = host_span<double>(parameters.values()),
-             gradients = host_span<double>(parameters.gradients());
-  std::ranges::fill(values, 2.0);
-  AdamW optimizer(parameters, {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.5},
-                  host_backend(), ledger);
-  double m = 0, v = 0, decayed = 2, plain = 2;
-  for (int t = 1; t <= 3; ++t) {
-    std::ranges::fill(gradients, 0.4 * t);
-    optimizer.step(0.1, 0.5);
-    const double g = 0.2 * t;
-    m = 0.9 * m + 0.1 * g;
-    v = 0.99 * v + 0.01 * g * g;
-    const double update =
-        0.1 * (m / (1 - std::pow(0.9, t))) / (std::sqrt(v / (1 - std::pow(0.99, t))) + 1e-8);
-    decayed = decayed - 0.1 * 0.5 * decayed - update;
-    plain -= update;
-    EXPECT_NEAR(values[0], decayed, 1e-14);
-    EXPECT_NEAR(values[3], plain, 1e-14);
-  }
-}
 
 constexpr GptConfig tiny{.layers = 2, .heads = 2, .width = 8, .context = 6, .vocabulary = 11};
 

@@ -10,7 +10,6 @@
 #include "models/gpt/gpt.h"
 #include "models/gpt_config.h"
 #include "models/ops/narrow_backend.h"
-#include "models/optimizers/adamw.h"
 #include "parallel/plan/loss_scale.h"
 #include "tests/parallel/training.h"
 

@@ -4,7 +4,7 @@
 #include "collectives/base/error.h"
 #include "models/ops/cuda/attention_kernels.h"
 #include "models/ops/cuda/kernels.h"
-#include "models/ops/narrow_backend.h"
+#include "models/ops/narrow_types.h"
 
 namespace lockstep::cuda {
 
@@ -251,6 +251,10 @@ double CudaBackend::softmax_gradient(Slice logits, Slice sums,
 void CudaBackend::adamw(Slice value, Slice gradient, Slice first_moment, Slice second_moment,
                         const AdamWStep& step) {
   cuda::adamw(stream_(), value, gradient, first_moment, second_moment, step);
+}
+
+void CudaBackend::sgd(Slice value, Slice gradient, Slice momentum, const SgdStep& step) {
+  cuda::sgd(stream_(), value, gradient, momentum, step);
 }
 
 double CudaBackend::squared_norm(Slice x) {

@@ -1,4 +1,4 @@
-// GELU, AdamW, norms and conversions: elementwise kernels, 16 bytes at a time.
+// GELU, optimizers, norms and conversions: elementwise kernels, 16 bytes at a time.
 #include <algorithm>
 #include <cmath>
 
@@ -77,6 +77,23 @@ struct StepNumbers {
   }
 };
 
+// As many elements of 8 or 16 bytes together as a pack of their wider type has; 0 past the end.
+template <typename T, int size>
+struct Group {
+  alignas(pack_bytes) T x[size] = {};
+
+  __device__ __forceinline__ Group(const T* from, Count here, bool all) {
+    struct alignas(sizeof(x)) Whole {
+      T values[size];
+    };
+    if (all)
+      *reinterpret_cast<Whole*>(x) = *reinterpret_cast<const Whole*>(from);
+    else
+      for (int k = 0; k < size; ++k)
+        if (k < here) x[k] = from[k];
+  }
+};
+
 // Packs of 16 bytes of type W, with the same number of gradients of type G: 8 or 16 bytes.
 template <typename W, typename G>
 __global__ void adamw_kernel(W* value, const G* gradient, W* first, W* second, Count count,
@@ -85,18 +102,9 @@ __global__ void adamw_kernel(W* value, const G* gradient, W* first, W* second, C
   for_groups<size>(count, whole, [&](Count i, Count here, bool all) {
     Pack<W> v = load(value + i, here, all), m1 = load(first + i, here, all),
             m2 = load(second + i, here, all);
-    alignas(pack_bytes) G raw[size] = {};
-    if (all) {
-      struct alignas(sizeof(raw)) Whole {
-        G values[size];
-      };
-      *reinterpret_cast<Whole*>(raw) = *reinterpret_cast<const Whole*>(gradient + i);
-    } else {
-      for (int k = 0; k < size; ++k)
-        if (k < here) raw[k] = gradient[i + k];
-    }
+    const Group<G, size> raw(gradient + i, here, all);
     for (int k = 0; k < size; ++k) {
-      const W g = k < here ? widen(raw[k]) * s.scale : W{0};
+      const W g = widen(raw.x[k]) * s.scale;
       const W m = s.beta1 * m1.x[k] + (W{1} - s.beta1) * g;
       const W n = s.beta2 * m2.x[k] + (W{1} - s.beta2) * g * g;
       m1.x[k] = m;
@@ -105,6 +113,24 @@ __global__ void adamw_kernel(W* value, const G* gradient, W* first, W* second, C
     }
     store(first + i, m1, here, all);
     store(second + i, m2, here, all);
+    store(value + i, v, here, all);
+  });
+}
+
+// `momentum` may be null.
+template <typename W, typename G>
+__global__ void sgd_kernel(W* value, const G* gradient, W* momentum, Count count, W rate, W keep,
+                           W decay, W scale, bool whole) {
+  constexpr int size = Pack<W>::size;
+  for_groups<size>(count, whole, [&](Count i, Count here, bool all) {
+    Pack<W> v = load(value + i, here, all), m = {};
+    const Group<G, size> raw(gradient + i, here, all);
+    if (momentum) m = load(momentum + i, here, all);
+    for (int k = 0; k < size; ++k) {
+      m.x[k] = keep * m.x[k] + widen(raw.x[k]) * scale + decay * v.x[k];
+      v.x[k] -= rate * m.x[k];
+    }
+    if (momentum) store(momentum + i, m, here, all);
     store(value + i, v, here, all);
   });
 }
@@ -173,22 +199,49 @@ void gelu_backward(cudaStream_t stream, Slice dx, Slice dout, Slice x) {
   });
 }
 
+namespace {
+
+// Throws Error (bad_input) unless values of an optimizer have the type that gradients need.
+void check_types(Slice values, Slice gradients) {
+  require((values.dtype == DType::f64) == (gradients.dtype == DType::f64) &&
+              (values.dtype == DType::f64 || values.dtype == DType::f32),
+          "an optimizer on a device: values of " + std::string(name_of(values.dtype)) +
+              " with gradients of " + std::string(name_of(gradients.dtype)),
+          "keep values and states in f64 for gradients of f64, else in f32");
+}
+
+// Whether packs of W can be loaded with as many gradients of type G.
+template <typename W, typename G>
+bool in_packs_with(std::initializer_list<const W*> packs, const void* gradients) {
+  // 16-bit gradients take half a pack.
+  return cuda::in_packs<W>(0, packs) &&
+         reinterpret_cast<std::uintptr_t>(gradients) % (sizeof(G) * pack_size<W>) == 0;
+}
+
+}  // namespace
+
 void adamw(cudaStream_t stream, Slice value, Slice gradient, Slice first_moment,
            Slice second_moment, const AdamWStep& step) {
-  require((value.dtype == DType::f64) == (gradient.dtype == DType::f64) &&
-              (value.dtype == DType::f64 || value.dtype == DType::f32),
-          "AdamW on a device: values of " + std::string(name_of(value.dtype)) +
-              " with gradients of " + std::string(name_of(gradient.dtype)),
-          "keep values and moments in f64 for gradients of f64, else in f32");
+  check_types(value, gradient);
   with_type(gradient.dtype, [&]<typename G>(G*) {
     using W = Wide<G>;
-    // 16-bit gradients take half a pack.
-    const bool whole =
-        in_packs<W>(0, {at<W>(value), at<W>(first_moment), at<W>(second_moment)}) &&
-        reinterpret_cast<std::uintptr_t>(gradient.data) % (sizeof(G) * pack_size<W>) == 0;
+    const bool whole = in_packs_with<W, G>(
+        {at<W>(value), at<W>(first_moment), at<W>(second_moment)}, gradient.data);
     launch(adamw_kernel<W, G>, over_elements(value.count, pack_size<W>), stream, at<W>(value),
            at<G>(gradient), at<W>(first_moment), at<W>(second_moment), value.count,
            StepNumbers<W>(step), whole);
+  });
+}
+
+void sgd(cudaStream_t stream, Slice value, Slice gradient, Slice momentum, const SgdStep& step) {
+  check_types(value, gradient);
+  with_type(gradient.dtype, [&]<typename G>(G*) {
+    using W = Wide<G>;
+    launch(sgd_kernel<W, G>, over_elements(value.count, pack_size<W>), stream, at<W>(value),
+           at<G>(gradient), at<W>(momentum), value.count, static_cast<W>(step.learning_rate),
+           static_cast<W>(step.momentum), static_cast<W>(step.weight_decay),
+           static_cast<W>(step.gradient_scale),
+           in_packs_with<W, G>({at<W>(value), at<W>(momentum)}, gradient.data));
   });
 }
 

@@ -1,4 +1,4 @@
-// The module's exported function: see models/device_backend.h.
+// The module's exported function: see models/ops/device_backend.h.
 #include "collectives/base/cuda/cuda_device.h"
 #include "models/ops/cuda/cuda_backend.h"
 #include "models/ops/device_backend.h"

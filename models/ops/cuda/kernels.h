@@ -68,9 +68,10 @@ void embedding_backward(cudaStream_t stream, Slice dtokens, Slice dout, Count co
 // elementwise.cu
 void gelu(cudaStream_t stream, Slice out, Slice x);
 void gelu_backward(cudaStream_t stream, Slice dx, Slice dout, Slice x);
-// Value and moments are f64 for a gradient of f64, otherwise f32 for one of f32, bf16 or f16.
+// Value and states are f64 for a gradient of f64, otherwise f32 for one of f32, bf16 or f16.
 void adamw(cudaStream_t stream, Slice value, Slice gradient, Slice first_moment,
            Slice second_moment, const AdamWStep& step);
+void sgd(cudaStream_t stream, Slice value, Slice gradient, Slice momentum, const SgdStep& step);
 // into = from, between any two of the four types.
 void convert(cudaStream_t stream, Slice into, Slice from);
 // *sum = the sum of squares; `parts` is memory of squared_norm_parts doubles. Both on the device.

@@ -253,6 +253,23 @@ TEST_P(GpuKernels, AdamW) {
   }
 }
 
+TEST_P(GpuKernels, Sgd) {
+  for (const Count count : {1, 3, 1003})
+    for (const bool has_momentum : {true, false}) {
+      Both gradient = random(count), value = statistics(count), momentum = statistics(count);
+      const SgdStep step{.learning_rate = 0.01,
+                         .momentum = has_momentum ? 0.9 : 0,
+                         .weight_decay = 0.1,
+                         .gradient_scale = 0.7};
+      gpu_.sgd(value.on_gpu(), gradient.on_gpu(), has_momentum ? momentum.on_gpu() : Slice{}, step);
+      host_.sgd(value.on_host(), gradient.on_host(), has_momentum ? momentum.on_host() : Slice{},
+                step);
+      const double factor = dtype() == DType::f64 ? 1 : 2e-5 / tolerance();
+      expect_same(value, factor);
+      expect_same(momentum, factor);
+    }
+}
+
 TEST_P(GpuKernels, SquaredNorm) {
   for (const Count count : {1, 1000, 100003}) {
     Both x = random(count);

@@ -1,0 +1,49 @@
+// The optimizers by name. To add one: a class derived from Optimizer, its entry in optimizers.cc,
+// and its options in parallel/plan/.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/optimizers/optimizer.h"
+
+namespace lockstep {
+
+std::vector<std::string> optimizer_names();
+// "NAME, what it does" of each.
+std::string optimizer_summaries();
+// "NAME, what it does" of each.
+std::string optimizer_summaries();
+// Whether the optimizer has an option of this flag: "beta1". Throws Error (bad_input) for an unknown
+// optimizer.
+bool has_option(std::string_view optimizer, std::string_view flag);
+// What such an option needs, for errors: "--optimizer adamw".
+std::string optimizer_for(std::string_view flag);
+
+// Names of its states: numbers that it keeps for each element beside the value. Throws Error
+// (bad_input) for an unknown optimizer.
+std::vector<std::string_view> states_of(const OptimizerSettings& settings);
+// The names of all optimizers' states, each once.
+std::vector<std::string_view> all_states();
+
+// Bytes that it keeps for each parameter of this type: states, and a master of 16-bit values.
+Count optimizer_bytes(const OptimizerSettings& settings, DType dtype);
+// The same for `psi` parameters as a text: "2 * Psi * beta", or "12 * Psi" for 16-bit types.
+std::string optimizer_formula(const OptimizerSettings& settings, DType dtype, std::string_view psi);
+
+// With states in `storage`, or in memory: see Optimizer and resident_states().
+std::unique_ptr<Optimizer> new_optimizer(const OptimizerSettings& settings,
+                                         std::span<const Parameter> list, Count first,
+                                         Slice gradients, Backend& backend,
+                                         std::unique_ptr<StateStorage> storage);
+std::unique_ptr<Optimizer> new_optimizer(const OptimizerSettings& settings,
+                                         std::span<const Parameter> list, Count first, Slice values,
+                                         Slice gradients, Backend& backend, Ledger& ledger);
+// For all parameters.
+std::unique_ptr<Optimizer> new_optimizer(const OptimizerSettings& settings, Parameters& parameters,
+                                         Backend& backend, Ledger& ledger);
+
+}  // namespace lockstep

@@ -1,0 +1,76 @@
+// The options of the optimizer.
+#include "parallel/plan/options.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Bounds not_negative{.least = 0};
+constexpr Bounds below_1{.least = 0, .below = 1};
+
+}  // namespace
+
+OptionGroup describe(OptimizerOptions& o) {
+  // An option that some optimizers have.
+  const auto own = [](Option option) {
+    option.has_effect = [flag = option.flag](const TrainOptions& all) {
+      return has_option(all.optimizer, flag);
+    };
+    option.needs = optimizer_for(option.flag);
+    return option;
+  };
+  // The default twice: it has the most options.
+  std::vector<std::string> drawn_optimizers = optimizer_names();
+  drawn_optimizers.push_back(OptimizerSettings{}.name);
+  return {.title = "optimizer",
+          .techniques = {},
+          .options = {{.flag = "lr",
+                       .value = &o.learning_rate,
+                       .help = "peak learning rate",
+                       .bounds = not_negative,
+                       .drawn = {"0.001", "0.01"}},
+                      {.flag = "warmup-steps",
+                       .value = &o.warmup_steps,
+                       .help = "steps of linear warm-up",
+                       .bounds = not_negative,
+                       .drawn = {"0", "2"}},
+                      {.flag = "min-lr",
+                       .value = &o.minimum_learning_rate,
+                       .help = "final learning rate of the cosine decay; below 0: no decay",
+                       .drawn = {"-1", "0.0001"}},
+                      {.flag = "weight-decay",
+                       .value = &o.weight_decay,
+                       .help = "weight decay, applied to matrices only",
+                       .bounds = not_negative,
+                       .drawn = {"0.1", "0", "0.5"}},
+                      {.flag = "grad-clip",
+                       .value = &o.grad_clip,
+                       .help = "gradient norm above which gradients are clipped; 0: never",
+                       .bounds = not_negative,
+                       .drawn = {"1", "0", "0.01"}},
+                      {.flag = "optimizer",
+                       .value = &o.optimizer,
+                       .help = "the rule of a step: " + optimizer_summaries(),
+                       .choices = optimizer_names(),
+                       .drawn = drawn_optimizers},
+                      own({.flag = "beta1",
+                           .value = &o.beta1,
+                           .help = "decay of the first moment",
+                           .bounds = below_1,
+                           .drawn = {"0.9", "0", "0.5"}}),
+                      own({.flag = "beta2",
+                           .value = &o.beta2,
+                           .help = "decay of the second moment",
+                           .bounds = below_1,
+                           .drawn = {"0.95", "0.999"}}),
+                      own({.flag = "eps",
+                           .value = &o.eps,
+                           .help = "added to the denominator of the update",
+                           .bounds = Bounds{.least = 0, .is_open = true}}),
+                      own({.flag = "momentum",
+                           .value = &o.momentum,
+                           .help = "decay of the sum of past gradients; 0: none is kept",
+                           .bounds = below_1,
+                           .drawn = {"0.9", "0", "0.5"}})}};
+}
+
+}  // namespace lockstep
