@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "models/ops/narrow_backend.h"
+
 extern "C" lockstep::LabUnit lockstep_lab_unit();
 
 namespace {

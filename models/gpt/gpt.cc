@@ -26,16 +26,15 @@ void Gpt::initialize(std::uint64_t seed) {
 
 double Gpt::forward_backward(const Batch& batch, Count total_targets, const GradientReady& ready,
                              double loss_scale) {
-  stage_.forward(stash_, rows_in_training(batch), batch.inputs, {}, {});
   const double share = 1.0 / static_cast<double>(total_targets);
-  const double loss = stage_.loss(stash_, batch.targets, share * loss_scale) * share;
+  const double loss = stage_.forward(stash_, rows_in_training(batch), batch.inputs, {}, {},
+                                     Targets{batch.targets, share * loss_scale});
   stage_.backward(stash_, batch.inputs, {}, {}, ready);
-  return loss;
+  return loss * share;
 }
 
 double Gpt::loss_sum(const Batch& batch) {
-  stage_.forward(stash_, rows_of(batch), batch.inputs, {}, {});
-  return stage_.loss(stash_, batch.targets, 1.0);
+  return stage_.forward(stash_, rows_of(batch), batch.inputs, {}, {}, Targets{batch.targets});
 }
 
 std::vector<double> Gpt::next_token_logits(std::span<const std::int32_t> context) {

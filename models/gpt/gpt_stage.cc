@@ -89,21 +89,13 @@ void GptStage::with_shared_memory(std::size_t i, StageStash& stash, Work work) {
   exchange();
 }
 
-namespace {
-
-UnitUse forward_use(const Rows& rows) {
-  return rows.in_training() ? UnitUse::forward : UnitUse::evaluation;
-}
-
-}  // namespace
-
 Slice GptStage::input(StageStash& stash, const Rows& rows) {
   stash.blocks.resize(blocks_.size());
   return outer(stash.blocks.front().input, rows);
 }
 
-void GptStage::forward(StageStash& stash, const Rows& rows, std::span<const std::int32_t> tokens,
-                       Slice input, Slice output) {
+double GptStage::forward(StageStash& stash, const Rows& rows, std::span<const std::int32_t> tokens,
+                         Slice input, Slice output, const std::optional<Targets>& targets) {
   stash.rows = rows;
   stash.blocks.resize(blocks_.size());
   for (std::size_t i = 0; i < blocks_.size(); ++i)
@@ -117,7 +109,7 @@ void GptStage::forward(StageStash& stash, const Rows& rows, std::span<const std:
     return (store_ ? passing_input(i) : stash.blocks[i].input).slice();
   };
 
-  const UnitUse use = forward_use(rows);
+  const UnitUse use = rows.in_training() ? UnitUse::forward : UnitUse::evaluation;
   if (is_first())
     with_unit(embedding_unit(), use, [&] {
       embedding_->forward(backend_, input_of(0), tokens, rows, embedding_mask(rows));
@@ -133,17 +125,16 @@ void GptStage::forward(StageStash& stash, const Rows& rows, std::span<const std:
     });
     if (store_ && rows.in_training()) stash.stored_inputs.push_back(store_->keep(input_of(i)));
   }
-  if (!is_last()) return;
-  // loss() ends this use.
-  if (observer_) observer_->before_use(head_unit(), use);
-  norm_->forward(backend_, head_->input(stash.head, rows.count(), ledger_), stash.head.norm, last,
-                 split_.outer_rows(rows.count()), ledger_);
-}
-
-double GptStage::loss(StageStash& stash, std::span<const std::int32_t> targets, double scale) {
-  const double smoothing = stash.rows.in_training() ? options_.label_smoothing : 0;
-  const double loss = head_->loss(backend_, stash.head, targets, scale, smoothing, ledger_);
-  if (observer_) observer_->after_use(head_unit(), forward_use(stash.rows));
+  double loss = 0;
+  if (is_last())
+    with_unit(head_unit(), use, [&] {
+      norm_->forward(backend_, head_->input(stash.head, rows.count(), ledger_), stash.head.norm,
+                     last, split_.outer_rows(rows.count()), ledger_);
+      const double smoothing = rows.in_training() ? options_.label_smoothing : 0;
+      if (targets)
+        loss =
+            head_->loss(backend_, stash.head, targets->tokens, targets->scale, smoothing, ledger_);
+    });
   return loss;
 }
 

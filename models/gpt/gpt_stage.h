@@ -63,6 +63,12 @@ struct StageStash {
 // Called once for each parameter, when backward has finished its gradient.
 using GradientReady = std::function<void(int parameter)>;
 
+// The tokens that the last stage should predict, and a factor for the gradient of their loss.
+struct Targets {
+  std::span<const std::int32_t> tokens;
+  double scale = 1;
+};
+
 // A unit: parameters first .. last, which a pass uses together. A block, or an end of the model:
 // the embedding before the first block, or the last layer norm with the head.
 struct Unit {
@@ -114,12 +120,10 @@ class GptStage {
   // forward().
   Slice input(StageStash& stash, const Rows& rows);
   // input[n, C] comes from the previous stage; the first stage takes `tokens` instead. Writes
-  // output[n, C], which on the last stage is in the stash.
-  void forward(StageStash& stash, const Rows& rows, std::span<const std::int32_t> tokens,
-               Slice input, Slice output);
-  // On the last stage, after forward(): the sum of the token losses. The logits become their
-  // gradient times `scale`.
-  double loss(StageStash& stash, std::span<const std::int32_t> targets, double scale);
+  // output[n, C], which on the last stage is in the stash. With targets, the last stage returns the
+  // sum of their losses, and its logits become their gradient; otherwise the result is 0.
+  double forward(StageStash& stash, const Rows& rows, std::span<const std::int32_t> tokens,
+                 Slice input, Slice output, const std::optional<Targets>& targets = {});
 
   // Computes the gradient of the input from that of the output, which the last stage has itself. The
   // first stage keeps it for its embedding.

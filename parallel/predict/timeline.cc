@@ -109,8 +109,7 @@ class Rank {
     stage.observe(seconds);
     for (const Batch& batch : dry_batches(plan_, number_, 0)) {
       StageStash stash;
-      stage.forward(stash, rows_in_training(batch), batch.inputs, {}, {});
-      stage.loss(stash, batch.targets, 1);
+      stage.forward(stash, rows_in_training(batch), batch.inputs, {}, {}, Targets{batch.targets});
       stage.backward(stash, batch.inputs, {}, {}, {});
     }
     return seconds.of_passes();

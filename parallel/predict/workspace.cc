@@ -16,8 +16,7 @@ void pass_through(GptStage& stage, const Plan& plan, const Batch& batch, Ledger&
   };
   const Tensor input = message(), output = message(), gradient = message();
   StageStash stash;
-  stage.forward(stash, rows, batch.inputs, input.slice(), output.slice());
-  if (stage.is_last()) stage.loss(stash, batch.targets, 1);
+  stage.forward(stash, rows, batch.inputs, input.slice(), output.slice(), Targets{batch.targets});
   if (!plan.schedule.has(Pass::input_gradient))
     return stage.backward(stash, batch.inputs, output.slice(), gradient.slice(), {});
   stage.backward_input(stash, output.slice(), gradient.slice());

@@ -191,8 +191,9 @@ void Executor::forward(const Action& action) {
   Tensor output = s.is_last() ? Tensor() : message_tensor(action);
   timed(action, 1, [&](const GradientReady&) {
     stashes_.take_forward(here.stash, s);
-    s.forward(here.stash, rows_in_training(b), b.inputs, input_of(action), output.slice());
-    if (s.is_last()) loss_ += s.loss(here.stash, b.targets, scale_) * share_;
+    loss_ += s.forward(here.stash, rows_in_training(b), b.inputs, input_of(action), output.slice(),
+                       Targets{b.targets, scale_}) *
+             share_;
     if (recomputes_) keep_input_only(action, here);
   });
   drop_input(action);
@@ -245,11 +246,9 @@ void Executor::make_stash_again(const Action& action, Flight& here) {
     input = s.input(here.stash, rows_in_training(b));
     inputs_.bring_back(input, here.input, {});
   }
-  s.forward(here.stash, rows_in_training(b), b.inputs, input, output.slice());
-  if (s.is_last())
-    s.loss(here.stash, b.targets, scale_);
-  else
-    stashes_.give_message(std::move(output));
+  s.forward(here.stash, rows_in_training(b), b.inputs, input, output.slice(),
+            Targets{b.targets, scale_});
+  if (!s.is_last()) stashes_.give_message(std::move(output));
 }
 
 double Executor::loss_sum(const Batch& batch) {
@@ -267,8 +266,8 @@ double Executor::loss_sum(const Batch& batch) {
     }
     Tensor output = s.is_last() ? Tensor() : message_tensor(action);
     stashes_.take_forward(here.stash, s);
-    s.forward(here.stash, rows_of(batch), batch.inputs, input_of(action), output.slice());
-    if (s.is_last()) loss = s.loss(here.stash, batch.targets, 1.0);
+    loss += s.forward(here.stash, rows_of(batch), batch.inputs, input_of(action), output.slice(),
+                      Targets{batch.targets});
     drop_input(action);
     release(action);
     if (s.is_last()) continue;
