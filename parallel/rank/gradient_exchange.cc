@@ -10,13 +10,13 @@ bool encodes(const Plan& plan) { return plan.copies() > 1 && type_of(plan) != pl
 }  // namespace
 
 GradientExchange::GradientExchange(const Plan& plan, Communicator& comm, Slice like, Count most)
-    : type_(type_of(plan)) {
-  if (encodes(plan)) encoded_ = comm.scratch({.dtype = type_, .device = like.device}, most);
+    : type_(type_of(plan)), encodes_(encodes(plan)) {
+  if (encodes_) encoded_ = comm.scratch({.dtype = type_, .device = like.device}, most);
 }
 
 void GradientExchange::run(Slice gradients, const std::function<void(Slice)>& collective,
                            const std::function<Slice(Slice)>& summed) {
-  if (type_ == gradients.dtype) return collective(gradients);
+  if (!encodes_) return collective(gradients);
   // Exchanges of a rank follow one another, so they share the memory.
   const Slice encoded = encoded_.slice(gradients.count, type_);
   gradients.device->convert(encoded, gradients);

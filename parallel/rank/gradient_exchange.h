@@ -33,6 +33,7 @@ class GradientExchange {
 
  private:
   DType type_;
+  bool encodes_;
   Memory encoded_;
 };
 

@@ -297,5 +297,19 @@ TEST(ShardedOptions, AreChecked) {
   EXPECT_THROW(plan_of(options, 2), Error);
 }
 
+// A single replica exchanges nothing, so it rounds nothing either.
+TEST(GradientExchange, OfOneReplicaEncodesNothing) {
+  for (const char* technique : {"zero", "fsdp", "ddp"}) {
+    TrainOptions options = test::golden_run(technique);
+    options.steps = 2;
+    const TrainResult expected = test::run(1, options);
+    options.reduce_dtype = DType::f32;
+    const TrainResult result = test::run(1, options);
+    for (std::size_t i = 0; i < expected.steps.size(); ++i)
+      EXPECT_EQ(result.steps[i].grad_norm, expected.steps[i].grad_norm) << technique;
+    EXPECT_TRUE(theory_holds(result)) << technique;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep
