@@ -1,4 +1,5 @@
-// Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
+// AdamW: Adam with a weight decay of its own. Loshchilov and Hutter, "Decoupled weight decay
+// regularization", 2019.
 #pragma once
 
 #include <string_view>

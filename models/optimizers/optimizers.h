@@ -13,9 +13,7 @@
 namespace lockstep {
 
 std::vector<std::string> optimizer_names();
-// "NAME, what it does" of each.
-std::string optimizer_summaries();
-// "NAME, what it does" of each.
+// Returns "NAME, what it does" of each, for the help.
 std::string optimizer_summaries();
 // Whether the optimizer has an option of this flag: "beta1". Throws Error (bad_input) for an unknown
 // optimizer.
@@ -23,10 +21,10 @@ bool has_option(std::string_view optimizer, std::string_view flag);
 // What such an option needs, for errors: "--optimizer adamw".
 std::string optimizer_for(std::string_view flag);
 
-// Names of its states: numbers that it keeps for each element beside the value. Throws Error
-// (bad_input) for an unknown optimizer.
+// Returns the names of its states: the numbers that it keeps for each element in addition to the
+// value. Throws Error (bad_input) for an unknown optimizer.
 std::vector<std::string_view> states_of(const OptimizerSettings& settings);
-// The names of all optimizers' states, each once.
+// Returns the names of all optimizers' states, each once.
 std::vector<std::string_view> all_states();
 
 // Bytes that it keeps for each parameter of this type: states, and a master of 16-bit values.
