@@ -82,16 +82,20 @@ class BenchFactorings(unittest.TestCase):
     def test_an_interrupted_search_keeps_what_it_has_found(self):
         words = [PROGRAM, "bench", "3d", "--ranks", "1024", "--model", "gpt2", "--json", "a.json"]
         for number in (signal.SIGTERM, signal.SIGINT):
-            for seconds in (0.5, 2, 8, 32):  # until a first one is found
+            early, late, found = 0, None, None  # seconds before the first factoring is found, and after the last
+            while not found:
+                seconds = (early + late) / 2 if late else 2 * early or 0.5
                 with subprocess.Popen(words, cwd=self.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
                     time.sleep(seconds)
                     running.send_signal(number)
                     said, errors = running.communicate(timeout=60)
+                if running.returncode == 0:
+                    late = seconds
+                    self.assertGreater(late - early, 0.01, "an interruption was lost")
+                    continue
+                early = seconds
                 self.assertEqual(running.returncode, 130, errors)
                 found = re.fullmatch(r"lockstep: \[interrupted\] after (\d+) of (\d+) factorings; the others are listed as refused", errors.strip())
-                if found:
-                    break
-            self.assertTrue(found, errors)
             file = self.file()
             self.assertEqual((len(file["benchmarks"]), len(file["benchmarks"]) + len(file["refused"])), tuple(map(int, found.groups())))
             self.assertIn("# fastest: tp ", said)
