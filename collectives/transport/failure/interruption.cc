@@ -5,10 +5,13 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <exception>
 
 #include "collectives/base/error.h"
 
@@ -20,7 +23,7 @@ constexpr std::array signals = {SIGINT, SIGTERM};
 volatile std::sig_atomic_t handlers_pipe = -1;
 
 // The signal that came between two worlds, and whether such signals wait for the next world.
-volatile std::sig_atomic_t signal_between = 0;
+std::atomic<int> signal_between = 0;
 volatile std::sig_atomic_t waits_for_next = 0;
 
 void note_for_next(int signal) { signal_between = signal; }
@@ -41,11 +44,9 @@ void set_blocked(bool blocked) {
   pthread_sigmask(blocked ? SIG_BLOCK : SIG_UNBLOCK, &set, nullptr);
 }
 
-int take_signal_between() {
-  const int signal = signal_between;
-  signal_between = 0;
-  return signal;
-}
+int take_signal_between() { return signal_between.exchange(0); }
+
+std::string_view name_of(int signal) { return signal == SIGINT ? "SIGINT" : "SIGTERM"; }
 
 using Handler = void (*)(int);
 
@@ -75,7 +76,8 @@ LaterInterruption::LaterInterruption() {
 LaterInterruption::~LaterInterruption() {
   waits_for_next = 0;
   replace_handler(note_for_next, SIG_DFL, 0);
-  if (signal_between != 0) std::raise(take_signal_between());
+  const int signal = take_signal_between();
+  if (signal != 0 && std::uncaught_exceptions() == 0) std::raise(signal);
 }
 
 Interruption::Interruption(std::function<void(std::string_view)> stop) : stop_(std::move(stop)) {
@@ -84,7 +86,7 @@ Interruption::Interruption(std::function<void(std::string_view)> stop) : stop_(s
   watcher_ = std::jthread([this] { watch(); });
   replace_handler(outer_handler(), note, static_cast<int>(SA_RESTART | SA_RESETHAND));
   set_blocked(true);
-  if (signal_between != 0) note(take_signal_between());
+  if (const int signal = take_signal_between(); signal != 0) stop_(name_of(signal));
 }
 
 Interruption::~Interruption() {
@@ -103,18 +105,21 @@ void Interruption::watch() {
   pollfd written{.fd = pipe_[0], .events = POLLIN, .revents = 0};
   while (poll(&written, 1, -1) < 0 && errno == EINTR) {
   }
-  char signal = 0;
-  if (read(pipe_[0], &signal, 1) != 1) return;
+  std::array<char, 2> numbers{};
+  const auto count = read(pipe_[0], numbers.data(), numbers.size());
+  const bool world_has_ended = count != 1 || numbers[0] == 0;
+  const int signal = std::max(numbers[0], numbers[1]);
   if (signal == 0) return;
-  const std::string_view name = signal == SIGINT ? "SIGINT" : "SIGTERM";
-  stop_(name);
+  if (waits_for_next != 0) note_for_next(signal);  // all ranks may be past their last operation
+  if (world_has_ended) return;
+  stop_(name_of(signal));
   constexpr auto patience = std::chrono::seconds(5);
   pollfd end{.fd = pipe_[0], .events = POLLIN, .revents = 0};
   if (poll(&end, 1, static_cast<int>(std::chrono::milliseconds(patience).count())) != 0) return;
   fmt::print(stderr,
              "lockstep: [interrupted] {}: a rank has computed for {} s without an operation, so "
              "the process ends without a record of the ranks' last operations\n",
-             name, patience.count());
+             name_of(signal), patience.count());
   _exit(Error(ErrorKind::interrupted, "").exit_status());
 }
 

@@ -4,8 +4,9 @@
 
 namespace lockstep {
 
-// While it lives, SIGINT and SIGTERM that come between two worlds interrupt the next one. If there
-// is no further world, they end the process when the object is destroyed. One object at a time.
+// While it lives, SIGINT and SIGTERM that no world has noticed, since they came between two worlds
+// or after a world's last operation, interrupt the next one. If there is no further world, they end
+// the process when the object is destroyed, unless an error ends it. One object at a time.
 class LaterInterruption {
  public:
   LaterInterruption();
