@@ -268,7 +268,7 @@ MUTANTS = [
     ("parallel/pipeline/execution/executor.cc", "if (step.action.with_next) wait_for_input", "if (false) wait_for_input"),
     ("parallel/pipeline/execution/executor.cc", "Targets{b.targets, scale_});\n", "Targets{b.targets, share_});\n"),
     ("parallel/pipeline/execution/tied_embedding.cc", "other.device->copy(other, sum);", ""),
-    ("models/gpt/gpt_stage.cc", "  if (is_first()) embedding_backward(stash, tokens, use, ready);\n", ""),
+    ("models/gpt/gpt_stage.cc", "  if (is_first()) embedding_backward(stash, tokens, use);\n", ""),
     ("models/gpt/gpt_stage.cc", "return {.first = static_cast<int>(parts.offset(stage))", "return {.first = stage"),
     ("parallel/sharded/order.cc", "backward_pre) again(block - 1);", "backward_pre && block > 2) again(block - 1);"),
     ("parallel/sharded/sharded.cc", "    gatherer_->wait(number);\n", ""),

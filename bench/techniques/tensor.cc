@@ -70,7 +70,7 @@ void run_on_rank(RankContext& context, TensorPoint& point, const TensorBenchOpti
   stage.forward(stash, rows, {}, input.slice(), output.slice());
   const double middle = clock.now_seconds();
   const Count kept = context.ledger.bytes(MemoryUse::activations);
-  stage.backward(stash, {}, output.slice(), gradient.slice(), {});
+  stage.backward(stash, {}, output.slice(), gradient.slice());
   double seconds[] = {middle - begin, clock.now_seconds() - middle, backend.seconds()};
 
   const Count forward = sent_bytes(context, TensorRanks::forward_label);

@@ -24,12 +24,11 @@ void Gpt::initialize(std::uint64_t seed) {
   initialize_weights(parameters_, parameters_.list(), config_.layers, seed);
 }
 
-double Gpt::forward_backward(const Batch& batch, Count total_targets, const GradientReady& ready,
-                             double loss_scale) {
+double Gpt::forward_backward(const Batch& batch, Count total_targets, double loss_scale) {
   const double share = 1.0 / static_cast<double>(total_targets);
   const double loss = stage_.forward(stash_, rows_in_training(batch), batch.inputs, {}, {},
                                      Targets{batch.targets, share * loss_scale});
-  stage_.backward(stash_, batch.inputs, {}, {}, ready);
+  stage_.backward(stash_, batch.inputs, {}, {});
   return loss * share;
 }
 

@@ -32,10 +32,12 @@ class Gpt {
   // See initialize_weights().
   void initialize(std::uint64_t seed);
 
+  // The observer must outlive the passes.
+  void observe(PassObserver& observer) { stage_.observe(observer); }
+
   // Returns (sum of the batch's token losses) / total_targets, and adds the gradients of that
   // quotient times `loss_scale`.
-  double forward_backward(const Batch& batch, Count total_targets, const GradientReady& ready = {},
-                          double loss_scale = 1);
+  double forward_backward(const Batch& batch, Count total_targets, double loss_scale = 1);
   // The sum of the batch's token losses, without dropout and smoothing.
   double loss_sum(const Batch& batch);
   // The logits [vocabulary] of the token after `context`, which must fit the model's context.

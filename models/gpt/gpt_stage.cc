@@ -199,52 +199,47 @@ void GptStage::backward_input(StageStash& stash, Slice output_gradient, Slice in
   }
 }
 
-namespace {
-
-void announce(const GradientReady& ready, const Unit& unit) {
-  for (int p = unit.last; ready && p >= unit.first; --p) ready(p);
+void GptStage::announce(const Unit& unit) {
+  for (int p = unit.last; observer_ && p >= unit.first; --p) observer_->gradient_ready(p);
 }
 
-}  // namespace
-
-void GptStage::norm_backward_weight(StageStash& stash, const GradientReady& ready) {
+void GptStage::norm_backward_weight(StageStash& stash) {
   norm_->backward_weight(backend_, stash.head_gradient.slice(), stash.head.norm,
                          stash.head.input.slice(), outer_rows(stash.rows.count()));
-  announce(ready, {norm_->weight(), norm_->bias()});
-  if (!embedding_) announce(ready, {head_->parameter(), head_->parameter()});
+  announce({norm_->weight(), norm_->bias()});
+  if (!embedding_) announce({head_->parameter(), head_->parameter()});
 }
 
 void GptStage::embedding_backward(StageStash& stash, std::span<const std::int32_t> tokens,
-                                  UnitUse use, const GradientReady& ready) {
+                                  UnitUse use) {
   with_unit(embedding_unit(), use, [&] {
     embedding_->backward(backend_, stash.embedding_gradient.slice(), tokens, stash.rows,
                          embedding_mask(stash.rows));
-    announce(ready, embedding_unit());
+    announce(embedding_unit());
   });
 }
 
-void GptStage::backward_weight(StageStash& stash, std::span<const std::int32_t> tokens,
-                               const GradientReady& ready) {
+void GptStage::backward_weight(StageStash& stash, std::span<const std::int32_t> tokens) {
   constexpr UnitUse use = UnitUse::weight_gradient;
   if (is_last())
     with_unit(head_unit(), use, [&] {
       head_backward_weight(stash);
-      norm_backward_weight(stash, ready);
+      norm_backward_weight(stash);
     });
   for (std::size_t i = blocks_.size(); i-- > 0;)
     with_unit(block_unit(i), use, [&] {
       blocks_[i].backward_weight(backend_, stash.blocks[i]);
-      announce(ready, block_unit(i));
+      announce(block_unit(i));
     });
-  if (is_first()) embedding_backward(stash, tokens, use, ready);
+  if (is_first()) embedding_backward(stash, tokens, use);
 }
 
 void GptStage::backward(StageStash& stash, std::span<const std::int32_t> tokens,
-                        Slice output_gradient, Slice input_gradient, const GradientReady& ready) {
+                        Slice output_gradient, Slice input_gradient) {
   if (is_last())
     with_unit(head_unit(), UnitUse::backward, [&] {
       take_output_gradient(stash, stash.gradients.output, {}, Block::Weights::now);
-      norm_backward_weight(stash, ready);
+      norm_backward_weight(stash);
     });
   else
     take_output_gradient(stash, stash.gradients.output, output_gradient, Block::Weights::now);
@@ -260,12 +255,12 @@ void GptStage::backward(StageStash& stash, std::span<const std::int32_t> tokens,
         make_again(i, stash);
         blocks_[i].backward_input(backend_, dx, block, ledger_, Block::Weights::now);
       });
-      announce(ready, block_unit(i));
+      announce(block_unit(i));
     });
     stash.gradients = std::exchange(block.gradients, {});
     if (i > 0) std::swap(stash.gradients.output, stash.next_gradient);
   }
-  if (is_first()) embedding_backward(stash, tokens, UnitUse::backward, ready);
+  if (is_first()) embedding_backward(stash, tokens, UnitUse::backward);
 }
 
 }  // namespace lockstep

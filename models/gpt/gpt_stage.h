@@ -6,7 +6,6 @@
 #pragma once
 
 #include <array>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -60,9 +59,6 @@ struct StageStash {
   Tensor next_gradient;
 };
 
-// Called once for each parameter, when backward has finished its gradient.
-using GradientReady = std::function<void(int parameter)>;
-
 // The tokens that the last stage should predict, and a factor for the gradient of their loss.
 struct Targets {
   std::span<const std::int32_t> tokens;
@@ -83,14 +79,17 @@ enum class UnitUse : std::uint8_t {
   weight_gradient,
 };
 
-// Observes every use of a unit: sharded data parallelism gathers a unit's parameters before it, and
-// frees them after it. Passes read a unit's parameters, and backward and weight_gradient add to its
-// gradients, only in between. Exception: a tied head also uses the embedding's matrix.
-class UnitObserver {
+// Observes a stage's passes. Sharded data parallelism gathers a unit's parameters before its use,
+// and frees them after it. Passes read a unit's parameters, and backward and weight_gradient add to
+// its gradients, only in between. Exception: a tied head also uses the embedding's matrix.
+class PassObserver {
  public:
-  virtual ~UnitObserver() = default;
-  virtual void before_use(const Unit& unit, UnitUse use) = 0;
-  virtual void after_use(const Unit& unit, UnitUse use) = 0;
+  virtual ~PassObserver() = default;
+  virtual void before_use(const Unit& /*unit*/, UnitUse /*use*/) {}
+  virtual void after_use(const Unit& /*unit*/, UnitUse /*use*/) {}
+  // The pass has added all that its micro-batch adds to the gradient of a parameter. Called once for
+  // each parameter of the unit in use.
+  virtual void gradient_ready(int /*parameter*/) {}
 };
 
 class GptStage {
@@ -112,7 +111,7 @@ class GptStage {
   // The stage's units in the order of a forward pass.
   std::vector<Unit> units() const;
   // The observer must outlive the stage's passes.
-  void observe(UnitObserver& observer) { observer_ = &observer; }
+  void observe(PassObserver& observer) { observer_ = &observer; }
   // With `full` recomputation: keeps the inputs of blocks in `store`, which must outlive the passes.
   void keep_inputs_in(InputStore& store) { store_ = &store; }
 
@@ -130,12 +129,11 @@ class GptStage {
   void backward_input(StageStash& stash, Slice output_gradient, Slice input_gradient);
   // Adds to the gradients of the weights. May run at any time after backward_input(). Afterwards the
   // stash may be reused.
-  void backward_weight(StageStash& stash, std::span<const std::int32_t> tokens,
-                       const GradientReady& ready = {});
+  void backward_weight(StageStash& stash, std::span<const std::int32_t> tokens);
   // Alternates the two halves, so that gradients are ready early: first the head's, then block by
   // block.
   void backward(StageStash& stash, std::span<const std::int32_t> tokens, Slice output_gradient,
-                Slice input_gradient, const GradientReady& ready);
+                Slice input_gradient);
 
   // logits[v] of the last row of forward().
   void last_logits(const StageStash& stash, Slice logits);
@@ -165,11 +163,11 @@ class GptStage {
   Tensor& passing_input(std::size_t block) { return passing_inputs_[block % 2]; }
   void bring_input_back(std::size_t block, StageStash& stash);
   void make_again(std::size_t block, StageStash& stash);
-  void embedding_backward(StageStash& stash, std::span<const std::int32_t> tokens, UnitUse use,
-                          const GradientReady& ready);
+  void announce(const Unit& unit);
+  void embedding_backward(StageStash& stash, std::span<const std::int32_t> tokens, UnitUse use);
   // The weight gradients of the last layer norm. Announces them and the head's own parameters; the
   // embedding announces a tied matrix.
-  void norm_backward_weight(StageStash& stash, const GradientReady& ready);
+  void norm_backward_weight(StageStash& stash);
   // Moves the gradient of the last block's output into `own`.
   void take_output_gradient(StageStash& stash, Tensor& own, Slice output_gradient,
                             Block::Weights weights);
@@ -183,7 +181,7 @@ class GptStage {
   ModelOptions options_;
   LayerSplit split_;
   Masks masks_;
-  UnitObserver* observer_ = nullptr;
+  PassObserver* observer_ = nullptr;
   InputStore* store_ = nullptr;
   std::unique_ptr<Embedding> embedding_;
   std::vector<Block> blocks_;

@@ -235,11 +235,7 @@ class RankPrediction {
   // Predicts the memory of messages in flight, exchanges of split layers, and packed gradients.
   void set_communication() {
     const Count rows = *std::ranges::max_element(rows_);
-    const MostMessages most = most_messages(program_of(plan_.schedule, plan_.place(rank_, pp)),
-                                            {.stages = plan_.schedule.stages,
-                                             .own = stages_,
-                                             .recomputes = plan_.recomputes_stages(),
-                                             .validates = plan_.options.validation_fraction > 0});
+    const MostMessages most = most_messages(plan_, rank_);
     const int messages = std::max(most.in_training, most.in_validation);
     const Count held = messages * split_.outer_rows(rows) * plan_.model.width * element();
     const Count layers =

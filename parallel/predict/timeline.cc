@@ -64,7 +64,7 @@ void take_events(TwoThreads& threads, const std::vector<UnitEvent>& order,
 }
 
 // Adds up what a backend's operations take between before_use() and after_use().
-class PassSeconds final : public UnitObserver {
+class PassSeconds final : public PassObserver {
  public:
   explicit PassSeconds(const RooflineBackend& backend) : backend_(backend) {}
   void before_use(const Unit&, UnitUse) override { begin_ = backend_.seconds(); }
@@ -110,7 +110,7 @@ class Rank {
     for (const Batch& batch : dry_batches(plan_, number_, 0)) {
       StageStash stash;
       stage.forward(stash, rows_in_training(batch), batch.inputs, {}, {}, Targets{batch.targets});
-      stage.backward(stash, batch.inputs, {}, {}, {});
+      stage.backward(stash, batch.inputs, {}, {});
     }
     return seconds.of_passes();
   }

@@ -18,7 +18,7 @@ void pass_through(GptStage& stage, const Plan& plan, const Batch& batch, Ledger&
   StageStash stash;
   stage.forward(stash, rows, batch.inputs, input.slice(), output.slice(), Targets{batch.targets});
   if (!plan.schedule.has(Pass::input_gradient))
-    return stage.backward(stash, batch.inputs, output.slice(), gradient.slice(), {});
+    return stage.backward(stash, batch.inputs, output.slice(), gradient.slice());
   stage.backward_input(stash, output.slice(), gradient.slice());
   stage.backward_weight(stash, batch.inputs);
 }

@@ -12,37 +12,29 @@ ComputeClock::ComputeClock(Communicator& world, const TrainOptions& options, Sec
       part_seconds_(options.compute_seconds / (3.0 * options.micro_batches * stages)),
       waited_(std::move(waited)) {}
 
-void ComputeClock::run(int parts, const PassWork& work, const GradientReady& ready) {
+double ComputeClock::computed_seconds() const {
+  return clock_.now_seconds() - (waited_ ? waited_() : 0);
+}
+
+void ComputeClock::run(int parts, const std::function<void()>& work) {
   if (part_seconds_ > 0) clock_.advance(slowdown_factor_ * parts * part_seconds_);
-  if (slowdown_factor_ == 1) return work(ready);
-  // Slows down gradient by gradient, so that messages in between also leave later.
-  const auto computed = [&] { return clock_.now_seconds() - (waited_ ? waited_() : 0); };
-  double since = computed();
-  const auto fall_behind = [&] {
-    clock_.advance((slowdown_factor_ - 1) * (computed() - since));
-    since = computed();
-  };
-  work([&](int parameter) {
-    fall_behind();
-    if (ready) ready(parameter);
-  });
+  if (slowdown_factor_ == 1) return work();
+  slowed_until_ = computed_seconds();
+  work();
   fall_behind();
 }
 
-double ComputeClock::forward_backward(const Work& work, const GradientReady& ready) {
-  double loss = 0;
-  run(
-      3, [&](const GradientReady& finished) { loss = work(finished); }, ready);
-  return loss;
+void ComputeClock::fall_behind() {
+  if (slowdown_factor_ == 1) return;
+  clock_.advance((slowdown_factor_ - 1) * (computed_seconds() - slowed_until_));
+  slowed_until_ = computed_seconds();
 }
 
 double ComputeClock::forward_backward(Gpt& model, const Batch& batch, Count total_targets,
-                                      double loss_scale, const GradientReady& ready) {
-  return forward_backward(
-      [&](const GradientReady& finished) {
-        return model.forward_backward(batch, total_targets, finished, loss_scale);
-      },
-      ready);
+                                      double loss_scale) {
+  double loss = 0;
+  run(3, [&] { loss = model.forward_backward(batch, total_targets, loss_scale); });
+  return loss;
 }
 
 }  // namespace lockstep

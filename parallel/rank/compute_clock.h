@@ -20,24 +20,23 @@ class ComputeClock {
   ComputeClock(Communicator& world, const TrainOptions& options, Seconds waited = {},
                int stages = 1);
 
-  // Runs work(ready), which consists of `parts` parts: forward 1, backward 2. The work calls
-  // `ready` for each parameter whose gradient is finished.
-  using PassWork = std::function<void(const GradientReady& ready)>;
-  void run(int parts, const PassWork& work, const GradientReady& ready = {});
+  // Runs work(), which consists of `parts` parts: forward 1, backward 2.
+  void run(int parts, const std::function<void()>& work);
+  // To call inside of run() before a message leaves: slows down the work so far, so that a
+  // straggler's message leaves later too.
+  void fall_behind();
 
-  // Runs forward and backward of one micro-batch. work(ready) returns its loss and calls `ready` for
-  // each parameter whose gradient is finished.
-  using Work = std::function<double(const GradientReady& ready)>;
-  double forward_backward(const Work& work, const GradientReady& ready = {});
-  // The same for a model.
-  double forward_backward(Gpt& model, const Batch& batch, Count total_targets, double loss_scale,
-                          const GradientReady& ready = {});
+  // Runs forward and backward of one micro-batch.
+  double forward_backward(Gpt& model, const Batch& batch, Count total_targets, double loss_scale);
 
  private:
+  double computed_seconds() const;
+
   Transport& clock_;
   double slowdown_factor_;
   double part_seconds_;
   Seconds waited_;
+  double slowed_until_ = 0;  // in seconds of computing
 };
 
 }  // namespace lockstep

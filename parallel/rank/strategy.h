@@ -4,8 +4,8 @@
 // A unit is gathered and reduced as a whole: a block, or an end of the model. A strategy that keeps
 // a unit's parameters whole does nothing before and after its use.
 //
-// A step: begin, then for each micro-batch the uses of units, gradients as they become ready, and the
-// schedule's collectives; then finish, squared_norm and step.
+// A step: begin, then what a schedule's observer sees: uses of units, gradients as they become ready,
+// and collectives; then finish, squared_norm and step.
 #pragma once
 
 #include <functional>
@@ -14,15 +14,14 @@
 
 #include "collectives/transport/launch/launch.h"
 #include "models/backend.h"
-#include "models/gpt/gpt_stage.h"
-#include "parallel/pipeline/schedules/schedule.h"
 #include "parallel/plan/plan.h"
 #include "parallel/rank/rank_model.h"
+#include "parallel/rank/schedule_observer.h"
 #include "parallel/rank/training_rank.h"
 
 namespace lockstep {
 
-class DataParallel : public UnitObserver {
+class DataParallel : public ScheduleObserver {
  public:
   // Every replica gets its part of the first weights, before the first step. read() fills all
   // parameters that have memory; strategies call it as often as they need.
@@ -30,14 +29,6 @@ class DataParallel : public UnitObserver {
 
   // A step begins: gradients become zero.
   virtual void begin() = 0;
-  void before_use(const Unit&, UnitUse) override {}
-  void after_use(const Unit&, UnitUse) override {}
-  // The schedule's collectives: unshard a stage before its next actions, reshard it after them, and
-  // reduce its complete gradients. Does nothing if nothing is sharded: then gradients are reduced as
-  // they become ready.
-  virtual void take(const Action&) {}
-  // Backward has completed this rank's gradient of a parameter; from now on it may be reduced.
-  virtual void gradient_ready(int /*parameter*/) {}
   // Returns when the gradients that this rank uses for its update are sums over all replicas.
   virtual void finish() = 0;
 

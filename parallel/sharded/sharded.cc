@@ -42,10 +42,8 @@ class Sharded final : public DataParallel {
                           backend, context.ledger, offload_ ? &*offload_ : nullptr, units_.size());
     const auto most = std::ranges::max_element(units_, {}, &ShardedUnit::exchanged);
     counted_ = own_gradients(parameters_.counted());
-    for (auto& [number, stage] : model.stages) {
-      stage.observe(*this);
+    for (const auto& [number, stage] : model.stages)
       for (const Unit& unit : stage.units()) stage_of_[unit.first] = &layout_.stage(number);
-    }
     for (std::size_t u = 0; u < units_.size(); ++u)
       for (const int parameter : layout_.all[u].parameters) unit_of_[parameter] = u;
     if (data.size() > 1 && plan.options.overlap)

@@ -23,10 +23,10 @@ std::vector<double> gradients_of_rank(RankContext& context, const Plan& plan) {
   RankModel model(plan, rank, split, tokens, training.backend(), context.ledger);
   model.parameters.allocate();
   FirstWeights(plan).set(model.parameters);
-  Executor executor(context, *pipeline, plan, model.stages, inputs, [] { return 0.0; });
+  ScheduleObserver nothing;
+  Executor executor(context, *pipeline, plan, model.stages, inputs, nothing, [] { return 0.0; });
   const std::vector<Batch> batches = training.micro_batches(0);
-  executor.run(
-      batches, plan.tokens_per_step(), 1, [](int) {}, [](const Action&) {});
+  executor.run(batches, plan.tokens_per_step(), 1);
   const auto gradients = host_span<const double>(model.parameters.gradients());
   return {gradients.begin(), gradients.end()};
 }

@@ -21,7 +21,7 @@ namespace {
 
 using enum Axis;
 
-class Runtime final : public TrainingRank {
+class Runtime final : public TrainingRank, public ScheduleObserver {
  public:
   Runtime(RankContext& context, const Plan& plan, Backend& backend)
       : context_(context),
@@ -45,7 +45,7 @@ class Runtime final : public TrainingRank {
         [this](const auto& ranges) { return data_->own_gradients(ranges); }, context.ledger);
     if (plan.stage_options().kept_input != KeptInput::whole && !plan.recomputes_stages())
       for (auto& [number, stage] : model_.stages) stage.keep_inputs_in(inputs_);
-    executor_.emplace(context, *pipeline_, plan, model_.stages, inputs_, [this] {
+    executor_.emplace(context, *pipeline_, plan, model_.stages, inputs_, *this, [this] {
       return split_.waiting_seconds() + tokens_.waiting_seconds() + data_->waiting_seconds();
     });
   }
@@ -61,12 +61,7 @@ class Runtime final : public TrainingRank {
     data_->begin();
     // Aligned, so that virtual time shows the bubble of this step only.
     if (plan_.has_pipeline()) context_.world.transport().align();
-    const double loss = executor_->run(
-        micro_batches, total_targets, loss_scale,
-        [this](int parameter) {
-          if (!tied_.completes(parameter)) data_->gradient_ready(parameter);
-        },
-        [this](const Action& action) { data_->take(action); });
+    const double loss = executor_->run(micro_batches, total_targets, loss_scale);
     communicate([&] { tied_.add_gradients(); });
     tied_.for_each_copy([this](int parameter) { data_->gradient_ready(parameter); });
     data_->finish();
@@ -113,6 +108,15 @@ class Runtime final : public TrainingRank {
   }
 
  private:
+  // The data-parallel strategy sees all that the executor does, but the gradients of tied copies only
+  // as their sum.
+  void before_use(const Unit& unit, UnitUse use) override { data_->before_use(unit, use); }
+  void after_use(const Unit& unit, UnitUse use) override { data_->after_use(unit, use); }
+  void gradient_ready(int parameter) override {
+    if (!tied_.completes(parameter)) data_->gradient_ready(parameter);
+  }
+  void take(const Action& collective) override { data_->take(collective); }
+
   // All tensor-parallel ranks of the last stage have its loss; only the first one reports it.
   double own_part(double loss) const { return plan_.place(rank_, tp) == 0 ? loss : 0; }
 

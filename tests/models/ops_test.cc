@@ -329,6 +329,11 @@ TEST(Gpt, GradientsAddUpOverMicroBatchesAndAreAnnouncedOnce) {
       parts(tiny, host_backend(), DType::f64, ledger);
   whole.initialize(3);
   parts.initialize(3);
+  struct Announced final : PassObserver {
+    std::vector<int> times;
+    void gradient_ready(int parameter) override { ++times.at(parameter); }
+  } announced;
+  parts.observe(announced);
   const Batch batch = tiny_batch(3);
   const double loss = whole.forward_backward(batch, 18);
   double sum = 0;
@@ -336,9 +341,9 @@ TEST(Gpt, GradientsAddUpOverMicroBatchesAndAreAnnouncedOnce) {
     Batch one{.sequences = 1, .length = 6};
     one.inputs.assign(batch.inputs.begin() + row * 6, batch.inputs.begin() + row * 6 + 6);
     one.targets.assign(batch.targets.begin() + row * 6, batch.targets.begin() + row * 6 + 6);
-    std::vector<int> announced(parts.parameters().list().size());
-    sum += parts.forward_backward(one, 18, [&](int i) { ++announced[i]; });
-    EXPECT_EQ(announced, std::vector<int>(announced.size(), 1));
+    announced.times.assign(parts.parameters().list().size(), 0);
+    sum += parts.forward_backward(one, 18);
+    EXPECT_EQ(announced.times, std::vector<int>(announced.times.size(), 1));
   }
   EXPECT_NEAR(sum, loss, 1e-14);
   const auto a = host_span<double>(whole.parameters().gradients()),

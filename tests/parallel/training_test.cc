@@ -99,28 +99,31 @@ TEST_P(Ddp, GradientsTravelInAShorterType) {
   EXPECT_THROW(plan_of(integers, ranks), Error);
 }
 
-// A slowdown factor stretches computing up to the last gradient, but not waiting.
+// A slowdown factor stretches computing up to each message, but not waiting.
 TEST(ComputeClock, AStragglerStretchesComputing) {
   launch({.ranks = 1, .fault = {}, .clock = Clock::unit, .links = {}}, [](RankContext& context) {
     Transport& clock = context.world.transport();
     TrainOptions options;
+    double at_message = 0;
     const auto seconds = [&](double waited) {
       double waiting = 0;
       ComputeClock compute(context.world, options, [&] { return waiting; });
       const double begin = clock.now_seconds();
-      compute.forward_backward([&](const GradientReady& ready) {
+      compute.run(3, [&] {
         clock.advance(1 + waited);
         waiting += waited;
-        ready(1);
+        compute.fall_behind();
+        at_message = clock.now_seconds() - begin;
         clock.advance(0.5);
-        ready(0);
-        return 0.0;
       });
       return clock.now_seconds() - begin;
     };
+    EXPECT_NEAR(seconds(2), 1.5 + 2, 1e-9);
     options.slow_ranks = {{0, 3}};
     EXPECT_NEAR(seconds(0), 3 * 1.5, 1e-9);
+    EXPECT_NEAR(at_message, 3 * 1, 1e-9);
     EXPECT_NEAR(seconds(2), 3 * 1.5 + 2, 1e-9);
+    EXPECT_NEAR(at_message, 3 * 1 + 2, 1e-9);
   });
 }
 

@@ -13,13 +13,22 @@ Pass direction(Pass pass) { return pass == Pass::forward ? Pass::forward : Pass:
 
 std::string_view category(Pass pass) { return pass == Pass::forward ? "forward" : "backward"; }
 
+Schedule forward_only(const Schedule& schedule) {
+  Schedule forward{.stages = schedule.stages, .micro_batches = 1, .by_rank = {}};
+  forward.by_rank.resize(schedule.by_rank.size());
+  int stage = 0;
+  for (const int rank : schedule.rank_of_stage())
+    forward.by_rank.at(static_cast<std::size_t>(rank)).push_back({.stage = stage++});
+  return forward;
+}
+
 }  // namespace
 
 RankProgram program_of(const Schedule& schedule, int rank) {
   const Program all = deadlock_free(schedule);
-  RankProgram own{.steps = all.by_rank[static_cast<std::size_t>(rank)],
+  RankProgram own{.stages = schedule.stages,
+                  .steps = all.by_rank[static_cast<std::size_t>(rank)],
                   .taken_sends = taken_sends(all, rank),
-                  .rank_of_stage = schedule.rank_of_stage(),
                   .numbers = {},
                   .completes_gradients = {}};
   std::map<std::tuple<Step::Kind, int, Pass>, std::int64_t> before;
@@ -37,19 +46,28 @@ RankProgram program_of(const Schedule& schedule, int rank) {
   return own;
 }
 
+RankProgram validation_program_of(const Schedule& schedule, int rank) {
+  RankProgram own = program_of(forward_only(schedule), rank);
+  own.taken_sends.assign(own.steps.size(), {});
+  return own;
+}
+
 Executor::Executor(RankContext& context, Communicator& pipeline, const Plan& plan,
-                   std::map<int, GptStage>& stages, InputStore& inputs,
+                   std::map<int, GptStage>& stages, InputStore& inputs, ScheduleObserver& observer,
                    ComputeClock::Seconds waited)
     : context_(context),
       config_(plan.model),
       dtype_(plan.options.dtype),
-      program_(program_of(plan.schedule, pipeline.rank())),
+      training_(program_of(plan.schedule, pipeline.rank())),
+      validation_(validation_program_of(plan.schedule, pipeline.rank())),
       stages_(stages),
       inputs_(inputs),
+      observer_(observer),
       recomputes_(plan.recomputes_stages()),
       compute_clock_(context.world, plan.options, std::move(waited),
                      static_cast<int>(stages.size())),
       stashes_(model_options(plan.options).recompute) {
+  for (auto& [number, stage] : stages) stage.observe(*this);
   if (pipeline.size() == 1) return;
   channels_.emplace(Pass::forward, pipeline.duplicate(forward_track));
   channels_.emplace(Pass::backward, pipeline.duplicate(backward_track));
@@ -57,40 +75,61 @@ Executor::Executor(RankContext& context, Communicator& pipeline, const Plan& pla
   channels_.at(Pass::backward).set_label("gradients of activations");
 }
 
-double Executor::run(std::span<const Batch> micro_batches, Count total_targets, double loss_scale,
-                     const GradientReady& ready, const OnCollective& collective) {
-  micro_batches_ = micro_batches;
-  share_ = 1.0 / static_cast<double>(total_targets);
-  scale_ = share_ * loss_scale;
-  loss_ = 0;
+double Executor::run(std::span<const Batch> micro_batches, Count total_targets, double loss_scale) {
   if (!runs_.empty() && (std::exchange(keeps_first_run_, false) || runs_.size() == kept_runs))
     runs_.pop_front();
   runs_.emplace_back();
   runs_.back().begin = waiting_.clock().now();
-  for (std::size_t i = 0; i < program_.steps.size(); ++i) {
-    const Step& step = program_.steps[i];
-    if (step.kind == Step::Kind::receive) begin_receive(step, first_number_ + program_.numbers[i]);
+  const double share = 1.0 / static_cast<double>(total_targets);
+  take_steps(training_, micro_batches, share, share * loss_scale);
+  runs_.back().end = waiting_.clock().now();
+  return finish();
+}
+
+double Executor::loss_sum(const Batch& batch) {
+  take_steps(validation_, std::span(&batch, 1), 1, 1);
+  return finish();
+}
+
+void Executor::take_steps(const RankProgram& program, std::span<const Batch> micro_batches,
+                          double share, double scale) {
+  program_ = &program;
+  micro_batches_ = micro_batches;
+  share_ = share;
+  scale_ = scale;
+  loss_ = 0;
+  for (std::size_t i = 0; i < program.steps.size(); ++i) {
+    const Step& step = program.steps[i];
+    if (step.kind == Step::Kind::receive) begin_receive(step, first_number_ + program.numbers[i]);
     if (step.kind == Step::Kind::send) begin_send(i, step);
     if (step.kind == Step::Kind::collective) {
       auto& [begin, end] = runs_.back().passes.emplace_back();
       begin = waiting_.clock().now();
-      collective(step.action);
+      observer_.take(step.action);
       end = waiting_.clock().now();
     }
     if (step.kind == Step::Kind::compute) {
       // A block begins when the inputs of all its actions have arrived.
       wait_for_input(step.action);
-      if (step.action.with_next) wait_for_input(program_.steps[i + 1].action);
-      ready_ = program_.completes_gradients[i] ? ready : GradientReady();
+      if (step.action.with_next) wait_for_input(program.steps[i + 1].action);
+      completes_gradients_ = program.completes_gradients[i];
       compute(step.action);
     }
-    for (const std::size_t send : program_.taken_sends[i]) finish_send(send);
+    for (const std::size_t send : program.taken_sends[i]) finish_send(send);
   }
-  runs_.back().end = waiting_.clock().now();
+}
+
+double Executor::finish() {
   while (!sent_.empty()) finish_send(sent_.begin()->first);
   // As many on every rank: at most one for each stage and micro-batch.
-  first_number_ += std::ssize(program_.rank_of_stage) * std::ssize(micro_batches);
+  first_number_ += program_->stages * std::ssize(micro_batches_);
   return loss_;
+}
+
+// Time passes before the announcement, because what it sends leaves later on a slow rank.
+void Executor::gradient_ready(int parameter) {
+  compute_clock_.fall_behind();
+  if (completes_gradients_) observer_.gradient_ready(parameter);
 }
 
 void Executor::begin_receive(const Step& step, std::int64_t number) {
@@ -107,7 +146,7 @@ void Executor::begin_send(std::size_t place, const Step& step) {
   Communicator& channel = channels_.at(a.pass);
   channel.announce(Operation::send_recv, message.tensor.slice(), {});
   message.request =
-      channel.isend(message.tensor.slice(), step.peer, first_number_ + program_.numbers[place]);
+      channel.isend(message.tensor.slice(), step.peer, first_number_ + program_->numbers[place]);
   sent_.emplace(place, std::move(message));
 }
 
@@ -139,10 +178,9 @@ void Executor::drop_input(const Action& action) {
 }
 
 Tensor Executor::message_tensor(const Action& action) {
-  const Count rows = rows_of(batch(action)).count();
   Tensor tensor = stashes_.take_message();
-  ensure(tensor, {stage(action).outer_rows(rows), config_.width}, dtype_, context_.ledger,
-         MemoryUse::communication);
+  ensure(tensor, {stage(action).outer_rows(rows(action).count()), config_.width}, dtype_,
+         context_.ledger, MemoryUse::communication);
   return tensor;
 }
 
@@ -158,10 +196,11 @@ void Executor::hand_on(const Action& action, Tensor output) {
 
 template <typename Work>
 void Executor::timed(const Action& action, int parts, Work work) {
+  if (!in_training()) return work();
   const Trace::Span span(context_.trace, 0, text_of(action), category(action.pass));
   auto& [begin, end] = runs_.back().passes.emplace_back();
   begin = waiting_.clock().now();
-  compute_clock_.run(parts, work, ready_);
+  compute_clock_.run(parts, work);
   end = waiting_.clock().now();
 }
 
@@ -189,14 +228,18 @@ void Executor::forward(const Action& action) {
   Flight& here = flight(action);
   most_in_flight_ = std::max(most_in_flight_, ++in_flight_);
   Tensor output = s.is_last() ? Tensor() : message_tensor(action);
-  timed(action, 1, [&](const GradientReady&) {
+  timed(action, 1, [&] {
     stashes_.take_forward(here.stash, s);
-    loss_ += s.forward(here.stash, rows_in_training(b), b.inputs, input_of(action), output.slice(),
+    loss_ += s.forward(here.stash, rows(action), b.inputs, input_of(action), output.slice(),
                        Targets{b.targets, scale_}) *
              share_;
-    if (recomputes_) keep_input_only(action, here);
+    if (recomputes_ && in_training()) keep_input_only(action, here);
   });
   drop_input(action);
+  if (!in_training()) {
+    --in_flight_;
+    release(action);
+  }
   if (!s.is_last()) hand_on(action, std::move(output));
 }
 
@@ -204,11 +247,11 @@ void Executor::backward(const Action& action) {
   GptStage& s = stage(action);
   Flight& here = flight(action);
   Tensor output = s.is_first() ? Tensor() : message_tensor(action);
-  timed(action, action.pass == Pass::backward ? 2 : 1, [&](const GradientReady& ready) {
+  timed(action, action.pass == Pass::backward ? 2 : 1, [&] {
     if (recomputes_) make_stash_again(action, here);
     stashes_.take_backward(here.stash, s, action.pass);
     if (action.pass == Pass::backward)
-      s.backward(here.stash, batch(action).inputs, input_of(action), output.slice(), ready);
+      s.backward(here.stash, batch(action).inputs, input_of(action), output.slice());
     else
       s.backward_input(here.stash, input_of(action), output.slice());
   });
@@ -219,9 +262,8 @@ void Executor::backward(const Action& action) {
 }
 
 void Executor::weight_gradient(const Action& action) {
-  timed(action, 1, [&](const GradientReady& ready) {
-    stage(action).backward_weight(flight(action).stash, batch(action).inputs, ready);
-  });
+  timed(action, 1,
+        [&] { stage(action).backward_weight(flight(action).stash, batch(action).inputs); });
   release(action);
 }
 
@@ -243,50 +285,11 @@ void Executor::make_stash_again(const Action& action, Flight& here) {
   stashes_.take_forward(here.stash, s);
   Slice input;
   if (!s.is_first()) {
-    input = s.input(here.stash, rows_in_training(b));
+    input = s.input(here.stash, rows(action));
     inputs_.bring_back(input, here.input, {});
   }
-  s.forward(here.stash, rows_in_training(b), b.inputs, input, output.slice(),
-            Targets{b.targets, scale_});
+  s.forward(here.stash, rows(action), b.inputs, input, output.slice(), Targets{b.targets, scale_});
   if (!s.is_last()) stashes_.give_message(std::move(output));
-}
-
-double Executor::loss_sum(const Batch& batch) {
-  std::vector<Message> sent;
-  double loss = 0;
-  micro_batches_ = std::span(&batch, 1);
-  for (auto& [stage_number, s] : stages_) {
-    const Action action{.stage = stage_number};
-    Flight& here = flight(action);
-    if (!s.is_first() && !stages_.contains(stage_number - 1)) {
-      begin_receive({Step::Kind::receive, action,
-                     program_.rank_of_stage[static_cast<std::size_t>(stage_number - 1)]},
-                    first_number_ + stage_number - 1);
-      wait_for_input(action);
-    }
-    Tensor output = s.is_last() ? Tensor() : message_tensor(action);
-    stashes_.take_forward(here.stash, s);
-    loss += s.forward(here.stash, rows_of(batch), batch.inputs, input_of(action), output.slice(),
-                      Targets{batch.targets});
-    drop_input(action);
-    release(action);
-    if (s.is_last()) continue;
-    if (stages_.contains(stage_number + 1)) {
-      hand_on(action, std::move(output));
-      continue;
-    }
-    Message& message = sent.emplace_back(Message{.tensor = std::move(output)});
-    message.request = channels_.at(Pass::forward)
-                          .isend(message.tensor.slice(),
-                                 program_.rank_of_stage[static_cast<std::size_t>(stage_number + 1)],
-                                 first_number_ + stage_number);
-  }
-  for (Message& message : sent) {
-    message.request->wait();
-    stashes_.give_message(std::move(message.tensor));
-  }
-  first_number_ += std::ssize(program_.rank_of_stage);
-  return loss;
 }
 
 }  // namespace lockstep

@@ -1,11 +1,10 @@
 // Runs any schedule on this rank's stages of the model. It handles messages and stages, but knows
-// no particular schedule. The last backward pass of a stage completes its gradients one by one.
-// They are announced as they become ready, so that data parallelism can reduce them at the same
+// no particular schedule. The last backward pass of a stage completes its gradients one by one. An
+// observer learns of each as it becomes ready, so that data parallelism can reduce it at the same
 // time.
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <map>
 #include <span>
 #include <tuple>
@@ -20,14 +19,15 @@
 #include "parallel/pipeline/program/program.h"
 #include "parallel/plan/plan.h"
 #include "parallel/rank/compute_clock.h"
+#include "parallel/rank/schedule_observer.h"
 
 namespace lockstep {
 
-// What one rank of a pipeline does in a step.
+// What one rank of a pipeline does with the micro-batches of a step, or of a validation.
 struct RankProgram {
+  int stages = 0;  // of all ranks
   std::vector<Step> steps;
   std::vector<std::vector<std::size_t>> taken_sends;  // see taken_sends()
-  std::vector<int> rank_of_stage;
   // For each send and receive: its index among the messages in that direction between the two
   // ranks. Sender and receiver agree, whatever calls they make.
   std::vector<std::int64_t> numbers;
@@ -35,6 +35,9 @@ struct RankProgram {
   std::vector<bool> completes_gradients;
 };
 RankProgram program_of(const Schedule& schedule, int rank);
+// The forward pass of one micro-batch through the same stages. The memory of all that it sends is
+// free at its end.
+RankProgram validation_program_of(const Schedule& schedule, int rank);
 
 // The times of one run, in seconds.
 struct RunSeconds {
@@ -42,20 +45,18 @@ struct RunSeconds {
   std::vector<double> passes;  // in the order of the rank's schedule
 };
 
-class Executor {
+class Executor final : private PassObserver {
  public:
-  // Among the ranks of `pipeline`. Keeps in `inputs` what it recomputes stages from. waited() returns
-  // the seconds that layers have spent waiting for other ranks, which a slowdown factor must not
-  // stretch.
+  // Among the ranks of `pipeline`. Keeps in `inputs` what it recomputes stages from. The observer and
+  // the stages must outlive it. waited() returns the seconds that layers have spent waiting for other
+  // ranks, which a slowdown factor must not stretch.
   Executor(RankContext& context, Communicator& pipeline, const Plan& plan,
-           std::map<int, GptStage>& stages, InputStore& inputs, ComputeClock::Seconds waited);
+           std::map<int, GptStage>& stages, InputStore& inputs, ScheduleObserver& observer,
+           ComputeClock::Seconds waited);
 
-  // Forward and backward of all micro-batches. Adds to the gradients of this rank's stages,
-  // announces each that is complete, and returns its part of the loss. Calls collective(action) for
-  // every unshard, reshard and reduce_gradients of the schedule.
-  using OnCollective = std::function<void(const Action&)>;
-  double run(std::span<const Batch> micro_batches, Count total_targets, double loss_scale,
-             const GradientReady& ready, const OnCollective& collective);
+  // Forward and backward of all micro-batches. Adds to the gradients of this rank's stages and
+  // returns its part of the loss.
+  double run(std::span<const Batch> micro_batches, Count total_targets, double loss_scale);
 
   // Forward only, for a batch that all ranks know. Returns the sum of the token losses on the rank
   // of the last stage, elsewhere 0.
@@ -82,6 +83,17 @@ class Executor {
     int input = 0;  // the number of its kept input, if the stash is recomputed
   };
 
+  void before_use(const Unit& unit, UnitUse use) override { observer_.before_use(unit, use); }
+  void after_use(const Unit& unit, UnitUse use) override { observer_.after_use(unit, use); }
+  void gradient_ready(int parameter) override;
+
+  bool in_training() const { return program_ == &training_; }
+  // Runs a program on micro-batches. Losses count `share` each, and their gradients times `scale`.
+  void take_steps(const RankProgram& program, std::span<const Batch> micro_batches, double share,
+                  double scale);
+  // Waits until all messages have been received, and returns the loss.
+  double finish();
+
   void begin_receive(const Step& step, std::int64_t number);
   void begin_send(std::size_t place, const Step& step);
   void finish_send(std::size_t place);
@@ -95,6 +107,9 @@ class Executor {
   const Batch& batch(const Action& action) const {
     return micro_batches_[static_cast<std::size_t>(action.micro_batch)];
   }
+  Rows rows(const Action& action) const {
+    return in_training() ? rows_in_training(batch(action)) : rows_of(batch(action));
+  }
   GptStage& stage(const Action& action) { return stages_.at(action.stage); }
   Flight& flight(const Action& action) { return flights_[{action.stage, action.micro_batch}]; }
   void wait_for_input(const Action& action);
@@ -104,7 +119,7 @@ class Executor {
   Tensor message_tensor(const Action& action);
   void hand_on(const Action& action, Tensor output);
   void release(const Action& action);
-  // Runs work(ready), `parts` thirds of a stage's work on a micro-batch.
+  // Runs work(), `parts` thirds of a stage's work on a micro-batch. Validation is not timed.
   template <typename Work>
   void timed(const Action& action, int parts, Work work);
 
@@ -116,17 +131,19 @@ class Executor {
   RankContext& context_;
   const GptConfig& config_;
   DType dtype_;
-  const RankProgram program_;
+  const RankProgram training_, validation_;
   std::map<int, GptStage>& stages_;
   InputStore& inputs_;
+  ScheduleObserver& observer_;
   bool recomputes_;
   ComputeClock compute_clock_;
   std::map<Pass, Communicator> channels_;  // activations go forward, gradients back
 
+  const RankProgram* program_ = &training_;  // the one that runs
   std::span<const Batch> micro_batches_;
   std::int64_t first_number_ = 0;  // of this run's messages
   double scale_ = 1, share_ = 1, loss_ = 0;
-  GradientReady ready_;  // of the running action; empty unless it completes gradients
+  bool completes_gradients_ = false;  // the running action
   std::map<Name, Message> arriving_;
   std::map<Name, Tensor> leaving_;
   std::map<std::size_t, Message> sent_;            // by index of the step
