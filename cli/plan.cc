@@ -17,7 +17,7 @@
 #include "collectives/base/json_text.h"
 #include "collectives/base/printable.h"
 #include "parallel/predict/predict.h"
-#include "parallel/rank/placement.h"
+#include "parallel/rank/placements.h"
 #include "parallel/train/dry_run.h"
 
 namespace lockstep {
@@ -133,21 +133,22 @@ void print_placements(const Plan& plan, int rank) {
   if (plan.ranks == 1) return;
   fmt::print("\nparameters of rank {}, by rows and columns of the whole\n", rank);
   std::vector<std::string> lines;
-  for (const Placement& placement : placements_of(plan, rank)) {
+  for (const PlacedColumns& placed : placements_of(plan, rank)) {
     std::string columns, along;
-    for (const Region::Columns& c : placement.region.columns)
+    for (const Region::Columns& c : placed.region.columns)
       columns += fmt::format("{}{}:{}", columns.empty() ? "" : " ", c.range.first,
                              c.range.first + c.range.count);
-    for (const auto& [axis, placed] : placement.along)
-      along += fmt::format("  {} {:<10}", name_of(axis), name_of(placed));
-    const Range rows = placement.region.rows;
-    lines.push_back(
-        fmt::format("{:<22} [{:<50}{}{}",
-                    std::regex_replace(placement.name, std::regex("^h\\.[0-9]+\\."), "h.*."),
-                    fmt::format("{}:{}, {}]", rows.first, rows.first + rows.count, columns), along,
-                    placement.sharers > 1 && placement.sharers < plan.length(Axis::tp)
-                        ? fmt::format("over {} neighbours", placement.sharers)
-                        : ""));
+    for (const Axis axis : plan.mesh.order())
+      if (plan.length(axis) > 1)
+        along += fmt::format("  {} {:<10}", name_of(axis), name_of(placed.placement[axis].placed));
+    const Range rows = placed.region.rows;
+    const int sharers = placed.placement[Axis::tp].ranks;
+    lines.push_back(fmt::format(
+        "{:<22} [{:<50}{}{}",
+        std::regex_replace(placed.parameter, std::regex("^h\\.[0-9]+\\."), "h.*."),
+        fmt::format("{}:{}, {}]", rows.first, rows.first + rows.count, columns), along,
+        sharers > 1 && sharers < plan.length(Axis::tp) ? fmt::format("over {} neighbours", sharers)
+                                                       : ""));
   }
   std::vector<std::string> shown;
   for (const std::string& line : lines)
@@ -196,11 +197,12 @@ ordered_json rank_json(const Plan& plan, const RankPlan& rank) {
     if (const auto& figure = p.peak_bytes[static_cast<std::size_t>(use)])
       object["peak_bytes"][std::string(name_of(static_cast<MemoryUse>(use)))] = figure->value;
   if (p.in_flight) object["in_flight"] = p.in_flight->value;
-  for (const Placement& placement : placements_of(plan, rank.rank)) {
+  for (const PlacedColumns& placed : placements_of(plan, rank.rank)) {
     ordered_json along = ordered_json::object();
-    for (const auto& [axis, placed] : placement.along)
-      along[std::string(name_of(axis))] = name_of(placed);
-    object["parameters"].push_back({{"name", placement.name}, {"placement", along}});
+    for (const Axis axis : plan.mesh.order())
+      if (plan.length(axis) > 1)
+        along[std::string(name_of(axis))] = name_of(placed.placement[axis].placed);
+    object["parameters"].push_back({{"name", placed.parameter}, {"placement", along}});
   }
   return object;
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 #include <set>
@@ -25,7 +26,7 @@ std::vector<Range> ranges_where(const std::vector<Parameter>& list, Keep keep) {
   for (const Parameter& parameter : list)
     for_each_run(parameter.region, 0,
                  [&](const Region::Columns& columns, Count, Count place, Count count) {
-                   if (keep(parameter, columns.sharing))
+                   if (keep(parameter, columns.placement))
                      append(ranges, {parameter.offset + place, count});
                  });
   return ranges;
@@ -39,16 +40,19 @@ int Parameters::add(Parameter parameter) {
   parameter.offset = count_;
   if (parameter.region.columns.empty()) {
     const Count columns = parameter.shape.back();
-    parameter.region = {
-        .rows = {0, parameter.count / columns},
-        .columns = {{.range = {0, columns},
-                     .sharing = {.ranks = split_.ranks, .is_partial = split_.by_sequence}}}};
+    parameter.region = {.rows = {0, parameter.count / columns},
+                        .columns = {{.range = {0, columns}, .placement = at_.undivided}}};
   }
   count_ += parameter.count;
   list_.push_back(std::move(parameter));
   values_of_.emplace_back();
   gradients_of_.emplace_back();
   return static_cast<int>(list_.size()) - 1;
+}
+
+void Parameters::place_along(Axis axis, int i, PlacedAlong placed) {
+  for (Region::Columns& columns : list_[index_of(i)].region.columns)
+    columns.placement[axis] = placed;
 }
 
 void Parameters::allocate() {
@@ -81,24 +85,32 @@ int Parameters::index(std::string_view name) const {
 
 void Parameters::zero_gradients() { gradients_.slice().device->zero(gradients_.slice()); }
 
+bool Parameters::counts(const Parameter& parameter, const Placement& placement) const {
+  // Of a tied pair, which lies at the ends of a pipeline, the original counts.
+  return parameter.tied_to.empty() && std::ranges::all_of(axes, [&](Axis axis) {
+           return axis == Axis::pp || is_of_replicas(axis) ||
+                  at_.place[axis] % placement[axis].ranks == 0;
+         });
+}
+
 std::vector<Range> Parameters::counted() const {
-  return ranges_where(list_, [&](const Parameter& parameter, const Sharing& sharing) {
-    return parameter.tied_to.empty() && stands_for(sharing);
+  return ranges_where(list_, [&](const Parameter& parameter, const Placement& placement) {
+    return counts(parameter, placement);
   });
 }
 
-std::vector<Range> Parameters::partial_over(int ranks) const {
-  return ranges_where(list_, [&](const Parameter&, const Sharing& sharing) {
-    return sharing.is_partial && sharing.ranks == ranks;
+std::vector<Range> Parameters::partial_over(Axis axis, int ranks) const {
+  return ranges_where(list_, [&](const Parameter&, const Placement& placement) {
+    return placement[axis] == PlacedAlong{Placed::partial, ranks};
   });
 }
 
-std::vector<int> Parameters::partial_groups() const {
+std::vector<int> Parameters::partial_groups(Axis axis) const {
   std::set<int> groups;
   for (const Parameter& parameter : list_)
     for (const Region::Columns& columns : parameter.region.columns)
-      if (columns.sharing.is_partial && columns.sharing.ranks > 1)
-        groups.insert(columns.sharing.ranks);
+      if (const auto [placed, ranks] = columns.placement[axis]; placed == Placed::partial)
+        groups.insert(ranks);
   return {groups.begin(), groups.end()};
 }
 

@@ -1,15 +1,14 @@
 // The parameters of a model that a rank holds: one flat buffer of values and one of gradients, in
 // order of registration; or memory that a data-parallel strategy gives to some of them at a time.
-// Each parameter records which elements of the whole parameter these are, how many ranks of the
-// layer split hold the same elements, and whether its gradient is complete. Norms, reductions of
-// gradients and weight files use this.
+// Each parameter records which elements of the whole parameter these are, and how they lie on the
+// mesh.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "models/split.h"
+#include "models/placement.h"
 #include "models/tensor.h"
 
 namespace lockstep {
@@ -20,20 +19,12 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// Ranks of the layer split that hold the same elements: `ranks` neighbours, beginning at a multiple.
-struct Sharing {
-  int ranks = 1;  // 1: sharded, no other rank has them; all ranks of the split: replicated
-  // Each of them has only a part of the gradient's sum (partial).
-  bool is_partial = false;
-  bool operator==(const Sharing&) const = default;
-};
-
 // The elements of a whole parameter that a rank holds. As a matrix: the last dimension gives the
 // columns; a vector is one row.
 struct Region {
   struct Columns {
     Range range;
-    Sharing sharing;
+    Placement placement;
     bool operator==(const Columns&) const = default;
   };
   Range rows;                    // rows beyond the end are padding, which stays zero
@@ -50,7 +41,7 @@ struct Parameter {
   std::string name;  // as in Hugging Face's GPT-2: "h.0.attn.c_attn.weight"
   std::vector<Count> shape = {};
   Initial initial = Initial::zeros;
-  Region region = {};        // not given: all elements, on every rank of the split
+  Region region = {};        // not given: all elements, on every rank along all axes but pp
   std::string tied_to = {};  // the parameter on another stage that this one duplicates
   Count offset = 0;          // elements from the start of the flat buffers; no padding
   Count count = 0;
@@ -62,12 +53,20 @@ struct Parameter {
 
 class Parameters {
  public:
-  // The parameters of one rank of the split.
-  Parameters(DType dtype, Ledger& ledger, const LayerSplit& split = {})
-      : dtype_(dtype), ledger_(ledger), split_(split) {}
+  // The parameters of one rank.
+  Parameters(DType dtype, Ledger& ledger, const RankPlace& at = {})
+      : dtype_(dtype), ledger_(ledger), at_(at) {}
+
+  // The placement of elements that a layer divides along `axis`: each part is on `ranks` neighbours,
+  // and each of several has a part of the gradient.
+  Placement divided(Axis axis, int ranks = 1) const {
+    return at_.undivided.with(axis, {ranks > 1 ? Placed::partial : Placed::sharded, ranks});
+  }
 
   // Registers a parameter and returns its index. Call only before allocate().
   int add(Parameter parameter);
+  // Changes how a registered parameter lies along an axis.
+  void place_along(Axis axis, int i, PlacedAlong placed);
   // Allocates both flat buffers: values undefined, gradients zero.
   void allocate();
   // Instead of the flat buffers: places the value or the gradient of one parameter in `memory`, or
@@ -93,15 +92,15 @@ class Parameters {
   bool has_value(int i) const { return values_of_[index_of(i)].device != nullptr; }
   bool has_gradient(int i) const { return gradients_of_[index_of(i)].device != nullptr; }
 
-  // Whether this rank represents all ranks of the split that hold the same elements. Norms and files
-  // take them from this rank.
-  bool stands_for(const Sharing& sharing) const { return split_.rank % sharing.ranks == 0; }
-  // The ranges of the flat buffers that this rank counts in a norm, ascending.
+  // Whether its replica takes these elements of a parameter from this rank for norms and files:
+  // others may hold the same.
+  bool counts(const Parameter& parameter, const Placement& placement) const;
+  // The ranges of the flat buffers that this rank counts, ascending.
   std::vector<Range> counted() const;
-  // The ranges of gradients that consist of parts on `ranks` neighbours of the split, ascending.
-  std::vector<Range> partial_over(int ranks) const;
+  // The ranges of gradients that consist of parts on `ranks` neighbours along an axis, ascending.
+  std::vector<Range> partial_over(Axis axis, int ranks) const;
   // The numbers of ranks for which such ranges exist, ascending.
-  std::vector<int> partial_groups() const;
+  std::vector<int> partial_groups(Axis axis) const;
 
  private:
   static std::size_t index_of(int i) { return static_cast<std::size_t>(i); }
@@ -109,7 +108,7 @@ class Parameters {
 
   DType dtype_;
   Ledger& ledger_;
-  LayerSplit split_;
+  RankPlace at_;
   std::vector<Parameter> list_;
   Count count_ = 0;
   Tensor values_, gradients_;

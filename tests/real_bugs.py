@@ -88,7 +88,8 @@ BUGS = [
     ("deepspeed-8475", "ranks' norms are averaged", SHARDED,
      "sum_of_norm(*shards_, sum); });", "sum_of_norm(*shards_, sum); });\n    sum /= shards_->size();"),
     ("transformerengine-715", "replicated parameters count once for every rank", "models/parameters.cc",
-     "parameter.tied_to.empty() && stands_for(sharing)", "parameter.tied_to.empty() && (stands_for(sharing) || !sharing.is_partial)"),
+     "at_.place[axis] % placement[axis].ranks == 0",
+     "(at_.place[axis] % placement[axis].ranks == 0 || placement[axis].placed == Placed::replicated)"),
     ("veomni-862", "replicas of all shards count, too", SHARDED,
      "sum_of_norm(*shards_, sum); });", "sum_of_norm(*shards_, sum); sum_of_norm(*between_, sum); });"),
     # Buffers and streams

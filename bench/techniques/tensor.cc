@@ -53,7 +53,7 @@ void run_on_rank(RankContext& context, TensorPoint& point, const TensorBenchOpti
   RooflineBackend backend(options.roofline, [&](double seconds) { clock.advance(seconds); });
   TensorRanks ranks(context.world, split, point.variant.ends_with("-overlap"), context.ledger);
   const TensorLayers factory(ranks);
-  Parameters parameters(options.dtype, context.ledger, split);
+  Parameters parameters(options.dtype, context.ledger, place_in_split(split));
   GptStage stage(parameters, config, layers, backend, context.ledger, model, factory);
   parameters.allocate();
 

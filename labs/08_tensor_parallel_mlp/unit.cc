@@ -70,7 +70,7 @@ class LabMlp {
         split_(split),
         ranks_(comm ? TensorRanks(*comm, split_, false, ledger_)
                     : TensorRanks(split_, false, ledger_)),
-        parameters_(DType::f64, ledger_, split_),
+        parameters_(DType::f64, ledger_, place_in_split(split_)),
         expand_(column_linear(ranks_, parameters_, "expand", in_, hidden_)),
         contract_(row_linear(ranks_, parameters_, "contract", hidden_, out_)) {
     parameters_.allocate();

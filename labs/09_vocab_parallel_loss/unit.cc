@@ -90,7 +90,7 @@ std::string answer(Communicator& comm, std::span<const std::int64_t> problem) {
                          .rank = comm.rank(),
                          .vocabulary_multiple = static_cast<int>(problem[4])};
   TensorRanks ranks(comm, split, false, ledger);
-  Parameters parameters(DType::f64, ledger, split);
+  Parameters parameters(DType::f64, ledger, place_in_split(split));
   GptConfig config;
   config.width = static_cast<int>(width), config.vocabulary = static_cast<int>(vocabulary);
   const VocabularyHead head(ranks, parameters, config, nullptr);

@@ -11,7 +11,7 @@
 #include "collectives/base/json_text.h"
 #include "labs/grader/judge.h"
 #include "labs/grader/submission.h"
-#include "parallel/rank/placement.h"
+#include "parallel/rank/placements.h"
 #include "parallel/rank/rank_model.h"
 #include "parallel/train/local_gradients.h"
 
@@ -27,25 +27,33 @@ Plan plan_of_lab(const LabPlan& plan, const std::string& source_folder) {
   return plan_of(file.options, file.ranks);
 }
 
+// The placement along each axis in a line of a submission.
+using Said = std::vector<std::pair<Axis, Placed>>;
+
+struct Asked {
+  std::string parameter;
+  Said right;
+};
+
 // Returns the parameters that the task asks for: those of both ends and of the first block, on rank
 // 0.
-std::vector<Placement> asked_of(const Plan& plan) {
-  std::vector<Placement> asked = placements_of(plan, 0);
-  std::erase_if(asked, [](const Placement& each) {
-    return each.name.starts_with("h.") && !each.name.starts_with("h.0.");
-  });
+std::vector<Asked> asked_of(const Plan& plan) {
+  std::vector<Asked> asked;
+  for (const PlacedColumns& placed : placements_of(plan, 0)) {
+    if (placed.parameter.starts_with("h.") && !placed.parameter.starts_with("h.0.")) continue;
+    Said& right = asked.emplace_back(Asked{placed.parameter, {}}).right;
+    for (const Axis axis : plan.mesh.order())
+      if (plan.length(axis) > 1) right.emplace_back(axis, placed.placement[axis].placed);
+  }
   return asked;
 }
 
-std::string line_of(const Placement& placement, bool with_solution) {
-  std::string line = fmt::format("{:<24}", placement.name);
-  for (const auto& [axis, placed] : placement.along)
+std::string line_of(const Asked& asked, bool with_solution) {
+  std::string line = fmt::format("{:<24}", asked.parameter);
+  for (const auto& [axis, placed] : asked.right)
     line += fmt::format(" {}: {}", name_of(axis), with_solution ? name_of(placed) : blank);
   return line + "\n";
 }
-
-// The placement along each axis in a line of a submission.
-using Said = std::vector<std::pair<Axis, Placed>>;
 
 // The gradients of a plan's ranks, and what an answer would make of them.
 class Consequences {
@@ -159,18 +167,16 @@ std::optional<Said> said_of(const std::string& line, const Said& right) {
 }
 
 std::string wrong_answer(const Plan& plan, const std::map<std::string, std::string>& lines) {
-  for (const Placement& placement : asked_of(plan)) {
-    const auto found = lines.find(placement.name);
+  for (const auto& [name, right] : asked_of(plan)) {
+    const auto found = lines.find(name);
     const std::optional<Said> said =
-        found == lines.end() ? std::nullopt : said_of(found->second, placement.along);
+        found == lines.end() ? std::nullopt : said_of(found->second, right);
     if (!said)
-      return fmt::format("{} has no answer: sharded, replicated or partial along each axis",
-                         placement.name);
+      return fmt::format("{} has no answer: sharded, replicated or partial along each axis", name);
     for (std::size_t i = 0; i < said->size(); ++i) {
-      if ((*said)[i] == placement.along[i]) continue;
-      return fmt::format("{} is not {} along {}: {}", placement.name, name_of((*said)[i].second),
-                         name_of((*said)[i].first),
-                         Consequences(plan).of(placement.name, *said, placement.along));
+      if ((*said)[i] == right[i]) continue;
+      return fmt::format("{} is not {} along {}: {}", name, name_of((*said)[i].second),
+                         name_of((*said)[i].first), Consequences(plan).of(name, *said, right));
     }
   }
   return "";
@@ -182,8 +188,8 @@ std::string placements_form(const Lab& lab, const std::string& source_folder, bo
   std::string text;
   for (const LabPlan& each : lab.plans) {
     text += fmt::format("plan {}: {}\n", each.name, each.flags);
-    for (const Placement& placement : asked_of(plan_of_lab(each, source_folder)))
-      text += line_of(placement, with_solution);
+    for (const Asked& asked : asked_of(plan_of_lab(each, source_folder)))
+      text += line_of(asked, with_solution);
     text += "\n";
   }
   return text;

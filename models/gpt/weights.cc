@@ -202,11 +202,10 @@ void for_each_counted_run(const Parameters& part, const std::vector<Parameter>& 
                           const OnRun& run) {
   const WholeByName places = by_name(whole);
   for (const Parameter& parameter : part.list()) {
-    if (!parameter.tied_to.empty()) continue;
-    const std::size_t number = places.at(parameter.name);
+    const std::size_t number = places.at(parameter.whole_name());
     for_each_run(parameter.region, whole[number].shape.back(),
                  [&](const Region::Columns& columns, Count there, Count here, Count count) {
-                   if (there < whole[number].count && part.stands_for(columns.sharing))
+                   if (there < whole[number].count && part.counts(parameter, columns.placement))
                      run(number, there, parameter.offset + here, count);
                  });
   }

@@ -56,7 +56,6 @@ std::vector<PlacedBox> boxes_of(std::span<const Parameter> list, Range range,
                                 const WholeBoxes& whole, const Parameters* counting) {
   std::vector<PlacedBox> boxes;
   for (const Parameter& parameter : list) {
-    if (counting != nullptr && !parameter.tied_to.empty()) continue;
     const Range own = intersection(range, Range{parameter.offset, parameter.count});
     if (own.count <= 0) continue;
     const Box& all = whole.find(parameter.whole_name())->second;
@@ -73,7 +72,7 @@ std::vector<PlacedBox> boxes_of(std::span<const Parameter> list, Range range,
         const Range part = intersection(held, Range{local, columns.range.count});
         const Box box{{parameter.region.rows.first + row, rows},
                       {columns.range.first + part.first - local, part.count}};
-        const bool is_meant = counting == nullptr || counting->stands_for(columns.sharing);
+        const bool is_meant = counting == nullptr || counting->counts(parameter, columns.placement);
         if (const auto real = intersection(box, all); is_meant && real)
           boxes.push_back({.parameter = parameter.whole_name(),
                            .box = *real,

@@ -31,11 +31,6 @@ std::vector<Axis> order_from(std::string_view text) {
 
 }  // namespace
 
-std::string_view name_of(Axis axis) {
-  constexpr std::string_view names[] = {"tp", "cp", "dp", "pp"};
-  return names[static_cast<std::size_t>(axis)];
-}
-
 Mesh::Mesh(const AlongAxes& lengths, std::string_view order)
     : lengths_(lengths), order_(order_from(order)) {
   constexpr double most_ranks = 1e7;

@@ -1,10 +1,9 @@
-// The ranks as a mesh. Every rank has a place along each axis: tensor (tp), context (cp), data (dp)
-// and pipeline (pp) parallelism. It communicates with ranks that differ from it along some axes.
+// The ranks as a mesh. Every rank has a place along each axis, and communicates with ranks that
+// differ from it along some axes.
 // Ranks are numbered along the first axis of an order first; the default is Megatron-LM's order.
 // Shoeybi et al., "Megatron-LM", 2019; the groups are those of its parallel_state.
 #pragma once
 
-#include <array>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -12,24 +11,12 @@
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "models/placement.h"
 
 namespace lockstep {
 
-enum class Axis : std::uint8_t { tp, cp, dp, pp };
-inline constexpr std::array axes = {Axis::tp, Axis::cp, Axis::dp, Axis::pp};
-std::string_view name_of(Axis axis);
-
 // A number for each axis: its length, or a rank's place.
-class AlongAxes {
- public:
-  constexpr explicit AlongAxes(int all) { values_.fill(all); }
-  int& operator[](Axis axis) { return values_[static_cast<std::size_t>(axis)]; }
-  int operator[](Axis axis) const { return values_[static_cast<std::size_t>(axis)]; }
-  bool operator==(const AlongAxes&) const = default;
-
- private:
-  std::array<int, axes.size()> values_;
-};
+using AlongAxes = ByAxis<int>;
 
 class Mesh {
  public:

@@ -48,11 +48,20 @@ LayerSplit Plan::split(int rank) const {
           .vocabulary_multiple = options.vocabulary_multiple};
 }
 
+RankPlace Plan::rank_place(int rank) const {
+  RankPlace at = place_in_split(split(rank));
+  at.place = mesh.place_of(rank);
+  for (const Axis axis : axes)
+    if (is_of_replicas(axis) && length(axis) > 1)
+      at.undivided[axis] = {Placed::partial, length(axis)};
+  return at;
+}
+
 int Plan::copy(int rank) const {
   const AlongAxes place = mesh.place_of(rank);
   int number = 0, stride = 1;
   for (const Axis axis : mesh.order()) {
-    if (axis != cp && axis != dp) continue;
+    if (!is_of_replicas(axis)) continue;
     number += place[axis] * stride;
     stride *= length(axis);
   }

@@ -71,6 +71,7 @@ struct Plan {
   bool has_even_batches() const;
 
   LayerSplit split(int rank) const;
+  RankPlace rank_place(int rank) const;
   ContextSplit context(int rank) const;
   // With several stages, or if backward is split in two, full recomputation covers a whole stage,
   // and the executor does it. Otherwise it covers each layer.

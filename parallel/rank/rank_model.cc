@@ -4,7 +4,7 @@ namespace lockstep {
 
 RankModel::RankModel(const Plan& plan, int rank, TensorRanks& tensor, ContextRanks& context,
                      Backend& backend, Ledger& ledger)
-    : parameters(plan.options.dtype, ledger, plan.split(rank)) {
+    : parameters(plan.options.dtype, ledger, plan.rank_place(rank)) {
   const TensorLayers split_layers(tensor);
   const LayerFactory& layers =
       plan.length(Axis::tp) > 1 ? static_cast<const LayerFactory&>(split_layers) : whole_layers();
@@ -17,6 +17,11 @@ RankModel::RankModel(const Plan& plan, int rank, TensorRanks& tensor, ContextRan
       stages.try_emplace(s, parameters, plan.model,
                          layers_of_stage(plan.model.layers, plan.schedule.stages, s), backend,
                          ledger, plan.stage_options(), factory);
+  const auto [first, last] = plan.ends_of_pipeline();
+  if (first == last) return;
+  const EmbeddingCopies copies = embedding_copies();
+  for (const auto& copy : {copies.tokens, copies.head})
+    if (copy) parameters.place_along(Axis::pp, *copy, {Placed::partial, 2});
 }
 
 EmbeddingCopies RankModel::embedding_copies() const {

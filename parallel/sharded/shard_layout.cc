@@ -81,7 +81,7 @@ Parameter rows_of(const Parameter& parameter, Range rows, Count offset) {
                 end = std::min(rows.first + rows.count - before, columns.range.count);
     if (first < end)
       part.region.columns.push_back(
-          {.range = {columns.range.first + first, end - first}, .sharing = columns.sharing});
+          {.range = {columns.range.first + first, end - first}, .placement = columns.placement});
     before += columns.range.count;
   }
   return part;

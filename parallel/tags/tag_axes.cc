@@ -4,6 +4,7 @@
 #include <array>
 #include <set>
 
+#include "parallel/rank/rank_model.h"
 #include "parallel/tags/tag.h"
 
 namespace lockstep {
@@ -18,9 +19,8 @@ int TagAxis::place(const Plan& plan, int rank) const {
 }
 
 TagAxes::TagAxes(const Plan& plan) : plan_(plan) {
-  const int tp = plan.length(Axis::tp), kv_heads = plan.model.key_value_heads();
-  const std::array sharers = {std::max(1, tp / std::min(tp, kv_heads))};
-  add(Axis::tp, AxisKind::layers, tp, 1, sharers);
+  add(Axis::tp, AxisKind::layers, plan.length(Axis::tp), 1,
+      RankOutline(plan, 0).parameters().partial_groups(Axis::tp));
   // Shards are on neighbours among the copies.
   const std::array cuts = {plan.shards()};
   int stride = 1;

@@ -6,7 +6,6 @@
 
 #include "collectives/base/error.h"
 #include "models/gpt/weights.h"
-#include "parallel/rank/rank_model.h"
 
 namespace lockstep {
 namespace {
@@ -30,28 +29,23 @@ TagCheck::TagCheck(const Plan& plan, int rank, const void* world)
 
 void TagCheck::observe(const Parameters& parameters) {
   parameters_ = &parameters;
-  const EmbeddingCopies copies = RankOutline(plan_, rank_).embedding_copies();
-  const auto [first, last] = plan_.ends_of_pipeline();
   of_parameters_.clear();
-  is_tied_.clear();
   const std::vector<Parameter> whole = whole_parameters(plan_.model);
-  for (int i = 0; i < static_cast<int>(parameters.list().size()); ++i) {
-    of_parameters_.push_back(of_parameter(parameters.list()[static_cast<std::size_t>(i)], whole));
-    is_tied_.push_back(first != last && copies.contain(i));
-  }
+  for (const Parameter& parameter : parameters.list())
+    of_parameters_.push_back(of_parameter(parameter, whole));
 }
 
 Tag TagCheck::of_parameter(const Parameter& parameter, const std::vector<Parameter>& whole) const {
   const auto of = std::ranges::find(whole, parameter.whole_name(), &Parameter::name);
   Count columns = 0;
   for (const Region::Columns& part : parameter.region.columns) columns += part.range.count;
-  const bool is_sharded = parameter.region.columns.front().sharing.ranks == 1;
+  const Placement& placement = parameter.region.columns.front().placement;
   Tag tag;
   for (std::size_t axis = 0; axis < axes_.count(); ++axis)
     if (axes_[axis].kind == TagAxis::Kind::layers)
-      tag[axis] = !is_sharded                  ? Along::replicated
-                  : columns < of->shape.back() ? Along::columns
-                                               : Along::rows;
+      tag[axis] = placement[axes_[axis].axis].placed != Placed::sharded ? Along::replicated
+                  : columns < of->shape.back()                          ? Along::columns
+                                                                        : Along::rows;
   return tag;
 }
 
@@ -235,11 +229,14 @@ void TagCheck::add(Slice slice, Tag tag) {
   if (!memory || !memory->is_gradient) return add_to(slice, tag);
   const auto number = static_cast<std::size_t>(memory->parameter);
   tag.parameter = memory->parameter;
-  if (is_tied_[number])
-    for (std::size_t axis = 0; axis < axes_.count(); ++axis)
-      if (axes_[axis].kind == TagAxis::Kind::stages) tag[axis] = Along::partial;
   const Region& region = parameters_->list()[number].region;
-  const auto is_shared = [](const Region::Columns& columns) { return columns.sharing.is_partial; };
+  for (std::size_t axis = 0; axis < axes_.count(); ++axis)
+    if (axes_[axis].kind == TagAxis::Kind::stages &&
+        region.columns.front().placement[axes_[axis].axis].placed == Placed::partial)
+      tag[axis] = Along::partial;
+  const auto is_shared = [](const Region::Columns& columns) {
+    return columns.placement[Axis::tp].placed == Placed::partial;
+  };
   if (std::ranges::all_of(region.columns, is_shared) ||
       std::ranges::none_of(region.columns, is_shared))
     return add_to(slice, tag);
@@ -250,7 +247,7 @@ void TagCheck::add(Slice slice, Tag tag) {
       Tag of_columns = tag;
       for (std::size_t axis = 0; axis < axes_.count(); ++axis)
         if (axes_[axis].kind == TagAxis::Kind::layers && is_shared(columns) &&
-            axes_[axis].stride < columns.sharing.ranks)
+            axes_[axis].stride < columns.placement[Axis::tp].ranks)
           of_columns[axis] = Along::partial;
       add_to(slice.part(place, columns.range.count), of_columns);
       place += columns.range.count;

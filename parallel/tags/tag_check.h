@@ -117,7 +117,6 @@ class TagCheck final : public CollectiveObserver {
   const std::thread::id thread_ = std::this_thread::get_id();
   const Parameters* parameters_ = nullptr;
   std::vector<Tag> of_parameters_;
-  std::vector<bool> is_tied_;  // by parameter: the other copy is on another stage
   std::map<const std::byte*, Memory> memory_;
   std::int64_t memory_changes_ = -1;
 

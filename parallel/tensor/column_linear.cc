@@ -95,8 +95,9 @@ std::unique_ptr<ColumnLinear> column_linear(TensorRanks& ranks, Parameters& para
 
 std::unique_ptr<ColumnLinear> column_linear(TensorRanks& ranks, Parameters& parameters,
                                             const std::string& name, Count in, Count out) {
-  return column_linear(ranks, parameters, name, in,
-                       {{.range = columns_of_rank(ranks.split(), out), .sharing = {}}});
+  return column_linear(
+      ranks, parameters, name, in,
+      {{.range = columns_of_rank(ranks.split(), out), .placement = parameters.divided(Axis::tp)}});
 }
 // lab: end
 

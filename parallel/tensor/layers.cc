@@ -37,12 +37,13 @@ std::unique_ptr<ColumnLinear> TensorLayers::queries_keys_values(Parameters& para
   // With fewer key/value heads than ranks, neighbours share a head.
   const Count first_key = kv * split.rank / split.ranks * size;
   const int sharers = std::max(1, split.ranks / static_cast<int>(kv));
-  const Sharing shared{.ranks = sharers, .is_partial = sharers > 1};
+  const Placement own = parameters.divided(Axis::tp),
+                  shared = parameters.divided(Axis::tp, sharers);
   return column_linear(
       ranks_, parameters, name, config.width,
-      {{.range = {split.rank * queries, queries}, .sharing = {}},
-       {.range = {config.width + first_key, keys}, .sharing = shared},
-       {.range = {config.width + kv * size + first_key, keys}, .sharing = shared}});
+      {{.range = {split.rank * queries, queries}, .placement = own},
+       {.range = {config.width + first_key, keys}, .placement = shared},
+       {.range = {config.width + kv * size + first_key, keys}, .placement = shared}});
 }
 
 std::unique_ptr<ColumnLinear> TensorLayers::column(Parameters& parameters, const std::string& name,

@@ -24,7 +24,8 @@ class TensorRowLinear final : public RowLinear {
       : ranks_(ranks),
         linear_(parameters, name, rows_of_rank(ranks.split(), in).count, out, Initial::branch_end,
                 {.weight = {.rows = rows_of_rank(ranks.split(), in),
-                            .columns = {{.range = {0, out}, .sharing = {}}}},
+                            .columns = {{.range = {0, out},
+                                         .placement = parameters.divided(Axis::tp)}}},
                  .bias = {}}) {}
 
   void forward(Backend& backend, Slice out, Slice base, Slice x, Count rows,

@@ -13,8 +13,8 @@ constexpr std::string_view algorithm = "ring";
 
 SharedGradients::SharedGradients(Communicator& tensor, const Parameters& parameters,
                                  const GradientMemory& memory, Ledger& ledger) {
-  for (const int ranks : parameters.partial_groups()) {
-    std::vector<Slice> gradients = memory(parameters.partial_over(ranks));
+  for (const int ranks : parameters.partial_groups(Axis::tp)) {
+    std::vector<Slice> gradients = memory(parameters.partial_over(Axis::tp, ranks));
     Count count = 0;
     for (const Slice& slice : gradients) count += slice.count;
     std::vector<int> members(static_cast<std::size_t>(ranks));
@@ -46,10 +46,10 @@ void SharedGradients::reduce() {
 Traffic shared_gradients_traffic(const Parameters& parameters, const LayerSplit& split,
                                  const HeldCount& count) {
   Traffic sum;
-  for (const int ranks : parameters.partial_groups())
+  for (const int ranks : parameters.partial_groups(Axis::tp))
     sum += find_algorithm(all_reduce_algorithms(), "all_reduce", algorithm)
                .traffic({.ranks = ranks,
-                         .count = count(parameters.partial_over(ranks)),
+                         .count = count(parameters.partial_over(Axis::tp, ranks)),
                          .element_bytes = element_bytes(parameters.dtype())},
                         split.rank % ranks);
   return sum;
@@ -57,7 +57,8 @@ Traffic shared_gradients_traffic(const Parameters& parameters, const LayerSplit&
 
 Count shared_gradients_bytes(const Parameters& parameters, const HeldCount& count) {
   Count sum = 0;
-  for (const int ranks : parameters.partial_groups()) sum += count(parameters.partial_over(ranks));
+  for (const int ranks : parameters.partial_groups(Axis::tp))
+    sum += count(parameters.partial_over(Axis::tp, ranks));
   return sum * element_bytes(parameters.dtype());
 }
 

@@ -1,5 +1,5 @@
-// Gradients that consist of parts on several tensor-parallel ranks (Sharing::is_partial). With the
-// sequence split: those of layer norms, positions, and biases after a row-parallel product, because
+// Gradients that consist of parts on several tensor-parallel ranks: those of parameters that are
+// partial along tp. With the sequence split: those of layer norms, positions, and biases after a row-parallel product, because
 // each rank has processed its own rows. Also those of keys and values if ranks share their heads.
 #pragma once
 

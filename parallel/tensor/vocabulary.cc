@@ -32,7 +32,8 @@ struct Tokens {
         {.name = name,
          .shape = {count, width},
          .initial = Initial::normal,
-         .region = {.rows = {first, count}, .columns = {{.range = {0, width}, .sharing = {}}}},
+         .region = {.rows = {first, count},
+                    .columns = {{.range = {0, width}, .placement = parameters.divided(Axis::tp)}}},
          .tied_to = tied_to});
   }
 };

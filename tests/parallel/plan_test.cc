@@ -9,7 +9,8 @@
 #include "collectives/base/file.h"
 #include "models/gpt/weights.h"
 #include "parallel/predict/predict.h"
-#include "parallel/rank/placement.h"
+#include "parallel/rank/placements.h"
+#include "parallel/rank/rank_model.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {
@@ -176,9 +177,8 @@ TEST(Placement, SaysWhatIsShardedReplicatedAndPartial) {
   const auto placed = [](bool by_sequence, const std::string& name, Axis axis) {
     TrainOptions options = mesh_of("3d", 2, 2, 2);
     options.sequence_parallel = by_sequence;
-    for (const Placement& placement : placements_of(plan_of(options, 8), 0))
-      for (const auto& [along, how] : placement.along)
-        if (placement.name == name && along == axis) return how;
+    for (const PlacedColumns& columns : placements_of(plan_of(options, 8), 0))
+      if (columns.parameter == name) return columns.placement[axis].placed;
     ADD_FAILURE() << name;
     return Placed::sharded;
   };
