@@ -109,9 +109,9 @@ def panels(trace):
 
 def _groups_title(own):
     groups = sorted({message.group for message in own})
-    labels = textwrap.fill(", ".join(sorted({message.label for message in own})), 40)
+    labels = ", ".join(sorted({message.label for message in own}))
     ranks = " ".join(map(str, groups[0])) if len(groups[0]) <= 4 else f"{groups[0][0]} to {groups[0][-1]}"
-    return f"{labels}\n" + (f"ranks {ranks}" if len(groups) == 1 else f"{len(groups)} groups, as ranks {ranks}")
+    return f"{labels}; " + (f"ranks {ranks}" if len(groups) == 1 else f"{len(groups)} groups, as ranks {ranks}")
 
 
 def _calls(trace, operation, size):
@@ -137,12 +137,12 @@ def chart_of(trace, several=False):
     for place, (title, pairs) in enumerate(chosen):
         axes = figure.add_subplot(lines, columns, place + 1)
         _draw(figure, axes, pairs, ranks)
-        axes.set_title(title, fontsize=9)
+        axes.set_title("\n".join(textwrap.fill(part, 40) for part in title.split("; ")), fontsize=9)
     for title, pairs in found:
-        rows += [(title.replace("\n", "; "), source, target, f"{count:g}", f"{total:.0f}")
+        rows += [(title, source, target, f"{count:g}", f"{total:.0f}")
                  for (source, target), (count, total) in pairs.items()]
     unit = "step" if is_training(trace) else "call"
-    busiest = ", ".join("{}: {:.0f} bytes".format(title.replace("\n", "; "), max(_sums(pairs, 0))) for title, pairs in chosen)
+    busiest = ", ".join("{}: {:.0f} bytes".format(title, max(_sums(pairs, 0))) for title, pairs in chosen)
     return Chart(
         title="Messages between ranks" + (f" ({trace.path.name})" if several else ""),
         explanation=f"Bytes that each rank (row) sends to each other (column) in a {unit}. A ring is a diagonal, a tree a few "

@@ -69,7 +69,7 @@ class Matrices(unittest.TestCase):
 
     def test_every_axis_of_a_mesh_has_its_own_panel(self):
         trace, _ = self.train("3d", "unit")
-        pairs_of = {title.split("\n")[-1]: set(pairs) for title, pairs in matrix.panels(trace)}
+        pairs_of = {title.split("; ")[-1]: set(pairs) for title, pairs in matrix.panels(trace)}
         stride = {1: set(), 2: set(), 4: set()}  # tp, dp, pp: the usual order of the mesh
         for step, pairs in stride.items():
             for rank in range(8):
