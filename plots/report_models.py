@@ -83,8 +83,8 @@ def _bubbles(results):
     for axes in (bubbles, memories):
         axes.grid(axis="y", visible=False)
     least, most = min(rows, key=lambda row: float(row[1])), max(rows, key=lambda row: row[3])
-    finding = (f"Smallest bubble: {least[0]}, {least[1]} % measured, {least[2]} % by its closed form. Most activations: {most[0]}, "
-               f"{bytes_text(most[3])}.")
+    form = "no closed form" if least[2] == "-" else f"{least[2]} % by its closed form"
+    finding = f"Smallest bubble: {least[0]}, {least[1]} % measured, {form}. Most activations: {most[0]}, {bytes_text(most[3])}."
     chart = Chart("Bubble and memory of trained pipelines", "", finding, figure,
                   ("run", "bubble measured %", "closed form %", "peak activation bytes"), rows)
     return Section("Pipeline: bubble and memory", finding, "The closed form assumes equal stages; in practice the first stage also runs "
