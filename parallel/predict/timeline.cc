@@ -93,9 +93,7 @@ class Rank {
   Rank(const Plan& plan, int number, const Sharding& sharding, const Roofline& roofline)
       : plan_(plan), number_(number), sharding_(sharding), backend_(roofline, [](double) {}) {
     ledger_.place_on(none_device());
-    tensor_.emplace(plan.split(number), false, ledger_);
-    context_.emplace(plan.context(number), ledger_);
-    model_.emplace(plan, number, *tensor_, *context_, backend_, ledger_);
+    model_.emplace(plan, number, backend_, ledger_);
     units_ = sharded_units(*model_, sharding);
     model_->parameters.allocate();
   }
@@ -138,8 +136,6 @@ class Rank {
   const Sharding& sharding_;
   RooflineBackend backend_;
   Ledger ledger_;
-  std::optional<TensorRanks> tensor_;
-  std::optional<ContextRanks> context_;
   std::optional<RankModel> model_;
   RankUnits units_;
 };

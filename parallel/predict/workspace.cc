@@ -69,9 +69,7 @@ Count narrow_workspace_bytes(const Plan& plan, int rank, bool multiplies_bf16) {
   Ledger ledger;
   ledger.place_on(none_device());
   DryBackend backend(ledger, multiplies_bf16);
-  TensorRanks tensor(plan.split(rank), plan.options.tensor_overlap, ledger);
-  ContextRanks context(plan.context(rank), ledger);
-  RankModel model(plan, rank, tensor, context, backend, ledger);
+  RankModel model(plan, rank, backend, ledger);
   model.parameters.allocate();
   // A replica's first micro-batch is its largest.
   const Batch batch =

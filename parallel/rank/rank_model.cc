@@ -2,18 +2,39 @@
 
 namespace lockstep {
 
-RankModel::RankModel(const Plan& plan, int rank, TensorRanks& tensor, ContextRanks& context,
-                     Backend& backend, Ledger& ledger)
-    : parameters(plan.options.dtype, ledger, plan.rank_place(rank)) {
-  const TensorLayers split_layers(tensor);
+LayerRanks::LayerRanks(const Plan& plan, Communicator& world, Ledger& ledger)
+    : rank(world.rank()),
+      tensor_group(plan.mesh.communicator(world, {Axis::tp})),
+      context_group(plan.mesh.communicator(world, {Axis::cp})),
+      tensor(*tensor_group, plan.split(rank), plan.options.tensor_overlap, ledger),
+      context(*context_group, plan.context(rank), ledger) {}
+
+LayerRanks::LayerRanks(const Plan& plan, int of, Ledger& ledger)
+    : rank(of),
+      tensor(plan.split(of), plan.options.tensor_overlap, ledger),
+      context(plan.context(of), ledger) {}
+
+RankModel::RankModel(const Plan& plan, Communicator& world, Backend& backend, Ledger& ledger)
+    : ranks(plan, world, ledger),
+      parameters(plan.options.dtype, ledger, plan.rank_place(ranks.rank)) {
+  add_stages(plan, backend, ledger);
+}
+
+RankModel::RankModel(const Plan& plan, int rank, Backend& backend, Ledger& ledger)
+    : ranks(plan, rank, ledger), parameters(plan.options.dtype, ledger, plan.rank_place(rank)) {
+  add_stages(plan, backend, ledger);
+}
+
+void RankModel::add_stages(const Plan& plan, Backend& backend, Ledger& ledger) {
+  const TensorLayers split_layers(ranks.tensor);
   const LayerFactory& layers =
       plan.length(Axis::tp) > 1 ? static_cast<const LayerFactory&>(split_layers) : whole_layers();
-  const ContextLayers context_layers(layers, context);
+  const ContextLayers context_layers(layers, ranks.context);
   const LayerFactory& factory =
       plan.length(Axis::cp) > 1 ? static_cast<const LayerFactory&>(context_layers) : layers;
   const std::vector<int> rank_of_stage = plan.schedule.rank_of_stage();
   for (int s = 0; s < plan.schedule.stages; ++s)
-    if (rank_of_stage[static_cast<std::size_t>(s)] == plan.place(rank, Axis::pp))
+    if (rank_of_stage[static_cast<std::size_t>(s)] == plan.place(ranks.rank, Axis::pp))
       stages.try_emplace(s, parameters, plan.model,
                          layers_of_stage(plan.model.layers, plan.schedule.stages, s), backend,
                          ledger, plan.stage_options(), factory);
@@ -33,10 +54,5 @@ EmbeddingCopies RankModel::embedding_copies() const {
   }
   return copies;
 }
-
-RankOutline::RankOutline(const Plan& plan, int rank)
-    : tensor_(plan.split(rank), false, none_),
-      context_(plan.context(rank), none_),
-      model_(plan, rank, tensor_, context_, host_backend(), none_) {}
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 
 #include "models/gpt/gpt_stage.h"
@@ -18,31 +19,47 @@ struct EmbeddingCopies {
   bool contain(int parameter) const { return parameter == tokens || parameter == head; }
 };
 
+// The ranks with which a rank computes its layers: those that split them, and those that share its
+// sequences.
+struct LayerRanks {
+  // All ranks of `world` create it at the same time.
+  LayerRanks(const Plan& plan, Communicator& world, Ledger& ledger);
+  // One rank without the others, for tensors without storage: nothing is exchanged.
+  LayerRanks(const Plan& plan, int rank, Ledger& ledger);
+
+  int rank;                                                   // of the plan
+  std::unique_ptr<Communicator> tensor_group, context_group;  // null without others
+  TensorRanks tensor;
+  ContextRanks context;
+};
+
 struct RankModel {
-  // Registers the parameters; allocate() gives them memory. `tensor` are the ranks that split the
-  // layers, `context` those that split the sequences. The plan must outlive it.
-  RankModel(const Plan& plan, int rank, TensorRanks& tensor, ContextRanks& context,
-            Backend& backend, Ledger& ledger);
+  // Registers the parameters; allocate() gives them memory. With the other ranks of `world`, or one
+  // rank without the others. The plan must outlive it.
+  RankModel(const Plan& plan, Communicator& world, Backend& backend, Ledger& ledger);
+  RankModel(const Plan& plan, int rank, Backend& backend, Ledger& ledger);
   RankModel(const RankModel&) = delete;
 
   EmbeddingCopies embedding_copies() const;
 
+  LayerRanks ranks;
   Parameters parameters;
   std::map<int, GptStage> stages;  // by number in the pipeline
+
+ private:
+  void add_stages(const Plan& plan, Backend& backend, Ledger& ledger);
 };
 
 // The same without memory or other ranks: determines which parameters a rank holds.
 class RankOutline {
  public:
-  RankOutline(const Plan& plan, int rank);
+  RankOutline(const Plan& plan, int rank) : model_(plan, rank, host_backend(), none_) {}
   const RankModel& model() const { return model_; }
   const Parameters& parameters() const { return model_.parameters; }
   EmbeddingCopies embedding_copies() const { return model_.embedding_copies(); }
 
  private:
   Ledger none_;
-  TensorRanks tensor_;
-  ContextRanks context_;
   RankModel model_;
 };
 

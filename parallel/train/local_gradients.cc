@@ -12,15 +12,10 @@ namespace {
 
 std::vector<double> gradients_of_rank(RankContext& context, const Plan& plan) {
   using enum Axis;
-  const int rank = context.world.rank();
-  const auto tensor = plan.mesh.communicator(context.world, {tp}),
-             pipeline = plan.mesh.communicator(context.world, {pp}),
-             sharers = plan.mesh.communicator(context.world, {cp});
+  const auto pipeline = plan.mesh.communicator(context.world, {pp});
   Training training(context, plan, backend_with_tags(context, plan));
-  TensorRanks split(*tensor, plan.split(rank), plan.options.tensor_overlap, context.ledger);
-  KeptInputs inputs(context, plan, *tensor, split);
-  ContextRanks tokens(*sharers, plan.context(rank), context.ledger);
-  RankModel model(plan, rank, split, tokens, training.backend(), context.ledger);
+  RankModel model(plan, context.world, training.backend(), context.ledger);
+  KeptInputs inputs(context, plan, *model.ranks.tensor_group, model.ranks.tensor);
   model.parameters.allocate();
   FirstWeights(plan).set(model.parameters);
   ScheduleObserver nothing;

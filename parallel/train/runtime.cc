@@ -27,21 +27,19 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
       : context_(context),
         plan_(plan),
         rank_(context.world.rank()),
-        tensor_(plan.mesh.communicator(context.world, {tp})),
         pipeline_(plan.mesh.communicator(context.world, {pp})),
         replicas_(plan.mesh.communicator(context.world, {cp, dp})),
         model_ranks_(plan.mesh.communicator(context.world, {tp, pp})),
-        sharers_(plan.mesh.communicator(context.world, {cp})),
-        split_(*tensor_, plan.split(rank_), plan.options.tensor_overlap, context.ledger),
-        inputs_(context, plan, *tensor_, split_),
-        tokens_(*sharers_, plan.context(rank_), context.ledger),
-        model_(plan, rank_, split_, tokens_, backend, context.ledger),
+        model_(plan, context.world, backend, context.ledger),
+        split_(model_.ranks.tensor),
+        tokens_(model_.ranks.context),
+        inputs_(context, plan, *model_.ranks.tensor_group, split_),
         tied_(*pipeline_, model_.parameters, model_.embedding_copies(), plan.ends_of_pipeline()),
         exposed_(context.world) {
     backend.observe(model_.parameters);
     data_ = make_data_parallel(context, *replicas_, plan, model_, backend);
     shared_.emplace(
-        *tensor_, model_.parameters,
+        *model_.ranks.tensor_group, model_.parameters,
         [this](const auto& ranges) { return data_->own_gradients(ranges); }, context.ledger);
     if (plan.stage_options().kept_input != KeptInput::whole && !plan.recomputes_stages())
       for (auto& [number, stage] : model_.stages) stage.keep_inputs_in(inputs_);
@@ -131,11 +129,11 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   RankContext& context_;
   const Plan& plan_;
   int rank_;
-  std::unique_ptr<Communicator> tensor_, pipeline_, replicas_, model_ranks_, sharers_;
-  TensorRanks split_;
-  KeptInputs inputs_;
-  ContextRanks tokens_;
+  std::unique_ptr<Communicator> pipeline_, replicas_, model_ranks_;
   RankModel model_;
+  TensorRanks& split_;
+  ContextRanks& tokens_;
+  KeptInputs inputs_;
   TiedEmbedding tied_;
   std::unique_ptr<DataParallel> data_;
   std::optional<SharedGradients> shared_;

@@ -148,10 +148,8 @@ struct Tensors {
 
   Tensors(RankContext& context, const Plan& plan, Backend& of)
       : backend(of),
-        tensor(plan.mesh.communicator(context.world, {Axis::tp})),
-        split(*tensor, plan.split(context.world.rank()), false, context.ledger),
-        tokens(plan.context(context.world.rank()), context.ledger),
-        model(plan, context.world.rank(), split, tokens, of, context.ledger),
+        model(plan, context.world, of, context.ledger),
+        tensor(*model.ranks.tensor_group),
         x({width, width}, DType::f64, context.ledger, MemoryUse::activations),
         partial_sum({width, width}, DType::f64, context.ledger, MemoryUse::activations),
         out({width, width}, DType::f64, context.ledger, MemoryUse::activations) {
@@ -177,10 +175,8 @@ struct Tensors {
   }
 
   Backend& backend;
-  std::unique_ptr<Communicator> tensor;
-  TensorRanks split;
-  ContextRanks tokens;
   RankModel model;
+  Communicator& tensor;
   Tensor x, partial_sum, out;
 };
 
@@ -211,10 +207,10 @@ TEST(Tags, PartialSumsAreRefusedWhereTheyAreWrong) {
               }),
               HasSubstr("bias_dropout_add: in x + bias one is partial (made by gemm) and the other "
                         "one replicated along tp"));
-  EXPECT_THAT(error_of_use([](Tensors& t) { all_gather(*t.tensor, t.partial_sum.slice()); }),
+  EXPECT_THAT(error_of_use([](Tensors& t) { all_gather(t.tensor, t.partial_sum.slice()); }),
               HasSubstr("all_gather of a tensor, which is partial along tp"));
   EXPECT_EQ(error_of_use([](Tensors& t) {
-              all_reduce(*t.tensor, t.partial_sum.slice());
+              all_reduce(t.tensor, t.partial_sum.slice());
               t.backend.gelu(t.out.slice(), t.partial_sum.slice());
             }),
             "no error");
@@ -222,19 +218,19 @@ TEST(Tags, PartialSumsAreRefusedWhereTheyAreWrong) {
 
 TEST(Tags, OnlyPartialSumsAreAddedUp) {
   EXPECT_THAT(error_of_use([](Tensors& t) {
-                all_reduce(*t.tensor, t.partial_sum.slice());
-                all_reduce(*t.tensor, t.partial_sum.slice());
+                all_reduce(t.tensor, t.partial_sum.slice());
+                all_reduce(t.tensor, t.partial_sum.slice());
               }),
               AllOf(HasSubstr("all_reduce adds up a tensor, which is replicated along tp"),
                     HasSubstr("only partial tensors are summed")));
-  EXPECT_THAT(error_of_use([](Tensors& t) { reduce_scatter(*t.tensor, t.out.slice()); }),
+  EXPECT_THAT(error_of_use([](Tensors& t) { reduce_scatter(t.tensor, t.out.slice()); }),
               HasSubstr("reduce_scatter adds up a tensor, which is varying by columns along tp"));
 }
 
 TEST(Tags, ResultsOfAStreamCountWhenSomebodyHasWaited) {
   const auto use = [](bool waits) {
     return error_of_use([&](Tensors& t) {
-      Stream stream(*t.tensor, 1, "test");
+      Stream stream(t.tensor, 1, "test");
       const Stream::Handle sum =
           stream.enqueue([&](Communicator& comm) { all_reduce(comm, t.partial_sum.slice()); });
       if (waits) sum.wait();
@@ -262,7 +258,7 @@ TEST(Tags, TheOptimizerRefusesAPartialGradient) {
                     HasSubstr("before the step")));
   EXPECT_EQ(error_of_use([&](Tensors& t) {
               norm_weight(t);
-              all_reduce(*t.tensor, t.gradient("h.0.ln_1.weight"));
+              all_reduce(t.tensor, t.gradient("h.0.ln_1.weight"));
               step(t, "h.0.ln_1.weight");
             }),
             "no error");
@@ -283,7 +279,7 @@ TEST(Tags, TheNormCountsEveryGradientOnce) {
     const char* const name = is_replicated ? "h.0.ln_1.weight" : "h.0.mlp.c_fc.bias";
     t.backend.sum_rows(t.gradient(name), is_replicated ? t.x.slice() : t.out.slice(), t.width);
     double square = t.backend.squared_norm(t.gradient(name));
-    if (adds_up) sum_of_norm(*t.tensor, square);
+    if (adds_up) sum_of_norm(t.tensor, square);
     t.backend.adamw(t.value(name), t.gradient(name), {}, {}, {});
   };
   for (const int rank : {0, 1}) {
