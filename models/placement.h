@@ -15,9 +15,11 @@ namespace lockstep {
 enum class Axis : std::uint8_t { tp, cp, dp, pp };
 inline constexpr std::array axes = {Axis::tp, Axis::cp, Axis::dp, Axis::pp};
 std::string_view name_of(Axis axis);
-// Whether ranks along it are replicas of a part of the model: they process different tokens, and each
-// has a part of the gradient's sum.
-constexpr bool is_of_replicas(Axis axis) { return axis == Axis::cp || axis == Axis::dp; }
+// Along these, ranks are replicas of a part of the model: they process different tokens, and each has
+// a part of the gradient's sum.
+inline constexpr std::array replica_axes = {Axis::cp, Axis::dp};
+// Along these, they have the parts of one model, and process the same tokens.
+inline constexpr std::array model_axes = {Axis::tp, Axis::pp};
 
 // One value for each axis.
 template <typename T>

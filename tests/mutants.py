@@ -122,7 +122,7 @@ MUTANTS = [
      "? token(begin + positions[i + 1 < positions.count() ? i + 1 : i])"),  # verl 4250: labels shifted within a rank
     ("parallel/context/key_values.h", "    attend(0, own, own_gradient);\n",
      "    attend(0, own, own_gradient);\n    attend(0, own, own_gradient);\n"),  # Megatron 6660: doubled in a group of one
-    ("parallel/plan/plan.h", "return length(Axis::cp) * length(Axis::dp);", "return length(Axis::dp);"),
+    ("parallel/plan/plan.h", "return mesh.length(replica_axes);", "return length(Axis::dp);"),
     ("parallel/context/ring.cc", "    gradient.device->zero(gradient);\n", ""),
     ("parallel/context/ring.cc", "if (step == 0 && !returns_all_hops_)", "if (step == 0)"),
     ("parallel/context/ring.cc", "      gradient.device->reduce(gradient, arriving, ReduceOp::sum);\n", ""),

@@ -50,9 +50,9 @@ Mesh::Mesh(const AlongAxes& lengths, std::string_view order)
           "the maximum is 10 million");
 }
 
-int Mesh::size() const {
+int Mesh::length(AxisSpan along) const {
   int ranks = 1;
-  for (const Axis axis : axes) ranks *= lengths_[axis];
+  for (const Axis axis : along) ranks *= lengths_[axis];
   return ranks;
 }
 
@@ -74,7 +74,7 @@ int Mesh::rank_at(const AlongAxes& place) const {
   return rank;
 }
 
-std::vector<Mesh::Group> Mesh::groups(std::initializer_list<Axis> along) const {
+std::vector<Mesh::Group> Mesh::groups(AxisSpan along) const {
   std::vector<Group> groups;
   std::vector<int> group_of(static_cast<std::size_t>(size()), -1);
   for (int rank = 0; rank < size(); ++rank) {
@@ -91,7 +91,7 @@ std::vector<Mesh::Group> Mesh::groups(std::initializer_list<Axis> along) const {
   return groups;
 }
 
-Mesh::Group Mesh::group_of(int rank, std::initializer_list<Axis> along) const {
+Mesh::Group Mesh::group_of(int rank, AxisSpan along) const {
   Group group = {};
   AlongAxes place = place_of(rank);
   for (const Axis axis : along) place[axis] = 0;
@@ -117,8 +117,7 @@ std::vector<Mesh::Group> Mesh::embedding_groups() const {
   return groups_of_ends;
 }
 
-std::unique_ptr<Communicator> Mesh::communicator(Communicator& world,
-                                                 std::initializer_list<Axis> along) const {
+std::unique_ptr<Communicator> Mesh::communicator(Communicator& world, AxisSpan along) const {
   require(world.size() == size(),
           fmt::format("a mesh of {} ranks in a world of {}", size(), world.size()),
           "the product of the axes' lengths must be the number of ranks");

@@ -6,6 +6,7 @@
 
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,12 @@ namespace lockstep {
 // A number for each axis: its length, or a rank's place.
 using AlongAxes = ByAxis<int>;
 
+// Axes to pass as an argument: {Axis::tp, Axis::pp}, or a constant.
+struct AxisSpan : std::span<const Axis> {
+  using span::span;
+  AxisSpan(std::initializer_list<Axis> list) : span(list.begin(), list.size()) {}
+};
+
 class Mesh {
  public:
   static constexpr std::string_view usual_order = "tp-cp-dp-pp";
@@ -27,8 +34,10 @@ class Mesh {
   // or repeated name, and an omitted axis that is longer.
   explicit Mesh(const AlongAxes& lengths, std::string_view order = usual_order);
 
-  int size() const;
+  int size() const { return length(axes); }
   int length(Axis axis) const { return lengths_[axis]; }
+  // The number of ranks that differ along some axes only.
+  int length(AxisSpan along) const;
   const std::vector<Axis>& order() const { return order_; }
   AlongAxes place_of(int rank) const;
   int rank_at(const AlongAxes& place) const;
@@ -36,17 +45,16 @@ class Mesh {
   using Group = std::vector<int>;
   // Returns the groups of ranks that differ only along `along`, each ascending, ordered by first
   // rank.
-  std::vector<Group> groups(std::initializer_list<Axis> along) const;
+  std::vector<Group> groups(AxisSpan along) const;
   // Returns the group among these that contains `rank`.
-  Group group_of(int rank, std::initializer_list<Axis> along) const;
+  Group group_of(int rank, AxisSpan along) const;
   // Returns the ranks that hold the two copies of a tied embedding: the first and last of each
   // pipeline.
   std::vector<Group> embedding_groups() const;
 
   // Returns this rank's group along `along`. `world` must have as many ranks as the mesh; every
   // rank of it calls this in the same order.
-  std::unique_ptr<Communicator> communicator(Communicator& world,
-                                             std::initializer_list<Axis> along) const;
+  std::unique_ptr<Communicator> communicator(Communicator& world, AxisSpan along) const;
 
  private:
   AlongAxes lengths_;

@@ -1,5 +1,6 @@
 #include "parallel/plan/plan.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "collectives/base/error.h"
@@ -51,9 +52,8 @@ LayerSplit Plan::split(int rank) const {
 RankPlace Plan::rank_place(int rank) const {
   RankPlace at = place_in_split(split(rank));
   at.place = mesh.place_of(rank);
-  for (const Axis axis : axes)
-    if (is_of_replicas(axis) && length(axis) > 1)
-      at.undivided[axis] = {Placed::partial, length(axis)};
+  for (const Axis axis : replica_axes)
+    if (length(axis) > 1) at.undivided[axis] = {Placed::partial, length(axis)};
   return at;
 }
 
@@ -61,7 +61,7 @@ int Plan::copy(int rank) const {
   const AlongAxes place = mesh.place_of(rank);
   int number = 0, stride = 1;
   for (const Axis axis : mesh.order()) {
-    if (!is_of_replicas(axis)) continue;
+    if (std::ranges::count(replica_axes, axis) == 0) continue;
     number += place[axis] * stride;
     stride *= length(axis);
   }

@@ -41,7 +41,7 @@ struct Plan {
   int zero_stage() const;
   // The ranks with the same part of the model, which sum their gradients, and a rank's place among
   // them. Along dp they process different sequences, along cp different tokens of the same ones.
-  int copies() const { return length(Axis::cp) * length(Axis::dp); }
+  int copies() const { return mesh.length(replica_axes); }
   int copy(int rank) const;
   // The ranks that hold the shards of a rank's part of the model, and its place among them.
   int shards() const { return copies() / options.replicas; }
@@ -54,7 +54,7 @@ struct Plan {
   int length(Axis axis) const { return mesh.length(axis); }
   int place(int rank, Axis axis) const { return mesh.place_of(rank)[axis]; }
   // Whether no rank holds the whole model.
-  bool splits_model() const { return length(Axis::tp) * length(Axis::pp) > 1; }
+  bool splits_model() const { return mesh.length(model_axes) > 1; }
 
   int tokens_of_sequence() const { return options.sequence_length; }
   Count tokens_per_step() const { return Count{options.global_batch} * tokens_of_sequence(); }

@@ -88,11 +88,13 @@ class Symmetry {
 
   // Whether each rank's peers are as near as those of its stand-in.
   bool has_equal_links(const std::vector<int>& found) const {
-    for (const auto& along : {std::initializer_list<Axis>{tp}, {cp}, {cp, dp}, {pp}, {tp, pp}})
+    constexpr std::array only_tp = {tp}, only_cp = {cp}, only_pp = {pp};
+    for (const AxisSpan along : {AxisSpan(only_tp), AxisSpan(only_cp), AxisSpan(replica_axes),
+                                 AxisSpan(only_pp), AxisSpan(model_axes)})
       for (const Mesh::Group& group : plan_.mesh.groups(along)) {
         if (!is_closed(group, found)) return false;
         // Pairs of a model's ranks lie along tp or along pp.
-        const bool has_lines = along.size() == 2 && *along.begin() == tp;
+        const bool has_lines = along.size() == 2 && along.front() == tp;
         if (has_lines && is_power_of_two(static_cast<int>(group.size()))) continue;
         for (const int rank : group)
           if (!has_equal_peers(group, rank, found[static_cast<std::size_t>(rank)], along))
@@ -101,8 +103,7 @@ class Symmetry {
     return true;
   }
   // Rings use the first distance only, exchanges in pairs those that are powers of two.
-  bool has_equal_peers(const Mesh::Group& group, int rank, int other,
-                       std::initializer_list<Axis> along) const {
+  bool has_equal_peers(const Mesh::Group& group, int rank, int other, AxisSpan along) const {
     if (rank == other) return true;
     const Mesh::Group theirs = plan_.mesh.group_of(other, along);
     const auto size = static_cast<int>(group.size());

@@ -70,7 +70,7 @@ class RankPrediction {
   Count element() const { return element_bytes(dtype_); }
   bool has_first_stage() const { return stages_.front() == 0; }
   bool has_last_stage() const { return stages_.back() == plan_.schedule.stages - 1; }
-  int model_ranks() const { return plan_.length(tp) * plan_.length(pp); }
+  int model_ranks() const { return plan_.mesh.length(model_axes); }
 
   // Returns for how many elements of given ranges this rank holds gradients.
   HeldCount held_count() const {
@@ -87,7 +87,7 @@ class RankPrediction {
   }
   // The ranks of a model are ordered as in the world.
   int place_in_model() const {
-    const std::vector<int> group = plan_.mesh.group_of(rank_, {tp, pp});
+    const std::vector<int> group = plan_.mesh.group_of(rank_, model_axes);
     return static_cast<int>(std::ranges::find(group, rank_) - group.begin());
   }
 
