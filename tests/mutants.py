@@ -84,7 +84,7 @@ MUTANTS = [
     ("models/optimizers/adamw.cc", "parameter.decays() ? options_.weight_decay : 0", "options_.weight_decay"),
     ("models/layers/block.cc", "attention_->forward(backend, middle, input", "attention_->forward(backend, middle, {}"),
     ("models/layers/block.cc", "backward_input(backend, dx, d.middle.slice()", "backward_input(backend, dx, {}"),
-    ("models/layers/self_attention.cc", "kept.qkv.slice(), shape(rows), probability_mask(rows)", "kept.qkv.slice(), shape(rows), {}"),
+    ("models/layers/self_attention.cc", "operands.qkv.slice(), shape(rows), probability_mask(rows)", "operands.qkv.slice(), shape(rows), {}"),
     ("models/layers/masks.cc", "most_layers + layer)", "most_layers + 0 * layer)"),
     ("models/layers/masks.cc", "own_stream ? 0 : split_.first_outer_row(rows.count())", "0"),
     ("bench/results/statistics.cc", "std::sqrt(variance * inflation)", "std::sqrt(variance)"),

@@ -190,7 +190,7 @@ class GptStage {
 
   BlockActivations shared_;               // with `full`
   std::array<Tensor, 2> passing_inputs_;  // with `full` and a store
-  AttentionOutput attention_output_;      // with `selective`
+  LayerStash attention_output_;           // with `selective`
   Tensor made_again_;                     // the output of a recomputed block
 };
 

@@ -12,17 +12,16 @@ namespace lockstep {
 // this rank's outside of split layers.
 struct BlockActivations {
   LayerNormStash norm_1, norm_2;
-  AttentionActivations attention;
+  AttentionStash attention;
   Tensor middle;  // [n, C] after the attention's residual
-  MlpActivations mlp;
+  LayerStash mlp;
 };
 
 // The tensors that backward_input leaves for backward_weight: gradients of the block's output and
 // of tensors that forward made.
 struct BlockGradients {
   Tensor output, normed_2, middle, normed_1;  // [n, C]
-  MlpGradients mlp;
-  AttentionGradients attention;
+  LayerStash mlp, attention;
 };
 
 // The stash of one micro-batch. Any number of them can be in flight. The gradients are needed from

@@ -13,17 +13,27 @@ class DenseMlp final : public Mlp {
   DenseMlp(std::unique_ptr<ColumnLinear> expand, std::unique_ptr<RowLinear> contract, Count hidden,
            const Masks& masks, int layer);
 
-  Slice input(MlpActivations& kept, const Rows& rows, Ledger& ledger) const override;
-  void forward(Backend& backend, Slice out, Slice base, MlpActivations& kept, const Rows& rows,
+  Slice input(LayerStash& kept, const Rows& rows, Ledger& ledger) const override;
+  void forward(Backend& backend, Slice out, Slice base, LayerStash& kept, const Rows& rows,
                Ledger& ledger) const override;
-  void backward_input(Backend& backend, Slice dx, Slice dout, const MlpActivations& kept,
-                      MlpGradients& gradients, const Rows& rows, Ledger& ledger,
+  void backward_input(Backend& backend, Slice dx, Slice dout, const LayerStash& kept,
+                      LayerStash& gradients, const Rows& rows, Ledger& ledger,
                       const Meanwhile& meanwhile) const override;
-  void backward_weight(Backend& backend, Slice dout, const MlpActivations& kept,
-                       const MlpGradients& gradients, const Rows& rows) const override;
+  void backward_weight(Backend& backend, Slice dout, const LayerStash& kept,
+                       const LayerStash& gradients, const Rows& rows) const override;
   int last_parameter() const override { return contract_->last_parameter(); }
 
  private:
+  // h: `hidden` columns
+  struct Activations {
+    Tensor input;              // [n, C], or gathered
+    Tensor hidden, activated;  // [N, h]
+  };
+  struct Gradients {
+    Tensor hidden;      // [N, h]
+    Tensor contracted;  // [N, C], gradient of the second product, unless it is dout
+  };
+
   Dropout mask(const Rows& rows) const { return masks_.hidden(rows, layer_, Dropped::mlp); }
 
   std::unique_ptr<ColumnLinear> expand_;

@@ -14,6 +14,7 @@
 #include "models/data/rows.h"
 #include "models/gpt_config.h"
 #include "models/layers/layer_norm.h"
+#include "models/layers/layer_stash.h"
 #include "models/layers/masks.h"
 #include "models/parameters.h"
 #include "models/split.h"
@@ -70,74 +71,51 @@ class RowLinear {
   virtual int last_parameter() const = 0;
 };
 
-// The result of the attention, which selective recomputation drops and recomputes.
-struct AttentionOutput {
-  Tensor out, log_sum_exp;  // [N, c], [sequences, heads, length]; c of this rank's heads
+// What an attention keeps of a forward pass. Selective recomputation drops `output`, and computes it
+// again from `operands`.
+struct AttentionStash {
+  LayerStash operands, output;
 };
 
-// The tensors that an attention keeps of a forward pass. q: columns of this rank's queries, keys and
-// values.
-struct AttentionActivations {
-  Tensor input;  // [n, C], or gathered
-  Tensor qkv;    // [N, q]; for different rows and heads if ranks exchange those
-  AttentionOutput output;
-};
-
-// The tensors that backward_input() leaves for backward_weight().
-struct AttentionGradients {
-  Tensor qkv;        // [N, q]
-  Tensor projected;  // [N, C], gradient of the projection's product, unless it is dout
-};
-
-// base + dropout(projection of the attention over x)
+// base + dropout(projection of the attention over x). backward_input() leaves in `gradients` what
+// backward_weight() needs.
 class Attention {
  public:
   virtual ~Attention() = default;
   // Memory for x[n, C] in `kept`, for the caller to fill before forward().
-  virtual Slice input(AttentionActivations& kept, const Rows& rows, Ledger& ledger) const = 0;
+  virtual Slice input(AttentionStash& kept, const Rows& rows, Ledger& ledger) const = 0;
   // out[n, C]
-  virtual void forward(Backend& backend, Slice out, Slice base, AttentionActivations& kept,
+  virtual void forward(Backend& backend, Slice out, Slice base, AttentionStash& kept,
                        const Rows& rows, Ledger& ledger) const = 0;
-  // Computes kept.output from the rest of `kept`: a part of forward(), and all that is recomputed if
-  // only the output was dropped.
-  virtual void attend(Backend& backend, AttentionActivations& kept, const Rows& rows,
+  // Computes kept.output from kept.operands: a part of forward(), and all that is recomputed if only
+  // the output was dropped.
+  virtual void attend(Backend& backend, AttentionStash& kept, const Rows& rows,
                       Ledger& ledger) const = 0;
   // dx[n, C], given dout[n, C]
-  virtual void backward_input(Backend& backend, Slice dx, Slice dout,
-                              const AttentionActivations& kept, AttentionGradients& gradients,
-                              const Rows& rows, Ledger& ledger,
+  virtual void backward_input(Backend& backend, Slice dx, Slice dout, const AttentionStash& kept,
+                              LayerStash& gradients, const Rows& rows, Ledger& ledger,
                               const Meanwhile& meanwhile) const = 0;
   // Adds to the gradients of the weights, after backward_input() or as its `meanwhile`.
-  virtual void backward_weight(Backend& backend, Slice dout, const AttentionActivations& kept,
-                               const AttentionGradients& gradients, const Rows& rows) const = 0;
+  virtual void backward_weight(Backend& backend, Slice dout, const AttentionStash& kept,
+                               const LayerStash& gradients, const Rows& rows) const = 0;
 };
 
-// The same for an MLP with a hidden layer of h columns on this rank.
-struct MlpActivations {
-  Tensor input;              // [n, C], or gathered
-  Tensor hidden, activated;  // [N, h]
-};
-struct MlpGradients {
-  Tensor hidden;      // [N, h]
-  Tensor contracted;  // [N, C], gradient of the second product, unless it is dout
-};
-
-// base + dropout(mlp(x))
+// base + dropout(mlp(x)). The same stashes.
 class Mlp {
  public:
   virtual ~Mlp() = default;
   // Memory for x[n, C] in `kept`, for the caller to fill before forward().
-  virtual Slice input(MlpActivations& kept, const Rows& rows, Ledger& ledger) const = 0;
+  virtual Slice input(LayerStash& kept, const Rows& rows, Ledger& ledger) const = 0;
   // out[n, C]
-  virtual void forward(Backend& backend, Slice out, Slice base, MlpActivations& kept,
-                       const Rows& rows, Ledger& ledger) const = 0;
+  virtual void forward(Backend& backend, Slice out, Slice base, LayerStash& kept, const Rows& rows,
+                       Ledger& ledger) const = 0;
   // dx[n, C], given dout[n, C].
-  virtual void backward_input(Backend& backend, Slice dx, Slice dout, const MlpActivations& kept,
-                              MlpGradients& gradients, const Rows& rows, Ledger& ledger,
+  virtual void backward_input(Backend& backend, Slice dx, Slice dout, const LayerStash& kept,
+                              LayerStash& gradients, const Rows& rows, Ledger& ledger,
                               const Meanwhile& meanwhile) const = 0;
   // Adds to the gradients of the weights, after backward_input() or as its `meanwhile`.
-  virtual void backward_weight(Backend& backend, Slice dout, const MlpActivations& kept,
-                               const MlpGradients& gradients, const Rows& rows) const = 0;
+  virtual void backward_weight(Backend& backend, Slice dout, const LayerStash& kept,
+                               const LayerStash& gradients, const Rows& rows) const = 0;
   virtual int last_parameter() const = 0;
 };
 

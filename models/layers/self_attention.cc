@@ -4,33 +4,40 @@
 
 namespace lockstep {
 
-Slice SelfAttention::input(AttentionActivations& kept, const Rows& rows, Ledger& ledger) const {
-  return parts_.queries_keys_values->input(kept.input, rows.count(), ledger);
+Slice SelfAttention::input(AttentionStash& kept, const Rows& rows, Ledger& ledger) const {
+  return parts_.queries_keys_values->input(kept.operands.own<Operands>().input, rows.count(),
+                                           ledger);
 }
 
-void SelfAttention::forward(Backend& backend, Slice out, Slice base, AttentionActivations& kept,
+void SelfAttention::forward(Backend& backend, Slice out, Slice base, AttentionStash& kept,
                             const Rows& rows, Ledger& ledger) const {
-  multiply(backend, kept, out.dtype, rows, ledger);
+  multiply(backend, kept.operands.own<Operands>(), out.dtype, rows, ledger);
   attend(backend, kept, rows, ledger);
-  parts_.projection->forward(backend, out, base, kept.output.out.slice(), rows.count(),
-                             projection_mask(rows));
+  parts_.projection->forward(backend, out, base, kept.output.own<Output>().out.slice(),
+                             rows.count(), projection_mask(rows));
 }
 
-void SelfAttention::multiply(Backend& backend, AttentionActivations& kept, DType dtype,
-                             const Rows& rows, Ledger& ledger) const {
-  ensure(kept.qkv, {rows.count(), shape(rows).qkv_width()}, dtype, ledger, MemoryUse::activations);
-  multiply_into(backend, kept.qkv.slice(), kept, rows);
+void SelfAttention::multiply(Backend& backend, Operands& operands, DType dtype, const Rows& rows,
+                             Ledger& ledger) const {
+  ensure(operands.qkv, {rows.count(), shape(rows).qkv_width()}, dtype, ledger,
+         MemoryUse::activations);
+  multiply_into(backend, operands.qkv.slice(), operands, rows);
 }
 
-void SelfAttention::multiply_into(Backend& backend, Slice qkv, const AttentionActivations& kept,
+void SelfAttention::multiply_into(Backend& backend, Slice qkv, const Operands& operands,
                                   const Rows& rows) const {
-  parts_.queries_keys_values->forward(backend, qkv, kept.input, rows.count());
+  parts_.queries_keys_values->forward(backend, qkv, operands.input, rows.count());
 }
 
-void SelfAttention::attend(Backend& backend, AttentionActivations& kept, const Rows& rows,
+void SelfAttention::attend(Backend& backend, AttentionStash& kept, const Rows& rows,
                            Ledger& ledger) const {
-  const Slice qkv = kept.qkv.slice();
-  AttentionOutput& output = kept.output;
+  const LayerStash& operands = kept.operands;
+  attend_forward(backend, kept.output.own<Output>(), operands.own<Operands>(), rows, ledger);
+}
+
+void SelfAttention::attend_forward(Backend& backend, Output& output, const Operands& operands,
+                                   const Rows& rows, Ledger& ledger) const {
+  const Slice qkv = operands.qkv.slice();
   ensure(output.log_sum_exp, {rows.sequences, parts_.heads, rows.length},
          statistics_type(qkv.dtype), ledger, MemoryUse::activations);
   ensure(output.out, {rows.count(), shape(rows).width()}, qkv.dtype, ledger,
@@ -40,30 +47,34 @@ void SelfAttention::attend(Backend& backend, AttentionActivations& kept, const R
 }
 
 void SelfAttention::backward_input(Backend& backend, Slice dx, Slice dout,
-                                   const AttentionActivations& kept, AttentionGradients& gradients,
+                                   const AttentionStash& kept, LayerStash& gradients,
                                    const Rows& rows, Ledger& ledger,
                                    const Meanwhile& meanwhile) const {
   const Count all = rows.count();
+  auto& [qkv, projected] = gradients.own<Gradients>();
   const Slice doutput = dx.first(all * shape(rows).width());
-  parts_.projection->backward_input(backend, doutput, gradients.projected, dout, all,
-                                    projection_mask(rows), ledger);
-  ensure(gradients.qkv, {all, shape(rows).qkv_width()}, dx.dtype, ledger, MemoryUse::activations);
-  attend_backward(backend, gradients.qkv.slice(), doutput, kept, rows);
-  parts_.queries_keys_values->backward_input(backend, dx, gradients.qkv.slice(), all, meanwhile);
+  parts_.projection->backward_input(backend, doutput, projected, dout, all, projection_mask(rows),
+                                    ledger);
+  ensure(qkv, {all, shape(rows).qkv_width()}, dx.dtype, ledger, MemoryUse::activations);
+  attend_backward(backend, qkv.slice(), doutput, kept.operands.own<Operands>(),
+                  kept.output.own<Output>(), rows);
+  parts_.queries_keys_values->backward_input(backend, dx, qkv.slice(), all, meanwhile);
 }
 
 void SelfAttention::attend_backward(Backend& backend, Slice dqkv, Slice dout,
-                                    const AttentionActivations& kept, const Rows& rows) const {
-  backend.attention_backward(dqkv, dout, kept.output.out.slice(), kept.output.log_sum_exp.slice(),
-                             kept.qkv.slice(), shape(rows), probability_mask(rows));
+                                    const Operands& operands, const Output& output,
+                                    const Rows& rows) const {
+  backend.attention_backward(dqkv, dout, output.out.slice(), output.log_sum_exp.slice(),
+                             operands.qkv.slice(), shape(rows), probability_mask(rows));
 }
 
-void SelfAttention::backward_weight(Backend& backend, Slice dout, const AttentionActivations& kept,
-                                    const AttentionGradients& gradients, const Rows& rows) const {
-  parts_.projection->backward_weight(backend, gradients.projected, dout, kept.output.out.slice(),
-                                     rows.count());
-  parts_.queries_keys_values->backward_weight(backend, gradients.qkv.slice(), kept.input,
-                                              rows.count());
+void SelfAttention::backward_weight(Backend& backend, Slice dout, const AttentionStash& kept,
+                                    const LayerStash& gradients, const Rows& rows) const {
+  const auto& [dqkv, projected] = gradients.own<Gradients>();
+  parts_.projection->backward_weight(backend, projected, dout,
+                                     kept.output.own<Output>().out.slice(), rows.count());
+  parts_.queries_keys_values->backward_weight(backend, dqkv.slice(),
+                                              kept.operands.own<Operands>().input, rows.count());
 }
 
 }  // namespace lockstep

@@ -181,31 +181,31 @@ void ContextAttention::scatter_products(Backend& backend, Slice group, Slice own
   ulysses.announce(own, group);
 }
 
-void ContextAttention::multiply(Backend& backend, AttentionActivations& kept, DType dtype,
-                                const Rows& rows, Ledger& ledger) const {
+void ContextAttention::multiply(Backend& backend, Operands& operands, DType dtype, const Rows& rows,
+                                Ledger& ledger) const {
   if (ranks_.split().ranks_of_group() == 1)
-    return SelfAttention::multiply(backend, kept, dtype, rows, ledger);
+    return SelfAttention::multiply(backend, operands, dtype, rows, ledger);
   const Sizes s = sizes(rows);
-  ensure(kept.qkv, {s.rows, s.qkv_width()}, dtype, ledger, MemoryUse::activations);
+  ensure(operands.qkv, {s.rows, s.qkv_width()}, dtype, ledger, MemoryUse::activations);
   const Slice own = ranks_.room(Use::own_qkv, rows.count() * shape(rows).qkv_width(), dtype);
-  multiply_into(backend, own, kept, rows);
-  scatter_heads(backend, kept.qkv.slice(), own, rows, true);
+  multiply_into(backend, own, operands, rows);
+  scatter_heads(backend, operands.qkv.slice(), own, rows, true);
 }
 
-void ContextAttention::attend(Backend& backend, AttentionActivations& kept, const Rows& rows,
-                              Ledger& ledger) const {
+void ContextAttention::attend_forward(Backend& backend, Output& output, const Operands& operands,
+                                      const Rows& rows, Ledger& ledger) const {
   const Sizes s = sizes(rows);
-  const Slice qkv = kept.qkv.slice();
+  const Slice qkv = operands.qkv.slice();
   const DType statistics = statistics_type(qkv.dtype);
-  ensure(kept.output.log_sum_exp, {rows.sequences, s.heads, s.length}, statistics, ledger,
+  ensure(output.log_sum_exp, {rows.sequences, s.heads, s.length}, statistics, ledger,
          MemoryUse::activations);
-  ensure(kept.output.out, {rows.count(), shape(rows).width()}, qkv.dtype, ledger,
+  ensure(output.out, {rows.count(), shape(rows).width()}, qkv.dtype, ledger,
          MemoryUse::activations);
   const bool exchanges_heads = ranks_.split().ranks_of_group() > 1;
   const bool in_place = !exchanges_heads && statistics == qkv.dtype;
-  const Slice log_sum_exp = kept.output.log_sum_exp.slice();
+  const Slice log_sum_exp = output.log_sum_exp.slice();
   const Slice out =
-      in_place ? kept.output.out.slice() : ranks_.room(Use::out, s.rows * s.width, statistics);
+      in_place ? output.out.slice() : ranks_.room(Use::out, s.rows * s.width, statistics);
   ranks_.key_values().forward(backend, s.keys_values(qkv), [&](int group, const Matrix& block) {
     const AttentionPart part = s.with_keys(rows.layout, group, rows.whole_length());
     const Count pairs = pairs_of(part);
@@ -223,15 +223,16 @@ void ContextAttention::attend(Backend& backend, AttentionActivations& kept, cons
     backend.merge_attention(out, log_sum_exp, block_out, block_sums, part);
   });
   if (exchanges_heads)
-    gather_heads(backend, kept.output.out.slice(), out, rows, false);
+    gather_heads(backend, output.out.slice(), out, rows, false);
   else if (!in_place)
-    out.device->convert(kept.output.out.slice(), out);
+    out.device->convert(output.out.slice(), out);
 }
 
 void ContextAttention::attend_backward(Backend& backend, Slice dqkv, Slice own_dout,
-                                       const AttentionActivations& kept, const Rows& rows) const {
+                                       const Operands& operands, const Output& output,
+                                       const Rows& rows) const {
   const Sizes s = sizes(rows);
-  const Slice qkv = kept.qkv.slice();
+  const Slice qkv = operands.qkv.slice();
   const DType statistics = statistics_type(qkv.dtype);
   const bool exchanges_heads = ranks_.split().ranks_of_group() > 1;
 
@@ -239,7 +240,7 @@ void ContextAttention::attend_backward(Backend& backend, Slice dqkv, Slice own_d
   const Positions here = rows.positions();
   Slice dout = own_dout;
   Slice products = ranks_.room(Use::own_products, rows.count() * all.heads, statistics);
-  backend.attention_products(products, own_dout, kept.output.out.slice(),
+  backend.attention_products(products, own_dout, output.out.slice(),
                              {.sequences = rows.sequences,
                               .heads = all.heads,
                               .head_size = all.head_size,
@@ -265,9 +266,8 @@ void ContextAttention::attend_backward(Backend& backend, Slice dqkv, Slice own_d
         const AttentionPart part = s.with_keys(rows.layout, group, rows.whole_length());
         if (pairs_of(part) == 0) return;
         backend.attention_part_backward(s.queries(gradients), s.keys(gradient), s.values(gradient),
-                                        dout, kept.output.log_sum_exp.slice(), products,
-                                        s.queries(qkv), s.keys(block), s.values(block), part,
-                                        s.dropout);
+                                        dout, output.log_sum_exp.slice(), products, s.queries(qkv),
+                                        s.keys(block), s.values(block), part, s.dropout);
       });
   if (exchanges_heads)
     gather_heads(backend, dqkv, gradients, rows, true);

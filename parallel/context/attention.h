@@ -11,17 +11,15 @@ class ContextAttention final : public SelfAttention {
  public:
   ContextAttention(AttentionParts parts, ContextRanks& ranks);
 
-  void attend(Backend& backend, AttentionActivations& kept, const Rows& rows,
-              Ledger& ledger) const override;
-
- protected:
-  // kept.qkv has the group's rows and this rank's share of the heads.
-  void multiply(Backend& backend, AttentionActivations& kept, DType dtype, const Rows& rows,
-                Ledger& ledger) const override;
-  void attend_backward(Backend& backend, Slice dqkv, Slice dout, const AttentionActivations& kept,
-                       const Rows& rows) const override;
-
  private:
+  // operands.qkv and output.log_sum_exp have the group's rows and this rank's share of the heads.
+  void multiply(Backend& backend, Operands& operands, DType dtype, const Rows& rows,
+                Ledger& ledger) const override;
+  void attend_forward(Backend& backend, Output& output, const Operands& operands, const Rows& rows,
+                      Ledger& ledger) const override;
+  void attend_backward(Backend& backend, Slice dqkv, Slice own_dout, const Operands& operands,
+                       const Output& output, const Rows& rows) const override;
+
   // The sizes of one call, of the group's rows and this rank's share of the heads.
   struct Sizes;
   Sizes sizes(const Rows& rows) const;

@@ -24,20 +24,20 @@ void Stashes::take_backward(StageStash& stash, const GptStage& stage, Pass pass)
 }
 
 void Stashes::give(StageStash& stash, const GptStage& stage) {
-  const auto give_if_any = [](auto& pool, auto& one, const Tensor& any) {
-    if (any.count() > 0) pool.give(std::exchange(one, {}));
+  const auto give_if = [](bool exists, auto& pool, auto& one) {
+    if (exists) pool.give(std::exchange(one, {}));
   };
   for (BlockStash& block : stash.blocks) {
-    give_if_any(gradients_, block.gradients, block.gradients.output);
-    if (recompute_ == Recompute::selective)
-      give_if_any(attentions_, block.kept.attention.output, block.kept.attention.output.out);
+    give_if(block.gradients.output.count() > 0, gradients_, block.gradients);
+    LayerStash& attention = block.kept.attention.output;
+    give_if(recompute_ == Recompute::selective && !attention.empty(), attentions_, attention);
     blocks_.give(std::move(block));
   }
   stash.blocks.clear();
   if (stage.is_last()) heads_.give(std::exchange(stash.head, {}));
-  give_if_any(gradients_, stash.gradients, stash.gradients.output);
+  give_if(stash.gradients.output.count() > 0, gradients_, stash.gradients);
   for (Tensor* end : {&stash.next_gradient, &stash.head_gradient, &stash.embedding_gradient})
-    give_if_any(ends_, *end, *end);
+    give_if(end->count() > 0, ends_, *end);
 }
 
 namespace {

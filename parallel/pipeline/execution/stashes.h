@@ -44,7 +44,7 @@ class Stashes {
  private:
   Recompute recompute_;
   Pool<BlockStash> blocks_;
-  Pool<AttentionOutput> attentions_;  // recomputed ones, which are kept from then on
+  Pool<LayerStash> attentions_;  // recomputed outputs, which are kept from then on
   Pool<BlockGradients> gradients_;
   Pool<HeadStash> heads_;
   Pool<Tensor> ends_;  // gradients at the head, at the embedding and between blocks
