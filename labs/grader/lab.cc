@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "collectives/base/error.h"
+#include "collectives/base/file.h"
 #include "collectives/base/json_text.h"
 
 namespace lockstep {
@@ -26,8 +28,10 @@ Lab lab_from(const nlohmann::json& json, const std::string& folder) {
           .plans = {},
           .folder = folder};
   for (const auto& file : json.at("files"))
-    lab.files.push_back(
-        {.name = file.at("name"), .source = file.at("source"), .regions = file.at("regions")});
+    lab.files.push_back({.name = file.at("name"),
+                         .source = file.at("source"),
+                         .regions = file.at("regions"),
+                         .instead = {}});
   for (const auto& each : json.at("obligations"))
     lab.obligations.push_back(
         {.name = each.at("name"), .points = each.at("points"), .hints = each.at("hints")});
@@ -48,6 +52,26 @@ Lab lab_from(const nlohmann::json& json, const std::string& folder) {
   return lab;
 }
 
+// Reads the lines `REGION NUMBER CODE` of a lab's instead.txt, if it has one.
+void read_instead(Lab& lab) {
+  const std::string path = lab.folder + "/instead.txt";
+  if (!std::filesystem::exists(path)) return;
+  std::istringstream text(read_text(path, most_file_bytes));
+  for (std::string line; std::getline(text, line);) {
+    std::istringstream words(line);
+    std::string region, code;
+    int number = 0;
+    words >> region >> number >> std::ws;
+    std::getline(words, code);
+    const auto file = std::ranges::find_if(lab.files, [&](const LabFile& each) {
+      return std::ranges::count(each.regions, region) > 0;
+    });
+    require(file != lab.files.end() && !code.empty(), fmt::format("{}: {}", path, line),
+            "write a region of lab.json, the number of its solution, and code");
+    file->instead[{region, number}] = code;
+  }
+}
+
 }  // namespace
 
 int Lab::points() const {
@@ -63,6 +87,7 @@ std::vector<Lab> read_labs(const std::string& folder) {
     if (!std::filesystem::exists(file)) continue;
     try {
       labs.push_back(lab_from(read_json(file, most_file_bytes), entry.path().string()));
+      read_instead(labs.back());
     } catch (const nlohmann::json::exception& error) {
       throw Error(ErrorKind::bad_input, fmt::format("{}: {}", file, error.what()));
     }

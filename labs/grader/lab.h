@@ -1,9 +1,11 @@
 // A lab: which parts of the shipped sources are its task, its obligations, and the mutants that
-// prove that the grader enforces them. Read from labs/NN_name/lab.json.
+// prove that the grader enforces them. Read from lab.json and instead.txt of labs/NN_name.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -21,6 +23,8 @@ struct Obligation {
 struct LabFile {
   std::string name, source;
   std::vector<std::string> regions;
+  // What a skeleton has in place of a region's solutions, counted from 1. Nothing for the others.
+  std::map<std::pair<std::string, int>, std::string> instead;
 };
 
 // A wrong solution: the right one with replacements in its text.
@@ -57,7 +61,7 @@ struct Lab {
   std::vector<LabMutant> mutants;
   LabProblems problems;
   std::vector<LabPlan> plans;
-  std::string folder;  // of lab.json, task.md, instructor.md and unit.cc
+  std::string folder;  // of lab.json, instead.txt, task.md, instructor.md and unit.cc
 
   int points() const;
   // Its submission is a form that is filled in; otherwise it is code.

@@ -17,28 +17,40 @@ struct Line {
   bool is_instead = false;
 };
 
-constexpr std::string_view instead = "// lab: instead ";
-
 std::string trimmed(const std::string& line) {
   const auto first = line.find_first_not_of(' ');
   return first == std::string::npos ? "" : line.substr(first);
 }
 
-std::vector<Line> region_of(const std::string& source, const std::string& path,
+// Throws Error (bad_input) if code stands in place of a solution that the region does not have.
+void check_instead(const LabFile& file, const std::string& region, int solutions) {
+  for (const auto& [place, code] : file.instead)
+    require(place.first != region || (place.second >= 1 && place.second <= solutions),
+            fmt::format("{}: '{}' is in place of solution {} of '{}', which has {}", file.source,
+                        code, place.second, region, solutions),
+            "correct the number in the lab's instead.txt");
+}
+
+std::vector<Line> region_of(const std::string& source, const std::string& path, const LabFile& file,
                             const std::string& name) {
   std::vector<Line> lines;
   std::istringstream text(source);
   bool is_inside = false, is_solution = false;
+  int solutions = 0;
   for (std::string line; std::getline(text, line);) {
     const std::string mark = trimmed(line);
     if (!is_inside) {
       is_inside = mark == "// lab: " + name;
     } else if (mark == "// lab: end") {
+      check_instead(file, name, solutions);
       return lines;
-    } else if (mark == "// lab: solution" || mark == "// lab: given") {
-      is_solution = mark == "// lab: solution";
-    } else if (mark.starts_with(instead)) {
-      lines.push_back({line.substr(0, line.find(mark)) + mark.substr(instead.size()), false, true});
+    } else if (mark == "// lab: given") {
+      is_solution = false;
+    } else if (mark == "// lab: solution") {
+      is_solution = true;
+      const auto code = file.instead.find({name, ++solutions});
+      if (code != file.instead.end())
+        lines.push_back({line.substr(0, line.find(mark)) + code->second, false, true});
     } else {
       lines.push_back({line, is_solution});
     }
@@ -60,7 +72,7 @@ std::string cut(const LabFile& file, const std::string& source_folder, bool with
   for (const std::string& region : file.regions) {
     result += "\n";
     bool was_hidden = false;
-    for (const Line& line : region_of(source, path, region)) {
+    for (const Line& line : region_of(source, path, file, region)) {
       const bool is_hidden = line.is_solution || line.is_instead;
       if (is_hidden && !was_hidden && !with_solution)
         result += std::string(line.text.find_first_not_of(' '), ' ') + "// Your code.\n";
@@ -98,7 +110,7 @@ std::vector<std::string> solution_lines(const LabFile& file, const std::string& 
   const std::string path = source_folder + "/" + file.source;
   std::vector<std::string> found;
   for (const std::string& region : file.regions)
-    for (const Line& line : region_of(read_text(path, most_file_bytes), path, region))
+    for (const Line& line : region_of(read_text(path, most_file_bytes), path, file, region))
       if (line.is_solution && trimmed(line.text).size() >= shortest)
         found.push_back(trimmed(line.text));
   return found;

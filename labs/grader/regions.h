@@ -2,9 +2,11 @@
 //
 //   // lab: NAME       begins a region
 //   // lab: solution   what follows is the solution, which a skeleton lacks
-//   // lab: instead X  a solution's first line: a skeleton has X in its place
 //   // lab: given      what follows is given again
 //   // lab: end        ends the region
+//
+// A lab's instead.txt has lines `REGION NUMBER CODE`: the skeleton has CODE in place of that solution
+// of the region, counted from 1.
 #pragma once
 
 #include <string>

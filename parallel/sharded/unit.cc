@@ -37,7 +37,6 @@ ShardedUnit::ShardedUnit(Parameters& all, const UnitParameters& unit, int ranks,
 
 Slice ShardedUnit::own_chunk(Slice exchanged) const {
   // lab: solution
-  // lab: instead return exchanged.first(0);
   const Range chunk = layout_.chunk(rank_);
   return exchanged.part(chunk.first, chunk.count);
   // lab: given
@@ -57,14 +56,12 @@ void ShardedUnit::allocate(const Sharding& sharding, Ledger& ledger) {
     own_values_ = memory(own_value_memory_, own, MemoryUse::parameters);
   else
     // lab: solution
-    // lab: instead own_values_ = {};
     own_values_ = own_chunk(memory(values_, whole, MemoryUse::parameters));
   // lab: given
   if (sharding.shards_gradients())
     own_gradients_ = memory(own_gradient_memory_, own, MemoryUse::gradients);
   else
     // lab: solution
-    // lab: instead own_gradients_ = {};
     own_gradients_ = own_chunk(memory(gradients_, whole, MemoryUse::gradients));
   // lab: given
 }
@@ -73,7 +70,6 @@ void ShardedUnit::make_optimizer(const OptimizerSettings& settings, Backend& bac
                                  Ledger& ledger, Offload* offload, std::size_t number) {
   const std::vector<Parameter>& list = per_parameter_ ? own_list_ : list_;
   // lab: solution
-  // lab: instead optimizer_ = new_optimizer(settings, list, 0, Slice{}, Slice{}, backend, ledger);
   const Count first = per_parameter_ ? 0 : layout_.chunk(rank_).first;
   optimizer_ =
       offload ? new_optimizer(settings, list, first, own_gradients_, backend,

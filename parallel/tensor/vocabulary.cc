@@ -16,14 +16,12 @@ struct Tokens {
   Tokens(const LayerSplit& split, Count vocabulary)
       : whole(vocabulary),
         // lab: solution
-        // lab: instead first(0),
         first(split.vocabulary(vocabulary) * split.rank),
         // lab: given
         count(split.vocabulary(vocabulary)) {}
 
   // Without padding.
   // lab: solution
-  // lab: instead Count real() const { return 0; }
   Count real() const { return std::clamp<Count>(whole - first, 0, count); }
   // lab: given
   std::int32_t first_token() const { return static_cast<std::int32_t>(first); }
@@ -72,7 +70,6 @@ class VocabularyHead final : public Head {
         logits);
 
     // lab: solution
-    // lab: instead return 0;
     const Count numbers = smoothing > 0 ? 4 : 3;
     const Slice statistics =
         ranks_.scratch(TensorRanks::Use::statistics, rows, numbers, statistics_type(logits.dtype));
