@@ -54,7 +54,7 @@ Plan plan_of_point(const ShardedPoint& point, const ShardedBenchOptions& options
   const Strategy& strategy = find_strategy(point.strategy);
   TrainOptions train = options.train;
   train.technique = strategy.technique;
-  if (strategy.technique == "zero") train.zero_stage = strategy.zero_stage;
+  if (technique(strategy.technique).chooses_zero_stage) train.zero_stage = strategy.zero_stage;
   train.prefetch = strategy.prefetch;
   train.forward_prefetch = strategy.forward_prefetch;
   train.global_batch = options.micro_batch_size * point.ranks;
@@ -132,7 +132,8 @@ void expect(ShardedPoint& point, const Plan& plan, const Environment& environmen
                       {"gradients", (stage >= 2 ? shards : psi) * element},
                       {"optimizer", shards * optimizer_bytes(optimizer_settings(plan.options),
                                                              plan.options.dtype)}};
-  if (plan.technique() != "tp")
+  // The paper's formulas are those of replicas.
+  if (technique(plan.technique()).free_axis == Axis::dp)
     point.paper_bytes = zero_bytes(stage, static_cast<double>(psi), plan.ranks, plan.options.dtype);
 }
 
