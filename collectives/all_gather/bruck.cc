@@ -13,6 +13,7 @@ namespace {
 
 void run(Communicator& comm, Slice data) {
   const int p = comm.size(), rank = comm.rank();
+  if (p == 1) return;
   const Chunks chunk(data, p);
   const Memory memory = comm.scratch(data, data.count);
   const Slice turned = memory.slice(data.count, data.dtype);  // chunks rank, rank + 1, ...
@@ -53,6 +54,7 @@ AllGatherAlgorithm all_gather_bruck() {
               },
           .formula = "ceil(lg p) a + n (p-1)/p b",
           .exact = equal_chunks,
+          .scratch = [](const Problem& x, int) { return x.ranks > 1 ? x.count : 0; },
           .ranks_are_equal = true};
 }
 
