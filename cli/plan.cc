@@ -112,7 +112,7 @@ void print_memory(const Plan& plan, const std::vector<RankPlan>& ranks) {
   if (first.bubble_fraction && plan.schedule.stages > 1)
     fmt::print("bubble, if stages are equal and backward takes twice forward: {:.2f} %\n",
                100 * *first.bubble_fraction);
-  if (!first.total) fmt::print("?: {} chooses the algorithm at run time\n", plan.options.algorithm);
+  if (!first.total) fmt::print("?: no closed form with --algorithm {}\n", plan.options.algorithm);
 }
 
 void print_traffic(const RankPlan& rank) {

@@ -11,7 +11,7 @@
 #include "collectives/stopwatch.h"
 #include "collectives/stream.h"
 #include "parallel/data/bucket.h"
-#include "parallel/plan/environment.h"
+#include "parallel/plan/algorithms.h"
 #include "parallel/rank/first_weights.h"
 #include "parallel/rank/gradient_exchange.h"
 
@@ -47,8 +47,8 @@ class Ddp final : public DataParallel {
     communicator().set_label("gradients");
     for (const Bucket& bucket : queue_.buckets())
       algorithms_.push_back(&usable_algorithm(all_reduce_algorithms(), Operation::all_reduce,
-                                              plan.options.algorithm, communicator(),
-                                              view(bucket)));
+                                              algorithm_of(plan, Operation::all_reduce),
+                                              communicator(), view(bucket)));
     exchange_.emplace(plan, communicator(), parameters.gradients(),
                       largest_count(queue_.buckets()));
   }
@@ -116,10 +116,10 @@ class Ddp final : public DataParallel {
   double communication_seconds() const override {
     return stream_ ? stream_->busy_seconds() : exposed_.seconds();
   }
-  std::vector<std::string> algorithms() const override {
-    std::vector<std::string> names;
-    for (const AllReduceAlgorithm* algorithm : algorithms_) names.emplace_back(algorithm->name);
-    return names;
+  void describe(Environment& environment) const override {
+    for (const AllReduceAlgorithm* algorithm : algorithms_)
+      environment.algorithms.emplace_back(algorithm->name);
+    environment.ranks_per_node = replicas_.ranks_per_node();
   }
 
  private:
@@ -164,7 +164,7 @@ std::optional<DdpTraffic> ddp_traffic(const Plan& plan, int rank, const Paramete
   const std::vector<Bucket> buckets = buckets_of(plan, parameters);
   DdpTraffic sum;
   bool all_rings = true;
-  std::string name = plan.options.algorithm;
+  std::string name = algorithm_of(plan, Operation::all_reduce);
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     if (!algorithms.empty()) name = algorithms[b];
     if (name == "auto") return {};
@@ -189,9 +189,10 @@ Count ddp_scratch_bytes(const Plan& plan, int rank, const Parameters& parameters
                         const std::vector<std::string>& algorithms) {
   if (plan.copies() == 1) return 0;
   const std::vector<Bucket> buckets = buckets_of(plan, parameters);
+  const std::string named = algorithm_of(plan, Operation::all_reduce);
   Count most = 0;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
-    const std::string& name = algorithms.empty() ? plan.options.algorithm : algorithms[b];
+    const std::string& name = algorithms.empty() ? named : algorithms[b];
     if (name == "auto") continue;
     const auto scratch = find_algorithm(all_reduce_algorithms(), "all_reduce", name).scratch;
     if (scratch)

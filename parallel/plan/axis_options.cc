@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "collectives/all_reduce/all_reduce.h"
+#include "collectives/operations/operations.h"
 #include "parallel/pipeline/schedules/schedules.h"
 #include "parallel/plan/options.h"
 
@@ -51,6 +51,10 @@ OptionGroup describe(MeshOptions& o) {
 }
 
 OptionGroup describe(DataParallelOptions& o) {
+  const auto names = [](const char* collective) {
+    return fmt::format("{} ({})", collective,
+                       fmt::join(names_of(find_operation(collective).algorithms), ", "));
+  };
   return {.title = "data parallelism",
           .techniques = {"ddp", "zero", "fsdp", "ring-attention", "ulysses", "cp", "3d"},
           .options = {{.flag = "reduce-dtype",
@@ -61,39 +65,41 @@ OptionGroup describe(DataParallelOptions& o) {
                       {.flag = "overlap",
                        .value = &o.overlap,
                        .help = "communicate between passes instead of overlapping with them",
-                       .drawn = {"true", "false"}}}};
+                       .drawn = {"true", "false"}},
+                      // Every text has a name for each collective, and so is valid in every plan.
+                      {.flag = "algorithm",
+                       .value = &o.algorithm,
+                       .help = fmt::format(
+                           "how replicas exchange gradients, {}, and with sharding {}, and "
+                           "parameters, {}: a name that these collectives have, or auto, which "
+                           "chooses for each exchange; or several names joined by '+': each "
+                           "collective takes the first that it has, as in pairwise+bruck",
+                           names("all_reduce"), names("reduce_scatter"), names("all_gather")),
+                       .drawn = {"ring", "segmented_ring+pairwise+bruck", "bidirectional_ring+auto",
+                                 "bruck+recursive_doubling+pairwise", "binomial_tree+bruck+ring",
+                                 "double_binary_tree+pairwise+ring", "linear+ring"}}}};
 }
 
-OptionGroup describe_all_reduce(DataParallelOptions& o) {
-  std::vector<std::string> algorithms = names_of(all_reduce_algorithms());
-  algorithms.emplace_back("auto");
+OptionGroup describe_buckets(DataParallelOptions& o) {
   const auto without_sharding = [](const TrainOptions& all) {
     return all.zero_stage.value_or(0) == 0;
   };
-  return {
-      .title = "all-reduce of gradients",
-      .techniques = {"ddp", "zero", "ring-attention", "ulysses", "cp", "3d"},
-      .options = {{.flag = "algorithm",
-                   .value = &o.algorithm,
-                   .help = fmt::format("all-reduce algorithm: {}", fmt::join(algorithms, ", ")),
-                   .drawn = {"ring", "segmented_ring", "bidirectional_ring", "recursive_doubling",
-                             "binomial_tree", "double_binary_tree", "linear"},
-                   .has_effect = without_sharding,
-                   .needs = "replicas without sharding, ZeRO stage 0"},
-                  {.flag = "first-bucket-bytes",
-                   .value = &o.first_bucket_bytes,
-                   .help = "size of the first gradient bucket, in bytes",
-                   .bounds = at_least(1),
-                   .drawn = {"1", "20000", "1048576"},
-                   .has_effect = without_sharding,
-                   .needs = "replicas without sharding, ZeRO stage 0"},
-                  {.flag = "bucket-bytes",
-                   .value = &o.bucket_bytes,
-                   .help = "size of each later gradient bucket, in bytes",
-                   .bounds = at_least(1),
-                   .drawn = {"1", "50000", "26214400"},
-                   .has_effect = without_sharding,
-                   .needs = "replicas without sharding, ZeRO stage 0"}}};
+  return {.title = "buckets of gradients",
+          .techniques = {"ddp", "zero", "ring-attention", "ulysses", "cp", "3d"},
+          .options = {{.flag = "first-bucket-bytes",
+                       .value = &o.first_bucket_bytes,
+                       .help = "size of the first gradient bucket, in bytes",
+                       .bounds = at_least(1),
+                       .drawn = {"1", "20000", "1048576"},
+                       .has_effect = without_sharding,
+                       .needs = "replicas without sharding, ZeRO stage 0"},
+                      {.flag = "bucket-bytes",
+                       .value = &o.bucket_bytes,
+                       .help = "size of each later gradient bucket, in bytes",
+                       .bounds = at_least(1),
+                       .drawn = {"1", "50000", "26214400"},
+                       .has_effect = without_sharding,
+                       .needs = "replicas without sharding, ZeRO stage 0"}}};
 }
 
 OptionGroup describe(PipelineOptions& o) {

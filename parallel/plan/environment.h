@@ -12,8 +12,10 @@ namespace lockstep {
 
 // Facts that a plan does not determine before ranks are connected.
 struct Environment {
-  std::vector<std::string> algorithms = {};  // chosen by `auto`, by bucket
-  int ranks_per_node = 1;                    // of the replicas of a rank's part of the model
+  // Chosen by `auto`: by bucket, or as sharded/algorithms.h lists them. Empty: not chosen.
+  std::vector<std::string> algorithms = {};
+  int ranks_per_node = 1;         // of the ranks that reduce gradients
+  int counterparts_per_node = 1;  // of the ranks with the same shards
   bool computes_on_host = true;
   bool multiplies_bf16 = true;  // without widened copies
 };

@@ -7,11 +7,11 @@
 #include <cmath>
 #include <filesystem>
 
-#include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/error.h"
 #include "parallel/pipeline/schedules/check.h"
 #include "parallel/pipeline/schedules/sharding.h"
 #include "parallel/pipeline/schedules/text.h"
+#include "parallel/plan/algorithms.h"
 #include "parallel/plan/loss_scale.h"
 #include "parallel/plan/roles.h"
 #include "parallel/tensor/layers.h"
@@ -147,8 +147,7 @@ void check_data(const Plan& plan) {
           fmt::format("use a multiple of {}, so that groups begin at blocks of a file", block));
   require(is_floating(*o.reduce_dtype), fmt::format("--reduce-dtype {}", name_of(*o.reduce_dtype)),
           "choose f64, f32, bf16 or f16");
-  if (o.algorithm != "auto")
-    find_algorithm(all_reduce_algorithms(), name_of(Operation::all_reduce), o.algorithm);
+  check_algorithms(plan);
 }
 
 void check_run(const TrainOptions& o, int ranks) {

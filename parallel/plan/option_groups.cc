@@ -239,7 +239,7 @@ std::vector<OptionGroup> describe(TrainOptions& o) {
           describe_ring(o),
           describe(static_cast<PipelineOptions&>(o)),
           describe(static_cast<DataParallelOptions&>(o)),
-          describe_all_reduce(o),
+          describe_buckets(o),
           describe_zero(o),
           describe_mesh_zero(o),
           describe(static_cast<ShardingOptions&>(o)),

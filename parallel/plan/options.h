@@ -67,7 +67,7 @@ struct MeshOptions {
 };
 
 struct DataParallelOptions {
-  std::string algorithm = "ring";     // the all-reduce algorithm, or auto
+  std::string algorithm = "ring";     // of exchanges between replicas: see algorithms.h
   std::optional<DType> reduce_dtype;  // type in which gradients are sent; not given: their own
   bool overlap = true;                // all-reduce buckets during backward
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20;
@@ -186,7 +186,7 @@ OptionGroup describe(OptimizerOptions& options);
 OptionGroup describe_tensor_axis(MeshOptions& options);
 OptionGroup describe(MeshOptions& options);  // the other axes
 OptionGroup describe(DataParallelOptions& options);
-OptionGroup describe_all_reduce(DataParallelOptions& options);
+OptionGroup describe_buckets(DataParallelOptions& options);
 OptionGroup describe(ShardingOptions& options);
 OptionGroup describe_zero(ShardingOptions& options);
 OptionGroup describe_mesh_zero(ShardingOptions& options);

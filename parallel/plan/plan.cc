@@ -41,6 +41,11 @@ int Plan::group_ranks() const {
   return error == std::errc() && stop == end ? number : 0;
 }
 
+bool Plan::all_reduces_gradients() const {
+  const int stage = zero_stage();
+  return stage == 0 || (stage < 3 && options.zero_volume == "all-reduce");
+}
+
 LayerSplit Plan::split(int rank) const {
   return {.ranks = length(tp),
           .rank = place(rank, tp),

@@ -49,6 +49,8 @@ struct Plan {
   // The size of groups of neighbours that keep all shards of a block between forward and backward;
   // 0: no groups do.
   int group_ranks() const;
+  // Whether replicas all-reduce gradients. Otherwise the ranks with shards reduce-scatter them.
+  bool all_reduces_gradients() const;
   int computing_ranks() const { return mesh.size(); }
   bool computes(int rank) const { return rank < computing_ranks(); }
   int length(Axis axis) const { return mesh.length(axis); }

@@ -17,8 +17,8 @@
 #include "parallel/rank/gradient_exchange.h"
 #include "parallel/rank/norm.h"
 #include "parallel/rank/rank_model.h"
+#include "parallel/sharded/algorithms.h"
 #include "parallel/sharded/offload.h"
-#include "parallel/sharded/sharding.h"
 #include "parallel/tensor/shared_gradients.h"
 #include "parallel/tensor/traffic.h"
 
@@ -43,7 +43,7 @@ class RankPrediction {
         rank_of_stage_(plan.schedule.rank_of_stage()) {
     for (int s = 0; s < plan.schedule.stages; ++s)
       if (rank_of_stage_[static_cast<std::size_t>(s)] == plan.place(rank, pp)) stages_.push_back(s);
-    if (sharding_) units_ = sharded_units(outline_.model(), *sharding_);
+    if (sharding_) units_ = sharded_units(outline_.model(), *sharding_, environment.algorithms);
   }
 
   Prediction get() {
@@ -161,16 +161,16 @@ class RankPrediction {
   }
 
   void add_sharded() {
-    const ShardedTraffic sharded = sharded_traffic(plan_, rank_, *sharding_, units_);
-    prediction_.add("gradients", sharded.gradients, GradientExchange::element_bytes(plan_));
-    prediction_.add("parameters", sharded.parameters, element());
-    prediction_.add("gradients of replicas", sharded.between_replicas, element());
     prediction_.add(norm_label, norm_traffic(plan_.shards(), plan_.shard(rank_)), sizeof(double));
-    const auto [gradients, parameters] = sharded_formulas(plan_, *sharding_);
+    const auto sharded = sharded_traffic(plan_, rank_, *sharding_, units_, environment_);
+    if (!sharded) return prediction_.total.reset();
+    prediction_.add("gradients", sharded->gradients, GradientExchange::element_bytes(plan_));
+    prediction_.add("parameters", sharded->parameters, element());
+    prediction_.add("gradients of replicas", sharded->between_replicas, element());
+    const auto [gradients, parameters, messages] = sharded_formulas(plan_, *sharding_);
     prediction_.formulas["gradients"] = gradients;
     prediction_.formulas["parameters"] = parameters;
-    prediction_.add_term(gradients + " + " + parameters + " + norm",
-                         "(P-1) for each unit and exchange + norm");
+    prediction_.add_term(gradients + " + " + parameters + " + norm", messages + " + norm");
   }
 
   void add_norm() {
@@ -250,14 +250,17 @@ class RankPrediction {
         std::max(norm_scratch_bytes(model_ranks(), place_in_model()),
                  sharding_ ? norm_scratch_bytes(plan_.shards(), plan_.shard(rank_)) : 0);
     const Count reduction =
-        sharding_ ? 0 : ddp_scratch_bytes(plan_, rank_, parameters(), environment_.algorithms);
+        sharding_ ? sharded_scratch_bytes(plan_, rank_, *sharding_, units_)
+                  : ddp_scratch_bytes(plan_, rank_, parameters(), environment_.algorithms);
     const Count scratch = std::max(norm, reduction);
+    // Units are also gathered before the rest of a first step has its memory.
+    const bool follows_all = !plan_.options.overlap && (!sharding_ || plan_.options.steps > 1);
     // The messages of a validation meet it only if a step follows.
     const bool meet = scratch == 0 || messages == most.in_training;
     prediction_.set(MemoryUse::communication,
                     held + layers + exchanged + packed + rounded + scratch,
                     fmt::format("{} messages + gathered rows + packed gradients", messages),
-                    plan_.has_even_batches() && meet && (reduction == 0 || !plan_.options.overlap));
+                    plan_.has_even_batches() && meet && (reduction == 0 || follows_all));
   }
 
   const Plan& plan_;

@@ -1,12 +1,14 @@
 #include "parallel/predict/timeline.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
 #include <map>
 
-#include "collectives/all_gather/all_gather.h"
+#include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/device.h"
-#include "collectives/reduce_scatter/reduce_scatter.h"
+#include "parallel/plan/algorithms.h"
 #include "parallel/predict/workspace.h"
 #include "parallel/rank/gradient_exchange.h"
 #include "parallel/rank/norm.h"
@@ -85,6 +87,14 @@ void check_shape(const Plan& plan, const std::optional<Sharding>& sharding) {
               plan.options.offload == "none",
           "a predicted timeline of this plan",
           "use zero with --stage 1 to 3 or fsdp, without --replicas, --offload and groups");
+  const UnitAlgorithms& named = sharding->algorithms;
+  for (const auto& [collective, name] :
+       {std::pair(Operation::all_gather, named.gather), {sharding->reduction(), named.reduce}}) {
+    const AnyAlgorithm* const algorithm = closed_forms(collective, name);
+    require(algorithm && algorithm->seconds,
+            fmt::format("a predicted timeline with --algorithm {}", name),
+            "name an algorithm whose time has a closed form: neither auto nor vendor");
+  }
 }
 
 // A single rank with kernels that only advance the clock.
@@ -149,20 +159,21 @@ StepTimes predicted_step(const Plan& plan, int rank, const Roofline& roofline,
   Rank alone(plan, rank, *sharding, roofline);
   const RankUnits& units = alone.units();
   const int ranks = plan.shards();
-  const auto exchange = [&](const auto& algorithm, std::size_t unit, Count element) {
+  const UnitAlgorithms& named = sharding->algorithms;
+  const auto exchange = [&](Operation collective, const std::string& name, std::size_t unit,
+                            Count element) {
     if (ranks == 1) return 0.0;
     const Problem problem{.ranks = ranks,
                           .count = units.all[unit].layout(ranks).exchanged(),
                           .element_bytes = element};
-    return algorithm.seconds(problem, links);
+    return closed_forms(collective, name)->seconds(problem, links);
   };
   const auto gather = [&](std::size_t unit) {
-    return exchange(all_gather_ring(), unit, element_bytes(plan.options.dtype));
+    return exchange(Operation::all_gather, named.gather, unit, element_bytes(plan.options.dtype));
   };
   const auto reduce = [&](std::size_t unit) {
-    const Count element = GradientExchange::element_bytes(plan);
-    return sharding->all_reduces_gradients ? exchange(all_reduce_ring(), unit, element)
-                                           : exchange(reduce_scatter_ring(), unit, element);
+    return exchange(sharding->reduction(), named.reduce, unit,
+                    GradientExchange::element_bytes(plan));
   };
 
   const std::vector<double> passes = alone.passes();

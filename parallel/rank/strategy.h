@@ -14,6 +14,7 @@
 
 #include "collectives/transport/launch/launch.h"
 #include "models/backend.h"
+#include "parallel/plan/environment.h"
 #include "parallel/plan/plan.h"
 #include "parallel/rank/rank_model.h"
 #include "parallel/rank/schedule_observer.h"
@@ -58,8 +59,8 @@ class DataParallel : public ScheduleObserver {
   virtual double communication_seconds() const = 0;
   // Bytes moved from and to a second tier of memory so far.
   virtual TierTraffic tier_traffic() const { return {}; }
-  // The choices of `--algorithm auto`, by bucket, for the closed forms.
-  virtual std::vector<std::string> algorithms() const { return {}; }
+  // Adds what the closed forms need to know: algorithms that `auto` has chosen, ranks per node.
+  virtual void describe(Environment& environment) const = 0;
 };
 
 // The plan's strategy, for the ranks of `replicas`, which compute with the same part of the model.

@@ -7,19 +7,14 @@ namespace {
 
 constexpr const char* parameters_label = "parameters";
 
-// Returns the group of `ranks` neighbouring ranks that contains this rank.
-std::unique_ptr<Communicator> group_of(Communicator& shards, int ranks) {
-  std::vector<int> members;
-  for (int i = 0; i < ranks; ++i) members.push_back(shards.rank() / ranks * ranks + i);
-  return shards.subgroup(members);
-}
-
 }  // namespace
 
-ParameterGatherer::ParameterGatherer(Communicator& shards, const Sharding& sharding,
-                                     std::deque<ShardedUnit>& units, BufferPool& buffers,
-                                     Offload* offload, Stream* stream, Stopwatch& exposed)
+ParameterGatherer::ParameterGatherer(Communicator& shards, Communicator* group,
+                                     const Sharding& sharding, std::deque<ShardedUnit>& units,
+                                     BufferPool& buffers, Offload* offload, Stream* stream,
+                                     Stopwatch& exposed)
     : shards_(shards),
+      group_(group),
       sharding_(sharding),
       units_(units),
       buffers_(buffers),
@@ -27,10 +22,9 @@ ParameterGatherer::ParameterGatherer(Communicator& shards, const Sharding& shard
       stream_(stream),
       exposed_(exposed),
       gathers_(units.size()) {
-  if (sharding.group_ranks == 0) return;
-  group_ = group_of(shards, sharding.group_ranks);
-  if (stream)
-    group_ = std::make_unique<Communicator>(group_->duplicate(stream->communicator().track()));
+  if (!group || !stream) return;
+  group_of_stream_.emplace(group->duplicate(stream->communicator().track()));
+  group_ = &*group_of_stream_;
 }
 
 void ParameterGatherer::gather(std::size_t unit, bool in_group) {

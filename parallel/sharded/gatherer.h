@@ -12,10 +12,12 @@ namespace lockstep {
 
 class ParameterGatherer {
  public:
-  // `shards` are the ranks that hold the shards. Every one of them calls it. `offload` may hold
-  // the shards, `stream` may be null. Adds waiting times to `exposed`. All arguments must outlive it.
-  ParameterGatherer(Communicator& shards, const Sharding& sharding, std::deque<ShardedUnit>& units,
-                    BufferPool& buffers, Offload* offload, Stream* stream, Stopwatch& exposed);
+  // `shards` are the ranks that hold the shards, `group` those that keep them between forward and
+  // backward, if any do. Every rank of `shards` calls it. `offload` may hold the shards, `stream` may
+  // be null. Adds waiting times to `exposed`. All arguments must outlive it.
+  ParameterGatherer(Communicator& shards, Communicator* group, const Sharding& sharding,
+                    std::deque<ShardedUnit>& units, BufferPool& buffers, Offload* offload,
+                    Stream* stream, Stopwatch& exposed);
 
   // If parameters are sharded: begins to gather a unit's parameters, and frees them. `in_group`:
   // gathers from the group of ranks that keeps them between forward and backward, and leaves them
@@ -37,14 +39,15 @@ class ParameterGatherer {
   void begin(std::size_t unit, const std::function<void(Communicator&)>& work);
 
   Communicator& shards_;
+  Communicator* group_;  // for the stream's thread, if there is one
+  std::optional<Communicator> group_of_stream_;
   const Sharding& sharding_;
   std::deque<ShardedUnit>& units_;
   BufferPool& buffers_;
   Offload* offload_;
   Stream* stream_;
   Stopwatch& exposed_;
-  std::unique_ptr<Communicator> group_;  // for the stream's thread, if there is one
-  std::vector<Gather> gathers_;          // by unit
+  std::vector<Gather> gathers_;  // by unit
 };
 
 }  // namespace lockstep

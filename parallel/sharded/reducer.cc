@@ -59,7 +59,7 @@ void GradientReducer::finish_oldest() {
 void GradientReducer::reduce_between(ShardedUnit& unit) {
   const auto work = [&unit](Communicator& comm) {
     comm.set_label("gradients of replicas");
-    all_reduce(comm, unit.own_gradients(), ReduceOp::sum, "ring");
+    all_reduce(comm, unit.own_gradients(), ReduceOp::sum, unit.algorithms().between);
   };
   if (between_stream_)
     between_replicas_.push_back(between_stream_->enqueue(work));

@@ -11,6 +11,7 @@
 #include "collectives/stream.h"
 #include "models/ops/narrow_types.h"
 #include "parallel/rank/norm.h"
+#include "parallel/sharded/algorithms.h"
 #include "parallel/sharded/gatherer.h"
 #include "parallel/sharded/offload.h"
 #include "parallel/sharded/reducer.h"
@@ -35,6 +36,9 @@ class Sharded final : public DataParallel {
         value_buffers_(parameters_.dtype(), context.ledger, MemoryUse::parameters),
         gradient_buffers_(parameters_.dtype(), context.ledger, MemoryUse::gradients),
         exposed_(context.world) {
+    if (sharding_.group_ranks > 0)
+      group_ = shards_->subgroup(neighbours(shards_->rank(), sharding_.group_ranks));
+    choose_algorithms(layout_, plan, {*shards_, group_.get(), *between_});
     const OptimizerSettings settings = optimizer_settings(plan.options);
     if (offloads_states(plan)) offload_.emplace(context, *shards_, plan, layout_, exposed_);
     for (const UnitParameters& unit : layout_.all)
@@ -48,8 +52,8 @@ class Sharded final : public DataParallel {
       for (const int parameter : layout_.all[u].parameters) unit_of_[parameter] = u;
     if (data.size() > 1 && plan.options.overlap)
       stream_.emplace(*shards_, communication_track, "communication");
-    gatherer_.emplace(*shards_, sharding_, units_, value_buffers_, offload_ ? &*offload_ : nullptr,
-                      stream_ ? &*stream_ : nullptr, exposed_);
+    gatherer_.emplace(*shards_, group_.get(), sharding_, units_, value_buffers_,
+                      offload_ ? &*offload_ : nullptr, stream_ ? &*stream_ : nullptr, exposed_);
     reducer_.emplace(*shards_, *between_, plan, sharding_, most->own_gradients(), most->exchanged(),
                      gradient_buffers_, stream_ ? &*stream_ : nullptr, exposed_);
   }
@@ -165,6 +169,11 @@ class Sharded final : public DataParallel {
     return flat_.slice();
   }
 
+  void describe(Environment& environment) const override {
+    environment.algorithms = listed_algorithms(layout_);
+    environment.ranks_per_node = shards_->ranks_per_node();
+    environment.counterparts_per_node = between_->ranks_per_node();
+  }
   TierTraffic tier_traffic() const override {
     return offload_ ? offload_->traffic() : TierTraffic{};
   }
@@ -174,12 +183,13 @@ class Sharded final : public DataParallel {
   }
 
  private:
-  // Returns the ranks of this rank's replica of the shards, and the ranks with the same shards.
-  static std::vector<int> neighbours(int rank, int shards) {
-    std::vector<int> ranks(static_cast<std::size_t>(shards));
-    std::iota(ranks.begin(), ranks.end(), rank / shards * shards);
+  // Returns the group of so many neighbouring ranks that contains this rank.
+  static std::vector<int> neighbours(int rank, int number) {
+    std::vector<int> ranks(static_cast<std::size_t>(number));
+    std::iota(ranks.begin(), ranks.end(), rank / number * number);
     return ranks;
   }
+  // Returns the ranks with the same shards in all replicas of them.
   static std::vector<int> counterparts(const Communicator& data, int shards) {
     std::vector<int> ranks;
     for (int rank = data.rank() % shards; rank < data.size(); rank += shards) ranks.push_back(rank);
@@ -225,9 +235,10 @@ class Sharded final : public DataParallel {
 
   RankContext& context_;
   std::unique_ptr<Communicator> shards_, between_;
+  std::unique_ptr<Communicator> group_;  // keeps shards between forward and backward; may be null
   const Plan& plan_;
   const Sharding sharding_;
-  const RankUnits layout_;
+  RankUnits layout_;
   Parameters& parameters_;
   Backend& backend_;
   std::deque<ShardedUnit> units_;

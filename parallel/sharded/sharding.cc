@@ -1,12 +1,9 @@
 #include "parallel/sharded/sharding.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
-#include "collectives/all_gather/all_gather.h"
-#include "collectives/all_reduce/all_reduce.h"
-#include "collectives/reduce_scatter/reduce_scatter.h"
+#include "parallel/plan/algorithms.h"
+#include "parallel/sharded/algorithms.h"
 
 namespace lockstep {
 namespace {
@@ -37,7 +34,7 @@ std::optional<Sharding> sharding_of(const Plan& plan) {
   if (stage == 0) return {};
   Sharding sharding{.stage = stage,
                     .reduces_every_micro_batch = o.accumulation == "sync",
-                    .all_reduces_gradients = stage < 3 && o.zero_volume == "all-reduce",
+                    .all_reduces_gradients = plan.all_reduces_gradients(),
                     .by_stage = !alternates(plan.schedule),
                     .per_parameter = stage == 3 && o.sharding == "per-parameter",
                     .order = {.gathers = stage == 3,
@@ -48,6 +45,10 @@ std::optional<Sharding> sharding_of(const Plan& plan) {
                               .most_gathered = o.limit_all_gathers}};
   if (stage == 3 && !sharding.by_stage) sharding.group_ranks = plan.group_ranks();
   sharding.order.keeps_group_shards = sharding.group_ranks > 0;
+  UnitAlgorithms& named = sharding.algorithms;
+  named.gather = named.gather_in_group = algorithm_of(plan, Operation::all_gather);
+  named.reduce = algorithm_of(plan, sharding.reduction());
+  if (o.replicas > 1) named.between = algorithm_of(plan, Operation::all_reduce);
   return sharding;
 }
 
@@ -66,7 +67,8 @@ std::vector<UnitEvent> step_order(const Plan& plan, const Sharding& sharding,
   return all;
 }
 
-RankUnits sharded_units(const RankModel& model, const Sharding& sharding) {
+RankUnits sharded_units(const RankModel& model, const Sharding& sharding,
+                        const std::vector<std::string>& chosen) {
   RankUnits units;
   const EmbeddingCopies copies = model.embedding_copies();
   for (const auto& [number, stage] : model.stages) {
@@ -82,6 +84,7 @@ RankUnits sharded_units(const RankModel& model, const Sharding& sharding) {
           (stage.is_first() && place == 0) || (stage.is_last() && place + 1 == of_stage.size());
       UnitParameters& unit = units.all[units.stages.back().place(is_end ? root_unit : ++block)];
       unit.per_parameter = sharding.per_parameter;
+      unit.algorithms = sharding.algorithms;
       for (int i = of_stage[place].first; i <= of_stage[place].last; ++i) {
         const Parameter& parameter = model.parameters.list()[static_cast<std::size_t>(i)];
         const Count rows = parameter.shape.front();
@@ -92,6 +95,7 @@ RankUnits sharded_units(const RankModel& model, const Sharding& sharding) {
       }
     }
   }
+  if (!chosen.empty()) take_algorithms(units, chosen);
   return units;
 }
 
@@ -112,86 +116,35 @@ std::vector<OwnPart> own_parts(const Parameters& parameters, const RankUnits& un
   return parts;
 }
 
-namespace {
-
-// Calls gather(unit, in_group) and reduce(unit) for a step's collectives among the ranks that hold the
-// shards, in order.
-template <typename Gather, typename Reduce>
-void for_each_collective(const Plan& plan, int rank, const Sharding& sharding,
-                         const RankUnits& units, Gather gather, Reduce reduce) {
+std::vector<UnitExchange> exchanges_of_step(const Plan& plan, int rank, const Sharding& sharding,
+                                            const RankUnits& units) {
+  using enum UnitExchange::Kind;
+  std::vector<UnitExchange> all;
   if (sharding.by_stage) {
     for (const Action& action :
          plan.schedule.by_rank[static_cast<std::size_t>(plan.place(rank, Axis::pp))])
       if (action.pass == Pass::unshard)
         for (std::size_t u = units.stage(action.stage).first; u < units.stage(action.stage).end();
              ++u)
-          gather(u, false);
-    for (std::size_t u = 0; u < units.all.size(); ++u) reduce(u);
-    return;
+          all.push_back({gather, u});
+    for (std::size_t u = 0; u < units.all.size(); ++u) all.push_back({reduce, u});
+    return all;
   }
   for (const UnitEvent& event : step_order(plan, sharding, units)) {
+    const std::size_t unit = units.stages.front().place(event.unit);
     if (event.kind == UnitEvent::Kind::gather)
-      gather(units.stages.front().place(event.unit), event.in_group);
-    if (event.kind == UnitEvent::Kind::reduce) reduce(units.stages.front().place(event.unit));
+      all.push_back({event.in_group ? gather_in_group : gather, unit});
+    if (event.kind == UnitEvent::Kind::reduce) all.push_back({reduce, unit});
   }
-}
-
-}  // namespace
-
-ShardedTraffic sharded_traffic(const Plan& plan, int rank, const Sharding& sharding,
-                               const RankUnits& units) {
-  ShardedTraffic sum;
-  const auto ring = [&](const auto& algorithm, std::size_t unit, int ranks) {
-    return algorithm.traffic({.ranks = ranks, .count = units.all[unit].layout(ranks).exchanged()},
-                             plan.shard(rank) % ranks);
-  };
-  const auto gather = [&](std::size_t unit, bool in_group = false) {
-    sum.parameters +=
-        ring(all_gather_ring(), unit, in_group ? sharding.group_ranks : plan.shards());
-  };
-  const auto reduce = [&](std::size_t unit) {
-    sum.gradients += sharding.all_reduces_gradients
-                         ? ring(all_reduce_ring(), unit, plan.shards())
-                         : ring(reduce_scatter_ring(), unit, plan.shards());
-  };
-  for_each_collective(plan, rank, sharding, units, gather, reduce);
-  const int replicas = plan.options.replicas, replica = plan.copy(rank) / plan.shards();
-  for (std::size_t u = 0; u < units.all.size(); ++u) {
-    if (!sharding.shards_parameters()) gather(u);
-    if (replicas == 1) continue;
-    const Count own = units.all[u].layout(plan.shards()).shard(plan.shard(rank));
-    sum.between_replicas += all_reduce_ring().traffic({.ranks = replicas, .count = own}, replica);
-  }
-  return sum;
+  return all;
 }
 
 std::vector<int> gathers_of_units(const Plan& plan, int rank, const Sharding& sharding,
                                   const RankUnits& units) {
   std::vector<int> gathers(units.all.size());
-  for_each_collective(
-      plan, rank, sharding, units,
-      [&](std::size_t unit, bool in_group) { gathers[unit] += in_group ? 0 : 1; },
-      [](std::size_t) {});
+  for (const UnitExchange& exchange : exchanges_of_step(plan, rank, sharding, units))
+    if (exchange.kind == UnitExchange::Kind::gather) ++gathers[exchange.unit];
   return gathers;
-}
-
-std::pair<std::string, std::string> sharded_formulas(const Plan& plan, const Sharding& sharding) {
-  const int batches = sharding.by_stage ? 1 : plan.options.micro_batches;
-  const bool each = sharding.shards_gradients() && sharding.reduces_every_micro_batch;
-  const std::string times = batches > 1 ? "K * " : "";
-  const std::string psi = sharding.per_parameter ? "Psi_padded" : "Psi";
-  const std::string gradients = (each ? times : "") +
-                                (sharding.all_reduces_gradients ? "2(P-1)/P" : "(P-1)/P") + " * " +
-                                psi + " * beta_g";
-  if (!sharding.shards_parameters()) return {gradients, "(P-1)/P * Psi * beta"};
-  if (sharding.by_stage)
-    return {gradients, fmt::format("(P-1)/P * ({} of each UNSHARD) * beta", psi)};
-  if (sharding.group_ranks > 0)
-    return {gradients,
-            fmt::format("{0}((P-1)/P * {1} + (N-1)/N * ({1} - {1}_root)) * beta", times, psi)};
-  return {gradients, times + (sharding.order.reshard_after_forward
-                                  ? fmt::format("(P-1)/P * (2 {0} - {0}_root) * beta", psi)
-                                  : fmt::format("(P-1)/P * {} * beta", psi))};
 }
 
 }  // namespace lockstep

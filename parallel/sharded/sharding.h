@@ -1,7 +1,7 @@
 // What a plan shards over its data-parallel ranks, as pure data, and the closed forms that follow.
 //
 //   bytes sent per rank and step, P ranks, K micro-batches (parameters of beta_p bytes, gradients
-//   reduced in beta_g bytes; exactly, with uneven shards, as the ring algorithms say)
+//   reduced in beta_g bytes; exactly, with uneven shards, as the algorithms say)
 //
 //   stage 1   (P-1)/P * Psi * (beta_g + beta_p)        the optimizer's states are sharded
 //   stage 2   (P-1)/P * Psi * (K beta_g + beta_p)      and the gradients
@@ -31,7 +31,6 @@
 
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "collectives/algorithm.h"
@@ -41,6 +40,13 @@
 #include "parallel/sharded/shard_layout.h"
 
 namespace lockstep {
+
+// The names of the algorithms that exchange a unit.
+struct UnitAlgorithms {
+  std::string gather = "ring", gather_in_group = "ring";  // all_gather
+  std::string reduce = "ring";                            // reduce_scatter, or all_reduce
+  std::string between = "ring";                           // all_reduce between replicas
+};
 
 struct Sharding {
   int stage = 3;  // ZeRO's
@@ -52,9 +58,13 @@ struct Sharding {
   bool per_parameter = false;  // each parameter is split, not the flat buffer of a unit
   int group_ranks = 0;  // ranks that keep a block's shards between forward and backward; 0: none do
   OrderOptions order;
+  UnitAlgorithms algorithms;  // of every unit, as the plan names them
 
   bool shards_gradients() const { return stage >= 2; }
   bool shards_parameters() const { return stage >= 3; }
+  Operation reduction() const {
+    return all_reduces_gradients ? Operation::all_reduce : Operation::reduce_scatter;
+  }
   bool reduces(int micro_batch, int micro_batches) const {
     return (shards_gradients() && reduces_every_micro_batch) || micro_batch == micro_batches - 1;
   }
@@ -69,6 +79,7 @@ struct UnitParameters {
   bool per_parameter = false;   // how they are sharded
   Count count = 0;
   std::optional<int> tied_copy = {};  // its gradient is complete only after the whole pipeline
+  UnitAlgorithms algorithms = {};
 
   ShardLayout layout(int ranks) const { return {extents, per_parameter, ranks}; }
 };
@@ -88,7 +99,9 @@ struct RankUnits {
 
   const Stage& stage(int number) const;
 };
-RankUnits sharded_units(const RankModel& model, const Sharding& sharding);
+// `chosen` are the algorithms that listed_algorithms() has listed; if empty, those of `sharding`.
+RankUnits sharded_units(const RankModel& model, const Sharding& sharding,
+                        const std::vector<std::string>& chosen = {});
 
 // Returns the events of all micro-batches of a step, for a stage that is not in a pipeline.
 std::vector<UnitEvent> step_order(const Plan& plan, const Sharding& sharding,
@@ -102,19 +115,18 @@ struct OwnPart {
 std::vector<OwnPart> own_parts(const Parameters& parameters, const RankUnits& units, int ranks,
                                int rank, const std::vector<Range>& ranges);
 
-// What a rank sends and receives in a step: for gradients in elements of the plan's reduce_dtype,
-// for parameters, and for gradients between replicas of the shards, in elements of its dtype.
-struct ShardedTraffic {
-  Traffic gradients, parameters, between_replicas;
+// The exchanges of a step among the ranks that hold the shards, in order, without the gathers of
+// updated parameters.
+struct UnitExchange {
+  enum class Kind { gather, gather_in_group, reduce };
+  Kind kind;
+  std::size_t unit;
 };
-ShardedTraffic sharded_traffic(const Plan& plan, int rank, const Sharding& sharding,
-                               const RankUnits& units);
+std::vector<UnitExchange> exchanges_of_step(const Plan& plan, int rank, const Sharding& sharding,
+                                            const RankUnits& units);
 // Returns how often a rank gathers each unit from all ranks in a step, if parameters are sharded.
 std::vector<int> gathers_of_units(const Plan& plan, int rank, const Sharding& sharding,
                                   const RankUnits& units);
-// Returns formulas for the bytes of gradients and of parameters.
-std::pair<std::string, std::string> sharded_formulas(const Plan& plan, const Sharding& sharding);
-
 // The most elements held at once: this rank's shards of all units, or whole units, and the buffers
 // of gathered parameters and of gradients not yet reduced.
 struct ShardedElements {

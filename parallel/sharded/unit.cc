@@ -26,6 +26,7 @@ ShardedUnit::ShardedUnit(Parameters& all, const UnitParameters& unit, int ranks,
       rank_(rank),
       per_parameter_(unit.per_parameter),
       offloads_values_(offload && offload->holds_parameters()),
+      algorithms_(unit.algorithms),
       numbers_(unit.parameters) {
   if (sharding.group_ranks > 0) group_layout_ = unit.layout(sharding.group_ranks);
   list_parameters(unit);
@@ -81,16 +82,16 @@ void ShardedUnit::make_optimizer(const OptimizerSettings& settings, Backend& bac
 void ShardedUnit::reduce(Communicator& comm, Slice exchanged, bool all_reduces) const {
   // lab: solution
   if (all_reduces)
-    all_reduce(comm, exchanged, ReduceOp::sum, "ring");
+    all_reduce(comm, exchanged, ReduceOp::sum, algorithms_.reduce);
   else
-    reduce_scatter(comm, exchanged);
+    reduce_scatter(comm, exchanged, ReduceOp::sum, algorithms_.reduce);
   // lab: given
   if (all_reduces) comm.announce(Operation::scatter, exchanged, own_chunk(exchanged));
 }
 
 void ShardedUnit::gather_updated(Communicator& comm) const {
   // lab: solution
-  all_gather(comm, values());
+  all_gather(comm, values(), algorithms_.gather);
   // lab: given
 }
 // lab: end
@@ -163,7 +164,7 @@ void ShardedUnit::gather(Communicator& comm) {
     pack(*group_layout_, rank_ % group_layout_->ranks(), group_shard_.slice(), into);
   else
     pack(layout_, rank_, offloads_values_ ? landing(into) : own_values_, into);
-  all_gather(comm, into);
+  all_gather(comm, into, from_group_ ? algorithms_.gather_in_group : algorithms_.gather);
 }
 
 void ShardedUnit::end_gather(BufferPool& pool) {

@@ -50,6 +50,7 @@ class ShardedUnit {
   // no memory.
   Slice own_values() const { return own_values_; }
   Slice own_gradients() const { return own_gradients_; }
+  const UnitAlgorithms& algorithms() const { return algorithms_; }
   // The whole buffers; empty slices while they have no memory.
   Slice values() const { return values_.slice(); }
   Slice gradients() const { return gradients_.slice(); }
@@ -114,6 +115,7 @@ class ShardedUnit {
   const int rank_;
   std::optional<ShardLayout> group_layout_;  // of the shards between forward and backward
   const bool per_parameter_, offloads_values_;
+  const UnitAlgorithms algorithms_;
   std::vector<int> numbers_;         // of its parameters
   std::vector<Parameter> list_;      // the same, with offsets in the whole buffer
   std::vector<Parameter> own_list_;  // of this rank's rows, if parameters are split one by one

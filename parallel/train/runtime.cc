@@ -98,11 +98,10 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   TierTraffic tier_traffic() const override { return data_->tier_traffic() + inputs_.traffic(); }
   std::int64_t attention_pairs() const override { return tokens_.pairs(); }
   Prediction prediction() const override {
-    return predict(plan_, rank_,
-                   {.algorithms = data_->algorithms(),
-                    .ranks_per_node = replicas_->ranks_per_node(),
-                    .computes_on_host = computes_on_host(context_.ledger),
-                    .multiplies_bf16 = multiplies_bf16(context_.ledger)});
+    Environment environment{.computes_on_host = computes_on_host(context_.ledger),
+                            .multiplies_bf16 = multiplies_bf16(context_.ledger)};
+    data_->describe(environment);
+    return predict(plan_, rank_, environment);
   }
 
  private:

@@ -137,6 +137,31 @@ TEST(ShardedBench, StepsTakeTheTimeOfTheirTimelines) {
   EXPECT_GT(hidden, 0);
 }
 
+// The timeline follows the plan's algorithms, whose choice matters where latency does; and it needs
+// their closed forms.
+TEST(ShardedBench, TimelinesFollowTheAlgorithms) {
+  ShardedBenchOptions options = small(ShardedMode::simulate);
+  options.strategies = {"zero-1", "zero-2", "fsdp-backward-pre"};
+  options.ranks = {8};
+  options.links = {"alpha=100us,beta=5GB/s"};
+  std::map<std::string, double> fastest;
+  for (const char* algorithm : {"ring", "pairwise+bruck", "recursive_halving+recursive_doubling"}) {
+    options.train.algorithm = algorithm;
+    for (const ShardedPoint& point : bench_sharded(options)) {
+      SCOPED_TRACE(point.strategy + " " + algorithm);
+      ASSERT_EQ(point.skipped, "");
+      EXPECT_NEAR(*point.step_seconds / *point.expected_step_seconds, 1, 1e-9);
+      const auto [before, is_first] = fastest.emplace(point.strategy, *point.step_seconds);
+      if (is_first) continue;
+      EXPECT_LT(*point.step_seconds, before->second);
+      before->second = *point.step_seconds;
+    }
+  }
+  options.train.algorithm = "auto";
+  for (const ShardedPoint& point : bench_sharded(options))
+    EXPECT_THAT(point.skipped, HasSubstr("a predicted timeline with --algorithm auto"));
+}
+
 // On slow links prefetching does not matter, on fast ones compute does not wait for it.
 TEST(ShardedBench, PrefetchingHidesTime) {
   ShardedBenchOptions options = small(ShardedMode::simulate);

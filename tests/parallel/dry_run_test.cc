@@ -99,6 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
         DryRunCase{"fsdp", 4, {{"forward-prefetch", "true"}}},
         DryRunCase{"fsdp", 4, {{"replicas", "2"}, {"overlap", "false"}}},
         DryRunCase{"fsdp", 2, {{"micro-batches", "2"}, {"accumulation", "no-sync"}}},
+        DryRunCase{"zero", 4, {{"algorithm", "pairwise+bruck"}, {"overlap", "false"}}},
         DryRunCase{"zero", 2, {{"stage", "2"}, {"offload", "optimizer"}}},
         DryRunCase{"fsdp", 2, {{"offload", "parameters"}, {"offload-to", "tier_of_dry_run_test"}}},
         DryRunCase{"tp", 4, {{"micro-batches", "3"}}},
@@ -162,12 +163,23 @@ TEST(DryRunOfALargePlan, EqualsItsClosedForms) {
   }
 }
 
-// With nodes, `auto` chooses by bucket, and the closed forms follow its choices.
+// With nodes, `auto` chooses by bucket or by exchange of a unit, and the closed forms follow its
+// choices. Replicas of shards have nodes of their own: their ranks are not neighbours.
 TEST(DryRunOnNodes, FollowsTheChoicesOfAuto) {
-  const Plan plan = plan_of(options_of({"ddp", 8, {{"algorithm", "auto"}}}), 8);
-  const TrainResult result = dry(plan, 3, parse_links("alpha=1us,beta=1GB/s,node=4"));
-  EXPECT_TRUE(theory_holds(result));
-  EXPECT_GT(result.ranks.front().traffic.at("gradients").sent_bytes, 0);
+  for (const std::map<std::string, std::string>& options :
+       {std::map<std::string, std::string>{{"algorithm", "auto"}},
+        {{"algorithm", "auto"}, {"stage", "2"}},
+        {{"algorithm", "auto"}, {"stage", "1"}, {"zero-volume", "all-reduce"}},
+        {{"algorithm", "auto"}, {"stage", "3"}, {"replicas", "4"}},
+        {{"algorithm", "hierarchical+ring"}, {"stage", "2"}, {"zero-volume", "all-reduce"}},
+        {{"algorithm", "hierarchical+ring"}, {"stage", "3"}, {"replicas", "4"}}}) {
+    const char* technique = options.contains("stage") ? "zero" : "ddp";
+    const Plan plan = plan_of(options_of({technique, 8, options}), 8);
+    const TrainResult result = dry(plan, 3, parse_links("alpha=1us,beta=1GB/s,node=4"));
+    EXPECT_TRUE(theory_holds(result));
+    EXPECT_TRUE(std::ranges::count(result.theory, "sent_messages", &TheoryRecord::quantity));
+    EXPECT_GT(result.ranks.front().traffic.at("gradients").sent_bytes, 0);
+  }
 }
 
 TEST(DryRunOfParameterServers, IsRefused) {

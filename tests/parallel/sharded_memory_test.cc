@@ -4,7 +4,7 @@
 
 #include "collectives/base/error.h"
 #include "collectives/transport/launch/launch.h"
-#include "parallel/sharded/sharding.h"
+#include "parallel/sharded/algorithms.h"
 #include "tests/parallel/sharded_runs.h"
 
 namespace lockstep {
@@ -59,7 +59,7 @@ TEST(GroupShards, SendTheBytesOfZeroPlusPlus) {
     const RankOutline outline(plan, 0);
     const RankUnits units = sharded_units(outline.model(), sharding);
     const Count psi = outline.parameters().count(), blocks = psi - units.all.front().count;
-    EXPECT_EQ(sharded_traffic(plan, 0, sharding, units).parameters.sent_elements,
+    EXPECT_EQ(sharded_traffic(plan, 0, sharding, units)->parameters.sent_elements,
               psi / 8 * 7 + blocks / group * (group - 1));
   }
 }
