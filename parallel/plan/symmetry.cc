@@ -40,6 +40,8 @@ class Symmetry {
   }
   bool has_equal_ranks(Axis axis) const {
     if (plan_.length(axis) == 1) return true;
+    // Of the algorithms, only the ring sends to neighbours alone.
+    if ((axis == cp || axis == dp) && plan_.options.algorithm != "ring") return false;
     if (plan_.options.replicas > 1 || plan_.group_ranks() > 0 || !has_pairs(axis)) return false;
     switch (axis) {
       case tp:

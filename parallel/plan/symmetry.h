@@ -5,6 +5,8 @@
 //   along cp   all with zig-zag tokens, if they exchange no heads
 //   along dp   all that have as many sequences
 //
+// along cp and dp with rings only; other algorithms have ranks that differ, or distant peers.
+//
 // On nodes, a rank's messages must take links like those of the ranks for which it stands in. If
 // some members of a group share a node and others do not, all ranks of the first node of each stage
 // run.

@@ -133,6 +133,12 @@ TEST(KindsOfRanks, AreAllRanksWithoutSymmetry) {
   unpaired.zero_stage = 1;
   expect_same(unpaired, flat, 3);
   expect_same(mesh_options(2, 1, 3, 1), flat, 6);
+  TrainOptions linear = mesh_options(1, 1, 1, 4);
+  linear.algorithm = "linear";
+  expect_same(linear, flat, 4);
+  linear.algorithm = "linear+pairwise";
+  linear.zero_stage = 2;
+  expect_same(linear, flat, 4);
   TrainOptions slow_rank = mesh_options(1, 1, 1, 2);
   slow_rank.slow_ranks = {{1, 2.0}};
   expect_same(slow_rank, flat, 2);
