@@ -90,14 +90,16 @@ std::string checkpoint_copy_formula(const Plan& plan, std::string_view psi) {
                      element_bytes(statistics_type(plan.options.dtype)));
 }
 
-void predict_checkpoints(Prediction& prediction, const Plan& plan, int rank,
-                         const Parameters& parameters, const RankUnits* units,
-                         bool computes_on_host) {
-  if (!copies_states(plan) || !computes_on_host)
-    return prediction.set(MemoryUse::checkpoints, 0, "0");
-  prediction.set(MemoryUse::checkpoints,
-                 checkpoint_copy_bytes(plan, written_elements(plan, rank, parameters, units)),
-                 checkpoint_copy_formula(plan, "Psi_written"));
+Terms checkpoint_terms(const Plan& plan, int rank, const Parameters& parameters,
+                       const RankUnits* units, bool computes_on_host) {
+  Terms terms{.part = PlanPart::checkpoints};
+  const bool copies = copies_states(plan) && computes_on_host;
+  terms.hold({.use = MemoryUse::checkpoints,
+              .bytes = copies ? checkpoint_copy_bytes(
+                                    plan, written_elements(plan, rank, parameters, units))
+                              : 0,
+              .formula = copies ? checkpoint_copy_formula(plan, "Psi_written") : "0"});
+  return terms;
 }
 
 }  // namespace lockstep

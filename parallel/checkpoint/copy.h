@@ -4,7 +4,7 @@
 
 #include "parallel/checkpoint/files.h"
 #include "parallel/plan/plan.h"
-#include "parallel/plan/prediction.h"
+#include "parallel/plan/terms.h"
 #include "parallel/sharded/sharding.h"
 
 namespace lockstep {
@@ -28,10 +28,9 @@ class StateCopy {
 Count checkpoint_copy_bytes(const Plan& plan, Count elements);
 std::string checkpoint_copy_formula(const Plan& plan, std::string_view psi);
 
-// Adds the memory of the copy of a rank that computes on the host. `units` are its units, if they are
+// The memory of the copy of a rank that computes on the host. `units` are its units, if they are
 // sharded.
-void predict_checkpoints(Prediction& prediction, const Plan& plan, int rank,
-                         const Parameters& parameters, const RankUnits* units,
-                         bool computes_on_host);
+Terms checkpoint_terms(const Plan& plan, int rank, const Parameters& parameters,
+                       const RankUnits* units, bool computes_on_host);
 
 }  // namespace lockstep

@@ -56,51 +56,8 @@ std::string context_formula(const ContextSplit& split) {
   return "layers * micro-batches * (" + formula + ")";
 }
 
-}  // namespace
-
-void predict_context(Prediction& prediction, const Plan& plan, int rank, int layers) {
-  const Work work = work_of(plan, rank);
-  const ContextSplit& split = work.split;
-  const int groups = split.groups(), group = split.group();
-  const HeadSplit inside = split.heads();
-  // How often a layer's products and its attention run in forward.
-  const Recompute recompute = model_options(plan.options).recompute;
-  const Count products = recompute == Recompute::full ? 2 : 1;
-  const Count attentions = recompute == Recompute::none ? 1 : 2;
-  Traffic blocks, gradients, heads, statistics;
-  for (const Count rows : work.rows) {
-    const Count block = block_of(work, rows), size = rows * work.head_size;
-    const auto scattered = [&](bool with_kv) {
-      return heads_for_tokens(size, inside, work.heads, work.kv_heads, with_kv);
-    };
-    const auto gathered = [&](bool with_kv) {
-      return tokens_for_heads(size, inside, work.heads, work.kv_heads, with_kv);
-    };
-    const Traffic one =
-        split.rings ? Ring::traffic(block, groups) : Gather::traffic(block, groups, group);
-    blocks += (attentions + 1) * one;
-    gradients += split.rings ? Ring::gradient_traffic(block, groups, split.returns_all_hops)
-                             : Gather::gradient_traffic(block, groups, group);
-    heads += products * scattered(true) + attentions * gathered(false) + scattered(false) +
-             gathered(true);
-    statistics += heads_for_tokens(rows, inside, work.heads, work.kv_heads, false);
-  }
-  const Count element = element_bytes(plan.options.dtype),
-              statistic = element_bytes(statistics_type(plan.options.dtype));
-  prediction.add(KeyValues::label, layers * blocks, element);
-  prediction.add(KeyValues::gradient_label, layers * gradients, statistic);
-  prediction.add(Ulysses::label, layers * heads, element);
-  prediction.add(Ulysses::label, layers * statistics, statistic);
-  prediction.add_term(context_formula(split), "exchanges of keys, values and heads");
-  prediction.attentions = inside.share(work.heads, work.kv_heads).count * layers * attentions;
-  prediction.attention_pairs = {attention_pairs(split.layout, plan.tokens_of_sequence()) *
-                                    plan.share(rank).count * prediction.attentions,
-                                "pairs of a sequence * sequences * heads * layers",
-                                !plan.options.documents};
-}
-
-Count context_memory_bytes(const Plan& plan, int rank) {
-  const Work work = work_of(plan, rank);
+// Returns the memory in which ranks exchange blocks and heads, for the largest micro-batch.
+Count exchange_bytes(const Plan& plan, const Work& work) {
   const ContextSplit& split = work.split;
   const HeadShare share = split.heads().share(work.heads, work.kv_heads);
   const Count rows = *std::ranges::max_element(work.rows);
@@ -136,6 +93,67 @@ Count context_memory_bytes(const Plan& plan, int rank) {
          group_rows * width * element +          // gradient of the attention's output
          group_rows * share.count * statistic +  // products
          messages + wide_messages;
+}
+
+// Returns how often a step runs a layer's attention in forward.
+Count forward_attentions(const Plan& plan) {
+  return model_options(plan.options).recompute == Recompute::none ? 1 : 2;
+}
+
+// Adds the traffic of an optimizer step.
+void send_exchanges(Terms& terms, const Plan& plan, const Work& work, int layers) {
+  const ContextSplit& split = work.split;
+  const int groups = split.groups(), group = split.group();
+  const HeadSplit inside = split.heads();
+  // How often a layer's products run in forward.
+  const Count products = model_options(plan.options).recompute == Recompute::full ? 2 : 1;
+  const Count attentions = forward_attentions(plan);
+  Traffic blocks, gradients, heads, statistics;
+  for (const Count rows : work.rows) {
+    const Count block = block_of(work, rows), size = rows * work.head_size;
+    const auto scattered = [&](bool with_kv) {
+      return heads_for_tokens(size, inside, work.heads, work.kv_heads, with_kv);
+    };
+    const auto gathered = [&](bool with_kv) {
+      return tokens_for_heads(size, inside, work.heads, work.kv_heads, with_kv);
+    };
+    const Traffic one =
+        split.rings ? Ring::traffic(block, groups) : Gather::traffic(block, groups, group);
+    blocks += (attentions + 1) * one;
+    gradients += split.rings ? Ring::gradient_traffic(block, groups, split.returns_all_hops)
+                             : Gather::gradient_traffic(block, groups, group);
+    heads += products * scattered(true) + attentions * gathered(false) + scattered(false) +
+             gathered(true);
+    statistics += heads_for_tokens(rows, inside, work.heads, work.kv_heads, false);
+  }
+  const Count element = element_bytes(plan.options.dtype),
+              statistic = element_bytes(statistics_type(plan.options.dtype));
+  terms.send(KeyValues::label, layers * blocks, element);
+  terms.send(KeyValues::gradient_label, layers * gradients, statistic);
+  terms.send(Ulysses::label, layers * heads, element);
+  terms.send(Ulysses::label, layers * statistics, statistic);
+}
+
+}  // namespace
+
+Terms context_terms(const Plan& plan, int rank, int layers) {
+  Terms terms{.part = PlanPart::context};
+  if (plan.length(Axis::cp) == 1) return terms;
+  const Work work = work_of(plan, rank);
+  const ContextSplit& split = work.split;
+  send_exchanges(terms, plan, work, layers);
+  terms.bytes_formula = context_formula(split);
+  terms.messages_formula = "exchanges of keys, values and heads";
+  terms.attentions =
+      split.heads().share(work.heads, work.kv_heads).count * layers * forward_attentions(plan);
+  terms.attention_pairs = {attention_pairs(split.layout, plan.tokens_of_sequence()) *
+                               plan.share(rank).count * terms.attentions,
+                           "pairs of a sequence * sequences * heads * layers",
+                           !plan.options.documents};
+  terms.hold({.use = MemoryUse::communication,
+              .bytes = exchange_bytes(plan, work),
+              .exact = plan.has_even_batches()});
+  return terms;
 }
 
 }  // namespace lockstep

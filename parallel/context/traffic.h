@@ -2,13 +2,12 @@
 #pragma once
 
 #include "parallel/plan/plan.h"
-#include "parallel/plan/prediction.h"
+#include "parallel/plan/terms.h"
 
 namespace lockstep {
 
-// Adds the traffic and the pairs of an optimizer step, for a rank with that many layers.
-void predict_context(Prediction& prediction, const Plan& plan, int rank, int layers);
-// Returns the memory in which ranks exchange blocks and heads, for the largest micro-batch.
-Count context_memory_bytes(const Plan& plan, int rank);
+// The traffic and the pairs of an optimizer step, for a rank with that many layers, and the memory in
+// which ranks exchange blocks and heads of the largest micro-batch. Nothing if sequences are whole.
+Terms context_terms(const Plan& plan, int rank, int layers);
 
 }  // namespace lockstep

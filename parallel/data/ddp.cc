@@ -158,37 +158,38 @@ std::unique_ptr<DataParallel> make_ddp(RankContext& context, Communicator& repli
   return std::make_unique<Ddp>(context, replicas, plan, parameters, backend);
 }
 
-std::optional<DdpTraffic> ddp_traffic(const Plan& plan, int rank, const Parameters& parameters,
-                                      const std::vector<std::string>& algorithms,
-                                      int ranks_per_node) {
-  const std::vector<Bucket> buckets = buckets_of(plan, parameters);
-  DdpTraffic sum;
+namespace {
+
+// Adds the traffic of all buckets, unless it is unknown.
+void send_buckets(Terms& terms, const Plan& plan, int rank, const std::vector<Bucket>& buckets,
+                  const std::vector<std::string>& algorithms, int ranks_per_node) {
+  Traffic sum;
   bool all_rings = true;
   std::string name = algorithm_of(plan, Operation::all_reduce);
+  terms.has_unknown_traffic = true;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     if (!algorithms.empty()) name = algorithms[b];
-    if (name == "auto") return {};
+    if (name == "auto") return;
     const AllReduceAlgorithm& algorithm =
         find_algorithm(all_reduce_algorithms(), "all_reduce", name);
-    if (!algorithm.traffic) return {};
-    sum.traffic += algorithm.traffic({.ranks = plan.copies(),
-                                      .count = buckets[b].count,
-                                      .element_bytes = GradientExchange::element_bytes(plan),
-                                      .ranks_per_node = ranks_per_node},
-                                     plan.copy(rank));
+    if (!algorithm.traffic) return;
+    sum += algorithm.traffic({.ranks = plan.copies(),
+                              .count = buckets[b].count,
+                              .element_bytes = GradientExchange::element_bytes(plan),
+                              .ranks_per_node = ranks_per_node},
+                             plan.copy(rank));
     all_rings = all_rings && name == "ring";
   }
-  sum.bytes_formula =
+  terms.has_unknown_traffic = false;
+  terms.bytes_formula =
       all_rings ? fmt::format("2(P-1)/P * Psi * {}", GradientExchange::element_formula(plan))
                 : fmt::format("all_reduce/{}, by bucket", name);
-  sum.messages_formula = all_rings ? "2(P-1) * buckets" : sum.bytes_formula;
-  return sum;
+  terms.messages_formula = all_rings ? "2(P-1) * buckets" : terms.bytes_formula;
+  terms.send("gradients", sum, GradientExchange::element_bytes(plan), terms.bytes_formula);
 }
 
-Count ddp_scratch_bytes(const Plan& plan, int rank, const Parameters& parameters,
-                        const std::vector<std::string>& algorithms) {
-  if (plan.copies() == 1) return 0;
-  const std::vector<Bucket> buckets = buckets_of(plan, parameters);
+Count most_scratch_bytes(const Plan& plan, int rank, const std::vector<Bucket>& buckets,
+                         const std::vector<std::string>& algorithms) {
   const std::string named = algorithm_of(plan, Operation::all_reduce);
   Count most = 0;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
@@ -202,8 +203,23 @@ Count ddp_scratch_bytes(const Plan& plan, int rank, const Parameters& parameters
   return most * GradientExchange::element_bytes(plan);
 }
 
-Count ddp_communication_bytes(const Plan& plan, const Parameters& parameters) {
-  return GradientExchange::memory_bytes(plan, largest_count(buckets_of(plan, parameters)));
+}  // namespace
+
+Terms ddp_terms(const Plan& plan, int rank, const Parameters& parameters,
+                const std::vector<std::string>& algorithms, int ranks_per_node) {
+  Terms terms{.part = PlanPart::gradients};
+  if (plan.copies() == 1) return terms;
+  const std::vector<Bucket> buckets = buckets_of(plan, parameters);
+  send_buckets(terms, plan, rank, buckets, algorithms, ranks_per_node);
+  terms.hold({.use = MemoryUse::communication,
+              .bytes = GradientExchange::memory_bytes(plan, largest_count(buckets))});
+  const Count scratch = most_scratch_bytes(plan, rank, buckets, algorithms);
+  // During backward it meets other memory or not, depending on the time that a reduction takes.
+  terms.hold({.use = MemoryUse::communication,
+              .bytes = scratch,
+              .exact = scratch == 0 || !plan.options.overlap,
+              .moment = Moment::reduction});
+  return terms;
 }
 
 }  // namespace lockstep

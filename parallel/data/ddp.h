@@ -9,11 +9,10 @@
 // Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "collectives/algorithm.h"
+#include "parallel/plan/terms.h"
 #include "parallel/rank/strategy.h"
 
 namespace lockstep {
@@ -21,21 +20,11 @@ namespace lockstep {
 std::unique_ptr<DataParallel> make_ddp(RankContext& context, Communicator& replicas,
                                        const Plan& plan, Parameters& parameters, Backend& backend);
 
-// What a rank sends and receives for its gradients in a step, in elements of the plan's
-// reduce_dtype. `algorithms` are those of its buckets: chosen by `auto`, or the plan's. Empty if
-// one of them belongs to a library, so that its messages are invisible here, or is not chosen yet.
-struct DdpTraffic {
-  Traffic traffic;
-  std::string bytes_formula, messages_formula;
-};
-std::optional<DdpTraffic> ddp_traffic(const Plan& plan, int rank, const Parameters& parameters,
-                                      const std::vector<std::string>& algorithms,
-                                      int ranks_per_node);
-
-// Memory that ddp takes for communication: the largest bucket, if it is rounded to another type.
-Count ddp_communication_bytes(const Plan& plan, const Parameters& parameters);
-// Additional scratch of its algorithms, at most.
-Count ddp_scratch_bytes(const Plan& plan, int rank, const Parameters& parameters,
-                        const std::vector<std::string>& algorithms);
+// A rank's traffic for its gradients in a step, and its memory for communication: the largest bucket,
+// if it is rounded to another type, and the scratch of the algorithms. `algorithms` are those of its
+// buckets: chosen by `auto`, or the plan's. Traffic is unknown if one of them belongs to a library, so
+// that its messages are invisible here, or is not chosen yet.
+Terms ddp_terms(const Plan& plan, int rank, const Parameters& parameters,
+                const std::vector<std::string>& algorithms, int ranks_per_node);
 
 }  // namespace lockstep

@@ -108,47 +108,48 @@ class AsynchronousMember final : public Member {
   // The steps that took effect on this rank, in order.
   const std::vector<UpdateRecord>& updates() const { return updates_; }
 
+  Prediction prediction() const override { return sum_of_terms({states(), exchange()}); }
+
+ private:
   // Traffic of the whole run.
-  Prediction prediction() const override {
-    Prediction prediction = states();
-    if (departed_ || (server_ && server_->lost_a_worker())) {
-      prediction.total.reset();
-      return prediction;
-    }
+  Terms exchange() const {
+    Terms terms{.part = PlanPart::gradients};
+    terms.has_unknown_traffic = departed_ || (server_ && server_->lost_a_worker());
+    if (terms.has_unknown_traffic) return terms;
     const Count steps = own_steps(), norm = sizeof(double);
     const Count workers = roles_.workers(), servers = roles_.servers;
-    Volume& total = *prediction.total;
+    Volume total;
     if (roles_.colocated) {
       // Messages between its worker and its server stay on the rank.
       const Count others = workers - 1, part = own_count() * element();
       const Count bytes = model_.parameters().count() * element() - part + others * (part + norm);
-      prediction.bytes_formula = "steps * (2(N-1)/N * Psi * beta + 8(N-1))";
-      prediction.messages_formula = "steps * 3(N-1)";
+      terms.bytes_formula = "steps * (2(N-1)/N * Psi * beta + 8(N-1))";
+      terms.messages_formula = "steps * 3(N-1)";
       total = {.sent_bytes = steps * bytes,
                .received_bytes = steps * bytes,
                .sent_messages = steps * 3 * others,
                .received_messages = steps * 3 * others};
     } else if (server_) {
       const Count part = own_count() * element();
-      prediction.bytes_formula = "steps * W/S * Psi * beta; received: + 8 W";
-      prediction.messages_formula = "steps * W; received: steps * 2 W";
+      terms.bytes_formula = "steps * W/S * Psi * beta; received: + 8 W";
+      terms.messages_formula = "steps * W; received: steps * 2 W";
       total = {.sent_bytes = steps * workers * part,
                .received_bytes = steps * workers * (part + norm),
                .sent_messages = steps * workers,
                .received_messages = steps * 2 * workers};
     } else {
       const Count all = model_.parameters().count() * element();
-      prediction.bytes_formula = "steps * (Psi * beta + 8 S); received: without 8 S";
-      prediction.messages_formula = "steps * 2 S; received: steps * S";
+      terms.bytes_formula = "steps * (Psi * beta + 8 S); received: without 8 S";
+      terms.messages_formula = "steps * 2 S; received: steps * S";
       total = {.sent_bytes = steps * (all + norm * servers),
                .received_bytes = steps * all,
                .sent_messages = steps * 2 * servers,
                .received_messages = steps * servers};
     }
-    return prediction;
+    terms.traffic = {{.label = "", .volume = total}};
+    return terms;
   }
 
- private:
   void serve_all() {
     const int most_lead = options_.mode == "ssp" ? options_.staleness : Server::unlimited;
     server_->serve(own_steps(), most_lead, [&](const Push& push) { apply(push); });

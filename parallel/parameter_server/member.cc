@@ -87,7 +87,7 @@ double Member::compute(std::span<const Batch> micro_batches, Count targets, doub
   return loss;
 }
 
-Prediction Member::states() const {
+Terms Member::states() const {
   const bool worker = roles_.is_worker(rank_), server = roles_.is_server(rank_);
   const Count own = server ? own_count() * element() : 0;
   const Count kept = (worker ? model_.parameters().count() * element() : 0) +
@@ -97,15 +97,17 @@ Prediction Member::states() const {
   const std::string all_or_part = roles_.two_ends ? "(1 + 1/N) * Psi * beta"
                                   : worker        ? "Psi * beta"
                                                   : "Psi/S * beta";
-  Prediction prediction;
-  prediction.set(MemoryUse::parameters, kept, all_or_part);
-  prediction.set(MemoryUse::gradients, kept, all_or_part);
-  prediction.set(MemoryUse::optimizer, own / element() * optimizer_bytes(settings, dtype),
-                 server ? optimizer_formula(settings, dtype, "Psi/S") : "0");
+  Terms terms{.part = PlanPart::states};
+  terms.hold({.use = MemoryUse::parameters, .bytes = kept, .formula = all_or_part});
+  terms.hold({.use = MemoryUse::gradients, .bytes = kept, .formula = all_or_part});
+  terms.hold({.use = MemoryUse::optimizer,
+              .bytes = own / element() * optimizer_bytes(settings, dtype),
+              .formula = server ? optimizer_formula(settings, dtype, "Psi/S") : "0"});
   const bool copies = server && computes_on_host(context_.ledger);
-  prediction.set(MemoryUse::checkpoints, checkpoint_copy_bytes(plan_, copies ? own_count() : 0),
-                 copies ? checkpoint_copy_formula(plan_, "Psi/S") : "0");
-  return prediction;
+  terms.hold({.use = MemoryUse::checkpoints,
+              .bytes = checkpoint_copy_bytes(plan_, copies ? own_count() : 0),
+              .formula = copies ? checkpoint_copy_formula(plan_, "Psi/S") : "0"});
+  return terms;
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include "parallel/parameter_server/server.h"
 #include "parallel/parameter_server/worker.h"
 #include "parallel/plan/plan.h"
+#include "parallel/plan/terms.h"
 #include "parallel/rank/compute_clock.h"
 #include "parallel/rank/training_rank.h"
 
@@ -43,8 +44,8 @@ class Member : public TrainingRank {
   Count own_count() const {
     return Parts(model_.parameters().count(), roles_.servers)[roles_.server_of_rank(rank_)];
   }
-  // Peak memory on this rank.
-  Prediction states() const;
+  // The peak memory of this rank's states, and of a checkpoint's copy.
+  Terms states() const;
 
   RankContext& context_;
   const Plan& plan_;

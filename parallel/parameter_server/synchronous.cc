@@ -63,12 +63,14 @@ class SynchronousMember final : public Member {
     communicate([&] { spread_parameters(); });
   }
 
-  Prediction prediction() const override {
+  Prediction prediction() const override { return sum_of_terms({states(), exchange()}); }
+
+ private:
+  Terms exchange() const {
     // A rank that is both exchanges nothing with itself.
     const int itself = roles_.colocated ? 1 : 0;
     const bool worker = roles_.is_worker(rank_), server = roles_.is_server(rank_);
     const Count own = server ? own_count() : 0;
-    Prediction prediction = states();
     Traffic push;
     if (worker) {
       push.sent_elements = model_.parameters().count() - own;
@@ -82,25 +84,23 @@ class SynchronousMember final : public Member {
                           .sent_elements = push.received_elements,
                           .received_messages = push.sent_messages,
                           .received_elements = push.sent_elements};
-    prediction.add("push", push, element());
-    prediction.add("pull", pull, element());
+    const char* const both = "(N-1)/N * Psi * beta";
+    Terms terms{.part = PlanPart::gradients};
+    terms.send("push", push, element(), roles_.colocated ? both : worker ? "Psi * beta" : "0");
+    terms.send("pull", pull, element(),
+               roles_.colocated ? both
+               : server         ? "W/S * Psi * beta"
+                                : "0");
     if (server && roles_.servers > 1)
-      prediction.add(norm_label, norm_traffic(roles_.servers, roles_.server_of_rank(rank_)),
-                     sizeof(double));
-    prediction.formulas["push"] = roles_.colocated ? "(N-1)/N * Psi * beta"
-                                  : worker         ? "Psi * beta"
-                                                   : "0";
-    prediction.formulas["pull"] = roles_.colocated ? "(N-1)/N * Psi * beta"
-                                  : server         ? "W/S * Psi * beta"
-                                                   : "0";
-    prediction.bytes_formula = roles_.colocated ? "2(N-1)/N * Psi * beta + norm"
-                               : server         ? "W/S * Psi * beta + norm"
-                                                : "Psi * beta";
-    prediction.messages_formula = roles_.colocated ? "2(N-1) + norm" : server ? "W + norm" : "S";
-    return prediction;
+      terms.send(norm_label, norm_traffic(roles_.servers, roles_.server_of_rank(rank_)),
+                 sizeof(double));
+    terms.bytes_formula = roles_.colocated ? "2(N-1)/N * Psi * beta + norm"
+                          : server         ? "W/S * Psi * beta + norm"
+                                           : "Psi * beta";
+    terms.messages_formula = roles_.colocated ? "2(N-1) + norm" : server ? "W + norm" : "S";
+    return terms;
   }
 
- private:
   std::unique_ptr<Communicator> servers_;  // the servers' group
 };
 

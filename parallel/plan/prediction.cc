@@ -2,32 +2,6 @@
 
 namespace lockstep {
 
-namespace {
-
-Volume volume_of(const Traffic& t, Count element_bytes) {
-  return {.sent_bytes = t.sent_elements * element_bytes,
-          .received_bytes = t.received_elements * element_bytes,
-          .sent_messages = t.sent_messages,
-          .received_messages = t.received_messages};
-}
-
-}  // namespace
-
-void Prediction::add_term(const std::string& bytes, const std::string& messages) {
-  const auto append = [](std::string& sum, const std::string& term) {
-    sum += sum.empty() ? term : " + " + term;
-  };
-  append(bytes_formula, bytes);
-  append(messages_formula, messages);
-}
-
-void Prediction::add(const std::string& label, const Traffic& t, Count element_bytes) {
-  const Volume volume = volume_of(t, element_bytes);
-  if (volume == Volume{}) return;
-  traffic[label] += volume;
-  if (total) *total += volume;
-}
-
 std::vector<TheoryRecord> theory_of(const Prediction& prediction, const RankRecord& measured) {
   std::vector<TheoryRecord> lines;
   const auto add = [&](std::string quantity, std::string formula, std::int64_t expected,

@@ -1,5 +1,5 @@
-// The closed forms of one rank: what it sends and receives in an optimizer step, and its peak
-// memory.
+// What a plan predicts for one rank: what it sends and receives in an optimizer step, and its peak
+// memory. terms.h adds it up.
 #pragma once
 
 #include <array>
@@ -18,17 +18,18 @@ namespace lockstep {
 // A number and its formula.
 struct Figure {
   std::int64_t value = 0;
-  std::string formula;
+  std::string formula = {};
   bool exact = true;  // a measurement must equal it; otherwise it is an estimate
+
+  bool operator==(const Figure&) const = default;
 };
 
 struct Prediction {
   std::map<std::string, Volume, std::less<>> traffic;  // by label; only labels with traffic
   // The sum over all labels; empty if a part of it is unknown.
   std::optional<Volume> total = Volume{};
-  std::map<std::string, std::string, std::less<>> formulas;  // of sent bytes, by label
-  std::string bytes_formula, messages_formula;               // of the total, a sum of terms
-  void add_term(const std::string& bytes, const std::string& messages);
+  std::map<std::string, std::string, std::less<>> formulas;   // of sent bytes, by label
+  std::string bytes_formula, messages_formula;                // of the total, a sum of terms
   std::array<std::optional<Figure>, memory_uses> peak_bytes;  // by MemoryUse
   // For context parallelism: the (query, key) pairs of a step, without documents; and how often a
   // step computes each pair of a sequence.
@@ -39,11 +40,7 @@ struct Prediction {
   std::optional<Figure> in_flight;  // micro-batches of a pipeline, summed over stages
   std::optional<double> bubble_fraction;
 
-  // Adds traffic under a label, in elements of `element_bytes`.
-  void add(const std::string& label, const Traffic& traffic, Count element_bytes);
-  void set(MemoryUse use, Count bytes, std::string formula, bool exact = true) {
-    peak_bytes[static_cast<std::size_t>(use)] = {bytes, std::move(formula), exact};
-  }
+  bool operator==(const Prediction&) const = default;
 };
 
 // Compares theory with measurement: returns an entry for each quantity that both contain.

@@ -79,18 +79,19 @@ Count narrow_workspace_bytes(const Plan& plan, int rank, bool multiplies_bf16) {
   return ledger.peak_bytes(MemoryUse::workspace);
 }
 
-void predict_workspace(Prediction& prediction, const Plan& plan, int rank,
-                       const Environment& environment) {
-  if (!environment.computes_on_host) return;
+Terms workspace_terms(const Plan& plan, int rank, const Environment& environment) {
+  Terms terms{.part = PlanPart::workspace};
+  if (!environment.computes_on_host) return terms;
   const bool narrow = is_narrow(plan.options.dtype);
   // If each rank has some rows of a sequence, its part of the embedding's gradient can have more
   // distinct tokens than its other tensors have rows.
   const bool has_embedding = plan.schedule.rank_of_stage().front() == plan.place(rank, Axis::pp);
   const bool depends_on_tokens = plan.split(rank).by_sequence && has_embedding;
-  prediction.set(MemoryUse::workspace,
-                 narrow_workspace_bytes(plan, rank, environment.multiplies_bf16),
-                 narrow ? "largest operands * 4" : "0",
-                 !narrow || (plan.has_even_batches() && !depends_on_tokens));
+  terms.hold({.use = MemoryUse::workspace,
+              .bytes = narrow_workspace_bytes(plan, rank, environment.multiplies_bf16),
+              .formula = narrow ? "largest operands * 4" : "0",
+              .exact = !narrow || (plan.has_even_batches() && !depends_on_tokens)});
+  return terms;
 }
 
 std::vector<Batch> dry_batches(const Plan& plan, int rank, int step) {

@@ -1,5 +1,5 @@
-// Takes a rank's layers through a step without storage, and counts the workspace that no closed form
-// gives.
+// A replay of a rank's allocations: takes its layers through a step without storage, and counts the
+// workspace, for which there is no closed form.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 #include "models/ops/roofline_backend.h"
 #include "parallel/plan/environment.h"
 #include "parallel/plan/plan.h"
-#include "parallel/plan/prediction.h"
+#include "parallel/plan/terms.h"
 
 namespace lockstep {
 
@@ -17,9 +17,8 @@ namespace lockstep {
 // the largest one of a step, in f32. 0 for other types. Counts every token of the first stage's
 // embedding as distinct.
 Count narrow_workspace_bytes(const Plan& plan, int rank, bool multiplies_bf16);
-// Adds them to a prediction of the host. The device accounts for the workspace of a GPU's kernels.
-void predict_workspace(Prediction& prediction, const Plan& plan, int rank,
-                       const Environment& environment);
+// They are the workspace of a rank on the host. A device accounts for that of its own kernels.
+Terms workspace_terms(const Plan& plan, int rank, const Environment& environment);
 
 // Returns a batch of a rank with these rows of a step.
 Batch dry_batch(const Plan& plan, int rank, const Share& rows, int step);

@@ -1,8 +1,8 @@
 #include "parallel/sharded/offload.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 #include "models/ops/narrow_types.h"
 
@@ -18,14 +18,14 @@ bool reads_values(DType dtype, StateAccess access) {
   return access != StateAccess::step || !is_narrow(dtype);
 }
 
-bool offloads_parameters(const Plan& plan) {
-  return plan.zero_stage() > 0 && plan.options.offload == "parameters";
-}
-
 }  // namespace
 
 bool offloads_states(const Plan& plan) {
   return plan.zero_stage() > 0 && plan.options.offload != "none";
+}
+
+bool offloads_parameters(const Plan& plan) {
+  return plan.zero_stage() > 0 && plan.options.offload == "parameters";
 }
 
 OffloadLayout offload_layout(const Plan& plan, int rank, const RankUnits& units) {
@@ -76,32 +76,41 @@ TierTraffic offload_traffic(const Plan& plan, int rank, const Sharding& sharding
   return traffic;
 }
 
+// Returns formulas for the bytes that are read and written.
+std::pair<std::string, std::string> offload_formulas(const Plan& plan) {
+  const DType dtype = plan.options.dtype;
+  const std::string states = optimizer_formula(optimizer_settings(plan.options), dtype, "Psi/P"),
+                    end = Tier::is_file(plan.options.offload_to) ? ", in whole blocks" : "";
+  if (!offloads_parameters(plan)) return {states + end, states + end};
+  return {states + (is_narrow(dtype) ? "" : " + Psi/P * beta") +
+              " + (Psi/P of each gather) * beta" + end,
+          states + " + Psi/P * beta" + end};
+}
+
 }  // namespace
 
-void predict_offload(Prediction& prediction, const Plan& plan, int rank, const Sharding& sharding,
-                     const RankUnits& units, bool computes_on_host) {
+Terms offload_terms(const Plan& plan, int rank, const Sharding& sharding, const RankUnits& units,
+                    bool computes_on_host) {
+  Terms terms{.part = PlanPart::offload};
+  if (!offloads_states(plan)) return terms;
   const std::string& where = plan.options.offload_to;
   const DType dtype = plan.options.dtype;
-  const bool narrow = is_narrow(dtype), is_file = Tier::is_file(where);
   const OffloadLayout layout = offload_layout(plan, rank, units);
-  prediction.offload = offload_traffic(plan, rank, sharding, units, layout);
-  const OptimizerSettings settings = optimizer_settings(plan.options);
-  const std::string states = optimizer_formula(settings, dtype, "Psi/P"),
-                    end = is_file ? ", in whole blocks" : "";
-  prediction.set(
-      MemoryUse::optimizer,
-      2 * layout.largest * state_bytes(plan) + (computes_on_host ? Tier::memory_bytes(where) : 0),
-      optimizer_formula(settings, dtype, "(2 groups)") + (is_file ? " + the file's buffer" : ""));
-  prediction.offload_read_formula = prediction.offload_written_formula = states + end;
-  if (!offloads_parameters(plan)) return;
-  prediction.offload_read_formula =
-      states + (narrow ? "" : " + Psi/P * beta") + " + (Psi/P of each gather) * beta" + end;
-  prediction.offload_written_formula = states + " + Psi/P * beta" + end;
-  Count values = prediction.peak_bytes[static_cast<std::size_t>(MemoryUse::parameters)]->value;
-  for (const OffloadLayout::Shard& shard : layout.shards)
-    values -= shard.count * element_bytes(dtype);
-  prediction.set(MemoryUse::parameters, values + 2 * layout.largest * element_bytes(dtype),
-                 "(gathered units + 2 groups) * beta");
+  terms.offload = offload_traffic(plan, rank, sharding, units, layout);
+  std::tie(terms.offload_read_formula, terms.offload_written_formula) = offload_formulas(plan);
+  const Count two_groups = 2 * layout.largest;
+  const std::string states =
+      optimizer_formula(optimizer_settings(plan.options), dtype, "(2 groups)");
+  terms.hold(
+      {.use = MemoryUse::optimizer,
+       .bytes = two_groups * state_bytes(plan) + (computes_on_host ? Tier::memory_bytes(where) : 0),
+       .formula = states + (Tier::is_file(where) ? " + the file's buffer" : "")});
+  if (!offloads_parameters(plan)) return terms;
+  const ShardedElements elements = sharded_elements(plan, rank, sharding, units);
+  terms.hold({.use = MemoryUse::parameters,
+              .bytes = (elements.gathered() + two_groups) * element_bytes(dtype),
+              .formula = "(gathered units + 2 groups) * beta"});
+  return terms;
 }
 
 class Offload::Storage final : public StateStorage {

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "models/optimizers/optimizers.h"
-#include "parallel/plan/prediction.h"
+#include "parallel/plan/terms.h"
 #include "parallel/rank/tier.h"
 #include "parallel/sharded/sharding.h"
 
@@ -48,10 +48,11 @@ struct OffloadLayout {
 OffloadLayout offload_layout(const Plan& plan, int rank, const RankUnits& units);
 
 bool offloads_states(const Plan& plan);
+bool offloads_parameters(const Plan& plan);
 
-// Adds a rank's closed forms to those of its states and parameters without offload.
-void predict_offload(Prediction& prediction, const Plan& plan, int rank, const Sharding& sharding,
-                     const RankUnits& units, bool computes_on_host);
+// The traffic with the tier, and the memory of what it holds: nothing if nothing is offloaded.
+Terms offload_terms(const Plan& plan, int rank, const Sharding& sharding, const RankUnits& units,
+                    bool computes_on_host);
 
 class Offload {
  public:

@@ -127,10 +127,12 @@ std::vector<UnitExchange> exchanges_of_step(const Plan& plan, int rank, const Sh
 // Returns how often a rank gathers each unit from all ranks in a step, if parameters are sharded.
 std::vector<int> gathers_of_units(const Plan& plan, int rank, const Sharding& sharding,
                                   const RankUnits& units);
+
 // The most elements held at once: this rank's shards of all units, or whole units, and the buffers
-// of gathered parameters and of gradients not yet reduced.
+// of gathered parameters and of gradients not yet reduced. The buffers are a replay of a step.
 struct ShardedElements {
   Count shards = 0, parameters = 0, gradients = 0;
+  Count gathered() const { return parameters - shards; }  // if parameters are sharded
 };
 ShardedElements sharded_elements(const Plan& plan, int rank, const Sharding& sharding,
                                  const RankUnits& units);

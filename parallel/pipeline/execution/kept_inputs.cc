@@ -102,19 +102,11 @@ void KeptInputs::bring_back(Slice input, int number, std::optional<int> next) {
   if (tier_) split_.announce(Operation::send_recv, {}, input);
 }
 
-void predict_kept_inputs(Prediction& prediction, const Plan& plan, int rank,
-                         bool computes_on_host) {
-  const KeptInput kept = plan.stage_options().kept_input;
-  if (kept == KeptInput::whole || most_kept(plan, rank) == 0) return;
-  prediction.formulas[TensorRanks::inputs_label] = "(t-1)/t * tokens * C * beta * kept inputs";
-  if (kept == KeptInput::part) return;
-  const std::string& where = plan.options.offload_to;
-  Figure& memory = *prediction.peak_bytes[static_cast<std::size_t>(MemoryUse::activations)];
-  memory.value += 2 * activation_bytes(plan, rank).own_part();
-  if (computes_on_host) memory.value += Tier::memory_bytes(where);
-  memory.formula += " + 2 parts of inputs";
+namespace {
 
-  int inputs = 0;  // of a micro-batch
+// Returns how many inputs of a micro-batch a rank keeps.
+int inputs_kept(const Plan& plan, int rank) {
+  int inputs = 0;
   const std::vector<int> rank_of_stage = plan.schedule.rank_of_stage();
   for (int stage = 0; stage < plan.schedule.stages; ++stage) {
     if (rank_of_stage[static_cast<std::size_t>(stage)] != plan.place(rank, Axis::pp)) continue;
@@ -123,17 +115,39 @@ void predict_kept_inputs(Prediction& prediction, const Plan& plan, int rank,
     else if (stage > 0)
       ++inputs;
   }
+  return inputs;
+}
+
+// Returns what a step moves to the tier, which is also what it moves back.
+Count moved_bytes(const Plan& plan, int rank) {
+  const int inputs = inputs_kept(plan, rank);
   Count moved = 0;
   for (const Count rows : plan.rows(rank)) {
     const ActivationBytes bytes(plan.model, rows, plan.options.dtype, plan.split(rank),
                                 plan.stage_options());
-    moved += inputs * Tier::moved_bytes(where, bytes.own_part());
+    moved += inputs * Tier::moved_bytes(plan.options.offload_to, bytes.own_part());
   }
-  prediction.offload = prediction.offload.value_or(TierTraffic{}) +
-                       TierTraffic{.read_bytes = moved, .written_bytes = moved};
-  for (std::string* formula :
-       {&prediction.offload_read_formula, &prediction.offload_written_formula})
-    *formula += std::string(formula->empty() ? "" : " + ") + "tokens * C / t * beta * kept inputs";
+  return moved;
+}
+
+}  // namespace
+
+Terms kept_inputs_terms(const Plan& plan, int rank, bool computes_on_host) {
+  Terms terms{.part = PlanPart::kept_inputs};
+  const KeptInput kept = plan.stage_options().kept_input;
+  if (kept == KeptInput::whole || most_kept(plan, rank) == 0) return terms;
+  terms.send(TensorRanks::inputs_label, {}, 0, "(t-1)/t * tokens * C * beta * kept inputs");
+  if (kept == KeptInput::part) return terms;
+  const Count buffers = 2 * activation_bytes(plan, rank).own_part();
+  terms.hold(
+      {.use = MemoryUse::activations,
+       .bytes = buffers + (computes_on_host ? Tier::memory_bytes(plan.options.offload_to) : 0),
+       .formula = "2 parts of inputs"});
+  const Count moved = moved_bytes(plan, rank);
+  terms.offload = {.read_bytes = moved, .written_bytes = moved};
+  terms.offload_read_formula = terms.offload_written_formula =
+      "tokens * C / t * beta * kept inputs";
+  return terms;
 }
 
 }  // namespace lockstep

@@ -18,7 +18,7 @@
 
 #include "models/gpt/input_store.h"
 #include "parallel/plan/plan.h"
-#include "parallel/plan/prediction.h"
+#include "parallel/plan/terms.h"
 #include "parallel/rank/tier.h"
 #include "parallel/tensor/ranks.h"
 
@@ -63,8 +63,8 @@ class KeptInputs final : public InputStore {
   std::optional<Tier> tier_;  // its thread ends before the buffers
 };
 
-// Names the formula of the parts' traffic. If they are offloaded: adds a rank's traffic with the tier,
-// and the memory for it.
-void predict_kept_inputs(Prediction& prediction, const Plan& plan, int rank, bool computes_on_host);
+// The formula of the parts' traffic, which the layers count, and of parts that are offloaded the
+// traffic with the tier and the memory for it. The activations count the parts that a rank holds.
+Terms kept_inputs_terms(const Plan& plan, int rank, bool computes_on_host);
 
 }  // namespace lockstep

@@ -1,0 +1,63 @@
+#include "parallel/sharded/sharded_terms.h"
+
+#include "models/optimizers/optimizers.h"
+#include "parallel/rank/gradient_exchange.h"
+#include "parallel/rank/norm.h"
+#include "parallel/sharded/algorithms.h"
+#include "parallel/sharded/offload.h"
+
+namespace lockstep {
+Terms sharded_exchange_terms(const Plan& plan, int rank, const Sharding& sharding,
+                             const RankUnits& units, const Environment& environment) {
+  Terms terms{.part = PlanPart::gradients};
+  if (plan.copies() == 1) return terms;
+  const Count element = element_bytes(plan.options.dtype);
+  terms.send(norm_label, norm_traffic(plan.shards(), plan.shard(rank)), sizeof(double));
+  terms.hold({.use = MemoryUse::communication, .bytes = sharded_communication_bytes(plan, units)});
+  terms.hold({.use = MemoryUse::communication,
+              .bytes = norm_scratch_bytes(plan.shards(), plan.shard(rank)),
+              .moment = Moment::norm_of_shards});
+  const Count scratch = sharded_scratch_bytes(plan, rank, sharding, units);
+  // Units are also gathered before the rest of a first step has its memory.
+  terms.hold({.use = MemoryUse::communication,
+              .bytes = scratch,
+              .exact = scratch == 0 || (!plan.options.overlap && plan.options.steps > 1),
+              .moment = Moment::reduction});
+  const auto traffic = sharded_traffic(plan, rank, sharding, units, environment);
+  terms.has_unknown_traffic = !traffic;
+  if (!traffic) return terms;
+  const auto [gradients, parameters, messages] = sharded_formulas(plan, sharding);
+  terms.send("gradients", traffic->gradients, GradientExchange::element_bytes(plan), gradients);
+  terms.send("parameters", traffic->parameters, element, parameters);
+  terms.send("gradients of replicas", traffic->between_replicas, element);
+  terms.bytes_formula = gradients + " + " + parameters + " + norm";
+  terms.messages_formula = messages + " + norm";
+  return terms;
+}
+
+Terms sharded_state_terms(const Plan& plan, int rank, const Sharding& sharding,
+                          const RankUnits& units) {
+  Terms terms{.part = PlanPart::states};
+  const DType dtype = plan.options.dtype;
+  const ShardedElements elements = sharded_elements(plan, rank, sharding, units);
+  const auto buffers = [](bool is_sharded, const char* which) {
+    return is_sharded ? std::string("(Psi/P + ") + which + ") * beta" : "Psi * beta";
+  };
+  if (!offloads_parameters(plan))
+    terms.hold({.use = MemoryUse::parameters,
+                .bytes = elements.parameters * element_bytes(dtype),
+                .formula = buffers(sharding.shards_parameters(),
+                                   sharding.group_ranks > 0 ? "(Psi - Psi_root)/N + gathered units"
+                                                            : "gathered units")});
+  terms.hold({.use = MemoryUse::gradients,
+              .bytes = elements.gradients * element_bytes(dtype),
+              .formula = buffers(sharding.shards_gradients(), "unreduced units")});
+  const OptimizerSettings settings = optimizer_settings(plan.options);
+  if (!offloads_states(plan))
+    terms.hold({.use = MemoryUse::optimizer,
+                .bytes = elements.shards * optimizer_bytes(settings, dtype),
+                .formula = optimizer_formula(settings, dtype, "Psi/P")});
+  return terms;
+}
+
+}  // namespace lockstep
