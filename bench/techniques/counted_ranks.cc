@@ -5,38 +5,26 @@
 
 #include "collectives/transport/launch/launch_symmetric.h"
 #include "parallel/plan/symmetry.h"
-#include "parallel/predict/workspace.h"
-#include "parallel/rank/report.h"
 #include "parallel/train/dry_run.h"
 #include "parallel/train/trainer.h"
 
 namespace lockstep {
 namespace {
 
-// Two steps in virtual time: buckets and buffers have their final size in the second.
 CountedRank simulate_rank(RankContext& context, const Plan& plan, const Roofline& roofline) {
   Transport& clock = context.world.transport();
   RooflineBackend backend(roofline, [&](double seconds) { clock.advance(seconds); });
   const auto rank = make_rank(context, plan, backend);
   rank->load_weights();
-  CountedRank counted;
-  for (int step = 0; step < 2; ++step) {
-    const std::vector<Batch> batches = dry_batches(plan, context.world.rank(), step);
-    context.counters.reset();
-    const std::int64_t pairs = rank->attention_pairs();
-    const ExposedSeconds exposed = rank->exposed();
-    const double computed = backend.seconds();
-    clock.align();
-    const double begin = clock.now_seconds();
-    take_dry_step(*rank, plan, batches);
-    counted.seconds = clock.now_seconds() - begin;
-    counted.record = record_of(context, context.counters.by_label());
-    counted.record.attention_pairs = rank->attention_pairs() - pairs;
-    counted.exposed = rank->exposed() - exposed;
-    counted.record.exposed_communication_seconds = counted.exposed.sum();
-    counted.compute_seconds = backend.seconds() - computed;
-  }
-  counted.passes = rank->last_passes();
+  double computed = 0;
+  const CountedStep step =
+      count_dry_step(context, *rank, plan, [&] { computed = backend.seconds(); });
+  CountedRank counted{.record = record_of(context, step),
+                      .seconds = step.seconds,
+                      .compute_seconds = backend.seconds() - computed,
+                      .exposed = step.exposed,
+                      .passes = rank->last_passes()};
+  counted.record.exposed_communication_seconds = step.exposed.sum();
   counted.record.in_flight = rank->finish().in_flight;
   return counted;
 }

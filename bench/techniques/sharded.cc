@@ -7,13 +7,11 @@
 #include <cmath>
 
 #include "bench/results/measure.h"
-#include "collectives/all_reduce/all_reduce.h"
+#include "bench/techniques/counted_ranks.h"
 #include "collectives/base/error.h"
 #include "models/optimizers/optimizers.h"
 #include "parallel/predict/predict.h"
 #include "parallel/predict/timeline.h"
-#include "parallel/predict/workspace.h"
-#include "parallel/rank/report.h"
 #include "parallel/sharded/sharding.h"
 #include "parallel/train/dry_run.h"
 #include "parallel/train/trainer.h"
@@ -67,28 +65,10 @@ void take_counts(ShardedPoint& point, const RankRecord& rank) {
   point.peak_bytes = rank.peak_bytes;
 }
 
-// Two steps of one rank in virtual time: buckets and buffers have their final size in the second.
-void simulate_on_rank(RankContext& context, const Plan& plan, const Roofline& roofline,
-                      ShardedPoint& point) {
-  Transport& clock = context.world.transport();
-  RooflineBackend backend(roofline, [&](double seconds) { clock.advance(seconds); });
-  const auto rank = make_rank(context, plan, backend);
-  rank->load_weights();
-  double seconds = 0;
-  for (int step = 0; step < 2; ++step) {
-    const std::vector<Batch> batches = dry_batches(plan, context.world.rank(), step);
-    context.counters.reset();
-    clock.align();
-    const double begin = clock.now_seconds();
-    take_dry_step(*rank, plan, batches);
-    seconds = clock.now_seconds() - begin;
-  }
-  const RankRecord record = record_of(context, context.counters.by_label());
-  context.world.set_label(report_label);
-  all_reduce(context.world, host_slice(std::span(&seconds, 1)), ReduceOp::max);
-  if (context.world.rank() != 0) return;
-  point.step_seconds = seconds;
-  take_counts(point, record);
+void simulate_point(ShardedPoint& point, const Plan& plan, const Roofline& roofline) {
+  const std::vector<CountedRank> ranks = simulate_ranks(plan, roofline, point.link);
+  point.step_seconds = slowest(ranks);
+  take_counts(point, ranks.front().record);
 }
 
 void train_point(ShardedPoint& point, const Plan& plan, const LaunchOptions& world) {
@@ -148,11 +128,7 @@ void run_point(ShardedPoint& point, const ShardedBenchOptions& options) {
       train_point(point, plan, world);
       break;
     case ShardedMode::simulate:
-      world.clock = Clock::unit;
-      world.links = parse_links(point.link);
-      launch(world, [&](RankContext& context) {
-        simulate_on_rank(context, plan, options.roofline, point);
-      });
+      simulate_point(point, plan, options.roofline);
       break;
     case ShardedMode::count:
       launch_alone(world, 0, [&](RankContext& context) {

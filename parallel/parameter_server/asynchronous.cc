@@ -214,7 +214,7 @@ class OwnSteps {
     if (!resumed) member_.load_weights();
     first_step_ = resumed.value_or(0);
     member_.skip_steps(first_step_);
-    context_.counters.reset();
+    const StepCounter counter(context_, member_);  // of the whole run: steps have no common end
     try {
       take_steps(on_step);
     } catch (const Error& error) {
@@ -227,7 +227,7 @@ class OwnSteps {
                            .why = error.message()});
     }
     if (!own_.lost.empty()) member_.depart();
-    const auto traffic = context_.counters.by_label();
+    const CountedStep counted = counter.counted();
     member_.finish();
     own_.updates = member_.updates();
     collect_own_runs(context_.world, own_, training_.result());
@@ -235,7 +235,7 @@ class OwnSteps {
       step.tokens_per_second = training_.rate(step.seconds);
     checkpoints_.after_step(training_.plan().options.steps);
     training_.evaluate(member_, training_.plan().options.steps);
-    training_.report(member_, {}, busy_seconds_, {.traffic = traffic});
+    training_.report(member_, {}, busy_seconds_, counted);
   }
 
  private:

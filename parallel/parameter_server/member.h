@@ -26,7 +26,7 @@ class Member : public TrainingRank {
   TrainingState state() override;
   void take_restored() override { spread_parameters(); }
   double loss_sum(const Batch& batch) override { return model_.loss_sum(batch); }
-  double exposed_seconds() const override { return exposed_.seconds(); }
+  ExposedSeconds exposed() const override { return {.replicas = exposed_.seconds()}; }
 
  protected:
   // Servers send their parts to all workers.

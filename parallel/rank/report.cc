@@ -11,6 +11,7 @@
 #include "collectives/base/error.h"
 #include "collectives/base/json_text.h"
 #include "collectives/gather/gather.h"
+#include "parallel/rank/step_counter.h"
 
 namespace lockstep {
 namespace {
@@ -68,19 +69,9 @@ void read_rank(const json& text, TrainResult& result) {
 
 }  // namespace
 
-RankRecord record_of(const RankContext& context,
-                     const std::map<std::string, Volume, std::less<>>& traffic) {
-  RankRecord record{.rank = context.world.rank(), .traffic = traffic};
-  for (int use = 0; use < memory_uses; ++use)
-    record.peak_bytes[std::string(name_of(static_cast<MemoryUse>(use)))] =
-        context.ledger.peak_bytes(static_cast<MemoryUse>(use));
-  record.peak_bytes["total"] = context.ledger.peak_total_bytes();
-  return record;
-}
-
 void collect(RankContext& context, const RankRecord& record,
              const std::vector<TheoryRecord>& theory, TrainResult& result) {
-  context.world.set_label("report");
+  context.world.set_label(report_label);
   for (const std::string& text : gather_text(context.world, json_line(to_json(record, theory))))
     read_rank(json::parse(text), result);
   if (context.trace) result.trace_events = gather_text(context.world, context.trace->events());
@@ -94,7 +85,7 @@ void collect_own_runs(Communicator& world, const OwnRun& own, TrainResult& resul
     mine["updates"].push_back({u.rank, u.step, u.seconds, u.lead, u.delay, u.server});
   for (const LostRank& l : own.lost) mine["lost"].push_back({l.rank, l.step, l.why});
 
-  world.set_label("report");
+  world.set_label(report_label);
   std::vector<json> runs;
   for (const std::string& text : gather_text(world, json_line(mine)))
     runs.push_back(json::parse(text));

@@ -1,4 +1,4 @@
-// Collects each rank's measurements on rank 0, and compares them with the closed forms.
+// Collects each rank's measurements on rank 0, next to what was predicted.
 #pragma once
 
 #include "collectives/transport/launch/launch.h"
@@ -6,11 +6,7 @@
 
 namespace lockstep {
 
-// Returns this rank's record: the traffic of a step, and its peak memory so far.
-RankRecord record_of(const RankContext& context,
-                     const std::map<std::string, Volume, std::less<>>& traffic);
-
-// Every rank calls it with its own record and closed forms. On rank 0, adds the ranks, the theory
+// Every rank calls it with its own record and theory. On rank 0, adds the ranks, the theory
 // and the traces to `result`.
 void collect(RankContext& context, const RankRecord& record,
              const std::vector<TheoryRecord>& theory, TrainResult& result);

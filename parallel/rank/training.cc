@@ -168,9 +168,7 @@ double Training::rate(double seconds) const {
 
 void Training::report(TrainingRank& rank, const PipelineRecord& pipeline, double busy_seconds,
                       const CountedStep& counted) {
-  RankRecord record = record_of(context_, counted.traffic);
-  record.offload = counted.offload;
-  record.attention_pairs = counted.attention_pairs;
+  RankRecord record = record_of(context_, counted);
   record.in_flight = pipeline.in_flight;
   record.busy_seconds = busy_seconds;
   record.exposed_communication_seconds = rank.exposed_seconds();

@@ -11,25 +11,12 @@
 #include "models/gpt/gpt.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/result.h"
-#include "parallel/rank/training_rank.h"
+#include "parallel/rank/step_counter.h"
 
 namespace lockstep {
 
 // Called on rank 0 after each step.
 using OnStep = std::function<void(const StepRecord&)>;
-
-// The label of traffic that is not the technique's.
-inline constexpr const char* report_label = "report";
-
-// What a rank counted in one optimizer step. If it was skipped, its traffic has no closed form,
-// because skipped steps send less.
-struct CountedStep {
-  int step = 0;
-  bool skipped = false;
-  std::map<std::string, Volume, std::less<>> traffic;
-  TierTraffic offload = {};
-  std::int64_t attention_pairs = 0;
-};
 
 class Training {
  public:
@@ -50,7 +37,7 @@ class Training {
   std::vector<Batch> micro_batches(int step) const;
   // The targets of a step's global batch; at least 1, because losses are divided by it.
   Count targets(int step) const;
-  // The closed forms of what was counted; with documents, pairs depend on those of that step.
+  // The prediction of what was counted; with documents, pairs depend on those of that step.
   Prediction prediction_of(const TrainingRank& rank, const CountedStep& counted) const;
   // Validates if the plan asks for it, and adds a record. Every rank calls it.
   void evaluate(TrainingRank& rank, int steps_taken);
@@ -59,7 +46,7 @@ class Training {
   // Tokens per second of a step. Under the clock `unit` computing takes no time.
   double rate(double seconds) const;
 
-  // Collects all ranks' measurements and closed forms on rank 0, writes the weights and a sample.
+  // Collects all ranks' measurements and predictions on rank 0, writes the weights and a sample.
   // `counted` is the last step that was taken.
   void report(TrainingRank& rank, const PipelineRecord& pipeline, double busy_seconds,
               const CountedStep& counted);

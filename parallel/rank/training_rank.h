@@ -32,7 +32,7 @@ struct TrainingState {
 struct ExposedSeconds {
   double layers = 0;    // split over ranks along tp
   double sequence = 0;  // split over ranks along cp
-  double replicas = 0;  // gradients, and parameters in shards
+  double replicas = 0;  // gradients, and parameters in shards or on servers
   double pipeline = 0;  // micro-batches of other stages
   double model = 0;     // parameters that several ranks of a model share, and the norm
 
@@ -83,15 +83,14 @@ class TrainingRank {
   virtual std::vector<double> last_passes() const { return {}; }
   // Seconds for which this rank has waited for communication so far, and seconds of all its
   // communication, overlapped with compute or not.
-  virtual double exposed_seconds() const { return 0; }
-  // The same by purpose, for a rank that runs a plan along the axes of a mesh.
   virtual ExposedSeconds exposed() const { return {}; }
+  double exposed_seconds() const { return exposed().sum(); }
   virtual double communication_seconds() const { return exposed_seconds(); }
   // Bytes moved from and to a second tier of memory so far.
   virtual TierTraffic tier_traffic() const { return {}; }
   // (query, key) pairs that this rank's context-parallel attention has computed so far in training.
   virtual std::int64_t attention_pairs() const { return 0; }
-  // The closed forms of this rank.
+  // What is predicted for this rank.
   virtual Prediction prediction() const = 0;
 };
 

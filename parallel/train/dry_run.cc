@@ -4,43 +4,40 @@
 
 #include "collectives/base/error.h"
 #include "parallel/predict/workspace.h"
-#include "parallel/rank/report.h"
 #include "parallel/tags/with_tags.h"
 #include "parallel/train/trainer.h"
 
 namespace lockstep {
-void take_dry_step(TrainingRank& rank, const Plan& plan, std::span<const Batch> micro_batches) {
-  rank.accumulate(micro_batches, plan.tokens_per_step(), 1);
-  rank.gradient_norm();
-  rank.update(plan.options.learning_rate, 1);
-  rank.wait_for_parameters();
+
+CountedStep count_dry_step(RankContext& context, TrainingRank& rank, const Plan& plan,
+                           const std::function<void()>& before_step) {
+  CountedStep counted;
+  for (int step = 0; step < 2; ++step) {
+    const std::vector<Batch> batches = dry_batches(plan, context.world.rank(), step);
+    context.world.transport().align();
+    if (before_step) before_step();
+    const StepCounter counter(context, rank);
+    rank.accumulate(batches, plan.tokens_per_step(), 1);
+    rank.gradient_norm();
+    rank.update(plan.options.learning_rate, 1);
+    rank.wait_for_parameters();
+    counted = counter.counted();
+  }
+  return counted;
 }
 
 TrainResult dry_run(RankContext& context, const Plan& plan) {
   require(!plan.has_servers(), "parameter servers have no dry run",
           "its closed forms are those of a run; train it without --device none");
-  constexpr int steps = 2;
   const int rank = context.world.rank();
   const auto backend = with_tags(context, plan, std::make_unique<DryBackend>(context.ledger));
   const auto training = make_rank(context, plan, *backend);
   training->load_weights();
-  TierTraffic before;  // the last step
-  std::int64_t pairs_before = 0;
-  for (int step = 0; step < steps; ++step) {
-    context.counters.reset();
-    before = training->tier_traffic();
-    pairs_before = training->attention_pairs();
-    take_dry_step(*training, plan, dry_batches(plan, rank, step));
-  }
-  const auto traffic = context.counters.by_label();
-  const TierTraffic offload = training->tier_traffic() - before;
-  const std::int64_t pairs = training->attention_pairs() - pairs_before;
+  const CountedStep counted = count_dry_step(context, *training, plan);
   if (plan.options.validation_fraction > 0)
     training->loss_sum(dry_batch(plan, rank, {.first = 0, .count = plan.validated_at_once()}, -1));
 
-  RankRecord record = record_of(context, traffic);
-  record.offload = offload;
-  record.attention_pairs = pairs;
+  RankRecord record = record_of(context, counted);
   record.in_flight = training->finish().in_flight;
   TrainResult result;
   result.theory = theory_of(training->prediction(), record);
@@ -62,8 +59,7 @@ std::int64_t check_tags_of(const Plan& plan, const std::vector<int>& ranks) {
                        context, plan, std::make_unique<DryBackend>(context.ledger));
                    const auto training = make_rank(context, plan, *backend);
                    training->load_weights();
-                   for (int step = 0; step < 2; ++step)
-                     take_dry_step(*training, plan, dry_batches(plan, rank, step));
+                   count_dry_step(context, *training, plan);
                    checked += backend->checked();
                  });
   return checked;

@@ -90,7 +90,6 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
             .pipeline = executor_->waiting_seconds(),
             .model = exposed_.seconds()};
   }
-  double exposed_seconds() const override { return exposed().sum(); }
   double communication_seconds() const override {
     return exposed_seconds() - data_->waiting_seconds() + data_->communication_seconds() -
            tokens_.waiting_seconds() + tokens_.communication_seconds();

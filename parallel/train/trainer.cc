@@ -81,19 +81,14 @@ class Steps {
     // skipped.
     const bool counts = scales_ || step + 1 == options_.steps;
     if (counts) rank_->wait_for_parameters();
-    context_.counters.reset();
-    const TierTraffic moved_before = rank_->tier_traffic();
-    const std::int64_t pairs_before = rank_->attention_pairs();
+    const StepCounter counter(context_, *rank_);
     StepRecord record = take_own_step(step, counts);
-    // Read before the loss is reported, so that it contains only the technique's own traffic.
-    if (!record.skipped || counted_.skipped) {
-      counted_ = {.step = step,
-                  .skipped = record.skipped,
-                  .traffic = context_.counters.by_label(),
-                  .offload = rank_->tier_traffic() - moved_before,
-                  .attention_pairs = rank_->attention_pairs() - pairs_before};
-    }
-    counted_.traffic.erase(report_label);
+    CountedStep counted = counter.counted();
+    record.seconds = counted.seconds;
+    busy_seconds_ += counted.seconds - counted.exposed.sum();
+    counted.step = step;
+    counted.skipped = record.skipped;
+    if (!record.skipped || counted_.skipped) counted_ = std::move(counted);
     record.loss = training_.over_ranks(record.loss, ReduceOp::sum);
     record.grad_norm = training_.over_ranks(record.grad_norm, ReduceOp::max);
     record.tokens_per_second = training_.rate(record.seconds);
@@ -104,27 +99,20 @@ class Steps {
 
   // Contains this rank's part of the loss.
   StepRecord take_own_step(int step, bool counts) {
-    const Transport& transport = context_.world.transport();
-    const double exposed_before = rank_->exposed_seconds();
-    const double begin = transport.now_seconds();
     StepRecord record{.step = step, .loss_scale = scaler_.scale()};
     if (options_.documents) record.targets = training_.targets(step);
-    {
-      const Trace::Span span(context_.trace, 0, fmt::format("step {}", step), "step");
-      record.loss = compute_gradients(step);
-      record.grad_norm = rank_->gradient_norm() / scaler_.scale();
-      record.skipped = scales_ && any_overflowed(record.grad_norm);
-      if (!record.skipped) {
-        show_gradients(record);
-        update(step, record.grad_norm);
-      }
-      scaler_.update(record.skipped);
-      if (counts) rank_->wait_for_parameters();
-      // Makes the step's time include the device's work.
-      if (Device* const device = context_.ledger.device()) device->synchronize();
+    const Trace::Span span(context_.trace, 0, fmt::format("step {}", step), "step");
+    record.loss = compute_gradients(step);
+    record.grad_norm = rank_->gradient_norm() / scaler_.scale();
+    record.skipped = scales_ && any_overflowed(record.grad_norm);
+    if (!record.skipped) {
+      show_gradients(record);
+      update(step, record.grad_norm);
     }
-    record.seconds = transport.now_seconds() - begin;
-    busy_seconds_ += record.seconds - (rank_->exposed_seconds() - exposed_before);
+    scaler_.update(record.skipped);
+    if (counts) rank_->wait_for_parameters();
+    // Makes the step's time include the device's work.
+    if (Device* const device = context_.ledger.device()) device->synchronize();
     return record;
   }
 

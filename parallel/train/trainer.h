@@ -20,7 +20,7 @@ class TrainingWatch {
   // A step has ended. Its loss is that of all ranks.
   virtual void after_step(const StepRecord& step) = 0;
   // Called after the last step, with what was counted in the last one that was not skipped, and its
-  // closed forms.
+  // prediction.
   virtual void at_end(TrainingRank& rank, const CountedStep& counted,
                       const Prediction& prediction) = 0;
 };

@@ -13,6 +13,7 @@
 #include "collectives/base/error.h"
 #include "parallel/plan/make_plan.h"
 #include "parallel/plan/symmetry.h"
+#include "parallel/predict/predict.h"
 
 namespace lockstep {
 namespace {
@@ -75,6 +76,18 @@ void expect_same(const TrainOptions& options, const char* link, std::size_t kind
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     EXPECT_NEAR(all[rank].seconds, all[static_cast<std::size_t>(stand_in[rank])].seconds, norm)
         << rank;
+}
+
+// A simulated step is counted like a step of a training run.
+TEST(SimulatedRanks, CountWhatTheyOffload) {
+  TrainOptions options = mesh_options(1, 1, 1, 2);
+  options.zero_stage = 2;
+  options.offload = "optimizer";
+  const Plan plan = even_plan(options);
+  for (const CountedRank& rank : simulate_ranks(plan, slow, flat)) {
+    EXPECT_GT(rank.record.offload.read_bytes, 0);
+    EXPECT_EQ(rank.record.offload, predict(plan, rank.record.rank).offload);
+  }
 }
 
 TEST(KindsOfRanks, TakeTheTimeOfAllRanks) {
