@@ -1,4 +1,4 @@
-// The measurements of a training run, compared with its closed forms.
+// The measurements of a training run, compared with what was predicted.
 #pragma once
 
 #include <cstdint>

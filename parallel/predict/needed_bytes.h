@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-// What the ranks of a process hold at the same time, in bytes, by the closed forms: of all ranks of
+// What the ranks of a process hold at the same time, as predicted, in bytes: of all ranks of
 // the plan, or of the largest one. A parameter server's worker is counted as a replica, with the
 // servers' states.
 double needed_bytes(const Plan& plan, bool has_all_ranks);

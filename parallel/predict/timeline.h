@@ -1,6 +1,7 @@
-// Predicts when the events of a step happen: a rank takes them in the order of order.h. It gathers
-// and reduces in the background, one after another, and waits where a pass needs parameters, where a
-// buffer of gradients is needed again, and at the end. All ranks take the same time for the same work.
+// A replay of a step's events, which predicts when they happen: a rank takes them in the order of
+// order.h. It gathers and reduces in the background, one after another, and waits where a pass needs
+// parameters, where a buffer of gradients is needed again, and at the end. All ranks take the same time
+// for the same work.
 //
 //   gather   begins when the events before it have been taken, after all earlier exchanges
 //   use      begins when the unit is gathered
@@ -18,7 +19,7 @@ struct StepTimes {
   double whole = 0, waiting = 0;
 };
 
-// Predicts a step on processors and links of given rates, with the norm, the update and the
+// Replays a step on processors and links of given rates, with the norm, the update and the
 // gathering of updated parameters. Throws Error (bad_input) if the work is split other than over
 // replicas, if shards are in several groups, or if anything is offloaded.
 StepTimes predicted_step(const Plan& plan, int rank, const Roofline& roofline,

@@ -1,4 +1,4 @@
-// The closed forms of the memory that sharded units take.
+// The memory of sharded units: a replay of the buffers that they take and give back in a step.
 #include <algorithm>
 #include <map>
 

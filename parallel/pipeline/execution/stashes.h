@@ -1,5 +1,5 @@
 // The memory of micro-batches in flight: taken when a pass begins, returned when it is no longer
-// needed, and reused.
+// needed, and reused. A replay of the same actions without memory predicts its peak.
 #pragma once
 
 #include <utility>
@@ -51,7 +51,8 @@ class Stashes {
   Pool<Tensor> messages_;
 };
 
-// The largest number of each that a rank holds at once while it runs its actions.
+// The largest number of each that a rank holds at once while it runs its actions: a replay of them,
+// not a formula, so it covers any schedule.
 struct StashPeaks {
   int blocks = 0, block_gradients = 0, attentions = 0, heads = 0, end_gradients = 0, inputs = 0;
 };
