@@ -1,269 +1,222 @@
 #include "parallel/tags/tag_check.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-
-#include "collectives/base/error.h"
-#include "models/gpt/weights.h"
+#include <map>
+#include <set>
 
 namespace lockstep {
-namespace {
 
-// Inside an operation or a collective, operations of the device belong to it.
-thread_local int suspended = 0;
-// The work that this thread does for a stream.
-struct OnThread {
-  const void* stream;
-  TagCheck::Work work;
-};
-thread_local std::optional<OnThread> work_of_thread;
-
-}  // namespace
+using AxisKind = TagAxis::Kind;
 
 TagCheck::TagCheck(const Plan& plan, int rank, const void* world)
-    : plan_(plan), rank_(rank), axes_(plan) {
+    : state_(plan, rank), axes_(state_.axes()), tags_(state_.tags()) {
   std::vector<int>& all = groups_[world];
   for (int i = 0; i < plan.ranks; ++i) all.push_back(i);
 }
 
-void TagCheck::observe(const Parameters& parameters) {
-  parameters_ = &parameters;
-  of_parameters_.clear();
-  const std::vector<Parameter> whole = whole_parameters(plan_.model);
-  for (const Parameter& parameter : parameters.list())
-    of_parameters_.push_back(of_parameter(parameter, whole));
-}
-
-Tag TagCheck::of_parameter(const Parameter& parameter, const std::vector<Parameter>& whole) const {
-  const auto of = std::ranges::find(whole, parameter.whole_name(), &Parameter::name);
-  Count columns = 0;
-  for (const Region::Columns& part : parameter.region.columns) columns += part.range.count;
-  const Placement& placement = parameter.region.columns.front().placement;
-  Tag tag;
-  for (std::size_t axis = 0; axis < axes_.count(); ++axis)
-    if (axes_[axis].kind == TagAxis::Kind::layers)
-      tag[axis] = placement[axes_[axis].axis].placed != Placed::sharded ? Along::replicated
-                  : columns < of->shape.back()                          ? Along::columns
-                                                                        : Along::rows;
-  return tag;
-}
-
-void TagCheck::suspend() { ++suspended; }
-void TagCheck::resume() { --suspended; }
-
-void TagCheck::change(std::function<void()> how) {
-  if (suspended > 0) return;
-  if (work_of_thread)
-    work_of_thread->work.changes.push_back(std::move(how));
-  else if (std::this_thread::get_id() == thread_)
-    how();
-}
-
-void TagCheck::begin_work(const void* stream, std::int64_t number) {
+void TagCheck::made_group(const void* whole, std::span<const int> members, const void* group) {
   const std::lock_guard lock(mutex_);
-  if (number == 0) works_[stream].clear();  // of an earlier stream at this address
-  work_of_thread = OnThread{.stream = stream, .work = {.number = number, .changes = {}}};
+  const auto known = groups_.find(whole);
+  if (known == groups_.end()) return;
+  std::vector<int> ranks;
+  for (const int member : members) ranks.push_back(known->second[static_cast<std::size_t>(member)]);
+  groups_[group] = std::move(ranks);
 }
 
-void TagCheck::end_work() {
+std::vector<int> TagCheck::ranks_of(const void* group) const {
   const std::lock_guard lock(mutex_);
-  works_[work_of_thread->stream].push_back(std::move(work_of_thread->work));
-  work_of_thread.reset();
+  const auto known = groups_.find(group);
+  return known == groups_.end() ? std::vector<int>() : known->second;
 }
 
-void TagCheck::waited(const void* stream, std::int64_t number) {
-  std::vector<Work> done;
-  {
-    const std::lock_guard lock(mutex_);
-    std::vector<Work>& works = works_[stream];
-    const auto end = std::ranges::find_if(works, [&](const Work& w) { return w.number > number; });
-    done.assign(std::make_move_iterator(works.begin()), std::make_move_iterator(end));
-    works.erase(works.begin(), end);
+unsigned TagCheck::along(const void* group) const {
+  return axes_.along(ranks_of(group)).value_or(0);
+}
+
+void TagCheck::begin(const void* group, Operation operation, Slice data) {
+  const std::vector<int> ranks = ranks_of(group);
+  if (ranks.size() > 1) {
+    const auto place = std::ranges::find(ranks, state_.rank()) - ranks.begin();
+    const Slice own = Chunks(data, static_cast<int>(ranks.size()))[static_cast<int>(place)];
+    if (operation == Operation::all_gather) announce(group, operation, own, data);
+    if (operation == Operation::reduce_scatter) announce(group, operation, data, own);
+    if (operation == Operation::all_reduce || operation == Operation::broadcast)
+      announce(group, operation, data, data);
   }
-  for (Work& work : done)
-    for (std::function<void()>& how : work.changes) change(std::move(how));
+  TagState::suspend();
 }
 
-void TagCheck::released(const std::byte* memory, Count bytes) {
-  if (std::this_thread::get_id() == thread_) tags_.forget(memory, bytes);
-}
-
-void TagCheck::copied(Slice into, Slice from) {
-  change([this, into, from] {
-    if (is_tagged(into)) tags_.copy(into, from);
-  });
-}
-
-void TagCheck::zeroed(Slice data) {
-  change([this, data] {
-    if (is_tagged(data)) tags_.forget(data.data, data.bytes());
-  });
-}
-
-void TagCheck::added(Slice into, Slice from) {
-  change([this, into, from] {
-    operation_ = "add";
-    if (is_tagged(into))
-      for (const TagMap::Piece& piece : tags_.pieces(from))
-        add(into.part(piece.first, piece.count), piece.tag);
-  });
-}
-
-void TagCheck::begin_operation(const char* name) {
-  operation_ = name;
-  suspend();
-}
-
-const TagCheck::Memory* TagCheck::memory_of(Slice slice) {
-  if (!parameters_) return nullptr;
-  if (memory_changes_ != parameters_->placements()) {
-    memory_changes_ = parameters_->placements();
-    memory_.clear();
-    const auto add = [&](Slice of, int parameter, bool is_gradient) {
-      memory_[of.data] = {of.data + of.bytes(), parameter, is_gradient};
-    };
-    for (int i = 0; i < static_cast<int>(parameters_->list().size()); ++i) {
-      if (parameters_->has_value(i)) add(parameters_->value(i), i, false);
-      if (parameters_->has_gradient(i)) add(parameters_->gradient(i), i, true);
+void TagCheck::announce(const void* group, Operation operation, Slice from, Slice into) {
+  state_.change([this, axes = along(group), operation, from, into] {
+    state_.name_operation(lockstep::name_of(operation).data());
+    switch (operation) {
+      case Operation::all_reduce:
+      case Operation::reduce_scatter:
+        return summed(axes, operation, from, into);
+      case Operation::all_gather:
+      case Operation::broadcast:
+        return gathered(axes, from, into);
+      case Operation::scatter:
+        return scattered(axes, into);
+      case Operation::all_to_all:
+        return exchanged(axes, from, into);
+      case Operation::send_recv:
+        return message(from, into);
+      default:
+        return;
     }
-  }
-  auto found = memory_.upper_bound(slice.data);
-  if (found == memory_.begin()) return nullptr;
-  --found;
-  return slice.data < found->second.end ? &found->second : nullptr;
+  });
 }
 
-Tag TagCheck::joined(const std::vector<TagMap::Piece>& pieces) const {
-  Tag all;
-  for (const TagMap::Piece& piece : pieces) {
-    all.parameter = piece.tag.parameter;
-    all.made_by = piece.tag.made_by;
-    for (std::size_t axis = 0; axis < axes_.count(); ++axis)
-      all[axis] = std::max(all[axis], piece.tag[axis]);
+void TagCheck::summed(unsigned group, Operation operation, Slice from, Slice into) {
+  if (!state_.is_tagged(from)) return;
+  for (TagMap::Piece& piece : tags_.pieces(from)) {
+    for (std::size_t axis = 0; axis < axes_.count(); ++axis) {
+      if (!has_axis(group, axis) || piece.tag[axis] == Along::nothing) continue;
+      state_.count_check();
+      if (piece.tag[axis] != Along::partial)
+        state_.fail(axis,
+                    fmt::format("{} adds up {}, which is {}", state_.operation(),
+                                state_.name_of(from, "a tensor", piece.tag),
+                                lockstep::name_of(piece.tag[axis])),
+                    "only partial tensors are summed");
+      piece.tag[axis] = operation == Operation::all_reduce ? Along::replicated : Along::rows;
+    }
+    tags_.set(from.part(piece.first, piece.count), piece.tag);
   }
-  return all;
+  if (operation == Operation::all_reduce) return;
+  // The other chunks have sums of some ranks.
+  const Count first = (into.data - from.data) / element_bytes(from.dtype), end = first + into.count;
+  for (const Slice& other : {from.first(first), from.part(end, from.count - end)})
+    tags_.forget(other.data, other.bytes());
 }
 
-Tag TagCheck::read(Slice slice, const char* role) {
-  if (!is_tagged(slice)) return {};
-  ++checked_;
-  Tag tag = joined(tags_.pieces(slice));
-  const Memory* const memory = memory_of(slice);
-  if (!memory || memory->is_gradient) return tag;
-  const Tag& of = of_parameters_[static_cast<std::size_t>(memory->parameter)];
+void TagCheck::gathered(unsigned group, Slice from, Slice into) {
+  if (!state_.is_tagged(into)) return;
+  Tag tag = state_.joined(tags_.pieces(from));
+  state_.count_check();
   for (std::size_t axis = 0; axis < axes_.count(); ++axis) {
-    const TagAxis::Kind kind = axes_[axis].kind;
-    if (kind == TagAxis::Kind::layers) tag[axis] = of[axis];
-    if (kind == TagAxis::Kind::layers || kind == TagAxis::Kind::stages) continue;
-    if (tag[axis] == Along::rows)
-      fail(axis,
-           fmt::format("{} reads {}, of which this rank holds only a shard", operation_,
-                       name_of(slice, role, tag)),
-           "all-gather it");
+    if (!has_axis(group, axis)) continue;
+    if (tag[axis] == Along::partial)
+      state_.fail(axis,
+                  fmt::format("{} of {}, which is partial", state_.operation(),
+                              state_.name_of(from, "a tensor", tag)),
+                  "all-reduce or reduce-scatter it first");
     tag[axis] = Along::replicated;
   }
-  return tag;
+  tag.made_by = state_.operation();
+  tags_.set(into, tag);
 }
 
-Tag TagCheck::of_gradient(Slice gradient) {
-  const Memory* const memory = memory_of(gradient);
-  return memory ? of_parameters_[static_cast<std::size_t>(memory->parameter)] : Tag{};
-}
-
-Tag TagCheck::read(const Matrix& matrix, const char* role) {
-  Tag tag = read(matrix.slice, role);
-  if (matrix.transposed)
-    for (Along& along : tag.along) along = transposed(along);
-  return tag;
-}
-
-namespace {
-
-std::string origin(const Tag& tag) {
-  return *tag.made_by == '\0' ? "" : fmt::format(" (made by {})", tag.made_by);
-}
-
-std::string hint_for(Along a, Along b) {
-  if (a == Along::partial || b == Along::partial) return "all-reduce or reduce-scatter it first";
-  return "all-gather one of them first";
-}
-
-}  // namespace
-
-Tag TagCheck::combine(Rule rule, const Tag& a, const Tag& b, const char* what) {
-  Tag result = a;
-  for (std::size_t axis = 0; axis < axes_.count(); ++axis) {
-    const std::optional<Along> along = rule(a[axis], b[axis]);
-    if (!along)
-      fail(
-          axis,
-          fmt::format("{}: in {} one is {}{} and the other one {}{}", operation_, what,
-                      lockstep::name_of(a[axis]), origin(a), lockstep::name_of(b[axis]), origin(b)),
-          hint_for(a[axis], b[axis]));
-    result[axis] = *along;
+void TagCheck::scattered(unsigned group, Slice into) {
+  for (TagMap::Piece& piece : tags_.pieces(into)) {
+    for (std::size_t axis = 0; axis < axes_.count(); ++axis)
+      if (has_axis(group, axis) && piece.tag[axis] == Along::replicated)
+        piece.tag[axis] = Along::rows;
+    tags_.set(into.part(piece.first, piece.count), piece.tag);
   }
-  return result;
 }
 
-void TagCheck::refuse(const Tag& tag, const char* role, bool (*is_wrong)(const TagAxis&, Along)) {
+void TagCheck::exchanged(unsigned group, Slice from, Slice into) {
+  Tag tag = state_.joined(tags_.pieces(from));
   for (std::size_t axis = 0; axis < axes_.count(); ++axis)
-    if (is_wrong(axes_[axis], tag[axis]))
-      fail(axis,
-           fmt::format("{}: {} is {}{}", operation_, role, lockstep::name_of(tag[axis]),
-                       origin(tag)),
-           hint_for(tag[axis], tag[axis]));
+    if (has_axis(group, axis)) tag[axis] = transposed(tag[axis]);
+  state_.write(into, tag);
 }
 
-void TagCheck::write(Slice slice, Tag tag) {
-  if (!is_tagged(slice)) return;
-  tag.made_by = operation_;
-  tag.parameter = -1;
-  tags_.set(slice, tag);
-}
-
-void TagCheck::add(Slice slice, Tag tag) {
-  if (!is_tagged(slice)) return;
-  if (*tag.made_by == '\0') tag.made_by = operation_;
-  const Memory* const memory = memory_of(slice);
-  if (!memory || !memory->is_gradient) return add_to(slice, tag);
-  const auto number = static_cast<std::size_t>(memory->parameter);
-  tag.parameter = memory->parameter;
-  const Region& region = parameters_->list()[number].region;
+void TagCheck::message(Slice sent, Slice received) {
+  if (sent.count > 0 && received.count > 0) return tags_.copy(received, sent);
+  if (sent.count > 0) {
+    const Tag tag = state_.joined(tags_.pieces(sent));
+    return state_.refuse(tag, "the message to another stage",
+                         [](const TagAxis&, Along along) { return along == Along::partial; });
+  }
+  // Activations of the previous stage, or their gradients.
+  Tag tag;
   for (std::size_t axis = 0; axis < axes_.count(); ++axis)
-    if (axes_[axis].kind == TagAxis::Kind::stages &&
-        region.columns.front().placement[axes_[axis].axis].placed == Placed::partial)
-      tag[axis] = Along::partial;
-  const auto is_shared = [](const Region::Columns& columns) {
-    return columns.placement[Axis::tp].placed == Placed::partial;
-  };
-  if (std::ranges::all_of(region.columns, is_shared) ||
-      std::ranges::none_of(region.columns, is_shared))
-    return add_to(slice, tag);
-  // Where ranks share columns of queries, keys and values, each has a part of their gradient.
-  Count place = 0;
-  for (Count row = 0; row < region.rows.count; ++row)
-    for (const Region::Columns& columns : region.columns) {
-      Tag of_columns = tag;
-      for (std::size_t axis = 0; axis < axes_.count(); ++axis)
-        if (axes_[axis].kind == TagAxis::Kind::layers && is_shared(columns) &&
-            axes_[axis].stride < columns.placement[Axis::tp].ranks)
-          of_columns[axis] = Along::partial;
-      add_to(slice.part(place, columns.range.count), of_columns);
-      place += columns.range.count;
+    tag[axis] = axes_[axis].varies_by_tokens() || (axes_[axis].kind == AxisKind::layers &&
+                                                   state_.plan().split(state_.rank()).by_sequence)
+                    ? Along::rows
+                : axes_[axis].kind == AxisKind::layers ? Along::replicated
+                                                       : Along::nothing;
+  state_.write(received, tag);
+}
+
+void TagCheck::squared(Slice gradients) {
+  if (norm_.is_complete) norm_ = {.owed = 0, .repeated = {}, .is_complete = false};
+  std::map<std::size_t, std::set<std::string>> partial;  // names by axis
+  for (const TagMap::Piece& piece : tags_.pieces(gradients)) {
+    const std::string name =
+        state_.name_of(gradients.part(piece.first, 1), "a gradient", piece.tag);
+    for (std::size_t axis = 0; axis < axes_.count(); ++axis) {
+      const Along along = piece.tag[axis];
+      state_.count_check();
+      if (along == Along::partial) partial[axis].insert(name);
+      const bool varies = along == Along::rows || along == Along::columns;
+      if (varies || axes_[axis].kind == AxisKind::stages) norm_.owed |= 1U << axis;
+      // For the tied embedding, the first stage's copy counts.
+      const int counts =
+          axes_[axis].kind == AxisKind::stages ? state_.plan().ends_of_pipeline().first : 0;
+      if (along == Along::replicated && axes_[axis].place(state_.plan(), state_.rank()) != counts)
+        norm_.repeated.try_emplace(axis, name);
     }
+  }
+  // All names: what they have in common shows which sum is missing.
+  for (const auto& [axis, names] : partial)
+    state_.fail(axis,
+                fmt::format("squared_norm of {}, which {} partial", fmt::join(names, ", "),
+                            names.size() == 1 ? "is" : "are"),
+                "all-reduce or reduce-scatter each of them first");
 }
 
-void TagCheck::add_to(Slice slice, const Tag& tag) {
+void TagCheck::added_norm(const void* group) {
+  const unsigned summed_axes = along(group);
+  state_.count_check();
+  for (const auto& [axis, name] : norm_.repeated)
+    if (has_axis(summed_axes, axis))
+      state_.fail(axis, fmt::format("the norm adds up {}, which is replicated", name),
+                  "count it on one rank");
+  norm_.owed &= ~summed_axes;
+  norm_.is_complete = true;
+}
+
+void TagCheck::stepped(Slice value, Slice gradient) {
   Count end = 0;
-  for (const TagMap::Piece& piece : tags_.pieces(slice)) {
-    tags_.set(slice.part(end, piece.first - end), tag);
-    Tag sum = combine(sum_of, piece.tag, tag, "the sum");
-    sum.parameter = tag.parameter;
-    end = piece.first + piece.count;
-    tags_.set(slice.part(piece.first, piece.count), sum);
+  for (const TagMap::Piece& piece : tags_.pieces(gradient)) {
+    const std::string name = state_.name_of(gradient, "a gradient", piece.tag);
+    if (piece.first > end) break;
+    end += piece.count;
+    for (std::size_t axis = 0; axis < axes_.count(); ++axis) {
+      state_.count_check();
+      const Along along = piece.tag[axis];
+      if (along == Along::partial)
+        state_.fail(axis,
+                    fmt::format("the optimizer gets {}, which is partial (made by {})", name,
+                                piece.tag.made_by),
+                    "all-reduce or reduce-scatter it before the step");
+      if (piece.tag.parameter >= 0 && axes_[axis].kind == AxisKind::layers &&
+          state_.of_parameter(piece.tag.parameter)[axis] == Along::replicated &&
+          along != Along::replicated)
+        state_.fail(axis,
+                    fmt::format("the optimizer gets {}, which is {}, but the value is replicated",
+                                name, lockstep::name_of(along)),
+                    "replicas would drift apart: reduce it first");
+    }
+    Tag tag;
+    for (std::size_t axis = 0; axis < axes_.count(); ++axis)
+      if (axes_[axis].varies_by_tokens()) tag[axis] = piece.tag[axis];
+    state_.write(value.part(piece.first, piece.count), tag);
   }
-  tags_.set(slice.part(end, slice.count - end), tag);
+  if (end < gradient.count)
+    state_.fail(axes_.count(), "the optimizer gets a gradient that nothing has computed",
+                "every parameter needs the gradients of every micro-batch");
+  for (std::size_t axis = 0; axis < axes_.count(); ++axis)
+    if (has_axis(norm_.owed, axis))
+      state_.fail(axis, "the optimizer step uses a gradient norm that was not summed over ranks",
+                  "all-reduce the sums of squares");
 }
 
 }  // namespace lockstep

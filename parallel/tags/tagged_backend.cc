@@ -7,19 +7,19 @@ namespace lockstep {
 using AxisKind = TagAxis::Kind;
 
 void TaggedBackend::copy(const Matrix& into, const Matrix& from, double beta) {
-  TagUse use(check_, "copy");
+  TagUse use(state_, "copy");
   use.write_or_add(into.slice, use.any(from, "from"), beta);
   inner_.copy(into, from, beta);
 }
 
 void TaggedBackend::gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) {
-  TagUse use(check_, "gemm");
+  TagUse use(state_, "gemm");
   use.write_or_add(c.slice, use.gemm(a, b), beta);
   inner_.gemm(a, b, c, beta);
 }
 
 void TaggedBackend::add_bias(Slice out, Slice base, Slice bias, Count rows) {
-  TagUse use(check_, "add_bias");
+  TagUse use(state_, "add_bias");
   const Tag of_bias = use.any(bias, "bias");
   use.write(out, base.count > 0 ? use.sum(use.any(base, "base"), of_bias, "base + bias") : of_bias);
   inner_.add_bias(out, base, bias, rows);
@@ -27,14 +27,14 @@ void TaggedBackend::add_bias(Slice out, Slice base, Slice bias, Count rows) {
 
 void TaggedBackend::gemm_bias(const Matrix& a, const Matrix& b, const Matrix& c, Slice base,
                               Slice bias) {
-  TagUse use(check_, "gemm_bias");
+  TagUse use(state_, "gemm_bias");
   use.write(c.slice, use.gemm_bias(a, b, base, bias));
   inner_.gemm_bias(a, b, c, base, bias);
 }
 
 void TaggedBackend::gemm_bias_gelu(const Matrix& a, const Matrix& b, const Matrix& hidden,
                                    Slice activated, Slice bias) {
-  TagUse use(check_, "gemm_bias_gelu");
+  TagUse use(state_, "gemm_bias_gelu");
   use.write(hidden.slice, use.gemm_bias(a, b, {}, bias));
   use.write(activated, use.whole(hidden.slice, "hidden"));
   inner_.gemm_bias_gelu(a, b, hidden, activated, bias);
@@ -42,34 +42,34 @@ void TaggedBackend::gemm_bias_gelu(const Matrix& a, const Matrix& b, const Matri
 
 void TaggedBackend::gemm_gelu_backward(const Matrix& a, const Matrix& b, const Matrix& c,
                                        Slice hidden) {
-  TagUse use(check_, "gemm_gelu_backward");
+  TagUse use(state_, "gemm_gelu_backward");
   use.write(c.slice, use.product(use.gemm(a, b), use.whole(hidden, "hidden"), "dout * gelu'"));
   inner_.gemm_gelu_backward(a, b, c, hidden);
 }
 
 void TaggedBackend::sum_rows(Slice sum, Slice x, Count rows) {
-  TagUse use(check_, "sum_rows");
+  TagUse use(state_, "sum_rows");
   use.add(sum, use.row_sum(use.any(x, "x")));
   inner_.sum_rows(sum, x, rows);
 }
 
 void TaggedBackend::bias_dropout_add(Slice out, Slice base, Slice x, Slice bias, Count rows,
                                      const Dropout& dropout) {
-  TagUse use(check_, "bias_dropout_add");
+  TagUse use(state_, "bias_dropout_add");
   const Tag sum = use.sum(use.any(x, "x"), use.any(bias, "bias"), "x + bias");
   use.write(out, base.count > 0 ? use.sum(use.any(base, "base"), sum, "base + x") : sum);
   inner_.bias_dropout_add(out, base, x, bias, rows, dropout);
 }
 
 void TaggedBackend::dropout(Slice out, Slice x, Count rows, const Dropout& dropout) {
-  TagUse use(check_, "dropout");
+  TagUse use(state_, "dropout");
   use.write(out, use.any(x, "x"));
   inner_.dropout(out, x, rows, dropout);
 }
 
 void TaggedBackend::layer_norm(Slice out, Slice mean, Slice rstd, Slice x, Slice weight, Slice bias,
                                Count rows, double epsilon) {
-  TagUse use(check_, "layer_norm");
+  TagUse use(state_, "layer_norm");
   const Tag scaled = use.product(use.whole_rows(x, "x"), use.any(weight, "weight"), "x * weight");
   const Tag tag = use.sum(scaled, use.any(bias, "bias"), "x + bias");
   for (const Slice& made : {out, mean, rstd}) use.write(made, tag);
@@ -78,7 +78,7 @@ void TaggedBackend::layer_norm(Slice out, Slice mean, Slice rstd, Slice x, Slice
 
 void TaggedBackend::layer_norm_backward_input(Slice dx, Slice base, Slice dout, Slice x, Slice mean,
                                               Slice rstd, Slice weight, Count rows) {
-  TagUse use(check_, "layer_norm_backward_input");
+  TagUse use(state_, "layer_norm_backward_input");
   const Tag tag = use.product(use.any(dout, "dout"), use.whole_rows(x, "x"), "dout * x");
   use.write(dx, base.count > 0 ? use.sum(use.any(base, "base"), tag, "base + dx") : tag);
   inner_.layer_norm_backward_input(dx, base, dout, x, mean, rstd, weight, rows);
@@ -86,7 +86,7 @@ void TaggedBackend::layer_norm_backward_input(Slice dx, Slice base, Slice dout, 
 
 void TaggedBackend::layer_norm_backward_weight(Slice dweight, Slice dbias, Slice dout, Slice x,
                                                Slice mean, Slice rstd, Count rows) {
-  TagUse use(check_, "layer_norm_backward_weight");
+  TagUse use(state_, "layer_norm_backward_weight");
   const Tag of_dout = use.any(dout, "dout");
   use.add(dweight, use.row_sum(use.product(of_dout, use.whole_rows(x, "x"), "dout * x")));
   use.add(dbias, use.row_sum(of_dout));
@@ -94,37 +94,37 @@ void TaggedBackend::layer_norm_backward_weight(Slice dweight, Slice dbias, Slice
 }
 
 void TaggedBackend::gelu(Slice out, Slice x) {
-  TagUse use(check_, "gelu");
+  TagUse use(state_, "gelu");
   use.write(out, use.whole(x, "x"));
   inner_.gelu(out, x);
 }
 
 void TaggedBackend::gelu_backward(Slice dx, Slice dout, Slice x) {
-  TagUse use(check_, "gelu_backward");
+  TagUse use(state_, "gelu_backward");
   use.write(dx, use.product(use.any(dout, "dout"), use.whole(x, "x"), "dout * gelu'"));
   inner_.gelu_backward(dx, dout, x);
 }
 
 void TaggedBackend::embedding(Slice out, Slice tokens, std::int32_t first_token,
                               std::span<const std::int32_t> inputs) {
-  TagUse use(check_, "embedding");
+  TagUse use(state_, "embedding");
   Tag tag = use.any(tokens, "the table");
   // A rank looks up its own rows of the table, for its own inputs.
-  for (std::size_t axis = 0; axis < check_.axes().count(); ++axis)
-    tag[axis] = check_.axes()[axis].varies_by_tokens() ? Along::rows : row_sum_of(tag[axis]);
+  for (std::size_t axis = 0; axis < state_.axes().count(); ++axis)
+    tag[axis] = state_.axes()[axis].varies_by_tokens() ? Along::rows : row_sum_of(tag[axis]);
   use.write(out, tag);
   inner_.embedding(out, tokens, first_token, inputs);
 }
 
 void TaggedBackend::embedding_backward(Slice dtokens, std::int32_t first_token, Slice dout,
                                        std::span<const std::int32_t> inputs) {
-  TagUse use(check_, "embedding_backward");
+  TagUse use(state_, "embedding_backward");
   Tag tag = use.any(dout, "dout");
-  check_.refuse(tag, "dout", [](const TagAxis& axis, Along along) {
+  state_.refuse(tag, "dout", [](const TagAxis& axis, Along along) {
     return axis.kind == AxisKind::layers && along == Along::rows;
   });
-  const Tag table = check_.of_gradient(dtokens);
-  for (std::size_t axis = 0; axis < check_.axes().count(); ++axis)
+  const Tag table = state_.of_gradient(dtokens);
+  for (std::size_t axis = 0; axis < state_.axes().count(); ++axis)
     tag[axis] = table[axis] == Along::rows && tag[axis] == Along::replicated
                     ? Along::rows
                     : row_sum_of(tag[axis]);
@@ -133,27 +133,27 @@ void TaggedBackend::embedding_backward(Slice dtokens, std::int32_t first_token, 
 }
 
 void TaggedBackend::add_positions(Slice out, Slice positions, const RowPlaces& places, Count rows) {
-  TagUse use(check_, "add_positions");
+  TagUse use(state_, "add_positions");
   use.write(out, use.sum(use.any(out, "out"), use.any(positions, "positions"), "out + positions"));
   inner_.add_positions(out, positions, places, rows);
 }
 
 void TaggedBackend::positions_backward(Slice dpositions, Slice dout, const RowPlaces& places,
                                        Count rows) {
-  TagUse use(check_, "positions_backward");
+  TagUse use(state_, "positions_backward");
   use.add(dpositions, use.row_sum(use.any(dout, "dout")));
   inner_.positions_backward(dpositions, dout, places, rows);
 }
 
 double TaggedBackend::cross_entropy(Slice logits, std::span<const std::int32_t> targets, Count real,
                                     double scale, double smoothing) {
-  TagUse use(check_, "cross_entropy");
+  TagUse use(state_, "cross_entropy");
   use.write(logits, use.whole_rows(logits, "logits"));
   return inner_.cross_entropy(logits, targets, real, scale, smoothing);
 }
 
 void TaggedBackend::softmax_highest(Slice highest, Slice logits, Count real) {
-  TagUse use(check_, "softmax_highest");
+  TagUse use(state_, "softmax_highest");
   Tag tag = use.whole(logits, "logits");
   for (Along& along : tag.along)
     if (along == Along::columns) along = Along::partial;
@@ -164,7 +164,7 @@ void TaggedBackend::softmax_highest(Slice highest, Slice logits, Count real) {
 void TaggedBackend::softmax_sums(Slice sums, Slice logits, Slice highest,
                                  std::span<const std::int32_t> targets, std::int32_t first_column,
                                  Count real) {
-  TagUse use(check_, "softmax_sums");
+  TagUse use(state_, "softmax_sums");
   Tag tag = use.product(use.whole(logits, "logits"), use.whole(highest, "highest"), "z - highest");
   for (Along& along : tag.along)
     if (along == Along::columns) along = Along::partial;
@@ -176,7 +176,7 @@ double TaggedBackend::softmax_gradient(Slice logits, Slice sums,
                                        std::span<const std::int32_t> targets,
                                        std::int32_t first_column, Count real, Count vocabulary,
                                        double scale, double smoothing) {
-  TagUse use(check_, "softmax_gradient");
+  TagUse use(state_, "softmax_gradient");
   use.write(logits, use.product(use.whole(logits, "logits"), use.whole(sums, "sums"), "p / sum"));
   return inner_.softmax_gradient(logits, sums, targets, first_column, real, vocabulary, scale,
                                  smoothing);
@@ -184,19 +184,19 @@ double TaggedBackend::softmax_gradient(Slice logits, Slice sums,
 
 void TaggedBackend::adamw(Slice value, Slice gradient, Slice first_moment, Slice second_moment,
                           const AdamWStep& step) {
-  TagUse use(check_, "adamw");
+  TagUse use(state_, "adamw");
   check_.stepped(value, gradient);
   inner_.adamw(value, gradient, first_moment, second_moment, step);
 }
 
 void TaggedBackend::sgd(Slice value, Slice gradient, Slice momentum, const SgdStep& step) {
-  TagUse use(check_, "sgd");
+  TagUse use(state_, "sgd");
   check_.stepped(value, gradient);
   inner_.sgd(value, gradient, momentum, step);
 }
 
 double TaggedBackend::squared_norm(Slice x) {
-  TagUse use(check_, "squared_norm");
+  TagUse use(state_, "squared_norm");
   check_.squared(x);
   return inner_.squared_norm(x);
 }

@@ -1,17 +1,16 @@
-// A device whose memory has tags: passes all work to another device, and reports its effect on tags
-// to the check.
+// A device whose memory has tags: passes all work to another device, and reports its effect on tags.
 #pragma once
 
 #include "collectives/base/device.h"
-#include "parallel/tags/tag_check.h"
+#include "parallel/tags/tag_state.h"
 
 namespace lockstep {
 
 class TaggedDevice final : public Device {
  public:
   // For a device that finishes every operation at once.
-  TaggedDevice(Device& inner, TagCheck& check) : inner_(inner), check_(check) {
-    check.tag_memory_of(*this);
+  TaggedDevice(Device& inner, TagState& state) : inner_(inner), state_(state) {
+    state.tag_memory_of(*this);
   }
 
   std::string_view name() const override { return inner_.name(); }
@@ -20,24 +19,24 @@ class TaggedDevice final : public Device {
 
   std::byte* allocate(Count bytes) override { return inner_.allocate(bytes); }
   void release(std::byte* memory, Count bytes) noexcept override {
-    check_.released(memory, bytes);
+    state_.released(memory, bytes);
     inner_.release(memory, bytes);
   }
 
   void copy(Slice into, Slice from) override {
-    check_.copied(into, from);
+    state_.copied(into, from);
     inner_.copy(plain(into), plain(from));
   }
   void convert(Slice into, Slice from) override {
-    check_.copied(into, from);
+    state_.copied(into, from);
     inner_.convert(plain(into), plain(from));
   }
   void zero(Slice data) override {
-    check_.zeroed(data);
+    state_.zeroed(data);
     inner_.zero(plain(data));
   }
   void reduce(Slice into, Slice from, ReduceOp op) override {
-    check_.added(into, from);
+    state_.added(into, from);
     inner_.reduce(plain(into), plain(from), op);
   }
   // Only inside collectives.
@@ -53,7 +52,7 @@ class TaggedDevice final : public Device {
   }
 
   Device& inner_;
-  TagCheck& check_;
+  TagState& state_;
 };
 
 }  // namespace lockstep

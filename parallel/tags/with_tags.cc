@@ -23,7 +23,7 @@ struct Parts {
       : context(of),
         check(plan, of.world.rank(), of.world.group()),
         before(of.ledger.device() ? *of.ledger.device() : host_device()),
-        device(before, check),
+        device(before, check.state()),
         backend(std::move(inner)) {
     context.ledger.place_on(device);
     context.world.observe(&check);
