@@ -188,6 +188,48 @@ class LayerFactory {
                                    const MaskOptions& masks) const;
 };
 
+// All layers of another factory, which must outlive it; a derived one replaces some of them.
+class WrappedLayers : public LayerFactory {
+ public:
+  explicit WrappedLayers(const LayerFactory& inner) : inner_(inner) {}
+
+  const LayerSplit& split() const override { return inner_.split(); }
+  std::unique_ptr<ColumnLinear> queries_keys_values(Parameters& parameters, const std::string& name,
+                                                    const GptConfig& config) const override {
+    return inner_.queries_keys_values(parameters, name, config);
+  }
+  std::unique_ptr<ColumnLinear> column(Parameters& parameters, const std::string& name, Count in,
+                                       Count out) const override {
+    return inner_.column(parameters, name, in, out);
+  }
+  std::unique_ptr<RowLinear> row(Parameters& parameters, const std::string& name, Count in,
+                                 Count out) const override {
+    return inner_.row(parameters, name, in, out);
+  }
+  std::unique_ptr<Embedding> embedding(Parameters& parameters,
+                                       const GptConfig& config) const override {
+    return inner_.embedding(parameters, config);
+  }
+  std::unique_ptr<Head> head(Parameters& parameters, const GptConfig& config,
+                             const Embedding* tied) const override {
+    return inner_.head(parameters, config, tied);
+  }
+  std::unique_ptr<Attention> attention(Parameters& parameters, int layer, const GptConfig& config,
+                                       const MaskOptions& masks) const override {
+    return inner_.attention(parameters, layer, config, masks);
+  }
+  std::unique_ptr<Mlp> mlp(Parameters& parameters, int layer, const GptConfig& config,
+                           const MaskOptions& masks) const override {
+    return inner_.mlp(parameters, layer, config, masks);
+  }
+
+ protected:
+  const LayerFactory& inner() const { return inner_; }
+
+ private:
+  const LayerFactory& inner_;
+};
+
 // The parts from which the attention of layer `layer` is built.
 struct AttentionParts {
   std::unique_ptr<ColumnLinear> queries_keys_values;

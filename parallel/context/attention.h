@@ -37,40 +37,19 @@ class ContextAttention final : public SelfAttention {
   ContextRanks& ranks_;
 };
 
-// Creates the layers of another factory, but with this attention.
-class ContextLayers final : public LayerFactory {
+// The layers of another factory, but with this attention.
+class ContextLayers final : public WrappedLayers {
  public:
-  ContextLayers(const LayerFactory& layers, ContextRanks& ranks) : layers_(layers), ranks_(ranks) {}
+  ContextLayers(const LayerFactory& layers, ContextRanks& ranks)
+      : WrappedLayers(layers), ranks_(ranks) {}
 
-  const LayerSplit& split() const override { return layers_.split(); }
-  std::unique_ptr<ColumnLinear> queries_keys_values(Parameters& parameters, const std::string& name,
-                                                    const GptConfig& config) const override {
-    return layers_.queries_keys_values(parameters, name, config);
-  }
-  std::unique_ptr<ColumnLinear> column(Parameters& parameters, const std::string& name, Count in,
-                                       Count out) const override {
-    return layers_.column(parameters, name, in, out);
-  }
-  std::unique_ptr<RowLinear> row(Parameters& parameters, const std::string& name, Count in,
-                                 Count out) const override {
-    return layers_.row(parameters, name, in, out);
-  }
-  std::unique_ptr<Embedding> embedding(Parameters& parameters,
-                                       const GptConfig& config) const override {
-    return layers_.embedding(parameters, config);
-  }
-  std::unique_ptr<Head> head(Parameters& parameters, const GptConfig& config,
-                             const Embedding* tied) const override {
-    return layers_.head(parameters, config, tied);
-  }
   std::unique_ptr<Attention> attention(Parameters& parameters, int layer, const GptConfig& config,
                                        const MaskOptions& masks) const override {
     return std::make_unique<ContextAttention>(
-        attention_parts(layers_, parameters, layer, config, masks), ranks_);
+        attention_parts(inner(), parameters, layer, config, masks), ranks_);
   }
 
  private:
-  const LayerFactory& layers_;
   ContextRanks& ranks_;
 };
 

@@ -102,29 +102,9 @@ class RoutedMlp final : public Mlp {
   int experts_;
 };
 
-class RoutedLayers final : public LayerFactory {
+class RoutedLayers final : public WrappedLayers {
  public:
-  const LayerSplit& split() const override { return whole_layers().split(); }
-  std::unique_ptr<ColumnLinear> queries_keys_values(Parameters& parameters, const std::string& name,
-                                                    const GptConfig& config) const override {
-    return whole_layers().queries_keys_values(parameters, name, config);
-  }
-  std::unique_ptr<ColumnLinear> column(Parameters& parameters, const std::string& name, Count in,
-                                       Count out) const override {
-    return whole_layers().column(parameters, name, in, out);
-  }
-  std::unique_ptr<RowLinear> row(Parameters& parameters, const std::string& name, Count in,
-                                 Count out) const override {
-    return whole_layers().row(parameters, name, in, out);
-  }
-  std::unique_ptr<Embedding> embedding(Parameters& parameters,
-                                       const GptConfig& config) const override {
-    return whole_layers().embedding(parameters, config);
-  }
-  std::unique_ptr<Head> head(Parameters& parameters, const GptConfig& config,
-                             const Embedding* tied) const override {
-    return whole_layers().head(parameters, config, tied);
-  }
+  RoutedLayers() : WrappedLayers(whole_layers()) {}
   std::unique_ptr<Mlp> mlp(Parameters& parameters, int layer, const GptConfig& config,
                            const MaskOptions&) const override {
     return std::make_unique<RoutedMlp>(parameters, layer, config.width);

@@ -6,6 +6,8 @@
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "models/gpt_config.h"
+#include "models/layers/whole_layers.h"
+#include "parallel/context/attention.h"
 #include "parallel/plan/context_split.h"
 #include "parallel/predict/predict.h"
 #include "tests/parallel/training.h"
@@ -38,6 +40,30 @@ TrainOptions context_run(const ContextCase& c, DType dtype = DType::f64) {
   options.ring_ranks = c.ring;
   options.gradient_hops = c.hops;
   return options;
+}
+
+// A factory of layers with an mlp of its own, as one with experts has.
+struct OwnMlpLayers final : WrappedLayers {
+  OwnMlpLayers() : WrappedLayers(whole_layers()) {}
+  std::unique_ptr<Mlp> mlp(Parameters&, int layer, const GptConfig&,
+                           const MaskOptions&) const override {
+    mlps.push_back(layer);
+    return nullptr;
+  }
+  mutable std::vector<int> mlps;
+};
+
+TEST(ContextLayers, ReplaceTheAttentionOnly) {
+  Ledger ledger;
+  Parameters parameters(DType::f64, ledger);
+  ContextRanks ranks(ContextSplit{}, ledger);
+  const OwnMlpLayers inner;
+  const ContextLayers layers(inner, ranks);
+  const GptConfig config{.layers = 1, .heads = 2, .width = 8, .context = 4, .vocabulary = 8};
+  EXPECT_EQ(layers.mlp(parameters, 3, config, {}), nullptr);
+  EXPECT_EQ(inner.mlps, std::vector{3});
+  const auto attention = layers.attention(parameters, 0, config, {});
+  EXPECT_NE(dynamic_cast<const ContextAttention*>(attention.get()), nullptr);
 }
 
 class ContextRuns : public testing::TestWithParam<ContextCase> {};
