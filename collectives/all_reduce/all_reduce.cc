@@ -29,7 +29,7 @@ void all_reduce(Communicator& comm, Slice data, ReduceOp op, std::string_view al
   const auto& chosen =
       usable_algorithm(all_reduce_algorithms(), Operation::all_reduce, algorithm, comm, data);
   const CollectiveCall call(comm, Operation::all_reduce, chosen.name, data, op);
-  chosen.run(comm, data, op);
+  if (comm.size() > 1) chosen.run(comm, data, op);
 }
 
 void all_reduce(Communicator& comm, Slice out, Slice in, ReduceOp op, std::string_view algorithm) {
@@ -45,7 +45,7 @@ void all_reduce(Communicator& comm, Slice out, Slice in, ReduceOp op, std::strin
   const CollectiveCall call(comm, Operation::all_reduce, chosen.name, in, op);
   if (chosen.run_out_of_place) return chosen.run_out_of_place(comm, out, in, op);
   comm.copy(out, in);
-  chosen.run(comm, out, op);
+  if (comm.size() > 1) chosen.run(comm, out, op);
 }
 
 }  // namespace lockstep

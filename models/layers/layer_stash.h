@@ -27,7 +27,9 @@ class LayerStash {
   template <typename Own>
   const Own& own() const {
     const auto* held = dynamic_cast<const Held<Own>*>(held_.get());
-    require(held, "a layer's pass before the pass that fills its stash");
+    if (!held)
+      throw Error(ErrorKind::wrong_result, "a layer's pass before the pass that fills its stash",
+                  {.hint = "this is a bug in Lockstep; please report it"});
     return held->own;
   }
 

@@ -72,7 +72,7 @@ struct Terms {
   void hold(Held held) { memory.push_back(std::move(held)); }
 };
 
-// Adds up the terms of all parts, each of which is given once.
+// Adds up the terms of all parts. Each part is given once.
 Prediction sum_of_terms(std::vector<Terms> parts);
 
 }  // namespace lockstep
