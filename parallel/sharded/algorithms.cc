@@ -64,14 +64,16 @@ std::optional<ShardedTraffic> sharded_traffic(const Plan& plan, int rank, const 
     else
       is_known = false;
   };
-  const auto problem = [&](const UnitParameters& unit, int ranks) {
+  const Count element = element_bytes(plan.options.dtype);
+  const auto problem = [&](const UnitParameters& unit, int ranks, Count bytes) {
     return Problem{.ranks = ranks,
                    .count = unit.layout(ranks).exchanged(),
+                   .element_bytes = bytes,
                    .ranks_per_node = environment.ranks_per_node};
   };
   const auto gather = [&](const UnitParameters& unit) {
-    add(sum.parameters, Operation::all_gather, unit.algorithms.gather, problem(unit, plan.shards()),
-        plan.shard(rank));
+    add(sum.parameters, Operation::all_gather, unit.algorithms.gather,
+        problem(unit, plan.shards(), element), plan.shard(rank));
   };
   for (const auto& [kind, number] : exchanges_of_step(plan, rank, sharding, units)) {
     const UnitParameters& unit = units.all[number];
@@ -81,11 +83,11 @@ std::optional<ShardedTraffic> sharded_traffic(const Plan& plan, int rank, const 
         break;
       case UnitExchange::Kind::gather_in_group:
         add(sum.parameters, Operation::all_gather, unit.algorithms.gather_in_group,
-            problem(unit, sharding.group_ranks), plan.shard(rank) % sharding.group_ranks);
+            problem(unit, sharding.group_ranks, element), plan.shard(rank) % sharding.group_ranks);
         break;
       case UnitExchange::Kind::reduce:
         add(sum.gradients, sharding.reduction(), unit.algorithms.reduce,
-            problem(unit, plan.shards()), plan.shard(rank));
+            problem(unit, plan.shards(), GradientExchange::element_bytes(plan)), plan.shard(rank));
         break;
     }
   }
@@ -96,6 +98,7 @@ std::optional<ShardedTraffic> sharded_traffic(const Plan& plan, int rank, const 
     add(sum.between_replicas, Operation::all_reduce, unit.algorithms.between,
         {.ranks = replicas,
          .count = unit.layout(plan.shards()).shard(plan.shard(rank)),
+         .element_bytes = element,
          .ranks_per_node = environment.counterparts_per_node},
         replica);
   }
