@@ -21,7 +21,7 @@ using test::fsdp;
 using test::zero;
 using testing::HasSubstr;
 
-constexpr int steps = 2, batch = 24;  // the same for every rank and micro-batch
+constexpr int steps = 2, sequences = 24;  // the same for every rank and micro-batch
 
 // The names of a collective that ranks as threads can use. A library has no closed forms.
 std::vector<std::string> names_of(Operation collective, int ranks) {
@@ -64,7 +64,7 @@ std::vector<Variant> variants(int shards) {
   }
   for (Variant& variant : all) {
     variant.options.steps = steps;
-    variant.options.global_batch = batch;
+    variant.options.global_batch = sequences;
   }
   return all;
 }
@@ -96,7 +96,7 @@ TEST_P(ShardedAlgorithms, EqualOneRankAndTheirClosedForms) {
   const test::Folder folder;
   TrainOptions serial = test::golden_run("serial");
   serial.steps = steps;
-  serial.global_batch = batch;
+  serial.global_batch = sequences;
   serial.save = folder.file("serial.safetensors");
   const TrainResult expected = test::run(1, serial);
   const std::vector<double> weights = test::weights_of(serial.save);
