@@ -18,7 +18,8 @@ namespace lockstep {
 namespace {
 
 struct MeshCommand {
-  int tp = 1, cp = 1, dp = 1, pp = 1, ranks_per_node = 0;
+  AlongAxes lengths = AlongAxes(1);
+  int ranks_per_node = 0;
   std::string order = std::string(Mesh::usual_order), json;
 };
 
@@ -29,15 +30,18 @@ struct NamedGroups {
 
 std::vector<NamedGroups> groups_of(const Mesh& mesh) {
   using enum Axis;
-  return {{"tp", "tensor parallel", mesh.groups({tp})},
-          {"cp", "context parallel", mesh.groups({cp})},
-          {"dp", "data parallel", mesh.groups({dp})},
-          {"pp", "pipeline", mesh.groups({pp})},
-          {"tp-pp", "model parallel", mesh.groups({tp, pp})},
-          {"tp-cp", "one stage of one model", mesh.groups({tp, cp})},
-          {"dp-cp", "gradients of one shard", mesh.groups({dp, cp})},
-          {"tp-dp", "one stage of all models", mesh.groups({tp, dp})},
-          {"embedding", "both ends of a tied embedding", mesh.embedding_groups()}};
+  std::vector<NamedGroups> all;
+  for (const Axis axis : mesh.order())
+    all.push_back(
+        {std::string(name_of(axis)), std::string(entry_of(axis).parallelism), mesh.groups({axis})});
+  for (NamedGroups combined :
+       {NamedGroups{"tp-pp", "model parallel", mesh.groups({tp, pp})},
+        NamedGroups{"tp-cp", "one stage of one model", mesh.groups({tp, cp})},
+        NamedGroups{"dp-cp", "gradients of one shard", mesh.groups({dp, cp})},
+        NamedGroups{"tp-dp", "one stage of all models", mesh.groups({tp, dp})},
+        NamedGroups{"embedding", "both ends of a tied embedding", mesh.embedding_groups()}})
+    all.push_back(std::move(combined));
+  return all;
 }
 
 constexpr std::string_view gap = "..";
@@ -100,17 +104,34 @@ std::vector<int> shown(int length, int most) {
   return indices;
 }
 
-// A row for each coordinate along pp and cp, a column for each along dp. A cell holds the tp ranks.
+// The axes of the rows of a drawn mesh, the slowest first: pp, and others that are longer than 1.
+std::vector<Axis> row_axes(const Mesh& mesh) {
+  std::vector<Axis> rows = {Axis::pp};
+  for (const Axis axis : axes())
+    if (axis != Axis::tp && axis != Axis::dp && axis != Axis::pp && mesh.length(axis) > 1)
+      rows.push_back(axis);
+  return rows;
+}
+
+AlongAxes place_in_row(const Mesh& mesh, const std::vector<Axis>& along, int row) {
+  AlongAxes place(0);
+  for (auto axis = along.rbegin(); axis != along.rend(); ++axis) {
+    place[*axis] = row % mesh.length(*axis);
+    row /= mesh.length(*axis);
+  }
+  return place;
+}
+
+// A column for each coordinate along dp. A cell holds the tp ranks.
 void draw(const Mesh& mesh) {
   constexpr int most_rows = 32, width = 100;
-  const int cp_length = mesh.length(Axis::cp);
-  const auto cell = [&](int pp, int cp, int dp) {
-    AlongAxes place(0);
-    place[Axis::pp] = pp, place[Axis::cp] = cp, place[Axis::dp] = dp;
+  const std::vector<Axis> along = row_axes(mesh);
+  const auto cell = [&](AlongAxes place, int dp) {
+    place[Axis::dp] = dp;
     return group_text(mesh.group_of(mesh.rank_at(place), {Axis::tp}));
   };
-  const int last_dp = mesh.length(Axis::dp) - 1;
-  const std::string widest = cell(mesh.length(Axis::pp) - 1, cp_length - 1, last_dp);
+  const int last_dp = mesh.length(Axis::dp) - 1, rows = mesh.length(AxisSpan(along));
+  const std::string widest = cell(place_in_row(mesh, along, rows - 1), last_dp);
   const int column =
       static_cast<int>(std::max(widest.size(), fmt::format("dp {}", last_dp).size()) + 2);
   const std::vector<int> columns = shown(last_dp + 1, std::max(3, width / column));
@@ -122,14 +143,15 @@ void draw(const Mesh& mesh) {
     fmt::print("{}\n", line);
   };
   print_row("", [](int dp) { return fmt::format("dp {}", dp); });
-  for (const int row : shown(mesh.length(Axis::pp) * cp_length, most_rows)) {
+  for (const int row : shown(rows, most_rows)) {
     if (row < 0) {
       fmt::print("{}\n", gap);
       continue;
     }
-    const int pp = row / cp_length, cp = row % cp_length;
-    print_row(cp_length == 1 ? fmt::format("pp {}", pp) : fmt::format("pp {} cp {}", pp, cp),
-              [&](int dp) { return cell(pp, cp, dp); });
+    const AlongAxes place = place_in_row(mesh, along, row);
+    std::vector<std::string> name;
+    for (const Axis axis : along) name.push_back(fmt::format("{} {}", name_of(axis), place[axis]));
+    print_row(fmt::format("{}", fmt::join(name, " ")), [&](int dp) { return cell(place, dp); });
   }
 }
 
@@ -153,11 +175,10 @@ void print_groups(const std::vector<NamedGroups>& all, int ranks_per_node) {
 
 int run(const MeshCommand& c) {
   constexpr double bytes_of_rank = 400;  // its place in each kind of group, and their text
-  require_memory(bytes_of_rank * c.tp * c.cp * c.dp * c.pp, "this mesh", "use fewer ranks");
-  AlongAxes lengths(1);
-  lengths[Axis::tp] = c.tp, lengths[Axis::cp] = c.cp, lengths[Axis::dp] = c.dp;
-  lengths[Axis::pp] = c.pp;
-  const Mesh mesh(lengths, c.order);
+  double bytes = bytes_of_rank;
+  for (const Axis axis : axes()) bytes *= c.lengths[axis];
+  require_memory(bytes, "this mesh", "use fewer ranks");
+  const Mesh mesh(c.lengths, c.order);
   require(c.ranks_per_node >= 0, fmt::format("--ranks-per-node {}", c.ranks_per_node),
           "use 1 or more, or 0 if nodes do not matter");
   if (!c.json.empty()) check_writable(c.json);
@@ -194,10 +215,10 @@ void add_mesh(CLI::App& program, Command& chosen) {
   CLI::App* app = program.add_subcommand(
       "mesh",
       "show the groups of ranks along the axes of tensor, context, data and pipeline parallelism");
-  app->add_option("--tp", c->tp, "ranks that split every layer")->capture_default_str();
-  app->add_option("--cp", c->cp, "ranks that split every sequence")->capture_default_str();
-  app->add_option("--dp", c->dp, "replicas of the model")->capture_default_str();
-  app->add_option("--pp", c->pp, "pipeline stages")->capture_default_str();
+  for (const Axis axis : axes())
+    app->add_option(fmt::format("--{}", name_of(axis)), c->lengths[axis],
+                    std::string(entry_of(axis).ranks))
+        ->capture_default_str();
   app->add_option("--order", c->order,
                   "axes, starting with the one along which neighbours are consecutive ranks")
       ->capture_default_str();

@@ -78,7 +78,7 @@ void print_plan(const Plan& plan) {
     mesh += fmt::format("{}{} {}", mesh.empty() ? "" : ", ", name_of(axis), plan.length(axis));
   fmt::print("{:<12} {}   (consecutive ranks are neighbours along the first axis)\n", "mesh", mesh);
   fmt::print("{:<12} {} sequences: {} replica{} of {}, in {} micro-batch{} each\n", "step",
-             o.global_batch, plan.length(Axis::dp), plan.length(Axis::dp) == 1 ? "" : "s",
+             o.global_batch, plan.sequence_groups(), plan.sequence_groups() == 1 ? "" : "s",
              plan.share(0).count, o.micro_batches, o.micro_batches == 1 ? "" : "es");
   if (plan.schedule.stages > 1)
     fmt::print("{:<12} {}, {} stages\n", "pipeline",
@@ -163,7 +163,7 @@ std::int64_t check_tags(const PlanCommand& c, const Plan& plan) {
   if (ranks.empty())
     for (const int first : ranks_to_show(plan, {})) {
       AlongAxes last(0);
-      for (const Axis axis : axes) last[axis] = plan.length(axis) - 1;
+      for (const Axis axis : axes()) last[axis] = plan.length(axis) - 1;
       last[Axis::pp] = plan.place(first, Axis::pp);
       ranks.insert(ranks.end(), {first, plan.mesh.rank_at(last)});
     }

@@ -87,7 +87,7 @@ void Parameters::zero_gradients() { gradients_.slice().device->zero(gradients_.s
 
 bool Parameters::counts(const Parameter& parameter, const Placement& placement) const {
   // Of a tied pair, which lies at the ends of a pipeline, the original counts.
-  return parameter.tied_to.empty() && std::ranges::all_of(model_axes, [&](Axis axis) {
+  return parameter.tied_to.empty() && std::ranges::all_of(model_axes(), [&](Axis axis) {
            return axis == Axis::pp || at_.place[axis] % placement[axis].ranks == 0;
          });
 }

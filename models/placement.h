@@ -5,21 +5,39 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "models/split.h"
 
 namespace lockstep {
 
-// Tensor (tp), context (cp), data (dp) and pipeline (pp) parallelism.
-enum class Axis : std::uint8_t { tp, cp, dp, pp };
-inline constexpr std::array axes = {Axis::tp, Axis::cp, Axis::dp, Axis::pp};
-std::string_view name_of(Axis axis);
+// An axis of the mesh, by its place in the table.
+enum class Axis : std::uint8_t { tp, cp, pp, dp };
+
+// What ranks along an axis divide among them.
+enum class Divides : std::uint8_t { layers, tokens, stages, sequences };
+
+struct AxisEntry {
+  std::string_view name;  // also its flag
+  std::string_view parallelism;
+  std::string_view ranks;  // what the ranks along it are, for help
+  Divides divides;
+};
+// All axes.
+std::span<const AxisEntry> axis_table();
+inline constexpr std::size_t most_axes = 8;
+
+const AxisEntry& entry_of(Axis axis);
+inline std::string_view name_of(Axis axis) { return entry_of(axis).name; }
+std::span<const Axis> axes();
 // Along these, ranks are replicas of a part of the model: they process different tokens, and each has
 // a part of the gradient's sum.
-inline constexpr std::array replica_axes = {Axis::cp, Axis::dp};
+std::span<const Axis> replica_axes();
+// The replica axes whose ranks process different sequences.
+std::span<const Axis> sequence_axes();
 // Along these, they have the parts of one model, and process the same tokens.
-inline constexpr std::array model_axes = {Axis::tp, Axis::pp};
+std::span<const Axis> model_axes();
 
 // One value for each axis.
 template <typename T>
@@ -37,7 +55,7 @@ class ByAxis {
   bool operator==(const ByAxis&) const = default;
 
  private:
-  std::array<T, axes.size()> values_;
+  std::array<T, most_axes> values_;
 };
 
 enum class Placed : std::uint8_t {

@@ -122,7 +122,7 @@ MUTANTS = [
      "? token(begin + positions[i + 1 < positions.count() ? i + 1 : i])"),  # verl 4250: labels shifted within a rank
     ("parallel/context/key_values.h", "    attend(0, own, own_gradient);\n",
      "    attend(0, own, own_gradient);\n    attend(0, own, own_gradient);\n"),  # Megatron 6660: doubled in a group of one
-    ("parallel/plan/plan.h", "return mesh.length(replica_axes);", "return length(Axis::dp);"),
+    ("parallel/plan/plan.h", "return mesh.length(replica_axes());", "return length(Axis::dp);"),
     ("parallel/context/ring.cc", "    gradient.device->zero(gradient);\n", ""),
     ("parallel/context/ring.cc", "if (step == 0 && !returns_all_hops_)", "if (step == 0)"),
     ("parallel/context/ring.cc", "      gradient.device->reduce(gradient, arriving, ReduceOp::sum);\n", ""),
@@ -135,7 +135,7 @@ MUTANTS = [
     ("bench/techniques/context_error.cc", "    if (rounds_) round(out);\n", "    round(out);\n"),
     ("models/data/dataset.h", "Count{batch.first} * rows.whole_length()", "Count{batch.first} * batch.length"),
     ("parallel/plan/make_plan.cc", "  check_batch(plan);\n", ""),
-    ("parallel/plan/plan.cc", "options.global_batch % (length(dp) * options.micro_batches)", "options.global_batch % options.micro_batches"),
+    ("parallel/plan/plan.cc", "options.global_batch % (sequence_groups() * options.micro_batches)", "options.global_batch % options.micro_batches"),
     ("models/data/dataset.cc", "beginnings(begin + 1, begin + length))", "beginnings(begin + 1, begin + length - 1))"),
     ("models/data/dataset.cc", ": no_target", ": token(index + 1)"),
     ("models/data/dataset.cc", "positions[i] - place, index", "positions[i], index"),
@@ -148,7 +148,7 @@ MUTANTS = [
      "training_.micro_batches(step), training_.plan().tokens_per_step()"),  # the mean over all tokens, ends included
     ("parallel/rank/training.cc", "static_cast<double>(dataset_.validation_targets(length))",
      "(static_cast<double>(rows) * length)"),
-    ("parallel/rank/training.cc", "plan_.place(context_.world.rank(), Axis::dp) * rows_at_once", "context_.world.rank() * rows_at_once"),
+    ("parallel/rank/training.cc", "plan_.sequence_group(context_.world.rank()) * rows_at_once", "context_.world.rank() * rows_at_once"),
     ("parallel/pipeline/execution/messages.cc", "held.give(static_cast<int>(program.taken_sends[i].size()));", ""),
     ("parallel/pipeline/execution/executor.cc", "complete.insert(step.action.stage).second", "complete.insert(0).second"),
     ("parallel/data/ddp.cc", "queue_.rebuild();", ""),
@@ -292,7 +292,8 @@ MUTANTS = [
     ("parallel/sharded/unit.cc", "reduce_scatter(comm, exchanged, ReduceOp::sum, algorithms_.reduce);", "reduce_scatter(comm, exchanged);"),
     ("parallel/sharded/algorithms.cc", ": std::max(of_shards, between);", ": between;"),
     ("parallel/plan/algorithms.cc", "std::has_single_bit(static_cast<unsigned>(ranks))", "true"),
-    ("parallel/plan/symmetry.cc", "(axis == cp || axis == dp) && plan_.options.algorithm", "plan_.options.algorithm.empty() && plan_.options.algorithm"),
+    ("parallel/plan/symmetry.cc", "std::ranges::count(replica_axes(), axis) > 0 && plan_.options.algorithm",
+     "plan_.options.algorithm.empty() && plan_.options.algorithm"),
     ("parallel/sharded/unit.cc", "pool.give(std::exchange(group_shard_, {}));", "group_shard_ = {};"),
     ("parallel/sharded/unit.cc", "if (chunk.count == own.count) return put(own, chunk);", "return put(own, chunk.first(own.count));"),
     ("parallel/train/trainer.cc", "    if (counts) rank_->wait_for_parameters();\n    // Makes", "    // Makes"),

@@ -57,7 +57,7 @@ BUGS = [
      "    ranks_.combine(sums, ReduceOp::sum);\n", "    ranks_.combine(sums, ReduceOp::sum);\n    ranks_.combine(sums, ReduceOp::sum);\n"),
     # Missing or misplaced reductions
     ("veomni-1115", "gradients are not summed over ranks that share sequences", RUNTIME,
-     "replicas_(plan.mesh.communicator(context.world, replica_axes))", "replicas_(plan.mesh.communicator(context.world, {dp}))"),
+     "replicas_(plan.mesh.communicator(context.world, replica_axes()))", "replicas_(plan.mesh.communicator(context.world, {dp}))"),
     ("skyrl-1886", "the sum is made in a copy, which is dropped", "parallel/tensor/shared_gradients.cc",
      "    for_each([](Slice here, Slice there) { there.device->copy(there, here); });\n", ""),
     ("torchtitan-3412", "a partial sum is taken for a whole one", VOCABULARY,

@@ -50,10 +50,7 @@ std::vector<Factoring> factorings_of(const FactoringBenchOptions& o) {
 
 Plan plan_of_factoring(Factoring& factoring, const FactoringBenchOptions& o) {
   TrainOptions train = o.train;
-  train.tensor_ranks = factoring.lengths[tp];
-  train.context_ranks = factoring.lengths[cp];
-  train.pipeline_ranks = factoring.lengths[pp];
-  train.data_ranks = factoring.lengths[dp];
+  for (const Axis axis : axes()) train.mesh_lengths[axis] = factoring.lengths[axis];
   if (train.global_batch == 0) train.global_batch = o.ranks;
   const int of_replica = train.global_batch / factoring.lengths[dp];
   train.micro_batches = factoring.micro_batches = std::max(1, of_replica / o.micro_batch_size);

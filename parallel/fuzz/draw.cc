@@ -53,10 +53,11 @@ FuzzPlan draw_plan(Random& random) {
         set_from_text(option, option.drawn[random() % option.drawn.size()]);
   plan.ranks = 1 + static_cast<int>(random() % 8);
   if (entry.has_mesh) {
-    plan.ranks = *o.tensor_ranks * *o.context_ranks * *o.pipeline_ranks * *o.data_ranks;
+    plan.ranks = o.mesh_ranks(axes());
     // Few models have so many heads for each rank along tp.
-    if (o.context_ranks == 4 && o.tensor_ranks == 1 && random() % 2 == 0) o.ulysses_ranks = 4;
-    if (random() % 2 == 0) o.ring_ranks = std::max(1, *o.context_ranks / *o.ulysses_ranks);
+    if (o.mesh_lengths[Axis::cp] == 4 && o.mesh_lengths[Axis::tp] == 1 && random() % 2 == 0)
+      o.ulysses_ranks = 4;
+    if (random() % 2 == 0) o.ring_ranks = std::max(1, *o.mesh_lengths[Axis::cp] / *o.ulysses_ranks);
   }
   if (o.colocated) o.servers = 1;
   return plan;
@@ -65,7 +66,7 @@ FuzzPlan draw_plan(Random& random) {
 int pipeline_ranks(const FuzzPlan& plan) {
   return technique(plan.options.technique).free_axis == Axis::pp
              ? plan.ranks
-             : plan.options.pipeline_ranks.value_or(1);
+             : plan.options.mesh_lengths[Axis::pp].value_or(1);
 }
 
 // Every third pipeline has a schedule of its own.
@@ -196,7 +197,9 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
     // Such plans are trained several times, and processes are started once.
     if (limits.all_ranks) o.dropout_streams = "place";
     // Micro-batches of one sequence or a few, all equal or not.
-    const int shares = o.data_ranks.value_or(drawn.last().ranks) * o.micro_batches;
+    const int groups =
+        technique(o.technique).has_mesh ? o.mesh_ranks(sequence_axes()) : drawn.last().ranks;
+    const int shares = groups * o.micro_batches;
     o.global_batch = shares + static_cast<int>(random() % static_cast<unsigned>(2 * shares));
     o.eps = 1e-3;  // rounding errors of tiny gradients must not become large updates
     o.steps = one_of(random, {1, 2, 2, 3, 4, most_fuzz_steps});

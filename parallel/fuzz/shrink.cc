@@ -22,9 +22,7 @@ bool is_valid(const FuzzCase& fuzz_case) {
 // Sets the ranks of a plan whose axes all have lengths to their product.
 void set_ranks(FuzzPlan& plan) {
   const TrainOptions& o = plan.options;
-  if (technique(o.technique).has_mesh)
-    plan.ranks = o.tensor_ranks.value_or(1) * o.context_ranks.value_or(1) *
-                 o.pipeline_ranks.value_or(1) * o.data_ranks.value_or(1);
+  if (technique(o.technique).has_mesh) plan.ranks = o.mesh_ranks(axes());
 }
 
 // Returns simpler values of an option that a random plan chooses, the simplest first: the default,
@@ -113,7 +111,7 @@ std::vector<FuzzCase> simpler_cases(const FuzzCase& from) {
   if (from.last().options.sequence_length != 0)
     changed([](FuzzCase& next) { next.last().options.sequence_length = 0; });
   const auto shares =
-      from.last().options.data_ranks.value_or(1) * from.last().options.micro_batches;
+      from.last().options.mesh_ranks(sequence_axes()) * from.last().options.micro_batches;
   for (const int batch : {shares, from.last().ranks * from.last().options.micro_batches,
                           from.last().options.global_batch - 1})
     if (batch < from.last().options.global_batch)

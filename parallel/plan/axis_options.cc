@@ -18,36 +18,37 @@ std::vector<std::string> names_of(const Entries& entries) {
   return names;
 }
 
+// The length of an axis.
+Option length_option(MeshOptions& o, Axis axis, std::string_view by_default) {
+  return {.flag = std::string(name_of(axis)),
+          .value = &o.mesh_lengths[axis],
+          .help = fmt::format("{}; default: {}", entry_of(axis).ranks, by_default),
+          .bounds = at_least(1),
+          .drawn = {"1", "2", "4"}};
+}
+
 }  // namespace
 
 OptionGroup describe_tensor_axis(MeshOptions& o) {
   return {.title = "tensor-parallel axis",
           .techniques = {"tp", "sp", "3d"},
-          .options = {{.flag = "tp",
-                       .value = &o.tensor_ranks,
-                       .help = "ranks that split every layer; default: all ranks, in 3d 1",
-                       .bounds = at_least(1),
-                       .drawn = {"1", "2", "4"}}}};
+          .options = {length_option(o, Axis::tp, "all ranks, in 3d 1")}};
 }
 
 OptionGroup describe(MeshOptions& o) {
-  return {.title = "mesh",
-          .techniques = {"3d"},
-          .options = {{.flag = "pp",
-                       .value = &o.pipeline_ranks,
-                       .help = "ranks of a pipeline; default: 1",
-                       .bounds = at_least(1),
-                       .drawn = {"1", "2", "4"}},
-                      {.flag = "dp",
-                       .value = &o.data_ranks,
-                       .help = "replicas of the model; default: --ranks divided by tp, cp and pp",
-                       .bounds = at_least(1),
-                       .drawn = {"1", "2", "3", "4"}},
-                      {.flag = "mesh-order",
-                       .value = &o.mesh_order,
-                       .help = "order of the axes, fastest first: neighbours along the first axis "
-                               "are consecutive ranks",
-                       .drawn = {"tp-cp-dp-pp", "tp-pp-dp", "pp-cp-dp-tp", "dp-tp-pp-cp"}}}};
+  OptionGroup group{.title = "mesh", .techniques = {"3d"}, .options = {}};
+  for (const Axis axis : axes())
+    if (axis != Axis::tp && axis != Axis::cp && axis != Axis::dp)
+      group.options.push_back(length_option(o, axis, "1"));
+  Option replicas = length_option(o, Axis::dp, "--ranks divided by the other axes");
+  replicas.drawn = {"1", "2", "3", "4"};
+  group.options.push_back(std::move(replicas));
+  group.options.push_back({.flag = "mesh-order",
+                           .value = &o.mesh_order,
+                           .help = "order of the axes, fastest first: neighbours along the first "
+                                   "axis are consecutive ranks",
+                           .drawn = {"tp-cp-dp-pp", "tp-pp-dp", "pp-cp-dp-tp", "dp-tp-pp-cp"}});
+  return group;
 }
 
 OptionGroup describe(DataParallelOptions& o) {
@@ -184,18 +185,15 @@ OptionGroup describe(TensorOptions& o) {
                    "many tokens",
            .bounds = at_least(1),
            .drawn = {"1", "16"},
-           .has_effect = [](const TrainOptions& all) { return all.tensor_ranks.value_or(1) > 1; },
+           .has_effect =
+               [](const TrainOptions& all) { return all.mesh_lengths[Axis::tp].value_or(1) > 1; },
            .needs = "several ranks that split layers"}}};
 }
 
 OptionGroup describe_context_axis(MeshOptions& o) {
   return {.title = "context-parallel axis",
           .techniques = {"3d"},
-          .options = {{.flag = "cp",
-                       .value = &o.context_ranks,
-                       .help = "ranks that share the tokens of every sequence; default: 1",
-                       .bounds = at_least(1),
-                       .drawn = {"1", "2", "4"}}}};
+          .options = {length_option(o, Axis::cp, "1")}};
 }
 
 OptionGroup describe_layout(ContextOptions& o) {
@@ -210,14 +208,15 @@ OptionGroup describe_layout(ContextOptions& o) {
                        .drawn = {"contiguous", "zig-zag", "striped", "balanced"},
                        .has_effect =
                            [](const TrainOptions& all) {
-                             return all.context_ranks.value_or(1) > all.ulysses_ranks.value_or(1);
+                             return all.mesh_lengths[Axis::cp].value_or(1) >
+                                    all.ulysses_ranks.value_or(1);
                            },
                        .needs = "several ranks along cp, in groups smaller than all of them"}}};
 }
 
 OptionGroup describe_groups(ContextOptions& o) {
   const auto has_context = [](const TrainOptions& all) {
-    return all.context_ranks.value_or(1) > 1;
+    return all.mesh_lengths[Axis::cp].value_or(1) > 1;
   };
   return {.title = "groups of context-parallel ranks",
           .techniques = {"cp", "3d"},

@@ -20,6 +20,16 @@ namespace lockstep {
 namespace {
 
 using enum Axis;
+
+// Joins a text for each axis but `without`.
+template <typename Text>
+std::string product(std::string_view between, std::optional<Axis> without, Text text) {
+  std::vector<std::string> factors;
+  for (const Axis axis : axes())
+    if (axis != without) factors.push_back(text(axis));
+  return fmt::format("{}", fmt::join(factors, between));
+}
+
 // Suggests numbers of ranks if the product of the lengths does not divide the given one.
 std::string nearest_ranks(int ranks, int model) {
   const int below = ranks / model * model;
@@ -30,19 +40,17 @@ std::string nearest_ranks(int ranks, int model) {
 // The mesh of the ranks that compute.
 Mesh mesh_of(const TrainOptions& o, int ranks, std::optional<Axis> free_axis) {
   AlongAxes lengths(1);
-  const std::pair<Axis, std::optional<int>> given[] = {
-      {tp, o.tensor_ranks}, {cp, o.context_ranks}, {pp, o.pipeline_ranks}, {dp, o.data_ranks}};
-  bool is_free = free_axis.has_value();
-  for (const auto& [axis, length] : given) {
-    if (length) lengths[axis] = *length;
-    if (length && axis == free_axis) is_free = false;
-  }
+  for (const Axis axis : axes()) lengths[axis] = o.mesh_lengths[axis].value_or(1);
   const int fixed = Mesh(lengths, o.mesh_order).size();
-  if (is_free) {
+  if (free_axis && !o.mesh_lengths[*free_axis]) {
     require(ranks % fixed == 0 && ranks >= fixed,
-            fmt::format("{} ranks cannot be divided into models of {} x {} x {} ranks", ranks,
-                        lengths[tp], lengths[cp], lengths[pp]),
-            "--tp times --cp times --pp must divide --ranks: " + nearest_ranks(ranks, fixed));
+            fmt::format("{} ranks cannot be divided into models of {} ranks", ranks,
+                        product(" x ", free_axis,
+                                [&](Axis axis) { return fmt::format("{}", lengths[axis]); })),
+            fmt::format("{} must divide --ranks: {}",
+                        product(" times ", free_axis,
+                                [](Axis axis) { return fmt::format("--{}", name_of(axis)); }),
+                        nearest_ranks(ranks, fixed)));
     lengths[*free_axis] = ranks / fixed;
   }
   Mesh mesh(lengths, o.mesh_order);
@@ -52,9 +60,12 @@ Mesh mesh_of(const TrainOptions& o, int ranks, std::optional<Axis> free_axis) {
                       "has other axes",
                       lengths[tp]));
   require(mesh.size() == ranks,
-          fmt::format("--tp {} times --cp {} times --pp {} times --dp {} is {}, and there are {} "
-                      "ranks",
-                      lengths[tp], lengths[cp], lengths[pp], lengths[dp], mesh.size(), ranks),
+          fmt::format("{} is {}, and there are {} ranks",
+                      product(" times ", {},
+                              [&](Axis axis) {
+                                return fmt::format("--{} {}", name_of(axis), lengths[axis]);
+                              }),
+                      mesh.size(), ranks),
           fmt::format("they must be equal: use --ranks {}", mesh.size()));
   return mesh;
 }
@@ -105,7 +116,7 @@ void add_collectives(Plan& plan) {
 
 void check_batch(const Plan& plan) {
   const TrainOptions& o = plan.options;
-  const int replicas = plan.length(dp), least = replicas * o.micro_batches;
+  const int replicas = plan.sequence_groups(), least = replicas * o.micro_batches;
   require(
       o.global_batch >= least,
       fmt::format(
@@ -165,7 +176,7 @@ void check_run(const TrainOptions& o, int ranks) {
 
 // Divides the ranks along cp into groups.
 void divide_context(TrainOptions& o, int ranks) {
-  o.context_ranks = ranks;
+  o.mesh_lengths[Axis::cp] = ranks;
   if (ranks == 1) return;
   const int inside = o.ulysses_ranks.value_or(1);
   require(inside <= ranks && ranks % inside == 0,
@@ -229,9 +240,7 @@ void fill_in(Plan& plan) {
   if (!o.reduce_dtype) o.reduce_dtype = o.dtype;
   if (!o.dropout) o.dropout = dropout_of(plan.model);
   if (plan.has_servers()) return;
-  o.tensor_ranks = plan.length(tp);
-  o.pipeline_ranks = plan.length(pp);
-  o.data_ranks = plan.length(dp);
+  for (const Axis axis : axes()) o.mesh_lengths[axis] = plan.length(axis);
   o.zero_stage = plan.zero_stage();
   o.virtual_stages = plan.schedule.stages / plan.length(pp);
 }

@@ -1,6 +1,7 @@
 #include "parallel/plan/mesh.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -10,10 +11,13 @@ namespace lockstep {
 namespace {
 
 Axis axis_from_name(std::string_view name) {
-  for (const Axis axis : axes)
+  for (const Axis axis : axes())
     if (name_of(axis) == name) return axis;
-  throw Error(ErrorKind::bad_input, fmt::format("no axis '{}'", name),
-              {.hint = "axes are tp, cp, dp and pp; write for example tp-cp-pp-dp"});
+  std::vector<std::string_view> known;
+  for (const Axis axis : axes()) known.push_back(name_of(axis));
+  throw Error(
+      ErrorKind::bad_input, fmt::format("no axis '{}'", name),
+      {.hint = fmt::format("axes are {}; write for example tp-cp-pp-dp", fmt::join(known, ", "))});
 }
 
 std::vector<Axis> order_from(std::string_view text) {
@@ -35,7 +39,7 @@ Mesh::Mesh(const AlongAxes& lengths, std::string_view order)
     : lengths_(lengths), order_(order_from(order)) {
   constexpr double most_ranks = 1e7;
   double ranks = 1;
-  for (const Axis axis : axes) {
+  for (const Axis axis : axes()) {
     require(lengths[axis] >= 1, fmt::format("--{} {}", name_of(axis), lengths[axis]),
             "use 1 or more");
     ranks *= lengths[axis];
@@ -72,6 +76,17 @@ int Mesh::rank_at(const AlongAxes& place) const {
     stride *= lengths_[axis];
   }
   return rank;
+}
+
+int Mesh::number_along(int rank, AxisSpan along) const {
+  const AlongAxes place = place_of(rank);
+  int number = 0, stride = 1;
+  for (const Axis axis : order_) {
+    if (std::ranges::find(along, axis) == along.end()) continue;
+    number += place[axis] * stride;
+    stride *= lengths_[axis];
+  }
+  return number;
 }
 
 std::vector<Mesh::Group> Mesh::groups(AxisSpan along) const {

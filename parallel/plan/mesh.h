@@ -19,9 +19,10 @@ namespace lockstep {
 // A number for each axis: its length, or a rank's place.
 using AlongAxes = ByAxis<int>;
 
-// Axes to pass as an argument: {Axis::tp, Axis::pp}, or a constant.
+// Axes to pass as an argument: {Axis::tp, Axis::pp}, or replica_axes().
 struct AxisSpan : std::span<const Axis> {
   using span::span;
+  AxisSpan(std::span<const Axis> all) : span(all) {}
   AxisSpan(std::initializer_list<Axis> list) : span(list.begin(), list.size()) {}
 };
 
@@ -34,13 +35,15 @@ class Mesh {
   // or repeated name, and an omitted axis that is longer.
   explicit Mesh(const AlongAxes& lengths, std::string_view order = usual_order);
 
-  int size() const { return length(axes); }
+  int size() const { return length(axes()); }
   int length(Axis axis) const { return lengths_[axis]; }
   // The number of ranks that differ along some axes only.
   int length(AxisSpan along) const;
   const std::vector<Axis>& order() const { return order_; }
   AlongAxes place_of(int rank) const;
   int rank_at(const AlongAxes& place) const;
+  // The number of a rank among those that differ from it along some axes only, in the mesh's order.
+  int number_along(int rank, AxisSpan along) const;
 
   using Group = std::vector<int>;
   // Returns the groups of ranks that differ only along `along`, each ascending, ordered by first

@@ -7,6 +7,12 @@
 
 namespace lockstep {
 
+int MeshOptions::mesh_ranks(std::span<const Axis> along) const {
+  int ranks = 1;
+  for (const Axis axis : along) ranks *= mesh_lengths[axis].value_or(1);
+  return ranks;
+}
+
 void check_bounds(const TrainOptions& options) {
   TrainOptions copy = options;
   for (const OptionGroup& group : describe(copy))
@@ -15,7 +21,7 @@ void check_bounds(const TrainOptions& options) {
 
 bool partitions_activations(const TrainOptions& options) {
   return options.partition_activations && options.recompute == "full" &&
-         options.tensor_ranks.value_or(1) > 1 && !options.sequence_parallel;
+         options.mesh_lengths[Axis::tp].value_or(1) > 1 && !options.sequence_parallel;
 }
 
 ModelOptions model_options(const TrainOptions& options) {

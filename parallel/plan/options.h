@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "collectives/base/dtype.h"
 #include "models/gpt/gpt_stage.h"
 #include "models/optimizers/optimizers.h"
+#include "models/placement.h"
 #include "parallel/plan/option.h"
 
 namespace lockstep {
@@ -62,8 +64,11 @@ struct OptimizerOptions {
 
 // Lengths of the axes. Not given: 1, or, for the technique's free axis, the remaining ranks.
 struct MeshOptions {
-  std::optional<int> tensor_ranks, context_ranks, pipeline_ranks, data_ranks;
+  ByAxis<std::optional<int>> mesh_lengths;
   std::string mesh_order = "tp-cp-dp-pp";
+
+  // The product of the lengths along some axes, 1 where none is given.
+  int mesh_ranks(std::span<const Axis> along) const;
 };
 
 struct DataParallelOptions {

@@ -11,12 +11,12 @@ using enum Axis;
 
 Share Plan::share(int rank) const {
   if (!computes(rank)) return {};
-  return Share{.count = options.global_batch}.part(place(rank, dp), length(dp));
+  return Share{.count = options.global_batch}.part(sequence_group(rank), sequence_groups());
 }
 
 int Plan::validated_at_once() const {
-  const int replicas = length(dp);
-  const Share smallest = Share{.count = options.global_batch}.part(replicas - 1, replicas);
+  const int groups = sequence_groups();
+  const Share smallest = Share{.count = options.global_batch}.part(groups - 1, groups);
   return smallest.part(0, options.micro_batches).count;
 }
 
@@ -30,7 +30,7 @@ std::vector<Count> Plan::rows(int rank) const {
 }
 
 bool Plan::has_even_batches() const {
-  return options.global_batch % (length(dp) * options.micro_batches) == 0;
+  return options.global_batch % (sequence_groups() * options.micro_batches) == 0;
 }
 
 int Plan::group_ranks() const {
@@ -57,20 +57,9 @@ LayerSplit Plan::split(int rank) const {
 RankPlace Plan::rank_place(int rank) const {
   RankPlace at = place_in_split(split(rank));
   at.place = mesh.place_of(rank);
-  for (const Axis axis : replica_axes)
+  for (const Axis axis : replica_axes())
     if (length(axis) > 1) at.undivided[axis] = {Placed::partial, length(axis)};
   return at;
-}
-
-int Plan::copy(int rank) const {
-  const AlongAxes place = mesh.place_of(rank);
-  int number = 0, stride = 1;
-  for (const Axis axis : mesh.order()) {
-    if (std::ranges::count(replica_axes, axis) == 0) continue;
-    number += place[axis] * stride;
-    stride *= length(axis);
-  }
-  return number;
 }
 
 ContextSplit Plan::context(int rank) const {

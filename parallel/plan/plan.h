@@ -40,9 +40,12 @@ struct Plan {
   // What replicas shard: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters.
   int zero_stage() const;
   // The ranks with the same part of the model, which sum their gradients, and a rank's place among
-  // them. Along dp they process different sequences, along cp different tokens of the same ones.
-  int copies() const { return mesh.length(replica_axes); }
-  int copy(int rank) const;
+  // them. They process different sequences, or along cp different tokens of the same ones.
+  int copies() const { return mesh.length(replica_axes()); }
+  int copy(int rank) const { return mesh.number_along(rank, replica_axes()); }
+  // The groups of ranks that process different sequences, and the one of a rank.
+  int sequence_groups() const { return mesh.length(sequence_axes()); }
+  int sequence_group(int rank) const { return mesh.number_along(rank, sequence_axes()); }
   // The ranks that hold the shards of a rank's part of the model, and its place among them.
   int shards() const { return copies() / options.replicas; }
   int shard(int rank) const { return copy(rank) % shards(); }
@@ -56,7 +59,7 @@ struct Plan {
   int length(Axis axis) const { return mesh.length(axis); }
   int place(int rank, Axis axis) const { return mesh.place_of(rank)[axis]; }
   // Whether no rank holds the whole model.
-  bool splits_model() const { return mesh.length(model_axes) > 1; }
+  bool splits_model() const { return mesh.length(model_axes()) > 1; }
 
   int tokens_of_sequence() const { return options.sequence_length; }
   Count tokens_per_step() const { return Count{options.global_batch} * tokens_of_sequence(); }

@@ -39,7 +39,7 @@ OptionGroup describe_mesh_zero(ShardingOptions& o) {
 OptionGroup describe(ShardingOptions& o) {
   // A pipeline gathers whole stages, and reduces gradients once per step.
   const auto without_pipeline = [](const TrainOptions& all) {
-    return all.pipeline_ranks.value_or(1) == 1;
+    return all.mesh_lengths[Axis::pp].value_or(1) == 1;
   };
   const auto shards_parameters = [=](const TrainOptions& all) {
     return all.zero_stage == 3 && without_pipeline(all);

@@ -41,16 +41,17 @@ class Symmetry {
   bool has_equal_ranks(Axis axis) const {
     if (plan_.length(axis) == 1) return true;
     // Of the algorithms, only the ring sends to neighbours alone.
-    if ((axis == cp || axis == dp) && plan_.options.algorithm != "ring") return false;
+    if (std::ranges::count(replica_axes(), axis) > 0 && plan_.options.algorithm != "ring")
+      return false;
     if (plan_.options.replicas > 1 || plan_.group_ranks() > 0 || !has_pairs(axis)) return false;
-    switch (axis) {
-      case tp:
+    switch (entry_of(axis).divides) {
+      case Divides::layers:
         return true;
-      case cp:
+      case Divides::tokens:
         return plan_.options.layout == "zig-zag" && plan_.options.ulysses_ranks == 1;
-      case dp:
+      case Divides::sequences:
         return plan_.has_even_batches();
-      case pp:
+      case Divides::stages:
         return false;
     }
     return false;
@@ -61,7 +62,7 @@ class Symmetry {
     std::vector<int> found = themselves();
     for (int& rank : found) {
       AlongAxes place = plan_.mesh.place_of(rank);
-      for (const Axis axis : axes)
+      for (const Axis axis : axes())
         if (has_equal_ranks(axis)) place[axis] = 0;
       rank = plan_.mesh.rank_at(place);
     }
@@ -74,7 +75,9 @@ class Symmetry {
     const int of_stage = plan_.ranks / plan_.length(pp), of_node = links_.ranks_per_node;
     const bool has_nodes =
         of_node > 0 && of_stage % of_node == 0 && plan_.mesh.order().back() == pp;
-    if (!has_nodes || !has_equal_ranks(tp) || !has_equal_ranks(cp) || !has_equal_ranks(dp))
+    if (!has_nodes || !std::ranges::all_of(axes(), [this](Axis axis) {
+          return axis == pp || has_equal_ranks(axis);
+        }))
       return found;
     for (int& rank : found) rank = rank / of_stage * of_stage + rank % of_stage % of_node;
     return found;
@@ -90,13 +93,14 @@ class Symmetry {
 
   // Whether each rank's peers are as near as those of its stand-in.
   bool has_equal_links(const std::vector<int>& found) const {
-    constexpr std::array only_tp = {tp}, only_cp = {cp}, only_pp = {pp};
-    for (const AxisSpan along : {AxisSpan(only_tp), AxisSpan(only_cp), AxisSpan(replica_axes),
-                                 AxisSpan(only_pp), AxisSpan(model_axes)})
+    std::vector<AxisSpan> communicating = {replica_axes(), model_axes()};
+    for (std::size_t i = 0; i < axes().size(); ++i)
+      if (axes()[i] != dp) communicating.emplace_back(axes().subspan(i, 1));
+    for (const AxisSpan along : communicating)
       for (const Mesh::Group& group : plan_.mesh.groups(along)) {
         if (!is_closed(group, found)) return false;
         // Pairs of a model's ranks lie along tp or along pp.
-        const bool has_lines = along.size() == 2 && along.front() == tp;
+        const bool has_lines = along.data() == model_axes().data();
         if (has_lines && is_power_of_two(static_cast<int>(group.size()))) continue;
         for (const int rank : group)
           if (!has_equal_peers(group, rank, found[static_cast<std::size_t>(rank)], along))

@@ -14,7 +14,7 @@ namespace {
 
 // 176 billion parameters on 384 GPUs: tp 4, pp 12, dp 8.
 void as_bloom(TrainOptions& o) {
-  o.tensor_ranks = o.pipeline_ranks = 2;
+  o.mesh_lengths[Axis::tp] = o.mesh_lengths[Axis::pp] = 2;
   o.zero_stage = 1;
   o.micro_batches = 2;
   o.recompute = "full";
@@ -22,7 +22,7 @@ void as_bloom(TrainOptions& o) {
 
 // 175 billion parameters on each 64 GPUs: tp 8, pp 8.
 void as_megatron(TrainOptions& o) {
-  o.tensor_ranks = o.pipeline_ranks = 2;
+  o.mesh_lengths[Axis::tp] = o.mesh_lengths[Axis::pp] = 2;
   o.sequence_parallel = true;
   o.zero_stage = 1;
   o.schedule = "interleaved";
@@ -133,13 +133,13 @@ TrainOptions default_options(std::string_view name) {
 int default_ranks(const TrainOptions& options) {
   const TechniqueEntry& entry = technique(options.technique);
   // More ranks than any plan may have overflow neither this nor the error.
-  Count ranks = options.ulysses_ranks.value_or(1) * Count{options.ring_ranks.value_or(1)};
+  Count ranks = options.mesh_lengths[Axis::cp]  // contains the other two
+                    ? 1
+                    : options.ulysses_ranks.value_or(1) * Count{options.ring_ranks.value_or(1)};
   bool is_free = true;
-  for (const auto& [axis, length] :
-       {std::pair(Axis::cp, options.context_ranks), std::pair(Axis::tp, options.tensor_ranks),
-        std::pair(Axis::pp, options.pipeline_ranks), std::pair(Axis::dp, options.data_ranks)}) {
+  for (const Axis axis : axes()) {
+    const std::optional<int> length = options.mesh_lengths[axis];
     if (!length) continue;
-    if (axis == Axis::cp) ranks = 1;  // contains the other two
     ranks = std::min<Count>(ranks * std::max(1, *length), std::numeric_limits<int>::max());
     if (axis == entry.free_axis) is_free = false;
   }

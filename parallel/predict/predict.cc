@@ -197,7 +197,7 @@ class RankTerms {
   // Over the ranks of a model, in the order of the world.
   Terms norm() const {
     Terms terms{.part = PlanPart::norm};
-    const std::vector<int> group = plan_.mesh.group_of(rank_, model_axes);
+    const std::vector<int> group = plan_.mesh.group_of(rank_, model_axes());
     const int ranks = static_cast<int>(group.size());
     if (ranks == 1) return terms;
     const int place = static_cast<int>(std::ranges::find(group, rank_) - group.begin());

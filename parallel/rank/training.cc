@@ -120,7 +120,7 @@ std::vector<LayoutRecord> Training::compare_layouts(int step) const {
         layout.order != TokenOrder::zig_zag || plan_.tokens_of_sequence() % (2 * layout.ranks) == 0;
     if (!fits) continue;
     LayoutRecord& record = records.emplace_back(name, std::vector<Count>(layout.ranks));
-    const int replicas = plan_.length(Axis::dp);
+    const int replicas = plan_.sequence_groups();
     for (int replica = 0; replica < replicas; ++replica) {
       const Share share = Share{.count = plan_.options.global_batch}.part(replica, replicas);
       std::ranges::transform(record.pairs, pairs_of_groups(step, share, layout),
@@ -138,7 +138,7 @@ void Training::evaluate(TrainingRank& rank, int steps_taken) {
 
 double Training::validation_loss(TrainingRank& rank) {
   const Trace::Span span(context_.trace, 0, "validation", "compute");
-  const int replicas = plan_.length(Axis::dp), length = plan_.tokens_of_sequence();
+  const int replicas = plan_.sequence_groups(), length = plan_.tokens_of_sequence();
   const int rows_at_once = plan_.validated_at_once();
   const int rows = dataset_.validation_sequences(length);
   double sum = 0;
@@ -146,7 +146,7 @@ double Training::validation_loss(TrainingRank& rank) {
   // without rows left computes the first ones again, because the others may gather its shards.
   if (computes())
     for (int round = 0; round < rows; round += replicas * rows_at_once) {
-      const int own = round + plan_.place(context_.world.rank(), Axis::dp) * rows_at_once;
+      const int own = round + plan_.sequence_group(context_.world.rank()) * rows_at_once;
       const int first = own < rows ? own : 0;
       const double loss =
           rank.loss_sum(dataset_.validation_batch(first, std::min(rows_at_once, rows - first),

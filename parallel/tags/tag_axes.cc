@@ -12,10 +12,7 @@ namespace lockstep {
 using AxisKind = TagAxis::Kind;
 
 int TagAxis::place(const Plan& plan, int rank) const {
-  const int number = kind == AxisKind::layers   ? plan.place(rank, Axis::tp)
-                     : kind == AxisKind::stages ? plan.place(rank, Axis::pp)
-                                                : plan.copy(rank);
-  return number / stride % length;
+  return (varies_by_tokens() ? plan.copy(rank) : plan.place(rank, axis)) / stride % length;
 }
 
 TagAxes::TagAxes(const Plan& plan) : plan_(plan) {
@@ -25,13 +22,15 @@ TagAxes::TagAxes(const Plan& plan) : plan_(plan) {
   const std::array cuts = {plan.shards()};
   int stride = 1;
   for (const Axis axis : plan.mesh.order()) {
+    if (std::ranges::count(replica_axes(), axis) == 0) continue;
     const ContextSplit context = plan.context(0);
-    if (axis == Axis::cp) {
+    if (entry_of(axis).divides == Divides::sequences) {
+      add(axis, AxisKind::sequences, plan.length(axis), stride, cuts);
+    } else {
       add(axis, AxisKind::heads, context.ranks_of_group(), stride, cuts);
       add(axis, AxisKind::tokens, context.groups(), stride * context.ranks_of_group(), cuts);
     }
-    if (axis == Axis::dp) add(axis, AxisKind::batch, plan.length(axis), stride, cuts);
-    if (axis == Axis::cp || axis == Axis::dp) stride *= plan.length(axis);
+    stride *= plan.length(axis);
   }
   add(Axis::pp, AxisKind::stages, plan.length(Axis::pp), 1, {});
   is_exact_ = is_exact_ && list_.size() <= Tag::most_axes;

@@ -13,19 +13,20 @@ namespace lockstep {
 
 struct TagAxis {
   enum class Kind : std::uint8_t {
-    layers,  // tp
-    heads,   // cp: ranks exchange tokens for heads
-    tokens,  // cp: keys and values travel
-    batch,   // dp
-    stages,  // pp
+    layers,
+    heads,   // of axes that divide tokens: ranks exchange tokens for heads
+    tokens,  // of the same axes: keys and values travel
+    sequences,
+    stages,
   };
   Axis axis;  // of the mesh, to which it belongs
   Kind kind;
-  int length, stride;  // of the rank's place along tp or pp, or its number among the copies
+  int length,
+      stride;  // of the rank's place along an axis of the model, or its number among the copies
 
   int place(const Plan& plan, int rank) const;
   bool varies_by_tokens() const {
-    return kind == Kind::heads || kind == Kind::tokens || kind == Kind::batch;
+    return kind == Kind::heads || kind == Kind::tokens || kind == Kind::sequences;
   }
 };
 

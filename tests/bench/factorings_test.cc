@@ -29,8 +29,8 @@ GptConfig even_model() {
 TrainOptions mesh_options(int t, int c, int p, int d) {
   TrainOptions options;
   options.technique = "3d";
-  options.tensor_ranks = t, options.context_ranks = c;
-  options.pipeline_ranks = p, options.data_ranks = d;
+  options.mesh_lengths[Axis::tp] = t, options.mesh_lengths[Axis::cp] = c;
+  options.mesh_lengths[Axis::pp] = p, options.mesh_lengths[Axis::dp] = d;
   options.global_batch = 4 * d;
   options.micro_batches = 4;
   return options;
@@ -38,8 +38,8 @@ TrainOptions mesh_options(int t, int c, int p, int d) {
 
 Plan even_plan(const TrainOptions& options) {
   return plan_of(options,
-                 *options.tensor_ranks * *options.context_ranks * *options.pipeline_ranks *
-                     *options.data_ranks,
+                 *options.mesh_lengths[Axis::tp] * *options.mesh_lengths[Axis::cp] *
+                     *options.mesh_lengths[Axis::pp] * *options.mesh_lengths[Axis::dp],
                  even_model());
 }
 

@@ -23,8 +23,8 @@ inline TrainOptions few_steps(const std::string& technique, DType dtype = DType:
 
 inline TrainOptions mesh(int tp, int pp, int zero, const std::string& schedule = "1f1b") {
   TrainOptions options = few_steps("3d");
-  options.tensor_ranks = tp;
-  options.pipeline_ranks = pp;
+  options.mesh_lengths[Axis::tp] = tp;
+  options.mesh_lengths[Axis::pp] = pp;
   options.schedule = schedule;
   options.zero_stage = zero;
   return options;

@@ -29,9 +29,9 @@ void PrintTo(const MeshShape& s, std::ostream* out) {
 
 TrainOptions composed_run(const MeshShape& shape, DType dtype = DType::f64) {
   TrainOptions options = golden_run("3d", dtype);
-  options.tensor_ranks = shape.tp;
-  options.pipeline_ranks = shape.pp;
-  if (shape.dp > 0) options.data_ranks = shape.dp;
+  options.mesh_lengths[Axis::tp] = shape.tp;
+  options.mesh_lengths[Axis::pp] = shape.pp;
+  if (shape.dp > 0) options.mesh_lengths[Axis::dp] = shape.dp;
   options.sequence_parallel = shape.by_sequence;
   options.tensor_overlap = shape.overlaps;
   options.schedule = shape.schedule;
@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TrainOptions run_of_four_axes() {
   TrainOptions options = composed_run({2, 2, 2});
-  options.context_ranks = options.ring_ranks = 2;
+  options.mesh_lengths[Axis::cp] = options.ring_ranks = 2;
   return options;
 }
 
@@ -247,7 +247,7 @@ class DroppingOut : public testing::TestWithParam<Dropping> {
     if (technique == "ps" || technique == "ddp") options.micro_batches = 2;
     if (technique == "pipeline") options.micro_batches = 4;
     if (technique == "pipeline") options.schedule = "zb-h1";
-    if (technique == "3d") options.data_ranks.reset();
+    if (technique == "3d") options.mesh_lengths[Axis::dp].reset();
     options.steps = 3;
     options.dropout = 0.2;
     return options;
@@ -313,7 +313,7 @@ TEST(ComposedRun, RefusesWhatDoesNotFit) {
               HasSubstr("--tp 2 times --cp 1 times --pp 2 times --dp 2"));
   TrainOptions options = composed_run({2, 2, 0});
   EXPECT_THAT(refusal(6, options), HasSubstr("must divide --ranks"));
-  options.pipeline_ranks = 0;
+  options.mesh_lengths[Axis::pp] = 0;
   EXPECT_THAT(refusal(6, options), HasSubstr("--pp 0"));
   EXPECT_THAT(refusal(6, composed_run({3, 2, 1})), HasSubstr("4 heads on 3"));
   options = composed_run({1, 1, 4});

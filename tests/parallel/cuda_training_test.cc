@@ -123,8 +123,8 @@ TEST_F(CudaTraining, Context) {
 
 TEST_F(CudaTraining, ThreeDimensions) {
   TrainOptions mesh = options("3d");
-  mesh.tensor_ranks = 2;
-  mesh.pipeline_ranks = 2;
+  mesh.mesh_lengths[Axis::tp] = 2;
+  mesh.mesh_lengths[Axis::pp] = 2;
   mesh.micro_batches = 2;
   expect_golden(4, mesh);
 }

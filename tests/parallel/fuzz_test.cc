@@ -137,15 +137,15 @@ TEST_F(Fuzz, ShrinksToWhatMatters) {
   for (int number = 0;; ++number) {
     large = draw_case(3, number, {});
     const TrainOptions& o = large.last().options;
-    if (o.technique == "3d" && o.tensor_ranks == 2 && *o.data_ranks > 2 && large.plans.size() > 2 &&
-        large.model.layers > 2 && o.dropout > 0)
+    if (o.technique == "3d" && o.mesh_lengths[Axis::tp] == 2 && *o.mesh_lengths[Axis::dp] > 2 &&
+        large.plans.size() > 2 && large.model.layers > 2 && o.dropout > 0)
       break;
   }
   int tried = 0;
   const FuzzCase smallest = shrink(large, [&](const FuzzCase& fuzz_case) {
     ++tried;
     const TrainOptions& o = fuzz_case.last().options;
-    return o.tensor_ranks.value_or(1) == 2 && o.dropout > 0;
+    return o.mesh_lengths[Axis::tp].value_or(1) == 2 && o.dropout > 0;
   });
   EXPECT_EQ(smallest.last().ranks, 2);
   EXPECT_GT(smallest.last().options.dropout, 0);

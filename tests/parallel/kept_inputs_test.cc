@@ -18,7 +18,7 @@ using test::run;
 
 TrainOptions recomputing(const std::string& technique, int tp) {
   TrainOptions options = golden_run(technique);
-  options.tensor_ranks = tp;
+  options.mesh_lengths[Axis::tp] = tp;
   options.recompute = "full";
   options.steps = 2;
   options.micro_batches = 2;
@@ -29,7 +29,7 @@ TrainOptions recomputing(const std::string& technique, int tp) {
 
 TrainOptions mesh(const std::string& schedule, int zero) {
   TrainOptions options = recomputing("3d", 2);
-  options.pipeline_ranks = 2;
+  options.mesh_lengths[Axis::pp] = 2;
   options.schedule = schedule;
   options.zero_stage = zero;
   return options;
@@ -50,7 +50,7 @@ std::vector<KeptCase> kept_cases() {
   all[2].options.dtype = DType::bf16;
   all[3].options.tensor_overlap = true;
   all[4].options.zero_stage = 3;
-  all[4].options.pipeline_ranks = 1;
+  all[4].options.mesh_lengths[Axis::pp] = 1;
   return all;
 }
 

@@ -125,7 +125,7 @@ TEST(NarrowWorkspace, IsPredictedExactly) {
   for (const DType dtype : {DType::f16, DType::bf16}) {
     for (const char* recompute : {"none", "full"}) {
       TrainOptions mesh = golden("3d", dtype);
-      mesh.tensor_ranks = mesh.pipeline_ranks = 2;
+      mesh.mesh_lengths[Axis::tp] = mesh.mesh_lengths[Axis::pp] = 2;
       mesh.recompute = recompute;
       expect_predicted(4, mesh, true);
       TrainOptions serial = golden("serial", dtype);

@@ -109,7 +109,7 @@ TEST(Offload, WorksUnderAPipelineAndTensorParallelism) {
   for (const int stage : {1, 3}) {
     TrainOptions options = golden_run("3d");
     options.steps = 2;
-    options.tensor_ranks = options.pipeline_ranks = 2;
+    options.mesh_lengths[Axis::tp] = options.mesh_lengths[Axis::pp] = 2;
     options.schedule = "interleaved";
     options.micro_batches = 2;
     options.zero_stage = stage;

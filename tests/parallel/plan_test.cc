@@ -24,9 +24,9 @@ TrainOptions mesh_of(const char* technique, std::optional<int> tp, std::optional
                      std::optional<int> dp) {
   TrainOptions options;
   options.technique = technique;
-  options.tensor_ranks = tp;
-  options.pipeline_ranks = pp;
-  options.data_ranks = dp;
+  options.mesh_lengths[Axis::tp] = tp;
+  options.mesh_lengths[Axis::pp] = pp;
+  options.mesh_lengths[Axis::dp] = dp;
   return options;
 }
 
@@ -99,7 +99,7 @@ TEST(Plan, RefusalsNameTheRuleAndWhatWouldWork) {
 TEST(Plan, SurvivesItsFile) {
   const Folder folder;
   TrainOptions options = test::golden_run("3d");
-  options.tensor_ranks = options.pipeline_ranks = 2;
+  options.mesh_lengths[Axis::tp] = options.mesh_lengths[Axis::pp] = 2;
   options.schedule = "zb-h1";
   options.micro_batches = 4;
   options.reduce_dtype = DType::f32;

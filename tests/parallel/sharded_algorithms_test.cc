@@ -57,8 +57,8 @@ std::vector<Variant> variants(int shards) {
       all.push_back({"pipeline" + std::to_string(stage), test::golden_run("3d"), 2 * shards});
       TrainOptions& mesh = all.back().options;
       mesh.zero_stage = stage;
-      mesh.pipeline_ranks = 2;
-      mesh.data_ranks = shards;
+      mesh.mesh_lengths[Axis::pp] = 2;
+      mesh.mesh_lengths[Axis::dp] = shards;
       mesh.micro_batches = 2;
     }
   }

@@ -115,9 +115,9 @@ TEST(ShardedMesh, EqualsTheGoldenRunAndItsClosedForms) {
       TrainOptions options = golden_run("3d");
       if (variant == 4) options.sharding = "per-parameter";
       options.schedule = mesh.schedule;
-      options.tensor_ranks = mesh.tp;
-      options.pipeline_ranks = mesh.pp;
-      options.data_ranks = mesh.dp;
+      options.mesh_lengths[Axis::tp] = mesh.tp;
+      options.mesh_lengths[Axis::pp] = mesh.pp;
+      options.mesh_lengths[Axis::dp] = mesh.dp;
       options.sequence_parallel = mesh.by_sequence;
       options.zero_stage = stage;
       options.micro_batches = 4;
@@ -137,8 +137,8 @@ TEST(ShardedMesh, UnshardsAtMostThreeStages) {
   TrainOptions options = golden_run("3d");
   options.schedule = "interleaved";
   options.virtual_stages = 4;
-  options.pipeline_ranks = 2;
-  options.data_ranks = 2;
+  options.mesh_lengths[Axis::pp] = 2;
+  options.mesh_lengths[Axis::dp] = 2;
   options.zero_stage = 3;
   options.micro_batches = 4;
   options.global_batch = 8;
@@ -189,9 +189,9 @@ TEST(HybridSharding, EqualsTheGoldenRunAndItsClosedForms) {
     }
   EXPECT_EQ(runs, LOCKSTEP_THOROUGH ? 20 : 10);
   TrainOptions mesh = golden_run("3d");
-  mesh.tensor_ranks = 2;
-  mesh.pipeline_ranks = 1;
-  mesh.data_ranks = 4;
+  mesh.mesh_lengths[Axis::tp] = 2;
+  mesh.mesh_lengths[Axis::pp] = 1;
+  mesh.mesh_lengths[Axis::dp] = 4;
   mesh.zero_stage = 3;
   mesh.replicas = 2;
   const TrainResult result = run(8, mesh);

@@ -106,9 +106,9 @@ TEST(TagMap, KnowsEveryElement) {
 
 TEST(TagAxes, GroupsAreProductsOfAxes) {
   TrainOptions options = golden_run("3d");
-  options.tensor_ranks = 2;
-  options.context_ranks = 2;
-  options.pipeline_ranks = 2;
+  options.mesh_lengths[Axis::tp] = 2;
+  options.mesh_lengths[Axis::cp] = 2;
+  options.mesh_lengths[Axis::pp] = 2;
   const Plan plan = plan_of(options, 16);
   const TagAxes axes(plan);
   ASSERT_TRUE(axes.is_exact());
@@ -318,7 +318,8 @@ TEST(Tags, RightPlansPass) {
       {"zero", 4, [](TrainOptions& o) { o.zero_stage = 3, o.replicas = 2; }},
       {"3d", 16,
        [](TrainOptions& o) {
-         o.tensor_ranks = o.context_ranks = o.pipeline_ranks = 2, o.micro_batches = 2;
+         o.mesh_lengths[Axis::tp] = o.mesh_lengths[Axis::cp] = o.mesh_lengths[Axis::pp] = 2,
+         o.micro_batches = 2;
        }},
       {"pipeline", 2, [](TrainOptions& o) { o.schedule = "zb-h1", o.micro_batches = 4; }},
   };

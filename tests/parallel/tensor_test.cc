@@ -213,7 +213,7 @@ TEST(TensorRun, RefusesWhatDoesNotFit) {
   options.sequence_length = 10;
   EXPECT_THAT(refusal(4, options), HasSubstr("sequences of 10 tokens on 4"));
   options = golden_run("tp");
-  options.tensor_ranks = 2;
+  options.mesh_lengths[Axis::tp] = 2;
   EXPECT_THAT(refusal(4, options), HasSubstr("--tp 2 with 4 ranks"));
   options = golden_run("tp");
   options.vocabulary_multiple = 0;

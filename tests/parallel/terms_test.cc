@@ -21,7 +21,8 @@ const std::optional<Figure>& peak(const Prediction& prediction, MemoryUse use) {
 Plan plan_with_all_parts() {
   TrainOptions options;
   options.technique = "3d";
-  options.tensor_ranks = options.context_ranks = options.pipeline_ranks = 2;
+  options.mesh_lengths[Axis::tp] = options.mesh_lengths[Axis::cp] = options.mesh_lengths[Axis::pp] =
+      2;
   options.micro_batches = 2;
   options.global_batch = 8;
   options.zero_stage = 2;
