@@ -5,9 +5,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <boost/interprocess/mem_algo/rbtree_best_fit.hpp>
-#include <boost/interprocess/sync/mutex_family.hpp>
+#include <algorithm>
 #include <cerrno>
+#include <iterator>
+#include <map>
 #include <mutex>
 #include <new>
 #include <string>
@@ -42,13 +43,10 @@ int file_of(Count bytes) {
 
 }  // namespace
 
-// The heap's bookkeeping, which lies in the heap itself.
+// Bytes of free and of used memory by offset. Free ranges never touch.
 struct SharedHeap::Room {
-  using Fit = boost::interprocess::rbtree_best_fit<boost::interprocess::null_mutex_family, void*>;
-  Room(std::byte* start, Count bytes) : fit(new (start) Fit(static_cast<std::size_t>(bytes), 0)) {}
-
   std::mutex mutex;
-  Fit* fit;
+  std::map<Count, Count> free, used;
 };
 
 SharedHeap::View::View(const Name& name) : bytes_(name.bytes) {
@@ -64,7 +62,9 @@ SharedHeap::SharedHeap(Count bytes)
     : file_(file_of(bytes)),
       bytes_(bytes),
       start_(map(file_, bytes)),
-      room_(std::make_unique<Room>(start_, bytes)) {}
+      room_(std::make_unique<Room>()) {
+  room_->free[0] = bytes;
+}
 SharedHeap::~SharedHeap() {
   munmap(start_, static_cast<std::size_t>(bytes_));
   close(file_);
@@ -73,15 +73,35 @@ SharedHeap::~SharedHeap() {
 SharedHeap::Name SharedHeap::name() const { return {getpid(), file_, bytes_}; }
 
 std::byte* SharedHeap::allocate(Count bytes) {
+  constexpr Count alignment = 64;
+  const Count taken = (std::max(bytes, Count{1}) + alignment - 1) / alignment * alignment;
   const std::lock_guard lock(room_->mutex);
-  constexpr std::size_t alignment = 64;
-  return static_cast<std::byte*>(
-      room_->fit->allocate_aligned(static_cast<std::size_t>(bytes), alignment));
+  auto& [mutex, free, used] = *room_;
+  const auto range =
+      std::ranges::find_if(free, [&](const auto& found) { return found.second >= taken; });
+  if (range == free.end()) return nullptr;
+  const auto [offset, all] = *range;
+  free.erase(range);
+  if (all > taken) free[offset + taken] = all - taken;
+  used[offset] = taken;
+  return start_ + offset;
 }
 
 void SharedHeap::release(std::byte* memory) noexcept {
   const std::lock_guard lock(room_->mutex);
-  room_->fit->deallocate(memory);
+  auto& [mutex, free, used] = *room_;
+  // Keeps the node, so that releasing needs no memory.
+  const auto place = free.insert(used.extract(offset(memory))).position;
+  if (const auto next = std::next(place);
+      next != free.end() && place->first + place->second == next->first) {
+    place->second += next->second;
+    free.erase(next);
+  }
+  if (place == free.begin()) return;
+  if (const auto before = std::prev(place); before->first + before->second == place->first) {
+    before->second += place->second;
+    free.erase(place);
+  }
 }
 
 }  // namespace lockstep

@@ -227,7 +227,7 @@ TEST(SharedHeap, GivesMemoryApartAndTakesItBack) {
     ASSERT_NE(large, nullptr) << "released blocks are merged";
     heap.release(large);
   }
-  EXPECT_EQ(heap.allocate(all), nullptr);
+  EXPECT_EQ(heap.allocate(all + 1), nullptr);
   std::byte elsewhere{};
   EXPECT_FALSE(heap.holds(&elsewhere));
 }
