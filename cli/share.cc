@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "collectives/base/error.h"
+#include "collectives/base/module_path.h"
 
 namespace lockstep {
 namespace {
@@ -29,8 +30,6 @@ std::string labs_folder() { return shared("labs", ""); }
 std::string source_folder() { return shared("source", ""); }
 std::string torch_attention_script() { return shared("torch_attention.py", ""); }
 
-bool has_module(std::string_view library) {
-  return std::filesystem::exists(installed() / "lib" / fmt::format("liblockstep_{}.so", library));
-}
+bool has_module(std::string_view library) { return std::filesystem::exists(module_path(library)); }
 
 }  // namespace lockstep

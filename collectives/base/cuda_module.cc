@@ -7,18 +7,18 @@
 #include <filesystem>
 
 #include "collectives/base/error.h"
+#include "collectives/base/module_path.h"
 
 namespace lockstep {
 namespace {
 
-std::filesystem::path module_path() {
+std::filesystem::path cuda_path() {
   if (const char* named = std::getenv("LOCKSTEP_CUDA_MODULE"); named && *named) return named;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe");
-  return program.parent_path().parent_path() / "lib" / "liblockstep_cuda.so";
+  return module_path("cuda");
 }
 
 void* open_module() {
-  const auto path = module_path();
+  const auto path = cuda_path();
   require(
       std::filesystem::exists(path),
       fmt::format("no CUDA: this build has no module {}", path.string()),
@@ -47,7 +47,7 @@ Function* exported(const char* name) {
 
 void* cuda_symbol(const char* name) {
   void* const symbol = dlsym(module(), name);
-  require(symbol != nullptr, fmt::format("{} has no {}", module_path().string(), name),
+  require(symbol != nullptr, fmt::format("{} has no {}", cuda_path().string(), name),
           "build again");
   return symbol;
 }

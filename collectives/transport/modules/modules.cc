@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "collectives/base/error.h"
+#include "collectives/base/module_path.h"
 #include "collectives/transport/decorators/decorator.h"
 
 namespace lockstep {
@@ -24,29 +25,27 @@ class WithVendor final : public TransportDecorator {
   std::unique_ptr<VendorCollectives> vendor_;
 };
 
-std::string module_path(std::string_view library) {
-  if (const char* named = std::getenv("LOCKSTEP_NCCL_MODULE"); named && library == "nccl")
-    return named;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe");
-  return program.parent_path().parent_path() / "lib" / fmt::format("liblockstep_{}.so", library);
+std::string path_of(std::string_view library) {
+  const char* const named = std::getenv("LOCKSTEP_NCCL_MODULE");
+  return named && library == "nccl" ? std::string(named) : module_path(library).string();
 }
 
 }  // namespace
 
 void* module_entry(std::string_view library, const char* entry, std::string_view packages) {
   // MPI libraries load plugins that look up symbols globally.
-  void* module = dlopen(module_path(library).c_str(), RTLD_NOW | RTLD_GLOBAL);
+  void* module = dlopen(path_of(library).c_str(), RTLD_NOW | RTLD_GLOBAL);
   require(module != nullptr,
           fmt::format("no transport for {}: {}", library, module ? "" : dlerror()),
           fmt::format("install {} and build again", packages));
   void* function = dlsym(module, entry);
-  require(function != nullptr, fmt::format("{} is not a transport module", module_path(library)),
+  require(function != nullptr, fmt::format("{} is not a transport module", path_of(library)),
           "build again");
   return function;
 }
 
 bool has_vendor(std::string_view library) {
-  void* module = dlopen(module_path(library).c_str(), RTLD_LAZY | RTLD_LOCAL);
+  void* module = dlopen(path_of(library).c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (!module) return false;
   const bool has = dlsym(module, "lockstep_open_vendor") != nullptr;
   dlclose(module);
