@@ -201,7 +201,10 @@ void add_examples(CLI::App& program) {
                 "lesson 2 --tables"});
   add_examples(*program.get_subcommand("mesh"), {"mesh --tp 2 --dp 2 --pp 2"});
   add_examples(*program.get_subcommand("demo"), {"demo", "demo --steps 20 --output out"});
-  add_examples(*program.get_subcommand("doctor"), {"doctor"});
+  add_examples(*program.get_subcommand("doctor"), {"doctor", "doctor --json doctor.json"});
+  add_examples(*program.get_subcommand("completion"),
+               {"completion bash > ~/.local/share/bash-completion/completions/lockstep"});
+  add_examples(*program.get_subcommand("manual"), {"manual > lockstep.1"});
   add_examples(program, {"demo", "train ddp --ranks 2 --steps 20 --json ddp.json",
                          "bench all_reduce --ranks 2 -b 1K -e 1M -f 4", "schedule 1f1b -p 4 -m 8",
                          "train --help     (each command has examples)"});

@@ -16,9 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "cli/command.h"
-#include "cli/config_file.h"
-#include "cli/help.h"
+#include "cli/commands.h"
 #include "cli/parse_error.h"
 #include "cli/share.h"
 #include "cli/train_options.h"
@@ -71,35 +69,9 @@ void load_lab(std::string_view command) {
 
 int run(int argc, char** argv) {
   load_lab(argc > 1 ? argv[1] : "");
-  CLI::App program(
-      "Lockstep: communication and parallelism of large-model training, for learning, running and "
-      "measuring.",
-      "lockstep");
-  program.require_subcommand(1);
-  program.set_version_flag("--version", lockstep::version_text,
-                           "print version, commit, build and the libraries found");
-  // The last of repeated flags wins, so that scripts can append to a command.
-  program.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  lockstep::add_config_file(program);
-  lockstep::set_help_layout(program);
+  CLI::App program;
   lockstep::Command chosen;
-  lockstep::add_train(program, chosen);
-  lockstep::add_bench(program, chosen);
-  lockstep::add_checkpoint(program, chosen);
-  lockstep::add_compare(program, chosen);
-  lockstep::add_contributions(program, chosen);
-  lockstep::add_demo(program, chosen);
-  lockstep::add_fuzz(program, chosen);
-  lockstep::add_grade(program, chosen);
-  lockstep::add_hunt(program, chosen);
-  lockstep::add_lab(program, chosen);
-  lockstep::add_lesson(program, chosen);
-  lockstep::add_schedule(program, chosen);
-  lockstep::add_mesh(program, chosen);
-  lockstep::add_plots(program, chosen);
-  lockstep::add_doctor(program, chosen);
-  lockstep::add_plan(program, chosen);
-  lockstep::add_examples(program);
+  lockstep::add_commands(program, chosen);
   try {
     // CLI11 expects the arguments in reverse order.
     std::vector<std::string> words = lockstep::with_technique_of_plan({argv + 1, argv + argc});
