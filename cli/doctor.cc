@@ -16,6 +16,8 @@
 #include "cli/process.h"
 #include "cli/share.h"
 #include "collectives/base/cuda_module.h"
+#include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
 #include "collectives/base/printable.h"
 #include "collectives/transport/launch/launch.h"
 #include "models/ops/kernels_info.h"
@@ -91,11 +93,18 @@ int remove_leftovers() {
   return all ? 0 : 2;
 }
 
-int print_findings() {
+int print_findings(const std::string& path) {
+  if (!path.empty()) check_writable(path);
+  nlohmann::ordered_json file = {{"schema", "lockstep.doctor/1"}};
   for (const Finding& finding : findings()) {
     fmt::print("{:<14} {}\n", finding.what, printable(finding.state));
     if (!finding.fix.empty()) fmt::print("{:<14}   -> {}\n", "", finding.fix);
+    file["findings"].push_back(
+        {{"what", finding.what}, {"state", finding.state}, {"fix", finding.fix}});
   }
+  if (path.empty()) return 0;
+  file["machine"] = environment_json();
+  write_file(path, json_text(file));
   return 0;
 }
 
@@ -114,9 +123,19 @@ void add_doctor(CLI::App& parent, Command& chosen) {
   CLI::App* doctor = parent.add_subcommand(
       "doctor",
       "list this machine's libraries, tools and devices, and how to install missing ones");
-  auto clean = std::make_shared<bool>(false);
-  doctor->add_flag("--clean", *clean, "remove what killed jobs have left on this machine");
-  doctor->callback([&chosen, clean] { chosen = *clean ? remove_leftovers : print_findings; });
+  struct DoctorCommand {
+    bool clean = false;
+    std::string json;
+  };
+  auto c = std::make_shared<DoctorCommand>();
+  CLI::Option* const clean =
+      doctor->add_flag("--clean", c->clean, "remove what killed jobs have left on this machine");
+  doctor->add_option("--json", c->json, "write what was found as JSON to this file")
+      ->group(std::string(files_group))
+      ->excludes(clean);
+  doctor->callback([&chosen, c] {
+    chosen = [c] { return c->clean ? remove_leftovers() : print_findings(c->json); };
+  });
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -487,9 +488,18 @@ class Cli(unittest.TestCase):
         self.assertNotIn(left.name, self.run_program("doctor").stdout)
 
     def test_doctor(self):
-        done = self.run_program("doctor")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("oneDNN", done.stdout)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "doctor.json"
+            done = self.run_program("doctor", "--json", path)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found = json.loads(path.read_text())
+        self.assertEqual(found["schema"], "lockstep.doctor/1")
+        self.assertIn("oneDNN", next(each["state"] for each in found["findings"] if each["what"] == "GEMM bf16"))
+        for each in found["findings"]:
+            self.assertRegex(done.stdout, rf"(?m)^{re.escape(each['what'])} +{re.escape(each['state'])}$")
+            self.assertIn(each["fix"], done.stdout)
+        self.assertGreater(found["machine"]["cores"], 0)
+        self.refused("excludes", "doctor", "--clean", "--json", "x.json")
 
 
 if __name__ == "__main__":
