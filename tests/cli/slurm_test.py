@@ -22,23 +22,23 @@ CONFIG = """
 ClusterName=lockstep
 SlurmctldHost={host}
 SlurmctldPort={ports[0]}
-SlurmdPort={ports[1]}
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
 CredType=cred/munge
 SlurmUser=root
 SlurmdUser=root
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool/%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/slurmd.%n.log
 ProctrackType=proctrack/pgid
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SlurmdParameters=config_overrides
-NodeName={host} CPUs=16 Boards=1 SocketsPerBoard=1 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=1000
+NodeName=a NodeHostname={host} Port={ports[1]} CPUs=16 Boards=1 SocketsPerBoard=1 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=1000
+NodeName=b NodeHostname={host} Port={ports[2]} CPUs=16 Boards=1 SocketsPerBoard=1 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=1000
 PartitionName=all Nodes=ALL Default=YES
 """
 
@@ -70,7 +70,7 @@ class Slurm(unittest.TestCase):
         key.chmod(0o600)
         host = socket.gethostname().split(".")[0]
         config = cls.folder / "slurm.conf"
-        config.write_text(CONFIG.format(host=host, ports=free_ports(2), folder=cls.folder))
+        config.write_text(CONFIG.format(host=host, ports=free_ports(3), folder=cls.folder))
         cls.environment = {**os.environ, "SLURM_CONF": str(config)}
         cls.daemons = []
         cls.addClassCleanup(cls.stop)
@@ -78,12 +78,15 @@ class Slurm(unittest.TestCase):
                   cls.folder / "munged.pid", "--log-file", cls.folder / "munged.log", "--seed-file", cls.folder / "munged.seed")
         cls.wait_until(lambda: (cls.folder / "munge.socket").exists(), "munged")
         cls.start("slurmctld", "-D", "-f", config)
-        cls.start("slurmd", "-D", "-f", config)
-        cls.wait_until(lambda: "idle" in cls.run_command("sinfo", "-h", "-o", "%T").stdout, "slurmctld and slurmd")
+        for node in "ab":
+            (cls.folder / "spool" / node).mkdir()
+            cls.start("slurmd", "-D", "-f", config, "-N", node)
+        cls.wait_until(lambda: cls.run_command("sinfo", "-h", "-N", "-o", "%T").stdout.split() == ["idle", "idle"],
+                       "slurmctld and two slurmd")
 
     @classmethod
     def start(cls, *words):
-        with open(cls.folder / f"{words[0]}.out", "w") as out:
+        with open(cls.folder / f"{words[0]}.{len(cls.daemons)}.out", "w") as out:
             cls.daemons.append(subprocess.Popen(list(map(str, words)), env=cls.environment, stdout=out, stderr=out))
 
     @classmethod
@@ -112,7 +115,9 @@ class Slurm(unittest.TestCase):
                               errors="replace", timeout=90)
 
     def srun(self, way, *words, ranks=2):
-        done = self.run_command("srun", f"--mpi={way}", "-n", ranks, PROGRAM, *words)
+        # The daemons of PMIx cannot share a host.
+        nodes = 1 if way == "pmix" else min(ranks, 2)
+        done = self.run_command("srun", f"--mpi={way}", "-N", nodes, "-n", ranks, PROGRAM, *words)
         return done.returncode, done.stdout + done.stderr
 
     def test_processes_join_one_world(self):
@@ -144,6 +149,24 @@ class Slurm(unittest.TestCase):
         said = (self.folder / "work" / "script.out").read_text()
         self.assertEqual(done.returncode, 0, said + done.stderr)
         self.assertIn("ddp: 2 ranks over threads", said)
+
+    def test_examples(self):
+        """The scripts of bench/cluster: a job that compares with the last one, and mpirun inside a job."""
+        work = self.folder / "work"
+        (work / "bin").mkdir()
+        (work / "bin" / "lockstep").symlink_to(PROGRAM)
+        examples = pathlib.Path(__file__).resolve().parents[2] / "bench" / "cluster"
+        environment = {"PATH": f"{work}/bin:{os.environ['PATH']}", "LOCKSTEP_MPI": "pmi2", "LOCKSTEP_LARGEST": "16K",
+                       "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        flags = ["--wait", "-N", "2", "--export", ",".join(["ALL", *(f"{name}={value}" for name, value in environment.items())])]
+        for name, words, status in (("all_reduce", [], {0}), ("all_reduce", [], {0, 3}), ("mpirun", ["mpirun.mpich"], {0})):
+            with self.subTest(example=name):
+                done = self.run_command("sbatch", *flags, "-o", "example.out", examples / f"{name}.sbatch", *words)
+                said = (work / "example.out").read_text()
+                self.assertIn(done.returncode, status, said + done.stderr)
+                self.assertIn("2 ranks over mpi", said)
+        self.assertEqual(len(list((work / "results").glob("*.json"))), 2)
+        self.assertIn("all_reduce", said)
 
     def test_wrong_numbers_and_flags(self):
         for way in ("pmix", "pmi2"):
