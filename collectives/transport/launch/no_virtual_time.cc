@@ -1,0 +1,13 @@
+// In place of launch_symmetric.cc where only the collectives are built: without virtual time.
+#include "collectives/base/error.h"
+#include "collectives/transport/launch/launch_symmetric.h"
+
+namespace lockstep {
+
+void launch_symmetric(const LaunchOptions&, const std::vector<int>&,
+                      const std::function<void(RankContext&)>&) {
+  throw Error(ErrorKind::bad_input, "this build of the collectives has no virtual time",
+              {.hint = "use the clock wall, or build with cmake -DLOCKSTEP_PARTS=libraries"});
+}
+
+}  // namespace lockstep
