@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench/results/change_points.h"
 #include "bench/results/measure.h"
 #include "bench/results/statistics.h"
 #include "collectives/base/error.h"
@@ -19,8 +20,6 @@ constexpr std::size_t enough = 5;
 // With fewer samples, even the farthest apart may differ by chance.
 constexpr std::size_t fewest = 4;
 constexpr std::size_t fewest_to_halve = 2 * fewest;
-// Virtual times are differences of larger times, so their last digits may vary.
-constexpr double rounding = 1e-9;
 
 void check_same_kind(const Measurements& before, const Measurements& after) {
   const auto refuse = [&](const std::string& what, const std::string& now, const std::string& was) {
@@ -61,7 +60,7 @@ std::pair<Samples, Samples> samples_of(const Measurements& before, const Measure
 }
 
 Verdict exact_verdict(const ComparedRow& row) {
-  if (std::abs(row.change()) <= rounding) return Verdict::same;
+  if (std::abs(row.change()) <= virtual_time_rounding) return Verdict::same;
   return row.change() > 0 ? Verdict::slower : Verdict::faster;
 }
 
