@@ -180,7 +180,8 @@ void add_examples(CLI::App& program) {
   add_examples(*program.get_subcommand("compare"),
                {"bench all_reduce -b 1K -e 64K -f 4 --repetitions 5 --json old.json",
                 "bench all_reduce -b 1K -e 64K -f 4 --repetitions 5 --json new.json",
-                "compare old.json new.json --effect 0.1"});
+                "compare old.json new.json --effect 0.1",
+                "compare old.json new.json --junit compared.xml --csv compared.csv"});
   add_examples(
       *program.get_subcommand("schedule"),
       {"schedule 1f1b -p 4 -m 8", "schedule all -p 4 -m 8",

@@ -93,7 +93,7 @@ MUTANTS = [
     ("bench/results/statistics.cc", "std::sqrt(after[i] / before[i])", "after[i] / before[i]"),
     ("bench/results/compare.cc", "limits, result.in_turn)", "limits)"),
     ("bench/results/compare.cc", "least >= 1 + limits.effect", "most >= 1 + limits.effect"),
-    ("bench/results/compare.cc", "if (shared > 0) return", "if (shared >= 0) return"),
+    ("bench/results/compare.cc", "before.rows.contains(row.first)", "true"),
     ("bench/results/measurements.cc", "part.starts_with(\"iterations:\") || ", ""),
     ("models/gpt/activation_bytes.cc", "of_outer(\"middle\"),\n      statistics", "statistics"),
     ("models/gpt/gpt_stage.cc", "rows.in_training() ? options_.label_smoothing : 0", "options_.label_smoothing"),

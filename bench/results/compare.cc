@@ -21,7 +21,7 @@ constexpr std::size_t enough = 5;
 constexpr std::size_t fewest = 4;
 constexpr std::size_t fewest_to_halve = 2 * fewest;
 
-void check_same_kind(const Measurements& before, const Measurements& after) {
+void require_same_kind(const Measurements& before, const Measurements& after) {
   const auto refuse = [&](const std::string& what, const std::string& now, const std::string& was) {
     throw Error(ErrorKind::bad_input,
                 fmt::format("{} has {} {}, but {} has {}", after.path, what, now, before.path, was),
@@ -37,11 +37,9 @@ void check_same_kind(const Measurements& before, const Measurements& after) {
 // Returns the samples of rows that both files hold; for other rows, their repetitions.
 std::pair<Samples, Samples> samples_of(const Measurements& before, const Measurements& after) {
   Samples old_samples, new_samples;
-  int shared = 0;
   for (const auto& [name, row] : before.rows) {
     const auto found = after.rows.find(name);
     const bool is_shared = found != after.rows.end();
-    shared += is_shared;
     const bool by_iteration =
         is_shared && std::min(row.repetitions.size(), found->second.repetitions.size()) < enough &&
         !row.iterations.empty() && !found->second.iterations.empty();
@@ -50,13 +48,7 @@ std::pair<Samples, Samples> samples_of(const Measurements& before, const Measure
       new_samples[name] = by_iteration ? found->second.iterations : found->second.repetitions;
   }
   for (const auto& [name, row] : after.rows) new_samples.try_emplace(name, row.repetitions);
-  if (shared > 0) return {old_samples, new_samples};
-  throw Error(
-      ErrorKind::bad_input,
-      fmt::format("no row matches: {} rows in {}, such as {}; {} in {}, such as {}",
-                  after.rows.size(), after.path, after.rows.begin()->first, before.rows.size(),
-                  before.path, before.rows.begin()->first),
-      {.hint = "measure the same operation, algorithms, transport, ranks, sizes and types"});
+  return {old_samples, new_samples};
 }
 
 Verdict exact_verdict(const ComparedRow& row) {
@@ -134,6 +126,19 @@ int Comparison::count_environment() const {
       differences, [](const Difference& d) { return d.weight != Weight::note; }));
 }
 
+void require_comparable(const Measurements& before, const Measurements& after) {
+  require_same_kind(before, after);
+  if (std::ranges::any_of(after.rows,
+                          [&](const auto& row) { return before.rows.contains(row.first); }))
+    return;
+  throw Error(
+      ErrorKind::bad_input,
+      fmt::format("no row matches: {} rows in {}, such as {}; {} in {}, such as {}",
+                  after.rows.size(), after.path, after.rows.begin()->first, before.rows.size(),
+                  before.path, before.rows.begin()->first),
+      {.hint = "measure the same operation, algorithms, transport, ranks, sizes and types"});
+}
+
 std::vector<ComparedRow> compare_samples(const Samples& before, const Samples& after,
                                          const CompareLimits& limits, bool in_turn) {
   std::vector<ComparedRow> rows = paired(before, after);
@@ -172,9 +177,11 @@ std::vector<ComparedRow> compare_samples(const Samples& before, const Samples& a
 
 Comparison compare(const Measurements& before, const Measurements& after,
                    const CompareLimits& limits) {
-  check_same_kind(before, after);
+  require_comparable(before, after);
   const auto [old_samples, new_samples] = samples_of(before, after);
-  Comparison result{.differences = differences(before, after),
+  Comparison result{.old_path = before.path,
+                    .new_path = after.path,
+                    .differences = differences(before, after),
                     .rows = {},
                     .wrong = {},
                     .is_exact = before.is_exact && after.is_exact,

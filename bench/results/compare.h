@@ -32,6 +32,7 @@ struct ComparedRow {
 };
 
 struct Comparison {
+  std::string old_path, new_path;
   std::vector<Difference> differences;
   std::vector<ComparedRow> rows;   // by name, sizes as numbers
   std::vector<std::string> wrong;  // what was wrong, in which file
@@ -56,14 +57,20 @@ using Samples = std::map<std::string, std::vector<double>, ByNumbers>;
 std::vector<ComparedRow> compare_samples(const Samples& before, const Samples& after,
                                          const CompareLimits& limits, bool in_turn = false);
 
-// Compares two files. Virtual times that every run repeats are compared exactly. Throws Error
-// (bad_input) if their schemas or settings differ, or if no row is in both.
+// Throws Error (bad_input) if their schemas or settings differ, or if no row is in both.
+void require_comparable(const Measurements& before, const Measurements& after);
+
+// Compares two files that are comparable. Virtual times that every run repeats are compared exactly.
 Comparison compare(const Measurements& before, const Measurements& after,
                    const CompareLimits& limits);
 
 // Throws Error (wrong_result) if a result in one of the files was wrong.
 void require_right(const Comparison& comparison);
 
+// A relative change as text: "+10.1 %".
+std::string change_text(double change);
+// "unclear, within 7.0 %": the verdict with what else is known of the row.
+std::string verdict_text(const ComparedRow& row);
 // A table for a terminal: differences of the environments, rows, the number of rows of each verdict.
 std::string text_of(const Comparison& comparison);
 // A table in Markdown.

@@ -14,14 +14,6 @@ std::string percent(double share) {
   return share < 10 ? fmt::format("{:.1f} %", share * 100) : fmt::format("{:.0f} times", share + 1);
 }
 
-std::string verdict_text(const ComparedRow& row) {
-  std::string text(name_of(row.verdict));
-  if (row.verdict == Verdict::unclear) text += ", within " + percent(row.within);
-  if (row.only_faster_half) text += " in the faster half of the samples";
-  if (!row.chosen.empty()) text += "; auto chose " + row.chosen;
-  return text;
-}
-
 // The columns old, new, change and q.
 struct Cells {
   std::string before, after, change, rate;
@@ -31,13 +23,9 @@ Cells cells_of(const ComparedRow& row) {
   const auto time = [](double us, bool is_there) {
     return is_there ? fmt::format("{:.2f}", us) : std::string("-");
   };
-  constexpr double shown = 0.0005;  // smaller changes would be printed as 0
-  const double change = row.change();
-  const std::string text = change == 0 || std::abs(change) >= shown
-                               ? fmt::format("{:+.1f} %", change * 100)
-                               : fmt::format("{:+.0e} %", change * 100);
   return {time(row.old_median, row.verdict != Verdict::only_new),
-          time(row.new_median, row.verdict != Verdict::only_old), row.is_in_both() ? text : "-",
+          time(row.new_median, row.verdict != Verdict::only_old),
+          row.is_in_both() ? change_text(row.change()) : "-",
           row.rate ? fmt::format("{:.2g}", *row.rate) : "-"};
 }
 
@@ -57,6 +45,12 @@ std::vector<std::string> remarks_of(const Comparison& comparison) {
 }
 
 }  // namespace
+
+std::string change_text(double change) {
+  constexpr double shown = 0.0005;  // smaller changes would be printed as 0
+  return change == 0 || std::abs(change) >= shown ? fmt::format("{:+.1f} %", change * 100)
+                                                  : fmt::format("{:+.0e} %", change * 100);
+}
 
 std::string_view name_of(Verdict verdict) {
   switch (verdict) {
@@ -78,6 +72,14 @@ std::string_view name_of(Verdict verdict) {
       return "WRONG";
   }
   return "";
+}
+
+std::string verdict_text(const ComparedRow& row) {
+  std::string text(name_of(row.verdict));
+  if (row.verdict == Verdict::unclear) text += ", within " + percent(row.within);
+  if (row.only_faster_half) text += " in the faster half of the samples";
+  if (!row.chosen.empty()) text += "; auto chose " + row.chosen;
+  return text;
 }
 
 std::string text_of(const Comparison& comparison) {

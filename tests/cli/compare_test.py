@@ -3,6 +3,7 @@
 python3 compare_test.py PROGRAM SOURCE_FOLDER
 """
 
+import csv
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 PROGRAM, SOURCE = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 UNIT = ["--clock", "unit", "--link", "10gbe", "--ranks", "4", "-b", "1K", "-e", "64K", "-f", "8", "-n", "4", "--repetitions", "2"]
@@ -265,6 +267,69 @@ class Compare(unittest.TestCase):
             for entry in entries:
                 self.assertEqual({"p90_us", "p99_us"} & set(entry), keys)
                 self.assertIn("p50_us", entry)
+
+    def test_several_results_are_compared_with_the_first(self):
+        files = [self.measured("old.json", self.times(1)), self.measured("same.json", self.times(1)), self.measured("slow.json", self.times(1.2))]
+        done = self.run_program("compare", *files, "--markdown", "table.md", status=3)
+        for part in ("same.json compared with old.json:\n", "slow.json compared with old.json:\n", "6 slower, 0 faster", "0 slower, 0 faster, 6 the same"):
+            self.assertIn(part, done.stdout)
+        self.assertIn("## slow.json\n\n| measurement |", (self.path / "table.md").read_text())
+        self.run_program("compare", *files[:2])
+        self.run_program("compare", *files, "missing.json", status=2)
+        wrong = self.measured("wrong.json", lambda file: (self.times(1)(file), file["benchmarks"][0].update(wrong=3)))
+        self.run_program("compare", *files, wrong, status=1)
+        other = self.measured("other.json", lambda file: (self.times(1)(file), self.environment(lambda e: e.update(host="elsewhere"))(file)))
+        self.run_program("compare", *files[:2], other, "--strict", status=2)
+
+    def test_formats(self):
+        """JSON, CSV and JUnit XML of the same comparisons, each read by another's reader, hold the table's rows and verdicts."""
+        def mixed(file):
+            self.times(1.2)(file)
+            sizes = {"bytes:1024": 1 / 1.2, "bytes:8192": 1}
+            for entry in file["benchmarks"]:
+                scale = next((scale for size, scale in sizes.items() if size in entry["name"]), 0.5)
+                if "samples_us" in entry:
+                    entry["samples_us"] = [sample * scale for sample in entry["samples_us"]]
+            file["benchmarks"] = [entry for entry in file["benchmarks"] if "bytes:65536/in_place:1" not in entry["name"]]
+
+        def hostile(file):
+            mixed(file)
+            file["benchmarks"].append({**file["benchmarks"][0], "name": 'a,"b"<&\x1b/verdict:1', "run_name": 'a,"b"<&\x1b/verdict:1'})
+            file["benchmarks"][-1]["wrong"] = 2
+        old, new, odd = self.measured("old.json", self.times(1)), self.measured("new.json", mixed), self.measured("odd.json", hostile)
+        formats = ["--json", "c.json", "--csv", "c.csv", "--junit", "c.xml"]
+        self.run_program("compare", old, new, odd, *formats, status=1)
+        found = json.loads((self.path / "c.json").read_text())
+        self.assertEqual((found["schema"], found["old"], found["effect"]), ("lockstep.compare/1", "old.json", 0.05))
+        verdicts = [row["verdict"] for row in found["comparisons"][0]["rows"]]
+        self.assertEqual(sorted(verdicts), sorted(["same", "same", "slower", "slower", "faster", "gone"]))
+        with open(self.path / "c.csv", newline="") as file:
+            lines = list(csv.DictReader(file))
+        flat = [(one["new"], row) for one in found["comparisons"] for row in one["rows"]]
+        self.assertEqual(len(lines), len(flat))
+        self.assertEqual(len({tuple(line[key] for key in ("file", "measurement", "ranks", "bytes", "in_place", "type")) for line in lines}), len(lines))
+        for line, (name, row) in zip(lines, flat):
+            self.assertEqual((line["file"], line["verdict"]), (name, row["verdict"]))
+            for key in ("old_us", "new_us", "change", "q", "within"):
+                self.assertEqual(float(line[key]) if line[key] else None, row.get(key), (key, row))
+        self.assertEqual(lines[0]["measurement"], "all_reduce/ring/virtual")
+        self.assertIn('a,"b"<&\\x1b/verdict:1', [line["measurement"] for line in lines], "verdict is a column of its own")
+        suites = xml.etree.ElementTree.parse(self.path / "c.xml").getroot()
+        self.assertEqual([suite.get("name") for suite in suites], ["new.json", "odd.json"])
+        for suite, one in zip(suites, found["comparisons"]):
+            cases = suite.findall("testcase")
+            outcomes = {"failure": suite.findall("testcase/failure"), "skipped": suite.findall("testcase/skipped")}
+            self.assertEqual(int(suite.get("tests")), len(cases))
+            self.assertEqual(int(suite.get("failures")), len(outcomes["failure"]))
+            self.assertEqual(int(suite.get("skipped")), len(outcomes["skipped"]))
+            self.assertEqual(len(cases), len(one["rows"]) + 1, "and whether results are right")
+            self.assertEqual(len({(case.get("classname"), case.get("name")) for case in cases}), len(cases))
+            self.assertEqual(len(outcomes["failure"]), sum(row["verdict"] == "slower" for row in one["rows"]) + bool(one["wrong"]))
+            self.assertEqual(len(outcomes["skipped"]), sum(row["verdict"] in ("gone", "new") for row in one["rows"]))
+        self.assertIn("2 elements are wrong", suites[1].find("testcase/failure").get("message"))
+        for flag, name in zip(formats[::2], formats[1::2]):
+            self.assertIn(f"cannot write {old}", self.run_program("compare", old, new, flag, old, status=2).stderr)
+            self.assertIn("another output names too", self.run_program("compare", old, new, flag, name, "--markdown", name, status=2).stderr)
 
     def test_plot(self):
         old = self.measured("old.json")
