@@ -99,6 +99,15 @@ CONTRIBUTIONS = {
     "ranks": [{"held": [_HELD]}],
     "wrong": [{key: COUNT for key in ("rank", "element", "source", "times", "wanted")}],
 }
+HISTORY = {
+    "effect": SPAN,
+    "nights": [{"time": WORD, "label": WORD, "file": TEXT, "host": TEXT, "changed": [TEXT]}],
+    "wrong": [TEXT],
+    "rows": [{"name": WORD, "level_us": SPAN, "slower": FLAG, "base_us?": SPAN, "drift?": NUMBER,
+              "points": [{"night": COUNT, "us": SPAN, "outlier": FLAG}],
+              "changes": [{"night": COUNT, "previous": COUNT, "before_us": SPAN, "after_us": SPAN, "change": NUMBER, "chance": SPAN,
+                           "accepted": FLAG, "open": FLAG}]}],
+}
 _PLACE = {"pid": COUNT, "ts": NUMBER}
 EVENTS = {
     "X": {**_PLACE, "tid": COUNT, "dur": SPAN, "name": WORD, "cat?": TEXT, "args?": {"bytes?": COUNT}},

@@ -13,6 +13,7 @@ import context
 import contributions
 import factorings
 import fit
+import history
 import loss
 import matrix
 import memory
@@ -33,7 +34,7 @@ from results import BadInput, read
 
 KINDS = {module.__name__: module for module in (loss, progress, speed, traffic, memory, bubble, bandwidth, fit, scaling,
                                                 timeline, schedule, pipeline, tensor, matrix, sharded, prefetch, context, factorings,
-                                                ring, contributions)}
+                                                ring, contributions, history)}
 FORMATS = (".svg", ".png", ".pdf")
 LETTERS_PER_INCH, HEADING_INCHES = 10, 0.22  # of a heading's text, and the height of its line
 
@@ -84,6 +85,7 @@ def origin(results):
     environments = [environment for environment in results.environments() if isinstance(environment, dict)]
     machines = [_machine(environment) for environment in environments]
     dates = sorted(str(environment.get("time", ""))[:10] for environment in environments)
+    dates = dates if len(set(dates)) < 3 else [f"{dates[0]} to {dates[-1]}"]
     commits = [f"commit {environment['commit']}" for environment in environments if environment.get("commit")]
     return " · ".join(dict.fromkeys(part for part in (*machines, *dates, *commits) if part))
 

@@ -5,6 +5,7 @@ import memory
 import plot
 from chart import bytes_text, time_text
 from page import Section, folded, picture, table
+from report_history import slower_rows
 from results import Results
 
 # Largest relative difference of losses from the one-rank run, in f64: only the order of sums differs.
@@ -56,7 +57,10 @@ def verdict(results):
                          f"{max(worst):.1e}, relative.")
     if checked:
         sentences.append(f"Wrong elements in {len(checked)} measurements of collectives: {sum(checked):.0f}.")
-    right = differ == 0 and max(worst, default=0) <= PARITY_LIMIT and sum(checked) == 0
+    slower, rows = slower_rows(results)
+    if rows:
+        sentences.append(f"Rows of the history that are slower than before: {len(slower)} of {len(rows)}.")
+    right = not slower and differ == 0 and max(worst, default=0) <= PARITY_LIMIT and sum(checked) == 0
     body = table(("", ""), _where(results))
     return Section("Verdict", " ".join(sentences) or "Nothing here was checked.", right=right, body=body)
 

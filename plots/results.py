@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import forms
 from bench_run import BenchRun
-from runs import ContributionRun, ScheduleRun, TrainRun
+from runs import ContributionRun, HistoryRun, ScheduleRun, TrainRun
 
 
 class BadInput(Exception):
@@ -29,12 +29,16 @@ class Results:
     schedules: list = field(default_factory=list)
     traces: list = field(default_factory=list)
     contributions: list = field(default_factory=list)
+    histories: list = field(default_factory=list)
 
     def environments(self):
         for run in self.trainings:
             yield run.data["environment"]
         for run in self.benchmarks:
             yield forms.parse(run.data["context"]["lockstep.environment"])
+        for run in self.histories:
+            for night in run.nights:
+                yield {"host": night["host"], "time": night["time"]}
 
     def file_names(self):
         """A name for each benchmark's file: its path where two are called the same."""
@@ -107,6 +111,11 @@ def _sort_in(results, path, data):
         if not all(run.held):
             raise BadInput(f"{path} lacks what a rank held; write it again")
         results.contributions.append(run)
+    elif schema == "lockstep.history/1":
+        forms.check(data, forms.HISTORY)
+        run = HistoryRun(path, data)
+        run.check()
+        results.histories.append(run)
     elif "traceEvents" in data:
         forms.check_trace(data["traceEvents"])
         results.traces.append(Trace(path, data))

@@ -1,4 +1,4 @@
-"""Training runs, schedules and contributions, as their files hold them."""
+"""Training runs, schedules, contributions and histories, as their files hold them."""
 
 import pathlib
 import statistics
@@ -162,3 +162,37 @@ class ContributionRun:
         for one in self.wrong:
             if max(one["rank"], one["source"]) >= self.ranks or one["element"] >= self.elements:
                 raise ValueError(f"no element of this run: {one}")
+
+
+@dataclass(frozen=True)
+class HistoryRun:
+    """The times of many nights, and where they changed."""
+    path: pathlib.Path
+    data: dict
+
+    @property
+    def nights(self):
+        return self.data["nights"]
+
+    @property
+    def rows(self):
+        return self.data["rows"]
+
+    @property
+    def period(self):
+        return f"{self.nights[0]['label']} to {self.nights[-1]['label']}"
+
+    def label(self, night):
+        return self.nights[night]["label"]
+
+    def check(self):
+        """Raises ValueError if a night or a row is missing, or a row names a night that is not there."""
+        if not self.nights or not self.rows:
+            raise ValueError("no night, or no row")
+        for row in self.rows:
+            named = [point["night"] for point in row["points"]]
+            if not named or named != sorted(set(named)) or min(point["us"] for point in row["points"]) <= 0:
+                raise ValueError(f"no series of times: {row['name']}")
+            named += [change[key] for change in row["changes"] for key in ("night", "previous")]
+            if max(named) >= len(self.nights):
+                raise ValueError(f"a night that is not there: {row['name']}")
