@@ -39,6 +39,7 @@ void add_contributions(CLI::App& program, Command& chosen);
 void add_demo(CLI::App& program, Command& chosen);
 void add_fuzz(CLI::App& program, Command& chosen);
 void add_grade(CLI::App& program, Command& chosen);
+void add_history(CLI::App& program, Command& chosen);
 void add_hunt(CLI::App& program, Command& chosen);
 void add_lab(CLI::App& program, Command& chosen);
 void add_lesson(CLI::App& program, Command& chosen);

@@ -28,6 +28,7 @@ void add_commands(CLI::App& program, Command& chosen) {
   add_demo(program, chosen);
   add_fuzz(program, chosen);
   add_grade(program, chosen);
+  add_history(program, chosen);
   add_hunt(program, chosen);
   add_lab(program, chosen);
   add_lesson(program, chosen);

@@ -79,6 +79,18 @@ void add_checkpoint_examples(CLI::App& checkpoint) {
                {written, "checkpoint export saved --output weights.safetensors"});
 }
 
+void add_history_examples(CLI::App& history) {
+  const std::string measured =
+      "bench all_reduce --ranks 2 -b 1K -e 64K -f 4 --repetitions 5 --json tonight.json";
+  add_examples(history, {measured, "history add nights tonight.json", "history trend nights"});
+  add_examples(*history.get_subcommand("add"), {measured, "history add nights tonight.json"});
+  add_examples(*history.get_subcommand("show"),
+               {measured, "history add nights tonight.json", "history show nights"});
+  add_examples(*history.get_subcommand("trend"),
+               {measured, "history add nights tonight.json", "history trend nights",
+                "history trend nights --base 2026-01-01..2099-12-31 --html trend.html"});
+}
+
 void add_lab_examples(CLI::App& lab) {
   add_examples(lab, {"lab list", "lab export 1 my_lab", "lab check 1"});
   add_examples(*lab.get_subcommand("list"), {"lab list"});
@@ -176,6 +188,7 @@ void add_bench_examples(CLI::App& bench) {
 
 void add_examples(CLI::App& program) {
   add_lab_examples(*program.get_subcommand("lab"));
+  add_history_examples(*program.get_subcommand("history"));
   add_checkpoint_examples(*program.get_subcommand("checkpoint"));
   add_examples(*program.get_subcommand("compare"),
                {"bench all_reduce -b 1K -e 64K -f 4 --repetitions 5 --json old.json",

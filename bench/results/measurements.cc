@@ -18,7 +18,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
 constexpr std::string_view bench_schema = "lockstep.bench/1", train_schema = "lockstep.train/1";
 
 [[noreturn]] void refuse(const std::string& path, const std::string& reason) {
@@ -76,6 +75,8 @@ void read_context(const json& context, Measurements& result) {
   // Results written before the environment had it.
   if (!result.environment.contains("host") && context.contains("host_name"))
     result.environment["host"] = text_of(context["host_name"]);
+  if (!result.environment.contains("time") && context.contains("date"))
+    result.environment["time"] = text_of(context["date"]);
   constexpr std::string_view ours = "lockstep.";
   for (const auto& [key, value] : context.items()) {
     if (!key.starts_with(ours)) continue;
@@ -241,7 +242,7 @@ Measurements measurements_in(std::string_view text, const std::string& path) {
 }
 
 Measurements read_measurements(const std::string& path) {
-  return measurements_in(read_text(path, most_bytes), path);
+  return measurements_in(read_text(path, most_result_bytes), path);
 }
 
 Measurements read_baseline(const std::string& path) {

@@ -1,6 +1,7 @@
 // What a result file holds for a comparison: samples by row, and where and how they were measured.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -38,6 +39,7 @@ struct Measurements {
   bool is_training() const;
 };
 
+inline constexpr std::int64_t most_result_bytes = std::int64_t{1} << 30;
 // Reads a file written by `bench --json`, `train --json` or Google Benchmark. Throws Error
 // (bad_input) naming the file if it cannot be read or holds no measured time.
 Measurements read_measurements(const std::string& path);

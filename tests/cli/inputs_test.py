@@ -424,7 +424,7 @@ class Inputs(unittest.TestCase):
             self.assertEqual(groups[-2:], ["ranks and time", "files"])
 
     def test_examples_in_the_help_run(self):
-        chosen = {"train ddp", "compare", "schedule", "mesh", "doctor", "contributions"}
+        chosen = {"train ddp", "compare", "history trend", "schedule", "mesh", "doctor", "contributions"}
         if not HAS_SANITIZER:
             chosen |= {"train", "plan", "train 3d", "bench all_reduce", "bench broadcast", "bench ps", "bench pipeline", "bench tp",
                        "bench sharded", "bench attention", "bench cp"}

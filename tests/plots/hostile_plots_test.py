@@ -38,6 +38,7 @@ FILES = {
     "factorings": ["bench", "3d", "--ranks", "4", "--cp", "1", "--memory-limit", "8M", "--json"],
     "schedule": ["schedule", "1f1b", "-p", "2", "-m", "2", "--json"],
     "contributions": ["contributions", "all_reduce", "--ranks", "2", "--json"],
+    "history": ["history", "trend", "bench.json", "--json"],
     "trace": ["bench", "all_reduce", "-b", "1K", "-e", "1K", "-n", "1", "-c", "0", "--clock", "unit", "--link", "hdr", "--trace"],
     "training_trace": ["train", "ddp", "--ranks", "2", *TRAIN, "--trace"],
 }
