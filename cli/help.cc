@@ -87,8 +87,7 @@ void add_history_examples(CLI::App& history) {
   add_examples(*history.get_subcommand("show"),
                {measured, "history add nights tonight.json", "history show nights"});
   add_examples(*history.get_subcommand("trend"),
-               {measured, "history add nights tonight.json", "history trend nights",
-                "history trend nights --base 2026-01-01..2099-12-31 --html trend.html"});
+               {measured, "history add nights tonight.json", "history trend nights"});
 }
 
 void add_lab_examples(CLI::App& lab) {

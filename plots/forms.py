@@ -105,7 +105,7 @@ HISTORY = {
     "wrong": [TEXT],
     "rows": [{"name": WORD, "level_us": SPAN, "slower": FLAG, "base_us?": SPAN, "drift?": NUMBER,
               "points": [{"night": COUNT, "us": SPAN, "outlier": FLAG}],
-              "changes": [{"night": COUNT, "previous": COUNT, "before_us": SPAN, "after_us": SPAN, "change": NUMBER, "chance": SPAN,
+              "changes": [{"night": COUNT, "previous": COUNT, "before_us": SPAN, "after_us": SPAN, "change": NUMBER, "chance": SPAN, "chosen": TEXT,
                            "accepted": FLAG, "open": FLAG}]}],
 }
 _PLACE = {"pid": COUNT, "ts": NUMBER}

@@ -36,6 +36,8 @@ def _event(run, night, found):
     slower = sum(change > 0 for change in changes)
     around = [(at, text) for at in range(max(1, night - 1), min(night + 2, len(run.nights))) for text in run.nights[at]["changed"]]
     causes = "; ".join(text if at == night else f"{text} (on {run.label(at)})" for at, text in around)
+    choices = dict.fromkeys(change["chosen"] for _, change in found if change["chosen"])
+    causes = "; ".join([*([causes] if causes else []), *(f"auto chose {choice}" for choice in choices)])
     families = Counter(history.family_of(row["name"]) for row, _ in found)
     return (run.label(night), slower, len(found) - slower, least if least == most else f"{least} to {most}", causes or "nothing",
             ", ".join(f"{count} of {family}" for family, count in families.items()))

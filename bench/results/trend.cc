@@ -82,6 +82,16 @@ void judge(RowTrend& row, const BaseNights& base, double effect) {
   if (row.drift && row.base_us) row.is_slower = row.change() >= effect;
 }
 
+// Tells where a row changed because auto chose another algorithm.
+void add_choices(RowTrend& row, const History& history) {
+  const auto chosen_on = [&](std::size_t night) {
+    return history.nights[night].measured.rows.at(row.name).chosen;
+  };
+  for (RowChange& change : row.changes)
+    if (const auto was = chosen_on(change.previous), now = chosen_on(change.night); was != now)
+      change.chosen = fmt::format("{} before, {} now", was, now);
+}
+
 RowTrend trend_of(const std::string& name, std::vector<TrendPoint> points, bool is_exact,
                   const ChangeLimits& limits) {
   RowTrend row{
@@ -96,6 +106,7 @@ RowTrend trend_of(const std::string& name, std::vector<TrendPoint> points, bool 
                            .before = change.before,
                            .after = change.after,
                            .chance = change.chance,
+                           .chosen = {},
                            .is_accepted = false,
                            .is_open = false});
   row.drift = found.drift;
@@ -121,6 +132,7 @@ Trends trends_of(const History& history, const TrendOptions& options) {
     if (points.empty()) continue;
     RowTrend row = trend_of(name, std::move(points), is_exact, options.limits);
     judge(row, base, trends.effect);
+    add_choices(row, history);
     trends.rows.push_back(std::move(row));
   }
   const Measurements& last = history.nights.back().measured;

@@ -21,8 +21,9 @@ struct RowChange {
   std::size_t previous;  // the last one before that measured the row
   double before, after;  // microseconds
   double chance;
-  bool is_accepted;  // not after the base window
-  bool is_open;      // slower, not accepted, and today's level is not back at the level before
+  std::string chosen;  // "ring before, direct now": what auto chose, if that changed
+  bool is_accepted;    // not after the base window
+  bool is_open;        // slower, not accepted, and today's level is not back at the level before
 
   double change() const { return after / before - 1; }
 };

@@ -39,6 +39,7 @@ Json json_of(const RowTrend& row) {
                        {"after_us", change.after},
                        {"change", change.change()},
                        {"chance", change.chance},
+                       {"chosen", change.chosen},
                        {"accepted", change.is_accepted},
                        {"open", change.is_open}});
   Json one = {{"name", row.name},

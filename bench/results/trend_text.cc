@@ -41,8 +41,9 @@ std::string verdict_of(const RowChange& change) {
   const std::string text = change.after < change.before ? "faster"
                            : change.is_open             ? "SLOWER"
                            : change.is_accepted         ? "slower, accepted"
-                                                        : "slower, until later";
-  return fmt::format("{}  {}", change_text(change.change()), text);
+                                                        : "slower, recovered since";
+  return fmt::format("{}  {}{}", change_text(change.change()), text,
+                     change.chosen.empty() ? "" : "; auto chose " + change.chosen);
 }
 
 // The levels of a row, one a line.
@@ -169,6 +170,9 @@ std::string trend_text(const History& history, const Trends& trends, const Trend
   else
     text += fmt::format("# a change: {:.3g} % or more, for {} nights or more\n",
                         options.limits.effect * 100, shortest_level);
+  if (!history.is_exact() && history.nights.size() < 2 * shortest_level)
+    text += fmt::format("# warning: no change can be found in fewer than {} nights\n",
+                        2 * shortest_level);
   text += "# a digit a night, 0 the fastest; | a change, ! an outlier, . not measured\n";
   for (const RowTrend& row : trends.rows)
     text +=

@@ -111,6 +111,25 @@ TEST(Trend, TheTextNamesTheNightTheRowAndTheHost) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
 }
 
+TEST(Trend, TellsWhatAutoChose) {
+  History history = history_of(ten_each({100, 110}));
+  for (std::size_t night = 0; night < history.nights.size(); ++night)
+    history.nights[night].measured.rows["row"].chosen = night < 10 ? "ring" : "direct";
+  const std::string text = trend_text(history, trends_of(history, {}), {});
+  EXPECT_NE(text.find("SLOWER; auto chose ring before, direct now\n"), std::string::npos) << text;
+}
+
+TEST(Trend, AWarningTellsThatNightsAreTooFew) {
+  const auto text = [](const History& history) {
+    return trend_text(history, trends_of(history, {}), {});
+  };
+  History history = history_of(ten_each({100}));
+  EXPECT_EQ(text(history).find("# warning"), std::string::npos);
+  history.nights.resize(7);
+  EXPECT_NE(text(history).find("# warning: no change can be found in fewer than 8 nights\n"),
+            std::string::npos);
+}
+
 TEST(Trend, VirtualTimesChangeByAnyAmount) {
   History history = history_of(ten_each({100, 100.001}));
   for (Night& night : history.nights) {

@@ -204,6 +204,14 @@ class History(unittest.TestCase):
         nights = json.loads((self.path / "trend.json").read_text())["nights"]
         self.assertEqual([night["time"] for night in nights], ["2026-10-01T23:00:00Z", "2026-10-02T00:00:00Z"])
 
+    def test_files_of_google_benchmark(self):
+        for night in range(12):
+            entry = {"name": "BM/1", "run_name": "BM/1", "run_type": "iteration", "real_time": (12 if night > 5 else 10) + night % 3 / 100, "time_unit": "ms"}
+            context = {"date": f"2026-10-{night + 1:02}T03:00:00+02:00", "host_name": "a" if night < 6 else "b"}
+            (self.path / f"{night}.json").write_text(json.dumps({"context": context, "benchmarks": [entry]}))
+        done = self.history("trend", *(f"{night}.json" for night in range(12)), status=3)
+        self.assertRegex(done.stdout, r"2026-10-07: 1 slower, .* BM/1\n  2026-10-07: host: a before, b now\n")
+
     def test_real_virtual_times_never_change(self):
         for night in range(4):
             subprocess.run([PROGRAM, "bench", "all_reduce", *UNIT, "--algorithm", "ring", "--json", f"{night}.json"], cwd=self.path, check=True,

@@ -24,7 +24,7 @@ def row(name, scale, changes):
     """A row at 100 µs times `scale`, 10 % slower since a night if it changes, and with one bad night."""
     points = [{"night": night, "us": scale * (110 if changes and night >= CHANGED else 100), "outlier": night == BAD} for night in range(NIGHTS)]
     points[BAD]["us"] *= 1.5
-    change = {"night": CHANGED, "previous": CHANGED - 1, "before_us": 100 * scale, "after_us": 110 * scale, "change": 0.1, "chance": 1e-9,
+    change = {"night": CHANGED, "previous": CHANGED - 1, "before_us": 100 * scale, "after_us": 110 * scale, "change": 0.1, "chance": 1e-9, "chosen": "tree before, ring now",
               "accepted": False, "open": True}
     return {"name": name, "level_us": scale * (110 if changes else 100), "base_us": 100 * scale, "slower": changes, "points": points,
             "changes": [change] * changes}
@@ -68,7 +68,7 @@ class HistoryPlots(unittest.TestCase):
     def test_the_report_tells_the_night_and_what_else_changed(self):
         data = made()
         text = report.text_of(self.read(data), "Report")
-        for part in ("2 of 4 rows are slower than before, on 30 nights from 2026-10-01 to 2026-10-30.", "host: a before, b &lt;now&gt;",
+        for part in ("2 of 4 rows are slower than before, on 30 nights from 2026-10-01 to 2026-10-30.", "host: a before, b &lt;now&gt;; auto chose tree before, ring now<",
                      "2 of all_reduce/ring/threads/type:f32", "Rows of the history that are slower than before: 2 of 4.", "finding wrong"):
             self.assertIn(part, text)
         for one in data["rows"]:
