@@ -14,6 +14,7 @@ using Values = std::vector<double>;
 constexpr double least_noise = 0.001;
 constexpr std::size_t most_changes = 20;
 constexpr std::size_t fewest_per_outlier = 8;
+constexpr double least_in_order = 0.8;
 
 double as_double(std::size_t values) { return static_cast<double>(values); }
 
@@ -127,20 +128,48 @@ ChangePoint tested_change(const Deviations& deviations, std::size_t begin, std::
   return {.at = at, .before = std::exp(was), .after = std::exp(now), .chance = chance};
 }
 
+// Of all pairs of a value before a change and one after it, outliers included, the share that differs
+// in the direction in which most do. Mann and Whitney's statistic over its largest value.
+double share_in_order(const Values& logs, std::size_t begin, std::size_t at, std::size_t end) {
+  double larger = 0;
+  for (std::size_t i = begin; i < at; ++i)
+    for (std::size_t j = at; j < end; ++j)
+      larger += logs[j] > logs[i] ? 1 : logs[j] == logs[i] ? 0.5 : 0;
+  const double share = larger / (as_double(at - begin) * as_double(end - at));
+  return std::max(share, 1 - share);
+}
+
 bool passes(const ChangePoint& change, const ChangeLimits& limits) {
   const double ratio = std::max(change.after / change.before, change.before / change.after);
   return ratio >= 1 + limits.effect && change.chance <= limits.chance;
 }
 
+// A series without its outliers.
+struct Kept {
+  Values logs;
+  std::vector<std::size_t> places;  // in the whole series
+};
+
 std::vector<ChangePoint> found_in(const Divisions& divisions, const Deviations& deviations,
-                                  std::size_t count, const ChangeLimits& limits) {
+                                  const Kept& kept, const Values& logs,
+                                  const ChangeLimits& limits) {
+  const std::size_t count = kept.logs.size();
+  const auto place = [&](std::size_t bound) {
+    return bound == 0 ? 0 : bound == count ? logs.size() : kept.places[bound];
+  };
   for (std::size_t changes = divisions.most(); changes > 0; --changes) {
     const std::vector<std::size_t> bounds = divisions.bounds(changes);
     std::vector<ChangePoint> found;
-    for (std::size_t i = 1; i + 1 < bounds.size(); ++i)
-      found.push_back(tested_change(deviations, bounds[i - 1], bounds[i], bounds[i + 1], count));
-    if (std::ranges::all_of(found, [&](const auto& change) { return passes(change, limits); }))
-      return found;
+    for (std::size_t i = 1; i + 1 < bounds.size(); ++i) {
+      const std::size_t begin = bounds[i - 1], at = bounds[i], end = bounds[i + 1];
+      ChangePoint change = tested_change(deviations, begin, at, end, count);
+      if (!passes(change, limits) ||
+          share_in_order(logs, place(begin), place(at), place(end)) < least_in_order)
+        break;
+      change.at = place(at);
+      found.push_back(change);
+    }
+    if (found.size() == changes) return found;
   }
   return {};
 }
@@ -190,21 +219,19 @@ SeriesChanges changes_of(const std::vector<double>& values, const ChangeLimits& 
   for (const double value : values) logs.push_back(std::log(value));
   SeriesChanges result{.outliers = outliers_of(logs, limits.effect), .changes = {}, .drift = {}};
   const bool are_rare = result.outliers.size() * fewest_per_outlier <= values.size();
-  Values kept;
-  std::vector<std::size_t> places;
+  Kept kept;
   for (std::size_t i = 0; i < logs.size(); ++i)
     if (!are_rare || std::ranges::count(result.outliers, i) == 0) {
-      kept.push_back(logs[i]);
-      places.push_back(i);
+      kept.logs.push_back(logs[i]);
+      kept.places.push_back(i);
     }
-  if (kept.size() < 2 * shortest_level) return result;
-  const Deviations deviations(kept);
-  const Divisions divisions(deviations, kept.size());
-  result.changes = found_in(divisions, deviations, kept.size(), limits);
+  if (kept.logs.size() < 2 * shortest_level) return result;
+  const Deviations deviations(kept.logs);
+  const Divisions divisions(deviations, kept.logs.size());
+  result.changes = found_in(divisions, deviations, kept, logs, limits);
   result.drift =
-      drift_of(kept, divisions.cost(result.changes.size()), result.changes.size(), limits);
+      drift_of(kept.logs, divisions.cost(result.changes.size()), result.changes.size(), limits);
   if (result.drift) result.changes.clear();
-  for (ChangePoint& change : result.changes) change.at = places[change.at];
   return result;
 }
 
