@@ -23,6 +23,7 @@
 #include "collectives/transport/shared_memory.h"
 #include "collectives/transport/signature.h"
 #include "collectives/transport/vendor_collectives.h"
+#include "collectives/transport/wait_times.h"
 
 namespace lockstep {
 
@@ -52,6 +53,7 @@ struct Capabilities {
   SharedMemory* shared_memory = nullptr;
   ReceiveWindows* windows = nullptr;
   VendorCollectives* vendor = nullptr;
+  WaitTimes* waits = nullptr;  // this rank's, in all groups of its world
 };
 
 class Transport;
@@ -139,6 +141,7 @@ class Transport {
   Concurrency& concurrency() { return *capabilities_.concurrency; }
   SharedMemory* shared_memory() { return capabilities_.shared_memory; }
   VendorCollectives* vendor() { return capabilities_.vendor; }
+  WaitTimes* waits() const { return capabilities_.waits; }
 
  protected:
   // Changed only by constructors: users of the transport may keep its capabilities.

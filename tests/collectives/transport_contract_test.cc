@@ -49,6 +49,27 @@ TEST(TransportContract, ReceivesMatchInTheOrderTheyWerePosted) {
   });
 }
 
+TEST(TransportContract, CountsForWhomARankWaits) {
+  on_ranks(3, [](RankContext& context) {
+    Communicator& world = context.world;
+    std::byte data{};
+    const Slice slice{&data, 1, DType::u8, &host_device()};
+    if (world.rank() == 2) return;
+    if (world.rank() == 1) {
+      world.recv(slice, 0);  // rank 0 is about to wait
+      sleep_for(0.2);
+      return world.send(slice, 0);
+    }
+    world.send(slice, 1);
+    const double before = world.transport().waits()->seconds();
+    world.recv(slice, 1);
+    const auto waits = world.transport().waits()->by_peer();
+    ASSERT_EQ(waits.size(), 1u);
+    EXPECT_EQ(waits.front().peer, 1);
+    EXPECT_GT(waits.front().seconds, before);
+  });
+}
+
 // Under mpirun the ranks are its processes. They map the host device's memory, so messages from
 // there are read in place; other messages are copied.
 TEST(DeviceMemory, MayBeUsedAgainOnceAMessageIsSent) {

@@ -39,6 +39,41 @@ TEST(VirtualTime, AMessageCostsLatencyAndBandwidth) {
   EXPECT_EQ(ends, (std::vector<double>{5, 8})) << "the sender is free when the last byte has left";
 }
 
+// [peer, seconds] pairs of a rank's waits.
+std::vector<std::pair<int, double>> waits_of(Communicator& comm) {
+  std::vector<std::pair<int, double>> waits;
+  for (const WaitTimes::Waited& waited : comm.transport().waits()->by_peer())
+    waits.emplace_back(waited.peer, waited.seconds);
+  return waits;
+}
+
+TEST(VirtualTime, CountsForWhomARankWaits) {
+  std::vector<std::vector<std::pair<int, double>>> waits(3);
+  times(3, "alpha=3,beta=0.5", [&](Communicator& comm) {
+    std::vector<std::uint8_t> data(10);
+    const Slice slice = bytes_of(data);
+    if (comm.rank() == 1) comm.transport().advance(20);
+    if (comm.rank() == 2) comm.transport().advance(100);
+    // In a group the ranks have other numbers.
+    const auto group = comm.subgroup(std::vector<int>{2, 1, 0});
+    if (comm.rank() == 0) {
+      group->recv(slice, 1);
+      comm.transport().waits()->pause(true);
+      group->recv(slice, 0);
+      comm.transport().waits()->pause(false);
+    } else {
+      group->send(slice, 2);
+      if (comm.rank() == 1) group->send(slice, 0);
+      if (comm.rank() == 2) group->recv(slice, 1);
+    }
+    waits[static_cast<std::size_t>(comm.rank())] = waits_of(comm);
+  });
+  using Waits = std::vector<std::pair<int, double>>;
+  EXPECT_EQ(waits[0], (Waits{{1, 20 + 5 + 3}})) << "the second wait was paused";
+  EXPECT_EQ(waits[1], Waits{}) << "a send does not wait";
+  EXPECT_EQ(waits[2], Waits{}) << "the message was there";
+}
+
 TEST(VirtualTime, MessagesQueueWhereTheyLeaveAndWhereTheyArrive) {
   const auto ends = times(4, "alpha=3,beta=0.5", [](Communicator& comm) {
     std::vector<std::uint8_t> data(10), three(30);

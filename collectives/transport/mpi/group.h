@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "collectives/base/device.h"
+#include "collectives/transport/mpi/counted_wait.h"
 #include "collectives/transport/mpi/members.h"
 #include "collectives/transport/mpi/packet.h"
 
@@ -41,15 +42,19 @@ class MpiGroup {
   // between checks.
   template <typename IsThere>
   void wait_until(std::span<const int> peers, const Call& call, IsThere is_there) {
+    CountedWait counted(members_->wait_times(), board().world_rank(peers.front()));
     const auto ready = [&] {
       // MPI's progress could read memory that the failed rank has freed, and some libraries crash.
       return board().notice().rank() < 0 && is_there();
     };
     const int looks = members_->oversubscribed() ? 1 : 2000;
-    for (int look = 0; look < looks; ++look)
+    for (int look = 0; look < looks; ++look) {
       if (ready()) return;
+      counted.look_often();
+    }
     int pauses = 0;
     const auto pause = [&] {
+      counted.look(CountedWait::Clock::now());
       constexpr int yields = 200;
       constexpr timespec nap{.tv_sec = 0, .tv_nsec = 20'000};
       if (++pauses < yields)
@@ -58,6 +63,7 @@ class MpiGroup {
         nanosleep(&nap, nullptr);
     };
     board().wait(rank_, peers, call, ready, pause);
+    counted.look(CountedWait::Clock::now());
   }
   // The same for a message with `peer`. A failed wait stops the world, unless the peer has
   // departed.

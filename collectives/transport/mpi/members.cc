@@ -76,6 +76,7 @@ MpiMembers::MpiMembers(MPI_Comm comm, int ends, const MpiMembers* world_group,
   const auto ends_here = std::ranges::count(nodes, nodes[process_]);
   one_host_ = ends_here == std::ssize(nodes);
   ranks_per_node_ = lockstep::ranks_per_node(nodes);
+  wait_times_ = world_group ? world_group->wait_times_ : std::make_shared<WaitTimes>(processes_);
   oversubscribed_ = ends_here > static_cast<int>(std::thread::hardware_concurrency());
   if (world_group) {
     heaps_ = world_group->heaps_;

@@ -55,6 +55,8 @@ class MpiMembers {
   Staging* staging(int end) { return staging_ ? &staging_[end] : nullptr; }
   // The heaps that all ranks map; null if there are none.
   const PeerHeaps* heaps() const { return heaps_; }
+  // This process's, in all groups.
+  WaitTimes& wait_times() { return *wait_times_; }
   // Why the system does not let MPI copy between processes directly; "" if it does.
   const std::string& refused_peer_memory() const { return refused_peer_memory_; }
 
@@ -86,6 +88,7 @@ class MpiMembers {
   Staging* staging_ = nullptr;
   PeerHeaps* heaps_ = nullptr;
   std::string refused_peer_memory_;
+  std::shared_ptr<WaitTimes> wait_times_;
   std::unique_ptr<Board> board_;
 };
 

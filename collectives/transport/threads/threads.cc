@@ -125,7 +125,8 @@ class ThreadsTransport final : public Transport,
                    .network = this,
                    .operations = this,
                    .shared_memory = this,
-                   .windows = this}),
+                   .windows = this,
+                   .waits = &group->wait_times(rank)}),
         group_(std::move(group)),
         rank_(rank) {}
   ~ThreadsTransport() override {
@@ -254,6 +255,7 @@ std::vector<std::unique_ptr<Transport>> threads_world(const ThreadsOptions& opti
           "use at least 1 rank");
   auto world = std::make_shared<ThreadsWorld>();
   world->waits = std::vector<RankWaits>(static_cast<std::size_t>(options.ranks));
+  for (int rank = 0; rank < options.ranks; ++rank) world->wait_times.emplace_back(options.ranks);
   world->timeout_s = options.timeout_s;
   world->nodes.ranks_per_node = options.ranks_per_node;
   // About the cost of a sleep and a wake-up: spinning that long at most doubles the cost of a wait.

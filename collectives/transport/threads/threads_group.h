@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -22,7 +23,8 @@ class ThreadsGroup;
 // State that all groups of one world share.
 struct ThreadsWorld {
   AbortNotice notice{};
-  std::vector<RankWaits> waits;  // by rank
+  std::vector<RankWaits> waits;      // by rank
+  std::deque<WaitTimes> wait_times;  // by rank
   double timeout_s = 30;
   double spin_us = 0;
   bool oversubscribed = false;  // more ranks than cores
@@ -51,6 +53,9 @@ class ThreadsGroup {
   }
 
   int size() const { return board.size(); }
+  WaitTimes& wait_times(int rank) {
+    return world->wait_times[static_cast<std::size_t>(board.world_rank(rank))];
+  }
   Mailbox& mailbox(int from, int to) {
     return mailboxes[static_cast<std::size_t>(from) * bells.size() + static_cast<std::size_t>(to)];
   }
@@ -80,7 +85,8 @@ void wait_in(ThreadsGroup& group, int rank, std::span<const int> peers, const Ca
   using Clock = std::chrono::steady_clock;
   if (ready()) return;
   const ThreadsWorld& world = *group.world;
-  const auto end = Clock::now() + std::chrono::duration<double, std::micro>(world.spin_us);
+  const auto begin = Clock::now();
+  const auto end = begin + std::chrono::duration<double, std::micro>(world.spin_us);
   // A message from another core takes less time than a yield. But the other rank may need this
   // core: always with more ranks than cores, and perhaps while other programs run.
   constexpr int looks_before_yields = 2000;
@@ -90,12 +96,18 @@ void wait_in(ThreadsGroup& group, int rank, std::span<const int> peers, const Ca
     group.places[rank].go_home(group.board.world_rank(rank));
   else
     group.places[rank].part_from(group.places[peers.front()], group.board.world_rank(rank));
+  auto last = begin;
+  const auto count = [&] {
+    group.wait_times(rank).add(group.board.world_rank(peers.front()),
+                               std::chrono::duration<double>(last - begin).count());
+  };
   const int looks_per_yield = world.oversubscribed ? 1 : 64;
   do {
     for (int look = 0; look < looks_per_yield; ++look)
-      if (ready()) return;
+      if (ready()) return count();
     std::this_thread::yield();
-  } while (Clock::now() < end);
+    last = Clock::now();
+  } while (last < end);
   // Short sleeps: with a mismatch this rank may get no message, so it must check the board.
   constexpr double longest_sleep_s = 0.05;
   std::uint32_t rung = group.bells[rank].count();
@@ -106,6 +118,8 @@ void wait_in(ThreadsGroup& group, int rank, std::span<const int> peers, const Ca
         return ready();
       },
       [&] { group.bells[rank].sleep(rung, longest_sleep_s); });
+  last = Clock::now();
+  count();
 }
 
 template <typename Ready>

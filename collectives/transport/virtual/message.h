@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <boost/smart_ptr/intrusive_ptr.hpp>
+#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -30,6 +31,8 @@ struct VirtualWorld {
         between(stand_ins.size()),
         between_ends(stand_ins.size()) {
     for (std::size_t rank = 0; rank < stand_ins.size(); ++rank)
+      wait_times.emplace_back(static_cast<int>(stand_ins.size()));
+    for (std::size_t rank = 0; rank < stand_ins.size(); ++rank)
       has_stand_ins = has_stand_ins || stand_ins[rank] != static_cast<int>(rank);
   }
 
@@ -39,7 +42,8 @@ struct VirtualWorld {
   std::vector<int> stand_ins;  // by rank: its stand-in, or the rank itself
   bool has_stand_ins = false;  // some ranks do not run
   AbortNotice notice{};
-  std::vector<RankWaits> waits;  // by rank
+  std::vector<RankWaits> waits;      // by rank
+  std::deque<WaitTimes> wait_times;  // by rank
   // The ports of each rank: within its node, between nodes, and between its two ends.
   std::vector<RankPorts> inside, between, between_ends;
 };

@@ -32,6 +32,13 @@ class VirtualGroup {
     find_stand_ins();
   }
 
+  WaitTimes& wait_times(int rank) {
+    return world->wait_times[static_cast<std::size_t>(board.world_rank(rank))];
+  }
+  // The rank has waited for `peer` since `begin`.
+  void count_wait(int rank, int peer, double begin) {
+    wait_times(rank).add(board.world_rank(peer), world->time.thread().now() - begin);
+  }
   // A message to a rank that does not run arrives at its stand-in, which treats it as the message
   // of the rank from which it receives.
   const ChannelPointer& channel(int from, int to) {

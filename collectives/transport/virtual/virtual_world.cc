@@ -81,8 +81,10 @@ class ReceiveTransfer final : public Transfer {
     VirtualTime& time = group_.world->time;
     const AtWork work(time);
     time.catch_up();
+    const double begin = time.thread().now();
     while (!arrives_at()) wait_for_sender();
     time.sleep_until(*arrives_at());
+    group_.count_wait(rank_, from_, begin);
     MessagePointer message = channel_.take(number_);
     group_.board.match(rank_, from_, call_, message->signature);
     // Shares of ranks that stand for others may differ by an element.
@@ -124,7 +126,8 @@ class VirtualTransport final : public Transport,
                    .failures = this,
                    .network = this,
                    .concurrency = &group->world->concurrency,
-                   .operations = this}),
+                   .operations = this,
+                   .waits = &group->wait_times(rank)}),
         group_(std::move(group)),
         rank_(rank) {}
   ~VirtualTransport() override {
@@ -166,13 +169,16 @@ class VirtualTransport final : public Transport,
     VirtualTime& time = group_->world->time;
     const AtWork work(time);
     time.catch_up();
+    const double begin = time.thread().now();
     const auto arrival = [](const Request& receive) {
       return receive->arrives_at().value_or(std::numeric_limits<double>::infinity());
     };
     while (true) {
       const auto first = std::ranges::min_element(receives, {}, arrival);
-      if (arrival(*first) <= time.thread().now())
+      if (arrival(*first) <= time.thread().now()) {
+        group_->count_wait(rank_, from[first - receives.begin()], begin);
         return static_cast<std::size_t>(first - receives.begin());
+      }
       board().check_notice(rank_, from.front(), call);
       if (!std::isfinite(arrival(*first))) board().check_departed(rank_, from, call);
       const Board::Waiting waiting(board(), rank_, from.front(), call);
@@ -236,9 +242,8 @@ class VirtualTransport final : public Transport,
       return;
     }
     while (group_->rounds_aligned == round) {
-      const Call call{};
-      if (!time.wait()) board().give_up(rank_, std::span(&rank_, 1), call);
-      board().check_notice(rank_, -1, call);
+      if (!time.wait()) board().give_up(rank_, std::span(&rank_, 1), {});
+      board().check_notice(rank_, -1, {});
     }
   }
 
