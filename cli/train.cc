@@ -116,6 +116,8 @@ void print_summary(const TrainCommand& c, const Plan& plan, const TrainResult& r
                c.world.launch.clock == Clock::cpu ? " of virtual time" : "");
   print_theory(result.theory);
   print_skipped_steps(c, result);
+  if (const std::string slow = text_of(slow_ranks(plan, c.world.launch, result)); !slow.empty())
+    fmt::print("\n{}\n", slow);
   for (const LostRank& lost : result.lost)
     fmt::print("\nrank {} was lost in step {}: {}; the others continued\n", lost.rank, lost.step,
                printable(lost.why));

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/collectives/collective.h"
+#include "bench/collectives/rank_rows.h"
 #include "bench/results/environment.h"
 #include "bench/results/registered.h"
 #include "collectives/all_to_all_v/all_to_all_v.h"
@@ -75,9 +76,11 @@ double memory_bandwidth(const BenchRun& run) {
 
 std::string bench_json(const BenchRun& run, const OperationEntry& entry,
                        const BenchOptions& options, const LaunchOptions& world) {
+  std::vector<std::string> names;
   for (const BenchResult& result : run.results) {
+    names.push_back(name_of(result, entry, options.skew));
     auto repetition = std::make_shared<int>(0);
-    benchmark::RegisterBenchmark(name_of(result, entry, options.skew).c_str(),
+    benchmark::RegisterBenchmark(names.back().c_str(),
                                  [&result, &options, &entry, repetition](benchmark::State& state) {
                                    report(
                                        state, result, entry.operation,
@@ -110,6 +113,7 @@ std::string bench_json(const BenchRun& run, const OperationEntry& entry,
       samples.push_back(seconds * 1e6);
     if (repetition + 1 == options.repetitions) ++result;
   }
+  add_ranks(file, run, world, names);
   return json_text(file);
 }
 

@@ -9,6 +9,7 @@ namespace lockstep {
 void BenchResult::add(const BenchResult& repetition) {
   seconds.insert(seconds.end(), repetition.seconds.begin(), repetition.seconds.end());
   wrong = std::max(wrong, repetition.wrong);
+  own.add(repetition.own);
 }
 
 double BenchResult::algbw_gb_per_s() const {

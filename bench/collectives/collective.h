@@ -11,6 +11,8 @@
 #include "bench/collectives/peer.h"
 #include "bench/collectives/skew.h"
 #include "bench/results/measure.h"
+#include "bench/results/outliers.h"
+#include "collectives/base/rank_site.h"
 #include "collectives/operations/operations.h"
 #include "collectives/transport/launch/launch.h"
 
@@ -72,6 +74,9 @@ struct BenchResult {
   double wrong = 0;             // elements, over all ranks; below 0: not checked
   double copy_seconds = 0;  // for a plain copy of the same bytes by all ranks, in the same rounds
   Estimate model;           // by the closed form; 0 if there is none
+  OwnRuns own;              // this rank's times, per iteration
+  // Whether all ranks do the same work, so that the own times of slow ranks are outliers.
+  bool equal_work = false;
 
   // Adds the samples of another repetition of the same measurement.
   void add(const BenchResult& repetition);
@@ -81,12 +86,28 @@ struct BenchResult {
   double copy_share(Operation operation) const;
 };
 
+// The times of one rank in all repetitions of a result, in seconds per iteration.
+struct RankRow {
+  double late = 0;     // arrives at the barrier before the operation after the first rank
+  double seconds = 0;  // from the barrier to the end of the operation
+  int counted = 0;     // iterations of which the following are known
+  UnitTime own = {};   // without waiting for other ranks
+  double waited = 0;
+  std::vector<WaitTimes::Waited> waited_for;  // by world rank, the longest first
+};
+
+struct BenchRank {
+  RankSite site;
+  std::vector<RankRow> rows;  // by result
+};
+
 struct BenchRun {
   std::vector<BenchResult> results;
   std::vector<std::string> skipped;  // "recursive_doubling: needs a power of two of ranks ..."
   LinkModel links;                   // for the closed forms
   std::string library;               // the library of the algorithm `vendor`, if there is one
   std::string skew;                  // in words, at the largest size; empty without skew
+  std::vector<BenchRank> ranks;      // on rank 0, if every rank ran
 };
 
 // Runs `program`, which calls bench_operation, on every rank; or, in virtual time, on one rank that

@@ -26,6 +26,7 @@ std::string BenchPoint::add(const std::string& name, const LinkModel& links) {
     if (in_place && !entry_.in_place) continue;
     BenchResult& result = add_result(name, comm_.transport().name(), in_place);
     result.chosen = algorithm.name;
+    result.equal_work = has_equal_work(algorithm);
     result.wrong = options_.check ? buffers_.wrong(algorithm, in_place) : -1;
     Problem modelled = problem_;
     if (algorithm.ranks > 0) modelled.ranks = algorithm.ranks;
@@ -53,16 +54,26 @@ std::string BenchPoint::add(Peer& peer) {
 
 std::vector<BenchResult> BenchPoint::measured() {
   compared_.push_back(buffers_.timed_copy());
+  std::vector<OwnRuns> runs;
   const auto seconds =
-      measure(comm_, options_.warmup, options_.iterations, compared_, options_.whose);
+      measure(comm_, options_.warmup, options_.iterations, compared_, options_.whose, &runs);
+  auto own_runs = runs.begin();
   auto own = seconds.begin();
   for (BenchResult& result : results_) {
     if (!result.seconds.empty()) continue;
     for (const double iteration : *own++)
       result.seconds.push_back(iteration / options_.operations_per_iteration);
+    result.own = std::move(*own_runs++);
     result.copy_seconds = percentile(seconds.back(), 0.5);
   }
   return std::move(results_);
+}
+
+// In real time, ranks that show each other their data also do the same work. Calls of a library
+// hide the time in which they wait.
+bool BenchPoint::has_equal_work(const AnyAlgorithm& algorithm) const {
+  return !entry_.has_root && problem_.counts.empty() && problem_.ranks == comm_.size() &&
+         (algorithm.ranks_are_equal || algorithm.need == Need::shared_memory);
 }
 
 void BenchPoint::serve(PeerServer& server) {

@@ -26,6 +26,7 @@ class BenchPoint {
   void serve(PeerServer& server);
 
  private:
+  bool has_equal_work(const AnyAlgorithm& algorithm) const;
   BenchResult& add_result(std::string_view name, std::string_view transport, bool in_place);
 
   Communicator& comm_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "bench/collectives/rank_rows.h"
 #include "bench/collectives/warnings.h"
 
 namespace lockstep {
@@ -103,7 +104,7 @@ void print_row(const BenchResult& result, const OperationEntry& entry, const Lau
   std::fflush(stdout);
 }
 
-void print_end(const BenchRun& run, const OperationEntry& entry) {
+void print_end(const BenchRun& run, const OperationEntry& entry, const LaunchOptions& world) {
   double sum = 0, wrong = 0;
   for (const BenchResult& result : run.results) {
     sum += result.busbw_gb_per_s(entry.operation);
@@ -112,6 +113,8 @@ void print_end(const BenchRun& run, const OperationEntry& entry) {
   for (const BenchResult& result : run.results)
     if (const std::string warning = stall_warning(result); !warning.empty())
       fmt::print("# warning: {}\n", warning);
+  if (const std::string slow = text_of(slow_ranks(run, world)); !slow.empty())
+    fmt::print("# {}\n", slow);
   fmt::print("# Out of bounds values : {:.0f} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
   fmt::print("# Avg bus bandwidth    : {:g}\n",
              run.results.empty() ? 0 : sum / static_cast<double>(run.results.size()));

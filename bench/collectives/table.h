@@ -10,6 +10,6 @@ void print_head(const BenchOptions& options, const OperationEntry& entry, int ra
                 Communicator& comm, const BenchRun& run);
 // Call it for the out-of-place result, then for the in-place one: both are printed on one line.
 void print_row(const BenchResult& result, const OperationEntry& entry, const LaunchOptions& world);
-void print_end(const BenchRun& run, const OperationEntry& entry);
+void print_end(const BenchRun& run, const OperationEntry& entry, const LaunchOptions& world);
 
 }  // namespace lockstep

@@ -18,6 +18,7 @@
 
 #include "bench/results/build_info.h"
 #include "collectives/base/cuda_module.h"
+#include "collectives/base/rank_site.h"
 
 namespace lockstep {
 namespace {
@@ -106,11 +107,6 @@ std::string shell_word(const std::string& word) {
   return text + "'";
 }
 
-std::string host() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
-}
-
 nlohmann::ordered_json gpu_json(Device& device) {
   const CudaGpu gpu = cuda_gpu(cuda_stream(device).gpu);
   const CudaMemory memory = cuda_memory(device);
@@ -134,7 +130,7 @@ nlohmann::ordered_json environment_json(Device* device) {
   const std::filesystem::path clock = "/sys/devices/system/cpu/cpu0/cpufreq";
   nlohmann::ordered_json environment = {
       {"time", utc_now()},
-      {"host", host()},
+      {"host", host_name()},
       {"processor", processor()},
       {"cores", std::thread::hardware_concurrency()},
       {"memory_bytes", memory_bytes},

@@ -39,44 +39,131 @@ void agree(Communicator& comm, std::vector<double>& samples, WhoseTime whose) {
                "recursive_doubling");
 }
 
-}  // namespace
+// One run on this rank.
+struct OwnRun {
+  double held = 0, seconds = 0;
+  double late = 0;  // this rank did not run while it was in the barrier
+  std::map<int, double> waited_for;
+};
 
-double run_once(Communicator& comm, const Timed& timed) {
+// Collects the waits of one operation. The barrier's do not count.
+class OperationWaits {
+ public:
+  explicit OperationWaits(Communicator& comm) : waits_(comm.transport().waits()) {
+    if (waits_) waits_->pause(true);
+    before_ = all();
+    if (waits_) late_before_ = waits_->late_seconds();
+  }
+  ~OperationWaits() { begin(); }
+  OperationWaits(const OperationWaits&) = delete;
+
+  void begin() {
+    if (waits_) waits_->pause(false);
+  }
+  double late() const { return waits_ ? waits_->late_seconds() - late_before_ : 0; }
+  std::map<int, double> end() {
+    if (waits_) waits_->pause(true);
+    std::map<int, double> waited = all();
+    for (const auto& [peer, seconds] : before_) waited[peer] -= seconds;
+    std::erase_if(waited, [](const auto& each) { return each.second <= 0; });
+    return waited;
+  }
+
+ private:
+  std::map<int, double> all() const {
+    std::map<int, double> seconds;
+    if (waits_)
+      for (const WaitTimes::Waited& waited : waits_->by_peer())
+        seconds[waited.peer] = waited.seconds;
+    return seconds;
+  }
+
+  WaitTimes* waits_;
+  std::map<int, double> before_;
+  double late_before_ = 0;
+};
+
+OwnRun run_counted(Communicator& comm, const Timed& timed) {
   if (timed.prepare) timed.prepare();
   const Ledger* const ledger = comm.records().ledger;
   Device* const device = ledger ? ledger->device() : nullptr;
   if (device) device->synchronize();
+  OperationWaits waits(comm);
+  const double arrived = comm.transport().now_seconds();
   barrier(comm);
   if (device && device->enqueues()) {
+    const double held = comm.transport().now_seconds() - arrived;
     const DeviceEvent begin = device->record(true);
     timed.operation();
-    return device->seconds_between(begin, device->record(true));
+    return {.held = held,
+            .seconds = device->seconds_between(begin, device->record(true)),
+            .waited_for = {}};
   }
   comm.transport().align();
+  const double late = waits.late();
+  waits.begin();
   const double begin = comm.transport().now_seconds();
   timed.operation();
-  return comm.transport().now_seconds() - begin;
+  const double end = comm.transport().now_seconds();
+  return {.held = begin - arrived, .seconds = end - begin, .late = late, .waited_for = waits.end()};
 }
 
+// Whether run_counted() knows for whom it waits.
+bool counts_waits(Communicator& comm) {
+  const Ledger* const ledger = comm.records().ledger;
+  Device* const device = ledger ? ledger->device() : nullptr;
+  return comm.transport().waits() && !(device && device->enqueues());
+}
+
+void add(OwnRuns& runs, const OwnRun& run, bool counted) {
+  runs.held.push_back(run.held);
+  runs.seconds.push_back(run.seconds);
+  if (!counted) return;
+  double waited = 0;
+  for (const auto& [peer, seconds] : run.waited_for) {
+    waited += seconds;
+    runs.waited_for[peer] += seconds;
+  }
+  runs.waited.push_back(waited);
+  runs.own.push_back(std::max(0.0, run.seconds - waited) + run.late);
+}
+
+}  // namespace
+
+void OwnRuns::add(const OwnRuns& later) {
+  held.insert(held.end(), later.held.begin(), later.held.end());
+  seconds.insert(seconds.end(), later.seconds.begin(), later.seconds.end());
+  waited.insert(waited.end(), later.waited.begin(), later.waited.end());
+  own.insert(own.end(), later.own.begin(), later.own.end());
+  for (const auto& [peer, wait] : later.waited_for) waited_for[peer] += wait;
+}
+
+double run_once(Communicator& comm, const Timed& timed) { return run_counted(comm, timed).seconds; }
+
 std::vector<std::vector<double>> measure(Communicator& comm, int warmup, int iterations,
-                                         const std::vector<Timed>& compared, WhoseTime whose) {
+                                         const std::vector<Timed>& compared, WhoseTime whose,
+                                         std::vector<OwnRuns>* own) {
+  if (own) own->assign(compared.size(), {});
+  const bool counted = counts_waits(comm);
   std::vector<std::vector<double>> seconds(compared.size());
   // Measured: alternating with Open MPI, an all-reduce of 1 MiB on 4 ranks takes 167 us after one
   // run, 92 after two, 75 after three and no less after four.
   constexpr int runs_to_fill_caches = 3;
   const bool shares_caches =
       std::ranges::any_of(compared, [](const Timed& timed) { return bool(timed.elsewhere); });
-  const auto run = [&](const Timed& timed) {
-    if (!timed.elsewhere) return run_once(comm, timed);
+  const auto run = [&](const Timed& timed) -> OwnRun {
+    if (!timed.elsewhere) return run_counted(comm, timed);
     barrier(comm);
-    return comm.rank() == 0 ? of_ranks(timed.elsewhere(), whose) : 0.0;
+    return {.seconds = comm.rank() == 0 ? of_ranks(timed.elsewhere(), whose) : 0.0};
   };
   for (int i = 0; i < warmup + iterations; ++i) {
     for (std::size_t k = 0; k < compared.size(); ++k) {
       const std::size_t which = i % 2 == 0 ? k : compared.size() - 1 - k;
       for (int j = 0; shares_caches && j < runs_to_fill_caches; ++j) run(compared[which]);
-      const double sample = run(compared[which]);
-      if (i >= warmup) seconds[which].push_back(sample);
+      const OwnRun sample = run(compared[which]);
+      if (i < warmup) continue;
+      seconds[which].push_back(sample.seconds);
+      if (own && !compared[which].elsewhere) add((*own)[which], sample, counted);
     }
   }
   for (std::size_t k = 0; k < compared.size(); ++k)

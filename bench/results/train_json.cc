@@ -1,6 +1,9 @@
 #include "bench/results/train_json.h"
 
+#include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "bench/results/environment.h"
 #include "bench/results/theory_json.h"
@@ -60,14 +63,57 @@ ordered_json counts_of(const RankRecord& rank) {
 
 ordered_json rank_of(const RankRecord& rank) {
   ordered_json all = counts_of(rank);
+  all["host"] = rank.site.host;
+  all["device"] = rank.site.device;
   all["time"] = {{"busy", rank.busy_seconds},
                  {"idle", rank.idle_seconds},
                  {"exposed_communication", rank.exposed_communication_seconds},
                  {"hidden_communication", rank.hidden_communication_seconds}};
+  if (rank.own.steps > 0)
+    all["own"] = {{"steps", rank.own.steps},
+                  {"seconds", rank.own.seconds},
+                  {"waited", rank.own.waited},
+                  {"first_step", rank.own.first}};
+  if (rank.own.steps > 0 && std::isfinite(rank.own.error)) all["own"]["error"] = rank.own.error;
+  all["waited_for"] = ordered_json::array();
+  for (const WaitedFor& waited : rank.waited_for)
+    all["waited_for"].push_back({{"rank", waited.rank}, {"seconds", waited.seconds}});
   return all;
 }
 
+// Numbers the ranks that do the same work. Stages differ, and so do blocks of tokens under a causal
+// mask and shares of a batch that cannot be divided evenly.
+std::vector<int> kinds_of(const Plan& plan) {
+  using Kind = std::tuple<bool, int, int, int>;
+  std::map<Kind, int> numbers;
+  std::vector<int> kinds;
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    const bool computes = plan.computes(rank);
+    const Kind kind = computes ? Kind{true, plan.place(rank, Axis::pp), plan.place(rank, Axis::cp),
+                                      plan.has_even_batches() ? 0 : plan.place(rank, Axis::dp)}
+                               : Kind{};
+    kinds.push_back(numbers.try_emplace(kind, static_cast<int>(numbers.size())).first->second);
+  }
+  return kinds;
+}
+
 }  // namespace
+
+SlowRanks slow_ranks(const Plan& plan, const LaunchOptions& world, const TrainResult& result) {
+  const std::vector<int> kinds = kinds_of(plan);
+  std::vector<RankTime> times;
+  double steps = 1;
+  for (const RankRecord& rank : result.ranks) {
+    if (rank.own.steps == 0) continue;  // a server
+    steps = rank.own.steps;
+    times.push_back({.rank = rank.rank,
+                     .site = rank.site,
+                     .kind = kinds[static_cast<std::size_t>(rank.rank)],
+                     .own = {.seconds = rank.own.seconds, .error = rank.own.error},
+                     .waited = rank.own.waited});
+  }
+  return slow_ranks(std::move(times), world.clock, steps);
+}
 
 std::string train_json(const Plan& plan, const LaunchOptions& world, const TrainResult& result) {
   ordered_json file = result_head("lockstep.train/1", world.device);
@@ -88,6 +134,8 @@ std::string train_json(const Plan& plan, const LaunchOptions& world, const Train
   for (const ValidationRecord& v : result.validation)
     file["validation"].push_back({{"step", v.step}, {"loss", v.loss}});
   for (const RankRecord& rank : result.ranks) file["ranks"].push_back(rank_of(rank));
+  if (const SlowRanks slow = slow_ranks(plan, world, result); slow.compared > 0)
+    file["slow_ranks"] = json_of(slow);
   file["theory"] = theory_json(result.theory);
   if (result.resumed)
     file["resumed"] = {{"step", result.resumed->step},

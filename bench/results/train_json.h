@@ -3,11 +3,15 @@
 
 #include <string>
 
+#include "bench/results/slow_ranks.h"
 #include "collectives/transport/launch/launch.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/result.h"
 
 namespace lockstep {
+
+// The ranks whose own time in a step is much longer than that of the ranks with the same work.
+SlowRanks slow_ranks(const Plan& plan, const LaunchOptions& world, const TrainResult& result);
 
 // The whole file as text. It records every effective option, so that the run can be repeated.
 std::string train_json(const Plan& plan, const LaunchOptions& world, const TrainResult& result);

@@ -21,6 +21,7 @@
 #include <thread>
 
 #include "collectives/base/error.h"
+#include "collectives/base/rank_site.h"
 #include "parallel/checkpoint/branch.h"
 
 namespace lockstep {
@@ -61,12 +62,10 @@ std::vector<std::string> process_fields(const std::string& process) {
 constexpr std::size_t state_field = 0, start_field = 19;
 
 LockOwner this_process() {
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
   const std::string process = std::to_string(getpid());
   const std::vector<std::string> fields = process_fields(process);
   std::error_code none;
-  return {.host = host,
+  return {.host = host_name(),
           .process = process,
           .started = fields.size() > start_field ? fields[start_field] : "",
           .space = std::filesystem::read_symlink("/proc/self/ns/pid", none),

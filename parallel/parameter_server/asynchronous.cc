@@ -235,7 +235,7 @@ class OwnSteps {
       step.tokens_per_second = training_.rate(step.seconds);
     checkpoints_.after_step(training_.plan().options.steps);
     training_.evaluate(member_, training_.plan().options.steps);
-    training_.report(member_, {}, busy_seconds_, counted);
+    training_.report(member_, {}, own_times_, counted);
   }
 
  private:
@@ -256,7 +256,8 @@ class OwnSteps {
 
   StepRecord take_step(int step) {
     const Transport& clock = context_.world.transport();
-    const double waited = member_.exposed_seconds(), begin = clock.now_seconds();
+    const double waited = member_.exposed_seconds(), late = late_seconds(context_.world),
+                 begin = clock.now_seconds();
     StepRecord record{.step = step};
     {
       const Trace::Span span(context_.trace, 0, fmt::format("step {}", step), "step");
@@ -267,7 +268,8 @@ class OwnSteps {
       if (Device* const device = context_.ledger.device()) device->synchronize();
     }
     record.seconds = clock.now_seconds() - begin;
-    busy_seconds_ += record.seconds - (member_.exposed_seconds() - waited);
+    own_times_.add(record.seconds, member_.exposed_seconds() - waited,
+                   late_seconds(context_.world) - late);
     return record;
   }
 
@@ -279,7 +281,7 @@ class OwnSteps {
   Checkpoints checkpoints_;
   int first_step_ = 0;
   OwnRun own_;
-  double busy_seconds_ = 0;
+  OwnTimes own_times_;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/base/counters.h"
+#include "collectives/base/rank_site.h"
 
 namespace lockstep {
 
@@ -103,6 +104,21 @@ struct LayoutRecord {
   std::vector<std::int64_t> pairs;  // (query, key) pairs of one head, of each group of ranks
 };
 
+// A rank's own time in a step, without waiting for others: the mean over steps without the first.
+struct OwnTime {
+  int steps = 0;
+  double seconds = 0;
+  double error = 0;   // standard error; infinite with fewer than 4 steps
+  double waited = 0;  // the rest of a step
+  double first = 0;   // of the first step, which also allocates and loads
+};
+
+// How long a rank has waited for messages of another, on all its threads.
+struct WaitedFor {
+  int rank = 0;
+  double seconds = 0;
+};
+
 struct RankRecord {
   int rank = 0;
   std::map<std::string, Volume, std::less<>> traffic;  // of the last optimizer step, by label
@@ -112,6 +128,9 @@ struct RankRecord {
   std::int64_t attention_pairs = 0;  // of context parallelism, in the last optimizer step
   double busy_seconds = 0, idle_seconds = 0, exposed_communication_seconds = 0,
          hidden_communication_seconds = 0;
+  RankSite site;
+  OwnTime own;
+  std::vector<WaitedFor> waited_for;  // in the whole run, the longest first
 };
 
 struct TrainResult {

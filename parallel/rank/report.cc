@@ -27,6 +27,21 @@ Volume volume_from(const json& v) {
       .sent_bytes = v[0], .received_bytes = v[1], .sent_messages = v[2], .received_messages = v[3]};
 }
 
+// JSON has no infinity.
+json to_json(const OwnTime& own) {
+  return {own.steps, own.seconds, std::isfinite(own.error) ? json(own.error) : json(), own.waited,
+          own.first};
+}
+
+OwnTime own_time_from(const json& own) {
+  return {
+      .steps = own[0],
+      .seconds = own[1],
+      .error = own[2].is_null() ? std::numeric_limits<double>::infinity() : own[2].get<double>(),
+      .waited = own[3],
+      .first = own[4]};
+}
+
 json to_json(const RankRecord& record, const std::vector<TheoryRecord>& theory) {
   json text = {{"rank", record.rank},
                {"peak_bytes", record.peak_bytes},
@@ -37,9 +52,14 @@ json to_json(const RankRecord& record, const std::vector<TheoryRecord>& theory) 
                {"idle", record.idle_seconds},
                {"exposed", record.exposed_communication_seconds},
                {"hidden", record.hidden_communication_seconds},
+               {"place", {record.site.host, record.site.device}},
+               {"own", to_json(record.own)},
+               {"waited_for", json::array()},
                {"traffic", json::object()},
                {"theory", json::array()}};
   for (const auto& [label, volume] : record.traffic) text["traffic"][label] = to_json(volume);
+  for (const WaitedFor& waited : record.waited_for)
+    text["waited_for"].push_back({waited.rank, waited.seconds});
   for (const TheoryRecord& t : theory)
     text["theory"].push_back({t.quantity, t.formula, t.expected, t.measured, t.exact});
   return text;
@@ -55,6 +75,10 @@ void read_rank(const json& text, TrainResult& result) {
   record.idle_seconds = text["idle"];
   record.exposed_communication_seconds = text["exposed"];
   record.hidden_communication_seconds = text["hidden"];
+  record.site = {.host = text["place"][0], .device = text["place"][1]};
+  record.own = own_time_from(text["own"]);
+  for (const json& waited : text["waited_for"])
+    record.waited_for.push_back({.rank = waited[0], .seconds = waited[1]});
   for (const auto& [label, volume] : text["traffic"].items())
     record.traffic[label] = volume_from(volume);
   for (const json& t : text["theory"])

@@ -1,5 +1,7 @@
 #include "parallel/rank/step_counter.h"
 
+#include "parallel/rank/own_time.h"
+
 namespace lockstep {
 
 StepCounter::StepCounter(RankContext& context, const TrainingRank& rank)
@@ -7,14 +9,16 @@ StepCounter::StepCounter(RankContext& context, const TrainingRank& rank)
       rank_(rank),
       before_{.offload = rank.tier_traffic(),
               .attention_pairs = rank.attention_pairs(),
-              .exposed = rank.exposed()} {
+              .exposed = rank.exposed(),
+              .late = late_seconds(context.world)} {
   context.counters.reset();
   before_.seconds = context.world.transport().now_seconds();
 }
 
 CountedStep StepCounter::counted() const {
   CountedStep step{.seconds = context_.world.transport().now_seconds() - before_.seconds,
-                   .exposed = rank_.exposed() - before_.exposed};
+                   .exposed = rank_.exposed() - before_.exposed,
+                   .late = late_seconds(context_.world) - before_.late};
   step.traffic = context_.counters.by_label();
   step.traffic.erase(report_label);
   step.offload = rank_.tier_traffic() - before_.offload;

@@ -21,6 +21,7 @@ struct CountedStep {
   std::int64_t attention_pairs = 0;
   double seconds = 0;           // by the rank's clock
   ExposedSeconds exposed = {};  // of them, spent waiting
+  double late = 0;              // of these, in which this rank did not run
 };
 
 class StepCounter {

@@ -166,11 +166,14 @@ double Training::rate(double seconds) const {
   return seconds > 0 ? static_cast<double>(plan_.tokens_per_step()) / seconds : 0;
 }
 
-void Training::report(TrainingRank& rank, const PipelineRecord& pipeline, double busy_seconds,
+void Training::report(TrainingRank& rank, const PipelineRecord& pipeline, const OwnTimes& own_times,
                       const CountedStep& counted) {
   RankRecord record = record_of(context_, counted);
   record.in_flight = pipeline.in_flight;
-  record.busy_seconds = busy_seconds;
+  record.busy_seconds = own_times.busy_seconds();
+  record.site = site_of(&context_.ledger);
+  record.own = own_times.mean();
+  record.waited_for = longest_waits(context_.world);
   record.exposed_communication_seconds = rank.exposed_seconds();
   record.hidden_communication_seconds =
       std::max(0.0, rank.communication_seconds() - rank.exposed_seconds());

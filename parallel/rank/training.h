@@ -11,6 +11,7 @@
 #include "models/gpt/gpt.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/result.h"
+#include "parallel/rank/own_time.h"
 #include "parallel/rank/step_counter.h"
 
 namespace lockstep {
@@ -48,7 +49,7 @@ class Training {
 
   // Collects all ranks' measurements and predictions on rank 0, writes the weights and a sample.
   // `counted` is the last step that was taken.
-  void report(TrainingRank& rank, const PipelineRecord& pipeline, double busy_seconds,
+  void report(TrainingRank& rank, const PipelineRecord& pipeline, const OwnTimes& own_times,
               const CountedStep& counted);
 
  private:

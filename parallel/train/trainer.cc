@@ -72,7 +72,7 @@ class Steps {
       watch_->at_end(*rank_, counted_, training_.prediction_of(*rank_, counted_));
     }
     const PipelineRecord pipeline = rank_->finish();
-    training_.report(*rank_, pipeline, busy_seconds_, counted_);
+    training_.report(*rank_, pipeline, own_times_, counted_);
   }
 
  private:
@@ -85,7 +85,7 @@ class Steps {
     StepRecord record = take_own_step(step, counts);
     CountedStep counted = counter.counted();
     record.seconds = counted.seconds;
-    busy_seconds_ += counted.seconds - counted.exposed.sum();
+    own_times_.add(counted.seconds, counted.exposed.sum(), counted.late);
     counted.step = step;
     counted.skipped = record.skipped;
     if (!record.skipped || counted_.skipped) counted_ = std::move(counted);
@@ -148,7 +148,7 @@ class Steps {
   LossScaler scaler_;
   Checkpoints checkpoints_;
   bool scales_;
-  double busy_seconds_ = 0;
+  OwnTimes own_times_;
   // Of the last step that was taken; of the last one if all were skipped.
   CountedStep counted_ = {.skipped = true};
 };

@@ -41,6 +41,28 @@ class Bench(unittest.TestCase):
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done
 
+    def test_json_holds_the_times_of_every_rank(self):
+        self.bench("all_reduce", "--ranks", "3", "-b", "1K", "-e", "1K", "-n", "4", "--clock", "unit", "--link", "alpha=1us,beta=1GB/s",
+                   "--algorithm", "ring,binomial_tree", "--json", "b.json")
+        file = json.loads((self.path / "b.json").read_text())
+        self.assertEqual([rank["rank"] for rank in file["ranks"]], [0, 1, 2])
+        self.assertEqual({rank["device"] for rank in file["ranks"]}, {"none"})
+        entries = {entry["name"].split("/iterations")[0]: entry for entry in file["benchmarks"]}
+        self.assertEqual([times["name"] for times in file["rank_times"]], list(entries))
+        for times in file["rank_times"]:
+            entry = entries[times["name"]]
+            self.assertAlmostEqual(max(times["duration_us"]), entry["p50_us"], 6)
+            self.assertGreaterEqual(min(times["late_us"]), 0)
+            for rank in range(3):
+                # Only messages take time here.
+                self.assertAlmostEqual(times["own_us"][rank] + times["waited_us"][rank], times["duration_us"][rank], 6)
+                waits = sum(us for waiting, _, us in times["waited_for_us"] if waiting == rank)
+                self.assertAlmostEqual(waits, times["waited_us"][rank], 6)
+            if "/ring/" in times["name"]:
+                self.assertEqual([(rank, peer) for rank, peer, _ in times["waited_for_us"]], [(0, 2), (1, 0), (2, 1)])
+            self.assertEqual(times["equal_work"], "/ring/" in times["name"])
+        self.assertEqual(file["slow_ranks"], {"compared": 3, "ranks": [], "explained_share": 0, "is_cause": False})
+
     def test_json_equals_the_printed_table_of_all_reduce(self):
         done = self.bench("all_reduce", "--ranks", "3", "-b", "4", "-e", "4K", "-f", "32", "-n", "3", "--json", "b.json")
         entries = json.loads((self.path / "b.json").read_text())["benchmarks"]

@@ -1,0 +1,23 @@
+// The times of each rank in each result, collected on rank 0.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "bench/collectives/collective.h"
+#include "bench/results/slow_ranks.h"
+
+namespace lockstep {
+
+// Every rank calls it with its own results. Returns the ranks on rank 0, in order.
+std::vector<BenchRank> gather_ranks(Communicator& world, const std::vector<BenchResult>& results,
+                                    const BenchOptions& options);
+
+// The ranks that were slow in the sum of all results in which all ranks do the same work.
+SlowRanks slow_ranks(const BenchRun& run, const LaunchOptions& world);
+
+// "ranks": where each rank ran. "rank_times": for each result, lists by rank.
+void add_ranks(nlohmann::ordered_json& file, const BenchRun& run, const LaunchOptions& world,
+               const std::vector<std::string>& names);
+
+}  // namespace lockstep
