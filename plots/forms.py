@@ -36,6 +36,8 @@ ANYTHING = "anything", lambda value: True
 PLAIN = "one value", lambda value: value is None or isinstance(value, (str, bool)) or _is_number(value)
 
 # A key that ends with ? may be missing.
+_SLOW_RANKS = {"compared": COUNT, "explained_share": SPAN, "is_cause": FLAG,
+               "ranks": [{"rank": COUNT, "host": TEXT, "device": TEXT, "own": SPAN, "median": SPAN, "score?": SPAN}]}
 TRAINING = {
     "environment": Map(ANYTHING),
     "config": {**{key: WORD for key in ("technique", "transport", "dtype", "clock")}, "ranks": COUNT, "threads": COUNT,
@@ -44,7 +46,10 @@ TRAINING = {
     "unigram_entropy": NUMBER,
     "steps": [{"step": COUNT, "loss": NUMBER, "seconds": SPAN, "tokens_per_second": SPAN}],
     "validation": [{"step": COUNT, "loss": NUMBER}],
-    "ranks": [{"rank": COUNT, "peak_bytes": Map(COUNT)}],
+    "ranks": [{"rank": COUNT, "peak_bytes": Map(COUNT), "host?": TEXT, "device?": TEXT,
+               "own?": {"steps": COUNT, "seconds": SPAN, "waited": SPAN, "first_step": SPAN, "error?": SPAN},
+               "waited_for?": [{"rank": COUNT, "seconds": SPAN}]}],
+    "slow_ranks?": _SLOW_RANKS,
     "theory": [{"quantity": WORD, "rank": COUNT, "formula": TEXT, "expected": NUMBER, "measured": NUMBER, "exact": FLAG}],
     "layouts?": [{"layout": WORD, "pairs": [COUNT], "imbalance": SPAN}],
     "bubble?": Map(NUMBER),
@@ -63,6 +68,10 @@ BENCHMARK = {
     **{key: [{**{axis: COUNT for axis in ("tp", "cp", "pp", "dp")}, "reason": TEXT}] for key in ("refused?", "not_chosen?")},
     "context_masks?": [{"layout": WORD, "ranks": COUNT, "owners": [COUNT], "pairs": [COUNT]}],
     "benchmarks": [{"name": WORD, "run_type": WORD}],
+    "ranks?": [{"rank": COUNT, "host": TEXT, "device": TEXT}],
+    "rank_times?": [{"name": WORD, "late_us": [SPAN], "duration_us": [SPAN], "own_us?": [SPAN], "waited_us?": [SPAN],
+                     "waited_for_us?": [[SPAN]], "equal_work?": FLAG}],
+    "slow_ranks?": _SLOW_RANKS,
 }
 _COUNTERS = {
     **{f"{key}?": SPAN for key in ("min_us", "p50_us", "p90_us", "algbw_gb_per_s", "busbw_gb_per_s", "model_us")},

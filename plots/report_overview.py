@@ -135,6 +135,50 @@ def summary(results):
                    command="lockstep demo", source="parallel/plan/techniques.cc")
 
 
+def slow_ranks(results):
+    """The ranks that were slow, in training runs and in benchmarks of collectives; None if no result names any."""
+    named = [(name, run.data) for run, name in shown(results)] + [(_bench_name(run), run.data) for run in results.benchmarks]
+    found = [(name, data) for name, data in named if data.get("slow_ranks", {}).get("ranks")]
+    if not found:
+        return None
+    sentences, rows = [], []
+    for name, data in found:
+        slow = data["slow_ranks"]
+        texts = [f"rank {rank['rank']} (host {rank['host']}, device {rank['device']}) takes {_times(rank)} as long for its own work as "
+                 f"the median of {slow['compared']} ranks" for rank in slow["ranks"]]
+        share = f"{100 * slow['explained_share']:.0f} % of all waiting"
+        explains = "which explains" if len(texts) == 1 else "together they explain"
+        sentences.append(f"{name}: {'; '.join(texts)}{', ' if len(texts) == 1 else '; '}{explains} {share}"
+                         f"{': the cause' if slow['is_cause'] else ''}.")
+        rows += [(name, rank["rank"], rank["host"], rank["device"], _times(rank), share) for rank in slow["ranks"]]
+    columns = ("run", "rank", "host", "device", "own time over the median", "explains")
+    return Section("Slow ranks", " ".join(sentences), body=table(columns, rows) + _rank_times(found),
+                   reading="Own time: a step or an iteration without the time in which the rank waits for others. Only ranks with the same "
+                           "work are compared. A rank is named if its own time exceeds the median by more than 3.5 times the spread and "
+                           "10 %, again and again, and explains at least a fifth of all waiting; it is called the cause from 80 % on.",
+                   command="lockstep train TECHNIQUE --json FILE", source="bench/results/outliers.h", right=False)
+
+
+def _times(rank):
+    return f"{rank['own'] / rank['median']:.2f} times" if rank["median"] > 0 else "far"
+
+
+def _bench_name(run):
+    return run.data["benchmarks"][0]["name"].split("/")[0] if run.data["benchmarks"] else "benchmark"
+
+
+def _rank_times(found):
+    """A table of the ranks of each training run: own time, waiting, and the rank for which each waits longest."""
+    rows = []
+    for name, data in found:
+        for rank in data.get("ranks", []):
+            own, waits = rank.get("own"), rank.get("waited_for")
+            if own:
+                rows.append((name, rank["rank"], time_text(1e6 * own["seconds"]), time_text(1e6 * own["waited"]),
+                             f"rank {waits[0]['rank']}" if waits else "-"))
+    return folded(f"Times of {len(rows)} ranks", table(("run", "rank", "own time", "waiting", "longest for"), rows)) if rows else ""
+
+
 def memory_section(results):
     charts = memory.busiest_charts(only_shown(results), [name for _, name in shown(results)])
     if not charts:

@@ -256,6 +256,40 @@ class Report(unittest.TestCase):
             self.assertIn(f'{{words: "{words}", colour: "{schedule.PASSES[kind][1]}"}}', page)
         self.assertEqual(len(set(chart.colours(31))), 31)
 
+    def test_a_slow_rank_is_named_with_its_host_and_share(self):
+        """In virtual time: the times are given. Old files, which hold no times of ranks, have no such section."""
+        def finding(name, *words):
+            file = self.folder / f"{name}.json"
+            subprocess.run([PROGRAM, *words, "--clock", "unit", "--json", file], check=True, capture_output=True, timeout=100)
+            return file, {own.title: own for own in report.sections(results.read([file]))}.get("Slow ranks")
+
+        train = ["train", "ddp", "--ranks", "4", "--model", GOLDEN / "config.json", "--data", GOLDEN / "tokens.bin", "--global-batch", "4",
+                 "--steps", "3", "--compute-time", "0.1", "--link", "alpha=1us,beta=10GB/s"]
+        file, healthy = finding("healthy", *train)
+        self.assertIsNone(healthy)
+        data = json.loads(file.read_text())
+        self.assertEqual(data["slow_ranks"], {"compared": 4, "ranks": [], "explained_share": 0, "is_cause": False})
+        for rank in data["ranks"]:
+            self.assertAlmostEqual(rank["own"]["seconds"], 0.1, 6)
+            self.assertEqual(rank["host"], data["environment"]["host"])
+        file, slow = finding("slow", *train, "--slow-rank", "2:3")
+        data = json.loads(file.read_text())
+        share = data["slow_ranks"]["explained_share"]
+        self.assertGreater(share, 0.8)
+        self.assertIn(f"rank 2 (host {data['environment']['host']}, device host) takes 3.00 times as long for its own work as the median of 4 "
+                      f"ranks, which explains {100 * share:.0f} % of all waiting: the cause.", slow.finding)
+        self.assertFalse(slow.right)
+        waits = [rank["waited_for"][0]["rank"] for rank in data["ranks"] if rank["rank"] == 3]
+        self.assertEqual(waits, [2], "rank 3 waits for its left neighbour on the ring")
+        old = self.folder / "old.json"
+        for rank in data["ranks"]:
+            for key in ("own", "host", "device", "waited_for"):
+                del rank[key]
+        del data["slow_ranks"]
+        old.write_text(json.dumps(data))
+        self.assertNotIn("Slow ranks", [own.title for own in report.sections(results.read([old]))])
+        self.assertEqual(subprocess.run([PROGRAM, "compare", old, file], capture_output=True, timeout=60).returncode, 0)
+
     def test_a_page_of_one_kind_of_result_has_only_its_sections(self):
         only = results.read([self.folder / "tensor.json"])
         self.assertEqual([own.title for own in report.sections(only)], ["Tensor and sequence parallelism"])
