@@ -98,6 +98,7 @@ void wait_in(ThreadsGroup& group, int rank, std::span<const int> peers, const Ca
     group.places[rank].part_from(group.places[peers.front()], group.board.world_rank(rank));
   auto last = begin;
   const auto count = [&] {
+    if (last == begin) return;
     group.wait_times(rank).add(group.board.world_rank(peers.front()),
                                std::chrono::duration<double>(last - begin).count());
   };
