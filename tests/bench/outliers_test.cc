@@ -270,7 +270,7 @@ TEST(SlowRanks, OfAPipelineAreComparedWithinAStage) {
   const LaunchOptions world{.ranks = 6, .clock = Clock::unit};
   TrainOptions options = slow_training(3);
   options.technique = "3d";
-  options.pipeline_ranks = 2;
+  options.mesh_lengths[Axis::pp] = 2;
   options.slow_ranks = {{4, 3}};
   const SlowRanks named = slow_ranks(plan_of(options, 6), world, in_unit_time(options, 6, world));
   EXPECT_EQ(named.compared, 6u);
