@@ -494,7 +494,7 @@ class Cli(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             found = json.loads(path.read_text())
         self.assertEqual(found["schema"], "lockstep.doctor/1")
-        self.assertIn("oneDNN", next(each["state"] for each in found["findings"] if each["what"] == "GEMM bf16"))
+        self.assertIn("oneDNN", next(each["state"] for each in found["findings"] if each["what"] == "GEMM f32"))
         for each in found["findings"]:
             self.assertRegex(done.stdout, rf"(?m)^{re.escape(each['what'])} +{re.escape(each['state'])}$")
             self.assertIn(each["fix"], done.stdout)
