@@ -223,7 +223,7 @@ class Launcher(unittest.TestCase):
         self.call("test", "--quick")
         self.assertEqual(self.calls_made(), ["ctest --preset release"])
         self.call("test", "--campaign")
-        self.assertEqual(self.calls_made(), ["ctest --preset release --verbose --tests-regex ^(campaign_|hostile_plots|labs/)"])
+        self.assertEqual(self.calls_made(), ["ctest --preset release --verbose --tests-regex ^(campaign_|hostile_plots|install|labs/)"])
         done = self.call("test", "--gpu", "-R", "device")
         self.assertEqual(done.returncode, 0, done.err)
         self.assertEqual(self.calls_made(), ["cmake --preset cuda --fresh", "cmake --build --preset cuda --target all",

@@ -9,6 +9,7 @@
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/batch_means.h"
 #include "collectives/base/json_text.h"
+#include "collectives/base/report_label.h"
 #include "collectives/gather/gather.h"
 
 namespace lockstep {
@@ -81,6 +82,7 @@ ordered_json waits_of(const BenchRun& run, std::size_t row) {
 
 std::vector<BenchRank> gather_ranks(Communicator& world, const std::vector<BenchResult>& results,
                                     const BenchOptions& options) {
+  world.set_label(report_label);
   std::vector<OwnRuns> own;
   for (const BenchResult& result : results) own.push_back(result.own);
   compare_arrivals(world, own);
@@ -95,6 +97,7 @@ std::vector<BenchRank> gather_ranks(Communicator& world, const std::vector<Bench
     rank.site = {.host = read["host"], .device = read["device"]};
     for (const json& row : read["rows"]) rank.rows.push_back(row_from(row));
   }
+  world.set_label("");
   return ranks;
 }
 

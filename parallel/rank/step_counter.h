@@ -5,13 +5,11 @@
 #include <map>
 #include <string>
 
+#include "collectives/base/report_label.h"
 #include "collectives/transport/launch/launch.h"
 #include "parallel/rank/training_rank.h"
 
 namespace lockstep {
-
-// The label of traffic that is not the technique's. It is not counted.
-inline constexpr const char* report_label = "report";
 
 struct CountedStep {
   int step = 0;
