@@ -1,30 +1,38 @@
 #include "parallel/rank/own_time.h"
 
 #include <algorithm>
-#include <span>
 
 #include "collectives/base/batch_means.h"
 
 namespace lockstep {
 
 void OwnTimes::add(double seconds, double exposed, double late) {
-  const double waited = std::max(0.0, exposed - late);
-  own_.push_back(seconds - waited);
-  waited_.push_back(waited);
+  const double waited = std::max(0.0, exposed - late), own = seconds - waited;
   busy_ += seconds - exposed;
+  if (steps_++ == 0) {
+    first_own_ = own, first_waited_ = waited;
+    return;
+  }
+  own_ += own, waited_ += waited, open_batch_ += own;
+  if (++in_open_batch_ < per_batch_) return;
+  batches_.push_back(open_batch_ / per_batch_);
+  open_batch_ = in_open_batch_ = 0;
+  constexpr std::size_t most = 16;
+  if (batches_.size() < most) return;
+  for (std::size_t i = 0; i < most / 2; ++i)
+    batches_[i] = (batches_[2 * i] + batches_[2 * i + 1]) / 2;
+  batches_.resize(most / 2);
+  per_batch_ *= 2;
 }
 
 OwnTime OwnTimes::mean() const {
-  if (own_.empty()) return {};
-  const auto later = [](const std::vector<double>& steps) {
-    return std::span(steps).subspan(steps.size() > 1 ? 1 : 0);
-  };
-  const SampleMean own = mean_of(later(own_));
-  return {.steps = static_cast<int>(later(own_).size()),
-          .seconds = own.value,
-          .error = own.error,
-          .waited = mean_of(later(waited_)).value,
-          .first = own_.front()};
+  if (steps_ == 0) return {};
+  const int later = steps_ - 1;
+  return {.steps = std::max(later, 1),
+          .seconds = later > 0 ? own_ / later : first_own_,
+          .error = mean_of(batches_).error,
+          .waited = later > 0 ? waited_ / later : first_waited_,
+          .first = first_own_};
 }
 
 std::vector<WaitedFor> longest_waits(const Communicator& world) {

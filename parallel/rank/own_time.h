@@ -19,8 +19,14 @@ class OwnTimes {
   OwnTime mean() const;
 
  private:
-  std::vector<double> own_, waited_;
+  int steps_ = 0;
+  double first_own_ = 0, first_waited_ = 0;
+  double own_ = 0, waited_ = 0;  // sums without the first step
   double busy_ = 0;
+  // Means of own times of so many successive steps each, so that long runs need no more memory.
+  std::vector<double> batches_;
+  int per_batch_ = 1, in_open_batch_ = 0;
+  double open_batch_ = 0;
 };
 
 // The ranks for which this one has waited longest so far, in order; at most 100.

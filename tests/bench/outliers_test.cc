@@ -155,6 +155,20 @@ TEST(OwnTimes, AreStepsWithoutWaiting) {
   EXPECT_EQ(times.busy_seconds(), 6 + 1 + 1 + 2);
 }
 
+// Batches are merged as they become many.
+TEST(OwnTimes, OfManyStepsHaveTheMeanOfAllAndTheErrorOfBatches) {
+  OwnTimes even, rising;
+  for (int step = 0; step < 1001; ++step) {
+    even.add(step % 2 == 0 ? 1 : 3, 0, 0);
+    rising.add(step, 0, 0);
+  }
+  EXPECT_EQ(even.mean().steps, 1000);
+  EXPECT_DOUBLE_EQ(even.mean().seconds, 2);
+  EXPECT_DOUBLE_EQ(even.mean().error, 0);
+  EXPECT_DOUBLE_EQ(rising.mean().seconds, 500.5);
+  EXPECT_NEAR(rising.mean().error, 109.1, 0.1) << "15 batches of 64 steps, taken as 8";
+}
+
 RankTime rank_time(int rank, double own, double waited, int kind = 0) {
   return {.rank = rank,
           .site = {.host = "h" + std::to_string(rank / 2), .device = "cuda:1"},
