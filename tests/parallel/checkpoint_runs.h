@@ -69,6 +69,27 @@ inline TrainResult resume(const Case& one, const std::string& folder) {
   return run(one.ranks, options);
 }
 
+// The weights of a case after its last step; `path` is a file to write.
+inline std::vector<double> trained_weights(const Case& one, const std::string& path,
+                                           TrainResult& result) {
+  TrainOptions options = one.options;
+  options.save = path;
+  result = run(one.ranks, options);
+  return weights_of(path);
+}
+
+// A case has the losses, norms and final weights of one rank, and all closed forms hold.
+inline void expect_equals_serial(const Case& one, const TrainResult& serial,
+                                 const std::vector<double>& weights, const std::string& path) {
+  SCOPED_TRACE(one.name);
+  TrainResult result;
+  const std::vector<double> got = trained_weights(one, path, result);
+  expect_same_steps(result, serial, 1e-10);
+  EXPECT_TRUE(theory_holds(result));
+  ASSERT_EQ(got.size(), weights.size());
+  for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], weights[i], 1e-10);
+}
+
 inline void expect_same_end(const TrainResult& resumed, const TrainResult& whole,
                             double tolerance) {
   ASSERT_EQ(resumed.steps.size() + 2, whole.steps.size());

@@ -2,7 +2,6 @@
 // same numbers as on one rank, every closed form, tags, checkpoints that other plans take.
 #include <algorithm>
 
-#include "parallel/predict/predict.h"
 #include "parallel/tags/with_tags.h"
 #include "tests/parallel/checkpoint_runs.h"
 
@@ -37,29 +36,16 @@ std::vector<Case> site_cases() {
   return all;
 }
 
-std::vector<double> weights(const Case& one, const std::string& path, TrainResult& result) {
-  TrainOptions options = one.options;
-  options.save = path;
-  result = test::run(one.ranks, options);
-  return test::weights_of(path);
-}
-
 TEST(ToyAxis, EqualsOneRankUnderEveryStrategy) {
   const test::Folder folder;
   check_tags(true);
   TrainResult serial;
-  const std::vector<double> expected =
-      weights({"serial", 1, test::few_steps("serial")}, folder.file("serial.safetensors"), serial);
+  const std::vector<double> expected = test::trained_weights(
+      {"serial", 1, test::few_steps("serial")}, folder.file("serial.safetensors"), serial);
   int compared = 0;
   for (const Case& one : site_cases()) {
-    SCOPED_TRACE(one.name);
     EXPECT_EQ(plan_of(one.options, one.ranks).length(site), 2);
-    TrainResult result;
-    const std::vector<double> got = weights(one, folder.file("other.safetensors"), result);
-    test::expect_same_steps(result, serial, 1e-10);
-    EXPECT_TRUE(theory_holds(result));
-    ASSERT_EQ(got.size(), expected.size());
-    for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], 1e-10);
+    test::expect_equals_serial(one, serial, expected, folder.file("other.safetensors"));
     ++compared;
   }
   EXPECT_EQ(compared, 8);

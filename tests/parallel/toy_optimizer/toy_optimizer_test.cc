@@ -1,6 +1,5 @@
 // An optimizer that was added by a folder and a few lines trains under every plan: the same numbers
 // as on one rank, the closed forms of its states, checkpoints that another plan takes.
-#include "parallel/predict/predict.h"
 #include "tests/parallel/checkpoint_runs.h"
 
 namespace lockstep {
@@ -14,30 +13,19 @@ std::vector<Case> toy_cases() {
   return all;
 }
 
-std::vector<double> weights(const Case& one, const std::string& path, TrainResult& result) {
-  TrainOptions options = one.options;
-  options.save = path;
-  result = test::run(one.ranks, options);
-  return test::weights_of(path);
-}
-
 TEST(ToyOptimizer, EqualsOneRankUnderEveryPlan) {
   const test::Folder folder;
   const std::vector<Case> all = toy_cases();
   TrainResult serial;
-  const std::vector<double> expected = weights(all[0], folder.file("serial.safetensors"), serial);
+  const std::vector<double> expected =
+      test::trained_weights(all[0], folder.file("serial.safetensors"), serial);
   TrainResult others;
-  EXPECT_NE(weights(test::cases()[0], folder.file("adamw.safetensors"), others), expected);
+  EXPECT_NE(test::trained_weights(test::cases()[0], folder.file("adamw.safetensors"), others),
+            expected);
   int compared = 0;
   for (const Case& one : all) {
     if (one.ranks == 1) continue;
-    SCOPED_TRACE(one.name);
-    TrainResult result;
-    const std::vector<double> got = weights(one, folder.file("other.safetensors"), result);
-    test::expect_same_steps(result, serial, 1e-10);
-    EXPECT_TRUE(theory_holds(result));
-    ASSERT_EQ(got.size(), expected.size());
-    for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], 1e-10);
+    test::expect_equals_serial(one, serial, expected, folder.file("other.safetensors"));
     ++compared;
   }
   EXPECT_EQ(compared, 11);
