@@ -3,6 +3,7 @@
 python3 install_test.py BUILD SOURCES   with LOCKSTEP_CAMPAIGN=whole in the environment also the slow builds
 """
 
+import json
 import os
 import pathlib
 import re
@@ -72,6 +73,12 @@ class Install(unittest.TestCase):
 
     def test_libraries(self):
         self.consumer(self.prefix, "of_all")
+        text = next(self.prefix.glob("**/default_text.txt"))
+        losses = run(self.folder / "of_all" / "train_ddp", text).split()
+        run(self.program, "train", "ddp", "--ranks", "2", "--steps", "2", "--global-batch", "4", "--data", text, "--json", "two.json",
+            cwd=self.folder)
+        expected = json.loads((self.folder / "two.json").read_text())["steps"]
+        self.assertEqual(losses, [f"{step['loss']:.6f}" for step in expected])
 
     def test_collectives_alone(self):
         """Are configured without the packages of the program, and none of their sources reads these. The campaign builds them."""
