@@ -90,7 +90,7 @@ struct BenchResult {
 struct RankRow {
   double late = 0;     // arrives at the barrier before the operation after the first rank
   double seconds = 0;  // from the barrier to the end of the operation
-  int counted = 0;     // iterations of which the following are known
+  int counted = 0;     // iterations for which the values below are known
   UnitTime own = {};   // without waiting for other ranks
   double waited = 0;
   std::vector<WaitTimes::Waited> waited_for;  // by world rank, the longest first

@@ -5,9 +5,9 @@
 // its levels differ by the effect or more; Student's t-test finds them different, with a chance that
 // is corrected for the number of nights; and of all pairs of a night before and one after it, four
 // fifths differ in its direction, outliers included, so that no change is found where a machine
-// returns to the same states. So of 1,000 series with independent
-// noise at most one gives an alarm; tests find none in 3,000 with normal noise of up to 3 %. Noise
-// that lasts for nights, as on a machine that others use for a week, cannot be told from a change.
+// returns to the same states. So of 1,000 series with independent noise at most one gives an alarm;
+// tests find none in 3,000 with normal noise of up to 3 %. Noise that lasts for nights, as on a
+// machine that others use for a week, cannot be told from a change.
 //
 // The division: Auger and Lawrence, "Algorithms for the optimal identification of segment
 // neighborhoods", 1989. The tests: Fleming et al., "Hunter: Using change point detection to hunt for
