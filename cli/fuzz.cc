@@ -91,7 +91,7 @@ CaseCheck check_case_on_processes(const FuzzCommand& c, const FuzzCase& fuzz_cas
   }
   check.compared += compared;
   check.has_ended = compared == 0;
-  check.is_refused = status == 2;
+  check.is_refused = std::filesystem::exists(files.refused());
   if ((check.has_ended || status != 0) && check.differences.empty())
     check.differences.push_back(fmt::format("ended with status {}", status));
   return check;
@@ -206,7 +206,18 @@ int fuzz(const FuzzCommand& c) {
   return 0;
 }
 
-// Replays one case. In processes that mpirun has started, the files exist already.
+// Checks a case whose files exist, in a process that mpirun has started.
+CaseCheck check_in_process(const FuzzCommand& c, const FuzzCase& fuzz_case) {
+  const FuzzFiles files{c.files};
+  try {
+    return check_plan(fuzz_case, fuzz_case.plans.size() - 1, files, c.case_options());
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::bad_input) write_file(files.refused(), "");
+    throw;
+  }
+}
+
+// Replays one case; under mpirun, as one of its ranks.
 int replay(const FuzzCommand& c) {
   const FuzzCase fuzz_case = read_case(c.replay);
   CaseCheck check;
@@ -215,7 +226,7 @@ int replay(const FuzzCommand& c) {
             "start it without: --transport openmpi or mpich starts mpirun for every plan");
     check = check_case(c, fuzz_case);
   } else {
-    check = check_plan(fuzz_case, fuzz_case.plans.size() - 1, {c.files}, c.case_options());
+    check = check_in_process(c, fuzz_case);
     if (check.compared == 0) return 0;  // rank 0 reports
   }
   fmt::print("{}{}\n", compared_text, check.compared);

@@ -51,6 +51,8 @@ struct FuzzFiles {
   std::string text() const { return folder + "/text"; }
   std::string history() const { return folder + "/history"; }
   std::string tier() const { return folder + "/tier"; }
+  // Made by a process that has refused the case: mpirun may hide its exit status.
+  std::string refused() const { return folder + "/refused"; }
   std::string schedule(std::size_t plan) const { return numbered("schedule", plan); }
   std::string checkpoint(std::size_t plan) const { return numbered("checkpoint", plan); }
 
