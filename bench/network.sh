@@ -3,7 +3,11 @@
 # RATE in each direction. Each host runs one process. Messages go through real TCP; only the latency differs from a network
 # of machines: it is the kernel's, 15-40 us.
 #
-#   bench/network.sh HOSTS RATE COMMAND...     for example: bench/network.sh 4 1gbit ./lockstep bench ps --servers 1 -b 16M -e 16M
+#   bench/network.sh [--slow WHAT=RATE] HOSTS RATE COMMAND...
+#
+#   bench/network.sh 4 1gbit ./lockstep bench ps --servers 1 -b 16M -e 16M
+#   bench/network.sh --slow 3=100mbit 8 1gbit ./lockstep bench pairs       # the link of host 3 is slow
+#   bench/network.sh --slow 2-5=100mbit 8 1gbit ./lockstep bench pairs     # only between hosts 2 and 5
 #
 # Needs root and iproute2 (ip, tc). Changes nothing outside its own namespaces and removes them at the end.
 set -euo pipefail
@@ -13,7 +17,16 @@ fail() {
   exit 2
 }
 
-[[ $# -ge 3 && $1 =~ ^[0-9]+$ && $1 -ge 1 && $1 -le 64 ]] || fail "usage: network.sh HOSTS RATE COMMAND...; HOSTS from 1 to 64"
+slow= slow_rate=
+usage="usage: network.sh [--slow HOST=RATE | --slow HOST-HOST=RATE] HOSTS RATE COMMAND...; HOSTS from 1 to 64, numbered from 0"
+if [[ ${1-} == --slow ]]; then
+  [[ ${2-} =~ ^((0|[1-9][0-9]?)(-(0|[1-9][0-9]?))?)=([a-z0-9.]+)$ ]] || fail "--slow ${2-}: $usage"
+  slow=${BASH_REMATCH[1]} slow_rate=${BASH_REMATCH[5]}
+  shift 2
+fi
+[[ $# -ge 3 && $1 =~ ^[0-9]+$ && $1 -ge 1 && $1 -le 64 ]] || fail "$usage"
+for host in ${slow/-/ }; do [[ $host -lt $1 ]] || fail "--slow $slow: there is no host $host; hosts are 0 to $(($1 - 1))"; done
+[[ $slow != *-* || ${slow%-*} -ne ${slow#*-} ]] || fail "--slow $slow: name two different hosts"
 [[ $EUID -eq 0 ]] || fail "making network namespaces needs root; run it as root, or under: unshare -r -n -m"
 for program in ip tc mpirun.openmpi; do
   command -v "$program" >/dev/null || fail "no $program here; apt-get install iproute2 openmpi-bin"
@@ -34,7 +47,17 @@ trap tear_down EXIT
 trap 'exit 130' INT TERM
 
 # The burst holds some milliseconds of traffic; with a smaller one, packets of 64 KiB do not fit and the rate collapses.
-shape() { ip netns exec "$1" tc qdisc replace dev "$2" root tbf rate "$rate" burst 512k latency 20ms; }
+shape() { ip netns exec "$1" tc qdisc replace dev "$2" root tbf rate "$3" burst 512k latency 20ms; }
+
+# What host $1 sends to host $2 passes through a slow queue of its own.
+slow_pair() {
+  local in=(ip netns exec "$name$1" tc)
+  "${in[@]}" qdisc replace dev eth0 root handle 1: htb default 1
+  "${in[@]}" class add dev eth0 parent 1: classid 1:1 htb rate "$rate" burst 512k quantum 65536
+  "${in[@]}" class add dev eth0 parent 1: classid 1:2 htb rate "$slow_rate" burst 512k quantum 65536
+  "${in[@]}" qdisc add dev eth0 parent 1:2 bfifo limit 512k
+  "${in[@]}" filter add dev eth0 parent 1: protocol ip u32 match ip dst "10.77.0.$(($2 + 1))/32" flowid 1:2
+}
 
 ip netns add "$switch" 2>"$work/error" || fail "cannot make a network namespace: $(cat "$work/error")"
 ip -n "$switch" link set lo up
@@ -49,11 +72,18 @@ for ((i = 0; i < hosts; ++i)); do
   ip -n "$switch" link set "p$i" master br0 up
   ip -n "$host" addr add "10.77.0.$((i + 1))/24" dev eth0
   ip -n "$host" link set eth0 up
-  shape "$host" eth0 || fail "cannot shape the links to '$rate'; write the rate as for tc, for example 1gbit"
-  shape "$switch" "p$i"
+  own=$rate
+  [[ $slow != "$i" ]] || own=$slow_rate
+  shape "$host" eth0 "$own" || fail "cannot shape the links to '$own'; write the rate as for tc, for example 1gbit"
+  shape "$switch" "p$i" "$own"
   ip netns exec "$host" sysctl -qw net.ipv4.tcp_congestion_control=reno net.ipv4.tcp_slow_start_after_idle=0 net.ipv4.tcp_retries2=5
   addresses+=("10.77.0.$((i + 1)):1")
 done
+
+if [[ $slow == *-* ]]; then
+  { slow_pair "${slow%-*}" "${slow#*-}" && slow_pair "${slow#*-}" "${slow%-*}"; } ||
+    fail "cannot shape the link of hosts $slow to '$slow_rate'; write the rate as for tc, for example 100mbit"
+fi
 
 # mpirun calls this instead of ssh. Each host gets its own name; otherwise MPI would take all hosts for one.
 cat >"$work/agent" <<AGENT

@@ -53,6 +53,11 @@ class Network(unittest.TestCase):
             done = self.run_on(*words)
             self.assertEqual(done.returncode, 2)
             self.assertIn("usage:", done.stderr)
+        for slow, part in (("3", "usage:"), ("a=1gbit", "usage:"), ("4=1mbit", "there is no host 4"), ("1-4=1mbit", "there is no host 4"),
+                           ("1-1=1mbit", "two different hosts")):
+            done = subprocess.run([SOURCE / "bench" / "network.sh", "--slow", slow, "4", "1gbit", "true"], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(part, done.stderr)
 
     @unittest.skipUnless(namespaces_work(), "cannot make network namespaces here")
     def test_one_host_for_each_rank(self):
