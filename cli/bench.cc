@@ -155,6 +155,7 @@ void add_bench(CLI::App& program, Command& chosen) {
   bench->fallthrough();
   when_chosen(*bench, [bench, &chosen] {
     for (const OperationEntry& entry : operations()) add_collective(*bench, entry, chosen);
+    add_bench_pairs(*bench, chosen);
     add_bench_ps(*bench, chosen);
     add_bench_pipeline(*bench, chosen);
     add_bench_tensor(*bench, chosen);

@@ -107,6 +107,23 @@ class BenchRun:
             raise ValueError("a mask without all of its ranks")
         return masks
 
+    def links(self):
+        """The links between pairs of ranks, by the places of these in `ranks`."""
+        links = self.data.get("links", [])
+        if links and [rank["rank"] for rank in self.data["ranks"]] != list(range(len(self.data["ranks"]))):
+            raise ValueError("ranks out of order")
+        self._check_ends(links)
+        return links
+
+    def slow_links(self):
+        slow = self.data.get("slow_links", [])
+        self._check_ends(slow)
+        return slow
+
+    def _check_ends(self, links):
+        if any(max(link["from"], link["to"]) >= len(self.data["ranks"]) for link in links):
+            raise ValueError("a link of a rank that is not listed")
+
     def context_errors(self):
         return [ContextError(entry["accumulation"], int(entry["ranks"]), entry["output_error"], entry["gradient_error"])
                 for entry in self.data["benchmarks"]

@@ -17,6 +17,7 @@ import history
 import loss
 import matrix
 import memory
+import pairs
 import pipeline
 import prefetch
 import progress
@@ -34,7 +35,7 @@ from results import BadInput, read
 
 KINDS = {module.__name__: module for module in (loss, progress, speed, traffic, memory, bubble, bandwidth, fit, scaling,
                                                 timeline, schedule, pipeline, tensor, matrix, sharded, prefetch, context, factorings,
-                                                ring, contributions, history)}
+                                                ring, contributions, history, pairs)}
 FORMATS = (".svg", ".png", ".pdf")
 LETTERS_PER_INCH, HEADING_INCHES = 10, 0.22  # of a heading's text, and the height of its line
 

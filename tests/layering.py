@@ -20,6 +20,7 @@ MAY_INCLUDE = {
                                      "collectives/base/"],
     "bench/results/": ["bench/results/", "parallel/", "models/", "collectives/"],
     "bench/collectives/": ["bench/collectives/", "bench/results/", "collectives/"],
+    "bench/pairs/": ["bench/pairs/", "bench/results/", "collectives/"],
     "bench/techniques/": ["bench/techniques/", "bench/results/", "parallel/", "models/", "collectives/"],
     "labs/": ["labs/", "parallel/", "models/", "collectives/"],
     "cli/": ["cli/", "labs/", "bench/", "parallel/", "models/", "collectives/"],

@@ -427,7 +427,7 @@ class Inputs(unittest.TestCase):
         chosen = {"train ddp", "compare", "history trend", "schedule", "mesh", "doctor", "contributions"}
         if not HAS_SANITIZER:
             chosen |= {"train", "plan", "train 3d", "bench all_reduce", "bench broadcast", "bench ps", "bench pipeline", "bench tp",
-                       "bench sharded", "bench attention", "bench cp"}
+                       "bench sharded", "bench attention", "bench cp", "bench pairs"}
         for words, text in self.commands():
             if " ".join(words) not in chosen:
                 continue

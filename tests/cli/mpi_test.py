@@ -121,6 +121,18 @@ class Mpi(unittest.TestCase):
         self.assertIn("# ps among 2 ranks", done.stdout)
         self.assertIn("# Out of bounds values : 0 OK", done.stdout)
 
+    def test_links_between_processes(self):
+        done, _ = self.run_ranks(4, "bench", "pairs", "-e", "64K", "-n", "2", "-w", "0", "--json", "p.json")
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        self.assertIn("# pairs among 4 ranks over mpi: 6 links in 3 rounds", done.stdout)
+        file = json.loads((self.path / "p.json").read_text())
+        self.assertEqual(len({rank["host"] for rank in file["ranks"]}), 1)
+        self.assertEqual([(link["in_host"], min(link["latency_us"], link["gb_per_s"], link["back_gb_per_s"]) > 0) for link in file["links"]],
+                         [(True, True)] * 6)
+        done, _ = self.run_ranks(4, "bench", "pairs", "--rounds", "4", "-e", "1K")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("all pairs take 3", done.stderr)
+
     def test_workers_of_a_parameter_server_keep_their_bound_and_may_fail(self):
         words = ["train", "ps", "--servers", "2", "--mode", "ssp", "--staleness", "1", *GOLDEN_RUN, "--steps", "10", "--json", "r.json"]
         done, _ = self.run_ranks(4, *words, "--slow-rank", "0:3")

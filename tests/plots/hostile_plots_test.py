@@ -36,6 +36,7 @@ FILES = {
                 "ring-contiguous,ring-zig-zag,ulysses", "--json"],
     "context_error": ["bench", "cp", "--error", "--lengths", "16", "--ranks", "1,4", "--json"],
     "factorings": ["bench", "3d", "--ranks", "4", "--cp", "1", "--memory-limit", "8M", "--json"],
+    "pairs": ["bench", "pairs", "--ranks", "3", "--clock", "unit", "--link", "hdr", "--json"],
     "schedule": ["schedule", "1f1b", "-p", "2", "-m", "2", "--json"],
     "contributions": ["contributions", "all_reduce", "--ranks", "2", "--json"],
     "history": ["history", "trend", "bench.json", "--json"],
