@@ -86,7 +86,7 @@ class BenchPairs(unittest.TestCase):
 
     def test_bad_input(self):
         for words, part in ((("--ranks", "1"), "a pair needs two"), (("-b", "0"), "-b 0"), (("-e", "many"), "-e 'many'"),
-                            (("-b", "2K", "-e", "1K"), "-e 1024: use a number from 2048"), (("--window", "0"), "--window 0"),
+                            (("-b", "2K", "-e", "1K"), "-e 1024; use a number from 2048"), (("--window", "0"), "--window 0"),
                             (("-n", "0"), "-n 0"), (("-w", "-1"), "-w -1"), (("--rounds", "-1"), "--rounds -1"), (("--effect", "0"), "--effect 0"),
                             (("--effect", "nan"), "--effect nan"), (("--ranks", "4", "--rounds", "4"), "all pairs take 3"),
                             (("--ranks", "128", "--clock", "unit"), "8128 links in 127 rounds"), (("--link", "hdr"), "--link hdr"),
