@@ -9,6 +9,8 @@
 #   bench/network.sh --slow 3=100mbit 8 1gbit ./lockstep bench pairs       # the link of host 3 is slow
 #   bench/network.sh --slow 2-5=100mbit 8 1gbit ./lockstep bench pairs     # only between hosts 2 and 5
 #
+# After a pause a link sends 512 KB at once, before RATE holds; BURST=128k makes that less, for exact times of short messages.
+#
 # Needs root and iproute2 (ip, tc). Changes nothing outside its own namespaces and removes them at the end.
 set -euo pipefail
 
@@ -46,17 +48,24 @@ tear_down() {
 trap tear_down EXIT
 trap 'exit 130' INT TERM
 
-# The burst holds some milliseconds of traffic; with a smaller one, packets of 64 KiB do not fit and the rate collapses.
-shape() { ip netns exec "$1" tc qdisc replace dev "$2" root tbf rate "$3" burst 512k latency 20ms; }
+# What a link sends at once after a pause. Packets of 64 KiB must fit several times, or the rate collapses.
+burst=${BURST-512k}
+
+shape() { ip netns exec "$1" tc qdisc replace dev "$2" root tbf rate "$3" burst $burst latency 20ms; }
+
+# What host $1 sends passes through a queue of its own per class, here one; slow_pair adds another.
+shape_host() {
+  ip netns exec "$1" tc qdisc replace dev eth0 root handle 1: htb default 1 && add_queue "$1" 1 "$2"
+}
+add_queue() {
+  ip netns exec "$1" tc class add dev eth0 parent 1: classid "1:$2" htb rate "$3" burst $burst cburst $burst quantum 65536 &&
+    ip netns exec "$1" tc qdisc add dev eth0 parent "1:$2" bfifo limit 2m
+}
 
 # What host $1 sends to host $2 passes through a slow queue of its own.
 slow_pair() {
-  local in=(ip netns exec "$name$1" tc)
-  "${in[@]}" qdisc replace dev eth0 root handle 1: htb default 1
-  "${in[@]}" class add dev eth0 parent 1: classid 1:1 htb rate "$rate" burst 512k quantum 65536
-  "${in[@]}" class add dev eth0 parent 1: classid 1:2 htb rate "$slow_rate" burst 512k quantum 65536
-  "${in[@]}" qdisc add dev eth0 parent 1:2 bfifo limit 512k
-  "${in[@]}" filter add dev eth0 parent 1: protocol ip u32 match ip dst "10.77.0.$(($2 + 1))/32" flowid 1:2
+  add_queue "$name$1" 2 "$slow_rate"
+  ip netns exec "$name$1" tc filter add dev eth0 parent 1: protocol ip u32 match ip dst "10.77.0.$(($2 + 1))/32" flowid 1:2
 }
 
 ip netns add "$switch" 2>"$work/error" || fail "cannot make a network namespace: $(cat "$work/error")"
@@ -74,7 +83,7 @@ for ((i = 0; i < hosts; ++i)); do
   ip -n "$host" link set eth0 up
   own=$rate
   [[ $slow != "$i" ]] || own=$slow_rate
-  shape "$host" eth0 "$own" || fail "cannot shape the links to '$own'; write the rate as for tc, for example 1gbit"
+  shape_host "$host" "$own" || fail "cannot shape the links to '$own'; write the rate as for tc, for example 1gbit"
   shape "$switch" "p$i" "$own"
   ip netns exec "$host" sysctl -qw net.ipv4.tcp_congestion_control=reno net.ipv4.tcp_slow_start_after_idle=0 net.ipv4.tcp_retries2=5
   addresses+=("10.77.0.$((i + 1)):1")
