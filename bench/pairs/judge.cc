@@ -41,7 +41,8 @@ std::vector<LinkTime> times_of(const PairsRun& run, bool in_host, const NamedTes
       time = {.from = link.ranks.first,
               .to = link.ranks.second,
               .link_class = number,
-              .time = judged_time(link.of(test))};
+              .time = judged_time(link.of(test)),
+              .fastest = std::ranges::min(link.of(test))};
       if (test == LinkTest::backward) std::swap(time.from, time.to);
     }
   }

@@ -156,7 +156,8 @@ void join_alone(std::vector<FabricTest>& tests) {
   tests.erase(std::remove_if(first + 1, tests.end(), is_alone), tests.end());
 }
 
-void run_tests(Communicator& comm, const PairsOptions& options, std::vector<FabricTest>& tests) {
+void measure_tests(Communicator& comm, const PairsOptions& options,
+                   std::vector<FabricTest>& tests) {
   std::vector<Timed> timed;
   for (const FabricTest& test : tests) timed.push_back(test.timed);
   const auto seconds = measure(comm, options.warmup, options.iterations, timed);
@@ -164,6 +165,18 @@ void run_tests(Communicator& comm, const PairsOptions& options, std::vector<Fabr
     tests[i].seconds = seconds[i];
     tests[i].timed = {};  // refers to this world
   }
+}
+
+// Fills in the tests that load the whole fabric.
+void run_tests(Communicator& comm, const LinkBuffers& buffers, const PairsOptions& options,
+               Clock clock, PairsRun& run) {
+  run.tests = fabric_tests(comm, buffers);
+  measure_tests(comm, options, run.tests);
+  join_alone(run.tests);
+  run.computing = percentile(run.tests.front().seconds, 0.5);
+  std::vector<FabricTest> overlap = {overlap_test(comm, buffers, clock, run.computing)};
+  measure_tests(comm, options, overlap);
+  run.tests.push_back(std::move(overlap.front()));
 }
 
 void within(std::int64_t value, std::int64_t least, std::int64_t most, const char* flag) {
@@ -199,13 +212,7 @@ PairsRun measure_pairs(RankContext& context, const PairsOptions& options,
   const LinkBuffers buffers(comm, *options.device, options.small_bytes, options.large_bytes,
                             options.window);
   run.links = gather_links(comm, rounds, own_samples(comm, buffers, rounds, options));
-  run.tests = fabric_tests(comm, buffers);
-  run_tests(comm, options, run.tests);
-  join_alone(run.tests);
-  run.computing = percentile(run.tests.front().seconds, 0.5);
-  std::vector<FabricTest> overlap = {overlap_test(comm, buffers, world.clock, run.computing)};
-  run_tests(comm, options, overlap);
-  run.tests.push_back(std::move(overlap.front()));
+  if (options.has_tests) run_tests(comm, buffers, options, world.clock, run);
   if (comm.rank() > 0) return run;
   find_classes(run);
   run.slow = find_slow(run, options, world.clock);

@@ -10,6 +10,7 @@
 #include "bench/pairs/exchange.h"
 #include "bench/pairs/rounds.h"
 #include "bench/pairs/slow_links.h"
+#include "bench/results/timed_rows.h"
 #include "collectives/base/rank_site.h"
 #include "collectives/transport/launch/launch.h"
 
@@ -19,8 +20,9 @@ struct PairsOptions {
   Count small_bytes = 8, large_bytes = Count{1} << 20;
   int window = 4;  // large messages in flight in one direction
   int iterations = 10, warmup = 1;
-  int rounds = 0;        // of each group; 0: all pairs
-  double effect = 0.25;  // a link is slow if it takes that much longer than those of its class
+  int rounds = 0;         // of each group; 0: all pairs
+  bool has_tests = true;  // that load the whole fabric
+  double effect = 0.25;   // a link is slow if it takes that much longer than those of its class
   Device* device = &host_device();
 };
 
@@ -85,6 +87,8 @@ std::string text_of(const PairsRun& run, const SlowFinding& finding);
 
 // The table for a terminal.
 std::string table_of(const PairsRun& run, const PairsOptions& options, const LaunchOptions& world);
+// The measured times: pointers into `run`.
+std::vector<TimedRow> rows_of(const PairsRun& run, const PairsOptions& options);
 // The results as Google Benchmark's JSON, with the samples of each entry.
 std::string pairs_json(const PairsRun& run, const PairsOptions& options,
                        const LaunchOptions& world);

@@ -1,11 +1,10 @@
-#include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
 #include "bench/pairs/pairs.h"
 #include "bench/results/environment.h"
-#include "bench/results/registered.h"
+#include "bench/results/timed_rows.h"
 #include "collectives/base/json_text.h"
 
 namespace lockstep {
@@ -13,59 +12,10 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// One entry of the file.
-struct PairsRow {
-  std::string name;
-  double bytes = 0;      // that a message holds
-  double all_bytes = 0;  // that the measured time moves
-  int messages = 0;      // the same
-  const std::vector<double>* seconds = nullptr;
-};
-
 std::string name_of(const PairsRun& run, std::string_view what, Count bytes,
                     const std::string& which) {
   return fmt::format("pairs/{}/{}/ranks:{}/bytes:{}{}", what, run.transport, run.sites.size(),
                      bytes, which);
-}
-
-std::vector<PairsRow> rows_of(const PairsRun& run, const PairsOptions& options) {
-  std::vector<PairsRow> rows;
-  const Count small = options.small_bytes, large = options.large_bytes;
-  const int window = options.window;
-  const auto add = [&](std::string_view what, Count bytes, int messages, const std::string& which,
-                       const std::vector<double>& seconds) {
-    const auto of_message = static_cast<double>(bytes);
-    rows.push_back({.name = name_of(run, what, bytes, which),
-                    .bytes = of_message,
-                    .all_bytes = of_message * messages,
-                    .messages = messages,
-                    .seconds = &seconds});
-  };
-  for (const MeasuredLink& link : run.links) {
-    const auto ends = [&](int from, int to) { return fmt::format("/from:{}/to:{}", from, to); };
-    const auto [a, b] = link.ranks;
-    const std::string windows = fmt::format("/window:{}", window);
-    add("latency", small, 1, ends(a, b), link.of(LinkTest::latency));
-    add("one_way", large, window, windows + ends(a, b), link.of(LinkTest::forward));
-    add("one_way", large, window, windows + ends(b, a), link.of(LinkTest::backward));
-    add("both_ways", large, 2 * window, windows + ends(a, b), link.of(LinkTest::both_ways));
-  }
-  for (const FabricTest& test : run.tests)
-    add(test.name, test.name == "message_rate" ? small : large, test.messages,
-        fmt::format("/window:{}/pairs:{}", window, test.pairs), test.seconds);
-  return rows;
-}
-
-void report(benchmark::State& state, const PairsRow& row, std::size_t ranks) {
-  std::size_t i = 0;
-  for (auto _ : state) state.SetIterationTime((*row.seconds)[i++]);
-  const double typical = percentile(*row.seconds, 0.5);
-  state.counters["ranks"] = static_cast<double>(ranks);
-  state.counters["bytes"] = row.bytes;
-  state.counters["messages"] = row.messages;
-  state.counters["min_us"] = percentile(*row.seconds, 0) * 1e6;
-  state.counters["p50_us"] = typical * 1e6;
-  state.counters["gb_per_s"] = typical > 0 ? row.all_bytes / typical / 1e9 : 0;
 }
 
 std::string_view name_of(SlowPart part) {
@@ -126,16 +76,39 @@ ordered_json slow_json(const PairsRun& run) {
 
 }  // namespace
 
+std::vector<TimedRow> rows_of(const PairsRun& run, const PairsOptions& options) {
+  std::vector<TimedRow> rows;
+  const Count small = options.small_bytes, large = options.large_bytes;
+  const int window = options.window;
+  const auto add = [&](std::string_view what, Count bytes, int messages, const std::string& which,
+                       const std::vector<double>& seconds) {
+    const auto of_message = static_cast<double>(bytes);
+    const double typical = percentile(seconds, 0.5);
+    rows.push_back(
+        {.name = name_of(run, what, bytes, which),
+         .seconds = &seconds,
+         .counters = {{"ranks", static_cast<double>(run.sites.size())},
+                      {"bytes", of_message},
+                      {"messages", messages},
+                      {"gb_per_s", typical > 0 ? of_message * messages / typical / 1e9 : 0}}});
+  };
+  for (const MeasuredLink& link : run.links) {
+    const auto ends = [&](int from, int to) { return fmt::format("/from:{}/to:{}", from, to); };
+    const auto [a, b] = link.ranks;
+    const std::string windows = fmt::format("/window:{}", window);
+    add("latency", small, 1, ends(a, b), link.of(LinkTest::latency));
+    add("one_way", large, window, windows + ends(a, b), link.of(LinkTest::forward));
+    add("one_way", large, window, windows + ends(b, a), link.of(LinkTest::backward));
+    add("both_ways", large, 2 * window, windows + ends(a, b), link.of(LinkTest::both_ways));
+  }
+  for (const FabricTest& test : run.tests)
+    add(test.name, test.name == "message_rate" ? small : large, test.messages,
+        fmt::format("/window:{}/pairs:{}", window, test.pairs), test.seconds);
+  return rows;
+}
+
 std::string pairs_json(const PairsRun& run, const PairsOptions& options,
                        const LaunchOptions& world) {
-  const std::vector<PairsRow> rows = rows_of(run, options);
-  for (const PairsRow& row : rows)
-    benchmark::RegisterBenchmark(
-        row.name.c_str(),
-        [&row, &run](benchmark::State& state) { report(state, row, run.sites.size()); })
-        ->UseManualTime()
-        ->Iterations(options.iterations)
-        ->Unit(benchmark::kMicrosecond);
   auto environment = environment_json(world.device);
   if (!run.library.empty()) environment["mpi"] = run.library;
   std::map<std::string, std::string> context = {
@@ -143,11 +116,7 @@ std::string pairs_json(const PairsRun& run, const PairsOptions& options,
       {"lockstep.clock", std::string(name_of(world.clock))},
       {"lockstep.device", std::string(options.device->name())}};
   if (world.clock != Clock::wall) context["lockstep.link"] = text_of(world.links);
-  auto file = run_registered(context);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    auto& samples = file["benchmarks"][i]["samples_us"] = ordered_json::array();
-    for (const double seconds : *rows[i].seconds) samples.push_back(seconds * 1e6);
-  }
+  auto file = timed_rows_json(rows_of(run, options), context);
   file["ranks"] = ordered_json::array();
   for (const RankSite& site : run.sites)
     file["ranks"].push_back(

@@ -105,10 +105,10 @@ std::string test_text(const PairsRun& run, const FabricTest& test) {
 std::string table_of(const PairsRun& run, const PairsOptions& options, const LaunchOptions& world) {
   const double window_bytes = static_cast<double>(options.large_bytes) * options.window;
   std::string text = fmt::format(
-      "# pairs among {} ranks over {}: {} links in {} rounds of disjoint pairs\n"
+      "# pairs among {} ranks over {}: {} links in {} round{} of disjoint pairs\n"
       "# warm-up {}   iterations {}   latency of {} bytes   windows of {} messages of {} bytes\n",
-      run.sites.size(), run.transport, run.links.size(), run.rounds, options.warmup,
-      options.iterations, options.small_bytes, options.window, options.large_bytes);
+      run.sites.size(), run.transport, run.links.size(), run.rounds, run.rounds == 1 ? "" : "s",
+      options.warmup, options.iterations, options.small_bytes, options.window, options.large_bytes);
   text += matrices(run, window_bytes) + classes_text(run, window_bytes) + "\n";
   for (const FabricTest& test : run.tests) text += "# " + test_text(run, test) + "\n";
   text += "\n";

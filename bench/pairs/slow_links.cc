@@ -11,6 +11,7 @@ namespace {
 struct Ratio {
   LinkTime link;
   UnitTime ratio;
+  double fastest = 0;
 };
 
 std::vector<Ratio> ratios_of(std::span<const LinkTime> links) {
@@ -25,7 +26,8 @@ std::vector<Ratio> ratios_of(std::span<const LinkTime> links) {
     if (fast <= 0) continue;  // links without cost
     ratios.push_back(
         {.link = link,
-         .ratio = {.seconds = link.time.seconds / fast, .error = link.time.error / fast}});
+         .ratio = {.seconds = link.time.seconds / fast, .error = link.time.error / fast},
+         .fastest = link.fastest / fast});
   }
   return ratios;
 }
@@ -40,19 +42,35 @@ bool touches(const LinkTime& link, int unit, End end) {
 struct Units {
   std::vector<int> numbers;  // those with a link
   std::vector<UnitTime> times;
+  std::vector<double> fastest;
 };
 
-// Each unit with the lower median of its links' ratios.
+double lower_median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[(values.size() - 1) / 2];
+}
+
+// Whether a time is that of an outlier, although it is the fastest of several.
+bool is_slow(double fastest, const Outlier& outlier, const OutlierRule& rule) {
+  return fastest > (1 + rule.share) * outlier.median;
+}
+
+// Each unit with the lower medians over its links.
 Units units_of(int units, const std::vector<Ratio>& ratios, End end) {
   Units found;
   for (int unit = 0; unit < units; ++unit) {
     std::vector<UnitTime> own;
-    for (const Ratio& each : ratios)
-      if (touches(each.link, unit, end)) own.push_back(each.ratio);
+    std::vector<double> fastest;
+    for (const Ratio& each : ratios) {
+      if (!touches(each.link, unit, end)) continue;
+      own.push_back(each.ratio);
+      fastest.push_back(each.fastest);
+    }
     if (own.empty()) continue;
     std::ranges::sort(own, {}, &UnitTime::seconds);
     found.numbers.push_back(unit);
     found.times.push_back(own[(own.size() - 1) / 2]);
+    found.fastest.push_back(lower_median(fastest));
   }
   return found;
 }
@@ -62,6 +80,7 @@ std::vector<SlowLink> slow_units(int units, const std::vector<Ratio>& ratios, En
   const Units compared = units_of(units, ratios, end);
   std::vector<SlowLink> found;
   for (const Outlier& outlier : find_outliers(compared.times, rule)) {
+    if (!is_slow(compared.fastest[outlier.unit], outlier, rule)) continue;
     const int unit = compared.numbers[outlier.unit];
     SlowLink slow{.part = end == End::from ? SlowPart::sending
                           : end == End::to ? SlowPart::receiving
@@ -118,6 +137,7 @@ std::vector<SlowLink> slow_links(int units, std::span<const LinkTime> links, boo
   for (const Ratio& each : others) times.push_back(each.ratio);
   const auto first_link = std::ssize(found);
   for (const Outlier& outlier : find_outliers(times, rule)) {
+    if (!is_slow(others[outlier.unit].fastest, outlier, rule)) continue;
     const LinkTime& link = others[outlier.unit].link;
     found.push_back({.part = directed ? SlowPart::one_way : SlowPart::cable,
                      .from = link.from,

@@ -5,9 +5,11 @@
 // class's fast links (the lower quartile, so that it holds while fewer than half of the units are
 // slow). A unit's ratio is the lower median over its links. First find_outliers() names units; then,
 // of the links that touch none of them, single ones. Links from a unit and links to it are told
-// apart.
+// apart. What was as fast as the others in its fastest sample is not named: of many links, some are
+// slow by chance for most of a short run.
 #pragma once
 
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -19,6 +21,7 @@ struct LinkTime {
   int from = 0, to = 0;  // indices of units
   int link_class = 0;
   UnitTime time;
+  double fastest = std::numeric_limits<double>::infinity();  // sample, if known
 };
 
 enum class SlowPart { unit, sending, receiving, cable, one_way };

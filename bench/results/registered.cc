@@ -13,11 +13,6 @@
 namespace lockstep {
 namespace {
 
-// Google Benchmark writes control characters as they are, which is not JSON.
-void add_context(const std::string& key, const std::string& value) {
-  benchmark::AddCustomContext(key, printable(value));
-}
-
 // The fields that it adds, such as the host's name, may hold any bytes; and its averages are NaN
 // where a counter is 0.
 std::string as_json(std::string_view text) {
@@ -37,11 +32,6 @@ std::string as_json(std::string_view text) {
 }  // namespace
 
 nlohmann::ordered_json run_registered(const std::map<std::string, std::string>& context) {
-  benchmark::AddCustomContext("lockstep.schema", "lockstep.bench/1");
-  if (!context.contains("lockstep.environment"))
-    add_context("lockstep.environment", json_line(environment_json()));
-  add_context("lockstep.command", command_line());
-  for (const auto& [key, value] : context) add_context(key, value);
   std::ostringstream text, ignored;
   benchmark::JSONReporter writer;
   writer.SetOutputStream(&text);
@@ -49,8 +39,14 @@ nlohmann::ordered_json run_registered(const std::map<std::string, std::string>& 
   benchmark::RunSpecifiedBenchmarks(&writer);
   benchmark::ClearRegisteredBenchmarks();
   auto file = nlohmann::ordered_json::parse(as_json(text.str()));
+  auto& all = file["context"];
   // How the distribution built Google Benchmark, which measures nothing here.
-  file["context"].erase("library_build_type");
+  all.erase("library_build_type");
+  all["lockstep.schema"] = "lockstep.bench/1";
+  if (!context.contains("lockstep.environment"))
+    all["lockstep.environment"] = printable(json_line(environment_json()));
+  all["lockstep.command"] = printable(command_line());
+  for (const auto& [key, value] : context) all[key] = printable(value);
   return file;
 }
 

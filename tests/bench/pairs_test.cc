@@ -315,6 +315,27 @@ TEST(SlowLinks, AreComparedWithinTheirClass) {
     }
 }
 
+TEST(SlowLinks, WhatWasOnceAsFastAsOthersIsNotNamed) {
+  const auto named_with = [](double fastest, auto is_slow) {
+    std::vector<LinkTime> links;
+    for (int a = 0; a < 6; ++a)
+      for (int b = a + 1; b < 6; ++b) {
+        const bool slow = is_slow(a, b);
+        links.push_back({.from = a,
+                         .to = b,
+                         .time = {.seconds = slow ? 2.0 : 1.0, .error = 0.001},
+                         .fastest = slow ? fastest : 1.0});
+      }
+    return static_cast<int>(slow_links(6, links, false, {.share = 0.25}).size());
+  };
+  const auto cable = [](int a, int b) { return a == 1 && b == 4; };
+  const auto unit = [](int a, int b) { return a == 2 || b == 2; };
+  EXPECT_EQ(named_with(1.9, cable), 1);
+  EXPECT_EQ(named_with(1.1, cable), 0);
+  EXPECT_EQ(named_with(1.9, unit), 1);
+  EXPECT_EQ(named_with(1.1, unit), 0);
+}
+
 TEST(SlowLinks, RanksOfAHostAreUnits) {
   std::mt19937 random(9);
   for (int trial = 0; trial < 10; ++trial) {
