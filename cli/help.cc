@@ -189,6 +189,9 @@ void add_bench_examples(CLI::App& bench) {
 }
 
 void add_examples(CLI::App& program) {
+  add_examples(*program.get_subcommand("burn-in"),
+               {"burn-in --ranks 4 --passes 2 --json burn_in.json",
+                "burn-in --ranks 3 --passes 2 --fault rank=1,op=2,kind=flip-gradient"});
   add_lab_examples(*program.get_subcommand("lab"));
   add_history_examples(*program.get_subcommand("history"));
   add_checkpoint_examples(*program.get_subcommand("checkpoint"));

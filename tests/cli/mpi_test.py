@@ -133,6 +133,13 @@ class Mpi(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("all pairs take 3", done.stderr)
 
+    def test_burn_in_of_processes(self):
+        done, _ = self.run_ranks(3, "burn-in", "--passes", "2", "--effect", "1000", "--fault", "rank=2,op=1,kind=flip-gradient", "--json", "b.json")
+        self.assertEqual(done.returncode, 1, done.stderr + done.stdout)
+        self.assertIn("rank 2 computed 1 step twice with different gradients, first in pass 0", done.stdout)
+        file = json.loads((self.path / "b.json").read_text())
+        self.assertEqual((file["steps_compared"], [finding["code"] for finding in file["findings"]]), (12, [501]))
+
     def test_workers_of_a_parameter_server_keep_their_bound_and_may_fail(self):
         words = ["train", "ps", "--servers", "2", "--mode", "ssp", "--staleness", "1", *GOLDEN_RUN, "--steps", "10", "--json", "r.json"]
         done, _ = self.run_ranks(4, *words, "--slow-rank", "0:3")

@@ -1,0 +1,112 @@
+"""lockstep burn-in: a healthy run passes, a flipped bit is named wherever it is, an earlier run is a baseline; a stopped run keeps what it
+measured; and the input it refuses. No test judges a measured time: the limits are far away.
+
+python3 burn_in_test.py PROGRAM
+"""
+
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = pathlib.Path(sys.argv[1]).absolute()
+FAR = ("--effect", "1000")
+
+
+class BurnIn(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name)
+
+    def burn_in(self, *words, status=0):
+        done = subprocess.run([PROGRAM, "burn-in", *map(str, words)], cwd=self.path, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        self.assertTrue(status == 2 or done.stderr == "", done.stderr)
+        return done.stdout + done.stderr
+
+    def file(self, name="b.json"):
+        return json.loads((self.path / name).read_text())
+
+    def test_healthy(self):
+        said = self.burn_in("--ranks", 3, "--passes", 2, *FAR, "--json", "b.json")
+        self.assertRegex(said, r"# burn-in of 3 ranks on 1 host over threads: 2 passes in [\d.]+ s, 12 replayed steps compared")
+        self.assertIn("# verdict: pass\n", said)
+        file = self.file()
+        self.assertEqual((file["passes"], file["steps_compared"], file["verdict"], file["findings"]), (2, 12, "pass", []))
+        (host,) = file["hosts"]
+        self.assertEqual((host["verdict"], [rank["rank"] for rank in host["ranks"]]), ("pass", [0, 1, 2]))
+        rows = {entry["name"].split("/iterations")[0]: entry["samples_us"] for entry in file["benchmarks"]}
+        for rank in range(3):
+            self.assertEqual(len(rows[f"burn_in/product/ranks:3/size:256/rank:{rank}"]), 8)
+            self.assertEqual(len(rows[f"burn_in/copy/ranks:3/bytes:16777216/rank:{rank}"]), 8)
+        for size in (4, 256, 16384, 1048576):
+            self.assertEqual(len(rows[f"burn_in/all_reduce/threads/ranks:3/bytes:{size}"]), 2)
+        self.assertEqual(len(rows["pairs/latency/threads/ranks:3/bytes:8/from:0/to:1"]), 8)
+        self.assertEqual(len(rows), 2 * 3 + 4 + 4 * 3)
+
+    def test_one_rank(self):
+        self.assertIn("over threads: 1 pass in", self.burn_in("--ranks", 1, "--passes", 1))
+
+    def test_a_flipped_bit_is_named(self):
+        for rank, step in ((0, 3), (1, 0), (2, 2)):
+            said = self.burn_in("--ranks", 3, "--passes", 2, *FAR, "--fault", f"rank={rank},op={step},kind=flip-gradient", "--json", "b.json", status=1)
+            (finding,) = self.file()["findings"]
+            self.assertEqual((finding["code"], finding["verdict"], len(finding["hosts"])), (501, "fail", 1))
+            self.assertTrue(finding["text"].startswith(f"rank {rank} computed 1 step twice with different gradients, first in pass {step // 2}"),
+                            finding)
+            self.assertIn(f"pass {step // 2}: fail 501 host ", said)
+            self.assertIn("  next: ", said)
+
+    def test_baseline(self):
+        words = ("--ranks", 2, "--passes", 2, *FAR)
+        self.burn_in(*words, "--json", "b.json")
+        self.burn_in(*words, "--baseline", "b.json", "--tolerance", 1e6)
+        file = self.file()
+        for entry in file["benchmarks"]:
+            if entry["name"].startswith("burn_in/copy") and "/rank:1" in entry["name"]:
+                entry["samples_us"] = [time_us / 1e6 for time_us in entry["samples_us"]]
+        (self.path / "fast.json").write_text(json.dumps(file))
+        said = self.burn_in(*words, "--baseline", "fast.json", "--tolerance", 100, status=3)
+        self.assertRegex(said, r"degraded 701 host \S+: burn_in/copy/ranks:2/bytes:16777216/rank:1 takes [\d.]+ times the time in fast.json, measured 20")
+        self.assertEqual(len(set(re.findall(r"burn_in/\w+/\S+", said))), 1)
+        environment = json.loads(file["context"]["lockstep.environment"])
+        file["context"]["lockstep.environment"] = json.dumps(environment | {"processor": "another one"})
+        (self.path / "other.json").write_text(json.dumps(file))
+        self.assertIn("another one", self.burn_in(*words, "--baseline", "other.json", status=2))
+        (self.path / "empty.json").write_text("")
+        self.assertIn("empty.json", self.burn_in(*words, "--baseline", "empty.json", status=2))
+
+    def test_a_stopped_run_keeps_what_it_measured(self):
+        run = subprocess.Popen([PROGRAM, "burn-in", "--ranks", "2", "--minutes", "5", *FAR, "--json", "b.json"], cwd=self.path,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(run.kill)
+        end = time.monotonic() + 60
+        while not (self.path / "b.json").exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        run.send_signal(signal.SIGINT)
+        said = "".join(run.communicate(timeout=60))
+        self.assertEqual(run.returncode, 130, said)
+        self.assertIn("# verdict: pass\n", said)
+        self.assertGreaterEqual(self.file()["passes"], 1)
+
+    def test_bad_input(self):
+        for words, part in ((["--minutes", 0], "--minutes 0"), (["--minutes", "nan"], "--minutes"), (["--passes", -1], "--passes -1"),
+                            (["--passes", 1, "--minutes", 1], "--minutes"), (["--tolerance", 0.01], "--tolerance 0.01; use 0.03 or more"),
+                            (["--effect", 0], "--effect 0"), (["--rounds", 7], "--rounds 7"), (["--device", "none"], "--device none"),
+                            (["--device", "tpu"], "tpu"), (["--clock", "unit"], "--clock unit"), (["--baseline", "none.json"], "none.json"),
+                            (["--fault", "rank=9,op=0,kind=flip-gradient"], "rank 9 of a world of 2"),
+                            (["--fault", "rank=1,kind=flip-gradients"], "flip-gradients"), (["--json", "no/folder/b.json"], "no/folder"),
+                            (["surprise"], "surprise")):
+            with self.subTest(words=words):
+                self.assertIn(part, self.burn_in(*words, status=2))
+        self.assertEqual(list(self.path.iterdir()), [])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
