@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t most_values = 256, most_blocks = 64, fewest_values = 16;
+constexpr std::size_t most_values = 256, most_blocks = 64, fewest_values = 32;
 
 }  // namespace
 

@@ -23,7 +23,7 @@ class Series {
 
 // The last change of level towards slower times that has not been undone since, by `effect` at least.
 // Its values are medians of up to 64 blocks, so noise within a block is no change; `at` is the number
-// of the block's first value. None in a series of fewer than 16 values.
+// of the block's first value. None in a series of fewer than 32 values.
 struct Slowdown {
   std::size_t at = 0;
   double ratio = 1;  // the new level relative to the first
