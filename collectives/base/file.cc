@@ -68,7 +68,9 @@ std::string target_of(const std::string& path) {
 // its own name.
 std::filesystem::path name_of(const std::string& path) {
   std::error_code failure;
-  const std::filesystem::path name = std::filesystem::weakly_canonical(path, failure);
+  // Of a relative path whose first part does not exist, weakly_canonical() would stay relative.
+  const std::filesystem::path absolute = std::filesystem::absolute(path, failure);
+  const std::filesystem::path name = std::filesystem::weakly_canonical(absolute, failure);
   return failure ? std::filesystem::path(path) : name;
 }
 
@@ -213,9 +215,8 @@ void check_outputs(const std::vector<std::string>& outputs,
 }
 
 void refuse_in_checkpoint(const std::string& path) {
-  std::error_code ignored;
   // Without a slash at its end.
-  std::filesystem::path at = (std::filesystem::weakly_canonical(path, ignored) / "").parent_path();
+  std::filesystem::path at = (name_of(path) / "").parent_path();
   for (; at.has_relative_path(); at = at.parent_path())
     require(
         !is_checkpoint(at),

@@ -35,6 +35,11 @@ TEST_F(Files, EachOutputIsAnotherFile) {
   check_outputs({path("a"), "", path("b"), "", "/dev/null", "/dev/null"}, {path("in"), ""});
   expect_refused([&] { check_outputs({path("a"), path("./a")}); }, "another output names too");
   expect_refused([&] { check_outputs({path("link")}, {path("in")}); }, "which is also read");
+  const fs::path before = fs::current_path();
+  fs::current_path(path(""));
+  expect_refused([&] { check_outputs({"new", "./new"}); }, "another output names too");
+  expect_refused([&] { check_outputs({"new", path("new")}); }, "another output names too");
+  fs::current_path(before);
   EXPECT_EQ(read_text(path("in"), 10), "read");
 }
 
