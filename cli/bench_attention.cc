@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/process.h"
 #include "cli/result_file.h"
+#include "cli/result_formats.h"
 #include "cli/share.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
@@ -20,6 +21,7 @@ namespace {
 struct AttentionCommand {
   AttentionBenchOptions options;
   std::string dtype = "f32", peer, json;
+  ResultFormats formats;
 };
 
 void check_shape(const AttentionBenchOptions& o) {
@@ -53,14 +55,17 @@ int run(AttentionCommand& c) {
   require(is_floating(o.dtype), fmt::format("--dtype {}", c.dtype), "choose f64, f32, bf16 or f16");
   require(c.peer.empty() || c.peer == "torch", fmt::format("--peer '{}'", c.peer), "choose torch");
   check_shape(o);
-  if (!c.json.empty()) check_writable(c.json);
+  c.formats.check({c.json});
   if (!c.peer.empty()) {
     o.torch_python = find_python("torch");
     o.torch_script = torch_attention_script();
     if (o.torch_python.empty()) fmt::print("# torch skipped: no python3 here can import torch\n");
   }
   const std::vector<AttentionPoint> points = bench_attention(o);
-  if (!c.json.empty()) write_file(c.json, attention_json(points, o));
+  if (c.json.empty() && !c.formats.any()) return 0;
+  const std::string result = attention_json(points, o);
+  if (!c.json.empty()) write_file(c.json, result);
+  c.formats.write(result);
   return 0;
 }
 
@@ -88,6 +93,7 @@ void add_bench_attention(CLI::App& bench, Command& chosen) {
   app->add_option("--peer", command->peer,
                   "torch: also measure PyTorch's attention, in turn with ours");
   app->add_option("--json", command->json, "write the results to this file");
+  command->formats.add(*app);
   app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
 }
 

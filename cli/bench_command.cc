@@ -148,6 +148,7 @@ void add_measuring_flags(CLI::App& app, BenchCommand& c) {
       ->group(std::string(ranks_group));
   app.add_option("-J,--json", c.json, "write the results to this file, as Google Benchmark does")
       ->group(files);
+  c.formats.add(app);
   app.add_option("--baseline", c.baseline,
                  "compare with this earlier result; exit status 3 on a regression")
       ->group(files);
@@ -220,27 +221,29 @@ void check_machine(const BenchCommand& c, int ranks) {
 }
 
 void check_files(BenchCommand& c) {
-  check_outputs({c.json, c.tune, c.plot, c.trace}, {c.baseline});
+  c.formats.check({c.json, c.tune, c.plot, c.trace}, {c.baseline});
   check_plot(c.plot);
   if (!c.baseline.empty()) c.before = read_baseline(c.baseline);
 }
 
-int write_results(const BenchCommand& c, const OperationEntry& entry, const BenchRun& measured,
+int write_results(BenchCommand& c, const OperationEntry& entry, const BenchRun& measured,
                   const std::string& plot) {
   if (measured.results.empty()) return 0;
   int status = 0;
-  if (!c.json.empty() || !c.plot.empty() || c.before) {
+  if (!c.json.empty() || !c.plot.empty() || c.before || c.formats.any()) {
     const std::string text = bench_json(measured, entry, c.options, c.world.launch);
     ResultFile json(c.json, text);
-    if (json.plot(plot, c.plot) != 0)
-      throw Error(ErrorKind::bad_input, fmt::format("--plot {}: plotting failed", c.plot));
+    std::optional<Comparison> comparison;
     if (c.before) {
       const Measurements now = measurements_in(text, c.json.empty() ? "this run" : c.json);
-      const Comparison comparison = compare(*c.before, now, {});
-      fmt::print("\ncompared with {}:\n{}", printable(c.baseline), text_of(comparison));
-      require_right(comparison);
-      if (comparison.count(Verdict::slower) > 0) status = exit_regression;
+      comparison = compare(*c.before, now, {});
+      fmt::print("\ncompared with {}:\n{}", printable(c.baseline), text_of(*comparison));
     }
+    c.formats.write(text);
+    if (json.plot(plot, c.plot) != 0)
+      throw Error(ErrorKind::bad_input, fmt::format("--plot {}: plotting failed", c.plot));
+    if (comparison) require_right(*comparison);
+    if (comparison && comparison->count(Verdict::slower) > 0) status = exit_regression;
   }
   if (std::ranges::any_of(measured.results, [](const BenchResult& r) { return r.wrong > 0; }))
     throw Error(ErrorKind::wrong_result, "elements are wrong; see the column #wrong");

@@ -9,6 +9,7 @@
 
 #include "bench/collectives/collective.h"
 #include "bench/results/measurements.h"
+#include "cli/result_formats.h"
 #include "cli/world_flags.h"
 #include "collectives/tuning.h"
 
@@ -24,6 +25,7 @@ struct BenchCommand {
   Tuning tuning;
   std::vector<std::string> peers;
   std::string baseline, plot;
+  ResultFormats formats;
   std::optional<Measurements> before;  // measurements of the baseline
   int threads = 0, gpus = 0;  // nccl-tests' -t and -g: their product is the number of ranks
   // Not given: chosen by the clock.
@@ -48,10 +50,10 @@ void check_machine(const BenchCommand& c, int ranks);
 // Checks before measuring that the files of --json, --plot and the like can be written, and reads
 // --baseline. Throws Error (bad_input).
 void check_files(BenchCommand& c);
-// Carries out --json, --plot (a plot of the kind `plot`) and --baseline. Returns the exit status.
+// Carries out --json, --csv and the like, --plot (a plot of the kind `plot`) and --baseline. Returns the exit status.
 // Throws Error (wrong_result) if elements were wrong. Does nothing without results: under mpirun
 // only rank 0 has them.
-int write_results(const BenchCommand& c, const OperationEntry& entry, const BenchRun& measured,
+int write_results(BenchCommand& c, const OperationEntry& entry, const BenchRun& measured,
                   const std::string& plot);
 
 // Returns the bytes that a flag gives. Throws Error (bad_input) that names the flag.

@@ -12,6 +12,7 @@
 #include "cli/bench_command.h"
 #include "cli/command.h"
 #include "cli/result_file.h"
+#include "cli/result_formats.h"
 #include "cli/share.h"
 #include "cli/train_options.h"
 #include "collectives/base/error.h"
@@ -24,6 +25,7 @@ struct ContextCommand {
   ContextBenchOptions options;
   std::vector<std::string> links, methods = {"all"};
   std::string clock = "cpu", json, plot;
+  ResultFormats formats;
   double teraflops = 400, gigabytes = 3000;
   bool measures_error = false;
   CLI::App* app = nullptr;
@@ -138,6 +140,13 @@ void print_conclusions(const std::vector<ContextPoint>& points) {
         l.ranks, l.length, l.measured, l.expected, l.limit, l.of_step);
 }
 
+// Returns the exit status of --plot.
+int write_results(ContextCommand& c, const std::string& result) {
+  ResultFile file(c.json, result);
+  c.formats.write(result);
+  return file.plot("context", c.plot);
+}
+
 int measure_error(ContextCommand& c) {
   const ContextBenchOptions& o = c.options;
   const GptConfig model = gpt_config(o.train.model);
@@ -158,21 +167,21 @@ int measure_error(ContextCommand& c) {
   error.shape.kv_heads = chosen.key_value_heads();
   if (c.given("--ranks")) error.ranks = o.ranks;
   const std::vector<ContextError> errors = measure_context_errors(error);
-  return ResultFile(c.json, context_errors_json(errors, error)).plot("context", c.plot);
+  return write_results(c, context_errors_json(errors, error));
 }
 
 int run(ContextCommand& c) {
   require(launch_ranks({}) == 1, "bench cp under mpirun or srun",
           "run it without: it starts the ranks of each point itself");
   read(c);
-  check_outputs({c.json, c.plot});
+  c.formats.check({c.json, c.plot});
   check_plot(c.plot);
   if (c.measures_error) return measure_error(c);
   const std::vector<ContextPoint> points = bench_context(c.options);
   require(std::ranges::any_of(points, [](const ContextPoint& p) { return p.skipped.empty(); }),
           "no point supports this model", "see the reasons above");
   if (c.options.simulates) print_conclusions(points);
-  return ResultFile(c.json, context_json(points, c.options)).plot("context", c.plot);
+  return write_results(c, context_json(points, c.options));
 }
 
 }  // namespace
@@ -215,6 +224,7 @@ void add_bench_context(CLI::App& bench, Command& chosen) {
                 "measure instead the error of bf16 attention for each ring size, with sums in f32 "
                 "and in bf16");
   app->add_option("--json", c.json, "write the results to this file, as Google Benchmark does");
+  c.formats.add(*app);
   app->add_option("--plot", c.plot, "plot the results to this file: .svg, .png or .pdf");
   app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
 }

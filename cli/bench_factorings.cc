@@ -10,6 +10,7 @@
 #include "cli/bench_command.h"
 #include "cli/command.h"
 #include "cli/result_file.h"
+#include "cli/result_formats.h"
 #include "cli/train_options.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
@@ -22,6 +23,7 @@ namespace {
 struct FactoringCommand {
   FactoringBenchOptions options;
   std::string memory_limit, json, plot;
+  ResultFormats formats;
   double teraflops = 400, gigabytes = 3000;
 };
 
@@ -54,7 +56,7 @@ int run(FactoringCommand& c) {
   require(launch_ranks({}) == 1, "bench 3d under mpirun or srun",
           "run it without: it simulates all ranks in one process");
   read(c);
-  check_outputs({c.json, c.plot});
+  c.formats.check({c.json, c.plot});
   check_plot(c.plot);
   const LaterInterruption later;
   std::optional<Error> interruption;
@@ -65,7 +67,9 @@ int run(FactoringCommand& c) {
   require(factorings.front().refused.empty(), "no factoring has a plan",
           fmt::format("{}: {}", factorings.front().name(), factorings.front().refused));
   print_factorings(factorings, c.options);
-  ResultFile file(c.json, factorings_json(factorings, c.options));
+  const std::string result = factorings_json(factorings, c.options);
+  ResultFile file(c.json, result);
+  c.formats.write(result);
   if (!interruption) return file.plot("factorings", c.plot);
   throw Error(
       interruption->kind(),
@@ -113,6 +117,7 @@ void add_bench_factorings(CLI::App& bench, Command& chosen) {
   app->add_option("--memory-bandwidth", c.gigabytes, "memory bandwidth of a rank, GB/s")
       ->capture_default_str();
   app->add_option("--json", c.json, "write the results to this file, as Google Benchmark does");
+  c.formats.add(*app);
   app->add_option("--plot", c.plot, "plot the results to this file: .svg, .png or .pdf");
   app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
 }

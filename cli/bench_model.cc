@@ -5,6 +5,7 @@
 
 #include "bench/techniques/model.h"
 #include "cli/command.h"
+#include "cli/result_formats.h"
 #include "cli/share.h"
 #include "cli/train_options.h"
 #include "collectives/base/cuda_module.h"
@@ -19,6 +20,7 @@ namespace {
 struct ModelCommand {
   ModelBenchOptions options;
   std::string device = "host", json;
+  ResultFormats formats;
 };
 
 int run(ModelCommand& c) {
@@ -31,12 +33,13 @@ int run(ModelCommand& c) {
   }
   require(c.device != "none", "--device none", "the model needs data; choose host or cuda");
   Device& device = device_named(c.device);
-  if (!c.json.empty()) check_writable(c.json);
+  c.formats.check({c.json});
   // One thread runs everything: with two, OpenMP's pools would compete for cores.
   std::string json;
   launch({.device = &device},
          [&](RankContext& context) { json = bench_model(context, c.options); });
   if (!c.json.empty()) write_file(c.json, json);
+  c.formats.write(json);
   return 0;
 }
 
@@ -54,6 +57,7 @@ void add_bench_model(CLI::App& bench, Command& chosen) {
       ->capture_default_str();
   app->add_option("--device", c.device, "host or cuda")->capture_default_str();
   app->add_option("--json", c.json, "write the results to this file, as Google Benchmark does");
+  c.formats.add(*app);
   app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
 }
 

@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/pass_time_flags.h"
 #include "cli/result_file.h"
+#include "cli/result_formats.h"
 #include "cli/share.h"
 #include "cli/train_options.h"
 #include "cli/world_flags.h"
@@ -25,6 +26,7 @@ struct PipelineCommand {
   PassTimeFlags passes;
   std::vector<std::string> schedules = {"all"};
   std::string json, plot;
+  ResultFormats formats;
   std::vector<const CLI::Option*> of_training, of_simulation;
 };
 
@@ -53,7 +55,7 @@ int run(PipelineCommand& c) {
   recompute_from_name(c.options.train.recompute);
   check_mode(c);
   c.options.times = c.passes.times();
-  check_outputs({c.json, c.plot});
+  c.formats.check({c.json, c.plot});
   c.options.train.threads = c.world.launch.clock == Clock::wall ? 0 : 1;
   if (c.options.train.data.empty() && !c.options.only_simulates)
     c.options.train.data = default_text();
@@ -66,8 +68,10 @@ int run(PipelineCommand& c) {
   const std::vector<PipelinePoint> points = bench_pipeline(c.options, c.world.launch);
   require(std::ranges::any_of(points, [](const PipelinePoint& p) { return p.skipped.empty(); }),
           "no schedule supports any of these shapes", "see the reasons above");
-  return ResultFile(c.json, pipeline_json(points, c.options, c.world.launch))
-      .plot("pipeline", c.plot);
+  const std::string result = pipeline_json(points, c.options, c.world.launch);
+  ResultFile file(c.json, result);
+  c.formats.write(result);
+  return file.plot("pipeline", c.plot);
 }
 
 }  // namespace
@@ -112,6 +116,7 @@ void add_bench_pipeline(CLI::App& bench, Command& chosen) {
                 "only simulate, with the times below, for any number of ranks");
   added(c.of_simulation, [&] { c.passes.add(*app); });
   app->add_option("--json", c.json, "write the results to this file, as Google Benchmark does");
+  c.formats.add(*app);
   app->add_option("--plot", c.plot, "plot the results to this file: .svg, .png or .pdf");
   app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
 }

@@ -10,6 +10,7 @@
 #include "cli/bench_command.h"
 #include "cli/command.h"
 #include "cli/result_file.h"
+#include "cli/result_formats.h"
 #include "cli/share.h"
 #include "cli/train_options.h"
 #include "collectives/base/error.h"
@@ -22,6 +23,7 @@ struct ShardedCommand {
   ShardedBenchOptions options;
   std::vector<std::string> links, strategies = {"all"};
   std::string clock = "cpu", device = "host", json, plot;
+  ResultFormats formats;
   double teraflops = 400, gigabytes = 3000;
   bool simulates = false;
   CLI::App* app = nullptr;
@@ -95,12 +97,15 @@ int run(ShardedCommand& c) {
   require(launch_ranks({}) == 1, "bench sharded under mpirun or srun",
           "run it without: it starts the ranks of each point itself");
   read(c);
-  check_outputs({c.json, c.plot});
+  c.formats.check({c.json, c.plot});
   const std::vector<ShardedPoint> points = bench_sharded(c.options);
   require(std::ranges::any_of(points, [](const ShardedPoint& p) { return p.skipped.empty(); }),
           "no point supports this model", "see the reasons above");
   print_crossovers(points);
-  return ResultFile(c.json, sharded_json(points, c.options)).plot("sharded", c.plot);
+  const std::string result = sharded_json(points, c.options);
+  ResultFile file(c.json, result);
+  c.formats.write(result);
+  return file.plot("sharded", c.plot);
 }
 
 }  // namespace
@@ -141,6 +146,7 @@ void add_bench_sharded(CLI::App& bench, Command& chosen) {
                   "host; none: only count bytes and memory of rank 0, for up to 16384 ranks")
       ->capture_default_str();
   app->add_option("--json", c.json, "write the results to this file, as Google Benchmark does");
+  c.formats.add(*app);
   app->add_option("--plot", c.plot, "plot the results to this file: .svg, .png or .pdf");
   app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
 }

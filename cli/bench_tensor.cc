@@ -10,6 +10,7 @@
 #include "cli/bench_command.h"
 #include "cli/command.h"
 #include "cli/result_file.h"
+#include "cli/result_formats.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/links.h"
@@ -22,6 +23,7 @@ struct TensorCommand {
   TensorBenchOptions options;
   std::vector<std::string> links = {"nvlink"};
   std::string dtype = "bf16", json, plot;
+  ResultFormats formats;
   double teraflops = 400, gigabytes = 3000;
   bool tensors = false;
 };
@@ -50,13 +52,16 @@ int run(TensorCommand& c) {
   o.dtype = dtype_from_name(c.dtype);
   require(is_floating(o.dtype), fmt::format("--dtype {}", c.dtype), "choose f64, f32, bf16 or f16");
   o.roofline = {.flops_per_s = c.teraflops * 1e12, .bytes_per_s = c.gigabytes * 1e9};
-  check_outputs({c.json, c.plot});
+  c.formats.check({c.json, c.plot});
 
   const std::vector<TensorPoint> points = bench_tensor(o);
   require(std::ranges::any_of(points, [](const TensorPoint& p) { return p.skipped.empty(); }),
           "no point supports this layer", "see the reasons above");
   if (c.tensors) print_kept_tensors(o);
-  return ResultFile(c.json, tensor_json(points, o)).plot("tensor", c.plot);
+  const std::string result = tensor_json(points, o);
+  ResultFile file(c.json, result);
+  c.formats.write(result);
+  return file.plot("tensor", c.plot);
 }
 
 }  // namespace
@@ -94,6 +99,7 @@ void add_bench_tensor(CLI::App& bench, Command& chosen) {
       ->capture_default_str();
   app->add_flag("--tensors", command->tensors, "list the tensors kept for backward");
   app->add_option("--json", command->json, "write the results to this file");
+  command->formats.add(*app);
   app->add_option("--plot", command->plot, "plot the results to this file: .svg, .png or .pdf");
   app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
 }

@@ -12,6 +12,7 @@
 
 #include "bench/results/environment.h"
 #include "cli/command.h"
+#include "cli/doctor.h"
 #include "cli/leftovers.h"
 #include "cli/process.h"
 #include "cli/share.h"
@@ -93,22 +94,29 @@ int remove_leftovers() {
   return all ? 0 : 2;
 }
 
-int print_findings(const std::string& path) {
-  if (!path.empty()) check_writable(path);
+std::string findings_json(const std::vector<Finding>& findings) {
   nlohmann::ordered_json file = {{"schema", "lockstep.doctor/1"}};
-  for (const Finding& finding : findings()) {
-    fmt::print("{:<14} {}\n", finding.what, printable(finding.state));
-    if (!finding.fix.empty()) fmt::print("{:<14}   -> {}\n", "", finding.fix);
+  for (const Finding& finding : findings)
     file["findings"].push_back(
         {{"what", finding.what}, {"state", finding.state}, {"fix", finding.fix}});
-  }
-  if (path.empty()) return 0;
   file["machine"] = environment_json();
-  write_file(path, json_text(file));
+  return json_text(file);
+}
+
+int print_findings(const std::string& path) {
+  if (!path.empty()) check_writable(path);
+  const std::vector<Finding> all = findings();
+  for (const Finding& finding : all) {
+    fmt::print("{:<14} {}\n", finding.what, printable(finding.state));
+    if (!finding.fix.empty()) fmt::print("{:<14}   -> {}\n", "", finding.fix);
+  }
+  if (!path.empty()) write_file(path, findings_json(all));
   return 0;
 }
 
 }  // namespace
+
+std::string doctor_json() { return findings_json(findings()); }
 
 std::string version_text() {
   std::string mpi;

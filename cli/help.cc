@@ -185,7 +185,9 @@ void add_bench_examples(CLI::App& bench) {
       {"bench attention --lengths 64,256,1024 --json attention.json",
        "bench attention --lengths 256 --heads 4 --kv-heads 2 --head-size 128 --peer torch"});
   add_examples(bench, {"bench all_reduce --ranks 2 -b 1K -e 1M -f 4",
-                       "bench all_reduce --ranks 2 -b 1K -e 1M -f 4 --algorithm all"});
+                       "bench all_reduce --ranks 2 -b 1K -e 1M -f 4 --algorithm all",
+                       "bench all_reduce -b 1K -e 64K -f 8 --prometheus all_reduce.prom --archive "
+                       "all_reduce.tar.zst"});
 }
 
 void add_examples(CLI::App& program) {

@@ -7,7 +7,9 @@
 #include <optional>
 #include <utility>
 
+#include "bench/results/csv.h"
 #include "bench/results/environment.h"
+#include "bench/results/junit.h"
 #include "collectives/base/json_text.h"
 #include "collectives/base/printable.h"
 
@@ -68,18 +70,6 @@ std::vector<std::pair<std::string, std::string>> variables_of(const std::string&
   return found;
 }
 
-// As RFC 4180 quotes it.
-std::string csv_cell(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char letter : text) quoted += letter == '"' ? "\"\"" : std::string(1, letter);
-  return quoted + "\"";
-}
-
-std::string csv_number(const std::optional<double>& value) {
-  return value ? fmt::format("{}", *value) : "";
-}
-
 std::string csv_row(const Comparison& comparison, const ComparedRow& row,
                     const std::vector<std::string>& keys) {
   const auto variables = variables_of(row.name);
@@ -95,7 +85,7 @@ std::string csv_row(const Comparison& comparison, const ComparedRow& row,
   return line + "," + lower_case(name_of(row.verdict)) + "\n";
 }
 
-enum class Outcome { passed, failed, skipped };
+using Outcome = JunitCase::Outcome;
 
 Outcome outcome_of(Verdict verdict) {
   switch (verdict) {
@@ -114,54 +104,35 @@ Outcome outcome_of(Verdict verdict) {
   return Outcome::failed;
 }
 
-std::string junit_case(const ComparedRow& row) {
+JunitCase case_of(const ComparedRow& row) {
   const auto variables = variables_of(row.name);
   std::string name;
   for (const auto& [key, value] : variables)
     if (!key.empty()) name += (name.empty() ? "" : "/") + key + ":" + value;
-  std::string text = fmt::format(R"(    <testcase classname="{}" name="{}" time="{:.9f}")",
-                                 html_text(variables[0].second),
-                                 html_text(name.empty() ? "time" : name), row.new_median / 1e6);
-  const std::string verdict(name_of(row.verdict));
   std::string message = verdict_text(row);
   if (const auto us = old_us(row)) message += fmt::format(", {:.2f} us before", *us);
   if (const auto us = new_us(row)) message += fmt::format(", {:.2f} us now", *us);
-  switch (outcome_of(row.verdict)) {
-    case Outcome::passed:
-      return text + "/>\n";
-    case Outcome::failed:
-      return text + fmt::format("><failure type=\"{}\" message=\"{}\"/></testcase>\n", verdict,
-                                html_text(message));
-    case Outcome::skipped:
-      return text + fmt::format("><skipped message=\"{}\"/></testcase>\n", html_text(message));
-  }
-  return text;
+  return {.group = variables[0].second,
+          .name = name.empty() ? "time" : name,
+          .seconds = row.new_median / 1e6,
+          .outcome = outcome_of(row.verdict),
+          .type = std::string(name_of(row.verdict)),
+          .message = message};
 }
 
-std::string junit_suite(const Comparison& comparison) {
-  const auto count = [&](Outcome outcome) {
-    return std::ranges::count_if(comparison.rows, [&](const ComparedRow& row) {
-      return outcome_of(row.verdict) == outcome;
-    });
-  };
-  double seconds = 0;
-  for (const ComparedRow& row : comparison.rows) seconds += row.new_median / 1e6;
-  std::string text = fmt::format(
-      "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"0\" skipped=\"{}\" "
-      "time=\"{:.9f}\">\n"
-      "    <properties>\n      <property name=\"compared with\" value=\"{}\"/>\n",
-      html_text(comparison.new_path), comparison.rows.size() + 1,
-      count(Outcome::failed) + (comparison.wrong.empty() ? 0 : 1), count(Outcome::skipped), seconds,
-      html_text(comparison.old_path));
+JunitSuite suite_of(const Comparison& comparison) {
+  JunitSuite suite{.name = comparison.new_path,
+                   .properties = {{"compared with", comparison.old_path}},
+                   .cases = {}};
   for (const auto& [weight, difference] : comparison.differences)
-    text += fmt::format("      <property name=\"{}\" value=\"{}\"/>\n", weight_name(weight),
-                        html_text(difference));
-  text += "    </properties>\n    <testcase classname=\"compare\" name=\"results are right\"";
-  text += comparison.wrong.empty() ? "/>\n" : "><failure type=\"WRONG\" message=\"";
-  for (const std::string& wrong : comparison.wrong) text += html_text(wrong) + "; ";
-  if (!comparison.wrong.empty()) text += "\"/></testcase>\n";
-  for (const ComparedRow& row : comparison.rows) text += junit_case(row);
-  return text + "  </testsuite>\n";
+    suite.properties.emplace_back(weight_name(weight), difference);
+  suite.cases.push_back({.group = "compare",
+                         .name = "results are right",
+                         .outcome = comparison.wrong.empty() ? Outcome::passed : Outcome::failed,
+                         .type = "WRONG",
+                         .message = fmt::format("{}", fmt::join(comparison.wrong, "; "))});
+  for (const ComparedRow& row : comparison.rows) suite.cases.push_back(case_of(row));
+  return suite;
 }
 
 }  // namespace
@@ -204,10 +175,9 @@ std::string compare_csv(const std::vector<Comparison>& comparisons) {
 }
 
 std::string compare_junit(const std::vector<Comparison>& comparisons) {
-  std::string text =
-      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"lockstep compare\">\n";
-  for (const Comparison& comparison : comparisons) text += junit_suite(comparison);
-  return text + "</testsuites>\n";
+  std::vector<JunitSuite> suites;
+  for (const Comparison& comparison : comparisons) suites.push_back(suite_of(comparison));
+  return junit_text("lockstep compare", suites);
 }
 
 }  // namespace lockstep

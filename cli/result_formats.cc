@@ -1,0 +1,68 @@
+#include "cli/result_formats.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "bench/results/bench_formats.h"
+#include "cli/command.h"
+#include "collectives/base/error.h"
+#include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
+
+namespace lockstep {
+
+void ResultFormats::add(CLI::App& app) {
+  const std::string group(files_group);
+  app.add_option("--csv", csv,
+                 "write the results as CSV: a line for each point and repetition, with its ranks, "
+                 "bytes and so on in columns of their own")
+      ->group(group);
+  app.add_option("--junit", junit,
+                 "write JUnit XML: points with wrong elements, and slow ranks, are failures")
+      ->group(group);
+  app.add_option("--prometheus", prometheus,
+                 "write a few metrics for the textfile collector of node_exporter; the name must "
+                 "end with .prom")
+      ->group(group);
+  app.add_option("--archive", archive,
+                 "write one file, .tar.zst, with the results in all formats, what was printed, the "
+                 "environment and what doctor finds")
+      ->group(group);
+}
+
+void ResultFormats::check(std::vector<std::string> outputs,
+                          const std::vector<std::string>& inputs) {
+  outputs.insert(outputs.end(), {csv, junit, prometheus, archive});
+  check_outputs(outputs, inputs);
+  std::error_code none;
+  require(prometheus.empty() || std::filesystem::path(prometheus).extension() == ".prom" ||
+              (std::filesystem::exists(prometheus, none) &&
+               !std::filesystem::is_regular_file(prometheus, none)),
+          fmt::format("--prometheus {}", prometheus),
+          "its name must end with .prom: node_exporter reads no other files");
+  if (!archive.empty()) archive_ = std::make_shared<Archive>(archive);
+}
+
+bool ResultFormats::any() const {
+  return !csv.empty() || !junit.empty() || !prometheus.empty() || !archive.empty();
+}
+
+void ResultFormats::write(const std::string& result) {
+  if (!any()) return;
+  const auto file = parse_json<nlohmann::ordered_json>(result, "the result", most_result_values);
+  if (!csv.empty()) write_file(csv, bench_csv(file));
+  if (!junit.empty()) write_file(junit, bench_junit(file));
+  if (!prometheus.empty()) write_file(prometheus, bench_prometheus(file));
+  if (!archive_) return;
+  const std::string environment = file.at("context").at("lockstep.environment");
+  archive_->write({{"result.json", result},
+                   {"result.csv", bench_csv(file)},
+                   {"result.xml", bench_junit(file)},
+                   {"result.prom", bench_prometheus(file)},
+                   {"environment.json", environment + "\n"}});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+// The files that a benchmark writes for other programs: --csv, --junit, --prometheus, --archive.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/archive.h"
+
+namespace lockstep {
+
+struct ResultFormats {
+  std::string csv, junit, prometheus, archive;
+
+  void add(CLI::App& app);
+  // Checks before measuring that these files and `outputs` can be written and differ from one
+  // another and from `inputs`. From then on the archive takes what is printed. Throws Error
+  // (bad_input).
+  void check(std::vector<std::string> outputs, const std::vector<std::string>& inputs = {});
+  bool any() const;
+  // Writes them; `result` is the content of the JSON file.
+  void write(const std::string& result);
+
+ private:
+  std::shared_ptr<Archive> archive_;
+};
+
+}  // namespace lockstep
