@@ -5,10 +5,13 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "bench/results/environment.h"
 #include "bench/results/measure.h"
 #include "bench/results/train_json.h"
+#include "cli/archive.h"
 #include "cli/command.h"
 #include "cli/dry_run.h"
 #include "cli/help.h"
@@ -20,6 +23,7 @@
 #include "collectives/base/cuda_module.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
 #include "collectives/base/limits.h"
 #include "collectives/base/printable.h"
 #include "collectives/base/trace.h"
@@ -49,7 +53,7 @@ void print_bubble(const BubbleRecord& bubble) {
 struct TrainCommand {
   PlanOptions plan;
   WorldFlags world;
-  std::string device = "host", json, trace;
+  std::string device = "host", json, trace, archive;
   DryRunFlags dry;
 };
 
@@ -210,6 +214,8 @@ int run(TrainCommand& c) {
   if (!planned && !given) world.ranks = default_ranks(c.plan.options);
   world.device = &device_named(c.device);
   c.dry.check(c.plan, c.device);
+  require(c.archive.empty() || c.device != "none", "--archive with --device none",
+          "a dry run prints and writes little: use --json, or omit --archive");
   if (c.device == "none") return dry_run_alone(c.plan, world, c.dry.rank, c.json);
   world.trace = !c.trace.empty();
   world.failed_trace = c.trace;
@@ -224,15 +230,20 @@ int run(TrainCommand& c) {
   refuse_without_effect(c.plan, plan.options);
   std::vector<std::string> inputs = data_paths(options.data);
   inputs.push_back(c.plan.plan_file);
-  check_outputs({c.json, c.trace, options.save}, inputs);
+  check_outputs({c.json, c.trace, c.archive, options.save}, inputs);
   if (!options.save.empty()) check_weights_output(options.save, plan.model);
   check_machine(plan, world);
   world.claims = claims_of(c, plan);
+  std::optional<Archive> archive;
+  if (!c.archive.empty()) archive.emplace(c.archive);
 
   TrainResult result = launch_training(plan, world);
   if (result.ranks.empty()) return 0;  // under mpirun rank 0 reports
   print_summary(c, plan, result);
   if (!c.json.empty()) write_file(c.json, train_json(plan, world, result));
+  if (archive)
+    archive->write({{"result.json", train_json(plan, world, result)},
+                    {"environment.json", json_text(environment_json(world.device))}});
   if (!c.trace.empty()) write_file(c.trace, trace_file(result.trace_events));
   require_theory_holds(result);
   return 0;
@@ -249,6 +260,10 @@ void add_run_flags(CLI::App& app, TrainCommand& c) {
   c.dry.add(app);
   const std::string files(files_group);
   app.add_option("--json", c.json, "write the result to this file")->group(files);
+  app.add_option("--archive", c.archive,
+                 "write one file, .tar.zst, with the result, what was printed, the environment and "
+                 "what doctor finds")
+      ->group(files);
   app.add_option("--trace", c.trace, trace_help)->group(files);
 }
 

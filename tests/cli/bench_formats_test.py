@@ -275,6 +275,22 @@ print(json.dumps([[sample.name, sample.labels, sample.value] for family in famil
                     self.assertEqual((done.stdout, done.stderr.count("\n")), ("", 1))
                     self.assertIn(part, done.stderr)
 
+    def test_a_training_run_has_an_archive(self):
+        def train(*words):
+            return subprocess.run([PROGRAM, "train", "ddp", "--global-batch", "2", *words], cwd=self.path, capture_output=True, text=True, timeout=120)
+        done = train("--ranks", "2", "--steps", "2", "--sequence-length", "8", "--json", "trained.json", "--archive", "trained.tar.zst")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        members = self.members("trained.tar.zst")
+        self.assertEqual(set(members), {"result.json", "environment.json", "doctor.json", "log.txt"})
+        result = json.loads(members["result.json"])
+        self.assertEqual(result["steps"], json.loads((self.path / "trained.json").read_text())["steps"])
+        self.assertEqual((members["log.txt"], json.loads(members["environment.json"])["host"]), (done.stdout, result["environment"]["host"]))
+        for more, part in ((("--archive", "x.tar"), "must end with"), (("--archive", "x.tar.zst", "--json", "x.tar.zst"), "another output names too"),
+                           (("--archive", "x.tar.zst", "--device", "none"), "--archive with --device none")):
+            done = train(*more)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+            self.assertIn(part, done.stderr)
+
     def test_an_archive_needs_its_tools(self):
         done = subprocess.run([PROGRAM, "bench", "barrier", *UNIT, "--archive", "run.tar.zst"], cwd=self.path, capture_output=True, text=True,
                               env={**os.environ, "PATH": "/nowhere"}, timeout=60)
