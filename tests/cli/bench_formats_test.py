@@ -1,20 +1,24 @@
-"""What lockstep bench writes for other programs, read by their readers: CSV, JUnit XML, Prometheus' text format, an archive.
+"""What lockstep bench writes for other programs, read by their readers: CSV, JUnit XML, Prometheus' text format, an archive, ReFrame.
 
 python3 bench_formats_test.py PROGRAM SOURCE_FOLDER
 """
 
 import csv
 import datetime
+import importlib.util
 import io
 import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+import types
 import unittest
+import unittest.mock
 import xml.etree.ElementTree
 
 PROGRAM, SOURCE = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
@@ -296,6 +300,64 @@ print(json.dumps([[sample.name, sample.labels, sample.value] for family in famil
                               env={**os.environ, "PATH": "/nowhere"}, timeout=60)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn("apt-get install tar", done.stderr)
+
+
+class ReFrame(unittest.TestCase):
+    """The example, run by ReFrame where it is installed; elsewhere its functions are called as ReFrame calls them."""
+
+    EXAMPLE = SOURCE / "bench" / "reframe" / "all_reduce.py"
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name)
+
+    def test_reframe_runs_the_example(self):
+        reframe = shutil.which("reframe")
+        if not reframe:
+            self.skipTest("no reframe, which Debian does not have")
+        done = subprocess.run([reframe, "-c", self.EXAMPLE, "-r", "--prefix", self.path, "--performance-report", "--report-junit", self.path / "report.xml",
+                               "-S", "AllReduce.flags=-n 3"], cwd=self.path, capture_output=True, text=True, timeout=300,
+                              env={**os.environ, "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}", "HOME": str(self.path)})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("Ran 2/2 test case(s)", done.stdout)
+        for variable, unit in ("busbw", "GB/s"), ("latency", "us"):
+            self.assertRegex(done.stdout, rf"{variable}: [0-9.e+-]+ {unit}")
+
+    def test_the_functions_of_the_example(self):
+        stand_in = {name: types.ModuleType(name) for name in ("reframe", "reframe.core", "reframe.core.builtins", "reframe.utility", "reframe.utility.sanity")}
+        stand_in["reframe"].RunOnlyRegressionTest, stand_in["reframe"].simple_test = object, lambda test: test
+        builtins, sanity = stand_in["reframe.core.builtins"], stand_in["reframe.utility.sanity"]
+        builtins.parameter = lambda values: values[0]
+        builtins.variable = lambda kind, value: kind(value)
+        builtins.run_before = builtins.performance_function = lambda _: lambda function: function
+        builtins.sanity_function = lambda function: function
+        sanity.assert_gt = lambda one, other, _: one > other
+        sanity.assert_eq = lambda one, other, _: one == other
+        sanity.and_ = lambda *all_of: all(all_of)
+        stand_in["reframe.utility"].sanity = sanity
+        stand_in["reframe"].utility = stand_in["reframe.utility"]
+        with unittest.mock.patch.dict(sys.modules, stand_in):
+            description = importlib.util.spec_from_file_location("all_reduce_example", self.EXAMPLE)
+            example = importlib.util.module_from_spec(description)
+            description.loader.exec_module(example)
+        test = example.AllReduce()
+        test.stagedir, test.flags = str(self.path), "-n 3 --json all_reduce.json"
+        test.set_command()
+        subprocess.run([PROGRAM, *test.executable_opts], cwd=self.path, check=True, capture_output=True, timeout=120)
+        entries = [entry for entry in json.loads((self.path / "all_reduce.json").read_text())["benchmarks"] if entry["in_place"] == 0]
+        self.assertEqual((test.latency(), test.busbw()), (entries[0]["p50_us"], entries[-1]["busbw_gb_per_s"]))
+        self.assertTrue(test.every_element_is_right())
+        self.assertEqual({(self.path / name).exists() for name in test.keep_files}, {True})
+        # A wrong element, and no row.
+        text = (self.path / "all_reduce.csv").read_text()
+        head, first, rest = text.split("\n", 2)
+        cells = first.split(",")
+        cells[head.split(",").index("wrong")] = "1"
+        (self.path / "all_reduce.csv").write_text("\n".join([head, ",".join(cells), rest]))
+        self.assertFalse(test.every_element_is_right())
+        (self.path / "all_reduce.csv").write_text(head + "\n")
+        self.assertFalse(test.every_element_is_right())
 
 
 if __name__ == "__main__":
