@@ -7,6 +7,7 @@
 #include "cli/bench_command.h"
 #include "cli/command.h"
 #include "cli/help.h"
+#include "cli/nccl_flags.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/trace.h"
@@ -65,6 +66,7 @@ void write_tuning(const BenchCommand& c, const Tuning& measured) {
 
 int run(BenchCommand& c) {
   read(c);
+  read_nccl_flags(c);
   if (!c.tune.empty() && c.options.algorithms.empty()) c.options.algorithms = {"all"};
   read_skew(c, launch_ranks(c.world.launch));
   check(c.options, launch_ranks(c.world.launch));
@@ -112,18 +114,6 @@ void add_collective_flags(CLI::App& app, BenchCommand& c) {
                  "measure all algorithms and write the fastest for each size to this file")
       ->group(group);
   app.add_option("--trace", c.trace, trace_help)->group(std::string(files_group));
-}
-
-// The other flags of nccl-tests: the number of ranks, and flags that only matter for GPUs.
-void add_nccl_flags(CLI::App& app, BenchCommand& c) {
-  const std::string group = "nccl-tests";
-  app.add_option("-t,--nthreads", c.threads, "the number of ranks is -t times -g")->group(group);
-  app.add_option("-g,--ngpus", c.gpus, "the number of ranks is -t times -g")->group(group);
-  for (const char* flag : {"-z,--blocking", "-G,--cudagraph", "-C,--report_cputime",
-                           "-p,--parallel_init", "-R,--local_register"})
-    app.add_option(flag, c.without_effect[flag], "accepted as by nccl-tests; no effect")
-        ->group(group);
-  app.add_option("-T", c.world.launch.timeout_s, "same as --timeout")->group(group);
 }
 
 void add_collective(CLI::App& bench, const OperationEntry& entry, Command& chosen) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "bench/collectives/nccl_table.h"
 #include "bench/collectives/tuning_file.h"
 #include "bench/results/compare.h"
 #include "cli/command.h"
@@ -22,13 +23,8 @@ namespace {
 // Accepts our names of types and those of nccl-tests.
 std::vector<DType> dtypes_from(const std::string& name) {
   if (name == "all") return {std::begin(all_dtypes), std::end(all_dtypes)};
-  constexpr std::pair<std::string_view, DType> theirs[] = {
-      {"int8", DType::i8},      {"uint8", DType::u8},  {"int32", DType::i32},
-      {"uint32", DType::u32},   {"int64", DType::i64}, {"uint64", DType::u64},
-      {"half", DType::f16},     {"float", DType::f32}, {"double", DType::f64},
-      {"bfloat16", DType::bf16}};
-  const auto found = std::ranges::find(theirs, name, &std::pair<std::string_view, DType>::first);
-  return {found != std::end(theirs) ? found->second : dtype_from_name(name)};
+  const auto found = std::ranges::find(all_dtypes, name, nccl_name_of);
+  return {found != std::end(all_dtypes) ? *found : dtype_from_name(name)};
 }
 
 std::vector<ReduceOp> ops_from(const std::string& name) {

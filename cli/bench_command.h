@@ -22,6 +22,7 @@ struct BenchCommand {
   std::string min_bytes = "8", max_bytes = "32M", step_bytes, dtype = "f32", op = "sum",
               buffers = "hot", device, json, tuned, tune, trace;
   std::string skew = "uniform", matrix;  // for all_to_all_v
+  std::string table = "lockstep";
   Tuning tuning;
   std::vector<std::string> peers;
   std::string baseline, plot;

@@ -38,6 +38,12 @@ double BenchResult::busbw_gb_per_s(Operation operation) const {
   }
 }
 
+double average_busbw_gb_per_s(const BenchRun& run, Operation operation) {
+  double sum = 0;
+  for (const BenchResult& result : run.results) sum += result.busbw_gb_per_s(operation);
+  return run.results.empty() ? 0 : sum / static_cast<double>(run.results.size());
+}
+
 double BenchResult::copy_share(Operation operation) const {
   // The bytes that all ranks read and write, relative to the 2 n p bytes of the copies.
   const double p = problem.ranks;

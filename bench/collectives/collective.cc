@@ -9,6 +9,7 @@
 #include <iterator>
 #include <optional>
 
+#include "bench/collectives/nccl_table.h"
 #include "bench/collectives/point.h"
 #include "bench/collectives/rank_rows.h"
 #include "bench/collectives/table.h"
@@ -205,6 +206,9 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
   const bool prints = options.prints && comm.rank() == 0;
   const auto points = points_of(comm, ranks, options);
   if (prints && !points.empty()) run.skew = described(options.skew, points.back().problem);
+  // One rank that stands in for others cannot ask them.
+  if (options.table.is_nccl && options.prints && options.running_ranks == 0)
+    run.devices = nccl_devices(comm);
   if (prints) print_head(options, entry, ranks, comm, run);
   // Each missing feature of a library is reported once, not once for each point.
   const auto note = [&](const std::string& name, const std::string& library,
@@ -236,7 +240,7 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
         else
           run.results[row].add(result);
         if (prints && repetition + 1 == options.repetitions)
-          print_row(run.results[row], entry, world);
+          print_row(run.results[row], entry, options, world);
         ++row;
       }
     }
@@ -244,7 +248,7 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
   // One rank that stands in for others has no times of theirs.
   if (options.running_ranks == 0 && options.prints && !run.results.empty())
     run.ranks = gather_ranks(comm, run.results, options);
-  if (prints) print_end(run, entry, world);
+  if (prints) print_end(run, entry, options, world);
   return run;
 }
 

@@ -27,6 +27,11 @@ std::string_view name_of(Buffers buffers);
 
 struct BenchResult;
 
+// What rank 0 prints.
+struct TableOptions {
+  bool is_nccl = false;  // the columns of nccl-tests and no others
+};
+
 struct BenchOptions {
   std::string operation = "all_reduce";
   std::vector<std::string> algorithms;  // empty: auto; "all": all of the table
@@ -50,6 +55,7 @@ struct BenchOptions {
   std::vector<std::string> without_effect;  // given flags to warn about
   std::string serve;                        // if this process is a peer's: the path of its board
   bool prints = true;                       // rank 0 prints the table
+  TableOptions table;
 };
 
 constexpr std::int64_t most_buffer_bytes = std::int64_t{1} << 36;
@@ -108,7 +114,11 @@ struct BenchRun {
   std::string library;               // the library of the algorithm `vendor`, if there is one
   std::string skew;                  // in words, at the largest size; empty without skew
   std::vector<BenchRank> ranks;      // on rank 0, if every rank ran
+  std::vector<std::string> devices;  // on rank 0, for nccl-tests' table: a line for each rank
 };
+
+// The mean over all results.
+double average_busbw_gb_per_s(const BenchRun& run, Operation operation);
 
 // Runs `program`, which calls bench_operation, on every rank; or, in virtual time, on one rank that
 // stands in for all if ranks behave identically in an algorithm, and on one node if all nodes do

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "bench/collectives/nccl_table.h"
 #include "bench/collectives/rank_rows.h"
 #include "bench/collectives/warnings.h"
 
@@ -48,32 +51,47 @@ void print_measured(const BenchResult& result, Operation operation) {
              result.algbw_gb_per_s(), result.busbw_gb_per_s(operation), wrong_text(result.wrong));
 }
 
+std::vector<std::string> notes_of(const BenchOptions& options, const OperationEntry& entry,
+                                  Communicator& comm, const BenchRun& run) {
+  std::vector<std::string> notes;
+  if (options.running_ranks > 0)
+    notes.push_back(fmt::format(
+        "{} for all, which behave identically",
+        options.running_ranks == 1
+            ? "one rank runs and stands"
+            : fmt::format("the {} ranks of one node run and stand", options.running_ranks)));
+  if (!run.library.empty()) notes.push_back(fmt::format("library: {}", run.library));
+  if (entry.operation == Operation::all_to_all_v)
+    notes.emplace_back(
+        "size: what a rank sends, mean over ranks   busbw: bytes of the busiest rank");
+  if (!run.skew.empty()) notes.push_back(fmt::format("skew {}", run.skew));
+  for (const std::string& warning : warnings_of(comm, options))
+    notes.push_back(fmt::format("warning: {}", warning));
+  for (const std::string& reason : run.skipped) notes.push_back(fmt::format("skipped: {}", reason));
+  return notes;
+}
+
 }  // namespace
 
 void print_head(const BenchOptions& options, const OperationEntry& entry, int ranks,
                 Communicator& comm, const BenchRun& run) {
+  const std::string time = fmt::format("time: median of {}", text_of(options.whose));
+  std::vector<std::string> notes = notes_of(options, entry, comm, run);
+  if (options.table.is_nccl) {
+    notes.insert(notes.begin(), time);
+    return print_nccl_head(options, entry, ranks, run, notes);
+  }
   fmt::print("# {} among {} ranks over {}\n", entry.name, ranks, comm.transport().name());
   fmt::print(
       "# warm-up {}   iterations {}   repetitions {}   operations an iteration {}   buffers {}   "
-      "time: median of {}\n",
+      "{}\n",
       options.warmup, options.iterations, options.repetitions, options.operations_per_iteration,
-      name_of(options.buffers), text_of(options.whose));
+      name_of(options.buffers), time);
   fmt::print(
       "# model: {}; <= upper bound, ~ estimate   copy: time to copy all bytes read and written, "
       "over the time\n",
       described(run.links));
-  if (options.running_ranks > 0)
-    fmt::print("# {} for all, which behave identically\n",
-               options.running_ranks == 1
-                   ? "one rank runs and stands"
-                   : fmt::format("the {} ranks of one node run and stand", options.running_ranks));
-  if (!run.library.empty()) fmt::print("# library: {}\n", run.library);
-  if (entry.operation == Operation::all_to_all_v)
-    fmt::print("# size: what a rank sends, mean over ranks   busbw: bytes of the busiest rank\n");
-  if (!run.skew.empty()) fmt::print("# skew {}\n", run.skew);
-  for (const std::string& warning : warnings_of(comm, options))
-    fmt::print("# warning: {}\n", warning);
-  for (const std::string& reason : run.skipped) fmt::print("# skipped: {}\n", reason);
+  for (const std::string& note : notes) fmt::print("# {}\n", note);
   fmt::print("#\n#{:>67}{:^35}{:^35}\n", "", "out-of-place", "in-place");
   fmt::print("#{:>12}{:>12}{:>6}{:>6}{:>5}  {:<24}", "size", "count", "type", "redop", "root",
              "algorithm");
@@ -85,7 +103,9 @@ void print_head(const BenchOptions& options, const OperationEntry& entry, int ra
   fmt::print("  {:>12}{:>6}\n", "(us)", "(%)");
 }
 
-void print_row(const BenchResult& result, const OperationEntry& entry, const LaunchOptions& world) {
+void print_row(const BenchResult& result, const OperationEntry& entry, const BenchOptions& options,
+               const LaunchOptions& world) {
+  if (options.table.is_nccl) return print_nccl_row(result, entry);
   if (!result.in_place)
     fmt::print(
         " {:>12.0f}{:>12}{:>6}{:>6}{:>5}  {:<24}", result.problem.bytes(), result.problem.count,
@@ -104,20 +124,19 @@ void print_row(const BenchResult& result, const OperationEntry& entry, const Lau
   std::fflush(stdout);
 }
 
-void print_end(const BenchRun& run, const OperationEntry& entry, const LaunchOptions& world) {
-  double sum = 0, wrong = 0;
-  for (const BenchResult& result : run.results) {
-    sum += result.busbw_gb_per_s(entry.operation);
-    wrong += std::max(0.0, result.wrong);
-  }
+void print_end(const BenchRun& run, const OperationEntry& entry, const BenchOptions& options,
+               const LaunchOptions& world) {
+  double wrong = 0;
+  for (const BenchResult& result : run.results) wrong += std::max(0.0, result.wrong);
   for (const BenchResult& result : run.results)
     if (const std::string warning = stall_warning(result); !warning.empty())
       fmt::print("# warning: {}\n", warning);
   if (const std::string slow = text_of(slow_ranks(run, world)); !slow.empty())
     fmt::print("# {}\n", slow);
   fmt::print("# Out of bounds values : {:.0f} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
-  fmt::print("# Avg bus bandwidth    : {:g}\n",
-             run.results.empty() ? 0 : sum / static_cast<double>(run.results.size()));
+  fmt::print("# Avg bus bandwidth    : {:g}{}\n", average_busbw_gb_per_s(run, entry.operation),
+             options.table.is_nccl ? " " : "");
+  if (options.table.is_nccl) print_nccl_end(entry);
 }
 
 }  // namespace lockstep
