@@ -33,9 +33,8 @@ std::vector<std::string> peer_words(const BenchCommand& c) {
   add("-d", c.dtype);
   if (find_operation(o.operation).reduces) add("-o", c.op);
   if (find_operation(o.operation).has_root) add("-r", o.root);
-  add("--repetitions", o.repetitions), add("-m", o.operations_per_iteration),
-      add("-c", o.check ? 1 : 0), add("--buffers", c.buffers),
-      add("--timeout", c.world.launch.timeout_s);
+  add("--repetitions", o.repetitions), add("-m", o.operations_per_iteration), add("-c", o.checks),
+      add("--buffers", c.buffers), add("--timeout", c.world.launch.timeout_s);
   return words;
 }
 

@@ -42,7 +42,7 @@ void read_clock_defaults(BenchCommand& c) {
   const bool needs_data = c.check.value_or(0) > 0 || o.buffers != Buffers::hot;
   if (c.device.empty()) c.device = unit && !needs_data ? "none" : "host";
   o.device = &device_named(c.device);
-  o.check = c.check ? *c.check > 0 : o.device->stores();
+  o.checks = c.check.value_or(o.device->stores() ? 1 : 0);
 }
 
 // Returns the claims; input files are claimed by their contents.
@@ -123,7 +123,7 @@ void add_measuring_flags(CLI::App& app, BenchCommand& c) {
                  "repetitions of the whole sweep; with 5 or more, compare takes each as one sample")
       ->capture_default_str()
       ->group(group);
-  app.add_option("-c,--check", c.check, "1: check results; 0: do not")
+  app.add_option("-c,--check", c.check, "checks of each result, each on other data; 0: none")
       ->default_str("1, with --device none 0")
       ->group(group);
   app.add_option("-a,--average", c.whose,
@@ -241,7 +241,8 @@ int write_results(BenchCommand& c, const OperationEntry& entry, const BenchRun& 
     if (comparison) require_right(*comparison);
     if (comparison && comparison->count(Verdict::slower) > 0) status = exit_regression;
   }
-  if (std::ranges::any_of(measured.results, [](const BenchResult& r) { return r.wrong > 0; }))
+  if (is_too_slow(measured, entry.operation, c.options)) status = exit_regression;
+  if (has_wrong(measured))
     throw Error(ErrorKind::wrong_result, "elements are wrong; see the column #wrong");
   return status;
 }

@@ -23,6 +23,7 @@ struct BenchCommand {
               buffers = "hot", device, json, tuned, tune, trace;
   std::string skew = "uniform", matrix;  // for all_to_all_v
   std::string table = "lockstep";
+  std::optional<int> cycles;  // nccl-tests' -N
   Tuning tuning;
   std::vector<std::string> peers;
   std::string baseline, plot;

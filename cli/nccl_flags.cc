@@ -2,7 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
+
 #include "collectives/base/error.h"
+#include "collectives/base/printable.h"
 
 namespace lockstep {
 namespace {
@@ -19,6 +25,40 @@ void read_table(BenchCommand& c) {
           "its rows do not name the algorithm: choose one, without --tune and --peer");
 }
 
+void read_cycles(BenchCommand& c) {
+  if (!c.cycles) return;
+  BenchOptions& o = c.options;
+  o.endless = *c.cycles == 0;
+  o.repetitions = o.endless ? 1 : *c.cycles;
+  o.table.each_repetition = true;
+  if (!o.endless) return;
+  for (const auto& [flag, value] : {std::pair("--json", c.json), std::pair("--plot", c.plot),
+                                    std::pair("--baseline", c.baseline),
+                                    std::pair("--tune", c.tune), std::pair("--trace", c.trace)})
+    require(value.empty(), fmt::format("-N 0 with {}", flag),
+            "it repeats until elements are wrong: choose a number of cycles");
+  require(c.peers.empty(), "-N 0 with --peer", "choose a number of cycles");
+}
+
+// Empty: none.
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value ? value : "";
+}
+
+void read_least_bandwidth(BenchCommand& c) {
+  constexpr const char* name = "NCCL_TESTS_MIN_BW";
+  const std::string text = variable(name);
+  if (text.empty()) return;
+  double least = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), least);
+  require(
+      code == std::errc() && end == text.data() + text.size() && std::isfinite(least) && least >= 0,
+      fmt::format("{}='{}'", name, printable(text)),
+      "set it to the bus bandwidth in GB/s that the average must reach, within a tenth");
+  c.options.table.least_busbw = least;
+}
+
 }  // namespace
 
 void add_nccl_flags(CLI::App& app, BenchCommand& c) {
@@ -29,6 +69,11 @@ void add_nccl_flags(CLI::App& app, BenchCommand& c) {
       ->group(group);
   app.add_option("-t,--nthreads", c.threads, "the number of ranks is -t times -g")->group(group);
   app.add_option("-g,--ngpus", c.gpus, "the number of ranks is -t times -g")->group(group);
+  app.add_option("-N,--run_cycles", c.cycles,
+                 "repetitions of the whole sweep, with rows for each; 0: until elements are wrong")
+      ->default_str("1")
+      ->excludes(app.get_option("--repetitions"))
+      ->group(group);
   for (const char* flag : {"-z,--blocking", "-G,--cudagraph", "-C,--report_cputime",
                            "-p,--parallel_init", "-R,--local_register"})
     app.add_option(flag, c.without_effect[flag], "accepted as by nccl-tests; no effect")
@@ -36,6 +81,10 @@ void add_nccl_flags(CLI::App& app, BenchCommand& c) {
   app.add_option("-T", c.world.launch.timeout_s, "same as --timeout")->group(group);
 }
 
-void read_nccl_flags(BenchCommand& c) { read_table(c); }
+void read_nccl_flags(BenchCommand& c) {
+  read_table(c);
+  read_cycles(c);
+  read_least_bandwidth(c);
+}
 
 }  // namespace lockstep

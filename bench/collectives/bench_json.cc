@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "bench/collectives/collective.h"
@@ -93,17 +94,21 @@ std::string bench_json(const BenchRun& run, const OperationEntry& entry,
   }
   auto environment = environment_json(world.device);
   if (!run.library.empty()) environment["mpi"] = run.library;
+  std::map<std::string, std::string> context = {
+      {"lockstep.environment", json_line(environment)},
+      {"lockstep.memory_bandwidth_bytes_per_s", fmt::format("{:.6g}", memory_bandwidth(run))},
+      {"lockstep.buffers", std::string(name_of(options.buffers))},
+      {"lockstep.checks", std::to_string(options.checks)},
+      {"lockstep.average", std::to_string(static_cast<int>(options.whose))},
+      {"lockstep.operations_per_iteration", std::to_string(options.operations_per_iteration)},
+      {"lockstep.clock", std::string(name_of(world.clock))},
+      {"lockstep.device", std::string(options.device->name())},
+      {"lockstep.link", text_of(run.links)}};
+  if (options.table.least_busbw)
+    context.emplace("lockstep.min_busbw_gb_per_s", fmt::format("{}", *options.table.least_busbw));
 
   // Google Benchmark keeps no samples; readers of its format ignore unknown keys.
-  auto file = run_registered(
-      {{"lockstep.environment", json_line(environment)},
-       {"lockstep.memory_bandwidth_bytes_per_s", fmt::format("{:.6g}", memory_bandwidth(run))},
-       {"lockstep.buffers", std::string(name_of(options.buffers))},
-       {"lockstep.average", std::to_string(static_cast<int>(options.whose))},
-       {"lockstep.operations_per_iteration", std::to_string(options.operations_per_iteration)},
-       {"lockstep.clock", std::string(name_of(world.clock))},
-       {"lockstep.device", std::string(options.device->name())},
-       {"lockstep.link", text_of(run.links)}});
+  auto file = run_registered(context);
   auto result = run.results.begin();
   for (auto& written : file["benchmarks"]) {
     if (written["run_type"] != "iteration") continue;

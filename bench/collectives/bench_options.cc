@@ -75,10 +75,11 @@ void check(const BenchOptions& options, int ranks) {
   within(options.iterations, 1, 1'000'000, "-n");
   within(options.warmup, 0, 1'000'000, "-w");
   within(options.operations_per_iteration, 1, 1'000'000, "-m");
-  within(options.repetitions, 1, 10'000, "--repetitions");
+  within(options.repetitions, 1, 10'000, options.table.each_repetition ? "-N" : "--repetitions");
+  within(options.checks, 0, 1'000'000, "-c");
   within(ranks, 1, std::numeric_limits<int>::max(), "--ranks");
   within(options.root, 0, ranks - 1, "-r");
-  require(options.device->stores() || (!options.check && options.buffers == Buffers::hot),
+  require(options.device->stores() || (options.checks == 0 && options.buffers == Buffers::hot),
           "--device none with -c 1 or --buffers",
           "the device none has no buffers and no results to check");
   require(!options.device->enqueues() || options.buffers != Buffers::consume,

@@ -38,10 +38,20 @@ double BenchResult::busbw_gb_per_s(Operation operation) const {
   }
 }
 
+bool has_wrong(const BenchRun& run) {
+  return std::ranges::any_of(run.results, [](const BenchResult& r) { return r.wrong > 0; });
+}
+
 double average_busbw_gb_per_s(const BenchRun& run, Operation operation) {
   double sum = 0;
   for (const BenchResult& result : run.results) sum += result.busbw_gb_per_s(operation);
   return run.results.empty() ? 0 : sum / static_cast<double>(run.results.size());
+}
+
+bool is_too_slow(const BenchRun& run, Operation operation, const BenchOptions& options) {
+  constexpr double tolerated = 0.9;
+  const std::optional<double>& least = options.table.least_busbw;
+  return least && average_busbw_gb_per_s(run, operation) < tolerated * *least;
 }
 
 double BenchResult::copy_share(Operation operation) const {

@@ -136,6 +136,7 @@ std::vector<BenchResult> measured_on_every_rank(std::vector<std::string> algorit
   BenchOptions options = common;
   options.algorithms = std::move(algorithms);
   options.repetitions = 1;  // all take the same time
+  options.endless = false;
   options.prints = false;
   std::vector<BenchResult> results;
   launch(world, [&](RankContext& context) {
@@ -154,6 +155,16 @@ std::vector<BenchResult> measured_before(const BenchOptions& options, const std:
                result.op == point.op && result.problem.count == point.problem.count;
       });
   return results;
+}
+
+// The result of one repetition joins those of the earlier ones, or replaces them.
+void keep(std::vector<BenchResult>& results, std::size_t row, BenchResult result, bool replaces) {
+  if (row == results.size())
+    results.push_back(std::move(result));
+  else if (replaces)
+    results[row] = std::move(result);
+  else
+    results[row].add(result);
 }
 
 }  // namespace
@@ -220,8 +231,12 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
   };
   // Repeats whole sweeps, so that the repetitions of a point are spread over time and see different
   // states of the machine.
-  for (int repetition = 0; repetition < options.repetitions; ++repetition) {
+  const auto goes_on = [&](int repetition) {
+    return options.endless ? !has_wrong(run) : repetition < options.repetitions;
+  };
+  for (int repetition = 0; goes_on(repetition); ++repetition) {
     std::size_t row = 0;
+    if (prints && options.table.each_repetition) fmt::print("# cycle {}\n", repetition + 1);
     for (const PointSpec& spec : points) {
       BenchPoint point(comm, entry, options, spec.problem, spec.dtype, spec.op);
       for (const std::string& name : algorithms) {
@@ -235,11 +250,9 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
       }
       for (const auto& peer : options.peers) note(peer->library(), "it", point.add(*peer));
       for (BenchResult& result : point.measured()) {
-        if (repetition == 0)
-          run.results.push_back(std::move(result));
-        else
-          run.results[row].add(result);
-        if (prints && repetition + 1 == options.repetitions)
+        if (prints && options.table.each_repetition) print_row(result, entry, options, world);
+        keep(run.results, row, std::move(result), options.endless);
+        if (prints && !options.table.each_repetition && repetition + 1 == options.repetitions)
           print_row(run.results[row], entry, options, world);
         ++row;
       }

@@ -29,7 +29,9 @@ struct BenchResult;
 
 // What rank 0 prints.
 struct TableOptions {
-  bool is_nccl = false;  // the columns of nccl-tests and no others
+  bool is_nccl = false;               // the columns of nccl-tests and no others
+  bool each_repetition = false;       // a row for each repetition, not one for all
+  std::optional<double> least_busbw;  // GB/s: what the average must reach, within a tenth
 };
 
 struct BenchOptions {
@@ -39,13 +41,14 @@ struct BenchOptions {
   int factor = 2;               // from one size to the next
   std::int64_t step_bytes = 0;  // if above 0, added to each size instead
   int iterations = 20, warmup = 5, operations_per_iteration = 1, repetitions = 1;
+  bool endless = false;  // repeats until elements are wrong, and keeps the last repetition only
   std::vector<DType> dtypes = {DType::f32};
   std::vector<ReduceOp> ops = {ReduceOp::sum};
   int root = 0;
   int running_ranks = 0;  // in virtual time, the first ranks, which stand in for all; 0: all run
   std::vector<BenchResult> measured;  // measured before, on every rank, where ranks differ
   Skew skew;                          // for all_to_all_v
-  bool check = true;
+  int checks = 1;                     // of each result, each on other data; 0: none
   // Holds the buffers. `none` has no memory behind its addresses: for thousands of ranks.
   Device* device = &host_device();
   Buffers buffers = Buffers::hot;
@@ -117,8 +120,11 @@ struct BenchRun {
   std::vector<std::string> devices;  // on rank 0, for nccl-tests' table: a line for each rank
 };
 
+bool has_wrong(const BenchRun& run);  // elements
 // The mean over all results.
 double average_busbw_gb_per_s(const BenchRun& run, Operation operation);
+// Whether that mean is below nine tenths of options.table.least_busbw, as nccl-tests judges it.
+bool is_too_slow(const BenchRun& run, Operation operation, const BenchOptions& options);
 
 // Runs `program`, which calls bench_operation, on every rank; or, in virtual time, on one rank that
 // stands in for all if ranks behave identically in an algorithm, and on one node if all nodes do

@@ -91,7 +91,7 @@ void print_nccl_head(const BenchOptions& options, const OperationEntry& entry, i
       launch_ranks({.ranks = 0}) > 0 ? 1 : ranks, options.min_bytes, options.max_bytes,
       options.step_bytes > 0 ? options.step_bytes : options.factor,
       options.step_bytes > 0 ? "bytes" : "factor", options.warmup, options.iterations,
-      options.operations_per_iteration, options.check ? 1 : 0);
+      options.operations_per_iteration, options.checks);
   fmt::print("# Using devices\n");
   for (const std::string& line : run.devices) fmt::print("{}\n", line);
   for (const std::string& note : notes) fmt::print("# {}\n", note);

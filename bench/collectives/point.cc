@@ -27,7 +27,7 @@ std::string BenchPoint::add(const std::string& name, const LinkModel& links) {
     BenchResult& result = add_result(name, comm_.transport().name(), in_place);
     result.chosen = algorithm.name;
     result.equal_work = has_equal_work(algorithm);
-    result.wrong = options_.check ? buffers_.wrong(algorithm, in_place) : -1;
+    result.wrong = options_.checks > 0 ? buffers_.wrong(algorithm, in_place) : -1;
     Problem modelled = problem_;
     if (algorithm.ranks > 0) modelled.ranks = algorithm.ranks;
     if (algorithm.seconds) result.model = estimate(algorithm, modelled, links);
@@ -44,7 +44,7 @@ std::string BenchPoint::add(Peer& peer) {
     if (in_place && !entry_.in_place) continue;
     BenchResult& result = add_result(peer.library(), peer.transport(), in_place);
     result.chosen = "vendor";
-    result.wrong = options_.check ? peer.wrong(in_place) : -1;
+    result.wrong = options_.checks > 0 ? peer.wrong(in_place) : -1;
     compared_.push_back({.prepare = {}, .operation = {}, .elsewhere = [&peer, in_place] {
                            return peer.run(in_place);
                          }});

@@ -53,19 +53,27 @@ Timed PointBuffers::timed_copy() {
 }
 
 double PointBuffers::wrong(const AnyAlgorithm& algorithm, bool in_place) {
-  reset();
+  double most = 0;
+  for (int round = 0; round < options_.checks; ++round)
+    most = std::max(most, wrong_in(round, algorithm, in_place));
+  return most;
+}
+
+double PointBuffers::wrong_in(int round, const AnyAlgorithm& algorithm, bool in_place) {
+  reset(round);
   if (in_place) comm_.copy(output_, input_);
   run(algorithm, in_place);
   const Slice seen = staged(output_);
   if (seen.data != output_.data) comm_.copy(seen, output_);
-  auto wrong = static_cast<double>(wrong_elements(seen, entry_, problem_, comm_.rank(), op_));
+  auto wrong =
+      static_cast<double>(wrong_elements(seen, entry_, problem_, comm_.rank(), op_, round));
   all_reduce(comm_, host_slice(std::span(&wrong, 1)));
   return wrong;
 }
 
-void PointBuffers::reset() {
+void PointBuffers::reset(int round) {
   if (!options_.device->stores()) return;
-  fill();
+  fill(round);
   output_.device->zero(output_);
 }
 
@@ -74,9 +82,9 @@ Slice PointBuffers::staged(Slice slice) const {
   return staged_.data() ? staged_.slice(slice.count, slice.dtype) : slice;
 }
 
-void PointBuffers::fill() {
+void PointBuffers::fill(int round) {
   const Slice written = staged(input_);
-  fill_input(written, entry_, problem_, comm_.rank(), op_);
+  fill_input(written, entry_, problem_, comm_.rank(), op_, round);
   if (written.data != input_.data) comm_.copy(input_, written);
 }
 

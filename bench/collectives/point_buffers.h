@@ -13,13 +13,15 @@ class PointBuffers {
   Timed timed(const AnyAlgorithm& algorithm, bool in_place);
   // A plain copy of the input to the output.
   Timed timed_copy();
-  // The number of wrong elements on all ranks after one operation on fresh data.
+  // The number of wrong elements on all ranks after one operation on fresh data; of several checks,
+  // the most.
   double wrong(const AnyAlgorithm& algorithm, bool in_place);
 
  private:
-  void reset();
+  double wrong_in(int round, const AnyAlgorithm& algorithm, bool in_place);
+  void reset(int round = 0);
   Slice staged(Slice slice) const;
-  void fill();
+  void fill(int round = 0);
   void prepare(bool in_place);
   void run(const AnyAlgorithm& algorithm, bool in_place);
   void copy_contribution();

@@ -131,11 +131,13 @@ void print_end(const BenchRun& run, const OperationEntry& entry, const BenchOpti
   for (const BenchResult& result : run.results)
     if (const std::string warning = stall_warning(result); !warning.empty())
       fmt::print("# warning: {}\n", warning);
-  if (const std::string slow = text_of(slow_ranks(run, world)); !slow.empty())
-    fmt::print("# {}\n", slow);
+  if (const std::string ranks = text_of(slow_ranks(run, world)); !ranks.empty())
+    fmt::print("# {}\n", ranks);
   fmt::print("# Out of bounds values : {:.0f} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
-  fmt::print("# Avg bus bandwidth    : {:g}{}\n", average_busbw_gb_per_s(run, entry.operation),
-             options.table.is_nccl ? " " : "");
+  const bool judged = options.table.least_busbw.has_value();
+  const bool slow = is_too_slow(run, entry.operation, options);
+  fmt::print("# Avg bus bandwidth    : {:g}{}{}\n", average_busbw_gb_per_s(run, entry.operation),
+             judged || options.table.is_nccl ? " " : "", judged ? (slow ? "FAILED" : "OK") : "");
   if (options.table.is_nccl) print_nccl_end(entry);
 }
 

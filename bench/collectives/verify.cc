@@ -14,9 +14,16 @@ namespace {
 // Values repeat along the index with this period, so only this many results need computing.
 constexpr Count period = 11;
 
-int input(int rank, Count index, ReduceOp op) {
-  const auto value = static_cast<int>((rank * 7 + index * 3) % period);
-  return op == ReduceOp::prod ? 1 + value % 2 : 1 + value;
+// What the inputs are chosen for.
+struct InputRule {
+  ReduceOp op;
+  int round;
+};
+
+int input(int rank, Count index, const InputRule& rule) {
+  if (rule.op == ReduceOp::prod)
+    return 1 + static_cast<int>((rank * 7 + index * 3) % period + rule.round) % 2;
+  return 1 + static_cast<int>((rank * 7 + index * 3 + rule.round) % period);
 }
 
 // How a type stores small integers and combines them.
@@ -40,21 +47,22 @@ template <typename T>
 using Table = std::array<T, period>;
 
 template <typename T>
-Table<T> inputs_of(int rank, ReduceOp op) {
+Table<T> inputs_of(int rank, const InputRule& rule) {
   Table<T> table;
   for (Count i = 0; i < period; ++i)
-    table[i] = Number<T>::store(static_cast<typename Number<T>::Wide>(input(rank, i, op)));
+    table[i] = Number<T>::store(static_cast<typename Number<T>::Wide>(input(rank, i, rule)));
   return table;
 }
 
 template <typename T>
-Table<T> combined(int ranks, ReduceOp op) {
+Table<T> combined(int ranks, const InputRule& rule) {
+  const ReduceOp op = rule.op;
   using Wide = typename Number<T>::Wide;
   Table<T> table;
   for (Count i = 0; i < period; ++i) {
-    auto value = static_cast<Wide>(input(0, i, op));
+    auto value = static_cast<Wide>(input(0, i, rule));
     for (int rank = 1; rank < ranks; ++rank) {
-      const auto other = static_cast<Wide>(input(rank, i, op));
+      const auto other = static_cast<Wide>(input(rank, i, rule));
       if (op == ReduceOp::sum || op == ReduceOp::avg) value = static_cast<Wide>(value + other);
       if (op == ReduceOp::prod) value = static_cast<Wide>(value * other);
       if (op == ReduceOp::min) value = std::min(value, other);
@@ -78,28 +86,29 @@ Count unlike(Slice result, Count begin, Count count, const Table<T>& table, Coun
 }
 
 template <typename T>
-Count wrong_typed(Slice result, Operation operation, const Problem& x, int rank, ReduceOp op) {
+Count wrong_typed(Slice result, Operation operation, const Problem& x, int rank,
+                  const InputRule& rule) {
   const Parts part(x.count, x.ranks);
   const Count own = part.offset(rank);
   const auto whole = [&](const Table<T>& table) { return unlike<T>(result, 0, x.count, table, 0); };
   const auto chunk_of_each = [&] {
     Count wrong = 0;
     for (int owner = 0; owner < x.ranks; ++owner)
-      wrong += unlike<T>(result, part.offset(owner), part[owner], inputs_of<T>(owner, op),
+      wrong += unlike<T>(result, part.offset(owner), part[owner], inputs_of<T>(owner, rule),
                          part.offset(owner));
     return wrong;
   };
   switch (operation) {
     case Operation::all_reduce:
-      return whole(combined<T>(x.ranks, op));
+      return whole(combined<T>(x.ranks, rule));
     case Operation::reduce:
-      return rank == x.root ? whole(combined<T>(x.ranks, op)) : 0;
+      return rank == x.root ? whole(combined<T>(x.ranks, rule)) : 0;
     case Operation::reduce_scatter:
-      return unlike<T>(result, own, part[rank], combined<T>(x.ranks, op), own);
+      return unlike<T>(result, own, part[rank], combined<T>(x.ranks, rule), own);
     case Operation::broadcast:
-      return whole(inputs_of<T>(x.root, op));
+      return whole(inputs_of<T>(x.root, rule));
     case Operation::scatter:
-      return unlike<T>(result, own, part[rank], inputs_of<T>(x.root, op), own);
+      return unlike<T>(result, own, part[rank], inputs_of<T>(x.root, rule), own);
     case Operation::all_gather:
       return chunk_of_each();
     case Operation::gather:
@@ -107,7 +116,7 @@ Count wrong_typed(Slice result, Operation operation, const Problem& x, int rank,
     case Operation::all_to_all: {
       Count wrong = 0;
       for (int owner = 0; owner < x.ranks; ++owner)
-        wrong += unlike<T>(result, part.offset(owner), part[owner], inputs_of<T>(owner, op), own);
+        wrong += unlike<T>(result, part.offset(owner), part[owner], inputs_of<T>(owner, rule), own);
       return wrong;
     }
     case Operation::all_to_all_v: {
@@ -116,13 +125,13 @@ Count wrong_typed(Slice result, Operation operation, const Problem& x, int rank,
         Count from = 0;  // where this rank's chunk begins in the owner's input
         for (int other = 0; other < rank; ++other) from += pair_count(x, owner, other);
         const Count count = pair_count(x, owner, rank);
-        wrong += unlike<T>(result, begin, count, inputs_of<T>(owner, op), from);
+        wrong += unlike<T>(result, begin, count, inputs_of<T>(owner, rule), from);
         begin += count;
       }
       return wrong;
     }
     case Operation::send_recv:
-      return whole(inputs_of<T>((rank + x.ranks - 1) % x.ranks, op));
+      return whole(inputs_of<T>((rank + x.ranks - 1) % x.ranks, rule));
     case Operation::barrier:
       return 0;
   }
@@ -135,9 +144,10 @@ bool brings_a_chunk(Operation operation) {
 
 }  // namespace
 
-void fill_input(Slice data, const OperationEntry& entry, const Problem& x, int rank, ReduceOp op) {
+void fill_input(Slice data, const OperationEntry& entry, const Problem& x, int rank, ReduceOp op,
+                int round) {
   with_type(data.dtype, [&]<typename T>(T) {
-    const Table<T> table = inputs_of<T>(rank, op);
+    const Table<T> table = inputs_of<T>(rank, {op, round});
     T* const values = reinterpret_cast<T*>(data.data);
     const Parts part(x.count, x.ranks);
     const bool chunk = brings_a_chunk(entry.operation);
@@ -149,11 +159,12 @@ void fill_input(Slice data, const OperationEntry& entry, const Problem& x, int r
 }
 
 Count wrong_elements(Slice result, const OperationEntry& entry, const Problem& x, int rank,
-                     ReduceOp op) {
+                     ReduceOp op, int round) {
   if (rank >= x.ranks) return 0;  // it receives nothing
   Count wrong = 0;
-  with_type(result.dtype,
-            [&]<typename T>(T) { wrong = wrong_typed<T>(result, entry.operation, x, rank, op); });
+  with_type(result.dtype, [&]<typename T>(T) {
+    wrong = wrong_typed<T>(result, entry.operation, x, rank, {op, round});
+  });
   return wrong;
 }
 

@@ -8,13 +8,14 @@
 
 namespace lockstep {
 
-// Fills this rank's input. The rest of the buffer gets wrong values on purpose.
+// Fills this rank's input. The rest of the buffer gets wrong values on purpose. Every element
+// differs from that of the `round` before.
 void fill_input(Slice data, const OperationEntry& entry, const Problem& problem, int rank,
-                ReduceOp op);
+                ReduceOp op, int round = 0);
 
 // The number of elements of `result` that differ from this rank's expected result; 0 if the rank
 // takes no part.
 Count wrong_elements(Slice result, const OperationEntry& entry, const Problem& problem, int rank,
-                     ReduceOp op);
+                     ReduceOp op, int round = 0);
 
 }  // namespace lockstep

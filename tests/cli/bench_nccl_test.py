@@ -30,7 +30,8 @@ class BenchNccl(unittest.TestCase):
     def bench(self, *words, status=0, environment=None):
         done = subprocess.run([PROGRAM, "bench", *words], cwd=self.path, capture_output=True, text=True, timeout=60,
                               env={**os.environ, **(environment or {})})
-        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        if status is not None:
+            self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done
 
     def entries(self, name="b.json"):
@@ -43,7 +44,7 @@ class BenchNccl(unittest.TestCase):
         for line in ("# nThread 3 nGpus 1 minBytes 4 maxBytes 4194304 step: 1024(factor) warmup iters: 5 iters: 3 agg iters: 1 "
                      "validation: 1 graph: 0", "# Using devices", "# Collective test starting: all_reduce_perf",
                      "# Collective test concluded: all_reduce_perf", "# Out of bounds values : 0 OK",
-                     "#" + " " * 63 + "out-of-place" + " " * 23 + "in-place" + " " * 10,
+                     "#" + " " * 62 + "out-of-place" + " " * 23 + "in-place" + " " * 10,
                      "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong ",
                      "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)         "):
             self.assertIn(line, lines)
@@ -73,6 +74,53 @@ class BenchNccl(unittest.TestCase):
         for words in (["--algorithm", "ring,linear"], ["--algorithm", "all"], ["--peer", "gloo"], ["--tune", "t.json"]):
             self.assertIn("--table nccl-tests with several algorithms", self.bench("all_reduce", "--table", "nccl-tests", *words, status=2).stderr)
         self.assertIn("--table 'nccl'", self.bench("all_reduce", "--table", "nccl", status=2).stderr)
+
+    def test_least_average_bandwidth(self):
+        """As nccl-tests: the average may miss it by a tenth. Two ranks need 1 + 1 us for half of 2,000 B each way."""
+        words = ("all_reduce", "--ranks", "2", "-b", "2000", "-e", "2000", "--algorithm", "ring", *UNIT, "--json", "b.json")
+        mean = float(AVERAGE.search(self.bench(*words, "--table", "nccl-tests").stdout)[1])
+        self.assertAlmostEqual(mean, 0.5, 6)
+        self.assertNotIn("lockstep.min_busbw_gb_per_s", json.loads((self.path / "b.json").read_text())["context"])
+        for least, verdict in (("0", "OK"), ("0.55", "OK"), ("0.56", "FAILED"), ("", None)):
+            for table in ("nccl-tests", "lockstep"):
+                done = self.bench(*words, "--table", table, environment={"NCCL_TESTS_MIN_BW": least}, status=3 if verdict == "FAILED" else 0)
+                self.assertEqual(re.search("(?m)^# Avg bus bandwidth    : 0.5 ?(.*)$", done.stdout)[1] or None, verdict)
+                context = json.loads((self.path / "b.json").read_text())["context"]
+                self.assertEqual(context.get("lockstep.min_busbw_gb_per_s"), least or None)
+        for bad in ("fast", "1GB", "-1", "nan", "1e999"):
+            done = self.bench(*words, environment={"NCCL_TESTS_MIN_BW": bad}, status=2)
+            self.assertIn(f"NCCL_TESTS_MIN_BW='{bad}'", done.stderr)
+            self.assertEqual(done.stdout, "")
+
+    def test_checks_may_be_many(self):
+        """A fault that strikes a later check is found only if there is one. Of both placements, an operation is checked and measured."""
+        def finds(checks, operation):
+            done = subprocess.run([PROGRAM, "bench", "broadcast", "--ranks", "2", "-b", "64", "-e", "64", "-n", "1", "--algorithm", "binomial_tree",
+                                   "-c", checks, "--fault", f"rank=0,op={operation},kind=nan", *UNIT], cwd=self.path, capture_output=True, text=True,
+                                  timeout=60)
+            self.assertIn(done.returncode, (0, 1, 2), done.stderr)
+            return done.returncode == 1
+        found = {checks: sum(finds(checks, operation) for operation in range(12)) for checks in ("1", "3")}
+        self.assertEqual(found["1"] * 3, found["3"])
+        self.assertIn("-c -1", self.bench("all_reduce", "-c", "-1", status=2).stderr)
+
+    def test_cycles_print_rows_each(self):
+        printed = self.bench("all_reduce", "-b", "8", "-e", "64", "-f", "8", "-n", "3", "-N", "2", "--table", "nccl-tests", "--json", "b.json").stdout
+        self.assertEqual(re.findall(r"(?m)^# cycle (\d)", printed), ["1", "2"])
+        self.assertEqual([row[0] for row in ROW.findall(printed)], ["8", "64", "8", "64"])
+        entries = [entry for entry in self.entries() if entry["run_type"] == "iteration"]
+        self.assertEqual([entry["repetition_index"] for entry in entries], [0, 1] * 4)
+        for row, entry in zip(ROW.findall(printed), [entries[i] for i in (0, 4, 1, 5)], strict=True):
+            self.assertAlmostEqual(float(row[5]), entry["p50_us"], delta=0.006)
+        for words in (["--json", "b.json"], ["--tune", "t.json"], ["--trace", "t.json"], ["--peer", "gloo"]):
+            self.assertIn(f"-N 0 with {words[0]}", self.bench("all_reduce", "-N", "0", *words, status=2).stderr)
+        self.assertIn("excludes --run_cycles", self.bench("all_reduce", "-N", "2", "--repetitions", "2", status=2).stderr)
+        self.assertIn("-N -1", self.bench("all_reduce", "-N", "-1", status=2).stderr)
+
+    def test_endless_cycles_end_at_a_wrong_result(self):
+        done = self.bench("broadcast", "--ranks", "2", "-b", "64", "-e", "64", "-n", "1", "-w", "0", "-N", "0", "--algorithm", "binomial_tree",
+                          "--fault", "rank=0,op=300,kind=nan", "--device", "host", *UNIT, "-c", "1", status=None)
+        self.assertRegex(done.stdout, r"(?s)# cycle 10\n.*# Out of bounds values : [1-9]")
 
 
 if __name__ == "__main__":
