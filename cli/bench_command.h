@@ -22,7 +22,7 @@ struct BenchCommand {
   std::string min_bytes = "8", max_bytes = "32M", step_bytes, dtype = "f32", op = "sum",
               buffers = "hot", device, json, tuned, tune, trace;
   std::string skew = "uniform", matrix;  // for all_to_all_v
-  std::string table = "lockstep";
+  std::string table = "lockstep", split;
   std::optional<int> cycles;  // nccl-tests' -N
   Tuning tuning;
   std::vector<std::string> peers;

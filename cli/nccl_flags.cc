@@ -46,6 +46,23 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
+void read_split(BenchCommand& c) {
+  constexpr const char *rule = "NCCL_TESTS_SPLIT", *mask = "NCCL_TESTS_SPLIT_MASK";
+  Split& split = c.options.split;
+  if (!c.split.empty())
+    split = split_from(c.split, "--split");
+  else if (const std::string text = variable(mask); !text.empty())
+    split = split_from_mask(text, mask);
+  else if (const std::string given = variable(rule); !given.empty())
+    split = split_from(given, rule);
+  if (split.rule == Split::Rule::none) return;
+  c.world.launch.claims.push_back({"--split", split.name});
+  require(c.peers.empty(), fmt::format("{} with --peer", split.source),
+          "other libraries measure one group: all ranks");
+  require(c.matrix.empty(), fmt::format("{} with --matrix", split.source),
+          "a matrix is for all ranks; use --skew");
+}
+
 void read_least_bandwidth(BenchCommand& c) {
   constexpr const char* name = "NCCL_TESTS_MIN_BW";
   const std::string text = variable(name);
@@ -74,6 +91,12 @@ void add_nccl_flags(CLI::App& app, BenchCommand& c) {
       ->default_str("1")
       ->excludes(app.get_option("--repetitions"))
       ->group(group);
+  app.add_option(
+         "--split", c.split,
+         "split the ranks into groups that run the operation at the same time: AND, OR, MOD or "
+         "DIV with a number, as NCCL_TESTS_SPLIT (MOD 8); rail: ranks with the same place in "
+         "their nodes; node: ranks of one node; leaf N: ranks of N nodes")
+      ->group(group);
   for (const char* flag : {"-z,--blocking", "-G,--cudagraph", "-C,--report_cputime",
                            "-p,--parallel_init", "-R,--local_register"})
     app.add_option(flag, c.without_effect[flag], "accepted as by nccl-tests; no effect")
@@ -84,6 +107,7 @@ void add_nccl_flags(CLI::App& app, BenchCommand& c) {
 void read_nccl_flags(BenchCommand& c) {
   read_table(c);
   read_cycles(c);
+  read_split(c);
   read_least_bandwidth(c);
 }
 

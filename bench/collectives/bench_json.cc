@@ -15,13 +15,16 @@
 namespace lockstep {
 namespace {
 
-std::string name_of(const BenchResult& r, const OperationEntry& entry, const Skew& skew) {
+std::string name_of(const BenchResult& r, const OperationEntry& entry, const BenchRun& run,
+                    const BenchOptions& options) {
   std::string name = fmt::format("{}/{}/{}/ranks:{}/bytes:{:.0f}/in_place:{}/type:{}", entry.name,
                                  r.algorithm, r.transport, r.problem.ranks, r.problem.bytes(),
                                  r.in_place ? 1 : 0, name_of(r.dtype));
   if (entry.reduces) name += fmt::format("/redop:{}", name_of(r.op));
   if (entry.has_root) name += fmt::format("/root:{}", r.problem.root);
-  if (entry.operation == Operation::all_to_all_v) name += fmt::format("/skew:{}", skew.name);
+  if (entry.operation == Operation::all_to_all_v)
+    name += fmt::format("/skew:{}", options.skew.name);
+  if (!run.split.empty()) name += fmt::format("/split:{}", run.split);
   return name;
 }
 
@@ -79,7 +82,7 @@ std::string bench_json(const BenchRun& run, const OperationEntry& entry,
                        const BenchOptions& options, const LaunchOptions& world) {
   std::vector<std::string> names;
   for (const BenchResult& result : run.results) {
-    names.push_back(name_of(result, entry, options.skew));
+    names.push_back(name_of(result, entry, run, options));
     auto repetition = std::make_shared<int>(0);
     benchmark::RegisterBenchmark(names.back().c_str(),
                                  [&result, &options, &entry, repetition](benchmark::State& state) {

@@ -10,6 +10,8 @@ void BenchResult::add(const BenchResult& repetition) {
   seconds.insert(seconds.end(), repetition.seconds.begin(), repetition.seconds.end());
   wrong = std::max(wrong, repetition.wrong);
   own.add(repetition.own);
+  group_seconds.insert(group_seconds.end(), repetition.group_seconds.begin(),
+                       repetition.group_seconds.end());
 }
 
 double BenchResult::algbw_gb_per_s() const {

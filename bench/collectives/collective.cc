@@ -22,12 +22,13 @@ namespace {
 
 // Returns the names of the algorithms that can run here. Adds the reason for each other algorithm
 // to `skipped`.
-std::vector<std::string> chosen_algorithms(Communicator& comm, const OperationEntry& entry,
+std::vector<std::string> chosen_algorithms(const BenchGroups& groups, const OperationEntry& entry,
                                            const BenchOptions& options,
                                            std::vector<std::string>& skipped) {
   std::vector<std::string> chosen;
   const auto add = [&](const AnyAlgorithm& algorithm) {
-    const std::string reason = unmet(algorithm.need, comm);
+    std::string reason = unmet(algorithm.need, groups.mine());
+    if (!groups.everywhere(reason.empty()) && reason.empty()) reason = "other ranks in some groups";
     if (reason.empty())
       chosen.emplace_back(algorithm.name);
     else
@@ -47,7 +48,9 @@ std::vector<std::string> chosen_algorithms(Communicator& comm, const OperationEn
 
 // A link's latency and bandwidth, measured with messages of two sizes; under a virtual clock, the
 // given ones.
-LinkModel links_of(Communicator& comm, const BenchOptions& options, const LaunchOptions& world) {
+LinkModel links_of(const BenchGroups& groups, const BenchOptions& options,
+                   const LaunchOptions& world) {
+  Communicator& comm = groups.mine();
   if (world.clock != Clock::wall || comm.size() == 1) return world.links;
   constexpr Count few = 8, many = Count{4} << 20;
   const Slice like{.dtype = DType::u8, .device = options.device};
@@ -58,7 +61,7 @@ LinkModel links_of(Communicator& comm, const BenchOptions& options, const Launch
                    send_recv(comm, out.slice(bytes, DType::u8), in.slice(bytes, DType::u8));
                  }};
   };
-  const auto seconds = measure(comm, 2, 11, {message(few), message(many)});
+  const auto seconds = measure(groups.world(), 2, 11, {message(few), message(many)});
   const double alpha = percentile(seconds[0], 0.5), both = percentile(seconds[1], 0.5);
   const Link link{alpha, std::max(0.0, both - alpha) / static_cast<double>(many - few)};
   return {.inside = link, .between = link, .ranks_per_node = comm.ranks_per_node()};
@@ -98,7 +101,8 @@ ByRanks by_ranks(Communicator& comm, const OperationEntry& entry, const BenchOpt
   std::vector<std::string> skipped;
   ByRanks names;
   const std::vector<PointSpec> points = points_of(comm, ranks, options);
-  for (const std::string& name : chosen_algorithms(comm, entry, options, skipped)) {
+  for (const std::string& name :
+       chosen_algorithms(BenchGroups(comm, {}), entry, options, skipped)) {
     const auto is_equal = [&](const PointSpec& point) {
       const Slice like{
           .count = point.problem.count, .dtype = point.dtype, .device = options.device};
@@ -123,8 +127,9 @@ int ranks_for_all(const BenchOptions& options, const LaunchOptions& world) {
   const auto power_of_two = [](int number) {
     return std::has_single_bit(static_cast<unsigned>(number));
   };
-  if (world.clock != Clock::unit || world.trace || world.fault || options.device->stores() ||
-      options.whose == WhoseTime::rank_0 || !power_of_two(ranks) || !power_of_two(alike))
+  if (world.clock != Clock::unit || options.split.rule != Split::Rule::none || world.trace ||
+      world.fault || options.device->stores() || options.whose == WhoseTime::rank_0 ||
+      !power_of_two(ranks) || !power_of_two(alike))
     return 0;
   return alike < ranks ? alike : 0;
 }
@@ -196,31 +201,38 @@ void launch_bench(const OperationEntry& entry, BenchOptions& options, const Laun
   launch_symmetric(world, stand_ins, program);
 }
 
-BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int ranks,
+BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int sharing,
                          const BenchOptions& common, const LaunchOptions& world) {
-  Communicator& comm = context.world;
   BenchOptions options = common;
+  const BenchGroups groups(context.world, options.split);
+  Communicator& comm = groups.mine();
+  const int ranks = groups.is_split() ? comm.size() : sharing;
+  const bool is_first = context.world.rank() == 0;
+  require(options.root < ranks, fmt::format("-r {} in a group of {} ranks", options.root, ranks),
+          "roots are numbers of ranks in their group");
   if (Device* const own = context.ledger.device()) options.device = own;
   BenchRun run;
-  const auto algorithms = chosen_algorithms(comm, entry, options, run.skipped);
+  run.groups = groups.all();
+  if (groups.is_split()) run.split = options.split.name;
+  const auto algorithms = chosen_algorithms(groups, entry, options, run.skipped);
   if (algorithms.empty())
     throw Error(ErrorKind::bad_input,
                 fmt::format("{}: no algorithm can run here: {}", options.operation,
                             run.skipped.empty() ? "none was named" : run.skipped.front()),
                 {.hint = "choose another --algorithm"});
-  if (comm.rank() == 0)
+  if (is_first)
     for (const auto& peer : options.peers) peer->wait_for_ranks();
-  run.links = links_of(comm, options, world);
+  run.links = links_of(groups, options, world);
   if (VendorCollectives* const vendor = comm.transport().vendor()) run.library = vendor->library();
   std::optional<PeerServer> server;
-  if (!options.serve.empty()) server.emplace(options.serve, comm.rank());
-  const bool prints = options.prints && comm.rank() == 0;
+  if (!options.serve.empty()) server.emplace(options.serve, context.world.rank());
+  const bool prints = options.prints && is_first;
   const auto points = points_of(comm, ranks, options);
   if (prints && !points.empty()) run.skew = described(options.skew, points.back().problem);
   // One rank that stands in for others cannot ask them.
   if (options.table.is_nccl && options.prints && options.running_ranks == 0)
-    run.devices = nccl_devices(comm);
-  if (prints) print_head(options, entry, ranks, comm, run);
+    run.devices = nccl_devices(groups);
+  if (prints) print_head(options, entry, ranks, context.world, run);
   // Each missing feature of a library is reported once, not once for each point.
   const auto note = [&](const std::string& name, const std::string& library,
                         const std::string& lacks) {
@@ -238,7 +250,7 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
     std::size_t row = 0;
     if (prints && options.table.each_repetition) fmt::print("# cycle {}\n", repetition + 1);
     for (const PointSpec& spec : points) {
-      BenchPoint point(comm, entry, options, spec.problem, spec.dtype, spec.op);
+      BenchPoint point(groups, entry, options, spec.problem, spec.dtype, spec.op);
       for (const std::string& name : algorithms) {
         const auto before = measured_before(options, name, spec);
         for (const BenchResult& result : before) point.add(result);
@@ -260,7 +272,7 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
   }
   // One rank that stands in for others has no times of theirs.
   if (options.running_ranks == 0 && options.prints && !run.results.empty())
-    run.ranks = gather_ranks(comm, run.results, options);
+    run.ranks = gather_ranks(context.world, run.results, options);
   if (prints) print_end(run, entry, options, world);
   return run;
 }

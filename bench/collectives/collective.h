@@ -10,6 +10,7 @@
 
 #include "bench/collectives/peer.h"
 #include "bench/collectives/skew.h"
+#include "bench/collectives/split.h"
 #include "bench/results/measure.h"
 #include "bench/results/outliers.h"
 #include "collectives/base/rank_site.h"
@@ -48,6 +49,7 @@ struct BenchOptions {
   int running_ranks = 0;  // in virtual time, the first ranks, which stand in for all; 0: all run
   std::vector<BenchResult> measured;  // measured before, on every rank, where ranks differ
   Skew skew;                          // for all_to_all_v
+  Split split;                        // of the ranks into groups that run at the same time
   int checks = 1;                     // of each result, each on other data; 0: none
   // Holds the buffers. `none` has no memory behind its addresses: for thousands of ranks.
   Device* device = &host_device();
@@ -84,6 +86,7 @@ struct BenchResult {
   double copy_seconds = 0;  // for a plain copy of the same bytes by all ranks, in the same rounds
   Estimate model;           // by the closed form; 0 if there is none
   OwnRuns own;              // this rank's times, per iteration
+  std::vector<double> group_seconds;  // if ranks are split: those of this rank's group
   // Whether all ranks do the same work, so that the own times of slow ranks are outliers.
   bool equal_work = false;
 
@@ -103,6 +106,7 @@ struct RankRow {
   UnitTime own = {};   // without waiting for other ranks
   double waited = 0;
   std::vector<WaitTimes::Waited> waited_for;  // by world rank, the longest first
+  double group_seconds = 0;                   // median of the rank's group, if ranks are split
 };
 
 struct BenchRank {
@@ -117,6 +121,8 @@ struct BenchRun {
   std::string library;               // the library of the algorithm `vendor`, if there is one
   std::string skew;                  // in words, at the largest size; empty without skew
   std::vector<BenchRank> ranks;      // on rank 0, if every rank ran
+  std::string split;                 // its name in results; empty: all ranks run one operation
+  std::vector<std::vector<int>> groups;
   std::vector<std::string> devices;  // on rank 0, for nccl-tests' table: a line for each rank
 };
 

@@ -68,15 +68,16 @@ std::string nccl_number(double value, int width) {
   return fmt::format("{:.{}f}", value, std::clamp(width - 1 - digits, 0, 2));
 }
 
-std::vector<std::string> nccl_devices(Communicator& world) {
+std::vector<std::string> nccl_devices(const BenchGroups& groups) {
+  Communicator& world = groups.world();
   world.set_label(report_label);
   const RankSite site = site_of(world.records().ledger);
   const std::size_t colon = site.device.find(':');
   const std::string number = colon == std::string::npos ? "0" : site.device.substr(colon + 1);
   std::vector<std::string> lines = gather_text(
-      world,
-      fmt::format("#  Rank {:2} Group {:2} Pid {:6} on {:>10} device {:>2} [{}] {}", world.rank(),
-                  0, getpid(), site.host, number, world.transport().name(), site.device));
+      world, fmt::format("#  Rank {:2} Group {:2} Pid {:6} on {:>10} device {:>2} [{}] {}",
+                         world.rank(), groups.number(), getpid(), site.host, number,
+                         world.transport().name(), site.device));
   world.set_label("");
   return lines;
 }

@@ -15,7 +15,7 @@ std::string_view nccl_name_of(DType dtype);
 std::string nccl_number(double value, int width);
 
 // A line for each rank: its process, host and device. Every rank calls it; rank 0 gets the lines.
-std::vector<std::string> nccl_devices(Communicator& world);
+std::vector<std::string> nccl_devices(const BenchGroups& groups);
 
 // `notes` are lines about the run, without the sign #.
 void print_nccl_head(const BenchOptions& options, const OperationEntry& entry, int ranks,

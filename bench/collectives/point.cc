@@ -4,15 +4,17 @@
 
 namespace lockstep {
 
-BenchPoint::BenchPoint(Communicator& comm, const OperationEntry& entry, const BenchOptions& options,
-                       const Problem& problem, DType dtype, ReduceOp op)
-    : comm_(comm),
+BenchPoint::BenchPoint(const BenchGroups& groups, const OperationEntry& entry,
+                       const BenchOptions& options, const Problem& problem, DType dtype,
+                       ReduceOp op)
+    : groups_(groups),
+      comm_(groups.mine()),
       entry_(entry),
       options_(options),
       problem_(problem),
       dtype_(dtype),
       op_(op),
-      buffers_(comm, entry, options, problem, dtype, op) {}
+      buffers_(groups, entry, options, problem, dtype, op) {}
 
 std::string BenchPoint::add(const std::string& name, const LinkModel& links) {
   const Slice like{.count = problem_.count, .dtype = dtype_, .device = options_.device};
@@ -55,14 +57,15 @@ std::string BenchPoint::add(Peer& peer) {
 std::vector<BenchResult> BenchPoint::measured() {
   compared_.push_back(buffers_.timed_copy());
   std::vector<OwnRuns> runs;
-  const auto seconds =
-      measure(comm_, options_.warmup, options_.iterations, compared_, options_.whose, &runs);
+  const auto seconds = measure(groups_.world(), options_.warmup, options_.iterations, compared_,
+                               options_.whose, &runs);
   auto own_runs = runs.begin();
   auto own = seconds.begin();
   for (BenchResult& result : results_) {
     if (!result.seconds.empty()) continue;
     for (const double iteration : *own++)
       result.seconds.push_back(iteration / options_.operations_per_iteration);
+    result.group_seconds = groups_.longest(own_runs->seconds);
     result.own = std::move(*own_runs++);
     result.copy_seconds = percentile(seconds.back(), 0.5);
   }

@@ -11,7 +11,7 @@ namespace lockstep {
 
 class BenchPoint {
  public:
-  BenchPoint(Communicator& comm, const OperationEntry& entry, const BenchOptions& options,
+  BenchPoint(const BenchGroups& groups, const OperationEntry& entry, const BenchOptions& options,
              const Problem& problem, DType dtype, ReduceOp op);
 
   // Adds an algorithm, out-of-place and, if the operation supports it, in-place. Returns "", or
@@ -29,6 +29,7 @@ class BenchPoint {
   bool has_equal_work(const AnyAlgorithm& algorithm) const;
   BenchResult& add_result(std::string_view name, std::string_view transport, bool in_place);
 
+  const BenchGroups& groups_;
   Communicator& comm_;
   const OperationEntry& entry_;
   const BenchOptions& options_;

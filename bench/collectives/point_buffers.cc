@@ -13,25 +13,30 @@ Slice like(DType dtype, Device* device) { return {.dtype = dtype, .device = devi
 
 }  // namespace
 
-PointBuffers::PointBuffers(Communicator& comm, const OperationEntry& entry,
+PointBuffers::PointBuffers(const BenchGroups& groups, const OperationEntry& entry,
                            const BenchOptions& options, const Problem& problem, DType dtype,
                            ReduceOp op)
-    : comm_(comm), entry_(entry), options_(options), problem_(problem), op_(op) {
+    : groups_(groups),
+      comm_(groups.mine()),
+      entry_(entry),
+      options_(options),
+      problem_(problem),
+      op_(op) {
   Count in = problem.count, out = problem.count;
   if (!problem.counts.empty()) {
     for (int other = 0; other < problem.ranks; ++other) {
-      sent_.push_back(problem.counts(comm.rank(), other));
-      received_.push_back(problem.counts(other, comm.rank()));
+      sent_.push_back(problem.counts(comm_.rank(), other));
+      received_.push_back(problem.counts(other, comm_.rank()));
     }
     in = std::accumulate(sent_.begin(), sent_.end(), Count{0});
     out = std::accumulate(received_.begin(), received_.end(), Count{0});
   }
   const Count larger = std::max(in, out);  // the plain copy writes what the operation reads
-  input_memory_ = comm.scratch(like(dtype, options.device), in);
-  output_memory_ = comm.scratch(like(dtype, options.device), larger);
+  input_memory_ = comm_.scratch(like(dtype, options.device), in);
+  output_memory_ = comm_.scratch(like(dtype, options.device), larger);
   input_ = input_memory_.slice(in, dtype);
   output_ = output_memory_.slice(out, dtype);
-  if (options.device->enqueues()) staged_ = comm.scratch(like(dtype, &host_device()), larger);
+  if (options.device->enqueues()) staged_ = comm_.scratch(like(dtype, &host_device()), larger);
   reset();
 }
 
@@ -67,7 +72,7 @@ double PointBuffers::wrong_in(int round, const AnyAlgorithm& algorithm, bool in_
   if (seen.data != output_.data) comm_.copy(seen, output_);
   auto wrong =
       static_cast<double>(wrong_elements(seen, entry_, problem_, comm_.rank(), op_, round));
-  all_reduce(comm_, host_slice(std::span(&wrong, 1)));
+  all_reduce(groups_.world(), host_slice(std::span(&wrong, 1)));
   return wrong;
 }
 

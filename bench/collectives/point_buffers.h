@@ -7,7 +7,7 @@ namespace lockstep {
 
 class PointBuffers {
  public:
-  PointBuffers(Communicator& comm, const OperationEntry& entry, const BenchOptions& options,
+  PointBuffers(const BenchGroups& groups, const OperationEntry& entry, const BenchOptions& options,
                const Problem& problem, DType dtype, ReduceOp op);
 
   Timed timed(const AnyAlgorithm& algorithm, bool in_place);
@@ -27,6 +27,7 @@ class PointBuffers {
   void copy_contribution();
   void read(Slice data);
 
+  const BenchGroups& groups_;
   Communicator& comm_;
   const OperationEntry& entry_;
   const BenchOptions& options_;

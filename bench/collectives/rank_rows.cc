@@ -1,5 +1,7 @@
 #include "bench/collectives/rank_rows.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -31,7 +33,8 @@ void compare_arrivals(Communicator& world, std::vector<OwnRuns>& own) {
     for (double& own_held : runs.held) own_held = *longest++ - own_held;
 }
 
-json row_of(const OwnRuns& runs, int operations) {
+json row_of(const BenchResult& result, int operations) {
+  const OwnRuns& runs = result.own;
   const SampleMean own = mean_of(runs.own);
   std::vector<std::pair<double, int>> peers;
   const auto iterations = static_cast<double>(std::max<std::size_t>(runs.own.size(), 1));
@@ -46,7 +49,8 @@ json row_of(const OwnRuns& runs, int operations) {
           own.value / operations,
           std::isfinite(own.error) ? json(own.error / operations) : json(),
           mean(runs.waited) / operations,
-          peers};
+          peers,
+          result.group_seconds.empty() ? 0 : percentile(result.group_seconds, 0.5) / operations};
 }
 
 RankRow row_from(const json& row) {
@@ -57,7 +61,8 @@ RankRow row_from(const json& row) {
                        .error = row[4].is_null() ? std::numeric_limits<double>::infinity()
                                                  : row[4].get<double>()},
                .waited = row[5],
-               .waited_for = {}};
+               .waited_for = {},
+               .group_seconds = row[7]};
   for (const json& peer : row[6]) read.waited_for.push_back({.peer = peer[1], .seconds = peer[0]});
   return read;
 }
@@ -88,8 +93,11 @@ std::vector<BenchRank> gather_ranks(Communicator& world, const std::vector<Bench
   compare_arrivals(world, own);
   const RankSite site = site_of(world.records().ledger);
   json mine = {{"host", site.host}, {"device", site.device}, {"rows", json::array()}};
-  for (const OwnRuns& runs : own)
-    mine["rows"].push_back(row_of(runs, options.operations_per_iteration));
+  for (std::size_t row = 0; row < results.size(); ++row) {
+    BenchResult result = results[row];
+    result.own = own[row];
+    mine["rows"].push_back(row_of(result, options.operations_per_iteration));
+  }
   std::vector<BenchRank> ranks;
   for (const std::string& text : gather_text(world, json_line(mine))) {
     const json read = parse_json(text, "the times of a rank", most_result_values);
@@ -125,6 +133,23 @@ SlowRanks slow_ranks(const BenchRun& run, const LaunchOptions& world) {
   return slow_ranks(std::move(times), world.clock, 1);  // sums, not means
 }
 
+std::string slowest_group(const BenchRun& run) {
+  if (run.groups.empty() || run.ranks.empty()) return "";
+  std::vector<double> sums;
+  for (const std::vector<int>& members : run.groups) {
+    double& sum = sums.emplace_back();
+    for (const RankRow& row : run.ranks[static_cast<std::size_t>(members.front())].rows)
+      sum += row.group_seconds;
+  }
+  const auto [fastest, slowest] = std::ranges::minmax_element(sums);
+  if (*fastest <= 0 || slowest == fastest) return "";
+  const auto name = [&](auto sum) {
+    return group_name(run.groups, static_cast<std::size_t>(sum - sums.begin()));
+  };
+  return fmt::format("slowest group: {}, whose operations take {:.3g} times as long as those of {}",
+                     name(slowest), *slowest / *fastest, name(fastest));
+}
+
 void add_ranks(ordered_json& file, const BenchRun& run, const LaunchOptions& world,
                const std::vector<std::string>& names) {
   if (run.ranks.empty()) return;
@@ -132,6 +157,7 @@ void add_ranks(ordered_json& file, const BenchRun& run, const LaunchOptions& wor
   for (const BenchRank& rank : run.ranks)
     file["ranks"].push_back(
         {{"rank", file["ranks"].size()}, {"host", rank.site.host}, {"device", rank.site.device}});
+  if (!run.groups.empty()) file["groups"] = run.groups;
   file["rank_times"] = ordered_json::array();
   for (std::size_t row = 0; row < run.results.size(); ++row) {
     if (run.results[row].own.seconds.empty()) continue;  // ran in other processes
@@ -145,6 +171,9 @@ void add_ranks(ordered_json& file, const BenchRun& run, const LaunchOptions& wor
       times["waited_for_us"] = waits_of(run, row);
       times["equal_work"] = run.results[row].equal_work;
     }
+    for (const std::vector<int>& members : run.groups)
+      times["group_us"].push_back(
+          run.ranks[static_cast<std::size_t>(members.front())].rows[row].group_seconds * 1e6);
     file["rank_times"].push_back(std::move(times));
   }
   if (const SlowRanks slow = slow_ranks(run, world); slow.compared > 0)

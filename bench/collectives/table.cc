@@ -60,6 +60,8 @@ std::vector<std::string> notes_of(const BenchOptions& options, const OperationEn
         options.running_ranks == 1
             ? "one rank runs and stands"
             : fmt::format("the {} ranks of one node run and stand", options.running_ranks)));
+  if (!run.split.empty())
+    notes.push_back(fmt::format("{}: {}", options.split.source, groups_text(run.groups)));
   if (!run.library.empty()) notes.push_back(fmt::format("library: {}", run.library));
   if (entry.operation == Operation::all_to_all_v)
     notes.emplace_back(
@@ -133,6 +135,7 @@ void print_end(const BenchRun& run, const OperationEntry& entry, const BenchOpti
       fmt::print("# warning: {}\n", warning);
   if (const std::string ranks = text_of(slow_ranks(run, world)); !ranks.empty())
     fmt::print("# {}\n", ranks);
+  if (const std::string group = slowest_group(run); !group.empty()) fmt::print("# {}\n", group);
   fmt::print("# Out of bounds values : {:.0f} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
   const bool judged = options.table.least_busbw.has_value();
   const bool slow = is_too_slow(run, entry.operation, options);

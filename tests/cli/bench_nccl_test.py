@@ -122,6 +122,70 @@ class BenchNccl(unittest.TestCase):
                           "--fault", "rank=0,op=300,kind=nan", "--device", "host", *UNIT, "-c", "1", status=None)
         self.assertRegex(done.stdout, r"(?s)# cycle 10\n.*# Out of bounds values : [1-9]")
 
+    def test_split_runs_the_operation_in_all_groups_at_once(self):
+        """Groups of the same size take as long as a world of that size alone, and as the closed form says."""
+        sizes = ("-b", "4K", "-e", "64K", "-f", "16", "-d", "double", "-c", "1")
+        self.bench("all_reduce", "--ranks", "2", "--algorithm", "all", *sizes, *UNIT, "--json", "alone.json")
+        alone = {entry["name"]: entry for entry in self.entries("alone.json")}
+        groups = {"mod3": [[0, 3], [1, 4], [2, 5]], "div2": [[0, 1], [2, 3], [4, 5]], "or1": [[0, 1], [2, 3], [4, 5]]}
+        for name, flag, environment in (("mod3", "MOD 3", {"NCCL_TESTS_SPLIT": "XOR"}), ("div2", "/0b10", {}),
+                                        ("or1", "", {"NCCL_TESTS_SPLIT": "or 0x1"}), ("mod3", "", {"NCCL_TESTS_SPLIT": "%3"})):
+            printed = self.bench("all_reduce", "--ranks", "6", "--algorithm", "all", *sizes, *UNIT, "--json", "b.json",
+                                 *(["--split", flag] if flag else []), environment=environment).stdout
+            self.assertIn(f"3 groups of 2 ranks at once: {', '.join(' '.join(map(str, group)) for group in groups[name])}\n", printed)
+            self.assertIn("# Out of bounds values : 0 OK", printed)
+            file = json.loads((self.path / "b.json").read_text())
+            self.assertEqual(file["groups"], groups[name])
+            self.assertEqual(len(file["ranks"]), 6)
+            together = {entry["name"]: entry for entry in file["benchmarks"]}
+            self.assertEqual({key.replace(f"/split:{name}", "") for key in together}, set(alone))
+            exact = 0
+            for key, entry in together.items():
+                expected = alone[key.replace(f"/split:{name}", "")]
+                for value in ("ranks", "bytes", "p50_us", "model_us", "busbw_gb_per_s", "wrong"):
+                    self.assertAlmostEqual(entry[value], expected[value], 9, key)
+                if entry["model_is_exact"]:
+                    self.assertAlmostEqual(entry["model_us"], entry["p50_us"], 9, key)
+                    exact += 1
+            self.assertGreaterEqual(exact, 8)
+            medians = {key.split("/iterations")[0]: entry["p50_us"] for key, entry in together.items()}
+            for times in file["rank_times"]:
+                self.assertEqual([round(us - medians[times["name"]], 9) for us in times["group_us"]], [0] * 3)
+
+    def test_split_by_nodes(self):
+        """Each of two ranks sends half of 8,000 B twice: inside nodes in 4 x 2, between nodes in 40 x 2 us, and no latency."""
+        nodes = ("--clock", "unit", "--link", "alpha=0us,beta=0.1GB/s,node=2,node-alpha=0us,node-beta=1GB/s")
+        words = ("all_reduce", "-b", "8000", "-e", "8000", "--algorithm", "ring", *nodes, "--json", "b.json")
+        for split, groups, microseconds in (("node", [[0, 1], [2, 3]], 8), ("rail", [[0, 2], [1, 3]], 80), ("DIV 2", [[0, 1], [2, 3]], 8)):
+            self.bench(*words, "--ranks", "4", "--split", split)
+            self.assertEqual(json.loads((self.path / "b.json").read_text())["groups"], groups)
+            self.assertAlmostEqual(self.entries()[0]["p50_us"], microseconds, 6)
+            self.assertAlmostEqual(self.entries()[0]["model_us"], microseconds, 6)
+        self.bench(*words, "--ranks", "8", "--split", "leaf 2")
+        self.assertEqual(json.loads((self.path / "b.json").read_text())["groups"], [[0, 1, 2, 3], [4, 5, 6, 7]])
+
+    def test_split_in_the_table_of_nccl_tests(self):
+        words = ("broadcast", "--ranks", "4", "-b", "64", "-e", "64", "-n", "2", "-r", "1", "--table", "nccl-tests")
+        printed = self.bench(*words, environment={"NCCL_TESTS_SPLIT_MASK": "1", "NCCL_TESTS_SPLIT": "DIV 2"}).stdout
+        self.assertEqual(re.findall(r"(?m)^#  Rank +(\d) Group +(\d) Pid", printed), [("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")])
+        self.assertEqual([row[4] for row in ROW.findall(printed)], ["1"])
+        printed = self.bench(*words, environment={"NCCL_TESTS_SPLIT_MASK": "0x0"}).stdout
+        self.assertNotIn("groups", printed)
+        self.assertEqual(set(re.findall(r"(?m)^#  Rank +\d Group +(\d) Pid", printed)), {"0"})
+
+    def test_split_into_what_is_no_groups(self):
+        words = ("all_reduce", "--ranks", "4", "-b", "64", "-e", "64")
+        for bad in ("MOD 0", "DIV 0", "MOD", "XOR 3", "MOD 8x", "MOD -1", "MOD 010", "AND 99999999999", "rail 2", "leaf", "leaf 0", "MOD 0x0x2"):
+            self.assertIn(f"--split '{bad}'", self.bench(*words, "--split", bad, status=2).stderr)
+            if not bad.startswith("leaf"):
+                self.assertIn(f"NCCL_TESTS_SPLIT '{bad}'", self.bench(*words, environment={"NCCL_TESTS_SPLIT": bad}, status=2).stderr)
+        for bad in ("0xg", "0x0x1", "-1", "MOD 2"):
+            self.assertIn(f"NCCL_TESTS_SPLIT_MASK '{bad}'", self.bench(*words, environment={"NCCL_TESTS_SPLIT_MASK": bad}, status=2).stderr)
+        self.assertIn("--split 'MOD 3' of 4 ranks: groups of 1 and of 2 ranks", self.bench(*words, "--split", "MOD 3", status=2).stderr)
+        self.assertIn("--split 'rail' of 4 ranks", self.bench(*words, "--split", "rail", status=2).stderr)
+        self.assertIn("-r 2 in a group of 2 ranks", self.bench("broadcast", *words[1:], "-r", "2", "--split", "MOD 2", status=2).stderr)
+        self.assertIn("with --peer", self.bench(*words, "--split", "MOD 2", "--peer", "openmpi", status=2).stderr)
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])

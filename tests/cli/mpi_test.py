@@ -115,6 +115,20 @@ class Mpi(unittest.TestCase):
         chosen = [line.split()[5] for line in done.stdout.splitlines() if not line.startswith("#")]
         self.assertEqual(chosen, ["auto=recursive_doubling", "auto=recursive_doubling", "auto=segmented_ring"])
 
+    def test_bench_of_groups_in_the_table_of_nccl_tests(self):
+        done, _ = self.run_ranks(4, "bench", "all_reduce", "-b", "4K", "-e", "64K", "-f", "16", "-n", "2", "-w", "1", "--split", "MOD 2",
+                                 "--table", "nccl-tests", "--json", "b.json")
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        devices = re.findall(r"(?m)^#  Rank +(\d) Group +(\d) Pid +(\d+) on", done.stdout)
+        self.assertEqual([device[:2] for device in devices], [("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")])
+        self.assertEqual(len({pid for _, _, pid in devices}), 4)
+        self.assertIn("# nThread 1 nGpus 1 ", done.stdout)
+        self.assertEqual(re.findall(r"(?m)^ +(\d+) +\d+ +float +sum +-1 ", done.stdout), ["4096", "65536"])
+        self.assertIn("# Out of bounds values : 0 OK", done.stdout)
+        result = json.loads((self.path / "b.json").read_text())
+        self.assertEqual(result["groups"], [[0, 2], [1, 3]])
+        self.assertEqual({entry["ranks"] for entry in result["benchmarks"]}, {2})
+
     def test_bench_of_a_parameter_server(self):
         done, _ = self.run_ranks(4, "bench", "ps", "-b", "8", "-e", "512K", "-f", "256", "-n", "2", "-w", "1", "-d", "i64")
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
