@@ -166,17 +166,16 @@ void read(BenchCommand& c) {
   c.world.launch.device = o.device;
   require(o.device->stores() || c.world.clock != "wall", "--device none with the clock wall",
           "without data there is no real time to measure; add --clock unit");
-  if (o.device->enqueues())
-    for (const auto& [flag, value] : c.without_effect)
-      if (value != 0) o.without_effect.push_back(flag);
   require(c.whose >= 0 && c.whose <= 3, fmt::format("-a {}", c.whose), "use a number from 0 to 3");
   o.whose = static_cast<WhoseTime>(c.whose);
   const OperationEntry& operation = find_operation(o.operation);
   if (!operation.reduces) {
     o.ops = {ReduceOp::sum};
-    if (c.reduction && c.reduction->count() > 0) o.without_effect.push_back("-o,--op");
+    if (c.reduction && c.reduction->count() > 0)
+      o.without_effect.push_back("-o,--op has no effect: nothing is reduced");
   }
-  if (!operation.has_root && c.root && c.root->count() > 0) o.without_effect.push_back("-r,--root");
+  if (!operation.has_root && c.root && c.root->count() > 0)
+    o.without_effect.push_back("-r,--root has no effect: there is no root");
   if (c.threads > 0 || c.gpus > 0) {
     const int ranks = std::max(1, c.threads) * std::max(1, c.gpus);
     require(!c.world.given_ranks() || *c.world.given_ranks() == ranks,

@@ -33,7 +33,8 @@ struct BenchCommand {
   // Not given: chosen by the clock.
   std::optional<int> iterations, warmup, check;
   int whose = 3;
-  std::map<std::string, int> without_effect;  // nccl-tests' flags that are ignored
+  std::map<std::string, int> without_effect;             // nccl-tests' flags that are ignored
+  int table_iterations = 0, timestamps = 0, memory = 0;  // nccl-tests' -I, -S and -M
   CLI::Option* factor = nullptr;
   CLI::Option *reduction = nullptr, *root = nullptr;  // null in commands without them
 };

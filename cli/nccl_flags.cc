@@ -13,7 +13,38 @@
 namespace lockstep {
 namespace {
 
+struct WithoutEffect {
+  const char *flag, *reason;
+};
+constexpr WithoutEffect flags_without_effect[] = {
+    {"-z,--blocking", "each operation is measured alone, after a barrier"},
+    {"-G,--cudagraph", "operations are called one by one"},
+    {"-C,--report_cputime", "times are the host's, or on GPUs the GPU's"},
+    {"-p,--parallel_init", "all ranks start at the same time"},
+    {"-R,--local_register", "the transport decides which memory to register"},
+    {"-x,--cta_policy", "it divides a GPU among NCCL's kernels"},
+    {"-D,--device_implementation", "these kernels are nccl-tests' own; choose an --algorithm"},
+    {"-V,--device_cta_count", "it is for the kernels of -D"},
+    {"-y,--stream_null", "a rank's work on a GPU has a stream of its own"}};
+
+void read_without_effect(BenchCommand& c) {
+  std::vector<std::string>& said = c.options.without_effect;
+  const auto say = [&](std::string_view flag, std::string_view reason) {
+    said.push_back(fmt::format("{} has no effect: {}", flag, reason));
+  };
+  for (const WithoutEffect& each : flags_without_effect)
+    if (c.without_effect[each.flag] != 0) say(each.flag, each.reason);
+  if (c.options.table.skipped_iterations > 0 && c.table_iterations == 0)
+    say("-K,--per_iter_skip", "it is for the columns of -I 1");
+}
+
 void read_table(BenchCommand& c) {
+  for (const auto& [flag, value] : {std::pair("-I", c.table_iterations),
+                                    std::pair("-S", c.timestamps), std::pair("-M", c.memory)})
+    require(value == 0 || value == 1, fmt::format("{} {}", flag, value), "use 0 or 1");
+  c.options.table.iterations = c.table_iterations == 1;
+  c.options.table.timestamps = c.timestamps == 1;
+  c.options.table.memory = c.memory == 1;
   c.options.table.is_nccl = c.table == "nccl-tests";
   require(c.options.table.is_nccl || c.table == "lockstep", fmt::format("--table '{}'", c.table),
           "choose lockstep or nccl-tests");
@@ -97,14 +128,30 @@ void add_nccl_flags(CLI::App& app, BenchCommand& c) {
          "DIV with a number, as NCCL_TESTS_SPLIT (MOD 8); rail: ranks with the same place in "
          "their nodes; node: ranks of one node; leaf N: ranks of N nodes")
       ->group(group);
-  for (const char* flag : {"-z,--blocking", "-G,--cudagraph", "-C,--report_cputime",
-                           "-p,--parallel_init", "-R,--local_register"})
-    app.add_option(flag, c.without_effect[flag], "accepted as by nccl-tests; no effect")
+  app.add_option("-u,--unalign", c.options.offset,
+                 "elements between an aligned address and the begin of each buffer")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option(
+         "-I,--per_iter_timing", c.table_iterations,
+         "1: columns with the least, greatest, 90 % and 99 % time of an iteration and their "
+         "variation")
+      ->group(group);
+  app.add_option("-K,--per_iter_skip", c.options.table.skipped_iterations,
+                 "leave out so many first iterations from the columns of -I")
+      ->group(group);
+  app.add_option("-S,--report_timestamps", c.timestamps, "1: a column with the time of day")
+      ->group(group);
+  app.add_option("-M,--memory,--memory_report", c.memory, "1: the memory of a rank, at the end")
+      ->group(group);
+  for (const WithoutEffect& each : flags_without_effect)
+    app.add_option(each.flag, c.without_effect[each.flag], "accepted as by nccl-tests; no effect")
         ->group(group);
   app.add_option("-T", c.world.launch.timeout_s, "same as --timeout")->group(group);
 }
 
 void read_nccl_flags(BenchCommand& c) {
+  read_without_effect(c);
   read_table(c);
   read_cycles(c);
   read_split(c);

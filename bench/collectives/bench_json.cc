@@ -24,6 +24,7 @@ std::string name_of(const BenchResult& r, const OperationEntry& entry, const Ben
   if (entry.has_root) name += fmt::format("/root:{}", r.problem.root);
   if (entry.operation == Operation::all_to_all_v)
     name += fmt::format("/skew:{}", options.skew.name);
+  if (options.offset > 0) name += fmt::format("/unalign:{}", options.offset);
   if (!run.split.empty()) name += fmt::format("/split:{}", run.split);
   return name;
 }
@@ -121,6 +122,10 @@ std::string bench_json(const BenchRun& run, const OperationEntry& entry,
       samples.push_back(seconds * 1e6);
     if (repetition + 1 == options.repetitions) ++result;
   }
+  if (options.table.memory)
+    file["memory"] = {{"initial_bytes", run.memory.initial},
+                      {"buffer_bytes", run.memory.buffers},
+                      {"peak_bytes", run.memory.peak}};
   add_ranks(file, run, world, names);
   return json_text(file);
 }

@@ -76,6 +76,8 @@ void check(const BenchOptions& options, int ranks) {
   within(options.warmup, 0, 1'000'000, "-w");
   within(options.operations_per_iteration, 1, 1'000'000, "-m");
   within(options.repetitions, 1, 10'000, options.table.each_repetition ? "-N" : "--repetitions");
+  within(options.offset, 0, 1'000'000, "-u");
+  within(options.table.skipped_iterations, 0, options.iterations - 1, "-K");
   within(options.checks, 0, 1'000'000, "-c");
   within(ranks, 1, std::numeric_limits<int>::max(), "--ranks");
   within(options.root, 0, ranks - 1, "-r");

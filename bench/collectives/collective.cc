@@ -9,6 +9,7 @@
 #include <iterator>
 #include <optional>
 
+#include "bench/collectives/memory_report.h"
 #include "bench/collectives/nccl_table.h"
 #include "bench/collectives/point.h"
 #include "bench/collectives/rank_rows.h"
@@ -211,6 +212,7 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
   require(options.root < ranks, fmt::format("-r {} in a group of {} ranks", options.root, ranks),
           "roots are numbers of ranks in their group");
   if (Device* const own = context.ledger.device()) options.device = own;
+  const auto initial = static_cast<double>(context.ledger.total_bytes());
   BenchRun run;
   run.groups = groups.all();
   if (groups.is_split()) run.split = options.split.name;
@@ -222,7 +224,9 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
                 {.hint = "choose another --algorithm"});
   if (is_first)
     for (const auto& peer : options.peers) peer->wait_for_ranks();
+  context.ledger.hold_peaks(true);
   run.links = links_of(groups, options, world);
+  context.ledger.hold_peaks(false);
   if (VendorCollectives* const vendor = comm.transport().vendor()) run.library = vendor->library();
   std::optional<PeerServer> server;
   if (!options.serve.empty()) server.emplace(options.serve, context.world.rank());
@@ -243,6 +247,7 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
   };
   // Repeats whole sweeps, so that the repetitions of a point are spread over time and see different
   // states of the machine.
+  double most_buffer_bytes_held = 0;
   const auto goes_on = [&](int repetition) {
     return options.endless ? !has_wrong(run) : repetition < options.repetitions;
   };
@@ -251,6 +256,8 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
     if (prints && options.table.each_repetition) fmt::print("# cycle {}\n", repetition + 1);
     for (const PointSpec& spec : points) {
       BenchPoint point(groups, entry, options, spec.problem, spec.dtype, spec.op);
+      most_buffer_bytes_held =
+          std::max(most_buffer_bytes_held, static_cast<double>(point.buffer_bytes()));
       for (const std::string& name : algorithms) {
         const auto before = measured_before(options, name, spec);
         for (const BenchResult& result : before) point.add(result);
@@ -273,6 +280,7 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
   // One rank that stands in for others has no times of theirs.
   if (options.running_ranks == 0 && options.prints && !run.results.empty())
     run.ranks = gather_ranks(context.world, run.results, options);
+  if (options.table.memory) run.memory = memory_of_ranks(context, initial, most_buffer_bytes_held);
   if (prints) print_end(run, entry, options, world);
   return run;
 }

@@ -30,7 +30,11 @@ struct BenchResult;
 
 // What rank 0 prints.
 struct TableOptions {
-  bool is_nccl = false;               // the columns of nccl-tests and no others
+  bool is_nccl = false;  // the columns of nccl-tests and no others
+  bool timestamps = false;
+  bool iterations = false;     // statistics of single iterations
+  int skipped_iterations = 0;  // the first ones of each repetition, which these leave out
+  bool memory = false;
   bool each_repetition = false;       // a row for each repetition, not one for all
   std::optional<double> least_busbw;  // GB/s: what the average must reach, within a tenth
 };
@@ -46,6 +50,7 @@ struct BenchOptions {
   std::vector<DType> dtypes = {DType::f32};
   std::vector<ReduceOp> ops = {ReduceOp::sum};
   int root = 0;
+  Count offset = 0;       // elements from an aligned address to the begin of each buffer
   int running_ranks = 0;  // in virtual time, the first ranks, which stand in for all; 0: all run
   std::vector<BenchResult> measured;  // measured before, on every rank, where ranks differ
   Skew skew;                          // for all_to_all_v
@@ -57,7 +62,7 @@ struct BenchOptions {
   WhoseTime whose = WhoseTime::slowest;
   // Other libraries, in their own processes, measured alternating with the algorithms.
   std::vector<std::shared_ptr<Peer>> peers;
-  std::vector<std::string> without_effect;  // given flags to warn about
+  std::vector<std::string> without_effect;  // given flags to warn about, with reasons
   std::string serve;                        // if this process is a peer's: the path of its board
   bool prints = true;                       // rank 0 prints the table
   TableOptions table;
@@ -114,6 +119,13 @@ struct BenchRank {
   std::vector<RankRow> rows;  // by result
 };
 
+// Bytes of the rank that holds the most at peak.
+struct BenchMemory {
+  double initial = 0;  // before the benchmark
+  double buffers = 0;  // of the largest point: what a user would allocate
+  double peak = 0;
+};
+
 struct BenchRun {
   std::vector<BenchResult> results;
   std::vector<std::string> skipped;  // "recursive_doubling: needs a power of two of ranks ..."
@@ -121,6 +133,7 @@ struct BenchRun {
   std::string library;               // the library of the algorithm `vendor`, if there is one
   std::string skew;                  // in words, at the largest size; empty without skew
   std::vector<BenchRank> ranks;      // on rank 0, if every rank ran
+  BenchMemory memory;                // if asked for
   std::string split;                 // its name in results; empty: all ranks run one operation
   std::vector<std::vector<int>> groups;
   std::vector<std::string> devices;  // on rank 0, for nccl-tests' table: a line for each rank

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "bench/collectives/optional_columns.h"
 #include "collectives/base/report_label.h"
 #include "collectives/gather/gather.h"
 
@@ -96,29 +97,38 @@ void print_nccl_head(const BenchOptions& options, const OperationEntry& entry, i
   fmt::print("# Using devices\n");
   for (const std::string& line : run.devices) fmt::print("{}\n", line);
   for (const std::string& note : notes) fmt::print("# {}\n", note);
+  const bool stamped = options.table.timestamps;
+  const int stamp_width = stamped ? 19 : 0;
   const auto heading = [](auto... words) {
     return fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", words...);
   };
   fmt::print("#\n# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}           out-of-place{:23}in-place{:10}\n",
              "", "", "", "", "", "", "");
   fmt::print("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}", "size", "count", "type", "redop", "root");
-  for (int i = 0; i < 2; ++i) fmt::print("{}", heading("time", "algbw", "busbw", "#wrong"));
-  fmt::print(" \n# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}", "(B)", "(elements)", "", "", "");
-  for (int i = 0; i < 2; ++i) fmt::print("{}", heading("(us)", "(GB/s)", "(GB/s)", ""));
-  fmt::print(" \n");
+  for (int i = 0; i < 2; ++i)
+    fmt::print("{}{}", heading("time", "algbw", "busbw", "#wrong"),
+               iteration_headings(options.table));
+  fmt::print(" {:>{}}\n# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}", stamped ? "timestamp" : "",
+             stamp_width, "(B)", "(elements)", "", "", "");
+  for (int i = 0; i < 2; ++i)
+    fmt::print("{}{}", heading("(us)", "(GB/s)", "(GB/s)", ""), iteration_units(options.table));
+  fmt::print(" {:>{}}\n", stamped ? "%Y-%m-%d %H:%M:%S" : "", stamp_width);
   std::fflush(stdout);
 }
 
-void print_nccl_row(const BenchResult& result, const OperationEntry& entry) {
+void print_nccl_row(const BenchResult& result, const OperationEntry& entry,
+                    const BenchOptions& options) {
   if (!result.in_place)
     fmt::print("{:>12.0f}  {:>12}  {:>8}  {:>6}  {:>6}", result.problem.bytes(),
                result.problem.count, nccl_name_of(result.dtype),
                entry.reduces ? name_of(result.op) : "none",
                entry.has_root ? result.problem.root : -1);
-  fmt::print("{}", measured_columns(result, entry.operation));
+  fmt::print("{}{}", measured_columns(result, entry.operation), iteration_columns(result, options));
   if (result.in_place != entry.in_place) return;
-  if (!entry.in_place) fmt::print("  {:>7}  {:>6}  {:>6}    N/A", "N/A", "N/A", "N/A");
-  fmt::print("\n");
+  if (!entry.in_place)
+    fmt::print("  {:>7}  {:>6}  {:>6}    N/A{}", "N/A", "N/A", "N/A",
+               no_iteration_columns(options.table));
+  fmt::print("{}\n", options.table.timestamps ? "  " + time_of_day() : "");
   std::fflush(stdout);
 }
 

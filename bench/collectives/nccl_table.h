@@ -21,7 +21,8 @@ std::vector<std::string> nccl_devices(const BenchGroups& groups);
 void print_nccl_head(const BenchOptions& options, const OperationEntry& entry, int ranks,
                      const BenchRun& run, const std::vector<std::string>& notes);
 // Call it for the out-of-place result, then for the in-place one.
-void print_nccl_row(const BenchResult& result, const OperationEntry& entry);
+void print_nccl_row(const BenchResult& result, const OperationEntry& entry,
+                    const BenchOptions& options);
 void print_nccl_end(const OperationEntry& entry);
 
 }  // namespace lockstep

@@ -22,6 +22,7 @@ class BenchPoint {
   void add(const BenchResult& measured) { results_.push_back(measured); }
   // Measures all that were added and are not yet measured.
   std::vector<BenchResult> measured();
+  std::int64_t buffer_bytes() const { return buffers_.bytes(); }
   // Runs them on the peer's commands.
   void serve(PeerServer& server);
 

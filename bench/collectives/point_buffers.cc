@@ -32,10 +32,11 @@ PointBuffers::PointBuffers(const BenchGroups& groups, const OperationEntry& entr
     out = std::accumulate(received_.begin(), received_.end(), Count{0});
   }
   const Count larger = std::max(in, out);  // the plain copy writes what the operation reads
-  input_memory_ = comm_.scratch(like(dtype, options.device), in);
-  output_memory_ = comm_.scratch(like(dtype, options.device), larger);
-  input_ = input_memory_.slice(in, dtype);
-  output_ = output_memory_.slice(out, dtype);
+  const Count offset = options.offset;
+  input_memory_ = comm_.scratch(like(dtype, options.device), offset + in);
+  output_memory_ = comm_.scratch(like(dtype, options.device), offset + larger);
+  input_ = input_memory_.slice(offset + in, dtype).part(offset, in);
+  output_ = output_memory_.slice(offset + larger, dtype).part(offset, out);
   if (options.device->enqueues()) staged_ = comm_.scratch(like(dtype, &host_device()), larger);
   reset();
 }
@@ -52,7 +53,8 @@ Timed PointBuffers::timed(const AnyAlgorithm& algorithm, bool in_place) {
 }
 
 Timed PointBuffers::timed_copy() {
-  const Slice copied = output_memory_.slice(input_.count, input_.dtype);
+  Slice copied = output_;  // its memory is at least as long as the input
+  copied.count = input_.count;
   return {
       .prepare = {}, .operation = [this, copied] { comm_.copy(copied, input_); }, .elsewhere = {}};
 }

@@ -16,6 +16,8 @@ class PointBuffers {
   // The number of wrong elements on all ranks after one operation on fresh data; of several checks,
   // the most.
   double wrong(const AnyAlgorithm& algorithm, bool in_place);
+  // Of the operation's input and output.
+  std::int64_t bytes() const { return input_.bytes() + output_.bytes(); }
 
  private:
   double wrong_in(int round, const AnyAlgorithm& algorithm, bool in_place);

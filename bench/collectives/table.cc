@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "bench/collectives/memory_report.h"
 #include "bench/collectives/nccl_table.h"
+#include "bench/collectives/optional_columns.h"
 #include "bench/collectives/rank_rows.h"
 #include "bench/collectives/warnings.h"
 
@@ -94,20 +96,25 @@ void print_head(const BenchOptions& options, const OperationEntry& entry, int ra
       "over the time\n",
       described(run.links));
   for (const std::string& note : notes) fmt::print("# {}\n", note);
-  fmt::print("#\n#{:>67}{:^35}{:^35}\n", "", "out-of-place", "in-place");
+  const std::size_t width = 35 + iteration_headings(options.table).size();
+  fmt::print("#\n#{:>67}{:^{}}{:^{}}\n", "", "out-of-place", width, "in-place", width);
   fmt::print("#{:>12}{:>12}{:>6}{:>6}{:>5}  {:<24}", "size", "count", "type", "redop", "root",
              "algorithm");
   for (int i = 0; i < 2; ++i)
-    fmt::print("  {:>10}{:>8}{:>8}{:>7}", "time", "algbw", "busbw", "#wrong");
-  fmt::print("  {:>12}{:>6}\n", "model", "copy");
+    fmt::print("  {:>10}{:>8}{:>8}{:>7}{}", "time", "algbw", "busbw", "#wrong",
+               iteration_headings(options.table));
+  fmt::print("  {:>12}{:>6}{}\n", "model", "copy",
+             options.table.timestamps ? fmt::format("  {:>19}", "timestamp") : "");
   fmt::print("#{:>12}{:>12}{:>6}{:>6}{:>5}  {:<24}", "(B)", "(elements)", "", "", "", "");
-  for (int i = 0; i < 2; ++i) fmt::print("  {:>10}{:>8}{:>8}{:>7}", "(us)", "(GB/s)", "(GB/s)", "");
+  for (int i = 0; i < 2; ++i)
+    fmt::print("  {:>10}{:>8}{:>8}{:>7}{}", "(us)", "(GB/s)", "(GB/s)", "",
+               iteration_units(options.table));
   fmt::print("  {:>12}{:>6}\n", "(us)", "(%)");
 }
 
 void print_row(const BenchResult& result, const OperationEntry& entry, const BenchOptions& options,
                const LaunchOptions& world) {
-  if (options.table.is_nccl) return print_nccl_row(result, entry);
+  if (options.table.is_nccl) return print_nccl_row(result, entry, options);
   if (!result.in_place)
     fmt::print(
         " {:>12.0f}{:>12}{:>6}{:>6}{:>5}  {:<24}", result.problem.bytes(), result.problem.count,
@@ -115,14 +122,18 @@ void print_row(const BenchResult& result, const OperationEntry& entry, const Ben
         entry.has_root ? result.problem.root : -1,
         result.algorithm == "auto" ? fmt::format("auto={}", result.chosen) : result.algorithm);
   print_measured(result, entry.operation);
+  fmt::print("{}", iteration_columns(result, options));
   if (result.in_place != entry.in_place) return;
-  if (!entry.in_place) fmt::print("  {:>10}{:>8}{:>8}{:>7}", "N/A", "N/A", "N/A", "N/A");
+  if (!entry.in_place)
+    fmt::print("  {:>10}{:>8}{:>8}{:>7}{}", "N/A", "N/A", "N/A", "N/A",
+               no_iteration_columns(options.table));
   fmt::print("  {:>12}", model_text(result.model));
   // Under a virtual clock a copy takes no time.
   if (world.clock == Clock::wall)
-    fmt::print("{:>6.0f}\n", result.copy_share(entry.operation) * 100);
+    fmt::print("{:>6.0f}", result.copy_share(entry.operation) * 100);
   else
-    fmt::print("{:>6}\n", "-");
+    fmt::print("{:>6}", "-");
+  fmt::print("{}\n", options.table.timestamps ? "  " + time_of_day() : "");
   std::fflush(stdout);
 }
 
@@ -141,6 +152,7 @@ void print_end(const BenchRun& run, const OperationEntry& entry, const BenchOpti
   const bool slow = is_too_slow(run, entry.operation, options);
   fmt::print("# Avg bus bandwidth    : {:g}{}{}\n", average_busbw_gb_per_s(run, entry.operation),
              judged || options.table.is_nccl ? " " : "", judged ? (slow ? "FAILED" : "OK") : "");
+  if (options.table.memory) fmt::print("# {:<20} : {}\n", "Memory usage", memory_text(run.memory));
   if (options.table.is_nccl) print_nccl_end(entry);
 }
 

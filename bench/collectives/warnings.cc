@@ -9,8 +9,7 @@ namespace lockstep {
 
 std::vector<std::string> warnings_of(Communicator& comm, const BenchOptions& options) {
   std::vector<std::string> warnings;
-  for (const std::string& flag : options.without_effect)
-    warnings.push_back(fmt::format("{} has no effect", flag));
+  for (const std::string& flag : options.without_effect) warnings.push_back(flag);
   if (comm.transport().name() == "virtual") return warnings;
   VendorCollectives* const vendor = comm.transport().vendor();
   const auto has_peer = [&](std::string_view library) {

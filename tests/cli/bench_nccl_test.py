@@ -10,9 +10,12 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 PROGRAM = pathlib.Path(sys.argv[1]).absolute()
+OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter", "all_to_all", "all_to_all_v", "send_recv",
+              "barrier")
 UNIT = ("--clock", "unit", "--link", "alpha=1us,beta=1GB/s")
 
 # As programs read the logs of nccl-tests.
@@ -185,6 +188,64 @@ class BenchNccl(unittest.TestCase):
         self.assertIn("--split 'rail' of 4 ranks", self.bench(*words, "--split", "rail", status=2).stderr)
         self.assertIn("-r 2 in a group of 2 ranks", self.bench("broadcast", *words[1:], "-r", "2", "--split", "MOD 2", status=2).stderr)
         self.assertIn("with --peer", self.bench(*words, "--split", "MOD 2", "--peer", "openmpi", status=2).stderr)
+
+    def test_flags_without_effect_say_so(self):
+        flags = ("-z", "-G", "-C", "-p", "-R", "-x", "-D", "-V", "-y", "-K")
+        printed = self.bench("all_reduce", "-b", "8", "-e", "8", "-n", "3", *(word for flag in flags for word in (flag, "1"))).stdout
+        self.assertEqual({flag for flag, reason in re.findall(r"(?m)^# warning: (-\w),--\w+ has no effect: (.+)$", printed)}, set(flags))
+        self.assertNotIn("has no effect", self.bench("all_reduce", "-b", "8", "-e", "8", "-n", "3", "-z", "0", "-I", "1", "-K", "1").stdout)
+        for flag in ("-I", "-S", "-M"):
+            self.assertIn(f"{flag} 2", self.bench("all_reduce", flag, "2", status=2).stderr)
+
+    def test_statistics_of_iterations(self):
+        words = ("all_reduce", "-b", "4K", "-e", "4K", "-n", "110", "-w", "0", "--repetitions", "2", "-I", "1", "--json", "b.json")
+        for skipped, table in ((0, "lockstep"), (9, "nccl-tests")):
+            printed = self.bench(*words, "-K", str(skipped), "--table", table).stdout
+            lines = printed.splitlines()
+            names = next(line for line in lines if re.match("# +size ", line)).split()[1:]
+            (row,) = [line.split() for line in lines if not line.startswith("#")]
+            self.assertEqual(len(names), len(row))
+            entries = [entry for entry in self.entries() if entry["run_type"] == "iteration"]
+            for placement, chosen in enumerate((entries[:2], entries[2:])):
+                samples = sorted(sample for entry in chosen for sample in entry["samples_us"][skipped:])
+                mean = sum(samples) / len(samples)
+                deviation = (sum((sample - mean) ** 2 for sample in samples) / len(samples)) ** 0.5
+                expected = {"min": samples[0], "max": samples[-1], "p90": samples[int(0.9 * (len(samples) - 1) + 0.5)],
+                            "p99": samples[int(0.99 * (len(samples) - 1) + 0.5)], "cv": 100 * deviation / mean}
+                columns = {name.strip("i_%"): i for i, name in enumerate(names) if names[:i].count(name) == placement}
+                self.assertEqual("p90" in columns, table == "lockstep")
+                for name in set(expected) & set(columns):
+                    self.assertAlmostEqual(float(row[columns[name]]), expected[name], delta=0.0051, msg=f"{table} {placement} {name}")
+        printed = self.bench("all_reduce", "-b", "64", "-e", "64", "-n", "9", "-I", "1").stdout
+        self.assertRegex(printed, r"(?m)^ +64 .* - +- .* - +- ")
+        self.assertIn("-K 3", self.bench("all_reduce", "-n", "3", "-I", "1", "-K", "3", status=2).stderr)
+
+    def test_times_of_day(self):
+        for table in ("lockstep", "nccl-tests"):
+            printed = self.bench("all_reduce", "-b", "8", "-e", "64", "-f", "8", "-n", "1", "-S", "1", "--table", table, *UNIT).stdout
+            self.assertRegex(printed, r"(?m)^# +size .* timestamp$")
+            stamps = re.findall(r"(?m)^ +\d.* (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)$", printed)
+            self.assertEqual(len(stamps), 2)
+            for stamp in stamps:
+                self.assertLess(abs(time.mktime(time.strptime(stamp, "%Y-%m-%d %H:%M:%S")) - time.time()), 60)
+
+    def test_memory(self):
+        """Input and output; the algorithm receives into as much as either. The links, measured first in real time, count for nothing."""
+        for more in UNIT, ("--clock", "wall"):
+            printed = self.bench("all_reduce", "--ranks", "2", "-b", "16K", "-e", "64K", "-f", "4", "--algorithm", "recursive_doubling", "-c", "0",
+                                 "-M", "1", "--device", "host", *more, "--json", "b.json").stdout
+            self.assertEqual(json.loads((self.path / "b.json").read_text())["memory"],
+                             {"initial_bytes": 0, "buffer_bytes": 128 << 10, "peak_bytes": 192 << 10})
+            self.assertIn("# Memory usage         : Initialization 0.00 B | User-Allocated 128 KB | Collective 64.0 KB | Total  192 KB\n", printed)
+        self.assertNotIn("Memory", self.bench("all_reduce", "-b", "8", "-e", "8", "-M", "0").stdout)
+
+    def test_unaligned_buffers(self):
+        for operation in OPERATIONS:
+            printed = self.bench(operation, "--ranks", "3", "-b", "600", "-e", "6000", "-f", "10", "-n", "1", "-w", "0", "-d", "all", "--algorithm",
+                                 "all", "-u", "3", "--json", "b.json").stdout
+            self.assertIn("# Out of bounds values : 0 OK", printed)
+            self.assertEqual({"/unalign:3" in entry["name"] for entry in self.entries()}, {True})
+        self.assertIn("-u -1", self.bench("all_reduce", "-u", "-1", status=2).stderr)
 
 
 if __name__ == "__main__":
