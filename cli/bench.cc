@@ -112,6 +112,9 @@ void add_collective_flags(CLI::App& app, BenchCommand& c) {
   app.add_option("--tune", c.tune,
                  "measure all algorithms and write the fastest for each size to this file")
       ->group(group);
+  app.add_flag("--cold", c.options.cold,
+               "also time the first operation of the run, before anything else is sent")
+      ->group("measuring");
   app.add_option("--trace", c.trace, trace_help)->group(std::string(files_group));
 }
 

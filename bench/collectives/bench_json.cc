@@ -108,6 +108,8 @@ std::string bench_json(const BenchRun& run, const OperationEntry& entry,
       {"lockstep.clock", std::string(name_of(world.clock))},
       {"lockstep.device", std::string(options.device->name())},
       {"lockstep.link", text_of(run.links)}};
+  if (options.cold)
+    context.emplace("lockstep.cold_start_us", fmt::format("{}", run.cold_seconds * 1e6));
   if (options.table.least_busbw)
     context.emplace("lockstep.min_busbw_gb_per_s", fmt::format("{}", *options.table.least_busbw));
 

@@ -142,7 +142,7 @@ std::vector<BenchResult> measured_on_every_rank(std::vector<std::string> algorit
   BenchOptions options = common;
   options.algorithms = std::move(algorithms);
   options.repetitions = 1;  // all take the same time
-  options.endless = false;
+  options.endless = options.cold = false;
   options.prints = false;
   std::vector<BenchResult> results;
   launch(world, [&](RankContext& context) {
@@ -225,13 +225,18 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
   if (is_first)
     for (const auto& peer : options.peers) peer->wait_for_ranks();
   context.ledger.hold_peaks(true);
+  const auto points = points_of(comm, ranks, options);
+  if (options.cold && !points.empty()) {
+    const PointSpec& spec = points.front();
+    run.cold_seconds = BenchPoint(groups, entry, options, spec.problem, spec.dtype, spec.op)
+                           .cold_seconds(algorithms.front());
+  }
   run.links = links_of(groups, options, world);
   context.ledger.hold_peaks(false);
   if (VendorCollectives* const vendor = comm.transport().vendor()) run.library = vendor->library();
   std::optional<PeerServer> server;
   if (!options.serve.empty()) server.emplace(options.serve, context.world.rank());
   const bool prints = options.prints && is_first;
-  const auto points = points_of(comm, ranks, options);
   if (prints && !points.empty()) run.skew = described(options.skew, points.back().problem);
   // One rank that stands in for others cannot ask them.
   if (options.table.is_nccl && options.prints && options.running_ranks == 0)

@@ -64,6 +64,7 @@ struct BenchOptions {
   std::vector<std::shared_ptr<Peer>> peers;
   std::vector<std::string> without_effect;  // given flags to warn about, with reasons
   std::string serve;                        // if this process is a peer's: the path of its board
+  bool cold = false;                        // also times the first operation of all
   bool prints = true;                       // rank 0 prints the table
   TableOptions table;
 };
@@ -133,6 +134,7 @@ struct BenchRun {
   std::string library;               // the library of the algorithm `vendor`, if there is one
   std::string skew;                  // in words, at the largest size; empty without skew
   std::vector<BenchRank> ranks;      // on rank 0, if every rank ran
+  double cold_seconds = 0;           // of the first operation, if asked for
   BenchMemory memory;                // if asked for
   std::string split;                 // its name in results; empty: all ranks run one operation
   std::vector<std::vector<int>> groups;

@@ -1,5 +1,6 @@
 #include "bench/collectives/point.h"
 
+#include "collectives/all_reduce/all_reduce.h"
 #include "collectives/barrier/barrier.h"
 
 namespace lockstep {
@@ -36,6 +37,16 @@ std::string BenchPoint::add(const std::string& name, const LinkModel& links) {
     compared_.push_back(buffers_.timed(algorithm, in_place));
   }
   return "";
+}
+
+double BenchPoint::cold_seconds(const std::string& name) {
+  const Slice like{.count = problem_.count, .dtype = dtype_, .device = options_.device};
+  const AnyAlgorithm& algorithm =
+      usable_algorithm(entry_.algorithms, entry_.operation, name, comm_, like);
+  double seconds = run_once(groups_.world(), buffers_.timed_once(algorithm));
+  all_reduce(groups_.world(), host_slice(std::span(&seconds, 1)), ReduceOp::max,
+             "recursive_doubling");
+  return seconds;
 }
 
 std::string BenchPoint::add(Peer& peer) {

@@ -18,6 +18,8 @@ class BenchPoint {
   // what its library lacks for this point; then it adds nothing.
   std::string add(const std::string& name, const LinkModel& links);
   std::string add(Peer& peer);
+  // The time of one operation, before anything else is measured.
+  double cold_seconds(const std::string& name);
   // Adds the result of an earlier measurement at the same point.
   void add(const BenchResult& measured) { results_.push_back(measured); }
   // Measures all that were added and are not yet measured.

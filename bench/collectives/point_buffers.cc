@@ -52,6 +52,11 @@ Timed PointBuffers::timed(const AnyAlgorithm& algorithm, bool in_place) {
           .elsewhere = {}};
 }
 
+Timed PointBuffers::timed_once(const AnyAlgorithm& algorithm) {
+  return {
+      .prepare = {}, .operation = [this, &algorithm] { run(algorithm, false); }, .elsewhere = {}};
+}
+
 Timed PointBuffers::timed_copy() {
   Slice copied = output_;  // its memory is at least as long as the input
   copied.count = input_.count;

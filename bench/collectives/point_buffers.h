@@ -11,6 +11,8 @@ class PointBuffers {
                const Problem& problem, DType dtype, ReduceOp op);
 
   Timed timed(const AnyAlgorithm& algorithm, bool in_place);
+  // One operation, out-of-place.
+  Timed timed_once(const AnyAlgorithm& algorithm);
   // A plain copy of the input to the output.
   Timed timed_copy();
   // The number of wrong elements on all ranks after one operation on fresh data; of several checks,

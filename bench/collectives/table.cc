@@ -62,6 +62,9 @@ std::vector<std::string> notes_of(const BenchOptions& options, const OperationEn
         options.running_ranks == 1
             ? "one rank runs and stands"
             : fmt::format("the {} ranks of one node run and stand", options.running_ranks)));
+  if (options.cold)
+    notes.push_back(
+        fmt::format("cold start: the first operation took {:.2f} us", run.cold_seconds * 1e6));
   if (!run.split.empty())
     notes.push_back(fmt::format("{}: {}", options.split.source, groups_text(run.groups)));
   if (!run.library.empty()) notes.push_back(fmt::format("library: {}", run.library));

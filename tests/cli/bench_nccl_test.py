@@ -247,6 +247,18 @@ class BenchNccl(unittest.TestCase):
             self.assertEqual({"/unalign:3" in entry["name"] for entry in self.entries()}, {True})
         self.assertIn("-u -1", self.bench("all_reduce", "-u", "-1", status=2).stderr)
 
+    def test_cold_start(self):
+        """Only messages take time here, so that the first operation takes as long as the others."""
+        words = ("all_reduce", "--ranks", "4", "-b", "4K", "-e", "64K", "-f", "16", "-m", "2", "--algorithm", "ring", "--json", "b.json")
+        for more in ([*UNIT], [*UNIT, "-c", "1"]):
+            printed = self.bench(*words, "--cold", *more).stdout
+            cold = float(json.loads((self.path / "b.json").read_text())["context"]["lockstep.cold_start_us"])
+            self.assertAlmostEqual(cold, self.entries()[0]["p50_us"], 6)
+            self.assertIn(f"# cold start: the first operation took {cold:.2f} us\n", printed)
+        self.assertNotIn("cold", self.bench(*words).stdout)
+        self.assertNotIn("lockstep.cold_start_us", json.loads((self.path / "b.json").read_text())["context"])
+        self.assertGreater(float(re.search(r"cold start: .* took (\S+) us", self.bench(*words, "--cold").stdout)[1]), 0)
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])
