@@ -32,7 +32,7 @@ std::vector<std::string> peer_words(const BenchCommand& c) {
   if (o.skew.zipf > 0) add("--skew", o.skew.name);
   add("-d", c.dtype);
   if (find_operation(o.operation).reduces) add("-o", c.op);
-  if (find_operation(o.operation).has_root) add("-r", o.root);
+  if (find_operation(o.operation).has_root) add("-r", c.root_text);
   add("--repetitions", o.repetitions), add("-m", o.operations_per_iteration), add("-c", o.checks),
       add("--buffers", c.buffers), add("--timeout", c.world.launch.timeout_s);
   return words;

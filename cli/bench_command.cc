@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <sstream>
 
 #include "bench/collectives/nccl_table.h"
@@ -25,6 +26,21 @@ std::vector<DType> dtypes_from(const std::string& name) {
   if (name == "all") return {std::begin(all_dtypes), std::end(all_dtypes)};
   const auto found = std::ranges::find(all_dtypes, name, nccl_name_of);
   return {found != std::end(all_dtypes) ? *found : dtype_from_name(name)};
+}
+
+// nccl-tests writes -1 for all roots.
+void read_root(BenchCommand& c) {
+  const std::string& text = c.root_text;
+  BenchOptions& o = c.options;
+  o.all_roots = text == "all" || text == "-1";
+  if (o.all_roots) {
+    o.all_roots = find_operation(o.operation).has_root;
+    require(!o.all_roots || c.tune.empty(), "--tune with -r all", "choose one root");
+    return;
+  }
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), o.root);
+  require(code == std::errc() && end == text.data() + text.size(),
+          fmt::format("-r '{}'", printable(text)), "give the number of a rank, or all");
 }
 
 std::vector<ReduceOp> ops_from(const std::string& name) {
@@ -83,10 +99,10 @@ void add_size_flags(CLI::App& app, BenchCommand& c) {
   c.reduction = app.add_option("-o,--op", c.op, "sum, prod, min, max, avg, or all")
                     ->capture_default_str()
                     ->group(group);
-  c.root =
-      app.add_option("-r,--root", c.options.root, "root of broadcast, reduce, gather and scatter")
-          ->capture_default_str()
-          ->group(group);
+  c.root = app.add_option("-r,--root", c.root_text,
+                          "root of broadcast, reduce, gather and scatter, or all")
+               ->capture_default_str()
+               ->group(group);
 }
 
 void add_skew_flags(CLI::App& app, BenchCommand& c) {
@@ -161,6 +177,7 @@ void read(BenchCommand& c) {
   if (!c.step_bytes.empty()) o.step_bytes = given_bytes(c.step_bytes, "-i");
   o.dtypes = dtypes_from(c.dtype);
   o.ops = ops_from(c.op);
+  read_root(c);
   o.buffers = buffers_from_name(c.buffers);
   read_clock_defaults(c);
   c.world.launch.device = o.device;

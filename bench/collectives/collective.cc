@@ -12,6 +12,7 @@
 #include "bench/collectives/memory_report.h"
 #include "bench/collectives/nccl_table.h"
 #include "bench/collectives/point.h"
+#include "bench/collectives/points.h"
 #include "bench/collectives/rank_rows.h"
 #include "bench/collectives/table.h"
 #include "collectives/base/limits.h"
@@ -66,30 +67,6 @@ LinkModel links_of(const BenchGroups& groups, const BenchOptions& options,
   const double alpha = percentile(seconds[0], 0.5), both = percentile(seconds[1], 0.5);
   const Link link{alpha, std::max(0.0, both - alpha) / static_cast<double>(many - few)};
   return {.inside = link, .between = link, .ranks_per_node = comm.ranks_per_node()};
-}
-
-struct PointSpec {
-  DType dtype;
-  ReduceOp op;
-  Problem problem;
-};
-
-std::vector<PointSpec> points_of(Communicator& comm, int ranks, const BenchOptions& options) {
-  std::vector<PointSpec> points;
-  for (const DType dtype : options.dtypes)
-    for (const ReduceOp op : options.ops)
-      for (const std::int64_t bytes : sizes_of(options, dtype, ranks)) {
-        const Count element = element_bytes(dtype), count = bytes / element;
-        points.push_back({.dtype = dtype,
-                          .op = op,
-                          .problem = {.ranks = ranks,
-                                      .count = count,
-                                      .element_bytes = element,
-                                      .root = options.root,
-                                      .ranks_per_node = comm.ranks_per_node(),
-                                      .counts = counts_of(options.skew, count, ranks, element)}});
-      }
-  return points;
 }
 
 // The chosen algorithms, divided by whether all ranks behave identically in them.
@@ -158,7 +135,8 @@ std::vector<BenchResult> measured_before(const BenchOptions& options, const std:
   std::ranges::copy_if(
       options.measured, std::back_inserter(results), [&](const BenchResult& result) {
         return result.algorithm == algorithm && result.dtype == point.dtype &&
-               result.op == point.op && result.problem.count == point.problem.count;
+               result.op == point.op && result.problem.count == point.problem.count &&
+               result.problem.root == point.problem.root;
       });
   return results;
 }
@@ -224,13 +202,13 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
                 {.hint = "choose another --algorithm"});
   if (is_first)
     for (const auto& peer : options.peers) peer->wait_for_ranks();
-  context.ledger.hold_peaks(true);
   const auto points = points_of(comm, ranks, options);
   if (options.cold && !points.empty()) {
     const PointSpec& spec = points.front();
     run.cold_seconds = BenchPoint(groups, entry, options, spec.problem, spec.dtype, spec.op)
                            .cold_seconds(algorithms.front());
   }
+  context.ledger.hold_peaks(true);
   run.links = links_of(groups, options, world);
   context.ledger.hold_peaks(false);
   if (VendorCollectives* const vendor = comm.transport().vendor()) run.library = vendor->library();

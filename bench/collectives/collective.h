@@ -50,6 +50,7 @@ struct BenchOptions {
   std::vector<DType> dtypes = {DType::f32};
   std::vector<ReduceOp> ops = {ReduceOp::sum};
   int root = 0;
+  bool all_roots = false;
   Count offset = 0;       // elements from an aligned address to the begin of each buffer
   int running_ranks = 0;  // in virtual time, the first ranks, which stand in for all; 0: all run
   std::vector<BenchResult> measured;  // measured before, on every rank, where ranks differ

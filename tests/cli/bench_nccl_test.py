@@ -259,6 +259,19 @@ class BenchNccl(unittest.TestCase):
         self.assertNotIn("lockstep.cold_start_us", json.loads((self.path / "b.json").read_text())["context"])
         self.assertGreater(float(re.search(r"cold start: .* took (\S+) us", self.bench(*words, "--cold").stdout)[1]), 0)
 
+    def test_all_roots(self):
+        for word in "all", "-1":
+            printed = self.bench("reduce", "--ranks", "3", "-b", "8", "-e", "64", "-f", "8", "-n", "1", "-r", word, "--table", "nccl-tests", "--json",
+                                 "b.json").stdout
+            self.assertEqual([(row[4], row[0]) for row in ROW.findall(printed)], [(root, size) for root in "012" for size in ("8", "64")])
+            self.assertEqual({re.search("/root:(.)", entry["name"])[1] for entry in self.entries()}, set("012"))
+        printed = self.bench("broadcast", "--ranks", "4", "--split", "MOD 2", "-b", "8", "-e", "8", "-n", "1", "-r", "all", "--table", "nccl-tests").stdout
+        self.assertEqual([row[4] for row in re.findall(r"(?m)^ +(\d+) +(\d+) +(\w+) +(\w+) +(\d) ", printed)], ["0", "1"])
+        self.assertIn("-r,--root has no effect", self.bench("all_reduce", "-b", "8", "-e", "8", "-r", "all").stdout)
+        for bad in "x", "1.5", "2":
+            self.assertIn("-r ", self.bench("reduce", "-r", bad, status=2).stderr)
+        self.assertIn("--tune with -r all", self.bench("reduce", "-r", "all", "--tune", "t.json", status=2).stderr)
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])
