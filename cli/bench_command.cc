@@ -44,6 +44,7 @@ void read_root(BenchCommand& c) {
 }
 
 std::vector<ReduceOp> ops_from(const std::string& name) {
+  if (name == "mulsum") return {};
   if (name == "all") return {std::begin(all_reduce_ops), std::end(all_reduce_ops)};
   return {reduce_op_from_name(name)};
 }
@@ -96,9 +97,12 @@ void add_size_flags(CLI::App& app, BenchCommand& c) {
                  "f32 f64 f16 bf16 i8 u8 i32 u32 i64 u64, nccl-tests' names, or all")
       ->capture_default_str()
       ->group(group);
-  c.reduction = app.add_option("-o,--op", c.op, "sum, prod, min, max, avg, or all")
-                    ->capture_default_str()
-                    ->group(group);
+  c.reduction =
+      app.add_option(
+             "-o,--op", c.op,
+             "sum, prod, min, max, avg, mulsum (each rank multiplies its input first), or all")
+          ->capture_default_str()
+          ->group(group);
   c.root = app.add_option("-r,--root", c.root_text,
                           "root of broadcast, reduce, gather and scatter, or all")
                ->capture_default_str()
@@ -177,10 +181,12 @@ void read(BenchCommand& c) {
   if (!c.step_bytes.empty()) o.step_bytes = given_bytes(c.step_bytes, "-i");
   o.dtypes = dtypes_from(c.dtype);
   o.ops = ops_from(c.op);
+  o.scaled_sums = c.op == "mulsum" || c.op == "all";
   read_root(c);
   o.buffers = buffers_from_name(c.buffers);
   read_clock_defaults(c);
   c.world.launch.device = o.device;
+  if (o.device->enqueues() && c.op == "all") o.scaled_sums = false;
   require(o.device->stores() || c.world.clock != "wall", "--device none with the clock wall",
           "without data there is no real time to measure; add --clock unit");
   require(c.whose >= 0 && c.whose <= 3, fmt::format("-a {}", c.whose), "use a number from 0 to 3");
@@ -188,6 +194,7 @@ void read(BenchCommand& c) {
   const OperationEntry& operation = find_operation(o.operation);
   if (!operation.reduces) {
     o.ops = {ReduceOp::sum};
+    o.scaled_sums = false;
     if (c.reduction && c.reduction->count() > 0)
       o.without_effect.push_back("-o,--op has no effect: nothing is reduced");
   }

@@ -20,7 +20,7 @@ std::string name_of(const BenchResult& r, const OperationEntry& entry, const Ben
   std::string name = fmt::format("{}/{}/{}/ranks:{}/bytes:{:.0f}/in_place:{}/type:{}", entry.name,
                                  r.algorithm, r.transport, r.problem.ranks, r.problem.bytes(),
                                  r.in_place ? 1 : 0, name_of(r.dtype));
-  if (entry.reduces) name += fmt::format("/redop:{}", name_of(r.op));
+  if (entry.reduces) name += fmt::format("/redop:{}", r.reduction());
   if (entry.has_root) name += fmt::format("/root:{}", r.problem.root);
   if (entry.operation == Operation::all_to_all_v)
     name += fmt::format("/skew:{}", options.skew.name);

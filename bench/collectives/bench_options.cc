@@ -84,6 +84,8 @@ void check(const BenchOptions& options, int ranks) {
   require(options.device->stores() || (options.checks == 0 && options.buffers == Buffers::hot),
           "--device none with -c 1 or --buffers",
           "the device none has no buffers and no results to check");
+  require(!options.device->enqueues() || !options.scaled_sums, "--device cuda with -o mulsum",
+          "the host multiplies the inputs; use sum");
   require(!options.device->enqueues() || options.buffers != Buffers::consume,
           "--device cuda with --buffers consume", "the host does not read GPU buffers; use dirty");
   const OperationEntry& entry = find_operation(options.operation);

@@ -105,9 +105,9 @@ int ranks_for_all(const BenchOptions& options, const LaunchOptions& world) {
   const auto power_of_two = [](int number) {
     return std::has_single_bit(static_cast<unsigned>(number));
   };
-  if (world.clock != Clock::unit || options.split.rule != Split::Rule::none || world.trace ||
-      world.fault || options.device->stores() || options.whose == WhoseTime::rank_0 ||
-      !power_of_two(ranks) || !power_of_two(alike))
+  if (options.split.rule != Split::Rule::none) return 0;
+  if (world.clock != Clock::unit || world.trace || world.fault || options.device->stores() ||
+      options.whose == WhoseTime::rank_0 || !power_of_two(ranks) || !power_of_two(alike))
     return 0;
   return alike < ranks ? alike : 0;
 }
@@ -132,12 +132,13 @@ std::vector<BenchResult> measured_on_every_rank(std::vector<std::string> algorit
 std::vector<BenchResult> measured_before(const BenchOptions& options, const std::string& algorithm,
                                          const PointSpec& point) {
   std::vector<BenchResult> results;
-  std::ranges::copy_if(
-      options.measured, std::back_inserter(results), [&](const BenchResult& result) {
-        return result.algorithm == algorithm && result.dtype == point.dtype &&
-               result.op == point.op && result.problem.count == point.problem.count &&
-               result.problem.root == point.problem.root;
-      });
+  std::ranges::copy_if(options.measured, std::back_inserter(results),
+                       [&](const BenchResult& result) {
+                         return result.algorithm == algorithm && result.dtype == point.dtype &&
+                                result.op == point.op && result.is_scaled == point.is_scaled &&
+                                result.problem.count == point.problem.count &&
+                                result.problem.root == point.problem.root;
+                       });
   return results;
 }
 
@@ -205,8 +206,7 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
   const auto points = points_of(comm, ranks, options);
   if (options.cold && !points.empty()) {
     const PointSpec& spec = points.front();
-    run.cold_seconds = BenchPoint(groups, entry, options, spec.problem, spec.dtype, spec.op)
-                           .cold_seconds(algorithms.front());
+    run.cold_seconds = BenchPoint(groups, entry, options, spec).cold_seconds(algorithms.front());
   }
   context.ledger.hold_peaks(true);
   run.links = links_of(groups, options, world);
@@ -238,7 +238,7 @@ BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int 
     std::size_t row = 0;
     if (prints && options.table.each_repetition) fmt::print("# cycle {}\n", repetition + 1);
     for (const PointSpec& spec : points) {
-      BenchPoint point(groups, entry, options, spec.problem, spec.dtype, spec.op);
+      BenchPoint point(groups, entry, options, spec);
       most_buffer_bytes_held =
           std::max(most_buffer_bytes_held, static_cast<double>(point.buffer_bytes()));
       for (const std::string& name : algorithms) {

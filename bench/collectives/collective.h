@@ -49,6 +49,7 @@ struct BenchOptions {
   bool endless = false;  // repeats until elements are wrong, and keeps the last repetition only
   std::vector<DType> dtypes = {DType::f32};
   std::vector<ReduceOp> ops = {ReduceOp::sum};
+  bool scaled_sums = false;  // also the sum of inputs that each rank multiplies first
   int root = 0;
   bool all_roots = false;
   Count offset = 0;       // elements from an aligned address to the begin of each buffer
@@ -87,6 +88,7 @@ struct BenchResult {
   Problem problem;
   DType dtype = DType::f32;
   ReduceOp op = ReduceOp::sum;
+  bool is_scaled = false;  // a sum of inputs that each rank multiplies first
   bool in_place = false;
   std::vector<double> seconds;  // per operation, by iteration, repetition after repetition
   double wrong = 0;             // elements, over all ranks; below 0: not checked
@@ -97,6 +99,8 @@ struct BenchResult {
   // Whether all ranks do the same work, so that the own times of slow ranks are outliers.
   bool equal_work = false;
 
+  // "sum"; "mulsum" if it is scaled.
+  std::string_view reduction() const { return is_scaled ? "mulsum" : name_of(op); }
   // Adds the samples of another repetition of the same measurement.
   void add(const BenchResult& repetition);
   double algbw_gb_per_s() const;

@@ -121,7 +121,7 @@ void print_nccl_row(const BenchResult& result, const OperationEntry& entry,
   if (!result.in_place)
     fmt::print("{:>12.0f}  {:>12}  {:>8}  {:>6}  {:>6}", result.problem.bytes(),
                result.problem.count, nccl_name_of(result.dtype),
-               entry.reduces ? name_of(result.op) : "none",
+               entry.reduces ? result.reduction() : "none",
                entry.has_root ? result.problem.root : -1);
   fmt::print("{}{}", measured_columns(result, entry.operation), iteration_columns(result, options));
   if (result.in_place != entry.in_place) return;

@@ -6,23 +6,20 @@
 namespace lockstep {
 
 BenchPoint::BenchPoint(const BenchGroups& groups, const OperationEntry& entry,
-                       const BenchOptions& options, const Problem& problem, DType dtype,
-                       ReduceOp op)
+                       const BenchOptions& options, const PointSpec& spec)
     : groups_(groups),
       comm_(groups.mine()),
       entry_(entry),
       options_(options),
-      problem_(problem),
-      dtype_(dtype),
-      op_(op),
-      buffers_(groups, entry, options, problem, dtype, op) {}
+      spec_(spec),
+      buffers_(groups, entry, options, spec) {}
 
 std::string BenchPoint::add(const std::string& name, const LinkModel& links) {
-  const Slice like{.count = problem_.count, .dtype = dtype_, .device = options_.device};
+  const Slice like{.count = problem_.count, .dtype = spec_.dtype, .device = options_.device};
   const AnyAlgorithm& algorithm =
       usable_algorithm(entry_.algorithms, entry_.operation, name, comm_, like);
   if (algorithm.need == Need::vendor) {
-    lacks_ = comm_.transport().vendor()->lacks(entry_.operation, dtype_, problem_.count);
+    lacks_ = comm_.transport().vendor()->lacks(entry_.operation, spec_.dtype, problem_.count);
     if (!lacks_.empty()) return lacks_;
   }
   for (const bool in_place : {false, true}) {
@@ -40,9 +37,12 @@ std::string BenchPoint::add(const std::string& name, const LinkModel& links) {
 }
 
 double BenchPoint::cold_seconds(const std::string& name) {
-  const Slice like{.count = problem_.count, .dtype = dtype_, .device = options_.device};
+  const Slice like{.count = problem_.count, .dtype = spec_.dtype, .device = options_.device};
   const AnyAlgorithm& algorithm =
       usable_algorithm(entry_.algorithms, entry_.operation, name, comm_, like);
+  if (algorithm.need == Need::vendor &&
+      !comm_.transport().vendor()->lacks(entry_.operation, spec_.dtype, problem_.count).empty())
+    return 0;
   double seconds = run_once(groups_.world(), buffers_.timed_once(algorithm));
   all_reduce(groups_.world(), host_slice(std::span(&seconds, 1)), ReduceOp::max,
              "recursive_doubling");
@@ -101,8 +101,9 @@ BenchResult& BenchPoint::add_result(std::string_view name, std::string_view tran
   results_.push_back({.algorithm = std::string(name),
                       .transport = std::string(transport),
                       .problem = problem_,
-                      .dtype = dtype_,
-                      .op = op_,
+                      .dtype = spec_.dtype,
+                      .op = spec_.op,
+                      .is_scaled = spec_.is_scaled,
                       .in_place = in_place});
   return results_.back();
 }

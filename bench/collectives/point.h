@@ -12,7 +12,7 @@ namespace lockstep {
 class BenchPoint {
  public:
   BenchPoint(const BenchGroups& groups, const OperationEntry& entry, const BenchOptions& options,
-             const Problem& problem, DType dtype, ReduceOp op);
+             const PointSpec& spec);
 
   // Adds an algorithm, out-of-place and, if the operation supports it, in-place. Returns "", or
   // what its library lacks for this point; then it adds nothing.
@@ -36,9 +36,8 @@ class BenchPoint {
   Communicator& comm_;
   const OperationEntry& entry_;
   const BenchOptions& options_;
-  Problem problem_;
-  DType dtype_;
-  ReduceOp op_;
+  PointSpec spec_;
+  const Problem& problem_ = spec_.problem;
   PointBuffers buffers_;
   std::vector<BenchResult> results_;
   std::vector<Timed> compared_;

@@ -14,14 +14,16 @@ Slice like(DType dtype, Device* device) { return {.dtype = dtype, .device = devi
 }  // namespace
 
 PointBuffers::PointBuffers(const BenchGroups& groups, const OperationEntry& entry,
-                           const BenchOptions& options, const Problem& problem, DType dtype,
-                           ReduceOp op)
+                           const BenchOptions& options, const PointSpec& spec)
     : groups_(groups),
       comm_(groups.mine()),
       entry_(entry),
       options_(options),
-      problem_(problem),
-      op_(op) {
+      problem_(spec.problem),
+      op_(spec.op),
+      is_scaled_(spec.is_scaled) {
+  const Problem& problem = spec.problem;
+  const DType dtype = spec.dtype;
   Count in = problem.count, out = problem.count;
   if (!problem.counts.empty()) {
     for (int other = 0; other < problem.ranks; ++other) {
@@ -77,8 +79,8 @@ double PointBuffers::wrong_in(int round, const AnyAlgorithm& algorithm, bool in_
   run(algorithm, in_place);
   const Slice seen = staged(output_);
   if (seen.data != output_.data) comm_.copy(seen, output_);
-  auto wrong =
-      static_cast<double>(wrong_elements(seen, entry_, problem_, comm_.rank(), op_, round));
+  auto wrong = static_cast<double>(
+      wrong_elements(seen, entry_, problem_, comm_.rank(), op_, round, is_scaled_));
   all_reduce(groups_.world(), host_slice(std::span(&wrong, 1)));
   return wrong;
 }
@@ -108,6 +110,7 @@ void PointBuffers::prepare(bool in_place) {
 
 // In-place, the output buffer also holds the input.
 void PointBuffers::run(const AnyAlgorithm& algorithm, bool in_place) {
+  if (is_scaled_) return run_scaled(algorithm, in_place);
   if (entry_.out_of_place && !in_place) {
     algorithm.run(comm_, input_,
                   {.op = op_,
@@ -117,6 +120,12 @@ void PointBuffers::run(const AnyAlgorithm& algorithm, bool in_place) {
     return;
   }
   if (!in_place) copy_contribution();
+  algorithm.run(comm_, output_, {.op = op_, .root = problem_.root});
+}
+
+void PointBuffers::run_scaled(const AnyAlgorithm& algorithm, bool in_place) {
+  if (options_.device->stores())
+    multiply(output_.first(input_.count), in_place ? output_ : input_, input_factor(comm_.rank()));
   algorithm.run(comm_, output_, {.op = op_, .root = problem_.root});
 }
 

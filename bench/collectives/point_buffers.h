@@ -1,14 +1,14 @@
 // The buffers of one point, and the operations on them.
 #pragma once
 
-#include "bench/collectives/collective.h"
+#include "bench/collectives/points.h"
 
 namespace lockstep {
 
 class PointBuffers {
  public:
   PointBuffers(const BenchGroups& groups, const OperationEntry& entry, const BenchOptions& options,
-               const Problem& problem, DType dtype, ReduceOp op);
+               const PointSpec& spec);
 
   Timed timed(const AnyAlgorithm& algorithm, bool in_place);
   // One operation, out-of-place.
@@ -28,6 +28,7 @@ class PointBuffers {
   void fill(int round = 0);
   void prepare(bool in_place);
   void run(const AnyAlgorithm& algorithm, bool in_place);
+  void run_scaled(const AnyAlgorithm& algorithm, bool in_place);
   void copy_contribution();
   void read(Slice data);
 
@@ -37,6 +38,7 @@ class PointBuffers {
   const BenchOptions& options_;
   Problem problem_;
   ReduceOp op_;
+  bool is_scaled_;
   std::vector<Count> sent_, received_;  // all_to_all_v with a matrix: for and from each rank
   Memory input_memory_, output_memory_, staged_;
   Slice input_, output_;

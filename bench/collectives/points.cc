@@ -16,10 +16,11 @@ std::vector<int> roots_of(const BenchOptions& options, int ranks) {
 
 std::vector<PointSpec> points_of(Communicator& comm, int ranks, const BenchOptions& options) {
   std::vector<PointSpec> points;
-  const auto add = [&](DType dtype, ReduceOp op, int root, std::int64_t bytes) {
+  const auto add = [&](DType dtype, ReduceOp op, bool is_scaled, int root, std::int64_t bytes) {
     const Count element = element_bytes(dtype), count = bytes / element;
     points.push_back({.dtype = dtype,
                       .op = op,
+                      .is_scaled = is_scaled,
                       .problem = {.ranks = ranks,
                                   .count = count,
                                   .element_bytes = element,
@@ -27,11 +28,15 @@ std::vector<PointSpec> points_of(Communicator& comm, int ranks, const BenchOptio
                                   .ranks_per_node = comm.ranks_per_node(),
                                   .counts = counts_of(options.skew, count, ranks, element)}});
   };
-  for (const DType dtype : options.dtypes)
-    for (const ReduceOp op : options.ops)
-      for (const int root : roots_of(options, ranks))
-        for (const std::int64_t bytes : sizes_of(options, dtype, ranks))
-          add(dtype, op, root, bytes);
+  const auto add_sizes = [&](DType dtype, ReduceOp op, bool is_scaled) {
+    for (const int root : roots_of(options, ranks))
+      for (const std::int64_t bytes : sizes_of(options, dtype, ranks))
+        add(dtype, op, is_scaled, root, bytes);
+  };
+  for (const DType dtype : options.dtypes) {
+    for (const ReduceOp op : options.ops) add_sizes(dtype, op, false);
+    if (options.scaled_sums) add_sizes(dtype, ReduceOp::sum, true);
+  }
   return points;
 }
 

@@ -10,6 +10,7 @@ namespace lockstep {
 struct PointSpec {
   DType dtype;
   ReduceOp op;
+  bool is_scaled;  // each rank multiplies its input first
   Problem problem;
 };
 

@@ -62,7 +62,7 @@ std::vector<std::string> notes_of(const BenchOptions& options, const OperationEn
         options.running_ranks == 1
             ? "one rank runs and stands"
             : fmt::format("the {} ranks of one node run and stand", options.running_ranks)));
-  if (options.cold)
+  if (run.cold_seconds > 0)
     notes.push_back(
         fmt::format("cold start: the first operation took {:.2f} us", run.cold_seconds * 1e6));
   if (!run.split.empty())
@@ -121,7 +121,7 @@ void print_row(const BenchResult& result, const OperationEntry& entry, const Ben
   if (!result.in_place)
     fmt::print(
         " {:>12.0f}{:>12}{:>6}{:>6}{:>5}  {:<24}", result.problem.bytes(), result.problem.count,
-        name_of(result.dtype), entry.reduces ? name_of(result.op) : "none",
+        name_of(result.dtype), entry.reduces ? result.reduction() : "none",
         entry.has_root ? result.problem.root : -1,
         result.algorithm == "auto" ? fmt::format("auto={}", result.chosen) : result.algorithm);
   print_measured(result, entry.operation);

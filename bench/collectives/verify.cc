@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <span>
 #include <type_traits>
 
 #include "collectives/all_to_all_v/all_to_all_v.h"
@@ -18,6 +19,7 @@ constexpr Count period = 11;
 struct InputRule {
   ReduceOp op;
   int round;
+  bool is_scaled = false;
 };
 
 int input(int rank, Count index, const InputRule& rule) {
@@ -43,6 +45,17 @@ struct Number<BFloat16> {
   static BFloat16 store(float value) { return bfloat16_from_float(value); }
 };
 
+// Integers wrap around, as in sums.
+template <typename T>
+T times(T value, int factor) {
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(static_cast<std::uint64_t>(value) * static_cast<std::uint64_t>(factor));
+  else if constexpr (std::is_floating_point_v<T>)
+    return value * static_cast<T>(factor);
+  else
+    return Number<T>::store(to_float(value) * static_cast<float>(factor));
+}
+
 template <typename T>
 using Table = std::array<T, period>;
 
@@ -60,9 +73,12 @@ Table<T> combined(int ranks, const InputRule& rule) {
   using Wide = typename Number<T>::Wide;
   Table<T> table;
   for (Count i = 0; i < period; ++i) {
-    auto value = static_cast<Wide>(input(0, i, rule));
+    const auto scaled = [&](int rank) {
+      return static_cast<Wide>(input(rank, i, rule) * (rule.is_scaled ? input_factor(rank) : 1));
+    };
+    Wide value = scaled(0);
     for (int rank = 1; rank < ranks; ++rank) {
-      const auto other = static_cast<Wide>(input(rank, i, rule));
+      const Wide other = scaled(rank);
       if (op == ReduceOp::sum || op == ReduceOp::avg) value = static_cast<Wide>(value + other);
       if (op == ReduceOp::prod) value = static_cast<Wide>(value * other);
       if (op == ReduceOp::min) value = std::min(value, other);
@@ -144,6 +160,15 @@ bool brings_a_chunk(Operation operation) {
 
 }  // namespace
 
+int input_factor(int rank) { return 1 + rank % 2; }
+
+void multiply(Slice into, Slice from, int factor) {
+  with_type(into.dtype, [&]<typename T>(T) {
+    const std::span<T> out = host_span<T>(into), in = host_span<T>(from);
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = times(in[i], factor);
+  });
+}
+
 void fill_input(Slice data, const OperationEntry& entry, const Problem& x, int rank, ReduceOp op,
                 int round) {
   with_type(data.dtype, [&]<typename T>(T) {
@@ -159,11 +184,11 @@ void fill_input(Slice data, const OperationEntry& entry, const Problem& x, int r
 }
 
 Count wrong_elements(Slice result, const OperationEntry& entry, const Problem& x, int rank,
-                     ReduceOp op, int round) {
+                     ReduceOp op, int round, bool is_scaled) {
   if (rank >= x.ranks) return 0;  // it receives nothing
   Count wrong = 0;
   with_type(result.dtype, [&]<typename T>(T) {
-    wrong = wrong_typed<T>(result, entry.operation, x, rank, {op, round});
+    wrong = wrong_typed<T>(result, entry.operation, x, rank, {op, round, is_scaled});
   });
   return wrong;
 }

@@ -14,8 +14,13 @@ void fill_input(Slice data, const OperationEntry& entry, const Problem& problem,
                 ReduceOp op, int round = 0);
 
 // The number of elements of `result` that differ from this rank's expected result; 0 if the rank
-// takes no part.
+// takes no part. `is_scaled`: each rank has multiplied its input with its factor.
 Count wrong_elements(Slice result, const OperationEntry& entry, const Problem& problem, int rank,
-                     ReduceOp op, int round = 0);
+                     ReduceOp op, int round = 0, bool is_scaled = false);
+
+// What a rank multiplies its input with, if sums are scaled.
+int input_factor(int rank);
+// into = from * factor, in the host's memory.
+void multiply(Slice into, Slice from, int factor);
 
 }  // namespace lockstep

@@ -237,6 +237,9 @@ class BenchNccl(unittest.TestCase):
             self.assertEqual(json.loads((self.path / "b.json").read_text())["memory"],
                              {"initial_bytes": 0, "buffer_bytes": 128 << 10, "peak_bytes": 192 << 10})
             self.assertIn("# Memory usage         : Initialization 0.00 B | User-Allocated 128 KB | Collective 64.0 KB | Total  192 KB\n", printed)
+        self.bench("all_reduce", "-b", "64K", "-e", "64K", "--algorithm", "recursive_doubling", "-c", "0", "-M", "1", "--device", "host", "-u", "1024",
+                   *UNIT, "--json", "b.json")
+        self.assertEqual(json.loads((self.path / "b.json").read_text())["memory"]["peak_bytes"], 192 + 2 * 4 << 10)
         self.assertNotIn("Memory", self.bench("all_reduce", "-b", "8", "-e", "8", "-M", "0").stdout)
 
     def test_unaligned_buffers(self):
@@ -271,6 +274,16 @@ class BenchNccl(unittest.TestCase):
         for bad in "x", "1.5", "2":
             self.assertIn("-r ", self.bench("reduce", "-r", bad, status=2).stderr)
         self.assertIn("--tune with -r all", self.bench("reduce", "-r", "all", "--tune", "t.json", status=2).stderr)
+
+    def test_scaled_sums(self):
+        for operation in "all_reduce", "reduce", "reduce_scatter":
+            printed = self.bench(operation, "--ranks", "3", "-b", "600", "-e", "600", "-n", "1", "-d", "all", "-o", "mulsum", "--algorithm", "all", "-c", "2",
+                                 "--json", "b.json").stdout
+            self.assertIn("# Out of bounds values : 0 OK", printed)
+            self.assertEqual({re.search("/redop:([^/]+)", entry["name"])[1] for entry in self.entries()}, {"mulsum"})
+        printed = self.bench("all_reduce", "-b", "8", "-e", "8", "-n", "1", "-o", "all", "--table", "nccl-tests").stdout
+        self.assertEqual([row[3] for row in ROW.findall(printed)], ["sum", "prod", "min", "max", "avg", "mulsum"])
+        self.assertIn("# Out of bounds values : 0 OK", self.bench("broadcast", "-b", "8", "-e", "8", "-n", "1", "-o", "mulsum").stdout)
 
 
 if __name__ == "__main__":
