@@ -162,7 +162,8 @@ void add_measuring_flags(CLI::App& app, BenchCommand& c) {
          "for all; none: sizes without data, for thousands of ranks in virtual time")
       ->default_str("host, with --clock unit none")
       ->group(std::string(ranks_group));
-  app.add_option("-J,--json", c.json, "write the results to this file, as Google Benchmark does")
+  app.add_option("-J,--json,--output_file", c.json,
+                 "write the results to this file, as Google Benchmark does")
       ->group(files);
   c.formats.add(app);
   app.add_option("--baseline", c.baseline,

@@ -42,7 +42,7 @@ class BenchNccl(unittest.TestCase):
 
     def test_table_of_nccl_tests(self):
         printed = self.bench("all_reduce", "--ranks", "3", "-b", "4", "-e", "4M", "-f", "1024", "-n", "3", "-d", "half", "-o", "max",
-                             "--table", "nccl-tests", "--json", "b.json").stdout
+                             "--table", "nccl-tests", "--output_file", "b.json").stdout
         lines = printed.splitlines()
         for line in ("# nThread 3 nGpus 1 minBytes 4 maxBytes 4194304 step: 1024(factor) warmup iters: 5 iters: 3 agg iters: 1 "
                      "validation: 1 graph: 0", "# Using devices", "# Collective test starting: all_reduce_perf",
