@@ -8,6 +8,7 @@
 #include "cli/bench_command.h"
 #include "cli/command.h"
 #include "cli/result_file.h"
+#include "cli/result_formats.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/limits.h"
@@ -19,6 +20,7 @@ struct PairsCommand {
   PairsOptions options;
   WorldFlags world{.launch = {.ranks = 2}};
   std::string small = "8", large = "1M", json, plot;
+  ResultFormats formats;
   std::optional<int> iterations, warmup;  // not given: chosen by the clock
 };
 
@@ -47,7 +49,7 @@ void read(PairsCommand& c) {
 
 int run(PairsCommand& c) {
   read(c);
-  check_outputs({c.json, c.plot});
+  c.formats.check({c.json, c.plot});
   check_plot(c.plot);
   PairsRun measured;
   launch(c.world.launch, [&](RankContext& context) {
@@ -56,8 +58,11 @@ int run(PairsCommand& c) {
   });
   if (measured.links.empty()) return 0;  // under mpirun only rank 0 has them
   fmt::print("{}", table_of(measured, c.options, c.world.launch));
-  if (c.json.empty() && c.plot.empty()) return 0;
-  return ResultFile(c.json, pairs_json(measured, c.options, c.world.launch)).plot("pairs", c.plot);
+  if (c.json.empty() && c.plot.empty() && !c.formats.any()) return 0;
+  const std::string result = pairs_json(measured, c.options, c.world.launch);
+  ResultFile file(c.json, result);
+  c.formats.write(result);
+  return file.plot("pairs", c.plot);
 }
 
 void add_flags(CLI::App& app, PairsCommand& c) {
@@ -92,6 +97,7 @@ void add_flags(CLI::App& app, PairsCommand& c) {
       ->group(files);
   app.add_option("--plot", c.plot, "plot the results to this file: .svg, .png or .pdf")
       ->group(files);
+  c.formats.add(app);
 }
 
 }  // namespace

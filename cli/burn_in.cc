@@ -8,6 +8,7 @@
 
 #include "bench/burn_in/findings.h"
 #include "cli/command.h"
+#include "cli/result_formats.h"
 #include "cli/share.h"
 #include "cli/world_flags.h"
 #include "collectives/base/cuda_module.h"
@@ -27,6 +28,7 @@ struct BurnInCommand {
   std::optional<int> rounds;
   std::string device = "host", json, baseline;
   double tolerance = 0.25;
+  ResultFormats formats;
 };
 
 // kind=flip-gradient is a fault of a rank's computing, not of its messages.
@@ -63,47 +65,50 @@ void read(BurnInCommand& c) {
                    fmt::format("a burn-in of {} ranks", ranks), "use fewer ranks");
   o.training.data = default_text();
   plan_of(o.training, 1);
-  if (!c.json.empty()) check_writable(c.json);
+  c.formats.check({c.json}, {c.baseline});
 }
 
 // What is known after each pass, on rank 0: printed, and written to a file, so that it is kept
 // whatever happens later.
 class Report {
  public:
-  Report(const BurnInCommand& command) : command_(command) {
+  explicit Report(BurnInCommand& command) : command_(command) {
     if (!command.baseline.empty()) baseline_ = read_baseline(command.baseline);
   }
 
   void update(const BurnInRun& run) {
     const BurnInOptions& options = command_.options;
+    const LaunchOptions& world = command_.world.launch;
     std::vector<Finding> found = findings_of(run, options);
-    const std::string json = burn_in_json(run, options, found, command_.world.launch);
+    result_ = burn_in_json(run, options, found, world);
     if (baseline_) {
-      const std::vector<Finding> slower = slower_than(*baseline_, measurements_in(json, "this run"),
-                                                      run, options, command_.tolerance);
+      const std::vector<Finding> slower = slower_than(
+          *baseline_, measurements_in(result_, "this run"), run, options, command_.tolerance);
       found.insert(found.end(), slower.begin(), slower.end());
+      result_ = burn_in_json(run, options, found, world);
     }
-    if (!command_.json.empty())
-      write_file(command_.json, burn_in_json(run, options, found, command_.world.launch));
+    if (!command_.json.empty()) write_file(command_.json, result_);
     fmt::print("{}", news_of(run, findings_, found));
     std::fflush(stdout);
     findings_ = std::move(found);
     run_ = run;
   }
 
-  int print() const {
+  int end() {
     if (run_.passes == 0) return 0;  // under mpirun only rank 0 has a result
     fmt::print("{}", text_of(run_, findings_));
+    command_.formats.write(result_);
     constexpr int wrong_result = 1, regression = 3;
     const Health verdict = verdict_of(findings_);
     return verdict == Health::fail ? wrong_result : verdict == Health::degraded ? regression : 0;
   }
 
  private:
-  const BurnInCommand& command_;
+  BurnInCommand& command_;
   std::optional<Measurements> baseline_;
   BurnInRun run_;
   std::vector<Finding> findings_;
+  std::string result_;  // JSON
 };
 
 int run(BurnInCommand& c) {
@@ -115,10 +120,10 @@ int run(BurnInCommand& c) {
               [&](const BurnInRun& run) { report.update(run); });
     });
   } catch (const Error&) {
-    report.print();
+    report.end();
     throw;
   }
-  return report.print();
+  return report.end();
 }
 
 }  // namespace
@@ -153,6 +158,7 @@ void add_burn_in(CLI::App& program, Command& chosen) {
     app->add_option("--device", c.device, "host or cuda")->capture_default_str();
     app->add_option("-J,--json", c.json,
                     "write the results to this file after each pass, as Google Benchmark does");
+    c.formats.add(*app);
     c.world.add(*app);
     app->get_option("--fault")->description(
         "inject a fault: rank=R,op=N,kind=K; with kind=flip-gradient, one bit of a gradient of the "

@@ -10,6 +10,7 @@
 
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/base/batch_means.h"
+#include "collectives/base/error.h"
 #include "collectives/base/json_text.h"
 #include "collectives/base/report_label.h"
 #include "collectives/gather/gather.h"
@@ -28,6 +29,9 @@ void compare_arrivals(Communicator& world, std::vector<OwnRuns>& own) {
   for (const OwnRuns& runs : own) held.insert(held.end(), runs.held.begin(), runs.held.end());
   if (held.empty()) return;
   all_reduce(world, host_slice(std::span(held)), ReduceOp::max, "recursive_doubling");
+  if (std::ranges::any_of(held, [](double each) { return !std::isfinite(each); }))
+    throw Error(ErrorKind::wrong_result,
+                "the times of the ranks became NaN on their way to each other");
   auto longest = held.begin();
   for (OwnRuns& runs : own)
     for (double& own_held : runs.held) own_held = *longest++ - own_held;

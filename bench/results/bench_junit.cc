@@ -61,6 +61,28 @@ JunitCase case_of_ranks(const ordered_json& slow) {
   return one;
 }
 
+JunitCase case_of_links(const ordered_json& slow_links) {
+  JunitCase one{.group = "links", .name = "no link is slow", .type = "SLOW"};
+  for (const ordered_json& link : slow_links)
+    one.message += (one.message.empty() ? "" : "; ") + link.at("text").get<std::string>();
+  if (!one.message.empty()) one.outcome = JunitCase::Outcome::failed;
+  return one;
+}
+
+// What a burn-in found of a host, or, without a name, of all hosts together.
+JunitCase case_of_host(const ordered_json& findings, const std::string& host) {
+  JunitCase one{.group = "burn-in", .name = host.empty() ? "all hosts" : "host " + host};
+  for (const ordered_json& each : findings) {
+    const auto hosts = each.at("hosts").get<std::vector<std::string>>();
+    if (host.empty() ? !hosts.empty() : std::ranges::count(hosts, host) == 0) continue;
+    one.outcome = JunitCase::Outcome::failed;
+    one.type = each.at("verdict");
+    one.message += fmt::format("{}{} {}", one.message.empty() ? "" : "; ",
+                               each.at("code").get<int>(), each.at("text").get<std::string>());
+  }
+  return one;
+}
+
 }  // namespace
 
 std::string bench_junit(const ordered_json& file) {
@@ -73,6 +95,12 @@ std::string bench_junit(const ordered_json& file) {
   for (const char* key : {"time", "host", "processor", "version", "commit"})
     suite.properties.emplace_back(key, environment.value(key, ""));
   if (file.contains("slow_ranks")) suite.cases.push_back(case_of_ranks(file["slow_ranks"]));
+  if (file.contains("slow_links")) suite.cases.push_back(case_of_links(file["slow_links"]));
+  if (file.contains("findings")) {
+    for (const ordered_json& host : file.at("hosts"))
+      suite.cases.push_back(case_of_host(file["findings"], host.at("host")));
+    suite.cases.push_back(case_of_host(file["findings"], ""));
+  }
   return junit_text("lockstep bench", {suite});
 }
 

@@ -45,6 +45,28 @@ TEST(BenchFormats, SlowRanksFailACaseAndAreCounted) {
   EXPECT_THAT(bench_junit(file), HasSubstr(R"(tests="2" failures="0")"));
 }
 
+TEST(BenchFormats, SlowLinksFailACaseAndAreCounted) {
+  auto file = file_of({entry_of("pairs/latency/threads/ranks:3/bytes:8/from:0/to:1", 1, 0)});
+  file["slow_links"] = {{{"part", "unit"}, {"text", "host b is slow"}}};
+  EXPECT_THAT(bench_junit(file), HasSubstr(R"(<failure type="SLOW" message="host b is slow")"));
+  EXPECT_THAT(bench_prometheus(file), HasSubstr("lockstep_slow_links{} 1\n"));
+  file["slow_links"] = nlohmann::ordered_json::array();
+  EXPECT_THAT(bench_junit(file), HasSubstr(R"(tests="2" failures="0")"));
+  EXPECT_THAT(bench_prometheus(file), HasSubstr("lockstep_slow_links{} 0\n"));
+}
+
+TEST(BenchFormats, EveryHostOfABurnInIsACase) {
+  auto file = file_of(nlohmann::ordered_json::array());
+  file["hosts"] = {{{"host", "a"}, {"verdict", "pass"}}, {{"host", "b"}, {"verdict", "fail"}}};
+  file["findings"] = {
+      {{"code", 501}, {"verdict", "fail"}, {"hosts", {"b"}}, {"text", "other bits"}}};
+  const std::string junit = bench_junit(file), metrics = bench_prometheus(file);
+  EXPECT_THAT(junit, HasSubstr(R"(tests="3" failures="1")"));
+  EXPECT_THAT(junit, HasSubstr(R"(<failure type="fail" message="501 other bits")"));
+  EXPECT_THAT(metrics, HasSubstr("lockstep_burn_in_verdict{host=\"a\"} 0\n"));
+  EXPECT_THAT(metrics, HasSubstr("lockstep_burn_in_verdict{host=\"b\"} 2\n"));
+}
+
 TEST(BenchFormats, AMetricIsTheMedianOfItsRepetitions) {
   const auto file = file_of({entry_of(ring, 1, 0), entry_of(ring, 9, 1), entry_of(ring, 3, 2)});
   EXPECT_THAT(bench_prometheus(file), HasSubstr("bytes=\"1024\"} 3000000000\n"));
