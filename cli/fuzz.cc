@@ -7,16 +7,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
-#include <sstream>
 
 #include "cli/case_file.h"
+#include "cli/case_processes.h"
 #include "cli/command.h"
-#include "cli/process.h"
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
-#include "collectives/base/file.h"
 #include "parallel/fuzz/check_case.h"
 #include "parallel/fuzz/coverage.h"
 #include "parallel/tags/with_tags.h"
@@ -25,8 +22,6 @@ namespace lockstep {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
-
-constexpr const char* compared_text = "comparisons: ";  // the first line of a replay
 
 struct FuzzCommand {
   double minutes = 1, jitter_us = 50, timeout_s = 20;
@@ -42,65 +37,20 @@ struct FuzzCommand {
     if (!fault.empty()) options.fault = parse_fault(fault);
     return options;
   }
+  CaseProcesses processes() const {
+    return {.transport = transport, .fault = fault, .jitter_us = jitter_us, .timeout_s = timeout_s};
+  }
 };
 
 double seconds_since(SteadyClock::time_point start) {
   return std::chrono::duration<double>(SteadyClock::now() - start).count();
 }
 
-// The words that start this program again on the ranks of a case.
-std::vector<std::string> replay_words(const FuzzCommand& c, int ranks, const FuzzFiles& files,
-                                      const std::string& path) {
-  std::vector<std::string> words{"mpirun." + c.transport};
-  if (c.transport == "openmpi")
-    words.insert(words.end(), {"--allow-run-as-root", "--oversubscribe"});
-  words.insert(
-      words.end(),
-      {"-np", std::to_string(ranks), std::filesystem::read_symlink("/proc/self/exe").string(),
-       "fuzz", "--replay", path, "--files", files.folder, "--jitter",
-       fmt::format("{}", c.jitter_us), "--timeout", fmt::format("{}", c.timeout_s)});
-  if (!c.fault.empty()) words.insert(words.end(), {"--fault", c.fault});
-  return words;
-}
-
-// Runs a case under mpirun, in processes of its own.
-CaseCheck check_case_on_processes(const FuzzCommand& c, const FuzzCase& fuzz_case) {
-  require(!drops_by_rank(fuzz_case.last()),
-          fmt::format("--transport {} of a plan with --dropout-streams megatron", c.transport),
-          "it is trained several times, and processes are started once: use --transport threads");
-  const CaseFolder folder;
-  const FuzzFiles files = folder.files();
-  const std::string path = files.folder + "/case.json", said = files.folder + "/said";
-  write_files(fuzz_case, files);
-  CaseCheck check = check_plans_before(fuzz_case, files, c.case_options());
-  if (!check.differences.empty()) return check;
-  write_file(path, case_json(fuzz_case));
-  const int status = run_program(replay_words(c, fuzz_case.last().ranks, files, path), said);
-  require(status != 127,
-          fmt::format("--transport {}: mpirun.{} is not on PATH", c.transport, c.transport),
-          "install it, or use --transport threads");
-  constexpr std::int64_t most_bytes = 1 << 20;
-  const std::string text = read_text(said, most_bytes);
-  std::int64_t compared = 0;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with(compared_text))
-      compared = std::stoll(line.substr(std::string_view(compared_text).size()));
-    else if (status != 0 && !line.empty())
-      check.differences.push_back(line);
-  }
-  check.compared += compared;
-  check.has_ended = compared == 0;
-  check.is_refused = std::filesystem::exists(files.refused());
-  if ((check.has_ended || status != 0) && check.differences.empty())
-    check.differences.push_back(fmt::format("ended with status {}", status));
-  return check;
-}
-
 CaseCheck check_case(const FuzzCommand& c, const FuzzCase& fuzz_case) {
-  CaseCheck check = c.only_tags         ? check_tags_of_case(fuzz_case)
-                    : c.is_on_threads() ? check_case_on_threads(fuzz_case, c.case_options())
-                                        : check_case_on_processes(c, fuzz_case);
+  CaseCheck check = c.only_tags ? check_tags_of_case(fuzz_case)
+                    : c.is_on_threads()
+                        ? check_case_on_threads(fuzz_case, c.case_options())
+                        : check_case_on_processes(fuzz_case, c.processes(), c.case_options());
   if (check.compared == 0 && check.differences.empty() && !c.only_tags)
     check.differences.emplace_back("nothing was compared");
   return check;
@@ -206,17 +156,6 @@ int fuzz(const FuzzCommand& c) {
   return 0;
 }
 
-// Checks a case whose files exist, in a process that mpirun has started.
-CaseCheck check_in_process(const FuzzCommand& c, const FuzzCase& fuzz_case) {
-  const FuzzFiles files{c.files};
-  try {
-    return check_plan(fuzz_case, fuzz_case.plans.size() - 1, files, c.case_options());
-  } catch (const Error& error) {
-    if (error.kind() == ErrorKind::bad_input) write_file(files.refused(), "");
-    throw;
-  }
-}
-
 // Replays one case; under mpirun, as one of its ranks.
 int replay(const FuzzCommand& c) {
   const FuzzCase fuzz_case = read_case(c.replay);
@@ -226,7 +165,7 @@ int replay(const FuzzCommand& c) {
             "start it without: --transport openmpi or mpich starts mpirun for every plan");
     check = check_case(c, fuzz_case);
   } else {
-    check = check_in_process(c, fuzz_case);
+    check = check_case_in_process(fuzz_case, {c.files}, c.case_options());
     if (check.compared == 0) return 0;  // rank 0 reports
   }
   fmt::print("{}{}\n", compared_text, check.compared);
