@@ -136,6 +136,8 @@ std::vector<SlowLink> slow_links(int units, std::span<const LinkTime> links, boo
   std::vector<UnitTime> times;
   for (const Ratio& each : others) times.push_back(each.ratio);
   const auto first_link = std::ssize(found);
+  const std::size_t links_judged = directed ? times.size() / 2 : times.size();
+  if (links_judged < fewest_links) times.clear();
   for (const Outlier& outlier : find_outliers(times, rule)) {
     if (!is_slow(others[outlier.unit].fastest, outlier, rule)) continue;
     const LinkTime& link = others[outlier.unit].link;

@@ -33,6 +33,9 @@ struct SlowLink {
   int slow = 0, of = 0;  // of a unit: so many of its links are slow, of so many
 };
 
+// A single link is named only among so many: the links between four units.
+inline constexpr std::size_t fewest_links = 6;
+
 // Links are `directed` if from -> to and to -> from are measured separately. Classes of fewer than 3
 // links are not judged. Slowest first, units before links.
 std::vector<SlowLink> slow_links(int units, std::span<const LinkTime> links, bool directed,

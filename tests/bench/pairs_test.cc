@@ -336,6 +336,21 @@ TEST(SlowLinks, WhatWasOnceAsFastAsOthersIsNotNamed) {
   EXPECT_EQ(named_with(1.1, unit), 0);
 }
 
+TEST(SlowLinks, OfThreeLinksNoneIsNamedAlone) {
+  for (const int units : {3, 4}) {
+    std::vector<LinkTime> links, directed;
+    for (int a = 0; a < units; ++a)
+      for (int b = a + 1; b < units; ++b) {
+        const double seconds = a == 0 && b == 2 ? 2 : 1;
+        links.push_back({.from = a, .to = b, .time = {.seconds = seconds, .error = 0.001}});
+        directed.insert(directed.end(), {links.back(), links.back()});
+        std::swap(directed.back().from, directed.back().to);
+      }
+    EXPECT_EQ(slow_links(units, links, false, {}).size(), units == 3 ? 0u : 1u);
+    EXPECT_EQ(slow_links(units, directed, true, {}).size(), units == 3 ? 0u : 1u);
+  }
+}
+
 TEST(SlowLinks, RanksOfAHostAreUnits) {
   std::mt19937 random(9);
   for (int trial = 0; trial < 10; ++trial) {
