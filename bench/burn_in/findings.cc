@@ -63,8 +63,8 @@ void find_missing_parts(const BurnInRun& run, std::vector<Finding>& found) {
     double (*amount)(const RankMachine&);
   };
   const Part parts[] = {
-      {"cores", [](const RankMachine& m) { return double{1} * m.cores; }},
-      {"GPUs", [](const RankMachine& m) { return double{1} * m.gpus; }},
+      {"cores", [](const RankMachine& m) -> double { return m.cores; }},
+      {"GPUs", [](const RankMachine& m) -> double { return m.gpus; }},
       {"GiB of memory", [](const RankMachine& m) { return m.memory_bytes / (1 << 30); }}};
   std::map<std::string, const RankMachine*> hosts;
   for (const RankMachine& machine : run.machines) hosts.emplace(machine.site.host, &machine);
