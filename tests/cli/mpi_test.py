@@ -144,7 +144,8 @@ class Mpi(unittest.TestCase):
         self.assertEqual([(link["in_host"], min(link["latency_us"], link["gb_per_s"], link["back_gb_per_s"]) > 0) for link in file["links"]],
                          [(True, True)] * 6)
         done, _ = self.run_ranks(4, "bench", "pairs", "--rounds", "4", "-e", "1K")
-        self.assertIn(done.returncode, (2, 9), done.stderr)  # 9: MPICH has killed a rank before it could end
+        # MPICH ends with 9 if it has killed a rank before that could end.
+        self.assertIn(done.returncode, (2, 9) if LIBRARY == "mpich" else (2,), done.stderr)
         self.assertIn("all pairs take 3", done.stderr)
 
     def test_burn_in_of_processes(self):
