@@ -4,6 +4,7 @@
 // seconds after it began to leave, and occupies its receiver's ingress for b * beta seconds. So
 // messages that leave one rank, or arrive at one rank, queue. A rank has one egress and ingress
 // inside its node and another pair between nodes. Messages between two ends of a rank cost nothing.
+// Planted slow links (link_slowdown.h) multiply beta.
 #pragma once
 
 #include <span>

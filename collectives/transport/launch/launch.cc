@@ -166,6 +166,8 @@ void launch(const LaunchOptions& options, const std::function<void(RankContext&)
   require(options.clock == Clock::wall || processes_started() == 0,
           fmt::format("the clock {} under mpirun or srun", name_of(options.clock)),
           "virtual ranks live in one process: start one without mpirun, with --ranks");
+  require(options.slow_links.empty() || options.clock != Clock::wall, "slow links in real time",
+          "choose the clock cpu or unit");
   require(!enqueues(options) || options.clock == Clock::wall,
           fmt::format("--device cuda with the clock {}", name_of(options.clock)),
           "a GPU computes in real time: use --clock wall or --device host");

@@ -5,9 +5,11 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "collectives/base/counters.h"
 #include "collectives/base/ledger.h"
+#include "collectives/base/link_slowdown.h"
 #include "collectives/base/links.h"
 #include "collectives/base/trace.h"
 #include "collectives/communicator.h"
@@ -30,8 +32,9 @@ struct LaunchOptions {
   bool trace = false;
   std::optional<FaultPlan> fault;
   Clock clock = Clock::wall;
-  const Tuning* tuning = nullptr;  // how `auto` chooses; must outlive the world
-  LinkModel links = {};            // for virtual time; threads also use its nodes
+  const Tuning* tuning = nullptr;             // how `auto` chooses; must outlive the world
+  LinkModel links = {};                       // for virtual time; threads also use its nodes
+  std::vector<LinkSlowdown> slow_links = {};  // for virtual time
   // Where ranks keep their tensors; null: the host's memory. If it is a GPU: under mpirun, and if
   // there are enough GPUs, each rank gets its own, over NCCL. Otherwise all ranks share this one.
   Device* device = nullptr;

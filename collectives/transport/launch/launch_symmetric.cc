@@ -21,6 +21,9 @@ void launch_symmetric(const LaunchOptions& options, const std::vector<int>& stan
   for (const int rank : stand_ins)
     require(rank >= 0 && rank < options.ranks && stand_ins[static_cast<std::size_t>(rank)] == rank,
             fmt::format("rank {} in the place of another", rank), "name ranks that run");
+  for (int rank = 0; rank < options.ranks && !options.slow_links.empty(); ++rank)
+    require(stand_ins[static_cast<std::size_t>(rank)] == rank,
+            "slow links in a symmetric world, whose ranks have equal links", "let all ranks run");
   // With thousands of ranks each keeps fewer operations, so that they fit into memory.
   constexpr std::size_t kept_in_all = 1 << 20, kept_at_least = 64;
   const std::size_t kept = std::clamp(kept_in_all / static_cast<std::size_t>(options.ranks),
@@ -28,7 +31,7 @@ void launch_symmetric(const LaunchOptions& options, const std::vector<int>& stan
   std::deque<RankHistory> histories;
   VirtualTime time(options.clock == Clock::cpu);
   std::exception_ptr first_failure;
-  auto ends = virtual_world(time, stand_ins, options.links);
+  auto ends = virtual_world(time, stand_ins, options.links, options.slow_links);
   const auto stop = ends.front()->capabilities().failures->stopper();
   for (auto& owned : ends) {
     RankHistory& history = histories.emplace_back(owned->rank(), kept);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/base/device.h"
+#include "collectives/base/link_slowdown.h"
 #include "collectives/base/links.h"
 #include "collectives/transport/failure/board.h"
 #include "collectives/transport/virtual/virtual_concurrency.h"
@@ -21,10 +22,12 @@ struct RankPorts {
 };
 
 struct VirtualWorld {
-  VirtualWorld(VirtualTime& virtual_time, const LinkModel& link_model, std::vector<int> stand_in)
+  VirtualWorld(VirtualTime& virtual_time, const LinkModel& link_model,
+               std::vector<LinkSlowdown> slowdowns, std::vector<int> stand_in)
       : time(virtual_time),
         concurrency(virtual_time),
         links(link_model),
+        slow_links(std::move(slowdowns)),
         stand_ins(std::move(stand_in)),
         waits(stand_ins.size()),
         inside(stand_ins.size()),
@@ -36,9 +39,20 @@ struct VirtualWorld {
       has_stand_ins = has_stand_ins || stand_ins[rank] != static_cast<int>(rank);
   }
 
+  // What a message between two ranks costs, and the ports that it occupies.
+  Link link(int from, int to) const {
+    Link cost = links.link(from, to);
+    if (!slow_links.empty()) cost.beta_s_per_byte *= slow_factor(slow_links, from, to);
+    return cost;
+  }
+  std::vector<RankPorts>& ports(int from, int to) {
+    return links.same_node(from, to) ? inside : between;
+  }
+
   VirtualTime& time;
   VirtualConcurrency concurrency;
   LinkModel links;
+  std::vector<LinkSlowdown> slow_links;
   std::vector<int> stand_ins;  // by rank: its stand-in, or the rank itself
   bool has_stand_ins = false;  // some ranks do not run
   AbortNotice notice{};

@@ -256,10 +256,8 @@ class VirtualTransport final : public Transport,
     world.time.catch_up();
     const int own = board().world_rank(rank_), other = board().world_rank(to);
     const bool to_other_end = own == other && rank_ != to;
-    const Link link = to_other_end ? Link{} : world.links.link(own, other);
-    auto& ports = to_other_end                        ? world.between_ends
-                  : world.links.same_node(own, other) ? world.inside
-                                                      : world.between;
+    const Link link = to_other_end ? Link{} : world.link(own, other);
+    auto& ports = to_other_end ? world.between_ends : world.ports(own, other);
     VirtualChannel& channel = to_.channel(*group_, rank_, to);
     RankPorts& receiver = ports[world.stand_ins[static_cast<std::size_t>(other)]];
     MessagePointer message = new VirtualMessage(world, &channel, receiver, link, call, data);
@@ -286,8 +284,9 @@ class VirtualTransport final : public Transport,
 
 std::vector<std::unique_ptr<Transport>> virtual_world(VirtualTime& time,
                                                       const std::vector<int>& stand_ins,
-                                                      const LinkModel& links) {
-  const auto world = std::make_shared<VirtualWorld>(time, links, stand_ins);
+                                                      const LinkModel& links,
+                                                      const std::vector<LinkSlowdown>& slow_links) {
+  const auto world = std::make_shared<VirtualWorld>(time, links, slow_links, stand_ins);
   std::vector<int> everyone(stand_ins.size());
   std::iota(everyone.begin(), everyone.end(), 0);
   const auto group = std::make_shared<VirtualGroup>(world, everyone);

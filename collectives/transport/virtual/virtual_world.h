@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/base/link_slowdown.h"
 #include "collectives/base/links.h"
 #include "collectives/transport/transport.h"
 #include "collectives/transport/virtual/virtual_time.h"
@@ -16,6 +17,7 @@ namespace lockstep {
 // gets an error that names the rank it waits for.
 std::vector<std::unique_ptr<Transport>> virtual_world(VirtualTime& time,
                                                       const std::vector<int>& stand_ins,
-                                                      const LinkModel& links);
+                                                      const LinkModel& links,
+                                                      const std::vector<LinkSlowdown>& slow_links);
 
 }  // namespace lockstep
