@@ -20,12 +20,23 @@ struct PairsCommand {
   PairsOptions options;
   WorldFlags world{.launch = {.ranks = 2}};
   std::string small = "8", large = "1M", json, plot;
+  std::vector<std::string> slow_links;
   ResultFormats formats;
   std::optional<int> iterations, warmup;  // not given: chosen by the clock
 };
 
+void read_slow_links(PairsCommand& c) {
+  LaunchOptions& world = c.world.launch;
+  for (const std::string& text : c.slow_links) {
+    require(world.clock != Clock::wall, fmt::format("--slow-link {} with the clock wall", text),
+            "it slows virtual links only: use --clock unit or cpu");
+    world.slow_links.push_back(given_slowdown(text, world.ranks));
+  }
+}
+
 void read(PairsCommand& c) {
   c.world.read();
+  read_slow_links(c);
   c.world.launch.claims = c.world.claims();
   PairsOptions& o = c.options;
   o.small_bytes = given_bytes(c.small, "-b");
@@ -79,6 +90,13 @@ void add_flags(CLI::App& app, PairsCommand& c) {
       ->group(measuring);
   app.add_option("-e,--large", c.large, "bytes of the messages for bandwidth")
       ->capture_default_str()
+      ->group(measuring);
+  app.add_option("--slow-link", c.slow_links,
+                 "RANK:FACTOR or RANK-RANK:FACTOR: with --clock unit or cpu, plant a slow link, on "
+                 "which a byte takes FACTOR times as long: the rank's own link, or the cable "
+                 "between two ranks; repeatable")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->expected(1)
       ->group(measuring);
   app.add_option("--window", o.window, "large messages that a rank sends at once")
       ->capture_default_str()

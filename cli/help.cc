@@ -159,9 +159,11 @@ void add_bench_examples(CLI::App& bench) {
                {"bench ps --workers 2 -b 1K -e 1M -f 4",
                 "bench ps --workers 2,4,8 -b 1M -e 1M -n 1 -w 0 --clock unit --link 10gbe --device "
                 "none --json ps.json"});
-  add_examples(*bench.get_subcommand("pairs"),
-               {"bench pairs --ranks 4 -e 64K --json pairs.json --plot pairs.svg",
-                "bench pairs --ranks 16 --rounds 3 --clock unit --link dgx"});
+  add_examples(
+      *bench.get_subcommand("pairs"),
+      {"bench pairs --ranks 4 -e 64K --json pairs.json --plot pairs.svg",
+       "bench pairs --ranks 16 --rounds 3 --clock unit --link dgx",
+       "bench pairs --ranks 8 --clock unit --link hdr --slow-link 5:10 --slow-link 2-6:4"});
   add_examples(*bench.get_subcommand("pipeline"),
                {"bench pipeline -p 4 -m 4,8,16 --simulate --json pipeline.json",
                 "bench pipeline -p 2 -m 4 --schedule gpipe,1f1b --steps 3"});

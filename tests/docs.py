@@ -119,7 +119,7 @@ def faults_of_glossary(program, text):
     for name in sorted(techniques(program) | subcommands(program, "bench") | {row.split()[0] for row in rows[1:]}):
         if name not in named:
             yield f"does not explain {name}"
-    known = "".join(output_of(program, *words, "--help") for words in (("train", "3d"), ("bench", "all_reduce"), ("schedule",)))
+    known = "".join(output_of(program, *words, "--help") for words in (("train", "3d"), ("bench", "all_reduce"), ("bench", "pairs"), ("schedule",)))
     for flag in re.findall(r"`(--[\w-]+)", text):
         if not re.search(rf"{flag}\b(?!-)", known):
             yield f"names the flag {flag}, which no command has"

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
@@ -116,6 +117,9 @@ std::string pairs_json(const PairsRun& run, const PairsOptions& options,
       {"lockstep.clock", std::string(name_of(world.clock))},
       {"lockstep.device", std::string(options.device->name())}};
   if (world.clock != Clock::wall) context["lockstep.link"] = text_of(world.links);
+  std::vector<std::string> planted;
+  for (const LinkSlowdown& each : world.slow_links) planted.push_back(text_of(each));
+  if (!planted.empty()) context["lockstep.slow_link"] = fmt::format("{}", fmt::join(planted, ","));
   auto file = timed_rows_json(rows_of(run, options), context);
   file["ranks"] = ordered_json::array();
   for (const RankSite& site : run.sites)

@@ -81,7 +81,7 @@ void read_context(const json& context, Measurements& result) {
   for (const auto& [key, value] : context.items()) {
     if (!key.starts_with(ours)) continue;
     const std::string name = printable(key.substr(ours.size()));
-    if (name == "device" || name == "link")
+    if (name == "device" || name == "link" || name == "slow_link")
       result.environment[name] = text_of(value);
     else if (name == "in_turn")
       result.in_turn = text_of(value);
@@ -191,7 +191,7 @@ Measurements of_training(const json& file, const std::string& path) {
 Weight weight_of(const std::string& key, bool is_wall) {
   if (is_in(key, {"version", "commit"})) return Weight::note;
   // On the wall clock the link was measured; otherwise it determines the times.
-  if (key == "link") return is_wall ? Weight::note : Weight::hardware;
+  if (is_in(key, {"link", "slow_link"})) return is_wall ? Weight::note : Weight::hardware;
   if (is_in(key, {"processor", "cores", "memory_bytes", "device", "gpu.name",
                   "gpu.compute_capability", "gpu.multiprocessors", "gpu.memory_bytes"}) ||
       key.starts_with("network."))

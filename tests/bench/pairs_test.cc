@@ -411,9 +411,13 @@ TEST(SlowLinks, TextsNameHostsAndTheirRanks) {
               "rank 3 (host h1) to rank 5 (host h2), in this direction only: that cable; "));
 }
 
-PairsRun run_virtually(int ranks, const std::string& links, const PairsOptions& options) {
-  const LaunchOptions world{
-      .ranks = ranks, .clock = Clock::unit, .links = parse_links(links), .device = options.device};
+PairsRun run_virtually(int ranks, const std::string& links, const PairsOptions& options,
+                       const std::vector<LinkSlowdown>& slow_links = {}) {
+  const LaunchOptions world{.ranks = ranks,
+                            .clock = Clock::unit,
+                            .links = parse_links(links),
+                            .slow_links = slow_links,
+                            .device = options.device};
   PairsRun run;
   launch(world, [&](RankContext& context) {
     PairsRun mine = measure_pairs(context, options, world);
@@ -500,6 +504,62 @@ TEST(Pairs, ASlowLinkIsNamedInVirtualTimeByOneSample) {
   EXPECT_EQ(slow[0].slow.part, SlowPart::cable);
   EXPECT_EQ(slow[0].ratios.size(), 3u);
   EXPECT_TRUE(find_slow(run, {.effect = 0.6}, Clock::unit).empty());
+}
+
+// What is named of eight hosts, and the measured times of all links, which must follow the closed
+// forms with `factor` times the seconds per byte.
+Named named_of_planted(const std::vector<LinkSlowdown>& slow_links,
+                       const std::function<double(int, int)>& factor, double effect = 0.25) {
+  const PairsOptions options{.small_bytes = 8,
+                             .large_bytes = 1024,
+                             .window = 4,
+                             .iterations = 1,
+                             .warmup = 0,
+                             .effect = effect,
+                             .device = &none_device()};
+  constexpr double alpha = 16, beta = 0.25;
+  const PairsRun run = run_virtually(8, "alpha=16,beta=0.25,node=1", options, slow_links);
+  for (const MeasuredLink& each : run.links) {
+    const double of_byte = factor(each.ranks.first, each.ranks.second) * beta;
+    const double window = 4 * 1024 * of_byte;
+    EXPECT_EQ(only(each.of(LinkTest::latency)), alpha + 8 * of_byte);
+    EXPECT_EQ(only(each.of(LinkTest::forward)), 2 * alpha + window);
+    EXPECT_EQ(only(each.of(LinkTest::backward)), 2 * alpha + window);
+    EXPECT_EQ(only(each.of(LinkTest::both_ways)), alpha + window);
+  }
+  Named found;
+  for (const SlowFinding& each : run.slow)
+    found.emplace_back(each.slow.part, each.slow.from, each.slow.to);
+  std::ranges::sort(found);
+  return found;
+}
+
+TEST(Pairs, APlantedHostIsNamedWhereverItIs) {
+  for (int slow = 0; slow < 8; ++slow)
+    for (const double factor : {1.5, 10.0})
+      EXPECT_EQ(named_of_planted({{.rank = slow, .factor = factor}},
+                                 [&](int a, int b) { return a == slow || b == slow ? factor : 1; }),
+                (Named{{SlowPart::unit, slow, slow}}));
+}
+
+TEST(Pairs, APlantedCableIsNamedWhereverItIs) {
+  for (int a = 0; a < 8; ++a)
+    for (int b = a + 1; b < 8; ++b) {
+      const auto factor = [&](int x, int y) { return are(x, y, a, b) ? 1.5 : 1.0; };
+      // Named in either order.
+      const auto [first, second] = (a + b) % 2 == 0 ? std::pair(a, b) : std::pair(b, a);
+      const std::vector<LinkSlowdown> planted = {{.rank = first, .peer = second, .factor = 1.5}};
+      EXPECT_EQ(named_of_planted(planted, factor), (Named{{SlowPart::cable, a, b}}));
+      EXPECT_EQ(named_of_planted(planted, factor, 0.6), Named{}) << "the effect is smaller";
+    }
+}
+
+TEST(Pairs, APlantedHostAndACableAreBothNamed) {
+  EXPECT_EQ(named_of_planted({{.rank = 2, .factor = 10}, {.rank = 7, .peer = 0, .factor = 5}},
+                             [](int a, int b) {
+                               return a == 2 || b == 2 ? 10.0 : are(a, b, 0, 7) ? 5.0 : 1.0;
+                             }),
+            (Named{{SlowPart::unit, 2, 2}, {SlowPart::cable, 0, 7}}));
 }
 
 TEST(Pairs, RefuseImpossibleOptions) {

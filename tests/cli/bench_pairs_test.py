@@ -69,6 +69,28 @@ class BenchPairs(unittest.TestCase):
         self.run_program("history", "add", "nights", "p.json")
         self.assertIn("pairs/", self.run_program("history", "show", "nights").stdout)
 
+    def test_planted_slow_links_are_named(self):
+        hosts = ("--ranks", "8", "--clock", "unit", "--link", "alpha=2us,beta=10GB/s,node=1")
+        file, said = self.file(*hosts, "--slow-link", "5:10")
+        self.assertEqual(file["context"]["lockstep.slow_link"], "5:10")
+        self.assertEqual([(each["part"], each["from"], each["to"]) for each in file["slow_links"]], [("unit", 5, 5)])
+        self.assertRegex(said, r"\nslow: host \S+ node 5 \(rank 5\) is slow with 7 of 7 others: its link; ")
+        window = 4 << 20
+        for link in file["links"]:
+            rate = 1000 if 5 in (link["from"], link["to"]) else 10000  # bytes/us
+            self.assertAlmostEqual(link["latency_us"], 2 + 8 / rate, delta=1e-9)
+            self.assertAlmostEqual(link["gb_per_s"], window / (4 + window / rate) / 1e3, delta=1e-9)
+        file, said = self.file(*hosts, "--slow-link", "6-1:10", "--slow-link", "2:4")
+        self.assertEqual(file["context"]["lockstep.slow_link"], "6-1:10,2:4")
+        self.assertEqual({(each["part"], each["from"], each["to"]) for each in file["slow_links"]}, {("cable", 1, 6), ("unit", 2, 2)})
+        self.assertIn("that cable", said)
+        # A file of other links is compared as one of other hardware.
+        healthy, _ = self.file(*hosts)
+        self.assertNotIn("lockstep.slow_link", healthy["context"])
+        (self.path / "healthy.json").write_text(json.dumps(healthy))
+        self.pairs(*hosts, "--slow-link", "5:10", "--json", "p.json")
+        self.assertIn("slow_link: not recorded before, 5:10 now", self.run_program("compare", "healthy.json", "p.json", status=3).stdout)
+
     def test_real_time(self):
         file, said = self.file("--ranks", "3", "-e", "4K", "-n", "8", "-w", "0", "--plot", "p.svg")
         self.assertEqual(len(file["links"]), 3)
@@ -90,7 +112,13 @@ class BenchPairs(unittest.TestCase):
                             (("-n", "0"), "-n 0"), (("-w", "-1"), "-w -1"), (("--rounds", "-1"), "--rounds -1"), (("--effect", "0"), "--effect 0"),
                             (("--effect", "nan"), "--effect nan"), (("--ranks", "4", "--rounds", "4"), "all pairs take 3"),
                             (("--ranks", "128", "--clock", "unit"), "8128 links in 127 rounds"), (("--link", "hdr"), "--link hdr"),
-                            (("--ranks", "4", "-e", "64G"), "-e 64G on 4 ranks"), (("--plot", "p.doc"), "p.doc"), (("--json", "none/p.json"), "none")):
+                            (("--ranks", "4", "-e", "64G"), "-e 64G on 4 ranks"), (("--plot", "p.doc"), "p.doc"), (("--slow-link", "1:10"), "--slow-link 1:10 with the clock wall; it slows virtual links only"),
+                            *((("--ranks", "4", "--clock", "unit", "--slow-link", text), part)
+                              for text, part in (("4:10", "rank 4 of 4 ranks; ranks are 0 to 3"), ("0-4:10", "rank 4 of 4 ranks"),
+                                                 ("1:1", "1 times as slow; use a factor above 1"), ("1:nan", "use a factor above 1"),
+                                                 ("1:inf", "use a factor above 1"), ("1-1:2", "a cable from a rank to itself"),
+                                                 ("fast", "--slow-link fast; write RANK:FACTOR"), ("", "write RANK:FACTOR"))),
+                            (("--json", "none/p.json"), "none")):
             with self.subTest(words=words):
                 done = self.pairs(*words, status=2)
                 self.assertIn(part, done.stderr)
