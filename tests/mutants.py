@@ -35,6 +35,7 @@ MUTANTS = [
     ("bench/pairs/classes.cc", "shared >= 2 &&", "shared >= 1 &&"),
     ("collectives/base/link_slowdown.cc", " || (from == *peer && to == rank)", ""),
     ("collectives/base/link_slowdown.cc", "std::max(factor, each.factor)", "each.factor"),
+    ("bench/pairs/slow_links.cc", "fewest_links_of_unit = 2", "fewest_links_of_unit = 1"),
     ("bench/pairs/slow_links.cc", "own[(own.size() - 1) / 2]", "own[own.size() / 2]"),
     ("bench/pairs/slow_links.cc", "seconds[(seconds.size() - 1) / 4]", "seconds.back()"),
     ("bench/pairs/judge.cc", "if (test == LinkTest::backward) std::swap(time.from, time.to);", ""),

@@ -159,9 +159,12 @@ std::string text_of(const PairsRun& run, const SlowFinding& finding) {
                        slow.slow, slow.of, ratios);
   }
   const bool one_way = slow.part == SlowPart::one_way;
-  return fmt::format("{} {} {}{}: that cable; {}", described(run, slow.from),
+  return fmt::format("{} {} {}{}: that cable{}; {}", described(run, slow.from),
                      one_way ? "to" : "and", described(run, slow.to),
-                     one_way ? ", in this direction only" : " only", ratios);
+                     one_way             ? ", in this direction only"
+                     : slow.is_only_link ? ""
+                                         : " only",
+                     slow.is_only_link ? ", or the link of one of them" : "", ratios);
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 namespace lockstep {
 namespace {
@@ -32,6 +33,9 @@ std::vector<Ratio> ratios_of(std::span<const LinkTime> links) {
   return ratios;
 }
 
+// Of one link alone, either end may be slow, or the link.
+constexpr std::size_t fewest_links_of_unit = 2;
+
 // Which end of a link belongs to a unit.
 enum class End { from, to, either };
 
@@ -40,7 +44,7 @@ bool touches(const LinkTime& link, int unit, End end) {
 }
 
 struct Units {
-  std::vector<int> numbers;  // those with a link
+  std::vector<int> numbers;  // those with links enough to be judged
   std::vector<UnitTime> times;
   std::vector<double> fastest;
 };
@@ -66,7 +70,7 @@ Units units_of(int units, const std::vector<Ratio>& ratios, End end) {
       own.push_back(each.ratio);
       fastest.push_back(each.fastest);
     }
-    if (own.empty()) continue;
+    if (own.size() < fewest_links_of_unit) continue;
     std::ranges::sort(own, {}, &UnitTime::seconds);
     found.numbers.push_back(unit);
     found.times.push_back(own[(own.size() - 1) / 2]);
@@ -96,6 +100,14 @@ std::vector<SlowLink> slow_units(int units, const std::vector<Ratio>& ratios, En
     found.push_back(slow);
   }
   return found;
+}
+
+// Whether all judged links of the unit lead to one other.
+bool has_one_link(int unit, const std::vector<Ratio>& ratios) {
+  std::set<int> others;
+  for (const Ratio& each : ratios)
+    if (touches(each.link, unit, End::either)) others.insert(each.link.from + each.link.to - unit);
+  return others.size() == 1;
 }
 
 // Takes what is slow in both directions as one.
@@ -141,10 +153,12 @@ std::vector<SlowLink> slow_links(int units, std::span<const LinkTime> links, boo
   for (const Outlier& outlier : find_outliers(times, rule)) {
     if (!is_slow(others[outlier.unit].fastest, outlier, rule)) continue;
     const LinkTime& link = others[outlier.unit].link;
-    found.push_back({.part = directed ? SlowPart::one_way : SlowPart::cable,
-                     .from = link.from,
-                     .to = link.to,
-                     .ratio = outlier.seconds / outlier.median});
+    found.push_back(
+        {.part = directed ? SlowPart::one_way : SlowPart::cable,
+         .from = link.from,
+         .to = link.to,
+         .ratio = outlier.seconds / outlier.median,
+         .is_only_link = has_one_link(link.from, ratios) || has_one_link(link.to, ratios)});
   }
   std::stable_sort(found.begin(), found.begin() + first_link,
                    [](const SlowLink& a, const SlowLink& b) { return a.ratio > b.ratio; });

@@ -4,9 +4,10 @@
 // A link is compared only with links of its class: its ratio is its time divided by that of the
 // class's fast links (the lower quartile, so that it holds while fewer than half of the units are
 // slow). A unit's ratio is the lower median over its links. First find_outliers() names units; then,
-// of the links that touch none of them, single ones. Links from a unit and links to it are told
-// apart. What was as fast as the others in its fastest sample is not named: of many links, some are
-// slow by chance for most of a short run.
+// of the links that touch none of them, single ones. A unit with one judged link is not named, as the
+// link or its other end may be to blame as well. Links from a unit and links to it are told apart.
+// What was as fast as the others in its fastest sample is not named: of many links, some are slow by
+// chance for most of a short run.
 #pragma once
 
 #include <limits>
@@ -31,6 +32,8 @@ struct SlowLink {
   int from = 0, to = 0;  // of a unit: both are the unit
   double ratio = 1;      // its time, relative to that of the others
   int slow = 0, of = 0;  // of a unit: so many of its links are slow, of so many
+  // Of a cable: no other link of one of its ends was judged, so that end may be to blame as well.
+  bool is_only_link = false;
 };
 
 // A single link is named only among so many: the links between four units.

@@ -351,6 +351,33 @@ TEST(SlowLinks, OfThreeLinksNoneIsNamedAlone) {
   }
 }
 
+TEST(SlowLinks, WithOneLinkOfEachUnitNoEndIsBlamed) {
+  std::mt19937 random(13);
+  const auto host = [](int a, int b) { return a == 5 || b == 5 ? 10.0 : 1.0; };
+  const auto text = [&](const Fabric& fabric) -> std::string {
+    const PairsRun run = measured(fabric, random);
+    const std::vector<SlowFinding> slow = find_slow(run, {}, Clock::wall);
+    return slow.size() == 1 ? text_of(run, slow.front()) : "";
+  };
+  EXPECT_EQ(named({.hosts = 16, .rounds = 1, .factor = host}, random),
+            (Named{{SlowPart::cable, 5, 10}}));
+  EXPECT_TRUE(
+      text({.hosts = 16, .rounds = 1, .factor = host})
+          .starts_with("host h5 (rank 5) and host h10 (rank 10): that cable, or the link of "
+                       "one of them; one way "));
+  const auto rank = [&](int a, int b) { return a / 8 != b / 8 ? host(a, b) : 1.0; };
+  EXPECT_EQ(named({.hosts = 2, .per_host = 8, .factor = rank}, random),
+            (Named{{SlowPart::cable, 5, 13}}));
+  // Two links of each: the one that is slow with both others is to blame.
+  EXPECT_EQ(named({.hosts = 3, .per_host = 8, .factor = rank}, random),
+            (Named{{SlowPart::unit, 5, 5}}));
+  const auto sends = [](int a, int) { return a == 5 ? 10.0 : 1.0; };
+  EXPECT_TRUE(
+      text({.hosts = 16, .rounds = 1, .factor = sends})
+          .starts_with("host h5 (rank 5) to host h10 (rank 10), in this direction only: that "
+                       "cable, or the link of one of them; "));
+}
+
 TEST(SlowLinks, RanksOfAHostAreUnits) {
   std::mt19937 random(9);
   for (int trial = 0; trial < 10; ++trial) {
