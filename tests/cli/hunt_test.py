@@ -57,6 +57,14 @@ class Hunting(unittest.TestCase):
                     done = subprocess.run(["bash", "-c", command], cwd=self.path, capture_output=True, text=True, timeout=60)
                     self.assertEqual(done.returncode, 0, f"{command}: {done.stdout}{done.stderr}")
 
+    def test_commands_that_find_a_bug_end_as_stated_without_it(self):
+        found_by = [hunt["found_by"] for hunt in HUNTS if "found_by" in hunt]
+        self.assertGreaterEqual(len(found_by), 1)
+        (self.path / "lockstep").symlink_to(PROGRAM)
+        for each in found_by:
+            done = subprocess.run(each["command"].split(), cwd=self.path, capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, each["status"], f"{each}: {done.stdout}{done.stderr}")
+
     def test_the_copy_is_whole_and_does_not_tell(self):
         self.hunt(1, "--output", "copy")
         tracked = {file.relative_to(ROOT) for folder in ("collectives", "models", "parallel", "cli", "labs", "cmake")
