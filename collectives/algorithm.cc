@@ -21,7 +21,7 @@ std::string unmet(Need need, Communicator& comm) {
       return "the same number of consecutive ranks on every node";
     case Need::shared_memory:
       if (comm.transport().shared_memory()) return "";
-      return "ranks that share an address space (the threads transport)";
+      return "ranks that share memory (threads, or processes of one host)";
     case Need::vendor:
       if (comm.transport().vendor()) return "";
       return "a transport with its own collectives (start the program under mpirun)";

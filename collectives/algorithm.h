@@ -78,7 +78,7 @@ enum class Need {
   nothing,
   power_of_two_ranks,
   full_nodes,     // the same number of ranks on every node
-  shared_memory,  // ranks that share an address space
+  shared_memory,  // ranks that read and write each other's memory
   vendor,         // a transport with its own collectives
 };
 // The algorithm measured as fastest for `data`; "" if nothing was measured.

@@ -67,10 +67,14 @@ class Communicator {
   // growing = growing (op) the message from `from`, while `leaving` goes to `to`.
   void send_recv_reduce(Slice leaving, int to, Slice growing, int from, ReduceOp op);
 
-  // For ranks in one address space: shows all ranks the data and the memory for their result, waits
-  // until all have arrived, and returns all ranks' slices. They are valid until the next rendezvous.
+  // For ranks that share memory: shows all ranks the data and the memory for their result, waits
+  // until all have arrived, and returns all ranks' slices. They are valid until withdraw().
   SharedMemory::Shown rendezvous(Slice from, Slice into) {
     return transport_->shared_memory()->rendezvous(message_call(from), from, into);
+  }
+  // With the same slices: waits until all ranks are done with them.
+  void withdraw(Slice from, Slice into) {
+    transport_->shared_memory()->withdraw(message_call(from), from, into);
   }
   // Shows a copy of `data`, of at most SharedMemory::copied_bytes. The caller may overwrite `data`
   // at once.

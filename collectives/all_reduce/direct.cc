@@ -1,9 +1,10 @@
-// Direct all-reduce, for ranks that share an address space: each rank combines its chunk directly
-// from all ranks' memory and writes the result directly to all of them.
+// Direct all-reduce, for ranks that share memory: each rank combines its chunk directly from all
+// ranks' memory, in the order of the ranks, and writes the result directly to all of them.
 //
 //   rounds 2 rendezvous   bytes sent per rank  0: it reads n, and writes n   scratch none
 //
-// Each byte is read and written once, without messages. Only rank i touches chunk i, so ranks wait
+// Each byte is read and written once, without messages. Processes copy data outside the heap that they
+// share to it and back. Only rank i touches chunk i, so ranks wait
 // only before the first chunk and after the last. For small data every rank shows a copy, and each
 // rank combines all of them: one rendezvous.
 #include "collectives/all_reduce/all_reduce.h"
@@ -28,7 +29,7 @@ void run_out_of_place(Communicator& comm, Slice out, Slice in, ReduceOp op) {
   const auto shown = comm.rendezvous(in, out);
   out.device->reduce_all(chunks_of(shown.into, comm.rank()), chunks_of(shown.from, comm.rank()), op,
                          divisor);
-  comm.rendezvous(in, out);
+  comm.withdraw(in, out);
 }
 
 void run(Communicator& comm, Slice data, ReduceOp op) { run_out_of_place(comm, data, data, op); }

@@ -392,7 +392,7 @@ class Bench(unittest.TestCase):
         words = ("all_reduce", "--device", "cuda", "-b", "1K", "-e", "1K", "-n", "2", "--algorithm", "ring,direct,vendor")
         done = self.bench(*words, "-g", "2", "-G", "1", "-z", "1", environment=emulated)
         for line in ("among 2 ranks over nccl", "# library: NCCL ", "# warning: -G,--cudagraph has no effect",
-                     "# warning: -z,--blocking has no effect", "# skipped: direct: needs ranks that share an address space"):
+                     "# warning: -z,--blocking has no effect", "# skipped: direct: needs ranks that share memory"):
             self.assertIn(line, done.stdout)
         rows = [line.split() for line in done.stdout.splitlines() if line and not line.startswith("#")]
         self.assertEqual([(row[5], row[9], row[13]) for row in rows], [("ring", "0", "0"), ("vendor", "0", "0")])

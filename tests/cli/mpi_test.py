@@ -113,7 +113,7 @@ class Mpi(unittest.TestCase):
         done, _ = self.run_ranks(2, "bench", "all_reduce", "-b", "64", "-e", "256K", "-f", "64", "-n", "2", "-w", "0")
         self.assertEqual(done.returncode, 0, done.stderr)
         chosen = [line.split()[5] for line in done.stdout.splitlines() if not line.startswith("#")]
-        self.assertEqual(chosen, ["auto=recursive_doubling", "auto=recursive_doubling", "auto=segmented_ring"])
+        self.assertEqual(chosen, ["auto=direct"] * 3)
 
     def test_bench_of_groups_in_the_table_of_nccl_tests(self):
         done, _ = self.run_ranks(4, "bench", "all_reduce", "-b", "4K", "-e", "64K", "-f", "16", "-n", "2", "-w", "1", "--split", "MOD 2",
@@ -208,6 +208,14 @@ class Mpi(unittest.TestCase):
         self.passes(3, "Window.IsWrittenByTheSenderOfItsMessage")
         for test in ["TakesNoOtherMessage", "IsWhereItsMessageIsReceived", "ThereMayBeManyAndNoneIsHalfWritten"]:
             self.passes(2, f"Window.{test}")
+
+    def test_direct_all_reduce(self):
+        # MPICH's ranks wait without yielding their cores while they start and end.
+        for ranks in (3,) if SANITIZED else (1, 2, 3, 4) if LIBRARY == "mpich" else range(1, 9):
+            for test in ("AddsInTheOrderOfTheRanksWhereverTheDataLie", "DoesNotMixOperationsThatFollowEachOther", "RunsInGroupsAtTheSameTime"):
+                with self.subTest(ranks=ranks, test=test):
+                    self.passes(ranks, f"Ranks/DirectAllReduce.{test}/{ranks - 1}")
+        self.passes(2, "DirectWait.LetsOtherMessagesLeave")
 
     def test_bench_is_right_also_in_segments(self):
         done, _ = self.run_ranks(2, "bench", "all_reduce", "-b", "4", "-e", "4M", "-f", "64", "-n", "3", "-w", "1",
@@ -304,6 +312,12 @@ class Mpi(unittest.TestCase):
 
     def test_rank_that_is_stopped(self):
         self.fails(4, "rank 1 keeps the others waiting", "--fault", "rank=1,op=3,kind=stop")
+
+    def test_direct_all_reduce_with_a_failed_rank(self):
+        for kind, status, part in (("throw", 4, "stopped because rank 1 failed"), ("count", 1, "mismatch"),
+                                   ("stop", 4, "rank 1 never entered all_reduce/direct #1")):
+            with self.subTest(kind=kind):
+                self.fails(status, part, "--algorithm", "direct", "--fault", f"rank=1,op=4,kind={kind}")
 
     def test_rank_that_dies(self):
         # The exit status is mpirun's, which also notices the failure.

@@ -315,7 +315,7 @@ TEST(Algorithms, WhatCannotRunSaysWhy) {
     }
   };
   refused(6, {}, "all_gather", "recursive_doubling", "needs a power of two of ranks, there are 6");
-  refused(4, {}, "all_reduce", "direct", "share an address space");
+  refused(4, {}, "all_reduce", "direct", "needs ranks that share memory");
   refused(4, {}, "all_reduce", "vendor", "under mpirun");
   refused(5, parse_links("alpha=1,node=3"), "all_reduce", "hierarchical",
           "the same number of consecutive ranks on every node");

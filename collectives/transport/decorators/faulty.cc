@@ -128,6 +128,9 @@ class FaultyTransport final : public TransportDecorator,
     poison(from);
     return inner_->shared_memory()->rendezvous(planted(call), from, into);
   }
+  void withdraw(const Call& call, Slice from, Slice into) override {
+    if (!skips()) inner_->shared_memory()->withdraw(planted(call), from, into);
+  }
   std::span<const Slice> rendezvous_with_copy(const Call& call, Slice data) override {
     if (skips()) return alone(data, {}).from;
     poison(data);

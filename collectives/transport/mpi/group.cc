@@ -29,6 +29,12 @@ void MpiGroup::wait(int peer, const Call& call, MPI_Request& request) {
   });
 }
 
+void MpiGroup::make_progress(int peer) {
+  int any = 0;
+  check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, header_tag, comm_to(peer), &any, MPI_STATUS_IGNORE),
+            "look for messages");
+}
+
 void MpiGroup::fail(int peer, const Error& error) {
   if (board().has_ended(peer) && board().notice().rank() < 0) return;
   board().notice().raise(board().world_rank(rank()), error);

@@ -16,6 +16,19 @@
 
 namespace lockstep {
 
+// How a rank pauses between looks for something. A rank that shares its core with its peers gets
+// it back many times while they work, if it only yields. `sleep()` lasts a bounded time.
+template <typename Sleep>
+struct Pauses {
+  std::chrono::microseconds longest_yielding;
+  Sleep sleep;
+};
+// For a message: nothing announces it.
+inline constexpr Pauses naps{std::chrono::microseconds(200), [] {
+                               constexpr timespec nap{.tv_sec = 0, .tv_nsec = 20'000};
+                               nanosleep(&nap, nullptr);
+                             }};
+
 class MpiGroup {
  public:
   // `end` 0 or 1: the first or second end of this process.
@@ -40,8 +53,9 @@ class MpiGroup {
 
   // Blocks this rank until one of `peers` provides something: first spins, then yields, then sleeps
   // between checks.
-  template <typename IsThere>
-  void wait_until(std::span<const int> peers, const Call& call, IsThere is_there) {
+  template <typename IsThere, typename Pausing = decltype(naps)>
+  void wait_until(std::span<const int> peers, const Call& call, IsThere is_there,
+                  const Pausing& pauses = naps) {
     CountedWait counted(members_->wait_times(), board().world_rank(peers.front()));
     const auto ready = [&] {
       // MPI's progress could read memory that the failed rank has freed, and some libraries crash.
@@ -52,34 +66,34 @@ class MpiGroup {
       if (ready()) return;
       counted.look_often();
     }
-    // A rank that shares its core with its peers gets it back many times while they work. Examining
-    // the board after each yield would take longer than their work.
-    constexpr std::chrono::microseconds longest_yielding(200);
+    // Without the board: examining it after each yield would take longer than the peers need.
     auto now = CountedWait::Clock::now();
-    for (const auto end = now + longest_yielding; now < end; now = CountedWait::Clock::now()) {
+    for (const auto end = now + pauses.longest_yielding; now < end;
+         now = CountedWait::Clock::now()) {
       counted.look(now);
       sched_yield();
       if (ready()) return counted.look(CountedWait::Clock::now());
     }
     board().wait(rank_, peers, call, ready, [&] {
       counted.look(CountedWait::Clock::now());
-      constexpr timespec nap{.tv_sec = 0, .tv_nsec = 20'000};
-      nanosleep(&nap, nullptr);
+      pauses.sleep();
     });
     counted.look(CountedWait::Clock::now());
   }
   // The same for a message with `peer`. A failed wait stops the world, unless the peer has
   // departed.
-  template <typename IsThere>
-  void wait(int peer, const Call& call, IsThere is_there) {
+  template <typename IsThere, typename Pausing = decltype(naps)>
+  void wait(int peer, const Call& call, IsThere is_there, const Pausing& pauses = naps) {
     try {
-      wait_until(std::span(&peer, 1), call, is_there);
+      wait_until(std::span(&peer, 1), call, is_there, pauses);
     } catch (const Error& error) {
       fail(peer, error);
       throw;
     }
   }
   void wait(int peer, const Call& call, MPI_Request& request);
+  // MPI makes progress on messages only inside its calls. For waits on something else.
+  void make_progress(int peer);
 
   // This rank fails and will free memory from which messages are read. First makes every rank stop
   // its transfers.

@@ -86,24 +86,27 @@ MpiMembers::MpiMembers(MPI_Comm comm, int ends, const MpiMembers* world_group,
     refused_peer_memory_ = lockstep::refused_peer_memory(comm);
   }
 
-  // Staging and a slot for each end, then the world's waits and notice. All but staging are valid
-  // when zeroed.
+  // Staging, a showcase and a slot for each end, then the world's waits and notice. All but staging
+  // are valid when zeroed.
   const std::size_t all = world_ranks.size();
-  const std::size_t shared = alignof(Staging) +
-                             (sizeof(Staging) + sizeof(BoardSlot) + sizeof(RankWaits)) * all +
-                             sizeof(AbortNotice);
+  const std::size_t shared =
+      alignof(Staging) +
+      (sizeof(Staging) + sizeof(Showcase) + sizeof(BoardSlot) + sizeof(RankWaits)) * all +
+      sizeof(AbortNotice);
   WorldBoard world = world_group ? world_group->board_->world() : WorldBoard{};
   if (one_host_) {
     std::size_t space = shared;
     void* memory = shared_memory(shared, world_ranks.front());
     staging_ = static_cast<Staging*>(std::align(alignof(Staging), 1, memory, space));
-    slots_ = reinterpret_cast<BoardSlot*>(staging_ + all);
+    showcases_ = reinterpret_cast<Showcase*>(staging_ + all);
+    slots_ = reinterpret_cast<BoardSlot*>(showcases_ + all);
     auto* const waits = reinterpret_cast<RankWaits*>(slots_ + all);
     if (!world_group) world = {reinterpret_cast<AbortNotice*>(waits + all), {waits, all}};
     if (process_ == 0) {
       for (std::size_t i = 0; i < all; ++i) staging_[i].clear();
-      std::memset(static_cast<void*>(slots_), 0,
-                  (sizeof(BoardSlot) + sizeof(RankWaits)) * all + sizeof(AbortNotice));
+      std::memset(
+          static_cast<void*>(showcases_), 0,
+          (sizeof(Showcase) + sizeof(BoardSlot) + sizeof(RankWaits)) * all + sizeof(AbortNotice));
     }
     await_all("share memory");
   } else {

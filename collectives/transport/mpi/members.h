@@ -11,6 +11,7 @@
 
 #include "collectives/transport/failure/board.h"
 #include "collectives/transport/mpi/peer_heaps.h"
+#include "collectives/transport/mpi/showcase.h"
 #include "collectives/transport/mpi/staging.h"
 
 namespace lockstep {
@@ -53,6 +54,8 @@ class MpiMembers {
   bool oversubscribed() const { return oversubscribed_; }
   // An end's staging in shared memory; null if the ranks are on several hosts.
   Staging* staging(int end) { return staging_ ? &staging_[end] : nullptr; }
+  // Where an end shows its memory to the others; null if they do not map each other's heaps.
+  Showcase* showcase(int end) { return heaps_ ? &showcases_[end] : nullptr; }
   // The heaps that all ranks map; null if there are none.
   const PeerHeaps* heaps() const { return heaps_; }
   // This process's, in all groups.
@@ -86,6 +89,7 @@ class MpiMembers {
   std::vector<RankWaits> private_waits_;
   BoardSlot* slots_ = nullptr;
   Staging* staging_ = nullptr;
+  Showcase* showcases_ = nullptr;
   PeerHeaps* heaps_ = nullptr;
   std::string refused_peer_memory_;
   std::shared_ptr<WaitTimes> wait_times_;

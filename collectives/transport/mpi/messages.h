@@ -24,7 +24,6 @@ inline constexpr Count segment_bytes = Count{512} << 10;
 inline constexpr Count fewest_staged_bytes = 3072;
 // For shorter data and ranks that share a core, waiting for the receiver costs more than a copy.
 inline constexpr Count fewest_exposed_bytes = Count{16} << 10;
-inline constexpr int header_tag = 0;
 inline constexpr std::int64_t data_tags = 30'000;  // MPI guarantees 32767
 
 inline int data_tag(std::int64_t number) { return 1 + static_cast<int>(number % data_tags); }
@@ -107,12 +106,9 @@ class MpiSend final : public Transfer {
   }
   bool is_exposed() const { return Staging::is_exposed(place_); }
   const PeerHeaps* heaps() const { return group_.members().heaps(); }
-  // MPI makes progress on other messages only inside its calls.
   bool reclaim() {
     if (staging_->reclaim(place_)) return true;
-    int any = 0;
-    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, header_tag, group_.comm_to(to_), &any, MPI_STATUS_IGNORE),
-              "look for messages");
+    group_.make_progress(to_);
     return false;
   }
   void post(const void* data, int bytes, int tag) {

@@ -12,6 +12,8 @@
 
 namespace lockstep {
 
+inline constexpr int header_tag = 0;  // of the MPI message
+
 struct alignas(64) Header {
   Signature signature;
   std::int64_t bytes;

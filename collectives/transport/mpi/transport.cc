@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/transport/mpi/messages.h"
+#include "collectives/transport/mpi/shared_memory.h"
 #include "collectives/transport/mpi/vendor.h"
 
 namespace lockstep {
@@ -44,6 +45,7 @@ class MpiTransport final : public Transport,
         received_(sent_.size()) {
     // MPI's own collectives count a process as one rank.
     if (group_->members().ends() == 1) capabilities_.vendor = &vendor_;
+    if (group_->members().heaps()) capabilities_.shared_memory = &shared_memory_.emplace(*group_);
   }
   ~MpiTransport() override {
     if (std::uncaught_exceptions() == 0) board().end(rank());
@@ -192,6 +194,7 @@ class MpiTransport final : public Transport,
 
   std::unique_ptr<MpiGroup> group_;
   MpiCollectives vendor_;
+  std::optional<MpiSharedMemory> shared_memory_;
   std::vector<std::int64_t> sent_, received_;  // messages to and from each rank
 };
 

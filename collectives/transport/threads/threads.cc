@@ -206,6 +206,7 @@ class ThreadsTransport final : public Transport,
     }
     return rendezvous.seen(rank_, round);
   }
+  void withdraw(const Call& call, Slice from, Slice into) override { rendezvous(call, from, into); }
   std::span<const Slice> rendezvous_with_copy(const Call& call, Slice data) override {
     return rendezvous(call, group_->rendezvous.copy_of(rank_, data), {}).from;
   }
