@@ -14,6 +14,7 @@
 
 #include "models/backend.h"
 #include "models/gpt/input_store.h"
+#include "models/gpt/recompute.h"
 #include "models/gpt_config.h"
 #include "models/layers/block.h"
 #include "models/layers/whole_layers.h"
@@ -26,13 +27,6 @@ struct StageLayers {
 };
 // Layers of stage `stage` of `stages`, nearly equal: the first ones have one more.
 StageLayers layers_of_stage(int layers, int stages, int stage);
-
-// What a forward pass keeps for backward: everything; everything except the attention's output,
-// which is recomputed; or only every block's input. Korthikanti et al., "Reducing activation
-// recomputation in large transformer models", 2022.
-enum class Recompute : std::uint8_t { none, selective, full };
-// Throws Error (bad_input) that lists the names.
-Recompute recompute_from_name(std::string_view name);
 
 // Where the inputs lie that `full` recomputation needs: whole on each rank; as one part on each of
 // the ranks that split the layers; or these parts in another tier of memory.
