@@ -1,0 +1,64 @@
+// How a model is trained on a number of GPUs: what the cost model needs to know of a plan.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/gpt/recompute.h"
+#include "parallel/pipeline/schedules/schedules.h"
+#include "parallel/planner/cluster_sheet.h"
+#include "parallel/planner/software_profile.h"
+#include "parallel/planner/transformer.h"
+
+namespace lockstep {
+
+// Of an activation or a parameter in bf16 or fp16.
+inline constexpr double bytes_of_16_bit = 2;
+
+// Consecutive GPUs are neighbours along tp, then cp, dp and pp.
+struct Arrangement {
+  int gpus = 1, tp = 1, cp = 1, pp = 1, dp = 1;
+  int zero_stage = 0;
+  std::string schedule = "1f1b";
+  int virtual_stages = 1;
+  std::int64_t micro_batch_size = 1, global_batch = 1, sequence_length = 1;
+  Recompute recompute = Recompute::none;
+  bool sequence_parallel = false;
+  bool fp8_gemms = false;
+  bool tensor_overlap = false;        // tp's exchanges while products are computed
+  std::vector<int> layers_per_stage;  // in the order in which micro-batches pass the stages
+
+  int micro_batches() const { return static_cast<int>(global_batch / (micro_batch_size * dp)); }
+  int replicas() const { return dp * cp; }  // ranks that sum gradients
+  int stages() const { return pp * virtual_stages; }
+  // Tokens of a micro-batch on a rank, in the layers split by tp and between them.
+  double tokens() const {
+    return static_cast<double>(micro_batch_size) * static_cast<double>(sequence_length) / cp;
+  }
+  double tokens_between_layers() const { return sequence_parallel ? tokens() / tp : tokens(); }
+  PipelineShape shape() const { return {pp, micro_batches(), virtual_stages}; }
+};
+
+// From a plan's keys: tp, cp, pp, dp, ep, zero, schedule, virtual_stages, micro_batch_size,
+// global_batch, sequence_length, recompute, sequence_parallel, dtype, gemm_dtype, layers_per_stage,
+// ends_count_as_layers (the embedding and the loss take the place of a layer each), tp_overlap. dp
+// follows from the others where it is not given. `where` begins the error. Throws Error (bad_input)
+// for a key that there is not, and for what the model, the GPUs or the cost model cannot be.
+Arrangement arrangement_from(const nlohmann::ordered_json& plan, int gpus, const Transformer& model,
+                             const std::string& where);
+
+// The layers of each stage, as equal as can be: of stages that have one more, the ends, which have
+// the embedding and the head, are the last.
+std::vector<int> balanced_layers(std::int64_t layers, int stages);
+
+// Throws Error (bad_input) if the software or the hardware does not do what is arranged.
+void check(const Arrangement& arrangement, const ClusterSheet& cluster,
+           const SoftwareProfile& profile, const std::string& where);
+
+// The vocabulary in the embedding: a multiple of 128 for each rank of tp, as Megatron pads it.
+std::int64_t padded_vocabulary(const Transformer& model, const Arrangement& arrangement);
+
+}  // namespace lockstep

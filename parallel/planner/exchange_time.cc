@@ -1,0 +1,67 @@
+#include "parallel/planner/exchange_time.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep {
+namespace {
+
+double nvlink(const ClusterSheet& cluster, const SoftwareProfile& profile) {
+  return profile.nvlink_efficiency * cluster.nvlink_bytes_per_second;
+}
+double nic(const ClusterSheet& cluster, const SoftwareProfile& profile) {
+  return profile.nic_efficiency * cluster.nic_bytes_per_second;
+}
+
+}  // namespace
+
+GroupLinks tensor_links(const Arrangement& a, const ClusterSheet& cluster,
+                        const SoftwareProfile& profile) {
+  if (a.tp <= cluster.gpus_per_node) return {nvlink(cluster, profile), profile.nvlink_latency};
+  return {std::min(nvlink(cluster, profile), cluster.gpus_per_node * nic(cluster, profile)),
+          2 * profile.nic_latency * std::log2(a.tp)};
+}
+
+GroupLinks replica_links(const Arrangement& a, const ClusterSheet& cluster,
+                         const SoftwareProfile& profile) {
+  const double in_node =
+      std::clamp(std::floor(cluster.gpus_per_node / a.tp), 1.0, static_cast<double>(a.replicas()));
+  if (in_node >= a.replicas()) return {nvlink(cluster, profile), profile.nvlink_latency};
+  const double nics = profile.flat_ring ? 1 : in_node;
+  return {std::min(nvlink(cluster, profile), nics * nic(cluster, profile)),
+          2 * profile.nic_latency * std::log2(a.replicas())};
+}
+
+double half_all_reduce_seconds(double bytes, double ranks, const GroupLinks& links) {
+  if (ranks <= 1) return 0;
+  return links.latency + (ranks - 1) / ranks * bytes / links.bytes_per_second;
+}
+double all_reduce_seconds(double bytes, double ranks, const GroupLinks& links) {
+  if (ranks <= 1) return 0;
+  return links.latency + 2 * (ranks - 1) / ranks * bytes / links.bytes_per_second;
+}
+
+double context_hop_seconds(const Transformer& model, const Arrangement& a,
+                           const ClusterSheet& cluster, const SoftwareProfile& profile,
+                           double times) {
+  const double kv_columns =
+      static_cast<double>(std::max<std::int64_t>(1, model.kv_heads / a.tp) * model.head_size);
+  const double bytes = times * 2 * bytes_of_16_bit * a.tokens() * kv_columns;
+  const bool in_node = a.tp * a.cp <= cluster.gpus_per_node;
+  return in_node ? profile.nvlink_latency + bytes / nvlink(cluster, profile)
+                 : profile.nic_latency + bytes / nic(cluster, profile);
+}
+
+double stage_hop_seconds(const Transformer& model, const Arrangement& a,
+                         const ClusterSheet& cluster, const SoftwareProfile& profile) {
+  const double whole = bytes_of_16_bit * a.tokens() * static_cast<double>(model.width);
+  const bool is_split = a.sequence_parallel || profile.scatter_gather;
+  const double sent = is_split ? whole / a.tp : whole;
+  const bool in_node = a.gpus <= cluster.gpus_per_node;
+  const double hop = in_node ? profile.nvlink_latency + sent / nvlink(cluster, profile)
+                             : profile.nic_latency + sent / nic(cluster, profile);
+  if (a.sequence_parallel || !profile.scatter_gather) return hop;
+  return hop + half_all_reduce_seconds(whole, a.tp, tensor_links(a, cluster, profile));
+}
+
+}  // namespace lockstep

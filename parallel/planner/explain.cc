@@ -1,0 +1,237 @@
+// Why one plan and not another.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "collectives/base/error.h"
+#include "collectives/base/json_text.h"
+#include "parallel/planner/cases.h"
+#include "parallel/planner/search.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Planner {
+  const Transformer& model;
+  const ClusterSheet& cluster;
+  const SoftwareProfile& profile;
+  double limit;
+
+  // The plan with these keys, predicted or refused.
+  FoundPlan evaluate(const ordered_json& keys, int gpus) const {
+    const std::string where = "plan";
+    FoundPlan found;
+    try {
+      ordered_json plan = keys;
+      const auto stages =
+          plan.at("pp").get<std::int64_t>() * plan.at("virtual_stages").get<std::int64_t>();
+      if (stages >= 1 && stages <= model.layers)
+        plan["layers_per_stage"] = balanced_layers(model.layers, static_cast<int>(stages));
+      else
+        plan.erase("layers_per_stage");
+      found.arrangement = arrangement_from(plan, gpus, model, where);
+      check(found.arrangement, cluster, profile, where);
+      found.prediction = predict_step(model, found.arrangement, cluster, profile);
+      found.fits = found.prediction.largest_memory() <= limit;
+    } catch (const Error& error) {
+      found.refused = refusal(error).substr(where.size() + 2);  // without "plan: "
+    }
+    return found;
+  }
+};
+
+// Keys of the best plan with some of them changed. dp follows from the others, and the schedule from
+// the virtual stages, unless they are given.
+ordered_json changed(const Arrangement& best, const ordered_json& changes) {
+  ordered_json keys = plan_keys(best);
+  keys.erase("dp");
+  if (changes.contains("virtual_stages") && !changes.contains("schedule"))
+    keys["schedule"] = "1f1b";
+  if (changes.contains("tp")) keys["sequence_parallel"] = keys["tp_overlap"] = changes["tp"] != 1;
+  for (const auto& [key, value] : changes.items()) keys[key] = value;
+  return keys;
+}
+
+std::string text_of(const ordered_json& changes) {
+  std::string text;
+  for (const auto& [key, value] : changes.items())
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key,
+                        value.is_string() ? value.get<std::string>() : shown(value));
+  return text;
+}
+
+const RankMemory& largest(const StepPrediction& prediction) {
+  return *std::ranges::max_element(prediction.memory, {}, &RankMemory::total);
+}
+
+std::string largest_class(const RankMemory& memory) {
+  const std::pair<const char*, double> classes[] = {
+      {"parameters", memory.parameters},       {"gradients", memory.gradients},
+      {"optimizer states", memory.optimizer},  {"activations", memory.activations},
+      {"communication", memory.communication}, {"workspace", memory.workspace}};
+  const auto& most = *std::ranges::max_element(classes, {}, [](const auto& c) { return c.second; });
+  return fmt::format("{} {:.1f} GB", most.first, most.second / gigabyte);
+}
+
+std::string nearest_that_fits(const Planner& planner, const FoundPlan& plan) {
+  const Arrangement& a = plan.arrangement;
+  std::vector<std::pair<std::string, ordered_json>> tried;
+  if (a.recompute != Recompute::full) tried.push_back({"recompute full", {{"recompute", "full"}}});
+  if (a.micro_batch_size > 1)
+    tried.push_back({fmt::format("micro-batch {}", a.micro_batch_size / 2),
+                     {{"micro_batch_size", a.micro_batch_size / 2}}});
+  if (a.virtual_stages > 1) tried.push_back({"1 virtual stage", {{"virtual_stages", 1}}});
+  if (a.pp == 1 && a.zero_stage < 3 && a.replicas() > 1) tried.push_back({"zero 3", {{"zero", 3}}});
+  tried.push_back({fmt::format("tp {}", 2 * a.tp), {{"tp", 2 * a.tp}}});
+  tried.push_back({fmt::format("pp {}", 2 * a.pp), {{"pp", 2 * a.pp}}});
+  for (const auto& [text, change] : tried) {
+    const FoundPlan other = planner.evaluate(changed(a, change), a.gpus);
+    if (other.refused.empty() && other.fits)
+      return fmt::format("with {} it would, in {:.4g} s", text, other.prediction.seconds);
+  }
+  return "no single change makes it fit";
+}
+
+// The parts that differ most, in seconds.
+std::string differences(const StepPrediction& plan, const StepPrediction& best) {
+  std::vector<StepPart> parts;
+  double compute = 0;
+  for (const StepPart& part : plan.parts) {
+    double difference = part.seconds;
+    for (const StepPart& other : best.parts)
+      if (other.name == part.name) difference -= other.seconds;
+    if (part.is_compute)
+      compute += difference;
+    else
+      parts.push_back({part.name, difference});
+  }
+  for (const StepPart& other : best.parts)
+    if (std::ranges::count(plan.parts, other.name, &StepPart::name) == 0)
+      parts.push_back({other.name, -other.seconds});
+  parts.push_back({"compute", compute});
+  std::ranges::stable_sort(parts, std::ranges::greater(),
+                           [](const StepPart& part) { return std::abs(part.seconds); });
+  constexpr std::size_t shown = 3;
+  std::string text;
+  double rest = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (i < shown && parts[i].seconds != 0)
+      text +=
+          fmt::format("{}{} {:+.3g} s", text.empty() ? "" : ", ", parts[i].name, parts[i].seconds);
+    else
+      rest += parts[i].seconds;
+  const bool is_rounding = std::abs(rest) < 1e-6 * best.seconds;
+  return is_rounding ? text : text + fmt::format(", others {:+.2g} s", rest);
+}
+
+std::string verdict_of(const Planner& planner, const FoundPlan& plan, const FoundPlan& best) {
+  if (!plan.refused.empty()) return "no such plan: " + plan.refused;
+  if (!plan.fits) {
+    const RankMemory& memory = largest(plan.prediction);
+    return fmt::format("does not fit: {:.1f} GB of {:.1f} on stage {}, most of it {}; {}",
+                       memory.total() / gigabyte, planner.limit / gigabyte, memory.rank,
+                       largest_class(memory), nearest_that_fits(planner, plan));
+  }
+  const double slower = plan.prediction.seconds / best.prediction.seconds - 1;
+  return fmt::format("{:.1f} % {}: {}", 100 * std::abs(slower), slower >= 0 ? "slower" : "faster",
+                     differences(plan.prediction, best.prediction));
+}
+
+}  // namespace
+
+Neighbour why_not(const ordered_json& changes, const Transformer& model,
+                  const ClusterSheet& cluster, const SoftwareProfile& profile,
+                  const SearchResult& result) {
+  const Planner planner{model, cluster, profile, result.limit};
+  const FoundPlan& best = result.plans.front();
+  const ordered_json keys = changed(best.arrangement, changes);
+  Neighbour neighbour{.change = text_of(changes),
+                      .plan = planner.evaluate(keys, best.arrangement.gpus)};
+  // The change may leave fewer virtual stages.
+  for (int v = best.arrangement.virtual_stages - 1;
+       v >= 1 && !neighbour.plan.refused.empty() && !changes.contains("virtual_stages"); --v) {
+    ordered_json fewer = changes;
+    fewer["virtual_stages"] = v;
+    const FoundPlan plan =
+        planner.evaluate(changed(best.arrangement, fewer), best.arrangement.gpus);
+    if (plan.refused.empty()) neighbour = {.change = text_of(fewer), .plan = plan};
+  }
+  neighbour.verdict = verdict_of(planner, neighbour.plan, best);
+  return neighbour;
+}
+
+std::vector<Neighbour> neighbours(const Transformer& model, const ClusterSheet& cluster,
+                                  const SoftwareProfile& profile, const SearchResult& result) {
+  const Arrangement& best = result.plans.front().arrangement;
+  std::vector<ordered_json> changes;
+  const auto add = [&](bool exists, ordered_json change) {
+    if (exists) changes.push_back(std::move(change));
+  };
+  add(best.pp % 2 == 0, {{"tp", 2 * best.tp}, {"pp", best.pp / 2}});
+  add(best.tp % 2 == 0, {{"tp", best.tp / 2}, {"pp", 2 * best.pp}});
+  add(best.dp % 2 == 0, {{"tp", 2 * best.tp}});
+  add(best.tp % 2 == 0, {{"tp", best.tp / 2}});
+  add(best.dp % 2 == 0, {{"pp", 2 * best.pp}});
+  add(best.pp % 2 == 0, {{"pp", best.pp / 2}});
+  add(best.dp % 2 == 0, {{"cp", 2 * best.cp}});
+  add(best.cp > 1, {{"cp", best.cp / 2}});
+  add(best.pp > 1, {{"virtual_stages", 2 * best.virtual_stages}});
+  add(best.virtual_stages > 1, {{"virtual_stages", 1}});
+  add(true, {{"micro_batch_size", 2 * best.micro_batch_size}});
+  add(best.micro_batch_size > 1, {{"micro_batch_size", best.micro_batch_size / 2}});
+  add(best.zero_stage < 3 && best.replicas() > 1, {{"zero", best.zero_stage + 1}});
+  add(best.recompute != Recompute::full, {{"recompute", "full"}});
+  add(best.recompute != Recompute::none, {{"recompute", "none"}});
+  std::vector<Neighbour> result_list;
+  for (const ordered_json& change : changes)
+    result_list.push_back(why_not(change, model, cluster, profile, result));
+  return result_list;
+}
+
+std::vector<WhatIf> what_if(const Transformer& model, const ClusterSheet& cluster,
+                            const SoftwareProfile& profile, const FoundPlan& best) {
+  std::vector<WhatIf> result;
+  const auto add = [&](std::string change, const ClusterSheet& c, const SoftwareProfile& p) {
+    const double seconds = predict_step(model, best.arrangement, c, p).seconds;
+    result.push_back({std::move(change), seconds, 1 - seconds / best.prediction.seconds});
+  };
+  const std::pair<const char*, double ClusterSheet::*> resources[] = {
+      {"twice the NIC bandwidth", &ClusterSheet::nic_bytes_per_second},
+      {"twice the NVLink bandwidth", &ClusterSheet::nvlink_bytes_per_second},
+      {"twice the memory bandwidth", &ClusterSheet::memory_bytes_per_second},
+      {"twice the 16-bit peak", &ClusterSheet::peak_16bit}};
+  for (const auto& [change, resource] : resources) {
+    ClusterSheet faster = cluster;
+    faster.*resource *= 2;
+    add(change, faster, profile);
+  }
+  SoftwareProfile no_launches = profile;
+  no_launches.launch_seconds = no_launches.issue_seconds = 0;
+  add("launches that take no time", cluster, no_launches);
+  return result;
+}
+
+std::vector<std::string> advice(const Transformer& model, const Arrangement& a) {
+  constexpr std::int64_t aligned = 64;
+  std::vector<std::string> result;
+  const auto look = [&](std::int64_t length, const std::string& what) {
+    if (length % aligned != 0)
+      result.push_back(fmt::format("{} is {}, not a multiple of {}: take {} or {}", what, length,
+                                   aligned, length / aligned * aligned,
+                                   (length / aligned + 1) * aligned));
+  };
+  look(model.head_size, "the head size");
+  look(model.width, "the width");
+  look(model.ffn / a.tp, "the MLP's columns on each rank");
+  if (padded_vocabulary(model, a) != model.vocabulary)
+    result.push_back(
+        fmt::format("the vocabulary {} is padded to {}: each rank of tp has a multiple of 128",
+                    model.vocabulary, padded_vocabulary(model, a)));
+  return result;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,128 @@
+#include "parallel/planner/plan_space.h"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+std::vector<int> divisors(std::int64_t n) {
+  std::vector<int> result;
+  for (int d = 1; d <= n && d <= (1 << 20); ++d)
+    if (n % d == 0) result.push_back(d);
+  return result;
+}
+
+class PlanSpace {
+ public:
+  PlanSpace(const Transformer& model, const ClusterSheet& cluster, const SoftwareProfile& profile,
+            const SearchOptions& options, const std::function<void(const Arrangement&)>& take,
+            const std::function<void(const std::string&)>& reject)
+      : model_(model),
+        cluster_(cluster),
+        profile_(profile),
+        options_(options),
+        take_(take),
+        reject_(reject) {}
+
+  void walk() {
+    for (const int tp : divisors(options_.gpus)) {
+      if (!tensor_fits(tp)) continue;
+      for (const int cp : context_lengths(options_.gpus / tp))
+        for (const int pp : divisors(options_.gpus / tp / cp)) {
+          if (pp > model_.layers) {
+            reject_("pp is more than the layers");
+            continue;
+          }
+          walk_batches({.gpus = options_.gpus,
+                        .tp = tp,
+                        .cp = cp,
+                        .pp = pp,
+                        .dp = options_.gpus / tp / cp / pp,
+                        .global_batch = options_.global_batch,
+                        .sequence_length = options_.sequence_length,
+                        .sequence_parallel = tp > 1,
+                        .fp8_gemms = options_.fp8_gemms,
+                        .tensor_overlap = tp > 1 && profile_.tensor_overlap_exposed < 1});
+        }
+    }
+  }
+
+ private:
+  bool tensor_fits(int tp) {
+    const char* const reason = tp > cluster_.gpus_per_node ? "tp is more than a node's GPUs"
+                               : static_cast<std::int64_t>(cluster_.gpus_per_node) % tp != 0
+                                   ? "tp does not divide a node's GPUs"
+                               : model_.heads % tp != 0 ? "tp does not divide the heads"
+                               : model_.kv_heads % tp != 0 && tp % model_.kv_heads != 0
+                                   ? "tp does not fit the key/value heads"
+                               : model_.ffn % tp != 0 ? "tp does not divide the MLP"
+                               : tp > 1 && options_.sequence_length % tp != 0
+                                   ? "tp does not divide the sequence"
+                                   : nullptr;
+    if (reason) reject_(reason);
+    return !reason;
+  }
+
+  std::vector<int> context_lengths(int ranks) {
+    std::vector<int> result;
+    for (int cp = 1; cp <= ranks; cp *= 2) {
+      if (ranks % cp != 0) break;
+      if (cp == 1 || (profile_.has_context_parallelism && options_.sequence_length % (2 * cp) == 0))
+        result.push_back(cp);
+      else
+        reject_("cp does not divide the sequence, or the software has none");
+    }
+    return result;
+  }
+
+  void walk_batches(Arrangement a) {
+    for (std::int64_t micro = 1; micro <= 64; micro *= 2) {
+      if (options_.global_batch % (micro * a.dp) != 0) {
+        reject_("dp and micro-batches do not divide the batch");
+        break;
+      }
+      a.micro_batch_size = micro;
+      for (int v = 1; v == 1 || (a.pp > 1 && a.pp * v <= model_.layers && v <= 16); ++v) {
+        if (v > 1 && a.micro_batches() % a.pp != 0) {
+          reject_("pp does not divide the micro-batches of an interleaved schedule");
+          continue;
+        }
+        a.virtual_stages = v;
+        a.schedule = v > 1 ? "interleaved" : "1f1b";
+        walk_states(a);
+      }
+    }
+  }
+
+  void walk_states(Arrangement a) {
+    for (const int zero : {0, 1, 2, 3}) {
+      if (zero == 0 && a.replicas() > 1 && profile_.sharded_optimizer) continue;
+      if (zero > 0 && a.replicas() == 1) continue;
+      if (zero > 1 && a.pp > 1) continue;
+      a.zero_stage = zero;
+      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+        if (recompute == Recompute::selective && profile_.flash_attention) continue;
+        a.recompute = recompute;
+        take_(a);
+      }
+    }
+  }
+
+  const Transformer& model_;
+  const ClusterSheet& cluster_;
+  const SoftwareProfile& profile_;
+  const SearchOptions& options_;
+  const std::function<void(const Arrangement&)>& take_;
+  const std::function<void(const std::string&)>& reject_;
+};
+
+}  // namespace
+
+void for_each_plan(const Transformer& model, const ClusterSheet& cluster,
+                   const SoftwareProfile& profile, const SearchOptions& options,
+                   const std::function<void(const Arrangement&)>& take,
+                   const std::function<void(const std::string&)>& reject) {
+  PlanSpace(model, cluster, profile, options, take, reject).walk();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,19 @@
+// Every plan that a search considers.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "parallel/planner/search.h"
+
+namespace lockstep {
+
+// Calls take(plan) for each plan whose lengths fit the model and the GPUs, without layers_per_stage,
+// and reject(reason) for each other one. Choices that another always beats are left out: sequence
+// parallelism without tp, zero 0 with replicas.
+void for_each_plan(const Transformer& model, const ClusterSheet& cluster,
+                   const SoftwareProfile& profile, const SearchOptions& options,
+                   const std::function<void(const Arrangement&)>& take,
+                   const std::function<void(const std::string&)>& reject);
+
+}  // namespace lockstep

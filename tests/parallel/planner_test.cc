@@ -1,0 +1,422 @@
+// Predicted seconds and bytes: against another implementation of the same model, against closed forms,
+// and against what must hold for any cluster.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "parallel/planner/calibration.h"
+#include "parallel/planner/cases.h"
+#include "parallel/planner/exchange_time.h"
+#include "parallel/planner/pass_cost.h"
+#include "parallel/planner/pipeline_time.h"
+#include "parallel/planner/score.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::ordered_json;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+const std::string folder = LOCKSTEP_PLANNER;
+
+ordered_json gpt2(int heads, int width, int layers) {
+  return {{"model_type", "gpt2"}, {"n_layer", layers},   {"n_head", heads},
+          {"n_embd", width},      {"n_positions", 2048}, {"vocab_size", 51200}};
+}
+ordered_json llama(int heads, int kv_heads, int width, int ffn, int layers) {
+  return {{"model_type", "llama"},        {"num_hidden_layers", layers},
+          {"num_attention_heads", heads}, {"num_key_value_heads", kv_heads},
+          {"hidden_size", width},         {"intermediate_size", ffn},
+          {"vocab_size", 32000}};
+}
+
+ordered_json a_case(ordered_json model, int gpus, ordered_json plan,
+                    const std::string& cluster = "a100-dgx",
+                    const std::string& profile = "megatron-2021") {
+  return {{"name", "a case"},   {"model", std::move(model)},
+          {"cluster", cluster}, {"profile", profile},
+          {"gpus", gpus},       {"plan", std::move(plan)}};
+}
+ordered_json megatron_plan(int tp, int pp, int virtual_stages, int micro_batch, int batch) {
+  return {{"tp", tp},
+          {"pp", pp},
+          {"virtual_stages", virtual_stages},
+          {"micro_batch_size", micro_batch},
+          {"global_batch", batch},
+          {"sequence_length", 2048},
+          {"recompute", "full"}};
+}
+
+PlanCase read(const ordered_json& entry) {
+  PlannerFiles files(folder);
+  return read_case(entry, "a case", files);
+}
+
+double sum_of_parts(const StepPrediction& prediction) {
+  double sum = 0;
+  for (const StepPart& part : prediction.parts) sum += part.seconds;
+  return sum;
+}
+double part(const StepPrediction& prediction, std::string_view name) {
+  for (const StepPart& part : prediction.parts)
+    if (part.name == name) return part.seconds;
+  ADD_FAILURE() << "no part " << name;
+  return 0;
+}
+
+// Milliseconds of a layer and micro-batch, from a prototype written apart from this one in Python:
+// products, attention's products, softmax, other kernels and tp's exchange of the forward pass, the
+// same of the backward pass; both passes, backward with recomputation.
+struct LayerRow {
+  int heads, width, layers, tp, pp, virtual_stages, micro_batch, batch, gpus;
+  double forward_tensor, backward_tensor, forward, backward;
+};
+TEST(PlannerLayers, EqualAnIndependentImplementation) {
+  const LayerRow rows[] = {
+      {24, 2304, 24, 1, 1, 1, 16, 512, 32, 0, 0, 35.302, 97.878},
+      {48, 6144, 40, 8, 1, 1, 8, 1024, 256, 3.041, 3.041, 15.205, 40.837},
+      {96, 12288, 80, 8, 8, 2, 2, 2304, 1536, 1.536, 1.536, 12.203, 34.682},
+      {160, 25600, 128, 8, 64, 1, 1, 3072, 3072, 1.598, 1.598, 22.079, 67.259}};
+  for (const LayerRow& row : rows) {
+    const PlanCase c =
+        read(a_case(gpt2(row.heads, row.width, row.layers), row.gpus,
+                    megatron_plan(row.tp, row.pp, row.virtual_stages, row.micro_batch, row.batch)));
+    const LayerCosts costs = layer_costs(c.model, c.arrangement, c.cluster, c.profile);
+    EXPECT_NEAR(costs.layer.forward.tensor * 1e3, row.forward_tensor, 0.0015);
+    EXPECT_NEAR(costs.layer.forward.total() * 1e3, row.forward, 0.005);
+    EXPECT_NEAR(costs.layer.backward().total() * 1e3, row.backward, 0.012);
+    EXPECT_NEAR(costs.layer.backward().tensor * 1e3, row.forward_tensor + row.backward_tensor,
+                0.003);
+  }
+}
+
+// TFLOP/s of a GPU as the prototype predicts them for table 1 of arXiv:2104.04473.
+TEST(PlannerSteps, EqualAnIndependentImplementation) {
+  struct {
+    int heads, width, layers, tp, pp, gpus, batch, micro_batch, virtual_stages;
+    double rate;
+  } const rows[] = {{24, 2304, 24, 1, 1, 32, 512, 16, 1, 139.9},
+                    {32, 3072, 30, 2, 1, 64, 512, 16, 1, 140.7},
+                    {32, 4096, 36, 4, 1, 128, 512, 16, 1, 143.1},
+                    {48, 6144, 40, 8, 1, 256, 1024, 8, 1, 138.0},
+                    {64, 8192, 48, 8, 2, 512, 1536, 4, 1, 134.4},
+                    {80, 10240, 60, 8, 4, 1024, 1792, 2, 3, 146.1},
+                    {96, 12288, 80, 8, 8, 1536, 2304, 2, 2, 145.2},
+                    {128, 16384, 96, 8, 16, 1920, 2160, 1, 2, 152.6},
+                    {128, 20480, 105, 8, 35, 2520, 2520, 1, 3, 160.1},
+                    {160, 25600, 128, 8, 64, 3072, 3072, 1, 1, 153.6}};
+  for (const auto& row : rows) {
+    const StepPrediction p = predict_step(read(
+        a_case(gpt2(row.heads, row.width, row.layers), row.gpus,
+               megatron_plan(row.tp, row.pp, row.virtual_stages, row.micro_batch, row.batch))));
+    EXPECT_NEAR(p.hardware_flops_per_second / 1e12, row.rate, 0.11) << row.width;
+    EXPECT_NEAR(p.model_flops_per_second / p.hardware_flops_per_second, 0.75, 0.02);
+    EXPECT_NEAR(sum_of_parts(p), p.seconds, 1e-12 * p.seconds);
+  }
+}
+
+// Memory of ten published runs: each fits with full recomputation, none without.
+TEST(PlannerMemory, FitsWhatWasRunAndNothingElse) {
+  const ordered_json table =
+      ordered_json::parse(std::ifstream(folder + "/tables/megatron_sc21.json"));
+  int rows = 0;
+  for (const ordered_json& row : table.at("rows")) {
+    if (!row.value("pairs", false)) continue;
+    ++rows;
+    ordered_json changed = a_case(row["model"], row["gpus"], row["plan"]);
+    EXPECT_NE(predict_step(read(changed)).verdict, "does not fit") << row["name"];
+    changed["plan"]["recompute"] = "none";
+    EXPECT_EQ(predict_step(read(changed)).verdict, "does not fit") << row["name"];
+  }
+  EXPECT_EQ(rows, 10);
+}
+
+// ZeRO-3 of 529.6B parameters ran with 640 GPUs, and ran out of memory with 560: no model can be
+// sure of either.
+TEST(PlannerMemory, IsTightWhereARunDidNotFit) {
+  for (const int gpus : {560, 640}) {
+    const StepPrediction p = predict_step(read(a_case(gpt2(128, 20480, 105), gpus,
+                                                      {{"zero", 3},
+                                                       {"micro_batch_size", 4},
+                                                       {"global_batch", 4 * gpus},
+                                                       {"sequence_length", 2048},
+                                                       {"recompute", "full"}},
+                                                      "a100-dgx", "deepspeed-zero3-2021")));
+    EXPECT_EQ(p.verdict, "tight") << gpus << " " << p.memory.front().total();
+  }
+}
+
+// Activation bytes of one layer, arXiv:2205.05198: s b h (10 + 24 / t + 5 a s / h t).
+TEST(PlannerMemory, OfALayerEqualsItsClosedForm) {
+  ordered_json plan = megatron_plan(4, 1, 1, 2, 8);
+  plan["recompute"] = "none";
+  const double s = 2048, b = 2, h = 4096, a = 32, t = 4;
+  PlanCase c = read(a_case(gpt2(32, 4096, 36), 16, plan));
+  EXPECT_DOUBLE_EQ(layer_activation_bytes(c.model, c.arrangement, c.profile),
+                   s * b * h * (10 + 24 / t + 5 * a * s / (h * t)));
+  plan["sequence_parallel"] = true;
+  c = read(a_case(gpt2(32, 4096, 36), 16, plan));
+  EXPECT_DOUBLE_EQ(layer_activation_bytes(c.model, c.arrangement, c.profile),
+                   s * b * h / t * (34 + 5 * a * s / h));
+  plan["recompute"] = "selective";
+  c = read(a_case(gpt2(32, 4096, 36), 16, plan));
+  EXPECT_DOUBLE_EQ(layer_activation_bytes(c.model, c.arrangement, c.profile), 34 * s * b * h / t);
+}
+
+// Without messages and with equal stages a replay is the schedule's closed form.
+TEST(PlannerPipelines, EqualTheSchedulesClosedForms) {
+  int compared = 0;
+  for (const ScheduleEntry& entry : schedules())
+    for (const int p : {2, 3, 4, 8})
+      for (const int m : {1, 4, 8, 24})
+        for (const int v : {1, 2, 3}) {
+          const PipelineShape shape{p, m, v};
+          const PassTimes times{.forward = v, .input_gradient = v, .weight_gradient = v};
+          std::optional<Rational> expected;
+          try {
+            if (complete(entry, shape).virtual_stages != v) continue;
+            expected = entry.makespan ? entry.makespan(shape, times) : std::nullopt;
+          } catch (const Error&) {
+            continue;  // not a shape of this schedule
+          }
+          if (!expected) continue;
+          const Schedule schedule = make_schedule(entry, shape);
+          const std::vector<StagePasses> stages(static_cast<std::size_t>(schedule.stages),
+                                                {1, 1, 1});
+          const PipelineTimes replayed = pipeline_times(schedule, stages, 0, false);
+          EXPECT_NEAR(replayed.makespan, value_of(*expected), 1e-9) << entry.name << p << m << v;
+          EXPECT_NEAR(replayed.busy + replayed.bubble, replayed.makespan, 1e-9);
+          EXPECT_EQ(replayed.imbalance, 0);
+          EXPECT_EQ(replayed.messages, 0);
+          ++compared;
+        }
+  EXPECT_GT(compared, 100);
+}
+
+// 1F1B of two ranks and two micro-batches by hand: F 1 s, B 2 s, messages 0.5 s.
+TEST(PlannerPipelines, TakeMessagesIntoAccount) {
+  const Schedule schedule = make_schedule(find_schedule("1f1b"), {2, 2, 1});
+  const std::vector<StagePasses> stages(2, {1, 1, 1});
+  // Rank 1: F0 1.5-2.5, B0 -4.5, F1 -5.5, B1 -7.5; rank 0 gets its gradient at 8 and is done at 10.
+  EXPECT_DOUBLE_EQ(pipeline_times(schedule, stages, 0.5, false).makespan, 10);
+  // Rank 0 sends until 1.5; rank 1: F0 -2.5, B0 -4.5 and sends -5, F1 -6, B1 -8, sends -8.5.
+  EXPECT_DOUBLE_EQ(pipeline_times(schedule, stages, 0.5, true).makespan, 10.5);
+}
+
+std::vector<PlanCase> random_plans(std::mt19937& random, int count) {
+  const auto pick = [&](std::initializer_list<int> values) {
+    return *(values.begin() + static_cast<std::ptrdiff_t>(random() % values.size()));
+  };
+  std::vector<PlanCase> plans;
+  while (static_cast<int>(plans.size()) < count) {
+    const int tp = pick({1, 2, 4, 8}), pp = pick({1, 2, 4}), dp = pick({1, 2, 8}), v = pick({1, 2}),
+              micro = pick({1, 2}), batches = pick({4, 8});
+    const bool modern = random() % 2 == 0;
+    const int cp = modern ? pick({1, 2, 4}) : 1;
+    ordered_json plan = {{"tp", tp},
+                         {"pp", pp},
+                         {"cp", cp},
+                         {"dp", dp},
+                         {"micro_batch_size", micro},
+                         {"global_batch", dp * micro * batches},
+                         {"virtual_stages", v},
+                         {"sequence_length", pick({1024, 4096})},
+                         {"zero", pp > 1 ? pick({0, 1}) : pick({0, 1, 2, 3})},
+                         {"sequence_parallel", random() % 2 == 0},
+                         {"recompute", random() % 2 == 0 ? "full" : "none"},
+                         {"tp_overlap", modern && random() % 2 == 0},
+                         {"schedule", random() % 3 == 0 && v == 1 ? "gpipe" : "1f1b"}};
+    const ordered_json model =
+        random() % 2 == 0 ? gpt2(32, pick({1024, 4096}), 16) : llama(32, 8, 4096, 14336, 16);
+    try {
+      plans.push_back(read(a_case(model, tp * pp * cp * dp, plan, modern ? "h100-dgx" : "a100-dgx",
+                                  modern ? "megatron-core-2025" : "megatron-2021")));
+    } catch (const Error&) {
+      continue;  // no such plan
+    }
+  }
+  return plans;
+}
+
+constexpr double ClusterSheet::*rates[] = {
+    &ClusterSheet::peak_16bit, &ClusterSheet::peak_fp8, &ClusterSheet::memory_bytes_per_second,
+    &ClusterSheet::nvlink_bytes_per_second, &ClusterSheet::nic_bytes_per_second};
+constexpr double SoftwareProfile::*latencies[] = {
+    &SoftwareProfile::launch_seconds,    &SoftwareProfile::issue_seconds,
+    &SoftwareProfile::nvlink_latency,    &SoftwareProfile::nic_latency,
+    &SoftwareProfile::zero3_hop_seconds, &SoftwareProfile::step_overhead};
+
+// Faster hardware never makes a plan slower; and with all rates doubled and all latencies halved a
+// step takes half as long, so that no time is hidden in the code.
+TEST(PlannerSteps, FollowTheHardware) {
+  std::mt19937 random(7);
+  int perturbations = 0;
+  for (const PlanCase& plan : random_plans(random, LOCKSTEP_THOROUGH ? 460 : 60)) {
+    const double before = predict_step(plan).seconds;
+    PlanCase all = plan;
+    for (const auto rate : rates) {
+      PlanCase one = plan;
+      one.cluster.*rate *= 2;
+      all.cluster.*rate *= 2;
+      EXPECT_LE(predict_step(one).seconds, before * (1 + 1e-9));
+      ++perturbations;
+    }
+    for (const auto latency : latencies) {
+      PlanCase one = plan;
+      one.profile.*latency /= 2;
+      all.profile.*latency /= 2;
+      EXPECT_LE(predict_step(one).seconds, before * (1 + 1e-9));
+      ++perturbations;
+    }
+    EXPECT_NEAR(predict_step(all).seconds, before / 2, before * 1e-8);
+  }
+  EXPECT_GT(perturbations, LOCKSTEP_THOROUGH ? 5000 : 600);
+}
+
+TEST(PlannerSteps, KeepTheirInvariants) {
+  std::mt19937 random(8);
+  for (const PlanCase& plan : random_plans(random, 200)) {
+    const StepPrediction p = predict_step(plan);
+    const Arrangement& a = plan.arrangement;
+    EXPECT_NEAR(sum_of_parts(p), p.seconds, 1e-9 * p.seconds);
+    for (const StepPart& part : p.parts) EXPECT_GE(part.seconds, -1e-9 * p.seconds) << part.name;
+    if (a.pp == 1) {
+      EXPECT_NEAR(part(p, "bubble") + part(p, "pp"), 0, 1e-9 * p.seconds);
+    }
+    if (a.tp == 1) {
+      EXPECT_EQ(part(p, "tp"), 0);
+    }
+    if (a.replicas() == 1) {
+      EXPECT_NEAR(part(p, "dp"), 0, 1e-12);
+    }
+    EXPECT_EQ(p.memory.size(), static_cast<std::size_t>(a.pp));
+    // Memory never rises with zero's stage, apart from gathered parameters, nor with recomputation.
+    PlanCase other = plan;
+    double last = std::numeric_limits<double>::infinity();
+    for (int stage = 0; stage <= (a.pp == 1 ? 3 : 1); ++stage) {
+      other.arrangement.zero_stage = stage;
+      const RankMemory memory = predict_step(other).memory.front();
+      EXPECT_LE(memory.total() - memory.communication, last);
+      last = memory.total() - memory.communication;
+    }
+  }
+}
+
+TEST(PlannerCalibration, FindsTheConstantThatMadeTheSteps) {
+  PlanCase c = read(a_case(gpt2(32, 4096, 16), 64, megatron_plan(4, 2, 1, 2, 64)));
+  SoftwareProfile made = c.profile;
+  made.gemm_efficiency = 0.512;
+  const double seconds = predict_step(c.model, c.arrangement, c.cluster, made).seconds;
+  const SoftwareProfile fitted =
+      calibrated(c.profile, {{&c.model, &c.arrangement, &c.cluster, seconds}});
+  EXPECT_NEAR(fitted.gemm_efficiency, 0.512, 1e-4);
+  EXPECT_EQ(fitted.nvlink_efficiency, c.profile.nvlink_efficiency);
+  EXPECT_LT(relative_error(fitted, {{&c.model, &c.arrangement, &c.cluster, seconds}}), 1e-4);
+}
+
+std::string refusal_of(const ordered_json& entry) {
+  try {
+    read(entry);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+    return refusal(error);
+  }
+  ADD_FAILURE() << entry.dump() << " was accepted";
+  return "";
+}
+
+TEST(PlannerCases, AreRefusedByName) {
+  const ordered_json good = a_case(gpt2(32, 4096, 36), 64, megatron_plan(4, 2, 1, 1, 64));
+  EXPECT_GT(predict_step(read(good)).seconds, 0);
+  const auto with = [&](const char* pointer, ordered_json value) {
+    ordered_json entry = good;
+    entry[ordered_json::json_pointer(pointer)] = std::move(value);
+    return refusal_of(entry);
+  };
+  EXPECT_THAT(with("/cluster", "a200"), HasSubstr("choose one of a100-dgx"));
+  EXPECT_THAT(with("/profile", "/none.json"), HasSubstr("cannot read /none.json"));
+  EXPECT_THAT(with("/model/n_embd", 0), HasSubstr("\"n_embd\" is 0"));
+  EXPECT_THAT(with("/model/n_layer", nullptr), HasSubstr("no \"n_layer\""));
+  EXPECT_THAT(with("/model/model_type", "bert"), HasSubstr("knows gpt2 and llama"));
+  EXPECT_THAT(with("/model/num_local_experts", 8), HasSubstr("\"num_local_experts\""));
+  EXPECT_THAT(with("/gpus", 60), HasSubstr("tp x cp x pp = 8 does not divide 60"));
+  EXPECT_THAT(with("/gpus", 0), HasSubstr("no number of \"gpus\""));
+  EXPECT_THAT(with("/nic_bytes_per_second", -1), HasSubstr("positive"));
+  EXPECT_THAT(with("/plan/dp", 3), HasSubstr("is not 64 GPUs"));
+  EXPECT_THAT(with("/model/n_head", 2), HasSubstr("2 heads are not divisible by 4"));
+  EXPECT_THAT(with("/plan/pp", 16), HasSubstr("not divisible by 16 stages"));
+  EXPECT_THAT(with("/plan/global_batch", 63), HasSubstr("multiple of micro_batch_size x dp"));
+  EXPECT_THAT(with("/plan/cp", 2), HasSubstr("which megatron-2021 has not"));
+  EXPECT_THAT(with("/plan/ep", 2), HasSubstr("no experts"));
+  EXPECT_THAT(with("/plan/gemm_dtype", "fp8"), HasSubstr("use gemm_dtype bf16"));
+  EXPECT_THAT(with("/plan/zero", 3), HasSubstr("without a pipeline"));
+  EXPECT_THAT(with("/plan/schedule", "2f2b"), HasSubstr("use 1f1b or"));
+  EXPECT_THAT(with("/plan/virtual_stages", 5), HasSubstr("10 stages"));
+  EXPECT_THAT(with("/plan/layers_per_stage", ordered_json::array({20, 20})),
+              HasSubstr("are not the 36 layers of 2 stages"));
+  EXPECT_THAT(with("/plan/zero1", 1), HasSubstr("unknown \"zero1\""));
+  EXPECT_THAT(with("/calibrates", true), HasSubstr("without measured_seconds"));
+}
+
+TEST(PlannerData, IsRefusedByName) {
+  const std::string path = testing::TempDir() + "/profile.json";
+  const ordered_json good =
+      ordered_json::parse(std::ifstream(folder + "/profiles/megatron-2021.json"));
+  const auto with = [&](const char* pointer, ordered_json value) {
+    ordered_json file = good;
+    file[ordered_json::json_pointer(pointer)] = std::move(value);
+    std::ofstream(path) << file.dump();
+    try {
+      software_profile(folder, path);
+    } catch (const Error& error) {
+      return refusal(error);
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(with("/name", "mine"), "accepted");
+  EXPECT_THAT(with("/schema", "lockstep.cluster/1"), HasSubstr("another \"schema\""));
+  EXPECT_THAT(with("/constants/nic_latency/value", -1), HasSubstr("\"nic_latency\" is -1"));
+  EXPECT_THAT(with("/constants/nic_latency/unit", "us"), HasSubstr("give it in s"));
+  EXPECT_THAT(with("/constants/nic_latency/source", ""), HasSubstr("no \"source\""));
+  EXPECT_THAT(with("/constants/nic_efficiency/value", 1.5), HasSubstr("from 0 to 1"));
+  EXPECT_THAT(with("/constants/speed", good["constants"]["nic_latency"]),
+              HasSubstr("nothing reads \"speed\""));
+  EXPECT_THAT(with("/rules/dropout", 1), HasSubstr("no rule \"dropout\""));
+  EXPECT_THAT(with("/fitted/0/name", "speed"), HasSubstr("there is no such constant"));
+}
+
+TEST(PlannerScores, CountWhatTheyHoldOut) {
+  const Errors errors = errors_of({0.1, -0.3, 0.2});
+  EXPECT_EQ(errors.count, 3);
+  EXPECT_NEAR(errors.mean, 0.2, 1e-15);
+  EXPECT_EQ(errors.median, 0.2);
+  EXPECT_EQ(errors.worst, 0.3);
+  const std::string path = testing::TempDir() + "/table.json";
+  ordered_json table = {{"schema", "lockstep.table/1"},
+                        {"name", "t"},
+                        {"source", "s"},
+                        {"noise", 0.01},
+                        {"goals", {{"mean", 0.5}}},
+                        {"rows", ordered_json::array()}};
+  const auto score = [&] {
+    std::ofstream(path) << table.dump();
+    return score_table(path, folder);
+  };
+  EXPECT_THROW(score(), Error);  // nothing is held out
+  ordered_json row = a_case(gpt2(32, 4096, 36), 64, megatron_plan(4, 2, 1, 1, 64));
+  const double seconds = predict_step(read(row)).seconds;
+  row["measured_seconds"] = seconds * 1.25;
+  table["rows"].push_back(row);
+  EXPECT_NEAR(score().held_out.mean, 0.25, 1e-12);
+  EXPECT_THAT(score().missed, IsEmpty());
+  table["goals"]["mean"] = 0.2;
+  EXPECT_EQ(score().missed.size(), 1u);
+}
+
+}  // namespace
+}  // namespace lockstep
