@@ -11,6 +11,7 @@
 
 #include "cli/command.h"
 #include "cli/help.h"
+#include "cli/plan_cases.h"
 #include "cli/train_options.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
@@ -256,9 +257,10 @@ int run(PlanCommand& c) {
 void add_plan(CLI::App& program, Command& chosen) {
   CLI::App* plan = program.add_subcommand(
       "plan", "show a plan and predict the bytes that each rank sends and holds; runs nothing");
-  plan->require_subcommand(1);
+  plan->require_subcommand(0, 1);
   plan->fallthrough();
   when_chosen(*plan, [plan, &chosen] {
+    add_predicted_seconds(*plan, chosen);
     for (const TechniqueEntry& entry : techniques()) {
       CLI::App* app = plan->add_subcommand(std::string(entry.name), std::string(entry.summary));
       app->fallthrough();

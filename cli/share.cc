@@ -28,6 +28,7 @@ std::string plots_folder() { return shared("plots", ""); }
 std::string lessons_folder() { return shared("lessons", ""); }
 std::string labs_folder() { return shared("labs", ""); }
 std::string source_folder() { return shared("source", ""); }
+std::string planner_folder() { return shared("source/parallel/planner", ""); }
 std::string torch_attention_script() { return shared("torch_attention.py", ""); }
 
 bool has_module(std::string_view library) { return std::filesystem::exists(module_path(library)); }

@@ -17,6 +17,9 @@ std::string lessons_folder();
 // default_text().
 std::string labs_folder();
 std::string source_folder();
+// The folder of the planner's cluster sheets, software profiles and tables. Throws as
+// default_text().
+std::string planner_folder();
 // The path of the program that measures PyTorch's attention. Throws as default_text().
 std::string torch_attention_script();
 // Whether the build found this library, and so made the module for it.

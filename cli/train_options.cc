@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/plan_cases.h"
 #include "collectives/base/error.h"
 #include "parallel/plan/plan.h"
 
@@ -128,7 +129,7 @@ void take_model_of_init(PlanOptions& command) {
 
 std::vector<std::string> with_technique_of_plan(std::vector<std::string> words) {
   if (words.size() < 2 || (words[0] != "train" && words[0] != "plan")) return words;
-  if (is_technique(words[1])) return words;
+  if (is_technique(words[1]) || is_plan_command(words[1])) return words;
   std::string path;
   if (words[0] == "plan" && !words[1].starts_with("-")) {
     path = words[1];

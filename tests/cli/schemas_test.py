@@ -65,6 +65,9 @@ COMMANDS = (
     ("train", "fsdp", "--ranks", "8", "--global-batch", "8", "--device", "none", "--json", "dry_run.json"),
     ("plan", "3d", "--ranks", "16", "--tp", "2", "--cp", "2", "--pp", "2", "--global-batch", "8", "--micro-batches", "4", "--check-tags",
      "--json", "plan.json"),
+    ("plan", "--batch", "cases.json", "--json", "predictions.json"),
+    ("plan", "search", "gpt2", "--gpus", "8", "--replay", "3", "--why-not", "tp=3", "--json", "search.json"),
+    ("plan", "validate", "zero3_sc21.json", "--json", "validation.json"),
     ("mesh", "--tp", "2", "--pp", "2", "--ranks-per-node", "2", "--json", "mesh.json"),
     ("doctor", "--json", "doctor.json"),
     ("schedule", "zb-v", "-p", "2", "-m", "4", "--no-chart", "--json", "schedule.json"),
@@ -141,6 +144,7 @@ class Schemas(unittest.TestCase):
         (cls.path / "08_small" / "lesson.md").write_text(GOOD)
         (cls.path / "text.txt").write_text("A text to learn from, in documents.\n\n" * 100)
         (cls.path / "answers.json").write_text('{"makespan": 40, "1": "b", "2": 4, "3": "b"}')
+        cls.copy_planner_data()
         for command in COMMANDS:
             *words, status = command if isinstance(command[-1], int) else (*command, 0)
             if words[0] in ("compare", "history"):
@@ -154,6 +158,15 @@ class Schemas(unittest.TestCase):
             file = json.loads(path.read_text())
             if path.parent.name not in ("my_lab",) and path.name != "answers.json" and not re.match("slower|night", path.name):
                 cls.files[path.relative_to(cls.path).as_posix()] = file
+
+    @classmethod
+    def copy_planner_data(cls):
+        """Its sheets, profiles and tables, and some cases of which one is refused."""
+        for path in (SOURCE / "parallel" / "planner").rglob("*.json"):
+            (cls.path / path.name).write_text(path.read_text())
+        rows = json.loads((cls.path / "zero3_sc21.json").read_text())["rows"]
+        cases = [rows[0], {**rows[1], "name": "refused", "gpus": 7}]
+        (cls.path / "cases.json").write_text(json.dumps({"schema": "lockstep.cases/1", "cases": cases}))
 
     @classmethod
     def write_times(cls):

@@ -1,0 +1,158 @@
+"""lockstep plan search, plan validate and plan --batch, called as users call them.
+
+python3 planner_test.py PROGRAM SOURCE_FOLDER
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM, SOURCE = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
+PLANNER = SOURCE / "parallel" / "planner"
+LLAMA_7B = {"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 32,
+            "intermediate_size": 11008, "vocab_size": 32000, "max_position_embeddings": 4096}
+
+
+def run(*words, status=0):
+    done = subprocess.run([PROGRAM, "plan", *map(str, words)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == status, f"{words} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+    return done.stdout if status in (0, 1) else done.stderr
+
+
+class Planner(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = pathlib.Path(self.folder.name)
+
+    def write(self, name, value):
+        path = self.path / name
+        path.write_text(value if isinstance(value, str) else json.dumps(value))
+        return path
+
+    def search(self, *words):
+        file = self.path / "search.json"
+        run("search", *words, "--json", file)
+        return json.loads(file.read_text())
+
+    def test_the_readme_has_the_scores_of_today(self):
+        output = run("validate", "--short")
+        rows = [line for line in output.splitlines() if line.startswith("| ")]
+        self.assertEqual(len(rows), 5, "a header and four tables")
+        readme = (PLANNER / "README.md").read_text()
+        for row in rows:
+            self.assertIn(row, readme, "parallel/planner/README.md has other errors: copy the output of plan validate --short")
+
+    def test_a_missed_goal_ends_with_status_1(self):
+        table = json.loads((PLANNER / "tables" / "zero3_sc21.json").read_text())
+        table["goals"] = {"mean": 0.01}
+        output = run("validate", self.write("table.json", table), status=1)
+        self.assertIn("missed its goal: mean", output)
+
+    def test_a_wrong_prediction_is_seen(self):
+        """A profile with a faster network must be off on rows that wait for it."""
+        table = json.loads((PLANNER / "tables" / "zero3_sc21.json").read_text())
+        profile = json.loads((PLANNER / "profiles" / "deepspeed-zero3-2021.json").read_text())
+        profile["constants"]["nic_efficiency"]["value"] = 0.4
+        profile["fitted"] = []
+        path = self.write("profile.json", profile)
+        for row in table["rows"]:
+            row["profile"] = str(path)
+        self.assertIn("missed its goal", run("validate", self.write("table.json", table), status=1))
+
+    def test_rows_outside_of_the_model_are_refused_by_name(self):
+        file = self.path / "scores.json"
+        run("validate", PLANNER / "tables" / "b200_one_node.json", "--json", file)
+        rows = json.loads(file.read_text())["tables"][0]["rows"]
+        refused = [row for row in rows if "refused" in row]
+        self.assertEqual(len(refused), 12)
+        for row in refused:
+            self.assertIn("n_routed_experts", row["refused"])
+
+    def test_a_case_that_is_refused_does_not_stop_the_others(self):
+        rows = json.loads((PLANNER / "tables" / "megatron_sc21.json").read_text())["rows"]
+        cases = [{key: value for key, value in row.items() if key not in ("pairs", "alternatives")} for row in rows]
+        cases[3]["gpus"] = 7
+        out = self.path / "out.json"
+        run("--batch", self.write("cases.json", {"schema": "lockstep.cases/1", "cases": cases}), "--json", out)
+        predictions = json.loads(out.read_text())["cases"]
+        self.assertEqual([case["name"] for case in predictions], [case["name"] for case in cases])
+        self.assertEqual([index for index, case in enumerate(predictions) if "refused" in case], [3])
+        for case in predictions:
+            if "seconds" in case:
+                self.assertAlmostEqual(sum(case["parts"].values()), case["seconds"], delta=1e-9 * case["seconds"])
+                self.assertLess(case["interval"][0], case["seconds"])
+                for memory in case["memory"]:
+                    classes = sum(value for key, value in memory.items() if key not in ("stage", "total"))
+                    self.assertAlmostEqual(classes, memory["total"], delta=1)
+
+    def test_a_search_explains_its_choice(self):
+        result = self.search("gpt3", "--gpus", 1024, "--cluster", "a100-dgx", "--profile", "megatron-2021", "--global-batch", 1536,
+                             "--why-not", "tp=16,pp=4", "--why-not", "tp=3", "--why-not", "recompute=none")
+        best = result["plans"][0]
+        self.assertEqual(best["plan"]["tp"] * best["plan"]["cp"] * best["plan"]["pp"] * best["plan"]["dp"], 1024)
+        self.assertEqual([plan["seconds"] for plan in result["plans"]], sorted(plan["seconds"] for plan in result["plans"]))
+        for plan in result["plans"]:
+            self.assertTrue(plan["fits"])
+            self.assertLessEqual(max(memory["total"] for memory in plan["memory"]), result["memory_limit"])
+        slower, impossible, too_large = result["why_not"]
+        self.assertIn("slower: tp +", slower["verdict"])
+        self.assertIn("no such plan", impossible["verdict"])
+        self.assertRegex(too_large["verdict"], r"does not fit: .* GB of .* with recompute full it would")
+        self.assertGreater(len(result["neighbours"]), 5)
+        for neighbour in result["neighbours"]:
+            if "slower" in neighbour["verdict"]:
+                self.assertGreaterEqual(neighbour["seconds"], best["seconds"])
+        for change in result["what_if"]:
+            self.assertGreaterEqual(change["saved"], 0)
+
+    def test_the_best_plan_is_as_fast_when_it_is_predicted_alone(self):
+        result = self.search(self.write("7b.json", LLAMA_7B), "--gpus", 8, "--memory-limit", "20G", "--global-batch", 64)
+        best = result["plans"][0]
+        case = {"name": "best", "model": result["model"], "cluster": "h100-dgx", "profile": "megatron-core-2025", "gpus": 8,
+                "plan": best["plan"]}
+        out = self.path / "out.json"
+        run("--batch", self.write("cases.json", {"schema": "lockstep.cases/1", "cases": [case]}), "--json", out)
+        self.assertEqual(json.loads(out.read_text())["cases"][0]["seconds"], best["seconds"])
+
+    def test_a_larger_space_is_never_worse(self):
+        """Replaying more plans, more memory, or a faster network."""
+        words = ("gpt3", "--gpus", 256, "--global-batch", 512)
+        seconds = self.search(*words)["plans"][0]["seconds"]
+        for more in (("--replay", 2000), ("--memory-limit", "200G"), ("--double", "nic"), ("--double", "nvlink"),
+                     ("--double", "memory-bandwidth"), ("--double", "peak")):
+            self.assertLessEqual(self.search(*words, *more)["plans"][0]["seconds"], seconds * (1 + 1e-9), more)
+
+    def test_the_same_input_gives_the_same_file(self):
+        words = ("gpt3", "--gpus", 64, "--memory-limit", "150G")
+        self.assertEqual(self.search(*words), self.search(*words))
+
+    def test_bad_input_is_refused(self):
+        for words, message in (
+                (("search", "gpt3"), "needs --gpus"),
+                (("search", "gpt9", "--gpus", 8), "no model 'gpt9'"),
+                (("search", "gpt3", "--gpus", 8, "--cluster", "a200"), "choose one of a100-dgx"),
+                (("search", "gpt3", "--gpus", 8, "--profile", "x"), "choose one of deepspeed-zero3-2021"),
+                (("search", "gpt3", "--gpus", 8), "no plan fits"),
+                (("search", "gpt3", "--gpus", 0), "--gpus"),
+                (("search", "gpt3", "--gpus", 1021, "--global-batch", 8), "no plan of this model has 1021 GPUs"),
+                (("search", "gpt3", "--gpus", 64, "--why-not", "tp"), "such as tp=16,pp=8"),
+                (("search", "gpt3", "--gpus", 64, "--double", "luck"), "--double"),
+                (("search", "gpt3", "--gpus", 64, "--cluster", "a100-dgx", "--gemm-dtype", "fp8"), "use --gemm-dtype bf16"),
+                (("search", self.write("m.json", {"model_type": "llama"}), "--gpus", 8), 'no "num_hidden_layers"'),
+                (("search", self.write("n.json", "[]"), "--gpus", 8), "not an object"),
+                (("validate", self.path / "none.json"), "cannot read"),
+                (("validate", self.write("t.json", {"schema": "lockstep.table/1"})), "not a table of measured steps"),
+                (("--batch", self.write("c.json", {"cases": []})), "not a list of cases"),
+                (("--batch", self.path / "none.json"), "cannot read"),
+                (("--json", "x.json", "ddp"), "give it after the command"),
+                (("--batch", self.write("d.json", "{}"), "ddp"), "leave the technique away")):
+            with self.subTest(words=words):
+                self.assertIn(message, run(*words, status=2))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
