@@ -120,6 +120,59 @@ TEST(PlannerSteps, EqualAnIndependentImplementation) {
   }
 }
 
+double rate_of(const ordered_json& entry, bool scatter_gather = true) {
+  PlanCase c = read(entry);
+  c.profile.scatter_gather = scatter_gather;
+  return predict_step(c).hardware_flops_per_second / 1e12;
+}
+
+// The shapes of figures 12 to 15 and 18 of arXiv:2104.04473; the paper prints no values. Rates in
+// TFLOP/s are those of the prototype.
+TEST(PlannerSteps, HaveTheShapesOfThePapersFigures) {
+  const auto compare = [](const std::vector<double>& rates, const std::vector<double>& expected) {
+    ASSERT_EQ(rates.size(), expected.size());
+    for (std::size_t i = 0; i < rates.size(); ++i)
+      EXPECT_NEAR(rates[i], expected[i], 0.03 * expected[i]) << i;
+  };
+  // 13: tensor times pipeline parallelism is best at the size of a node.
+  for (const int batch : {32, 128}) {
+    std::vector<double> rates;
+    for (const int pp : {2, 4, 8, 16, 32})
+      rates.push_back(
+          rate_of(a_case(gpt2(128, 20480, 32), 64, megatron_plan(64 / pp, pp, 1, 1, batch))));
+    EXPECT_EQ(std::ranges::max_element(rates) - rates.begin(), 2) << batch;
+    if (batch == 128) compare(rates, {115, 144, 164, 160, 141});
+  }
+  // 14: data parallelism before pipelines; 15: and before tensor parallelism.
+  for (const int batch : {32, 128, 512}) {
+    std::vector<double> pipelines, tensors;
+    for (const int ranks : {2, 4, 8, 16, 32}) {
+      pipelines.push_back(
+          rate_of(a_case(gpt2(32, 3840, 32), 64, megatron_plan(1, ranks, 1, 1, batch))));
+      tensors.push_back(
+          rate_of(a_case(gpt2(32, 3840, 32), 64, megatron_plan(ranks, 1, 1, 1, batch))));
+    }
+    EXPECT_TRUE(std::ranges::is_sorted(pipelines, std::ranges::greater())) << batch;
+    if (batch < 512) continue;
+    EXPECT_TRUE(std::ranges::is_sorted(tensors, std::ranges::greater())) << batch;
+    compare(pipelines, {140, 133, 123, 107, 85});
+    compare(tensors, {138, 118, 93, 53, 31});
+  }
+  // 12: interleaving helps, most with few micro-batches; 18: so does scatter-gather, always.
+  double last_gain = std::numeric_limits<double>::infinity();
+  for (const int batch : {12, 24, 36, 48, 60}) {
+    const ordered_json interleaved =
+        a_case(gpt2(96, 12288, 96), 96, megatron_plan(8, 12, 4, 1, batch));
+    const double rate = rate_of(interleaved);
+    const double gain =
+        rate / rate_of(a_case(gpt2(96, 12288, 96), 96, megatron_plan(8, 12, 1, 1, batch)));
+    EXPECT_GT(gain, 1);
+    EXPECT_LT(gain, last_gain);
+    last_gain = gain;
+    EXPECT_NEAR(rate / rate_of(interleaved, false), 1.064, 0.01) << batch;
+  }
+}
+
 // Memory of ten published runs: each fits with full recomputation, none without.
 TEST(PlannerMemory, FitsWhatWasRunAndNothingElse) {
   const ordered_json table =
