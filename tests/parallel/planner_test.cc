@@ -13,7 +13,9 @@
 #include "parallel/planner/exchange_time.h"
 #include "parallel/planner/pass_cost.h"
 #include "parallel/planner/pipeline_time.h"
+#include "parallel/planner/quick_step.h"
 #include "parallel/planner/score.h"
+#include "parallel/planner/search.h"
 
 namespace lockstep {
 namespace {
@@ -93,6 +95,53 @@ TEST(PlannerLayers, EqualAnIndependentImplementation) {
     EXPECT_NEAR(costs.layer.backward().tensor * 1e3, row.forward_tensor + row.backward_tensor,
                 0.003);
   }
+}
+
+// Fused attention of a causal model: half of 4 b s^2 h / t FLOPs forward, and the profile's multiple of
+// them backward. Sequence parallelism: two reduce-scatters and two all-gathers forward, and two more
+// all-gathers backward. A ring of cp ranks waits where a hop takes longer than a block of attention.
+TEST(PlannerLayers, EqualTheirClosedForms) {
+  const auto costs_of = [](const PlanCase& c) {
+    return layer_costs(c.model, c.arrangement, c.cluster, c.profile).layer;
+  };
+  PlanCase c = read(a_case(llama(32, 8, 4096, 14336, 16), 16,
+                           {{"tp", 4},
+                            {"cp", 2},
+                            {"global_batch", 8},
+                            {"sequence_length", 8192},
+                            {"sequence_parallel", true}},
+                           "h100-dgx", "megatron-core-2025"));
+  const PassCosts whole = costs_of(c);
+  const double s = 8192, h = 4096, t = 4, peak = c.cluster.peak_16bit;
+  const double products = 2 * (s / 2) * static_cast<double>(c.model.layer_matrices()) / t;
+  EXPECT_NEAR(whole.forward.at_peak, (products + 4 * s * s * h / t / 2 / 2) / peak, 1e-12);
+  EXPECT_NEAR(whole.input_gradient.at_peak,
+              (products + c.profile.attention_backward_flops * 4 * s * s * h / t / 2 / 2) / peak,
+              1e-12);
+  EXPECT_NEAR(whole.weight_gradient.at_peak, products / peak, 1e-12);
+  const double half = half_all_reduce_seconds(2 * (s / 2) * h, t,
+                                              tensor_links(c.arrangement, c.cluster, c.profile));
+  EXPECT_NEAR(whole.forward.tensor, 4 * half, 1e-12);
+  EXPECT_NEAR(whole.input_gradient.tensor, 6 * half, 1e-12);
+
+  EXPECT_EQ(whole.forward.context, 0);  // hidden
+  c.cluster.nvlink_bytes_per_second = 1e9;
+  const PassCosts waiting = costs_of(c);
+  const auto attention = [&](double flops, double relative) {
+    return flops / (peak * c.profile.gemm_efficiency * relative) + 2 * c.profile.launch_seconds;
+  };
+  const double hop = c.profile.nvlink_latency +
+                     2 * 2 * (s / 2) * (8 / t) * 128 / (c.profile.nvlink_efficiency * 1e9);
+  EXPECT_NEAR(
+      waiting.forward.context,
+      hop -
+          attention(4 * s * s * h / t / 2 / 2, c.profile.attention_forward_relative_efficiency) / 2,
+      1e-12);
+  EXPECT_GT(waiting.input_gradient.context, waiting.forward.context);
+
+  c.profile.issue_seconds = 1;  // the host is slower than every kernel
+  for (const PassCost& pass : {costs_of(c).forward, costs_of(c).weight_gradient})
+    EXPECT_NEAR(pass.total(), pass.kernels, 1e-9);
 }
 
 // TFLOP/s of a GPU as the prototype predicts them for table 1 of arXiv:2104.04473.
@@ -358,6 +407,30 @@ TEST(PlannerSteps, KeepTheirInvariants) {
       last = memory.total() - memory.communication;
     }
   }
+}
+
+// The closed form is exact where stages are equal and messages take no time; its memory is that of the
+// first or the last rank.
+TEST(PlannerSearches, RankPlansAsReplaysDo) {
+  std::mt19937 random(9);
+  int compared = 0;
+  for (PlanCase c : random_plans(random, 300)) {
+    if (c.arrangement.schedule == "gpipe") continue;
+    ++compared;
+    c.model.vocabulary = 1;  // the ends of the model take next to no time, messages none
+    c.cluster.nic_bytes_per_second *= 1e9;
+    c.cluster.nvlink_bytes_per_second *= 1e9;
+    c.profile.nic_latency = c.profile.nvlink_latency = 0;
+    const StepPrediction replayed = predict_step(c);
+    LayerCosts costs = layer_costs(c.model, c.arrangement, c.cluster, c.profile);
+    const QuickStep quick = quick_step({c.model, c.arrangement, c.cluster, c.profile, costs});
+    EXPECT_NEAR(quick.seconds, replayed.seconds, 0.02 * replayed.seconds) << text_of(c.arrangement);
+    EXPECT_NEAR(quick.largest_memory,
+                std::max(replayed.memory.front().total(), replayed.memory.back().total()),
+                1e-9 * quick.largest_memory)
+        << text_of(c.arrangement);
+  }
+  EXPECT_GT(compared, 100);
 }
 
 TEST(PlannerCalibration, FindsTheConstantThatMadeTheSteps) {
