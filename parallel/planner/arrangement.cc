@@ -118,20 +118,15 @@ std::string schedule_of(const std::string& name, int virtual_stages) {
   return name == "1f1b" && virtual_stages > 1 ? "interleaved" : name;
 }
 
-// What a stage has beside its layers counts as a layer at both ends, if `ends_count`.
-std::vector<int> even_layers(std::int64_t layers, int stages, bool ends_count,
-                             const PlanKeys& keys) {
+// The layers of each stage; what a stage has beside its layers counts as one at both ends, if
+// `ends_count`.
+void divide_layers(Arrangement& a, std::int64_t layers, bool ends_count) {
   const std::int64_t slots = layers + (ends_count ? 2 : 0);
-  keys.expect(
-      slots % stages == 0,
-      [&] {
-        return fmt::format("{} layers{} are not divisible by {} stages", layers,
-                           ends_count ? " and two ends" : "", stages);
-      },
-      "give layers_per_stage, or another pp or virtual_stages");
-  std::vector<int> by_stage(static_cast<std::size_t>(stages), static_cast<int>(slots / stages));
-  if (ends_count) --by_stage.front(), --by_stage.back();
-  return by_stage;
+  a.layers_per_stage = balanced_layers(slots, a.stages());
+  if (ends_count) --a.layers_per_stage.front(), --a.layers_per_stage.back();
+  if (slots % a.stages() != 0)
+    a.assumptions.push_back(
+        fmt::format("layers_per_stage is {}", fmt::join(a.layers_per_stage, ",")));
 }
 
 void check_shapes(const Arrangement& a, const Transformer& model, const PlanKeys& keys) {
@@ -171,10 +166,6 @@ void check_shapes(const Arrangement& a, const Transformer& model, const PlanKeys
                            fmt::join(a.layers_per_stage, ","), model.layers, a.stages());
       },
       "give one number for each of pp x virtual_stages stages");
-  keys.expect(
-      std::ranges::min(a.layers_per_stage) >= 0 && (a.stages() <= model.layers + 2),
-      [&] { return fmt::format("{} stages of {} layers", a.stages(), model.layers); },
-      "a stage needs a layer or an end of the model");
   keys.expect(
       a.pp > 1 || a.virtual_stages == 1,
       [&] { return fmt::format("{} virtual stages with pp 1", a.virtual_stages); },
@@ -225,8 +216,11 @@ Arrangement arrangement_from(const ordered_json& plan, int gpus, const Transform
   a.tensor_overlap = keys.flag("tp_overlap") && a.tp > 1;
   a.layers_per_stage = keys.integers("layers_per_stage");
   const bool ends_count = keys.flag("ends_count_as_layers");
-  if (a.layers_per_stage.empty())
-    a.layers_per_stage = even_layers(model.layers, a.stages(), ends_count, keys);
+  keys.expect(
+      a.stages() <= model.layers + (ends_count ? 2 : 0),
+      [&] { return fmt::format("{} stages of {} layers", a.stages(), model.layers); },
+      "a stage needs a layer or an end of the model");
+  if (a.layers_per_stage.empty()) divide_layers(a, model.layers, ends_count);
   check_shapes(a, model, keys);
   const ScheduleEntry& entry = find_schedule(a.schedule);
   try {

@@ -28,8 +28,9 @@ struct Arrangement {
   Recompute recompute = Recompute::none;
   bool sequence_parallel = false;
   bool fp8_gemms = false;
-  bool tensor_overlap = false;        // tp's exchanges while products are computed
-  std::vector<int> layers_per_stage;  // in the order in which micro-batches pass the stages
+  bool tensor_overlap = false;           // tp's exchanges while products are computed
+  std::vector<int> layers_per_stage;     // in the order in which micro-batches pass the stages
+  std::vector<std::string> assumptions;  // of what the plan does not say
 
   int micro_batches() const { return static_cast<int>(global_batch / (micro_batch_size * dp)); }
   int replicas() const { return dp * cp; }  // ranks that sum gradients
@@ -45,7 +46,8 @@ struct Arrangement {
 // From a plan's keys: tp, cp, pp, dp, ep, zero, schedule, virtual_stages, micro_batch_size,
 // global_batch, sequence_length, recompute, sequence_parallel, dtype, gemm_dtype, layers_per_stage,
 // ends_count_as_layers (the embedding and the loss take the place of a layer each), tp_overlap. dp
-// follows from the others where it is not given. `where` begins the error. Throws Error (bad_input)
+// follows from the others where it is not given; layers that stages do not divide are balanced, which
+// is stated as an assumption. `where` begins the error. Throws Error (bad_input)
 // for a key that there is not, and for what the model, the GPUs or the cost model cannot be.
 Arrangement arrangement_from(const nlohmann::ordered_json& plan, int gpus, const Transformer& model,
                              const std::string& where);

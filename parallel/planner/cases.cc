@@ -190,7 +190,8 @@ ordered_json predictions_json(const std::vector<CaseResult>& results) {
         {"tokens_per_second", p.tokens_per_second},
         {"parts", ordered_json::object()},
         {"memory", ordered_json::array()},
-        {"verdict", p.verdict}};
+        {"verdict", p.verdict},
+        {"assumptions", result.plan_case.arrangement.assumptions}};
     double compute = 0;
     for (const StepPart& part : p.parts) {
       if (part.is_compute)
