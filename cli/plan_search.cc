@@ -12,13 +12,13 @@
 #include "cli/bench_command.h"
 #include "cli/command.h"
 #include "cli/plan_cases.h"
+#include "cli/search_file.h"
 #include "cli/share.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/json_text.h"
 #include "collectives/base/printable.h"
 #include "models/gpt_config.h"
-#include "parallel/planner/cases.h"
 #include "parallel/planner/search.h"
 
 namespace lockstep {
@@ -130,60 +130,13 @@ void print_memory(const StepPrediction& p) {
   }
 }
 
-void print_reasons(const std::vector<Neighbour>& explained) {
+void print_reasons(const SearchAnswer& answer) {
+  std::vector<Neighbour> explained = answer.why_not;
+  explained.insert(explained.end(), answer.neighbours.begin(), answer.neighbours.end());
   fmt::print("\nwhy not\n");
   std::size_t width = 0;
   for (const Neighbour& n : explained) width = std::max(width, n.change.size());
   for (const Neighbour& n : explained) fmt::print("  {:<{}}  {}\n", n.change, width, n.verdict);
-}
-
-ordered_json neighbours_json(const std::vector<Neighbour>& list) {
-  ordered_json result = ordered_json::array();
-  for (const Neighbour& n : list) {
-    ordered_json entry = {{"change", n.change}, {"verdict", n.verdict}};
-    if (n.plan.refused.empty()) entry["seconds"] = n.plan.prediction.seconds;
-    result.push_back(std::move(entry));
-  }
-  return result;
-}
-
-// The keys of a config.json that the cost model reads.
-ordered_json size_keys(const ordered_json& model) {
-  ordered_json keys = ordered_json::object();
-  for (const char* key :
-       {"model_type", "n_layer", "n_head", "n_embd", "n_positions", "n_inner", "vocab_size",
-        "num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
-        "intermediate_size", "max_position_embeddings", "head_dim", "tie_word_embeddings"})
-    if (model.contains(key) && !model[key].is_null()) keys[key] = model[key];
-  return keys;
-}
-
-ordered_json result_json(const SearchCommand& c, const ordered_json& model,
-                         const SearchResult& result) {
-  ordered_json file = {{"schema", "lockstep.search/1"},
-                       {"model", size_keys(model)},
-                       {"cluster", c.cluster},
-                       {"profile", c.profile},
-                       {"gpus", c.options.gpus},
-                       {"memory_limit", result.limit},
-                       {"considered", result.considered},
-                       {"rejected", ordered_json::array()},
-                       {"closed_form_error", result.quick_error}};
-  for (const auto& [reason, count] : result.rejected)
-    file["rejected"].push_back({{"reason", reason}, {"plans", count}});
-  file["plans"] = ordered_json::array();
-  for (const FoundPlan& plan : result.plans) {
-    CaseResult one{.name = text_of(plan.arrangement),
-                   .refused = {},
-                   .plan_case = {},
-                   .prediction = plan.prediction};
-    ordered_json entry = predictions_json({one})["cases"][0];
-    entry["plan"] = plan_keys(plan.arrangement);
-    entry["closed_form_seconds"] = plan.quick_seconds;
-    entry["fits"] = plan.fits;
-    file["plans"].push_back(std::move(entry));
-  }
-  return file;
 }
 
 int search(const SearchCommand& given) {
@@ -225,28 +178,22 @@ int search(const SearchCommand& given) {
   print_waterfall(best.prediction, c.options.gpus);
   print_memory(best.prediction);
 
-  const std::vector<Neighbour> near = neighbours(model, cluster, profile, result);
-  std::vector<Neighbour> explained;
+  SearchAnswer answer{.model = keys,
+                      .cluster = c.cluster,
+                      .profile = c.profile,
+                      .gpus = c.options.gpus,
+                      .result = result,
+                      .neighbours = neighbours(model, cluster, profile, result),
+                      .what_if = what_if(model, cluster, profile, best),
+                      .advice = advice(model, best.arrangement)};
   for (const ordered_json& changes : asked)
-    explained.push_back(why_not(changes, model, cluster, profile, result));
-  const auto answers = explained;
-  explained.insert(explained.end(), near.begin(), near.end());
-  print_reasons(explained);
-  const std::vector<WhatIf> changes = what_if(model, cluster, profile, best);
+    answer.why_not.push_back(why_not(changes, model, cluster, profile, result));
+  print_reasons(answer);
   fmt::print("\nwhat if\n");
-  for (const WhatIf& w : changes)
+  for (const WhatIf& w : answer.what_if)
     fmt::print("  {:<28} {:>9.4g} s, {:.1f} % less\n", w.change, w.seconds, 100 * w.saved);
-  for (const std::string& line : advice(model, best.arrangement)) fmt::print("advice: {}\n", line);
-
-  if (!c.json.empty()) {
-    ordered_json file = result_json(c, keys, result);
-    file["why_not"] = neighbours_json(answers);
-    file["neighbours"] = neighbours_json(near);
-    for (const WhatIf& w : changes)
-      file["what_if"].push_back({{"change", w.change}, {"seconds", w.seconds}, {"saved", w.saved}});
-    file["advice"] = advice(model, best.arrangement);
-    write_file(c.json, json_text(file));
-  }
+  for (const std::string& line : answer.advice) fmt::print("advice: {}\n", line);
+  if (!c.json.empty()) write_file(c.json, search_json(answer));
   return 0;
 }
 

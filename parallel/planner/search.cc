@@ -50,8 +50,30 @@ SearchOptions with_defaults(SearchOptions options, const Transformer& model) {
   return options;
 }
 
+// The plans of one tp and pp, in closed form.
+struct BestOfLengths {
+  RankedPlan fastest;   // of those that fit
+  RankedPlan smallest;  // of all
+  double least_memory = 0;
+
+  void add(const RankedPlan& plan, double memory, bool fits) {
+    if (least_memory == 0 || memory < least_memory) least_memory = memory, smallest = plan;
+    if (fits && (fastest.seconds == 0 || plan.seconds < fastest.seconds)) fastest = plan;
+  }
+  const RankedPlan& best() const { return fastest.seconds > 0 ? fastest : smallest; }
+};
+
 bool is_faster(const FoundPlan& a, const FoundPlan& b) {
   return std::tuple(!a.fits, a.prediction.seconds) < std::tuple(!b.fits, b.prediction.seconds);
+}
+
+FoundPlan replayed(const RankedPlan& plan, const Transformer& model, const ClusterSheet& cluster,
+                   const SoftwareProfile& profile, double limit) {
+  FoundPlan found{.arrangement = plan.arrangement, .quick_seconds = plan.seconds};
+  found.arrangement.layers_per_stage = balanced_layers(model.layers, found.arrangement.stages());
+  found.prediction = predict_step(model, found.arrangement, cluster, profile);
+  found.fits = found.prediction.largest_memory() <= limit;
+  return found;
 }
 
 }  // namespace
@@ -64,20 +86,18 @@ SearchResult search_plans(const Transformer& model, const ClusterSheet& cluster,
       options.memory_limit > 0 ? options.memory_limit : fitting_part * cluster.memory_bytes;
   LayerCostTable costs(model, cluster, profile);
   std::vector<RankedPlan> ranked;
-  double least_memory = 0;
-  Arrangement smallest;
+  std::map<std::pair<int, int>, BestOfLengths> by_tp_pp;
   for_each_plan(
       model, cluster, profile, options,
       [&](const Arrangement& a) {
         ++result.considered;
         const QuickStep quick = quick_step({model, a, cluster, profile, costs.of(a)});
-        if (quick.largest_memory > result.limit) {
+        const bool fits = quick.largest_memory <= result.limit;
+        by_tp_pp[{a.tp, a.pp}].add({a, quick.seconds}, quick.largest_memory, fits);
+        if (fits)
+          ranked.push_back({a, quick.seconds});
+        else
           ++result.rejected["memory"];
-          if (least_memory == 0 || quick.largest_memory < least_memory)
-            least_memory = quick.largest_memory, smallest = a;
-          return;
-        }
-        ranked.push_back({a, quick.seconds});
       },
       [&](const std::string& reason) { ++result.rejected[reason]; });
   require(
@@ -87,23 +107,35 @@ SearchResult search_plans(const Transformer& model, const ClusterSheet& cluster,
   require(
       !ranked.empty(),
       [&] {
+        const BestOfLengths& least =
+            std::ranges::min_element(by_tp_pp, {}, [](const auto& lengths) {
+              return lengths.second.least_memory;
+            })->second;
         return fmt::format("no plan fits: the smallest, {}, needs {:.1f} GB of {:.1f} on each GPU",
-                           text_of(smallest), least_memory / gigabyte, result.limit / gigabyte);
+                           text_of(least.smallest.arrangement), least.least_memory / gigabyte,
+                           result.limit / gigabyte);
       },
       "use more GPUs, or a larger --memory-limit if the GPUs have the memory");
   const auto best_end =
       ranked.begin() + std::min<std::ptrdiff_t>(options.replayed, std::ssize(ranked));
   std::ranges::partial_sort(ranked, best_end, {}, &RankedPlan::seconds);
   for (auto plan = ranked.begin(); plan != best_end; ++plan) {
-    FoundPlan& found = result.plans.emplace_back(
-        FoundPlan{.arrangement = plan->arrangement, .quick_seconds = plan->seconds});
-    found.arrangement.layers_per_stage = balanced_layers(model.layers, found.arrangement.stages());
-    found.prediction = predict_step(model, found.arrangement, cluster, profile);
-    found.fits = found.prediction.largest_memory() <= result.limit;
+    const FoundPlan& found =
+        result.plans.emplace_back(replayed(*plan, model, cluster, profile, result.limit));
     result.quick_error =
         std::max(result.quick_error, std::abs(found.quick_seconds / found.prediction.seconds - 1));
   }
   std::ranges::stable_sort(result.plans, is_faster);
+  for (const auto& [lengths, found] : by_tp_pp) {
+    const auto same_lengths = [&](const FoundPlan& plan) {
+      return std::pair(plan.arrangement.tp, plan.arrangement.pp) == lengths;
+    };
+    // The first is the fastest of them that fits.
+    const auto known = std::ranges::find_if(result.plans, same_lengths);
+    result.by_tp_pp.push_back(known != result.plans.end() && known->fits
+                                  ? *known
+                                  : replayed(found.best(), model, cluster, profile, result.limit));
+  }
   return result;
 }
 

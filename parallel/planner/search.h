@@ -36,6 +36,9 @@ struct SearchResult {
   std::map<std::string, std::int64_t> rejected;  // by reason
   // Replayed, the fastest that fit first.
   std::vector<FoundPlan> plans;
+  // One plan for each tp and pp that exists, in this order, replayed too: the fastest that fits, or,
+  // where none does, the one that holds the least.
+  std::vector<FoundPlan> by_tp_pp;
   double limit = 0;  // bytes of a rank
   // The largest part by which a closed form was wrong.
   double quick_error = 0;

@@ -141,6 +141,36 @@ class Planner(unittest.TestCase):
                      ("--double", "memory-bandwidth"), ("--double", "peak")):
             self.assertLessEqual(self.search(*words, *more)["plans"][0]["seconds"], seconds * (1 + 1e-9), more)
 
+    def test_each_tp_and_pp_has_its_fastest_plan(self):
+        """Against all plans that fit, replayed; and where none fits, against a search with so much memory."""
+        words = (self.write("7b.json", LLAMA_7B), "--gpus", 24, "--global-batch", 96)
+        def lengths(plan):
+            return plan["plan"]["tp"], plan["plan"]["pp"]
+        everything = self.search(*words, "--memory-limit", "18G", "--replay", 1_000_000)
+        few = self.search(*words, "--memory-limit", "18G", "--replay", 1)
+        fitting = {}
+        for plan in everything["plans"]:
+            fitting.setdefault(lengths(plan), []).append(plan)
+        self.assertEqual([{**cell, "seconds": 0, "name": "", "memory": 0} for cell in everything["by_tp_pp"]],
+                         [{**cell, "seconds": 0, "name": "", "memory": 0} for cell in few["by_tp_pp"]])
+        too_large = 0
+        for replayed, cell in zip(everything["by_tp_pp"], few["by_tp_pp"]):
+            place = cell["tp"], cell["pp"]
+            self.assertEqual(cell["fits"], place in fitting)
+            if cell["fits"]:
+                self.assertEqual(replayed["seconds"], min(plan["seconds"] for plan in fitting[place]))
+                own, = (plan for plan in fitting[place] if plan["name"] == cell["name"])
+                self.assertEqual(own["closed_form_seconds"], min(plan["closed_form_seconds"] for plan in fitting[place]))
+                self.assertEqual((cell["seconds"], cell["memory"]), (own["seconds"], max(stage["total"] for stage in own["memory"])))
+                continue
+            too_large += 1
+            self.assertGreater(cell["memory"], everything["memory_limit"])
+            for factor in (0.999, 1.001):
+                wider = self.search(*words, "--memory-limit", int(factor * cell["memory"]), "--replay", 1)["by_tp_pp"]
+                self.assertEqual([own["fits"] for own in wider if (own["tp"], own["pp"]) == place], [factor > 1], place)
+        self.assertGreater(too_large, 0)
+        self.assertGreater(len(fitting), 4)
+
     def test_the_same_input_gives_the_same_file(self):
         words = ("gpt3", "--gpus", 64, "--memory-limit", "150G")
         self.assertEqual(self.search(*words), self.search(*words))
