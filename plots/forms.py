@@ -104,6 +104,10 @@ SCHEDULE = {
     "ranks": [{"in_flight": COUNT, "unfinished": COUNT,
                "actions": [{"pass": WORD, "stage": COUNT, "micro_batch?": NUMBER, "begin": SPAN, "end": SPAN, "with_next": FLAG}]}],
 }
+# The parts of a step, from the products at the peak on, and what is in memory.
+SEARCH_PARTS = ("products_at_peak", "sustained_rate", "tiles_and_launches", "memory_bound", "issue", "tp", "cp", "bubble", "imbalance", "pp",
+                "dp", "tied_embedding", "optimizer", "step_overhead")
+SEARCH_MEMORY = ("parameters", "gradients", "optimizer", "activations", "communication", "workspace")
 _HELD = {"first": COUNT, "count": COUNT, "reduces": FLAG, "from?": COUNT, "times": [[COUNT]]}
 CONTRIBUTIONS = {
     "operation": WORD,
@@ -120,6 +124,18 @@ HISTORY = {
               "points": [{"night": COUNT, "us": SPAN, "outlier": FLAG}],
               "changes": [{"night": COUNT, "previous": COUNT, "before_us": SPAN, "after_us": SPAN, "change": NUMBER, "chance": SPAN, "chosen": TEXT,
                            "accepted": FLAG, "open": FLAG}]}],
+}
+SEARCH = {
+    "model": Map(PLAIN), "cluster": WORD, "profile": WORD, "gpus": COUNT, "memory_limit": SPAN, "considered": COUNT, "closed_form_error": SPAN,
+    "rejected": [{"reason": TEXT, "plans": COUNT}],
+    "plans": [{"name": WORD, **{key: SPAN for key in ("seconds", "tflops_per_gpu", "model_tflops_per_gpu", "tokens_per_second",
+                                                      "closed_form_seconds")},
+               "interval": [SPAN], "parts": Map(NUMBER), "waterfall": {f"{key}?": NUMBER for key in SEARCH_PARTS}, "verdict": WORD, "fits": FLAG,
+               "plan": {"tp": COUNT, "pp": COUNT}, "memory": [{"stage": COUNT, "total": SPAN, **{key: SPAN for key in SEARCH_MEMORY}}]}],
+    "by_tp_pp": [{"tp": COUNT, "pp": COUNT, "name": WORD, "seconds": SPAN, "memory": SPAN, "fits": FLAG}],
+    **{key: [{"change": WORD, "verdict": TEXT, "seconds?": SPAN}] for key in ("why_not", "neighbours")},
+    "what_if": [{"change": WORD, "seconds": SPAN, "saved": NUMBER}],
+    "advice": [TEXT],
 }
 _PLACE = {"pid": COUNT, "ts": NUMBER}
 EVENTS = {

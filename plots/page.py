@@ -96,12 +96,13 @@ def section(own):
 
 
 def page(title, sections, appendix):
-    """`appendix`: HTML that the reader opens."""
-    contents = "\n".join(f'<a href="#{own.name}">{escape(own.title)}</a>' for own in sections)
+    """`appendix`: HTML that the reader opens, or an empty text."""
+    names = [(own.name, own.title) for own in sections] + ([("appendix", "Appendix")] if appendix else [])
+    contents = "\n".join(f'<a href="#{name}">{escape(text)}</a>' for name, text in names)
     body = "\n".join(map(section, sections))
     return (f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
             f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
-            f"<body><h1>{escape(title)}</h1>\n<nav>{contents}\n<a href=\"#appendix\">Appendix</a></nav>\n{body}\n"
-            f'<section id="appendix"><h2>Appendix</h2>\n'
-            + folded("Every rank, every closed form, every environment", appendix) + "</section>\n</body></html>\n")
+            f"<body><h1>{escape(title)}</h1>\n<nav>{contents}</nav>\n{body}\n"
+            + ('<section id="appendix"><h2>Appendix</h2>\n' + folded("Every rank, every closed form, every environment", appendix) + "</section>\n"
+               if appendix else "") + "</body></html>\n")

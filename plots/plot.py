@@ -24,6 +24,7 @@ import progress
 import ring
 import scaling
 import schedule
+import search
 import sharded
 import speed
 import tensor
@@ -35,7 +36,7 @@ from results import BadInput, read
 
 KINDS = {module.__name__: module for module in (loss, progress, speed, traffic, memory, bubble, bandwidth, fit, scaling,
                                                 timeline, schedule, pipeline, tensor, matrix, sharded, prefetch, context, factorings,
-                                                ring, contributions, history, pairs)}
+                                                ring, contributions, history, pairs, search)}
 FORMATS = (".svg", ".png", ".pdf")
 LETTERS_PER_INCH, HEADING_INCHES = 10, 0.22  # of a heading's text, and the height of its line
 
@@ -100,7 +101,7 @@ def add_heading(chart, text):
     below = textwrap.wrap(text, int(LETTERS_PER_INCH * width * 1.4))
     figure.set_size_inches(width, height + HEADING_INCHES * (len(lines) + 0.7 * len(below)))
     if lines:
-        figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=12)
+        figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=12, parse_math=False)
     if below:
         figure.supxlabel("\n".join(below), x=0.01, ha="left", fontsize=8, color="#555555")
 

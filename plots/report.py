@@ -13,13 +13,14 @@ from report_collectives import all_reduce_sections, data_parallel_sections
 from report_history import history_sections
 from report_models import context_section, factorings_section, mesh_section, pipeline_sections, sharded_section, tensor_section
 from report_overview import appendix, correctness, memory_section, slow_ranks, summary, verdict
+from report_search import search_sections
 from results import BadInput, read
 
 
 def sections(results):
     found = [summary(results), slow_ranks(results), *all_reduce_sections(results), *data_parallel_sections(results), *pipeline_sections(results),
              tensor_section(results), context_section(results), sharded_section(results), mesh_section(results),
-             factorings_section(results), memory_section(results), correctness(results), *history_sections(results)]
+             factorings_section(results), memory_section(results), correctness(results), *history_sections(results), *search_sections(results)]
     return [own for own in found if own]
 
 
@@ -29,7 +30,7 @@ def text_of(results, title):
     more = appendix(results, shown)
     if not found and not more:
         raise BadInput("the files hold no data for any plot")
-    return page(title, [verdict(results), *found], more)
+    return page(title, [own for own in (verdict(results), *found) if own], more)
 
 
 def main():

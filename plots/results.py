@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import forms
 from bench_run import BenchRun
 from runs import ContributionRun, HistoryRun, ScheduleRun, TrainRun
+from search_run import SearchRun
 
 
 class BadInput(Exception):
@@ -30,6 +31,7 @@ class Results:
     traces: list = field(default_factory=list)
     contributions: list = field(default_factory=list)
     histories: list = field(default_factory=list)
+    searches: list = field(default_factory=list)
 
     def environments(self):
         for run in self.trainings:
@@ -117,6 +119,11 @@ def _sort_in(results, path, data):
         run = HistoryRun(path, data)
         run.check()
         results.histories.append(run)
+    elif schema == "lockstep.search/1":
+        forms.check(data, forms.SEARCH)
+        run = SearchRun(path, data)
+        run.check()
+        results.searches.append(run)
     elif "traceEvents" in data:
         forms.check_trace(data["traceEvents"])
         results.traces.append(Trace(path, data))

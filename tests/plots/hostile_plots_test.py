@@ -40,6 +40,7 @@ FILES = {
     "schedule": ["schedule", "1f1b", "-p", "2", "-m", "2", "--json"],
     "contributions": ["contributions", "all_reduce", "--ranks", "2", "--json"],
     "history": ["history", "trend", "bench.json", "--json"],
+    "search": ["plan", "search", "gpt2", "--gpus", "4", "--replay", "2", "--json"],
     "trace": ["bench", "all_reduce", "-b", "1K", "-e", "1K", "-n", "1", "-c", "0", "--clock", "unit", "--link", "hdr", "--trace"],
     "training_trace": ["train", "ddp", "--ranks", "2", *TRAIN, "--trace"],
 }
