@@ -145,7 +145,8 @@ void add_plan_examples(CLI::App& plan) {
   add_examples(*plan.get_subcommand("search"),
                {"plan search gpt3 --gpus 1024 --cluster a100-dgx --profile megatron-2021 "
                 "--global-batch 1536",
-                "plan search gpt3 --gpus 1024 --why-not tp=8,pp=8"});
+                "plan search gpt3 --gpus 1024 --why-not tp=8,pp=8",
+                "plan search gpt3 --gpus 1024 --html plans.html"});
   add_examples(*plan.get_subcommand("validate"), {"plan validate", "plan validate --short"});
   add_examples(plan, {"plan ddp --ranks 4", "plan 3d --ranks 8 --tp 2 --pp 2 --micro-batches 3"});
 }

@@ -12,6 +12,8 @@
 #include "cli/bench_command.h"
 #include "cli/command.h"
 #include "cli/plan_cases.h"
+#include "cli/process.h"
+#include "cli/result_file.h"
 #include "cli/search_file.h"
 #include "cli/share.h"
 #include "collectives/base/error.h"
@@ -32,7 +34,7 @@ struct SearchCommand {
   std::string memory_limit;
   int shown = 10;
   std::vector<std::string> why_not, doubled;
-  std::string json;
+  std::string json, plot, html;
 };
 
 struct Resource {
@@ -139,9 +141,32 @@ void print_reasons(const SearchAnswer& answer) {
   for (const Neighbour& n : explained) fmt::print("  {:<{}}  {}\n", n.change, width, n.verdict);
 }
 
+void check_files(const SearchCommand& c) {
+  check_outputs({c.json, c.plot, c.html});
+  check_plot(c.plot);
+  if (c.html.empty()) return;
+  require(
+      c.html.ends_with(".html"), [&] { return fmt::format("--html {}", printable(c.html)); },
+      "its name must end with .html");
+  require(!find_python().empty(), "--html: no python3 with matplotlib",
+          "apt-get install python3-matplotlib");
+}
+
+void write_files(const SearchCommand& c, const SearchAnswer& answer) {
+  if (c.json.empty() && c.plot.empty() && c.html.empty()) return;
+  ResultFile file(c.json, search_json(answer));
+  require(file.plot("search", c.plot) == 0,
+          [&] { return fmt::format("--plot {}: plotting failed", printable(c.plot)); });
+  const std::string title = fmt::format("Plans of {} on {} GPU{} of {}", c.model, answer.gpus,
+                                        answer.gpus == 1 ? "" : "s", answer.cluster);
+  require(c.html.empty() ||
+              run_plots("report.py", {file.path(), "--title", title, "--output", c.html}) == 0,
+          [&] { return fmt::format("--html {}: writing the page failed", printable(c.html)); });
+}
+
 int search(const SearchCommand& given) {
   SearchCommand c = given;
-  check_outputs({c.json});
+  check_files(c);
   const ordered_json keys = model_keys(c.model);
   const Transformer model = transformer_from(keys, printable(c.model));
   ClusterSheet cluster = cluster_sheet(planner_folder(), c.cluster);
@@ -193,7 +218,7 @@ int search(const SearchCommand& given) {
   for (const WhatIf& w : answer.what_if)
     fmt::print("  {:<28} {:>9.4g} s, {:.1f} % less\n", w.change, w.seconds, 100 * w.saved);
   for (const std::string& line : answer.advice) fmt::print("advice: {}\n", line);
-  if (!c.json.empty()) write_file(c.json, search_json(answer));
+  write_files(c, answer);
   return 0;
 }
 
@@ -240,6 +265,12 @@ void add_plan_search(CLI::App& plan, Command& chosen) {
       ->expected(1)
       ->check(CLI::IsMember({"nic", "nvlink", "memory-bandwidth", "peak"}));
   app->add_option("--json", c->json, "write the plans and explanations to this file")
+      ->group(std::string(files_group));
+  app->add_option("--plot", c->plot,
+                  "draw where the best step's time goes to this file, .svg, .png or .pdf, and two "
+                  "other pictures next to it")
+      ->group(std::string(files_group));
+  app->add_option("--html", c->html, "write pictures, plans and explanations as a page")
       ->group(std::string(files_group));
   app->callback([c, &chosen] { chosen = [c] { return search(*c); }; });
 }
