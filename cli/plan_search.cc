@@ -11,6 +11,7 @@
 
 #include "cli/bench_command.h"
 #include "cli/command.h"
+#include "cli/found_plan.h"
 #include "cli/plan_cases.h"
 #include "cli/process.h"
 #include "cli/result_file.h"
@@ -34,7 +35,7 @@ struct SearchCommand {
   std::string memory_limit;
   int shown = 10;
   std::vector<std::string> why_not, doubled;
-  std::string json, plot, html;
+  std::string plan, json, plot, html;
 };
 
 struct Resource {
@@ -142,7 +143,8 @@ void print_reasons(const SearchAnswer& answer) {
 }
 
 void check_files(const SearchCommand& c) {
-  check_outputs({c.json, c.plot, c.html});
+  check_outputs({c.plan, c.json, c.plot, c.html});
+  if (!c.plan.empty()) gpt_config(c.model);  // Lockstep trains no other models
   check_plot(c.plot);
   if (c.html.empty()) return;
   require(
@@ -153,6 +155,10 @@ void check_files(const SearchCommand& c) {
 }
 
 void write_files(const SearchCommand& c, const SearchAnswer& answer) {
+  if (!c.plan.empty()) {
+    const Arrangement& best = answer.result.plans.front().arrangement;
+    write_file(c.plan, json_text(plan_json(found_plan(best, c.model))));
+  }
   if (c.json.empty() && c.plot.empty() && c.html.empty()) return;
   ResultFile file(c.json, search_json(answer));
   require(file.plot("search", c.plot) == 0,
@@ -188,8 +194,6 @@ int search(const SearchCommand& given) {
   const auto begin = std::chrono::steady_clock::now();
   const SearchResult result = search_plans(model, cluster, profile, c.options);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  std::int64_t rejected = 0;
-  for (const auto& [reason, count] : result.rejected) rejected += count;
   fmt::print("{} on {} GPUs of {} with {}: {} plans ranked, {} replayed, in {:.2f} s\n",
              printable(c.model), c.options.gpus, cluster.name, profile.name, result.considered,
              result.plans.size(), took.count());
@@ -264,6 +268,9 @@ void add_plan_search(CLI::App& plan, Command& chosen) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1)
       ->check(CLI::IsMember({"nic", "nvlink", "memory-bandwidth", "peak"}));
+  app->add_option("--plan", c->plan,
+                  "write the best plan of a GPT-2 to this file, for train --plan and virtual time")
+      ->group(std::string(files_group));
   app->add_option("--json", c->json, "write the plans and explanations to this file")
       ->group(std::string(files_group));
   app->add_option("--plot", c->plot,

@@ -171,6 +171,17 @@ class Planner(unittest.TestCase):
         self.assertGreater(too_large, 0)
         self.assertGreater(len(fitting), 4)
 
+    def test_the_best_plan_can_be_trained(self):
+        """As a dry run of the first and the last rank: bytes sent and held equal their closed forms, or it fails."""
+        plan = self.path / "plan.json"
+        run("search", "gpt3", "--gpus", 256, "--global-batch", 512, "--cluster", "a100-dgx", "--plan", plan)
+        lengths = json.loads(plan.read_text())["mesh"]["lengths"]
+        self.assertTrue(all(lengths[axis] > 1 for axis in ("tp", "pp", "dp")), lengths)
+        for rank in (0, 255):
+            done = subprocess.run([PROGRAM, "train", "--plan", plan, "--device", "none", "--rank", str(rank)], capture_output=True,
+                                  text=True, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
     def test_the_same_input_gives_the_same_file(self):
         words = ("gpt3", "--gpus", 64, "--memory-limit", "150G")
         self.assertEqual(self.search(*words), self.search(*words))
@@ -189,6 +200,7 @@ class Planner(unittest.TestCase):
                 (("search", "gpt3", "--gpus", 64, "--cluster", "a100-dgx", "--gemm-dtype", "fp8"), "use --gemm-dtype bf16"),
                 (("search", self.write("m.json", {"model_type": "llama"}), "--gpus", 8), 'no "num_hidden_layers"'),
                 (("search", self.write("n.json", "[]"), "--gpus", 8), "not an object"),
+                (("search", self.write("l.json", LLAMA_7B), "--gpus", 8, "--plan", self.path / "p.json"), 'no "n_layer"'),
                 (("validate", self.path / "none.json"), "cannot read"),
                 (("validate", self.write("t.json", {"schema": "lockstep.table/1"})), "not a table of measured steps"),
                 (("--batch", self.write("c.json", {"cases": []})), "not a list of cases"),
