@@ -36,10 +36,6 @@ double half_all_reduce_seconds(double bytes, double ranks, const GroupLinks& lin
   if (ranks <= 1) return 0;
   return links.latency + (ranks - 1) / ranks * bytes / links.bytes_per_second;
 }
-double all_reduce_seconds(double bytes, double ranks, const GroupLinks& links) {
-  if (ranks <= 1) return 0;
-  return links.latency + 2 * (ranks - 1) / ranks * bytes / links.bytes_per_second;
-}
 
 double context_hop_seconds(const Transformer& model, const Arrangement& a,
                            const ClusterSheet& cluster, const SoftwareProfile& profile,

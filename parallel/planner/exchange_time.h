@@ -2,14 +2,9 @@
 #pragma once
 
 #include "parallel/planner/arrangement.h"
+#include "parallel/planner/closed_terms.h"
 
 namespace lockstep {
-
-// The links of one group of ranks.
-struct GroupLinks {
-  double bytes_per_second = 0;  // at which a rank sends in a ring over the group
-  double latency = 0;           // of one collective
-};
 
 // Of the ranks along tp; of those that sum gradients, which are `tp` apart.
 GroupLinks tensor_links(const Arrangement& arrangement, const ClusterSheet& cluster,
@@ -19,8 +14,6 @@ GroupLinks replica_links(const Arrangement& arrangement, const ClusterSheet& clu
 
 // One reduce-scatter or all-gather of `bytes` in all: (p - 1) / p of them pass each link.
 double half_all_reduce_seconds(double bytes, double ranks, const GroupLinks& links);
-// Both in one collective: 2 (p - 1) / p.
-double all_reduce_seconds(double bytes, double ranks, const GroupLinks& links);
 
 // One hop of cp's ring: the keys and values that a rank passes on, `times` as many bytes in all.
 double context_hop_seconds(const Transformer& model, const Arrangement& arrangement,

@@ -24,10 +24,14 @@ QuickStep quick_step(const StepInputs& step) {
   const double slowest = of_layers + (is_pipeline ? std::max(embedding, head) : embedding + head);
   const double mean = (all_layers * total(step.costs.layer) + embedding + head) / p;
   const double hop = is_pipeline ? stage_hop_seconds(step.model, a, step.cluster, step.profile) : 0;
-  // Most stages send what they compute forward and back.
-  const double sends = step.profile.blocking_sends ? 2 * v * hop : 0;
   QuickStep result;
-  result.seconds = m * (slowest + sends) + (p - 1) / v * (mean + 2 * v * hop);
+  result.seconds = pipeline_seconds({.ranks = p,
+                                     .virtual_stages = v,
+                                     .micro_batches = m,
+                                     .slowest = slowest,
+                                     .mean = mean,
+                                     .hop = hop,
+                                     .is_sender_busy = step.profile.blocking_sends});
   const double first = first_rank_parameters(step.model, a, layers),
                last = is_pipeline ? last_rank_parameters(step.model, a, layers) : first,
                parameters = std::max(first, last);
