@@ -1,0 +1,82 @@
+// Names the functions of this lab for the grader, and makes its plans.
+#include "labs/unit.h"
+#include "labs/answer.h"
+
+#include <closed_terms.cc>
+#include <vector>
+
+extern "C" lockstep::LabUnit lockstep_lab_unit();
+
+namespace {
+
+// problem: what is asked (0 the pipeline, 1 the all-reduce, 2 both), p, v, m; microseconds of the
+// slowest rank, of the mean rank and of a hop; whether senders are busy; megabytes, ranks, GB/s and
+// microseconds of latency of the all-reduce.
+lockstep::PipelineLoad load_of(std::span<const std::int64_t> problem) {
+  const auto number = [&](std::size_t index) { return static_cast<double>(problem[index]); };
+  return {.ranks = number(1),
+          .virtual_stages = number(2),
+          .micro_batches = number(3),
+          .slowest = number(4) * 1e-6,
+          .mean = number(5) * 1e-6,
+          .hop = number(6) * 1e-6,
+          .is_sender_busy = problem[7] != 0};
+}
+
+constexpr const char* pipeline = "pipeline_seconds:";
+constexpr const char* all_reduce = "all_reduce_seconds:";
+
+std::string line(const char* name, double value) {
+  return lockstep::numbers(name, std::span<const double>(&value, 1));
+}
+
+std::string answer(std::span<const std::int64_t> problem) {
+  std::string text;
+  if (problem[0] != 1) text += line(pipeline, lockstep::pipeline_seconds(load_of(problem)));
+  if (problem[0] != 0)
+    text +=
+        line(all_reduce, lockstep::all_reduce_seconds(
+                             static_cast<double>(problem[8]) * 1e6, static_cast<double>(problem[9]),
+                             {.bytes_per_second = static_cast<double>(problem[10]) * 1e9,
+                              .latency = static_cast<double>(problem[11]) * 1e-6}));
+  return text;
+}
+
+// What usual mistakes give.
+std::string causes(int, int, std::span<const std::int64_t> problem) {
+  const lockstep::PipelineLoad x = load_of(problem);
+  const double messages = x.ranks > 1 ? 2 * x.virtual_stages * x.hop : 0,
+               busy = x.is_sender_busy ? messages : 0, full = x.micro_batches * (x.slowest + busy),
+               fills = (x.ranks - 1) / x.virtual_stages,
+               bytes = static_cast<double>(problem[8]) * 1e6,
+               ranks = static_cast<double>(problem[9]),
+               rate = static_cast<double>(problem[10]) * 1e9,
+               latency = static_cast<double>(problem[11]) * 1e-6;
+  std::string text;
+  const auto say = [&](const char* name, const char* words, double value) {
+    text += lockstep::cause(name, words, std::span<const double>(&value, 1));
+  };
+  say(pipeline, "this pipeline never fills or drains", full);
+  say(pipeline, "this pipeline fills as if each rank had one stage",
+      full + (x.ranks - 1) * (x.mean + messages));
+  say(pipeline, "this pipeline fills and drains at the rate of its slowest rank",
+      full + fills * (x.slowest + messages));
+  say(pipeline, "this full pipeline has the rate of the mean rank, not of the slowest",
+      x.micro_batches * (x.mean + busy) + fills * (x.mean + messages));
+  say(pipeline, "no message costs time while this pipeline fills", full + fills * x.mean);
+  say(all_reduce, "this is one half of an all-reduce: a reduce-scatter",
+      latency + (ranks - 1) / ranks * bytes / rate);
+  say(all_reduce, "here all bytes pass each link twice: a rank keeps 1/p of them",
+      latency + 2 * bytes / rate);
+  say(all_reduce, "the latency is missing", 2 * (ranks - 1) / ranks * bytes / rate);
+  return text;
+}
+
+}  // namespace
+
+lockstep::LabUnit lockstep_lab_unit() {
+  lockstep::LabUnit unit;
+  unit.answer = answer;
+  unit.causes = causes;
+  return unit;
+}
