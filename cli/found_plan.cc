@@ -7,22 +7,6 @@
 #include "models/gpt_config.h"
 
 namespace lockstep {
-namespace {
-
-std::string recompute_name(Recompute recompute) {
-  switch (recompute) {
-    case Recompute::none:
-      return "none";
-    case Recompute::selective:
-      return "selective";
-    case Recompute::full:
-      return "full";
-  }
-  return "";
-}
-
-}  // namespace
-
 Plan found_plan(const Arrangement& a, const std::string& model) {
   const int layers = gpt_config(model).layers;
   for (int stage = 0; stage < a.stages(); ++stage)
@@ -37,7 +21,7 @@ Plan found_plan(const Arrangement& a, const std::string& model) {
   options.global_batch = static_cast<int>(a.global_batch);
   options.micro_batches = a.micro_batches();
   options.sequence_length = static_cast<int>(a.sequence_length);
-  options.recompute = recompute_name(a.recompute);
+  options.recompute = name_of(a.recompute);
   for (const auto& [axis, length] : {std::pair{Axis::tp, a.tp}, {Axis::cp, a.cp}, {Axis::pp, a.pp}})
     options.mesh_lengths[axis] = length;
   options.sequence_parallel = a.sequence_parallel;

@@ -26,8 +26,7 @@ using nlohmann::ordered_json;
 
 void print_cases(const std::vector<CaseResult>& results) {
   std::size_t width = 4;
-  for (const CaseResult& result : results) width = std::max(width, result.name.size());
-  width = std::min<std::size_t>(width, 48);
+  for (const CaseResult& result : results) width = std::max(width, printable(result.name).size());
   fmt::print("{:<{}} {:>10} {:>21} {:>8} {:>9}  {}\n", "case", width, "s/step", "interval",
              "TFLOP/s", "GB", "memory");
   for (const CaseResult& result : results) {
@@ -38,8 +37,10 @@ void print_cases(const std::vector<CaseResult>& results) {
     }
     const StepPrediction& p = result.prediction;
     fmt::print("{:<{}} {:>10.4g} {:>10.4g} {:>10.4g} {:>8.1f} {:>9.1f}  {}\n", name, width,
-               p.seconds, p.seconds * (1 - p.uncertainty), p.seconds * (1 + p.uncertainty),
-               p.hardware_flops_per_second / 1e12, p.largest_memory() / gigabyte, p.verdict);
+               p.seconds, p.least(), p.most(), p.hardware_flops_per_second / 1e12,
+               p.largest_memory() / gigabyte, p.verdict);
+    for (const std::string& assumption : result.plan_case.arrangement.assumptions)
+      fmt::print("{:<{}} assumed: {}\n", "", width, assumption);
   }
 }
 

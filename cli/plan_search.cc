@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -38,15 +37,6 @@ struct SearchCommand {
   std::string plan, json, plot, html;
 };
 
-struct Resource {
-  std::string_view name;
-  double ClusterSheet::*rate;
-};
-constexpr Resource resources[] = {{"nic", &ClusterSheet::nic_bytes_per_second},
-                                  {"nvlink", &ClusterSheet::nvlink_bytes_per_second},
-                                  {"memory-bandwidth", &ClusterSheet::memory_bytes_per_second},
-                                  {"peak", &ClusterSheet::peak_16bit}};
-
 // A preset, or the keys of a config.json.
 ordered_json model_keys(const std::string& name) {
   constexpr std::int64_t most_bytes = 1 << 20;
@@ -71,13 +61,9 @@ ordered_json changes_of(const std::string& text) {
         [&] { return fmt::format("--why-not {}", printable(text)); },
         "give the changes to the best plan, such as tp=16,pp=8");
     const std::string value = item.substr(equals + 1);
-    int number = 0;
-    const auto [stop, failure] = std::from_chars(value.data(), value.data() + value.size(), number);
-    const bool is_number = failure == std::errc() && stop == value.data() + value.size();
-    if (is_number)
-      changes[item.substr(0, equals)] = number;
-    else
-      changes[item.substr(0, equals)] = value;
+    const auto parsed = parse_json<ordered_json>(value, "--why-not");
+    changes[item.substr(0, equals)] =
+        parsed.is_number() || parsed.is_boolean() ? parsed : ordered_json(value);
     begin = end + 1;
   }
   return changes;
@@ -178,7 +164,7 @@ int search(const SearchCommand& given) {
   ClusterSheet cluster = cluster_sheet(planner_folder(), c.cluster);
   const SoftwareProfile profile = software_profile(planner_folder(), c.profile);
   for (const std::string& name : c.doubled)
-    cluster.*std::ranges::find(resources, name, &Resource::name)->rate *= 2;
+    cluster = with_double(*std::ranges::find(resources(), name, &Resource::name), cluster);
   c.options.fp8_gemms = c.gemm_dtype == "fp8";
   require(
       !c.options.fp8_gemms || (cluster.peak_fp8 > 0 && profile.fp8_relative_efficiency > 0),
@@ -226,6 +212,12 @@ int search(const SearchCommand& given) {
   return 0;
 }
 
+std::vector<std::string> resource_names() {
+  std::vector<std::string> names;
+  for (const Resource& resource : resources()) names.emplace_back(resource.name);
+  return names;
+}
+
 }  // namespace
 
 void add_plan_search(CLI::App& plan, Command& chosen) {
@@ -267,7 +259,7 @@ void add_plan_search(CLI::App& plan, Command& chosen) {
   app->add_option("--double", c->doubled, "search with twice as much of this; repeatable")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1)
-      ->check(CLI::IsMember({"nic", "nvlink", "memory-bandwidth", "peak"}));
+      ->check(CLI::IsMember(resource_names()));
   app->add_option("--plan", c->plan,
                   "write the best plan of a GPT-2 to this file, for train --plan and virtual time")
       ->group(std::string(files_group));

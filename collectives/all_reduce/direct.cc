@@ -3,8 +3,8 @@
 //
 //   rounds 2 rendezvous   bytes sent per rank  0: it reads n, and writes n   scratch none
 //
-// Each byte is read and written once, without messages. Processes copy data outside the heap that they
-// share to it and back. Only rank i touches chunk i, so ranks wait
+// Each byte is read and written once, without messages. Processes copy data that lie outside their
+// shared heap into it, and the result back. Only rank i touches chunk i, so ranks wait
 // only before the first chunk and after the last. For small data every rank shows a copy, and each
 // rank combines all of them: one rendezvous.
 #include "collectives/all_reduce/all_reduce.h"

@@ -35,6 +35,8 @@ constexpr std::string_view known_plan_keys[] = {"tp",
                                                 "ends_count_as_layers",
                                                 "tp_overlap"};
 
+constexpr int most_virtual_stages = 1000;
+
 class PlanKeys {
  public:
   PlanKeys(const ordered_json& plan, const std::string& where) : plan_(plan), where_(where) {
@@ -118,8 +120,8 @@ std::string schedule_of(const std::string& name, int virtual_stages) {
   return name == "1f1b" && virtual_stages > 1 ? "interleaved" : name;
 }
 
-// The layers of each stage; what a stage has beside its layers counts as one at both ends, if
-// `ends_count`.
+// The layers of each stage. If `ends_count`, the embedding counts as a layer of the first stage, and
+// the head as one of the last.
 void divide_layers(Arrangement& a, std::int64_t layers, bool ends_count) {
   const std::int64_t slots = layers + (ends_count ? 2 : 0);
   a.layers_per_stage = balanced_layers(slots, a.stages());
@@ -158,6 +160,12 @@ void check_shapes(const Arrangement& a, const Transformer& model, const PlanKeys
   divides(a.micro_batch_size * a.dp, a.global_batch, "sequences of a step",
           "global_batch must be a multiple of micro_batch_size x dp");
   keys.expect(
+      a.passes() <= most_passes,
+      [&] {
+        return fmt::format("{} micro-batches of {} stages", a.passes() / a.stages(), a.stages());
+      },
+      fmt::format("a step of up to {} passes is replayed: use larger micro-batches", most_passes));
+  keys.expect(
       std::accumulate(a.layers_per_stage.begin(), a.layers_per_stage.end(), std::int64_t{0}) ==
               model.layers &&
           static_cast<int>(a.layers_per_stage.size()) == a.stages(),
@@ -177,6 +185,18 @@ void check_shapes(const Arrangement& a, const Transformer& model, const PlanKeys
 }
 
 }  // namespace
+
+std::string_view name_of(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::none:
+      return "none";
+    case Recompute::selective:
+      return "selective";
+    case Recompute::full:
+      return "full";
+  }
+  return "";
+}
 
 std::int64_t padded_vocabulary(const Transformer& model, const Arrangement& arrangement) {
   const std::int64_t multiple = 128 * std::int64_t{arrangement.tp};
@@ -202,7 +222,7 @@ Arrangement arrangement_from(const ordered_json& plan, int gpus, const Transform
       keys.number("ep", 1) == 1, [] { return std::string("ep is given"); },
       "the model has no experts");
   a.zero_stage = keys.number("zero", 0, 0, 3);
-  a.virtual_stages = keys.number("virtual_stages", 1);
+  a.virtual_stages = keys.number("virtual_stages", 1, 1, most_virtual_stages);
   a.schedule = schedule_of(keys.name("schedule", schedule_names()), a.virtual_stages);
   if (a.schedule == "zb-v" || a.schedule == "dualpipe-v") a.virtual_stages = 2;
   a.micro_batch_size = keys.integer("micro_batch_size", 1);

@@ -18,6 +18,9 @@ namespace lockstep {
 // Of an activation or a parameter in bf16 or fp16.
 inline constexpr double bytes_of_16_bit = 2;
 
+// Passes of a step that are replayed: more would take seconds and gigabytes.
+inline constexpr std::int64_t most_passes = std::int64_t{1} << 22;
+
 // Consecutive GPUs are neighbours along tp, then cp, dp and pp.
 struct Arrangement {
   int gpus = 1, tp = 1, cp = 1, pp = 1, dp = 1;
@@ -33,6 +36,8 @@ struct Arrangement {
   std::vector<std::string> assumptions;  // of what the plan does not say
 
   int micro_batches() const { return static_cast<int>(global_batch / (micro_batch_size * dp)); }
+  // Forward passes of a step through all stages.
+  std::int64_t passes() const { return global_batch / (micro_batch_size * dp) * stages(); }
   int replicas() const { return dp * cp; }  // ranks that sum gradients
   int stages() const { return pp * virtual_stages; }
   // Tokens of a micro-batch on a rank, in the layers split by tp and between them.
@@ -47,10 +52,13 @@ struct Arrangement {
 // global_batch, sequence_length, recompute, sequence_parallel, dtype, gemm_dtype, layers_per_stage,
 // ends_count_as_layers (the embedding and the loss take the place of a layer each), tp_overlap. dp
 // follows from the others where it is not given; layers that stages do not divide are balanced, which
-// is stated as an assumption. `where` begins the error. Throws Error (bad_input)
-// for a key that there is not, and for what the model, the GPUs or the cost model cannot be.
+// is stated as an assumption. `where` begins the error. Throws Error (bad_input) for a key that there
+// is not, and for what the model, the GPUs or the cost model cannot be.
 Arrangement arrangement_from(const nlohmann::ordered_json& plan, int gpus, const Transformer& model,
                              const std::string& where);
+
+// Returns "none", "selective" or "full".
+std::string_view name_of(Recompute recompute);
 
 // The layers of each stage, as equal as can be: of stages that have one more, the ends, which have
 // the embedding and the head, are the last.

@@ -46,7 +46,8 @@ class CaseReader {
     expect(has("model"), "no \"model\"", "give the keys of a config.json");
     result.model = transformer_from(entry_["model"], where_);
     result.cluster = files.cluster(text("cluster"));
-    result.profile = files.profile(text("profile"));
+    result.profile_file = text("profile");
+    result.profile = files.profile(result.profile_file);
     if (has("nic_bytes_per_second"))
       result.cluster.nic_bytes_per_second = positive("nic_bytes_per_second");
     expect(has("gpus") && entry_["gpus"].is_number_integer() && entry_["gpus"] >= 1 &&
@@ -129,7 +130,7 @@ std::string refusal(const Error& error) {
 
 void calibrate(const std::vector<PlanCase*>& cases) {
   std::map<std::pair<std::string, std::string>, std::vector<PlanCase*>> groups;
-  for (PlanCase* c : cases) groups[{c->calibration_group, c->profile.name}].push_back(c);
+  for (PlanCase* c : cases) groups[{c->calibration_group, c->profile_file}].push_back(c);
   for (const auto& [name, members] : groups) {
     std::vector<MeasuredStep> steps;
     for (const PlanCase* c : members)
@@ -181,17 +182,16 @@ ordered_json predictions_json(const std::vector<CaseResult>& results) {
       continue;
     }
     const StepPrediction& p = result.prediction;
-    ordered_json entry = {
-        {"name", result.name},
-        {"seconds", p.seconds},
-        {"interval", {p.seconds * (1 - p.uncertainty), p.seconds * (1 + p.uncertainty)}},
-        {"tflops_per_gpu", p.hardware_flops_per_second / 1e12},
-        {"model_tflops_per_gpu", p.model_flops_per_second / 1e12},
-        {"tokens_per_second", p.tokens_per_second},
-        {"parts", ordered_json::object()},
-        {"memory", ordered_json::array()},
-        {"verdict", p.verdict},
-        {"assumptions", result.plan_case.arrangement.assumptions}};
+    ordered_json entry = {{"name", result.name},
+                          {"seconds", p.seconds},
+                          {"interval", {p.least(), p.most()}},
+                          {"tflops_per_gpu", p.hardware_flops_per_second / 1e12},
+                          {"model_tflops_per_gpu", p.model_flops_per_second / 1e12},
+                          {"tokens_per_second", p.tokens_per_second},
+                          {"parts", ordered_json::object()},
+                          {"memory", ordered_json::array()},
+                          {"verdict", p.verdict},
+                          {"assumptions", result.plan_case.arrangement.assumptions}};
     double compute = 0;
     for (const StepPart& part : p.parts) {
       if (part.is_compute)

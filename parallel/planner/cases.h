@@ -19,6 +19,7 @@ struct PlanCase {
   Transformer model;
   Arrangement arrangement;
   ClusterSheet cluster;
+  std::string profile_file;  // as the case names it
   SoftwareProfile profile;
   std::optional<double> measured_seconds;
   bool calibrates = false;  // fits the profile's constants for its group

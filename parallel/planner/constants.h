@@ -1,5 +1,5 @@
-// The numbers of the cost model, as its data files state them: each with a unit and a source. Code
-// that computes seconds has no constants of its own.
+// The numbers of the cost model, as its data files state them: each with a unit and a source. The
+// code has no rates, latencies or efficiencies of its own.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

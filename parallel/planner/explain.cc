@@ -26,14 +26,7 @@ struct Planner {
     const std::string where = "plan";
     FoundPlan found;
     try {
-      ordered_json plan = keys;
-      const auto stages =
-          plan.at("pp").get<std::int64_t>() * plan.at("virtual_stages").get<std::int64_t>();
-      if (stages >= 1 && stages <= model.layers)
-        plan["layers_per_stage"] = balanced_layers(model.layers, static_cast<int>(stages));
-      else
-        plan.erase("layers_per_stage");
-      found.arrangement = arrangement_from(plan, gpus, model, where);
+      found.arrangement = arrangement_from(keys, gpus, model, where);
       check(found.arrangement, cluster, profile, where);
       found.prediction = predict_step(model, found.arrangement, cluster, profile);
       found.fits = found.prediction.largest_memory() <= limit;
@@ -44,11 +37,11 @@ struct Planner {
   }
 };
 
-// Keys of the best plan with some of them changed. dp follows from the others, and the schedule from
-// the virtual stages, unless they are given.
+// Keys of the best plan with some of them changed. dp and the layers of each stage follow from the
+// others, and the schedule from the virtual stages, unless they are given.
 ordered_json changed(const Arrangement& best, const ordered_json& changes) {
   ordered_json keys = plan_keys(best);
-  keys.erase("dp");
+  for (const char* key : {"dp", "layers_per_stage"}) keys.erase(key);
   if (changes.contains("virtual_stages") && !changes.contains("schedule"))
     keys["schedule"] = "1f1b";
   if (changes.contains("tp")) keys["sequence_parallel"] = keys["tp_overlap"] = changes["tp"] != 1;
@@ -136,7 +129,9 @@ std::string verdict_of(const Planner& planner, const FoundPlan& plan, const Foun
                        memory.total() / gigabyte, planner.limit / gigabyte, memory.rank,
                        largest_class(memory), nearest_that_fits(planner, plan));
   }
+  if (plan_keys(plan.arrangement) == plan_keys(best.arrangement)) return "this is the best plan";
   const double slower = plan.prediction.seconds / best.prediction.seconds - 1;
+  if (std::abs(slower) < 1e-9) return "just as fast";
   return fmt::format("{:.1f} % {}: {}", 100 * std::abs(slower), slower >= 0 ? "slower" : "faster",
                      differences(plan.prediction, best.prediction));
 }
@@ -192,6 +187,21 @@ std::vector<Neighbour> neighbours(const Transformer& model, const ClusterSheet& 
   return result_list;
 }
 
+const std::vector<Resource>& resources() {
+  using S = ClusterSheet;
+  static const std::vector<Resource> list = {
+      {"nic", "NIC bandwidth", {&S::nic_bytes_per_second}},
+      {"nvlink", "NVLink bandwidth", {&S::nvlink_bytes_per_second}},
+      {"memory-bandwidth", "memory bandwidth", {&S::memory_bytes_per_second}},
+      {"peak", "peak of products", {&S::peak_16bit, &S::peak_fp8}}};
+  return list;
+}
+
+ClusterSheet with_double(const Resource& resource, ClusterSheet cluster) {
+  for (const auto rate : resource.rates) cluster.*rate *= 2;
+  return cluster;
+}
+
 std::vector<WhatIf> what_if(const Transformer& model, const ClusterSheet& cluster,
                             const SoftwareProfile& profile, const FoundPlan& best) {
   std::vector<WhatIf> result;
@@ -199,16 +209,8 @@ std::vector<WhatIf> what_if(const Transformer& model, const ClusterSheet& cluste
     const double seconds = predict_step(model, best.arrangement, c, p).seconds;
     result.push_back({std::move(change), seconds, 1 - seconds / best.prediction.seconds});
   };
-  const std::pair<const char*, double ClusterSheet::*> resources[] = {
-      {"twice the NIC bandwidth", &ClusterSheet::nic_bytes_per_second},
-      {"twice the NVLink bandwidth", &ClusterSheet::nvlink_bytes_per_second},
-      {"twice the memory bandwidth", &ClusterSheet::memory_bytes_per_second},
-      {"twice the 16-bit peak", &ClusterSheet::peak_16bit}};
-  for (const auto& [change, resource] : resources) {
-    ClusterSheet faster = cluster;
-    faster.*resource *= 2;
-    add(change, faster, profile);
-  }
+  for (const Resource& resource : resources())
+    add(fmt::format("twice the {}", resource.text), with_double(resource, cluster), profile);
   SoftwareProfile no_launches = profile;
   no_launches.launch_seconds = no_launches.issue_seconds = 0;
   add("launches that take no time", cluster, no_launches);
@@ -219,10 +221,11 @@ std::vector<std::string> advice(const Transformer& model, const Arrangement& a) 
   constexpr std::int64_t aligned = 64;
   std::vector<std::string> result;
   const auto look = [&](std::int64_t length, const std::string& what) {
-    if (length % aligned != 0)
-      result.push_back(fmt::format("{} is {}, not a multiple of {}: take {} or {}", what, length,
-                                   aligned, length / aligned * aligned,
-                                   (length / aligned + 1) * aligned));
+    if (length % aligned == 0) return;
+    const std::int64_t below = length / aligned * aligned, above = below + aligned;
+    result.push_back(
+        fmt::format("{} is {}, not a multiple of {}: take {}", what, length, aligned,
+                    below == 0 ? fmt::format("{}", above) : fmt::format("{} or {}", below, above)));
   };
   look(model.head_size, "the head size");
   look(model.width, "the width");

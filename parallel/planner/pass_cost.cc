@@ -34,11 +34,9 @@ class Kernels {
   LayerCosts costs() const {
     LayerCosts result;
     result.layer = layer();
-    const double exact = result.layer.backward().total();
     if (a_.recompute == Recompute::full) result.layer.input_gradient += result.layer.forward;
     if (a_.recompute == Recompute::selective && !profile_.flash_attention)
       result.layer.input_gradient += attention_forward();
-    result.recomputed = result.layer.backward().total() - exact;
     result.embedding = embedding();
     result.head = head();
     for (PassCosts* costs : {&result.layer, &result.embedding, &result.head})

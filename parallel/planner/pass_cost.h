@@ -7,7 +7,8 @@
 //   others     the bytes that they read and write, at the memory's bandwidth
 //   exchanges  see exchange_time.h
 //
-// Every kernel also takes the time of its launch. The forms are those of the SC'21 paper on
+// Every kernel also takes the time of its launch. The numbers of kernels, and the bytes that each
+// reads and writes for an element, are counted from Megatron-LM's layers in 16 bits. The forms are those of the SC'21 paper on
 // Megatron-LM (arXiv:2104.04473) and of the vendor's guide to tile and wave quantisation.
 #pragma once
 
@@ -47,7 +48,6 @@ struct PassCosts {
 // Of one layer, and of what the first and the last stage have in addition to layers.
 struct LayerCosts {
   PassCosts layer, embedding, head;
-  double recomputed = 0;  // seconds of the layer's backward pass that recomputation adds
 };
 LayerCosts layer_costs(const Transformer& model, const Arrangement& arrangement,
                        const ClusterSheet& cluster, const SoftwareProfile& profile);

@@ -67,10 +67,12 @@ class PlanSpace {
     std::vector<int> result;
     for (int cp = 1; cp <= ranks; cp *= 2) {
       if (ranks % cp != 0) break;
-      if (cp == 1 || (profile_.has_context_parallelism && options_.sequence_length % (2 * cp) == 0))
-        result.push_back(cp);
+      if (cp > 1 && !profile_.has_context_parallelism)
+        reject_("the software has no cp");
+      else if (cp > 1 && options_.sequence_length % (2 * cp) != 0)
+        reject_("cp does not divide the sequence");
       else
-        reject_("cp does not divide the sequence, or the software has none");
+        result.push_back(cp);
     }
     return result;
   }
@@ -83,11 +85,15 @@ class PlanSpace {
       }
       a.micro_batch_size = micro;
       for (int v = 1; v == 1 || (a.pp > 1 && a.pp * v <= model_.layers && v <= 16); ++v) {
+        a.virtual_stages = v;
+        if (a.passes() > most_passes) {
+          reject_("too many micro-batches to replay");
+          continue;
+        }
         if (v > 1 && a.micro_batches() % a.pp != 0) {
           reject_("pp does not divide the micro-batches of an interleaved schedule");
           continue;
         }
-        a.virtual_stages = v;
         a.schedule = v > 1 ? "interleaved" : "1f1b";
         walk_states(a);
       }

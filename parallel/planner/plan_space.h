@@ -8,6 +8,9 @@
 
 namespace lockstep {
 
+// Micro-batches are powers of two up to 64 sequences, cp is a power of two, and a rank has up to 16
+// stages, in 1F1B or its interleaved form.
+//
 // Calls take(plan) for each plan whose lengths fit the model and the GPUs, without layers_per_stage,
 // and reject(reason) for each other one. Choices that another always beats are left out: sequence
 // parallelism without tp, zero 0 with replicas.

@@ -17,7 +17,7 @@ using nlohmann::ordered_json;
 constexpr std::int64_t most_table_bytes = 16 << 20;
 constexpr double bytes_of_gib = 1024.0 * 1024 * 1024;
 
-// A row of the table as a case, and what the score needs beside it.
+// A row of the table as a case, and what else the score needs of it.
 struct TableRow {
   ScoredRow scored;
   PlanCase plan_case;
@@ -33,6 +33,36 @@ ordered_json without(ordered_json entry, std::initializer_list<const char*> keys
   return entry;
 }
 
+// The extra keys of a row. Throws Error (bad_input) that names the row.
+void read_extras(const ordered_json& entry, const ordered_json& plain, PlannerFiles& files,
+                 TableRow& row) {
+  const auto expect = [&](bool holds, std::string_view what) {
+    require(holds, [&] { return fmt::format("{}: {}", printable(row.scored.name), what); });
+  };
+  if (entry.contains("pairs")) {
+    expect(entry["pairs"].is_boolean(), "\"pairs\" is not true or false");
+    row.pairs = entry["pairs"];
+  }
+  if (entry.contains("measured_gib")) {
+    const ordered_json& gib = entry["measured_gib"];
+    expect(gib.is_array() && gib.size() == 2 && gib[0].is_number() && gib[1].is_number() &&
+               gib[0] > 0 && gib[1] > 0,
+           "\"measured_gib\" is not two positive numbers, of the first and the last rank");
+    row.measured_gib = gib.get<std::vector<double>>();
+  }
+  if (!entry.contains("alternatives")) return;
+  expect(entry["alternatives"].is_array(), "\"alternatives\" is not a list");
+  for (const ordered_json& other : entry["alternatives"]) {
+    expect(other.is_object() && other.contains("plan") && other["plan"].is_object() &&
+               other.contains("why") && other["why"].is_string(),
+           R"(an alternative is not {"why": TEXT, "plan": {...}})");
+    ordered_json changed = plain;
+    changed["plan"].update(other["plan"]);
+    row.alternatives.emplace_back(other["why"].get<std::string>(),
+                                  read_case(changed, row.scored.name, files));
+  }
+}
+
 TableRow read_row(const ordered_json& entry, PlannerFiles& files, const std::string& path) {
   TableRow row;
   require(entry.is_object() && entry.contains("name") && entry["name"].is_string(),
@@ -43,7 +73,7 @@ TableRow read_row(const ordered_json& entry, PlannerFiles& files, const std::str
     row.plan_case = read_case(plain, row.scored.name, files);
     require(
         row.plan_case.measured_seconds.has_value(),
-        [&] { return fmt::format("{}: nothing was measured", row.scored.name); },
+        [&] { return fmt::format("{}: nothing was measured", printable(row.scored.name)); },
         "give measured_seconds or measured_tflops_per_gpu");
   } catch (const Error& error) {
     row.scored.refused = refusal(error);
@@ -51,14 +81,7 @@ TableRow read_row(const ordered_json& entry, PlannerFiles& files, const std::str
   }
   row.scored.calibrates = row.plan_case.calibrates;
   row.scored.measured_seconds = *row.plan_case.measured_seconds;
-  row.pairs = entry.value("pairs", false);
-  row.measured_gib = entry.value("measured_gib", std::vector<double>());
-  for (const ordered_json& other : entry.value("alternatives", ordered_json::array())) {
-    ordered_json changed = plain;
-    changed["plan"].update(other.at("plan"));
-    row.alternatives.emplace_back(other.at("why").get<std::string>(),
-                                  read_case(changed, row.scored.name, files));
-  }
+  read_extras(entry, plain, files, row);
   return row;
 }
 
@@ -176,10 +199,11 @@ Errors errors_of(std::vector<double> values) {
 TableScore score_table(const std::string& path, const std::string& planner_folder) {
   const ordered_json file = read_json<ordered_json>(path, most_table_bytes);
   require(
-      file.is_object() && file.value("schema", "") == "lockstep.table/1" && file.contains("name") &&
-          file["name"].is_string() && file.contains("source") && file["source"].is_string() &&
-          file.contains("noise") && file["noise"].is_number() && file.contains("goals") &&
-          file["goals"].is_object() && file.contains("rows") && file["rows"].is_array(),
+      file.is_object() && file.contains("schema") && file["schema"] == "lockstep.table/1" &&
+          file.contains("name") && file["name"].is_string() && file.contains("source") &&
+          file["source"].is_string() && file.contains("noise") && file["noise"].is_number() &&
+          file.contains("goals") && file["goals"].is_object() && file.contains("rows") &&
+          file["rows"].is_array(),
       [&] { return fmt::format("{}: not a table of measured steps", printable(path)); },
       R"(give {"schema": "lockstep.table/1", "name", "source", "noise", "goals", "rows"})");
   TableScore score{.name = file["name"], .source = file["source"], .noise = file["noise"]};

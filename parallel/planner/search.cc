@@ -145,8 +145,7 @@ std::string text_of(const Arrangement& a) {
   text += fmt::format(", pp {}, dp {}", a.pp, a.dp);
   if (a.virtual_stages > 1) text += fmt::format(", {} virtual stages", a.virtual_stages);
   text += fmt::format(", micro-batch {}", a.micro_batch_size);
-  if (a.recompute != Recompute::none)
-    text += a.recompute == Recompute::full ? ", recompute full" : ", recompute selective";
+  if (a.recompute != Recompute::none) text += fmt::format(", recompute {}", name_of(a.recompute));
   if (a.zero_stage > 0) text += fmt::format(", zero {}", a.zero_stage);
   return text;
 }
@@ -162,9 +161,7 @@ nlohmann::ordered_json plan_keys(const Arrangement& a) {
           {"micro_batch_size", a.micro_batch_size},
           {"global_batch", a.global_batch},
           {"sequence_length", a.sequence_length},
-          {"recompute", a.recompute == Recompute::full        ? "full"
-                        : a.recompute == Recompute::selective ? "selective"
-                                                              : "none"},
+          {"recompute", name_of(a.recompute)},
           {"sequence_parallel", a.sequence_parallel},
           {"gemm_dtype", a.fp8_gemms ? "fp8" : "bf16"},
           {"tp_overlap", a.tensor_overlap},

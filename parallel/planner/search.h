@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "parallel/planner/step_time.h"
@@ -44,14 +45,14 @@ struct SearchResult {
   double quick_error = 0;
 };
 
-// Throws Error (bad_input) if no plan of this model has so many GPUs, or fits; the error says which
-// class of memory lacks how much.
+// Throws Error (bad_input) if no plan of this model has so many GPUs, or if none fits; the error then
+// names the smallest.
 SearchResult search_plans(const Transformer& model, const ClusterSheet& cluster,
                           const SoftwareProfile& profile, const SearchOptions& options);
 
 // A plan that differs from the best by one change, or why there is none.
 struct Neighbour {
-  std::string change;  // "tp 4 -> 8, pp 8 -> 4"
+  std::string change;  // "tp 8, pp 4"
   FoundPlan plan;
   std::string verdict;  // one sentence
 };
@@ -63,17 +64,26 @@ Neighbour why_not(const nlohmann::ordered_json& changes, const Transformer& mode
                   const ClusterSheet& cluster, const SoftwareProfile& profile,
                   const SearchResult& result);
 
-// The best plan's step if one resource were twice as fast, as a part of the step that is saved.
+// What can be doubled: its name as a flag's value, and in a sentence.
+struct Resource {
+  std::string_view name, text;
+  std::vector<double ClusterSheet::*> rates;
+};
+const std::vector<Resource>& resources();
+ClusterSheet with_double(const Resource& resource, ClusterSheet cluster);
+
+// The best plan's step if one resource were doubled.
 struct WhatIf {
   std::string change;
-  double seconds = 0, saved = 0;
+  double seconds = 0;
+  double saved = 0;  // as a fraction of the step
 };
 std::vector<WhatIf> what_if(const Transformer& model, const ClusterSheet& cluster,
                             const SoftwareProfile& profile, const FoundPlan& best);
 // Shapes that the hardware multiplies slowly: what to change.
 std::vector<std::string> advice(const Transformer& model, const Arrangement& arrangement);
 
-// "tp 8, pp 16, dp 8, 4 virtual stages, micro-batch 1, recompute full, sp, zero 1"
+// "tp 8, pp 16, dp 8, 4 virtual stages, micro-batch 1, recompute full, zero 1"
 std::string text_of(const Arrangement& arrangement);
 nlohmann::ordered_json plan_keys(const Arrangement& arrangement);
 

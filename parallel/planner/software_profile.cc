@@ -23,18 +23,26 @@ FittedConstant fitted_constant(const ordered_json& entry, const std::string& pat
   };
   require(entry.is_object() && entry.contains("name") && entry["name"].is_string(),
           [&] { return fmt::format("{}: a fitted constant has no \"name\"", printable(path)); });
-  const FittedConstant fitted{.name = entry["name"],
-                              .least = number("least"),
-                              .most = number("most"),
-                              .rows = static_cast<int>(number("rows"))};
+  constexpr int most_rows = 1000;
+  require(
+      number("rows") >= 1 && number("rows") <= most_rows,
+      [&] {
+        return fmt::format("{}: a fitted constant has {} rows", printable(path), number("rows"));
+      },
+      fmt::format("use 1 to {}", most_rows));
+  const auto rows = static_cast<int>(number("rows"));
+  const FittedConstant fitted{
+      .name = entry["name"], .least = number("least"), .most = number("most"), .rows = rows};
   require(
       std::ranges::count(profile_fields(), fitted.name, &ConstantField<P>::name) > 0,
       [&] { return fmt::format("{}: fits \"{}\"", printable(path), printable(fitted.name)); },
       "there is no such constant");
+  const bool is_fraction =
+      std::ranges::find(profile_fields(), fitted.name, &ConstantField<P>::name)->unit == "fraction";
   require(
-      fitted.least > 0 && fitted.least < fitted.most && fitted.rows >= 1,
+      fitted.least > 0 && fitted.least < fitted.most && (!is_fraction || fitted.most <= 1),
       [&] { return fmt::format("{}: \"{}\" has no range", printable(path), fitted.name); },
-      "give 0 < least < most, and rows of at least 1");
+      "give 0 < least < most, and most of at most 1 for a fraction");
   return fitted;
 }
 

@@ -8,6 +8,7 @@
 //   step = m (C + X - overlap min(C, X)) + update
 #pragma once
 
+#include <algorithm>
 #include <string_view>
 #include <vector>
 
@@ -25,7 +26,9 @@ struct StepPart {
 
 struct StepPrediction {
   double seconds = 0;
-  double uncertainty = 0;  // the step takes seconds x (1 -+ uncertainty)
+  double uncertainty = 0;  // as a fraction of the seconds
+  double least() const { return seconds * std::max(0.0, 1 - uncertainty); }
+  double most() const { return seconds * (1 + uncertainty); }
   std::vector<StepPart> parts;
   // FLOP/s of a GPU: those that the model needs, and with what recomputation adds.
   double model_flops_per_second = 0, hardware_flops_per_second = 0;

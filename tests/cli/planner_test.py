@@ -186,6 +186,41 @@ class Planner(unittest.TestCase):
         words = ("gpt3", "--gpus", 64, "--memory-limit", "150G")
         self.assertEqual(self.search(*words), self.search(*words))
 
+    def test_every_answer_is_about_what_was_asked(self):
+        answers = {}
+        words = ("pp=x", "sequence_parallel=true", "layers_per_stage=3", "schedule=gpipe", "tp=2")
+        for answer, asked in zip(self.search("gpt2", "--gpus", 64, *(word for text in words for word in ("--why-not", text)))["why_not"], words):
+            answers[asked] = answer["verdict"]
+        self.assertIn('"pp" is "x"', answers["pp=x"])
+        self.assertIn("best plan", answers["sequence_parallel=true"], "without tp it has no effect")
+        self.assertIn('"layers_per_stage" is not a list', answers["layers_per_stage=3"])
+        self.assertEqual(answers["schedule=gpipe"], "just as fast", "of one stage")
+        self.assertIn("slower: tp +", answers["tp=2"])
+
+    def test_profiles_of_one_name_stay_apart(self):
+        """A copy of a profile that keeps its name calibrates for itself alone."""
+        profile = json.loads((PLANNER / "profiles" / "megatron-2021.json").read_text())
+        profile["constants"]["nvlink_efficiency"]["value"] = 0.3
+        path = self.write("copy.json", profile)
+        row = json.loads((PLANNER / "tables" / "megatron_sc21.json").read_text())["rows"][3]
+        row = {key: value for key, value in row.items() if key not in ("pairs", "alternatives")}
+        cases = [{**row, "name": "calibrates", "calibrates": True}, {**row, "name": "copy", "profile": str(path)}]
+        out = self.path / "out.json"
+        seconds = []
+        for chosen in (cases, cases[1:]):
+            run("--batch", self.write("cases.json", {"schema": "lockstep.cases/1", "cases": chosen}), "--json", out)
+            seconds.append(json.loads(out.read_text())["cases"][-1]["seconds"])
+        self.assertEqual(*seconds)
+
+    def test_a_wrong_table_is_refused_by_the_row(self):
+        table = json.loads((PLANNER / "tables" / "zero3_sc21.json").read_text())
+        for change in ({"pairs": "x"}, {"measured_gib": "x"}, {"measured_gib": [1]}, {"alternatives": 3}, {"alternatives": [{"plan": 3}]}):
+            with self.subTest(change=change):
+                rows = [table["rows"][0], {**table["rows"][1], **change}]
+                error = run("validate", self.write("table.json", {**table, "rows": rows}), status=2)
+                self.assertIn(rows[1]["name"], error)
+                self.assertIn(f'"{next(iter(change))}"' if "plan" not in str(change) else "an alternative is not", error)
+
     def test_bad_input_is_refused(self):
         for words, message in (
                 (("search", "gpt3"), "needs --gpus"),
@@ -202,6 +237,7 @@ class Planner(unittest.TestCase):
                 (("search", self.write("n.json", "[]"), "--gpus", 8), "not an object"),
                 (("search", self.write("l.json", LLAMA_7B), "--gpus", 8, "--plan", self.path / "p.json"), 'no "n_layer"'),
                 (("validate", self.path / "none.json"), "cannot read"),
+                (("validate", self.write("s.json", {"schema": 3})), "not a table of measured steps"),
                 (("validate", self.write("t.json", {"schema": "lockstep.table/1"})), "not a table of measured steps"),
                 (("--batch", self.write("c.json", {"cases": []})), "not a list of cases"),
                 (("--batch", self.path / "none.json"), "cannot read"),

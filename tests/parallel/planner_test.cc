@@ -494,6 +494,9 @@ TEST(PlannerCases, AreRefusedByName) {
   EXPECT_THAT(with("/plan/gemm_dtype", "fp8"), HasSubstr("use gemm_dtype bf16"));
   EXPECT_THAT(with("/plan/zero", 3), HasSubstr("without a pipeline"));
   EXPECT_THAT(with("/plan/schedule", "2f2b"), HasSubstr("use 1f1b or"));
+  EXPECT_THAT(with("/plan/virtual_stages", 1 << 20), HasSubstr("from 1 to 1000"));
+  EXPECT_THAT(with("/plan/global_batch", std::int64_t{1} << 32),
+              HasSubstr("use larger micro-batches"));
   EXPECT_THAT(with("/plan/virtual_stages", 20), HasSubstr("40 stages of 36 layers"));
   EXPECT_THAT(with("/plan/layers_per_stage", ordered_json::array({20, 20})),
               HasSubstr("are not the 36 layers of 2 stages"));
@@ -525,7 +528,27 @@ TEST(PlannerData, IsRefusedByName) {
   EXPECT_THAT(with("/constants/speed", good["constants"]["nic_latency"]),
               HasSubstr("nothing reads \"speed\""));
   EXPECT_THAT(with("/rules/dropout", 1), HasSubstr("no rule \"dropout\""));
+  EXPECT_THAT(with("/fitted/0/most", 7), HasSubstr("at most 1 for a fraction"));
+  EXPECT_THAT(with("/fitted/0/rows", 1e300), HasSubstr("use 1 to 1000"));
   EXPECT_THAT(with("/fitted/0/name", "speed"), HasSubstr("there is no such constant"));
+}
+
+TEST(PlannerSearches, AdviseOnShapesThatAreSlow) {
+  const PlanCase c =
+      read(a_case(llama(32, 8, 1024, 2752, 16), 1, ordered_json::object()));  // heads of 32
+  EXPECT_EQ(advice(c.model, c.arrangement).front(),
+            "the head size is 32, not a multiple of 64: take 64");
+  const PlanCase wide =
+      read(a_case(gpt2(32, 3200, 16), 1, ordered_json::object()));  // heads of 100
+  EXPECT_EQ(advice(wide.model, wide.arrangement).front(),
+            "the head size is 100, not a multiple of 64: take 64 or 128");
+}
+
+TEST(PlannerSearches, DoubleEveryRateOfAResource) {
+  const ClusterSheet cluster = cluster_sheet(folder, "h100-dgx");
+  for (const Resource& resource : resources())
+    for (const auto rate : resource.rates)
+      EXPECT_EQ(with_double(resource, cluster).*rate, 2 * cluster.*rate) << resource.name;
 }
 
 TEST(PlannerScores, CountWhatTheyHoldOut) {
