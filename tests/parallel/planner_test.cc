@@ -533,6 +533,33 @@ TEST(PlannerData, IsRefusedByName) {
   EXPECT_THAT(with("/fitted/0/name", "speed"), HasSubstr("there is no such constant"));
 }
 
+// On a slow network all that the last passes do not hide is exposed. With two stages on each of four
+// ranks, gradients of one stage are complete when four micro-batches have yet to pass the other: 2.5 passes
+// through a rank's layers.
+TEST(PlannerReplicas, ExposeWhatTheLastPassesDoNotHide) {
+  PlanCase c = read(a_case(llama(32, 8, 4096, 14336, 16), 32,
+                           {{"pp", 4},
+                            {"virtual_stages", 2},
+                            {"dp", 8},
+                            {"zero", 1},
+                            {"global_batch", 64},
+                            {"sequence_length", 1024}},
+                           "h100-dgx", "megatron-core-2025"));
+  c.cluster.nic_bytes_per_second = 1e9;
+  c.cluster.nvlink_bytes_per_second = 1e9;
+  const LayerCosts costs = layer_costs(c.model, c.arrangement, c.cluster, c.profile);
+  const GroupLinks links = replica_links(c.arrangement, c.cluster, c.profile);
+  const double layers = 4, parameters = 1e9;
+  const double bytes = c.profile.gradient_wire_bytes * parameters;
+  ASSERT_EQ(c.profile.parameter_wire_bytes, c.profile.gradient_wire_bytes);
+  const double hidden = c.profile.overlap_window * 2.5 * layers *
+                        (costs.layer.forward.total() + costs.layer.backward().total());
+  EXPECT_NEAR(
+      exposed_exchange({c.model, c.arrangement, c.cluster, c.profile, costs}, layers, parameters),
+      2 * half_all_reduce_seconds(bytes, 8, links) - hidden, 1e-9);
+  EXPECT_GT(hidden, 0);
+}
+
 TEST(PlannerSearches, AdviseOnShapesThatAreSlow) {
   const PlanCase c =
       read(a_case(llama(32, 8, 1024, 2752, 16), 1, ordered_json::object()));  // heads of 32
