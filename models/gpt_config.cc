@@ -24,10 +24,18 @@ struct Preset {
 };
 constexpr int byte_vocabulary = 256;
 constexpr const char* grouped_query_type = "gpt2-gqa";
+constexpr const char* experts_type = "gpt2-moe";
 // The token between two texts.
 constexpr int end_of_text = 50256;
 constexpr Preset presets[] = {
     {"nano", {.layers = 4, .heads = 4, .width = 128, .context = 64, .vocabulary = byte_vocabulary}},
+    {"nano-moe",
+     {.layers = 4,
+      .heads = 4,
+      .width = 128,
+      .context = 64,
+      .vocabulary = byte_vocabulary,
+      .experts = {.number = 8, .per_token = 2, .width = 512, .balance = 0.01}}},
     {"small",
      {.layers = 6, .heads = 6, .width = 384, .context = 256, .vocabulary = byte_vocabulary}},
     {"gpt2", {.layers = 12, .heads = 12, .width = 768, .context = 1024, .vocabulary = 50257}},
@@ -82,7 +90,7 @@ DropoutRates dropout_rates(const json& file, const std::string& path) {
 // or null has GPT-2's default. reorder_and_upcast_attn may be either: attention sums in f32 or f64
 // anyway.
 std::vector<std::pair<const char*, std::vector<json>>> known_values(const GptConfig& config) {
-  return {{"model_type", {"gpt2", grouped_query_type}},
+  return {{"model_type", {"gpt2", grouped_query_type, experts_type}},
           {"activation_function", {"gelu_new", "gelu_pytorch_tanh"}},  // two names of one function
           {"n_inner", {4 * Count{config.width}}},
           {"n_ctx", {config.context}},
@@ -101,29 +109,22 @@ std::vector<std::pair<const char*, std::vector<json>>> known_values(const GptCon
           {"bias", {true}}};
 }
 
-constexpr const char* keys_of_experts[] = {"n_experts",           "experts_per_token", "moe_every",
-                                           "expert_width",        "n_shared_experts",  "router",
-                                           "router_aux_loss_coef"};
 constexpr const char* keys_of_other_models[] = {"quantization_config", "rope_scaling",
                                                 "rope_parameters", "sliding_window"};
 
 // Refuses a model that computes something different.
 void refuse_other_models(const json& file, const GptConfig& config, const std::string& path) {
-  const auto refuse = [&](const char* key, std::string_view why, std::string hint) {
-    require(false, fmt::format("{}: \"{}\" is {}{}", path, key, shown(file[key]), why),
-            std::move(hint));
+  const auto refuse = [&](const char* key, std::string hint) {
+    require(false, fmt::format("{}: \"{}\" is {}", path, key, shown(file[key])), std::move(hint));
   };
-  for (const char* key : keys_of_experts)
-    if (is_given(file, key))
-      refuse(key, ": experts are not there yet", "use a model without experts");
   for (const char* key : keys_of_other_models)
-    if (is_given(file, key)) refuse(key, "", "GPT-2 has no such key; use a GPT-2");
+    if (is_given(file, key)) refuse(key, "GPT-2 has no such key; use a GPT-2");
   for (const auto& [key, values] : known_values(config)) {
     if (!is_given(file, key) || std::ranges::count(values, file[key]) > 0) continue;
     std::string known;
     for (const json& value : values)
       known += fmt::format("{}{}", known.empty() ? "" : " or ", shown(value));
-    refuse(key, "", fmt::format("only {} is known", known));
+    refuse(key, fmt::format("only {} is known", known));
   }
 }
 
@@ -142,8 +143,11 @@ GptConfig GptConfig::preset(std::string_view name) {
 
 Count GptConfig::parameter_count() const {
   const Count c = width;
-  const Count block = (9 * c * c + 10 * c) + qkv_width() * (c + 1);
-  return Count{vocabulary} * c + Count{context} * c + layers * block + 2 * c;
+  Count mlps = 0;
+  for (int layer = 0; layer < layers; ++layer)
+    mlps += experts.in_layer(layer) ? experts.parameter_count(c) : 8 * c * c + 5 * c;
+  const Count block = (c * c + 5 * c) + qkv_width() * (c + 1);
+  return Count{vocabulary} * c + Count{context} * c + layers * block + mlps + 2 * c;
 }
 
 void check(const GptConfig& config) {
@@ -166,6 +170,7 @@ void check(const GptConfig& config) {
   require(config.layer_norm_epsilon > 0 && config.layer_norm_epsilon < 1,
           fmt::format("a layer_norm_epsilon of {}", config.layer_norm_epsilon),
           "use a number between 0 and 1");
+  check(config.experts, config.layers);
 }
 
 bool is_same_model(const GptConfig& a, const GptConfig& b) {
@@ -173,7 +178,7 @@ bool is_same_model(const GptConfig& a, const GptConfig& b) {
     return std::tuple(c.layers, c.heads, c.width, c.context, c.vocabulary, c.key_value_heads(),
                       c.layer_norm_epsilon);
   };
-  return numbers(a) == numbers(b);
+  return numbers(a) == numbers(b) && is_same_model(a.experts, b.experts);
 }
 
 GptConfig read_gpt_config(const std::string& path) {
@@ -198,6 +203,7 @@ GptConfig parse_gpt_config(std::string_view text, const std::string& path) {
     config.layer_norm_epsilon = file["layer_norm_epsilon"];
   }
   config.dropout = dropout_rates(file, path);
+  config.experts = parse_experts(file, path);
   config.begin_token = special_token(file, "bos_token_id", path);
   config.end_token = special_token(file, "eos_token_id", path);
   refuse_other_models(file, config, path);
@@ -226,7 +232,7 @@ GptConfig gpt_config(const std::string& preset_or_path) {
 }
 
 bool is_known_to_hugging_face(const GptConfig& config) {
-  return config.key_value_heads() == config.heads;
+  return config.key_value_heads() == config.heads && !config.experts.exist();
 }
 
 std::string gpt_config_json(const GptConfig& c) {
@@ -236,7 +242,9 @@ std::string gpt_config_json(const GptConfig& c) {
     return nullptr;
   };
   const bool is_known = is_known_to_hugging_face(c);
-  nlohmann::ordered_json file = {{"model_type", is_known ? "gpt2" : grouped_query_type}};
+  nlohmann::ordered_json file = {{"model_type", is_known            ? "gpt2"
+                                                : c.experts.exist() ? experts_type
+                                                                    : grouped_query_type}};
   if (is_known) file["architectures"] = {"GPT2LMHeadModel"};
   file["n_layer"] = c.layers;
   file["n_head"] = c.heads;
@@ -253,6 +261,7 @@ std::string gpt_config_json(const GptConfig& c) {
   file["eos_token_id"] = special(c.end_token);
   // Not a key of GPT-2, but of Llama.
   if (c.kv_heads > 0) file["num_key_value_heads"] = c.kv_heads;
+  add_experts(file, c.experts);
   return json_text(file);
 }
 

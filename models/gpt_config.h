@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "collectives/base/dtype.h"
+#include "models/expert_config.h"
 
 namespace lockstep {
 
@@ -19,6 +19,7 @@ struct GptConfig {
   int layers = 0, heads = 0, width = 0, context = 0, vocabulary = 0;
   int kv_heads = 0;  // key/value heads; 0: as many as heads. See AttentionShape
   double layer_norm_epsilon = 1e-5;
+  ExpertConfig experts = {};
   DropoutRates dropout = {};  // in training, unless an option says otherwise
   // bos_token_id and eos_token_id as JSON, which are only passed through. Empty: GPT-2's, if the
   // vocabulary has it.
@@ -29,7 +30,7 @@ struct GptConfig {
   // Columns of queries, keys and values together.
   Count qkv_width() const { return width + 2 * key_value_heads() * head_size(); }
 
-  // nano, small, gpt2, gpt3. Throws Error (bad_input) that lists them for another name.
+  // nano, nano-moe, small, gpt2, gpt3. Throws Error (bad_input) that lists them for another name.
   static GptConfig preset(std::string_view name);
   // Parameters of the model; the tied head counts once.
   Count parameter_count() const;
@@ -50,7 +51,7 @@ GptConfig parse_gpt_config(std::string_view text, const std::string& path);
 // these.
 GptConfig gpt_config(const std::string& preset_or_path);
 // The text of a config.json. Hugging Face's GPT-2 has as many key/value heads as query heads: with
-// fewer, the model_type is gpt2-gqa, which its library refuses by name.
+// fewer, the model_type is gpt2-gqa, and with experts gpt2-moe, which its library refuses by name.
 std::string gpt_config_json(const GptConfig& config);
 bool is_known_to_hugging_face(const GptConfig& config);
 

@@ -1,0 +1,44 @@
+// Mixture of experts in a model's size: some layers have, instead of one mlp, several from which a
+// router chooses for each token. Shazeer et al., "Outrageously large neural networks", 2017; Fedus,
+// Zoph and Shazeer, "Switch transformers", 2021.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+#include "collectives/base/dtype.h"
+
+namespace lockstep {
+
+// How the scores of the chosen experts become weights: their softmax (Mixtral); their part of the
+// softmax over all experts (Switch, DeepSeekMoE); sigmoids divided by their sum (DeepSeek-V3).
+enum class RouterWeights : std::uint8_t { softmax, softmax_unnormalized, sigmoid };
+std::string_view name_of(RouterWeights weights);
+
+struct ExpertConfig {
+  int number = 0;     // experts of a layer; 0: the model has none
+  int per_token = 0;  // K: a token goes to the K experts with the highest scores
+  int every = 1;      // layer l has experts where (l + 1) % every == 0
+  int width = 0;      // hidden columns of an expert
+  int shared = 0;     // beside them a dense mlp for all tokens, as wide as so many experts
+  RouterWeights router = RouterWeights::softmax;
+  double balance = 0;  // the balancing loss is added to the loss so many times
+
+  bool exist() const { return number > 0; }
+  bool in_layer(int layer) const { return exist() && (layer + 1) % every == 0; }
+  Count shared_width() const { return Count{shared} * width; }
+  // Parameters of the mlp of a layer with experts.
+  Count parameter_count(Count model_width) const;
+};
+
+// The keys of config.json; none of them: no experts. Throws Error (bad_input) naming the file and the
+// key that is missing, unknown or out of range.
+ExpertConfig parse_experts(const nlohmann::json& file, const std::string& path);
+void add_experts(nlohmann::ordered_json& file, const ExpertConfig& experts);
+// Throws Error (bad_input) that names the field and its range.
+void check(const ExpertConfig& experts, int layers);
+// Whether their weights have the same shapes and meaning.
+bool is_same_model(const ExpertConfig& a, const ExpertConfig& b);
+
+}  // namespace lockstep
