@@ -2,11 +2,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "bench/results/environment.h"
 #include "bench/results/measure.h"
@@ -19,18 +17,16 @@
 #include "cli/share.h"
 #include "cli/theory_table.h"
 #include "cli/train_options.h"
+#include "cli/train_summary.h"
 #include "cli/world_flags.h"
 #include "collectives/base/cuda_module.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/json_text.h"
 #include "collectives/base/limits.h"
-#include "collectives/base/printable.h"
 #include "collectives/base/trace.h"
-#include "models/data/documents.h"
 #include "models/data/token_files.h"
 #include "models/gpt/weights.h"
-#include "models/ops/kernels_info.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/plan_claims.h"
 #include "parallel/predict/needed_bytes.h"
@@ -39,98 +35,12 @@
 namespace lockstep {
 namespace {
 
-void print_bubble(const BubbleRecord& bubble) {
-  if (bubble.expected_fraction)
-    fmt::print("bubble: closed form {:.2f} %, ", 100 * *bubble.expected_fraction);
-  else
-    fmt::print("bubble: ");
-  fmt::print(
-      "simulated with mean pass times {:.2f} %, replayed with each pass's time {:.2f} %, "
-      "measured {:.2f} %\n",
-      100 * bubble.simulated_fraction, 100 * bubble.replayed_fraction, 100 * bubble.fraction);
-}
-
 struct TrainCommand {
   PlanOptions plan;
   WorldFlags world;
   std::string device = "host", json, trace, archive;
   DryRunFlags dry;
 };
-
-void print_staleness(const std::vector<UpdateRecord>& updates) {
-  int lead = 0, delays = 0;
-  for (const UpdateRecord& update : updates) {
-    lead = std::max(lead, update.lead);
-    delays += update.delay;
-  }
-  fmt::print(
-      "at most {} steps ahead of the slowest worker; an update is computed without {:.2f} other "
-      "updates on average\n",
-      lead, static_cast<double>(delays) / static_cast<double>(updates.size()));
-}
-
-void print_layouts(const std::vector<LayoutRecord>& layouts) {
-  fmt::print("attention work of the busiest rank over the mean, with these documents:");
-  for (const LayoutRecord& record : layouts)
-    fmt::print(" {} {:.3f}{}", record.layout, imbalance(record.pairs),
-               &record == &layouts.back() ? "\n" : ",");
-}
-
-// Reports the effect of a NaN among the gradients: without loss scaling the run would have failed.
-void print_skipped_steps(const TrainCommand& c, const TrainResult& result) {
-  const auto skipped = std::ranges::count_if(result.steps, &StepRecord::skipped);
-  if (skipped > 0)
-    fmt::print(
-        "\n{} of {} steps skipped because gradients overflowed; loss scale {:g} at the end\n",
-        skipped, result.steps.size(), result.steps.back().loss_scale);
-  const std::optional<FaultPlan>& fault = c.world.launch.fault;
-  if (fault && fault->kind == FaultKind::nan && skipped == 0)
-    fmt::print("\nthe planted NaN had no effect: all losses and gradient norms are finite\n");
-}
-
-// Returns the mean under the clock unit, otherwise the median. The first step, which also allocates
-// and loads, then counts only if it is the only one.
-double step_seconds(const std::vector<StepRecord>& steps, Clock clock) {
-  std::vector<double> seconds;
-  for (const StepRecord& step : steps) seconds.push_back(step.seconds);
-  if (clock == Clock::unit)
-    return std::accumulate(seconds.begin(), seconds.end(), 0.0) /
-           static_cast<double>(seconds.size());
-  if (seconds.size() > 1) seconds.erase(seconds.begin());
-  return percentile(seconds, 0.5);
-}
-
-void print_summary(const TrainCommand& c, const Plan& plan, const TrainResult& result) {
-  const StepRecord &first = result.steps.front(), &last = result.steps.back();
-  fmt::print("{}: {} rank{} over {}, {} parameters, {} steps of {} tokens\n", plan.technique(),
-             result.world_size, result.world_size == 1 ? "" : "s", result.transport,
-             result.parameters, result.steps.size(), result.tokens_per_step);
-  if (result.bubble) print_bubble(*result.bubble);
-  if (!result.updates.empty()) print_staleness(result.updates);
-  if (!result.layouts.empty()) print_layouts(result.layouts);
-  if (plan.options.dtype == DType::bf16) fmt::print("products of bf16: {}\n", bf16_gemm_library());
-  fmt::print("loss {:.4f} -> {:.4f}", first.loss, last.loss);
-  if (!result.validation.empty()) fmt::print("   validation {:.4f}", result.validation.back().loss);
-  fmt::print("   (unigram entropy of the data {:.4f})\n", result.unigram_entropy);
-  const double seconds = step_seconds(result.steps, c.world.launch.clock);
-  if (c.world.launch.clock == Clock::unit)
-    fmt::print("{:g} units of time per step\n\n", seconds);
-  else
-    fmt::print("{:.0f} tokens/s{}\n\n", static_cast<double>(result.tokens_per_step) / seconds,
-               c.world.launch.clock == Clock::cpu ? " of virtual time" : "");
-  print_theory(result.theory);
-  print_skipped_steps(c, result);
-  if (const std::string slow = text_of(slow_ranks(plan, c.world.launch, result)); !slow.empty())
-    fmt::print("\n{}\n", slow);
-  for (const LostRank& lost : result.lost)
-    fmt::print("\nrank {} was lost in step {}: {}; the others continued\n", lost.rank, lost.step,
-               printable(lost.why));
-  if (!result.sample.empty()) fmt::print("\n{}\n", result.sample);
-  if (!plan.options.save.empty())
-    if (const std::string warning = warning_of_saved(plan.options.save, plan.model);
-        !warning.empty())
-      fmt::print("\n{}\n", warning);
-}
 
 // Sets the options that depend on the clock.
 void adapt_to_clock(TrainOptions& options, const LaunchOptions& world) {
@@ -239,7 +149,7 @@ int run(TrainCommand& c) {
 
   TrainResult result = launch_training(plan, world);
   if (result.ranks.empty()) return 0;  // under mpirun rank 0 reports
-  print_summary(c, plan, result);
+  print_summary(plan, c.world.launch, result);
   if (!c.json.empty()) write_file(c.json, train_json(plan, world, result));
   if (archive)
     archive->write({{"result.json", train_json(plan, world, result)},
