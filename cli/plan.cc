@@ -129,12 +129,20 @@ void print_traffic(const RankPlan& rank) {
   }
 }
 
-// All blocks have the same placements: parameters of one kind are one line.
+// All blocks have the same placements, and so do their experts: parameters of one kind are one line.
+std::string kind_of(const std::string& parameter) {
+  return std::regex_replace(parameter, std::regex("(^h|experts)\\.[0-9]+\\."), "$1.*.");
+}
+
 void print_placements(const Plan& plan, int rank) {
   if (plan.ranks == 1) return;
   fmt::print("\nparameters of rank {}, by rows and columns of the whole\n", rank);
   std::vector<std::string> lines;
-  for (const PlacedColumns& placed : placements_of(plan, rank)) {
+  const std::vector<PlacedColumns> placements = placements_of(plan, rank);
+  std::size_t width = 22;
+  for (const PlacedColumns& placed : placements)
+    width = std::max(width, kind_of(placed.parameter).size());
+  for (const PlacedColumns& placed : placements) {
     std::string columns, along;
     for (const Region::Columns& c : placed.region.columns)
       columns += fmt::format("{}{}:{}", columns.empty() ? "" : " ", c.range.first,
@@ -145,16 +153,13 @@ void print_placements(const Plan& plan, int rank) {
     const Range rows = placed.region.rows;
     const int sharers = placed.placement[Axis::tp].ranks;
     lines.push_back(fmt::format(
-        "{:<22} [{:<50}{}{}",
-        std::regex_replace(placed.parameter, std::regex("^h\\.[0-9]+\\."), "h.*."),
+        "{:<{}} [{:<50}{}{}", kind_of(placed.parameter), width,
         fmt::format("{}:{}, {}]", rows.first, rows.first + rows.count, columns), along,
         sharers > 1 && sharers < plan.length(Axis::tp) ? fmt::format("over {} neighbours", sharers)
                                                        : ""));
   }
-  std::vector<std::string> shown;
-  for (const std::string& line : lines)
-    if (std::ranges::count(shown, line) == 0) shown.push_back(line);
-  for (const std::string& line : shown) fmt::print("{}\n", line);
+  for (auto line = lines.begin(); line != lines.end(); ++line)
+    if (std::find(lines.begin(), line, *line) == line) fmt::print("{}\n", *line);
 }
 
 // Checks the first and the last rank of each stage, which differ along every axis, or the given

@@ -10,6 +10,7 @@
 
 #include "collectives/base/slice.h"
 #include "models/positions.h"
+#include "models/routing.h"
 
 namespace lockstep {
 
@@ -209,6 +210,28 @@ class Backend {
   virtual void add_positions(Slice out, Slice positions, const RowPlaces& places, Count rows) = 0;
   virtual void positions_backward(Slice dpositions, Slice dout, const RowPlaces& places,
                                   Count rows) = 0;
+
+  // Rows that go to experts and back. A token has K rows somewhere in a tensor of rows; negative
+  // numbers stand for none.
+  //
+  // out[r] = x[tokens[r]], times factors[r] if there are factors.
+  virtual void gather_rows(Slice out, Slice x, std::span<const std::int32_t> tokens,
+                           std::span<const double> factors) = 0;
+  // out[t] = base[t] + the sum over k of x[rows[t, k]], times factors[t, k] if there are factors, in
+  // this order. base may be empty; out may be base.
+  virtual void combine_rows(Slice out, Slice base, Slice x, std::span<const std::int32_t> rows,
+                            std::span<const double> factors, Count tokens) = 0;
+  // products[t, k] = the sum of dout[t] * x[rows[t, k]]. They have statistics_type().
+  virtual void row_products(Slice products, Slice dout, Slice x, std::span<const std::int32_t> rows,
+                            Count tokens) = 0;
+  // A gradient gets the sum over none of x's rows. Changes nothing, but a backend that checks where
+  // gradients come from sees that this one is complete.
+  virtual void add_no_rows(Slice /*gradient*/, Slice /*x*/) {}
+  // Router::choose() for scores[N, E], and Router::backward() to dscores[N, E]. Waits for a device
+  // to compute the scores. Devices that compute nothing choose all experts in turn.
+  virtual Routing route(const Router& router, Slice scores, Count sequences);
+  virtual void route_backward(const Router& router, Slice dscores, Slice scores, Slice products,
+                              const Routing& routing, Count sequences, double balance_scale);
 
   // The sum over the rows of -sum_k q_k log p_k, where p is the row's softmax. The logits become
   // their gradient (p - q) scale. Rows with no_target add nothing and get gradient 0. q is the target

@@ -130,6 +130,9 @@ std::string train_json(const Plan& plan, const LaunchOptions& world, const Train
                              {"loss_scale", s.loss_scale},
                              {"skipped", s.skipped}});
     if (plan.options.documents) file["steps"].back()["targets"] = s.targets;
+    if (!s.aux_loss) continue;
+    file["steps"].back()["aux_loss"] = *s.aux_loss;
+    file["steps"].back()["tokens_of_experts"] = s.tokens_of_experts;
   }
   for (const ValidationRecord& v : result.validation)
     file["validation"].push_back({{"step", v.step}, {"loss", v.loss}});

@@ -84,7 +84,7 @@ void run_on_rank(RankContext& context, TensorPoint& point, const TensorBenchOpti
   point.forward_bytes = forward / layers.count;
   point.backward_bytes = backward / layers.count;
   const ActivationBytes bytes(config, rows.count(), options.dtype, split, model);
-  point.activation_bytes = (kept - bytes.shared()) / layers.count;
+  point.activation_bytes = (kept - bytes.shared(layers)) / layers.count;
 }
 
 void expect(TensorPoint& point, const TensorBenchOptions& options) {
@@ -103,8 +103,8 @@ void expect(TensorPoint& point, const TensorBenchOptions& options) {
   };
   point.expected_forward_bytes = of(TensorRanks::forward_label);
   point.expected_backward_bytes = of(TensorRanks::backward_label);
-  point.expected_activation_bytes =
-      ActivationBytes(config, rows, options.dtype, split, model).kept_of_block();
+  const ActivationBytes bytes(config, rows, options.dtype, split, model);
+  point.expected_activation_bytes = bytes.kept_of_block() + bytes.kept_of_mlp(false);
   point.megatron_activation_bytes = megatron_activation_bytes(options, split, model.recompute);
 }
 
@@ -176,9 +176,11 @@ void print_kept_tensors(const TensorBenchOptions& options) {
           "\n# tensors of a layer that {} on {} ranks keeps; N rows, n of them outside of the "
           "split\n",
           variant, ranks);
-      for (const TensorBytes& tensor : bytes.block())
+      std::vector<TensorBytes> kept = bytes.block();
+      for (TensorBytes& tensor : bytes.mlp(false)) kept.push_back(std::move(tensor));
+      for (const TensorBytes& tensor : kept)
         fmt::print("{:<24} {:<20} {:>14} bytes\n", tensor.name, tensor.shape, tensor.bytes);
-      fmt::print("{:<24} {:<20} {:>14} bytes\n", "all", "", total(bytes.block()));
+      fmt::print("{:<24} {:<20} {:>14} bytes\n", "all", "", total(kept));
     }
 }
 

@@ -119,7 +119,12 @@ Batch Dataset::batch(const Sampling& sampling, int step, int first, int count,
               first + count <= sampling.global_batch,
           fmt::format("rows {} to {} of a batch of {} at step {}", first, first + count,
                       sampling.global_batch, step));
-  Batch batch{.inputs = {}, .targets = {}, .layout = layout, .first = first, .step = step};
+  Batch batch{.inputs = {},
+              .targets = {},
+              .layout = layout,
+              .first = first,
+              .global_batch = sampling.global_batch,
+              .step = step};
   std::vector<Count> begins;
   for (int row = first; row < first + count; ++row) begins.push_back(begin_of(sampling, step, row));
   append(batch, begins, length);

@@ -19,15 +19,17 @@ struct Batch {
   std::vector<std::int32_t> inputs, targets;
   int sequences = 0, length = 0;
   TokenLayout layout = {};
-  int first = 0;  // index of its first sequence in the global batch of the step
-  int step = -1;  // below 0: not for training
+  int first = 0;         // index of its first sequence in the global batch of the step
+  int global_batch = 0;  // sequences of the global batch
+  int step = -1;         // below 0: not for training
   // With documents: where they begin in whole sequences, see Documents; and of each input, its
   // position in the data's order if the documents are in another.
   std::vector<Count> documents = {};
   std::vector<std::int32_t> positions = {};
 };
 
-// Its rows, in training or outside of it. The batch must outlive them.
+// Its rows, in training, with gradients times `loss_scale`, or outside of it. The batch must outlive
+// them.
 inline Rows rows_of(const Batch& batch) {
   return {.sequences = batch.sequences,
           .length = batch.length,
@@ -35,10 +37,11 @@ inline Rows rows_of(const Batch& batch) {
           .documents = batch.documents,
           .token_positions = batch.positions};
 }
-inline Rows rows_in_training(const Batch& batch) {
+inline Rows rows_in_training(const Batch& batch, double loss_scale = 1) {
   Rows rows = rows_of(batch);
   rows.first = Count{batch.first} * rows.whole_length();
   rows.step = batch.step;
+  rows.balance_scale = loss_scale / batch.global_batch;
   return rows;
 }
 

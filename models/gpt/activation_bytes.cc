@@ -61,11 +61,31 @@ std::vector<TensorBytes> ActivationBytes::attention() const {
           statistics("attention.log_sum_exp", attention_rows_ * heads_.count, "N heads/t")};
 }
 
-std::vector<TensorBytes> ActivationBytes::block() const {
-  const auto normed = [&](const char* name) {
-    const bool gathered = split_.by_sequence && split_.keeps_gathered;
-    return gathered ? of_all(name, width_, "N C") : of_outer(name);
+TensorBytes ActivationBytes::normed(const char* name) const {
+  const bool gathered = split_.by_sequence && split_.keeps_gathered;
+  return gathered ? of_all(name, width_, "N C") : of_outer(name);
+}
+
+std::vector<TensorBytes> ActivationBytes::mlp(bool has_experts) const {
+  if (!has_experts)
+    return {normed("normed_2"), of_all("hidden", 4 * width_ / split_.ranks, "N 4C/t"),
+            of_all("activated", 4 * width_ / split_.ranks, "N 4C/t")};
+  const ExpertConfig& e = config_.experts;
+  std::vector<TensorBytes> tensors = {
+      of_outer("normed_2"),
+      statistics("scores", rows_ * e.number, "N E"),
+      of_all("gathered", e.per_token * width_, "N K C"),
+      of_all("experts.hidden", Count{e.per_token} * e.width, "N K f"),
+      of_all("experts.activated", Count{e.per_token} * e.width, "N K f"),
+      of_all("made", e.per_token * width_, "N K C"),
   };
+  if (e.shared > 0)
+    for (const char* name : {"shared.hidden", "shared.activated"})
+      tensors.push_back(of_all(name, e.shared_width(), "N S f"));
+  return tensors;
+}
+
+std::vector<TensorBytes> ActivationBytes::block() const {
   const Count columns = (heads_.count + 2 * heads_.kv_count) * config_.head_size();
   std::vector<TensorBytes> tensors = {
       of_outer("input"),
@@ -74,32 +94,36 @@ std::vector<TensorBytes> ActivationBytes::block() const {
       {.name = "qkv", .shape = "N (C + 2 C_kv)/t", .bytes = attention_rows_ * columns * element_},
       of_outer("middle"),
       statistics("norm_2", 2 * outer_rows_, "2 n"),
-      normed("normed_2"),
-      of_all("hidden", 4 * width_ / split_.ranks, "N 4C/t"),
-      of_all("activated", 4 * width_ / split_.ranks, "N 4C/t"),
   };
   for (TensorBytes& tensor : attention()) tensors.push_back(std::move(tensor));
   return tensors;
 }
 
 std::vector<TensorBytes> ActivationBytes::block_gradients() const {
-  const std::vector<TensorBytes> forward = block();
-  const auto like = [&](const char* name) {
-    for (const TensorBytes& tensor : forward)
-      if (tensor.name == name) return tensor;
-    return TensorBytes{};
-  };
   const Count qkv = (split_.heads(config_.heads) + 2 * split_.kv_heads(config_.key_value_heads())) *
                     config_.head_size();
-  std::vector<TensorBytes> tensors = {of_outer("output"),
-                                      like("hidden"),
-                                      of_outer("normed_2"),
-                                      of_outer("middle"),
-                                      of_all("qkv", qkv, "N (C + 2 C_kv)/t"),
-                                      of_outer("normed_1")};
-  if (split_.by_sequence || options_.dropout.rate > 0)
-    for (const char* name : {"contracted", "projected"})
-      tensors.push_back(of_all(name, width_, "N C"));
+  std::vector<TensorBytes> tensors = {of_outer("output"), of_outer("normed_2"), of_outer("middle"),
+                                      of_all("qkv", qkv, "N (C + 2 C_kv)/t"), of_outer("normed_1")};
+  if (has_products()) tensors.push_back(of_all("projected", width_, "N C"));
+  return tensors;
+}
+
+std::vector<TensorBytes> ActivationBytes::mlp_gradients(bool has_experts) const {
+  if (!has_experts) {
+    std::vector<TensorBytes> tensors = {of_all("hidden", 4 * width_ / split_.ranks, "N 4C/t")};
+    if (has_products()) tensors.push_back(of_all("contracted", width_, "N C"));
+    return tensors;
+  }
+  const ExpertConfig& e = config_.experts;
+  std::vector<TensorBytes> tensors = {
+      statistics("products", rows_ * e.per_token, "N K"),
+      of_all("scores", e.number, "N E"),
+      of_all("made", e.per_token * width_, "N K C"),
+      of_all("experts.hidden", Count{e.per_token} * e.width, "N K f"),
+      of_all("gathered", e.per_token * width_, "N K C"),
+  };
+  if (e.shared > 0) tensors.push_back(of_all("shared.hidden", e.shared_width(), "N S f"));
+  if (options_.dropout.rate > 0) tensors.push_back(of_all("undropped", width_, "N C"));
   return tensors;
 }
 
@@ -123,7 +147,23 @@ Count ActivationBytes::kept_of_block() const {
   return 0;
 }
 
-Count ActivationBytes::shared() const {
+Count ActivationBytes::kept_of_mlp(bool has_experts) const {
+  return options_.recompute == Recompute::full ? 0 : total(mlp(has_experts));
+}
+
+std::vector<bool> ActivationBytes::kinds_of(StageLayers layers) const {
+  int with_experts = 0;
+  for (int i = layers.first; i < layers.first + layers.count; ++i)
+    with_experts += config_.experts.in_layer(i) ? 1 : 0;
+  std::vector<bool> kinds;
+  if (with_experts < layers.count) kinds.push_back(false);
+  if (with_experts > 0) kinds.push_back(true);
+  return kinds;
+}
+
+Count ActivationBytes::shared(StageLayers layers) const {
+  Count mlps = 0;
+  for (const bool kind : kinds_of(layers)) mlps += total(mlp(kind));
   switch (options_.recompute) {
     case Recompute::none:
       return 0;
@@ -131,7 +171,7 @@ Count ActivationBytes::shared() const {
       return total(attention());
     case Recompute::full:
       // If its input is kept elsewhere, the input of the block being computed is also shared.
-      return total(block()) - (options_.kept_input == KeptInput::whole ? outer() : 0);
+      return total(block()) - (options_.kept_input == KeptInput::whole ? outer() : 0) + mlps;
   }
   return 0;
 }
@@ -139,7 +179,11 @@ Count ActivationBytes::shared() const {
 Count ActivationBytes::of_whole_model() const {
   const Count next_gradient = config_.layers > 1 ? outer() : 0;
   const Count made_again = options_.recompute == Recompute::full ? outer() : 0;  // a block's output
-  return config_.layers * kept_of_block() + shared() + made_again + total(head()) +
+  const StageLayers all{.first = 0, .count = config_.layers};
+  Count mlps = 0;
+  for (int i = 0; i < all.count; ++i) mlps += kept_of_mlp(config_.experts.in_layer(i));
+  for (const bool kind : kinds_of(all)) mlps += total(mlp_gradients(kind));
+  return config_.layers * kept_of_block() + mlps + shared(all) + made_again + total(head()) +
          total(block_gradients()) + next_gradient + 2 * outer();
 }
 

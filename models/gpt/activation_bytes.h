@@ -22,12 +22,14 @@ class ActivationBytes {
   ActivationBytes(const GptConfig& config, Count rows, DType dtype, const LayerSplit& split = {},
                   const ModelOptions& options = {}, const HeadSplit& heads = {});
 
-  // The tensors that a forward pass keeps for one block: its input first, the attention's output
-  // last.
+  // The tensors that a forward pass keeps for one block without its mlp: its input first, the
+  // attention's output last; those of a mlp, dense or with experts.
   std::vector<TensorBytes> block() const;
   std::vector<TensorBytes> attention() const;
-  // The tensors that backward adds for one block.
+  std::vector<TensorBytes> mlp(bool has_experts) const;
+  // The tensors that backward adds for them.
   std::vector<TensorBytes> block_gradients() const;
+  std::vector<TensorBytes> mlp_gradients(bool has_experts) const;
   std::vector<TensorBytes> head() const;
   // [n, C], such as the gradient that a head or an embedding keeps.
   Count outer() const;
@@ -36,10 +38,11 @@ class ActivationBytes {
   Count own_part() const;
   Count kept_input() const;
 
-  // Bytes of one block in flight, and bytes shared by all blocks of a stage, with recomputation.
-  // Does not cover `full` recomputation of a whole pipeline stage.
+  // Bytes of one block and of its mlp in flight, and bytes shared by all blocks of a stage, with
+  // recomputation. Does not cover `full` recomputation of a whole pipeline stage.
   Count kept_of_block() const;
-  Count shared() const;
+  Count kept_of_mlp(bool has_experts) const;
+  Count shared(StageLayers layers) const;
   // The peak of a stage with that many layers, with whole backward passes and one micro-batch at a
   // time.
   Count of_whole_model() const;
@@ -48,6 +51,12 @@ class ActivationBytes {
   TensorBytes of_outer(const char* name) const;
   TensorBytes of_all(const char* name, Count columns, const char* shape) const;
   TensorBytes statistics(const char* name, Count number, const char* shape) const;
+  // Whether backward keeps the gradients of products apart from those of their sums.
+  bool has_products() const { return split_.by_sequence || options_.dropout.rate > 0; }
+  // The input of a split layer.
+  TensorBytes normed(const char* name) const;
+  // The kinds of mlp that these layers have.
+  std::vector<bool> kinds_of(StageLayers layers) const;
 
   const GptConfig config_;
   DType dtype_;

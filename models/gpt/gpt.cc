@@ -26,8 +26,8 @@ void Gpt::initialize(std::uint64_t seed) {
 
 double Gpt::forward_backward(const Batch& batch, Count total_targets, double loss_scale) {
   const double share = 1.0 / static_cast<double>(total_targets);
-  const double loss = stage_.forward(stash_, rows_in_training(batch), batch.inputs, {}, {},
-                                     Targets{batch.targets, share * loss_scale});
+  const double loss = stage_.forward(stash_, rows_in_training(batch, loss_scale), batch.inputs, {},
+                                     {}, Targets{batch.targets, share * loss_scale});
   stage_.backward(stash_, batch.inputs, {}, {});
   return loss * share;
 }

@@ -38,6 +38,7 @@ class Gpt {
   // Returns (sum of the batch's token losses) / total_targets, and adds the gradients of that
   // quotient times `loss_scale`.
   double forward_backward(const Batch& batch, Count total_targets, double loss_scale = 1);
+  RoutingTotals take_routing() { return stage_.take_routing(); }
   // The sum of the batch's token losses, without dropout and smoothing.
   double loss_sum(const Batch& batch);
   // The logits [vocabulary] of the token after `context`, which must fit the model's context.

@@ -79,7 +79,10 @@ template <typename Work>
 void GptStage::with_shared_memory(std::size_t i, StageStash& stash, Work work) {
   BlockStash& block = stash.blocks[i];
   const auto exchange = [&] {
-    if (options_.recompute == Recompute::full) std::swap(block.kept, shared_);
+    if (options_.recompute == Recompute::full) {
+      std::swap(block.kept, shared_);
+      std::swap(block.mlp.tensors, shared_mlps_[has_experts(i)]);
+    }
     if (store_) std::swap(block.input, passing_input(i));
     if (options_.recompute == Recompute::selective)
       std::swap(block.kept.attention.output, attention_output_);
@@ -123,6 +126,8 @@ double GptStage::forward(StageStash& stash, const Rows& rows, std::span<const st
         blocks_[i].forward(backend_, input_of(i + 1), stash.blocks[i], ledger_);
       });
     });
+    if (has_experts(i) && rows.in_training() && !rows.again)
+      routing_.add(layers_.first + static_cast<int>(i), stash.blocks[i].mlp.routing);
     if (store_ && rows.in_training()) stash.stored_inputs.push_back(store_->keep(input_of(i)));
   }
   double loss = 0;
@@ -165,10 +170,11 @@ void GptStage::take_output_gradient(StageStash& stash, Tensor& own, Slice output
 void GptStage::make_again(std::size_t block, StageStash& stash) {
   if (options_.recompute == Recompute::selective)
     blocks_[block].attend(backend_, stash.blocks[block], ledger_);
-  if (options_.recompute == Recompute::full)
-    blocks_[block].forward(backend_,
-                           outer(store_ ? passing_input(block + 1) : made_again_, stash.rows),
-                           stash.blocks[block], ledger_);
+  if (options_.recompute != Recompute::full) return;
+  stash.blocks[block].rows.again = true;
+  blocks_[block].forward(backend_,
+                         outer(store_ ? passing_input(block + 1) : made_again_, stash.rows),
+                         stash.blocks[block], ledger_);
 }
 
 void GptStage::bring_input_back(std::size_t block, StageStash& stash) {
@@ -249,6 +255,7 @@ void GptStage::backward(StageStash& stash, std::span<const std::int32_t> tokens,
                                   : input_gradient;
     BlockStash& block = stash.blocks[i];
     block.gradients = std::exchange(stash.gradients, {});
+    std::swap(block.mlp_gradients, stash.mlp_gradients[has_experts(i)]);
     if (store_) bring_input_back(i, stash);
     with_unit(block_unit(i), UnitUse::backward, [&] {
       with_shared_memory(i, stash, [&] {
@@ -258,6 +265,7 @@ void GptStage::backward(StageStash& stash, std::span<const std::int32_t> tokens,
       announce(block_unit(i));
     });
     stash.gradients = std::exchange(block.gradients, {});
+    std::swap(block.mlp_gradients, stash.mlp_gradients[has_experts(i)]);
     if (i > 0) std::swap(stash.gradients.output, stash.next_gradient);
   }
   if (is_first()) embedding_backward(stash, tokens, UnitUse::backward);

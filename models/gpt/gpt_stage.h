@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "models/backend.h"
@@ -40,16 +41,27 @@ struct ModelOptions {
   KeptInput kept_input = KeptInput::whole;
 };
 
+// One each for blocks with a dense mlp and for blocks with experts.
+template <typename T>
+struct ByMlp {
+  T dense{}, experts{};
+
+  T& operator[](bool has_experts) { return has_experts ? experts : dense; }
+  const T& operator[](bool has_experts) const { return has_experts ? experts : dense; }
+};
+
 // One micro-batch: N rows, n of them this rank's outside of split layers.
 struct StageStash {
   Rows rows;
   std::vector<BlockStash> blocks;
   std::vector<int> stored_inputs;  // numbers of the blocks' inputs, if another object keeps those
+  std::vector<Routing> routings;   // of the blocks, while they have no memory
   HeadStash head;
   Tensor head_gradient, embedding_gradient;  // [n, C], of `normed` and of the embedding's output
   // For a whole backward pass, which goes from block to block: the gradients of the blocks, and that
   // of the next block's output, [n, C].
   BlockGradients gradients;
+  ByMlp<LayerStash> mlp_gradients;
   Tensor next_gradient;
 };
 
@@ -112,6 +124,11 @@ class GptStage {
   // The stash's memory for the first block's input; writing the input there saves a copy in
   // forward().
   Slice input(StageStash& stash, const Rows& rows);
+  bool has_experts(std::size_t block) const {
+    return config_.experts.in_layer(layers_.first + static_cast<int>(block));
+  }
+  // What the routers have chosen in training since the last call.
+  RoutingTotals take_routing() { return std::exchange(routing_, {}); }
   // input[n, C] comes from the previous stage; the first stage takes `tokens` instead. Writes
   // output[n, C], which on the last stage is in the stash. With targets, the last stage returns the
   // sum of their losses, and its logits become their gradient; otherwise the result is 0.
@@ -182,7 +199,9 @@ class GptStage {
   std::optional<LayerNorm> norm_;
   std::unique_ptr<Head> head_;
 
+  RoutingTotals routing_;
   BlockActivations shared_;               // with `full`
+  ByMlp<LayerStash> shared_mlps_;         // with `full`
   std::array<Tensor, 2> passing_inputs_;  // with `full` and a store
   LayerStash attention_output_;           // with `selective`
   Tensor made_again_;                     // the output of a recomputed block

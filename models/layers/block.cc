@@ -36,8 +36,8 @@ void Block::forward(Backend& backend, Slice out, BlockStash& s, Ledger& ledger) 
                   ledger);
   const Slice middle = make(kept.middle, n, width_, out.dtype, ledger);
   attention_->forward(backend, middle, input, kept.attention, s.rows, ledger);
-  norm_2_.forward(backend, mlp_->input(kept.mlp, s.rows, ledger), kept.norm_2, middle, n, ledger);
-  mlp_->forward(backend, out, middle, kept.mlp, s.rows, ledger);
+  norm_2_.forward(backend, mlp_->input(s.mlp, s.rows, ledger), kept.norm_2, middle, n, ledger);
+  mlp_->forward(backend, out, middle, s.mlp, s.rows, ledger);
 }
 
 void Block::attend(Backend& backend, BlockStash& s, Ledger& ledger) const {
@@ -53,8 +53,8 @@ void Block::backward_input(Backend& backend, Slice dx, BlockStash& s, Ledger& le
   for (Tensor* const tensor : {&d.normed_2, &d.middle, &d.normed_1})
     make(*tensor, n, width_, dx.dtype, ledger);
 
-  mlp_->backward_input(backend, d.normed_2.slice(), d.output.slice(), kept.mlp, d.mlp, s.rows,
-                       ledger, now([&] { mlp_weights(backend, s); }));
+  mlp_->backward_input(backend, d.normed_2.slice(), d.output.slice(), s.mlp, s.mlp_gradients,
+                       s.rows, ledger, now([&] { mlp_weights(backend, s); }));
   norm_2_.backward_input(backend, d.middle.slice(), d.output.slice(), d.normed_2.slice(),
                          kept.norm_2, kept.middle.slice(), n);
   attention_->backward_input(backend, d.normed_1.slice(), d.middle.slice(), kept.attention,
@@ -72,7 +72,7 @@ void Block::backward_weight(Backend& backend, const BlockStash& s) const {
 }
 
 void Block::mlp_weights(Backend& backend, const BlockStash& s) const {
-  mlp_->backward_weight(backend, s.gradients.output.slice(), s.kept.mlp, s.gradients.mlp, s.rows);
+  mlp_->backward_weight(backend, s.gradients.output.slice(), s.mlp, s.mlp_gradients, s.rows);
 }
 
 void Block::attention_weights(Backend& backend, const BlockStash& s) const {

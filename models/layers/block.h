@@ -14,23 +14,25 @@ struct BlockActivations {
   LayerNormStash norm_1, norm_2;
   AttentionStash attention;
   Tensor middle;  // [n, C] after the attention's residual
-  LayerStash mlp;
 };
 
 // The tensors that backward_input leaves for backward_weight: gradients of the block's output and
 // of tensors that forward made.
 struct BlockGradients {
   Tensor output, normed_2, middle, normed_1;  // [n, C]
-  LayerStash mlp, attention;
+  LayerStash attention;
 };
 
 // The stash of one micro-batch. Any number of them can be in flight. The gradients are needed from
-// backward_input on.
+// backward_input on. What depends on the kind of mlp is apart, because memory is only reused for the
+// same kind.
 struct BlockStash {
   Rows rows;
   Tensor input;  // [n, C]
   BlockActivations kept;
+  MlpStash mlp;
   BlockGradients gradients;
+  LayerStash mlp_gradients;
 };
 
 class Block {

@@ -10,33 +10,33 @@ DenseMlp::DenseMlp(std::unique_ptr<ColumnLinear> expand, std::unique_ptr<RowLine
       masks_(masks),
       layer_(layer) {}
 
-Slice DenseMlp::input(LayerStash& kept, const Rows& rows, Ledger& ledger) const {
-  return expand_->input(kept.own<Activations>().input, rows.count(), ledger);
+Slice DenseMlp::input(MlpStash& kept, const Rows& rows, Ledger& ledger) const {
+  return expand_->input(kept.tensors.own<Activations>().input, rows.count(), ledger);
 }
 
-void DenseMlp::forward(Backend& backend, Slice out, Slice base, LayerStash& kept, const Rows& rows,
+void DenseMlp::forward(Backend& backend, Slice out, Slice base, MlpStash& kept, const Rows& rows,
                        Ledger& ledger) const {
-  auto& [input, hidden, activated] = kept.own<Activations>();
+  auto& [input, hidden, activated] = kept.tensors.own<Activations>();
   for (Tensor* const tensor : {&hidden, &activated})
     ensure(*tensor, {rows.count(), hidden_}, out.dtype, ledger, MemoryUse::activations);
   expand_->forward_gelu(backend, hidden.slice(), activated.slice(), input, rows.count());
   contract_->forward(backend, out, base, activated.slice(), rows.count(), mask(rows));
 }
 
-void DenseMlp::backward_input(Backend& backend, Slice dx, Slice dout, const LayerStash& kept,
+void DenseMlp::backward_input(Backend& backend, Slice dx, Slice dout, const MlpStash& kept,
                               LayerStash& gradients, const Rows& rows, Ledger& ledger,
                               const Meanwhile& meanwhile) const {
   auto& [dhidden, contracted] = gradients.own<Gradients>();
   ensure(dhidden, {rows.count(), hidden_}, dx.dtype, ledger, MemoryUse::activations);
   contract_->backward_gelu(backend, dhidden.slice(), contracted, dout,
-                           kept.own<Activations>().hidden.slice(), rows.count(), mask(rows),
+                           kept.tensors.own<Activations>().hidden.slice(), rows.count(), mask(rows),
                            ledger);
   expand_->backward_input(backend, dx, dhidden.slice(), rows.count(), meanwhile);
 }
 
-void DenseMlp::backward_weight(Backend& backend, Slice dout, const LayerStash& kept,
+void DenseMlp::backward_weight(Backend& backend, Slice dout, const MlpStash& kept,
                                const LayerStash& gradients, const Rows& rows) const {
-  const auto& [input, hidden, activated] = kept.own<Activations>();
+  const auto& [input, hidden, activated] = kept.tensors.own<Activations>();
   const auto& [dhidden, contracted] = gradients.own<Gradients>();
   contract_->backward_weight(backend, contracted, dout, activated.slice(), rows.count());
   expand_->backward_weight(backend, dhidden.slice(), input, rows.count());

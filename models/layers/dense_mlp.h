@@ -13,13 +13,13 @@ class DenseMlp final : public Mlp {
   DenseMlp(std::unique_ptr<ColumnLinear> expand, std::unique_ptr<RowLinear> contract, Count hidden,
            const Masks& masks, int layer);
 
-  Slice input(LayerStash& kept, const Rows& rows, Ledger& ledger) const override;
-  void forward(Backend& backend, Slice out, Slice base, LayerStash& kept, const Rows& rows,
+  Slice input(MlpStash& kept, const Rows& rows, Ledger& ledger) const override;
+  void forward(Backend& backend, Slice out, Slice base, MlpStash& kept, const Rows& rows,
                Ledger& ledger) const override;
-  void backward_input(Backend& backend, Slice dx, Slice dout, const LayerStash& kept,
+  void backward_input(Backend& backend, Slice dx, Slice dout, const MlpStash& kept,
                       LayerStash& gradients, const Rows& rows, Ledger& ledger,
                       const Meanwhile& meanwhile) const override;
-  void backward_weight(Backend& backend, Slice dout, const LayerStash& kept,
+  void backward_weight(Backend& backend, Slice dout, const MlpStash& kept,
                        const LayerStash& gradients, const Rows& rows) const override;
   int last_parameter() const override { return contract_->last_parameter(); }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "models/layers/dense_mlp.h"
+#include "models/layers/mixture.h"
 #include "models/layers/self_attention.h"
 
 namespace lockstep {
@@ -30,6 +31,8 @@ std::unique_ptr<Attention> LayerFactory::attention(Parameters& parameters, int l
 std::unique_ptr<Mlp> LayerFactory::mlp(Parameters& parameters, int layer, const GptConfig& config,
                                        const MaskOptions& masks) const {
   const std::string name = fmt::format("h.{}.mlp.", layer);
+  if (config.experts.in_layer(layer))
+    return std::make_unique<Mixture>(parameters, name, config, Masks(masks, split()), layer);
   const Count hidden = 4 * config.width;
   auto expand = column(parameters, name + "c_fc", config.width, hidden);
   auto contract = row(parameters, name + "c_proj", hidden, config.width);

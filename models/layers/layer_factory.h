@@ -17,6 +17,7 @@
 #include "models/layers/layer_stash.h"
 #include "models/layers/masks.h"
 #include "models/parameters.h"
+#include "models/routing.h"
 #include "models/split.h"
 
 namespace lockstep {
@@ -100,21 +101,28 @@ class Attention {
                                const LayerStash& gradients, const Rows& rows) const = 0;
 };
 
+// What an mlp keeps of a forward pass. Full recomputation drops the tensors, but not what a router
+// has chosen.
+struct MlpStash {
+  LayerStash tensors;
+  Routing routing;
+};
+
 // base + dropout(mlp(x)). The same stashes.
 class Mlp {
  public:
   virtual ~Mlp() = default;
   // Memory for x[n, C] in `kept`, for the caller to fill before forward().
-  virtual Slice input(LayerStash& kept, const Rows& rows, Ledger& ledger) const = 0;
+  virtual Slice input(MlpStash& kept, const Rows& rows, Ledger& ledger) const = 0;
   // out[n, C]
-  virtual void forward(Backend& backend, Slice out, Slice base, LayerStash& kept, const Rows& rows,
+  virtual void forward(Backend& backend, Slice out, Slice base, MlpStash& kept, const Rows& rows,
                        Ledger& ledger) const = 0;
   // dx[n, C], given dout[n, C].
-  virtual void backward_input(Backend& backend, Slice dx, Slice dout, const LayerStash& kept,
+  virtual void backward_input(Backend& backend, Slice dx, Slice dout, const MlpStash& kept,
                               LayerStash& gradients, const Rows& rows, Ledger& ledger,
                               const Meanwhile& meanwhile) const = 0;
   // Adds to the gradients of the weights, after backward_input() or as its `meanwhile`.
-  virtual void backward_weight(Backend& backend, Slice dout, const LayerStash& kept,
+  virtual void backward_weight(Backend& backend, Slice dout, const MlpStash& kept,
                                const LayerStash& gradients, const Rows& rows) const = 0;
   virtual int last_parameter() const = 0;
 };
@@ -180,7 +188,7 @@ class LayerFactory {
   virtual std::unique_ptr<Head> head(Parameters& parameters, const GptConfig& config,
                                      const Embedding* tied) const = 0;
   // For layer `layer`. Default: the attention of self_attention.h and the mlp of dense_mlp.h, built
-  // from this factory's linear layers.
+  // from this factory's linear layers; or, if the layer has them, the whole experts of mixture.h.
   virtual std::unique_ptr<Attention> attention(Parameters& parameters, int layer,
                                                const GptConfig& config,
                                                const MaskOptions& masks) const;

@@ -154,6 +154,29 @@ class HostBackend final : public Backend {
     });
   }
 
+  void gather_rows(Slice out, Slice x, std::span<const std::int32_t> tokens,
+                   std::span<const double> factors) override {
+    const Count rows = std::ssize(tokens);
+    with_real(out.dtype, [&]<typename T>(T) {
+      host::gather_rows<T>(at<T>(out), at<T>(x), tokens.data(),
+                           factors.empty() ? nullptr : factors.data(), rows, out.count / rows);
+    });
+  }
+  void combine_rows(Slice out, Slice base, Slice x, std::span<const std::int32_t> rows,
+                    std::span<const double> factors, Count tokens) override {
+    with_real(out.dtype, [&]<typename T>(T) {
+      host::combine_rows<T>(at<T>(out), at<T>(base), at<T>(x), rows.data(),
+                            factors.empty() ? nullptr : factors.data(), tokens,
+                            std::ssize(rows) / tokens, out.count / tokens);
+    });
+  }
+  void row_products(Slice products, Slice dout, Slice x, std::span<const std::int32_t> rows,
+                    Count tokens) override {
+    with_real(dout.dtype, [&]<typename T>(T) {
+      host::row_products<T>(at<T>(products), at<T>(dout), at<T>(x), rows.data(), tokens,
+                            std::ssize(rows) / tokens, dout.count / tokens);
+    });
+  }
   double cross_entropy(Slice logits, std::span<const std::int32_t> targets, Count real,
                        double scale, double smoothing) override {
     const Count rows = std::ssize(targets);

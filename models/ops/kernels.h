@@ -73,6 +73,16 @@ void add_positions(T* out, const T* positions, const RowPlaces& places, Count ro
 template <typename T>
 void positions_backward(T* dpositions, const T* dout, const RowPlaces& places, Count rows,
                         Count columns);
+// No factors: null.
+template <typename T>
+void gather_rows(T* out, const T* x, const std::int32_t* tokens, const double* factors, Count rows,
+                 Count columns);
+template <typename T>
+void combine_rows(T* out, const T* base, const T* x, const std::int32_t* rows,
+                  const double* factors, Count tokens, Count per_token, Count columns);
+template <typename T>
+void row_products(T* products, const T* dout, const T* x, const std::int32_t* rows, Count tokens,
+                  Count per_token, Count columns);
 template <typename T>
 double cross_entropy(T* logits, const std::int32_t* targets, Count rows, Count columns, Count real,
                      T scale, double smoothing);

@@ -207,6 +207,25 @@ void NarrowBackend::positions_backward(Slice dpositions, Slice dout, const RowPl
   store(used, sum);
 }
 
+void NarrowBackend::gather_rows(Slice out, Slice x, std::span<const std::int32_t> tokens,
+                                std::span<const double> factors) {
+  const Slice wide = room(0, out);
+  wide_.gather_rows(wide, widened(1, x), tokens, factors);
+  store(out, wide);
+}
+
+void NarrowBackend::combine_rows(Slice out, Slice base, Slice x, std::span<const std::int32_t> rows,
+                                 std::span<const double> factors, Count tokens) {
+  const Slice wide = room(0, out);
+  wide_.combine_rows(wide, widened(1, base), widened(2, x), rows, factors, tokens);
+  store(out, wide);
+}
+
+void NarrowBackend::row_products(Slice products, Slice dout, Slice x,
+                                 std::span<const std::int32_t> rows, Count tokens) {
+  wide_.row_products(products, widened(0, dout), widened(1, x), rows, tokens);
+}
+
 double NarrowBackend::cross_entropy(Slice logits, std::span<const std::int32_t> targets, Count real,
                                     double scale, double smoothing) {
   const Slice wide = widened(0, logits);

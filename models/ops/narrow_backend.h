@@ -60,6 +60,12 @@ class NarrowBackend : public Backend {
   void add_positions(Slice out, Slice positions, const RowPlaces& places, Count rows) override;
   void positions_backward(Slice dpositions, Slice dout, const RowPlaces& places,
                           Count rows) override;
+  void gather_rows(Slice out, Slice x, std::span<const std::int32_t> tokens,
+                   std::span<const double> factors) override;
+  void combine_rows(Slice out, Slice base, Slice x, std::span<const std::int32_t> rows,
+                    std::span<const double> factors, Count tokens) override;
+  void row_products(Slice products, Slice dout, Slice x, std::span<const std::int32_t> rows,
+                    Count tokens) override;
   double cross_entropy(Slice logits, std::span<const std::int32_t> targets, Count real,
                        double scale, double smoothing) override;
   void softmax_highest(Slice highest, Slice logits, Count real) override;

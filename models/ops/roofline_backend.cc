@@ -132,6 +132,19 @@ void RooflineBackend::positions_backward(Slice, Slice dout, const RowPlaces&, Co
   move({dout, dout, dout});
 }
 
+void RooflineBackend::gather_rows(Slice out, Slice, std::span<const std::int32_t>,
+                                  std::span<const double>) {
+  move({out, out});
+}
+void RooflineBackend::combine_rows(Slice out, Slice base, Slice x, std::span<const std::int32_t>,
+                                   std::span<const double>, Count) {
+  move({out, base, x});
+}
+void RooflineBackend::row_products(Slice products, Slice, Slice x, std::span<const std::int32_t>,
+                                   Count) {
+  move({products, x, x});
+}
+
 double RooflineBackend::cross_entropy(Slice logits, std::span<const std::int32_t>, Count, double,
                                       double) {
   move({logits, logits});

@@ -17,7 +17,8 @@ OptionGroup describe(InputOptions& o) {
       .title = "model and data",
       .techniques = {},
       .options = {{"model", &o.model,
-                   "nano, small, gpt2, gpt3, or a config.json or its folder; default: nano, or the "
+                   "nano, nano-moe, small, gpt2, gpt3, or a config.json or its folder; default: "
+                   "nano, or the "
                    "model of an --init folder"},
                   {"init", &o.init,
                    "weights to start from: a .safetensors file, the index of sharded ones, or a "

@@ -17,6 +17,10 @@ struct StepRecord {
   double loss = 0;           // mean over all targets of the step, nats
   std::int64_t targets = 0;  // with documents; otherwise all tokens are inputs with a target
   double grad_norm = 0;      // before clipping
+  // Of a model with experts: the balancing loss, the mean over the sequences, summed over layers, not
+  // in `loss`; and the tokens of each expert, by layer with experts.
+  std::optional<double> aux_loss = {};
+  std::vector<std::vector<std::int64_t>> tokens_of_experts = {};
   double seconds = 0;
   double tokens_per_second = 0;
   double loss_scale = 1;  // the loss scale of its gradients

@@ -231,10 +231,11 @@ class RankTerms {
     const StashPeaks peaks = stash_peaks(plan_, rank_);
     // Layers that are recomputed one by one share one output.
     const Count made_again = options.recompute == Recompute::full ? bytes.outer() : 0;
-    const auto stages = static_cast<Count>(stages_.size());
+    Count of_stages = 0;
+    for (const int s : stages_) of_stages += bytes.shared(layers_of(s)) + made_again;
     Terms terms{.part = PlanPart::activations};
     terms.hold({.use = MemoryUse::activations,
-                .bytes = stash_bytes(peaks, bytes) + stages * (bytes.shared() + made_again),
+                .bytes = stash_bytes(peaks, bytes) + of_stages,
                 .formula = fmt::format("{} blocks + {} block gradients + ends in flight",
                                        peaks.blocks, peaks.block_gradients),
                 .exact = is_even()});

@@ -56,6 +56,7 @@ Batch dry_batch(const Plan& plan, int rank, const Share& rows, int step) {
               .length = plan.tokens_of_sequence() / plan.length(Axis::cp),
               .layout = plan.layout(rank),
               .first = rows.first,
+              .global_batch = plan.options.global_batch,
               .step = step};
   batch.inputs.resize(static_cast<std::size_t>(rows_of(batch).count()));
   for (std::size_t i = 0; i < batch.inputs.size(); ++i)
@@ -86,11 +87,13 @@ Terms workspace_terms(const Plan& plan, int rank, const Environment& environment
   // If each rank has some rows of a sequence, its part of the embedding's gradient can have more
   // distinct tokens than its other tensors have rows.
   const bool has_embedding = plan.schedule.rank_of_stage().front() == plan.place(rank, Axis::pp);
+  // Experts have as many rows as tokens choose them.
   const bool depends_on_tokens = plan.split(rank).by_sequence && has_embedding;
   terms.hold({.use = MemoryUse::workspace,
               .bytes = narrow_workspace_bytes(plan, rank, environment.multiplies_bf16),
               .formula = narrow ? "largest operands * 4" : "0",
-              .exact = !narrow || (plan.has_even_batches() && !depends_on_tokens)});
+              .exact = !narrow || (plan.has_even_batches() && !depends_on_tokens &&
+                                   !plan.model.experts.exist())});
   return terms;
 }
 

@@ -162,6 +162,26 @@ double Training::over_ranks(double value, ReduceOp op) {
   return value;
 }
 
+void Training::add_routing(StepRecord& record, const RoutingTotals& own) {
+  const ExpertConfig& experts = plan_.model.experts;
+  if (!experts.exist()) return;
+  // The sum of losses, and then the tokens of each layer's experts.
+  std::vector<double> sums = {own.balance};
+  for (int layer = 0; layer < plan_.model.layers; ++layer) {
+    if (!experts.in_layer(layer)) continue;
+    const auto here = own.tokens.find(layer);
+    if (here != own.tokens.end())
+      sums.insert(sums.end(), here->second.begin(), here->second.end());
+    else
+      sums.resize(sums.size() + static_cast<std::size_t>(experts.number));
+  }
+  context_.world.set_label(report_label);
+  all_reduce(context_.world, host_slice(std::span(sums)), ReduceOp::sum);
+  record.aux_loss = sums.front() / plan_.options.global_batch;
+  for (auto next = sums.begin() + 1; next != sums.end(); next += experts.number)
+    record.tokens_of_experts.emplace_back(next, next + experts.number);
+}
+
 double Training::rate(double seconds) const {
   return seconds > 0 ? static_cast<double>(plan_.tokens_per_step()) / seconds : 0;
 }

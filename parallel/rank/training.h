@@ -44,6 +44,8 @@ class Training {
   void evaluate(TrainingRank& rank, int steps_taken);
   // The value reduced over all ranks.
   double over_ranks(double value, ReduceOp op);
+  // Adds to a record what the routers of all ranks have chosen in its step.
+  void add_routing(StepRecord& record, const RoutingTotals& own);
   // Tokens per second of a step. Under the clock `unit` computing takes no time.
   double rate(double seconds) const;
 

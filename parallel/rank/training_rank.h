@@ -61,6 +61,8 @@ class TrainingRank {
   // part of the loss; the parts of all ranks add up to the mean.
   virtual double accumulate(std::span<const Batch> micro_batches, Count total_targets,
                             double loss_scale) = 0;
+  // What routers have chosen on this rank since the last call.
+  virtual RoutingTotals take_routing() { return {}; }
   // L2 norm of the gradients of all parameters.
   virtual double gradient_norm() = 0;
   // One optimizer step with gradients times `gradient_scale`.

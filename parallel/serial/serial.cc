@@ -37,6 +37,7 @@ class Serial final : public TrainingRank {
       loss += compute_clock_.forward_backward(model_, batch, total_targets, loss_scale);
     return loss;
   }
+  RoutingTotals take_routing() override { return model_.take_routing(); }
   double gradient_norm() override {
     return std::sqrt(backend_.squared_norm(model_.parameters().gradients()));
   }

@@ -145,6 +145,49 @@ void TaggedBackend::positions_backward(Slice dpositions, Slice dout, const RowPl
   inner_.positions_backward(dpositions, dout, places, rows);
 }
 
+void TaggedBackend::gather_rows(Slice out, Slice x, std::span<const std::int32_t> tokens,
+                                std::span<const double> factors) {
+  TagUse use(state_, "gather_rows");
+  use.write(out, use.any(x, "x"));
+  inner_.gather_rows(out, x, tokens, factors);
+}
+
+void TaggedBackend::combine_rows(Slice out, Slice base, Slice x, std::span<const std::int32_t> rows,
+                                 std::span<const double> factors, Count tokens) {
+  TagUse use(state_, "combine_rows");
+  const Tag tag = use.any(x, "x");
+  use.write(out, base.count > 0 ? use.sum(use.any(base, "base"), tag, "base + x") : tag);
+  inner_.combine_rows(out, base, x, rows, factors, tokens);
+}
+
+void TaggedBackend::row_products(Slice products, Slice dout, Slice x,
+                                 std::span<const std::int32_t> rows, Count tokens) {
+  TagUse use(state_, "row_products");
+  use.write(products, use.product(use.any(dout, "dout"), use.whole_rows(x, "x"), "dout * x"));
+  inner_.row_products(products, dout, x, rows, tokens);
+}
+
+void TaggedBackend::add_no_rows(Slice gradient, Slice x) {
+  TagUse use(state_, "add_no_rows");
+  use.add(gradient, use.row_sum(use.any(x, "x")));
+  inner_.add_no_rows(gradient, x);
+}
+
+Routing TaggedBackend::route(const Router& router, Slice scores, Count sequences) {
+  TagUse use(state_, "route");
+  use.whole_rows(scores, "scores");
+  return inner_.route(router, scores, sequences);
+}
+
+void TaggedBackend::route_backward(const Router& router, Slice dscores, Slice scores,
+                                   Slice products, const Routing& routing, Count sequences,
+                                   double balance_scale) {
+  TagUse use(state_, "route_backward");
+  use.write(dscores, use.product(use.whole_rows(scores, "scores"),
+                                 use.whole_rows(products, "products"), "scores * products"));
+  inner_.route_backward(router, dscores, scores, products, routing, sequences, balance_scale);
+}
+
 double TaggedBackend::cross_entropy(Slice logits, std::span<const std::int32_t> targets, Count real,
                                     double scale, double smoothing) {
   TagUse use(state_, "cross_entropy");

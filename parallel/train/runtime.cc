@@ -67,6 +67,11 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
     return own_part(loss);
   }
 
+  RoutingTotals take_routing() override {
+    RoutingTotals all;
+    for (auto& [number, stage] : model_.stages) all.add(stage.take_routing());
+    return all;
+  }
   double gradient_norm() override {
     double square = data_->squared_norm();
     communicate([&] { sum_of_norm(*model_ranks_, square); });

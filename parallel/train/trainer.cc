@@ -91,6 +91,7 @@ class Steps {
     if (!record.skipped || counted_.skipped) counted_ = std::move(counted);
     record.loss = training_.over_ranks(record.loss, ReduceOp::sum);
     record.grad_norm = training_.over_ranks(record.grad_norm, ReduceOp::max);
+    training_.add_routing(record, rank_->take_routing());
     record.tokens_per_second = training_.rate(record.seconds);
     check_finite(record, scaler_.smallest(), context_.world);
     if (watch_) watch_->after_step(record);

@@ -1,4 +1,4 @@
-// A reference run in float64 (tests/golden/tiny): every loss, gradient norm and final weight.
+// Reference runs in float64 (tests/golden): every loss, gradient norm and final weight.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,9 +14,8 @@
 namespace lockstep {
 namespace {
 
-const std::string golden = LOCKSTEP_GOLDEN;
-
-void reproduce(DType dtype, double tolerance, double weight_tolerance) {
+// tiny, and tiny_moe with experts.
+void reproduce(const std::string& golden, DType dtype, double tolerance, double weight_tolerance) {
   const auto expected = nlohmann::json::parse(std::ifstream(golden + "/expected.json"));
   Ledger ledger;
   Gpt model(read_gpt_config(golden + "/config.json"), host_backend(), dtype, ledger);
@@ -28,13 +27,21 @@ void reproduce(DType dtype, double tolerance, double weight_tolerance) {
 
   for (int step = 0; step < 10; ++step) {
     model.parameters().zero_gradients();
-    const Batch batch = data.batch({Order::sequential, 8, 16, 0}, step, 0, 8);
-    const double loss = model.forward_backward(batch, 8 * 16);
+    const int length = model.config().experts.exist() ? 32 : 16;
+    const Batch batch = data.batch({Order::sequential, 8, length, 0}, step, 0, 8);
+    const double loss = model.forward_backward(batch, Count{8} * length);
     const double norm = std::sqrt(host_backend().squared_norm(model.parameters().gradients()));
     EXPECT_NEAR(loss / expected["losses"][step].get<double>(), 1, tolerance)
         << "loss of step " << step;
     EXPECT_NEAR(norm / expected["grad_norms"][step].get<double>(), 1, tolerance)
         << "norm of step " << step;
+    if (model.config().experts.exist()) {
+      const RoutingTotals routing = model.take_routing();
+      EXPECT_NEAR(routing.balance / 8 / expected["aux_losses"][step].get<double>(), 1, tolerance);
+      std::vector<std::vector<Count>> counts;
+      for (const auto& [layer, of_experts] : routing.tokens) counts.push_back(of_experts);
+      EXPECT_EQ(nlohmann::json(counts), expected["tokens_of_experts"][step]);
+    }
     optimizer->step(1e-3, std::min(1.0, 1.0 / (norm + 1e-6)));
   }
 
@@ -53,8 +60,9 @@ void reproduce(DType dtype, double tolerance, double weight_tolerance) {
 }
 
 // The reference's weights are stored in f32, so their relative error is up to 2^-24.
-TEST(Golden, SerialInDouble) { reproduce(DType::f64, 1e-9, 1.2e-7); }
-TEST(Golden, SerialInFloat) { reproduce(DType::f32, 1e-5, 2e-3); }
+TEST(Golden, SerialInDouble) { reproduce(LOCKSTEP_GOLDEN, DType::f64, 1e-9, 1.2e-7); }
+TEST(Golden, SerialInFloat) { reproduce(LOCKSTEP_GOLDEN, DType::f32, 1e-5, 2e-3); }
+TEST(Golden, ExpertsInDouble) { reproduce(LOCKSTEP_GOLDEN "_moe", DType::f64, 1e-9, 1.2e-7); }
 
 }  // namespace
 }  // namespace lockstep

@@ -240,6 +240,26 @@ TEST_P(NarrowOps, Embeddings) {
   expect_rounded(positions);
 }
 
+TEST_P(NarrowOps, RowsOfExperts) {
+  const std::vector<std::int32_t> tokens = {2, 0, 1, 2}, rows = {1, 2, -1, 0, 3, 1};
+  const std::vector<double> factors = {0.5, 2, 1, -1, 3, 0.25};
+  const Pair x = pair(3 * 8), gathered = pair(4 * 8), out = pair(3 * 8);
+  narrow_.gather_rows(gathered.narrow.slice(), x.narrow.slice(), tokens,
+                      std::span(factors).first(4));
+  wide_.gather_rows(gathered.wide.slice(), x.wide.slice(), tokens, std::span(factors).first(4));
+  expect_rounded(gathered);
+  convert(gathered.wide.slice(), gathered.narrow.slice());
+  narrow_.combine_rows(out.narrow.slice(), x.narrow.slice(), gathered.narrow.slice(), rows, factors,
+                       3);
+  wide_.combine_rows(out.wide.slice(), x.wide.slice(), gathered.wide.slice(), rows, factors, 3);
+  expect_rounded(out);
+  std::vector<float> products(6), expected(6);
+  narrow_.row_products(slice(products), x.narrow.slice(), gathered.narrow.slice(), rows, 3);
+  wide_.row_products(slice(expected), x.wide.slice(), gathered.wide.slice(), rows, 3);
+  EXPECT_EQ(products, expected);
+  EXPECT_EQ(products[2], 0);  // no row
+}
+
 TEST_P(NarrowOps, Losses) {
   const std::vector<std::int32_t> targets = {1, 7, 0, 4, 2, 6};
   const Pair whole = pair(6 * 8), split = pair(6 * 8);

@@ -45,14 +45,14 @@ class RoutedMlp final : public Mlp {
                                  .shape = {2, width},
                                  .initial = Initial::normal})) {}
 
-  Slice input(LayerStash& kept, const Rows& rows, Ledger& ledger) const override {
-    Tensor& x = kept.own<Kept>().x;
+  Slice input(MlpStash& kept, const Rows& rows, Ledger& ledger) const override {
+    Tensor& x = kept.tensors.own<Kept>().x;
     ensure(x, {rows.count(), width_}, DType::f64, ledger, MemoryUse::activations);
     return x.slice();
   }
-  void forward(Backend&, Slice out, Slice base, LayerStash& kept, const Rows& rows,
+  void forward(Backend&, Slice out, Slice base, MlpStash& kept, const Rows& rows,
                Ledger&) const override {
-    auto& [x, experts] = kept.own<Kept>();
+    auto& [x, experts] = kept.tensors.own<Kept>();
     experts.clear();
     for (Count row = 0; row < rows.count(); ++row) {
       experts.push_back(x.data<double>()[row * width_] > 0 ? 1 : 0);
@@ -62,9 +62,9 @@ class RoutedMlp final : public Mlp {
             number(parameters_.value(experts_), experts.back(), i) * number(x.slice(), row, i);
     }
   }
-  void backward_input(Backend&, Slice dx, Slice dout, const LayerStash& kept, LayerStash& gradients,
+  void backward_input(Backend&, Slice dx, Slice dout, const MlpStash& kept, LayerStash& gradients,
                       const Rows& rows, Ledger&, const Meanwhile& meanwhile) const override {
-    const auto& [x, experts] = kept.own<Kept>();
+    const auto& [x, experts] = kept.tensors.own<Kept>();
     auto& sums = gradients.own<ExpertGradients>().sums;
     sums.assign(static_cast<std::size_t>(2 * width_), 0);
     for (Count row = 0; row < rows.count(); ++row)
@@ -76,7 +76,7 @@ class RoutedMlp final : public Mlp {
       }
     run(meanwhile);
   }
-  void backward_weight(Backend&, Slice, const LayerStash&, const LayerStash& gradients,
+  void backward_weight(Backend&, Slice, const MlpStash&, const LayerStash& gradients,
                        const Rows&) const override {
     const std::vector<double>& sums = gradients.own<ExpertGradients>().sums;
     for (Count i = 0; i < 2 * width_; ++i)

@@ -218,6 +218,26 @@ void CudaBackend::positions_backward(Slice dpositions, Slice dout, const RowPlac
   cuda::positions_backward(stream_(), dpositions, dout, places, rows);
 }
 
+void CudaBackend::gather_rows(Slice out, Slice x, std::span<const std::int32_t> token_list,
+                              std::span<const double> factor_list) {
+  cuda::gather_rows(stream_(), out, x, upload(tokens, token_list),
+                    factor_list.empty() ? nullptr : upload(factors, factor_list),
+                    std::ssize(token_list));
+}
+
+void CudaBackend::combine_rows(Slice out, Slice base, Slice x, std::span<const std::int32_t> rows,
+                               std::span<const double> factor_list, Count token_count) {
+  cuda::combine_rows(stream_(), out, base, x, upload(tokens, rows),
+                     factor_list.empty() ? nullptr : upload(factors, factor_list), token_count,
+                     std::ssize(rows) / token_count);
+}
+
+void CudaBackend::row_products(Slice row_sums, Slice dout, Slice x,
+                               std::span<const std::int32_t> rows, Count token_count) {
+  cuda::row_products(stream_(), row_sums, dout, x, upload(tokens, rows), token_count,
+                     std::ssize(rows) / token_count);
+}
+
 double CudaBackend::cross_entropy(Slice logits, std::span<const std::int32_t> targets, Count real,
                                   double scale, double smoothing) {
   const Count rows = std::ssize(targets);

@@ -65,6 +65,15 @@ void embedding_backward(cudaStream_t stream, Slice dtokens, Slice dout, Count co
                         Count part_count, const EmbeddingPlan::Joint* joints, Count joint_count,
                         void* slots);
 
+// expert_rows.cu; `tokens`, `rows` and `factors` are on the device, products have the type
+// statistics_type(). No factors: null.
+void gather_rows(cudaStream_t stream, Slice out, Slice x, const std::int32_t* tokens,
+                 const double* factors, Count rows);
+void combine_rows(cudaStream_t stream, Slice out, Slice base, Slice x, const std::int32_t* rows,
+                  const double* factors, Count tokens, Count per_token);
+void row_products(cudaStream_t stream, Slice products, Slice dout, Slice x,
+                  const std::int32_t* rows, Count tokens, Count per_token);
+
 // elementwise.cu
 void gelu(cudaStream_t stream, Slice out, Slice x);
 void gelu_backward(cudaStream_t stream, Slice dx, Slice dout, Slice x);

@@ -81,6 +81,7 @@ double Executor::run(std::span<const Batch> micro_batches, Count total_targets, 
   runs_.emplace_back();
   runs_.back().begin = waiting_.clock().now();
   const double share = 1.0 / static_cast<double>(total_targets);
+  loss_scale_ = loss_scale;
   take_steps(training_, micro_batches, share, share * loss_scale);
   runs_.back().end = waiting_.clock().now();
   return finish();
@@ -281,6 +282,8 @@ void Executor::keep_input_only(const Action& action, Flight& here) {
 void Executor::make_stash_again(const Action& action, Flight& here) {
   GptStage& s = stage(action);
   const Batch& b = batch(action);
+  Rows again = rows(action);
+  again.again = true;
   Tensor output = s.is_last() ? Tensor() : message_tensor(action);
   stashes_.take_forward(here.stash, s);
   Slice input;
@@ -288,7 +291,7 @@ void Executor::make_stash_again(const Action& action, Flight& here) {
     input = s.input(here.stash, rows(action));
     inputs_.bring_back(input, here.input, {});
   }
-  s.forward(here.stash, rows(action), b.inputs, input, output.slice(), Targets{b.targets, scale_});
+  s.forward(here.stash, again, b.inputs, input, output.slice(), Targets{b.targets, scale_});
   if (!s.is_last()) stashes_.give_message(std::move(output));
 }
 

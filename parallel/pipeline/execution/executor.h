@@ -108,7 +108,7 @@ class Executor final : private PassObserver {
     return micro_batches_[static_cast<std::size_t>(action.micro_batch)];
   }
   Rows rows(const Action& action) const {
-    return in_training() ? rows_in_training(batch(action)) : rows_of(batch(action));
+    return in_training() ? rows_in_training(batch(action), loss_scale_) : rows_of(batch(action));
   }
   GptStage& stage(const Action& action) { return stages_.at(action.stage); }
   Flight& flight(const Action& action) { return flights_[{action.stage, action.micro_batch}]; }
@@ -142,7 +142,7 @@ class Executor final : private PassObserver {
   const RankProgram* program_ = &training_;  // the one that runs
   std::span<const Batch> micro_batches_;
   std::int64_t first_number_ = 0;  // of this run's messages
-  double scale_ = 1, share_ = 1, loss_ = 0;
+  double scale_ = 1, share_ = 1, loss_scale_ = 1, loss_ = 0;
   bool completes_gradients_ = false;  // the running action
   std::map<Name, Message> arriving_;
   std::map<Name, Tensor> leaving_;

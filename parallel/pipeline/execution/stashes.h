@@ -43,7 +43,8 @@ class Stashes {
 
  private:
   Recompute recompute_;
-  Pool<BlockStash> blocks_;
+  Pool<BlockStash> blocks_;  // without their mlps
+  ByMlp<Pool<LayerStash>> mlps_, mlp_gradients_;
   Pool<LayerStash> attentions_;  // recomputed outputs, which are kept from then on
   Pool<BlockGradients> gradients_;
   Pool<HeadStash> heads_;
@@ -55,8 +56,9 @@ class Stashes {
 // not a formula, so it covers any schedule.
 struct StashPeaks {
   int blocks = 0, block_gradients = 0, attentions = 0, heads = 0, end_gradients = 0, inputs = 0;
+  ByMlp<int> mlps = {}, mlp_gradients = {};
 };
-StashPeaks stash_peaks(const std::vector<Action>& actions, int stages, int layers,
+StashPeaks stash_peaks(const std::vector<Action>& actions, int stages, const GptConfig& model,
                        Recompute recompute);
 StashPeaks stash_peaks(const Plan& plan, int rank);
 // Their bytes.

@@ -151,6 +151,34 @@ TEST_P(GpuKernels, EmbeddingOfAPartOfATable) {
   }
 }
 
+TEST_P(GpuKernels, RowsOfExperts) {
+  constexpr Count tokens = 7, per_token = 3, rows = tokens * per_token;
+  std::vector<std::int32_t> token_of, row_of;
+  for (std::int32_t i = 0; i < rows; ++i) {
+    token_of.push_back(i * 5 % 7);
+    row_of.push_back(i == 4 ? -1 : i * 8 % 21);
+  }
+  const std::vector<double> some = normals(rows, 1);
+  for (const std::span<const double> factors : {std::span<const double>(), std::span(some)})
+    for (const Count columns : {5, 64, 72}) {
+      Both x = random(tokens * columns), gathered = random(rows * columns);
+      gpu_.gather_rows(gathered.on_gpu(), x.on_gpu(), token_of, factors);
+      host_.gather_rows(gathered.on_host(), x.on_host(), token_of, factors);
+      expect_same(gathered);
+      Both made = random(rows * columns), base = random(tokens * columns),
+           out = random(tokens * columns), products = statistics(rows);
+      gpu_.combine_rows(out.on_gpu(), base.on_gpu(), made.on_gpu(), row_of, factors, tokens);
+      host_.combine_rows(out.on_host(), base.on_host(), made.on_host(), row_of, factors, tokens);
+      expect_same(out);
+      gpu_.combine_rows(out.on_gpu(), {}, made.on_gpu(), row_of, factors, tokens);
+      host_.combine_rows(out.on_host(), {}, made.on_host(), row_of, factors, tokens);
+      expect_same(out);
+      gpu_.row_products(products.on_gpu(), x.on_gpu(), made.on_gpu(), row_of, tokens);
+      host_.row_products(products.on_host(), x.on_host(), made.on_host(), row_of, tokens);
+      expect_same(products);
+    }
+}
+
 TEST_P(GpuKernels, Positions) {
   constexpr Count length = 12, rows = 30, first = 7;
   constexpr RowPlaces whole{.positions = Positions::all(length), .length = length, .first = first};

@@ -1,0 +1,177 @@
+#include "models/routing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+
+namespace lockstep {
+namespace {
+
+using Numbers = std::span<const double>;
+
+Numbers part(Numbers all, Count first, Count count) {
+  return all.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+}
+
+void to_softmax(std::span<double> scores) {
+  const double highest = std::ranges::max(scores);
+  double sum = 0;
+  for (double& score : scores) sum += score = std::exp(score - highest);
+  for (double& score : scores) score /= sum;
+}
+
+double sigmoid(double score) { return 1 / (1 + std::exp(-score)); }
+
+// What a token's weights and its balancing loss are made of: the softmax, or sigmoids.
+std::vector<double> affinities(Numbers scores, RouterWeights kind) {
+  std::vector<double> made(scores.begin(), scores.end());
+  if (kind == RouterWeights::sigmoid)
+    std::ranges::transform(made, made.begin(), sigmoid);
+  else
+    to_softmax(made);
+  return made;
+}
+
+void add_counts(std::vector<Count>& sums, const std::vector<Count>& counts) {
+  sums.resize(counts.size());
+  std::ranges::transform(sums, counts, sums.begin(), std::plus());
+}
+
+}  // namespace
+
+void RoutingTotals::add(int layer, const Routing& routing) {
+  balance += routing.balance;
+  add_counts(tokens[layer], routing.counts);
+}
+
+void RoutingTotals::add(const RoutingTotals& other) {
+  balance += other.balance;
+  for (const auto& [layer, counts] : other.tokens) add_counts(tokens[layer], counts);
+}
+
+Routing Router::choose(Numbers scores, Count sequences) const {
+  const Count n = std::ssize(scores) / experts();
+  Routing routing;
+  std::vector<std::int32_t> order(static_cast<std::size_t>(experts()));
+  for (Count t = 0; t < n; ++t) {
+    const Numbers own = part(scores, t * experts(), experts());
+    const std::vector<double> affinity = affinities(own, config_.router);
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, std::greater(), [&](std::int32_t e) { return own[e]; });
+    const std::span chosen = std::span(order).first(static_cast<std::size_t>(per_token()));
+    double sum = 0;
+    for (const std::int32_t e : chosen) sum += affinity[e];
+    const double divisor = config_.router == RouterWeights::softmax_unnormalized ? 1 : sum;
+    for (const std::int32_t e : chosen) {
+      routing.experts.push_back(e);
+      routing.weights.push_back(affinity[e] / divisor);
+    }
+  }
+  sort_rows(routing);
+  for (Count s = 0; s < sequences; ++s)
+    routing.balance += balance_loss(scores, routing, {s * n / sequences, n / sequences});
+  return routing;
+}
+
+Routing Router::choose_in_turn(Count tokens) const {
+  Routing routing;
+  for (Count choice = 0; choice < tokens * per_token(); ++choice)
+    routing.experts.push_back(static_cast<std::int32_t>(choice % experts()));
+  routing.weights.assign(routing.experts.size(), 1.0 / static_cast<double>(per_token()));
+  sort_rows(routing);
+  return routing;
+}
+
+void Router::sort_rows(Routing& routing) const {
+  routing.counts.assign(static_cast<std::size_t>(experts()), 0);
+  for (const std::int32_t e : routing.experts) ++routing.counts[e];
+  std::vector<Count> next(routing.counts.size());
+  std::exclusive_scan(routing.counts.begin(), routing.counts.end(), next.begin(), Count{0});
+  routing.tokens.resize(routing.experts.size());
+  routing.rows.resize(routing.experts.size());
+  for (std::size_t choice = 0; choice < routing.experts.size(); ++choice) {
+    const Count row = next[routing.experts[choice]]++;
+    routing.rows[choice] = static_cast<std::int32_t>(row);
+    routing.tokens[row] = static_cast<std::int32_t>(static_cast<Count>(choice) / per_token());
+  }
+}
+
+// Of the chosen experts c with affinities a: w_c = a_c / sum of the chosen a, or a_c.
+void Router::backward(std::span<double> dscores, Numbers scores, Numbers products,
+                      const Routing& routing, Count sequences, double balance_scale) const {
+  const Count n = std::ssize(scores) / experts();
+  for (Count t = 0; t < n; ++t) {
+    const Numbers own = part(scores, t * experts(), experts());
+    const std::vector<double> affinity = affinities(own, config_.router);
+    const auto d = dscores.subspan(static_cast<std::size_t>(t * experts()), own.size());
+    double mean = 0, sum = 0;  // of the chosen: products by their weights, affinities
+    for (Count k = t * per_token(); k < (t + 1) * per_token(); ++k) {
+      mean += products[k] * routing.weights[k];
+      sum += affinity[routing.experts[k]];
+    }
+    const bool unnormalized = config_.router == RouterWeights::softmax_unnormalized;
+    for (Count e = 0; e < experts(); ++e) d[e] = unnormalized ? -affinity[e] * mean : 0;
+    for (Count k = t * per_token(); k < (t + 1) * per_token(); ++k) {
+      const std::int32_t e = routing.experts[k];
+      const double a = affinity[e];
+      switch (config_.router) {
+        case RouterWeights::softmax:
+          d[e] = routing.weights[k] * (products[k] - mean);
+          break;
+        case RouterWeights::softmax_unnormalized:
+          d[e] += a * products[k];
+          break;
+        case RouterWeights::sigmoid:
+          d[e] = a * (1 - a) / sum * (products[k] - mean);
+          break;
+      }
+    }
+  }
+  if (balance_scale == 0) return;
+  for (Count s = 0; s < sequences; ++s)
+    add_balance_gradient(dscores, scores, routing, {s * n / sequences, n / sequences},
+                         balance_scale);
+}
+
+std::vector<double> Router::shares(const Routing& routing, Sequence sequence) const {
+  std::vector<double> shares(static_cast<std::size_t>(experts()));
+  for (Count k = 0; k < sequence.count * per_token(); ++k)
+    shares[routing.experts[sequence.first * per_token() + k]] += 1;
+  for (double& share : shares) share /= static_cast<double>(sequence.count * per_token());
+  return shares;
+}
+
+double Router::balance_loss(Numbers scores, const Routing& routing, Sequence sequence) const {
+  const std::vector<double> share = shares(routing, sequence);
+  double loss = 0;
+  for (Count t = sequence.first; t < sequence.first + sequence.count; ++t) {
+    const std::vector<double> affinity =
+        affinities(part(scores, t * experts(), experts()), config_.router);
+    const double sum = std::reduce(affinity.begin(), affinity.end());
+    loss += std::inner_product(share.begin(), share.end(), affinity.begin(), 0.0) / sum;
+  }
+  return static_cast<double>(experts()) * loss / static_cast<double>(sequence.count);
+}
+
+// Probabilities are a_e / sum of all a, so their gradient is (f_e - sum_i f_i p_i) / sum, times that
+// of a_e by its score.
+void Router::add_balance_gradient(std::span<double> dscores, Numbers scores, const Routing& routing,
+                                  Sequence sequence, double scale) const {
+  const std::vector<double> share = shares(routing, sequence);
+  const double factor =
+      scale * static_cast<double>(experts()) / static_cast<double>(sequence.count);
+  for (Count t = sequence.first; t < sequence.first + sequence.count; ++t) {
+    const std::vector<double> affinity =
+        affinities(part(scores, t * experts(), experts()), config_.router);
+    const double sum = std::reduce(affinity.begin(), affinity.end());
+    const double mean = std::inner_product(share.begin(), share.end(), affinity.begin(), 0.0) / sum;
+    for (Count e = 0; e < experts(); ++e) {
+      const double a = affinity[e];
+      const double slope = config_.router == RouterWeights::sigmoid ? a * (1 - a) : a;
+      dscores[t * experts() + e] += factor * slope / sum * (share[e] - mean);
+    }
+  }
+}
+
+}  // namespace lockstep

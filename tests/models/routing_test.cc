@@ -1,0 +1,141 @@
+// Routers: their choices, weights, losses and gradients, for numbers that were computed elsewhere and
+// against finite differences.
+#include "models/routing.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "tests/models/numbers.h"
+
+namespace lockstep {
+namespace {
+
+using enum RouterWeights;
+
+ExpertConfig experts(int number, int per_token, RouterWeights router) {
+  return {.number = number, .per_token = per_token, .width = 1, .router = router};
+}
+
+const std::vector<double> four = {2, 1, 0, -1};
+
+TEST(Routing, WeightsOfTwoOfFour) {
+  const auto weights = [](RouterWeights router) {
+    return Router(experts(4, 2, router)).choose(four, 1).weights;
+  };
+  expect_near(weights(softmax), std::vector{.731059, .268941}, 1e-6);
+  expect_near(weights(softmax_unnormalized), std::vector{.643914, .236883}, 1e-6);
+  expect_near(weights(sigmoid), std::vector{.546449, .453551}, 1e-6);
+}
+
+TEST(Routing, BalancingLossOfOneToken) {
+  const auto loss_and_gradient = [](RouterWeights router) {
+    const Router one(experts(4, 2, router));
+    const Routing routing = one.choose(four, 1);
+    std::vector<double> gradient(4);
+    one.backward(gradient, four, std::vector<double>(2), routing, 1, 1);
+    gradient.push_back(routing.balance);
+    return gradient;
+  };
+  expect_near(loss_and_gradient(softmax),
+              std::vector{.153513, .056474, -.153513, -.056474, 1.7615941560}, 1e-6);
+  expect_near(loss_and_gradient(sigmoid),
+              std::vector{.028487, .053344, -.142184, -.111820, 1.3540470723}, 1e-6);
+}
+
+TEST(Routing, BalancedChoicesCostExactlyOne) {
+  // Four tokens with equal scores but for the one that decides, each for another expert.
+  std::vector<double> scores(16, 0);
+  for (int t = 0; t < 4; ++t) scores[5 * t] = 1;
+  EXPECT_NEAR(Router(experts(4, 1, softmax)).choose(scores, 1).balance, 1, 1e-15);
+}
+
+TEST(Routing, OfEqualScoresTheSmallerIndexIsChosen) {
+  const Router router(experts(5, 3, softmax));
+  const Routing routing = router.choose(std::vector<double>{1, 2, 2, 1, 1, 0, 0, 0, 0, 0}, 1);
+  EXPECT_EQ(routing.experts, (std::vector<std::int32_t>{1, 2, 0, 0, 1, 2}));
+}
+
+TEST(Routing, RowsLieByExpertAndThenByToken) {
+  const Router router(experts(3, 2, softmax));
+  // Experts {2, 0}, {0, 2}, {2, 0}: none for expert 1.
+  const Routing routing = router.choose(std::vector<double>{1, 0, 2, 2, 0, 1, 1, 0, 2}, 1);
+  EXPECT_EQ(routing.counts, (std::vector<Count>{3, 0, 3}));
+  EXPECT_EQ(routing.tokens, (std::vector<std::int32_t>{0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(routing.rows, (std::vector<std::int32_t>{3, 0, 1, 4, 5, 2}));
+}
+
+TEST(Routing, WithoutScoresAllAreChosenInTurn) {
+  const Routing routing = Router(experts(4, 3, sigmoid)).choose_in_turn(8);
+  EXPECT_EQ(routing.counts, (std::vector<Count>{6, 6, 6, 6}));
+  EXPECT_EQ(std::ssize(routing.weights), 24);
+}
+
+TEST(Routing, TotalsAddUpByLayer) {
+  RoutingTotals totals, others;
+  totals.add(1, {.counts = {1, 2}, .balance = 1});
+  totals.add(1, {.counts = {3, 0}, .balance = 2});
+  others.add(3, {.counts = {0, 4}, .balance = 4});
+  totals.add(others);
+  EXPECT_EQ(totals.balance, 7);
+  EXPECT_EQ(totals.tokens.at(1), (std::vector<Count>{4, 2}));
+  EXPECT_EQ(totals.tokens.at(3), (std::vector<Count>{0, 4}));
+}
+
+struct RouterCase {
+  int number, per_token;
+  RouterWeights router;
+};
+void PrintTo(const RouterCase& c, std::ostream* out) {
+  *out << c.per_token << " of " << c.number << " " << name_of(c.router);
+}
+
+class RouterGradients : public testing::TestWithParam<RouterCase> {};
+
+// The sum of given products by the weights, and three times the balancing loss of each sequence.
+TEST_P(RouterGradients, EqualFiniteDifferences) {
+  const auto [number, per_token, kind] = GetParam();
+  const Router router(experts(number, per_token, kind));
+  constexpr Count sequences = 2, tokens = 6;
+  constexpr double balance = 3;
+  std::vector<double> scores = normals(tokens * number, 5);
+  const std::vector<double> products = normals(tokens * per_token, 6);
+  const auto loss = [&] {
+    const Routing routing = router.choose(scores, sequences);
+    return std::inner_product(products.begin(), products.end(), routing.weights.begin(), 0.0) +
+           balance * routing.balance;
+  };
+  std::vector<double> gradient(scores.size(), std::nan(""));
+  router.backward(gradient, scores, products, router.choose(scores, sequences), sequences, balance);
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    constexpr double step = 1e-6;
+    const double before = std::exchange(scores[i], scores[i] + step), up = loss();
+    scores[i] = before - step;
+    const double down = loss();
+    scores[i] = before;
+    EXPECT_NEAR(gradient[i], (up - down) / (2 * step), 1e-8) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RouterGradients,
+                         testing::Values(RouterCase{4, 2, softmax},
+                                         RouterCase{4, 2, softmax_unnormalized},
+                                         RouterCase{4, 2, sigmoid},
+                                         RouterCase{5, 1, softmax_unnormalized},
+                                         RouterCase{5, 1, sigmoid}, RouterCase{3, 3, softmax},
+                                         RouterCase{3, 3, softmax_unnormalized},
+                                         RouterCase{3, 3, sigmoid}, RouterCase{1, 1, softmax}));
+
+// One expert for each token has the weight 1, whatever its score: only the balancing loss teaches
+// such a router.
+TEST(Routing, OneNormalizedWeightHasNoGradient) {
+  const Router router(experts(3, 1, softmax));
+  std::vector<double> gradient(3);
+  const std::vector<double> scores = {0.5, 0.25, 1};
+  router.backward(gradient, scores, std::vector{7.0}, router.choose(scores, 1), 1, 0);
+  EXPECT_EQ(gradient, std::vector<double>(3));
+}
+
+}  // namespace
+}  // namespace lockstep

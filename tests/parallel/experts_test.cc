@@ -1,0 +1,172 @@
+// Models with experts under data and pipeline parallelism: every plan equals one rank and the reference
+// run, with what each router has chosen. New memory holds NaNs.
+#include <gtest/gtest.h>
+
+#include "collectives/base/device.h"
+#include "tests/parallel/training.h"
+
+namespace lockstep {
+namespace {
+
+using test::run;
+
+class WithPoison : public testing::Test {
+ protected:
+  WithPoison() { poison_host_memory(true); }
+  ~WithPoison() override { poison_host_memory(false); }
+};
+
+TrainOptions run_with_experts(const std::string& technique) {
+  const std::string folder = test::golden + "_moe";
+  TrainOptions options = test::golden_run(technique);
+  options.model = folder + "/config.json";
+  options.init = folder + "/init.safetensors";
+  options.data = folder + "/tokens.bin";
+  options.sequence_length = 32;
+  return options;
+}
+
+struct ExpertPlan {
+  const char* technique;
+  int ranks;
+  void (*set)(TrainOptions&);
+};
+void PrintTo(const ExpertPlan& plan, std::ostream* out) {
+  *out << plan.technique << " on " << plan.ranks;
+}
+
+class ExpertPlans : public WithPoison, public testing::WithParamInterface<ExpertPlan> {};
+
+TEST_P(ExpertPlans, ReproduceTheGoldenRun) {
+  const auto& [technique, ranks, set] = GetParam();
+  TrainOptions options = run_with_experts(technique);
+  options.steps = 3;
+  set(options);
+  const TrainResult result = run(ranks, options);
+  EXPECT_TRUE(theory_holds(result));
+  EXPECT_GT(result.theory.size(), 5);
+  const auto expected = nlohmann::json::parse(std::ifstream(test::golden + "_moe/expected.json"));
+  ASSERT_EQ(result.steps.size(), 3);
+  for (const StepRecord& step : result.steps) {
+    EXPECT_NEAR(step.loss / expected["losses"][step.step].get<double>(), 1, 1e-10);
+    EXPECT_NEAR(step.grad_norm / expected["grad_norms"][step.step].get<double>(), 1, 1e-10);
+    EXPECT_NEAR(step.aux_loss.value() / expected["aux_losses"][step.step].get<double>(), 1, 1e-10);
+    EXPECT_EQ(nlohmann::json(step.tokens_of_experts), expected["tokens_of_experts"][step.step]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Experts, ExpertPlans,
+    test::sampled<ExpertPlan>({
+        {"ddp", 2, [](TrainOptions&) {}},
+        {"serial", 1, [](TrainOptions& o) { o.recompute = "full"; }},
+        {"zero", 2, [](TrainOptions& o) { o.zero_stage = 1, o.micro_batches = 4; }},
+        {"zero", 4, [](TrainOptions& o) { o.zero_stage = 2; }},
+        {"fsdp", 4, [](TrainOptions& o) { o.replicas = 2, o.micro_batches = 2; }},
+        {"ddp", 3, [](TrainOptions& o) { o.micro_batches = 2; }},
+        {"pipeline", 2, [](TrainOptions& o) { o.micro_batches = 4, o.recompute = "full"; }},
+        {"pipeline", 2,
+         [](TrainOptions& o) {
+           o.micro_batches = 4, o.schedule = "interleaved", o.virtual_stages = 2;
+           o.recompute = "selective";
+         }},
+        {"pipeline", 2, [](TrainOptions& o) { o.micro_batches = 4, o.schedule = "dualpipe-v"; }},
+        {"3d", 4,
+         [](TrainOptions& o) {
+           o.mesh_lengths[Axis::pp] = 2, o.micro_batches = 2, o.schedule = "zb-h1";
+           o.zero_stage = 1;
+         }},
+    }),
+    [](const auto& test) { return std::to_string(test.index); });
+
+// A balancing loss, shared experts, dropout, batches that nothing divides.
+class OtherExperts : public WithPoison, public testing::WithParamInterface<const char*> {
+ protected:
+  TrainOptions options(const std::string& technique) const {
+    const auto path = folder_.file("config.json");
+    auto config = nlohmann::json::parse(std::ifstream(test::golden + "_moe/config.json"));
+    config.update(nlohmann::json::parse(GetParam()));
+    std::ofstream(path) << config;
+    TrainOptions run = run_with_experts(technique);
+    run.model = path;
+    run.init.clear();
+    run.steps = 3;
+    run.global_batch = 7;
+    run.dropout = 0.1;
+    return run;
+  }
+  test::Folder folder_;
+};
+
+TEST_P(OtherExperts, EqualOneRank) {
+  const TrainResult one = run(1, options("serial"));
+  TrainOptions both = options("3d");
+  both.mesh_lengths[Axis::pp] = 2;
+  both.micro_batches = 3;
+  both.recompute = "full";
+  TrainOptions sharded = options("fsdp");
+  sharded.micro_batches = 2;
+  for (const TrainResult& other : {run(4, both), run(2, sharded)}) {
+    test::expect_same_steps(other, one, 1e-10);
+    for (std::size_t i = 0; i < one.steps.size(); ++i) {
+      EXPECT_NEAR(other.steps[i].aux_loss.value(), one.steps[i].aux_loss.value(), 1e-10);
+      EXPECT_EQ(other.steps[i].tokens_of_experts, one.steps[i].tokens_of_experts);
+    }
+  }
+}
+
+TEST_P(OtherExperts, TrainInSixteenBits) {
+  const TrainResult exact = run(1, options("serial"));
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    TrainOptions narrow = options("ddp");
+    narrow.dtype = dtype;
+    const TrainResult result = run(2, narrow);
+    EXPECT_TRUE(theory_holds(result));
+    for (std::size_t i = 0; i < exact.steps.size(); ++i)
+      EXPECT_NEAR(result.steps[i].loss / exact.steps[i].loss, 1, 0.01) << name_of(dtype);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Routers, OtherExperts,
+    testing::Values(
+        R"({"router": "sigmoid", "n_shared_experts": 1, "router_aux_loss_coef": 0.1})",
+        R"({"router": "softmax_unnormalized", "experts_per_token": 1, "n_experts": 6, "moe_every": 1})",
+        R"({"experts_per_token": 4, "expert_width": 96, "router_aux_loss_coef": 1})"),
+    [](const auto& test) { return std::to_string(test.index); });
+
+TEST(Experts, AreRefusedWhereTheyAreNotThereYet) {
+  for (const char* technique : {"tp", "sp", "ulysses", "ps"})
+    EXPECT_NE(test::refusal(2, run_with_experts(technique)).find("experts with --tp, --cp"),
+              std::string::npos)
+        << technique;
+}
+
+TEST(Experts, AreCheckedInTheModelsFile) {
+  const test::Folder folder;
+  const std::string path = folder.file("config.json");
+  int refused = 0;
+  const auto expect = [&](const char* change, const char* said) {
+    auto config = nlohmann::json::parse(std::ifstream(test::golden + "_moe/config.json"));
+    config.merge_patch(nlohmann::json::parse(change));
+    std::ofstream(path) << config;
+    TrainOptions options = run_with_experts("serial");
+    options.model = path;
+    EXPECT_NE(test::refusal(1, options).find(said), std::string::npos) << said;
+    ++refused;
+  };
+  expect(R"({"experts_per_token": 5})", "5 experts per token of 4 experts; use 1 to 4");
+  expect(R"({"experts_per_token": null})", "no \"experts_per_token\"");
+  expect(R"({"n_experts": null})", "and no \"n_experts\"");
+  expect(R"({"n_experts": 0})", "\"n_experts\" is 0");
+  expect(R"({"moe_every": 5})", "experts in every 5th of 4 layers");
+  expect(R"({"router": "noisy"})",
+         "\"router\" is \"noisy\"; only softmax, softmax_unnormalized, sigmoid");
+  expect(R"({"router_aux_loss_coef": -1})", "\"router_aux_loss_coef\" is -1");
+  expect(R"({"n_shared_experts": -1})", "\"n_shared_experts\" is -1");
+  expect(R"({"expert_width": 2.5})", "\"expert_width\" is 2.5");
+  EXPECT_EQ(refused, 9);
+}
+
+}  // namespace
+}  // namespace lockstep
