@@ -54,6 +54,9 @@ void print_experts(const std::vector<StepRecord>& steps) {
       "balancing loss {:.4f} -> {:.4f}; in the last step a layer's busiest expert had {:.2f} times "
       "the mean of its layer's\n",
       *steps.front().aux_loss, *steps.back().aux_loss, busiest);
+  if (steps.back().dropped_share > 0)
+    fmt::print("{:.1f} % of its choices were beyond an expert's capacity and dropped\n",
+               100 * steps.back().dropped_share);
 }
 
 // Reports the effect of a NaN among the gradients: without loss scaling the run would have failed.

@@ -21,10 +21,10 @@ Routing Backend::route(const Router& router, Slice scores, Count sequences) {
 }
 
 void Backend::route_backward(const Router& router, Slice dscores, Slice scores, Slice products,
-                             const Routing& routing, Count sequences, double balance_scale) {
+                             const Routing& routing, Count sequences, double scale) {
   if (!scores.device->stores()) return;
   std::vector<double> gradient(static_cast<std::size_t>(dscores.count));
-  router.backward(gradient, on_host(scores), on_host(products), routing, sequences, balance_scale);
+  router.backward(gradient, on_host(scores), on_host(products), routing, sequences, scale);
   dscores.device->convert(dscores, host_slice(std::span(gradient)));
 }
 

@@ -231,7 +231,7 @@ class Backend {
   // to compute the scores. Devices that compute nothing choose all experts in turn.
   virtual Routing route(const Router& router, Slice scores, Count sequences);
   virtual void route_backward(const Router& router, Slice dscores, Slice scores, Slice products,
-                              const Routing& routing, Count sequences, double balance_scale);
+                              const Routing& routing, Count sequences, double scale);
 
   // The sum over the rows of -sum_k q_k log p_k, where p is the row's softmax. The logits become
   // their gradient (p - q) scale. Rows with no_target add nothing and get gradient 0. q is the target

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -45,6 +46,12 @@ Count ExpertConfig::parameter_count(Count model_width) const {
     return hidden > 0 ? 2 * model_width * hidden + hidden + model_width : 0;
   };
   return model_width * number + number * mlp(width) + mlp(shared_width());
+}
+
+Count ExpertConfig::capacity_of(Count tokens) const {
+  if (capacity == 0) return tokens;
+  const double mean = static_cast<double>(per_token * tokens) / number;
+  return std::min(tokens, static_cast<Count>(std::ceil(capacity * mean)));
 }
 
 ExpertConfig parse_experts(const json& file, const std::string& path) {
@@ -104,6 +111,18 @@ void check(const ExpertConfig& experts, int layers) {
   require(experts.every >= 1 && experts.every <= layers,
           fmt::format("experts in every {}th of {} layers", experts.every, layers),
           fmt::format("no layer would have experts; use 1 to {}", layers));
+  require(experts.groups >= 1 && experts.number % experts.groups == 0,
+          fmt::format("--router-num-groups {} of {} experts", experts.groups, experts.number),
+          "use a number that divides the experts");
+  const int in_groups = experts.number / experts.groups * experts.chosen_groups;
+  require(
+      experts.chosen_groups >= 1 && experts.chosen_groups <= experts.groups &&
+          experts.chosen_groups <= experts.per_token && in_groups >= experts.per_token,
+      fmt::format("--router-group-topk {} of {} groups with {} experts each, for {} experts per "
+                  "token",
+                  experts.chosen_groups, experts.groups, experts.number / experts.groups,
+                  experts.per_token),
+      "use at most as many as there are groups and experts per token, and enough for these");
 }
 
 bool is_same_model(const ExpertConfig& a, const ExpertConfig& b) {

@@ -3,6 +3,7 @@
 // Zoph and Shazeer, "Switch transformers", 2021.
 #pragma once
 
+#include <algorithm>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -25,8 +26,20 @@ struct ExpertConfig {
   RouterWeights router = RouterWeights::softmax;
   double balance = 0;  // the balancing loss is added to the loss so many times
 
+  // How a training routes. Not part of the model.
+  double z_loss = 0;      // the mean over the tokens of lse(scores)^2 is added so many times
+  int groups = 1;         // of neighbouring experts; a token chooses among those of some groups
+  int chosen_groups = 1;  // the best, by the sum of the best K / chosen_groups experts of each
+  double capacity = 0;    // a micro-batch sends an expert at most capacity K N / E tokens; 0: all
+  bool drops_by_position = false;  // beyond that: the last tokens instead of the smallest weights
+
   bool exist() const { return number > 0; }
   bool in_layer(int layer) const { return exist() && (layer + 1) % every == 0; }
+  // Tokens that an expert takes of so many, at most.
+  Count capacity_of(Count tokens) const;
+  Count most_rows(Count tokens) const {
+    return std::min(tokens * per_token, number * capacity_of(tokens));
+  }
   Count shared_width() const { return Count{shared} * width; }
   // Parameters of the mlp of a layer with experts.
   Count parameter_count(Count model_width) const;
@@ -36,7 +49,7 @@ struct ExpertConfig {
 // key that is missing, unknown or out of range.
 ExpertConfig parse_experts(const nlohmann::json& file, const std::string& path);
 void add_experts(nlohmann::ordered_json& file, const ExpertConfig& experts);
-// Throws Error (bad_input) that names the field and its range.
+// Throws Error (bad_input) that names the field and its range, or the flag of a training's options.
 void check(const ExpertConfig& experts, int layers);
 // Whether their weights have the same shapes and meaning.
 bool is_same_model(const ExpertConfig& a, const ExpertConfig& b);

@@ -23,6 +23,13 @@ void to_softmax(std::span<double> scores) {
 
 double sigmoid(double score) { return 1 / (1 + std::exp(-score)); }
 
+double log_sum_exp(Numbers scores) {
+  const double highest = std::ranges::max(scores);
+  double sum = 0;
+  for (const double score : scores) sum += std::exp(score - highest);
+  return highest + std::log(sum);
+}
+
 // What a token's weights and its balancing loss are made of: the softmax, or sigmoids.
 std::vector<double> affinities(Numbers scores, RouterWeights kind) {
   std::vector<double> made(scores.begin(), scores.end());
@@ -42,24 +49,29 @@ void add_counts(std::vector<Count>& sums, const std::vector<Count>& counts) {
 
 void RoutingTotals::add(int layer, const Routing& routing) {
   balance += routing.balance;
+  z += routing.z;
+  chosen += std::ssize(routing.rows);
+  dropped += std::ranges::count(routing.rows, -1);
   add_counts(tokens[layer], routing.counts);
 }
 
 void RoutingTotals::add(const RoutingTotals& other) {
   balance += other.balance;
+  z += other.z;
+  chosen += other.chosen;
+  dropped += other.dropped;
   for (const auto& [layer, counts] : other.tokens) add_counts(tokens[layer], counts);
 }
 
 Routing Router::choose(Numbers scores, Count sequences) const {
   const Count n = std::ssize(scores) / experts();
   Routing routing;
-  std::vector<std::int32_t> order(static_cast<std::size_t>(experts()));
+  std::vector<std::int32_t> ordered(static_cast<std::size_t>(experts()));
   for (Count t = 0; t < n; ++t) {
     const Numbers own = part(scores, t * experts(), experts());
     const std::vector<double> affinity = affinities(own, config_.router);
-    std::iota(order.begin(), order.end(), 0);
-    std::ranges::stable_sort(order, std::greater(), [&](std::int32_t e) { return own[e]; });
-    const std::span chosen = std::span(order).first(static_cast<std::size_t>(per_token()));
+    order(ordered, own, affinity);
+    const std::span chosen = std::span(ordered).first(static_cast<std::size_t>(per_token()));
     double sum = 0;
     for (const std::int32_t e : chosen) sum += affinity[e];
     const double divisor = config_.router == RouterWeights::softmax_unnormalized ? 1 : sum;
@@ -67,6 +79,7 @@ Routing Router::choose(Numbers scores, Count sequences) const {
       routing.experts.push_back(e);
       routing.weights.push_back(affinity[e] / divisor);
     }
+    if (config_.z_loss > 0) routing.z += std::pow(log_sum_exp(own), 2);
   }
   sort_rows(routing);
   for (Count s = 0; s < sequences; ++s)
@@ -83,14 +96,49 @@ Routing Router::choose_in_turn(Count tokens) const {
   return routing;
 }
 
+void Router::order(std::vector<std::int32_t>& ordered, Numbers scores, Numbers affinities) const {
+  std::iota(ordered.begin(), ordered.end(), 0);
+  std::ranges::stable_sort(ordered, std::greater(), [&](std::int32_t e) { return scores[e]; });
+  if (config_.groups == 1) return;
+  const Count in_group = experts() / config_.groups;
+  const Count counted = std::min<Count>(in_group, per_token() / config_.chosen_groups);
+  std::vector<double> of_group(static_cast<std::size_t>(config_.groups));
+  std::vector<Count> seen(of_group.size());
+  for (const std::int32_t e : ordered)
+    if (const Count group = e / in_group; seen[group]++ < counted) of_group[group] += affinities[e];
+  std::vector<Count> groups(of_group.size());
+  std::iota(groups.begin(), groups.end(), 0);
+  std::ranges::stable_sort(groups, std::greater(), [&](Count group) { return of_group[group]; });
+  const std::span chosen = std::span(groups).first(static_cast<std::size_t>(config_.chosen_groups));
+  std::ranges::stable_partition(
+      ordered, [&](std::int32_t e) { return std::ranges::count(chosen, e / in_group) > 0; });
+}
+
+std::vector<bool> Router::kept(const Routing& routing) const {
+  const Count capacity = config_.capacity_of(std::ssize(routing.experts) / per_token());
+  std::vector<std::size_t> choices(routing.experts.size());
+  std::iota(choices.begin(), choices.end(), 0);
+  if (!config_.drops_by_position)
+    std::ranges::stable_sort(choices, std::greater(),
+                             [&](std::size_t choice) { return routing.weights[choice]; });
+  std::vector<bool> kept(choices.size());
+  std::vector<Count> taken(static_cast<std::size_t>(experts()));
+  for (const std::size_t choice : choices)
+    kept[choice] = taken[routing.experts[choice]]++ < capacity;
+  return kept;
+}
+
 void Router::sort_rows(Routing& routing) const {
+  const std::vector<bool> is_kept = kept(routing);
   routing.counts.assign(static_cast<std::size_t>(experts()), 0);
-  for (const std::int32_t e : routing.experts) ++routing.counts[e];
+  for (std::size_t choice = 0; choice < is_kept.size(); ++choice)
+    if (is_kept[choice]) ++routing.counts[routing.experts[choice]];
   std::vector<Count> next(routing.counts.size());
   std::exclusive_scan(routing.counts.begin(), routing.counts.end(), next.begin(), Count{0});
-  routing.tokens.resize(routing.experts.size());
-  routing.rows.resize(routing.experts.size());
+  routing.tokens.resize(static_cast<std::size_t>(std::ranges::count(is_kept, true)));
+  routing.rows.assign(routing.experts.size(), -1);
   for (std::size_t choice = 0; choice < routing.experts.size(); ++choice) {
+    if (!is_kept[choice]) continue;
     const Count row = next[routing.experts[choice]]++;
     routing.rows[choice] = static_cast<std::int32_t>(row);
     routing.tokens[row] = static_cast<std::int32_t>(static_cast<Count>(choice) / per_token());
@@ -99,7 +147,7 @@ void Router::sort_rows(Routing& routing) const {
 
 // Of the chosen experts c with affinities a: w_c = a_c / sum of the chosen a, or a_c.
 void Router::backward(std::span<double> dscores, Numbers scores, Numbers products,
-                      const Routing& routing, Count sequences, double balance_scale) const {
+                      const Routing& routing, Count sequences, double scale) const {
   const Count n = std::ssize(scores) / experts();
   for (Count t = 0; t < n; ++t) {
     const Numbers own = part(scores, t * experts(), experts());
@@ -128,10 +176,24 @@ void Router::backward(std::span<double> dscores, Numbers scores, Numbers product
       }
     }
   }
-  if (balance_scale == 0) return;
-  for (Count s = 0; s < sequences; ++s)
-    add_balance_gradient(dscores, scores, routing, {s * n / sequences, n / sequences},
-                         balance_scale);
+  if (scale == 0) return;
+  if (config_.balance > 0)
+    for (Count s = 0; s < sequences; ++s)
+      add_balance_gradient(dscores, scores, routing, {s * n / sequences, n / sequences},
+                           scale * config_.balance);
+  if (config_.z_loss > 0)
+    add_z_gradient(
+        dscores, scores,
+        scale * config_.z_loss * static_cast<double>(sequences) / static_cast<double>(n));
+}
+
+void Router::add_z_gradient(std::span<double> dscores, Numbers scores, double scale) const {
+  for (Count first = 0; first < std::ssize(scores); first += experts()) {
+    const Numbers own = part(scores, first, experts());
+    const double lse = log_sum_exp(own);
+    for (Count e = 0; e < experts(); ++e)
+      dscores[first + e] += scale * 2 * lse * std::exp(own[e] - lse);
+  }
 }
 
 std::vector<double> Router::shares(const Routing& routing, Sequence sequence) const {

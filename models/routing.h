@@ -1,7 +1,7 @@
 // What a router decides: which experts compute which tokens, and with which weights. Plain arithmetic
 // in f64 on the host for every device, because everything that follows depends on its numbers.
 //
-// A micro-batch has N tokens, each chooses K of E experts. No token is dropped.
+// A micro-batch has N tokens, each chooses K of E experts. Without a capacity no token is dropped.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,17 @@ namespace lockstep {
 struct Routing {
   std::vector<std::int32_t> experts;  // [N, K], by falling score
   std::vector<double> weights;        // [N, K]
-  std::vector<Count> counts;          // [E], tokens of each expert
-  std::vector<std::int32_t> tokens;   // [N K], of the experts' rows: by expert, then by token
-  std::vector<std::int32_t> rows;     // [N, K], the expert's row of each choice
+  std::vector<Count> counts;          // [E], tokens of each expert, without dropped ones
+  std::vector<std::int32_t> tokens;   // of the experts' rows: by expert, then by token
+  std::vector<std::int32_t> rows;     // [N, K], the expert's row of each choice; -1 if dropped
   double balance = 0;                 // the balancing losses of its sequences, added up
+  double z = 0;                       // lse(scores)^2 of its tokens, added up
 };
 
 // Of several micro-batches, by layer.
 struct RoutingTotals {
-  double balance = 0;
+  double balance = 0, z = 0;
+  Count dropped = 0, chosen = 0;
   std::map<int, std::vector<Count>> tokens;  // of each expert
 
   void add(int layer, const Routing& routing);
@@ -44,10 +46,11 @@ class Router {
   // All experts in turn, for devices that compute no scores.
   Routing choose_in_turn(Count tokens) const;
   // dscores[N, E], given products[N, K] = <dout of the token, output of its expert>. The choice
-  // itself has no gradient. `balance_scale` is the factor of each sequence's balancing loss.
+  // itself has no gradient. `scale` is the factor of the losses of each sequence: the balancing loss
+  // and the mean of its z-losses (Zoph et al., "ST-MoE", 2022), which have their own factors, too.
   void backward(std::span<double> dscores, std::span<const double> scores,
                 std::span<const double> products, const Routing& routing, Count sequences,
-                double balance_scale) const;
+                double scale) const;
 
  private:
   struct Sequence {
@@ -59,8 +62,15 @@ class Router {
                       Sequence sequence) const;
   void add_balance_gradient(std::span<double> dscores, std::span<const double> scores,
                             const Routing& routing, Sequence sequence, double scale) const;
+  void add_z_gradient(std::span<double> dscores, std::span<const double> scores,
+                      double scale) const;
   std::vector<double> shares(const Routing& routing, Sequence sequence) const;
+  // The experts of one token, by falling score, those of the chosen groups first.
+  void order(std::vector<std::int32_t>& experts, std::span<const double> scores,
+             std::span<const double> affinities) const;
   void sort_rows(Routing& routing) const;
+  // Which choices stay within the experts' capacity.
+  std::vector<bool> kept(const Routing& routing) const;
 
   Count experts() const { return config_.number; }
   Count per_token() const { return config_.per_token; }

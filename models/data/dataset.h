@@ -41,7 +41,7 @@ inline Rows rows_in_training(const Batch& batch, double loss_scale = 1) {
   Rows rows = rows_of(batch);
   rows.first = Count{batch.first} * rows.whole_length();
   rows.step = batch.step;
-  rows.balance_scale = loss_scale / batch.global_batch;
+  rows.router_scale = loss_scale / batch.global_batch;
   return rows;
 }
 

@@ -7,10 +7,10 @@ namespace lockstep {
 
 struct Rows {
   Count sequences = 0, length = 0;  // length: this rank's tokens of each sequence
-  Count first = 0;           // the row of the first sequence's first token, in the global batch
-  std::int64_t step = -1;    // below 0 outside of training: no dropout, no label smoothing
-  bool again = false;        // computed a second time: what routers have chosen stays
-  double balance_scale = 0;  // the factor of the gradient of each sequence's balancing loss
+  Count first = 0;          // the row of the first sequence's first token, in the global batch
+  std::int64_t step = -1;   // below 0 outside of training: no dropout, no label smoothing
+  bool again = false;       // computed a second time: what routers have chosen stays
+  double router_scale = 0;  // the factor of the gradients of the routers' losses of a sequence
   TokenLayout layout;
   Documents documents = {};  // in whole sequences
   // If documents are not in the data's order: the position of each token in that order.

@@ -33,6 +33,11 @@ TensorBytes ActivationBytes::of_all(const char* name, Count columns, const char*
   return {.name = name, .shape = shape, .bytes = rows_ * columns * element_};
 }
 
+TensorBytes ActivationBytes::of_experts(const char* name, Count columns, const char* shape) const {
+  return {
+      .name = name, .shape = shape, .bytes = config_.experts.most_rows(rows_) * columns * element_};
+}
+
 TensorBytes ActivationBytes::statistics(const char* name, Count number, const char* shape) const {
   return {.name = name, .shape = shape, .bytes = number * statistic_};
 }
@@ -74,10 +79,10 @@ std::vector<TensorBytes> ActivationBytes::mlp(bool has_experts) const {
   std::vector<TensorBytes> tensors = {
       of_outer("normed_2"),
       statistics("scores", rows_ * e.number, "N E"),
-      of_all("gathered", e.per_token * width_, "N K C"),
-      of_all("experts.hidden", Count{e.per_token} * e.width, "N K f"),
-      of_all("experts.activated", Count{e.per_token} * e.width, "N K f"),
-      of_all("made", e.per_token * width_, "N K C"),
+      of_experts("gathered", width_, "N K C"),
+      of_experts("experts.hidden", e.width, "N K f"),
+      of_experts("experts.activated", e.width, "N K f"),
+      of_experts("made", width_, "N K C"),
   };
   if (e.shared > 0)
     for (const char* name : {"shared.hidden", "shared.activated"})
@@ -118,9 +123,9 @@ std::vector<TensorBytes> ActivationBytes::mlp_gradients(bool has_experts) const 
   std::vector<TensorBytes> tensors = {
       statistics("products", rows_ * e.per_token, "N K"),
       of_all("scores", e.number, "N E"),
-      of_all("made", e.per_token * width_, "N K C"),
-      of_all("experts.hidden", Count{e.per_token} * e.width, "N K f"),
-      of_all("gathered", e.per_token * width_, "N K C"),
+      of_experts("made", width_, "N K C"),
+      of_experts("experts.hidden", e.width, "N K f"),
+      of_experts("gathered", width_, "N K C"),
   };
   if (e.shared > 0) tensors.push_back(of_all("shared.hidden", e.shared_width(), "N S f"));
   if (options_.dropout.rate > 0) tensors.push_back(of_all("undropped", width_, "N C"));

@@ -50,6 +50,8 @@ class ActivationBytes {
  private:
   TensorBytes of_outer(const char* name) const;
   TensorBytes of_all(const char* name, Count columns, const char* shape) const;
+  // The rows of experts: N K, or fewer with a capacity.
+  TensorBytes of_experts(const char* name, Count columns, const char* shape) const;
   TensorBytes statistics(const char* name, Count number, const char* shape) const;
   // Whether backward keeps the gradients of products apart from those of their sums.
   bool has_products() const { return split_.by_sequence || options_.dropout.rate > 0; }

@@ -12,6 +12,11 @@ Slice rows_from(Slice slice, Range rows, Count all) {
   return slice.part(rows.first * columns, rows.count * columns);
 }
 
+// Without the memory for rows that were dropped.
+Slice used(const Routing& routing, Slice slice, Count all) {
+  return rows_from(slice, {0, std::ssize(routing.tokens)}, all);
+}
+
 }  // namespace
 
 Mixture::Mixture(Parameters& parameters, const std::string& name, const GptConfig& config,
@@ -29,10 +34,10 @@ Mixture::Mixture(Parameters& parameters, const std::string& name, const GptConfi
     return Expert{std::move(expand),
                   Linear(parameters, of + "c_proj", hidden, width_, Initial::branch_end)};
   };
-  for (int e = 0; e < config.experts.number; ++e)
-    experts_.push_back(expert(fmt::format("{}experts.{}.", name, e), config.experts.width));
   if (config.experts.shared > 0)
     shared_.emplace(expert(name + "shared.", config.experts.shared_width()));
+  for (int e = 0; e < config.experts.number; ++e)
+    experts_.push_back(expert(fmt::format("{}experts.{}.", name, e), config.experts.width));
 }
 
 void Mixture::Expert::add_no_rows(Backend& backend, Slice x) const {
@@ -41,9 +46,7 @@ void Mixture::Expert::add_no_rows(Backend& backend, Slice x) const {
       backend.add_no_rows(linear->parameters().gradient(parameter), x);
 }
 
-int Mixture::last_parameter() const {
-  return (shared_ ? *shared_ : experts_.back()).contract.bias();
-}
+int Mixture::last_parameter() const { return experts_.back().contract.bias(); }
 
 template <typename Run>
 void Mixture::for_each_expert(const Routing& routing, Run run) const {
@@ -75,8 +78,8 @@ void Mixture::forward(Backend& backend, Slice out, Slice base, MlpStash& kept, c
                {scores, n, config.number}, 0);
   if (!rows.again) kept.routing = backend.route(router_, scores, rows.sequences);
 
-  const Slice gathered = make(a.gathered, all, width_, x.dtype);
-  backend.gather_rows(gathered, x, kept.routing.tokens, {});
+  backend.gather_rows(used(kept.routing, make(a.gathered, all, width_, x.dtype), all), x,
+                      kept.routing.tokens, {});
   make(a.experts.hidden, all, config.width, x.dtype);
   make(a.experts.activated, all, config.width, x.dtype);
   const Slice made = make(a.made, all, width_, x.dtype);
@@ -123,12 +126,14 @@ void Mixture::backward_input(Backend& backend, Slice dx, Slice dout, const MlpSt
   backend.row_products(products, dsum, a.made.slice(), kept.routing.rows, n);
   const Slice dscores = make(d.scores, n, config.number, dx.dtype);
   backend.route_backward(router_, dscores, a.scores.slice(), products, kept.routing, rows.sequences,
-                         config.balance * rows.balance_scale);
+                         rows.router_scale);
 
   std::vector<double> factors(kept.routing.tokens.size());
-  for (std::size_t choice = 0; choice < factors.size(); ++choice)
-    factors[kept.routing.rows[choice]] = kept.routing.weights[choice];
-  backend.gather_rows(make(d.made, all, width_, dx.dtype), dsum, kept.routing.tokens, factors);
+  for (std::size_t choice = 0; choice < kept.routing.rows.size(); ++choice)
+    if (kept.routing.rows[choice] >= 0)
+      factors[kept.routing.rows[choice]] = kept.routing.weights[choice];
+  backend.gather_rows(used(kept.routing, make(d.made, all, width_, dx.dtype), all), dsum,
+                      kept.routing.tokens, factors);
   make(d.hidden, all, config.width, dx.dtype);
   const Slice dgathered = make(d.gathered, all, width_, dx.dtype);
   for_each_expert(kept.routing, [&](const Expert& expert, Range own) {

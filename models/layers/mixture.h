@@ -15,7 +15,7 @@ namespace lockstep {
 
 class Mixture final : public Mlp {
  public:
-  // Registers name + router.weight [C, E], the experts in order, and the shared experts, if any.
+  // Registers name + router.weight [C, E], the shared experts, if any, and the experts in order.
   Mixture(Parameters& parameters, const std::string& name, const GptConfig& config,
           const Masks& masks, int layer);
 
@@ -62,7 +62,8 @@ class Mixture final : public Mlp {
     return gradients.undropped.count() > 0 ? gradients.undropped.slice() : dout;
   }
   Dropout mask(const Rows& rows) const { return masks_.hidden(rows, layer_, Dropped::mlp); }
-  Count chosen(const Rows& rows) const { return rows.count() * router_.config().per_token; }
+  // Rows of all experts, at most.
+  Count chosen(const Rows& rows) const { return router_.config().most_rows(rows.count()); }
 
   Parameters& parameters_;
   Count width_;

@@ -247,6 +247,7 @@ std::vector<OptionGroup> describe(TrainOptions& o) {
           describe(static_cast<OffloadOptions&>(o)),
           describe_offload_tier(o),
           describe(static_cast<ParameterServerOptions&>(o)),
+          describe(static_cast<ExpertOptions&>(o)),
           describe(static_cast<CheckpointOptions&>(o)),
           describe(static_cast<RunOptions&>(o))};
 }

@@ -133,6 +133,14 @@ struct ParameterServerOptions {
   int staleness = 0;
 };
 
+// How routers send tokens to experts.
+struct ExpertOptions {
+  double router_z_loss = 0;
+  int router_groups = 1, router_chosen_groups = 1;
+  double expert_capacity = 0;
+  std::string token_drop_policy = "probs";  // or position
+};
+
 struct CheckpointOptions {
   std::string checkpoint;       // folder; empty: none are written
   int checkpoint_interval = 0;  // steps; 0: after the last step only
@@ -167,6 +175,7 @@ struct TrainOptions : InputOptions,
                       TensorOptions,
                       ContextOptions,
                       ParameterServerOptions,
+                      ExpertOptions,
                       CheckpointOptions,
                       RunOptions {
   std::string technique = "serial";
@@ -204,6 +213,7 @@ OptionGroup describe_layout(ContextOptions& options);
 OptionGroup describe_groups(ContextOptions& options);
 OptionGroup describe_ring(ContextOptions& options);
 OptionGroup describe(ParameterServerOptions& options);
+OptionGroup describe(ExpertOptions& options);
 OptionGroup describe(CheckpointOptions& options);
 OptionGroup describe(RunOptions& options);
 // All groups, bound to the fields of `options`, which must outlive them.
@@ -216,6 +226,8 @@ void check_bounds(const TrainOptions& options);
 bool partitions_activations(const TrainOptions& options);
 // The model's options. Throws Error (bad_input) for unknown names.
 ModelOptions model_options(const TrainOptions& options);
+// A model's experts, with a training's way to route. Throws Error (bad_input) if there are none.
+ExpertConfig with_options(ExpertConfig experts, const ExpertOptions& options);
 OptimizerSettings optimizer_settings(const TrainOptions& options);
 
 // The name of the loss-scaling rule, with its default.

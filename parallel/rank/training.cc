@@ -165,8 +165,10 @@ double Training::over_ranks(double value, ReduceOp op) {
 void Training::add_routing(StepRecord& record, const RoutingTotals& own) {
   const ExpertConfig& experts = plan_.model.experts;
   if (!experts.exist()) return;
-  // The sum of losses, and then the tokens of each layer's experts.
-  std::vector<double> sums = {own.balance};
+  // Sums of the losses and of choices, and then the tokens of each layer's experts.
+  std::vector<double> sums = {own.balance, own.z, static_cast<double>(own.dropped),
+                              static_cast<double>(own.chosen)};
+  const auto first = std::ssize(sums);
   for (int layer = 0; layer < plan_.model.layers; ++layer) {
     if (!experts.in_layer(layer)) continue;
     const auto here = own.tokens.find(layer);
@@ -177,8 +179,11 @@ void Training::add_routing(StepRecord& record, const RoutingTotals& own) {
   }
   context_.world.set_label(report_label);
   all_reduce(context_.world, host_slice(std::span(sums)), ReduceOp::sum);
-  record.aux_loss = sums.front() / plan_.options.global_batch;
-  for (auto next = sums.begin() + 1; next != sums.end(); next += experts.number)
+  record.aux_loss = sums[0] / plan_.options.global_batch;
+  if (experts.z_loss > 0)
+    record.router_z_loss = sums[1] / static_cast<double>(plan_.tokens_per_step());
+  record.dropped_share = sums[2] / sums[3];
+  for (auto next = sums.begin() + first; next != sums.end(); next += experts.number)
     record.tokens_of_experts.emplace_back(next, next + experts.number);
 }
 

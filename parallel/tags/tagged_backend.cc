@@ -181,11 +181,11 @@ Routing TaggedBackend::route(const Router& router, Slice scores, Count sequences
 
 void TaggedBackend::route_backward(const Router& router, Slice dscores, Slice scores,
                                    Slice products, const Routing& routing, Count sequences,
-                                   double balance_scale) {
+                                   double scale) {
   TagUse use(state_, "route_backward");
   use.write(dscores, use.product(use.whole_rows(scores, "scores"),
                                  use.whole_rows(products, "products"), "scores * products"));
-  inner_.route_backward(router, dscores, scores, products, routing, sequences, balance_scale);
+  inner_.route_backward(router, dscores, scores, products, routing, sequences, scale);
 }
 
 double TaggedBackend::cross_entropy(Slice logits, std::span<const std::int32_t> targets, Count real,

@@ -67,7 +67,7 @@ class TaggedBackend : public Backend {
   void add_no_rows(Slice gradient, Slice x) override;
   Routing route(const Router& router, Slice scores, Count sequences) override;
   void route_backward(const Router& router, Slice dscores, Slice scores, Slice products,
-                      const Routing& routing, Count sequences, double balance_scale) override;
+                      const Routing& routing, Count sequences, double scale) override;
   double cross_entropy(Slice logits, std::span<const std::int32_t> targets, Count real,
                        double scale, double smoothing) override;
   void softmax_highest(Slice highest, Slice logits, Count real) override;

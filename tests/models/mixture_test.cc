@@ -159,6 +159,20 @@ TEST_F(MixtureLayer, AllTokensMayGoToOneExpert) {
   for (const double number : out) EXPECT_TRUE(std::isfinite(number));
 }
 
+TEST_F(MixtureLayer, ADroppedTokenPassesByItsExperts) {
+  Layer layer({.number = 3, .per_token = 1, .width = 2, .capacity = 1.5});
+  const std::vector<double> x(static_cast<std::size_t>(few_tokens * model_width), 1.0),
+      base = normals(few_tokens * model_width, 9);
+  const std::vector<double> out = layer.forward(x, base);
+  const auto of = [](const std::vector<double>& all, Count token) {
+    return std::vector(all.begin() + token * model_width, all.begin() + (token + 1) * model_width);
+  };
+  EXPECT_EQ(std::ssize(layer.kept.routing.tokens),
+            3);  // all choose one expert, which takes ceil(2.5)
+  for (const Count token : {0, 1, 2}) EXPECT_NE(of(out, token), of(base, token));
+  for (const Count token : {3, 4}) EXPECT_EQ(of(out, token), of(base, token));
+}
+
 TEST_F(MixtureLayer, KeepsItsChoiceWhenItIsComputedAgain) {
   Layer layer({.number = 4, .per_token = 2, .width = 2});
   const std::vector<double> x = normals(few_tokens * model_width, 8);
@@ -177,7 +191,7 @@ TEST_F(MixtureLayer, KeepsItsChoiceWhenItIsComputedAgain) {
   EXPECT_NE(layer.kept.routing.experts, first.experts);
 }
 
-// Every element of every parameter of a small model, with dropout and balancing loss.
+// A third of the elements of every parameter of a small model, with dropout and balancing loss.
 struct ModelCase {
   ExpertConfig experts;
   double dropout = 0;
@@ -213,7 +227,7 @@ TEST_P(ModelWithExperts, GradientsEqualFiniteDifferences) {
   const auto all = host_span<double>(model.parameters().gradients());
   const std::vector<double> gradients(all.begin(), all.end());
   int compared = 0;
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
+  for (std::size_t i = 0; i < gradients.size(); i += 3) {
     const auto moved = [&](double by) {
       const double before = std::exchange(values[i], values[i] + by), there = loss();
       values[i] = before;
@@ -225,7 +239,7 @@ TEST_P(ModelWithExperts, GradientsEqualFiniteDifferences) {
     ASSERT_NEAR(gradients[i], difference, 1e-8 + 1e-7 * std::abs(difference)) << i;
     compared += gradients[i] != 0 ? 1 : 0;
   }
-  EXPECT_GT(compared, std::ssize(gradients) / 2);
+  EXPECT_GT(compared, std::ssize(gradients) / 6);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -15,7 +15,7 @@ namespace {
 using enum RouterWeights;
 
 ExpertConfig experts(int number, int per_token, RouterWeights router) {
-  return {.number = number, .per_token = per_token, .width = 1, .router = router};
+  return {.number = number, .per_token = per_token, .width = 1, .router = router, .balance = 1};
 }
 
 const std::vector<double> four = {2, 1, 0, -1};
@@ -66,6 +66,52 @@ TEST(Routing, RowsLieByExpertAndThenByToken) {
   EXPECT_EQ(routing.rows, (std::vector<std::int32_t>{3, 0, 1, 4, 5, 2}));
 }
 
+TEST(Routing, ZLossOfOneToken) {
+  ExpertConfig config = experts(4, 2, softmax);
+  config.balance = 0;
+  config.z_loss = 1;
+  const Router one(config);
+  const Routing routing = one.choose(four, 1);
+  EXPECT_NEAR(routing.z, 5.9545257650, 1e-9);
+  std::vector<double> gradient(4);
+  one.backward(gradient, four, std::vector<double>(2), routing, 1, 1);
+  expect_near(gradient, std::vector{3.142546, 1.156078, .425297, .156458}, 1e-6);
+}
+
+TEST(Routing, TokensUseExpertsOfTheBestGroups) {
+  ExpertConfig config = experts(6, 2, sigmoid);
+  config.groups = 3;
+  config.chosen_groups = 1;
+  // Expert 0 is the best one, but the experts 2 and 3 are the best pair.
+  EXPECT_EQ(Router(config).choose(std::vector<double>{3, -9, 2, 1, 0, 0}, 1).experts,
+            (std::vector<std::int32_t>{2, 3}));
+  // Of each of two groups, only the best expert counts.
+  config.chosen_groups = 2;
+  EXPECT_EQ(Router(config).choose(std::vector<double>{3, -9, 1, 1, 2, -9}, 1).experts,
+            (std::vector<std::int32_t>{0, 4}));
+}
+
+TEST(Routing, ExpertsTakeAsManyTokensAsTheirCapacity) {
+  ExpertConfig config = experts(4, 1, softmax_unnormalized);
+  EXPECT_EQ(config.capacity_of(10), 10);
+  config.capacity = 1;
+  EXPECT_EQ(config.capacity_of(10), 3);  // 2.5 is the mean
+  // All five tokens choose expert 1, the later the more.
+  std::vector<double> scores(20, 0);
+  for (int t = 0; t < 5; ++t) scores[4 * t + 1] = t + 1;
+  config.capacity = 1.5;  // two tokens
+  EXPECT_EQ(Router(config).choose(scores, 1).rows, (std::vector<std::int32_t>{-1, -1, -1, 0, 1}));
+  config.drops_by_position = true;
+  const Routing routing = Router(config).choose(scores, 1);
+  EXPECT_EQ(routing.rows, (std::vector<std::int32_t>{0, 1, -1, -1, -1}));
+  EXPECT_EQ(routing.tokens, (std::vector<std::int32_t>{0, 1}));
+  EXPECT_EQ(routing.counts, (std::vector<Count>{0, 2, 0, 0}));
+  RoutingTotals totals;
+  totals.add(0, routing);
+  EXPECT_EQ(totals.dropped, 3);
+  EXPECT_EQ(totals.chosen, 5);
+}
+
 TEST(Routing, WithoutScoresAllAreChosenInTurn) {
   const Routing routing = Router(experts(4, 3, sigmoid)).choose_in_turn(8);
   EXPECT_EQ(routing.counts, (std::vector<Count>{6, 6, 6, 6}));
@@ -86,6 +132,7 @@ TEST(Routing, TotalsAddUpByLayer) {
 struct RouterCase {
   int number, per_token;
   RouterWeights router;
+  int groups = 1;
 };
 void PrintTo(const RouterCase& c, std::ostream* out) {
   *out << c.per_token << " of " << c.number << " " << name_of(c.router);
@@ -93,21 +140,25 @@ void PrintTo(const RouterCase& c, std::ostream* out) {
 
 class RouterGradients : public testing::TestWithParam<RouterCase> {};
 
-// The sum of given products by the weights, and three times the balancing loss of each sequence.
+// The sum of given products by the weights, three times the balancing loss of each sequence, and twice
+// the mean z-loss of each.
 TEST_P(RouterGradients, EqualFiniteDifferences) {
-  const auto [number, per_token, kind] = GetParam();
-  const Router router(experts(number, per_token, kind));
+  const auto [number, per_token, kind, groups] = GetParam();
+  ExpertConfig config = experts(number, per_token, kind);
+  config.balance = 3;
+  config.z_loss = 2;
+  config.groups = groups;
+  const Router router(config);
   constexpr Count sequences = 2, tokens = 6;
-  constexpr double balance = 3;
   std::vector<double> scores = normals(tokens * number, 5);
   const std::vector<double> products = normals(tokens * per_token, 6);
   const auto loss = [&] {
     const Routing routing = router.choose(scores, sequences);
     return std::inner_product(products.begin(), products.end(), routing.weights.begin(), 0.0) +
-           balance * routing.balance;
+           3 * routing.balance + 2 * routing.z * sequences / tokens;
   };
   std::vector<double> gradient(scores.size(), std::nan(""));
-  router.backward(gradient, scores, products, router.choose(scores, sequences), sequences, balance);
+  router.backward(gradient, scores, products, router.choose(scores, sequences), sequences, 1);
   for (std::size_t i = 0; i < scores.size(); ++i) {
     constexpr double step = 1e-6;
     const double before = std::exchange(scores[i], scores[i] + step), up = loss();
@@ -118,14 +169,13 @@ TEST_P(RouterGradients, EqualFiniteDifferences) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, RouterGradients,
-                         testing::Values(RouterCase{4, 2, softmax},
-                                         RouterCase{4, 2, softmax_unnormalized},
-                                         RouterCase{4, 2, sigmoid},
-                                         RouterCase{5, 1, softmax_unnormalized},
-                                         RouterCase{5, 1, sigmoid}, RouterCase{3, 3, softmax},
-                                         RouterCase{3, 3, softmax_unnormalized},
-                                         RouterCase{3, 3, sigmoid}, RouterCase{1, 1, softmax}));
+INSTANTIATE_TEST_SUITE_P(
+    All, RouterGradients,
+    testing::Values(RouterCase{4, 2, softmax}, RouterCase{4, 2, softmax_unnormalized},
+                    RouterCase{4, 2, sigmoid}, RouterCase{5, 1, softmax_unnormalized},
+                    RouterCase{5, 1, sigmoid}, RouterCase{3, 3, softmax},
+                    RouterCase{3, 3, softmax_unnormalized}, RouterCase{3, 3, sigmoid},
+                    RouterCase{6, 2, sigmoid, 3}, RouterCase{1, 1, softmax}));
 
 // One expert for each token has the weight 1, whatever its score: only the balancing loss teaches
 // such a router.

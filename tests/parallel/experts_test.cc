@@ -135,6 +135,62 @@ INSTANTIATE_TEST_SUITE_P(
         R"({"experts_per_token": 4, "expert_width": 96, "router_aux_loss_coef": 1})"),
     [](const auto& test) { return std::to_string(test.index); });
 
+TEST_F(WithPoison, RoutersWithGroupsAndZLossEqualOneRank) {
+  const auto options = [](const std::string& technique) {
+    TrainOptions run = run_with_experts(technique);
+    run.steps = 3;
+    run.router_groups = 2;
+    run.router_z_loss = 0.01;
+    return run;
+  };
+  TrainOptions stages = options("pipeline");
+  stages.micro_batches = 2;
+  const TrainResult one = run(1, options("serial")), other = run(2, stages);
+  test::expect_same_steps(other, one, 1e-10);
+  EXPECT_NEAR(other.steps[2].router_z_loss.value(), one.steps[2].router_z_loss.value(), 1e-10);
+}
+
+// What is dropped depends on the parts of a batch: two ranks with one micro-batch are one rank with
+// two.
+TEST_F(WithPoison, TokensBeyondTheCapacityAreDropped) {
+  TrainOptions one = run_with_experts("serial");
+  one.steps = 3;
+  one.expert_capacity = 1;
+  one.micro_batches = 2;
+  TrainOptions two = one;
+  two.technique = "fsdp";
+  two.micro_batches = 1;
+  for (const char* policy : {"probs", "position"}) {
+    one.token_drop_policy = two.token_drop_policy = policy;
+    const TrainResult serial = run(1, one), sharded = run(2, two);
+    test::expect_same_steps(sharded, serial, 1e-10);
+    EXPECT_TRUE(theory_holds(serial));
+    EXPECT_TRUE(theory_holds(sharded));
+    for (std::size_t i = 0; i < serial.steps.size(); ++i) {
+      EXPECT_GT(serial.steps[i].dropped_share, 0.05);
+      EXPECT_EQ(serial.steps[i].dropped_share, sharded.steps[i].dropped_share);
+      EXPECT_EQ(serial.steps[i].tokens_of_experts, sharded.steps[i].tokens_of_experts);
+    }
+  }
+}
+
+TEST(Experts, RefuseOptionsOfRoutersThatCannotBe) {
+  const auto expect = [](void (*set)(TrainOptions&), const char* said) {
+    TrainOptions options = run_with_experts("serial");
+    set(options);
+    EXPECT_NE(test::refusal(1, options).find(said), std::string::npos) << said;
+  };
+  expect([](TrainOptions& o) { o.router_groups = 3; }, "--router-num-groups 3 of 4 experts");
+  expect([](TrainOptions& o) { o.router_chosen_groups = 2; }, "--router-group-topk 2 of 1 groups");
+  expect([](TrainOptions& o) { o.router_groups = 4; }, "--router-group-topk 1 of 4 groups");
+  expect([](TrainOptions& o) { o.router_z_loss = -1; }, "--router-z-loss-coef");
+  expect([](TrainOptions& o) { o.token_drop_policy = "position"; }, "without a capacity");
+  expect([](TrainOptions& o) { o.token_drop_policy = "all", o.expert_capacity = 1; },
+         "--token-drop-policy");
+  expect([](TrainOptions& o) { o.model = "nano", o.init.clear(), o.router_z_loss = 1; },
+         "options of routers for a model without experts");
+}
+
 TEST(Experts, AreRefusedWhereTheyAreNotThereYet) {
   for (const char* technique : {"tp", "sp", "ulysses", "ps"})
     EXPECT_NE(test::refusal(2, run_with_experts(technique)).find("experts with --tp, --cp"),
