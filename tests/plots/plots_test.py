@@ -15,6 +15,7 @@ import unittest
 from plots_setting import PROGRAM, SOURCE  # first: it adds the plots to the path
 
 import bandwidth
+import experts
 import loss
 import memory
 import report
@@ -98,6 +99,18 @@ class Plots(unittest.TestCase):
         (chart,) = loss.charts(changed)
         self.assertEqual(chart.rows[1][-1], "2.5e-01")
         self.assertIn("2.5e-01", chart.alt)
+
+    def test_experts_are_drawn_as_counted(self):
+        self.assertEqual(experts.charts(self.results), [])
+        changed = copy.deepcopy(self.results)
+        for step in changed.trainings[1].data["steps"]:
+            step.update(aux_loss=2.5, tokens_of_experts=[[4, 4, 4, 4], [1, 2, 3, 10]])
+        changed.trainings[1].data["steps"][0]["tokens_of_experts"] = [[0, 0, 0, 16], [4, 4, 4, 4]]
+        over_steps, of_last_step = experts.charts(changed)
+        (line,) = over_steps.figure.axes[0].lines
+        self.assertEqual(list(line.get_ydata()), [4, 2.5, 2.5, 2.5])
+        self.assertEqual([text.get_text() for text in of_last_step.figure.axes[0].texts], "4 4 4 4 1 2 3 10".split())
+        self.assertEqual(of_last_step.rows[1], ("ddp 2 ranks", 1, "1 2 3 10"))
 
     def test_speed_is_the_median_steps(self):
         changed = copy.deepcopy(self.results)

@@ -1,0 +1,64 @@
+"""Tokens of each expert, and how many times the mean the busiest ones have, over steps."""
+
+from chart import INK, Chart, legend_above, line_styles, new_figure
+
+
+def charts(results):
+    runs = [(name, run.data["steps"]) for run, name in zip(results.trainings, results.run_names())
+            if all("tokens_of_experts" in step for step in run.data["steps"])]
+    return [_over_steps(runs), _of_last_step(runs)] if runs else []
+
+
+def busiest(tokens):
+    """The tokens of the busiest expert of any layer over the mean of its layer."""
+    return max(max(layer) * len(layer) / max(sum(layer), 1) for layer in tokens)
+
+
+def _over_steps(runs):
+    figure = new_figure(height=3.4)
+    axes = figure.subplots()
+    rows = []
+    for (name, steps), style in zip(runs, line_styles(len(runs))):
+        times = [busiest(step["tokens_of_experts"]) for step in steps]
+        axes.plot([step["step"] for step in steps], times, label=name, **{**style, "marker": ""})
+        rows.append((name, f"{times[0]:.2f}", f"{times[-1]:.2f}", f"{steps[-1]['aux_loss']:.4f}", f"{steps[-1]['loss']:.4f}"))
+    axes.set_ylim(bottom=1)
+    axes.set_xlabel("step")
+    axes.set_ylabel("busiest expert, times the mean")
+    legend_above(axes)
+    return Chart(
+        title="The busiest expert",
+        explanation="Of all layers with experts, the tokens of the expert with the most, over the mean of its layer: 1 if all "
+                    "have the same.",
+        alt="The busiest expert over the mean: " + "; ".join(f"{row[0]} {row[1]} at first, {row[2]} at the end" for row in rows) + ".",
+        figure=figure,
+        columns=("run", "first step", "last step", "balancing loss", "loss"),
+        rows=rows)
+
+
+def _of_last_step(runs):
+    layers = max(len(steps[-1]["tokens_of_experts"]) for _, steps in runs)
+    figure = new_figure(height=0.9 + (0.7 + 0.32 * layers) * len(runs))
+    rows = []
+    for axes, (name, steps) in zip(figure.subplots(len(runs), squeeze=False)[:, 0], runs):
+        tokens = steps[-1]["tokens_of_experts"]
+        most = max(max(layer) for layer in tokens)
+        axes.imshow(tokens, cmap="Blues", vmin=0, vmax=max(most * 1.3, 1), aspect="auto")
+        for layer, counts in enumerate(tokens):
+            for expert, count in enumerate(counts):
+                axes.annotate(str(count), (expert, layer), ha="center", va="center", fontsize=8,
+                              color="white" if count > 0.7 * most else INK)
+            rows.append((name, layer, " ".join(map(str, counts))))
+        axes.set_title(name, loc="left")
+        axes.set_yticks(range(len(tokens)))
+        axes.set_xticks(range(len(tokens[0])))
+        axes.set_ylabel("layer")
+        axes.grid(visible=False)
+    axes.set_xlabel("expert")
+    return Chart(
+        title="Tokens of each expert in the last step",
+        explanation="A row for each layer with experts, in order; a token counts once for each expert that it chose.",
+        alt="Tokens of each expert in the last step: " + "; ".join(f"{row[0]}, layer {row[1]}: {row[2]}" for row in rows) + ".",
+        figure=figure,
+        columns=("run", "layer with experts", "tokens of each expert"),
+        rows=rows)
