@@ -52,7 +52,8 @@ int run(AttentionCommand& c) {
   AttentionBenchOptions& o = c.options;
   require(launch_ranks({}) == 1, "bench attention under mpirun or srun", "run it alone");
   o.dtype = dtype_from_name(c.dtype);
-  require(is_floating(o.dtype), fmt::format("--dtype {}", c.dtype), "choose f64, f32, bf16 or f16");
+  require(is_trainable(o.dtype), fmt::format("--dtype {}", c.dtype),
+          "choose f64, f32, bf16 or f16");
   require(c.peer.empty() || c.peer == "torch", fmt::format("--peer '{}'", c.peer), "choose torch");
   check_shape(o);
   c.formats.check({c.json});

@@ -21,9 +21,12 @@
 namespace lockstep {
 namespace {
 
-// Accepts our names of types and those of nccl-tests.
+// Accepts our names of types, those of nccl-tests, and those of its 8-bit types in rccl-tests.
 std::vector<DType> dtypes_from(const std::string& name) {
   if (name == "all") return {std::begin(all_dtypes), std::end(all_dtypes)};
+  if (name == "fp8") return {DType::f8e4m3, DType::f8e5m2};
+  if (name == "fp8_e4m3") return {DType::f8e4m3};
+  if (name == "fp8_e5m2") return {DType::f8e5m2};
   const auto found = std::ranges::find(all_dtypes, name, nccl_name_of);
   return {found != std::end(all_dtypes) ? *found : dtype_from_name(name)};
 }
@@ -93,8 +96,10 @@ void add_size_flags(CLI::App& app, BenchCommand& c) {
                  ->group(group);
   app.add_option("-i,--stepbytes", c.step_bytes, "bytes from one size to the next, instead of -f")
       ->group(group);
-  app.add_option("-d,--datatype", c.dtype,
-                 "f32 f64 f16 bf16 i8 u8 i32 u32 i64 u64, nccl-tests' names, or all")
+  app.add_option(
+         "-d,--datatype", c.dtype,
+         "f32 f64 f16 bf16 i8 u8 i32 u32 i64 u64 f8e4m3 f8e5m2, nccl-tests' names, fp8: both of "
+         "8 bits, or all")
       ->capture_default_str()
       ->group(group);
   c.reduction =

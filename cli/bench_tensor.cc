@@ -50,7 +50,8 @@ int run(TensorCommand& c) {
   o.links = link_names(c.links);
   for (const std::string& link : o.links) given_links(link);
   o.dtype = dtype_from_name(c.dtype);
-  require(is_floating(o.dtype), fmt::format("--dtype {}", c.dtype), "choose f64, f32, bf16 or f16");
+  require(is_trainable(o.dtype), fmt::format("--dtype {}", c.dtype),
+          "choose f64, f32, bf16 or f16");
   o.roofline = {.flops_per_s = c.teraflops * 1e12, .bytes_per_s = c.gigabytes * 1e9};
   c.formats.check({c.json, c.plot});
 

@@ -58,6 +58,10 @@ std::string_view nccl_name_of(DType dtype) {
       return "int64";
     case DType::u64:
       return "uint64";
+    case DType::f8e4m3:
+      return "f8e4m3";
+    case DType::f8e5m2:
+      return "f8e5m2";
   }
   return "unknown";
 }

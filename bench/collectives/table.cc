@@ -46,6 +46,13 @@ std::string model_text(const Estimate& model) {
   return fmt::format("{}{:.2f}", mark, model.seconds * 1e6);
 }
 
+// A long name takes a place of the count's.
+std::string count_and_type(const BenchResult& result) {
+  const std::string_view type = name_of(result.dtype);
+  const std::size_t both = 18, width = std::max<std::size_t>(6, type.size() + 1);
+  return fmt::format("{:>{}}{:>{}}", result.problem.count, both - width, type, width);
+}
+
 std::string wrong_text(double wrong) { return wrong < 0 ? "N/A" : fmt::format("{:.0f}", wrong); }
 
 void print_measured(const BenchResult& result, Operation operation) {
@@ -120,9 +127,8 @@ void print_row(const BenchResult& result, const OperationEntry& entry, const Ben
   if (options.table.is_nccl) return print_nccl_row(result, entry, options);
   if (!result.in_place)
     fmt::print(
-        " {:>12.0f}{:>12}{:>6}{:>6}{:>5}  {:<24}", result.problem.bytes(), result.problem.count,
-        name_of(result.dtype), entry.reduces ? result.reduction() : "none",
-        entry.has_root ? result.problem.root : -1,
+        " {:>12.0f}{}{:>6}{:>5}  {:<24}", result.problem.bytes(), count_and_type(result),
+        entry.reduces ? result.reduction() : "none", entry.has_root ? result.problem.root : -1,
         result.algorithm == "auto" ? fmt::format("auto={}", result.chosen) : result.algorithm);
   print_measured(result, entry.operation);
   fmt::print("{}", iteration_columns(result, options));

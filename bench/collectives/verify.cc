@@ -1,18 +1,20 @@
 #include "bench/collectives/verify.h"
 
-#include <array>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include "collectives/all_to_all_v/all_to_all_v.h"
+#include "collectives/base/float8.h"
 #include "collectives/base/half.h"
 #include "collectives/base/with_type.h"
 
 namespace lockstep {
 namespace {
 
-// Values repeat along the index with this period, so only this many results need computing.
+// Numbers are 1 to 11, which repeat along the index, so only a few results need computing.
 constexpr Count period = 11;
 
 // What the inputs are chosen for.
@@ -20,12 +22,23 @@ struct InputRule {
   ReduceOp op;
   int round;
   bool is_scaled = false;
+  // Where sums of all ranks' numbers would not be exact, only one rank in `every` gives a number
+  // other than 0 (in products, 1) for an index; the next one for the next index.
+  Count every = 1;
+  bool is_tiny = false;  // numbers from -2 to 2
+
+  Count repeats_after() const { return period * every; }
 };
 
 int input(int rank, Count index, const InputRule& rule) {
-  if (rule.op == ReduceOp::prod)
-    return 1 + static_cast<int>((rank * 7 + index * 3) % period + rule.round) % 2;
-  return 1 + static_cast<int>((rank * 7 + index * 3 + rule.round) % period);
+  const bool is_product = rule.op == ReduceOp::prod;
+  if ((rank + index + rule.round) % rule.every != 0) return is_product ? 1 : 0;
+  if (is_product) return 1 + static_cast<int>((rank * 7 + index * 3) % period + rule.round) % 2;
+  const int number = static_cast<int>((rank * 7 + index * 3 + rule.round) % period);
+  if (!rule.is_tiny) return 1 + number;
+  // Odd ranks may multiply them by 2.
+  const int size = rank % 2 == 0 ? 1 + number / 2 % 2 : 1;
+  return number % 2 == 0 ? size : -size;
 }
 
 // How a type stores small integers and combines them.
@@ -44,6 +57,38 @@ struct Number<BFloat16> {
   using Wide = float;
   static BFloat16 store(float value) { return bfloat16_from_float(value); }
 };
+template <int mantissa, int bias, std::uint32_t most>
+struct Number<Float8<mantissa, bias, most>> {
+  using Wide = float;
+  using Narrow = Float8<mantissa, bias, most>;
+  static Narrow store(float value) { return float8_from_float<Narrow>(value); }
+};
+
+// How many ranks' numbers have an exact sum in any order, even if each is multiplied.
+Count exact_terms(DType dtype) {
+  switch (dtype) {
+    case DType::f16:
+      return 2048 / (2 * period);
+    case DType::bf16:
+      return 256 / (2 * period);
+    case DType::f8e4m3:
+    case DType::f8e5m2:  // whole numbers up to 8 are exact
+      return 8 / 2;
+    default:
+      return std::numeric_limits<int>::max();
+  }
+}
+
+InputRule rule_for(const OperationEntry& entry, DType dtype, int ranks, ReduceOp op, int round) {
+  const bool combines =
+      entry.reduces && (op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::prod);
+  if (!combines) return {.op = op, .round = round};
+  const Count terms = exact_terms(dtype);
+  return {.op = op,
+          .round = round,
+          .every = (ranks + terms - 1) / terms,
+          .is_tiny = element_bytes(dtype) == 1 && is_floating(dtype)};
+}
 
 // Integers wrap around, as in sums.
 template <typename T>
@@ -57,12 +102,12 @@ T times(T value, int factor) {
 }
 
 template <typename T>
-using Table = std::array<T, period>;
+using Table = std::vector<T>;
 
 template <typename T>
 Table<T> inputs_of(int rank, const InputRule& rule) {
-  Table<T> table;
-  for (Count i = 0; i < period; ++i)
+  Table<T> table(static_cast<std::size_t>(rule.repeats_after()));
+  for (Count i = 0; i < rule.repeats_after(); ++i)
     table[i] = Number<T>::store(static_cast<typename Number<T>::Wide>(input(rank, i, rule)));
   return table;
 }
@@ -71,8 +116,8 @@ template <typename T>
 Table<T> combined(int ranks, const InputRule& rule) {
   const ReduceOp op = rule.op;
   using Wide = typename Number<T>::Wide;
-  Table<T> table;
-  for (Count i = 0; i < period; ++i) {
+  Table<T> table(static_cast<std::size_t>(rule.repeats_after()));
+  for (Count i = 0; i < rule.repeats_after(); ++i) {
     const auto scaled = [&](int rank) {
       return static_cast<Wide>(input(rank, i, rule) * (rule.is_scaled ? input_factor(rank) : 1));
     };
@@ -95,9 +140,10 @@ Table<T> combined(int ranks, const InputRule& rule) {
 template <typename T>
 Count unlike(Slice result, Count begin, Count count, const Table<T>& table, Count from) {
   const T* const values = reinterpret_cast<const T*>(result.data) + begin;
+  const Count repeats_after = std::ssize(table);
   Count wrong = 0;
   for (Count i = 0; i < count; ++i)
-    wrong += std::memcmp(&values[i], &table[(from + i) % period], sizeof(T)) != 0;
+    wrong += std::memcmp(&values[i], &table[(from + i) % repeats_after], sizeof(T)) != 0;
   return wrong;
 }
 
@@ -172,24 +218,26 @@ void multiply(Slice into, Slice from, int factor) {
 void fill_input(Slice data, const OperationEntry& entry, const Problem& x, int rank, ReduceOp op,
                 int round) {
   with_type(data.dtype, [&]<typename T>(T) {
-    const Table<T> table = inputs_of<T>(rank, {op, round});
+    const InputRule rule = rule_for(entry, data.dtype, x.ranks, op, round);
+    const Table<T> table = inputs_of<T>(rank, rule);
     T* const values = reinterpret_cast<T*>(data.data);
     const Parts part(x.count, x.ranks);
     const bool chunk = brings_a_chunk(entry.operation);
     const Count begin = chunk ? part.offset(rank) : 0,
                 end = chunk ? part.offset(rank + 1) : data.count;
     if (chunk) std::memset(data.data, 0, static_cast<std::size_t>(data.bytes()));
-    for (Count i = begin; i < end; ++i) values[i] = table[i % period];
+    for (Count i = begin; i < end; ++i) values[i] = table[i % rule.repeats_after()];
   });
 }
 
 Count wrong_elements(Slice result, const OperationEntry& entry, const Problem& x, int rank,
                      ReduceOp op, int round, bool is_scaled) {
   if (rank >= x.ranks) return 0;  // it receives nothing
+  InputRule rule = rule_for(entry, result.dtype, x.ranks, op, round);
+  rule.is_scaled = is_scaled;
   Count wrong = 0;
-  with_type(result.dtype, [&]<typename T>(T) {
-    wrong = wrong_typed<T>(result, entry.operation, x, rank, {op, round, is_scaled});
-  });
+  with_type(result.dtype,
+            [&]<typename T>(T) { wrong = wrong_typed<T>(result, entry.operation, x, rank, rule); });
   return wrong;
 }
 

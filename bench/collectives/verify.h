@@ -1,15 +1,16 @@
 // Data whose results can be checked exactly, for every operation and type.
 //
-// Inputs are small integers, distinct for every rank and index, so every order of summation gives
-// the same bits, even in 16 bits (for products and for bf16 up to about 20 ranks).
+// Inputs are small integers that differ between ranks and indices, so every order of summation gives
+// the same bits. Where a type cannot add those of all ranks exactly, only some ranks' are not 0, at
+// each index others. Products beyond a type's range end at its largest value or infinity in any order.
 #pragma once
 
 #include "collectives/operations/operations.h"
 
 namespace lockstep {
 
-// Fills this rank's input. The rest of the buffer gets wrong values on purpose. Every element
-// differs from that of the `round` before.
+// Fills this rank's input. The rest of the buffer gets wrong values on purpose. Where all
+// ranks' numbers count, they differ from those of the `round` before.
 void fill_input(Slice data, const OperationEntry& entry, const Problem& problem, int rank,
                 ReduceOp op, int round = 0);
 

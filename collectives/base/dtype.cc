@@ -25,6 +25,8 @@ Count element_bytes(DType dtype) {
   switch (dtype) {
     case DType::i8:
     case DType::u8:
+    case DType::f8e4m3:
+    case DType::f8e5m2:
       return 1;
     case DType::f16:
     case DType::bf16:
@@ -42,6 +44,10 @@ Count element_bytes(DType dtype) {
 }
 
 bool is_floating(DType dtype) {
+  return is_trainable(dtype) || dtype == DType::f8e4m3 || dtype == DType::f8e5m2;
+}
+
+bool is_trainable(DType dtype) {
   return dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f32 || dtype == DType::f64;
 }
 
@@ -67,6 +73,10 @@ std::string_view name_of(DType dtype) {
       return "i64";
     case DType::u64:
       return "u64";
+    case DType::f8e4m3:
+      return "f8e4m3";
+    case DType::f8e5m2:
+      return "f8e5m2";
   }
   return "unknown";
 }

@@ -9,9 +9,10 @@ namespace lockstep {
 // A number of elements. Signed, so that differences are correct.
 using Count = std::int64_t;
 
-enum class DType : std::uint8_t { f16, bf16, f32, f64, i8, u8, i32, u32, i64, u64 };
-inline constexpr DType all_dtypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64, DType::i8,
-                                       DType::u8,  DType::i32,  DType::u32, DType::i64, DType::u64};
+enum class DType : std::uint8_t { f16, bf16, f32, f64, i8, u8, i32, u32, i64, u64, f8e4m3, f8e5m2 };
+inline constexpr DType all_dtypes[] = {DType::f16, DType::bf16, DType::f32,    DType::f64,
+                                       DType::i8,  DType::u8,   DType::i32,    DType::u32,
+                                       DType::i64, DType::u64,  DType::f8e4m3, DType::f8e5m2};
 
 // `avg` is the sum divided by the number of ranks, rounded once at the end.
 enum class ReduceOp : std::uint8_t { sum, prod, min, max, avg };
@@ -22,6 +23,8 @@ inline constexpr ReduceOp all_reduce_ops[] = {ReduceOp::sum, ReduceOp::prod, Red
 Count element_bytes(DType dtype);
 
 bool is_floating(DType dtype);
+// Floating types that models compute in: not those of 8 bits, which collectives only move and reduce.
+bool is_trainable(DType dtype);
 std::string_view name_of(DType dtype);
 std::string_view name_of(ReduceOp op);
 

@@ -10,6 +10,7 @@
 
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
+#include "collectives/base/float8.h"
 #include "collectives/base/half.h"
 #include "collectives/base/shared_heap.h"
 #include "collectives/base/stores.h"
@@ -18,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-// Arithmetic on the half types is in f32, on all others in their own type.
+// Arithmetic on types of 16 and 8 bits is in f32, on all others in their own type.
 template <typename T>
 struct Arithmetic {
   using Wide = T;
@@ -36,6 +37,13 @@ struct Arithmetic<BFloat16> {
   using Wide = float;
   static float widen(BFloat16 value) { return to_float(value); }
   static BFloat16 narrow(float value) { return bfloat16_from_float(value); }
+};
+template <int mantissa, int bias, std::uint32_t most>
+struct Arithmetic<Float8<mantissa, bias, most>> {
+  using Wide = float;
+  using Narrow = Float8<mantissa, bias, most>;
+  static float widen(Narrow value) { return to_float(value); }
+  static Narrow narrow(float value) { return float8_from_float<Narrow>(value); }
 };
 
 // Signed overflow is undefined in C++; collectives wrap around, as MPI's and NCCL's do.

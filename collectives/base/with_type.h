@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "collectives/base/dtype.h"
+#include "collectives/base/float8.h"
 #include "collectives/base/half.h"
 
 namespace lockstep {
@@ -32,6 +33,10 @@ void with_type(DType dtype, Function function) {
       return function(std::int64_t{});
     case DType::u64:
       return function(std::uint64_t{});
+    case DType::f8e4m3:
+      return function(Float8E4M3{});
+    case DType::f8e5m2:
+      return function(Float8E5M2{});
   }
 }
 

@@ -216,7 +216,7 @@ void SafetensorsFile::read_part(const TensorEntry& tensor, Count first, Slice in
   if (!floating)
     refuse(path_, fmt::format("tensor '{}' holds {}, not floating-point numbers", tensor.name,
                               name_of(tensor.dtype)));
-  require(is_floating(into.dtype),
+  require(is_trainable(into.dtype),
           fmt::format("{}: tensors are read into floating-point types, "
                       "not {}",
                       path_, name_of(into.dtype)),

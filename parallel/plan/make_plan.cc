@@ -156,7 +156,7 @@ void check_data(const Plan& plan) {
   constexpr int block = 4096;
   require(o.offload_group % block == 0, fmt::format("--offload-group {}", o.offload_group),
           fmt::format("use a multiple of {}, so that groups begin at blocks of a file", block));
-  require(is_floating(*o.reduce_dtype), fmt::format("--reduce-dtype {}", name_of(*o.reduce_dtype)),
+  require(is_trainable(*o.reduce_dtype), fmt::format("--reduce-dtype {}", name_of(*o.reduce_dtype)),
           "choose f64, f32, bf16 or f16");
   check_algorithms(plan);
 }
@@ -168,7 +168,7 @@ void check_run(const TrainOptions& o, int ranks) {
     require(factor >= 1 && std::isfinite(factor), fmt::format("--slow-rank {}: {}", rank, factor),
             "use a finite number of at least 1");
   }
-  require(is_floating(o.dtype), fmt::format("--dtype {}", name_of(o.dtype)),
+  require(is_trainable(o.dtype), fmt::format("--dtype {}", name_of(o.dtype)),
           "choose f32, f64, bf16 or f16");
   loss_scaling_from_name(loss_scaling(o));
   model_options(o);

@@ -131,7 +131,8 @@ class Bench(unittest.TestCase):
                 self.assertEqual(bool(rows), operation != "reduce_scatter")
                 self.assertIn("# warning: gloo receives" if os.cpu_count() < 6 else "", done.stdout)
                 skipped = [line for line in done.stdout.splitlines() if line.startswith("# skipped: ")]
-                self.assertEqual(len(skipped), operation in lacking, skipped)
+                # gloo reduces no bf16 and no types of 8 bits.
+                self.assertEqual(len(skipped), 3 if operation in ("all_reduce", "reduce") else operation in lacking, skipped)
                 self.assertIn(lacking.get(operation, ""), "".join(skipped))
         self.assertIn("has nothing for 1 rank", self.bench("all_reduce", "--ranks", "1", "-n", "1", "--peer", "gloo").stdout)
 

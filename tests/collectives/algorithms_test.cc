@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collectives/base/float8.h"
 #include "collectives/base/half.h"
 #include "collectives/operations/operations.h"
 #include "tests/collectives/numbers.h"
@@ -41,6 +42,22 @@ struct Number<Half> {
   }
 };
 
+template <int mantissa, int bias, std::uint32_t most>
+struct Number<Float8<mantissa, bias, most>> {
+  using Narrow = Float8<mantissa, bias, most>;
+  static Narrow from(double value) { return float8_from_float<Narrow>(static_cast<float>(value)); }
+  static Narrow averaged(double sum, int ranks) {
+    return from(static_cast<float>(sum) / static_cast<float>(ranks));
+  }
+};
+
+// In 8 bits sums are exact up to 8.
+constexpr int most_ranks_in_8_bits = 7;
+template <typename T>
+constexpr int spread_of = 13;
+template <int mantissa, int bias, std::uint32_t most>
+constexpr int spread_of<Float8<mantissa, bias, most>> = 2;
+
 template <typename T>
 Slice slice_of(std::vector<T>& values, DType dtype) {
   return {reinterpret_cast<std::byte*>(values.data()), std::ssize(values), dtype, &host_device()};
@@ -48,34 +65,34 @@ Slice slice_of(std::vector<T>& values, DType dtype) {
 
 // What a rank holds at `index` after the operation; empty if any value is allowed.
 std::optional<double> expected(const OperationEntry& entry, const Problem& x, int rank, Count index,
-                               ReduceOp op) {
+                               ReduceOp op, int spread) {
   const Parts part(x.count, x.ranks);
   int owner = 0;
   while (owner + 1 < x.ranks && index >= part.offset(owner + 1)) ++owner;
   switch (entry.operation) {
     case Operation::all_reduce:
-      return combined(x.ranks, index, op);
+      return combined(x.ranks, index, op, spread);
     case Operation::reduce_scatter:
       if (owner != rank) return std::nullopt;
-      return combined(x.ranks, index, op);
+      return combined(x.ranks, index, op, spread);
     case Operation::all_gather:
-      return element(owner, index, op);
+      return element(owner, index, op, spread);
     case Operation::broadcast:
-      return element(x.root, index, op);
+      return element(x.root, index, op, spread);
     case Operation::reduce:
       if (rank != x.root) return std::nullopt;
-      return combined(x.ranks, index, op);
+      return combined(x.ranks, index, op, spread);
     case Operation::gather:
       if (rank != x.root) return std::nullopt;
-      return element(owner, index, op);
+      return element(owner, index, op, spread);
     case Operation::scatter:
       if (owner != rank) return std::nullopt;
-      return element(x.root, index, op);
+      return element(x.root, index, op, spread);
     case Operation::all_to_all:
     case Operation::all_to_all_v:  // all_to_all_v_test.cc has counts that differ
-      return element(owner, part.offset(rank) + index - part.offset(owner), op);
+      return element(owner, part.offset(rank) + index - part.offset(owner), op, spread);
     case Operation::send_recv:
-      return element((rank + x.ranks - 1) % x.ranks, index, op);
+      return element((rank + x.ranks - 1) % x.ranks, index, op, spread);
     case Operation::barrier:
       return std::nullopt;
   }
@@ -92,13 +109,14 @@ void run_and_check(Communicator& comm, const OperationEntry& entry, const AnyAlg
   const bool brings_a_chunk =
       entry.operation == Operation::all_gather || entry.operation == Operation::gather;
   for (Count i = 0; i < x.count; ++i)
-    values[i] = Number<T>::from(
-        brings_a_chunk && (i < own_begin || i >= own_end) ? 99 : element(comm.rank(), i, op));
+    values[i] = Number<T>::from(brings_a_chunk && (i < own_begin || i >= own_end)
+                                    ? 99
+                                    : element(comm.rank(), i, op, spread_of<T>));
   algorithm.run(comm, slice_of(values, dtype),
                 {.op = op, .root = x.root, .out = entry.in_place ? Slice{} : slice_of(out, dtype)});
   const std::vector<T>& result = entry.in_place ? values : out;
   for (Count i = 0; i < x.count; ++i) {
-    const auto value = expected(entry, x, comm.rank(), i, op);
+    const auto value = expected(entry, x, comm.rank(), i, op, spread_of<T>);
     if (!value) continue;
     const T exact = entry.reduces && op == ReduceOp::avg ? Number<T>::averaged(*value, x.ranks)
                                                          : Number<T>::from(*value);
@@ -239,6 +257,9 @@ void check_every_type(int ranks, const std::vector<Count>& counts, ReduceOp op,
   check_everything<std::uint32_t>(ranks, counts, DType::u32, op, options);
   check_everything<std::int64_t>(ranks, counts, DType::i64, op, options);
   check_everything<std::uint64_t>(ranks, counts, DType::u64, op, options);
+  if (ranks > most_ranks_in_8_bits) return;
+  check_everything<Float8E4M3>(ranks, counts, DType::f8e4m3, op, options);
+  check_everything<Float8E5M2>(ranks, counts, DType::f8e5m2, op, options);
 }
 
 TEST(Algorithms, EveryTypeAndReductionInVirtualTime) {

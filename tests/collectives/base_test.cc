@@ -11,6 +11,7 @@
 #include "collectives/base/counters.h"
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
+#include "collectives/base/float8.h"
 #include "collectives/base/half.h"
 #include "collectives/base/json_text.h"
 #include "collectives/base/printable.h"
@@ -63,6 +64,73 @@ TEST(Half, RoundsToNearestEven) {
   EXPECT_TRUE(std::isinf(to_float(half_from_float(65520.0F))));
   EXPECT_EQ(to_float(half_from_float(0x1p-25F)), 0.0F);
   EXPECT_EQ(to_float(half_from_float(0x3p-25F)), 0x1p-23F);
+}
+
+// A value's bits by the specification's formula.
+double eight_bits(std::uint32_t bits, int mantissa, int bias) {
+  const auto exponent = static_cast<int>((bits & 0x7f) >> mantissa);
+  const double fraction = (bits & ((1u << mantissa) - 1)) / std::exp2(mantissa);
+  const double size =
+      exponent == 0 ? std::exp2(1 - bias) * fraction : std::exp2(exponent - bias) * (1 + fraction);
+  return bits < 0x80 ? size : -size;
+}
+
+template <typename F>
+class EightBits : public testing::Test {};
+using EightBitTypes = testing::Types<Float8E4M3, Float8E5M2>;
+TYPED_TEST_SUITE(EightBits, EightBitTypes);
+
+TYPED_TEST(EightBits, EveryValueIsThatOfTheFormulaAndSurvives) {
+  using F = TypeParam;
+  for (std::uint32_t bits = 0; bits < 0x100; ++bits) {
+    const float value = to_float(F{static_cast<std::uint8_t>(bits)});
+    if ((bits & 0x7f) > F::most) {
+      EXPECT_EQ(std::isinf(value), F::mantissa == 2 && (bits & 0x7f) == 0x7c) << bits;
+      EXPECT_NE(std::isinf(value), std::isnan(value)) << bits;
+      EXPECT_EQ(std::signbit(value), bits >= 0x80);
+      continue;
+    }
+    EXPECT_EQ(value, eight_bits(bits, F::mantissa, F::bias)) << bits;
+    EXPECT_EQ(float8_from_float<F>(value).bits, bits);
+  }
+}
+
+// Between two neighbours, the nearer one; in the middle, the one whose last bit is 0.
+TYPED_TEST(EightBits, RoundsToNearestEvenAndStopsAtTheLargest) {
+  using F = TypeParam;
+  const auto rounded = [](double value) {
+    return float8_from_float<F>(static_cast<float>(value)).bits;
+  };
+  for (std::uint8_t bits = 0; bits < F::most; ++bits) {
+    const auto next = static_cast<std::uint8_t>(bits + 1);
+    const double low = to_float(F{bits}), high = to_float(F{next}), middle = (low + high) / 2;
+    EXPECT_EQ(rounded(middle), bits % 2 == 0 ? bits : next);
+    EXPECT_EQ(rounded(middle - (high - low) / 64), bits);
+    EXPECT_EQ(rounded(middle + (high - low) / 64), next);
+    EXPECT_EQ(rounded(-middle - (high - low) / 64), 0x80 | next);
+  }
+  const double largest = to_float(F{F::most});
+  for (const double large : {1.04 * largest, 2 * largest, 1e30, HUGE_VAL}) {
+    EXPECT_EQ(rounded(large), F::most);
+    EXPECT_EQ(rounded(-large), 0x80 | F::most);
+  }
+  EXPECT_TRUE(std::isnan(to_float(float8_from_float<F>(std::nanf("")))));
+}
+
+TEST(HostDevice, CombinesEightBitsInFloat) {
+  std::vector<Float8E4M3> sum(2), terms(2);
+  const auto store = [](std::vector<Float8E4M3>& to, float a, float b) {
+    to = {float8_from_float<Float8E4M3>(a), float8_from_float<Float8E4M3>(b)};
+  };
+  const auto slice = [](std::vector<Float8E4M3>& of) {
+    return Slice{reinterpret_cast<std::byte*>(of.data()), 2, DType::f8e4m3, &host_device()};
+  };
+  store(sum, 15, 400), store(terms, 1.5, 400);
+  host_device().reduce(slice(sum), slice(terms), ReduceOp::sum);
+  EXPECT_EQ(to_float(sum[0]), 16) << "16.5 lies between 16 and 18";
+  EXPECT_EQ(to_float(sum[1]), 448);
+  host_device().divide(slice(sum), 3);
+  EXPECT_EQ(to_float(sum[0]), 5.5) << "5.33 lies between 5 and 5.5";
 }
 
 TEST(HostDevice, ConvertsBetweenFloatingTypes) {

@@ -190,6 +190,21 @@ TEST_F(CudaDevice, ConvertsEveryHalfAsTheHostDoes) {
   }
 }
 
+TEST_F(CudaDevice, ConvertsEveryEightBitsAsTheHostDoes) {
+  for (const DType narrow : {DType::f8e4m3, DType::f8e5m2}) {
+    std::vector<std::byte> content(256);
+    for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<std::byte>(i);
+    const Slices there(gpu(), narrow, {content}, 256, 1);
+    const Memory wide_there(gpu(), nullptr, MemoryUse::workspace, 4 * 256);
+    std::vector<float> values(256), wide(256);
+    gpu().convert(wide_there.slice(256, DType::f32), there.slices[0]);
+    gpu().copy(host_slice(std::span(wide)), wide_there.slice(256, DType::f32));
+    host_device().convert(host_slice(std::span(values)),
+                          {content.data(), 256, narrow, &host_device()});
+    ASSERT_EQ(std::memcmp(wide.data(), values.data(), 4 * 256), 0);
+  }
+}
+
 TEST_F(CudaDevice, ConvertsBetweenAllFloatingTypesAndDivides) {
   std::mt19937_64 random(9);
   constexpr Count count = 3001;
@@ -199,7 +214,8 @@ TEST_F(CudaDevice, ConvertsBetweenAllFloatingTypesAndDivides) {
       Slices here(host_device(), from, {content}, count, offset),
           there(gpu(), from, {content}, count, offset);
       if (is_floating(from))
-        for (const DType into : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
+        for (const DType into :
+             {DType::f16, DType::bf16, DType::f32, DType::f64, DType::f8e4m3, DType::f8e5m2}) {
           const std::vector<std::byte> nothing(
               static_cast<std::size_t>(count * element_bytes(into)));
           const Slices a(host_device(), into, {nothing}, count, offset),

@@ -179,9 +179,9 @@ ncclResult_t checked(ncclResult_t result) {
 }
 
 constexpr lockstep::DType dtypes[] = {
-    lockstep::DType::i8,  lockstep::DType::u8,  lockstep::DType::i32, lockstep::DType::u32,
-    lockstep::DType::i64, lockstep::DType::u64, lockstep::DType::f16, lockstep::DType::f32,
-    lockstep::DType::f64, lockstep::DType::bf16};
+    lockstep::DType::i8,  lockstep::DType::u8,   lockstep::DType::i32,    lockstep::DType::u32,
+    lockstep::DType::i64, lockstep::DType::u64,  lockstep::DType::f16,    lockstep::DType::f32,
+    lockstep::DType::f64, lockstep::DType::bf16, lockstep::DType::f8e4m3, lockstep::DType::f8e5m2};
 
 lockstep::Slice slice(const void* data, std::size_t count, ncclDataType_t type) {
   auto* const bytes = static_cast<std::byte*>(const_cast<void*>(data));

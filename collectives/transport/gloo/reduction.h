@@ -1,6 +1,7 @@
 // Maps our types and reductions to gloo's.
 #pragma once
 
+#include <fmt/format.h>
 #include <gloo/math.h>
 
 #include <cstddef>
@@ -28,16 +29,17 @@ GlooReduction gloo_reduction(ReduceOp op) {
   }
 }
 
-// Calls `use` with a value of gloo's type. Throws Error (bad_input) for bf16, which gloo lacks.
+// Calls `use` with a value of gloo's type. Throws Error (bad_input) for types that gloo lacks.
 template <typename Use>
 void with_gloo_type(DType dtype, Use use) {
   with_type(dtype, [&]<typename T>(T value) {
-    if constexpr (std::is_same_v<T, BFloat16>)
-      require(false, "gloo does not reduce bf16", "choose another type or the ring");
-    else if constexpr (std::is_same_v<T, Half>)
+    if constexpr (std::is_same_v<T, Half>)
       use(gloo::float16{});
-    else
+    else if constexpr (std::is_arithmetic_v<T>)
       use(value);
+    else
+      require(false, fmt::format("gloo does not reduce {}", name_of(dtype)),
+              "choose another type or the ring");
   });
 }
 

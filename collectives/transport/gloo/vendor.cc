@@ -39,7 +39,8 @@ std::string GlooCollectives::lacks(Operation operation, DType dtype, Count count
   const bool reduces = operation == all_reduce || operation == reduce;
   if (context_->size == 1) return "nothing for 1 rank";
   if (operation == reduce_scatter) return "no reduce_scatter in its current interface";
-  if (reduces && dtype == DType::bf16) return "no bf16";
+  const bool has = !is_floating(dtype) || (is_trainable(dtype) && dtype != DType::bf16);
+  if (reduces && !has) return fmt::format("no {}", name_of(dtype));
   if ((operation == gather || operation == scatter) && count % context_->size != 0)
     return fmt::format("no {} of unequal chunks", name_of(operation));
   return "";

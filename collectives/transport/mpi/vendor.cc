@@ -59,7 +59,7 @@ std::string_view MpiCollectives::library() const {
 }
 
 std::string MpiCollectives::lacks(Operation, DType dtype, Count) const {
-  const bool has = dtype != DType::f16 && dtype != DType::bf16;
+  const bool has = !is_floating(dtype) || dtype == DType::f32 || dtype == DType::f64;
   return has ? "" : fmt::format("no {}", name_of(dtype));
 }
 

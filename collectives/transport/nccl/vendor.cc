@@ -29,6 +29,11 @@ ncclDataType_t nccl_type(DType dtype) {
       return ncclInt64;
     case DType::u64:
       return ncclUint64;
+    // Since NCCL 2.24; older headers lack the names.
+    case DType::f8e4m3:
+      return static_cast<ncclDataType_t>(10);
+    case DType::f8e5m2:
+      return static_cast<ncclDataType_t>(11);
   }
   return ncclInt8;
 }
@@ -62,7 +67,19 @@ std::string_view NcclCollectives::library() const {
   return name;
 }
 
-std::string NcclCollectives::lacks(Operation operation, DType, Count count) const {
+std::string NcclCollectives::lacks(Operation operation, DType dtype, Count count) const {
+  if (dtype == DType::f8e4m3 || dtype == DType::f8e5m2) {
+    constexpr int first_version = 22400, first_capability = 9;
+    int version = 0, gpu = 0, capability = 0;
+    ncclGetVersion(&version);
+    if (version < first_version) return fmt::format("no {} before NCCL 2.24", name_of(dtype));
+    const bool reduces = operation == Operation::all_reduce || operation == Operation::reduce ||
+                         operation == Operation::reduce_scatter;
+    cudaGetDevice(&gpu);
+    cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, gpu);
+    if (reduces && capability < first_capability)
+      return fmt::format("no sums of {} before compute capability 9.0", name_of(dtype));
+  }
   const bool needs_equal_chunks =
       operation == Operation::all_gather || operation == Operation::reduce_scatter;
   if (needs_equal_chunks && count % comm_.size() != 0)
