@@ -5,8 +5,8 @@
 namespace lockstep {
 
 const std::vector<BarrierAlgorithm>& barrier_algorithms() {
-  static const std::vector<BarrierAlgorithm> algorithms = {barrier_dissemination(),
-                                                           vendor_algorithm<Operation::barrier>()};
+  static const std::vector<BarrierAlgorithm> algorithms = {
+      barrier_dissemination(), barrier_direct(), vendor_algorithm<Operation::barrier>()};
   return algorithms;
 }
 

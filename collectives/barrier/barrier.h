@@ -13,5 +13,6 @@ using BarrierAlgorithm = Algorithm<>;
 const std::vector<BarrierAlgorithm>& barrier_algorithms();
 
 BarrierAlgorithm barrier_dissemination();
+BarrierAlgorithm barrier_direct();
 
 }  // namespace lockstep

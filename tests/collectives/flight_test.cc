@@ -207,7 +207,7 @@ TEST_F(FlightFile, HasTheTraceBesideIt) {
   int barriers[2] = {};
   const auto file = nlohmann::json::parse(std::ifstream(trace));
   for (const auto& event : file.at("traceEvents"))
-    if (event.at("ph") == "X" && event.at("name") == "barrier/dissemination")
+    if (event.at("ph") == "X" && event.at("name") == "barrier/direct")
       ++barriers[event.at("pid").get<int>()];
   EXPECT_GE(barriers[0], 1);
   EXPECT_EQ(barriers[1], 1);
