@@ -1,7 +1,9 @@
 #include "bench/results/measure.h"
 
 #include <algorithm>
+#include <deque>
 #include <numeric>
+#include <optional>
 
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/barrier/barrier.h"
@@ -39,73 +41,79 @@ void agree(Communicator& comm, std::vector<double>& samples, WhoseTime whose) {
                "recursive_doubling");
 }
 
+// Counts the waits in operations, each kind in an account of its own, and none between them: not
+// those at a barrier. Cheap, since what a rank does after an operation delays ranks that share its
+// core.
+class OperationWaits {
+ public:
+  OperationWaits(Communicator& comm, std::size_t operations) : waits_(comm.transport().waits()) {
+    if (!waits_) return;
+    for (std::size_t i = 0; i < operations; ++i) accounts_.emplace_back(waits_->ranks());
+    waits_->add_to(nullptr);
+  }
+  ~OperationWaits() {
+    if (waits_) waits_->add_to(waits_);
+  }
+  OperationWaits(const OperationWaits&) = delete;
+
+  // The rank arrives at the barrier before an operation.
+  void arrive() {
+    if (waits_) late_before_ = waits_->late_seconds();
+  }
+  // Returns the time in which this rank did not run while it was in the barrier.
+  double begin(std::size_t operation) {
+    if (!waits_) return 0;
+    begun_ = &accounts_[operation];
+    waited_before_ = begun_->seconds();
+    waits_->add_to(begun_);
+    return waits_->late_seconds() - late_before_;
+  }
+  // Returns how long the operation has waited.
+  double end() {
+    if (!waits_) return 0;
+    waits_->add_to(nullptr);
+    return begun_->seconds() - waited_before_;
+  }
+  // The waits in all of its runs so far.
+  std::vector<WaitTimes::Waited> by_peer(std::size_t operation) const {
+    return waits_ ? accounts_[operation].by_peer() : std::vector<WaitTimes::Waited>();
+  }
+
+ private:
+  WaitTimes* waits_;
+  std::deque<WaitTimes> accounts_;
+  WaitTimes* begun_ = nullptr;
+  double late_before_ = 0, waited_before_ = 0;
+};
+
 // One run on this rank.
 struct OwnRun {
   double held = 0, seconds = 0;
   double late = 0;  // this rank did not run while it was in the barrier
-  std::map<int, double> waited_for;
+  double waited = 0;
 };
 
-// Collects the waits of one operation. The barrier's do not count.
-class OperationWaits {
- public:
-  explicit OperationWaits(Communicator& comm) : waits_(comm.transport().waits()) {
-    if (waits_) waits_->pause(true);
-    before_ = all();
-    if (waits_) late_before_ = waits_->late_seconds();
-  }
-  ~OperationWaits() { begin(); }
-  OperationWaits(const OperationWaits&) = delete;
-
-  void begin() {
-    if (waits_) waits_->pause(false);
-  }
-  double late() const { return waits_ ? waits_->late_seconds() - late_before_ : 0; }
-  std::map<int, double> end() {
-    if (waits_) waits_->pause(true);
-    std::map<int, double> waited = all();
-    for (const auto& [peer, seconds] : before_) waited[peer] -= seconds;
-    std::erase_if(waited, [](const auto& each) { return each.second <= 0; });
-    return waited;
-  }
-
- private:
-  std::map<int, double> all() const {
-    std::map<int, double> seconds;
-    if (waits_)
-      for (const WaitTimes::Waited& waited : waits_->by_peer())
-        seconds[waited.peer] = waited.seconds;
-    return seconds;
-  }
-
-  WaitTimes* waits_;
-  std::map<int, double> before_;
-  double late_before_ = 0;
-};
-
-OwnRun run_counted(Communicator& comm, const Timed& timed) {
+OwnRun run_counted(Communicator& comm, const Timed& timed, OperationWaits& waits,
+                   std::size_t operation) {
   if (timed.prepare) timed.prepare();
   const Ledger* const ledger = comm.records().ledger;
   Device* const device = ledger ? ledger->device() : nullptr;
   if (device) device->synchronize();
-  OperationWaits waits(comm);
+  waits.arrive();
   const double arrived = comm.transport().now_seconds();
   barrier(comm);
   if (device && device->enqueues()) {
     const double held = comm.transport().now_seconds() - arrived;
     const DeviceEvent begin = device->record(true);
     timed.operation();
-    return {.held = held,
-            .seconds = device->seconds_between(begin, device->record(true)),
-            .waited_for = {}};
+    return {.held = held, .seconds = device->seconds_between(begin, device->record(true))};
   }
   comm.transport().align();
-  const double late = waits.late();
-  waits.begin();
+  const double late = waits.begin(operation);
   const double begin = comm.transport().now_seconds();
   timed.operation();
   const double end = comm.transport().now_seconds();
-  return {.held = begin - arrived, .seconds = end - begin, .late = late, .waited_for = waits.end()};
+  return {.held = begin - arrived, .seconds = end - begin, .late = late, .waited = waits.end()};
 }
 
 // Whether run_counted() knows for whom it waits.
@@ -119,13 +127,8 @@ void add(OwnRuns& runs, const OwnRun& run, bool counted) {
   runs.held.push_back(run.held);
   runs.seconds.push_back(run.seconds);
   if (!counted) return;
-  double waited = 0;
-  for (const auto& [peer, seconds] : run.waited_for) {
-    waited += seconds;
-    runs.waited_for[peer] += seconds;
-  }
-  runs.waited.push_back(waited);
-  runs.own.push_back(std::max(0.0, run.seconds - waited) + run.late);
+  runs.waited.push_back(run.waited);
+  runs.own.push_back(std::max(0.0, run.seconds - run.waited) + run.late);
 }
 
 }  // namespace
@@ -138,7 +141,16 @@ void OwnRuns::add(const OwnRuns& later) {
   for (const auto& [peer, wait] : later.waited_for) waited_for[peer] += wait;
 }
 
-double run_once(Communicator& comm, const Timed& timed) { return run_counted(comm, timed).seconds; }
+void OwnRuns::forget_waits() {
+  waited.clear();
+  own.clear();
+  waited_for.clear();
+}
+
+double run_once(Communicator& comm, const Timed& timed) {
+  OperationWaits waits(comm, 1);
+  return run_counted(comm, timed, waits, 0).seconds;
+}
 
 std::vector<std::vector<double>> measure(Communicator& comm, int warmup, int iterations,
                                          const std::vector<Timed>& compared, WhoseTime whose,
@@ -151,21 +163,29 @@ std::vector<std::vector<double>> measure(Communicator& comm, int warmup, int ite
   constexpr int runs_to_fill_caches = 3;
   const bool shares_caches =
       std::ranges::any_of(compared, [](const Timed& timed) { return bool(timed.elsewhere); });
-  const auto run = [&](const Timed& timed) -> OwnRun {
-    if (!timed.elsewhere) return run_counted(comm, timed);
+  // The warm-up has accounts of its own.
+  std::optional<OperationWaits> waits(std::in_place, comm, 2 * compared.size());
+  const auto run = [&](std::size_t which, bool counts) -> OwnRun {
+    const Timed& timed = compared[which];
+    if (!timed.elsewhere)
+      return run_counted(comm, timed, *waits, counts ? which : compared.size() + which);
     barrier(comm);
     return {.seconds = comm.rank() == 0 ? of_ranks(timed.elsewhere(), whose) : 0.0};
   };
   for (int i = 0; i < warmup + iterations; ++i) {
     for (std::size_t k = 0; k < compared.size(); ++k) {
       const std::size_t which = i % 2 == 0 ? k : compared.size() - 1 - k;
-      for (int j = 0; shares_caches && j < runs_to_fill_caches; ++j) run(compared[which]);
-      const OwnRun sample = run(compared[which]);
+      for (int j = 0; shares_caches && j < runs_to_fill_caches; ++j) run(which, false);
+      const OwnRun sample = run(which, i >= warmup);
       if (i < warmup) continue;
       seconds[which].push_back(sample.seconds);
       if (own && !compared[which].elsewhere) add((*own)[which], sample, counted);
     }
   }
+  for (std::size_t k = 0; own && k < compared.size(); ++k)
+    for (const WaitTimes::Waited& waited : waits->by_peer(k))
+      (*own)[k].waited_for[waited.peer] = waited.seconds;
+  waits.reset();
   for (std::size_t k = 0; k < compared.size(); ++k)
     agree(comm, seconds[k], compared[k].elsewhere ? WhoseTime::rank_0 : whose);
   return seconds;

@@ -37,6 +37,8 @@ struct OwnRuns {
   std::map<int, double> waited_for;  // by world rank, summed over iterations
 
   void add(const OwnRuns& later);
+  // Keeps `held` and `seconds`.
+  void forget_waits();
 };
 
 // Which rank's time is an iteration's time.

@@ -28,10 +28,4 @@ std::vector<WaitTimes::Waited> WaitTimes::by_peer() const {
   return all;
 }
 
-double WaitTimes::seconds() const {
-  double sum = 0;
-  for (const Waited& waited : by_peer()) sum += waited.seconds;
-  return sum;
-}
-
 }  // namespace lockstep

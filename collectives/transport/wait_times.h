@@ -27,19 +27,24 @@ class WaitTimes {
   WaitTimes(const WaitTimes&) = delete;
 
   void add(int peer, double seconds) {
-    if (seconds > 0 && !paused_.load(std::memory_order_relaxed))
-      of(peer).fetch_add(seconds, std::memory_order_relaxed);
+    if (seconds <= 0) return;
+    WaitTimes* const account = account_.load(std::memory_order_relaxed);
+    if (!account) return;
+    account->of(peer).fetch_add(seconds, std::memory_order_relaxed);
+    account->sum_.fetch_add(seconds, std::memory_order_relaxed);
   }
   // The rank did not run although it had something to look for: its process was stopped, or its
   // core taken away.
   void add_late(double seconds) { late_.fetch_add(seconds, std::memory_order_relaxed); }
 
-  // While paused, waits are not added.
-  void pause(bool paused) { paused_.store(paused, std::memory_order_relaxed); }
+  // From now on waits are added to `account` instead, which must live until this is called again;
+  // null: to none. Late time still counts here.
+  void add_to(WaitTimes* account) { account_.store(account, std::memory_order_relaxed); }
 
   // The peers for which it has waited, in order.
   std::vector<Waited> by_peer() const;
-  double seconds() const;
+  double seconds() const { return sum_.load(std::memory_order_relaxed); }
+  int ranks() const { return ranks_; }
   double late_seconds() const { return late_.load(std::memory_order_relaxed); }
 
  private:
@@ -60,8 +65,8 @@ class WaitTimes {
   int ranks_;
   std::mutex mutex_;
   std::atomic<Table*> table_ = nullptr;
-  Seconds late_ = 0;
-  std::atomic<bool> paused_ = false;
+  Seconds sum_ = 0, late_ = 0;
+  std::atomic<WaitTimes*> account_ = this;
 };
 
 }  // namespace lockstep

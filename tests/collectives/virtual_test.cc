@@ -58,18 +58,29 @@ TEST(VirtualTime, CountsForWhomARankWaits) {
     const auto group = comm.subgroup(std::vector<int>{2, 1, 0});
     if (comm.rank() == 0) {
       group->recv(slice, 1);
-      comm.transport().waits()->pause(true);
+      WaitTimes account(3), &own = *comm.transport().waits();
+      own.add_to(&account);
       group->recv(slice, 0);
-      comm.transport().waits()->pause(false);
+      own.add_to(nullptr);
+      group->recv(slice, 0);
+      own.add_to(&own);
+      EXPECT_EQ(account.by_peer().size(), 1u);
+      EXPECT_EQ(account.by_peer().front().peer, 2);
+      EXPECT_EQ(account.by_peer().front().seconds, 100 + 5 + 3 - (20 + 5 + 3));
+      EXPECT_EQ(account.seconds(), 80);
+      EXPECT_EQ(own.seconds(), 20 + 5 + 3);
     } else {
       group->send(slice, 2);
       if (comm.rank() == 1) group->send(slice, 0);
-      if (comm.rank() == 2) group->recv(slice, 1);
+      if (comm.rank() == 2) {
+        group->recv(slice, 1);
+        group->send(slice, 2);
+      }
     }
     waits[static_cast<std::size_t>(comm.rank())] = waits_of(comm);
   });
   using Waits = std::vector<std::pair<int, double>>;
-  EXPECT_EQ(waits[0], (Waits{{1, 20 + 5 + 3}})) << "the second wait was paused";
+  EXPECT_EQ(waits[0], (Waits{{1, 20 + 5 + 3}})) << "the others were not added here";
   EXPECT_EQ(waits[1], Waits{}) << "a send does not wait";
   EXPECT_EQ(waits[2], Waits{}) << "the message was there";
 }
