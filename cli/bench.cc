@@ -63,10 +63,23 @@ void write_tuning(const BenchCommand& c, const Tuning& measured) {
   write_file(c.tune, tuning_json(merged(known, measured)));
 }
 
+// What a library in other processes, or a tuning file, does not know.
+void refuse_with_several(const BenchCommand& c) {
+  for (const auto& [given, flag] : {std::pair(c.options.communicators > 1, "--communicators"),
+                                    std::pair(c.options.blocks.are_apart(), "--blocks")}) {
+    require(!given || c.peers.empty(), fmt::format("{} with --peer", flag),
+            "other libraries measure one operation on contiguous data");
+    require(!given || c.tune.empty(), fmt::format("{} with --tune", flag),
+            "auto chooses by the times of single operations on contiguous data");
+  }
+}
+
 int run(BenchCommand& c) {
   read(c);
   read_nccl_flags(c);
   if (!c.tune.empty() && c.options.algorithms.empty()) c.options.algorithms = {"all"};
+  if (!c.blocks.empty()) c.options.blocks = blocks_from(c.blocks);
+  refuse_with_several(c);
   read_skew(c, launch_ranks(c.world.launch));
   check(c.options, launch_ranks(c.world.launch));
   check_machine(c, launch_ranks(c.world.launch));
@@ -114,6 +127,15 @@ void add_collective_flags(CLI::App& app, BenchCommand& c) {
       ->group(group);
   app.add_flag("--cold", c.options.cold,
                "also time the first operation of the run, before anything else is sent")
+      ->group("measuring");
+  app.add_option("--communicators", c.options.communicators,
+                 "run the operation on so many communicators of the same ranks at the same time, "
+                 "each with buffers of its own; bandwidths are of all together")
+      ->capture_default_str()
+      ->group("measuring");
+  app.add_option("--blocks", c.blocks,
+                 "data that are not contiguous: blocks of so many elements, and the distance of "
+                 "their begins (2:8), which are packed and unpacked within the time")
       ->group("measuring");
   app.add_option("--trace", c.trace, trace_help)->group(std::string(files_group));
 }

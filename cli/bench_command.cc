@@ -239,7 +239,12 @@ void check_machine(const BenchCommand& c, int ranks) {
   if (!c.options.device->stores() || c.options.device->enqueues()) return;
   // The operation's input and output. With skew, an output is as long as the input at least.
   const Skew& skew = c.options.skew;
-  const double buffers = skew.zipf == 0 && skew.bytes.empty() ? 2 : 3;
+  const double pairs = skew.zipf == 0 && skew.bytes.empty() ? 2 : 3;
+  const Blocks& blocks = c.options.blocks;
+  const double apart = blocks.are_apart() ? 1 + static_cast<double>(blocks.stride) /
+                                                    static_cast<double>(blocks.length)
+                                          : 1;
+  const double buffers = pairs * c.options.communicators * apart;
   const std::string size = c.matrix.empty() ? "-e " + c.max_bytes : "--matrix " + c.matrix;
   require_memory(buffers * here * static_cast<double>(c.options.max_bytes),
                  fmt::format("{} on {} ranks", size, ranks), "use smaller sizes or fewer ranks");

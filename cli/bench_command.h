@@ -20,7 +20,7 @@ struct BenchCommand {
   BenchOptions options;
   WorldFlags world{.launch = {.ranks = 2}};
   std::string min_bytes = "8", max_bytes = "32M", step_bytes, dtype = "f32", op = "sum",
-              root_text = "0", buffers = "hot", device, json, tuned, tune, trace;
+              root_text = "0", buffers = "hot", device, json, tuned, tune, trace, blocks;
   std::string skew = "uniform", matrix;  // for all_to_all_v
   std::string table = "lockstep", split;
   std::optional<int> cycles;  // nccl-tests' -N

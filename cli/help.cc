@@ -159,6 +159,7 @@ void add_bench_examples(CLI::App& bench) {
                   fmt::format("bench {} --ranks 64 -b 1M -e 1M -n 1 -w 0 --algorithm all --clock "
                               "unit --link dgx --device none",
                               name),
+                  fmt::format("bench {} --ranks 2 -b 1K -e 64K -f 8 --communicators 2", name),
                   fmt::format("bench {} -g 2 -b 8 -e 64K -f 8 --table nccl-tests", name)});
   }
   add_examples(*bench.get_subcommand("ps"),

@@ -35,7 +35,8 @@ class BenchRun:
             if "busbw_gb_per_s" not in entry or entry["run_type"] != "iteration":
                 continue
             operation, algorithm, transport, *more = entry["name"].split("/")
-            variant = " ".join(part.split(":", 1)[1] for part in more if part.startswith(("type:", "redop:", "skew:", "split:")))
+            varied = "type:", "redop:", "skew:", "blocks:", "communicators:", "split:"
+            variant = " ".join(part.split(":", 1)[1] for part in more if part.startswith(varied))
             yield BenchPoint(operation, algorithm, transport, int(entry["ranks"]), int(entry["bytes"]),
                              bool(entry["in_place"]), entry, variant)
 

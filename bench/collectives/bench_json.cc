@@ -25,6 +25,8 @@ std::string name_of(const BenchResult& r, const OperationEntry& entry, const Ben
   if (entry.operation == Operation::all_to_all_v)
     name += fmt::format("/skew:{}", options.skew.name);
   if (options.offset > 0) name += fmt::format("/unalign:{}", options.offset);
+  if (options.blocks.are_apart()) name += fmt::format("/blocks:{}", options.blocks.name());
+  if (options.communicators > 1) name += fmt::format("/communicators:{}", options.communicators);
   if (!run.split.empty()) name += fmt::format("/split:{}", run.split);
   return name;
 }
@@ -48,6 +50,7 @@ void report(benchmark::State& state, const BenchResult& result, Operation operat
   state.counters["algbw_gb_per_s"] = repetition.algbw_gb_per_s();
   state.counters["busbw_gb_per_s"] = repetition.busbw_gb_per_s(operation);
   state.counters["wrong"] = result.wrong;
+  if (result.communicators > 1) state.counters["communicators"] = result.communicators;
   if (operation == Operation::all_to_all_v) {
     const Busiest most = busiest(result.problem);
     state.counters["busiest_rank"] = most.rank;

@@ -79,6 +79,7 @@ void check(const BenchOptions& options, int ranks) {
   within(options.offset, 0, 1'000'000, "-u");
   within(options.table.skipped_iterations, 0, options.iterations - 1, "-K");
   within(options.checks, 0, 1'000'000, "-c");
+  within(options.communicators, 1, 64, "--communicators");
   within(ranks, 1, std::numeric_limits<int>::max(), "--ranks");
   within(options.root, 0, ranks - 1, "-r");
   require(options.device->stores() || (options.checks == 0 && options.buffers == Buffers::hot),
@@ -88,6 +89,12 @@ void check(const BenchOptions& options, int ranks) {
           "the host multiplies the inputs; use sum");
   require(!options.device->enqueues() || options.buffers != Buffers::consume,
           "--device cuda with --buffers consume", "the host does not read GPU buffers; use dirty");
+  if (options.blocks.are_apart()) {
+    require(options.device->stores(), "--blocks with --device none",
+            "without data nothing is packed; add -c 1");
+    require(!options.device->enqueues(), "--blocks with --device cuda",
+            "the host packs the blocks; use --device host");
+  }
   const OperationEntry& entry = find_operation(options.operation);
   for (const std::string& algorithm : options.algorithms)
     if (algorithm != "all" && algorithm != "auto")

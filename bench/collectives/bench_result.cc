@@ -16,7 +16,8 @@ void BenchResult::add(const BenchResult& repetition) {
 
 double BenchResult::algbw_gb_per_s() const {
   const double time = percentile(seconds, 0.5);
-  return time > 0 ? problem.bytes() / time / 1e9 : 0;  // links without cost have no bandwidth
+  return time > 0 ? communicators * problem.bytes() / time / 1e9
+                  : 0;  // links without cost have no bandwidth
 }
 
 double BenchResult::busbw_gb_per_s(Operation operation) const {
@@ -33,7 +34,7 @@ double BenchResult::busbw_gb_per_s(Operation operation) const {
     case Operation::all_to_all_v: {
       const double time = percentile(seconds, 0.5);
       const Count bytes = busiest(problem).elements * problem.element_bytes;
-      return time > 0 ? static_cast<double>(bytes) / time / 1e9 : 0;
+      return time > 0 ? communicators * static_cast<double>(bytes) / time / 1e9 : 0;
     }
     default:
       return algbw_gb_per_s();

@@ -105,7 +105,7 @@ int ranks_for_all(const BenchOptions& options, const LaunchOptions& world) {
   const auto power_of_two = [](int number) {
     return std::has_single_bit(static_cast<unsigned>(number));
   };
-  if (options.split.rule != Split::Rule::none) return 0;
+  if (options.split.rule != Split::Rule::none || options.communicators > 1) return 0;
   if (world.clock != Clock::unit || world.trace || world.fault || options.device->stores() ||
       options.whose == WhoseTime::rank_0 || !power_of_two(ranks) || !power_of_two(alike))
     return 0;
@@ -184,7 +184,7 @@ void launch_bench(const OperationEntry& entry, BenchOptions& options, const Laun
 BenchRun bench_operation(RankContext& context, const OperationEntry& entry, int sharing,
                          const BenchOptions& common, const LaunchOptions& world) {
   BenchOptions options = common;
-  const BenchGroups groups(context.world, options.split);
+  const BenchGroups groups(context.world, options.split, options.communicators);
   Communicator& comm = groups.mine();
   const int ranks = groups.is_split() ? comm.size() : sharing;
   const bool is_first = context.world.rank() == 0;

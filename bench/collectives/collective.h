@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/collectives/blocks.h"
 #include "bench/collectives/peer.h"
 #include "bench/collectives/skew.h"
 #include "bench/collectives/split.h"
@@ -57,6 +58,8 @@ struct BenchOptions {
   std::vector<BenchResult> measured;  // measured before, on every rank, where ranks differ
   Skew skew;                          // for all_to_all_v
   Split split;                        // of the ranks into groups that run at the same time
+  int communicators = 1;              // of the same ranks, each with an operation at the same time
+  Blocks blocks;                      // in which the caller's data lie apart
   int checks = 1;                     // of each result, each on other data; 0: none
   // Holds the buffers. `none` has no memory behind its addresses: for thousands of ranks.
   Device* device = &host_device();
@@ -90,6 +93,7 @@ struct BenchResult {
   ReduceOp op = ReduceOp::sum;
   bool is_scaled = false;  // a sum of inputs that each rank multiplies first
   bool in_place = false;
+  int communicators = 1;        // that have an operation each at the same time
   std::vector<double> seconds;  // per operation, by iteration, repetition after repetition
   double wrong = 0;             // elements, over all ranks; below 0: not checked
   double copy_seconds = 0;  // for a plain copy of the same bytes by all ranks, in the same rounds
@@ -103,6 +107,7 @@ struct BenchResult {
   std::string_view reduction() const { return is_scaled ? "mulsum" : name_of(op); }
   // Adds the samples of another repetition of the same measurement.
   void add(const BenchResult& repetition);
+  // Of all communicators together.
   double algbw_gb_per_s() const;
   double busbw_gb_per_s(Operation operation) const;
   // The time to copy all bytes that the operation must read and write, divided by its own time.

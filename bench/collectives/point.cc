@@ -12,7 +12,7 @@ BenchPoint::BenchPoint(const BenchGroups& groups, const OperationEntry& entry,
       entry_(entry),
       options_(options),
       spec_(spec),
-      buffers_(groups, entry, options, spec) {}
+      operations_(groups, entry, options, spec) {}
 
 std::string BenchPoint::add(const std::string& name, const LinkModel& links) {
   const Slice like{.count = problem_.count, .dtype = spec_.dtype, .device = options_.device};
@@ -27,11 +27,12 @@ std::string BenchPoint::add(const std::string& name, const LinkModel& links) {
     BenchResult& result = add_result(name, comm_.transport().name(), in_place);
     result.chosen = algorithm.name;
     result.equal_work = has_equal_work(algorithm);
-    result.wrong = options_.checks > 0 ? buffers_.wrong(algorithm, in_place) : -1;
+    result.wrong = options_.checks > 0 ? operations_.wrong(algorithm, in_place) : -1;
     Problem modelled = problem_;
     if (algorithm.ranks > 0) modelled.ranks = algorithm.ranks;
-    if (algorithm.seconds) result.model = estimate(algorithm, modelled, links);
-    compared_.push_back(buffers_.timed(algorithm, in_place));
+    if (algorithm.seconds && options_.communicators == 1)
+      result.model = estimate(algorithm, modelled, links);
+    compared_.push_back(operations_.timed(algorithm, in_place));
   }
   return "";
 }
@@ -43,7 +44,7 @@ double BenchPoint::cold_seconds(const std::string& name) {
   if (algorithm.need == Need::vendor &&
       !comm_.transport().vendor()->lacks(entry_.operation, spec_.dtype, problem_.count).empty())
     return 0;
-  double seconds = run_once(groups_.world(), buffers_.timed_once(algorithm));
+  double seconds = run_once(groups_.world(), operations_.timed_once(algorithm));
   all_reduce(groups_.world(), host_slice(std::span(&seconds, 1)), ReduceOp::max,
              "recursive_doubling");
   return seconds;
@@ -66,7 +67,7 @@ std::string BenchPoint::add(Peer& peer) {
 }
 
 std::vector<BenchResult> BenchPoint::measured() {
-  compared_.push_back(buffers_.timed_copy());
+  compared_.push_back(operations_.timed_copy());
   std::vector<OwnRuns> runs;
   const auto seconds = measure(groups_.world(), options_.warmup, options_.iterations, compared_,
                                options_.whose, &runs);
@@ -78,6 +79,8 @@ std::vector<BenchResult> BenchPoint::measured() {
       result.seconds.push_back(iteration / options_.operations_per_iteration);
     result.group_seconds = groups_.longest(own_runs->seconds);
     result.own = std::move(*own_runs++);
+    // Its communicators wait at the same time, so their waits are no part of the rank's time.
+    if (options_.communicators > 1) result.own.forget_waits();
     result.copy_seconds = percentile(seconds.back(), 0.5);
   }
   return std::move(results_);
@@ -86,7 +89,8 @@ std::vector<BenchResult> BenchPoint::measured() {
 // In real time, ranks that show each other their data also do the same work. Calls of a library
 // hide the time in which they wait.
 bool BenchPoint::has_equal_work(const AnyAlgorithm& algorithm) const {
-  return !entry_.has_root && problem_.counts.empty() && problem_.ranks == comm_.size() &&
+  return options_.communicators == 1 && !entry_.has_root && problem_.counts.empty() &&
+         problem_.ranks == comm_.size() &&
          (algorithm.ranks_are_equal || algorithm.need == Need::shared_memory);
 }
 
@@ -104,7 +108,8 @@ BenchResult& BenchPoint::add_result(std::string_view name, std::string_view tran
                       .dtype = spec_.dtype,
                       .op = spec_.op,
                       .is_scaled = spec_.is_scaled,
-                      .in_place = in_place});
+                      .in_place = in_place,
+                      .communicators = options_.communicators});
   return results_.back();
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "bench/collectives/collective.h"
-#include "bench/collectives/point_buffers.h"
+#include "bench/collectives/point_operations.h"
 
 namespace lockstep {
 
@@ -24,7 +24,7 @@ class BenchPoint {
   void add(const BenchResult& measured) { results_.push_back(measured); }
   // Measures all that were added and are not yet measured.
   std::vector<BenchResult> measured();
-  std::int64_t buffer_bytes() const { return buffers_.bytes(); }
+  std::int64_t buffer_bytes() const { return operations_.bytes(); }
   // Runs them on the peer's commands.
   void serve(PeerServer& server);
 
@@ -38,7 +38,7 @@ class BenchPoint {
   const BenchOptions& options_;
   PointSpec spec_;
   const Problem& problem_ = spec_.problem;
-  PointBuffers buffers_;
+  PointOperations operations_;
   std::vector<BenchResult> results_;
   std::vector<Timed> compared_;
   std::string lacks_;  // as Peer::lacks(), of the transport's library

@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "bench/collectives/verify.h"
-#include "collectives/all_reduce/all_reduce.h"
 
 namespace lockstep {
 namespace {
@@ -13,10 +12,9 @@ Slice like(DType dtype, Device* device) { return {.dtype = dtype, .device = devi
 
 }  // namespace
 
-PointBuffers::PointBuffers(const BenchGroups& groups, const OperationEntry& entry,
+PointBuffers::PointBuffers(Communicator& comm, const OperationEntry& entry,
                            const BenchOptions& options, const PointSpec& spec)
-    : groups_(groups),
-      comm_(groups.mine()),
+    : comm_(comm),
       entry_(entry),
       options_(options),
       problem_(spec.problem),
@@ -35,60 +33,62 @@ PointBuffers::PointBuffers(const BenchGroups& groups, const OperationEntry& entr
   }
   const Count larger = std::max(in, out);  // the plain copy writes what the operation reads
   const Count offset = options.offset;
-  input_memory_ = comm_.scratch(like(dtype, options.device), offset + in);
-  output_memory_ = comm_.scratch(like(dtype, options.device), offset + larger);
-  input_ = input_memory_.slice(offset + in, dtype).part(offset, in);
-  output_ = output_memory_.slice(offset + larger, dtype).part(offset, out);
+  const auto allocated = [&](Memory& memory, Count room, Count count) {
+    memory = comm_.scratch(like(dtype, options.device), offset + room);
+    return memory.slice(offset + room, dtype).part(offset, count);
+  };
+  input_ = allocated(input_memory_, in, in);
+  output_ = allocated(output_memory_, larger, out);
+  if (options.blocks.are_apart()) {
+    const Count in_apart = options.blocks.spread(in), out_apart = options.blocks.spread(out);
+    input_blocks_ = allocated(input_blocks_memory_, in_apart, in_apart);
+    output_blocks_ = allocated(output_blocks_memory_, out_apart, out_apart);
+  }
   if (options.device->enqueues()) staged_ = comm_.scratch(like(dtype, &host_device()), larger);
-  reset();
+  reset(0);
 }
 
-Timed PointBuffers::timed(const AnyAlgorithm& algorithm, bool in_place) {
-  return {.prepare = [this, in_place] { prepare(in_place); },
-          .operation =
-              [this, &algorithm, in_place] {
-                for (int i = 0; i < options_.operations_per_iteration; ++i)
-                  run(algorithm, in_place);
-                if (options_.buffers == Buffers::consume) read(output_);
-              },
-          .elsewhere = {}};
+void PointBuffers::run_iteration(const AnyAlgorithm& algorithm, bool in_place) {
+  for (int i = 0; i < options_.operations_per_iteration; ++i) run(algorithm, in_place);
+  if (options_.buffers == Buffers::consume)
+    read(options_.blocks.are_apart() ? output_blocks_ : output_);
 }
 
-Timed PointBuffers::timed_once(const AnyAlgorithm& algorithm) {
-  return {
-      .prepare = {}, .operation = [this, &algorithm] { run(algorithm, false); }, .elsewhere = {}};
-}
-
-Timed PointBuffers::timed_copy() {
+void PointBuffers::copy() {
   Slice copied = output_;  // its memory is at least as long as the input
   copied.count = input_.count;
-  return {
-      .prepare = {}, .operation = [this, copied] { comm_.copy(copied, input_); }, .elsewhere = {}};
+  comm_.copy(copied, input_);
 }
 
-double PointBuffers::wrong(const AnyAlgorithm& algorithm, bool in_place) {
-  double most = 0;
-  for (int round = 0; round < options_.checks; ++round)
-    most = std::max(most, wrong_in(round, algorithm, in_place));
-  return most;
-}
-
-double PointBuffers::wrong_in(int round, const AnyAlgorithm& algorithm, bool in_place) {
+void PointBuffers::begin_check(int round, bool in_place) {
   reset(round);
-  if (in_place) comm_.copy(output_, input_);
-  run(algorithm, in_place);
+  if (in_place) input_to_output();
+}
+
+Count PointBuffers::wrong(int round) {
+  Count wrong = 0;
+  if (options_.blocks.are_apart()) {
+    output_.device->zero(output_);
+    pack_blocks(output_, output_blocks_, options_.blocks);
+    wrong = spoiled_gaps(output_blocks_, output_.count, options_.blocks);
+  }
   const Slice seen = staged(output_);
   if (seen.data != output_.data) comm_.copy(seen, output_);
-  auto wrong = static_cast<double>(
-      wrong_elements(seen, entry_, problem_, comm_.rank(), op_, round, is_scaled_));
-  all_reduce(groups_.world(), host_slice(std::span(&wrong, 1)));
-  return wrong;
+  return wrong + wrong_elements(seen, entry_, problem_, comm_.rank(), op_, round, is_scaled_);
+}
+
+std::int64_t PointBuffers::bytes() const {
+  const bool apart = options_.blocks.are_apart();
+  return apart ? input_blocks_.bytes() + output_blocks_.bytes() : input_.bytes() + output_.bytes();
 }
 
 void PointBuffers::reset(int round) {
   if (!options_.device->stores()) return;
   fill(round);
   output_.device->zero(output_);
+  if (!options_.blocks.are_apart()) return;
+  mark_gaps(output_blocks_);
+  unpack_blocks(output_blocks_, output_, options_.blocks);
 }
 
 // The host's copy of a slice whose device has its own memory; otherwise the slice itself.
@@ -100,16 +100,38 @@ void PointBuffers::fill(int round) {
   const Slice written = staged(input_);
   fill_input(written, entry_, problem_, comm_.rank(), op_, round);
   if (written.data != input_.data) comm_.copy(input_, written);
+  if (!options_.blocks.are_apart()) return;
+  mark_gaps(input_blocks_);
+  unpack_blocks(input_blocks_, input_, options_.blocks);
+  input_.device->zero(input_);  // an operation must pack it again
+}
+
+// In-place, the output buffer also holds the input.
+void PointBuffers::input_to_output() {
+  if (options_.blocks.are_apart())
+    comm_.copy(output_blocks_, input_blocks_);
+  else
+    comm_.copy(output_, input_);
 }
 
 void PointBuffers::prepare(bool in_place) {
   if (options_.buffers == Buffers::hot) return;
   fill();
-  if (in_place) comm_.copy(output_, input_);
+  if (in_place) input_to_output();
 }
 
-// In-place, the output buffer also holds the input.
+// The algorithms take contiguous data, so others are packed first, and their result is unpacked.
 void PointBuffers::run(const AnyAlgorithm& algorithm, bool in_place) {
+  if (!options_.blocks.are_apart()) return run_packed(algorithm, in_place);
+  if (in_place)
+    pack_blocks(output_, output_blocks_, options_.blocks);
+  else
+    pack_blocks(input_, input_blocks_, options_.blocks);
+  run_packed(algorithm, in_place);
+  unpack_blocks(output_blocks_, output_, options_.blocks);
+}
+
+void PointBuffers::run_packed(const AnyAlgorithm& algorithm, bool in_place) {
   if (is_scaled_) return run_scaled(algorithm, in_place);
   if (entry_.out_of_place && !in_place) {
     algorithm.run(comm_, input_,

@@ -146,16 +146,15 @@ std::string groups_text(const std::vector<std::vector<int>>& groups) {
                      fmt::join(names, ", "));
 }
 
-BenchGroups::BenchGroups(Communicator& world, const Split& split) : world_(world) {
-  if (split.rule == Rule::none) return;
-  all_ = groups_of(split, world.size(), world.ranks_per_node());
-  if (all_.size() == 1) {
-    all_.clear();
-    return;
-  }
+BenchGroups::BenchGroups(Communicator& world, const Split& split, int communicators)
+    : world_(world) {
+  if (split.rule != Rule::none) all_ = groups_of(split, world.size(), world.ranks_per_node());
+  if (all_.size() == 1) all_.clear();
   for (std::size_t group = 0; group < all_.size(); ++group)
     if (std::ranges::count(all_[group], world.rank()) > 0) number_ = static_cast<int>(group);
-  group_ = world.subgroup(all_[static_cast<std::size_t>(number_)]);
+  if (!all_.empty()) group_ = world.subgroup(all_[static_cast<std::size_t>(number_)]);
+  for (int i = 1; i < communicators; ++i)
+    streams_.push_back(std::make_unique<Stream>(mine(), i, fmt::format("communicator {}", i + 1)));
 }
 
 bool BenchGroups::everywhere(bool here) const {

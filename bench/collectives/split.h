@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/communicator.h"
+#include "collectives/stream.h"
 
 namespace lockstep {
 
@@ -34,17 +34,19 @@ std::string groups_text(const std::vector<std::vector<int>>& groups);
 // "1 (ranks 1 3)"
 std::string group_name(const std::vector<std::vector<int>>& groups, std::size_t group);
 
-// The world of a benchmark and, if it is split, this rank's group.
+// The world of a benchmark and, if it is split, this rank's group; and the streams whose
+// communicators have the same ranks as that group.
 class BenchGroups {
  public:
-  // Every rank calls it.
-  BenchGroups(Communicator& world, const Split& split);
+  // Every rank calls it. `communicators`: of each group, with that of mine().
+  BenchGroups(Communicator& world, const Split& split, int communicators = 1);
 
   Communicator& world() const { return world_; }
   Communicator& mine() const { return group_ ? *group_ : world_; }
   bool is_split() const { return group_ != nullptr; }
   const std::vector<std::vector<int>>& all() const { return all_; }  // empty without a split
   int number() const { return number_; }                             // of this rank's group
+  const std::vector<std::unique_ptr<Stream>>& streams() const { return streams_; }
 
   // The following are called by every rank. Whether `here` holds on all of them:
   bool everywhere(bool here) const;
@@ -56,6 +58,7 @@ class BenchGroups {
   std::vector<std::vector<int>> all_;
   int number_ = 0;
   std::unique_ptr<Communicator> group_;
+  std::vector<std::unique_ptr<Stream>> streams_;
 };
 
 }  // namespace lockstep

@@ -74,6 +74,15 @@ std::vector<std::string> notes_of(const BenchOptions& options, const OperationEn
         fmt::format("cold start: the first operation took {:.2f} us", run.cold_seconds * 1e6));
   if (!run.split.empty())
     notes.push_back(fmt::format("{}: {}", options.split.source, groups_text(run.groups)));
+  if (options.communicators > 1)
+    notes.push_back(
+        fmt::format("communicators: {} of the same ranks, each with an operation at the same time; "
+                    "bandwidths are of all together",
+                    options.communicators));
+  if (options.blocks.are_apart())
+    notes.push_back(fmt::format(
+        "blocks: {} elements, from one begin to the next {}; packed and unpacked within the time",
+        options.blocks.length, options.blocks.stride));
   if (!run.library.empty()) notes.push_back(fmt::format("library: {}", run.library));
   if (entry.operation == Operation::all_to_all_v)
     notes.emplace_back(

@@ -249,6 +249,79 @@ class BenchNccl(unittest.TestCase):
             self.assertEqual({"/unalign:3" in entry["name"] for entry in self.entries()}, {True})
         self.assertIn("-u -1", self.bench("all_reduce", "-u", "-1", status=2).stderr)
 
+    def test_types_of_8_bits(self):
+        """Sums are exact for any number of ranks; more than four of them take turns in giving numbers."""
+        names = {"f8e4m3": ["f8e4m3"], "f8e5m2": ["f8e5m2"], "fp8_e4m3": ["f8e4m3"], "fp8_e5m2": ["f8e5m2"], "fp8": ["f8e4m3", "f8e5m2"]}
+        for name, types in names.items():
+            printed = self.bench("all_reduce", "--ranks", "3", "-b", "64", "-e", "64", "-n", "1", "-w", "0", "-d", name, "--table", "nccl-tests", "--json",
+                                 "b.json").stdout
+            self.assertEqual([row[:3] for row in ROW.findall(printed)], [("64", "64", kind) for kind in types])
+            self.assertEqual([re.search("type:([^/]+)", entry["name"])[1] for entry in self.entries()], [kind for kind in types for _ in range(2)])
+        for ranks in "5", "32":
+            for operation in "all_reduce", "reduce", "reduce_scatter":
+                for kind in "fp8", "bf16":
+                    printed = self.bench(operation, "--ranks", ranks, "-b", "1K", "-e", "1K", "-d", kind, "-o", "all", "-c", "2", *UNIT).stdout
+                    self.assertIn("# Out of bounds values : 0 OK", printed, (operation, ranks, kind))
+        row = self.bench("all_reduce", "--ranks", "2", "-b", "1K", "-e", "1K", "-d", "f8e5m2", *UNIT).stdout.splitlines()[-3].split()
+        self.assertEqual(row[:5], ["1024", "1024", "f8e5m2", "sum", "-1"])
+        done = self.bench("all_reduce", "-d", "fp4", status=2)
+        self.assertIn("unknown type 'fp4'", done.stderr)
+        self.assertIn("f8e4m3, f8e5m2", done.stderr)
+        for words in (["bench", "tp", "--dtype"], ["bench", "attention", "--lengths", "16", "--dtype"], ["train", "ddp", "--dtype"],
+                      ["train", "ddp", "--reduce-dtype"]):
+            done = subprocess.run([PROGRAM, *words, "f8e4m3"], cwd=self.path, capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 2, words)
+            self.assertRegex(done.stderr, r"dtype f8e4m3; choose .*bf16 or f16")
+
+    def test_a_wrong_element_of_8_bits_is_found(self):
+        for kind in "f8e4m3", "f8e5m2":
+            found = set()
+            for operation in range(4):
+                done = subprocess.run([PROGRAM, "bench", "broadcast", "--ranks", "2", "-b", "64", "-e", "64", "-n", "1", "--algorithm", "binomial_tree",
+                                       "-d", kind, "-c", "1", "--fault", f"rank=0,op={operation},kind=nan", *UNIT], cwd=self.path, capture_output=True,
+                                      text=True, timeout=60)
+                found.add(done.returncode)
+            self.assertIn(1, found, kind)
+
+    def test_several_communicators_at_once(self):
+        """In a ring of three, a link carries 4 x 2,000 B of each communicator one after another, and the latency shows once."""
+        words = ("all_reduce", "--ranks", "3", "-b", "6000", "-e", "6000", "--algorithm", "ring", *UNIT, "-c", "2", "--json", "b.json")
+        for number, microseconds in ((1, 12), (2, 17), (3, 25)):
+            printed = self.bench(*words, "--communicators", str(number)).stdout
+            self.assertIn("# Out of bounds values : 0 OK", printed)
+            self.assertEqual(f"# communicators: {number} of the same ranks" in printed, number > 1)
+            for entry in self.entries():
+                self.assertEqual((f"/communicators:{number}" in entry["name"], entry.get("communicators")), (number > 1, number if number > 1 else None))
+                self.assertAlmostEqual(entry["p50_us"], microseconds, 6)
+                self.assertAlmostEqual(entry["algbw_gb_per_s"], number * 6000 / microseconds / 1e3, 6)
+                self.assertEqual(entry["model_us"] > 0, number == 1)
+        for operation in OPERATIONS:
+            printed = self.bench(operation, "--ranks", "3", "-b", "600", "-e", "6000", "-f", "10", "-n", "2", "-w", "0", "--algorithm", "all",
+                                 "--communicators", "3", "--buffers", "dirty").stdout
+            self.assertIn("# Out of bounds values : 0 OK", printed)
+        printed = self.bench("all_reduce", "--ranks", "4", "--split", "MOD 2", "--communicators", "2", "-b", "1K", "-e", "1K", "-n", "2").stdout
+        self.assertIn("# Out of bounds values : 0 OK", printed)
+        done = self.bench("all_reduce", "--communicators", "3", "-b", "1K", "-e", "1K", "-n", "1", "--algorithm", "ring", "--fault", "rank=1,op=4,kind=throw",
+                          "--timeout", "20", status=4)
+        self.assertIn("planted fault", done.stderr)
+        for words, part in ((["--communicators", "0"], "--communicators 0; use a number from 1 to 64"),
+                            (["--communicators", "2", "--peer", "gloo"], "--communicators with --peer"),
+                            (["--communicators", "2", "--tune", "t.json"], "--communicators with --tune")):
+            self.assertIn(part, self.bench("all_reduce", *words, status=2).stderr)
+
+    def test_blocks_that_lie_apart(self):
+        for operation in OPERATIONS:
+            printed = self.bench(operation, "--ranks", "3", "-b", "60", "-e", "6000", "-f", "10", "-n", "2", "-w", "0", "-d", "all", "--algorithm", "all",
+                                 "--blocks", "2:5", "-u", "1", "--buffers", "dirty", "--json", "b.json").stdout
+            self.assertIn("# Out of bounds values : 0 OK", printed)
+            self.assertIn("# blocks: 2 elements, from one begin to the next 5; packed and unpacked within the time", printed)
+            self.assertEqual({"/blocks:2of5" in entry["name"] for entry in self.entries()}, {True})
+        for text in "2", "2:", ":2", "0:2", "3:2", "2:1000001", "a:b", "1:2:3", "-1:2", "1: 2":
+            self.assertIn(f"--blocks '{text}'; give the elements", self.bench("all_reduce", "--blocks=" + text, status=2).stderr)
+        for words, part in ((UNIT, "--blocks with --device none"), (["--peer", "gloo"], "--blocks with --peer"),
+                            (["--tune", "t.json"], "--blocks with --tune")):
+            self.assertIn(part, self.bench("all_reduce", "--blocks", "1:2", *words, status=2).stderr)
+
     def test_cold_start(self):
         """Only messages take time here, so that the first operation takes as long as the others."""
         words = ("all_reduce", "--ranks", "4", "-b", "4K", "-e", "64K", "-f", "16", "-m", "2", "--algorithm", "ring", "--json", "b.json")

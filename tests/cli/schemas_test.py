@@ -37,7 +37,8 @@ STEPS = ("--steps", "2", "--sequence-length", "16")
 COMMANDS = (
     ("bench", "all_reduce", "--ranks", "3", "-b", "1K", "-e", "4K", "-n", "100", "--repetitions", "2", *UNIT, "--json", "all_reduce.json"),
     ("bench", "all_reduce", "--ranks", "2", "-b", "1K", "-e", "1K", "-n", "2", "--tune", "tuning.json", "--json", "wall.json"),
-    ("bench", "all_reduce", "--ranks", "4", "-b", "1K", "-e", "1K", "-n", "2", "--split", "mod2", "-M", "1", "--cold", "--json", "split.json"),
+    ("bench", "all_reduce", "--ranks", "4", "-b", "1K", "-e", "1K", "-n", "2", "--split", "mod2", "-M", "1", "--cold", "--communicators",
+     "2", "--blocks", "1:2", "-d", "fp8", "--json", "split.json"),
     ("bench", "pairs", "--ranks", "4", *UNIT, "--slow-link", "2:10", "--json", "pairs.json"),
     ("burn-in", "--ranks", "2", "--passes", "1", "--effect", "1000", "--fault", "rank=0,op=0,kind=flip-gradient", "--json", "burn_in.json", 1),
     ("bench", "all_to_all_v", "--ranks", "4", "-b", "1K", "-e", "1K", "--skew", "zipf:1.2", *UNIT, "--json", "all_to_all_v.json"),
