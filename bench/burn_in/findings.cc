@@ -104,7 +104,12 @@ void find_slow_ranks(const BurnInRun& run, const std::vector<Series>& times, dou
   }
 }
 
+// A cable at a host that is slow itself, as `found` says, is not to blame.
 void find_slow_links(const BurnInRun& run, std::vector<Finding>& found) {
+  std::set<std::string> slow;
+  for (const Finding& each : found)
+    if (each.code == slow_products.number || each.code == slow_memory.number)
+      slow.insert(each.hosts.begin(), each.hosts.end());
   for (const SlowFinding& each : run.links.slow) {
     const auto host = [&](int rank) {
       return run.links.sites[static_cast<std::size_t>(rank)].host;
@@ -112,6 +117,8 @@ void find_slow_links(const BurnInRun& run, std::vector<Finding>& found) {
     const bool is_unit = each.slow.from == each.slow.to;
     std::vector<std::string> hosts = {host(each.slow.from)};
     if (host(each.slow.to) != hosts.front()) hosts.push_back(host(each.slow.to));
+    const auto is_slow = [&](const std::string& name) { return slow.contains(name); };
+    if (hosts.size() > 1 && std::ranges::any_of(hosts, is_slow)) continue;
     found.push_back(finding(each.is_in_host ? slow_rank
                             : is_unit       ? slow_host
                                             : slow_cable,

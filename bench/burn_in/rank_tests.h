@@ -15,7 +15,7 @@ namespace lockstep {
 class ProductTest {
  public:
   ProductTest(Device& device, Count size);
-  // Seconds of one product.
+  // Seconds of one product, the mean over several.
   double seconds();
 
  private:
@@ -28,7 +28,7 @@ class ProductTest {
 class CopyTest {
  public:
   CopyTest(Device& device, Count bytes);
-  // Seconds of one copy.
+  // Seconds of one copy, the mean over several.
   double seconds();
 
  private:

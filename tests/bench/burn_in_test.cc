@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 #include <vector>
 
 #include "bench/burn_in/findings.h"
+#include "bench/burn_in/rank_tests.h"
 #include "collectives/base/file.h"
 
 namespace lockstep {
@@ -169,6 +171,36 @@ TEST(BurnInFindings, NameEachFaultAndItsHost) {
           {.slow = {.part = SlowPart::unit, .from = rank, .to = rank}, .ratios = {{"latency", 3}}});
     });
   }
+}
+
+TEST(BurnInFindings, ASlowHostExplainsItsCables) {
+  GivenRun given(5);
+  for (const RankMachine& machine : given.run.machines)
+    given.run.links.sites.push_back(machine.site);
+  for (const auto& [from, to] : {std::pair(1, 2), std::pair(2, 3), std::pair(3, 4)})
+    given.run.links.slow.push_back(
+        {.slow = {.part = SlowPart::cable, .from = from, .to = to}, .ratios = {{"latency", 3}}});
+  EXPECT_EQ(given.codes(), (Codes{{302, {"h1", "h2"}}, {302, {"h2", "h3"}}, {302, {"h3", "h4"}}}));
+  given.run.products[2] = GivenRun::steady(4);
+  EXPECT_EQ(given.codes(), (Codes{{201, {"h2"}}, {302, {"h3", "h4"}}}));
+  // Fewer cores do not make a cable slow.
+  given.run.machines[3].cores = 3;
+  EXPECT_EQ(given.codes(), (Codes{{101, {"h3"}}, {201, {"h2"}}, {302, {"h3", "h4"}}}));
+}
+
+TEST(BurnInReplay, ASampleOutlastsOtherProcesses) {
+  const auto taken = [](auto&& sample) {
+    const auto begin = std::chrono::steady_clock::now();
+    sample();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  ProductTest product(host_device(), 16);
+  CopyTest copy(host_device(), 4096);
+  double one = 0;
+  EXPECT_GE(taken([&] { one = product.seconds(); }), 0.05);
+  EXPECT_LT(one, 0.05) << "it is the mean of many";
+  EXPECT_GE(taken([&] { one = copy.seconds(); }), 0.05);
+  EXPECT_LT(one, 0.05);
 }
 
 TEST(BurnInFindings, NameWhatConcernsAll) {
