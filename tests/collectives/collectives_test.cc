@@ -229,15 +229,17 @@ TEST(Gather, OfTextsTakesMemoryForOwnPartsOnly) {
 }
 
 TEST(Barrier, NobodyLeavesBeforeAllHaveCome) {
-  std::atomic<int> arrived = 0;
-  on_ranks(9, [&](RankContext& context) {
-    for (int round = 1; round <= 20; ++round) {
-      ++arrived;
-      barrier(context.world);
-      ASSERT_GE(arrived.load(), 9 * round);
-      barrier(context.world);
-    }
-  });
+  for (const char* algorithm : {"direct", "dissemination"}) {
+    std::atomic<int> arrived = 0;
+    on_ranks(9, [&](RankContext& context) {
+      for (int round = 1; round <= 20; ++round) {
+        ++arrived;
+        barrier(context.world, algorithm);
+        ASSERT_GE(arrived.load(), 9 * round) << algorithm;
+        barrier(context.world, algorithm);
+      }
+    });
+  }
 }
 
 TEST(Split, GroupsByColorOrderedByKey) {
