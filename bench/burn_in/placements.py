@@ -74,16 +74,9 @@ def compete(group, ended):
             other.wait()
 
 
-def findings(arguments, flags, hosts, kind, host, folder):
-    """Runs burn-in while `host` is disturbed, and returns what it found."""
-    folder = pathlib.Path(folder)
-    for old in folder.iterdir():
-        old.unlink()
-    words = [NETWORK, arguments.hosts, arguments.rate, *JOINED, arguments.program.absolute(), "burn-in", *flags, "--json", folder / "burn_in.json"]
-    run = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                           env={**os.environ, "HOSTS_FOLDER": str(folder)})
-    ended = threading.Event()
-    disturbing = None
+def watched(run, arguments, hosts, kind, host, folder):
+    """Puts the processes of a run into their groups, disturbs that of `host` until the run ends, and returns what it said."""
+    ended, disturbing = threading.Event(), None
     while run.poll() is None and not all((folder / str(each)).exists() for each in range(arguments.hosts)):
         time.sleep(0.01)
     if run.poll() is None:
@@ -95,10 +88,28 @@ def findings(arguments, flags, hosts, kind, host, folder):
         disturbing = threading.Thread(target=stop_and_continue if kind == "stopped" else compete,
                                       args=(process if kind == "stopped" else hosts.path / str(host), ended))
         disturbing.start()
-    said, _ = run.communicate()
-    ended.set()
-    if disturbing:
-        disturbing.join()
+    try:
+        return run.communicate()[0]
+    finally:
+        ended.set()
+        if disturbing:
+            disturbing.join()
+
+
+def findings(arguments, flags, hosts, kind, host, folder):
+    """Runs burn-in while `host` is disturbed, and returns what it found."""
+    folder = pathlib.Path(folder)
+    for old in folder.iterdir():
+        old.unlink()
+    words = [NETWORK, arguments.hosts, arguments.rate, *JOINED, arguments.program.absolute(), "burn-in", *flags, "--json", folder / "burn_in.json"]
+    run = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+                           env={**os.environ, "HOSTS_FOLDER": str(folder)})
+    try:
+        said = watched(run, arguments, hosts, kind, host, folder)
+    finally:
+        if run.poll() is None:  # Ctrl-C: the hosts go as well
+            os.killpg(run.pid, signal.SIGTERM)
+            run.communicate()
     if run.returncode not in (0, 1, 3):
         sys.exit(f"placements.py: a run failed with status {run.returncode}:\n{said}")
     return json.loads((folder / "burn_in.json").read_text())
@@ -121,7 +132,7 @@ def main():
     if not (GROUPS / "cpu.cfs_quota_us").exists() and not (GROUPS / "cgroup.procs").exists():
         sys.exit(f"placements.py: no control group {GROUPS}: mount it, as root: mount -t cgroup -o cpu none {GROUPS}")
     chance = random.Random(arguments.seed)
-    right = dict.fromkeys(kinds, 0)
+    right, runs = dict.fromkeys(kinds, 0), dict.fromkeys(kinds, 0)
     hosts = Hosts(arguments.hosts)
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -134,13 +145,16 @@ def main():
                     # A finding that names no host says only that something is slow.
                     is_right = named == {names[host]} if kind != "healthy" else not file["findings"]
                     right[kind] += is_right
+                    runs[kind] += 1
                     if not is_right:
                         print(f"run {run}, {kind} host {host}:", *[f"{each['code']} {each['text']}" for each in file["findings"]] or ["nothing named"],
                               sep="\n  ", flush=True)
+    except KeyboardInterrupt:
+        print("stopped")
     finally:
         hosts.remove()
     for kind, number in right.items():
-        print(f"{kind:<10} {number} of {arguments.runs} right")
+        print(f"{kind:<10} {number} of {runs[kind]} right")
     return 0 if all(number == arguments.runs for number in right.values()) else 1
 
 
