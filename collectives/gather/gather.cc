@@ -1,13 +1,17 @@
 #include "collectives/gather/gather.h"
 
+#include <cstdint>
+
 #include "collectives/vendor.h"
 
-#include <algorithm>
-#include <memory>
-
-#include "collectives/all_gather/all_gather.h"
-
 namespace lockstep {
+namespace {
+
+Slice bytes_of(std::string& text) {
+  return host_slice(std::span(reinterpret_cast<std::uint8_t*>(text.data()), text.size()));
+}
+
+}  // namespace
 
 const std::vector<GatherAlgorithm>& gather_algorithms() {
   static const std::vector<GatherAlgorithm> algorithms = {
@@ -22,26 +26,29 @@ void gather(Communicator& comm, Slice data, int root, std::string_view algorithm
   chosen.run(comm, data, root);
 }
 
+// Each rank sends its text's length, then the text. No rank but the root learns of other lengths: of
+// 16,384 ranks, each would hold as many, and a ring would take 268 million messages.
 std::vector<std::string> gather_text(Communicator& comm, const std::string& text, int root) {
-  std::vector<std::int64_t> lengths(static_cast<std::size_t>(comm.size()));
-  lengths[comm.rank()] = std::ssize(text);
-  all_gather(comm, host_slice(std::span(lengths)));
-
-  // Pads all texts to the longest, so that every rank's part has the same size. The system gives
-  // memory only for the parts that a rank writes: for all of them that would be too much.
-  const auto longest = static_cast<std::size_t>(*std::ranges::max_element(lengths));
-  const auto bytes = std::make_unique_for_overwrite<std::uint8_t[]>(longest * lengths.size());
-  const auto part = [&](int rank) {
-    return bytes.get() + longest * static_cast<std::size_t>(rank);
-  };
-  std::fill_n(std::ranges::copy(text, part(comm.rank())).out, longest - text.size(),
-              std::uint8_t{});
-  gather(comm, host_slice(std::span(bytes.get(), longest * lengths.size())), root);
-
-  std::vector<std::string> texts;
-  if (comm.rank() != root) return texts;
-  for (int rank = 0; rank < comm.size(); ++rank)
-    texts.emplace_back(part(rank), part(rank) + lengths[static_cast<std::size_t>(rank)]);
+  const Slice nothing{.dtype = DType::u8, .device = &host_device()};
+  const CollectiveCall call(comm, Operation::gather, "text", nothing, ReduceOp::sum, root);
+  std::int64_t length = std::ssize(text);
+  std::string own = text;
+  if (comm.rank() != root) {
+    comm.send(host_slice(std::span(&length, 1)), root);
+    comm.send(bytes_of(own), root);
+    return {};
+  }
+  std::vector<std::string> texts(static_cast<std::size_t>(comm.size()));
+  for (int from = 0; from < comm.size(); ++from) {
+    std::string& arriving = texts[static_cast<std::size_t>(from)];
+    if (from == root) {
+      arriving = std::move(own);
+      continue;
+    }
+    comm.recv(host_slice(std::span(&length, 1)), from);
+    arriving.resize(static_cast<std::size_t>(length));
+    comm.recv(bytes_of(arriving), from);
+  }
   return texts;
 }
 
