@@ -87,7 +87,7 @@ MUTANTS = [
     ("collectives/all_reduce/grid.cc", "std::max(1, x.ranks_per_node / grid.columns)", "1"),
     ("collectives/algorithm.h", "links.inside = links.between = slowest;", "links.between = links.inside;"),
     ("collectives/transport/virtual/message.h", "last_ = before;", "last_ = nullptr;"),
-    ("collectives/transport/virtual/virtual_world.cc", "message_->keep_data();", ""),
+    ("collectives/transport/virtual/transfers.h", "message_->keep_data();", ""),
     ("collectives/transport/failure/board.cc", "theirs != call.signature)", "false)"),
     ("collectives/transport/failure/blame.cc", "with_us > with_peer ? peer : rank", "with_us > with_peer ? rank : peer"),
     ("collectives/transport/failure/blame.cc", "ours != got)", "ours == got)"),

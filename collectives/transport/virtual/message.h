@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <boost/smart_ptr/intrusive_ptr.hpp>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -75,85 +76,99 @@ class Counted {
   int holders_ = 0;
 };
 
+// The signature of an operation, which all its messages share.
+struct SharedSignature final : Counted<SharedSignature> {
+  explicit SharedSignature(const Signature& of_operation) : signature(of_operation) {}
+  const Signature signature;
+};
+using SignaturePointer = boost::intrusive_ptr<SharedSignature>;
+
 class VirtualMessage;
-using MessagePointer = boost::intrusive_ptr<VirtualMessage>;
+using MessagePointer = std::unique_ptr<VirtualMessage>;
 
 // From one rank to another. A receive gets its number when it is posted, and takes the message of
-// that number.
+// that number. The channel owns the messages that were sent and not taken.
 class VirtualChannel final : public Counted<VirtualChannel> {
  public:
-  VirtualChannel() = default;
+  explicit VirtualChannel(VirtualTime& virtual_time) : time(virtual_time) {}
   VirtualChannel(const VirtualChannel&) = delete;
   ~VirtualChannel();
 
-  void add(const MessagePointer& message);
+  void add(MessagePointer message);
   // Null if it has not been sent.
   VirtualMessage* find(std::int64_t number) const;
+  // A message that has arrived.
   MessagePointer take(std::int64_t number);
 
+  VirtualTime& time;
   std::int64_t receives = 0;
   VirtualThread* receiver = nullptr;  // while it waits for this message or others
 
  private:
-  MessagePointer first_;  // the first message that was sent and not taken
+  MessagePointer first_;
   VirtualMessage* last_ = nullptr;
   std::int64_t sent_ = 0;
 };
 using ChannelPointer = boost::intrusive_ptr<VirtualChannel>;
 
-// An event that happens when the first byte reaches the receiver.
-class VirtualMessage final : public Counted<VirtualMessage>, public VirtualTime::Event {
+// An event that happens when the first byte reaches the receiver. A rank may have a thousand sends
+// in flight, so messages are small, and live only until they are taken.
+class VirtualMessage final : public VirtualTime::Event {
  public:
-  VirtualMessage(VirtualWorld& world, ChannelPointer channel, RankPorts& receiver, const Link& link,
-                 const Call& call, Slice slice)
-      : signature(call.signature),
-        data(slice),
-        world_(world),
+  VirtualMessage(ChannelPointer channel, RankPorts& receiver, const Link& link,
+                 SignaturePointer of_operation, Slice slice)
+      : data(slice),
         channel_(std::move(channel)),
         receiver_(receiver),
-        on_link_s_(static_cast<double>(slice.bytes()) * link.beta_s_per_byte) {}
+        on_link_s_(static_cast<double>(slice.bytes()) * link.beta_s_per_byte),
+        signature_(std::move(of_operation)) {}
+  VirtualMessage(const VirtualMessage&) = delete;
+  ~VirtualMessage() override {
+    if (held_by_) *held_by_ = nullptr;
+  }
 
-  // Leaves at `now`, or later, when the sender's egress is free.
-  void leave(double now, RankPorts& sender, double alpha_s) {
+  // Leaves at `now`, or later, when the sender's egress is free. Returns when the last byte leaves.
+  double leave(double now, RankPorts& sender, double alpha_s) {
     const double begin = std::max(now, sender.egress_free);
-    sent_at = sender.egress_free = begin + on_link_s_;
-    self_ = this;
-    world_.time.schedule(begin + alpha_s, *this);
+    sender.egress_free = begin + on_link_s_;
+    channel_->time.schedule(begin + alpha_s, *this);
+    return sender.egress_free;
   }
   void happen(double now) override {
     arrives_at = receiver_.ingress_free = std::max(now, receiver_.ingress_free) + on_link_s_;
-    if (channel_->receiver) world_.time.wake(*channel_->receiver, *arrives_at);
+    if (channel_->receiver) channel_->time.wake(*channel_->receiver, *arrives_at);
     drop();
   }
   void drop() override {
-    channel_.reset();
-    // May destroy this message.
-    const MessagePointer self = std::move(self_);
+    // May destroy the channel, and this message with it.
+    const ChannelPointer channel = std::move(channel_);
   }
+  // `holder` points to this message, and to nothing once the message is gone.
+  void hold(VirtualMessage** holder) { held_by_ = holder; }
   // Copies the data, because the sender continues and may overwrite them.
   void keep_data() {
-    if (taken || data.count == 0 || !data.device->stores()) return;
-    memory_ = Memory(*data.device, nullptr, MemoryUse::communication, data.bytes());
-    const Slice copy = memory_.slice(data.count, data.dtype);
+    if (data.count == 0 || !data.device->stores()) return;
+    memory_ =
+        std::make_unique<Memory>(*data.device, nullptr, MemoryUse::communication, data.bytes());
+    const Slice copy = memory_->slice(data.count, data.dtype);
     data.device->copy(copy, data);
     data = copy;
   }
+  const Signature& signature() const { return signature_->signature; }
 
-  Signature signature;
   Slice data;
-  double sent_at = 0;
   std::optional<double> arrives_at;
-  bool taken = false, cancelled = false;
+  bool cancelled = false;
 
  private:
   friend class VirtualChannel;
 
-  VirtualWorld& world_;
   ChannelPointer channel_;  // until it has happened
-  MessagePointer self_;     // the same
   RankPorts& receiver_;
   double on_link_s_;
-  Memory memory_;
+  SignaturePointer signature_;
+  std::unique_ptr<Memory> memory_;
+  VirtualMessage** held_by_ = nullptr;
   MessagePointer next_;  // in the channel
   std::int64_t number_ = 0;
 };
@@ -163,10 +178,11 @@ inline VirtualChannel::~VirtualChannel() {
   while (first_) first_ = std::move(first_->next_);
 }
 
-inline void VirtualChannel::add(const MessagePointer& message) {
+inline void VirtualChannel::add(MessagePointer message) {
   message->number_ = sent_++;
-  (first_ ? last_->next_ : first_) = message;
-  last_ = message.get();
+  VirtualMessage* const added = message.get();
+  (first_ ? last_->next_ : first_) = std::move(message);
+  last_ = added;
 }
 
 inline VirtualMessage* VirtualChannel::find(std::int64_t number) const {

@@ -44,7 +44,7 @@ class VirtualGroup {
   const ChannelPointer& channel(int from, int to) {
     const std::int64_t sender = stand_ins_[static_cast<std::size_t>(from)];
     auto& channel = channels_[sender * board.size() + stand_ins_[static_cast<std::size_t>(to)]];
-    if (!channel) channel = new VirtualChannel;
+    if (!channel) channel = new VirtualChannel(world->time);
     return channel;
   }
   std::shared_ptr<VirtualGroup> subgroup(int rank, const std::vector<int>& members) {

@@ -10,110 +10,11 @@
 #include <numeric>
 #include <optional>
 
+#include "collectives/transport/virtual/transfers.h"
 #include "collectives/transport/virtual/virtual_group.h"
 
 namespace lockstep {
 namespace {
-
-// While it lives, the thread's CPU time is free, because it runs code of the transport.
-class AtWork {
- public:
-  explicit AtWork(VirtualTime& time) : time_(time) { time_.pause_compute(); }
-  ~AtWork() { time_.resume_compute(); }
-  AtWork(const AtWork&) = delete;
-
- private:
-  VirtualTime& time_;
-};
-
-class SendTransfer final : public Transfer {
- public:
-  SendTransfer(VirtualWorld& world, MessagePointer message)
-      : world_(world), message_(std::move(message)) {}
-  ~SendTransfer() override {
-    if (!finished_) message_->cancelled = true;
-  }
-  void wait() override {
-    if (finished_) return;
-    const AtWork work(world_.time);
-    world_.time.sleep_until(message_->sent_at);
-    message_->keep_data();
-    finished_ = true;
-  }
-
- private:
-  VirtualWorld& world_;
-  MessagePointer message_;
-  bool finished_ = false;
-};
-
-class ReceiveTransfer final : public Transfer {
- public:
-  // With an operation, reduces the message into `into`; without one, copies it there.
-  ReceiveTransfer(VirtualGroup& group, VirtualChannel& channel, int rank, int from,
-                  const Call& call, Slice into, std::optional<ReduceOp> op)
-      : group_(group),
-        channel_(channel),
-        rank_(rank),
-        from_(from),
-        call_(call),
-        into_(into),
-        op_(op),
-        number_(channel_.receives++) {}
-
-  void wait() override {
-    if (finished_) return;
-    const MessagePointer message = arrived();
-    if (op_)
-      into_.device->reduce(into_, message->data, *op_);
-    else
-      into_.device->copy(into_, message->data);
-    message->taken = true;
-    finished_ = true;
-  }
-  std::optional<double> arrives_at() override {
-    const VirtualMessage* message = channel_.find(number_);
-    return message && !message->cancelled ? message->arrives_at : std::nullopt;
-  }
-
- private:
-  MessagePointer arrived() {
-    VirtualTime& time = group_.world->time;
-    const AtWork work(time);
-    time.catch_up();
-    const double begin = time.thread().now();
-    while (!arrives_at()) wait_for_sender();
-    time.sleep_until(*arrives_at());
-    group_.count_wait(rank_, from_, begin);
-    MessagePointer message = channel_.take(number_);
-    group_.board.match(rank_, from_, call_, message->signature);
-    // Shares of ranks that stand for others may differ by an element.
-    if (group_.runs(from_)) group_.board.match_size(rank_, from_, call_, into_, message->data);
-    return message;
-  }
-
-  void wait_for_sender() {
-    VirtualWorld& world = *group_.world;
-    group_.board.check_notice(rank_, from_, call_);
-    const Board::Waiting waiting(group_.board, rank_, from_, call_);
-    channel_.receiver = &world.time.thread();
-    const bool goes_on = world.time.wait();
-    channel_.receiver = nullptr;
-    const std::span peers(&from_, 1);
-    if (!goes_on) group_.board.give_up(rank_, peers, call_);
-    group_.board.check_notice(rank_, from_, call_);
-    if (!arrives_at()) group_.board.check_departed(rank_, peers, call_);
-  }
-
-  VirtualGroup& group_;
-  VirtualChannel& channel_;
-  int rank_, from_;
-  Call call_;
-  Slice into_;
-  std::optional<ReduceOp> op_;
-  std::int64_t number_;
-  bool finished_ = false;
-};
 
 class VirtualTransport final : public Transport,
                                public OperationBoard,
@@ -146,15 +47,15 @@ class VirtualTransport final : public Transport,
   void leave() override { board().leave(rank_); }
 
   Request isend(const Call& call, Slice data, int to) override {
-    return std::make_unique<SendTransfer>(*group_->world, sent(call, data, to));
+    return std::make_unique<VirtualSend>(group_->world->time, sent(call, data, to));
   }
   Request irecv(const Call& call, Slice data, int from) override {
-    return std::make_unique<ReceiveTransfer>(*group_, from_.channel(*group_, from, rank_), rank_,
-                                             from, call, data, std::nullopt);
+    return std::make_unique<VirtualReceive>(*group_, from_.channel(*group_, from, rank_), rank_,
+                                            from, call, data, std::nullopt);
   }
   Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) override {
-    return std::make_unique<ReceiveTransfer>(*group_, from_.channel(*group_, from, rank_), rank_,
-                                             from, call, growing, op);
+    return std::make_unique<VirtualReceive>(*group_, from_.channel(*group_, from, rank_), rank_,
+                                            from, call, growing, op);
   }
   void send_recv(const Call& call, Slice leaving, int to, Slice arriving, int from) override {
     exchange(call, leaving, to, arriving, from, std::nullopt);
@@ -250,7 +151,14 @@ class VirtualTransport final : public Transport,
  private:
   Board& board() const { return group_->board; }
 
-  MessagePointer sent(const Call& call, Slice data, int to) {
+  // One for the messages of an operation that follow each other.
+  const SignaturePointer& shared(const Signature& signature) {
+    if (!signature_ || signature_->signature != signature)
+      signature_ = new SharedSignature(signature);
+    return signature_;
+  }
+
+  InFlight sent(const Call& call, Slice data, int to) {
     VirtualWorld& world = *group_->world;
     const AtWork work(world.time);
     world.time.catch_up();
@@ -260,23 +168,25 @@ class VirtualTransport final : public Transport,
     auto& ports = to_other_end ? world.between_ends : world.ports(own, other);
     VirtualChannel& channel = to_.channel(*group_, rank_, to);
     RankPorts& receiver = ports[world.stand_ins[static_cast<std::size_t>(other)]];
-    MessagePointer message = new VirtualMessage(world, &channel, receiver, link, call, data);
-    channel.add(message);
-    message->leave(world.time.thread().now(), ports[own], link.alpha_s);
-    return message;
+    auto owned =
+        std::make_unique<VirtualMessage>(&channel, receiver, link, shared(call.signature), data);
+    VirtualMessage& message = *owned;
+    channel.add(std::move(owned));
+    return {&message, message.leave(world.time.thread().now(), ports[own], link.alpha_s)};
   }
   // Both transfers on the stack.
   void exchange(const Call& call, Slice leaving, int to, Slice arriving, int from,
                 std::optional<ReduceOp> op) {
-    SendTransfer sending(*group_->world, sent(call, leaving, to));
-    ReceiveTransfer receiving(*group_, from_.channel(*group_, from, rank_), rank_, from, call,
-                              arriving, op);
+    VirtualSend sending(group_->world->time, sent(call, leaving, to));
+    VirtualReceive receiving(*group_, from_.channel(*group_, from, rank_), rank_, from, call,
+                             arriving, op);
     receiving.wait();
     sending.wait();
   }
 
   std::shared_ptr<VirtualGroup> group_;
   int rank_;
+  SignaturePointer signature_;
   LastChannel to_, from_;
 };
 
