@@ -209,6 +209,17 @@ TEST(BroadcastReduceGather, EveryRootAndWorldSize) {
   }
 }
 
+TEST(Gather, OfTextsSendsTwoMessagesPerRank) {
+  on_ranks(5, [](RankContext& context) {
+    const bool is_root = context.world.rank() == 2;
+    gather_text(context.world, "four", 2);
+    const Volume total = context.counters.total();
+    EXPECT_EQ(total.sent_messages, is_root ? 0 : 2);
+    EXPECT_EQ(total.received_messages, is_root ? 2 * 4 : 0);
+    EXPECT_EQ(total.sent_bytes, is_root ? 0 : 8 + 4);
+  });
+}
+
 TEST(Gather, OfTextsTakesMemoryForOwnPartsOnly) {
   constexpr int ranks = 32;
   constexpr std::size_t bytes = 1 << 20;
