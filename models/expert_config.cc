@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -46,12 +45,6 @@ Count ExpertConfig::parameter_count(Count model_width) const {
     return hidden > 0 ? 2 * model_width * hidden + hidden + model_width : 0;
   };
   return model_width * number + number * mlp(width) + mlp(shared_width());
-}
-
-Count ExpertConfig::capacity_of(Count tokens) const {
-  if (capacity == 0) return tokens;
-  const double mean = static_cast<double>(per_token * tokens) / number;
-  return std::min(tokens, static_cast<Count>(std::ceil(capacity * mean)));
 }
 
 ExpertConfig parse_experts(const json& file, const std::string& path) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -36,7 +37,11 @@ struct ExpertConfig {
   bool exist() const { return number > 0; }
   bool in_layer(int layer) const { return exist() && (layer + 1) % every == 0; }
   // Tokens that an expert takes of so many, at most.
-  Count capacity_of(Count tokens) const;
+  Count capacity_of(Count tokens) const {
+    if (capacity == 0) return tokens;
+    const double mean = static_cast<double>(per_token * tokens) / number;
+    return std::min(tokens, static_cast<Count>(std::ceil(capacity * mean)));
+  }
   Count most_rows(Count tokens) const {
     return std::min(tokens * per_token, number * capacity_of(tokens));
   }

@@ -70,6 +70,18 @@ TEST_F(CudaTraining, Sharded) {
   expect_golden(2, fsdp);
 }
 
+TEST_F(CudaTraining, Experts) {
+  TrainOptions experts = test::run_with_experts("ddp");
+  experts.steps = 2;
+  experts.recompute = "full";
+  const TrainResult result = run(2, experts);
+  test::expect_golden_experts(result, 1e-10);
+  EXPECT_TRUE(theory_holds(result));
+  experts = test::run_with_experts("serial", DType::bf16);
+  experts.steps = 1;
+  EXPECT_NEAR(run(1, experts).steps[0].loss / result.steps[0].loss, 1, 0.01);
+}
+
 // States and shards of parameters lie in the host's memory, or in files.
 TEST_F(CudaTraining, OffloadedShards) {
   const test::Folder folder;

@@ -9,22 +9,13 @@ namespace lockstep {
 namespace {
 
 using test::run;
+using test::run_with_experts;
 
 class WithPoison : public testing::Test {
  protected:
   WithPoison() { poison_host_memory(true); }
   ~WithPoison() override { poison_host_memory(false); }
 };
-
-TrainOptions run_with_experts(const std::string& technique) {
-  const std::string folder = test::golden + "_moe";
-  TrainOptions options = test::golden_run(technique);
-  options.model = folder + "/config.json";
-  options.init = folder + "/init.safetensors";
-  options.data = folder + "/tokens.bin";
-  options.sequence_length = 32;
-  return options;
-}
 
 struct ExpertPlan {
   const char* technique;
@@ -45,14 +36,8 @@ TEST_P(ExpertPlans, ReproduceTheGoldenRun) {
   const TrainResult result = run(ranks, options);
   EXPECT_TRUE(theory_holds(result));
   EXPECT_GT(result.theory.size(), 5);
-  const auto expected = nlohmann::json::parse(std::ifstream(test::golden + "_moe/expected.json"));
   ASSERT_EQ(result.steps.size(), 3);
-  for (const StepRecord& step : result.steps) {
-    EXPECT_NEAR(step.loss / expected["losses"][step.step].get<double>(), 1, 1e-10);
-    EXPECT_NEAR(step.grad_norm / expected["grad_norms"][step.step].get<double>(), 1, 1e-10);
-    EXPECT_NEAR(step.aux_loss.value() / expected["aux_losses"][step.step].get<double>(), 1, 1e-10);
-    EXPECT_EQ(nlohmann::json(step.tokens_of_experts), expected["tokens_of_experts"][step.step]);
-  }
+  test::expect_golden_experts(result, 1e-10);
 }
 
 INSTANTIATE_TEST_SUITE_P(

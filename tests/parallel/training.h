@@ -42,6 +42,16 @@ inline TrainOptions golden_run(const std::string& technique, DType dtype = DType
   return options;
 }
 
+// The same for the reference run of a model with experts.
+inline TrainOptions run_with_experts(const std::string& technique, DType dtype = DType::f64) {
+  TrainOptions options = golden_run(technique, dtype);
+  options.model = golden + "_moe/config.json";
+  options.init = golden + "_moe/init.safetensors";
+  options.data = golden + "_moe/tokens.bin";
+  options.sequence_length = 32;
+  return options;
+}
+
 inline TrainResult run(const LaunchOptions& world, const TrainOptions& options) {
   TrainResult result;
   const Plan plan = plan_of(options, launch_ranks(world));
@@ -73,6 +83,18 @@ inline void expect_golden(const TrainResult& result, double tolerance) {
   for (const StepRecord& step : result.steps) {
     EXPECT_NEAR(step.loss / expected["losses"][step.step].get<double>(), 1, tolerance);
     EXPECT_NEAR(step.grad_norm / expected["grad_norms"][step.step].get<double>(), 1, tolerance);
+  }
+}
+
+inline void expect_golden_experts(const TrainResult& result, double tolerance) {
+  const auto expected = nlohmann::json::parse(std::ifstream(golden + "_moe/expected.json"));
+  ASSERT_FALSE(result.steps.empty());
+  for (const StepRecord& step : result.steps) {
+    EXPECT_NEAR(step.loss / expected["losses"][step.step].get<double>(), 1, tolerance);
+    EXPECT_NEAR(step.grad_norm / expected["grad_norms"][step.step].get<double>(), 1, tolerance);
+    EXPECT_NEAR(step.aux_loss.value() / expected["aux_losses"][step.step].get<double>(), 1,
+                tolerance);
+    EXPECT_EQ(nlohmann::json(step.tokens_of_experts), expected["tokens_of_experts"][step.step]);
   }
 }
 
