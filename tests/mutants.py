@@ -146,7 +146,7 @@ MUTANTS = [
     ("bench/results/slow_ranks.cc", "outlier.unit = members[outlier.unit];", ""),
     ("bench/collectives/rank_rows.cc", "*longest++ - own_held", "own_held"),
     ("parallel/rank/own_time.cc", "exposed - late), own", "exposed), own"),
-    ("models/gpt/activation_bytes.cc", "of_outer(\"middle\"),\n      statistics", "statistics"),
+    ("models/gpt/activation_bytes.cc", "tensors.push_back(of_outer(\"middle\"));", ""),
     ("models/gpt/gpt_stage.cc", "rows.in_training() ? options_.label_smoothing : 0", "options_.label_smoothing"),
     ("parallel/tensor/ranks.cc", "comm_->rank() - 1 - step", "comm_->rank() - step"),
     ("models/gpt/gpt_stage.cc", "std::swap(block.kept.attention.output, attention_output_)", "std::swap(attention_output_, attention_output_)"),

@@ -12,6 +12,7 @@
 #include "bench/results/environment.h"
 #include "bench/results/measure.h"
 #include "bench/results/registered.h"
+#include "collectives/base/error.h"
 #include "collectives/base/json_text.h"
 #include "collectives/transport/launch/launch.h"
 #include "models/backend.h"
@@ -208,6 +209,10 @@ double step_flops(const GptConfig& config, Count sequences, Count length) {
 
 std::string bench_model(RankContext& context, const ModelBenchOptions& options) {
   const GptConfig config = gpt_config(options.train.model);
+  require(!config.experts.exist(),
+          fmt::format("bench model: {} has experts, whose products depend on the routing",
+                      options.train.model),
+          "name a model without experts; train prints tokens per second");
   const Count sequences = options.train.global_batch;
   const Count length =
       options.train.sequence_length > 0 ? options.train.sequence_length : config.context;

@@ -26,16 +26,20 @@ void gather(Communicator& comm, Slice data, int root, std::string_view algorithm
   chosen.run(comm, data, root);
 }
 
-// Each rank sends its text's length, then the text. No rank but the root learns of other lengths: of
-// 16,384 ranks, each would hold as many, and a ring would take 268 million messages.
+// Each rank sends its text's length, then the text, and waits for an answer: one that went on, and
+// perhaps ended, would be missed by ranks that still wait for it. No rank but the root learns of other
+// lengths: of 16,384 ranks, each would hold as many, and a ring would take 268 million messages.
 std::vector<std::string> gather_text(Communicator& comm, const std::string& text, int root) {
   const Slice nothing{.dtype = DType::u8, .device = &host_device()};
   const CollectiveCall call(comm, Operation::gather, "text", nothing, ReduceOp::sum, root);
   std::int64_t length = std::ssize(text);
+  std::uint8_t all_there = 1;
+  const Slice answer = host_slice(std::span(&all_there, 1));
   std::string own = text;
   if (comm.rank() != root) {
     comm.send(host_slice(std::span(&length, 1)), root);
     comm.send(bytes_of(own), root);
+    comm.recv(answer, root);
     return {};
   }
   std::vector<std::string> texts(static_cast<std::size_t>(comm.size()));
@@ -49,6 +53,8 @@ std::vector<std::string> gather_text(Communicator& comm, const std::string& text
     arriving.resize(static_cast<std::size_t>(length));
     comm.recv(bytes_of(arriving), from);
   }
+  for (int to = 0; to < comm.size(); ++to)
+    if (to != root) comm.send(answer, to);
   return texts;
 }
 

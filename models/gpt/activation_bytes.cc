@@ -97,10 +97,10 @@ std::vector<TensorBytes> ActivationBytes::block() const {
       statistics("norm_1", 2 * outer_rows_, "2 n"),
       normed("normed_1"),
       {.name = "qkv", .shape = "N (C + 2 C_kv)/t", .bytes = attention_rows_ * columns * element_},
-      of_outer("middle"),
-      statistics("norm_2", 2 * outer_rows_, "2 n"),
   };
   for (TensorBytes& tensor : attention()) tensors.push_back(std::move(tensor));
+  tensors.push_back(of_outer("middle"));
+  tensors.push_back(statistics("norm_2", 2 * outer_rows_, "2 n"));
   return tensors;
 }
 

@@ -22,8 +22,8 @@ class ActivationBytes {
   ActivationBytes(const GptConfig& config, Count rows, DType dtype, const LayerSplit& split = {},
                   const ModelOptions& options = {}, const HeadSplit& heads = {});
 
-  // The tensors that a forward pass keeps for one block without its mlp: its input first, the
-  // attention's output last; those of a mlp, dense or with experts.
+  // The tensors that a forward pass keeps for one block without its mlp, in the order in which it makes
+  // them; and those of an mlp, dense or with experts.
   std::vector<TensorBytes> block() const;
   std::vector<TensorBytes> attention() const;
   std::vector<TensorBytes> mlp(bool has_experts) const;

@@ -209,14 +209,14 @@ TEST(BroadcastReduceGather, EveryRootAndWorldSize) {
   }
 }
 
-TEST(Gather, OfTextsSendsTwoMessagesPerRank) {
+TEST(Gather, OfTextsSendsTwoMessagesPerRankAndAnAnswer) {
   on_ranks(5, [](RankContext& context) {
     const bool is_root = context.world.rank() == 2;
     gather_text(context.world, "four", 2);
     const Volume total = context.counters.total();
-    EXPECT_EQ(total.sent_messages, is_root ? 0 : 2);
-    EXPECT_EQ(total.received_messages, is_root ? 2 * 4 : 0);
-    EXPECT_EQ(total.sent_bytes, is_root ? 0 : 8 + 4);
+    EXPECT_EQ(total.sent_messages, is_root ? 4 : 2);
+    EXPECT_EQ(total.received_messages, is_root ? 2 * 4 : 1);
+    EXPECT_EQ(total.sent_bytes, is_root ? 4 : 8 + 4);
   });
 }
 
