@@ -1,6 +1,7 @@
 // A layer with experts against formulas that know nothing of rows and their order, and a model with
 // experts against finite differences. New memory holds NaNs.
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include <array>
 #include <cmath>
@@ -19,8 +20,18 @@ using enum RouterWeights;
 
 class Poisoned : public testing::Test {
  protected:
-  Poisoned() { poison_host_memory(true); }
-  ~Poisoned() override { poison_host_memory(false); }
+  // With one thread: the layers are too small for more.
+  Poisoned() : threads_(omp_get_max_threads()) {
+    poison_host_memory(true);
+    omp_set_num_threads(1);
+  }
+  ~Poisoned() override {
+    poison_host_memory(false);
+    omp_set_num_threads(threads_);
+  }
+
+ private:
+  int threads_;
 };
 
 constexpr Count model_width = 3, few_tokens = 5;
@@ -196,6 +207,9 @@ struct ModelCase {
   ExpertConfig experts;
   double dropout = 0;
 };
+void PrintTo(const ModelCase& c, std::ostream* out) {
+  *out << c.experts.per_token << " of " << c.experts.number << " " << name_of(c.experts.router);
+}
 
 class ModelWithExperts : public Poisoned, public testing::WithParamInterface<ModelCase> {};
 

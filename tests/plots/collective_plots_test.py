@@ -143,7 +143,7 @@ class CollectivePlots(unittest.TestCase):
         self.bench("all_reduce", *UNIT, "--ranks", "2", "-b", "1K", "-e", "8K", "-f", "8", "-d", "all", "--algorithm", "ring", "--json", "d.json")
         (chart,) = bandwidth.charts(results.read([self.folder / "d.json"]))
         self.assertIn("ring, bf16 sum", [row[0] for row in chart.rows])
-        self.assertEqual(len(chart.figure.axes[0].lines), 10)
+        self.assertEqual(len(chart.figure.axes[0].lines), 12)
 
     def test_a_percentile_is_drawn_only_of_enough_samples(self):
         self.bench("all_reduce", *UNIT, "-b", "1K", "-e", "8K", "-f", "8", "--algorithm", "ring", "--json", "few.json")
