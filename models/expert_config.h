@@ -23,7 +23,7 @@ struct ExpertConfig {
   int per_token = 0;  // K: a token goes to the K experts with the highest scores
   int every = 1;      // layer l has experts where (l + 1) % every == 0
   int width = 0;      // hidden columns of an expert
-  int shared = 0;     // beside them a dense mlp for all tokens, as wide as so many experts
+  int shared = 0;     // all tokens also go through a dense mlp as wide as so many experts
   RouterWeights router = RouterWeights::softmax;
   double balance = 0;  // the balancing loss is added to the loss so many times
 
