@@ -58,6 +58,7 @@ class Block {
 
   int first_parameter() const { return norm_1_.weight(); }
   int last_parameter() const { return mlp_->last_parameter(); }
+  const Experts* divided_experts() const { return mlp_->divided_experts(); }
 
  private:
   void attention_weights(Backend& backend, const BlockStash& stash) const;

@@ -32,7 +32,10 @@ std::unique_ptr<Mlp> LayerFactory::mlp(Parameters& parameters, int layer, const 
                                        const MaskOptions& masks) const {
   const std::string name = fmt::format("h.{}.mlp.", layer);
   if (config.experts.in_layer(layer))
-    return std::make_unique<Mixture>(parameters, name, config, Masks(masks, split()), layer);
+    return std::make_unique<Mixture>(
+        parameters, name, config, Masks(masks, split()), layer, [&](const std::string& of) {
+          return std::make_unique<Experts>(parameters, of, config, Range{0, config.experts.number});
+        });
   const Count hidden = 4 * config.width;
   auto expand = column(parameters, name + "c_fc", config.width, hidden);
   auto contract = row(parameters, name + "c_proj", hidden, config.width);

@@ -13,6 +13,7 @@
 #include "models/backend.h"
 #include "models/data/rows.h"
 #include "models/gpt_config.h"
+#include "models/layers/experts.h"
 #include "models/layers/layer_norm.h"
 #include "models/layers/layer_stash.h"
 #include "models/layers/masks.h"
@@ -125,6 +126,8 @@ class Mlp {
   virtual void backward_weight(Backend& backend, Slice dout, const MlpStash& kept,
                                const LayerStash& gradients, const Rows& rows) const = 0;
   virtual int last_parameter() const = 0;
+  // Its experts, if their parameters are apart; null: all parameters are together.
+  virtual const Experts* divided_experts() const { return nullptr; }
 };
 
 // dropout(tokens[input] + positions[place])

@@ -1,23 +1,26 @@
-// Experts: each is a small mlp, and a router sends each token to some of them. Rows lie by expert, then
-// in the order of the tokens, so that an expert sums its gradients in the same order wherever it is.
+// Experts: each is a small mlp, and a router sends each token to some of them. The rows of experts lie
+// as experts.h says.
 //
 // N tokens, K experts for each, E experts in all, f: hidden columns of an expert.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "models/layers/experts.h"
 #include "models/layers/layer_factory.h"
-#include "models/layers/linear.h"
 
 namespace lockstep {
 
 class Mixture final : public Mlp {
  public:
-  // Registers name + router.weight [C, E], the shared experts, if any, and the experts in order.
+  // Registers name + router.weight [C, E], the shared experts, if any, and then calls make(name) for
+  // the others.
+  using MakeExperts = std::function<std::unique_ptr<Experts>(const std::string& name)>;
   Mixture(Parameters& parameters, const std::string& name, const GptConfig& config,
-          const Masks& masks, int layer);
+          const Masks& masks, int layer, const MakeExperts& make);
 
   Slice input(MlpStash& kept, const Rows& rows, Ledger& ledger) const override;
   void forward(Backend& backend, Slice out, Slice base, MlpStash& kept, const Rows& rows,
@@ -28,34 +31,26 @@ class Mixture final : public Mlp {
   void backward_weight(Backend& backend, Slice dout, const MlpStash& kept,
                        const LayerStash& gradients, const Rows& rows) const override;
   int last_parameter() const override;
+  const Experts* divided_experts() const override {
+    return &experts_->parameters() == &parameters_ ? nullptr : experts_.get();
+  }
 
  private:
-  // An mlp of rows that are there already.
-  struct Expert {
-    Linear expand, contract;
-    // Tells the backend that all gradients are complete without a row of x.
-    void add_no_rows(Backend& backend, Slice x) const;
-  };
-  struct Hidden {
-    Tensor hidden, activated;
-  };
   struct Activations {
-    Tensor input;            // [N, C]
-    Tensor scores;           // [N, E], of statistics_type()
-    Tensor gathered;         // [N K, C], the experts' inputs
-    Hidden experts, shared;  // [N K, f], [N, S f]
-    Tensor made;             // [N K, C], the experts' outputs
+    Tensor input;                            // [N, C]
+    Tensor scores;                           // [N, E], of statistics_type()
+    Tensor made;                             // [N K, C], the experts' outputs
+    Tensor shared_hidden, shared_activated;  // [N, S f]
+    LayerStash experts;
   };
   struct Gradients {
-    Tensor undropped;              // [N, C], with dropout
-    Tensor made, gathered;         // [N K, C]
-    Tensor hidden, shared_hidden;  // [N K, f], [N, S f]
-    Tensor products, scores;       // [N, K] of statistics_type(), [N, E]
+    Tensor undropped;         // [N, C], with dropout
+    Tensor made, gathered;    // [N K, C]
+    Tensor shared_hidden;     // [N, S f]
+    Tensor products, scores;  // [N, K] of statistics_type(), [N, E]
+    LayerStash experts;
   };
 
-  // Calls run(expert, the place of its rows) for each expert.
-  template <typename Run>
-  void for_each_expert(const Routing& routing, Run run) const;
   Matrix router(Slice of) const { return {of, width_, router_.config().number}; }
   // The gradient of what dropout has taken: dout itself without dropout.
   Slice undropped(Slice dout, const Gradients& gradients) const {
@@ -69,8 +64,8 @@ class Mixture final : public Mlp {
   Count width_;
   Router router_;
   int router_weight_;
-  std::vector<Expert> experts_;
   std::optional<Expert> shared_;
+  std::unique_ptr<Experts> experts_;
   Masks masks_;
   int layer_;
 };
