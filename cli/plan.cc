@@ -7,18 +7,17 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <regex>
 
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/plan_cases.h"
+#include "cli/plan_placements.h"
 #include "cli/train_options.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/json_text.h"
 #include "collectives/base/printable.h"
 #include "parallel/predict/predict.h"
-#include "parallel/rank/placements.h"
 #include "parallel/train/dry_run.h"
 
 namespace lockstep {
@@ -89,6 +88,9 @@ void print_plan(const Plan& plan) {
     if (plan.length(axis) > 1)
       fmt::print("{:<12} {} of rank 0: {}\n", "group", name_of(axis),
                  members_text(plan.mesh.group_of(0, {axis})));
+  if (plan.expert_ranks() > 1)
+    fmt::print("{:<12} ep of rank 0: {}, which divide {} experts\n", "group",
+               members_text(plan.expert_group(0)), plan.model.experts.number);
 }
 
 void print_memory(const Plan& plan, const std::vector<RankPlan>& ranks) {
@@ -127,39 +129,6 @@ void print_traffic(const RankPlan& rank) {
                bytes_text(static_cast<double>(volume.received_bytes)), volume.sent_messages,
                formula == rank.prediction.formulas.end() ? "" : formula->second);
   }
-}
-
-// All blocks have the same placements, and so do their experts: parameters of one kind are one line.
-std::string kind_of(const std::string& parameter) {
-  return std::regex_replace(parameter, std::regex("(^h|experts)\\.[0-9]+\\."), "$1.*.");
-}
-
-void print_placements(const Plan& plan, int rank) {
-  if (plan.ranks == 1) return;
-  fmt::print("\nparameters of rank {}, by rows and columns of the whole\n", rank);
-  std::vector<std::string> lines;
-  const std::vector<PlacedColumns> placements = placements_of(plan, rank);
-  std::size_t width = 22;
-  for (const PlacedColumns& placed : placements)
-    width = std::max(width, kind_of(placed.parameter).size());
-  for (const PlacedColumns& placed : placements) {
-    std::string columns, along;
-    for (const Region::Columns& c : placed.region.columns)
-      columns += fmt::format("{}{}:{}", columns.empty() ? "" : " ", c.range.first,
-                             c.range.first + c.range.count);
-    for (const Axis axis : plan.mesh.order())
-      if (plan.length(axis) > 1)
-        along += fmt::format("  {} {:<10}", name_of(axis), name_of(placed.placement[axis].placed));
-    const Range rows = placed.region.rows;
-    const int sharers = placed.placement[Axis::tp].ranks;
-    lines.push_back(fmt::format(
-        "{:<{}} [{:<50}{}{}", kind_of(placed.parameter), width,
-        fmt::format("{}:{}, {}]", rows.first, rows.first + rows.count, columns), along,
-        sharers > 1 && sharers < plan.length(Axis::tp) ? fmt::format("over {} neighbours", sharers)
-                                                       : ""));
-  }
-  for (auto line = lines.begin(); line != lines.end(); ++line)
-    if (std::find(lines.begin(), line, *line) == line) fmt::print("{}\n", *line);
 }
 
 // Checks the first and the last rank of each stage, which differ along every axis, or the given
@@ -203,13 +172,7 @@ ordered_json rank_json(const Plan& plan, const RankPlan& rank) {
     if (const auto& figure = p.peak_bytes[static_cast<std::size_t>(use)])
       object["peak_bytes"][std::string(name_of(static_cast<MemoryUse>(use)))] = figure->value;
   if (p.in_flight) object["in_flight"] = p.in_flight->value;
-  for (const PlacedColumns& placed : placements_of(plan, rank.rank)) {
-    ordered_json along = ordered_json::object();
-    for (const Axis axis : plan.mesh.order())
-      if (plan.length(axis) > 1)
-        along[std::string(name_of(axis))] = name_of(placed.placement[axis].placed);
-    object["parameters"].push_back({{"name", placed.parameter}, {"placement", along}});
-  }
+  object["parameters"] = placements_json(plan, rank.rank);
   return object;
 }
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "collectives/base/dtype.h"
+#include "models/split.h"
 
 namespace lockstep {
 
@@ -36,14 +36,25 @@ struct ExpertConfig {
 
   bool exist() const { return number > 0; }
   bool in_layer(int layer) const { return exist() && (layer + 1) % every == 0; }
+  // How many layers among these have experts.
+  int layers_among(int first, int count) const {
+    return exist() ? (first + count) / every - first / every : 0;
+  }
   // Tokens that an expert takes of so many, at most.
   Count capacity_of(Count tokens) const {
     if (capacity == 0) return tokens;
     const double mean = static_cast<double>(per_token * tokens) / number;
     return std::min(tokens, static_cast<Count>(std::ceil(capacity * mean)));
   }
-  Count most_rows(Count tokens) const {
-    return std::min(tokens * per_token, number * capacity_of(tokens));
+  // Rows that so many experts get from so many tokens, at most.
+  Count most_rows(Count tokens, Count experts) const {
+    return std::min(tokens * std::min<Count>(per_token, experts), experts * capacity_of(tokens));
+  }
+  Count most_rows(Count tokens) const { return most_rows(tokens, number); }
+  // Rows that the experts of a rank get from all ranks, at most. Memory is for so many, whatever the
+  // routers choose.
+  Count most_rows(const ExpertSplit& split) const {
+    return split.ranks * most_rows(split.most_tokens, split.experts(number));
   }
   Count shared_width() const { return Count{shared} * width; }
   // Parameters of the mlp of a layer with experts.

@@ -51,6 +51,18 @@ struct Parameter {
   bool decays() const { return shape.size() >= 2; }
 };
 
+// Experts that ranks divide are apart from all other parameters: other ranks have the same ones.
+enum class ParameterSet : std::uint8_t { dense, experts };
+template <typename T>
+struct BySet {
+  T dense{}, experts{};
+
+  T& operator[](ParameterSet set) { return set == ParameterSet::experts ? experts : dense; }
+  const T& operator[](ParameterSet set) const {
+    return set == ParameterSet::experts ? experts : dense;
+  }
+};
+
 class Parameters {
  public:
   // The parameters of one rank.

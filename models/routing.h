@@ -21,8 +21,10 @@ struct Routing {
   std::vector<Count> counts;          // [E], tokens of each expert, without dropped ones
   std::vector<std::int32_t> tokens;   // of the experts' rows: by expert, then by token
   std::vector<std::int32_t> rows;     // [N, K], the expert's row of each choice; -1 if dropped
-  double balance = 0;                 // the balancing losses of its sequences, added up
-  double z = 0;                       // lse(scores)^2 of its tokens, added up
+  // Where ranks divide the experts: rows that each rank has sent to each of this rank's experts.
+  std::vector<Count> arriving;
+  double balance = 0;  // the balancing losses of its sequences, added up
+  double z = 0;        // lse(scores)^2 of its tokens, added up
 };
 
 // Of several micro-batches, by layer.

@@ -7,6 +7,16 @@
 
 namespace lockstep {
 
+// How the experts of a layer are divided between ranks that have different tokens: each has equally
+// many, in order.
+struct ExpertSplit {
+  int ranks = 1, rank = 0;
+  Count most_tokens = 0;  // in a micro-batch of any of them
+
+  Count experts(Count all) const { return all / ranks; }
+  Count first_expert(Count all) const { return experts(all) * rank; }
+};
+
 struct LayerSplit {
   int ranks = 1, rank = 0;
   // Sequence parallelism: rows are split in the regions where layers are not (layer norms, dropout,
@@ -16,6 +26,7 @@ struct LayerSplit {
   bool keeps_gathered = false;
   // With several ranks, each holds the same number of vocabulary rows, a multiple of this.
   int vocabulary_multiple = 1;
+  ExpertSplit experts = {};
 
   // How many of a micro-batch's rows this rank has outside of split layers. They begin at row
   // outer_rows * rank.

@@ -58,8 +58,7 @@ Plan plan_of_factoring(Factoring& factoring, const FactoringBenchOptions& o) {
 }
 
 void check_theory(const Factoring& factoring, const Plan& plan, const RankRecord& record) {
-  const Prediction prediction =
-      predict(plan, record.rank, {.algorithms = {}, .computes_on_host = false});
+  const Prediction prediction = predict(plan, record.rank, {.computes_on_host = false});
   for (const TheoryRecord& line : theory_of(prediction, record))
     if (line.exact && line.expected != line.measured)
       throw Error(ErrorKind::wrong_result,

@@ -33,9 +33,17 @@ TensorBytes ActivationBytes::of_all(const char* name, Count columns, const char*
   return {.name = name, .shape = shape, .bytes = rows_ * columns * element_};
 }
 
+TensorBytes ActivationBytes::of_chosen(const char* name) const {
+  return {.name = name,
+          .shape = "N K C",
+          .bytes = config_.experts.most_rows(rows_) * width_ * element_};
+}
+
 TensorBytes ActivationBytes::of_experts(const char* name, Count columns, const char* shape) const {
-  return {
-      .name = name, .shape = shape, .bytes = config_.experts.most_rows(rows_) * columns * element_};
+  const ExpertSplit& split = split_.experts;
+  const Count rows =
+      split.ranks > 1 ? config_.experts.most_rows(split) : config_.experts.most_rows(rows_);
+  return {.name = name, .shape = shape, .bytes = rows * columns * element_};
 }
 
 TensorBytes ActivationBytes::statistics(const char* name, Count number, const char* shape) const {
@@ -79,10 +87,10 @@ std::vector<TensorBytes> ActivationBytes::mlp(bool has_experts) const {
   std::vector<TensorBytes> tensors = {
       of_outer("normed_2"),
       statistics("scores", rows_ * e.number, "N E"),
-      of_experts("gathered", width_, "N K C"),
-      of_experts("experts.hidden", e.width, "N K f"),
-      of_experts("experts.activated", e.width, "N K f"),
-      of_experts("made", width_, "N K C"),
+      of_experts("experts.input", width_, "R C"),
+      of_experts("experts.hidden", e.width, "R f"),
+      of_experts("experts.activated", e.width, "R f"),
+      of_chosen("made"),
   };
   if (e.shared > 0)
     for (const char* name : {"shared.hidden", "shared.activated"})
@@ -123,10 +131,11 @@ std::vector<TensorBytes> ActivationBytes::mlp_gradients(bool has_experts) const 
   std::vector<TensorBytes> tensors = {
       statistics("products", rows_ * e.per_token, "N K"),
       of_all("scores", e.number, "N E"),
-      of_experts("made", width_, "N K C"),
-      of_experts("experts.hidden", e.width, "N K f"),
-      of_experts("gathered", width_, "N K C"),
+      of_chosen("made"),
+      of_experts("experts.hidden", e.width, "R f"),
+      of_chosen("gathered"),
   };
+  if (split_.experts.ranks > 1) tensors.push_back(of_experts("experts.made", width_, "R C"));
   if (e.shared > 0) tensors.push_back(of_all("shared.hidden", e.shared_width(), "N S f"));
   if (options_.dropout.rate > 0) tensors.push_back(of_all("undropped", width_, "N C"));
   return tensors;
@@ -157,9 +166,7 @@ Count ActivationBytes::kept_of_mlp(bool has_experts) const {
 }
 
 std::vector<bool> ActivationBytes::kinds_of(StageLayers layers) const {
-  int with_experts = 0;
-  for (int i = layers.first; i < layers.first + layers.count; ++i)
-    with_experts += config_.experts.in_layer(i) ? 1 : 0;
+  const int with_experts = config_.experts.layers_among(layers.first, layers.count);
   std::vector<bool> kinds;
   if (with_experts < layers.count) kinds.push_back(false);
   if (with_experts > 0) kinds.push_back(true);

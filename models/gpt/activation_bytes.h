@@ -50,7 +50,9 @@ class ActivationBytes {
  private:
   TensorBytes of_outer(const char* name) const;
   TensorBytes of_all(const char* name, Count columns, const char* shape) const;
-  // The rows of experts: N K, or fewer with a capacity.
+  // The rows that this rank's tokens send to experts: N K, or fewer with a capacity; and those of this
+  // rank's experts, R of them, which are others if ranks divide the experts.
+  TensorBytes of_chosen(const char* name) const;
   TensorBytes of_experts(const char* name, Count columns, const char* shape) const;
   TensorBytes statistics(const char* name, Count number, const char* shape) const;
   // Whether backward keeps the gradients of products apart from those of their sums.

@@ -55,10 +55,18 @@ Unit GptStage::head_unit() const {
   return {norm_->weight(), embedding_ ? norm_->bias() : head_->parameter()};
 }
 
+std::vector<Unit> GptStage::block_units(std::size_t i) const {
+  std::vector<Unit> units = {{blocks_[i].first_parameter(), blocks_[i].last_parameter()}};
+  if (const Experts* const experts = blocks_[i].divided_experts())
+    units.push_back({experts->first_parameter(), experts->last_parameter(), ParameterSet::experts});
+  return units;
+}
+
 std::vector<Unit> GptStage::units() const {
   std::vector<Unit> units;
   if (is_first()) units.push_back(embedding_unit());
-  for (std::size_t i = 0; i < blocks_.size(); ++i) units.push_back(block_unit(i));
+  for (std::size_t i = 0; i < blocks_.size(); ++i)
+    for (const Unit& unit : block_units(i)) units.push_back(unit);
   if (is_last()) units.push_back(head_unit());
   return units;
 }
@@ -68,6 +76,13 @@ void GptStage::with_unit(const Unit& unit, UnitUse use, Work work) {
   if (observer_) observer_->before_use(unit, use);
   work();
   if (observer_) observer_->after_use(unit, use);
+}
+
+template <typename Work>
+void GptStage::with_block(std::size_t i, UnitUse use, Work work) {
+  const std::vector<Unit> units = block_units(i);
+  if (units.size() == 1) return with_unit(units.front(), use, work);
+  with_unit(units.front(), use, [&] { with_unit(units.back(), use, work); });
 }
 
 Slice GptStage::buffer(Tensor& tensor, Count rows, Count columns) {
@@ -121,7 +136,7 @@ double GptStage::forward(StageStash& stash, const Rows& rows, std::span<const st
     input.device->copy(input_of(0), input);
   stash.stored_inputs.clear();
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    with_unit(block_unit(i), use, [&] {
+    with_block(i, use, [&] {
       with_shared_memory(i, stash, [&] {
         blocks_[i].forward(backend_, input_of(i + 1), stash.blocks[i], ledger_);
       });
@@ -198,7 +213,7 @@ void GptStage::backward_input(StageStash& stash, Slice output_gradient, Slice in
     const Slice dx = i > 0        ? outer(stash.blocks[i - 1].gradients.output, stash.rows)
                      : is_first() ? outer(stash.embedding_gradient, stash.rows)
                                   : input_gradient;
-    with_unit(block_unit(i), use, [&] {
+    with_block(i, use, [&] {
       make_again(i, stash);
       blocks_[i].backward_input(backend_, dx, stash.blocks[i], ledger_, Block::Weights::later);
     });
@@ -206,7 +221,11 @@ void GptStage::backward_input(StageStash& stash, Slice output_gradient, Slice in
 }
 
 void GptStage::announce(const Unit& unit) {
-  for (int p = unit.last; observer_ && p >= unit.first; --p) observer_->gradient_ready(p);
+  for (int p = unit.last; observer_ && p >= unit.first; --p) observer_->gradient_ready(p, unit.set);
+}
+
+void GptStage::announce_block(std::size_t i) {
+  for (const Unit& unit : block_units(i)) announce(unit);
 }
 
 void GptStage::norm_backward_weight(StageStash& stash) {
@@ -233,9 +252,9 @@ void GptStage::backward_weight(StageStash& stash, std::span<const std::int32_t> 
       norm_backward_weight(stash);
     });
   for (std::size_t i = blocks_.size(); i-- > 0;)
-    with_unit(block_unit(i), use, [&] {
+    with_block(i, use, [&] {
       blocks_[i].backward_weight(backend_, stash.blocks[i]);
-      announce(block_unit(i));
+      announce_block(i);
     });
   if (is_first()) embedding_backward(stash, tokens, use);
 }
@@ -257,12 +276,12 @@ void GptStage::backward(StageStash& stash, std::span<const std::int32_t> tokens,
     block.gradients = std::exchange(stash.gradients, {});
     std::swap(block.mlp_gradients, stash.mlp_gradients[has_experts(i)]);
     if (store_) bring_input_back(i, stash);
-    with_unit(block_unit(i), UnitUse::backward, [&] {
+    with_block(i, UnitUse::backward, [&] {
       with_shared_memory(i, stash, [&] {
         make_again(i, stash);
         blocks_[i].backward_input(backend_, dx, block, ledger_, Block::Weights::now);
       });
-      announce(block_unit(i));
+      announce_block(i);
     });
     stash.gradients = std::exchange(block.gradients, {});
     std::swap(block.mlp_gradients, stash.mlp_gradients[has_experts(i)]);

@@ -71,10 +71,12 @@ struct Targets {
   double scale = 1;
 };
 
-// A unit: parameters first .. last, which a pass uses together. A block, or an end of the model:
-// the embedding before the first block, or the last layer norm with the head.
+// A unit: parameters first .. last of a set, which a pass uses together. A block, the experts of a
+// block if ranks divide them, or an end of the model: the embedding before the first block, or the
+// last layer norm with the head.
 struct Unit {
   int first = 0, last = 0;
+  ParameterSet set = ParameterSet::dense;
 };
 // The forward pass of a validation has no backward pass. Backward comes in one piece or in two.
 enum class UnitUse : std::uint8_t {
@@ -95,7 +97,7 @@ class PassObserver {
   virtual void after_use(const Unit& /*unit*/, UnitUse /*use*/) {}
   // The pass has added all that its micro-batch adds to the gradient of a parameter. Called once for
   // each parameter of the unit in use.
-  virtual void gradient_ready(int /*parameter*/) {}
+  virtual void gradient_ready(int /*parameter*/, ParameterSet /*set*/) {}
 };
 
 class GptStage {
@@ -151,13 +153,14 @@ class GptStage {
 
  private:
   Unit embedding_unit() const { return {embedding_->tokens(), embedding_->positions()}; }
-  Unit block_unit(std::size_t i) const {
-    return {blocks_[i].first_parameter(), blocks_[i].last_parameter()};
-  }
   Unit head_unit() const;
+  // The units of a block: with experts of their own, two.
+  std::vector<Unit> block_units(std::size_t i) const;
   // Runs work() as a use of the unit.
   template <typename Work>
   void with_unit(const Unit& unit, UnitUse use, Work work);
+  template <typename Work>
+  void with_block(std::size_t i, UnitUse use, Work work);
 
   Slice buffer(Tensor& tensor, Count rows, Count columns);
   Slice outer(Tensor& tensor, const Rows& rows) {
@@ -175,6 +178,7 @@ class GptStage {
   void bring_input_back(std::size_t block, StageStash& stash);
   void make_again(std::size_t block, StageStash& stash);
   void announce(const Unit& unit);
+  void announce_block(std::size_t i);
   void embedding_backward(StageStash& stash, std::span<const std::int32_t> tokens, UnitUse use);
   // The weight gradients of the last layer norm. Announces them and the head's own parameters; the
   // embedding announces a tied matrix.

@@ -152,7 +152,7 @@ void Checkpoints::load(Checked& checkpoint, const std::string& folder) {
   require_same(index, folder);
   require_same_training(training_, index, folder);
   CheckpointReader& reader = *checkpoint.reader;
-  reader.restore(rank_.state(), whole_);
+  for (const TrainingState& state : rank_.states()) reader.restore(state, whole_);
   reader.require_unchanged();
   rank_.take_restored();
   restore_scaler(index, folder);
@@ -181,8 +181,8 @@ void Checkpoints::prepare() {
   if (world.rank() == 0)
     folder_ = std::make_unique<OwnFolder>(options().checkpoint, options().resume);
   const std::uint64_t run = folder_ ? std::stoull(folder_->branch().run, nullptr, 16) : 0;
-  const TrainingState state = rank_.state();
-  const RankPart part(state, stored_states(optimizer_settings(options())), whole_, world.rank());
+  const RankPart part(rank_.states(), stored_states(optimizer_settings(options())), whole_,
+                      world.rank());
   // Sums over all ranks: the tensors, and the halves of rank 0's run, which are exact as doubles.
   std::array<double, 3> sums = {static_cast<double>(part.file().tensors.size()),
                                 static_cast<double>(run >> 32),
@@ -226,8 +226,7 @@ void Checkpoints::begin(int steps_taken) {
   Unfinished& checkpoint = *unfinished_;
   if (training_.context().world.rank() == 0) checkpoint.place.make();
   wait_for_all();
-  const TrainingState state = rank_.state();
-  const RankPart part(state, stored_states(optimizer_settings(options())), whole_,
+  const RankPart part(rank_.states(), stored_states(optimizer_settings(options())), whole_,
                       training_.context().world.rank());
   checkpoint.file = part.file();
   if (!options().checkpoint_async)
@@ -269,8 +268,9 @@ void Checkpoints::commit() {
 CheckpointIndex Checkpoints::index_at(int steps_taken) {
   // Some ranks have no optimizer.
   double optimizer_steps = 0;
-  for (const Optimizer* optimizer : rank_.state().optimizers)
-    optimizer_steps = static_cast<double>(optimizer->steps());
+  for (const TrainingState& state : rank_.states())
+    for (const Optimizer* optimizer : state.optimizers)
+      optimizer_steps = static_cast<double>(optimizer->steps());
   optimizer_steps = training_.over_ranks(optimizer_steps, ReduceOp::max);
   return {.step = steps_taken,
           .optimizer_steps = static_cast<std::int64_t>(optimizer_steps),

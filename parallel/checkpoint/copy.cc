@@ -53,19 +53,19 @@ Count in_share(Range range, Count all, int copies, int copy) {
   return std::max<Count>(0, intersection(range, Range{shares.offset(copy), shares[copy]}).count);
 }
 
-Count written_elements(const Plan& plan, int rank, const Parameters& parameters,
+Count written_elements(const Plan& plan, const ReplicaGroup& replicas, const Parameters& parameters,
                        const RankUnits* units) {
   const std::vector<Range> ranges = real_ranges(plan, parameters);
   Count elements = 0;
   if (!units) {
     for (const Range& range : ranges)
-      elements += in_share(range, parameters.count(), plan.copies(), plan.copy(rank));
+      elements += in_share(range, parameters.count(), replicas.copies, replicas.copy);
     return elements;
   }
-  const int shards = plan.shards(), shard = plan.shard(rank);
+  const int shards = replicas.shards(), shard = replicas.shard();
   for (const OwnPart& part : own_parts(parameters, *units, shards, shard, ranges))
     elements += in_share(part.range, units->all[part.unit].layout(shards).shard(shard),
-                         plan.options.replicas, plan.copy(rank) / shards);
+                         replicas.replicas, replicas.replica());
   return elements;
 }
 
@@ -90,13 +90,13 @@ std::string checkpoint_copy_formula(const Plan& plan, std::string_view psi) {
                      element_bytes(statistics_type(plan.options.dtype)));
 }
 
-Terms checkpoint_terms(const Plan& plan, int rank, const Parameters& parameters,
+Terms checkpoint_terms(const Plan& plan, const ReplicaGroup& replicas, const Parameters& parameters,
                        const RankUnits* units, bool computes_on_host) {
   Terms terms{.part = PlanPart::checkpoints};
   const bool copies = copies_states(plan) && computes_on_host;
   terms.hold({.use = MemoryUse::checkpoints,
               .bytes = copies ? checkpoint_copy_bytes(
-                                    plan, written_elements(plan, rank, parameters, units))
+                                    plan, written_elements(plan, replicas, parameters, units))
                               : 0,
               .formula = copies ? checkpoint_copy_formula(plan, "Psi_written") : "0"});
   return terms;

@@ -28,9 +28,9 @@ class StateCopy {
 Count checkpoint_copy_bytes(const Plan& plan, Count elements);
 std::string checkpoint_copy_formula(const Plan& plan, std::string_view psi);
 
-// The memory of the copy of a rank that computes on the host. `units` are its units, if they are
-// sharded.
-Terms checkpoint_terms(const Plan& plan, int rank, const Parameters& parameters,
+// The memory of the copy of these parameters, for a rank that computes on the host. `units` are their
+// units, if they are sharded.
+Terms checkpoint_terms(const Plan& plan, const ReplicaGroup& replicas, const Parameters& parameters,
                        const RankUnits* units, bool computes_on_host);
 
 }  // namespace lockstep

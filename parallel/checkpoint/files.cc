@@ -46,26 +46,28 @@ std::string_view bytes_of(Slice on_host) {
 
 }  // namespace
 
-RankPart::RankPart(const TrainingState& state, std::span<const std::string_view> states,
+RankPart::RankPart(std::vector<TrainingState> sets, std::span<const std::string_view> states,
                    const WholeBoxes& whole, int rank)
-    : state_(state), states_(states.size()), whole_(whole) {
+    : states_(states.size()), whole_(whole) {
   file_.name = file_name(rank);
-  for (Optimizer* optimizer : state.optimizers) {
-    const Range all = optimizer->range();
-    const Parts shares(all.count, state.copies);
-    const Range own{all.first + shares.offset(state.copy), shares[state.copy]};
-    pieces_.push_back({optimizer, own, boxes_in(*optimizer, own), file_.tensors.size()});
-    for (const PlacedBox& placed : pieces_.back().boxes)
-      for (const std::string_view stored : states)
-        file_.add({.parameter = placed.parameter,
-                   .state = stored,
-                   .box = placed.box,
-                   .dtype = statistics_type(state.parameters->dtype())});
-  }
+  for (const TrainingState& state : sets)
+    for (Optimizer* optimizer : state.optimizers) {
+      const Range all = optimizer->range();
+      const Parts shares(all.count, state.copies);
+      const Range own{all.first + shares.offset(state.copy), shares[state.copy]};
+      pieces_.push_back({optimizer, state.parameters, own, {}, file_.tensors.size()});
+      pieces_.back().boxes = boxes_in(pieces_.back(), own);
+      for (const PlacedBox& placed : pieces_.back().boxes)
+        for (const std::string_view stored : states)
+          file_.add({.parameter = placed.parameter,
+                     .state = stored,
+                     .box = placed.box,
+                     .dtype = statistics_type(state.parameters->dtype())});
+    }
 }
 
-std::vector<PlacedBox> RankPart::boxes_in(const Optimizer& optimizer, Range range) const {
-  return boxes_of(optimizer.list(), range, whole_, state_.parameters);
+std::vector<PlacedBox> RankPart::boxes_in(const Piece& piece, Range range) const {
+  return boxes_of(piece.optimizer->list(), range, whole_, piece.parameters);
 }
 
 void RankPart::copy(const TakeElements& take) const {
@@ -75,7 +77,7 @@ void RankPart::copy(const TakeElements& take) const {
       const Count begin = piece.optimizer->range().first + group.range.first;
       const Range own = intersection(piece.range, Range{begin, group.range.count});
       // Groups may end inside boxes.
-      for (const PlacedBox& placed : boxes_in(*piece.optimizer, own)) {
+      for (const PlacedBox& placed : boxes_in(piece, own)) {
         const auto holder = std::ranges::find_if(piece.boxes, [&](const PlacedBox& box) {
           return box.parameter == placed.parameter &&
                  intersection(box.box, placed.box) == placed.box;

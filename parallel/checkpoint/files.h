@@ -33,8 +33,8 @@ using TakeElements = std::function<void(std::size_t tensor, Count first, Slice v
 // same. All ranks together write each state of each element once.
 class RankPart {
  public:
-  // `state` and `whole` must outlive it. `states`: see stored_states().
-  RankPart(const TrainingState& state, std::span<const std::string_view> states,
+  // Of all sets of parameters. `whole` must outlive it. `states`: see stored_states().
+  RankPart(std::vector<TrainingState> sets, std::span<const std::string_view> states,
            const WholeBoxes& whole, int rank);
   // This rank's file, without checksums.
   const StoredFile& file() const { return file_; }
@@ -45,13 +45,13 @@ class RankPart {
   // Boxes of an optimizer's elements; each has a tensor for each state.
   struct Piece {
     Optimizer* optimizer;
+    const Parameters* parameters;
     Range range;  // of its elements
     std::vector<PlacedBox> boxes;
     std::size_t first_tensor;
   };
-  std::vector<PlacedBox> boxes_in(const Optimizer& optimizer, Range range) const;
+  std::vector<PlacedBox> boxes_in(const Piece& piece, Range range) const;
 
-  const TrainingState& state_;
   const std::size_t states_;  // of each element
   const WholeBoxes& whole_;
   std::vector<Piece> pieces_;
@@ -78,7 +78,7 @@ class CheckpointReader {
   // Reads a state of the elements `box` of a parameter into the host's memory, row by row. Converts
   // to the type of `into`.
   void read(const std::string& parameter, std::string_view state, const Box& box, Slice into);
-  // Fills a rank's states from the checkpoint.
+  // Fills the states of a rank's set of parameters from the checkpoint.
   void restore(const TrainingState& state, const WholeBoxes& whole);
   std::int64_t bytes_read() const { return bytes_read_; }
   // Throws Error (bad_input) naming the file unless file `number` is complete and has the tensors

@@ -49,7 +49,7 @@ class Ddp final : public DataParallel {
       algorithms_.push_back(&usable_algorithm(all_reduce_algorithms(), Operation::all_reduce,
                                               algorithm_of(plan, Operation::all_reduce),
                                               communicator(), view(bucket)));
-    exchange_.emplace(plan, communicator(), parameters.gradients(),
+    exchange_.emplace(plan, replicas.size(), communicator(), parameters.gradients(),
                       largest_count(queue_.buckets()));
   }
 
@@ -68,7 +68,7 @@ class Ddp final : public DataParallel {
     queue_.begin();
   }
 
-  void gradient_ready(int parameter) override {
+  void gradient_ready(int parameter, ParameterSet) override {
     for (const std::size_t bucket : queue_.ready(parameter))
       if (stream_)
         in_flight_.push_back(
@@ -116,10 +116,11 @@ class Ddp final : public DataParallel {
   double communication_seconds() const override {
     return stream_ ? stream_->busy_seconds() : exposed_.seconds();
   }
-  void describe(Environment& environment) const override {
+  ReplicaFacts facts() const override {
+    ReplicaFacts facts{.ranks_per_node = replicas_.ranks_per_node()};
     for (const AllReduceAlgorithm* algorithm : algorithms_)
-      environment.algorithms.emplace_back(algorithm->name);
-    environment.ranks_per_node = replicas_.ranks_per_node();
+      facts.algorithms.emplace_back(algorithm->name);
+    return facts;
   }
 
  private:
@@ -161,8 +162,9 @@ std::unique_ptr<DataParallel> make_ddp(RankContext& context, Communicator& repli
 namespace {
 
 // Adds the traffic of all buckets, unless it is unknown.
-void send_buckets(Terms& terms, const Plan& plan, int rank, const std::vector<Bucket>& buckets,
-                  const std::vector<std::string>& algorithms, int ranks_per_node) {
+void send_buckets(Terms& terms, const Plan& plan, const ReplicaGroup& replicas,
+                  const std::vector<Bucket>& buckets, const ReplicaFacts& facts) {
+  const std::vector<std::string>& algorithms = facts.algorithms;
   Traffic sum;
   bool all_rings = true;
   std::string name = algorithm_of(plan, Operation::all_reduce);
@@ -173,22 +175,24 @@ void send_buckets(Terms& terms, const Plan& plan, int rank, const std::vector<Bu
     const AllReduceAlgorithm& algorithm =
         find_algorithm(all_reduce_algorithms(), "all_reduce", name);
     if (!algorithm.traffic) return;
-    sum += algorithm.traffic({.ranks = plan.copies(),
+    sum += algorithm.traffic({.ranks = replicas.copies,
                               .count = buckets[b].count,
                               .element_bytes = GradientExchange::element_bytes(plan),
-                              .ranks_per_node = ranks_per_node},
-                             plan.copy(rank));
+                              .ranks_per_node = facts.ranks_per_node},
+                             replicas.copy);
     all_rings = all_rings && name == "ring";
   }
   terms.has_unknown_traffic = false;
-  terms.bytes_formula =
-      all_rings ? fmt::format("2(P-1)/P * Psi * {}", GradientExchange::element_formula(plan))
-                : fmt::format("all_reduce/{}, by bucket", name);
+  terms.bytes_formula = all_rings
+                            ? fmt::format("2(P-1)/P * Psi * {}",
+                                          GradientExchange::element_formula(plan, replicas.copies))
+                            : fmt::format("all_reduce/{}, by bucket", name);
   terms.messages_formula = all_rings ? "2(P-1) * buckets" : terms.bytes_formula;
   terms.send("gradients", sum, GradientExchange::element_bytes(plan), terms.bytes_formula);
 }
 
-Count most_scratch_bytes(const Plan& plan, int rank, const std::vector<Bucket>& buckets,
+Count most_scratch_bytes(const Plan& plan, const ReplicaGroup& replicas,
+                         const std::vector<Bucket>& buckets,
                          const std::vector<std::string>& algorithms) {
   const std::string named = algorithm_of(plan, Operation::all_reduce);
   Count most = 0;
@@ -198,27 +202,28 @@ Count most_scratch_bytes(const Plan& plan, int rank, const std::vector<Bucket>& 
     const auto scratch = find_algorithm(all_reduce_algorithms(), "all_reduce", name).scratch;
     if (scratch)
       most = std::max(
-          most, scratch({.ranks = plan.copies(), .count = buckets[b].count}, plan.copy(rank)));
+          most, scratch({.ranks = replicas.copies, .count = buckets[b].count}, replicas.copy));
   }
   return most * GradientExchange::element_bytes(plan);
 }
 
 }  // namespace
 
-Terms ddp_terms(const Plan& plan, int rank, const Parameters& parameters,
-                const std::vector<std::string>& algorithms, int ranks_per_node) {
+Terms ddp_terms(const Plan& plan, const ReplicaGroup& replicas, const Parameters& parameters,
+                const ReplicaFacts& facts, Moment moment) {
   Terms terms{.part = PlanPart::gradients};
-  if (plan.copies() == 1) return terms;
+  if (replicas.copies == 1) return terms;
   const std::vector<Bucket> buckets = buckets_of(plan, parameters);
-  send_buckets(terms, plan, rank, buckets, algorithms, ranks_per_node);
-  terms.hold({.use = MemoryUse::communication,
-              .bytes = GradientExchange::memory_bytes(plan, largest_count(buckets))});
-  const Count scratch = most_scratch_bytes(plan, rank, buckets, algorithms);
+  send_buckets(terms, plan, replicas, buckets, facts);
+  terms.hold(
+      {.use = MemoryUse::communication,
+       .bytes = GradientExchange::memory_bytes(plan, replicas.copies, largest_count(buckets))});
+  const Count scratch = most_scratch_bytes(plan, replicas, buckets, facts.algorithms);
   // During backward it meets other memory or not, depending on the time that a reduction takes.
   terms.hold({.use = MemoryUse::communication,
               .bytes = scratch,
               .exact = scratch == 0 || !plan.options.overlap,
-              .moment = Moment::reduction});
+              .moment = moment});
   return terms;
 }
 

@@ -20,11 +20,11 @@ namespace lockstep {
 std::unique_ptr<DataParallel> make_ddp(RankContext& context, Communicator& replicas,
                                        const Plan& plan, Parameters& parameters, Backend& backend);
 
-// A rank's traffic for its gradients in a step, and its memory for communication: the largest bucket,
-// if it is rounded to another type, and the scratch of the algorithms. `algorithms` are those of its
-// buckets: chosen by `auto`, or the plan's. Traffic is unknown if one of them belongs to a library, so
-// that its messages are invisible here, or is not chosen yet.
-Terms ddp_terms(const Plan& plan, int rank, const Parameters& parameters,
-                const std::vector<std::string>& algorithms, int ranks_per_node);
+// A rank's traffic for the gradients of these parameters in a step, and its memory for communication:
+// the largest bucket, if it is rounded to another type, and, at `moment`, the scratch of the
+// algorithms. These are chosen by `auto`, as `facts` says, or the plan's. Traffic is unknown if one of
+// them belongs to a library, so that its messages are invisible here, or is not chosen yet.
+Terms ddp_terms(const Plan& plan, const ReplicaGroup& replicas, const Parameters& parameters,
+                const ReplicaFacts& facts, Moment moment);
 
 }  // namespace lockstep

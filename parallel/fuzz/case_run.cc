@@ -34,10 +34,12 @@ class CaseWatch final : public TrainingWatch {
     run_.prediction = prediction;
     rank.wait_for_parameters();
     run_.weights[plan_.options.steps] = gathered(rank, Gathered::values, whole_);
-    const Parameters* const own = rank.state().parameters;
-    for (int i = 0; own && i < static_cast<int>(own->list().size()); ++i)
-      if (own->has_value(i))
-        run_.own.push_back({own->list()[static_cast<std::size_t>(i)], widened(own->value(i))});
+    for (const TrainingState& state : rank.states()) {
+      const Parameters* const own = state.parameters;
+      for (int i = 0; own && i < static_cast<int>(own->list().size()); ++i)
+        if (own->has_value(i))
+          run_.own.push_back({own->list()[static_cast<std::size_t>(i)], widened(own->value(i))});
+    }
   }
 
  private:

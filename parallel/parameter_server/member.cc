@@ -67,10 +67,10 @@ void Member::gather(Gathered what, const PartSink& sink) {
 }
 
 // The servers' parts together are the whole state.
-TrainingState Member::state() {
+std::vector<TrainingState> Member::states() {
   TrainingState state{.parameters = &model_.parameters()};
   if (optimizer_) state.optimizers.push_back(optimizer_.get());
-  return state;
+  return {state};
 }
 
 void Member::spread_parameters() {

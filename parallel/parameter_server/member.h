@@ -23,7 +23,7 @@ class Member : public TrainingRank {
 
   void load_weights() override;
   void gather(Gathered what, const PartSink& sink) override;
-  TrainingState state() override;
+  std::vector<TrainingState> states() override;
   void take_restored() override { spread_parameters(); }
   double loss_sum(const Batch& batch) override { return model_.loss_sum(batch); }
   ExposedSeconds exposed() const override { return {.replicas = exposed_.seconds()}; }

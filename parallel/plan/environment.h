@@ -7,15 +7,28 @@
 #include "collectives/base/device.h"
 #include "collectives/base/ledger.h"
 #include "models/ops/narrow_backend.h"
+#include "models/parameters.h"
 
 namespace lockstep {
 
-// Facts that a plan does not determine before ranks are connected.
-struct Environment {
+// Of the ranks that have the same parameters.
+struct ReplicaFacts {
   // Chosen by `auto`: by bucket, or as sharded/algorithms.h lists them. Empty: not chosen.
   std::vector<std::string> algorithms = {};
   int ranks_per_node = 1;         // of the ranks that reduce gradients
   int counterparts_per_node = 1;  // of the ranks with the same shards
+};
+
+// Rows of one layer and micro-batch that a rank sends to the experts of each rank, and gets from it.
+struct DispatchedRows {
+  std::vector<Count> sent, received;  // by rank
+};
+
+// Facts that a plan does not determine before ranks are connected.
+struct Environment {
+  BySet<ReplicaFacts> replicas = {};
+  // What routers have chosen in the step that was counted. Empty: all experts in turn.
+  std::vector<DispatchedRows> dispatched = {};
   bool computes_on_host = true;
   bool multiplies_bf16 = true;  // without widened copies
 };

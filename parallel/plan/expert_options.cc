@@ -1,9 +1,21 @@
 // The options of routers: how tokens choose experts in training. Which experts there are is the model's.
-#include "parallel/plan/options.h"
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "collectives/base/error.h"
+#include "parallel/plan/make_plan.h"
 
 namespace lockstep {
+
+OptionGroup describe_expert_axis(ExpertOptions& o) {
+  return {.title = "expert-parallel axis",
+          .techniques = {"3d"},
+          .options = {{.flag = "ep",
+                       .value = &o.expert_ranks,
+                       .help = "ranks that divide the experts of a layer, among the replicas; "
+                               "default: 1, in moe all replicas",
+                       .bounds = Bounds{.least = 1}}}};
+}
 
 OptionGroup describe(ExpertOptions& o) {
   constexpr Bounds not_negative{.least = 0}, at_least_1{.least = 1};
@@ -47,6 +59,46 @@ ExpertConfig with_options(ExpertConfig experts, const ExpertOptions& o) {
   experts.capacity = o.expert_capacity;
   experts.drops_by_position = o.token_drop_policy == "position";
   return experts;
+}
+
+namespace {
+
+// "1, 2, 4 or 8"
+std::string common_divisors(int a, int b) {
+  std::vector<int> all;
+  for (int d = 1; d <= std::min(a, b); ++d)
+    if (a % d == 0 && b % d == 0) all.push_back(d);
+  return all.size() == 1
+             ? "1"
+             : fmt::format("{} or {}", fmt::join(all.begin(), all.end() - 1, ", "), all.back());
+}
+
+}  // namespace
+
+void check_experts(const Plan& plan) {
+  const ExpertConfig& experts = plan.model.experts;
+  const int ranks = plan.expert_ranks();
+  if (experts.exist())
+    require(!plan.has_servers() && plan.length(Axis::tp) * plan.length(Axis::cp) == 1,
+            "experts with --tp, --cp or parameter servers are not there yet",
+            "divide the ranks along dp and pp only, or use a model without experts");
+  if (ranks == 1) return;
+  require(experts.exist(), fmt::format("--ep {} of a model without experts", ranks),
+          "name a --model that has experts, such as nano-moe");
+  const std::string divides = fmt::format(
+      "use {}: a number that divides the experts and the ranks that hold shards",
+      common_divisors(experts.number, plan.zero_stage() > 0 ? plan.shards() : plan.copies()));
+  require(experts.number % ranks == 0,
+          fmt::format("--ep {}: so many ranks cannot divide {} experts", ranks, experts.number),
+          divides);
+  require(plan.copies() % ranks == 0, fmt::format("--ep {} of {} replicas", ranks, plan.copies()),
+          divides);
+  require(plan.zero_stage() == 0 || plan.shards() % ranks == 0,
+          fmt::format("--ep {} with the shards on {} ranks", ranks, plan.shards()), divides);
+  const int group = plan.group_ranks();
+  require(plan.zero_stage() < 3 || group == 0 || (group > ranks && group % ranks == 0),
+          fmt::format("--reshard-after-forward {} with --ep {}", group, ranks),
+          "use a multiple of --ep that is larger, so that each expert has a group of ranks");
 }
 
 }  // namespace lockstep

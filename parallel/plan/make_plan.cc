@@ -278,6 +278,9 @@ Plan plan_of(const TrainOptions& options, int ranks, const GptConfig& model) {
     plan.options.schedule_file.clear();
     plan.options.virtual_stages = plan.options.group_size = 0;
   }
+  if (!plan.options.expert_ranks)
+    plan.options.expert_ranks = entry.divides_experts ? plan.copies() : 1;
+  check_experts(plan);
   check_batch(plan);
   plan.schedule = schedule_of(plan.options, plan.shape());
   check_schedule(plan);
@@ -288,9 +291,6 @@ Plan plan_of(const TrainOptions& options, int ranks, const GptConfig& model) {
           "use no more tokens than the model's context");
   fill_in(plan);
   check_context(plan);
-  require(!plan.model.experts.exist() || plan.sequence_groups() * plan.length(pp) == ranks,
-          "experts with --tp, --cp or parameter servers are not there yet",
-          "divide the ranks along dp and pp only, or use a model without experts");
   check_split(plan.model, plan.tokens_of_sequence() / plan.length(cp), plan.split(0));
   check_data(plan);
   return plan;

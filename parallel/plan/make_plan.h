@@ -9,4 +9,7 @@ namespace lockstep {
 // not checked.
 Plan plan_of(const TrainOptions& options, int ranks, const GptConfig& model);
 
+// Throws Error (bad_input) naming the rule that the division of a model's experts breaks.
+void check_experts(const Plan& plan);
+
 }  // namespace lockstep

@@ -233,6 +233,7 @@ std::vector<OptionGroup> describe(TrainOptions& o) {
           describe(static_cast<OptimizerOptions&>(o)),
           describe_tensor_axis(o),
           describe_context_axis(o),
+          describe_expert_axis(o),
           describe(static_cast<MeshOptions&>(o)),
           describe(static_cast<TensorOptions&>(o)),
           describe_layout(o),

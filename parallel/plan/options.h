@@ -135,6 +135,7 @@ struct ParameterServerOptions {
 
 // How routers send tokens to experts.
 struct ExpertOptions {
+  std::optional<int> expert_ranks;  // that divide the experts; not given: 1, or all replicas
   double router_z_loss = 0;
   int router_groups = 1, router_chosen_groups = 1;
   double expert_capacity = 0;
@@ -213,6 +214,7 @@ OptionGroup describe_layout(ContextOptions& options);
 OptionGroup describe_groups(ContextOptions& options);
 OptionGroup describe_ring(ContextOptions& options);
 OptionGroup describe(ParameterServerOptions& options);
+OptionGroup describe_expert_axis(ExpertOptions& options);
 OptionGroup describe(ExpertOptions& options);
 OptionGroup describe(CheckpointOptions& options);
 OptionGroup describe(RunOptions& options);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <numeric>
 
 #include "collectives/base/error.h"
 
@@ -51,14 +52,55 @@ LayerSplit Plan::split(int rank) const {
           .rank = place(rank, tp),
           .by_sequence = options.sequence_parallel && length(tp) > 1,
           .keeps_gathered = options.keep_gathered,
-          .vocabulary_multiple = options.vocabulary_multiple};
+          .vocabulary_multiple = options.vocabulary_multiple,
+          .experts = {
+              .ranks = expert_ranks(), .rank = expert_rank(rank), .most_tokens = most_tokens()}};
 }
 
-RankPlace Plan::rank_place(int rank) const {
+// The first micro-batch of the first replica is as large as any.
+Count Plan::most_tokens() const {
+  const Share largest = Share{.count = options.global_batch}.part(0, sequence_groups());
+  return Count{largest.part(0, options.micro_batches).count} * tokens_of_sequence() / length(cp);
+}
+
+ReplicaGroup Plan::replicas(int rank, ParameterSet set) const {
+  const int apart = set == ParameterSet::experts ? expert_ranks() : 1;
+  return {.copies = copies() / apart,
+          .copy = copy(rank) / apart,
+          .replicas = zero_stage() > 0 ? options.replicas : 1};
+}
+
+namespace {
+
+template <typename Keep>
+Mesh::Group members_where(const Plan& plan, int rank, Keep keep) {
+  Mesh::Group kept;
+  for (const int other : plan.mesh.group_of(rank, replica_axes()))
+    if (keep(other)) kept.push_back(other);
+  return kept;
+}
+
+}  // namespace
+
+Mesh::Group Plan::expert_group(int rank) const {
+  const auto block = [&](int of) { return copy(of) / expert_ranks(); };
+  return members_where(*this, rank, [&](int other) { return block(other) == block(rank); });
+}
+
+Mesh::Group Plan::replica_group(int rank, ParameterSet set) const {
+  return members_where(*this, rank, [&](int other) {
+    return set == ParameterSet::dense || expert_rank(other) == expert_rank(rank);
+  });
+}
+
+RankPlace Plan::rank_place(int rank, ParameterSet set) const {
   RankPlace at = place_in_split(split(rank));
   at.place = mesh.place_of(rank);
+  // Experts lie on every so manyth copy.
+  const int apart = set == ParameterSet::experts ? expert_ranks() : 1;
   for (const Axis axis : replica_axes())
-    if (length(axis) > 1) at.undivided[axis] = {Placed::partial, length(axis)};
+    if (const int same = length(axis) / std::gcd(length(axis), apart); same > 1)
+      at.undivided[axis] = {Placed::partial, same};
   return at;
 }
 

@@ -22,6 +22,15 @@
 
 namespace lockstep {
 
+// The ranks that have the same parameters, and sum the gradients of these; and the place of one.
+struct ReplicaGroup {
+  int copies = 1, copy = 0;
+  int replicas = 1;  // that each hold all shards
+  int shards() const { return copies / replicas; }
+  int shard() const { return copy % shards(); }
+  int replica() const { return copy / shards(); }
+};
+
 struct Plan {
   TrainOptions options;  // including all defaults that depend on other options
   int ranks = 1;         // of the world
@@ -49,6 +58,14 @@ struct Plan {
   // The ranks that hold the shards of a rank's part of the model, and its place among them.
   int shards() const { return copies() / options.replicas; }
   int shard(int rank) const { return copy(rank) % shards(); }
+  // The same for a set of parameters. Experts that ranks divide have fewer copies: neighbours among
+  // the copies of the rest have different experts.
+  ReplicaGroup replicas(int rank, ParameterSet set) const;
+  int expert_ranks() const { return options.expert_ranks.value_or(1); }
+  int expert_rank(int rank) const { return copy(rank) % expert_ranks(); }
+  // The ranks with which a rank divides experts, and those of its replica group.
+  Mesh::Group expert_group(int rank) const;
+  Mesh::Group replica_group(int rank, ParameterSet set) const;
   // The size of groups of neighbours that keep all shards of a block between forward and backward;
   // 0: no groups do.
   int group_ranks() const;
@@ -72,11 +89,13 @@ struct Plan {
   TokenLayout layout(int rank) const { return context(rank).layout; }
   // Rows (tokens) of each of the rank's micro-batches.
   std::vector<Count> rows(int rank) const;
+  // The rows of the largest micro-batch of any rank.
+  Count most_tokens() const;
   // Whether all micro-batches of all replicas have the same number of sequences.
   bool has_even_batches() const;
 
   LayerSplit split(int rank) const;
-  RankPlace rank_place(int rank) const;
+  RankPlace rank_place(int rank, ParameterSet set = ParameterSet::dense) const;
   ContextSplit context(int rank) const;
   // With several stages, or if backward is split in two, full recomputation covers a whole stage,
   // and the executor does it. Otherwise it covers each layer.
@@ -115,8 +134,9 @@ struct TechniqueEntry {
   std::vector<std::string> demo_flags;  // flags in the demo
   // The axis that takes the remaining ranks; none: one rank.
   std::optional<Axis> free_axis = {};
-  bool has_pipeline = false;  // the layers may be in stages
-  bool has_mesh = false;      // every axis has a length of its own
+  bool has_pipeline = false;     // the layers may be in stages
+  bool divides_experts = false;  // between all replicas, if the plan does not say otherwise
+  bool has_mesh = false;         // every axis has a length of its own
   // What runs its plans: one rank that is the reference, parameter servers, or else the runtime.
   bool is_reference = false, has_servers = false;
   // What replicas shard, as Plan::zero_stage(); by default, if the plan may choose it.

@@ -17,6 +17,7 @@ enum class PlanPart : std::uint8_t {
   messages,  // between stages: their memory
   layers,    // split over ranks
   context,   // sequences split over ranks
+  experts,   // divided between ranks
   pipeline,
   gradients,  // and parameters, exchanged with replicas or servers
   norm,
@@ -35,9 +36,12 @@ enum class Moment : std::uint8_t {
   reduction,
   norm_of_shards,
   norm_of_model,
+  reduction_of_experts,
+  norm_of_expert_shards,
+  norm_of_experts,
   after_validation,  // meets the scratch of a collective only if a step follows
 };
-inline constexpr int moments_of_peaks = 5;
+inline constexpr int moments_of_peaks = 8;
 
 struct Terms {
   // Part of a step's traffic. Without a label, it is only in the total.
@@ -72,7 +76,7 @@ struct Terms {
   void hold(Held held) { memory.push_back(std::move(held)); }
 };
 
-// Adds up the terms of all parts. Each part is given once.
+// Adds up the terms of all parts. Each part is given once, or once for each set of parameters.
 Prediction sum_of_terms(std::vector<Terms> parts);
 
 }  // namespace lockstep

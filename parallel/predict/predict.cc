@@ -6,19 +6,16 @@
 
 #include "models/gpt/activation_bytes.h"
 #include "models/ops/narrow_types.h"
-#include "parallel/checkpoint/copy.h"
 #include "parallel/context/traffic.h"
-#include "parallel/data/ddp.h"
+#include "parallel/expert/traffic.h"
 #include "parallel/pipeline/execution/kept_inputs.h"
 #include "parallel/pipeline/execution/messages.h"
 #include "parallel/pipeline/execution/stashes.h"
 #include "parallel/pipeline/execution/tied_embedding.h"
+#include "parallel/predict/parameter_terms.h"
 #include "parallel/predict/workspace.h"
-#include "parallel/rank/gradient_exchange.h"
 #include "parallel/rank/norm.h"
 #include "parallel/rank/rank_model.h"
-#include "parallel/sharded/offload.h"
-#include "parallel/sharded/sharded_terms.h"
 #include "parallel/tensor/shared_gradients.h"
 #include "parallel/tensor/traffic.h"
 
@@ -39,11 +36,11 @@ class RankTerms {
         most_rows_(std::ranges::max(rows_)),
         dtype_(plan.options.dtype),
         outline_(plan, rank),
-        sharding_(sharding_of(plan)),
         rank_of_stage_(plan.schedule.rank_of_stage()) {
     for (int s = 0; s < plan.schedule.stages; ++s)
       if (rank_of_stage_[static_cast<std::size_t>(s)] == plan.place(rank, pp)) stages_.push_back(s);
-    if (sharding_) units_ = sharded_units(outline_.model(), *sharding_, environment.algorithms);
+    for (const ParameterSet set : outline_.model().sets())
+      sets_.emplace_back(plan, rank, outline_.model(), set, environment);
   }
 
   std::vector<Terms> all() const {
@@ -52,21 +49,13 @@ class RankTerms {
         messages(),
         layers(),
         context_terms(plan_, rank_, count_layers()),
+        expert_terms(plan_, rank_, layers_with_experts(), environment_.dispatched),
         pipeline(),
         norm(),
         activations(),
         workspace_terms(plan_, rank_, environment_),
-        kept_inputs_terms(plan_, rank_, on_host),
-        checkpoint_terms(plan_, rank_, parameters(), sharding_ ? &units_ : nullptr, on_host)};
-    if (sharding_) {
-      all.push_back(sharded_exchange_terms(plan_, rank_, *sharding_, units_, environment_));
-      all.push_back(sharded_state_terms(plan_, rank_, *sharding_, units_));
-      all.push_back(offload_terms(plan_, rank_, *sharding_, units_, on_host));
-    } else {
-      all.push_back(ddp_terms(plan_, rank_, parameters(), environment_.algorithms,
-                              environment_.ranks_per_node));
-      all.push_back(states());
-    }
+        kept_inputs_terms(plan_, rank_, on_host)};
+    for (const ParameterTerms& set : sets_) std::ranges::copy(set.all(), std::back_inserter(all));
     return all;
   }
 
@@ -85,18 +74,14 @@ class RankTerms {
     return layers;
   }
 
-  // Returns for how many elements of given ranges this rank holds gradients.
+  int layers_with_experts() const {
+    int layers = 0;
+    for (const int s : stages_)
+      layers += plan_.model.experts.layers_among(layers_of(s).first, layers_of(s).count);
+    return layers;
+  }
   HeldCount held_count() const {
-    return [this](const std::vector<Range>& ranges) {
-      Count count = 0;
-      if (!sharding_)
-        for (const Range& range : ranges) count += range.count;
-      else
-        for (const OwnPart& part :
-             own_parts(parameters(), units_, plan_.shards(), plan_.shard(rank_), ranges))
-          count += part.range.count;
-      return count;
-    };
+    return [this](const std::vector<Range>& ranges) { return sets_.front().held(ranges); };
   }
 
   // A replay: see messages.h. The memory of messages is reused and never returned.
@@ -209,20 +194,6 @@ class RankTerms {
     return terms;
   }
 
-  // Parameters, gradients and the optimizer's states, if nothing is sharded.
-  Terms states() const {
-    const Count count = parameters().count();
-    const std::string psi = plan_.splits_model() ? "Psi_rank" : "Psi";
-    const OptimizerSettings settings = optimizer_settings(plan_.options);
-    Terms terms{.part = PlanPart::states};
-    for (const MemoryUse use : {MemoryUse::parameters, MemoryUse::gradients})
-      terms.hold({.use = use, .bytes = count * element(), .formula = psi + " * beta"});
-    terms.hold({.use = MemoryUse::optimizer,
-                .bytes = count * optimizer_bytes(settings, dtype_),
-                .formula = optimizer_formula(settings, dtype_, psi)});
-    return terms;
-  }
-
   // The bytes of a stash are closed forms, the number of stashes is a replay: see stashes.h.
   Terms activations() const {
     const ModelOptions options = plan_.stage_options();
@@ -250,8 +221,7 @@ class RankTerms {
   Count most_rows_;
   DType dtype_;
   RankOutline outline_;
-  std::optional<Sharding> sharding_;
-  RankUnits units_;  // if sharded
+  std::vector<ParameterTerms> sets_;
   std::vector<int> rank_of_stage_, stages_;
 };
 

@@ -24,26 +24,26 @@ void pass_through(GptStage& stage, const Plan& plan, const Batch& batch, Ledger&
 }
 
 // Takes the gradient norm and the optimizer's step, for this rank's shards or for everything.
-void update(RankModel& model, const Plan& plan, int rank, Backend& backend, Ledger& ledger) {
+void update(RankModel& model, ParameterSet set, const Plan& plan, Backend& backend,
+            Ledger& ledger) {
   const OptimizerSettings settings = optimizer_settings(plan.options);
-  if (const auto sharding = sharding_of(plan)) {
-    const RankUnits layout = sharded_units(model, *sharding);
-    const int shards = plan.shards(), shard = plan.shard(rank);
+  Parameters& parameters = model.of(set);
+  if (const auto sharding = sharding_of(plan, set)) {
+    const RankUnits layout = sharded_units(model, *sharding, set);
+    const int shards = layout.replicas.shards(), shard = layout.replicas.shard();
     std::deque<ShardedUnit> units;
     for (const UnitParameters& unit : layout.all)
-      units
-          .emplace_back(model.parameters, unit, shards, shard, *sharding, settings, backend, ledger)
+      units.emplace_back(parameters, unit, shards, shard, *sharding, settings, backend, ledger)
           .optimizer()
           .step(0, 1);
-    for (const OwnPart& part :
-         own_parts(model.parameters, layout, shards, shard, model.parameters.counted()))
+    for (const OwnPart& part : own_parts(parameters, layout, shards, shard, parameters.counted()))
       backend.squared_norm(
           units[part.unit].own_gradients().part(part.range.first, part.range.count));
     return;
   }
-  for (const Range& range : model.parameters.counted())
-    backend.squared_norm(model.parameters.gradients().part(range.first, range.count));
-  new_optimizer(settings, model.parameters, backend, ledger)->step(0, 1);
+  for (const Range& range : parameters.counted())
+    backend.squared_norm(parameters.gradients().part(range.first, range.count));
+  new_optimizer(settings, parameters, backend, ledger)->step(0, 1);
 }
 
 }  // namespace
@@ -71,12 +71,12 @@ Count narrow_workspace_bytes(const Plan& plan, int rank, bool multiplies_bf16) {
   ledger.place_on(none_device());
   DryBackend backend(ledger, multiplies_bf16);
   RankModel model(plan, rank, backend, ledger);
-  model.parameters.allocate();
+  for (const ParameterSet set : model.sets()) model.of(set).allocate();
   // A replica's first micro-batch is its largest.
   const Batch batch =
       dry_batch(plan, rank, plan.share(rank).part(0, plan.options.micro_batches), 0);
   for (auto& [number, stage] : model.stages) pass_through(stage, plan, batch, ledger);
-  update(model, plan, rank, backend, ledger);
+  for (const ParameterSet set : model.sets()) update(model, set, plan, backend, ledger);
   return ledger.peak_bytes(MemoryUse::workspace);
 }
 

@@ -5,12 +5,15 @@ namespace {
 
 DType type_of(const Plan& plan) { return *plan.options.reduce_dtype; }
 // A single replica exchanges nothing.
-bool encodes(const Plan& plan) { return plan.copies() > 1 && type_of(plan) != plan.options.dtype; }
+bool encodes(const Plan& plan, int copies) {
+  return copies > 1 && type_of(plan) != plan.options.dtype;
+}
 
 }  // namespace
 
-GradientExchange::GradientExchange(const Plan& plan, Communicator& comm, Slice like, Count most)
-    : type_(type_of(plan)), encodes_(encodes(plan)) {
+GradientExchange::GradientExchange(const Plan& plan, int copies, Communicator& comm, Slice like,
+                                   Count most)
+    : type_(type_of(plan)), encodes_(encodes(plan, copies)) {
   if (encodes_) encoded_ = comm.scratch({.dtype = type_, .device = like.device}, most);
 }
 
@@ -28,12 +31,12 @@ Count GradientExchange::element_bytes(const Plan& plan) {
   return lockstep::element_bytes(type_of(plan));
 }
 
-std::string GradientExchange::element_formula(const Plan& plan) {
-  return encodes(plan) ? std::to_string(element_bytes(plan)) : "beta";
+std::string GradientExchange::element_formula(const Plan& plan, int copies) {
+  return encodes(plan, copies) ? std::to_string(element_bytes(plan)) : "beta";
 }
 
-Count GradientExchange::memory_bytes(const Plan& plan, Count most) {
-  return encodes(plan) ? most * element_bytes(plan) : 0;
+Count GradientExchange::memory_bytes(const Plan& plan, int copies, Count most) {
+  return encodes(plan, copies) ? most * element_bytes(plan) : 0;
 }
 
 }  // namespace lockstep

@@ -12,9 +12,9 @@ namespace lockstep {
 
 class GradientExchange {
  public:
-  // For at most `most` gradients at a time, of the type and on the device of `like`. `comm`, which
-  // must outlive it, records its memory.
-  GradientExchange(const Plan& plan, Communicator& comm, Slice like, Count most);
+  // Among `copies` ranks, for at most `most` gradients at a time, of the type and on the device of
+  // `like`. `comm`, which must outlive it, records its memory.
+  GradientExchange(const Plan& plan, int copies, Communicator& comm, Slice like, Count most);
 
   // Calls collective() with the encoded gradients, whose elements it sums over the ranks. Then the
   // part that summed() cuts out of a slice holds the decoded sums.
@@ -28,8 +28,8 @@ class GradientExchange {
   // The closed forms: bytes of an element while it travels, as a number and in a formula, and of the
   // memory for at most `most` of them.
   static Count element_bytes(const Plan& plan);
-  static std::string element_formula(const Plan& plan);
-  static Count memory_bytes(const Plan& plan, Count most);
+  static std::string element_formula(const Plan& plan, int copies);
+  static Count memory_bytes(const Plan& plan, int copies, Count most);
 
  private:
   DType type_;

@@ -14,6 +14,7 @@ struct PlacedColumns {
   std::string parameter;
   Region region;  // in the whole parameter
   Placement placement;
+  ParameterSet set;  // experts: other ranks along ep have others
 };
 
 // Those of every parameter that a rank of the plan holds.

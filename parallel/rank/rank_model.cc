@@ -6,22 +6,38 @@ LayerRanks::LayerRanks(const Plan& plan, Communicator& world, Ledger& ledger)
     : rank(world.rank()),
       tensor_group(plan.mesh.communicator(world, {Axis::tp})),
       context_group(plan.mesh.communicator(world, {Axis::cp})),
+      expert_group(world.subgroup(plan.expert_group(rank))),
       tensor(*tensor_group, plan.split(rank), plan.options.tensor_overlap, ledger),
-      context(*context_group, plan.context(rank), ledger) {}
+      context(*context_group, plan.context(rank), ledger),
+      experts(*expert_group, plan.split(rank).experts, ledger) {}
 
 LayerRanks::LayerRanks(const Plan& plan, int of, Ledger& ledger)
     : rank(of),
       tensor(plan.split(of), plan.options.tensor_overlap, ledger),
-      context(plan.context(of), ledger) {}
+      context(plan.context(of), ledger),
+      experts(plan.split(of).experts, ledger) {}
+
+namespace {
+
+BySet<ReplicaGroup> replicas_of(const Plan& plan, int rank) {
+  return {plan.replicas(rank, ParameterSet::dense), plan.replicas(rank, ParameterSet::experts)};
+}
+
+}  // namespace
 
 RankModel::RankModel(const Plan& plan, Communicator& world, Backend& backend, Ledger& ledger)
     : ranks(plan, world, ledger),
-      parameters(plan.options.dtype, ledger, plan.rank_place(ranks.rank)) {
+      replicas(replicas_of(plan, ranks.rank)),
+      parameters(plan.options.dtype, ledger, plan.rank_place(ranks.rank)),
+      experts(plan.options.dtype, ledger, plan.rank_place(ranks.rank, ParameterSet::experts)) {
   add_stages(plan, backend, ledger);
 }
 
 RankModel::RankModel(const Plan& plan, int rank, Backend& backend, Ledger& ledger)
-    : ranks(plan, rank, ledger), parameters(plan.options.dtype, ledger, plan.rank_place(rank)) {
+    : ranks(plan, rank, ledger),
+      replicas(replicas_of(plan, rank)),
+      parameters(plan.options.dtype, ledger, plan.rank_place(rank)),
+      experts(plan.options.dtype, ledger, plan.rank_place(rank, ParameterSet::experts)) {
   add_stages(plan, backend, ledger);
 }
 
@@ -30,8 +46,11 @@ void RankModel::add_stages(const Plan& plan, Backend& backend, Ledger& ledger) {
   const LayerFactory& layers =
       plan.length(Axis::tp) > 1 ? static_cast<const LayerFactory&>(split_layers) : whole_layers();
   const ContextLayers context_layers(layers, ranks.context);
-  const LayerFactory& factory =
+  const LayerFactory& whole_experts =
       plan.length(Axis::cp) > 1 ? static_cast<const LayerFactory&>(context_layers) : layers;
+  const ExpertLayers expert_layers(whole_experts, experts, ranks.experts);
+  const LayerFactory& factory =
+      plan.expert_ranks() > 1 ? static_cast<const LayerFactory&>(expert_layers) : whole_experts;
   const std::vector<int> rank_of_stage = plan.schedule.rank_of_stage();
   for (int s = 0; s < plan.schedule.stages; ++s)
     if (rank_of_stage[static_cast<std::size_t>(s)] == plan.place(ranks.rank, Axis::pp))
@@ -43,6 +62,12 @@ void RankModel::add_stages(const Plan& plan, Backend& backend, Ledger& ledger) {
   const EmbeddingCopies copies = embedding_copies();
   for (const auto& copy : {copies.tokens, copies.head})
     if (copy) parameters.place_along(Axis::pp, *copy, {Placed::partial, 2});
+}
+
+std::vector<ParameterSet> RankModel::sets() const {
+  std::vector<ParameterSet> sets = {ParameterSet::dense};
+  if (!experts.list().empty()) sets.push_back(ParameterSet::experts);
+  return sets;
 }
 
 EmbeddingCopies RankModel::embedding_copies() const {

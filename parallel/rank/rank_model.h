@@ -7,6 +7,7 @@
 
 #include "models/gpt/gpt_stage.h"
 #include "parallel/context/attention.h"
+#include "parallel/expert/experts.h"
 #include "parallel/plan/plan.h"
 #include "parallel/tensor/layers.h"
 
@@ -19,18 +20,19 @@ struct EmbeddingCopies {
   bool contain(int parameter) const { return parameter == tokens || parameter == head; }
 };
 
-// The ranks with which a rank computes its layers: those that split them, and those that share its
-// sequences.
+// The ranks with which a rank computes its layers: those that split them, those that share its
+// sequences, and those that divide experts with it.
 struct LayerRanks {
   // All ranks of `world` create it at the same time.
   LayerRanks(const Plan& plan, Communicator& world, Ledger& ledger);
   // One rank without the others, for tensors without storage: nothing is exchanged.
   LayerRanks(const Plan& plan, int rank, Ledger& ledger);
 
-  int rank;                                                   // of the plan
-  std::unique_ptr<Communicator> tensor_group, context_group;  // null without others
+  int rank;                                                                 // of the plan
+  std::unique_ptr<Communicator> tensor_group, context_group, expert_group;  // null without others
   TensorRanks tensor;
   ContextRanks context;
+  ExpertRanks experts;
 };
 
 struct RankModel {
@@ -41,9 +43,17 @@ struct RankModel {
   RankModel(const RankModel&) = delete;
 
   EmbeddingCopies embedding_copies() const;
+  // The sets of parameters that it has, and each of them.
+  std::vector<ParameterSet> sets() const;
+  Parameters& of(ParameterSet set) { return set == ParameterSet::dense ? parameters : experts; }
+  const Parameters& of(ParameterSet set) const {
+    return set == ParameterSet::dense ? parameters : experts;
+  }
 
   LayerRanks ranks;
+  BySet<ReplicaGroup> replicas;  // the ranks with the same ones
   Parameters parameters;
+  Parameters experts;              // that ranks divide
   std::map<int, GptStage> stages;  // by number in the pipeline
 
  private:
@@ -55,7 +65,9 @@ class RankOutline {
  public:
   RankOutline(const Plan& plan, int rank) : model_(plan, rank, host_backend(), none_) {}
   const RankModel& model() const { return model_; }
-  const Parameters& parameters() const { return model_.parameters; }
+  const Parameters& parameters(ParameterSet set = ParameterSet::dense) const {
+    return model_.of(set);
+  }
   EmbeddingCopies embedding_copies() const { return model_.embedding_copies(); }
 
  private:

@@ -59,14 +59,14 @@ class DataParallel : public ScheduleObserver {
   virtual double communication_seconds() const = 0;
   // Bytes moved from and to a second tier of memory so far.
   virtual TierTraffic tier_traffic() const { return {}; }
-  // Adds what the closed forms need to know: algorithms that `auto` has chosen, ranks per node.
-  virtual void describe(Environment& environment) const = 0;
+  // What the closed forms need to know: algorithms that `auto` has chosen, ranks per node.
+  virtual ReplicaFacts facts() const = 0;
 };
 
-// The plan's strategy, for the ranks of `replicas`, which compute with the same part of the model.
-// Gives the model's parameters memory. All arguments must outlive it.
+// The plan's strategy for a set of the model's parameters, which the ranks of `replicas` also have.
+// Gives these parameters memory. All arguments must outlive it.
 std::unique_ptr<DataParallel> make_data_parallel(RankContext& context, Communicator& replicas,
                                                  const Plan& plan, RankModel& model,
-                                                 Backend& backend);
+                                                 ParameterSet set, Backend& backend);
 
 }  // namespace lockstep

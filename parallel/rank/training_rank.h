@@ -20,7 +20,8 @@ enum class Gathered : std::uint8_t { values, gradients };
 // host's memory.
 using PartSink = std::function<void(const Parameters& part, Slice flat)>;
 
-// The state a rank needs to resume training, and which other ranks hold copies of it.
+// The state of a set of parameters that a rank needs to resume training, and which other ranks hold
+// copies of it.
 struct TrainingState {
   std::vector<Optimizer*> optimizers;  // of disjoint elements
   // Elements that several ranks of the layer split hold are counted by one of them.
@@ -32,14 +33,16 @@ struct TrainingState {
 struct ExposedSeconds {
   double layers = 0;    // split over ranks along tp
   double sequence = 0;  // split over ranks along cp
+  double experts = 0;   // divided between ranks
   double replicas = 0;  // gradients, and parameters in shards or on servers
   double pipeline = 0;  // micro-batches of other stages
   double model = 0;     // parameters that several ranks of a model share, and the norm
 
-  double sum() const { return layers + sequence + replicas + pipeline + model; }
+  double sum() const { return layers + sequence + experts + replicas + pipeline + model; }
   ExposedSeconds operator-(const ExposedSeconds& before) const {
     return {.layers = layers - before.layers,
             .sequence = sequence - before.sequence,
+            .experts = experts - before.experts,
             .replicas = replicas - before.replicas,
             .pipeline = pipeline - before.pipeline,
             .model = model - before.model};
@@ -74,7 +77,7 @@ class TrainingRank {
   // batch, and their parts add up to the sum.
   virtual double loss_sum(const Batch& batch) = 0;
 
-  virtual TrainingState state() = 0;
+  virtual std::vector<TrainingState> states() = 0;
   // The states are those of a checkpoint: all ranks take their parameters from them. Replaces
   // load_weights().
   virtual void take_restored() = 0;

@@ -46,8 +46,8 @@ class Serial final : public TrainingRank {
   }
   double loss_sum(const Batch& batch) override { return model_.loss_sum(batch); }
 
-  TrainingState state() override {
-    return {.optimizers = {optimizer_.get()}, .parameters = &model_.parameters()};
+  std::vector<TrainingState> states() override {
+    return {{.optimizers = {optimizer_.get()}, .parameters = &model_.parameters()}};
   }
   void take_restored() override {}
 

@@ -52,8 +52,7 @@ void take_algorithms(RankUnits& units, const std::vector<std::string>& listed) {
 }
 
 std::optional<ShardedTraffic> sharded_traffic(const Plan& plan, int rank, const Sharding& sharding,
-                                              const RankUnits& units,
-                                              const Environment& environment) {
+                                              const RankUnits& units, const ReplicaFacts& facts) {
   ShardedTraffic sum;
   bool is_known = true;
   const auto add = [&](Traffic& into, Operation collective, const std::string& name,
@@ -69,11 +68,11 @@ std::optional<ShardedTraffic> sharded_traffic(const Plan& plan, int rank, const 
     return Problem{.ranks = ranks,
                    .count = unit.layout(ranks).exchanged(),
                    .element_bytes = bytes,
-                   .ranks_per_node = environment.ranks_per_node};
+                   .ranks_per_node = facts.ranks_per_node};
   };
   const auto gather = [&](const UnitParameters& unit) {
     add(sum.parameters, Operation::all_gather, unit.algorithms.gather,
-        problem(unit, plan.shards(), element), plan.shard(rank));
+        problem(unit, units.replicas.shards(), element), units.replicas.shard());
   };
   for (const auto& [kind, number] : exchanges_of_step(plan, rank, sharding, units)) {
     const UnitParameters& unit = units.all[number];
@@ -83,23 +82,25 @@ std::optional<ShardedTraffic> sharded_traffic(const Plan& plan, int rank, const 
         break;
       case UnitExchange::Kind::gather_in_group:
         add(sum.parameters, Operation::all_gather, unit.algorithms.gather_in_group,
-            problem(unit, sharding.group_ranks, element), plan.shard(rank) % sharding.group_ranks);
+            problem(unit, sharding.group_ranks, element),
+            units.replicas.shard() % sharding.group_ranks);
         break;
       case UnitExchange::Kind::reduce:
         add(sum.gradients, sharding.reduction(), unit.algorithms.reduce,
-            problem(unit, plan.shards(), GradientExchange::element_bytes(plan)), plan.shard(rank));
+            problem(unit, units.replicas.shards(), GradientExchange::element_bytes(plan)),
+            units.replicas.shard());
         break;
     }
   }
-  const int replicas = plan.options.replicas, replica = plan.copy(rank) / plan.shards();
+  const int replicas = units.replicas.replicas, replica = units.replicas.replica();
   for (const UnitParameters& unit : units.all) {
     if (!sharding.shards_parameters()) gather(unit);
     if (replicas == 1) continue;
     add(sum.between_replicas, Operation::all_reduce, unit.algorithms.between,
         {.ranks = replicas,
-         .count = unit.layout(plan.shards()).shard(plan.shard(rank)),
+         .count = unit.layout(units.replicas.shards()).shard(units.replicas.shard()),
          .element_bytes = element,
-         .ranks_per_node = environment.counterparts_per_node},
+         .ranks_per_node = facts.counterparts_per_node},
         replica);
   }
   if (!is_known) return {};
@@ -141,16 +142,16 @@ ShardedFormulas sharded_formulas(const Plan& plan, const Sharding& sharding) {
                                   name_of(sharding.reduction()), a.reduce, a.gather)};
 }
 
-Count sharded_scratch_bytes(const Plan& plan, int rank, const Sharding& sharding,
-                            const RankUnits& units) {
+Count sharded_scratch_bytes(const Plan& plan, const Sharding& sharding, const RankUnits& units) {
   const auto scratch = [](Operation collective, const std::string& name, int ranks, Count count,
                           int place) {
     const AnyAlgorithm* const algorithm = closed_forms(collective, name);
     if (!algorithm || !algorithm->scratch) return Count{0};
     return algorithm->scratch({.ranks = ranks, .count = count}, place);
   };
-  const int shards = plan.shards(), shard = plan.shard(rank), group = sharding.group_ranks;
-  const int replicas = plan.options.replicas, replica = plan.copy(rank) / shards;
+  const int shards = units.replicas.shards(), shard = units.replicas.shard(),
+            group = sharding.group_ranks;
+  const int replicas = units.replicas.replicas, replica = units.replicas.replica();
   const Count element = element_bytes(plan.options.dtype);
   Count of_shards = 0, between = 0;
   for (const UnitParameters& unit : units.all) {

@@ -29,7 +29,7 @@ struct ShardedTraffic {
 };
 std::optional<ShardedTraffic> sharded_traffic(const Plan& plan, int rank, const Sharding& sharding,
                                               const RankUnits& units,
-                                              const Environment& environment = {});
+                                              const ReplicaFacts& facts = {});
 // Formulas for the bytes of gradients and of parameters, and for the messages of both.
 struct ShardedFormulas {
   std::string gradients, parameters, messages;
@@ -37,7 +37,6 @@ struct ShardedFormulas {
 ShardedFormulas sharded_formulas(const Plan& plan, const Sharding& sharding);
 
 // The most scratch that the algorithms allocate at once, in bytes.
-Count sharded_scratch_bytes(const Plan& plan, int rank, const Sharding& sharding,
-                            const RankUnits& units);
+Count sharded_scratch_bytes(const Plan& plan, const Sharding& sharding, const RankUnits& units);
 
 }  // namespace lockstep

@@ -28,7 +28,7 @@ bool offloads_parameters(const Plan& plan) {
   return plan.zero_stage() > 0 && plan.options.offload == "parameters";
 }
 
-OffloadLayout offload_layout(const Plan& plan, int rank, const RankUnits& units) {
+OffloadLayout offload_layout(const Plan& plan, const RankUnits& units) {
   OffloadLayout layout;
   const DType dtype = plan.options.dtype;
   const auto reserve = [&](Count bytes) {
@@ -38,7 +38,7 @@ OffloadLayout offload_layout(const Plan& plan, int rank, const RankUnits& units)
   };
   for (const UnitParameters& unit : units.all) {
     OffloadLayout::Shard& shard = layout.shards.emplace_back();
-    shard.count = unit.layout(plan.shards()).shard(plan.shard(rank));
+    shard.count = unit.layout(units.replicas.shards()).shard(units.replicas.shard());
     shard.first = layout.groups.size();
     if (offloads_parameters(plan)) shard.values_at = reserve(shard.count * element_bytes(dtype));
     for (Count begin = 0; begin < shard.count; begin += plan.options.offload_group) {
@@ -95,7 +95,7 @@ Terms offload_terms(const Plan& plan, int rank, const Sharding& sharding, const 
   if (!offloads_states(plan)) return terms;
   const std::string& where = plan.options.offload_to;
   const DType dtype = plan.options.dtype;
-  const OffloadLayout layout = offload_layout(plan, rank, units);
+  const OffloadLayout layout = offload_layout(plan, units);
   terms.offload = offload_traffic(plan, rank, sharding, units, layout);
   std::tie(terms.offload_read_formula, terms.offload_written_formula) = offload_formulas(plan);
   const Count two_groups = 2 * layout.largest;
@@ -131,7 +131,7 @@ Offload::Offload(RankContext& context, Communicator& shards, const Plan& plan,
                  const RankUnits& units, Stopwatch& exposed)
     : dtype_(plan.options.dtype),
       states_(state_bytes(plan) / element_bytes(statistics_type(dtype_))),
-      layout_(offload_layout(plan, context.world.rank(), units)),
+      layout_(offload_layout(plan, units)),
       holds_parameters_(offloads_parameters(plan)),
       exposed_(exposed),
       tier_(context, shards, plan.options.offload_to, layout_.bytes, MemoryUse::optimizer) {

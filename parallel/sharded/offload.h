@@ -45,7 +45,7 @@ struct OffloadLayout {
   Count bytes = 0;
   Count largest = 0;  // elements of a group
 };
-OffloadLayout offload_layout(const Plan& plan, int rank, const RankUnits& units);
+OffloadLayout offload_layout(const Plan& plan, const RankUnits& units);
 
 bool offloads_states(const Plan& plan);
 bool offloads_parameters(const Plan& plan);

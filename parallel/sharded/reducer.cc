@@ -16,7 +16,8 @@ GradientReducer::GradientReducer(Communicator& shards, Communicator& between, co
       between_(between),
       sharding_(sharding),
       buffers_(buffers),
-      exchange_(plan, stream ? stream->communicator() : shards, like, most),
+      exchange_(plan, shards.size() * between.size(), stream ? stream->communicator() : shards,
+                like, most),
       exposed_(exposed),
       stream_(stream) {
   if (stream && between.size() > 1) between_stream_.emplace(between, between_track, "replicas");

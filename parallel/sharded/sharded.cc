@@ -24,14 +24,14 @@ constexpr int communication_track = 1;
 class Sharded final : public DataParallel {
  public:
   Sharded(RankContext& context, Communicator& data, const Plan& plan, RankModel& model,
-          Backend& backend)
+          ParameterSet set, Backend& backend)
       : context_(context),
-        shards_(data.subgroup(neighbours(data.rank(), plan.shards()))),
-        between_(data.subgroup(counterparts(data, plan.shards()))),
+        shards_(data.subgroup(neighbours(data.rank(), model.replicas[set].shards()))),
+        between_(data.subgroup(counterparts(data, model.replicas[set].shards()))),
         plan_(plan),
-        sharding_(*sharding_of(plan)),
-        layout_(sharded_units(model, sharding_)),
-        parameters_(model.parameters),
+        sharding_(*sharding_of(plan, set)),
+        layout_(sharded_units(model, sharding_, set)),
+        parameters_(model.of(set)),
         backend_(backend),
         value_buffers_(parameters_.dtype(), context.ledger, MemoryUse::parameters),
         gradient_buffers_(parameters_.dtype(), context.ledger, MemoryUse::gradients),
@@ -47,7 +47,8 @@ class Sharded final : public DataParallel {
     const auto most = std::ranges::max_element(units_, {}, &ShardedUnit::exchanged);
     counted_ = own_gradients(parameters_.counted());
     for (const auto& [number, stage] : model.stages)
-      for (const Unit& unit : stage.units()) stage_of_[unit.first] = &layout_.stage(number);
+      for (const Unit& unit : stage.units())
+        if (unit.set == set) stage_of_[unit.first] = &layout_.stage(number);
     for (std::size_t u = 0; u < units_.size(); ++u)
       for (const int parameter : layout_.all[u].parameters) unit_of_[parameter] = u;
     if (data.size() > 1 && plan.options.overlap)
@@ -109,7 +110,7 @@ class Sharded final : public DataParallel {
     }
   }
   // A tied copy is announced when it has the sum of both copies' gradients.
-  void gradient_ready(int parameter) override {
+  void gradient_ready(int parameter, ParameterSet) override {
     const std::size_t unit = unit_of_.at(parameter);
     if (layout_.all[unit].tied_copy == parameter) reduce(unit);
   }
@@ -169,10 +170,10 @@ class Sharded final : public DataParallel {
     return flat_.slice();
   }
 
-  void describe(Environment& environment) const override {
-    environment.algorithms = listed_algorithms(layout_);
-    environment.ranks_per_node = shards_->ranks_per_node();
-    environment.counterparts_per_node = between_->ranks_per_node();
+  ReplicaFacts facts() const override {
+    return {.algorithms = listed_algorithms(layout_),
+            .ranks_per_node = shards_->ranks_per_node(),
+            .counterparts_per_node = between_->ranks_per_node()};
   }
   TierTraffic tier_traffic() const override {
     return offload_ ? offload_->traffic() : TierTraffic{};
@@ -263,8 +264,9 @@ class Sharded final : public DataParallel {
 }  // namespace
 
 std::unique_ptr<DataParallel> make_sharded(RankContext& context, Communicator& data,
-                                           const Plan& plan, RankModel& model, Backend& backend) {
-  return std::make_unique<Sharded>(context, data, plan, model, backend);
+                                           const Plan& plan, RankModel& model, ParameterSet set,
+                                           Backend& backend) {
+  return std::make_unique<Sharded>(context, data, plan, model, set, backend);
 }
 
 }  // namespace lockstep

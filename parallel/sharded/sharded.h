@@ -15,9 +15,10 @@
 
 namespace lockstep {
 
-// The strategy for the ranks of `data`, which compute with the same part of the model. All
-// arguments must outlive it.
+// The strategy for a set of the model's parameters, which the ranks of `data` also have. All arguments
+// must outlive it.
 std::unique_ptr<DataParallel> make_sharded(RankContext& context, Communicator& data,
-                                           const Plan& plan, RankModel& model, Backend& backend);
+                                           const Plan& plan, RankModel& model, ParameterSet set,
+                                           Backend& backend);
 
 }  // namespace lockstep

@@ -8,22 +8,24 @@
 
 namespace lockstep {
 Terms sharded_exchange_terms(const Plan& plan, int rank, const Sharding& sharding,
-                             const RankUnits& units, const Environment& environment) {
+                             const RankUnits& units, const ReplicaFacts& facts, Moment reduction,
+                             Moment norm) {
   Terms terms{.part = PlanPart::gradients};
-  if (plan.copies() == 1) return terms;
+  if (units.replicas.copies == 1) return terms;
   const Count element = element_bytes(plan.options.dtype);
-  terms.send(norm_label, norm_traffic(plan.shards(), plan.shard(rank)), sizeof(double));
+  terms.send(norm_label, norm_traffic(units.replicas.shards(), units.replicas.shard()),
+             sizeof(double));
   terms.hold({.use = MemoryUse::communication, .bytes = sharded_communication_bytes(plan, units)});
   terms.hold({.use = MemoryUse::communication,
-              .bytes = norm_scratch_bytes(plan.shards(), plan.shard(rank)),
-              .moment = Moment::norm_of_shards});
-  const Count scratch = sharded_scratch_bytes(plan, rank, sharding, units);
+              .bytes = norm_scratch_bytes(units.replicas.shards(), units.replicas.shard()),
+              .moment = norm});
+  const Count scratch = sharded_scratch_bytes(plan, sharding, units);
   // Units are also gathered before the rest of a first step has its memory.
   terms.hold({.use = MemoryUse::communication,
               .bytes = scratch,
               .exact = scratch == 0 || (!plan.options.overlap && plan.options.steps > 1),
-              .moment = Moment::reduction});
-  const auto traffic = sharded_traffic(plan, rank, sharding, units, environment);
+              .moment = reduction});
+  const auto traffic = sharded_traffic(plan, rank, sharding, units, facts);
   terms.has_unknown_traffic = !traffic;
   if (!traffic) return terms;
   const auto [gradients, parameters, messages] = sharded_formulas(plan, sharding);

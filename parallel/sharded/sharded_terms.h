@@ -8,9 +8,11 @@
 
 namespace lockstep {
 
-// The exchange of gradients and parameters, and the norm over the ranks that hold the shards.
+// The exchange of gradients and parameters, and the norm over the ranks that hold the shards. Scratch
+// is held at the two moments.
 Terms sharded_exchange_terms(const Plan& plan, int rank, const Sharding& sharding,
-                             const RankUnits& units, const Environment& environment);
+                             const RankUnits& units, const ReplicaFacts& facts, Moment reduction,
+                             Moment norm);
 // Parameters, gradients and the optimizer's states, as far as the tier does not hold them.
 Terms sharded_state_terms(const Plan& plan, int rank, const Sharding& sharding,
                           const RankUnits& units);

@@ -28,7 +28,7 @@ bool alternates(const Schedule& schedule) {
 
 }  // namespace
 
-std::optional<Sharding> sharding_of(const Plan& plan) {
+std::optional<Sharding> sharding_of(const Plan& plan, ParameterSet set) {
   const TrainOptions& o = plan.options;
   const int stage = plan.zero_stage();
   if (stage == 0) return {};
@@ -44,6 +44,7 @@ std::optional<Sharding> sharding_of(const Plan& plan) {
                               .prefetch_last_block = o.prefetch_last_block,
                               .most_gathered = o.limit_all_gathers}};
   if (stage == 3 && !sharding.by_stage) sharding.group_ranks = plan.group_ranks();
+  if (set == ParameterSet::experts) sharding.group_ranks /= plan.expert_ranks();
   sharding.order.keeps_group_shards = sharding.group_ranks > 0;
   UnitAlgorithms& named = sharding.algorithms;
   named.gather = named.gather_in_group = algorithm_of(plan, Operation::all_gather);
@@ -67,26 +68,29 @@ std::vector<UnitEvent> step_order(const Plan& plan, const Sharding& sharding,
   return all;
 }
 
-RankUnits sharded_units(const RankModel& model, const Sharding& sharding,
+RankUnits sharded_units(const RankModel& model, const Sharding& sharding, ParameterSet set,
                         const std::vector<std::string>& chosen) {
-  RankUnits units;
+  const bool is_dense = set == ParameterSet::dense;
+  RankUnits units{.replicas = model.replicas[set], .all = {}, .stages = {}};
   const EmbeddingCopies copies = model.embedding_copies();
   for (const auto& [number, stage] : model.stages) {
-    const std::vector<Unit> of_stage = stage.units();
-    const StageShape shape{.blocks = stage.layers(),
-                           .has_first_end = stage.is_first(),
-                           .has_last_end = stage.is_last()};
+    std::vector<Unit> of_stage = stage.units();
+    std::erase_if(of_stage, [&](const Unit& unit) { return unit.set != set; });
+    StageShape shape{.blocks = static_cast<int>(of_stage.size()),
+                     .has_first_end = is_dense && stage.is_first(),
+                     .has_last_end = is_dense && stage.is_last()};
+    shape.blocks -= shape.has_first_end + shape.has_last_end;
     units.stages.push_back({.number = number, .shape = shape, .first = units.all.size()});
     units.all.resize(units.stages.back().end());
     int block = root_unit;
     for (std::size_t place = 0; place < of_stage.size(); ++place) {
-      const bool is_end =
-          (stage.is_first() && place == 0) || (stage.is_last() && place + 1 == of_stage.size());
+      const bool is_end = (shape.has_first_end && place == 0) ||
+                          (shape.has_last_end && place + 1 == of_stage.size());
       UnitParameters& unit = units.all[units.stages.back().place(is_end ? root_unit : ++block)];
       unit.per_parameter = sharding.per_parameter;
       unit.algorithms = sharding.algorithms;
       for (int i = of_stage[place].first; i <= of_stage[place].last; ++i) {
-        const Parameter& parameter = model.parameters.list()[static_cast<std::size_t>(i)];
+        const Parameter& parameter = model.of(set).list()[static_cast<std::size_t>(i)];
         const Count rows = parameter.shape.front();
         unit.parameters.push_back(i);
         unit.extents.push_back({rows, parameter.count / rows});

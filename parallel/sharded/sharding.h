@@ -70,7 +70,7 @@ struct Sharding {
   }
 };
 // Returns nothing if every rank holds everything.
-std::optional<Sharding> sharding_of(const Plan& plan);
+std::optional<Sharding> sharding_of(const Plan& plan, ParameterSet set = ParameterSet::dense);
 
 // The parameters of a unit, in the order of its flat buffer.
 struct UnitParameters {
@@ -84,6 +84,7 @@ struct UnitParameters {
   ShardLayout layout(int ranks) const { return {extents, per_parameter, ranks}; }
 };
 struct RankUnits {
+  ReplicaGroup replicas;            // the ranks that have these units
   std::vector<UnitParameters> all;  // stage by stage: the root, if there is one, then the blocks
   struct Stage {
     int number = 0;  // in the pipeline
@@ -99,8 +100,10 @@ struct RankUnits {
 
   const Stage& stage(int number) const;
 };
-// `chosen` are the algorithms that listed_algorithms() has listed; if empty, those of `sharding`.
+// The units of a set of parameters. `chosen` are the algorithms that listed_algorithms() has listed; if
+// empty, those of `sharding`.
 RankUnits sharded_units(const RankModel& model, const Sharding& sharding,
+                        ParameterSet set = ParameterSet::dense,
                         const std::vector<std::string>& chosen = {});
 
 // Returns the events of all micro-batches of a step, for a stage that is not in a pipeline.

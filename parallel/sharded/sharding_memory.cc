@@ -29,17 +29,17 @@ class Buffers {
 // The buffers that a rank's units take and give back, event by event.
 class UnitBuffers {
  public:
-  UnitBuffers(const Plan& plan, int rank, const Sharding& sharding, const RankUnits& units)
+  UnitBuffers(const Plan& plan, const Sharding& sharding, const RankUnits& units)
       : per_parameter_(sharding.per_parameter),
-        reduces_in_background_(plan.options.overlap && plan.copies() > 1) {
+        reduces_in_background_(plan.options.overlap && units.replicas.copies > 1) {
     for (const UnitParameters& unit : units.all) {
       UnitSizes& sizes = units_.emplace_back();
       sizes.whole = unit.count;
-      sizes.exchanged = unit.layout(plan.shards()).exchanged();
+      sizes.exchanged = unit.layout(units.replicas.shards()).exchanged();
       if (sharding.group_ranks == 0) continue;
       const ShardLayout group = unit.layout(sharding.group_ranks);
       sizes.exchanged_in_group = group.exchanged();
-      sizes.group_shard = group.shard(plan.shard(rank) % sharding.group_ranks);
+      sizes.group_shard = group.shard(units.replicas.shard() % sharding.group_ranks);
     }
   }
 
@@ -168,9 +168,9 @@ ShardedElements sharded_elements(const Plan& plan, int rank, const Sharding& sha
   Count whole = 0;
   for (const UnitParameters& unit : units.all) {
     whole += unit.count;
-    elements.shards += unit.layout(plan.shards()).shard(plan.shard(rank));
+    elements.shards += unit.layout(units.replicas.shards()).shard(units.replicas.shard());
   }
-  UnitBuffers buffers(plan, rank, sharding, units);
+  UnitBuffers buffers(plan, sharding, units);
   if (sharding.by_stage)
     follow_actions(plan, rank, units, buffers);
   else
@@ -185,8 +185,8 @@ ShardedElements sharded_elements(const Plan& plan, int rank, const Sharding& sha
 Count sharded_communication_bytes(const Plan& plan, const RankUnits& units) {
   Count largest = 0;
   for (const UnitParameters& unit : units.all)
-    largest = std::max(largest, unit.layout(plan.shards()).exchanged());
-  return GradientExchange::memory_bytes(plan, largest);
+    largest = std::max(largest, unit.layout(units.replicas.shards()).exchanged());
+  return GradientExchange::memory_bytes(plan, units.replicas.copies, largest);
 }
 
 }  // namespace lockstep

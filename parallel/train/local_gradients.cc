@@ -16,8 +16,10 @@ std::vector<double> gradients_of_rank(RankContext& context, const Plan& plan) {
   Training training(context, plan, backend_with_tags(context, plan));
   RankModel model(plan, context.world, training.backend(), context.ledger);
   KeptInputs inputs(context, plan, *model.ranks.tensor_group, model.ranks.tensor);
-  model.parameters.allocate();
-  FirstWeights(plan).set(model.parameters);
+  for (const ParameterSet set : model.sets()) {
+    model.of(set).allocate();
+    FirstWeights(plan).set(model.of(set));
+  }
   ScheduleObserver nothing;
   Executor executor(context, *pipeline, plan, model.stages, inputs, nothing, [] { return 0.0; });
   const std::vector<Batch> batches = training.micro_batches(0);

@@ -1,6 +1,8 @@
 #include "parallel/train/runtime.h"
 
+#include <algorithm>
 #include <cmath>
+#include <deque>
 
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/stopwatch.h"
@@ -21,6 +23,14 @@ namespace {
 
 using enum Axis;
 
+// Parameters that the same ranks have, with the strategy of these ranks.
+struct Replicated {
+  ParameterSet set;
+  std::unique_ptr<Communicator> replicas;
+  std::unique_ptr<DataParallel> data = {};
+  std::optional<SharedGradients> shared = {};
+};
+
 class Runtime final : public TrainingRank, public ScheduleObserver {
  public:
   Runtime(RankContext& context, const Plan& plan, Backend& backend)
@@ -28,42 +38,52 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
         plan_(plan),
         rank_(context.world.rank()),
         pipeline_(plan.mesh.communicator(context.world, {pp})),
-        replicas_(plan.mesh.communicator(context.world, replica_axes())),
         model_ranks_(plan.mesh.communicator(context.world, model_axes())),
         model_(plan, context.world, backend, context.ledger),
         split_(model_.ranks.tensor),
         tokens_(model_.ranks.context),
+        experts_(model_.ranks.experts),
         inputs_(context, plan, *model_.ranks.tensor_group, split_),
         tied_(*pipeline_, model_.parameters, model_.embedding_copies(), plan.ends_of_pipeline()),
         exposed_(context.world) {
     backend.observe(model_.parameters);
-    data_ = make_data_parallel(context, *replicas_, plan, model_, backend);
-    shared_.emplace(
-        *model_.ranks.tensor_group, model_.parameters,
-        [this](const auto& ranges) { return data_->own_gradients(ranges); }, context.ledger);
+    for (const ParameterSet set : model_.sets()) {
+      Replicated& own = sets_.emplace_back(Replicated{
+          .set = set, .replicas = context.world.subgroup(plan.replica_group(rank_, set))});
+      own.data = make_data_parallel(context, *own.replicas, plan, model_, set, backend);
+      own.shared.emplace(
+          *model_.ranks.tensor_group, model_.of(set),
+          [&own](const auto& ranges) { return own.data->own_gradients(ranges); }, context.ledger);
+    }
     if (plan.stage_options().kept_input != KeptInput::whole && !plan.recomputes_stages())
       for (auto& [number, stage] : model_.stages) stage.keep_inputs_in(inputs_);
     executor_.emplace(context, *pipeline_, plan, model_.stages, inputs_, *this, [this] {
-      return split_.waiting_seconds() + tokens_.waiting_seconds() + data_->waiting_seconds();
+      return split_.waiting_seconds() + tokens_.waiting_seconds() + experts_.waiting_seconds() +
+             waited_for_replicas();
     });
   }
 
   void load_weights() override {
     const FirstWeights weights(plan_);
-    data_->load([&] { weights.set(model_.parameters); });
+    for (Replicated& own : sets_) own.data->load([&] { weights.set(model_.of(own.set)); });
   }
   void gather(Gathered what, const PartSink& sink) override;
 
   double accumulate(std::span<const Batch> micro_batches, Count total_targets,
                     double loss_scale) override {
-    data_->begin();
+    for (Replicated& own : sets_) own.data->begin();
+    experts_.begin_step();
     // Aligned, so that virtual time shows the bubble of this step only.
     if (plan_.has_pipeline()) context_.world.transport().align();
     const double loss = executor_->run(micro_batches, total_targets, loss_scale);
     communicate([&] { tied_.add_gradients(); });
-    tied_.for_each_copy([this](int parameter) { data_->gradient_ready(parameter); });
-    data_->finish();
-    communicate([&] { shared_->reduce(); });
+    tied_.for_each_copy([this](int parameter) {
+      of(ParameterSet::dense).gradient_ready(parameter, ParameterSet::dense);
+    });
+    for (Replicated& own : sets_) own.data->finish();
+    communicate([&] {
+      for (Replicated& own : sets_) own.shared->reduce();
+    });
     return own_part(loss);
   }
 
@@ -73,50 +93,84 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
     return all;
   }
   double gradient_norm() override {
-    double square = data_->squared_norm();
+    double square = 0;
+    for (Replicated& own : sets_) {
+      double of_set = own.data->squared_norm();
+      if (own.set == ParameterSet::experts)
+        communicate([&] { sum_of_norm(*model_.ranks.expert_group, of_set); });
+      square += of_set;
+    }
     communicate([&] { sum_of_norm(*model_ranks_, square); });
     return std::sqrt(square);
   }
   void update(double learning_rate, double gradient_scale) override {
-    data_->step(learning_rate, gradient_scale);
+    for (Replicated& own : sets_) own.data->step(learning_rate, gradient_scale);
   }
-  void wait_for_parameters() override { data_->wait_for_parameters(); }
+  void wait_for_parameters() override {
+    for (Replicated& own : sets_) own.data->wait_for_parameters();
+  }
   double loss_sum(const Batch& batch) override { return own_part(executor_->loss_sum(batch)); }
 
-  TrainingState state() override { return data_->state(); }
-  void take_restored() override { data_->take_restored(); }
+  std::vector<TrainingState> states() override {
+    std::vector<TrainingState> states;
+    for (Replicated& own : sets_) states.push_back(own.data->state());
+    return states;
+  }
+  void take_restored() override {
+    for (Replicated& own : sets_) own.data->take_restored();
+  }
 
   PipelineRecord finish() override;
   std::vector<double> last_passes() const override { return executor_->runs().back().passes; }
   ExposedSeconds exposed() const override {
     return {.layers = split_.waiting_seconds(),
             .sequence = tokens_.waiting_seconds(),
-            .replicas = data_->waiting_seconds(),
+            .experts = experts_.waiting_seconds(),
+            .replicas = waited_for_replicas(),
             .pipeline = executor_->waiting_seconds(),
             .model = exposed_.seconds()};
   }
   double communication_seconds() const override {
-    return exposed_seconds() - data_->waiting_seconds() + data_->communication_seconds() -
-           tokens_.waiting_seconds() + tokens_.communication_seconds();
+    double seconds = exposed_seconds() - waited_for_replicas() - tokens_.waiting_seconds() +
+                     tokens_.communication_seconds();
+    for (const Replicated& own : sets_) seconds += own.data->communication_seconds();
+    return seconds;
   }
-  TierTraffic tier_traffic() const override { return data_->tier_traffic() + inputs_.traffic(); }
+  TierTraffic tier_traffic() const override {
+    TierTraffic all = inputs_.traffic();
+    for (const Replicated& own : sets_) all = all + own.data->tier_traffic();
+    return all;
+  }
   std::int64_t attention_pairs() const override { return tokens_.pairs(); }
   Prediction prediction() const override {
-    Environment environment{.computes_on_host = computes_on_host(context_.ledger),
+    Environment environment{.dispatched = experts_.dispatched(),
+                            .computes_on_host = computes_on_host(context_.ledger),
                             .multiplies_bf16 = multiplies_bf16(context_.ledger)};
-    data_->describe(environment);
+    for (const Replicated& own : sets_) environment.replicas[own.set] = own.data->facts();
     return predict(plan_, rank_, environment);
   }
 
  private:
-  // The data-parallel strategy sees all that the executor does, but the gradients of tied copies only
-  // as their sum.
-  void before_use(const Unit& unit, UnitUse use) override { data_->before_use(unit, use); }
-  void after_use(const Unit& unit, UnitUse use) override { data_->after_use(unit, use); }
-  void gradient_ready(int parameter) override {
-    if (!tied_.completes(parameter)) data_->gradient_ready(parameter);
+  // The data-parallel strategies see all that the executor does to their set, but the gradients of
+  // tied copies only as their sum.
+  void before_use(const Unit& unit, UnitUse use) override { of(unit.set).before_use(unit, use); }
+  void after_use(const Unit& unit, UnitUse use) override { of(unit.set).after_use(unit, use); }
+  void gradient_ready(int parameter, ParameterSet set) override {
+    if (set == ParameterSet::dense && tied_.completes(parameter)) return;
+    of(set).gradient_ready(parameter, set);
   }
-  void take(const Action& collective) override { data_->take(collective); }
+  void take(const Action& collective) override {
+    for (Replicated& own : sets_) own.data->take(collective);
+  }
+  void gather(ParameterSet set, Gathered what, const PartSink& sink);
+  DataParallel& of(ParameterSet set) {
+    return *std::ranges::find(sets_, set, &Replicated::set)->data;
+  }
+  double waited_for_replicas() const {
+    double seconds = 0;
+    for (const Replicated& own : sets_) seconds += own.data->waiting_seconds();
+    return seconds;
+  }
 
   // All tensor-parallel ranks of the last stage have its loss; only the first one reports it.
   double own_part(double loss) const { return plan_.place(rank_, tp) == 0 ? loss : 0; }
@@ -132,34 +186,43 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   RankContext& context_;
   const Plan& plan_;
   int rank_;
-  std::unique_ptr<Communicator> pipeline_, replicas_, model_ranks_;
+  std::unique_ptr<Communicator> pipeline_, model_ranks_;
   RankModel model_;
   TensorRanks& split_;
   ContextRanks& tokens_;
+  ExpertRanks& experts_;
   KeptInputs inputs_;
   TiedEmbedding tied_;
-  std::unique_ptr<DataParallel> data_;
-  std::optional<SharedGradients> shared_;
+  std::deque<Replicated> sets_;
   std::optional<Executor> executor_;
   Stopwatch exposed_;  // in addition to the executor's, the split layers' and the replicas'
 };
 
-// The ranks of the first replica send their values to rank 0, in order.
+// The ranks that have the first copy of a set send their values to rank 0, in order.
 void Runtime::gather(Gathered what, const PartSink& sink) {
+  for (const ParameterSet set : {ParameterSet::dense, ParameterSet::experts})
+    gather(set, what, sink);
+}
+
+void Runtime::gather(ParameterSet set, Gathered what, const PartSink& sink) {
   Communicator& world = context_.world;
+  const Parameters& parameters = model_.of(set);
+  const Slice own = parameters.list().empty() ? Slice{} : of(set).flat(what);
   world.set_label("weights");
-  const Slice own = data_->flat(what);
   for (int rank = 0; rank < plan_.computing_ranks(); ++rank) {
-    if (plan_.copy(rank) != 0) continue;
-    if (rank == 0 && rank_ == 0) give(model_.parameters, own, sink);
-    if (rank == 0) continue;
-    if (rank_ == rank) world.send(own, 0);
-    if (rank_ != 0) continue;
+    if (plan_.replicas(rank, set).copy != 0 || (rank != rank_ && rank_ != 0)) continue;
     const RankOutline other(plan_, rank);
-    const Tensor theirs({other.parameters().count()}, own.dtype, context_.ledger,
-                        MemoryUse::workspace);
-    world.recv(theirs.slice(), rank);
-    give(other.parameters(), theirs.slice(), sink);
+    const Count count = other.parameters(set).count();
+    if (count == 0) continue;
+    if (rank == 0) {
+      give(parameters, own, sink);
+    } else if (rank_ == rank) {
+      world.send(own, 0);
+    } else {
+      const Tensor theirs({count}, plan_.options.dtype, context_.ledger, MemoryUse::workspace);
+      world.recv(theirs.slice(), rank);
+      give(other.parameters(set), theirs.slice(), sink);
+    }
   }
 }
 

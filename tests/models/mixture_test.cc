@@ -52,7 +52,10 @@ struct Layer {
   explicit Layer(const ExpertConfig& experts)
       : config(config_of(experts)),
         parameters(DType::f64, ledger),
-        mixture(parameters, "", config, Masks({}, {}), 1) {
+        mixture(parameters, "", config, Masks({}, {}), 1, [this](const std::string& name) {
+          return std::make_unique<Experts>(parameters, name, config,
+                                           Range{0, config.experts.number});
+        }) {
     parameters.allocate();
     const std::vector<double> values = normals(parameters.count(), 3);
     std::ranges::copy(values, host_span<double>(parameters.values()).begin());

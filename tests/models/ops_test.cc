@@ -351,7 +351,7 @@ TEST(Gpt, GradientsAddUpOverMicroBatchesAndAreAnnouncedOnce) {
   parts.initialize(3);
   struct Announced final : PassObserver {
     std::vector<int> times;
-    void gradient_ready(int parameter) override { ++times.at(parameter); }
+    void gradient_ready(int parameter, ParameterSet) override { ++times.at(parameter); }
   } announced;
   parts.observe(announced);
   const Batch batch = tiny_batch(3);

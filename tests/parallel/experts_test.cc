@@ -61,6 +61,27 @@ INSTANTIATE_TEST_SUITE_P(
            o.mesh_lengths[Axis::pp] = 2, o.micro_batches = 2, o.schedule = "zb-h1";
            o.zero_stage = 1;
          }},
+        {"moe", 2, [](TrainOptions& o) { o.micro_batches = 4; }},
+        {"moe", 4, [](TrainOptions& o) { o.recompute = "full"; }},
+        {"moe", 4,
+         [](TrainOptions& o) { o.expert_ranks = 2, o.first_bucket_bytes = o.bucket_bytes = 9000; }},
+        {"moe", 4, [](TrainOptions& o) { o.expert_ranks = 2, o.zero_stage = 1; }},
+        {"moe", 4,
+         [](TrainOptions& o) { o.expert_ranks = 2, o.zero_stage = 2, o.micro_batches = 2; }},
+        {"moe", 4, [](TrainOptions& o) { o.expert_ranks = 2, o.zero_stage = o.replicas = 2; }},
+        {"moe", 8,
+         [](TrainOptions& o) {
+           o.expert_ranks = 2, o.zero_stage = 3, o.reshard_after_forward = "4";
+         }},
+        {"moe", 4,
+         [](TrainOptions& o) {
+           o.mesh_lengths[Axis::pp] = 2, o.micro_batches = 4, o.schedule = "dualpipe-v";
+         }},
+        {"moe", 8,
+         [](TrainOptions& o) {
+           o.mesh_lengths[Axis::pp] = 2, o.micro_batches = 2, o.expert_ranks = 2, o.zero_stage = 3;
+           o.sharding = "per-parameter", o.recompute = "full";
+         }},
     }),
     [](const auto& test) { return std::to_string(test.index); });
 
@@ -91,7 +112,10 @@ TEST_P(OtherExperts, EqualOneRank) {
   both.recompute = "full";
   TrainOptions sharded = options("fsdp");
   sharded.micro_batches = 2;
-  for (const TrainResult& other : {run(4, both), run(2, sharded)}) {
+  TrainOptions divided = options("moe");
+  divided.expert_ranks = 2;
+  divided.recompute = "selective";
+  for (const TrainResult& other : {run(4, both), run(2, sharded), run(4, divided)}) {
     test::expect_same_steps(other, one, 1e-10);
     for (std::size_t i = 0; i < one.steps.size(); ++i) {
       EXPECT_NEAR(other.steps[i].aux_loss.value(), one.steps[i].aux_loss.value(), 1e-10);
@@ -102,14 +126,15 @@ TEST_P(OtherExperts, EqualOneRank) {
 
 TEST_P(OtherExperts, TrainInSixteenBits) {
   const TrainResult exact = run(1, options("serial"));
-  for (const DType dtype : {DType::bf16, DType::f16}) {
-    TrainOptions narrow = options("ddp");
-    narrow.dtype = dtype;
-    const TrainResult result = run(2, narrow);
-    EXPECT_TRUE(theory_holds(result));
-    for (std::size_t i = 0; i < exact.steps.size(); ++i)
-      EXPECT_NEAR(result.steps[i].loss / exact.steps[i].loss, 1, 0.01) << name_of(dtype);
-  }
+  for (const char* technique : {"ddp", "moe"})
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      TrainOptions narrow = options(technique);
+      narrow.dtype = dtype;
+      const TrainResult result = run(2, narrow);
+      EXPECT_TRUE(theory_holds(result));
+      for (std::size_t i = 0; i < exact.steps.size(); ++i)
+        EXPECT_NEAR(result.steps[i].loss / exact.steps[i].loss, 1, 0.01) << name_of(dtype);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -143,9 +168,10 @@ TEST_F(WithPoison, TokensBeyondTheCapacityAreDropped) {
   one.expert_capacity = 1;
   one.micro_batches = 2;
   TrainOptions two = one;
-  two.technique = "fsdp";
   two.micro_batches = 1;
-  for (const char* policy : {"probs", "position"}) {
+  for (const auto& [policy, technique] :
+       {std::pair("probs", "fsdp"), std::pair("position", "moe"), std::pair("probs", "moe")}) {
+    two.technique = technique;
     one.token_drop_policy = two.token_drop_policy = policy;
     const TrainResult serial = run(1, one), sharded = run(2, two);
     test::expect_same_steps(sharded, serial, 1e-10);

@@ -128,9 +128,9 @@ double Executor::finish() {
 }
 
 // Time passes before the announcement, because what it sends leaves later on a slow rank.
-void Executor::gradient_ready(int parameter) {
+void Executor::gradient_ready(int parameter, ParameterSet set) {
   compute_clock_.fall_behind();
-  if (completes_gradients_) observer_.gradient_ready(parameter);
+  if (completes_gradients_) observer_.gradient_ready(parameter, set);
 }
 
 void Executor::begin_receive(const Step& step, std::int64_t number) {

@@ -85,7 +85,7 @@ class Executor final : private PassObserver {
 
   void before_use(const Unit& unit, UnitUse use) override { observer_.before_use(unit, use); }
   void after_use(const Unit& unit, UnitUse use) override { observer_.after_use(unit, use); }
-  void gradient_ready(int parameter) override;
+  void gradient_ready(int parameter, ParameterSet set) override;
 
   bool in_training() const { return program_ == &training_; }
   // Runs a program on micro-batches. Losses count `share` each, and their gradients times `scale`.

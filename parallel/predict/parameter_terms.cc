@@ -1,0 +1,84 @@
+#include "parallel/predict/parameter_terms.h"
+
+#include "parallel/checkpoint/copy.h"
+#include "parallel/data/ddp.h"
+#include "parallel/rank/norm.h"
+#include "parallel/sharded/offload.h"
+#include "parallel/sharded/sharded_terms.h"
+
+namespace lockstep {
+
+ParameterTerms::ParameterTerms(const Plan& plan, int rank, const RankModel& model, ParameterSet set,
+                               const Environment& environment)
+    : plan_(plan),
+      rank_(rank),
+      set_(set),
+      parameters_(model.of(set)),
+      replicas_(model.replicas[set]),
+      environment_(environment),
+      sharding_(sharding_of(plan, set)) {
+  if (sharding_)
+    units_ = sharded_units(model, *sharding_, set, environment.replicas[set].algorithms);
+}
+
+std::vector<Terms> ParameterTerms::all() const {
+  std::vector<Terms> all = {checkpoint_terms(
+      plan_, replicas_, parameters_, sharding_ ? &units_ : nullptr, environment_.computes_on_host)};
+  if (are_experts()) all.push_back(norm_of_experts());
+  add_exchange(all);
+  return all;
+}
+
+void ParameterTerms::add_exchange(std::vector<Terms>& all) const {
+  const ReplicaFacts& facts = environment_.replicas[set_];
+  const Moment reduction = are_experts() ? Moment::reduction_of_experts : Moment::reduction;
+  const Moment norm = are_experts() ? Moment::norm_of_expert_shards : Moment::norm_of_shards;
+  if (!sharding_) {
+    all.push_back(ddp_terms(plan_, replicas_, parameters_, facts, reduction));
+    all.push_back(states());
+    return;
+  }
+  all.push_back(sharded_exchange_terms(plan_, rank_, *sharding_, units_, facts, reduction, norm));
+  all.push_back(sharded_state_terms(plan_, rank_, *sharding_, units_));
+  all.push_back(offload_terms(plan_, rank_, *sharding_, units_, environment_.computes_on_host));
+}
+
+Count ParameterTerms::held(const std::vector<Range>& ranges) const {
+  Count count = 0;
+  if (!sharding_)
+    for (const Range& range : ranges) count += range.count;
+  else
+    for (const OwnPart& part :
+         own_parts(parameters_, units_, replicas_.shards(), replicas_.shard(), ranges))
+      count += part.range.count;
+  return count;
+}
+
+// Experts that ranks divide are added up before the ranks of a model are.
+Terms ParameterTerms::norm_of_experts() const {
+  Terms terms{.part = PlanPart::norm};
+  const int ranks = plan_.expert_ranks(), place = plan_.expert_rank(rank_);
+  terms.send(norm_label, norm_traffic(ranks, place), sizeof(double));
+  terms.bytes_formula = terms.messages_formula = "norm of experts";
+  terms.hold({.use = MemoryUse::communication,
+              .bytes = norm_scratch_bytes(ranks, place),
+              .moment = Moment::norm_of_experts});
+  return terms;
+}
+
+// If nothing is sharded.
+Terms ParameterTerms::states() const {
+  const Count count = parameters_.count();
+  const DType dtype = plan_.options.dtype;
+  const std::string psi = plan_.splits_model() || plan_.expert_ranks() > 1 ? "Psi_rank" : "Psi";
+  const OptimizerSettings settings = optimizer_settings(plan_.options);
+  Terms terms{.part = PlanPart::states};
+  for (const MemoryUse use : {MemoryUse::parameters, MemoryUse::gradients})
+    terms.hold({.use = use, .bytes = count * element_bytes(dtype), .formula = psi + " * beta"});
+  terms.hold({.use = MemoryUse::optimizer,
+              .bytes = count * optimizer_bytes(settings, dtype),
+              .formula = optimizer_formula(settings, dtype, psi)});
+  return terms;
+}
+
+}  // namespace lockstep

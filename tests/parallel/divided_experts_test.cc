@@ -1,0 +1,231 @@
+// Experts that ranks divide, against experts on one rank: the same bits, whatever routers choose. Traffic
+// against counts made by hand. New memory holds NaNs.
+#include <gtest/gtest.h>
+
+#include "collectives/base/device.h"
+#include "models/ops/device_backend.h"
+#include "parallel/expert/experts.h"
+#include "parallel/plan/plan.h"
+#include "tests/models/numbers.h"
+#include "tests/parallel/training.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int experts = 8, per_token = 2, tokens_of_rank = 4;
+constexpr Count width = 8, hidden = 5;
+
+// The experts of token t of all ranks' tokens.
+using Choice = std::array<int, per_token> (*)(int token);
+
+GptConfig config_of_experts() {
+  GptConfig config{.layers = 1, .heads = 1, .width = width, .context = 16, .vocabulary = 7};
+  config.experts = {
+      .number = experts, .per_token = per_token, .every = 1, .width = static_cast<int>(hidden)};
+  return config;
+}
+
+// What the router of some tokens has chosen.
+Routing routing_of(Choice choice, int first, int tokens) {
+  Routing routing;
+  routing.counts.resize(experts);
+  routing.rows.resize(static_cast<std::size_t>(tokens * per_token));
+  for (int e = 0; e < experts; ++e)
+    for (int t = 0; t < tokens; ++t)
+      for (int k = 0; k < per_token; ++k)
+        if (choice(first + t)[static_cast<std::size_t>(k)] == e) {
+          routing.rows[static_cast<std::size_t>(t * per_token + k)] =
+              static_cast<std::int32_t>(routing.tokens.size());
+          routing.tokens.push_back(t);
+          ++routing.counts[static_cast<std::size_t>(e)];
+        }
+  return routing;
+}
+
+// Outputs and gradients of rows, by token and choice, and the gradients of weights by name.
+struct Outcome {
+  std::map<std::pair<int, int>, std::vector<double>> made, dinput;
+  std::map<std::string, std::vector<double>> gradients;
+};
+
+std::vector<double> numbers_of_row(int token, int k, double scale) {
+  std::vector<double> row = normals(width, static_cast<std::uint64_t>(100 + token));
+  for (double& x : row) x *= scale * (k + 1);
+  return row;
+}
+
+void set_weights(Parameters& parameters) {
+  parameters.allocate();
+  for (const Parameter& parameter : parameters.list()) {
+    std::uint64_t seed = 7;
+    for (const char c : parameter.name) seed = seed * 31 + static_cast<std::uint64_t>(c);
+    const std::vector<double> values = normals(parameter.count, seed);
+    std::ranges::copy(
+        values, host_span<double>(parameters.value(parameters.index(parameter.name))).begin());
+  }
+}
+
+// Forward, forward again and backward of the experts for some tokens.
+Outcome pass_through(const Experts& layer, Parameters& parameters, Choice choice, int first,
+                     int tokens, Ledger& ledger) {
+  Outcome outcome;
+  Backend& backend = host_backend();
+  Routing routing = routing_of(choice, first, tokens);
+  Rows rows{.sequences = 1, .length = tokens, .step = 0};
+  const Count chosen = std::ssize(routing.tokens);
+  LayerStash kept, gradients;
+  std::vector<double> made(static_cast<std::size_t>(chosen * width)), dmade = made, dinput = made;
+  const auto row_of = [&](int t, int k) {
+    return routing.rows[static_cast<std::size_t>(t * per_token + k)] * width;
+  };
+  const auto fill = [&](std::span<double> all, double scale) {
+    for (int t = 0; t < tokens; ++t)
+      for (int k = 0; k < per_token; ++k)
+        std::ranges::copy(numbers_of_row(first + t, k, scale), all.begin() + row_of(t, k));
+  };
+  for (const bool again : {false, true}) {
+    rows.again = again;
+    fill(host_span<double>(layer.input(kept, rows, ledger)), 1);
+    layer.forward(backend, host_slice(std::span(made)), kept, routing, rows, ledger);
+  }
+  fill(dmade, 0.5);
+  layer.backward_input(backend, host_slice(std::span(dinput)), host_slice(std::span(dmade)), kept,
+                       gradients, routing, rows, ledger);
+  layer.backward_weight(backend, host_slice(std::span(dmade)), kept, gradients, routing);
+  for (int t = 0; t < tokens; ++t)
+    for (int k = 0; k < per_token; ++k) {
+      const auto part = [&](const std::vector<double>& all) {
+        return std::vector(all.begin() + row_of(t, k), all.begin() + row_of(t, k) + width);
+      };
+      outcome.made[{first + t, k}] = part(made);
+      outcome.dinput[{first + t, k}] = part(dinput);
+    }
+  for (int i = 0; i < static_cast<int>(parameters.list().size()); ++i) {
+    const auto all = host_span<double>(parameters.gradient(i));
+    outcome.gradients[parameters.list()[static_cast<std::size_t>(i)].name] = {all.begin(),
+                                                                              all.end()};
+  }
+  return outcome;
+}
+
+Outcome on_one_rank(Choice choice, int tokens) {
+  Ledger ledger;
+  Parameters parameters(DType::f64, ledger);
+  const GptConfig config = config_of_experts();
+  const Experts layer(parameters, "", config, {0, experts});
+  set_weights(parameters);
+  return pass_through(layer, parameters, choice, 0, tokens, ledger);
+}
+
+struct Divided {
+  Outcome outcome;
+  std::map<std::string, Volume, std::less<>> traffic;
+};
+std::vector<Divided> on_ranks(int ranks, Choice choice) {
+  std::vector<Divided> all(static_cast<std::size_t>(ranks));
+  launch({.ranks = ranks, .timeout_s = 30, .fault = {}}, [&](RankContext& context) {
+    const int rank = context.world.rank();
+    Parameters parameters(DType::f64, context.ledger);
+    const GptConfig config = config_of_experts();
+    ExpertRanks group(context.world, {.ranks = ranks, .rank = rank, .most_tokens = tokens_of_rank},
+                      context.ledger);
+    const DividedExperts layer(parameters, "", config, group);
+    set_weights(parameters);
+    Divided& own = all[static_cast<std::size_t>(rank)];
+    own.outcome = pass_through(layer, parameters, choice, rank * tokens_of_rank, tokens_of_rank,
+                               context.ledger);
+    EXPECT_EQ(group.dispatched().size(), 1);
+    own.traffic = context.counters.by_label();
+  });
+  return all;
+}
+
+class DividedExperts : public testing::Test {
+ protected:
+  DividedExperts() { poison_host_memory(true); }
+  ~DividedExperts() override { poison_host_memory(false); }
+};
+
+// The experts of every token, by its number.
+std::array<int, 2> in_steps(int t) { return {3 * t % 8, (5 * t + 1) % 8}; }
+// All tokens choose the same two: most experts and, of several ranks, all but one get nothing.
+std::array<int, 2> the_same(int) { return {6, 7}; }
+// The first expert is cold, and so is the second rank of four.
+std::array<int, 2> without_some(int t) { return {1, 4 + t % 4}; }
+
+void expect_same_bits(const Outcome& divided, const Outcome& whole, int& compared) {
+  const auto expect = [&](const auto& some, const auto& all) {
+    for (const auto& [key, values] : some) {
+      EXPECT_EQ(values, all.at(key));
+      compared += static_cast<int>(values.size());
+    }
+  };
+  expect(divided.made, whole.made);
+  expect(divided.dinput, whole.dinput);
+  expect(divided.gradients, whole.gradients);
+}
+
+TEST_F(DividedExperts, HaveTheBitsOfOneRank) {
+  for (const Choice choice : {in_steps, the_same, without_some})
+    for (const int ranks : {1, 2, 4}) {
+      const Outcome whole = on_one_rank(choice, ranks * tokens_of_rank);
+      int compared = 0;
+      for (const Divided& own : on_ranks(ranks, choice))
+        expect_same_bits(own.outcome, whole, compared);
+      const Count of_expert = 2 * width * hidden + width + hidden;
+      EXPECT_EQ(compared, experts * of_expert + ranks * tokens_of_rank * per_token * 2 * width);
+    }
+}
+
+// Every expert gets four rows, and yet some ranks send twice as many bytes as others.
+TEST_F(DividedExperts, SendWhatTheirRowsSay) {
+  const std::vector<Divided> ranks = on_ranks(4, in_steps);
+  const std::array<Count, 4> leaving = {4, 6, 8, 6};
+  constexpr Count row = width * sizeof(double), messages = 3;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const auto expect = [&](const char* label, Count times) {
+      const Volume& volume = ranks[rank].traffic.at(label);
+      EXPECT_EQ(volume.sent_bytes, times * leaving[rank] * row) << label << " of rank " << rank;
+      EXPECT_EQ(volume.sent_messages, times * messages) << label;
+    };
+    // Forward ran twice, and its counts travelled once.
+    expect(ExpertRanks::dispatch_label, 2);
+    expect(ExpertRanks::combine_label, 2);
+    expect(ExpertRanks::combine_backward_label, 1);
+    expect(ExpertRanks::dispatch_backward_label, 1);
+    const Volume& counts = ranks[rank].traffic.at(ExpertRanks::counts_label);
+    EXPECT_EQ(counts, (Volume{3 * 2 * 8, 3 * 2 * 8, 3, 3}));
+  }
+}
+
+TEST(DividedExpertsPlan, AreRefusedWhereTheyDoNotFit) {
+  int refused = 0;
+  const auto expect = [&](int ranks, void (*set)(TrainOptions&), const char* said) {
+    TrainOptions options = test::run_with_experts("moe");
+    set(options);
+    EXPECT_NE(test::refusal(ranks, options).find(said), std::string::npos)
+        << test::refusal(ranks, options);
+    ++refused;
+  };
+  expect(
+      3, [](TrainOptions&) {}, "--ep 3: so many ranks cannot divide 4 experts; use 1");
+  expect(
+      4, [](TrainOptions& o) { o.expert_ranks = 8; },
+      "--ep 8: so many ranks cannot divide 4 experts; use 1, 2 or 4");
+  expect(
+      6, [](TrainOptions& o) { o.expert_ranks = 4; }, "--ep 4 of 6 replicas; use 1 or 2");
+  expect(
+      4, [](TrainOptions& o) { o.zero_stage = 1, o.replicas = 2; },
+      "--ep 4 with the shards on 2 ranks");
+  expect(
+      8,
+      [](TrainOptions& o) { o.expert_ranks = 4, o.zero_stage = 3, o.reshard_after_forward = "4"; },
+      "--reshard-after-forward 4 with --ep 4; use a multiple");
+  expect(
+      4, [](TrainOptions& o) { o.model = "nano", o.init.clear(); },
+      "--ep 4 of a model without experts; name a --model that has experts");
+  EXPECT_EQ(refused, 6);
+}
+
+}  // namespace
+}  // namespace lockstep
