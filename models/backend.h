@@ -15,6 +15,7 @@
 namespace lockstep {
 
 class Parameters;
+enum class ParameterSet : std::uint8_t;
 
 // rows x columns elements from `slice`, `stride` elements from row to row.
 struct Matrix {
@@ -109,8 +110,9 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
-  // The parameters of the model that it computes: a backend that checks its operands finds them.
-  virtual void observe(const Parameters& /*parameters*/) {}
+  // Parameters of the model that it computes: a backend that checks its operands finds them. Called for
+  // each set.
+  virtual void observe(const Parameters& /*parameters*/, ParameterSet /*set*/) {}
 
   // into = from + beta into, for beta 0 or 1; rounds if their types differ.
   virtual void copy(const Matrix& into, const Matrix& from, double beta) = 0;

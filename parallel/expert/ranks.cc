@@ -32,6 +32,7 @@ void ExpertRanks::exchange(const char* label, Slice arriving, std::span<const Co
     for (Count& count : counts) count = all > 0 ? count * (slice.count / all) : 0;
     return counts;
   };
+  comm_->announce(Operation::all_to_all_v, leaving, arriving);
   exchange(arriving, elements(arriving, arriving_rows), leaving, elements(leaving, leaving_rows));
 }
 

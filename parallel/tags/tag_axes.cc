@@ -18,8 +18,8 @@ int TagAxis::place(const Plan& plan, int rank) const {
 TagAxes::TagAxes(const Plan& plan) : plan_(plan) {
   add(Axis::tp, AxisKind::layers, plan.length(Axis::tp), 1,
       RankOutline(plan, 0).parameters().partial_groups(Axis::tp));
-  // Shards are on neighbours among the copies.
-  const std::array cuts = {plan.shards()};
+  // Shards are on neighbours among the copies, and so are experts that ranks divide.
+  const std::array cuts = {plan.shards(), plan.expert_ranks()};
   int stride = 1;
   for (const Axis axis : plan.mesh.order()) {
     if (std::ranges::count(replica_axes(), axis) == 0) continue;

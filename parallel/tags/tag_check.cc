@@ -63,6 +63,8 @@ void TagCheck::announce(const void* group, Operation operation, Slice from, Slic
         return scattered(axes, into);
       case Operation::all_to_all:
         return exchanged(axes, from, into);
+      case Operation::all_to_all_v:
+        return routed(axes, from, into);
       case Operation::send_recv:
         return message(from, into);
       default:
@@ -127,6 +129,21 @@ void TagCheck::exchanged(unsigned group, Slice from, Slice into) {
   state_.write(into, tag);
 }
 
+void TagCheck::routed(unsigned group, Slice from, Slice into) {
+  Tag tag = state_.joined(tags_.pieces(from));
+  for (std::size_t axis = 0; axis < axes_.count(); ++axis) {
+    if (!has_axis(group, axis)) continue;
+    state_.count_check();
+    if (tag[axis] == Along::partial)
+      state_.fail(axis,
+                  fmt::format("{} of {}, which is partial", state_.operation(),
+                              state_.name_of(from, "a tensor", tag)),
+                  "add up what experts have made before it travels");
+    tag[axis] = tag[axis] == Along::rows ? Along::replicated : Along::rows;
+  }
+  state_.write(into, tag);
+}
+
 void TagCheck::message(Slice sent, Slice received) {
   if (sent.count > 0 && received.count > 0) return tags_.copy(received, sent);
   if (sent.count > 0) {
@@ -146,7 +163,8 @@ void TagCheck::message(Slice sent, Slice received) {
 }
 
 void TagCheck::squared(Slice gradients) {
-  if (norm_.is_complete) norm_ = {.owed = 0, .repeated = {}, .is_complete = false};
+  if (norm_.squared.contains(gradients.data)) norm_ = {};
+  norm_.squared.insert(gradients.data);
   std::map<std::size_t, std::set<std::string>> partial;  // names by axis
   for (const TagMap::Piece& piece : tags_.pieces(gradients)) {
     const std::string name =
@@ -156,11 +174,13 @@ void TagCheck::squared(Slice gradients) {
       state_.count_check();
       if (along == Along::partial) partial[axis].insert(name);
       const bool varies = along == Along::rows || along == Along::columns;
-      if (varies || axes_[axis].kind == AxisKind::stages) norm_.owed |= 1U << axis;
+      const bool is_divided = state_.is_divided(piece.tag.parameter, axis);
+      if (varies || is_divided || axes_[axis].kind == AxisKind::stages) norm_.owed |= 1U << axis;
       // For the tied embedding, the first stage's copy counts.
       const int counts =
           axes_[axis].kind == AxisKind::stages ? state_.plan().ends_of_pipeline().first : 0;
-      if (along == Along::replicated && axes_[axis].place(state_.plan(), state_.rank()) != counts)
+      if (along == Along::replicated && !is_divided &&
+          axes_[axis].place(state_.plan(), state_.rank()) != counts)
         norm_.repeated.try_emplace(axis, name);
     }
   }
@@ -180,7 +200,6 @@ void TagCheck::added_norm(const void* group) {
       state_.fail(axis, fmt::format("the norm adds up {}, which is replicated", name),
                   "count it on one rank");
   norm_.owed &= ~summed_axes;
-  norm_.is_complete = true;
 }
 
 void TagCheck::stepped(Slice value, Slice gradient) {

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,7 +40,7 @@ class TagCheck final : public CollectiveObserver {
   struct Norm {
     unsigned owed = 0;                            // axes along which it is not yet summed
     std::map<std::size_t, std::string> repeated;  // by axis: a gradient that every rank counts
-    bool is_complete = true;                      // if true, a new norm begins
+    std::set<const std::byte*> squared;  // gradients; one that comes again is of a new norm
   };
 
   std::vector<int> ranks_of(const void* group) const;
@@ -49,6 +50,8 @@ class TagCheck final : public CollectiveObserver {
   void gathered(unsigned group, Slice from, Slice into);
   void scattered(unsigned group, Slice into);
   void exchanged(unsigned group, Slice from, Slice into);
+  // Rows travel to the ranks that have their experts, which get all rows of these; or back.
+  void routed(unsigned group, Slice from, Slice into);
   void message(Slice sent, Slice received);
   bool has_axis(unsigned group, std::size_t axis) const { return (group >> axis & 1U) != 0; }
 

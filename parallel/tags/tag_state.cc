@@ -21,9 +21,8 @@ thread_local std::optional<OnThread> work_of_thread;
 
 }  // namespace
 
-void TagState::observe(const Parameters& parameters) {
-  parameters_ = &parameters;
-  of_parameters_.clear();
+void TagState::observe(const Parameters& parameters, ParameterSet set) {
+  observed_.push_back({&parameters, set, static_cast<int>(of_parameters_.size())});
   const std::vector<Parameter> whole = whole_parameters(plan_.model);
   for (const Parameter& parameter : parameters.list())
     of_parameters_.push_back(tag_of(parameter, whole));
@@ -110,17 +109,19 @@ void TagState::begin_operation(const char* name) {
 }
 
 const TagState::Memory* TagState::memory_of(Slice slice) {
-  if (!parameters_) return nullptr;
-  if (memory_changes_ != parameters_->placements()) {
-    memory_changes_ = parameters_->placements();
+  std::int64_t changes = 0;
+  for (const Observed& of : observed_) changes += of.parameters->placements();
+  if (memory_changes_ != changes) {
+    memory_changes_ = changes;
     memory_.clear();
     const auto add = [&](Slice of, int parameter, bool is_gradient) {
       memory_[of.data] = {of.data + of.bytes(), parameter, is_gradient};
     };
-    for (int i = 0; i < static_cast<int>(parameters_->list().size()); ++i) {
-      if (parameters_->has_value(i)) add(parameters_->value(i), i, false);
-      if (parameters_->has_gradient(i)) add(parameters_->gradient(i), i, true);
-    }
+    for (const auto& [parameters, set, first] : observed_)
+      for (int i = 0; i < static_cast<int>(parameters->list().size()); ++i) {
+        if (parameters->has_value(i)) add(parameters->value(i), first + i, false);
+        if (parameters->has_gradient(i)) add(parameters->gradient(i), first + i, true);
+      }
   }
   auto found = memory_.upper_bound(slice.data);
   if (found == memory_.begin()) return nullptr;
@@ -221,9 +222,8 @@ void TagState::add(Slice slice, Tag tag) {
   if (*tag.made_by == '\0') tag.made_by = operation_;
   const Memory* const memory = memory_of(slice);
   if (!memory || !memory->is_gradient) return add_to(slice, tag);
-  const auto number = static_cast<std::size_t>(memory->parameter);
   tag.parameter = memory->parameter;
-  const Region& region = parameters_->list()[number].region;
+  const Region& region = parameter(memory->parameter).region;
   for (std::size_t axis = 0; axis < axes_.count(); ++axis)
     if (axes_[axis].kind == TagAxis::Kind::stages &&
         region.columns.front().placement[axes_[axis].axis].placed == Placed::partial)
@@ -260,11 +260,26 @@ void TagState::add_to(Slice slice, const Tag& tag) {
   tags_.set(slice.part(end, slice.count - end), tag);
 }
 
+const TagState::Observed& TagState::set_of(int parameter) const {
+  return *std::ranges::find_if(observed_.rbegin(), observed_.rend(),
+                               [&](const Observed& of) { return of.first <= parameter; });
+}
+
+const Parameter& TagState::parameter(int number) const {
+  const Observed& of = set_of(number);
+  return of.parameters->list()[static_cast<std::size_t>(number - of.first)];
+}
+
+bool TagState::is_divided(int parameter, std::size_t axis) const {
+  return parameter >= 0 && set_of(parameter).set == ParameterSet::experts &&
+         axes_[axis].varies_by_tokens() && axes_[axis].stride < plan_.expert_ranks();
+}
+
 std::string TagState::name_of(Slice slice, const char* role, const Tag& tag) {
   const Memory* const memory = memory_of(slice);
   const int parameter = memory ? memory->parameter : tag.parameter;
   if (parameter < 0) return role;
-  const std::string& name = parameters_->list()[static_cast<std::size_t>(parameter)].name;
+  const std::string& name = this->parameter(parameter).name;
   return memory && !memory->is_gradient ? name : "the gradient of " + name;
 }
 

@@ -26,7 +26,7 @@ class TagState {
 
   // Only memory of this device has tags.
   void tag_memory_of(const Device& device) { device_ = &device; }
-  void observe(const Parameters& parameters);
+  void observe(const Parameters& parameters, ParameterSet set);
   const Plan& plan() const { return plan_; }
   int rank() const { return rank_; }
   const TagAxes& axes() const { return axes_; }
@@ -67,6 +67,8 @@ class TagState {
   }
   Tag of_gradient(Slice gradient);
   using Rule = std::optional<Along> (*)(Along, Along);
+  // Whether ranks along the axis have different experts, and the parameter is one of those.
+  bool is_divided(int parameter, std::size_t axis) const;
   // Applies the rule along every axis. Throws Error (wrong_result) where it has no result.
   Tag combine(Rule rule, const Tag& a, const Tag& b, const char* what);
   // Throws if `is_wrong` holds along any axis.
@@ -90,6 +92,14 @@ class TagState {
     int parameter;
     bool is_gradient;
   };
+  // Parameters are numbered through all sets.
+  struct Observed {
+    const Parameters* parameters;
+    ParameterSet set;
+    int first;
+  };
+  const Observed& set_of(int parameter) const;
+  const Parameter& parameter(int number) const;
 
   const Memory* memory_of(Slice slice);
   Tag tag_of(const Parameter& parameter, const std::vector<Parameter>& whole) const;
@@ -100,7 +110,7 @@ class TagState {
   TagAxes axes_;
   const Device* device_ = nullptr;
   const std::thread::id thread_ = std::this_thread::get_id();
-  const Parameters* parameters_ = nullptr;
+  std::vector<Observed> observed_;
   std::vector<Tag> of_parameters_;
   std::map<const std::byte*, Memory> memory_;
   std::int64_t memory_changes_ = -1;

@@ -15,7 +15,9 @@ class TaggedBackend : public Backend {
   std::int64_t checked() const { return state_.checked(); }
 
   std::string_view name() const override { return inner_.name(); }
-  void observe(const Parameters& parameters) override { state_.observe(parameters); }
+  void observe(const Parameters& parameters, ParameterSet set) override {
+    state_.observe(parameters, set);
+  }
 
   void copy(const Matrix& into, const Matrix& from, double beta) override;
   void gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) override;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <ranges>
 
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/stopwatch.h"
@@ -46,8 +47,8 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
         inputs_(context, plan, *model_.ranks.tensor_group, split_),
         tied_(*pipeline_, model_.parameters, model_.embedding_copies(), plan.ends_of_pipeline()),
         exposed_(context.world) {
-    backend.observe(model_.parameters);
     for (const ParameterSet set : model_.sets()) {
+      backend.observe(model_.of(set), set);
       Replicated& own = sets_.emplace_back(Replicated{
           .set = set, .replicas = context.world.subgroup(plan.replica_group(rank_, set))});
       own.data = make_data_parallel(context, *own.replicas, plan, model_, set, backend);
@@ -94,11 +95,11 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   }
   double gradient_norm() override {
     double square = 0;
-    for (Replicated& own : sets_) {
-      double of_set = own.data->squared_norm();
+    for (Replicated& own : std::views::reverse(sets_)) {
+      square += own.data->squared_norm();
+      // The other parameters are the same along ep, and come later.
       if (own.set == ParameterSet::experts)
-        communicate([&] { sum_of_norm(*model_.ranks.expert_group, of_set); });
-      square += of_set;
+        communicate([&] { sum_of_norm(*model_.ranks.expert_group, square); });
     }
     communicate([&] { sum_of_norm(*model_ranks_, square); });
     return std::sqrt(square);

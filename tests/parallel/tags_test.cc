@@ -154,7 +154,7 @@ struct Tensors {
         partial_sum({width, width}, DType::f64, context.ledger, MemoryUse::activations),
         out({width, width}, DType::f64, context.ledger, MemoryUse::activations) {
     model.parameters.allocate();
-    backend.observe(model.parameters);
+    backend.observe(model.parameters, ParameterSet::dense);
     // A column-parallel product and then a row-parallel one.
     const Parameters& all = model.parameters;
     const auto weight = [&](const char* name) {
