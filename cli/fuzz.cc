@@ -28,7 +28,7 @@ struct FuzzCommand {
   std::int64_t plans = 0;
   std::uint64_t seed = 1;
   int ranks = 0;
-  bool does_not_shrink = false, only_tags = false;
+  bool does_not_shrink = false, only_tags = false, with_experts = false;
   std::string transport = "threads", replay, output = ".", fault, files;
 
   bool is_on_threads() const { return transport == "threads"; }
@@ -127,7 +127,8 @@ int fuzz(const FuzzCommand& c) {
   const DrawLimits limits{.most_ranks = c.ranks > 0         ? c.ranks
                                         : c.is_on_threads() ? 16
                                                             : 8,
-                          .all_ranks = !c.is_on_threads()};
+                          .all_ranks = !c.is_on_threads(),
+                          .experts = c.with_experts};
   const auto start = SteadyClock::now();
   const auto done = [&](std::int64_t plans) {
     return c.plans > 0 ? static_cast<double>(plans) / static_cast<double>(c.plans)
@@ -213,6 +214,7 @@ void add_fuzz(CLI::App& program, Command& chosen) {
       ->excludes(seed);
   app->add_flag("--tags", c->only_tags,
                 "only check the tags of each plan's tensors, without data and without a reference");
+  app->add_flag("--experts", c->with_experts, "draw models with experts only, in f64");
   app->add_flag("--no-shrink", c->does_not_shrink, "do not shrink a failing plan");
   app->add_option("--output", c->output, "folder for the file of a failing plan")
       ->capture_default_str();

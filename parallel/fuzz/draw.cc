@@ -63,6 +63,28 @@ FuzzPlan draw_plan(Random& random) {
   return plan;
 }
 
+void draw_experts(Random& random, GptConfig& model) {
+  using enum RouterWeights;
+  model.experts = {.number = one_of(random, {2, 4, 4, 6, 8}),
+                   .per_token = 1 + static_cast<int>(random() % 3),
+                   .every = one_of(random, {1, 1, 2}),
+                   .width = one_of(random, {3, 8, 16}),
+                   .shared = one_of(random, {0, 0, 1, 2}),
+                   .router = one_of(random, {softmax, softmax_unnormalized, sigmoid}),
+                   .balance = one_of(random, {0.0, 0.1})};
+}
+
+// How a model with experts is trained, and divided in this plan.
+void draw_division(Random& random, FuzzPlan& plan) {
+  TrainOptions& o = plan.options;
+  // Rounding decides between scores that are nearly equal: f64 has the fewest.
+  o.dtype = DType::f64;
+  o.loss_scaling.clear();
+  o.reduce_dtype.reset();
+  o.router_z_loss = one_of(random, {0.0, 0.0, 0.01});
+  if (technique(o.technique).has_mesh) o.expert_ranks = one_of(random, {1, 2, 2, 4});
+}
+
 int pipeline_ranks(const FuzzPlan& plan) {
   return technique(plan.options.technique).free_axis == Axis::pp
              ? plan.ranks
@@ -128,6 +150,7 @@ void draw_before(Random& random, FuzzCase& drawn, const DrawLimits& limits) {
   for (int tries = 0; static_cast<int>(drawn.plans.size()) <= others && tries < most_tries;
        ++tries) {
     FuzzPlan plan = draw_plan(random);
+    if (limits.experts) draw_division(random, plan);
     take_training(plan.options, last.options);
     const int next = drawn.plans.front().options.steps;
     const int wanted = others - static_cast<int>(drawn.plans.size());  // plans before this one
@@ -168,6 +191,9 @@ void take_training(TrainOptions& into, const TrainOptions& from) {
   static_cast<PrecisionOptions&>(into) = from;
   static_cast<RegularizationOptions&>(into) = from;
   static_cast<OptimizerOptions&>(into) = from;
+  const std::optional<int> expert_ranks = into.expert_ranks;
+  static_cast<ExpertOptions&>(into) = from;
+  into.expert_ranks = expert_ranks;
   into.global_batch = from.global_batch;
   into.sequence_length = from.sequence_length;
   into.validation_fraction = from.validation_fraction;
@@ -192,6 +218,10 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
     const int context = drawn.model.context;
     const int length = one_of(random, {0, 0, context - 1, context / 2});
     drawn.plans = {draw_plan(random)};
+    if (limits.experts) {
+      draw_experts(random, drawn.model);
+      draw_division(random, drawn.last());
+    }
     TrainOptions& o = drawn.last().options;
     o.sequence_length = length;
     // Such plans are trained several times, and processes are started once.

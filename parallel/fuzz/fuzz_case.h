@@ -72,10 +72,11 @@ inline constexpr int most_fuzz_steps = 5;
 
 // Limits for draw_case(), which draws case `number` of a seed, with options from their
 // descriptions. `most_ranks` limits the ranks; with `all_ranks` the last plan has exactly that
-// many.
+// many. With `experts` all models have experts.
 struct DrawLimits {
   int most_ranks = 16;
   bool all_ranks = false;
+  bool experts = false;
   int most_tries = 10'000;  // plans drawn until one has that many ranks
 };
 // Throws Error (bad_input) if none of them has.

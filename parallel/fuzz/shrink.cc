@@ -107,6 +107,13 @@ std::vector<FuzzCase> simpler_cases(const FuzzCase& from) {
         next.model.kv_heads = 0;
       });
   simplify(from, &GptConfig::kv_heads, {0}, simpler);
+  if (from.model.experts.exist())
+    changed([](FuzzCase& next) {
+      next.model.experts = {};
+      for (FuzzPlan& plan : next.plans) static_cast<ExpertOptions&>(plan.options) = {};
+    });
+  if (from.last().options.expert_ranks.value_or(1) > 1)
+    changed([](FuzzCase& next) { next.last().options.expert_ranks = 1; });
   simplify(from, &GptConfig::vocabulary, {123, 128}, simpler);
   if (from.last().options.sequence_length != 0)
     changed([](FuzzCase& next) { next.last().options.sequence_length = 0; });

@@ -280,7 +280,6 @@ Plan plan_of(const TrainOptions& options, int ranks, const GptConfig& model) {
   }
   if (!plan.options.expert_ranks)
     plan.options.expert_ranks = entry.divides_experts ? plan.copies() : 1;
-  check_experts(plan);
   check_batch(plan);
   plan.schedule = schedule_of(plan.options, plan.shape());
   check_schedule(plan);
@@ -293,6 +292,7 @@ Plan plan_of(const TrainOptions& options, int ranks, const GptConfig& model) {
   check_context(plan);
   check_split(plan.model, plan.tokens_of_sequence() / plan.length(cp), plan.split(0));
   check_data(plan);
+  check_experts(plan);
   return plan;
 }
 

@@ -91,6 +91,19 @@ TEST_F(Fuzz, EveryKindIsDrawn) {
   for (const Coverage::Row& row : coverage.rows()) EXPECT_GE(row.values, 1) << row.flag;
 }
 
+TEST_F(Fuzz, DrawsExpertsAndTheirDivision) {
+  std::map<int, int> plans;  // by ranks that divide experts
+  std::set<std::string> models;
+  for (int number = 0; number < 60; ++number) {
+    const FuzzCase drawn = draw_case(1, number, {.experts = true});
+    ASSERT_TRUE(drawn.model.experts.exist());
+    ++plans[drawn.last().options.expert_ranks.value_or(1)];
+    models.insert(gpt_config_json(drawn.model));
+  }
+  EXPECT_GT(models.size(), 50U);
+  for (const int ranks : {1, 2, 4}) EXPECT_GE(plans[ranks], 3) << ranks;
+}
+
 TEST_F(Fuzz, SchedulesOfItsOwnCanBeRun) {
   std::set<std::string> texts;
   for (int seed = 0; seed < 40; ++seed) {
