@@ -16,9 +16,9 @@ namespace {
 using nlohmann::json;
 
 constexpr std::array router_names = {"softmax", "softmax_unnormalized", "sigmoid"};
-constexpr std::array expert_keys = {"n_experts",           "experts_per_token", "moe_every",
-                                    "expert_width",        "n_shared_experts",  "router",
-                                    "router_aux_loss_coef"};
+constexpr std::array expert_keys = {
+    "n_experts", "experts_per_token",    "moe_every",  "expert_width", "n_shared_experts",
+    "router",    "router_aux_loss_coef", "router_bias"};
 
 bool states(const json& file, const char* key) {
   return file.contains(key) && !file[key].is_null();
@@ -77,6 +77,12 @@ ExpertConfig parse_experts(const json& file, const std::string& path) {
             "use a number from 0 to 1000");
     experts.balance = value;
   }
+  if (states(file, "router_bias")) {
+    require(file["router_bias"].is_boolean(),
+            fmt::format("{}: \"router_bias\" is {}", path, shown(file["router_bias"])),
+            "use true or false");
+    experts.bias = file["router_bias"];
+  }
   return experts;
 }
 
@@ -89,6 +95,7 @@ void add_experts(nlohmann::ordered_json& file, const ExpertConfig& experts) {
   file["n_shared_experts"] = experts.shared;
   file["router"] = name_of(experts.router);
   file["router_aux_loss_coef"] = experts.balance;
+  if (experts.has_bias()) file["router_bias"] = true;
 }
 
 void check(const ExpertConfig& experts, int layers) {

@@ -26,8 +26,10 @@ struct ExpertConfig {
   int shared = 0;     // all tokens also go through a dense mlp as wide as so many experts
   RouterWeights router = RouterWeights::softmax;
   double balance = 0;  // the balancing loss is added to the loss so many times
+  bool bias = false;   // its weights have a bias of each expert, which only counts for the choice
 
   // How a training routes. Not part of the model.
+  double bias_rate = 0;   // a step changes each expert's bias by so much; 0: not at all
   double z_loss = 0;      // the mean over the tokens of lse(scores)^2 is added so many times
   int groups = 1;         // of neighbouring experts; a token chooses among those of some groups
   int chosen_groups = 1;  // the best, by the sum of the best K / chosen_groups experts of each
@@ -35,6 +37,7 @@ struct ExpertConfig {
   bool drops_by_position = false;  // beyond that: the last tokens instead of the smallest weights
 
   bool exist() const { return number > 0; }
+  bool has_bias() const { return bias || bias_rate > 0; }
   bool in_layer(int layer) const { return exist() && (layer + 1) % every == 0; }
   // How many layers among these have experts.
   int layers_among(int first, int count) const {

@@ -1,9 +1,13 @@
 #include "models/routing.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <numeric>
+
+#include "collectives/base/error.h"
 
 namespace lockstep {
 namespace {
@@ -53,6 +57,7 @@ void RoutingTotals::add(int layer, const Routing& routing) {
   chosen += std::ssize(routing.rows);
   dropped += std::ranges::count(routing.rows, -1);
   add_counts(tokens[layer], routing.counts);
+  add_counts(choices[layer], routing.choices);
 }
 
 void RoutingTotals::add(const RoutingTotals& other) {
@@ -61,6 +66,24 @@ void RoutingTotals::add(const RoutingTotals& other) {
   chosen += other.chosen;
   dropped += other.dropped;
   for (const auto& [layer, counts] : other.tokens) add_counts(tokens[layer], counts);
+  for (const auto& [layer, counts] : other.choices) add_counts(choices[layer], counts);
+}
+
+std::string router_bias_name(int layer) { return fmt::format("h.{}.mlp.router.bias", layer); }
+
+void Router::set_bias(std::vector<double> bias) {
+  require(bias.size() == bias_.size(),
+          fmt::format("a router's bias for {} experts instead of {}", bias.size(), bias_.size()));
+  bias_ = std::move(bias);
+}
+
+// Whole numbers, so that every rank finds the same sign.
+void Router::balance(Numbers choices) {
+  const double sum = std::reduce(choices.begin(), choices.end());
+  for (std::size_t e = 0; e < bias_.size(); ++e) {
+    const double missing = sum - static_cast<double>(experts()) * choices[e];
+    if (missing != 0) bias_[e] += std::copysign(config_.bias_rate, missing);
+  }
 }
 
 Routing Router::choose(Numbers scores, Count sequences) const {
@@ -98,14 +121,18 @@ Routing Router::choose_in_turn(Count tokens) const {
 
 void Router::order(std::vector<std::int32_t>& ordered, Numbers scores, Numbers affinities) const {
   std::iota(ordered.begin(), ordered.end(), 0);
-  std::ranges::stable_sort(ordered, std::greater(), [&](std::int32_t e) { return scores[e]; });
+  const auto biased = [&](std::int32_t e) {
+    return affinities[e] + (bias_.empty() ? 0 : bias_[e]);
+  };
+  std::ranges::stable_sort(ordered, std::greater(),
+                           [&](std::int32_t e) { return bias_.empty() ? scores[e] : biased(e); });
   if (config_.groups == 1) return;
   const Count in_group = experts() / config_.groups;
   const Count counted = std::min<Count>(in_group, per_token() / config_.chosen_groups);
   std::vector<double> of_group(static_cast<std::size_t>(config_.groups));
   std::vector<Count> seen(of_group.size());
   for (const std::int32_t e : ordered)
-    if (const Count group = e / in_group; seen[group]++ < counted) of_group[group] += affinities[e];
+    if (const Count group = e / in_group; seen[group]++ < counted) of_group[group] += biased(e);
   std::vector<Count> groups(of_group.size());
   std::iota(groups.begin(), groups.end(), 0);
   std::ranges::stable_sort(groups, std::greater(), [&](Count group) { return of_group[group]; });
@@ -131,8 +158,11 @@ std::vector<bool> Router::kept(const Routing& routing) const {
 void Router::sort_rows(Routing& routing) const {
   const std::vector<bool> is_kept = kept(routing);
   routing.counts.assign(static_cast<std::size_t>(experts()), 0);
-  for (std::size_t choice = 0; choice < is_kept.size(); ++choice)
+  routing.choices = routing.counts;
+  for (std::size_t choice = 0; choice < is_kept.size(); ++choice) {
+    ++routing.choices[routing.experts[choice]];
     if (is_kept[choice]) ++routing.counts[routing.experts[choice]];
+  }
   std::vector<Count> next(routing.counts.size());
   std::exclusive_scan(routing.counts.begin(), routing.counts.end(), next.begin(), Count{0});
   routing.tokens.resize(static_cast<std::size_t>(std::ranges::count(is_kept, true)));

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "models/expert_config.h"
@@ -19,6 +20,7 @@ struct Routing {
   std::vector<std::int32_t> experts;  // [N, K], by falling score
   std::vector<double> weights;        // [N, K]
   std::vector<Count> counts;          // [E], tokens of each expert, without dropped ones
+  std::vector<Count> choices;         // [E], the same with dropped ones
   std::vector<std::int32_t> tokens;   // of the experts' rows: by expert, then by token
   std::vector<std::int32_t> rows;     // [N, K], the expert's row of each choice; -1 if dropped
   // Where ranks divide the experts: rows that each rank has sent to each of this rank's experts.
@@ -31,7 +33,8 @@ struct Routing {
 struct RoutingTotals {
   double balance = 0, z = 0;
   Count dropped = 0, chosen = 0;
-  std::map<int, std::vector<Count>> tokens;  // of each expert
+  std::map<int, std::vector<Count>> tokens,
+      choices;  // of each expert, without and with dropped ones
 
   void add(int layer, const Routing& routing);
   void add(const RoutingTotals& other);
@@ -39,11 +42,22 @@ struct RoutingTotals {
 
 class Router {
  public:
-  explicit Router(const ExpertConfig& config) : config_(config) {}
+  explicit Router(const ExpertConfig& config)
+      : config_(config), bias_(static_cast<std::size_t>(config.has_bias() ? config.number : 0)) {}
 
   const ExpertConfig& config() const { return config_; }
-  // scores[N, E], the tokens of the sequences one after another. Of equal scores the smaller index
-  // is chosen.
+  // bias[E] is added to each expert's probability when tokens choose, and is no part of the weights.
+  // Empty without one.
+  std::span<const double> bias() const { return bias_; }
+  // Throws Error (bad_input) unless it has as many numbers as now.
+  void set_bias(std::vector<double> bias);
+  // Raises the bias of experts that were chosen less often than the mean, and lowers that of the
+  // others: bias += rate * sign(mean - choices). choices[E] are those of all ranks in a step. Wang
+  // et al., "Auxiliary-loss-free load balancing strategy for mixture-of-experts", 2024, algorithm 1.
+  void balance(std::span<const double> choices);
+
+  // scores[N, E], the tokens of the sequences one after another. The highest scores are chosen, or
+  // with a bias the highest sums of probability and bias; of equal ones the smaller index.
   Routing choose(std::span<const double> scores, Count sequences) const;
   // All experts in turn, for devices that compute no scores.
   Routing choose_in_turn(Count tokens) const;
@@ -78,6 +92,17 @@ class Router {
   Count per_token() const { return config_.per_token; }
 
   ExpertConfig config_;
+  std::vector<double> bias_;
 };
+
+// The router of a layer, by the layer's number in the whole model.
+struct LayerRouter {
+  int layer;
+  Router* router;
+};
+// Of layers, by their numbers in the whole model.
+using RouterBiases = std::map<int, std::vector<double>>;
+// Its tensor in files: "h.0.mlp.router.bias".
+std::string router_bias_name(int layer);
 
 }  // namespace lockstep

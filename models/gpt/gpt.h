@@ -39,6 +39,8 @@ class Gpt {
   // quotient times `loss_scale`.
   double forward_backward(const Batch& batch, Count total_targets, double loss_scale = 1);
   RoutingTotals take_routing() { return stage_.take_routing(); }
+  const RoutingTotals& routing() const { return stage_.routing(); }
+  std::vector<LayerRouter> routers() { return stage_.routers(); }
   // The sum of the batch's token losses, without dropout and smoothing.
   double loss_sum(const Batch& batch);
   // The logits [vocabulary] of the token after `context`, which must fit the model's context.

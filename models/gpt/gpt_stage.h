@@ -129,7 +129,9 @@ class GptStage {
   bool has_experts(std::size_t block) const {
     return config_.experts.in_layer(layers_.first + static_cast<int>(block));
   }
-  // What the routers have chosen in training since the last call.
+  std::vector<LayerRouter> routers();
+  // What the routers have chosen in training since take_routing() was called.
+  const RoutingTotals& routing() const { return routing_; }
   RoutingTotals take_routing() { return std::exchange(routing_, {}); }
   // input[n, C] comes from the previous stage; the first stage takes `tokens` instead. Writes
   // output[n, C], which on the last stage is in the stash. With targets, the last stage returns the

@@ -12,6 +12,7 @@
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "models/gpt/gpt_stage.h"
+#include "models/gpt/router_biases.h"
 #include "models/gpt/weight_files.h"
 #include "models/random.h"
 
@@ -105,10 +106,13 @@ std::string config_path_for(const std::string& path) {
   return config_path;
 }
 
-std::vector<TensorEntry> entries_of(const std::vector<Parameter>& whole, DType dtype) {
+// The parameters of the model, and then the biases of its routers.
+std::vector<TensorEntry> entries_of(const std::vector<Parameter>& whole, DType dtype,
+                                    const std::vector<TensorEntry>& biases) {
   std::vector<TensorEntry> entries;
   for (const Parameter& parameter : whole)
     entries.push_back({.name = parameter.name, .dtype = dtype, .shape = parameter.shape});
+  entries.insert(entries.end(), biases.begin(), biases.end());
   return entries;
 }
 
@@ -164,6 +168,10 @@ WeightsReader::WeightsReader(const std::string& path, const std::vector<Paramete
         head = {&file, &tensor};
         continue;
       }
+      if (const auto layer = layer_of_bias(name, tensor, whole, file.path())) {
+        biases_.emplace(*layer, Place{&file, &tensor});
+        continue;
+      }
       const auto at = places.find(name);
       require(at != places.end(),
               fmt::format("{}: the model has no parameter '{}'", file.path(), tensor.name),
@@ -177,6 +185,16 @@ WeightsReader::WeightsReader(const std::string& path, const std::vector<Paramete
   if (head)
     check_tied_head(*head->file, *head->tensor, *tensors_.at("wte.weight").file,
                     *tensors_.at("wte.weight").tensor);
+}
+
+RouterBiases WeightsReader::biases() const {
+  RouterBiases biases;
+  for (const auto& [layer, place] : biases_) {
+    std::vector<double>& bias = biases[layer];
+    bias.resize(static_cast<std::size_t>(place.tensor->count()));
+    place.file->read_part(*place.tensor, 0, host_slice(std::span(bias)));
+  }
+  return biases;
 }
 
 void WeightsReader::add(const SafetensorsFile& file, const TensorEntry& tensor,
@@ -241,15 +259,24 @@ std::string warning_of_saved(const std::string& path, const GptConfig& config) {
 WeightsFile::WeightsFile(const std::string& path, const std::vector<Parameter>& whole, DType dtype,
                          const GptConfig& config)
     : whole_(whole),
+      biases_(bias_entries(config)),
       config_path_(config_path_for(path)),
       config_text_(gpt_config_json(config)),
-      file_(path, entries_of(whole, dtype)) {}
+      file_(path, entries_of(whole, dtype, biases_)) {}
 
 void WeightsFile::write(const Parameters& part, Slice values) {
   for_each_counted_run(part, whole_,
                        [&](std::size_t parameter, Count in_whole, Count in_part, Count count) {
                          file_.write(parameter, in_whole, values.part(in_part, count));
                        });
+}
+
+void WeightsFile::write_bias(int layer, std::span<const double> bias) {
+  const auto entry = std::ranges::find(biases_, router_bias_name(layer), &TensorEntry::name);
+  require(entry != biases_.end(), "a router's bias for a model without");
+  std::vector<double> numbers(bias.begin(), bias.end());
+  file_.write(whole_.size() + static_cast<std::size_t>(entry - biases_.begin()), 0,
+              host_slice(std::span(numbers)));
 }
 
 void WeightsFile::finish() {

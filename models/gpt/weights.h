@@ -13,6 +13,7 @@
 #include "models/gpt/safetensors.h"
 #include "models/gpt_config.h"
 #include "models/parameters.h"
+#include "models/routing.h"
 
 namespace lockstep {
 
@@ -34,6 +35,8 @@ class WeightsReader {
   WeightsReader(const WeightsReader&) = delete;
   // Reads every parameter's region. Skips parameters that have no memory now.
   void read(Parameters& parameters) const;
+  // The biases of routers that the files have, by layer.
+  RouterBiases biases() const;
 
  private:
   struct Place {
@@ -44,6 +47,7 @@ class WeightsReader {
 
   std::deque<SafetensorsFile> files_;
   std::map<std::string, Place, std::less<>> tensors_;  // by the parameter's name
+  std::map<int, Place> biases_;                        // of routers, by layer
 };
 
 // Calls run(number of the whole parameter, place in it, place in the flat buffer, count) for each
@@ -72,10 +76,13 @@ class WeightsFile {
   void write(std::size_t parameter, Count first, Slice values) {
     file_.write(parameter, first, values);
   }
+  // Writes the bias of a layer's router, in f64.
+  void write_bias(int layer, std::span<const double> bias);
   void finish();
 
  private:
   const std::vector<Parameter>& whole_;
+  std::vector<TensorEntry> biases_;  // after the parameters
   std::string config_path_, config_text_;
   SafetensorsWriter file_;
 };

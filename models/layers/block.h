@@ -59,6 +59,7 @@ class Block {
   int first_parameter() const { return norm_1_.weight(); }
   int last_parameter() const { return mlp_->last_parameter(); }
   const Experts* divided_experts() const { return mlp_->divided_experts(); }
+  Router* router() { return mlp_->router(); }
 
  private:
   void attention_weights(Backend& backend, const BlockStash& stash) const;

@@ -128,6 +128,8 @@ class Mlp {
   virtual int last_parameter() const = 0;
   // Its experts, if their parameters are apart; null: all parameters are together.
   virtual const Experts* divided_experts() const { return nullptr; }
+  // What chooses its experts; null if it has none.
+  virtual Router* router() { return nullptr; }
 };
 
 // dropout(tokens[input] + positions[place])

@@ -34,6 +34,7 @@ class Mixture final : public Mlp {
   const Experts* divided_experts() const override {
     return &experts_->parameters() == &parameters_ ? nullptr : experts_.get();
   }
+  Router* router() override { return &router_; }
 
  private:
   struct Activations {

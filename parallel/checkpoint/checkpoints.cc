@@ -22,6 +22,7 @@
 #include "parallel/checkpoint/files.h"
 #include "parallel/checkpoint/index_file.h"
 #include "parallel/checkpoint/same_training.h"
+#include "parallel/rank/router_balance.h"
 
 namespace lockstep {
 namespace {
@@ -155,6 +156,7 @@ void Checkpoints::load(Checked& checkpoint, const std::string& folder) {
   for (const TrainingState& state : rank_.states()) reader.restore(state, whole_);
   reader.require_unchanged();
   rank_.take_restored();
+  set_biases(rank_.routers(), index.router_biases);
   restore_scaler(index, folder);
   ResumedRecord& record = training_.result().resumed.emplace();
   record = {.step = index.step, .folder = folder};
@@ -280,6 +282,7 @@ CheckpointIndex Checkpoints::index_at(int steps_taken) {
           .scaler = scaler_.state(),
           .data = data_position(training_),
           .model = training_.plan().model,
+          .router_biases = all_biases(training_.context().world, rank_.routers()),
           .plan = plan_json(training_.plan()),
           .files = {},
           .branch = folder_ ? folder_->branch() : Branch{}};

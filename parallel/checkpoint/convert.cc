@@ -97,6 +97,7 @@ void export_weights(const std::string& folder, const CheckpointIndex& index,
   for (std::size_t number = 0; number < list.size(); ++number)
     copy_box(reader, list[number].name, value_state, whole.at(list[number].name), dtype,
              [&](Count first, Slice values) { file.write(number, first, values); });
+  for (const auto& [layer, bias] : index.router_biases) file.write_bias(layer, bias);
   reader.require_unchanged();
   file.finish();
 }

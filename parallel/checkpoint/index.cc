@@ -91,6 +91,22 @@ void read_optimizer(const json& fields, CheckpointIndex& index) {
   }
 }
 
+// The first checkpoints have none.
+RouterBiases read_biases(const json& fields, const GptConfig& model) {
+  RouterBiases biases;
+  for (int layer = 0; model.experts.has_bias() && layer < model.layers; ++layer) {
+    if (!model.experts.in_layer(layer)) continue;
+    const std::string name = router_bias_name(layer);
+    const json& bias = field(field(fields, "router_biases"), name.c_str());
+    const bool fits =
+        bias.is_array() && std::ssize(bias) == model.experts.number &&
+        std::ranges::all_of(bias, [](const json& number) { return number.is_number(); });
+    if (!fits) refuse(fmt::format("'{}' is {}", name, shown(bias)));
+    biases[layer] = bias.get<std::vector<double>>();
+  }
+  return biases;
+}
+
 ordered_json json_without_checksum(const CheckpointIndex& index) {
   ordered_json object = {
       {"schema", index_schema},
@@ -113,6 +129,8 @@ ordered_json json_without_checksum(const CheckpointIndex& index) {
       {"model", parse_json<ordered_json>(gpt_config_json(index.model), "the model")},
       {"plan", index.plan},
       {"files", ordered_json::array()}};
+  for (const auto& [layer, bias] : index.router_biases)
+    object["router_biases"][router_bias_name(layer)] = bias;
   for (const StoredFile& file : index.files) object["files"].push_back(json_of(file));
   // Written last: run_hint() looks for it at the end.
   if (!index.branch.run.empty()) object["branch"] = json_of(index.branch);
@@ -153,6 +171,7 @@ CheckpointIndex index_from(ordered_json fields) {
   if (index.scaler.scale <= 0) refuse(fmt::format("'scale' is {}", index.scaler.scale));
   if (!index.plan.is_object()) refuse(fmt::format("'plan' is {}", shown(index.plan)));
   read_optimizer(fields, index);
+  index.router_biases = read_biases(fields, index.model);
   const WholeBoxes whole = whole_boxes(index.model);
   for (const auto& entry : field(fields, "files"))
     index.files.push_back(file_from_json(entry, whole, index.states));

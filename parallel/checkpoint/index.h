@@ -12,6 +12,7 @@
 
 #include "models/gpt_config.h"
 #include "models/optimizers/optimizers.h"
+#include "models/routing.h"
 #include "parallel/checkpoint/box.h"
 #include "parallel/checkpoint/branch.h"
 #include "parallel/plan/loss_scale.h"
@@ -81,7 +82,8 @@ struct CheckpointIndex {
   LossScaler::State scaler;
   DataPosition data;
   GptConfig model;
-  nlohmann::ordered_json plan;  // the plan that wrote it, as `lockstep plan --json` prints it
+  RouterBiases router_biases = {};  // of all layers with experts, if they have biases
+  nlohmann::ordered_json plan;      // the plan that wrote it, as `lockstep plan --json` prints it
   std::vector<StoredFile> files;
   Branch branch = {};
   // For an index that was read: its checksum, and the identity of its file.

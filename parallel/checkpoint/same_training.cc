@@ -24,6 +24,10 @@ void require_same_training(const Training& training, const CheckpointIndex& inde
   require(is_same_model(index.model, plan.model),
           fmt::format("{} is a checkpoint of a different model", folder),
           "give its --model: see 'model' in its index.json");
+  require(index.router_biases.empty() || plan.model.experts.has_bias(),
+          fmt::format("{} has biases of routers, and the run has none", folder),
+          "add --router-bias-update-rate; to keep the biases as they are: lockstep checkpoint "
+          "export, then --init");
   require(index.states == stored_states(optimizer_settings(plan.options)),
           fmt::format("{} has the states of --optimizer {}: {}", folder, index.optimizer,
                       fmt::join(index.states, ", ")),

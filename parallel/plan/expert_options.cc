@@ -22,7 +22,12 @@ OptionGroup describe(ExpertOptions& o) {
   return {
       .title = "experts",
       .techniques = {},
-      .options = {{.flag = "router-z-loss-coef",
+      .options = {{.flag = "router-bias-update-rate",
+                   .value = &o.router_bias_rate,
+                   .help = "balances experts without a loss: a step changes each expert's bias, "
+                           "which only counts for the choice, by so much; 0: no bias",
+                   .bounds = not_negative},
+                  {.flag = "router-z-loss-coef",
                    .value = &o.router_z_loss,
                    .help = "adds so many times the mean of the scores' log-sum-exp squared",
                    .bounds = not_negative},
@@ -47,12 +52,14 @@ OptionGroup describe(ExpertOptions& o) {
 }
 
 ExpertConfig with_options(ExpertConfig experts, const ExpertOptions& o) {
-  const bool routes = o.router_z_loss > 0 || o.router_groups > 1 || o.router_chosen_groups > 1 ||
-                      o.expert_capacity > 0 || o.token_drop_policy != "probs";
+  const bool routes = o.router_bias_rate > 0 || o.router_z_loss > 0 || o.router_groups > 1 ||
+                      o.router_chosen_groups > 1 || o.expert_capacity > 0 ||
+                      o.token_drop_policy != "probs";
   require(experts.exist() || !routes, "options of routers for a model without experts",
           "name a --model that has experts, such as nano-moe");
   require(o.expert_capacity > 0 || o.token_drop_policy == "probs",
           "--token-drop-policy without a capacity drops nothing", "add --expert-capacity-factor");
+  experts.bias_rate = o.router_bias_rate;
   experts.z_loss = o.router_z_loss;
   experts.groups = o.router_groups;
   experts.chosen_groups = o.router_chosen_groups;

@@ -140,6 +140,7 @@ struct ExpertOptions {
   int router_groups = 1, router_chosen_groups = 1;
   double expert_capacity = 0;
   std::string token_drop_policy = "probs";  // or position
+  double router_bias_rate = 0;
 };
 
 struct CheckpointOptions {

@@ -21,6 +21,7 @@ enum class PlanPart : std::uint8_t {
   pipeline,
   gradients,  // and parameters, exchanged with replicas or servers
   norm,
+  router_balance,
   states,  // parameters, gradients, and the optimizer's states
   activations,
   workspace,
@@ -39,9 +40,10 @@ enum class Moment : std::uint8_t {
   reduction_of_experts,
   norm_of_expert_shards,
   norm_of_experts,
+  router_balance,
   after_validation,  // meets the scratch of a collective only if a step follows
 };
-inline constexpr int moments_of_peaks = 8;
+inline constexpr int moments_of_peaks = 9;
 
 struct Terms {
   // Part of a step's traffic. Without a label, it is only in the total.

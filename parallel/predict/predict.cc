@@ -16,6 +16,7 @@
 #include "parallel/predict/workspace.h"
 #include "parallel/rank/norm.h"
 #include "parallel/rank/rank_model.h"
+#include "parallel/rank/router_balance.h"
 #include "parallel/tensor/shared_gradients.h"
 #include "parallel/tensor/traffic.h"
 
@@ -52,6 +53,7 @@ class RankTerms {
         expert_terms(plan_, rank_, layers_with_experts(), environment_.dispatched),
         pipeline(),
         norm(),
+        router_balance_terms(plan_, rank_, layers_with_experts()),
         activations(),
         workspace_terms(plan_, rank_, environment_),
         kept_inputs_terms(plan_, rank_, on_host)};
@@ -73,7 +75,6 @@ class RankTerms {
     for (const int s : stages_) layers += layers_of(s).count;
     return layers;
   }
-
   int layers_with_experts() const {
     int layers = 0;
     for (const int s : stages_)

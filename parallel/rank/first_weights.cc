@@ -1,9 +1,13 @@
 #include "parallel/rank/first_weights.h"
 
+#include "models/gpt/router_biases.h"
+
 namespace lockstep {
 
 FirstWeights::FirstWeights(const Plan& plan) : plan_(plan), whole_(whole_parameters(plan.model)) {
-  if (!plan.options.init.empty()) file_.emplace(plan.options.init, whole_);
+  if (plan.options.init.empty()) return;
+  file_.emplace(plan.options.init, whole_);
+  check_biases(plan.options.init, file_->biases(), plan.model);
 }
 
 void FirstWeights::set(Parameters& parameters) const {

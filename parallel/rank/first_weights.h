@@ -19,6 +19,8 @@ class FirstWeights {
   explicit FirstWeights(const Plan& plan);
   // Sets the parameters that have memory now.
   void set(Parameters& parameters) const;
+  // The biases of routers in the file; without them the biases begin with zero.
+  RouterBiases biases() const { return file_ ? file_->biases() : RouterBiases{}; }
 
  private:
   const Plan& plan_;

@@ -80,4 +80,23 @@ EmbeddingCopies RankModel::embedding_copies() const {
   return copies;
 }
 
+std::vector<LayerRouter> RankModel::routers() {
+  std::vector<LayerRouter> routers;
+  for (auto& [number, stage] : stages)
+    for (const LayerRouter& layer : stage.routers()) routers.push_back(layer);
+  return routers;
+}
+
+RoutingTotals RankModel::take_routing() {
+  RoutingTotals all;
+  for (auto& [number, stage] : stages) all.add(stage.take_routing());
+  return all;
+}
+
+RoutingTotals RankModel::routing() const {
+  RoutingTotals all;
+  for (const auto& [number, stage] : stages) all.add(stage.routing());
+  return all;
+}
+
 }  // namespace lockstep

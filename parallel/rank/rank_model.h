@@ -49,6 +49,10 @@ struct RankModel {
   const Parameters& of(ParameterSet set) const {
     return set == ParameterSet::dense ? parameters : experts;
   }
+  std::vector<LayerRouter> routers();
+  RoutingTotals take_routing();
+  // The same without taking it.
+  RoutingTotals routing() const;
 
   LayerRanks ranks;
   BySet<ReplicaGroup> replicas;  // the ranks with the same ones

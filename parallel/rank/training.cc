@@ -14,6 +14,7 @@
 #include "models/gpt/weights.h"
 #include "parallel/plan/context_split.h"
 #include "parallel/rank/report.h"
+#include "parallel/rank/router_balance.h"
 
 namespace lockstep {
 namespace {
@@ -233,6 +234,8 @@ void Training::save(TrainingRank& rank) {
                    .hint = "lower --lr, add --warmup-steps or set --grad-clip"});
     file->write(part, values);
   });
+  for (const auto& [layer, bias] : all_biases(context_.world, rank.routers()))
+    file->write_bias(layer, bias);
   if (file) file->finish();
 }
 
@@ -256,7 +259,9 @@ void Training::sample(TrainingRank& rank) {
                            into.device->copy(into, theirs.part(in_part, count));
                          });
   });
+  const RouterBiases biases = all_biases(context_.world, rank.routers());
   if (!whole) return;
+  set_biases(whole->routers(), biases);
   const Slice own = whole->parameters().values();
   own.device->copy(own, values);
   result_.sample = sample_text(*whole, o.prompt, o.sample, 0.8, o.seed);

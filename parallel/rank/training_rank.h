@@ -66,9 +66,12 @@ class TrainingRank {
                             double loss_scale) = 0;
   // What routers have chosen on this rank since the last call.
   virtual RoutingTotals take_routing() { return {}; }
+  // The routers of this rank's layers.
+  virtual std::vector<LayerRouter> routers() { return {}; }
   // L2 norm of the gradients of all parameters.
   virtual double gradient_norm() = 0;
-  // One optimizer step with gradients times `gradient_scale`.
+  // One optimizer step with gradients times `gradient_scale`, and one step of the routers' biases
+  // with what was chosen since take_routing().
   virtual void update(double learning_rate, double gradient_scale) = 0;
   // Returns when no communication of past steps is under way: new weights may be gathered until
   // their next use.

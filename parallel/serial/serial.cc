@@ -8,6 +8,7 @@
 #include "parallel/predict/predict.h"
 #include "parallel/rank/compute_clock.h"
 #include "parallel/rank/first_weights.h"
+#include "parallel/rank/router_balance.h"
 
 namespace lockstep {
 namespace {
@@ -20,11 +21,16 @@ class Serial final : public TrainingRank {
         backend_(backend),
         model_(plan.model, backend, plan.options.dtype, context.ledger, true,
                model_options(plan.options)),
+        balance_(nullptr, context.ledger, model_.routers()),
         compute_clock_(context.world, plan.options),
         optimizer_(new_optimizer(optimizer_settings(plan.options), model_.parameters(), backend,
                                  context.ledger)) {}
 
-  void load_weights() override { FirstWeights(plan_).set(model_.parameters()); }
+  void load_weights() override {
+    const FirstWeights weights(plan_);
+    weights.set(model_.parameters());
+    set_biases(routers(), weights.biases());
+  }
   void gather(Gathered what, const PartSink& sink) override {
     give_part(model_.parameters(), what, sink);
   }
@@ -38,10 +44,12 @@ class Serial final : public TrainingRank {
     return loss;
   }
   RoutingTotals take_routing() override { return model_.take_routing(); }
+  std::vector<LayerRouter> routers() override { return model_.routers(); }
   double gradient_norm() override {
     return std::sqrt(backend_.squared_norm(model_.parameters().gradients()));
   }
   void update(double learning_rate, double gradient_scale) override {
+    balance_.step(model_.routing());
     optimizer_->step(learning_rate, gradient_scale);
   }
   double loss_sum(const Batch& batch) override { return model_.loss_sum(batch); }
@@ -62,6 +70,7 @@ class Serial final : public TrainingRank {
   const Ledger& ledger_;
   Backend& backend_;
   Gpt model_;
+  RouterBalance balance_;
   ComputeClock compute_clock_;
   std::unique_ptr<Optimizer> optimizer_;
 };

@@ -16,6 +16,7 @@
 #include "parallel/rank/first_weights.h"
 #include "parallel/rank/norm.h"
 #include "parallel/rank/rank_model.h"
+#include "parallel/rank/router_balance.h"
 #include "parallel/rank/strategy.h"
 #include "parallel/tensor/shared_gradients.h"
 
@@ -46,6 +47,8 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
         experts_(model_.ranks.experts),
         inputs_(context, plan, *model_.ranks.tensor_group, split_),
         tied_(*pipeline_, model_.parameters, model_.embedding_copies(), plan.ends_of_pipeline()),
+        sharers_(context.world.subgroup(plan.replica_group(rank_, ParameterSet::dense))),
+        balance_(sharers_.get(), context.ledger, model_.routers()),
         exposed_(context.world) {
     for (const ParameterSet set : model_.sets()) {
       backend.observe(model_.of(set), set);
@@ -67,6 +70,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   void load_weights() override {
     const FirstWeights weights(plan_);
     for (Replicated& own : sets_) own.data->load([&] { weights.set(model_.of(own.set)); });
+    set_biases(routers(), weights.biases());
   }
   void gather(Gathered what, const PartSink& sink) override;
 
@@ -88,11 +92,8 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
     return own_part(loss);
   }
 
-  RoutingTotals take_routing() override {
-    RoutingTotals all;
-    for (auto& [number, stage] : model_.stages) all.add(stage.take_routing());
-    return all;
-  }
+  RoutingTotals take_routing() override { return model_.take_routing(); }
+  std::vector<LayerRouter> routers() override { return model_.routers(); }
   double gradient_norm() override {
     double square = 0;
     for (Replicated& own : std::views::reverse(sets_)) {
@@ -105,6 +106,8 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
     return std::sqrt(square);
   }
   void update(double learning_rate, double gradient_scale) override {
+    // Before the step: its gathers may still be under way afterwards.
+    balance_.step(model_.routing());
     for (Replicated& own : sets_) own.data->step(learning_rate, gradient_scale);
   }
   void wait_for_parameters() override {
@@ -127,7 +130,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
     return {.layers = split_.waiting_seconds(),
             .sequence = tokens_.waiting_seconds(),
             .experts = experts_.waiting_seconds(),
-            .replicas = waited_for_replicas(),
+            .replicas = waited_for_replicas() + balance_.waiting_seconds(),
             .pipeline = executor_->waiting_seconds(),
             .model = exposed_.seconds()};
   }
@@ -194,6 +197,8 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   ExpertRanks& experts_;
   KeptInputs inputs_;
   TiedEmbedding tied_;
+  std::unique_ptr<Communicator> sharers_;  // of the routers
+  RouterBalance balance_;
   std::deque<Replicated> sets_;
   std::optional<Executor> executor_;
   Stopwatch exposed_;  // in addition to the executor's, the split layers' and the replicas'

@@ -60,6 +60,8 @@ COMMANDS = (
     ("train", "pipeline", "--ranks", "2", "--global-batch", "4", "--micro-batches", "4", *STEPS, "--checkpoint", "saved", "--json", "saved.json"),
     ("train", "pipeline", "--ranks", "2", "--global-batch", "4", "--micro-batches", "4", "--steps", "3", "--sequence-length", "16",
      "--resume", "saved", "--json", "resumed.json"),
+    ("train", "ddp", "--ranks", "2", "--global-batch", "2", *STEPS, "--model", "nano-moe", "--router-bias-update-rate", "0.01",
+     "--checkpoint", "balanced", "--json", "experts.json"),
     ("train", "ps", "--ranks", "3", "--global-batch", "4", *STEPS, "--mode", "asp", "--json", "asp.json"),
     ("train", "ring-attention", "--ranks", "2", "--global-batch", "2", *STEPS, "--layout", "balanced", "--documents", "--json", "ring.json"),
     ("train", "ddp", "--ranks", "3", "--global-batch", "3", *STEPS, "--timeout", "1", "--fault", "rank=1,op=2,kind=hang", 4),

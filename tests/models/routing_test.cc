@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "collectives/base/error.h"
 #include "tests/models/numbers.h"
 
 namespace lockstep {
@@ -91,6 +92,46 @@ TEST(Routing, TokensUseExpertsOfTheBestGroups) {
             (std::vector<std::int32_t>{0, 4}));
 }
 
+ExpertConfig with_bias(ExpertConfig config) {
+  config.bias_rate = 0.25;
+  return config;
+}
+
+TEST(Routing, ABiasDecidesAndIsNoPartOfTheWeights) {
+  Router router(with_bias(experts(4, 2, sigmoid)));
+  EXPECT_EQ(router.choose(four, 1).experts, (std::vector<std::int32_t>{0, 1}));
+  router.set_bias({0, 0, .3, 0});
+  const Routing routing = router.choose(four, 1);
+  EXPECT_EQ(routing.experts, (std::vector<std::int32_t>{0, 2}));
+  expect_near(routing.weights, std::vector{.637890, .362110}, 1e-6);
+  // Added to probabilities, not to scores: the fourth one is 0.032.
+  Router of_all(with_bias(experts(4, 1, softmax)));
+  of_all.set_bias({0, 0, 0, .612});
+  EXPECT_EQ(of_all.choose(four, 1).experts.front(), 3);
+  of_all.set_bias({0, 0, 0, .611});
+  EXPECT_EQ(of_all.choose(four, 1).experts.front(), 0);
+  EXPECT_THROW(router.set_bias({0, 0, 0}), Error);
+}
+
+TEST(Routing, GroupsAreChosenWithTheirBiases) {
+  ExpertConfig config = with_bias(experts(4, 1, sigmoid));
+  config.groups = 2;
+  Router router(config);
+  EXPECT_EQ(router.choose(four, 1).experts.front(), 0);
+  router.set_bias({0, 0, 0, .7});  // .968 is the best of all, .881 of the first group
+  EXPECT_EQ(router.choose(four, 1).experts.front(), 3);
+}
+
+TEST(Routing, ABiasGoesUpForExpertsThatAreChosenTooLittle) {
+  Router router(with_bias(experts(4, 2, softmax)));
+  const auto biases = [&] { return std::vector(router.bias().begin(), router.bias().end()); };
+  router.balance(std::vector<double>{3, 1, 2, 2});
+  EXPECT_EQ(biases(), (std::vector{-.25, .25, 0., 0.}));
+  router.balance(std::vector<double>{5, 1, 1, 1});
+  EXPECT_EQ(biases(), (std::vector{-.5, .5, .25, .25}));
+  EXPECT_TRUE(Router(experts(4, 2, softmax)).bias().empty());
+}
+
 TEST(Routing, ExpertsTakeAsManyTokensAsTheirCapacity) {
   ExpertConfig config = experts(4, 1, softmax_unnormalized);
   EXPECT_EQ(config.capacity_of(10), 10);
@@ -106,6 +147,7 @@ TEST(Routing, ExpertsTakeAsManyTokensAsTheirCapacity) {
   EXPECT_EQ(routing.rows, (std::vector<std::int32_t>{0, 1, -1, -1, -1}));
   EXPECT_EQ(routing.tokens, (std::vector<std::int32_t>{0, 1}));
   EXPECT_EQ(routing.counts, (std::vector<Count>{0, 2, 0, 0}));
+  EXPECT_EQ(routing.choices, (std::vector<Count>{0, 5, 0, 0}));
   RoutingTotals totals;
   totals.add(0, routing);
   EXPECT_EQ(totals.dropped, 3);
@@ -133,6 +175,7 @@ struct RouterCase {
   int number, per_token;
   RouterWeights router;
   int groups = 1;
+  bool has_bias = false;
 };
 void PrintTo(const RouterCase& c, std::ostream* out) {
   *out << c.per_token << " of " << c.number << " " << name_of(c.router);
@@ -143,12 +186,14 @@ class RouterGradients : public testing::TestWithParam<RouterCase> {};
 // The sum of given products by the weights, three times the balancing loss of each sequence, and twice
 // the mean z-loss of each.
 TEST_P(RouterGradients, EqualFiniteDifferences) {
-  const auto [number, per_token, kind, groups] = GetParam();
+  const auto [number, per_token, kind, groups, has_bias] = GetParam();
   ExpertConfig config = experts(number, per_token, kind);
   config.balance = 3;
   config.z_loss = 2;
   config.groups = groups;
-  const Router router(config);
+  config.bias = has_bias;
+  Router router(config);
+  if (has_bias) router.set_bias(normals(number, 7));
   constexpr Count sequences = 2, tokens = 6;
   std::vector<double> scores = normals(tokens * number, 5);
   const std::vector<double> products = normals(tokens * per_token, 6);
@@ -175,7 +220,9 @@ INSTANTIATE_TEST_SUITE_P(
                     RouterCase{4, 2, sigmoid}, RouterCase{5, 1, softmax_unnormalized},
                     RouterCase{5, 1, sigmoid}, RouterCase{3, 3, softmax},
                     RouterCase{3, 3, softmax_unnormalized}, RouterCase{3, 3, sigmoid},
-                    RouterCase{6, 2, sigmoid, 3}, RouterCase{1, 1, softmax}));
+                    RouterCase{6, 2, sigmoid, 3}, RouterCase{6, 2, sigmoid, 3, true},
+                    RouterCase{5, 2, softmax, 1, true},
+                    RouterCase{5, 2, softmax_unnormalized, 1, true}, RouterCase{1, 1, softmax}));
 
 // One expert for each token has the weight 1, whatever its score: only the balancing loss teaches
 // such a router.
