@@ -44,6 +44,14 @@ std::vector<double> affinities(Numbers scores, RouterWeights kind) {
   return made;
 }
 
+double entropy_of(Numbers affinities) {
+  const double sum = std::reduce(affinities.begin(), affinities.end());
+  double entropy = 0;
+  for (const double a : affinities)
+    if (a > 0) entropy -= a / sum * std::log(a / sum);
+  return entropy;
+}
+
 void add_counts(std::vector<Count>& sums, const std::vector<Count>& counts) {
   sums.resize(counts.size());
   std::ranges::transform(sums, counts, sums.begin(), std::plus());
@@ -54,6 +62,7 @@ void add_counts(std::vector<Count>& sums, const std::vector<Count>& counts) {
 void RoutingTotals::add(int layer, const Routing& routing) {
   balance += routing.balance;
   z += routing.z;
+  entropy += routing.entropy;
   chosen += std::ssize(routing.rows);
   dropped += std::ranges::count(routing.rows, -1);
   add_counts(tokens[layer], routing.counts);
@@ -63,6 +72,7 @@ void RoutingTotals::add(int layer, const Routing& routing) {
 void RoutingTotals::add(const RoutingTotals& other) {
   balance += other.balance;
   z += other.z;
+  entropy += other.entropy;
   chosen += other.chosen;
   dropped += other.dropped;
   for (const auto& [layer, counts] : other.tokens) add_counts(tokens[layer], counts);
@@ -103,6 +113,7 @@ Routing Router::choose(Numbers scores, Count sequences) const {
       routing.weights.push_back(affinity[e] / divisor);
     }
     if (config_.z_loss > 0) routing.z += std::pow(log_sum_exp(own), 2);
+    routing.entropy += entropy_of(affinity);
   }
   sort_rows(routing);
   for (Count s = 0; s < sequences; ++s)

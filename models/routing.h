@@ -27,11 +27,12 @@ struct Routing {
   std::vector<Count> arriving;
   double balance = 0;  // the balancing losses of its sequences, added up
   double z = 0;        // lse(scores)^2 of its tokens, added up
+  double entropy = 0;  // of the probabilities of its tokens, nats, added up
 };
 
 // Of several micro-batches, by layer.
 struct RoutingTotals {
-  double balance = 0, z = 0;
+  double balance = 0, z = 0, entropy = 0;
   Count dropped = 0, chosen = 0;
   std::map<int, std::vector<Count>> tokens,
       choices;  // of each expert, without and with dropped ones

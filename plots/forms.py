@@ -44,7 +44,7 @@ TRAINING = {
                **{key: PLAIN for key in ("recompute?", "schedule?", "schedule_file?", "mode?", "servers?", "staleness?",
                                          "colocated?")}},
     "unigram_entropy": NUMBER,
-    "steps": [{"step": COUNT, "loss": NUMBER, "seconds": SPAN, "tokens_per_second": SPAN, "aux_loss?": NUMBER,
+    "steps": [{"step": COUNT, "loss": NUMBER, "seconds": SPAN, "tokens_per_second": SPAN, "aux_loss?": NUMBER, "router_entropy?": NUMBER,
                "tokens_of_experts?": [[COUNT]]}],
     "validation": [{"step": COUNT, "loss": NUMBER}],
     "ranks": [{"rank": COUNT, "peak_bytes": Map(COUNT), "host?": TEXT, "device?": TEXT,

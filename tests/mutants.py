@@ -116,6 +116,7 @@ MUTANTS = [
     ("models/routing.cc", "bias_.empty() ? scores[e] : biased(e)", "scores[e]"),
     ("models/routing.cc", "weights.push_back(affinity[e] / divisor)", "weights.push_back((affinity[e] + (bias_.empty() ? 0 : bias_[e])) / divisor)"),
     ("models/routing.cc", "of_group[group] += biased(e)", "of_group[group] += affinities[e]"),
+    ("models/routing.cc", "a / sum * std::log(a / sum)", "a * std::log(a)"),
     ("parallel/rank/router_balance.cc", "all_reduce(*sharers_, host_slice(std::span(choices)), ReduceOp::sum, balance_algorithm);", ""),
     ("parallel/train/runtime.cc", "balance_.step(model_.routing());", "balance_.step(model_.take_routing());"),
     ("parallel/checkpoint/checkpoints.cc", "set_biases(rank_.routers(), index.router_biases);", ""),

@@ -132,6 +132,7 @@ std::string train_json(const Plan& plan, const LaunchOptions& world, const Train
     if (plan.options.documents) file["steps"].back()["targets"] = s.targets;
     if (!s.aux_loss) continue;
     file["steps"].back()["aux_loss"] = *s.aux_loss;
+    file["steps"].back()["router_entropy"] = s.router_entropy;
     if (s.router_z_loss) file["steps"].back()["router_z_loss"] = *s.router_z_loss;
     if (plan.model.experts.capacity > 0) file["steps"].back()["dropped_share"] = s.dropped_share;
     file["steps"].back()["tokens_of_experts"] = s.tokens_of_experts;

@@ -18,10 +18,11 @@ struct StepRecord {
   std::int64_t targets = 0;  // with documents; otherwise all tokens are inputs with a target
   double grad_norm = 0;      // before clipping
   // Of a model with experts: the balancing loss, the mean over the sequences, and the z-loss, the mean
-  // over the tokens, if it has an effect, both summed over layers and not in `loss`; the share of
-  // choices that were dropped; and the tokens of each expert, by layer with experts.
+  // over the tokens, if it has an effect, both summed over layers and not in `loss`; the entropy of the
+  // routers' probabilities, nats, the mean over tokens and layers; the share of choices that were
+  // dropped; and the tokens of each expert, by layer with experts.
   std::optional<double> aux_loss = {}, router_z_loss = {};
-  double dropped_share = 0;
+  double router_entropy = 0, dropped_share = 0;
   std::vector<std::vector<std::int64_t>> tokens_of_experts = {};
   double seconds = 0;
   double tokens_per_second = 0;

@@ -166,9 +166,9 @@ double Training::over_ranks(double value, ReduceOp op) {
 void Training::add_routing(StepRecord& record, const RoutingTotals& own) {
   const ExpertConfig& experts = plan_.model.experts;
   if (!experts.exist()) return;
-  // Sums of the losses and of choices, and then the tokens of each layer's experts.
+  // Sums of the losses, choices and entropies, and then the tokens of each layer's experts.
   std::vector<double> sums = {own.balance, own.z, static_cast<double>(own.dropped),
-                              static_cast<double>(own.chosen)};
+                              static_cast<double>(own.chosen), own.entropy};
   const auto first = std::ssize(sums);
   for (int layer = 0; layer < plan_.model.layers; ++layer) {
     if (!experts.in_layer(layer)) continue;
@@ -184,6 +184,8 @@ void Training::add_routing(StepRecord& record, const RoutingTotals& own) {
   if (experts.z_loss > 0)
     record.router_z_loss = sums[1] / static_cast<double>(plan_.tokens_per_step());
   record.dropped_share = sums[2] / sums[3];
+  const auto layers = static_cast<double>((std::ssize(sums) - first) / experts.number);
+  record.router_entropy = sums[4] / (layers * static_cast<double>(plan_.tokens_per_step()));
   for (auto next = sums.begin() + first; next != sums.end(); next += experts.number)
     record.tokens_of_experts.emplace_back(next, next + experts.number);
 }

@@ -132,6 +132,18 @@ TEST(Routing, ABiasGoesUpForExpertsThatAreChosenTooLittle) {
   EXPECT_TRUE(Router(experts(4, 2, softmax)).bias().empty());
 }
 
+// Numbers of Python's math.log.
+TEST(Routing, EntropyOfOneToken) {
+  const auto entropy = [](RouterWeights router) {
+    return Router(experts(4, 2, router)).choose(four, 1).entropy;
+  };
+  EXPECT_NEAR(entropy(softmax), 0.9475369639754255, 1e-14);
+  EXPECT_NEAR(entropy(softmax_unnormalized), 0.9475369639754255, 1e-14);
+  EXPECT_NEAR(entropy(sigmoid), 1.304505145760852, 1e-14);
+  // A probability may be zero.
+  EXPECT_EQ(Router(experts(2, 1, softmax)).choose(std::vector{0., 2000.}, 1).entropy, 0);
+}
+
 TEST(Routing, ExpertsTakeAsManyTokensAsTheirCapacity) {
   ExpertConfig config = experts(4, 1, softmax_unnormalized);
   EXPECT_EQ(config.capacity_of(10), 10);

@@ -82,6 +82,7 @@ TEST_P(BiasedPlans, HaveTheBiasesOfTheirTokens) {
   test::expect_same_steps(result, one, 1e-10);
   for (std::size_t i = 0; i < one.steps.size(); ++i) {
     EXPECT_EQ(result.steps[i].tokens_of_experts, one.steps[i].tokens_of_experts) << i;
+    EXPECT_NEAR(result.steps[i].router_entropy, one.steps[i].router_entropy, 1e-10) << i;
   }
 }
 
