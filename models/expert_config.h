@@ -18,6 +18,10 @@ namespace lockstep {
 enum class RouterWeights : std::uint8_t { softmax, softmax_unnormalized, sigmoid };
 std::string_view name_of(RouterWeights weights);
 
+// Over which tokens the balancing loss takes its means: each sequence, a rank's micro-batch, or the
+// global batch.
+enum class BalanceLevel : std::uint8_t { sequence, micro_batch, global_batch };
+
 struct ExpertConfig {
   int number = 0;     // experts of a layer; 0: the model has none
   int per_token = 0;  // K: a token goes to the K experts with the highest scores
@@ -29,6 +33,7 @@ struct ExpertConfig {
   bool bias = false;   // its weights have a bias of each expert, which only counts for the choice
 
   // How a training routes. Not part of the model.
+  BalanceLevel balance_level = BalanceLevel::sequence;
   double bias_rate = 0;   // a step changes each expert's bias by so much; 0: not at all
   double z_loss = 0;      // the mean over the tokens of lse(scores)^2 is added so many times
   int groups = 1;         // of neighbouring experts; a token chooses among those of some groups

@@ -8,15 +8,10 @@
 #include <numeric>
 
 #include "collectives/base/error.h"
+#include "models/affinities.h"
 
 namespace lockstep {
 namespace {
-
-using Numbers = std::span<const double>;
-
-Numbers part(Numbers all, Count first, Count count) {
-  return all.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
-}
 
 void to_softmax(std::span<double> scores) {
   const double highest = std::ranges::max(scores);
@@ -34,7 +29,22 @@ double log_sum_exp(Numbers scores) {
   return highest + std::log(sum);
 }
 
-// What a token's weights and its balancing loss are made of: the softmax, or sigmoids.
+double entropy_of(Numbers affinities) {
+  const double sum = std::reduce(affinities.begin(), affinities.end());
+  double entropy = 0;
+  for (const double a : affinities)
+    if (a > 0) entropy -= a / sum * std::log(a / sum);
+  return entropy;
+}
+
+template <typename Number>
+void add_counts(std::vector<Number>& sums, const std::vector<Number>& counts) {
+  sums.resize(counts.size());
+  std::ranges::transform(sums, counts, sums.begin(), std::plus());
+}
+
+}  // namespace
+
 std::vector<double> affinities(Numbers scores, RouterWeights kind) {
   std::vector<double> made(scores.begin(), scores.end());
   if (kind == RouterWeights::sigmoid)
@@ -44,21 +54,6 @@ std::vector<double> affinities(Numbers scores, RouterWeights kind) {
   return made;
 }
 
-double entropy_of(Numbers affinities) {
-  const double sum = std::reduce(affinities.begin(), affinities.end());
-  double entropy = 0;
-  for (const double a : affinities)
-    if (a > 0) entropy -= a / sum * std::log(a / sum);
-  return entropy;
-}
-
-void add_counts(std::vector<Count>& sums, const std::vector<Count>& counts) {
-  sums.resize(counts.size());
-  std::ranges::transform(sums, counts, sums.begin(), std::plus());
-}
-
-}  // namespace
-
 void RoutingTotals::add(int layer, const Routing& routing) {
   balance += routing.balance;
   z += routing.z;
@@ -67,6 +62,7 @@ void RoutingTotals::add(int layer, const Routing& routing) {
   dropped += std::ranges::count(routing.rows, -1);
   add_counts(tokens[layer], routing.counts);
   add_counts(choices[layer], routing.choices);
+  add_counts(probabilities[layer], routing.probabilities);
 }
 
 void RoutingTotals::add(const RoutingTotals& other) {
@@ -77,6 +73,7 @@ void RoutingTotals::add(const RoutingTotals& other) {
   dropped += other.dropped;
   for (const auto& [layer, counts] : other.tokens) add_counts(tokens[layer], counts);
   for (const auto& [layer, counts] : other.choices) add_counts(choices[layer], counts);
+  for (const auto& [layer, sums] : other.probabilities) add_counts(probabilities[layer], sums);
 }
 
 std::string router_bias_name(int layer) { return fmt::format("h.{}.mlp.router.bias", layer); }
@@ -87,21 +84,12 @@ void Router::set_bias(std::vector<double> bias) {
   bias_ = std::move(bias);
 }
 
-// Whole numbers, so that every rank finds the same sign.
-void Router::balance(Numbers choices) {
-  const double sum = std::reduce(choices.begin(), choices.end());
-  for (std::size_t e = 0; e < bias_.size(); ++e) {
-    const double missing = sum - static_cast<double>(experts()) * choices[e];
-    if (missing != 0) bias_[e] += std::copysign(config_.bias_rate, missing);
-  }
-}
-
 Routing Router::choose(Numbers scores, Count sequences) const {
   const Count n = std::ssize(scores) / experts();
   Routing routing;
   std::vector<std::int32_t> ordered(static_cast<std::size_t>(experts()));
   for (Count t = 0; t < n; ++t) {
-    const Numbers own = part(scores, t * experts(), experts());
+    const Numbers own = of_token(scores, t, experts());
     const std::vector<double> affinity = affinities(own, config_.router);
     order(ordered, own, affinity);
     const std::span chosen = std::span(ordered).first(static_cast<std::size_t>(per_token()));
@@ -116,8 +104,11 @@ Routing Router::choose(Numbers scores, Count sequences) const {
     routing.entropy += entropy_of(affinity);
   }
   sort_rows(routing);
-  for (Count s = 0; s < sequences; ++s)
-    routing.balance += balance_loss(scores, routing, {s * n / sequences, n / sequences});
+  if (config_.balance_level == BalanceLevel::global_batch)
+    routing.probabilities = probabilities(scores);
+  else
+    for (const Part& part : parts(n, sequences))
+      routing.balance += part.sequences * balance_loss(scores, routing, part);
   return routing;
 }
 
@@ -126,6 +117,8 @@ Routing Router::choose_in_turn(Count tokens) const {
   for (Count choice = 0; choice < tokens * per_token(); ++choice)
     routing.experts.push_back(static_cast<std::int32_t>(choice % experts()));
   routing.weights.assign(routing.experts.size(), 1.0 / static_cast<double>(per_token()));
+  if (config_.balance_level == BalanceLevel::global_batch)
+    routing.probabilities.resize(static_cast<std::size_t>(experts()));
   sort_rows(routing);
   return routing;
 }
@@ -191,7 +184,7 @@ void Router::backward(std::span<double> dscores, Numbers scores, Numbers product
                       const Routing& routing, Count sequences, double scale) const {
   const Count n = std::ssize(scores) / experts();
   for (Count t = 0; t < n; ++t) {
-    const Numbers own = part(scores, t * experts(), experts());
+    const Numbers own = of_token(scores, t, experts());
     const std::vector<double> affinity = affinities(own, config_.router);
     const auto d = dscores.subspan(static_cast<std::size_t>(t * experts()), own.size());
     double mean = 0, sum = 0;  // of the chosen: products by their weights, affinities
@@ -219,9 +212,9 @@ void Router::backward(std::span<double> dscores, Numbers scores, Numbers product
   }
   if (scale == 0) return;
   if (config_.balance > 0)
-    for (Count s = 0; s < sequences; ++s)
-      add_balance_gradient(dscores, scores, routing, {s * n / sequences, n / sequences},
-                           scale * config_.balance);
+    for (const Part& part : parts(n, sequences))
+      add_balance_gradient(dscores, scores, routing, part,
+                           scale * part.sequences * config_.balance);
   if (config_.z_loss > 0)
     add_z_gradient(
         dscores, scores,
@@ -230,50 +223,10 @@ void Router::backward(std::span<double> dscores, Numbers scores, Numbers product
 
 void Router::add_z_gradient(std::span<double> dscores, Numbers scores, double scale) const {
   for (Count first = 0; first < std::ssize(scores); first += experts()) {
-    const Numbers own = part(scores, first, experts());
+    const Numbers own = of_token(scores, first / experts(), experts());
     const double lse = log_sum_exp(own);
     for (Count e = 0; e < experts(); ++e)
       dscores[first + e] += scale * 2 * lse * std::exp(own[e] - lse);
-  }
-}
-
-std::vector<double> Router::shares(const Routing& routing, Sequence sequence) const {
-  std::vector<double> shares(static_cast<std::size_t>(experts()));
-  for (Count k = 0; k < sequence.count * per_token(); ++k)
-    shares[routing.experts[sequence.first * per_token() + k]] += 1;
-  for (double& share : shares) share /= static_cast<double>(sequence.count * per_token());
-  return shares;
-}
-
-double Router::balance_loss(Numbers scores, const Routing& routing, Sequence sequence) const {
-  const std::vector<double> share = shares(routing, sequence);
-  double loss = 0;
-  for (Count t = sequence.first; t < sequence.first + sequence.count; ++t) {
-    const std::vector<double> affinity =
-        affinities(part(scores, t * experts(), experts()), config_.router);
-    const double sum = std::reduce(affinity.begin(), affinity.end());
-    loss += std::inner_product(share.begin(), share.end(), affinity.begin(), 0.0) / sum;
-  }
-  return static_cast<double>(experts()) * loss / static_cast<double>(sequence.count);
-}
-
-// Probabilities are a_e / sum of all a, so their gradient is (f_e - sum_i f_i p_i) / sum, times that
-// of a_e by its score.
-void Router::add_balance_gradient(std::span<double> dscores, Numbers scores, const Routing& routing,
-                                  Sequence sequence, double scale) const {
-  const std::vector<double> share = shares(routing, sequence);
-  const double factor =
-      scale * static_cast<double>(experts()) / static_cast<double>(sequence.count);
-  for (Count t = sequence.first; t < sequence.first + sequence.count; ++t) {
-    const std::vector<double> affinity =
-        affinities(part(scores, t * experts(), experts()), config_.router);
-    const double sum = std::reduce(affinity.begin(), affinity.end());
-    const double mean = std::inner_product(share.begin(), share.end(), affinity.begin(), 0.0) / sum;
-    for (Count e = 0; e < experts(); ++e) {
-      const double a = affinity[e];
-      const double slope = config_.router == RouterWeights::sigmoid ? a * (1 - a) : a;
-      dscores[t * experts() + e] += factor * slope / sum * (share[e] - mean);
-    }
   }
 }
 

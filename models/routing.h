@@ -25,7 +25,10 @@ struct Routing {
   std::vector<std::int32_t> rows;     // [N, K], the expert's row of each choice; -1 if dropped
   // Where ranks divide the experts: rows that each rank has sent to each of this rank's experts.
   std::vector<Count> arriving;
-  double balance = 0;  // the balancing losses of its sequences, added up
+  // The balancing loss, times its sequences: see Router::choose().
+  double balance = 0;
+  // [E], added up over its tokens, for a loss of the global batch.
+  std::vector<double> probabilities;
   double z = 0;        // lse(scores)^2 of its tokens, added up
   double entropy = 0;  // of the probabilities of its tokens, nats, added up
 };
@@ -34,8 +37,8 @@ struct Routing {
 struct RoutingTotals {
   double balance = 0, z = 0, entropy = 0;
   Count dropped = 0, chosen = 0;
-  std::map<int, std::vector<Count>> tokens,
-      choices;  // of each expert, without and with dropped ones
+  std::map<int, std::vector<Count>> tokens, choices;  // without and with dropped ones, by expert
+  std::map<int, std::vector<double>> probabilities;   // by expert
 
   void add(int layer, const Routing& routing);
   void add(const RoutingTotals& other);
@@ -56,9 +59,16 @@ class Router {
   // others: bias += rate * sign(mean - choices). choices[E] are those of all ranks in a step. Wang
   // et al., "Auxiliary-loss-free load balancing strategy for mixture-of-experts", 2024, algorithm 1.
   void balance(std::span<const double> choices);
+  // For the balancing loss of the global batch, before the first backward(): choices[E] of all ranks
+  // in a step. Returns the sum over the experts of f_e P_e, where this rank's tokens have
+  // probabilities[E], added up, and P_e is a mean over all ranks' tokens. The results of all ranks
+  // add up to the loss divided by E.
+  double share_choices(std::span<const double> choices, std::span<const double> probabilities);
 
   // scores[N, E], the tokens of the sequences one after another. The highest scores are chosen, or
-  // with a bias the highest sums of probability and bias; of equal ones the smaller index.
+  // with a bias the highest sums of probability and bias; of equal ones the smaller index. The
+  // balancing loss is added up over the sequences, or is that of the micro-batch times its
+  // sequences; that of the global batch is not known yet.
   Routing choose(std::span<const double> scores, Count sequences) const;
   // All experts in turn, for devices that compute no scores.
   Routing choose_in_turn(Count tokens) const;
@@ -70,18 +80,23 @@ class Router {
                 double scale) const;
 
  private:
-  struct Sequence {
+  // The tokens that a balancing loss is about, and the number of their sequences.
+  struct Part {
     Count first, count;
+    double sequences;
   };
-  // E sum_e f_e P_e, where f_e is the expert's share of a sequence's choices, and P_e the mean of its
-  // probability. 1 if balanced. Fedus et al., 2021, eq. 4; by sequence as in DeepSeek-V3, eq. 17-20.
-  double balance_loss(std::span<const double> scores, const Routing& routing,
-                      Sequence sequence) const;
+  // [E], added up over tokens.
+  std::vector<double> probabilities(std::span<const double> scores) const;
+  std::vector<Part> parts(Count tokens, Count sequences) const;
+  // E sum_e f_e P_e, where f_e is the expert's share of the part's choices, and P_e the mean of its
+  // probability. 1 if balanced. Fedus et al., 2021, eq. 4; by sequence as in DeepSeek-V3, eq. 17-20;
+  // of the global batch as in Qiu et al., "Demons in the detail", 2025.
+  double balance_loss(std::span<const double> scores, const Routing& routing, Part part) const;
   void add_balance_gradient(std::span<double> dscores, std::span<const double> scores,
-                            const Routing& routing, Sequence sequence, double scale) const;
+                            const Routing& routing, Part part, double scale) const;
   void add_z_gradient(std::span<double> dscores, std::span<const double> scores,
                       double scale) const;
-  std::vector<double> shares(const Routing& routing, Sequence sequence) const;
+  std::vector<double> shares(const Routing& routing, Part part) const;
   // The experts of one token, by falling score, those of the chosen groups first.
   void order(std::vector<std::int32_t>& experts, std::span<const double> scores,
              std::span<const double> affinities) const;
@@ -94,6 +109,7 @@ class Router {
 
   ExpertConfig config_;
   std::vector<double> bias_;
+  std::vector<double> shares_;  // of the global batch
 };
 
 // The router of a layer, by the layer's number in the whole model.

@@ -41,14 +41,6 @@ GptStage::GptStage(Parameters& parameters, const GptConfig& config, StageLayers 
   }
 }
 
-std::vector<LayerRouter> GptStage::routers() {
-  std::vector<LayerRouter> routers;
-  for (std::size_t i = 0; i < blocks_.size(); ++i)
-    if (Router* const router = blocks_[i].router())
-      routers.push_back({.layer = layers_.first + static_cast<int>(i), .router = router});
-  return routers;
-}
-
 std::optional<int> GptStage::tokens() const {
   if (!embedding_) return {};
   return embedding_->tokens();

@@ -129,7 +129,13 @@ class GptStage {
   bool has_experts(std::size_t block) const {
     return config_.experts.in_layer(layers_.first + static_cast<int>(block));
   }
-  std::vector<LayerRouter> routers();
+  std::vector<LayerRouter> routers() {
+    std::vector<LayerRouter> routers;
+    for (std::size_t i = 0; i < blocks_.size(); ++i)
+      if (Router* const router = blocks_[i].router())
+        routers.push_back({.layer = layers_.first + static_cast<int>(i), .router = router});
+    return routers;
+  }
   // What the routers have chosen in training since take_routing() was called.
   const RoutingTotals& routing() const { return routing_; }
   RoutingTotals take_routing() { return std::exchange(routing_, {}); }

@@ -282,7 +282,8 @@ CheckpointIndex Checkpoints::index_at(int steps_taken) {
           .scaler = scaler_.state(),
           .data = data_position(training_),
           .model = training_.plan().model,
-          .router_biases = all_biases(training_.context().world, rank_.routers()),
+          .router_biases = all_biases(training_.context().world, training_.plan().model.experts,
+                                      rank_.routers()),
           .plan = plan_json(training_.plan()),
           .files = {},
           .branch = folder_ ? folder_->branch() : Branch{}};

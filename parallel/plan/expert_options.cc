@@ -22,7 +22,12 @@ OptionGroup describe(ExpertOptions& o) {
   return {
       .title = "experts",
       .techniques = {},
-      .options = {{.flag = "router-bias-update-rate",
+      .options = {{.flag = "router-load-balancing-type",
+                   .value = &o.router_balance_type,
+                   .help = "over which tokens the balancing loss takes its means: each sequence, a "
+                           "rank's micro-batch, or the global batch",
+                   .choices = {"seq_aux_loss", "aux_loss", "global_aux_loss"}},
+                  {.flag = "router-bias-update-rate",
                    .value = &o.router_bias_rate,
                    .help = "balances experts without a loss: a step changes each expert's bias, "
                            "which only counts for the choice, by so much; 0: no bias",
@@ -52,13 +57,16 @@ OptionGroup describe(ExpertOptions& o) {
 }
 
 ExpertConfig with_options(ExpertConfig experts, const ExpertOptions& o) {
-  const bool routes = o.router_bias_rate > 0 || o.router_z_loss > 0 || o.router_groups > 1 ||
-                      o.router_chosen_groups > 1 || o.expert_capacity > 0 ||
-                      o.token_drop_policy != "probs";
+  const bool routes = o.router_balance_type != "seq_aux_loss" || o.router_bias_rate > 0 ||
+                      o.router_z_loss > 0 || o.router_groups > 1 || o.router_chosen_groups > 1 ||
+                      o.expert_capacity > 0 || o.token_drop_policy != "probs";
   require(experts.exist() || !routes, "options of routers for a model without experts",
           "name a --model that has experts, such as nano-moe");
   require(o.expert_capacity > 0 || o.token_drop_policy == "probs",
           "--token-drop-policy without a capacity drops nothing", "add --expert-capacity-factor");
+  experts.balance_level = o.router_balance_type == "aux_loss"          ? BalanceLevel::micro_batch
+                          : o.router_balance_type == "global_aux_loss" ? BalanceLevel::global_batch
+                                                                       : BalanceLevel::sequence;
   experts.bias_rate = o.router_bias_rate;
   experts.z_loss = o.router_z_loss;
   experts.groups = o.router_groups;
@@ -106,6 +114,22 @@ void check_experts(const Plan& plan) {
   require(plan.zero_stage() < 3 || group == 0 || (group > ranks && group % ranks == 0),
           fmt::format("--reshard-after-forward {} with --ep {}", group, ranks),
           "use a multiple of --ep that is larger, so that each expert has a group of ranks");
+}
+
+void check_balance_level(const Plan& plan) {
+  const ExpertConfig& experts = plan.model.experts;
+  if (!experts.exist() || experts.balance_level != BalanceLevel::global_batch) return;
+  for (const std::vector<Action>& actions : plan.schedule.by_rank) {
+    bool turned = false;  // has begun with backward passes
+    for (const Action& action : actions) {
+      if (is_compute(action.pass) && action.pass != Pass::forward) turned = true;
+      require(!turned || action.pass != Pass::forward,
+              "--router-load-balancing-type global_aux_loss with micro-batches that go back before "
+              "all have gone forward",
+              "their gradients need the choices of the whole batch: use --micro-batches 1, or a "
+              "pipeline with --schedule gpipe");
+    }
+  }
 }
 
 }  // namespace lockstep

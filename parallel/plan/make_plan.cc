@@ -283,6 +283,7 @@ Plan plan_of(const TrainOptions& options, int ranks, const GptConfig& model) {
   check_batch(plan);
   plan.schedule = schedule_of(plan.options, plan.shape());
   check_schedule(plan);
+  check_balance_level(plan);
   add_collectives(plan);
   require(options.sequence_length <= plan.model.context,
           fmt::format("--sequence-length {} with a context of {}", options.sequence_length,

@@ -11,5 +11,7 @@ Plan plan_of(const TrainOptions& options, int ranks, const GptConfig& model);
 
 // Throws Error (bad_input) naming the rule that the division of a model's experts breaks.
 void check_experts(const Plan& plan);
+// Throws Error (bad_input) if the balancing loss needs choices that the schedule makes too late.
+void check_balance_level(const Plan& plan);
 
 }  // namespace lockstep

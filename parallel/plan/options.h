@@ -141,6 +141,7 @@ struct ExpertOptions {
   double expert_capacity = 0;
   std::string token_drop_policy = "probs";  // or position
   double router_bias_rate = 0;
+  std::string router_balance_type = "seq_aux_loss";  // or aux_loss or global_aux_loss
 };
 
 struct CheckpointOptions {

@@ -25,54 +25,71 @@ Count bytes_of_biases(const std::vector<LayerRouter>& routers) {
 
 }  // namespace
 
-RouterBalance::RouterBalance(Communicator* sharers, Ledger& ledger,
-                             std::vector<LayerRouter> routers)
-    : sharers_(sharers), ledger_(ledger), routers_(std::move(routers)) {
+RouterBalance::RouterBalance(std::unique_ptr<Communicator> sharers, Ledger& ledger,
+                             const Plan& plan, std::vector<LayerRouter> routers)
+    : sharers_(std::move(sharers)), ledger_(ledger), plan_(plan), routers_(std::move(routers)) {
   ledger_.add(MemoryUse::optimizer, bytes_of_biases(routers_));
   if (sharers_) waiting_.emplace(*sharers_);
 }
 
 RouterBalance::~RouterBalance() { ledger_.remove(MemoryUse::optimizer, bytes_of_biases(routers_)); }
 
-bool RouterBalance::changes_biases() const {
-  return !routers_.empty() && routers_.front().router->config().bias_rate > 0;
+void RouterBalance::add_up(const RoutingTotals& own) {
+  for (const LayerRouter& layer : routers_) {
+    const std::vector<Count>& chosen = own.choices.at(layer.layer);
+    choices_.insert(choices_.end(), chosen.begin(), chosen.end());
+  }
+  if (!sharers_ || sharers_->size() == 1) return;
+  waiting_->time([&] {
+    sharers_->set_label(label);
+    all_reduce(*sharers_, host_slice(std::span(choices_)), ReduceOp::sum, balance_algorithm);
+  });
+}
+
+template <typename Run>
+void RouterBalance::for_each_layer(Run run) {
+  std::span<const double> next = choices_;
+  for (const LayerRouter& layer : routers_) {
+    const auto experts = static_cast<std::size_t>(layer.router->config().number);
+    run(layer, next.first(experts));
+    next = next.subspan(experts);
+  }
+}
+
+void RouterBalance::before_backward(const RoutingTotals& own) {
+  const ExpertConfig& experts = plan_.model.experts;
+  const bool is_needed = experts.balance_level == BalanceLevel::global_batch && !routers_.empty();
+  if (!is_needed || !choices_.empty()) return;
+  add_up(own);
+  loss_ = 0;
+  for_each_layer([&](const LayerRouter& layer, std::span<const double> choices) {
+    loss_ += experts.number * plan_.options.global_batch *
+             layer.router->share_choices(choices, own.probabilities.at(layer.layer));
+  });
 }
 
 void RouterBalance::step(const RoutingTotals& own) {
-  if (!changes_biases()) return;
-  std::vector<double> choices;
-  for (const LayerRouter& layer : routers_) {
-    const auto counted = own.choices.find(layer.layer);
-    if (counted != own.choices.end())
-      choices.insert(choices.end(), counted->second.begin(), counted->second.end());
-    else  // no token was on this rank
-      choices.resize(choices.size() + layer.router->bias().size());
-  }
-  if (sharers_ && sharers_->size() > 1)
-    waiting_->time([&] {
-      sharers_->set_label(label);
-      all_reduce(*sharers_, host_slice(std::span(choices)), ReduceOp::sum, balance_algorithm);
-    });
-  std::span<const double> next = choices;
-  for (const LayerRouter& layer : routers_) {
-    const std::size_t experts = layer.router->bias().size();
-    layer.router->balance(next.first(experts));
-    next = next.subspan(experts);
-  }
+  if (plan_.model.experts.bias_rate == 0 || routers_.empty()) return;
+  if (choices_.empty()) add_up(own);
+  for_each_layer([](const LayerRouter& layer, std::span<const double> choices) {
+    layer.router->balance(choices);
+  });
 }
 
 Terms router_balance_terms(const Plan& plan, int rank, Count layers) {
   Terms terms{.part = PlanPart::router_balance};
   const ExpertConfig& experts = plan.model.experts;
-  if (!experts.has_bias() || layers == 0) return terms;
+  if (!experts.exist() || layers == 0) return terms;
   const Count numbers = layers * experts.number;
   constexpr Count element = sizeof(double);
-  terms.hold({.use = MemoryUse::optimizer,
-              .bytes = numbers * element,
-              .formula = "8 E layers with experts"});
+  if (experts.has_bias())
+    terms.hold({.use = MemoryUse::optimizer,
+                .bytes = numbers * element,
+                .formula = "8 E layers with experts"});
   const std::vector<int> sharers = plan.replica_group(rank, ParameterSet::dense);
   const int ranks = static_cast<int>(sharers.size());
-  if (ranks == 1 || experts.bias_rate == 0) return terms;
+  const bool adds_up = experts.bias_rate > 0 || experts.balance_level == BalanceLevel::global_batch;
+  if (ranks == 1 || !adds_up) return terms;
   const int place = static_cast<int>(std::ranges::find(sharers, rank) - sharers.begin());
   const AllReduceAlgorithm& algorithm =
       find_algorithm(all_reduce_algorithms(), "all_reduce", balance_algorithm);
@@ -92,11 +109,12 @@ void set_biases(const std::vector<LayerRouter>& routers, const RouterBiases& bia
       layer.router->set_bias(bias->second);
 }
 
-RouterBiases all_biases(Communicator& world, const std::vector<LayerRouter>& routers) {
+RouterBiases all_biases(Communicator& world, const ExpertConfig& experts,
+                        const std::vector<LayerRouter>& routers) {
+  if (!experts.has_bias()) return {};
   RouterBiases own;
   for (const LayerRouter& layer : routers)
-    if (!layer.router->bias().empty())
-      own[layer.layer].assign(layer.router->bias().begin(), layer.router->bias().end());
+    own[layer.layer].assign(layer.router->bias().begin(), layer.router->bias().end());
   world.set_label(report_label);
   RouterBiases all;
   int rank = 0;

@@ -236,7 +236,7 @@ void Training::save(TrainingRank& rank) {
                    .hint = "lower --lr, add --warmup-steps or set --grad-clip"});
     file->write(part, values);
   });
-  for (const auto& [layer, bias] : all_biases(context_.world, rank.routers()))
+  for (const auto& [layer, bias] : all_biases(context_.world, plan_.model.experts, rank.routers()))
     file->write_bias(layer, bias);
   if (file) file->finish();
 }
@@ -261,7 +261,7 @@ void Training::sample(TrainingRank& rank) {
                            into.device->copy(into, theirs.part(in_part, count));
                          });
   });
-  const RouterBiases biases = all_biases(context_.world, rank.routers());
+  const RouterBiases biases = all_biases(context_.world, plan_.model.experts, rank.routers());
   if (!whole) return;
   set_biases(whole->routers(), biases);
   const Slice own = whole->parameters().values();

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-class Serial final : public TrainingRank {
+class Serial final : public TrainingRank, public PassObserver {
  public:
   Serial(RankContext& context, const Plan& plan, Backend& backend)
       : plan_(plan),
@@ -21,10 +21,12 @@ class Serial final : public TrainingRank {
         backend_(backend),
         model_(plan.model, backend, plan.options.dtype, context.ledger, true,
                model_options(plan.options)),
-        balance_(nullptr, context.ledger, model_.routers()),
+        balance_(nullptr, context.ledger, plan, model_.routers()),
         compute_clock_(context.world, plan.options),
         optimizer_(new_optimizer(optimizer_settings(plan.options), model_.parameters(), backend,
-                                 context.ledger)) {}
+                                 context.ledger)) {
+    model_.observe(*this);
+  }
 
   void load_weights() override {
     const FirstWeights weights(plan_);
@@ -38,12 +40,17 @@ class Serial final : public TrainingRank {
   double accumulate(std::span<const Batch> micro_batches, Count total_targets,
                     double loss_scale) override {
     model_.parameters().zero_gradients();
+    balance_.begin_step();
     double loss = 0;
     for (const Batch& batch : micro_batches)
       loss += compute_clock_.forward_backward(model_, batch, total_targets, loss_scale);
     return loss;
   }
-  RoutingTotals take_routing() override { return model_.take_routing(); }
+  RoutingTotals take_routing() override {
+    RoutingTotals all = model_.take_routing();
+    all.balance += balance_.loss();
+    return all;
+  }
   std::vector<LayerRouter> routers() override { return model_.routers(); }
   double gradient_norm() override {
     return std::sqrt(backend_.squared_norm(model_.parameters().gradients()));
@@ -66,6 +73,10 @@ class Serial final : public TrainingRank {
   }
 
  private:
+  void before_use(const Unit&, UnitUse use) override {
+    if (use == UnitUse::backward) balance_.before_backward(model_.routing());
+  }
+
   const Plan& plan_;
   const Ledger& ledger_;
   Backend& backend_;

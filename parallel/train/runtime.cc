@@ -47,8 +47,8 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
         experts_(model_.ranks.experts),
         inputs_(context, plan, *model_.ranks.tensor_group, split_),
         tied_(*pipeline_, model_.parameters, model_.embedding_copies(), plan.ends_of_pipeline()),
-        sharers_(context.world.subgroup(plan.replica_group(rank_, ParameterSet::dense))),
-        balance_(sharers_.get(), context.ledger, model_.routers()),
+        balance_(context.world.subgroup(plan.replica_group(rank_, ParameterSet::dense)),
+                 context.ledger, plan, model_.routers()),
         exposed_(context.world) {
     for (const ParameterSet set : model_.sets()) {
       backend.observe(model_.of(set), set);
@@ -78,6 +78,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
                     double loss_scale) override {
     for (Replicated& own : sets_) own.data->begin();
     experts_.begin_step();
+    balance_.begin_step();
     // Aligned, so that virtual time shows the bubble of this step only.
     if (plan_.has_pipeline()) context_.world.transport().align();
     const double loss = executor_->run(micro_batches, total_targets, loss_scale);
@@ -92,7 +93,11 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
     return own_part(loss);
   }
 
-  RoutingTotals take_routing() override { return model_.take_routing(); }
+  RoutingTotals take_routing() override {
+    RoutingTotals all = model_.take_routing();
+    all.balance += balance_.loss();
+    return all;
+  }
   std::vector<LayerRouter> routers() override { return model_.routers(); }
   double gradient_norm() override {
     double square = 0;
@@ -157,7 +162,11 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
  private:
   // The data-parallel strategies see all that the executor does to their set, but the gradients of
   // tied copies only as their sum.
-  void before_use(const Unit& unit, UnitUse use) override { of(unit.set).before_use(unit, use); }
+  void before_use(const Unit& unit, UnitUse use) override {
+    if (use == UnitUse::backward || use == UnitUse::input_gradient)
+      balance_.before_backward(model_.routing());
+    of(unit.set).before_use(unit, use);
+  }
   void after_use(const Unit& unit, UnitUse use) override { of(unit.set).after_use(unit, use); }
   void gradient_ready(int parameter, ParameterSet set) override {
     if (set == ParameterSet::dense && tied_.completes(parameter)) return;
@@ -197,7 +206,6 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   ExpertRanks& experts_;
   KeptInputs inputs_;
   TiedEmbedding tied_;
-  std::unique_ptr<Communicator> sharers_;  // of the routers
   RouterBalance balance_;
   std::deque<Replicated> sets_;
   std::optional<Executor> executor_;

@@ -95,6 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"fsdp", 4, [](TrainOptions& o) { o.replicas = 2, o.recompute = "full"; }},
         {"zero", 2, [](TrainOptions& o) { o.zero_stage = 1, o.dtype = DType::bf16; }},
         {"ddp", 2, [](TrainOptions& o) { o.dtype = DType::f16; }},
+        {"moe", 4, [](TrainOptions& o) { o.expert_ranks = 2, o.recompute = "full"; }},
         {"pipeline", 2, [](TrainOptions& o) { o.micro_batches = 4, o.recompute = "full"; }},
         {"pipeline", 4, [](TrainOptions& o) { o.micro_batches = 2; }},
         {"pipeline", 2, [](TrainOptions& o) { o.micro_batches = 4, o.schedule = "dualpipe-v"; }},
@@ -243,7 +244,8 @@ TEST(RouterBalance, DifferentBiasesOfTwoRanksAreAnError) {
       Router router(config);
       const int rank = context.world.rank();
       router.set_bias({0.5, rank == 1 ? of_rank_1 : 0.25});
-      const RouterBiases here = all_biases(context.world, {{.layer = 7, .router = &router}});
+      const RouterBiases here =
+          all_biases(context.world, config, {{.layer = 7, .router = &router}});
       if (rank == 0) all = here;
     });
     return all;
