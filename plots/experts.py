@@ -21,7 +21,9 @@ def _over_steps(runs):
     for (name, steps), style in zip(runs, line_styles(len(runs))):
         times = [busiest(step["tokens_of_experts"]) for step in steps]
         axes.plot([step["step"] for step in steps], times, label=name, **{**style, "marker": ""})
-        rows.append((name, f"{times[0]:.2f}", f"{times[-1]:.2f}", f"{steps[-1]['aux_loss']:.4f}", f"{steps[-1]['loss']:.4f}"))
+        entropy = steps[-1].get("router_entropy")
+        rows.append((name, f"{times[0]:.2f}", f"{times[-1]:.2f}", f"{steps[-1]['aux_loss']:.4f}",
+                     "" if entropy is None else f"{entropy:.3f}", f"{steps[-1]['loss']:.4f}"))
     axes.set_ylim(bottom=1)
     axes.set_xlabel("step")
     axes.set_ylabel("busiest expert, times the mean")
@@ -32,7 +34,7 @@ def _over_steps(runs):
                     "have the same.",
         alt="The busiest expert over the mean: " + "; ".join(f"{row[0]} {row[1]} at first, {row[2]} at the end" for row in rows) + ".",
         figure=figure,
-        columns=("run", "first step", "last step", "balancing loss", "loss"),
+        columns=("run", "first step", "last step", "balancing loss", "entropy of the router, nats", "loss"),
         rows=rows)
 
 

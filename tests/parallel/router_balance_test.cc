@@ -114,6 +114,9 @@ TEST_F(Biases, EvaluationChangesNone) {
   TrainResult result;
   const RouterBiases biases = biases_after(2, options, result);
   EXPECT_EQ(result.validation.size(), 3);
+  for (const StepRecord& step : result.steps)
+    for (const std::vector<std::int64_t>& tokens : step.tokens_of_experts)
+      EXPECT_EQ(tokens[0] + tokens[1] + tokens[2] + tokens[3], 2 * 8 * 32);
   EXPECT_EQ(biases, by_hand(result.steps, options.router_bias_rate));
 }
 
