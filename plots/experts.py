@@ -31,7 +31,7 @@ def _over_steps(runs):
     return Chart(
         title="The busiest expert",
         explanation="Of all layers with experts, the tokens of the expert with the most, over the mean of its layer: 1 if all "
-                    "have the same.",
+                    "have the same. One less is called MaxVio.",
         alt="The busiest expert over the mean: " + "; ".join(f"{row[0]} {row[1]} at first, {row[2]} at the end" for row in rows) + ".",
         figure=figure,
         columns=("run", "first step", "last step", "balancing loss", "entropy of the router, nats", "loss"),

@@ -109,6 +109,9 @@ class Plots(unittest.TestCase):
         over_steps, of_last_step = experts.charts(changed)
         (line,) = over_steps.figure.axes[0].lines
         self.assertEqual(list(line.get_ydata()), [4, 2.5, 2.5, 2.5])
+        self.assertEqual(over_steps.rows[0][-2], "")
+        changed.trainings[1].data["steps"][-1]["router_entropy"] = 1.25
+        self.assertEqual(experts.charts(changed)[0].rows[0][-2], "1.250")
         self.assertEqual([text.get_text() for text in of_last_step.figure.axes[0].texts], "4 4 4 4 1 2 3 10".split())
         self.assertEqual(of_last_step.rows[1], ("ddp 2 ranks", 1, "1 2 3 10"))
 
