@@ -62,7 +62,7 @@ BUGS = [
      "    ranks_.combine(sums, ReduceOp::sum);\n", "    ranks_.combine(sums, ReduceOp::sum);\n    ranks_.combine(sums, ReduceOp::sum);\n"),
     # Missing or misplaced reductions
     ("veomni-1115", "gradients are not summed over ranks that share sequences", RUNTIME,
-     "replicas_(plan.mesh.communicator(context.world, replica_axes()))", "replicas_(plan.mesh.communicator(context.world, {dp}))"),
+     "plan.replica_group(rank_, set)", "plan.mesh.group_of(rank_, {dp})"),
     ("skyrl-1886", "the sum is made in a copy, which is dropped", "parallel/tensor/shared_gradients.cc",
      "    for_each([](Slice here, Slice there) { there.device->copy(there, here); });\n", ""),
     ("torchtitan-3412", "a partial sum is taken for a whole one", VOCABULARY,
@@ -70,7 +70,7 @@ BUGS = [
     ("openxla-42481", "row i of one shard of the embedding gets the gradient of row i of another", VOCABULARY,
      "parameters_.gradient(tokens_), own_.first_token(), of_all", "parameters_.gradient(tokens_), 0, of_all"),
     ("megatron-7452-4", "a sum over another group, which may have the same size", SHARDED,
-     "between_(data.subgroup(counterparts(data, plan.shards())))", "between_(data.subgroup(neighbours(data.rank(), plan.shards())))"),
+     "between_(data.subgroup(counterparts(data, ", "between_(data.subgroup(neighbours(data.rank(), "),
     ("piper-13", "the tied embedding is not summed between stages", TIED,
      "  if (between_)\n    return all_reduce(*between_, parameters_.gradient(tokens ? *tokens : *head), ReduceOp::sum,\n"
      "                      algorithm);\n", "  if (between_) return;\n"),

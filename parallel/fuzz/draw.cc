@@ -82,6 +82,7 @@ void draw_division(Random& random, FuzzPlan& plan) {
   o.loss_scaling.clear();
   o.reduce_dtype.reset();
   o.router_z_loss = one_of(random, {0.0, 0.0, 0.01});
+  o.router_bias_rate = one_of(random, {0.0, 0.0, 0.1});
   if (technique(o.technique).has_mesh) o.expert_ranks = one_of(random, {1, 2, 2, 4});
 }
 

@@ -40,6 +40,7 @@ class Serial final : public TrainingRank, public PassObserver {
   double accumulate(std::span<const Batch> micro_batches, Count total_targets,
                     double loss_scale) override {
     model_.parameters().zero_gradients();
+    model_.take_routing();  // of an earlier step that nobody has asked for
     balance_.begin_step();
     double loss = 0;
     for (const Batch& batch : micro_batches)

@@ -78,6 +78,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
                     double loss_scale) override {
     for (Replicated& own : sets_) own.data->begin();
     experts_.begin_step();
+    model_.take_routing();  // of an earlier step that nobody has asked for
     balance_.begin_step();
     // Aligned, so that virtual time shows the bubble of this step only.
     if (plan_.has_pipeline()) context_.world.transport().align();

@@ -91,6 +91,16 @@ TEST_F(Fuzz, EveryKindIsDrawn) {
   for (const Coverage::Row& row : coverage.rows()) EXPECT_GE(row.values, 1) << row.flag;
 }
 
+TEST_F(Fuzz, PlansWithExpertsEqualOneRank) {
+  const int plans = LOCKSTEP_THOROUGH ? 20 : 8;
+  for (int number = 0; number < plans && !HasFailure(); ++number) {
+    const FuzzCase drawn = draw_case(1, number, {.experts = true});
+    const CaseCheck check = check_case_on_threads(drawn, {.fault = {}});
+    EXPECT_THAT(check.differences, IsEmpty()) << "plan " << number << ": " << case_json(drawn);
+    EXPECT_GT(check.compared, 20) << "plan " << number;
+  }
+}
+
 TEST_F(Fuzz, DrawsExpertsAndTheirDivision) {
   std::map<int, int> plans;  // by ranks that divide experts
   std::set<std::string> models;
