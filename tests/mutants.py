@@ -212,7 +212,7 @@ MUTANTS = [
     ("parallel/context/attention.cc", "adds && !is_query ? 1.0 : 0.0", "adds && is_query ? 1.0 : 0.0"),
     ("parallel/context/attention.cc", "    with.keys = layout.positions_of_group", "    with.keys = part.queries; layout.positions_of_group"),
     ("parallel/plan/context_split.cc", "(2 * c - 1) + e * (e + 1)", "(2 * c - 1) + e * e"),
-    ("models/ops/roofline_backend.cc", "  if (roofline_.only_attention && !is_attention) return;\n", ""),
+    ("models/ops/roofline_backend.h", "    if (roofline_.only_attention && !call.is_attention) return;\n", ""),
     ("bench/techniques/context_error.cc", "    if (rounds_) round(out);\n", "    round(out);\n"),
     ("models/data/dataset.h", "Count{batch.first} * rows.whole_length()", "Count{batch.first} * batch.length"),
     ("parallel/plan/make_plan.cc", "  check_batch(plan);\n", ""),

@@ -6,7 +6,7 @@
 
 #include <functional>
 
-#include "models/backend.h"
+#include "models/ops/described_backend.h"
 
 namespace lockstep {
 
@@ -16,75 +16,23 @@ struct Roofline {
   bool only_attention = false;  // no other operation takes time
 };
 
-class RooflineBackend final : public Backend {
+class RooflineBackend final : public DescribedBackend {
  public:
   // Each operation calls pass(seconds).
   RooflineBackend(const Roofline& roofline, std::function<void(double)> pass)
-      : roofline_(roofline), pass_(std::move(pass)) {}
+      : DescribedBackend(nullptr), roofline_(roofline), pass_(std::move(pass)) {}
 
   double seconds() const { return seconds_; }
-
   std::string_view name() const override { return "roofline"; }
-  void copy(const Matrix& into, const Matrix& from, double beta) override;
-  void gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) override;
-  void add_bias(Slice out, Slice base, Slice bias, Count rows) override;
-  void sum_rows(Slice sum, Slice x, Count rows) override;
-  void bias_dropout_add(Slice out, Slice base, Slice x, Slice bias, Count rows,
-                        const Dropout& dropout) override;
-  void dropout(Slice out, Slice x, Count rows, const Dropout& dropout) override;
-  void layer_norm(Slice out, Slice mean, Slice rstd, Slice x, Slice weight, Slice bias, Count rows,
-                  double epsilon) override;
-  void layer_norm_backward_input(Slice dx, Slice base, Slice dout, Slice x, Slice mean, Slice rstd,
-                                 Slice weight, Count rows) override;
-  void layer_norm_backward_weight(Slice dweight, Slice dbias, Slice dout, Slice x, Slice mean,
-                                  Slice rstd, Count rows) override;
-  void gelu(Slice out, Slice x) override;
-  void gelu_backward(Slice dx, Slice dout, Slice x) override;
-  void attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape,
-                 const Dropout& dropout) override;
-  void attention_backward(Slice dqkv, Slice dout, Slice out, Slice log_sum_exp, Slice qkv,
-                          const AttentionShape& shape, const Dropout& dropout) override;
-  void attention_part(Slice out, Slice log_sum_exp, const Matrix& q, const Matrix& k,
-                      const Matrix& v, const AttentionPart& part, const Dropout& dropout) override;
-  void merge_attention(Slice out, Slice log_sum_exp, Slice part_out, Slice part_log_sum_exp,
-                       const AttentionPart& part) override;
-  void attention_products(Slice products, Slice dout, Slice out,
-                          const AttentionPart& part) override;
-  void attention_part_backward(const Matrix& dq, const Matrix& dk, const Matrix& dv, Slice dout,
-                               Slice log_sum_exp, Slice products, const Matrix& q, const Matrix& k,
-                               const Matrix& v, const AttentionPart& part,
-                               const Dropout& dropout) override;
-  void embedding(Slice out, Slice tokens, std::int32_t first_token,
-                 std::span<const std::int32_t> inputs) override;
-  void embedding_backward(Slice dtokens, std::int32_t first_token, Slice dout,
-                          std::span<const std::int32_t> inputs) override;
-  void add_positions(Slice out, Slice positions, const RowPlaces& places, Count rows) override;
-  void positions_backward(Slice dpositions, Slice dout, const RowPlaces& places,
-                          Count rows) override;
-  void gather_rows(Slice out, Slice x, std::span<const std::int32_t> tokens,
-                   std::span<const double> factors) override;
-  void combine_rows(Slice out, Slice base, Slice x, std::span<const std::int32_t> rows,
-                    std::span<const double> factors, Count tokens) override;
-  void row_products(Slice products, Slice dout, Slice x, std::span<const std::int32_t> rows,
-                    Count tokens) override;
-  // Losses are 0, norms are 0.
-  double cross_entropy(Slice logits, std::span<const std::int32_t> targets, Count real,
-                       double scale, double smoothing) override;
-  void softmax_highest(Slice highest, Slice logits, Count real) override;
-  void softmax_sums(Slice sums, Slice logits, Slice highest, std::span<const std::int32_t> targets,
-                    std::int32_t first_column, Count real) override;
-  double softmax_gradient(Slice logits, Slice sums, std::span<const std::int32_t> targets,
-                          std::int32_t first_column, Count real, Count vocabulary, double scale,
-                          double smoothing) override;
-  void adamw(Slice value, Slice gradient, Slice first_moment, Slice second_moment,
-             const AdamWStep& step) override;
-  void sgd(Slice value, Slice gradient, Slice momentum, const SgdStep& step) override;
-  double squared_norm(Slice x) override;
 
  private:
-  void take(double operations, double bytes, bool is_attention = false);
-  // The time to access each of these slices once.
-  void move(std::initializer_list<Slice> slices);
+  void run(const KernelCall& call, const std::function<void()>&) override {
+    if (roofline_.only_attention && !call.is_attention) return;
+    const double seconds =
+        std::max(call.operations / roofline_.flops_per_s, call.bytes / roofline_.bytes_per_s);
+    seconds_ += seconds;
+    pass_(seconds);
+  }
 
   Roofline roofline_;
   std::function<void(double)> pass_;
