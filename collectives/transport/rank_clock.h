@@ -15,6 +15,8 @@ class RankClock {
   // In virtual time: waits for all ranks of the group, which then continue at the same time. Costs
   // no time. Does nothing in real time.
   virtual void align() {}
+  // In virtual time: identifies the thread that runs, of any rank. Null in real time.
+  virtual const void* thread() const { return nullptr; }
 };
 
 // The machine's monotonic clock. Thread-safe.

@@ -130,6 +130,7 @@ class VirtualTransport final : public Transport,
     const AtWork work(group_->world->time);
     return group_->world->time.thread().now();
   }
+  const void* thread() const override { return &group_->world->time.thread(); }
   LinkModel links() const override { return group_->world->links; }
   void align() override {
     VirtualTime& time = group_->world->time;
