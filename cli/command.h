@@ -34,6 +34,7 @@ void add_bench_ps(CLI::App& bench, Command& chosen);
 void add_bench_tensor(CLI::App& bench, Command& chosen);
 void add_bench_sharded(CLI::App& bench, Command& chosen);
 void add_burn_in(CLI::App& program, Command& chosen);
+void add_calibrate(CLI::App& program, Command& chosen);
 void add_checkpoint(CLI::App& program, Command& chosen);
 void add_compare(CLI::App& program, Command& chosen);
 void add_completion(CLI::App& program, Command& chosen);

@@ -23,6 +23,7 @@ void add_commands(CLI::App& program, Command& chosen) {
   add_train(program, chosen);
   add_bench(program, chosen);
   add_burn_in(program, chosen);
+  add_calibrate(program, chosen);
   add_checkpoint(program, chosen);
   add_compare(program, chosen);
   add_contributions(program, chosen);

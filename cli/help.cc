@@ -204,6 +204,10 @@ void add_examples(CLI::App& program) {
   add_examples(*program.get_subcommand("burn-in"),
                {"burn-in --ranks 4 --passes 2 --json burn_in.json",
                 "burn-in --ranks 3 --passes 2 --fault rank=1,op=2,kind=flip-gradient"});
+  add_examples(
+      *program.get_subcommand("calibrate"),
+      {"calibrate --ranks 2 --global-batch 2 --sequence-length 16 --most-bytes 64K",
+       "calibrate --model nano --global-batch 2 --ranks 2 --most-bytes 1M --json machine.json"});
   add_lab_examples(*program.get_subcommand("lab"));
   add_history_examples(*program.get_subcommand("history"));
   add_checkpoint_examples(*program.get_subcommand("checkpoint"));

@@ -12,6 +12,7 @@
 #include "cli/help.h"
 #include "cli/plan_cases.h"
 #include "cli/plan_placements.h"
+#include "cli/plan_seconds.h"
 #include "cli/train_options.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
@@ -31,6 +32,7 @@ struct PlanCommand {
   int ranks = 1;
   std::vector<int> shown;  // ranks
   bool checks_tags = false;
+  SecondsFlags seconds;
   std::string json;
 };
 
@@ -195,6 +197,7 @@ int run(PlanCommand& c) {
   if (c.ranks_flag->count() == 0) c.ranks = default_ranks(c.plan.options);
   const Plan plan = plan_of(c.plan.options, planned.value_or(c.ranks));
   refuse_without_effect(c.plan, plan.options);
+  const auto seconds = c.seconds.predicted(plan);
   if (!c.json.empty()) {
     check_writable(c.json);
     require_utf8(c.plan.options);
@@ -215,6 +218,7 @@ int run(PlanCommand& c) {
       file["bubble"] = {{"expected_fraction", *bubble}};
     for (const RankPlan& rank : ranks) file["predictions"].push_back(rank_json(plan, rank));
   }
+  if (seconds) file["seconds"] = c.seconds.show(*seconds);
   if (c.checks_tags) file["checked_tags"] = check_tags(c, plan);
   if (!c.json.empty()) write_file(c.json, json_text(file));
   return 0;
@@ -250,6 +254,7 @@ void add_plan(CLI::App& program, Command& chosen) {
                       "check, without data, that every partial sum is reduced, on the first and "
                       "last rank of each stage or on the ranks that --rank names")
             ->group(std::string(ranks_group));
+        c->seconds.add(*app);
         app->add_option("--json", c->json, "write the plan and its predictions to this file")
             ->group(std::string(files_group));
         app->callback([c, &chosen] { chosen = [c] { return run(*c); }; });

@@ -22,6 +22,7 @@ MAY_INCLUDE = {
     "bench/collectives/": ["bench/collectives/", "bench/results/", "collectives/"],
     "bench/pairs/": ["bench/pairs/", "bench/results/", "collectives/"],
     "bench/burn_in/": ["bench/burn_in/", "bench/pairs/", "bench/results/", "parallel/", "models/", "collectives/"],
+    "bench/calibrate/": ["bench/calibrate/", "bench/collectives/", "bench/results/", "parallel/", "models/", "collectives/"],
     "bench/techniques/": ["bench/techniques/", "bench/results/", "parallel/", "models/", "collectives/"],
     "labs/": ["labs/", "parallel/", "models/", "collectives/"],
     "cli/": ["cli/", "labs/", "bench/", "parallel/", "models/", "collectives/"],

@@ -1,0 +1,73 @@
+#include "bench/calibrate/charges.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+
+Charges::Charges(const MachineProfile& profile, Clock clock, std::string algorithm)
+    : kernels_(profile, clock == Clock::cpu ? &OwnSeconds::alone : &OwnSeconds::together),
+      collectives_(profile),
+      shares_cores_(clock == Clock::wall),
+      algorithm_(std::move(algorithm)),
+      free_at_(static_cast<std::size_t>(profile.cores)) {}
+
+void Charges::start(RankClock& clock) {
+  clock_ = &clock;
+  // All ranks begin at the same time, and the first one may already have worked.
+  if (std::exchange(started_at_, clock.now_seconds()) != clock.now_seconds()) spent_ = {};
+}
+
+void Charges::spend(double seconds, double& sum) {
+  sum += seconds;
+  if (!shares_cores_) return clock_->advance(seconds);
+  double& free_at = *std::ranges::min_element(free_at_);
+  const double now = clock_->now_seconds();
+  free_at = std::max(now, free_at) + seconds;
+  clock_->advance(free_at - now);
+}
+
+double Charges::own_seconds(std::string_view operation, Count bytes, int ranks) const {
+  const int busy = std::min(ranks, static_cast<int>(free_at_.size()));
+  return collectives_.seconds(operation, algorithm_, ranks, static_cast<double>(bytes)) * busy /
+         ranks;
+}
+
+void Charges::kernel(const KernelCall& call) {
+  if (!clock_) return;
+  spend(kernels_.seconds(call) + kernels_.between_kernels(), spent_.compute);
+}
+
+void Charges::copy(const KernelCall& call) {
+  if (!clock_ || (shares_cores_ && is_inside())) return;
+  spend(kernels_.seconds(call), spent_.copies);
+}
+
+void Charges::begin_collective(Operation operation, Count bytes, int ranks) {
+  if (!clock_ || !shares_cores_) return;
+  ++inside_[clock_->thread()];
+  if (ranks > 1) spend(own_seconds(name_of(operation), bytes, ranks), spent_.communication);
+}
+
+void Charges::end_collective() {
+  if (!clock_ || !shares_cores_) return;
+  const auto depth = inside_.find(clock_->thread());
+  if (depth != inside_.end() && --depth->second == 0) inside_.erase(depth);
+}
+
+void Charges::before(const Arrival&) {
+  if (clock_) ++inside_[clock_->thread()];
+}
+
+void Charges::after(const Arrival& arrival) {
+  if (!clock_) return;
+  const auto depth = inside_.find(clock_->thread());
+  if (depth == inside_.end()) return;  // began before the charges
+  const bool is_alone = depth->second == 1;
+  if (--depth->second == 0) inside_.erase(depth);
+  if (is_alone)
+    spend(collectives_.seconds("send_recv", "auto", 2, static_cast<double>(arrival.data.bytes())),
+          spent_.communication);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,106 @@
+// What a simulated rank's work costs on the machine of a profile. All ranks share the charges: in
+// virtual time they take turns on one thread of the system.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bench/calibrate/described_device.h"
+#include "bench/calibrate/profile_times.h"
+#include "collectives/transport/launch/launch.h"
+#include "models/ops/described_backend.h"
+
+namespace lockstep {
+
+class Charges final : public ArrivalWatch {
+ public:
+  // CPU time of all ranks.
+  struct Spent {
+    double compute = 0, copies = 0, communication = 0;
+  };
+
+  // `algorithm`: of the plan's collectives.
+  Charges(const MachineProfile& profile, Clock clock, std::string algorithm);
+
+  // From here to stop(), work takes time. Called by every rank when all begin a step; the last step
+  // counts.
+  void start(RankClock& clock);
+  void stop() { clock_ = nullptr; }
+  const Spent& spent() const { return spent_; }
+
+  void kernel(const KernelCall& call);
+  // A copy or reduction. Inside a collective or a message, its time is part of theirs.
+  void copy(const KernelCall& call);
+  // The calling thread begins, and has ended, a collective of so many ranks.
+  void begin_collective(Operation operation, Count bytes, int ranks);
+  void end_collective();
+
+  // Messages outside of collectives.
+  void before(const Arrival& arrival) override;
+  void after(const Arrival& arrival) override;
+
+ private:
+  bool is_inside() const { return inside_.contains(clock_->thread()); }
+  // Takes this rank's processor for so long, or the core that is free first.
+  void spend(double seconds, double& sum);
+  // The measured time of an operation, on the cores that it kept busy, divided between its ranks.
+  double own_seconds(std::string_view operation, Count bytes, int ranks) const;
+
+  KernelTimes kernels_;
+  CollectiveTimes collectives_;
+  bool shares_cores_;
+  std::string algorithm_;
+  std::vector<double> free_at_;  // by core
+  RankClock* clock_ = nullptr;   // of any rank: it is that of the thread that runs
+  double started_at_ = -1;
+  std::map<const void*, int> inside_;  // threads in collectives or messages, and how deep
+  Spent spent_;
+};
+
+class ChargedBackend final : public DescribedBackend {
+ public:
+  explicit ChargedBackend(Charges& charges) : DescribedBackend(nullptr), charges_(charges) {}
+  std::string_view name() const override { return "profile"; }
+
+ private:
+  void run(const KernelCall& call, const std::function<void()>&) override { charges_.kernel(call); }
+
+  Charges& charges_;
+};
+
+class ChargedDevice final : public DescribedDevice {
+ public:
+  explicit ChargedDevice(Charges& charges) : DescribedDevice(none_device()), charges_(charges) {}
+
+ private:
+  void run(const KernelCall& call, const std::function<void()>&) override { charges_.copy(call); }
+
+  Charges& charges_;
+};
+
+// One rank's: knows the sizes of its groups.
+class ChargedCollectives final : public CollectiveObserver {
+ public:
+  ChargedCollectives(Charges& charges, Communicator& world)
+      : charges_(charges), ranks_{{world.group(), world.size()}} {}
+
+  void made_group(const void*, std::span<const int> members, const void* group) override {
+    ranks_[group] = static_cast<int>(members.size());
+  }
+  void begin(const void* group, Operation operation, Slice data) override {
+    charges_.begin_collective(operation, data.bytes(), ranks_.at(group));
+  }
+  void end() override { charges_.end_collective(); }
+  void announce(const void*, Operation, Slice, Slice) override {}
+  void added_norm(const void*) override {}
+  void begin_work(const void*, std::int64_t) override {}
+  void end_work() override {}
+  void waited(const void*, std::int64_t) override {}
+
+ private:
+  Charges& charges_;
+  std::map<const void*, int> ranks_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+// The CPU time of every operation of one rank, by kernel and shape.
+#pragma once
+
+#include <map>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "bench/calibrate/described_device.h"
+#include "bench/calibrate/machine_profile.h"
+
+namespace lockstep {
+
+// Records the thread that made it; the work of a rank's other threads passes unrecorded.
+class KernelRecorder {
+ public:
+  // Runs `work` and, while recording, keeps its CPU time. An operation inside another is part of it.
+  void run(const KernelCall& call, const std::function<void()>& work);
+  // From here to stop(), operations and the time between them count.
+  void start();
+  void stop() { records_ = false; }
+
+  // The median time of each operation, in `kernels` as `time` of its seconds; adds those that are not
+  // there yet.
+  void add_to(std::vector<MeasuredKernel>& kernels, double OwnSeconds::*time) const;
+  double mean_between() const { return calls_ > 0 ? between_s_ / static_cast<double>(calls_) : 0; }
+
+ private:
+  using Key = std::tuple<std::string, DType, std::array<Count, 3>, double, double>;
+
+  std::map<Key, std::vector<double>> seconds_;
+  const std::thread::id thread_ = std::this_thread::get_id();
+  bool records_ = false;
+  int depth_ = 0;
+  double ended_at_ = 0, between_s_ = 0;
+  Count calls_ = 0;
+};
+
+class RecordedBackend final : public DescribedBackend {
+ public:
+  RecordedBackend(Backend& inner, KernelRecorder& recorder)
+      : DescribedBackend(&inner), inner_name_(inner.name()), recorder_(recorder) {}
+  std::string_view name() const override { return inner_name_; }
+
+ private:
+  void run(const KernelCall& call, const std::function<void()>& work) override {
+    recorder_.run(call, work);
+  }
+
+  std::string_view inner_name_;
+  KernelRecorder& recorder_;
+};
+
+class RecordedDevice final : public DescribedDevice {
+ public:
+  RecordedDevice(Device& inner, KernelRecorder& recorder)
+      : DescribedDevice(inner), recorder_(recorder) {}
+
+ private:
+  void run(const KernelCall& call, const std::function<void()>& work) override {
+    recorder_.run(call, work);
+  }
+
+  KernelRecorder& recorder_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,166 @@
+#include "bench/calibrate/machine_profile.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "collectives/base/error.h"
+#include "collectives/base/json_text.h"
+#include "collectives/base/printable.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* calibrate_again = "write the file again with lockstep calibrate";
+
+// Reads the values of one object of a profile.
+class ProfileReader {
+ public:
+  ProfileReader(const ordered_json& object, std::string where)
+      : object_(object), where_(std::move(where)) {
+    require(object_.is_object(), fmt::format("{} is not an object", where_), calibrate_again);
+  }
+
+  const ordered_json& value(const char* key) const {
+    require(
+        object_.contains(key), [&] { return fmt::format("{} has no \"{}\"", where_, key); },
+        calibrate_again);
+    return object_[key];
+  }
+  ProfileReader object(const char* key) const {
+    return {value(key), fmt::format("{}, \"{}\"", where_, key)};
+  }
+  std::string text(const char* key) const {
+    const ordered_json& found = value(key);
+    refuse_unless(found.is_string(), key);
+    return found.get<std::string>();
+  }
+  double number(const char* key, double least) const {
+    const ordered_json& found = value(key);
+    refuse_unless(found.is_number(), key);
+    const double number = found.get<double>();
+    refuse_unless(std::isfinite(number) && number >= least, key);
+    return number;
+  }
+  double seconds(const char* key) const {
+    const double seconds = number(key, 0);
+    refuse_unless(seconds > 0, key);
+    return seconds;
+  }
+  Count count(const char* key) const {
+    const ordered_json& found = value(key);
+    refuse_unless(found.is_number_integer() && found.get<Count>() > 0, key);
+    return found.get<Count>();
+  }
+  // Calls each(ProfileReader) for every entry of a list.
+  template <typename Each>
+  void for_each(const char* key, Each each) const {
+    const ordered_json& list = value(key);
+    refuse_unless(list.is_array() && !list.empty(), key);
+    for (std::size_t i = 0; i < list.size(); ++i)
+      each(ProfileReader(list[i], fmt::format("{}, \"{}\" entry {}", where_, key, i)));
+  }
+  void refuse_unless(bool fits, const char* key) const {
+    require(
+        fits, [&] { return fmt::format("{}: \"{}\" is {}", where_, key, shown(value(key))); },
+        calibrate_again);
+  }
+
+ private:
+  const ordered_json& object_;
+  std::string where_;
+};
+
+OwnSeconds own_seconds(const ProfileReader& entry) {
+  return {.alone = entry.seconds("alone_s"), .together = entry.seconds("together_s")};
+}
+
+MeasuredKernel measured_kernel(const ProfileReader& entry) {
+  MeasuredKernel kernel{.name = entry.text("name"),
+                        .dtype = dtype_from_name(entry.text("dtype")),
+                        .operations = entry.number("operations", 0),
+                        .bytes = entry.number("bytes", 0),
+                        .seconds = own_seconds(entry)};
+  const ordered_json& shape = entry.value("shape");
+  entry.refuse_unless(shape.is_array() && shape.size() == kernel.shape.size(), "shape");
+  for (std::size_t i = 0; i < kernel.shape.size(); ++i) {
+    entry.refuse_unless(shape[i].is_number_integer() && shape[i].get<Count>() > 0, "shape");
+    kernel.shape[i] = shape[i];
+  }
+  return kernel;
+}
+
+}  // namespace
+
+MachineProfile read_machine_profile(const std::string& path) {
+  constexpr std::int64_t most_bytes = 64 << 20;
+  const auto json = read_json<ordered_json>(path, most_bytes);
+  const ProfileReader file(json, printable(path));
+  const std::string schema = file.text("schema");
+  require(
+      schema == "lockstep.machine/1",
+      [&] { return fmt::format("{} has the schema {}", printable(path), printable(schema)); },
+      "a profile of a machine is what lockstep calibrate writes");
+  const ProfileReader environment = file.object("environment");
+  MachineProfile profile{.host = environment.text("host"),
+                         .processor = environment.text("processor"),
+                         .time = environment.text("time"),
+                         .cores = static_cast<int>(environment.count("cores")),
+                         .between_kernels = own_seconds(file.object("between_kernels"))};
+  file.for_each("kernels", [&](const ProfileReader& entry) {
+    profile.kernels.push_back(measured_kernel(entry));
+  });
+  file.for_each("collectives", [&](const ProfileReader& entry) {
+    profile.collectives.push_back({.operation = entry.text("operation"),
+                                   .algorithm = entry.text("algorithm"),
+                                   .ranks = static_cast<int>(entry.count("ranks")),
+                                   .bytes = entry.number("bytes", 1),
+                                   .seconds = entry.seconds("seconds")});
+  });
+  return profile;
+}
+
+void require_this_machine(const MachineProfile& profile, const ordered_json& environment,
+                          const std::string& path) {
+  const auto is_same = [&](const char* what, const auto& there, const auto& here) {
+    require(
+        there == here,
+        [&] {
+          return fmt::format("{} was measured on another machine: its {} is {}, this one's is {}",
+                             printable(path), what, there, here);
+        },
+        "measure this one: lockstep calibrate");
+  };
+  is_same("host", printable(profile.host), printable(environment["host"].get<std::string>()));
+  is_same("processor", printable(profile.processor),
+          printable(environment["processor"].get<std::string>()));
+  is_same("number of cores", profile.cores, environment["cores"].get<int>());
+}
+
+ordered_json machine_json(const MachineProfile& profile) {
+  const auto own = [](const OwnSeconds& seconds) {
+    return ordered_json{{"alone_s", seconds.alone}, {"together_s", seconds.together}};
+  };
+  ordered_json json = {{"between_kernels", own(profile.between_kernels)}};
+  for (const MeasuredKernel& kernel : profile.kernels) {
+    ordered_json& entry =
+        json["kernels"].emplace_back(ordered_json{{"name", kernel.name},
+                                                  {"dtype", name_of(kernel.dtype)},
+                                                  {"shape", kernel.shape},
+                                                  {"operations", kernel.operations},
+                                                  {"bytes", kernel.bytes}});
+    entry.update(own(kernel.seconds));
+  }
+  for (const MeasuredCollective& c : profile.collectives)
+    json["collectives"].push_back({{"operation", c.operation},
+                                   {"algorithm", c.algorithm},
+                                   {"ranks", c.ranks},
+                                   {"bytes", c.bytes},
+                                   {"seconds", c.seconds}});
+  return json;
+}
+
+}  // namespace lockstep

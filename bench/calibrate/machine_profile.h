@@ -1,0 +1,53 @@
+// What lockstep calibrate measures of one machine, and the file that keeps it: kernels and copies at
+// the shapes of a model, collectives at several sizes.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "models/ops/described_backend.h"
+
+namespace lockstep {
+
+// The seconds of CPU time that something takes while one rank computes, and while as many do as the
+// machine runs at once, which then share caches and memory.
+struct OwnSeconds {
+  double alone = 0, together = 0;
+};
+
+struct MeasuredKernel {
+  std::string name;  // KernelCall::name, or device_copy, device_zero, ...
+  DType dtype = DType::f32;
+  std::array<Count, 3> shape = {1, 1, 1};
+  double operations = 0, bytes = 0;
+  OwnSeconds seconds;
+};
+
+// From a barrier until the last rank has ended, if this many ranks run on the machine's cores.
+struct MeasuredCollective {
+  std::string operation, algorithm;
+  int ranks = 0;
+  double bytes = 0;  // of the whole buffer, as in bench
+  double seconds = 0;
+};
+
+struct MachineProfile {
+  std::string host, processor, time;
+  int cores = 0;
+  OwnSeconds between_kernels;  // from the end of a kernel to the begin of the next, on average
+  std::vector<MeasuredKernel> kernels;
+  std::vector<MeasuredCollective> collectives;
+};
+
+// Throws Error (bad_input) naming the file and the key if it is not a profile, is incomplete, or has
+// a time that is not positive.
+MachineProfile read_machine_profile(const std::string& path);
+// Throws Error (bad_input) if it was measured on another host, processor, or number of cores than
+// those of `environment` (environment_json).
+void require_this_machine(const MachineProfile& profile, const nlohmann::ordered_json& environment,
+                          const std::string& path);
+// The lists as JSON, without the head of the file.
+nlohmann::ordered_json machine_json(const MachineProfile& profile);
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+#include "cli/plan_seconds.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "bench/results/environment.h"
+#include "cli/command.h"
+#include "collectives/base/error.h"
+
+namespace lockstep {
+
+void SecondsFlags::add(CLI::App& app) {
+  app_ = &app;
+  const std::string group(ranks_group);
+  app.add_option("--profile", profile,
+                 "predict the seconds of a step on this machine, from the file that lockstep "
+                 "calibrate has written")
+      ->group(group);
+  app.add_option("--clock", clock,
+                 "with --profile: wall, real time; or cpu, as if each rank had its own processor "
+                 "and messages cost what --link says")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--link", link, "with --clock cpu: cost of messages, as in lockstep train")
+      ->group(group);
+}
+
+std::optional<PredictedStep> SecondsFlags::predicted(const Plan& plan) const {
+  for (const char* flag : {"--clock", "--link"})
+    require(!profile.empty() || app_->count(flag) == 0, fmt::format("{} without --profile", flag),
+            "bytes do not depend on it; add --profile FILE to predict seconds");
+  if (profile.empty()) return {};
+  const Clock chosen = clock_from_name(clock);
+  require(chosen != Clock::wall || link.empty(), fmt::format("--link {} with the clock wall", link),
+          "the profile has the times of real messages; use --clock cpu");
+  const MachineProfile machine = read_machine_profile(profile);
+  require_this_machine(machine, environment_json(), profile);
+  return predict_step(plan, machine, chosen, given_links(link.empty() ? "free" : link));
+}
+
+nlohmann::ordered_json SecondsFlags::show(const PredictedStep& step) const {
+  fmt::print("\nseconds of a step, clock {}: {:.6g}\n", clock, step.seconds);
+  fmt::print("CPU time of each rank, on average: {:.6g} computing, {:.6g} copying",
+             step.compute_seconds, step.copy_seconds);
+  if (clock == "wall") fmt::print(", {:.6g} communicating", step.communication_seconds);
+  fmt::print("\n");
+  nlohmann::ordered_json json = {{"clock", clock},
+                                 {"step", step.seconds},
+                                 {"compute", step.compute_seconds},
+                                 {"copies", step.copy_seconds}};
+  if (clock == "wall") json["communication"] = step.communication_seconds;
+  return json;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+// lockstep plan TECHNIQUE --profile FILE: the seconds of a step on the machine that was calibrated.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "bench/calibrate/predicted_step.h"
+
+namespace lockstep {
+
+struct SecondsFlags {
+  std::string profile, clock = "wall", link;
+
+  // Adds --profile, --clock and --link.
+  void add(CLI::App& app);
+  // Nothing without a profile. Throws Error (bad_input) naming a flag or the profile's file.
+  std::optional<PredictedStep> predicted(const Plan& plan) const;
+  // Prints the prediction, and returns it as JSON.
+  nlohmann::ordered_json show(const PredictedStep& step) const;
+
+ private:
+  CLI::App* app_ = nullptr;
+};
+
+}  // namespace lockstep

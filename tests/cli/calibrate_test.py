@@ -1,0 +1,123 @@
+"""lockstep calibrate, and lockstep plan --profile, called as users call them.
+
+python3 calibrate_test.py PROGRAM
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = pathlib.Path(sys.argv[1]).resolve()
+SHAPES = ("--global-batch", "4", "--sequence-length", "8")
+
+
+def run(*words, status=0):
+    done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == status, f"{words} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+    return done.stderr if status else done.stdout
+
+
+class Calibrate(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.path = pathlib.Path(folder.name)
+        cls.profile = cls.path / "machine.json"
+        cls.output = run("calibrate", "--ranks", "4,2,2", *SHAPES, "--most-bytes", "4K", "--json", cls.profile)
+        cls.machine = json.loads(cls.profile.read_text())
+
+    def changed(self, change):
+        """The path of the profile after change(profile)."""
+        file = json.loads(self.profile.read_text())
+        change(file)
+        path = self.path / "changed.json"
+        path.write_text(json.dumps(file))
+        return path
+
+    def seconds(self, *words):
+        path = self.path / "plan.json"
+        run("plan", *words, *SHAPES, "--json", path)
+        return json.loads(path.read_text())["seconds"]
+
+    def test_measures_what_training_uses(self):
+        kernels, collectives = self.machine["kernels"], self.machine["collectives"]
+        self.assertIn(f"{len(kernels)} kernels and {len(collectives)} collectives", self.output)
+        for name in ("gemm_nt", "attention_backward", "layer_norm", "adamw", "device_reduce"):
+            self.assertTrue(any(kernel["name"] == name for kernel in kernels), name)
+        keys = [(c["operation"], c["algorithm"], c["ranks"], c["bytes"]) for c in collectives]
+        self.assertEqual(len(keys), len(set(keys)), "--ranks 4,2,2 measures two ranks once")
+        self.assertEqual({key[2] for key in keys}, {2, 4})
+        for algorithm in ("auto", "ring"):
+            self.assertEqual({key[3] for key in keys if key[:3] == ("all_reduce", algorithm, 4)}, {1024, 4096})
+
+    def test_predicts_every_technique(self):
+        for technique in ("ddp", "zero", "fsdp", "tp", "sp", "pipeline", "cp", "ring-attention", "ulysses"):
+            for clock in ("wall", "cpu"):
+                with self.subTest(technique=technique, clock=clock):
+                    seconds = self.seconds(technique, "--ranks", 2, "--profile", self.profile, "--clock", clock)
+                    self.assertEqual("communication" in seconds, clock == "wall")
+                    self.assertGreaterEqual(seconds["step"], seconds["compute"] * (1 - 1e-9))
+
+    def test_predictions_repeat_and_follow_the_profile(self):
+        words = ("ddp", "--ranks", 2, "--profile")
+        once, again = (self.seconds(*words, self.profile) for _ in range(2))
+        self.assertEqual(once, again)
+
+        def twice_as_slow(file):
+            for key in ("alone_s", "together_s"):
+                file["between_kernels"][key] *= 2
+                for kernel in file["kernels"]:
+                    kernel[key] *= 2
+            for collective in file["collectives"]:
+                collective["seconds"] *= 2
+
+        slow = self.seconds(*words, self.changed(twice_as_slow))
+        for key in ("step", "compute", "communication"):
+            self.assertAlmostEqual(slow[key] / once[key], 2, delta=1e-9)
+
+    def test_links_are_those_of_the_run(self):
+        words = ("tp", "--ranks", 2, "--profile", self.profile, "--clock", "cpu", "--link")
+        near, far = (self.seconds(*words, f"alpha={alpha}ms,beta=1GB/s") for alpha in (1, 2))
+        self.assertGreater(far["step"], near["step"] + 1e-3)
+
+    def test_another_machine_is_refused(self):
+        for key, value in (("host", "other-host"), ("processor", "other processor"), ("cores", 4096)):
+            path = self.changed(lambda file, key=key, value=value: file["environment"].update({key: value}))
+            error = run("plan", "ddp", "--profile", path, status=2)
+            for part in ("another machine", str(value), "lockstep calibrate"):
+                self.assertIn(part, error)
+
+    def test_damaged_profiles_are_refused(self):
+        text = self.profile.read_text()
+        path = self.path / "damaged.json"
+        for content, part in ((text[: len(text) // 2], "is not an object"), ("", "is not an object"), ("[1]", "is not an object"),
+                              (text.replace("lockstep.machine/1", "lockstep.machine/2"), "has the schema lockstep.machine/2")):
+            path.write_text(content)
+            self.assertIn(part, run("plan", "ddp", "--profile", path, status=2))
+        self.assertIn("has no \"kernels\"", run("plan", "ddp", "--profile", self.changed(lambda file: file.pop("kernels")), status=2))
+        self.assertIn("missing.json", run("plan", "ddp", "--profile", self.path / "missing.json", status=2))
+
+    def test_what_was_not_measured_is_refused(self):
+        self.assertIn("on 8 ranks", run("plan", "ddp", "--ranks", 8, "--global-batch", 8, "--profile", self.profile, status=2))
+        self.assertIn("in bf16", run("plan", "ddp", "--dtype", "bf16", "--profile", self.profile, status=2))
+        self.assertIn("the algorithm halving_doubling",
+                      run("plan", "ddp", "--algorithm", "halving_doubling", "--profile", self.profile, status=2))
+
+    def test_flags_that_do_not_fit_are_refused(self):
+        profile = ("--profile", self.profile)
+        for words, part in ((("--clock", "cpu"), "--clock without --profile"), (("--link", "hdr"), "--link without --profile"),
+                            ((*profile, "--clock", "unit"), "--clock unit"), ((*profile, "--link", "hdr"), "clock wall"),
+                            ((*profile, "--clock", "sun"), "sun")):
+            self.assertIn(part, run("plan", "ddp", *words, status=2))
+        self.assertIn("parameter servers", run("plan", "ps", *profile, status=2))
+        for words, part in ((("--ranks", "1"), "--ranks 1"), (("--ranks", "2,900"), "--ranks 900"), (("--most-bytes", "5"), "--most-bytes 5"),
+                            (("--model", "none-such"), "none-such"), (("--json", "/none/such/file.json"), "/none/such")):
+            self.assertIn(part, run("calibrate", *words, status=2))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
