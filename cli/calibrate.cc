@@ -67,11 +67,16 @@ int run(CalibrateCommand& c) {
   const Count most_bytes = read(c);
   nlohmann::ordered_json file = result_head("lockstep.machine/1", nullptr);
   MachineProfile profile{.cores = file["environment"]["cores"]};
-  for (const std::string& model : c.models) {
-    c.shapes.training.model = model;
-    measure_kernels(profile, c.shapes, most_bytes, progress_of("kernels of " + model));
+  // Twice, some time apart: a machine may be slow for seconds.
+  for (const char* round : {"1 of 2", "2 of 2"}) {
+    for (const std::string& model : c.models) {
+      c.shapes.training.model = model;
+      measure_kernels(profile, c.shapes, most_bytes,
+                      progress_of(fmt::format("{}: kernels of {}", round, model)));
+    }
+    measure_collectives(profile, c.shapes.ranks, most_bytes,
+                        progress_of(fmt::format("{}: collectives", round)));
   }
-  measure_collectives(profile, c.shapes.ranks, most_bytes, progress_of("collectives"));
   file.update(machine_json(profile));
   write_file(c.json, json_text(file));
   fmt::print("{} kernels and {} collectives measured, of up to {} ranks on {} core{}: {}\n",

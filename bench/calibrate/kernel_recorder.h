@@ -21,8 +21,8 @@ class KernelRecorder {
   void start();
   void stop() { records_ = false; }
 
-  // The median time of each operation, in `kernels` as `time` of its seconds; adds those that are not
-  // there yet.
+  // The median time of each operation, in `kernels` as `time` of its seconds, or the mean of it and of
+  // what is there; adds operations that are not there yet.
   void add_to(std::vector<MeasuredKernel>& kernels, double OwnSeconds::*time) const;
   double mean_between() const { return calls_ > 0 ? between_s_ / static_cast<double>(calls_) : 0; }
 

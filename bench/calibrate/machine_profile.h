@@ -16,6 +16,11 @@ struct OwnSeconds {
   double alone = 0, together = 0;
 };
 
+// For times that are measured twice, some time apart: their mean. 0: not measured yet.
+inline void take_mean(double& kept, double seconds) {
+  kept = kept == 0 ? seconds : (kept + seconds) / 2;
+}
+
 struct MeasuredKernel {
   std::string name;  // KernelCall::name, or device_copy, device_zero, ...
   DType dtype = DType::f32;

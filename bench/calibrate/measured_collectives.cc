@@ -28,6 +28,23 @@ BenchOptions options_for(const OperationEntry& entry, Count most_bytes) {
   return options;
 }
 
+void add(std::vector<MeasuredCollective>& all, const char* operation, int ranks,
+         const BenchResult& result) {
+  const MeasuredCollective now{.operation = operation,
+                               .algorithm = result.algorithm,
+                               .ranks = ranks,
+                               .bytes = std::max(1.0, result.problem.bytes()),
+                               .seconds = percentile(result.seconds, 0.5)};
+  const auto before = std::ranges::find_if(all, [&](const MeasuredCollective& each) {
+    return each.operation == now.operation && each.algorithm == now.algorithm &&
+           each.ranks == now.ranks && each.bytes == now.bytes;
+  });
+  if (before == all.end())
+    all.push_back(now);
+  else
+    take_mean(before->seconds, now.seconds);
+}
+
 }  // namespace
 
 void measure_collectives(MachineProfile& profile, const std::vector<int>& ranks, Count most_bytes,
@@ -44,12 +61,7 @@ void measure_collectives(MachineProfile& profile, const std::vector<int>& ranks,
         if (context.world.rank() != 0) return;
         for (const BenchResult& result : run.results)
           // Training operates in place where an operation can.
-          if (result.in_place == entry.in_place)
-            profile.collectives.push_back({.operation = name,
-                                           .algorithm = result.algorithm,
-                                           .ranks = p,
-                                           .bytes = std::max(1.0, result.problem.bytes()),
-                                           .seconds = percentile(result.seconds, 0.5)});
+          if (result.in_place == entry.in_place) add(profile.collectives, name, p, result);
       });
       progress(++done / works);
     }

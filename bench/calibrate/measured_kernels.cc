@@ -28,7 +28,7 @@ void record_for(KernelRecorder& recorder, double seconds, const std::function<vo
 
 // Takes steps of this rank of a plan, alone.
 void record_rank(KernelRecorder& recorder, const Plan& plan, int rank) {
-  constexpr double long_s = 0.25;
+  constexpr double long_s = 0.12;
   RecordedDevice device(host_device(), recorder);
   launch_alone({.ranks = plan.ranks, .fault = {}, .device = &device}, rank,
                [&](RankContext& context) {
@@ -127,7 +127,7 @@ void measure_kernels(MachineProfile& profile, const KernelShapes& shapes, Count 
       if (!reports) return;
       recorder.add_to(profile.kernels, time);
       copies.add_to(profile.kernels, time);
-      profile.between_kernels.*time = recorder.mean_between();
+      take_mean(profile.between_kernels.*time, recorder.mean_between());
     });
   }
 }

@@ -340,10 +340,15 @@ TEST(KernelRecorder, KeepsEachCallOnceAndOnlyWhileItRecords) {
   work();
   EXPECT_EQ(done, 4);
   std::vector<MeasuredKernel> kernels = {measured("gemm", 100, 8, 1, {4, 5, 6})};
+  kernels[0].seconds.together = 0;
   recorder.add_to(kernels, &OwnSeconds::together);
   ASSERT_EQ(kernels.size(), 1U);
   EXPECT_EQ(kernels[0].seconds.alone, 1);
   EXPECT_LT(kernels[0].seconds.together, 1);
+  const double together = kernels[0].seconds.together;
+  kernels[0].seconds.together = 3 * together;
+  recorder.add_to(kernels, &OwnSeconds::together);
+  EXPECT_DOUBLE_EQ(kernels[0].seconds.together, 2 * together) << "the mean of two times counts";
   recorder.start();
   recorder.run(inner, [] {});
   recorder.add_to(kernels, &OwnSeconds::alone);
