@@ -202,9 +202,9 @@ MUTANTS = [
     ("parallel/tensor/traffic.cc", "+ leaving + again);", "+ leaving);"),
     ("parallel/tensor/traffic.cc", "(!split.keeps_gathered || has_first_stage)", "!split.keeps_gathered"),
     ("parallel/train/runtime.cc", "own.shared->reduce();", ""),
-    ("parallel/train/runtime.cc", "if (!tied_.completes(parameter)) data_", "data_"),
+    ("parallel/train/runtime.cc", "if (set == ParameterSet::dense && tied_.completes(parameter)) return;", ""),
     ("parallel/train/runtime.cc", "plan_.place(rank_, tp) == 0 ? loss : 0", "loss"),
-    ("parallel/train/runtime.cc", "if (plan_.copy(rank) != 0) continue;", ""),
+    ("parallel/train/runtime.cc", "plan_.replicas(rank, set).copy != 0 || ", ""),
     # Context parallelism; the first four as in systems of 2025 and 2026.
     ("parallel/context/ring.cc", "    std::swap(here, next);\n", ""),  # diffusers 14265: step 0's block at every step
     ("models/data/dataset.cc", "? token(index + 1)",
@@ -396,7 +396,7 @@ MUTANTS = [
     ("parallel/plan/terms.cc", "at(Moment::always) + later + scratch", "at(Moment::always) + scratch"),
     ("parallel/plan/terms.cc", "  std::ranges::sort(parts, {}, &Terms::part);  // for the formulas; numbers add up in any order\n", ""),
     ("parallel/sharded/sharded_terms.cc", "if (!offloads_states(plan))\n", "if (true)\n"),
-    ("parallel/predict/workspace.cc", "const auto sharding = sharding_of(plan)", "const auto sharding = std::optional<Sharding>()"),
+    ("parallel/predict/workspace.cc", "const auto sharding = sharding_of(plan, set)", "const auto sharding = std::optional<Sharding>()"),
     ("parallel/plan/share.h", "first + static_cast<int>(part.offset(i))", "first"),
     ("parallel/data/bucket.cc", "buckets.size() == 1 ? first_bytes : bytes", "bytes"),
     ("parallel/data/bucket.cc", "missing_[order_[next_]] == 0", "missing_[order_[next_]] <= 1"),
