@@ -31,7 +31,9 @@ std::vector<Terms> ParameterTerms::all() const {
 
 void ParameterTerms::add_exchange(std::vector<Terms>& all) const {
   const ReplicaFacts& facts = environment_.replicas[set_];
-  const Moment reduction = are_experts() ? Moment::reduction_of_experts : Moment::reduction;
+  // In the background both sets may be exchanged at once.
+  const bool is_apart = are_experts() && !plan_.options.overlap;
+  const Moment reduction = is_apart ? Moment::reduction_of_experts : Moment::reduction;
   const Moment norm = are_experts() ? Moment::norm_of_expert_shards : Moment::norm_of_shards;
   if (!sharding_) {
     all.push_back(ddp_terms(plan_, replicas_, parameters_, facts, reduction));
