@@ -16,7 +16,8 @@ std::vector<double> on_host(Slice slice) {
 }  // namespace
 
 Routing Backend::route(const Router& router, Slice scores, Count sequences) {
-  if (!scores.device->stores()) return router.choose_in_turn(scores.count / router.config().number);
+  if (!scores.device->stores())
+    return router.choose_in_turn(scores.count / router.config().number, sequences);
   return router.choose(on_host(scores), sequences);
 }
 

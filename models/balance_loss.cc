@@ -38,44 +38,60 @@ double Router::share_choices(Numbers choices, Numbers probabilities) {
 }
 
 std::vector<Router::Part> Router::parts(Count tokens, Count sequences) const {
-  if (config_.balance_level != BalanceLevel::sequence)
-    return {{0, tokens, static_cast<double>(sequences)}};
+  const Count number = config_.balance_level == BalanceLevel::sequence ? sequences : 1;
+  const Count each = tokens / number;
   std::vector<Part> parts;
-  for (Count s = 0; s < sequences; ++s)
-    parts.push_back({s * tokens / sequences, tokens / sequences, 1});
+  for (Count i = 0; i < number; ++i)
+    parts.push_back({.number = static_cast<std::size_t>(i),
+                     .first = i * each,
+                     .count = each,
+                     .tokens = static_cast<double>(each * sharers_.ranks),
+                     .sequences = static_cast<double>(sequences / number)});
   return parts;
 }
 
-std::vector<double> Router::shares(const Routing& routing, Part tokens) const {
+void Router::count_parts(Routing& routing, Count sequences) const {
+  if (config_.balance_level == BalanceLevel::global_batch) return;
+  const auto number = static_cast<std::size_t>(experts());
+  for (const Part& part : parts(std::ssize(routing.experts) / per_token(), sequences)) {
+    routing.choices_of_parts.resize((part.number + 1) * number);
+    for (Count k = part.first * per_token(); k < (part.first + part.count) * per_token(); ++k)
+      routing.choices_of_parts[part.number * number + routing.experts[k]] += 1;
+  }
+  if (sharers_.add_up) sharers_.add_up(routing.choices_of_parts);
+}
+
+std::vector<double> Router::shares(const Routing& routing, Part part) const {
   if (config_.balance_level == BalanceLevel::global_batch) {
     assert(!shares_.empty());
     return shares_;
   }
-  std::vector<double> shares(static_cast<std::size_t>(experts()));
-  for (Count k = 0; k < tokens.count * per_token(); ++k)
-    shares[routing.experts[tokens.first * per_token() + k]] += 1;
-  for (double& share : shares) share /= static_cast<double>(tokens.count * per_token());
+  const std::span choices = std::span(routing.choices_of_parts)
+                                .subspan(part.number * static_cast<std::size_t>(experts()),
+                                         static_cast<std::size_t>(experts()));
+  std::vector<double> shares(choices.begin(), choices.end());
+  for (double& share : shares) share /= part.tokens * static_cast<double>(per_token());
   return shares;
 }
 
-double Router::balance_loss(Numbers scores, const Routing& routing, Part tokens) const {
-  const std::vector<double> share = shares(routing, tokens);
+double Router::balance_loss(Numbers scores, const Routing& routing, Part part) const {
+  const std::vector<double> share = shares(routing, part);
   double loss = 0;
-  for (Count t = tokens.first; t < tokens.first + tokens.count; ++t) {
+  for (Count t = part.first; t < part.first + part.count; ++t) {
     const std::vector<double> affinity = affinities(of_token(scores, t, experts()), config_.router);
     const double sum = std::reduce(affinity.begin(), affinity.end());
     loss += std::inner_product(share.begin(), share.end(), affinity.begin(), 0.0) / sum;
   }
-  return static_cast<double>(experts()) * loss / static_cast<double>(tokens.count);
+  return static_cast<double>(experts()) * loss / part.tokens;
 }
 
 // Probabilities are a_e / sum of all a, so their gradient is (f_e - sum_i f_i p_i) / sum, times that
 // of a_e by its score.
 void Router::add_balance_gradient(std::span<double> dscores, Numbers scores, const Routing& routing,
-                                  Part tokens, double scale) const {
-  const std::vector<double> share = shares(routing, tokens);
-  const double factor = scale * static_cast<double>(experts()) / static_cast<double>(tokens.count);
-  for (Count t = tokens.first; t < tokens.first + tokens.count; ++t) {
+                                  Part part, double scale) const {
+  const std::vector<double> share = shares(routing, part);
+  const double factor = scale * static_cast<double>(experts()) / part.tokens;
+  for (Count t = part.first; t < part.first + part.count; ++t) {
     const std::vector<double> affinity = affinities(of_token(scores, t, experts()), config_.router);
     const double sum = std::reduce(affinity.begin(), affinity.end());
     const double mean = std::inner_product(share.begin(), share.end(), affinity.begin(), 0.0) / sum;

@@ -104,6 +104,7 @@ Routing Router::choose(Numbers scores, Count sequences) const {
     routing.entropy += entropy_of(affinity);
   }
   sort_rows(routing);
+  count_parts(routing, sequences);
   if (config_.balance_level == BalanceLevel::global_batch)
     routing.probabilities = probabilities(scores);
   else
@@ -112,7 +113,7 @@ Routing Router::choose(Numbers scores, Count sequences) const {
   return routing;
 }
 
-Routing Router::choose_in_turn(Count tokens) const {
+Routing Router::choose_in_turn(Count tokens, Count sequences) const {
   Routing routing;
   for (Count choice = 0; choice < tokens * per_token(); ++choice)
     routing.experts.push_back(static_cast<std::int32_t>(choice % experts()));
@@ -120,6 +121,7 @@ Routing Router::choose_in_turn(Count tokens) const {
   if (config_.balance_level == BalanceLevel::global_batch)
     routing.probabilities.resize(static_cast<std::size_t>(experts()));
   sort_rows(routing);
+  count_parts(routing, sequences);
   return routing;
 }
 
@@ -216,9 +218,9 @@ void Router::backward(std::span<double> dscores, Numbers scores, Numbers product
       add_balance_gradient(dscores, scores, routing, part,
                            scale * part.sequences * config_.balance);
   if (config_.z_loss > 0)
-    add_z_gradient(
-        dscores, scores,
-        scale * config_.z_loss * static_cast<double>(sequences) / static_cast<double>(n));
+    add_z_gradient(dscores, scores,
+                   scale * config_.z_loss * static_cast<double>(sequences) /
+                       static_cast<double>(n * sharers_.ranks));
 }
 
 void Router::add_z_gradient(std::span<double> dscores, Numbers scores, double scale) const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -21,8 +22,11 @@ struct Routing {
   std::vector<double> weights;        // [N, K]
   std::vector<Count> counts;          // [E], tokens of each expert, without dropped ones
   std::vector<Count> choices;         // [E], the same with dropped ones
-  std::vector<std::int32_t> tokens;   // of the experts' rows: by expert, then by token
-  std::vector<std::int32_t> rows;     // [N, K], the expert's row of each choice; -1 if dropped
+  // [parts, E], choices in each part of the batch that has a balancing loss of its own, on all ranks
+  // that share its sequences.
+  std::vector<double> choices_of_parts;
+  std::vector<std::int32_t> tokens;  // of the experts' rows: by expert, then by token
+  std::vector<std::int32_t> rows;    // [N, K], the expert's row of each choice; -1 if dropped
   // Where ranks divide the experts: rows that each rank has sent to each of this rank's experts.
   std::vector<Count> arriving;
   // The balancing loss, times its sequences: see Router::choose().
@@ -49,6 +53,14 @@ class Router {
   explicit Router(const ExpertConfig& config)
       : config_(config), bias_(static_cast<std::size_t>(config.has_bias() ? config.number : 0)) {}
 
+  // Of ranks that share every sequence, each has equally many of its tokens. add_up(numbers) adds them
+  // up over these ranks, which all choose at the same time; may be empty.
+  struct Sharers {
+    int ranks = 1;
+    std::function<void(std::span<double>)> add_up;
+  };
+  void share_sequences(Sharers sharers) { sharers_ = std::move(sharers); }
+
   const ExpertConfig& config() const { return config_; }
   // bias[E] is added to each expert's probability when tokens choose, and is no part of the weights.
   // Empty without one.
@@ -71,7 +83,7 @@ class Router {
   // sequences; that of the global batch is not known yet.
   Routing choose(std::span<const double> scores, Count sequences) const;
   // All experts in turn, for devices that compute no scores.
-  Routing choose_in_turn(Count tokens) const;
+  Routing choose_in_turn(Count tokens, Count sequences) const;
   // dscores[N, E], given products[N, K] = <dout of the token, output of its expert>. The choice
   // itself has no gradient. `scale` is the factor of the losses of each sequence: the balancing loss
   // and the mean of its z-losses (Zoph et al., "ST-MoE", 2022), which have their own factors, too.
@@ -80,16 +92,19 @@ class Router {
                 double scale) const;
 
  private:
-  // The tokens that a balancing loss is about, and the number of their sequences.
+  // This rank's tokens of a part of the batch that a balancing loss is about, the tokens of all ranks
+  // that share them, and the number of their sequences.
   struct Part {
+    std::size_t number;
     Count first, count;
-    double sequences;
+    double tokens, sequences;
   };
+  void count_parts(Routing& routing, Count sequences) const;
   // [E], added up over tokens.
   std::vector<double> probabilities(std::span<const double> scores) const;
   std::vector<Part> parts(Count tokens, Count sequences) const;
-  // E sum_e f_e P_e, where f_e is the expert's share of the part's choices, and P_e the mean of its
-  // probability. 1 if balanced. Fedus et al., 2021, eq. 4; by sequence as in DeepSeek-V3, eq. 17-20;
+  // E sum_e f_e P_e, where f_e is the expert's share of the part's choices, and P_e this rank's part of
+  // the mean of its probability. The results of all ranks that share the part add up: to 1 if balanced. Fedus et al., 2021, eq. 4; by sequence as in DeepSeek-V3, eq. 17-20;
   // of the global batch as in Qiu et al., "Demons in the detail", 2025.
   double balance_loss(std::span<const double> scores, const Routing& routing, Part part) const;
   void add_balance_gradient(std::span<double> dscores, std::span<const double> scores,
@@ -110,6 +125,7 @@ class Router {
   ExpertConfig config_;
   std::vector<double> bias_;
   std::vector<double> shares_;  // of the global batch
+  Sharers sharers_;
 };
 
 // The router of a layer, by the layer's number in the whole model.

@@ -8,7 +8,7 @@ namespace {
 
 // Those of tokens that choose all experts in turn, if all ranks have as many.
 DispatchedRows in_turn(const Plan& plan, Count tokens) {
-  const Routing routing = Router(plan.model.experts).choose_in_turn(tokens);
+  const Routing routing = Router(plan.model.experts).choose_in_turn(tokens, 1);
   DispatchedRows rows;
   const Count own = std::ssize(routing.counts) / plan.expert_ranks();
   rows.sent.resize(static_cast<std::size_t>(plan.expert_ranks()));

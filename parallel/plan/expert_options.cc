@@ -94,9 +94,9 @@ void check_experts(const Plan& plan) {
   const ExpertConfig& experts = plan.model.experts;
   const int ranks = plan.expert_ranks();
   if (experts.exist())
-    require(!plan.has_servers() && plan.length(Axis::tp) * plan.length(Axis::cp) == 1,
-            "experts with --tp, --cp or parameter servers are not there yet",
-            "divide the ranks along dp and pp only, or use a model without experts");
+    require(!plan.has_servers() && plan.length(Axis::tp) == 1,
+            "experts with --tp or parameter servers are not there yet",
+            "divide the ranks along cp, dp and pp only, or use a model without experts");
   if (ranks == 1) return;
   require(experts.exist(), fmt::format("--ep {} of a model without experts", ranks),
           "name a --model that has experts, such as nano-moe");

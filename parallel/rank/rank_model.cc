@@ -57,6 +57,11 @@ void RankModel::add_stages(const Plan& plan, Backend& backend, Ledger& ledger) {
       stages.try_emplace(s, parameters, plan.model,
                          layers_of_stage(plan.model.layers, plan.schedule.stages, s), backend,
                          ledger, plan.stage_options(), factory);
+  if (plan.length(Axis::cp) > 1)
+    for (const LayerRouter& layer : routers())
+      layer.router->share_sequences({plan.length(Axis::cp), [this](std::span<double> numbers) {
+                                       ranks.context.add_up(numbers);
+                                     }});
   const auto [first, last] = plan.ends_of_pipeline();
   if (first == last) return;
   const EmbeddingCopies copies = embedding_copies();

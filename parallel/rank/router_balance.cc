@@ -10,6 +10,7 @@
 #include "collectives/base/json_text.h"
 #include "collectives/base/report_label.h"
 #include "collectives/gather/gather.h"
+#include "parallel/context/ranks.h"
 
 namespace lockstep {
 namespace {
@@ -76,6 +77,32 @@ void RouterBalance::step(const RoutingTotals& own) {
   });
 }
 
+namespace {
+
+// Ranks that share sequences add up their choices in each layer and micro-batch.
+void add_choices_of_sequences(Terms& terms, const Plan& plan, int rank, Count layers) {
+  const ExpertConfig& experts = plan.model.experts;
+  const int ranks = plan.length(Axis::cp), place = plan.place(rank, Axis::cp);
+  if (ranks == 1 || experts.balance_level == BalanceLevel::global_batch) return;
+  const AllReduceAlgorithm& algorithm =
+      find_algorithm(all_reduce_algorithms(), "all_reduce", ContextRanks::choices_algorithm);
+  constexpr Count element = sizeof(double);
+  Traffic all;
+  Count scratch = 0;
+  for (const Count rows : plan.rows(rank)) {
+    const Count sequences = rows * ranks / plan.tokens_of_sequence();
+    const Count parts = experts.balance_level == BalanceLevel::sequence ? sequences : 1;
+    const Problem each{.ranks = ranks, .count = parts * experts.number, .element_bytes = element};
+    for (Count layer = 0; layer < layers; ++layer) all += algorithm.traffic(each, place);
+    scratch = std::max(scratch, algorithm.scratch(each, place) * element);
+  }
+  terms.send(ContextRanks::choices_label, all, element);
+  terms.bytes_formula = terms.messages_formula = ContextRanks::choices_label;
+  terms.hold({.use = MemoryUse::communication, .bytes = scratch, .moment = Moment::router_balance});
+}
+
+}  // namespace
+
 Terms router_balance_terms(const Plan& plan, int rank, Count layers) {
   Terms terms{.part = PlanPart::router_balance};
   const ExpertConfig& experts = plan.model.experts;
@@ -86,6 +113,7 @@ Terms router_balance_terms(const Plan& plan, int rank, Count layers) {
     terms.hold({.use = MemoryUse::optimizer,
                 .bytes = numbers * element,
                 .formula = "8 E layers with experts"});
+  add_choices_of_sequences(terms, plan, rank, layers);
   const std::vector<int> sharers = plan.replica_group(rank, ParameterSet::dense);
   const int ranks = static_cast<int>(sharers.size());
   const bool adds_up = experts.bias_rate > 0 || experts.balance_level == BalanceLevel::global_batch;
@@ -96,7 +124,9 @@ Terms router_balance_terms(const Plan& plan, int rank, Count layers) {
   terms.send(RouterBalance::label,
              algorithm.traffic({.ranks = ranks, .count = numbers, .element_bytes = element}, place),
              element, "8 E layers with experts, by recursive doubling");
-  terms.bytes_formula = terms.messages_formula = RouterBalance::label;
+  terms.bytes_formula +=
+      (terms.bytes_formula.empty() ? "" : " + ") + std::string(RouterBalance::label);
+  terms.messages_formula = terms.bytes_formula;
   terms.hold({.use = MemoryUse::communication,
               .bytes = algorithm.scratch({.ranks = ranks, .count = numbers}, place) * element,
               .moment = Moment::router_balance});

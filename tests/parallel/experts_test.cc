@@ -61,6 +61,14 @@ INSTANTIATE_TEST_SUITE_P(
            o.mesh_lengths[Axis::pp] = 2, o.micro_batches = 2, o.schedule = "zb-h1";
            o.zero_stage = 1;
          }},
+        {"ring-attention", 4, [](TrainOptions& o) { o.recompute = "full"; }},
+        {"ulysses", 2, [](TrainOptions& o) { o.micro_batches = 2; }},
+        {"moe", 4, [](TrainOptions& o) { o.mesh_lengths[Axis::cp] = 2; }},
+        {"moe", 8,
+         [](TrainOptions& o) {
+           o.mesh_lengths[Axis::cp] = o.mesh_lengths[Axis::pp] = o.micro_batches = 2;
+           o.expert_ranks = 2, o.zero_stage = 3, o.layout = "contiguous";
+         }},
         {"moe", 2, [](TrainOptions& o) { o.micro_batches = 4; }},
         {"moe", 4, [](TrainOptions& o) { o.recompute = "full"; }},
         {"moe", 4,
@@ -203,8 +211,8 @@ TEST(Experts, RefuseOptionsOfRoutersThatCannotBe) {
 }
 
 TEST(Experts, AreRefusedWhereTheyAreNotThereYet) {
-  for (const char* technique : {"tp", "sp", "ulysses", "ps"})
-    EXPECT_NE(test::refusal(2, run_with_experts(technique)).find("experts with --tp, --cp"),
+  for (const char* technique : {"tp", "sp", "ps"})
+    EXPECT_NE(test::refusal(2, run_with_experts(technique)).find("experts with --tp or parameter"),
               std::string::npos)
         << technique;
 }
