@@ -48,10 +48,11 @@ std::optional<Figure> peak_of(MemoryUse use, const std::vector<Terms>& parts) {
     }
   if (!peak) return peak;
   const auto at = [&](Moment moment) { return held[static_cast<std::size_t>(moment)]; };
-  const Count scratch =
-      std::max({at(Moment::reduction), at(Moment::norm_of_shards), at(Moment::norm_of_model),
-                at(Moment::reduction_of_experts), at(Moment::norm_of_expert_shards),
-                at(Moment::norm_of_experts), at(Moment::router_balance)});
+  Count scratch = 0;
+  for (int moment = 0; moment < moments_of_peaks; ++moment)
+    if (const Moment each{static_cast<std::uint8_t>(moment)};
+        each != Moment::always && each != Moment::after_validation)
+      scratch = std::max(scratch, at(each));
   const Count later = at(Moment::after_validation);
   peak->value = at(Moment::always) + later + scratch;
   peak->exact = peak->exact && (later == 0 || scratch == 0);

@@ -98,7 +98,12 @@ void add_choices_of_sequences(Terms& terms, const Plan& plan, int rank, Count la
   }
   terms.send(ContextRanks::choices_label, all, element);
   terms.bytes_formula = terms.messages_formula = ContextRanks::choices_label;
-  terms.hold({.use = MemoryUse::communication, .bytes = scratch, .moment = Moment::router_balance});
+  // A first step's forward passes come before other memory for communication.
+  const bool has_others = plan.options.steps > 1 && plan.options.resume.empty();
+  terms.hold({.use = MemoryUse::communication,
+              .bytes = scratch,
+              .exact = scratch == 0 || has_others,
+              .moment = Moment::choices_of_sequences});
 }
 
 }  // namespace
