@@ -95,7 +95,7 @@ RankUnits sharded_units(const RankModel& model, const Sharding& sharding, Parame
         unit.parameters.push_back(i);
         unit.extents.push_back({rows, parameter.count / rows});
         unit.count += parameter.count;
-        if (copies.contain(i)) unit.tied_copy = i;
+        if (is_dense && copies.contain(i)) unit.tied_copy = i;
       }
     }
   }
