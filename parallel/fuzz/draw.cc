@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <random>
 
 #include "collectives/base/error.h"
@@ -74,8 +75,8 @@ void draw_experts(Random& random, GptConfig& model) {
                    .balance = one_of(random, {0.0, 0.1})};
 }
 
-// How a model with experts is trained, and divided in this plan.
-void draw_division(Random& random, FuzzPlan& plan) {
+// How a model with so many experts is trained, and divided in this plan.
+void draw_division(Random& random, FuzzPlan& plan, int experts) {
   TrainOptions& o = plan.options;
   // Rounding decides between scores that are nearly equal: f64 has the fewest.
   o.dtype = DType::f64;
@@ -83,7 +84,13 @@ void draw_division(Random& random, FuzzPlan& plan) {
   o.reduce_dtype.reset();
   o.router_z_loss = one_of(random, {0.0, 0.0, 0.01});
   o.router_bias_rate = one_of(random, {0.0, 0.0, 0.1});
-  if (technique(o.technique).has_mesh) o.expert_ranks = one_of(random, {1, 2, 2, 4});
+  if (!technique(o.technique).has_mesh) return;
+  o.mesh_lengths[Axis::tp] = 1;
+  plan.ranks = o.mesh_ranks(axes());
+  std::vector<int> divide_both;
+  for (int ranks = 1; ranks <= experts; ++ranks)
+    if (std::gcd(experts, o.mesh_ranks(replica_axes())) % ranks == 0) divide_both.push_back(ranks);
+  o.expert_ranks = divide_both[random() % divide_both.size()];
 }
 
 int pipeline_ranks(const FuzzPlan& plan) {
@@ -151,7 +158,7 @@ void draw_before(Random& random, FuzzCase& drawn, const DrawLimits& limits) {
   for (int tries = 0; static_cast<int>(drawn.plans.size()) <= others && tries < most_tries;
        ++tries) {
     FuzzPlan plan = draw_plan(random);
-    if (limits.experts) draw_division(random, plan);
+    if (limits.experts) draw_division(random, plan, drawn.model.experts.number);
     take_training(plan.options, last.options);
     const int next = drawn.plans.front().options.steps;
     const int wanted = others - static_cast<int>(drawn.plans.size());  // plans before this one
@@ -221,7 +228,7 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
     drawn.plans = {draw_plan(random)};
     if (limits.experts) {
       draw_experts(random, drawn.model);
-      draw_division(random, drawn.last());
+      draw_division(random, drawn.last(), drawn.model.experts.number);
     }
     TrainOptions& o = drawn.last().options;
     o.sequence_length = length;
