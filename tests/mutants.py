@@ -131,7 +131,7 @@ MUTANTS = [
     ("parallel/rank/router_balance.cc", "all_reduce(*sharers_, host_slice(std::span(choices_)), ReduceOp::sum, balance_algorithm);", ""),
     ("parallel/train/runtime.cc", "balance_.step(model_.routing());", "balance_.step(model_.take_routing());"),
     ("models/balance_loss.cc", "0.0) / tokens;", "0.0) / (2 * tokens);"),
-    ("models/balance_loss.cc", "static_cast<double>(sequences)}};", "1}};"),
+    ("models/balance_loss.cc", "static_cast<double>(sequences / number)", "1"),
     ("models/balance_loss.cc", "== BalanceLevel::global_batch) {", "== BalanceLevel::micro_batch) {"),
     ("parallel/rank/router_balance.cc", "if (choices_.empty()) add_up(own);", "add_up(own);"),
     ("parallel/rank/router_balance.cc", "experts.number * plan_.options.global_batch *", "experts.number *"),

@@ -90,7 +90,8 @@ void draw_division(Random& random, FuzzPlan& plan, int experts) {
   std::vector<int> divide_both;
   for (int ranks = 1; ranks <= experts; ++ranks)
     if (std::gcd(experts, o.mesh_ranks(replica_axes())) % ranks == 0) divide_both.push_back(ranks);
-  o.expert_ranks = divide_both[random() % divide_both.size()];
+  o.expert_ranks =
+      random() % 2 == 0 ? divide_both.back() : divide_both[random() % divide_both.size()];
 }
 
 int pipeline_ranks(const FuzzPlan& plan) {
