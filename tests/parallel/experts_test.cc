@@ -163,9 +163,11 @@ TEST_F(WithPoison, RoutersWithGroupsAndZLossEqualOneRank) {
   };
   TrainOptions stages = options("pipeline");
   stages.micro_batches = 2;
-  const TrainResult one = run(1, options("serial")), other = run(2, stages);
-  test::expect_same_steps(other, one, 1e-10);
-  EXPECT_NEAR(other.steps[2].router_z_loss.value(), one.steps[2].router_z_loss.value(), 1e-10);
+  const TrainResult one = run(1, options("serial"));
+  for (const TrainResult& other : {run(2, stages), run(2, options("ring-attention"))}) {
+    test::expect_same_steps(other, one, 1e-10);
+    EXPECT_NEAR(other.steps[2].router_z_loss.value(), one.steps[2].router_z_loss.value(), 1e-10);
+  }
 }
 
 // What is dropped depends on the parts of a batch: two ranks with one micro-batch are one rank with
