@@ -106,6 +106,7 @@ class OtherExperts : public WithPoison, public testing::WithParamInterface<const
     run.init.clear();
     run.steps = 3;
     run.global_batch = 7;
+    run.validation_fraction = 0.2;
     run.dropout = 0.1;
     return run;
   }
@@ -125,6 +126,8 @@ TEST_P(OtherExperts, EqualOneRank) {
   divided.recompute = "selective";
   for (const TrainResult& other : {run(4, both), run(2, sharded), run(4, divided)}) {
     test::expect_same_steps(other, one, 1e-10);
+    EXPECT_TRUE(theory_holds(other));
+    EXPECT_NEAR(other.validation.at(0).loss, one.validation.at(0).loss, 1e-10);
     for (std::size_t i = 0; i < one.steps.size(); ++i) {
       EXPECT_NEAR(other.steps[i].aux_loss.value(), one.steps[i].aux_loss.value(), 1e-10);
       EXPECT_EQ(other.steps[i].tokens_of_experts, one.steps[i].tokens_of_experts);
