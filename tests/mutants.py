@@ -148,7 +148,7 @@ MUTANTS = [
     ("parallel/expert/experts.cc", "  if (!tokens.again) ranks_.exchange_counts(routing);", "  ranks_.exchange_counts(routing);"),
     ("parallel/expert/experts.cc", "here, rows), routes.by_rank", "here, rows), routes.by_expert"),
     ("parallel/expert/experts.cc", "if (tokens.in_training() && !tokens.again)", "if (!tokens.again)"),
-    ("parallel/expert/traffic.cc", "returning += {1, received, 1, sent}", "returning += {1, sent, 1, received}"),
+    ("parallel/expert/traffic.cc", "returning += {1, arrive, 1, leave}", "returning += {1, leave, 1, arrive}"),
     ("parallel/expert/traffic.cc", "Recompute::full ? 2 : 1", "Recompute::full ? 1 : 1"),
     ("models/expert_config.h", "tokens * std::min<Count>(per_token, experts)", "tokens * per_token"),
     ("parallel/plan/plan.cc", "set == ParameterSet::dense || expert_rank(other)", "set == ParameterSet::dense || expert_rank(rank)"),

@@ -79,7 +79,7 @@ class ChargedDevice final : public DescribedDevice {
   Charges& charges_;
 };
 
-// One rank's: knows the sizes of its groups.
+// Charges the collectives of one rank. It records the sizes of their groups.
 class ChargedCollectives final : public CollectiveObserver {
  public:
   ChargedCollectives(Charges& charges, Communicator& world)

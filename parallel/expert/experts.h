@@ -1,7 +1,8 @@
 // Experts that ranks divide: a rank has some of them, for the rows of all ranks.
 //
-//   forward          dispatch; the own experts, whose rows then lie by expert; combine
-//   backward         the gradients of combine's rows travel as dispatch's rows have, and back
+//   forward    dispatch the rows; run this rank's experts on the rows they got; combine
+//   backward   dispatch the gradients of the experts' outputs; run backward; combine the gradients
+//              of their inputs
 //
 // An expert has its rows in the order of the ranks, then of their tokens: the order in which one rank
 // would have them all. So its gradients do not depend on the number of ranks, bit for bit.

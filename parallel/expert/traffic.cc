@@ -39,20 +39,23 @@ Terms expert_terms(const Plan& plan, int rank, int layers,
     for (int q = 0; q < ranks; ++q) {
       if (q == own) continue;
       const Count each = plan.split(rank).experts.experts(experts.number);
-      const Count sent = rows.sent[static_cast<std::size_t>(q)] * width,
-                  received = rows.received[static_cast<std::size_t>(q)] * width;
+      const Count leave = rows.sent[static_cast<std::size_t>(q)] * width,
+                  arrive = rows.received[static_cast<std::size_t>(q)] * width;
       counts += {1, each, 1, each};
-      leaving += {1, sent, 1, received};
-      returning += {1, received, 1, sent};
+      leaving += {1, leave, 1, arrive};
+      returning += {1, arrive, 1, leave};
     }
-  terms.send(ExpertRanks::counts_label, counts, sizeof(Count));
+  terms.send(ExpertRanks::counts_label, counts, sizeof(Count), "(P-1) E/P * 8 of each dispatch");
+  const std::string assumed = dispatched.empty() ? ", if experts are chosen in turn" : "";
+  const std::string sent = "rows sent to other ranks' experts * C * beta" + assumed,
+                    received = "rows received for this rank's experts * C * beta" + assumed;
   const int times = model_options(plan.options).recompute == Recompute::full ? 2 : 1;
   for (int i = 0; i < times; ++i) {
-    terms.send(ExpertRanks::dispatch_label, leaving, element);
-    terms.send(ExpertRanks::combine_label, returning, element);
+    terms.send(ExpertRanks::dispatch_label, leaving, element, sent);
+    terms.send(ExpertRanks::combine_label, returning, element, received);
   }
-  terms.send(ExpertRanks::combine_backward_label, leaving, element);
-  terms.send(ExpertRanks::dispatch_backward_label, returning, element);
+  terms.send(ExpertRanks::combine_backward_label, leaving, element, sent);
+  terms.send(ExpertRanks::dispatch_backward_label, returning, element, received);
   terms.bytes_formula = "rows of experts * C * beta + counts";
   terms.messages_formula = "(P-1) for each exchange of experts' rows";
 

@@ -8,7 +8,8 @@
 //   dispatch backward   as combine forward
 //
 // in P - 1 messages each; the two of forward once more if the layer is computed again. A rank has
-// memory for P N min(K, E / P) rows, of each capacity no more than that, whatever the routers choose.
+// memory for P N min(K, E / P) rows, or for P times the capacity of its experts if that is less,
+// whatever the routers choose.
 #pragma once
 
 #include "parallel/plan/environment.h"

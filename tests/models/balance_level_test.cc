@@ -65,8 +65,8 @@ void PrintTo(const LevelCase& c, std::ostream* out) {
 }
 class BalanceGradients : public testing::TestWithParam<LevelCase> {};
 
-// Two micro-batches, of one and of two sequences with three tokens each. The loss is that which is
-// reported, three times the mean over the sequences of each micro-batch.
+// Two micro-batches, of one and of two sequences with three tokens each. The test
+// differentiates the reported loss: three times the mean over the sequences of each micro-batch.
 TEST_P(BalanceGradients, EqualFiniteDifferences) {
   const auto [level, kind] = GetParam();
   constexpr int number = 5, per_token = 2;
