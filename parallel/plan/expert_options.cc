@@ -95,7 +95,7 @@ void check_experts(const Plan& plan) {
   const int ranks = plan.expert_ranks();
   if (experts.exist())
     require(!plan.has_servers() && plan.length(Axis::tp) == 1,
-            "experts with --tp or parameter servers are not there yet",
+            "experts with --tp or parameter servers are not implemented yet",
             "divide the ranks along cp, dp and pp only, or use a model without experts");
   if (ranks == 1) return;
   require(experts.exist(), fmt::format("--ep {} of a model without experts", ranks),
