@@ -39,14 +39,19 @@ double Router::share_choices(Numbers choices, Numbers probabilities) {
 
 std::vector<Router::Part> Router::parts(Count tokens, Count sequences) const {
   const Count number = config_.balance_level == BalanceLevel::sequence ? sequences : 1;
-  const Count each = tokens / number;
+  const Count first_token = tokens * sharers_.row_rank;
+  const Count each = tokens * sharers_.row_ranks / number;
   std::vector<Part> parts;
-  for (Count i = 0; i < number; ++i)
-    parts.push_back({.number = static_cast<std::size_t>(i),
-                     .first = i * each,
-                     .count = each,
-                     .tokens = static_cast<double>(each * sharers_.ranks),
-                     .sequences = static_cast<double>(sequences / number)});
+  for (Count i = 0; i < number; ++i) {
+    const Count first = std::clamp(i * each - first_token, Count{0}, tokens);
+    const Count end = std::clamp((i + 1) * each - first_token, Count{0}, tokens);
+    parts.push_back(
+        {.number = static_cast<std::size_t>(i),
+         .first = first,
+         .count = end - first,
+         .tokens = static_cast<double>(tokens * sharers_.ranks) / static_cast<double>(number),
+         .sequences = static_cast<double>(sequences / number)});
+  }
   return parts;
 }
 

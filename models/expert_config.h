@@ -62,7 +62,8 @@ struct ExpertConfig {
   // Rows that the experts of a rank get from all ranks, at most. Memory is for so many, whatever the
   // routers choose.
   Count most_rows(const ExpertSplit& split) const {
-    return split.ranks * most_rows(split.most_tokens, split.experts(number));
+    return split.ranks * split.gathered_ranks() *
+           most_rows(split.most_tokens, split.experts(number));
   }
   Count shared_width() const { return Count{shared} * width; }
   // Parameters of the mlp of a layer with experts.

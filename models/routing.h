@@ -27,7 +27,8 @@ struct Routing {
   std::vector<double> choices_of_parts;
   std::vector<std::int32_t> tokens;  // of the experts' rows: by expert, then by token
   std::vector<std::int32_t> rows;    // [N, K], the expert's row of each choice; -1 if dropped
-  // Where ranks divide the experts: rows that each rank has sent to each of this rank's experts.
+  // Where ranks divide the experts: rows that each rank has sent to each of this rank's experts; one
+  // after the other for all ranks that split these experts and have different rows.
   std::vector<Count> arriving;
   // The balancing loss, times its sequences: see Router::choose().
   double balance = 0;
@@ -53,10 +54,13 @@ class Router {
   explicit Router(const ExpertConfig& config)
       : config_(config), bias_(static_cast<std::size_t>(config.has_bias() ? config.number : 0)) {}
 
-  // Of ranks that share every sequence, each has equally many of its tokens. add_up(numbers) adds them
-  // up over these ranks, which all choose at the same time; may be empty.
+  // The ranks that share a micro-batch's sequences. They cut each of them into equally many tokens; with
+  // `row_ranks`, so many of them cut the rows of all sequences instead, into equally many in order, and
+  // this one is `row_rank` of these. add_up(numbers) adds numbers up over all sharers, which choose at
+  // the same time; may be empty.
   struct Sharers {
     int ranks = 1;
+    int row_ranks = 1, row_rank = 0;
     std::function<void(std::span<double>)> add_up;
   };
   void share_sequences(Sharers sharers) { sharers_ = std::move(sharers); }

@@ -8,13 +8,20 @@
 namespace lockstep {
 
 // How the experts of a layer are divided between ranks that have different tokens: each has equally
-// many, in order.
+// many, in order. Each expert may be split in turn, over tensor-parallel ranks: each has as many hidden
+// columns.
 struct ExpertSplit {
   int ranks = 1, rank = 0;
-  Count most_tokens = 0;  // in a micro-batch of any of them
+  int tensor_ranks = 1, tensor_rank = 0;
+  bool by_sequence = false;  // tensor-parallel ranks also have different tokens
+  Count most_tokens = 0;     // of a rank's own in a micro-batch
 
+  bool is_divided() const { return ranks > 1 || tensor_ranks > 1; }
   Count experts(Count all) const { return all / ranks; }
   Count first_expert(Count all) const { return experts(all) * rank; }
+  Count hidden(Count all) const { return all / tensor_ranks; }
+  // Of the tensor-parallel ranks, those whose tokens differ.
+  int gathered_ranks() const { return by_sequence ? tensor_ranks : 1; }
 };
 
 struct LayerSplit {

@@ -35,14 +35,14 @@ TensorBytes ActivationBytes::of_all(const char* name, Count columns, const char*
 
 TensorBytes ActivationBytes::of_chosen(const char* name) const {
   return {.name = name,
-          .shape = "N K C",
-          .bytes = config_.experts.most_rows(rows_) * width_ * element_};
+          .shape = "n K C",
+          .bytes = config_.experts.most_rows(outer_rows_) * width_ * element_};
 }
 
 TensorBytes ActivationBytes::of_experts(const char* name, Count columns, const char* shape) const {
   const ExpertSplit& split = split_.experts;
-  const Count rows =
-      split.ranks > 1 ? config_.experts.most_rows(split) : config_.experts.most_rows(rows_);
+  const Count rows = split.is_divided() ? config_.experts.most_rows(split)
+                                        : config_.experts.most_rows(outer_rows_);
   return {.name = name, .shape = shape, .bytes = rows * columns * element_};
 }
 
@@ -84,17 +84,18 @@ std::vector<TensorBytes> ActivationBytes::mlp(bool has_experts) const {
     return {normed("normed_2"), of_all("hidden", 4 * width_ / split_.ranks, "N 4C/t"),
             of_all("activated", 4 * width_ / split_.ranks, "N 4C/t")};
   const ExpertConfig& e = config_.experts;
+  const Count hidden = split_.experts.hidden(e.width);
   std::vector<TensorBytes> tensors = {
-      of_outer("normed_2"),
-      statistics("scores", rows_ * e.number, "N E"),
+      e.shared > 0 ? normed("normed_2") : of_outer("normed_2"),
+      statistics("scores", outer_rows_ * e.number, "n E"),
       of_experts("experts.input", width_, "R C"),
-      of_experts("experts.hidden", e.width, "R f"),
-      of_experts("experts.activated", e.width, "R f"),
+      of_experts("experts.hidden", hidden, "R f"),
+      of_experts("experts.activated", hidden, "R f"),
       of_chosen("made"),
   };
   if (e.shared > 0)
     for (const char* name : {"shared.hidden", "shared.activated"})
-      tensors.push_back(of_all(name, e.shared_width(), "N S f"));
+      tensors.push_back(of_all(name, e.shared_width() / split_.ranks, "N S f/t"));
   return tensors;
 }
 
@@ -129,15 +130,19 @@ std::vector<TensorBytes> ActivationBytes::mlp_gradients(bool has_experts) const 
   }
   const ExpertConfig& e = config_.experts;
   std::vector<TensorBytes> tensors = {
-      statistics("products", rows_ * e.per_token, "N K"),
-      of_all("scores", e.number, "N E"),
+      statistics("products", outer_rows_ * e.per_token, "n K"),
+      {.name = "scores", .shape = "n E", .bytes = outer_rows_ * e.number * element_},
       of_chosen("made"),
-      of_experts("experts.hidden", e.width, "R f"),
+      of_experts("experts.hidden", split_.experts.hidden(e.width), "R f"),
       of_chosen("gathered"),
   };
-  if (split_.experts.ranks > 1) tensors.push_back(of_experts("experts.made", width_, "R C"));
-  if (e.shared > 0) tensors.push_back(of_all("shared.hidden", e.shared_width(), "N S f"));
-  if (options_.dropout.rate > 0) tensors.push_back(of_all("undropped", width_, "N C"));
+  if (split_.experts.is_divided()) tensors.push_back(of_experts("experts.made", width_, "R C"));
+  if (e.shared > 0) {
+    tensors.push_back(of_all("shared.hidden", e.shared_width() / split_.ranks, "N S f/t"));
+    // Dropout comes after the sum of all experts.
+    if (split_.by_sequence) tensors.push_back(of_all("shared.contracted", width_, "N C"));
+  }
+  if (options_.dropout.rate > 0) tensors.push_back(of_outer("undropped"));
   return tensors;
 }
 

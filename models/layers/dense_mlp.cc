@@ -2,11 +2,11 @@
 
 namespace lockstep {
 
-DenseMlp::DenseMlp(std::unique_ptr<ColumnLinear> expand, std::unique_ptr<RowLinear> contract,
-                   Count hidden, const Masks& masks, int layer)
-    : expand_(std::move(expand)),
-      contract_(std::move(contract)),
-      hidden_(hidden),
+DenseMlp::DenseMlp(const LayerFactory& factory, Parameters& parameters, const std::string& name,
+                   Count width, Count hidden, const Masks& masks, int layer)
+    : expand_(factory.column(parameters, name + "c_fc", width, hidden)),
+      contract_(factory.row(parameters, name + "c_proj", hidden, width)),
+      hidden_(hidden / factory.split().ranks),
       masks_(masks),
       layer_(layer) {}
 

@@ -9,11 +9,15 @@ namespace lockstep {
 
 class DenseMlp final : public Mlp {
  public:
-  // `hidden`: this rank's columns of the hidden layer.
-  DenseMlp(std::unique_ptr<ColumnLinear> expand, std::unique_ptr<RowLinear> contract, Count hidden,
-           const Masks& masks, int layer);
+  // Registers name + c_fc.* and c_proj.*, with `hidden` columns between them on all ranks.
+  DenseMlp(const LayerFactory& factory, Parameters& parameters, const std::string& name,
+           Count width, Count hidden, const Masks& masks, int layer);
 
   Slice input(MlpStash& kept, const Rows& rows, Ledger& ledger) const override;
+  // The same memory afterwards.
+  Slice own_input(const MlpStash& kept) const {
+    return expand_->own_input(kept.tensors.own<Activations>().input);
+  }
   void forward(Backend& backend, Slice out, Slice base, MlpStash& kept, const Rows& rows,
                Ledger& ledger) const override;
   void backward_input(Backend& backend, Slice dx, Slice dout, const MlpStash& kept,
@@ -24,7 +28,7 @@ class DenseMlp final : public Mlp {
   int last_parameter() const override { return contract_->last_parameter(); }
 
  private:
-  // h: `hidden` columns
+  // h: this rank's hidden columns
   struct Activations {
     Tensor input;              // [n, C], or gathered
     Tensor hidden, activated;  // [N, h]

@@ -4,25 +4,22 @@
 
 namespace lockstep {
 
-void Expert::backward_weight(Backend& backend, Slice dout, Slice dhidden, Slice activated, Slice x,
-                             Count rows) const {
-  contract.backward_matrix(backend, dout, activated, rows);
-  contract.backward_bias(backend, dout, rows);
-  expand.backward_matrix(backend, dhidden, x, rows);
-  expand.backward_bias(backend, dhidden, rows);
-}
-
-void Expert::add_no_rows(Backend& backend, Slice x) const {
-  for (const Linear* linear : {&expand, &contract})
-    for (const int parameter : {linear->weight(), linear->bias()})
-      backend.add_no_rows(linear->parameters().gradient(parameter), x);
-}
+Expert::Expert(Parameters& parameters, const std::string& name, Count width, Range hidden,
+               bool is_split)
+    : expand(parameters, name + "c_fc", width, hidden.count, Initial::normal,
+             is_split ? column_regions(parameters, width, hidden) : LinearRegions{}),
+      contract(parameters, name + "c_proj", hidden.count, width, Initial::branch_end,
+               is_split ? row_regions(parameters, hidden, width) : LinearRegions{}) {}
 
 Experts::Experts(Parameters& parameters, const std::string& name, const GptConfig& config,
-                 Range which)
-    : parameters_(parameters), width_(config.width), config_(config.experts) {
-  for (Count e = which.first; e < which.first + which.count; ++e)
-    experts_.emplace_back(parameters, fmt::format("{}experts.{}.", name, e), width_, config_.width);
+                 const ExpertPart& part)
+    : parameters_(parameters),
+      width_(config.width),
+      hidden_(part.hidden.count),
+      config_(config.experts) {
+  for (Count e = part.experts.first; e < part.experts.first + part.experts.count; ++e)
+    experts_.emplace_back(parameters, fmt::format("{}experts.{}.", name, e), width_, part.hidden,
+                          are_split());
 }
 
 template <typename Run>
@@ -37,21 +34,19 @@ void Experts::for_each_expert(Counts counts, Run run) const {
   }
 }
 
-Slice Experts::input(LayerStash& kept, const Rows& tokens, Ledger& ledger) const {
-  return make(kept.own<Activations>().input, config_.most_rows(tokens.count()), width_, ledger);
+Slice Experts::input(LayerStash& kept, const Routing& routing, Ledger& ledger) const {
+  return make(kept.own<Activations>().input, most_rows(routing), width_, ledger);
 }
 
-void Experts::forward(Backend& backend, Slice made, LayerStash& kept, Routing& routing,
-                      const Rows& tokens, Ledger& ledger) const {
-  own_forward(backend, made, kept.own<Activations>(), routing.counts,
-              config_.most_rows(tokens.count()), ledger);
+void Experts::forward(Backend& backend, Slice made, LayerStash& kept, Routing& routing, const Rows&,
+                      Ledger& ledger) const {
+  own_forward(backend, made, kept.own<Activations>(), routing.counts, most_rows(routing), ledger);
 }
 
 void Experts::backward_input(Backend& backend, Slice dinput, Slice dmade, const LayerStash& kept,
-                             LayerStash& gradients, const Routing& routing, const Rows& tokens,
-                             Ledger& ledger) const {
+                             LayerStash& gradients, const Routing& routing, Ledger& ledger) const {
   own_backward_input(backend, dinput, dmade, kept.own<Activations>(), gradients.own<Gradients>(),
-                     routing.counts, config_.most_rows(tokens.count()), ledger);
+                     routing.counts, most_rows(routing), ledger);
 }
 
 void Experts::backward_weight(Backend& backend, Slice dmade, const LayerStash& kept,
@@ -62,34 +57,72 @@ void Experts::backward_weight(Backend& backend, Slice dmade, const LayerStash& k
 
 void Experts::own_forward(Backend& backend, Slice made, Activations& a, Counts counts, Count most,
                           Ledger& ledger) const {
-  const Slice hidden = make(a.hidden, most, config_.width, ledger),
-              activated = make(a.activated, most, config_.width, ledger);
+  const Slice hidden = make(a.hidden, most, hidden_, ledger),
+              activated = make(a.activated, most, hidden_, ledger);
   for_each_expert(counts, [&](const Expert& expert, Count count, auto rows) {
     if (count == 0) return;
-    expert.forward(backend, rows(made, width_), {}, rows(hidden, config_.width),
-                   rows(activated, config_.width), rows(a.input.slice(), width_), count);
+    const Slice own = rows(activated, hidden_), out = rows(made, width_);
+    expert.expand.forward_gelu(backend, rows(hidden, hidden_), own, rows(a.input.slice(), width_),
+                               count);
+    if (are_split())
+      expert.contract.product(backend, out, own, count);
+    else
+      expert.contract.forward(backend, out, {}, own, count);
   });
 }
 
 void Experts::own_backward_input(Backend& backend, Slice dinput, Slice dmade, const Activations& a,
                                  Gradients& d, Counts counts, Count most, Ledger& ledger) const {
-  const Slice dhidden = make(d.hidden, most, config_.width, ledger);
+  const Slice dhidden = make(d.hidden, most, hidden_, ledger);
   for_each_expert(counts, [&](const Expert& expert, Count count, auto rows) {
     if (count == 0) return;
-    expert.backward_input(backend, rows(dinput, width_), rows(dhidden, config_.width),
-                          rows(dmade, width_), rows(a.hidden.slice(), config_.width), count);
+    const Slice own = rows(dhidden, hidden_);
+    expert.contract.backward_gelu(backend, own, rows(dmade, width_),
+                                  rows(a.hidden.slice(), hidden_), count);
+    expert.expand.backward_input(backend, rows(dinput, width_), own, count);
   });
 }
 
 void Experts::own_backward_weight(Backend& backend, Slice dmade, const Activations& a,
                                   const Gradients& d, Counts counts) const {
+  const auto gradient = [this](int parameter) { return parameters_.gradient(parameter); };
+  std::vector<RowsOfExpert> all;
+  Count first = 0;
   for_each_expert(counts, [&](const Expert& expert, Count count, auto rows) {
+    all.push_back({.expert = all.size(), .first = first, .count = count});
+    first += count;
     // The gradient of an expert without tokens is zero, not absent.
-    if (count == 0) return expert.add_no_rows(backend, dmade);
-    expert.backward_weight(backend, rows(dmade, width_), rows(d.hidden.slice(), config_.width),
-                           rows(a.activated.slice(), config_.width), rows(a.input.slice(), width_),
-                           count);
+    if (count == 0) {
+      for (const int parameter :
+           {expert.expand.weight(), expert.expand.bias(), expert.contract.weight()})
+        backend.add_no_rows(gradient(parameter), dmade);
+      return;
+    }
+    const Slice dhidden = rows(d.hidden.slice(), hidden_);
+    expert.contract.backward_matrix(backend, rows(dmade, width_),
+                                    rows(a.activated.slice(), hidden_), count);
+    expert.expand.backward_matrix(backend, dhidden, rows(a.input.slice(), width_), count);
+    expert.expand.backward_bias(backend, dhidden, count);
   });
+  if (!are_split()) backward_biases(backend, dmade, all);
+}
+
+void Experts::add_biases(Backend& backend, Slice made, std::span<const RowsOfExpert> all) const {
+  for (const auto& [expert, first, count] : all) {
+    if (count == 0) continue;
+    const Slice rows = made.part(first * width_, count * width_);
+    backend.bias_dropout_add(rows, {}, rows, experts_[expert].contract.bias_value(), count, {});
+  }
+}
+
+void Experts::backward_biases(Backend& backend, Slice dmade,
+                              std::span<const RowsOfExpert> all) const {
+  for (const auto& [expert, first, count] : all)
+    if (count > 0)
+      experts_[expert].contract.backward_bias(backend, dmade.part(first * width_, count * width_),
+                                              count);
+    else
+      backend.add_no_rows(parameters_.gradient(experts_[expert].contract.bias()), dmade);
 }
 
 }  // namespace lockstep

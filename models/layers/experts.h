@@ -2,7 +2,7 @@
 // then in the order of the tokens, so that an expert sums its gradients in the same order wherever it
 // is. Here a rank has all experts; parallel/expert divides them between ranks.
 //
-// N tokens, K experts for each, f: hidden columns of an expert.
+// N tokens, K experts for each, f: hidden columns of an expert on this rank.
 #pragma once
 
 #include <string>
@@ -16,46 +16,35 @@
 
 namespace lockstep {
 
+// Which experts of a layer a rank has, and which hidden columns of each.
+struct ExpertPart {
+  Range experts, hidden;
+};
+
 // An mlp of rows that are there already.
 struct Expert {
   Linear expand, contract;
 
-  // Registers name + c_fc.* and c_proj.*.
-  Expert(Parameters& parameters, const std::string& name, Count width, Count hidden)
-      : expand(parameters, name + "c_fc", width, hidden, Initial::normal),
-        contract(parameters, name + "c_proj", hidden, width, Initial::branch_end) {}
-  void forward(Backend& backend, Slice out, Slice base, Slice hidden, Slice activated, Slice x,
-               Count rows) const {
-    expand.forward_gelu(backend, hidden, activated, x, rows);
-    contract.forward(backend, out, base, activated, rows);
-  }
-  void backward_input(Backend& backend, Slice dx, Slice dhidden, Slice dout, Slice hidden,
-                      Count rows) const {
-    contract.backward_gelu(backend, dhidden, dout, hidden, rows);
-    expand.backward_input(backend, dx, dhidden, rows);
-  }
-  void backward_weight(Backend& backend, Slice dout, Slice dhidden, Slice activated, Slice x,
-                       Count rows) const;
-  // Tells the backend that all gradients are complete without a row of x.
-  void add_no_rows(Backend& backend, Slice x) const;
+  // Registers name + c_fc.* and c_proj.*, all of it or, if ranks split it, these hidden columns.
+  Expert(Parameters& parameters, const std::string& name, Count width, Range hidden, bool is_split);
 };
 
 class Experts {
  public:
-  // Registers the experts of a range: their names have their numbers among all.
-  Experts(Parameters& parameters, const std::string& name, const GptConfig& config, Range which);
+  // Registers this part of them: their names have their numbers among all.
+  Experts(Parameters& parameters, const std::string& name, const GptConfig& config,
+          const ExpertPart& part);
   virtual ~Experts() = default;
 
-  // Memory for the rows of these tokens, as many as there may be, for the caller to fill before
+  // Memory for the rows of the routed tokens, as many as there may be, for the caller to fill before
   // forward().
-  virtual Slice input(LayerStash& kept, const Rows& tokens, Ledger& ledger) const;
+  virtual Slice input(LayerStash& kept, const Routing& routing, Ledger& ledger) const;
   // made[rows, C], of the rows that were routed.
   virtual void forward(Backend& backend, Slice made, LayerStash& kept, Routing& routing,
                        const Rows& tokens, Ledger& ledger) const;
   // dinput[rows, C], given dmade[rows, C].
   virtual void backward_input(Backend& backend, Slice dinput, Slice dmade, const LayerStash& kept,
-                              LayerStash& gradients, const Routing& routing, const Rows& tokens,
-                              Ledger& ledger) const;
+                              LayerStash& gradients, const Routing& routing, Ledger& ledger) const;
   // Adds to the gradients of the weights, after backward_input().
   virtual void backward_weight(Backend& backend, Slice dmade, const LayerStash& kept,
                                const LayerStash& gradients, const Routing& routing) const;
@@ -73,21 +62,37 @@ class Experts {
     Tensor hidden;  // [rows, f]
   };
   using Counts = std::span<const Count>;  // of each expert's rows, which follow each other
+  // Neighbouring rows of an expert, by its number among this rank's.
+  struct RowsOfExpert {
+    std::size_t expert;
+    Count first, count;
+  };
 
   Slice make(Tensor& tensor, Count rows, Count columns, Ledger& ledger) const {
     ensure(tensor, {rows, columns}, parameters_.dtype(), ledger, MemoryUse::activations);
     return tensor.slice();
   }
-  // The same passes of the experts that this rank has, with memory for `most` rows.
+  // The same passes of the experts that this rank has, with memory for `most` rows. If it has only some
+  // hidden columns of each, they make a part of the sum, without the biases of c_proj.
   void own_forward(Backend& backend, Slice made, Activations& a, Counts counts, Count most,
                    Ledger& ledger) const;
   void own_backward_input(Backend& backend, Slice dinput, Slice dmade, const Activations& a,
                           Gradients& d, Counts counts, Count most, Ledger& ledger) const;
   void own_backward_weight(Backend& backend, Slice dmade, const Activations& a, const Gradients& d,
                            Counts counts) const;
+  // For those biases: adds them to rows whose sums are complete; adds the rows of dmade to their
+  // gradients.
+  void add_biases(Backend& backend, Slice made, std::span<const RowsOfExpert> all) const;
+  void backward_biases(Backend& backend, Slice dmade, std::span<const RowsOfExpert> all) const;
 
   const ExpertConfig& config() const { return config_; }
+  // Rows of these tokens, at most.
+  Count most_rows(const Routing& routing) const {
+    return config_.most_rows(std::ssize(routing.experts) / config_.per_token);
+  }
   Count width() const { return width_; }
+  // Whether this rank has only some hidden columns.
+  bool are_split() const { return hidden_ < config_.width; }
 
  private:
   // Calls run(expert, rows, count), where rows(slice) are its rows of a tensor.
@@ -95,7 +100,7 @@ class Experts {
   void for_each_expert(Counts counts, Run run) const;
 
   Parameters& parameters_;
-  Count width_;
+  Count width_, hidden_;  // hidden_: this rank's columns
   ExpertConfig config_;
   std::vector<Expert> experts_;
 };

@@ -28,19 +28,21 @@ std::unique_ptr<Attention> LayerFactory::attention(Parameters& parameters, int l
   return std::make_unique<SelfAttention>(attention_parts(*this, parameters, layer, config, masks));
 }
 
+std::unique_ptr<Experts> LayerFactory::experts(Parameters& parameters, const std::string& name,
+                                               const GptConfig& config) const {
+  return std::make_unique<Experts>(
+      parameters, name, config,
+      ExpertPart{.experts = {0, config.experts.number}, .hidden = {0, config.experts.width}});
+}
+
 std::unique_ptr<Mlp> LayerFactory::mlp(Parameters& parameters, int layer, const GptConfig& config,
                                        const MaskOptions& masks) const {
   const std::string name = fmt::format("h.{}.mlp.", layer);
+  const Masks own(masks, split());
   if (config.experts.in_layer(layer))
-    return std::make_unique<Mixture>(
-        parameters, name, config, Masks(masks, split()), layer, [&](const std::string& of) {
-          return std::make_unique<Experts>(parameters, of, config, Range{0, config.experts.number});
-        });
-  const Count hidden = 4 * config.width;
-  auto expand = column(parameters, name + "c_fc", config.width, hidden);
-  auto contract = row(parameters, name + "c_proj", hidden, config.width);
-  return std::make_unique<DenseMlp>(std::move(expand), std::move(contract), hidden / split().ranks,
-                                    Masks(masks, split()), layer);
+    return std::make_unique<Mixture>(*this, parameters, name, config, own, layer);
+  return std::make_unique<DenseMlp>(*this, parameters, name, config.width, 4 * config.width, own,
+                                    layer);
 }
 
 }  // namespace lockstep

@@ -35,6 +35,8 @@ class ColumnLinear {
   virtual ~ColumnLinear() = default;
   // Memory for x[n, in] in `kept`, for the caller to fill before forward().
   virtual Slice input(Tensor& kept, Count rows, Ledger& ledger) const = 0;
+  // The same memory afterwards.
+  virtual Slice own_input(const Tensor& kept) const { return kept.slice(); }
   // out[N, own columns]
   virtual void forward(Backend& backend, Slice out, const Tensor& kept, Count rows) const = 0;
   // hidden[N, own columns], and activated = GELU(hidden)
@@ -192,8 +194,11 @@ class LayerFactory {
   // Tied to the embedding if the same rank has it.
   virtual std::unique_ptr<Head> head(Parameters& parameters, const GptConfig& config,
                                      const Embedding* tied) const = 0;
-  // For layer `layer`. Default: the attention of self_attention.h and the mlp of dense_mlp.h, built
-  // from this factory's linear layers; or, if the layer has them, the whole experts of mixture.h.
+  // The experts of a layer. Default: all of them, whole.
+  virtual std::unique_ptr<Experts> experts(Parameters& parameters, const std::string& name,
+                                           const GptConfig& config) const;
+  // For layer `layer`. Default: the attention of self_attention.h and the mlp of dense_mlp.h or, if the
+  // layer has experts, of mixture.h, built from this factory's layers.
   virtual std::unique_ptr<Attention> attention(Parameters& parameters, int layer,
                                                const GptConfig& config,
                                                const MaskOptions& masks) const;
@@ -231,9 +236,9 @@ class WrappedLayers : public LayerFactory {
                                        const MaskOptions& masks) const override {
     return inner_.attention(parameters, layer, config, masks);
   }
-  std::unique_ptr<Mlp> mlp(Parameters& parameters, int layer, const GptConfig& config,
-                           const MaskOptions& masks) const override {
-    return inner_.mlp(parameters, layer, config, masks);
+  std::unique_ptr<Experts> experts(Parameters& parameters, const std::string& name,
+                                   const GptConfig& config) const override {
+    return inner_.experts(parameters, name, config);
   }
 
  protected:

@@ -2,6 +2,19 @@
 
 namespace lockstep {
 
+LinearRegions column_regions(const Parameters& parameters, Count in, Range own) {
+  const std::vector<Region::Columns> columns = {
+      {.range = own, .placement = parameters.divided(Axis::tp)}};
+  return {.weight = {.rows = {0, in}, .columns = columns},
+          .bias = {.rows = {0, 1}, .columns = columns}};
+}
+
+LinearRegions row_regions(const Parameters& parameters, Range own, Count out) {
+  return {.weight = {.rows = own,
+                     .columns = {{.range = {0, out}, .placement = parameters.divided(Axis::tp)}}},
+          .bias = {}};
+}
+
 Linear::Linear(Parameters& parameters, const std::string& name, Count in, Count out,
                Initial initial, const LinearRegions& regions)
     : parameters_(parameters),

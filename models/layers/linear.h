@@ -12,6 +12,10 @@ namespace lockstep {
 struct LinearRegions {
   Region weight, bias;
 };
+// Of a weight [in, out] whose columns ranks along tp divide, with the bias; or whose rows they divide,
+// without it.
+LinearRegions column_regions(const Parameters& parameters, Count in, Range own);
+LinearRegions row_regions(const Parameters& parameters, Range own, Count out);
 
 class Linear {
  public:

@@ -12,9 +12,10 @@ Slice used(const Routing& routing, Slice slice, Count all) {
 
 }  // namespace
 
-Mixture::Mixture(Parameters& parameters, const std::string& name, const GptConfig& config,
-                 const Masks& masks, int layer, const MakeExperts& make)
+Mixture::Mixture(const LayerFactory& factory, Parameters& parameters, const std::string& name,
+                 const GptConfig& config, const Masks& masks, int layer)
     : parameters_(parameters),
+      split_(factory.split()),
       width_(config.width),
       router_(config.experts),
       router_weight_(parameters.add({.name = name + "router.weight",
@@ -23,27 +24,30 @@ Mixture::Mixture(Parameters& parameters, const std::string& name, const GptConfi
       masks_(masks),
       layer_(layer) {
   if (config.experts.shared > 0)
-    shared_.emplace(parameters, name + "shared.", width_, config.experts.shared_width());
-  experts_ = make(name);
+    // Dropout is for the sum of all experts.
+    shared_.emplace(factory, parameters, name + "shared.", width_, config.experts.shared_width(),
+                    Masks({}, split_), layer);
+  experts_ = factory.experts(parameters, name, config);
 }
 
 int Mixture::last_parameter() const {
   if (!divided_experts()) return experts_->last_parameter();
-  return shared_ ? shared_->contract.bias() : router_weight_;
+  return shared_ ? shared_->last_parameter() : router_weight_;
 }
 
 Slice Mixture::input(MlpStash& kept, const Rows& rows, Ledger& ledger) const {
-  Tensor& input = kept.tensors.own<Activations>().input;
-  ensure(input, {rows.count(), width_}, parameters_.dtype(), ledger, MemoryUse::activations);
-  return input.slice();
+  auto& a = kept.tensors.own<Activations>();
+  if (shared_) return shared_->input(a.shared, rows, ledger);
+  ensure(a.input, {own_tokens(rows), width_}, parameters_.dtype(), ledger, MemoryUse::activations);
+  return a.input.slice();
 }
 
 void Mixture::forward(Backend& backend, Slice out, Slice base, MlpStash& kept, const Rows& rows,
                       Ledger& ledger) const {
   auto& a = kept.tensors.own<Activations>();
   const ExpertConfig& config = router_.config();
-  const Count n = rows.count(), all = chosen(rows);
-  const Slice x = a.input.slice();
+  const Count n = own_tokens(rows), all = chosen(rows);
+  const Slice x = own_input(a);
   const auto make = [&](Tensor& tensor, Count count, Count columns, DType dtype) {
     ensure(tensor, {count, columns}, dtype, ledger, MemoryUse::activations);
     return tensor.slice();
@@ -53,7 +57,7 @@ void Mixture::forward(Backend& backend, Slice out, Slice base, MlpStash& kept, c
                {scores, n, config.number}, 0);
   if (!rows.again) kept.routing = backend.route(router_, scores, rows.sequences);
 
-  const Slice gathered = experts_->input(a.experts, rows, ledger);
+  const Slice gathered = experts_->input(a.experts, kept.routing, ledger);
   backend.gather_rows(used(kept.routing, gathered, all), x, kept.routing.tokens, {});
   const Slice made = make(a.made, all, width_, x.dtype);
   experts_->forward(backend, made, a.experts, kept.routing, rows, ledger);
@@ -62,9 +66,7 @@ void Mixture::forward(Backend& backend, Slice out, Slice base, MlpStash& kept, c
   const Dropout dropout = mask(rows);
   Slice begun = dropout.rate == 0 ? base : Slice{};
   if (shared_) {
-    const Slice hidden = make(a.shared_hidden, n, config.shared_width(), x.dtype);
-    const Slice activated = make(a.shared_activated, n, config.shared_width(), x.dtype);
-    shared_->forward(backend, out, begun, hidden, activated, x, n);
+    shared_->forward(backend, out, begun, a.shared, rows, ledger);
     begun = out;
   }
   backend.combine_rows(out, begun, made, kept.routing.rows, kept.routing.weights, n);
@@ -79,7 +81,7 @@ void Mixture::backward_input(Backend& backend, Slice dx, Slice dout, const MlpSt
   const auto& a = kept.tensors.own<Activations>();
   auto& d = gradients.own<Gradients>();
   const ExpertConfig& config = router_.config();
-  const Count n = rows.count(), all = chosen(rows);
+  const Count n = own_tokens(rows), all = chosen(rows);
   const auto make = [&](Tensor& tensor, Count count, Count columns, DType dtype) {
     ensure(tensor, {count, columns}, dtype, ledger, MemoryUse::activations);
     return tensor.slice();
@@ -101,13 +103,11 @@ void Mixture::backward_input(Backend& backend, Slice dx, Slice dout, const MlpSt
   const Slice dmade = make(d.made, all, width_, dx.dtype);
   backend.gather_rows(used(kept.routing, dmade, all), dsum, kept.routing.tokens, factors);
   const Slice dgathered = make(d.gathered, all, width_, dx.dtype);
-  experts_->backward_input(backend, dgathered, dmade, a.experts, d.experts, kept.routing, rows,
-                           ledger);
+  experts_->backward_input(backend, dgathered, dmade, a.experts, d.experts, kept.routing, ledger);
 
   Slice begun;
   if (shared_) {
-    const Slice dhidden = make(d.shared_hidden, n, config.shared_width(), dx.dtype);
-    shared_->backward_input(backend, dx, dhidden, dsum, a.shared_hidden.slice(), n);
+    shared_->backward_input(backend, dx, dsum, a.shared, d.shared, rows, ledger, {});
     begun = dx;
   }
   backend.combine_rows(dx, begun, dgathered, kept.routing.rows, {}, n);
@@ -120,13 +120,10 @@ void Mixture::backward_weight(Backend& backend, Slice dout, const MlpStash& kept
                               const LayerStash& gradients, const Rows& rows) const {
   const auto& a = kept.tensors.own<Activations>();
   const auto& d = gradients.own<Gradients>();
-  const Count n = rows.count();
-  if (shared_)
-    shared_->backward_weight(backend, undropped(dout, d), d.shared_hidden.slice(),
-                             a.shared_activated.slice(), a.input.slice(), n);
+  const Count n = own_tokens(rows);
+  if (shared_) shared_->backward_weight(backend, undropped(dout, d), a.shared, d.shared, rows);
   experts_->backward_weight(backend, d.made.slice(), a.experts, d.experts, kept.routing);
-  backend.gemm(Matrix(a.input.slice(), n, width_).t(),
-               {d.scores.slice(), n, router_.config().number},
+  backend.gemm(Matrix(own_input(a), n, width_).t(), {d.scores.slice(), n, router_.config().number},
                router(parameters_.gradient(router_weight_)), 1);
 }
 

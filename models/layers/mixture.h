@@ -1,14 +1,14 @@
 // Experts: each is a small mlp, and a router sends each token to some of them. The rows of experts lie
 // as experts.h says.
 //
-// N tokens, K experts for each, E experts in all, f: hidden columns of an expert.
+// n tokens of this rank, K experts for each, E experts in all.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "models/layers/dense_mlp.h"
 #include "models/layers/experts.h"
 #include "models/layers/layer_factory.h"
 
@@ -16,11 +16,9 @@ namespace lockstep {
 
 class Mixture final : public Mlp {
  public:
-  // Registers name + router.weight [C, E], the shared experts, if any, and then calls make(name) for
-  // the others.
-  using MakeExperts = std::function<std::unique_ptr<Experts>(const std::string& name)>;
-  Mixture(Parameters& parameters, const std::string& name, const GptConfig& config,
-          const Masks& masks, int layer, const MakeExperts& make);
+  // Registers name + router.weight [C, E], the shared experts, if any, and the others.
+  Mixture(const LayerFactory& factory, Parameters& parameters, const std::string& name,
+          const GptConfig& config, const Masks& masks, int layer);
 
   Slice input(MlpStash& kept, const Rows& rows, Ledger& ledger) const override;
   void forward(Backend& backend, Slice out, Slice base, MlpStash& kept, const Rows& rows,
@@ -38,34 +36,39 @@ class Mixture final : public Mlp {
 
  private:
   struct Activations {
-    Tensor input;                            // [N, C]
-    Tensor scores;                           // [N, E], of statistics_type()
-    Tensor made;                             // [N K, C], the experts' outputs
-    Tensor shared_hidden, shared_activated;  // [N, S f]
+    Tensor input;   // [n, C], unless the shared experts keep it
+    Tensor scores;  // [n, E], of statistics_type()
+    Tensor made;    // [n K, C], the experts' outputs
+    MlpStash shared;
     LayerStash experts;
   };
   struct Gradients {
-    Tensor undropped;         // [N, C], with dropout
-    Tensor made, gathered;    // [N K, C]
-    Tensor shared_hidden;     // [N, S f]
-    Tensor products, scores;  // [N, K] of statistics_type(), [N, E]
-    LayerStash experts;
+    Tensor undropped;         // [n, C], with dropout
+    Tensor made, gathered;    // [n K, C]
+    Tensor products, scores;  // [n, K] of statistics_type(), [n, E]
+    LayerStash shared, experts;
   };
 
+  // [n, C]
+  Slice own_input(const Activations& kept) const {
+    return shared_ ? shared_->own_input(kept.shared) : kept.input.slice();
+  }
   Matrix router(Slice of) const { return {of, width_, router_.config().number}; }
   // The gradient of what dropout has taken: dout itself without dropout.
   Slice undropped(Slice dout, const Gradients& gradients) const {
     return gradients.undropped.count() > 0 ? gradients.undropped.slice() : dout;
   }
   Dropout mask(const Rows& rows) const { return masks_.hidden(rows, layer_, Dropped::mlp); }
+  Count own_tokens(const Rows& rows) const { return split_.outer_rows(rows.count()); }
   // Rows of all experts, at most.
-  Count chosen(const Rows& rows) const { return router_.config().most_rows(rows.count()); }
+  Count chosen(const Rows& rows) const { return router_.config().most_rows(own_tokens(rows)); }
 
   Parameters& parameters_;
+  LayerSplit split_;
   Count width_;
   Router router_;
   int router_weight_;
-  std::optional<Expert> shared_;
+  std::optional<DenseMlp> shared_;
   std::unique_ptr<Experts> experts_;
   Masks masks_;
   int layer_;

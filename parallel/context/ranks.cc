@@ -2,7 +2,6 @@
 
 #include <vector>
 
-#include "collectives/all_reduce/all_reduce.h"
 #include "parallel/context/gather.h"
 #include "parallel/context/ring.h"
 
@@ -35,21 +34,12 @@ ContextRanks::ContextRanks(const ContextSplit& split, Ledger& ledger)
     : ContextRanks(nullptr, split, ledger) {}
 
 ContextRanks::ContextRanks(Communicator* comm, const ContextSplit& split, Ledger& ledger)
-    : all_(comm),
-      split_(split),
+    : split_(split),
       between_ranks_(every(comm, split.heads().rank, split.ranks_of_group(), split.groups())),
       inside_ranks_(every(comm, split.group() * split.ranks_of_group(), 1, split.ranks_of_group())),
       between_(between_ranks_.get(), between_track, ledger),
       inside_(inside_ranks_.get(), inside_track, ledger),
       key_values_(make_key_values(between_, split)),
-      ulysses_(inside_, split.heads()) {
-  if (comm) waiting_.emplace(*comm);
-}
-
-void ContextRanks::add_up(std::span<double> numbers) {
-  if (!all_) return;
-  all_->set_label(choices_label);
-  waiting_->time([&] { all_reduce(*all_, host_slice(numbers), ReduceOp::sum, choices_algorithm); });
-}
+      ulysses_(inside_, split.heads()) {}
 
 }  // namespace lockstep

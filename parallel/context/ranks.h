@@ -35,26 +35,16 @@ class ContextRanks {
     return between_.room(memory_[static_cast<std::size_t>(use)], count, dtype);
   }
 
-  // Adds up numbers about the ranks' tokens over all of them.
-  static constexpr const char* choices_label = "choices of sequences";
-  static constexpr std::string_view choices_algorithm = "recursive_doubling";
-  void add_up(std::span<double> numbers);
-
   // Adds (query, key) pairs, over all heads, that this rank's attention has computed.
   void count_pairs(Count pairs) { pairs_ += pairs; }
   Count pairs() const { return pairs_; }
-  double waiting_seconds() const {
-    return between_.waiting_seconds() + inside_.waiting_seconds() +
-           (waiting_ ? waiting_->seconds() : 0);
-  }
+  double waiting_seconds() const { return between_.waiting_seconds() + inside_.waiting_seconds(); }
   double communication_seconds() const { return between_.busy_seconds() + inside_.busy_seconds(); }
 
  private:
   ContextRanks(Communicator* comm, const ContextSplit& split, Ledger& ledger);
 
-  Communicator* all_;  // null without others
   ContextSplit split_;
-  std::optional<Stopwatch> waiting_;                            // for all of them
   std::unique_ptr<Communicator> between_ranks_, inside_ranks_;  // null without others
   Exchange between_, inside_;
   std::unique_ptr<KeyValues> key_values_;

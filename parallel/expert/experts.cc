@@ -1,73 +1,116 @@
 #include "parallel/expert/experts.h"
 
-#include <fmt/format.h>
+#include <numeric>
 
 namespace lockstep {
+namespace {
+
+ExpertPart part_of(const GptConfig& config, const ExpertSplit& split) {
+  const Count hidden = split.hidden(config.experts.width);
+  return {
+      .experts = {split.first_expert(config.experts.number), split.experts(config.experts.number)},
+      .hidden = {split.tensor_rank * hidden, hidden}};
+}
+
+}  // namespace
 
 DividedExperts::DividedExperts(Parameters& parameters, const std::string& name,
                                const GptConfig& config, ExpertRanks& ranks)
-    : Experts(parameters, name, config,
-              {ranks.split().first_expert(config.experts.number),
-               ranks.split().experts(config.experts.number)}),
-      ranks_(ranks) {}
+    : Experts(parameters, name, config, part_of(config, ranks.split())), ranks_(ranks) {}
 
+// Rows come from all ranks that divide experts, for each of the ranks that split them.
 struct DividedExperts::Routes {
-  std::vector<Count> leaving, arriving;  // rows, by rank
-  std::vector<Count> of_expert;          // rows that arrive for each of this rank's experts
+  std::vector<Count> leaving, arriving;  // this rank's rows, by rank
+  std::vector<Count> of_parts;           // rows that the ranks that split experts have got
+  std::size_t own_part = 0;              // this rank among them
+  std::vector<Count> of_expert;          // all these rows, by expert
   // Of each row by expert, its place by rank; and the other way around.
   std::vector<std::int32_t> by_expert, by_rank;
+  // This rank's own rows, counted from the first in its part, and among those by expert.
+  std::vector<RowsOfExpert> own, own_by_expert;
   Count rows() const { return std::ssize(by_expert); }
 };
 
 DividedExperts::Routes DividedExperts::routes_of(const Routing& routing) const {
-  const auto ranks = static_cast<std::size_t>(ranks_.split().ranks);
+  const ExpertSplit& split = ranks_.split();
+  const auto ranks = static_cast<std::size_t>(split.ranks);
+  const auto parts = static_cast<std::size_t>(split.gathered_ranks());
   const std::size_t own = routing.counts.size() / ranks;
   Routes routes{.leaving = std::vector<Count>(ranks),
                 .arriving = std::vector<Count>(ranks),
+                .of_parts = std::vector<Count>(parts),
+                .own_part = static_cast<std::size_t>(parts > 1 ? split.tensor_rank : 0),
                 .of_expert = std::vector<Count>(own),
                 .by_expert = {},
-                .by_rank = {}};
-  std::vector<Count> begins;  // of the rows from each rank for each expert
-  Count rows = 0;
+                .by_rank = {},
+                .own = {},
+                .own_by_expert = {}};
+  const auto place = [&](std::size_t part, std::size_t rank, std::size_t e) {
+    return (part * ranks + rank) * own + e;
+  };
   for (std::size_t rank = 0; rank < ranks; ++rank)
-    for (std::size_t e = 0; e < own; ++e) {
-      const Count arriving = routing.arriving[rank * own + e];
-      routes.leaving[rank] += routing.counts[rank * own + e];
-      routes.arriving[rank] += arriving;
-      routes.of_expert[e] += arriving;
-      begins.push_back(rows);
-      rows += arriving;
-    }
+    for (std::size_t e = 0; e < own; ++e) routes.leaving[rank] += routing.counts[rank * own + e];
+  std::vector<Count> begins;  // of the rows of each place
+  Count rows = 0;
+  for (std::size_t part = 0; part < parts; ++part)
+    for (std::size_t rank = 0; rank < ranks; ++rank)
+      for (std::size_t e = 0; e < own; ++e) {
+        const Count count = routing.arriving[place(part, rank, e)];
+        if (part == routes.own_part) {
+          routes.own.push_back({.expert = e, .first = routes.of_parts[part], .count = count});
+          routes.arriving[rank] += count;
+        }
+        routes.of_parts[part] += count;
+        routes.of_expert[e] += count;
+        begins.push_back(rows);
+        rows += count;
+      }
   routes.by_rank.resize(static_cast<std::size_t>(rows));
   for (std::size_t e = 0; e < own; ++e)
     for (std::size_t rank = 0; rank < ranks; ++rank)
-      for (Count i = 0; i < routing.arriving[rank * own + e]; ++i) {
-        const Count place = begins[rank * own + e] + i;
-        routes.by_rank[static_cast<std::size_t>(place)] =
-            static_cast<std::int32_t>(routes.by_expert.size());
-        routes.by_expert.push_back(static_cast<std::int32_t>(place));
+      for (std::size_t part = 0; part < parts; ++part) {
+        const Count count = routing.arriving[place(part, rank, e)];
+        if (part == routes.own_part)
+          routes.own_by_expert.push_back({.expert = e, .first = routes.rows(), .count = count});
+        for (Count i = 0; i < count; ++i) {
+          const Count here = begins[place(part, rank, e)] + i;
+          routes.by_rank[static_cast<std::size_t>(here)] = static_cast<std::int32_t>(routes.rows());
+          routes.by_expert.push_back(static_cast<std::int32_t>(here));
+        }
       }
   return routes;
 }
 
-void DividedExperts::dispatch(Backend& backend, const char* label, Slice here, Slice leaving,
+Slice DividedExperts::own_part(Slice by_rank, const Routes& routes) const {
+  const auto before = routes.of_parts.begin() + static_cast<std::ptrdiff_t>(routes.own_part);
+  const Count first = std::accumulate(routes.of_parts.begin(), before, Count{0});
+  return by_rank.part(first * width(), *before * width());
+}
+
+void DividedExperts::dispatch(Backend& backend, Labels labels, Slice here, Slice leaving,
                               const Routes& routes) const {
   const Count rows = routes.rows();
-  const Slice by_rank = first_rows(scratch(ExpertRanks::Use::by_rank, most_rows()), rows);
-  ranks_.exchange(label, by_rank, routes.arriving, leaving, routes.leaving);
+  const Slice by_rank = first_rows(scratch(ExpertRanks::Use::by_rank, most_rows_here()), rows);
+  ranks_.exchange(labels.between_experts, own_part(by_rank, routes), routes.arriving, leaving,
+                  routes.leaving);
+  ranks_.gather(labels.of_split_experts, by_rank, routes.of_parts);
   if (rows > 0) backend.gather_rows(first_rows(here, rows), by_rank, routes.by_expert, {});
 }
 
-void DividedExperts::combine(Backend& backend, const char* label, Slice returning, Slice here,
-                             const Routes& routes) const {
+template <typename Complete>
+void DividedExperts::combine(Backend& backend, Labels labels, Slice returning, Slice here,
+                             const Routes& routes, Complete complete) const {
   const Count rows = routes.rows();
-  const Slice by_rank = first_rows(scratch(ExpertRanks::Use::by_rank, most_rows()), rows);
+  const Slice by_rank = first_rows(scratch(ExpertRanks::Use::by_rank, most_rows_here()), rows);
   if (rows > 0) backend.gather_rows(by_rank, first_rows(here, rows), routes.by_rank, {});
-  ranks_.exchange(label, returning, routes.leaving, by_rank, routes.arriving);
+  ranks_.sum(labels.of_split_experts, by_rank, routes.of_parts);
+  const Slice own = own_part(by_rank, routes);
+  complete(own);
+  ranks_.exchange(labels.between_experts, returning, routes.leaving, own, routes.arriving);
 }
 
-Slice DividedExperts::input(LayerStash&, const Rows& tokens, Ledger&) const {
-  return scratch(ExpertRanks::Use::leaving, config().most_rows(tokens.count()));
+Slice DividedExperts::input(LayerStash&, const Routing& routing, Ledger&) const {
+  return scratch(ExpertRanks::Use::leaving, most_rows(routing));
 }
 
 void DividedExperts::forward(Backend& backend, Slice made, LayerStash& kept, Routing& routing,
@@ -75,53 +118,47 @@ void DividedExperts::forward(Backend& backend, Slice made, LayerStash& kept, Rou
   if (!tokens.again) ranks_.exchange_counts(routing);
   const Routes routes = routes_of(routing);
   if (tokens.in_training() && !tokens.again)
-    ranks_.record({.sent = routes.leaving, .received = routes.arriving});
+    ranks_.record(
+        {.sent = routes.leaving, .received = routes.arriving, .of_parts = routes.of_parts});
   const Count sent = std::ssize(routing.tokens);
   auto& a = kept.own<Activations>();
-  dispatch(backend, ExpertRanks::dispatch_label, make(a.input, most_rows(), width(), ledger),
+  dispatch(backend, {ExpertRanks::dispatch_label, ExpertRanks::split_forward_label},
+           make(a.input, most_rows_here(), width(), ledger),
            scratch(ExpertRanks::Use::leaving, sent), routes);
-  const Slice made_here = scratch(ExpertRanks::Use::by_expert, most_rows());
-  own_forward(backend, made_here, a, routes.of_expert, most_rows(), ledger);
-  combine(backend, ExpertRanks::combine_label, first_rows(made, sent), made_here, routes);
+  const Slice made_here = scratch(ExpertRanks::Use::by_expert, most_rows_here());
+  own_forward(backend, made_here, a, routes.of_expert, most_rows_here(), ledger);
+  combine(backend, {ExpertRanks::combine_label, ExpertRanks::split_forward_label},
+          first_rows(made, sent), made_here, routes, [&](Slice own) {
+            if (are_split()) add_biases(backend, own, routes.own);
+          });
 }
 
 void DividedExperts::backward_input(Backend& backend, Slice dinput, Slice dmade,
                                     const LayerStash& kept, LayerStash& gradients,
-                                    const Routing& routing, const Rows&, Ledger& ledger) const {
+                                    const Routing& routing, Ledger& ledger) const {
   const Routes routes = routes_of(routing);
   const Count sent = std::ssize(routing.tokens);
   const auto& a = kept.own<Activations>();
   auto& d = gradients.own<GradientsOfRows>();
-  const Slice dmade_here = make(d.made, most_rows(), width(), ledger),
-              dinput_here = scratch(ExpertRanks::Use::by_expert, most_rows());
-  dispatch(backend, ExpertRanks::combine_backward_label, dmade_here, first_rows(dmade, sent),
-           routes);
-  own_backward_input(backend, dinput_here, dmade_here, a, d.hidden, routes.of_expert, most_rows(),
-                     ledger);
-  combine(backend, ExpertRanks::dispatch_backward_label, first_rows(dinput, sent), dinput_here,
-          routes);
+  const Slice dmade_here = make(d.made, most_rows_here(), width(), ledger),
+              dinput_here = scratch(ExpertRanks::Use::by_expert, most_rows_here());
+  dispatch(backend, {ExpertRanks::combine_backward_label, ExpertRanks::split_backward_label},
+           dmade_here, first_rows(dmade, sent), routes);
+  own_backward_input(backend, dinput_here, dmade_here, a, d.hidden, routes.of_expert,
+                     most_rows_here(), ledger);
+  combine(backend, {ExpertRanks::dispatch_backward_label, ExpertRanks::split_backward_label},
+          first_rows(dinput, sent), dinput_here, routes, [](Slice) {});
 }
 
 void DividedExperts::backward_weight(Backend& backend, Slice, const LayerStash& kept,
                                      const LayerStash& gradients, const Routing& routing) const {
   const auto& d = gradients.own<GradientsOfRows>();
-  own_backward_weight(backend, d.made.slice(), kept.own<Activations>(), d.hidden,
-                      routes_of(routing).of_expert);
-}
-
-ExpertLayers::ExpertLayers(const LayerFactory& layers, Parameters& experts, ExpertRanks& ranks)
-    : WrappedLayers(layers), experts_(experts), ranks_(ranks), split_(layers.split()) {
-  split_.experts = ranks.split();
-}
-
-std::unique_ptr<Mlp> ExpertLayers::mlp(Parameters& parameters, int layer, const GptConfig& config,
-                                       const MaskOptions& masks) const {
-  if (!config.experts.in_layer(layer)) return inner().mlp(parameters, layer, config, masks);
-  return std::make_unique<Mixture>(parameters, fmt::format("h.{}.mlp.", layer), config,
-                                   Masks(masks, split()), layer, [&](const std::string& name) {
-                                     return std::make_unique<DividedExperts>(experts_, name, config,
-                                                                             ranks_);
-                                   });
+  const Routes routes = routes_of(routing);
+  own_backward_weight(backend, d.made.slice(), kept.own<Activations>(), d.hidden, routes.of_expert);
+  if (!are_split()) return;
+  for (const RowsOfExpert& rows : routes.own_by_expert)
+    ranks_.announce_own(d.made.slice().part(rows.first * width(), rows.count * width()));
+  backward_biases(backend, d.made.slice(), routes.own_by_expert);
 }
 
 }  // namespace lockstep

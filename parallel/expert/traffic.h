@@ -10,6 +10,15 @@
 // in P - 1 messages each; the two of forward once more if the layer is computed again. A rank has
 // memory for P N min(K, E / P) rows, or for P times the capacity of its experts if that is less,
 // whatever the routers choose.
+//
+// If t tensor-parallel ranks split its experts, and rank i of these got c(i) rows, S in all, then in each
+// direction:
+//
+//   split experts    C beta (S - c(i + 1)) to gather them, C beta (S - c(i)) to scatter the sums; or, if
+//                    all have the same rows, an all-reduce: C beta 2 (t - 1) / t c
+//   expert counts    and to gather those, (t - 1) E 8 bytes
+//
+// Then memory is for t times as many rows, N being a rank's own tokens.
 #pragma once
 
 #include "parallel/plan/environment.h"

@@ -19,9 +19,11 @@ struct ReplicaFacts {
   int counterparts_per_node = 1;  // of the ranks with the same shards
 };
 
-// Rows of one layer and micro-batch that a rank sends to the experts of each rank, and gets from it.
+// Rows of one layer and micro-batch that a rank sends to the experts of each rank, and gets from it;
+// and the rows that the ranks have got which split its experts: of each, or one number if they have
+// the same rows.
 struct DispatchedRows {
-  std::vector<Count> sent, received;  // by rank
+  std::vector<Count> sent, received, of_parts;
 };
 
 // Facts that a plan does not determine before ranks are connected.

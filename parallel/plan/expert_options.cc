@@ -8,13 +8,19 @@
 namespace lockstep {
 
 OptionGroup describe_expert_axis(ExpertOptions& o) {
-  return {.title = "expert-parallel axis",
-          .techniques = {"3d"},
-          .options = {{.flag = "ep",
-                       .value = &o.expert_ranks,
-                       .help = "ranks that divide the experts of a layer, among the replicas; "
-                               "default: 1, in moe all replicas",
-                       .bounds = Bounds{.least = 1}}}};
+  return {
+      .title = "expert-parallel axis",
+      .techniques = {"3d"},
+      .options = {{.flag = "ep",
+                   .value = &o.expert_ranks,
+                   .help = "ranks that divide the experts of a layer, among the replicas; "
+                           "default: 1, in moe all replicas",
+                   .bounds = Bounds{.least = 1}},
+                  {.flag = "etp",
+                   .value = &o.expert_tensor_ranks,
+                   .help = "ranks that split each expert: all tensor-parallel ranks, which is the "
+                           "default, or 1",
+                   .bounds = Bounds{.least = 1}}}};
 }
 
 OptionGroup describe(ExpertOptions& o) {
@@ -90,13 +96,35 @@ std::string common_divisors(int a, int b) {
 
 }  // namespace
 
+namespace {
+
+void check_split_of_experts(const Plan& plan) {
+  const ExpertConfig& experts = plan.model.experts;
+  const int ranks = plan.options.expert_tensor_ranks.value_or(1), tp = plan.length(Axis::tp);
+  require(ranks == 1 || experts.exist(), fmt::format("--etp {} of a model without experts", ranks),
+          "name a --model that has experts, such as nano-moe");
+  require(ranks == 1 || ranks == tp, fmt::format("--etp {} with --tp {}", ranks, tp),
+          "the ranks that split an expert are all tensor-parallel ranks, or one");
+  const int parts = plan.expert_tensor_ranks();
+  require(
+      experts.width % parts == 0,
+      fmt::format("experts of {} hidden columns on {} tensor-parallel ranks", experts.width, parts),
+      "the columns must be a multiple of the ranks; or use --etp 1");
+  require(experts.shared_width() % tp == 0,
+          fmt::format("shared experts of {} hidden columns on {} tensor-parallel ranks",
+                      experts.shared_width(), tp),
+          "the columns must be a multiple of the ranks");
+}
+
+}  // namespace
+
 void check_experts(const Plan& plan) {
   const ExpertConfig& experts = plan.model.experts;
   const int ranks = plan.expert_ranks();
-  if (experts.exist())
-    require(!plan.has_servers() && plan.length(Axis::tp) == 1,
-            "experts with --tp or parameter servers are not implemented yet",
-            "divide the ranks along cp, dp and pp only, or use a model without experts");
+  require(!experts.exist() || !plan.has_servers(),
+          "experts with parameter servers are not implemented yet",
+          "use another technique, or a model without experts");
+  check_split_of_experts(plan);
   if (ranks == 1) return;
   require(experts.exist(), fmt::format("--ep {} of a model without experts", ranks),
           "name a --model that has experts, such as nano-moe");

@@ -136,6 +136,8 @@ struct ParameterServerOptions {
 // How routers send tokens to experts.
 struct ExpertOptions {
   std::optional<int> expert_ranks;  // that divide the experts; not given: 1, or all replicas
+  // That split each expert; not given: all tensor-parallel ranks.
+  std::optional<int> expert_tensor_ranks;
   double router_z_loss = 0;
   int router_groups = 1, router_chosen_groups = 1;
   double expert_capacity = 0;

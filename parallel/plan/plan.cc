@@ -48,13 +48,20 @@ bool Plan::all_reduces_gradients() const {
 }
 
 LayerSplit Plan::split(int rank) const {
-  return {.ranks = length(tp),
-          .rank = place(rank, tp),
-          .by_sequence = options.sequence_parallel && length(tp) > 1,
-          .keeps_gathered = options.keep_gathered,
-          .vocabulary_multiple = options.vocabulary_multiple,
-          .experts = {
-              .ranks = expert_ranks(), .rank = expert_rank(rank), .most_tokens = most_tokens()}};
+  LayerSplit split{.ranks = length(tp),
+                   .rank = place(rank, tp),
+                   .by_sequence = options.sequence_parallel && length(tp) > 1,
+                   .keeps_gathered = options.keep_gathered,
+                   .vocabulary_multiple = options.vocabulary_multiple,
+                   .experts = {}};
+  const int parts = expert_tensor_ranks();
+  split.experts = {.ranks = expert_ranks(),
+                   .rank = expert_rank(rank),
+                   .tensor_ranks = parts,
+                   .tensor_rank = split.rank % parts,
+                   .by_sequence = split.by_sequence,
+                   .most_tokens = split.outer_rows(most_tokens())};
+  return split;
 }
 
 // The first micro-batch of the first replica is as large as any.
@@ -91,6 +98,24 @@ Mesh::Group Plan::replica_group(int rank, ParameterSet set) const {
   return members_where(*this, rank, [&](int other) {
     return set == ParameterSet::dense || expert_rank(other) == expert_rank(rank);
   });
+}
+
+namespace {
+
+// Under sequence parallelism, tensor-parallel ranks have different tokens, too.
+Mesh::Group group_with_tokens(const Plan& plan, int rank, std::vector<Axis> along) {
+  if (plan.split(rank).by_sequence) along.push_back(tp);
+  return plan.mesh.group_of(rank, along);
+}
+
+}  // namespace
+
+Mesh::Group Plan::sequence_group_of_routers(int rank) const {
+  return group_with_tokens(*this, rank, {cp});
+}
+
+Mesh::Group Plan::router_group(int rank) const {
+  return group_with_tokens(*this, rank, {replica_axes().begin(), replica_axes().end()});
 }
 
 RankPlace Plan::rank_place(int rank, ParameterSet set) const {

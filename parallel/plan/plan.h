@@ -63,9 +63,16 @@ struct Plan {
   ReplicaGroup replicas(int rank, ParameterSet set) const;
   int expert_ranks() const { return options.expert_ranks.value_or(1); }
   int expert_rank(int rank) const { return copy(rank) % expert_ranks(); }
+  // The tensor-parallel ranks that split each expert.
+  int expert_tensor_ranks() const {
+    return model.experts.exist() ? options.expert_tensor_ranks.value_or(length(Axis::tp)) : 1;
+  }
   // The ranks with which a rank divides experts, and those of its replica group.
   Mesh::Group expert_group(int rank) const;
   Mesh::Group replica_group(int rank, ParameterSet set) const;
+  // The ranks among which a rank's routers have different tokens: of the same sequences, or of all.
+  Mesh::Group sequence_group_of_routers(int rank) const;
+  Mesh::Group router_group(int rank) const;
   // The size of groups of neighbours that keep all shards of a block between forward and backward;
   // 0: no groups do.
   int group_ranks() const;

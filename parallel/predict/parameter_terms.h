@@ -18,6 +18,7 @@ class ParameterTerms {
                  const Environment& environment);
 
   std::vector<Terms> all() const;
+  const Parameters& parameters() const { return parameters_; }
   // For how many elements of these ranges the rank holds gradients.
   Count held(const std::vector<Range>& ranges) const;
 

@@ -81,8 +81,8 @@ class RankTerms {
       layers += plan_.model.experts.layers_among(layers_of(s).first, layers_of(s).count);
     return layers;
   }
-  HeldCount held_count() const {
-    return [this](const std::vector<Range>& ranges) { return sets_.front().held(ranges); };
+  static HeldCount held_count(const ParameterTerms& set) {
+    return [&set](const std::vector<Range>& ranges) { return set.held(ranges); };
   }
 
   // A replay: see messages.h. The memory of messages is reused and never returned.
@@ -110,9 +110,10 @@ class RankTerms {
                                               has_last_stage()),
                 .formula = "gathered rows",
                 .exact = is_even()});
-    terms.hold({.use = MemoryUse::communication,
-                .bytes = shared_gradients_bytes(parameters(), held_count()),
-                .formula = "packed gradients"});
+    for (const ParameterTerms& set : sets_)
+      terms.hold({.use = MemoryUse::communication,
+                  .bytes = shared_gradients_bytes(set.parameters(), held_count(set)),
+                  .formula = "packed gradients"});
     if (split_.ranks == 1) return terms;
     const ModelOptions options = model_options(plan_.options);
     for (const int s : stages_) {
@@ -128,8 +129,9 @@ class RankTerms {
     }
     terms.send(TensorRanks::forward_label, {}, 0, forward_formula(options));
     terms.send(TensorRanks::backward_label, {}, 0, backward_formula(split_));
-    terms.send(SharedGradients::label, shared_gradients_traffic(parameters(), split_, held_count()),
-               element());
+    for (const ParameterTerms& set : sets_)
+      terms.send(SharedGradients::label,
+                 shared_gradients_traffic(set.parameters(), split_, held_count(set)), element());
     terms.bytes_formula = "layers + embedding + head + loss + shared gradients";
     terms.messages_formula = "of each of them";
     return terms;

@@ -9,7 +9,8 @@ LayerRanks::LayerRanks(const Plan& plan, Communicator& world, Ledger& ledger)
       expert_group(world.subgroup(plan.expert_group(rank))),
       tensor(*tensor_group, plan.split(rank), plan.options.tensor_overlap, ledger),
       context(*context_group, plan.context(rank), ledger),
-      experts(*expert_group, plan.split(rank).experts, ledger) {}
+      sharers(world.subgroup(plan.sequence_group_of_routers(rank))),
+      experts(*expert_group, *tensor_group, plan.split(rank).experts, ledger) {}
 
 LayerRanks::LayerRanks(const Plan& plan, int of, Ledger& ledger)
     : rank(of),
@@ -48,25 +49,32 @@ void RankModel::add_stages(const Plan& plan, Backend& backend, Ledger& ledger) {
   const ContextLayers context_layers(layers, ranks.context);
   const LayerFactory& whole_experts =
       plan.length(Axis::cp) > 1 ? static_cast<const LayerFactory&>(context_layers) : layers;
-  const ExpertLayers expert_layers(whole_experts, experts, ranks.experts);
-  const LayerFactory& factory =
-      plan.expert_ranks() > 1 ? static_cast<const LayerFactory&>(expert_layers) : whole_experts;
+  const ExpertLayers expert_layers(whole_experts, plan.expert_ranks() > 1 ? experts : parameters,
+                                   ranks.experts);
+  const LayerFactory& factory = ranks.experts.split().is_divided()
+                                    ? static_cast<const LayerFactory&>(expert_layers)
+                                    : whole_experts;
   const std::vector<int> rank_of_stage = plan.schedule.rank_of_stage();
   for (int s = 0; s < plan.schedule.stages; ++s)
     if (rank_of_stage[static_cast<std::size_t>(s)] == plan.place(ranks.rank, Axis::pp))
       stages.try_emplace(s, parameters, plan.model,
                          layers_of_stage(plan.model.layers, plan.schedule.stages, s), backend,
                          ledger, plan.stage_options(), factory);
-  if (plan.length(Axis::cp) > 1)
-    for (const LayerRouter& layer : routers())
-      layer.router->share_sequences({plan.length(Axis::cp), [this](std::span<double> numbers) {
-                                       ranks.context.add_up(numbers);
-                                     }});
+  share_sequences(plan);
   const auto [first, last] = plan.ends_of_pipeline();
   if (first == last) return;
   const EmbeddingCopies copies = embedding_copies();
   for (const auto& copy : {copies.tokens, copies.head})
     if (copy) parameters.place_along(Axis::pp, *copy, {Placed::partial, 2});
+}
+
+void RankModel::share_sequences(const Plan& plan) {
+  const LayerSplit split = plan.split(ranks.rank);
+  Router::Sharers sharers{
+      .ranks = static_cast<int>(plan.sequence_group_of_routers(ranks.rank).size()),
+      .add_up = [this](std::span<double> numbers) { ranks.sharers.add_up(numbers); }};
+  if (split.by_sequence) sharers.row_ranks = split.ranks, sharers.row_rank = split.rank;
+  for (const LayerRouter& layer : routers()) layer.router->share_sequences(sharers);
 }
 
 std::vector<ParameterSet> RankModel::sets() const {

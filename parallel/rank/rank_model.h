@@ -9,6 +9,7 @@
 #include "parallel/context/attention.h"
 #include "parallel/expert/experts.h"
 #include "parallel/plan/plan.h"
+#include "parallel/rank/sequence_sharers.h"
 #include "parallel/tensor/layers.h"
 
 namespace lockstep {
@@ -21,7 +22,7 @@ struct EmbeddingCopies {
 };
 
 // The ranks with which a rank computes its layers: those that split them, those that share its
-// sequences, and those that divide experts with it.
+// sequences for attention and for routers, and those that divide experts with it.
 struct LayerRanks {
   // All ranks of `world` create it at the same time.
   LayerRanks(const Plan& plan, Communicator& world, Ledger& ledger);
@@ -32,6 +33,7 @@ struct LayerRanks {
   std::unique_ptr<Communicator> tensor_group, context_group, expert_group;  // null without others
   TensorRanks tensor;
   ContextRanks context;
+  SequenceSharers sharers;
   ExpertRanks experts;
 };
 
@@ -62,6 +64,7 @@ struct RankModel {
 
  private:
   void add_stages(const Plan& plan, Backend& backend, Ledger& ledger);
+  void share_sequences(const Plan& plan);
 };
 
 // The same without memory or other ranks: determines which parameters a rank holds.

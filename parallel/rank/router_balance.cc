@@ -10,7 +10,7 @@
 #include "collectives/base/json_text.h"
 #include "collectives/base/report_label.h"
 #include "collectives/gather/gather.h"
-#include "parallel/context/ranks.h"
+#include "parallel/rank/sequence_sharers.h"
 
 namespace lockstep {
 namespace {
@@ -82,22 +82,24 @@ namespace {
 // Ranks that share sequences add up their choices in each layer and micro-batch.
 void add_choices_of_sequences(Terms& terms, const Plan& plan, int rank, Count layers) {
   const ExpertConfig& experts = plan.model.experts;
-  const int ranks = plan.length(Axis::cp), place = plan.place(rank, Axis::cp);
+  const std::vector<int> sharers = plan.sequence_group_of_routers(rank);
+  const int ranks = static_cast<int>(sharers.size());
+  const int place = static_cast<int>(std::ranges::find(sharers, rank) - sharers.begin());
   if (ranks == 1 || experts.balance_level == BalanceLevel::global_batch) return;
   const AllReduceAlgorithm& algorithm =
-      find_algorithm(all_reduce_algorithms(), "all_reduce", ContextRanks::choices_algorithm);
+      find_algorithm(all_reduce_algorithms(), "all_reduce", SequenceSharers::algorithm);
   constexpr Count element = sizeof(double);
   Traffic all;
   Count scratch = 0;
   for (const Count rows : plan.rows(rank)) {
-    const Count sequences = rows * ranks / plan.tokens_of_sequence();
+    const Count sequences = rows * plan.length(Axis::cp) / plan.tokens_of_sequence();
     const Count parts = experts.balance_level == BalanceLevel::sequence ? sequences : 1;
     const Problem each{.ranks = ranks, .count = parts * experts.number, .element_bytes = element};
     for (Count layer = 0; layer < layers; ++layer) all += algorithm.traffic(each, place);
     scratch = std::max(scratch, algorithm.scratch(each, place) * element);
   }
-  terms.send(ContextRanks::choices_label, all, element);
-  terms.bytes_formula = terms.messages_formula = ContextRanks::choices_label;
+  terms.send(SequenceSharers::label, all, element);
+  terms.bytes_formula = terms.messages_formula = SequenceSharers::label;
   // A first step's forward passes come before other memory for communication.
   const bool has_others = plan.options.steps > 1 && plan.options.resume.empty();
   terms.hold({.use = MemoryUse::communication,
@@ -119,7 +121,7 @@ Terms router_balance_terms(const Plan& plan, int rank, Count layers) {
                 .bytes = numbers * element,
                 .formula = "8 E layers with experts"});
   add_choices_of_sequences(terms, plan, rank, layers);
-  const std::vector<int> sharers = plan.replica_group(rank, ParameterSet::dense);
+  const std::vector<int> sharers = plan.router_group(rank);
   const int ranks = static_cast<int>(sharers.size());
   const bool adds_up = experts.bias_rate > 0 || experts.balance_level == BalanceLevel::global_batch;
   if (ranks == 1 || !adds_up) return terms;

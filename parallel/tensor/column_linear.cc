@@ -39,6 +39,8 @@ class TensorColumnLinear final : public ColumnLinear {
     return gathered_input().place(kept, rows, linear_.parameters().dtype(), ledger);
   }
 
+  Slice own_input(const Tensor& kept) const override { return gathered_input().own(kept); }
+
   void forward(Backend& backend, Slice out, const Tensor& kept, Count rows) const override {
     // lab: solution
     gathered_input().with_all_rows(

@@ -8,7 +8,11 @@ Slice GatheredInput::place(Tensor& kept, Count rows, DType dtype, Ledger& ledger
   const bool has_room_for_all = split.by_sequence && split.keeps_gathered;
   ensure(kept, {has_room_for_all ? rows : split.outer_rows(rows), columns_}, dtype, ledger,
          MemoryUse::activations);
-  return has_room_for_all ? ranks_.own_rows(kept.slice()) : kept.slice();
+  return own(kept);
+}
+
+Slice GatheredInput::own(const Tensor& kept) const {
+  return ranks_.split().keeps_gathered ? ranks_.own_rows(kept.slice()) : kept.slice();
 }
 // lab: end
 

@@ -12,6 +12,8 @@ class GatheredInput {
 
   // Memory in `kept` for this rank's rows. Has room for all rows if the gathered input is kept.
   Slice place(Tensor& kept, Count rows, DType dtype, Ledger& ledger) const;
+  // This rank's rows there.
+  Slice own(const Tensor& kept) const;
 
   // Calls product(rows of the input, the same rows of `other`, their number), once with all rows, or
   // part by part while others are exchanged. Does not gather again rows that were kept in forward.

@@ -22,10 +22,7 @@ class TensorRowLinear final : public RowLinear {
                   Count out)
       : ranks_(ranks),
         linear_(parameters, name, rows_of_rank(ranks.split(), in).count, out, Initial::branch_end,
-                {.weight = {.rows = rows_of_rank(ranks.split(), in),
-                            .columns = {{.range = {0, out},
-                                         .placement = parameters.divided(Axis::tp)}}},
-                 .bias = {}}) {}
+                row_regions(parameters, rows_of_rank(ranks.split(), in), out)) {}
 
   void forward(Backend& backend, Slice out, Slice base, Slice x, Count rows,
                const Dropout& dropout) const override {

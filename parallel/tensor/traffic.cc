@@ -14,6 +14,11 @@ LabelledTraffic tensor_traffic(const TensorWork& work) {
   const int t = split.ranks, rank = split.rank, layers = work.layers.count;
   const bool is_first = work.layers.first == 0;
   const bool is_last = work.layers.first + layers == work.config.layers;
+  const ExpertConfig& experts = work.config.experts;
+  // Experts that are not shared exchange their rows on their own.
+  const int products =
+      2 * layers -
+      (experts.shared > 0 ? 0 : experts.layers_among(work.layers.first, work.layers.count));
   const int forward_passes = work.options.recompute == Recompute::full ? 2 : 1;
   const int forward_passes_of_ends = work.stage_again ? forward_passes : 1;
   const bool gathers_again = split.by_sequence && !split.keeps_gathered;
@@ -31,8 +36,8 @@ LabelledTraffic tensor_traffic(const TensorWork& work) {
     const Traffic entering = split.by_sequence ? gather : Traffic{};
     const Traffic leaving = split.by_sequence ? scatter : reduced(count);
     const Traffic again = gathers_again ? gather : Traffic{};
-    traffic[TensorRanks::forward_label] += 2 * layers * forward_passes * (entering + leaving);
-    traffic[TensorRanks::backward_label] += 2 * layers * (entering + leaving + again);
+    traffic[TensorRanks::forward_label] += products * forward_passes * (entering + leaving);
+    traffic[TensorRanks::backward_label] += products * (entering + leaving + again);
     // The first stage is recomputed from its tokens.
     if (work.options.kept_input != KeptInput::whole)
       traffic[TensorRanks::inputs_label] +=

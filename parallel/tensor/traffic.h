@@ -7,7 +7,7 @@
 //   backward   the same                    the same and 2 all-gathers of inputs, 6(t-1)/t E,
 //                                          or without those if they are kept, 4(t-1)/t E
 //
-// per layer; forward counts again if it is recomputed. If a kept input is cut into parts, they are
+// per layer, or half of it if the layer has experts, but no shared ones, instead of an mlp; forward counts again if it is recomputed. If a kept input is cut into parts, they are
 // gathered before: (t-1)/t E.
 #pragma once
 

@@ -47,8 +47,8 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
         experts_(model_.ranks.experts),
         inputs_(context, plan, *model_.ranks.tensor_group, split_),
         tied_(*pipeline_, model_.parameters, model_.embedding_copies(), plan.ends_of_pipeline()),
-        balance_(context.world.subgroup(plan.replica_group(rank_, ParameterSet::dense)),
-                 context.ledger, plan, model_.routers()),
+        balance_(context.world.subgroup(plan.router_group(rank_)), context.ledger, plan,
+                 model_.routers()),
         exposed_(context.world) {
     for (const ParameterSet set : model_.sets()) {
       backend.observe(model_.of(set), set);
@@ -62,7 +62,8 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
     if (plan.stage_options().kept_input != KeptInput::whole && !plan.recomputes_stages())
       for (auto& [number, stage] : model_.stages) stage.keep_inputs_in(inputs_);
     executor_.emplace(context, *pipeline_, plan, model_.stages, inputs_, *this, [this] {
-      return split_.waiting_seconds() + tokens_.waiting_seconds() + experts_.waiting_seconds() +
+      return split_.waiting_seconds() + tokens_.waiting_seconds() +
+             model_.ranks.sharers.waiting_seconds() + experts_.waiting_seconds() +
              waited_for_replicas();
     });
   }
@@ -97,7 +98,9 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   RoutingTotals take_routing() override {
     RoutingTotals all = model_.take_routing();
     all.balance += balance_.loss();
-    return all;
+    // Ranks that split layers but not sequences have routed the same tokens.
+    const LayerSplit& split = split_.split();
+    return split.by_sequence || split.rank == 0 ? all : RoutingTotals{};
   }
   std::vector<LayerRouter> routers() override { return model_.routers(); }
   double gradient_norm() override {
@@ -134,7 +137,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   std::vector<double> last_passes() const override { return executor_->runs().back().passes; }
   ExposedSeconds exposed() const override {
     return {.layers = split_.waiting_seconds(),
-            .sequence = tokens_.waiting_seconds(),
+            .sequence = tokens_.waiting_seconds() + model_.ranks.sharers.waiting_seconds(),
             .experts = experts_.waiting_seconds(),
             .replicas = waited_for_replicas() + balance_.waiting_seconds(),
             .pipeline = executor_->waiting_seconds(),

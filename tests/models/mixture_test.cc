@@ -11,6 +11,7 @@
 #include "models/gpt/gpt.h"
 #include "models/gpt/weights.h"
 #include "models/layers/mixture.h"
+#include "models/layers/whole_layers.h"
 #include "tests/models/numbers.h"
 
 namespace lockstep {
@@ -52,10 +53,7 @@ struct Layer {
   explicit Layer(const ExpertConfig& experts)
       : config(config_of(experts)),
         parameters(DType::f64, ledger),
-        mixture(parameters, "", config, Masks({}, {}), 1, [this](const std::string& name) {
-          return std::make_unique<Experts>(parameters, name, config,
-                                           Range{0, config.experts.number});
-        }) {
+        mixture(whole_layers(), parameters, "", config, Masks({}, {}), 1) {
     parameters.allocate();
     const std::vector<double> values = normals(parameters.count(), 3);
     std::ranges::copy(values, host_span<double>(parameters.values()).begin());

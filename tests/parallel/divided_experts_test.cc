@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 constexpr int experts = 8, per_token = 2, tokens_of_rank = 4;
-constexpr Count width = 8, hidden = 5;
+constexpr Count width = 8, hidden = 6;
 
 // The experts of token t of all ranks' tokens.
 using Choice = std::array<int, per_token> (*)(int token);
@@ -29,6 +29,7 @@ GptConfig config_of_experts() {
 Routing routing_of(Choice choice, int first, int tokens) {
   Routing routing;
   routing.counts.resize(experts);
+  routing.experts.resize(static_cast<std::size_t>(tokens * per_token));
   routing.rows.resize(static_cast<std::size_t>(tokens * per_token));
   for (int e = 0; e < experts; ++e)
     for (int t = 0; t < tokens; ++t)
@@ -42,10 +43,11 @@ Routing routing_of(Choice choice, int first, int tokens) {
   return routing;
 }
 
-// Outputs and gradients of rows, by token and choice, and the gradients of weights by name.
+// Outputs and gradients of rows, by token and choice, and the gradients of weights, by name and place in
+// the whole parameter.
 struct Outcome {
   std::map<std::pair<int, int>, std::vector<double>> made, dinput;
-  std::map<std::string, std::vector<double>> gradients;
+  std::map<std::pair<std::string, Count>, std::vector<double>> gradients;
 };
 
 std::vector<double> numbers_of_row(int token, int k, double scale) {
@@ -54,14 +56,27 @@ std::vector<double> numbers_of_row(int token, int k, double scale) {
   return row;
 }
 
+// Calls run(first in the whole parameter, first in the rank's part, number) for neighbouring elements.
+template <typename Run>
+void for_each_part(const Parameter& parameter, Run run) {
+  const Count columns = parameter.name.find("c_fc") != std::string::npos ? hidden : width;
+  for_each_run(parameter.region, columns,
+               [&](const Region::Columns&, Count whole, Count own, Count number) {
+                 run(whole, own, number);
+               });
+}
+
+// A weight's initial value depends on its name and its place in the whole parameter.
 void set_weights(Parameters& parameters) {
   parameters.allocate();
   for (const Parameter& parameter : parameters.list()) {
     std::uint64_t seed = 7;
     for (const char c : parameter.name) seed = seed * 31 + static_cast<std::uint64_t>(c);
-    const std::vector<double> values = normals(parameter.count, seed);
-    std::ranges::copy(
-        values, host_span<double>(parameters.value(parameters.index(parameter.name))).begin());
+    const std::vector<double> values = normals(width * hidden, seed);
+    const auto own = host_span<double>(parameters.value(parameters.index(parameter.name)));
+    for_each_part(parameter, [&](Count in_whole, Count in_part, Count number) {
+      std::copy_n(values.begin() + in_whole, number, own.begin() + in_part);
+    });
   }
 }
 
@@ -85,12 +100,12 @@ Outcome pass_through(const Experts& layer, Parameters& parameters, Choice choice
   };
   for (const bool again : {false, true}) {
     rows.again = again;
-    fill(host_span<double>(layer.input(kept, rows, ledger)), 1);
+    fill(host_span<double>(layer.input(kept, routing, ledger)), 1);
     layer.forward(backend, host_slice(std::span(made)), kept, routing, rows, ledger);
   }
   fill(dmade, 0.5);
   layer.backward_input(backend, host_slice(std::span(dinput)), host_slice(std::span(dmade)), kept,
-                       gradients, routing, rows, ledger);
+                       gradients, routing, ledger);
   layer.backward_weight(backend, host_slice(std::span(dmade)), kept, gradients, routing);
   for (int t = 0; t < tokens; ++t)
     for (int k = 0; k < per_token; ++k) {
@@ -101,9 +116,12 @@ Outcome pass_through(const Experts& layer, Parameters& parameters, Choice choice
       outcome.dinput[{first + t, k}] = part(dinput);
     }
   for (int i = 0; i < static_cast<int>(parameters.list().size()); ++i) {
+    const Parameter& parameter = parameters.list()[static_cast<std::size_t>(i)];
     const auto all = host_span<double>(parameters.gradient(i));
-    outcome.gradients[parameters.list()[static_cast<std::size_t>(i)].name] = {all.begin(),
-                                                                              all.end()};
+    for_each_part(parameter, [&](Count in_whole, Count in_part, Count number) {
+      for (Count j = 0; j < number; ++j)
+        outcome.gradients[{parameter.name, in_whole + j}] = {all[in_part + j]};
+    });
   }
   return outcome;
 }
@@ -112,7 +130,7 @@ Outcome on_one_rank(Choice choice, int tokens) {
   Ledger ledger;
   Parameters parameters(DType::f64, ledger);
   const GptConfig config = config_of_experts();
-  const Experts layer(parameters, "", config, {0, experts});
+  const Experts layer(parameters, "", config, {.experts = {0, experts}, .hidden = {0, hidden}});
   set_weights(parameters);
   return pass_through(layer, parameters, choice, 0, tokens, ledger);
 }
@@ -121,23 +139,41 @@ struct Divided {
   Outcome outcome;
   std::map<std::string, Volume, std::less<>> traffic;
 };
-std::vector<Divided> on_ranks(int ranks, Choice choice) {
-  std::vector<Divided> all(static_cast<std::size_t>(ranks));
-  launch({.ranks = ranks, .timeout_s = 30, .fault = {}}, [&](RankContext& context) {
-    const int rank = context.world.rank();
-    Parameters parameters(DType::f64, context.ledger);
+// `split.ranks` ranks divide the experts; for each of them, `split.tensor_ranks` split these.
+std::vector<Divided> on_ranks(const ExpertSplit& split, Choice choice) {
+  const int parts = split.tensor_ranks, all_ranks = split.ranks * parts;
+  std::vector<Divided> all(static_cast<std::size_t>(all_ranks));
+  launch({.ranks = all_ranks, .timeout_s = 30, .fault = {}}, [&](RankContext& context) {
+    const int number = context.world.rank();
+    const auto group = [&](int first, int stride, int count) {
+      std::vector<int> members;
+      for (int i = 0; i < count; ++i) members.push_back(first + i * stride);
+      return context.world.subgroup(members);
+    };
+    ExpertSplit here = split;
+    here.rank = number / parts, here.tensor_rank = number % parts;
+    here.most_tokens = tokens_of_rank;
+    const auto between = group(here.tensor_rank, parts, split.ranks),
+               tensor = group(here.rank * parts, 1, parts);
+    ExpertRanks ranks(*between, *tensor, here, context.ledger);
+    Parameters parameters(
+        DType::f64, context.ledger,
+        place_in_split(
+            {.ranks = parts, .rank = here.tensor_rank, .by_sequence = split.by_sequence}));
     const GptConfig config = config_of_experts();
-    ExpertRanks group(context.world, {.ranks = ranks, .rank = rank, .most_tokens = tokens_of_rank},
-                      context.ledger);
-    const DividedExperts layer(parameters, "", config, group);
+    const DividedExperts layer(parameters, "", config, ranks);
     set_weights(parameters);
-    Divided& own = all[static_cast<std::size_t>(rank)];
-    own.outcome = pass_through(layer, parameters, choice, rank * tokens_of_rank, tokens_of_rank,
+    Divided& own = all[static_cast<std::size_t>(number)];
+    const int source = split.by_sequence ? number : here.rank;
+    own.outcome = pass_through(layer, parameters, choice, source * tokens_of_rank, tokens_of_rank,
                                context.ledger);
-    EXPECT_EQ(group.dispatched().size(), 1);
+    EXPECT_EQ(ranks.dispatched().size(), 1);
     own.traffic = context.counters.by_label();
   });
   return all;
+}
+std::vector<Divided> on_ranks(int ranks, Choice choice) {
+  return on_ranks({.ranks = ranks}, choice);
 }
 
 class DividedExperts : public testing::Test {
@@ -175,6 +211,69 @@ TEST_F(DividedExperts, HaveTheBitsOfOneRank) {
       const Count of_expert = 2 * width * hidden + width + hidden;
       EXPECT_EQ(compared, experts * of_expert + ranks * tokens_of_rank * per_token * 2 * width);
     }
+}
+
+void expect_near(const std::vector<double>& some, const std::vector<double>& all, int& compared) {
+  ASSERT_EQ(some.size(), all.size());
+  for (std::size_t i = 0; i < some.size(); ++i) EXPECT_NEAR(some[i], all[i], 1e-12);
+  compared += static_cast<int>(some.size());
+}
+
+// Ranks that split an expert add up what its hidden columns have made: in another order than one rank.
+TEST_F(DividedExperts, MayBeSplitInTurn) {
+  for (const Choice choice : {in_steps, the_same, without_some})
+    for (const bool by_sequence : {false, true})
+      for (const ExpertSplit split :
+           {ExpertSplit{.ranks = 1, .tensor_ranks = 2}, ExpertSplit{.ranks = 2, .tensor_ranks = 2},
+            ExpertSplit{.ranks = 2, .tensor_ranks = 3}}) {
+        ExpertSplit of = split;
+        of.by_sequence = by_sequence;
+        const int sources = of.ranks * of.gathered_ranks();
+        const Outcome whole = on_one_rank(choice, sources * tokens_of_rank);
+        std::map<std::pair<std::string, Count>, std::vector<double>> gradients;
+        int compared = 0;
+        for (const Divided& own : on_ranks(of, choice)) {
+          for (const auto& [key, values] : own.outcome.made)
+            expect_near(values, whole.made.at(key), compared);
+          for (const auto& [key, values] : own.outcome.dinput)
+            expect_near(values, whole.dinput.at(key), compared);
+          for (const auto& [key, values] : own.outcome.gradients) {
+            const bool is_sum = by_sequence && key.first.ends_with("c_proj.bias");
+            std::vector<double>& sum = gradients[key];
+            sum = {values[0] + (is_sum && !sum.empty() ? sum[0] : 0)};
+          }
+        }
+        for (const auto& [key, values] : gradients)
+          expect_near(values, whole.gradients.at(key), compared);
+        const Count of_expert = 2 * width * hidden + width + hidden;
+        EXPECT_EQ(compared, experts * of_expert + of.ranks * of.tensor_ranks * tokens_of_rank *
+                                                      per_token * 2 * width);
+      }
+}
+
+// Two ranks divide the experts, and two split each of them: as tokens choose, these have got
+// different numbers of rows.
+TEST_F(DividedExperts, GatherAndScatterTheRowsOfSplitOnes) {
+  const std::vector<Divided> ranks =
+      on_ranks({.ranks = 2, .tensor_ranks = 2, .by_sequence = true}, in_steps);
+  constexpr Count row = width * sizeof(double);
+  std::array<std::array<Count, 2>, 2>
+      got{};  // by half of the experts, and by rank that splits them
+  for (int token = 0; token < 4 * tokens_of_rank; ++token)
+    for (const int expert : in_steps(token))
+      ++got[static_cast<std::size_t>(expert / 4)]
+           [static_cast<std::size_t>(token / tokens_of_rank % 2)];
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    // Sends its rows, and the part of the sum for those of the other.
+    const Count all = got[rank / 2][0] + got[rank / 2][1];
+    for (const auto& [label, times] : {std::pair{ExpertRanks::split_forward_label, 2},
+                                       std::pair{ExpertRanks::split_backward_label, 1}})
+      EXPECT_EQ(ranks[rank].traffic.at(label),
+                (Volume{times * all * row, times * all * row, times * 2, times * 2}))
+          << label << " of rank " << rank;
+    const Volume& counts = ranks[rank].traffic.at(ExpertRanks::counts_label);
+    EXPECT_EQ(counts, (Volume{(4 + 8) * 8, (4 + 8) * 8, 2, 2}));
+  }
 }
 
 // Every expert gets four rows, and yet some ranks send twice as many bytes as others.
@@ -224,7 +323,10 @@ TEST(DividedExpertsPlan, AreRefusedWhereTheyDoNotFit) {
   expect(
       4, [](TrainOptions& o) { o.model = "nano", o.init.clear(); },
       "--ep 4 of a model without experts; name a --model that has experts");
-  EXPECT_EQ(refused, 6);
+  expect(
+      8, [](TrainOptions& o) { o.mesh_lengths[Axis::tp] = 4, o.expert_tensor_ranks = 2; },
+      "--etp 2 with --tp 4; the ranks that split an expert are all tensor-parallel ranks, or one");
+  EXPECT_EQ(refused, 7);
 }
 
 }  // namespace

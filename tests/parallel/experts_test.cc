@@ -90,6 +90,26 @@ INSTANTIATE_TEST_SUITE_P(
            o.mesh_lengths[Axis::pp] = 2, o.micro_batches = 2, o.expert_ranks = 2, o.zero_stage = 3;
            o.sharding = "per-parameter", o.recompute = "full";
          }},
+        {"tp", 2, [](TrainOptions& o) { o.micro_batches = 2; }},
+        {"sp", 4, [](TrainOptions& o) { o.keep_gathered = true; }},
+        {"moe", 4,
+         [](TrainOptions& o) {
+           o.mesh_lengths[Axis::tp] = 2, o.sequence_parallel = true, o.recompute = "full";
+         }},
+        {"moe", 8,
+         [](TrainOptions& o) {
+           o.mesh_lengths[Axis::tp] = o.mesh_lengths[Axis::cp] = 2, o.sequence_parallel = true;
+           o.zero_stage = 3, o.micro_batches = 2;
+         }},
+        {"moe", 4,
+         [](TrainOptions& o) {
+           o.mesh_lengths[Axis::tp] = 2, o.sequence_parallel = true, o.expert_tensor_ranks = 1;
+         }},
+        {"moe", 8,
+         [](TrainOptions& o) {
+           o.mesh_lengths[Axis::tp] = o.mesh_lengths[Axis::pp] = o.micro_batches = 2;
+           o.zero_stage = 1, o.schedule = "zb-h1";
+         }},
     }),
     [](const auto& test) { return std::to_string(test.index); });
 
@@ -124,7 +144,14 @@ TEST_P(OtherExperts, EqualOneRank) {
   TrainOptions divided = options("moe");
   divided.expert_ranks = 2;
   divided.recompute = "selective";
-  for (const TrainResult& other : {run(4, both), run(2, sharded), run(4, divided)}) {
+  TrainOptions split = divided;
+  split.mesh_lengths[Axis::tp] = 2;
+  TrainOptions by_sequence = split;
+  by_sequence.sequence_parallel = by_sequence.keep_gathered = true;
+  TrainOptions whole = by_sequence;
+  whole.expert_tensor_ranks = 1;
+  for (const TrainResult& other : {run(4, both), run(2, sharded), run(4, divided), run(4, split),
+                                   run(4, by_sequence), run(4, whole)}) {
     test::expect_same_steps(other, one, 1e-10);
     EXPECT_TRUE(theory_holds(other));
     EXPECT_NEAR(other.validation.at(0).loss, one.validation.at(0).loss, 1e-10);
@@ -215,11 +242,9 @@ TEST(Experts, RefuseOptionsOfRoutersThatCannotBe) {
          "options of routers for a model without experts");
 }
 
-TEST(Experts, AreRefusedWhereTheyAreNotThereYet) {
-  for (const char* technique : {"tp", "sp", "ps"})
-    EXPECT_NE(test::refusal(2, run_with_experts(technique)).find("experts with --tp or parameter"),
-              std::string::npos)
-        << technique;
+TEST(Experts, AreRefusedWithParameterServers) {
+  EXPECT_NE(test::refusal(2, run_with_experts("ps")).find("experts with parameter servers"),
+            std::string::npos);
 }
 
 TEST(Experts, AreCheckedInTheModelsFile) {
