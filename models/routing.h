@@ -27,9 +27,12 @@ struct Routing {
   std::vector<double> choices_of_parts;
   std::vector<std::int32_t> tokens;  // of the experts' rows: by expert, then by token
   std::vector<std::int32_t> rows;    // [N, K], the expert's row of each choice; -1 if dropped
-  // Where ranks divide the experts: rows that each rank has sent to each of this rank's experts; one
-  // after the other for all ranks that split these experts and have different rows.
-  std::vector<Count> arriving;
+  // Where ranks divide the experts: rows that each rank has sent to each of this rank's experts; and
+  // those of all ranks that split these experts and have different rows, one after the other.
+  std::vector<Count> arriving, arriving_of_parts;
+  // Where rows first travel inside nodes: rows of each rank of the node that this rank passes on to
+  // each node.
+  std::vector<Count> passing;
   // The balancing loss, times its sequences: see Router::choose().
   double balance = 0;
   // [E], added up over its tokens, for a loss of the global batch.

@@ -20,10 +20,9 @@ DividedExperts::DividedExperts(Parameters& parameters, const std::string& name,
 
 // Rows come from all ranks that divide experts, for each of the ranks that split them.
 struct DividedExperts::Routes {
-  std::vector<Count> leaving, arriving;  // this rank's rows, by rank
-  std::vector<Count> of_parts;           // rows that the ranks that split experts have got
-  std::size_t own_part = 0;              // this rank among them
-  std::vector<Count> of_expert;          // all these rows, by expert
+  std::vector<Count> of_parts;   // rows that the ranks that split experts have got
+  std::size_t own_part = 0;      // this rank among them
+  std::vector<Count> of_expert;  // all these rows, by expert
   // Of each row by expert, its place by rank; and the other way around.
   std::vector<std::int32_t> by_expert, by_rank;
   // This rank's own rows, counted from the first in its part, and among those by expert.
@@ -36,9 +35,7 @@ DividedExperts::Routes DividedExperts::routes_of(const Routing& routing) const {
   const auto ranks = static_cast<std::size_t>(split.ranks);
   const auto parts = static_cast<std::size_t>(split.gathered_ranks());
   const std::size_t own = routing.counts.size() / ranks;
-  Routes routes{.leaving = std::vector<Count>(ranks),
-                .arriving = std::vector<Count>(ranks),
-                .of_parts = std::vector<Count>(parts),
+  Routes routes{.of_parts = std::vector<Count>(parts),
                 .own_part = static_cast<std::size_t>(parts > 1 ? split.tensor_rank : 0),
                 .of_expert = std::vector<Count>(own),
                 .by_expert = {},
@@ -48,18 +45,14 @@ DividedExperts::Routes DividedExperts::routes_of(const Routing& routing) const {
   const auto place = [&](std::size_t part, std::size_t rank, std::size_t e) {
     return (part * ranks + rank) * own + e;
   };
-  for (std::size_t rank = 0; rank < ranks; ++rank)
-    for (std::size_t e = 0; e < own; ++e) routes.leaving[rank] += routing.counts[rank * own + e];
   std::vector<Count> begins;  // of the rows of each place
   Count rows = 0;
   for (std::size_t part = 0; part < parts; ++part)
     for (std::size_t rank = 0; rank < ranks; ++rank)
       for (std::size_t e = 0; e < own; ++e) {
-        const Count count = routing.arriving[place(part, rank, e)];
-        if (part == routes.own_part) {
+        const Count count = routing.arriving_of_parts[place(part, rank, e)];
+        if (part == routes.own_part)
           routes.own.push_back({.expert = e, .first = routes.of_parts[part], .count = count});
-          routes.arriving[rank] += count;
-        }
         routes.of_parts[part] += count;
         routes.of_expert[e] += count;
         begins.push_back(rows);
@@ -69,7 +62,7 @@ DividedExperts::Routes DividedExperts::routes_of(const Routing& routing) const {
   for (std::size_t e = 0; e < own; ++e)
     for (std::size_t rank = 0; rank < ranks; ++rank)
       for (std::size_t part = 0; part < parts; ++part) {
-        const Count count = routing.arriving[place(part, rank, e)];
+        const Count count = routing.arriving_of_parts[place(part, rank, e)];
         if (part == routes.own_part)
           routes.own_by_expert.push_back({.expert = e, .first = routes.rows(), .count = count});
         for (Count i = 0; i < count; ++i) {
@@ -88,25 +81,25 @@ Slice DividedExperts::own_part(Slice by_rank, const Routes& routes) const {
 }
 
 void DividedExperts::dispatch(Backend& backend, Labels labels, Slice here, Slice leaving,
-                              const Routes& routes) const {
+                              const Routing& routing, const Routes& routes) const {
   const Count rows = routes.rows();
   const Slice by_rank = first_rows(scratch(ExpertRanks::Use::by_rank, most_rows_here()), rows);
-  ranks_.exchange(labels.between_experts, own_part(by_rank, routes), routes.arriving, leaving,
-                  routes.leaving);
-  ranks_.gather(labels.of_split_experts, by_rank, routes.of_parts);
+  ranks_.dispatch(labels.between_experts, own_part(by_rank, routes), leaving, routing, width());
+  ranks_.parts().gather(labels.of_split_experts, by_rank, routes.of_parts);
   if (rows > 0) backend.gather_rows(first_rows(here, rows), by_rank, routes.by_expert, {});
 }
 
 template <typename Complete>
 void DividedExperts::combine(Backend& backend, Labels labels, Slice returning, Slice here,
-                             const Routes& routes, Complete complete) const {
+                             const Routing& routing, const Routes& routes,
+                             Complete complete) const {
   const Count rows = routes.rows();
   const Slice by_rank = first_rows(scratch(ExpertRanks::Use::by_rank, most_rows_here()), rows);
   if (rows > 0) backend.gather_rows(by_rank, first_rows(here, rows), routes.by_rank, {});
-  ranks_.sum(labels.of_split_experts, by_rank, routes.of_parts);
+  ranks_.parts().sum(labels.of_split_experts, by_rank, routes.of_parts);
   const Slice own = own_part(by_rank, routes);
   complete(own);
-  ranks_.exchange(labels.between_experts, returning, routes.leaving, own, routes.arriving);
+  ranks_.combine(labels.between_experts, returning, own, routing, width());
 }
 
 Slice DividedExperts::input(LayerStash&, const Routing& routing, Ledger&) const {
@@ -117,18 +110,20 @@ void DividedExperts::forward(Backend& backend, Slice made, LayerStash& kept, Rou
                              const Rows& tokens, Ledger& ledger) const {
   if (!tokens.again) ranks_.exchange_counts(routing);
   const Routes routes = routes_of(routing);
-  if (tokens.in_training() && !tokens.again)
-    ranks_.record(
-        {.sent = routes.leaving, .received = routes.arriving, .of_parts = routes.of_parts});
+  if (tokens.in_training() && !tokens.again) {
+    DispatchedRows dispatched = dispatched_rows(routing, ranks_.split().ranks);
+    dispatched.of_parts = routes.of_parts;
+    ranks_.record(std::move(dispatched));
+  }
   const Count sent = std::ssize(routing.tokens);
   auto& a = kept.own<Activations>();
   dispatch(backend, {ExpertRanks::dispatch_label, ExpertRanks::split_forward_label},
            make(a.input, most_rows_here(), width(), ledger),
-           scratch(ExpertRanks::Use::leaving, sent), routes);
+           scratch(ExpertRanks::Use::leaving, sent), routing, routes);
   const Slice made_here = scratch(ExpertRanks::Use::by_expert, most_rows_here());
   own_forward(backend, made_here, a, routes.of_expert, most_rows_here(), ledger);
   combine(backend, {ExpertRanks::combine_label, ExpertRanks::split_forward_label},
-          first_rows(made, sent), made_here, routes, [&](Slice own) {
+          first_rows(made, sent), made_here, routing, routes, [&](Slice own) {
             if (are_split()) add_biases(backend, own, routes.own);
           });
 }
@@ -143,11 +138,11 @@ void DividedExperts::backward_input(Backend& backend, Slice dinput, Slice dmade,
   const Slice dmade_here = make(d.made, most_rows_here(), width(), ledger),
               dinput_here = scratch(ExpertRanks::Use::by_expert, most_rows_here());
   dispatch(backend, {ExpertRanks::combine_backward_label, ExpertRanks::split_backward_label},
-           dmade_here, first_rows(dmade, sent), routes);
+           dmade_here, first_rows(dmade, sent), routing, routes);
   own_backward_input(backend, dinput_here, dmade_here, a, d.hidden, routes.of_expert,
                      most_rows_here(), ledger);
   combine(backend, {ExpertRanks::dispatch_backward_label, ExpertRanks::split_backward_label},
-          first_rows(dinput, sent), dinput_here, routes, [](Slice) {});
+          first_rows(dinput, sent), dinput_here, routing, routes, [](Slice) {});
 }
 
 void DividedExperts::backward_weight(Backend& backend, Slice, const LayerStash& kept,
@@ -157,7 +152,7 @@ void DividedExperts::backward_weight(Backend& backend, Slice, const LayerStash& 
   own_backward_weight(backend, d.made.slice(), kept.own<Activations>(), d.hidden, routes.of_expert);
   if (!are_split()) return;
   for (const RowsOfExpert& rows : routes.own_by_expert)
-    ranks_.announce_own(d.made.slice().part(rows.first * width(), rows.count * width()));
+    ranks_.parts().announce_own(d.made.slice().part(rows.first * width(), rows.count * width()));
   backward_biases(backend, d.made.slice(), routes.own_by_expert);
 }
 

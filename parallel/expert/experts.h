@@ -45,11 +45,11 @@ class DividedExperts final : public Experts {
   };
   // Rows of this rank's tokens travel to the ranks that have their experts, into [rows, C] by expert;
   // and the other way around, when complete() has been called with the sums [rows, C] by rank.
-  void dispatch(Backend& backend, Labels labels, Slice here, Slice leaving,
+  void dispatch(Backend& backend, Labels labels, Slice here, Slice leaving, const Routing& routing,
                 const Routes& routes) const;
   template <typename Complete>
-  void combine(Backend& backend, Labels labels, Slice returning, Slice here, const Routes& routes,
-               Complete complete) const;
+  void combine(Backend& backend, Labels labels, Slice returning, Slice here, const Routing& routing,
+               const Routes& routes, Complete complete) const;
   // Of rows by rank, those that this rank has got.
   Slice own_part(Slice by_rank, const Routes& routes) const;
   Slice scratch(ExpertRanks::Use use, Count rows) const {

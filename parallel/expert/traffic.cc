@@ -2,7 +2,6 @@
 
 #include <numeric>
 
-#include "collectives/all_reduce/all_reduce.h"
 #include "models/routing.h"
 #include "parallel/expert/ranks.h"
 
@@ -10,93 +9,94 @@ namespace lockstep {
 namespace {
 
 // Those of tokens that choose all experts in turn, if all ranks have as many.
-DispatchedRows in_turn(const Plan& plan, const ExpertSplit& split, Count tokens) {
-  const Routing routing = Router(plan.model.experts).choose_in_turn(tokens, 1);
-  DispatchedRows rows;
-  const Count own = split.experts(std::ssize(routing.counts));
-  rows.sent.resize(static_cast<std::size_t>(split.ranks));
-  for (Count e = 0; e < std::ssize(routing.counts); ++e)
-    rows.sent[static_cast<std::size_t>(e / own)] += routing.counts[static_cast<std::size_t>(e)];
-  const Count each = rows.sent[static_cast<std::size_t>(split.rank)];
-  rows.received.assign(rows.sent.size(), each);
-  rows.of_parts.assign(static_cast<std::size_t>(split.gathered_ranks()), each * split.ranks);
+DispatchedRows rows_in_turn(const ExpertGroup& group, Count tokens) {
+  const Routing routing = Router(group.experts).choose_in_turn(tokens, 1);
+  const auto ranks = static_cast<std::size_t>(group.split.ranks),
+             own = routing.counts.size() / ranks, here = static_cast<std::size_t>(group.split.rank);
+  DispatchedRows rows{.sent = std::vector<Count>(ranks), .received = {}};
+  for (std::size_t e = 0; e < routing.counts.size(); ++e) rows.sent[e / own] += routing.counts[e];
+  rows.received.assign(ranks, rows.sent[here]);
+  rows.of_parts.assign(static_cast<std::size_t>(group.split.gathered_ranks()),
+                       std::reduce(rows.received.begin(), rows.received.end()));
+  // From each rank of the node, for the rank with this place in each node.
+  const auto places = static_cast<std::size_t>(std::max(group.ranks_per_node, 1));
+  for (std::size_t from = 0; from < places; ++from)
+    for (std::size_t to = here % places; to < ranks; to += places)
+      rows.passing.push_back(rows.sent[to]);
   return rows;
 }
 
-// Of a layer and micro-batch, in one direction, between the ranks that split experts.
-Traffic traffic_of_parts(const ExpertSplit& split, std::span<const Count> rows, Count width) {
-  const int t = split.tensor_ranks, here = split.tensor_rank;
-  if (t == 1) return {};
-  if (!split.by_sequence)
-    return find_algorithm(all_reduce_algorithms(), "all_reduce", "ring")
-        .traffic({.ranks = t, .count = rows.front() * width}, here);
-  const Count all = std::accumulate(rows.begin(), rows.end(), Count{0});
-  // Gathering, a rank does not send what its right neighbour provides. Adding up, it keeps its own, and
-  // its left neighbour's is complete elsewhere.
-  const auto without = [&](int rank) {
-    return (all - rows[static_cast<std::size_t>((rank + t) % t)]) * width;
-  };
-  return Traffic{t - 1, without(here + 1), t - 1, without(here)} +
-         Traffic{t - 1, without(here), t - 1, without(here - 1)};
+// Of the legs of several exchanges, which are the same.
+void add_legs(std::vector<DispatchLeg>& sums, std::vector<DispatchLeg> legs) {
+  for (std::size_t i = 0; i < sums.size(); ++i) legs[i].traffic += sums[i].traffic;
+  sums = std::move(legs);
 }
 
-Traffic traffic_of_counts(const ExpertSplit& split, Count experts) {
-  const Count each = split.experts(experts), others = split.ranks - 1;
-  const int parts = split.gathered_ranks() - 1;
-  const Count gathered = parts * split.ranks * each;
-  return Traffic{others, others * each, others, others * each} +
-         Traffic{parts, gathered, parts, gathered};
+std::vector<DispatchLeg> way_back(std::vector<DispatchLeg> legs) {
+  for (auto& [name, t, sent_formula, received_formula] : legs) {
+    t = {t.received_messages, t.received_elements, t.sent_messages, t.sent_elements};
+    std::swap(sent_formula, received_formula);
+  }
+  return legs;
+}
+
+void send_legs(Terms& terms, const std::string& label, const std::vector<DispatchLeg>& legs,
+               Count element_bytes, const std::string& formula) {
+  for (const DispatchLeg& leg : legs)
+    terms.send(label + std::string(leg.name), leg.traffic, element_bytes,
+               std::string(leg.sent_formula) + formula);
 }
 
 }  // namespace
 
-Terms expert_terms(const Plan& plan, int rank, int layers,
-                   const std::vector<DispatchedRows>& dispatched) {
+Terms expert_terms(const Plan& plan, int rank, int layers, const Environment& environment) {
   Terms terms{.part = PlanPart::experts};
-  const LayerSplit layer_split = plan.split(rank);
-  const ExpertSplit& split = layer_split.experts;
-  if (!split.is_divided() || layers == 0) return terms;
-  std::vector<DispatchedRows> all = dispatched;
+  const LayerSplit split = plan.split(rank);
+  if (!split.experts.is_divided() || layers == 0) return terms;
+  const ExpertGroup group{split.experts, plan.model.experts, environment.expert_ranks_per_node};
+  const DispatchMethod& method = dispatch_method(plan.options.token_dispatcher);
+  std::vector<DispatchedRows> all = environment.dispatched;
   if (all.empty())
     for (const Count rows : plan.rows(rank))
       all.insert(all.end(), static_cast<std::size_t>(layers),
-                 in_turn(plan, split, layer_split.outer_rows(rows)));
+                 rows_in_turn(group, split.outer_rows(rows)));
 
   const Count width = plan.model.width, element = element_bytes(plan.options.dtype);
-  const ExpertConfig& experts = plan.model.experts;
-  Traffic counts, leaving, returning, between_parts;  // of all layers and micro-batches, once
+  std::vector<DispatchLeg> counts, leaving;  // of all layers and micro-batches, once
+  Traffic counts_of_parts, between_parts;
   for (const DispatchedRows& rows : all) {
-    counts += traffic_of_counts(split, experts.number);
-    between_parts += traffic_of_parts(split, rows.of_parts, width);
-    for (int q = 0; q < split.ranks; ++q) {
-      if (q == split.rank) continue;
-      const Count leave = rows.sent[static_cast<std::size_t>(q)] * width,
-                  arrive = rows.received[static_cast<std::size_t>(q)] * width;
-      leaving += {1, leave, 1, arrive};
-      returning += {1, arrive, 1, leave};
-    }
+    counts_of_parts += ExpertParts::traffic_of_counts(group.split, group.experts.number);
+    between_parts += ExpertParts::traffic_of_rows(group.split, rows.of_parts, width);
+    add_legs(counts, method.counts(group));
+    add_legs(leaving, method.rows(group, rows));
   }
-  terms.send(ExpertRanks::counts_label, counts, sizeof(Count), "(P-1) E/P * 8 of each dispatch");
-  const std::string assumed = dispatched.empty() ? ", if experts are chosen in turn" : "";
-  const std::string sent = "rows sent to other ranks' experts * C * beta" + assumed,
-                    received = "rows received for this rank's experts * C * beta" + assumed,
-                    added = "2(t-1)/t * rows of these experts * C * beta" + assumed;
+  const std::vector<DispatchLeg> returning = way_back(leaving);
+  send_legs(terms, ExpertRanks::counts_label, counts, sizeof(Count), " * 8 of each dispatch");
+  const std::string in_bytes =
+      environment.dispatched.empty() ? " * C * beta, if experts are chosen in turn" : " * C * beta";
+  const Count row = width * element;
+  terms.send(ExpertRanks::counts_label, counts_of_parts, sizeof(Count));
+  const std::string added = "2(t-1)/t * rows of these experts" + in_bytes;
   const int times = model_options(plan.options).recompute == Recompute::full ? 2 : 1;
   for (int i = 0; i < times; ++i) {
-    terms.send(ExpertRanks::dispatch_label, leaving, element, sent);
+    send_legs(terms, ExpertRanks::dispatch_label, leaving, row, in_bytes);
     terms.send(ExpertRanks::split_forward_label, between_parts, element, added);
-    terms.send(ExpertRanks::combine_label, returning, element, received);
+    send_legs(terms, ExpertRanks::combine_label, returning, row, in_bytes);
   }
-  terms.send(ExpertRanks::combine_backward_label, leaving, element, sent);
+  send_legs(terms, ExpertRanks::combine_backward_label, leaving, row, in_bytes);
   terms.send(ExpertRanks::split_backward_label, between_parts, element, added);
-  terms.send(ExpertRanks::dispatch_backward_label, returning, element, received);
+  send_legs(terms, ExpertRanks::dispatch_backward_label, returning, row, in_bytes);
   terms.bytes_formula = "rows of experts * C * beta + counts";
-  terms.messages_formula = "(P-1) for each exchange of experts' rows";
+  terms.messages_formula = method.messages_formula;
 
-  const Count leave = experts.most_rows(layer_split.outer_rows(std::ranges::max(plan.rows(rank))));
-  terms.hold({.use = MemoryUse::communication,
-              .bytes = (leave + 2 * experts.most_rows(split)) * width * element,
-              .formula = "experts' rows on their way"});
+  const auto [scratch, more_scratch] = method.scratch(group);
+  const Count rows = group.experts.most_rows(group.split);
+  terms.hold(
+      {.use = MemoryUse::communication,
+       .bytes = (group.experts.most_rows(split.outer_rows(std::ranges::max(plan.rows(rank)))) +
+                 2 * rows + scratch + more_scratch) *
+                row,
+       .formula = "experts' rows on their way"});
   return terms;
 }
 

@@ -23,7 +23,9 @@ struct ReplicaFacts {
 // and the rows that the ranks have got which split its experts: of each, or one number if they have
 // the same rows.
 struct DispatchedRows {
-  std::vector<Count> sent, received, of_parts;
+  std::vector<Count> sent, received;  // by rank
+  std::vector<Count> of_parts = {};
+  std::vector<Count> passing = {};  // as in Routing
 };
 
 // Facts that a plan does not determine before ranks are connected.
@@ -31,6 +33,7 @@ struct Environment {
   BySet<ReplicaFacts> replicas = {};
   // What routers have chosen in the step that was counted. Empty: all experts in turn.
   std::vector<DispatchedRows> dispatched = {};
+  int expert_ranks_per_node = 1;  // of the ranks that divide experts
   bool computes_on_host = true;
   bool multiplies_bf16 = true;  // without widened copies
 };

@@ -20,7 +20,19 @@ OptionGroup describe_expert_axis(ExpertOptions& o) {
                    .value = &o.expert_tensor_ranks,
                    .help = "ranks that split each expert: all tensor-parallel ranks, which is the "
                            "default, or 1",
-                   .bounds = Bounds{.least = 1}}}};
+                   .bounds = Bounds{.least = 1}},
+                  {.flag = "token-dispatcher-type",
+                   .value = &o.token_dispatcher,
+                   .help = "how the rows of tokens travel to the ranks that have their experts: "
+                           "directly; inside nodes, then between them; or padded to the "
+                           "capacity of experts, so that all messages are equal",
+                   .choices = {"all_to_all", "two_level", "padded"},
+                   .has_effect =
+                       [](const TrainOptions& all) {
+                         return all.expert_ranks ? *all.expert_ranks > 1
+                                                 : technique(all.technique).divides_experts;
+                       },
+                   .needs = "ranks that divide experts: --ep above 1"}}};
 }
 
 OptionGroup describe(ExpertOptions& o) {
@@ -126,6 +138,9 @@ void check_experts(const Plan& plan) {
           "use another technique, or a model without experts");
   check_split_of_experts(plan);
   if (ranks == 1) return;
+  require(plan.options.token_dispatcher != "padded" || experts.capacity > 0,
+          "--token-dispatcher-type padded without a capacity: rows have no size to be padded to",
+          "add --expert-capacity-factor");
   require(experts.exist(), fmt::format("--ep {} of a model without experts", ranks),
           "name a --model that has experts, such as nano-moe");
   const std::string divides = fmt::format(

@@ -138,6 +138,7 @@ struct ExpertOptions {
   std::optional<int> expert_ranks;  // that divide the experts; not given: 1, or all replicas
   // That split each expert; not given: all tensor-parallel ranks.
   std::optional<int> expert_tensor_ranks;
+  std::string token_dispatcher = "all_to_all";  // how rows travel to experts: see dispatcher.h
   double router_z_loss = 0;
   int router_groups = 1, router_chosen_groups = 1;
   double expert_capacity = 0;

@@ -46,17 +46,16 @@ class RankTerms {
 
   std::vector<Terms> all() const {
     const bool on_host = environment_.computes_on_host;
-    std::vector<Terms> all = {
-        messages(),
-        layers(),
-        context_terms(plan_, rank_, count_layers()),
-        expert_terms(plan_, rank_, layers_with_experts(), environment_.dispatched),
-        pipeline(),
-        norm(),
-        router_balance_terms(plan_, rank_, layers_with_experts()),
-        activations(),
-        workspace_terms(plan_, rank_, environment_),
-        kept_inputs_terms(plan_, rank_, on_host)};
+    std::vector<Terms> all = {messages(),
+                              layers(),
+                              context_terms(plan_, rank_, count_layers()),
+                              expert_terms(plan_, rank_, layers_with_experts(), environment_),
+                              pipeline(),
+                              norm(),
+                              router_balance_terms(plan_, rank_, layers_with_experts()),
+                              activations(),
+                              workspace_terms(plan_, rank_, environment_),
+                              kept_inputs_terms(plan_, rank_, on_host)};
     for (const ParameterTerms& set : sets_) std::ranges::copy(set.all(), std::back_inserter(all));
     return all;
   }

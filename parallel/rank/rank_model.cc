@@ -10,13 +10,14 @@ LayerRanks::LayerRanks(const Plan& plan, Communicator& world, Ledger& ledger)
       tensor(*tensor_group, plan.split(rank), plan.options.tensor_overlap, ledger),
       context(*context_group, plan.context(rank), ledger),
       sharers(world.subgroup(plan.sequence_group_of_routers(rank))),
-      experts(*expert_group, *tensor_group, plan.split(rank).experts, ledger) {}
+      experts(*expert_group, *tensor_group, plan.split(rank).experts, plan.model.experts,
+              plan.options.token_dispatcher, ledger) {}
 
 LayerRanks::LayerRanks(const Plan& plan, int of, Ledger& ledger)
     : rank(of),
       tensor(plan.split(of), plan.options.tensor_overlap, ledger),
       context(plan.context(of), ledger),
-      experts(plan.split(of).experts, ledger) {}
+      experts(plan.split(of).experts, plan.model.experts, plan.options.token_dispatcher, ledger) {}
 
 namespace {
 

@@ -157,6 +157,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   std::int64_t attention_pairs() const override { return tokens_.pairs(); }
   Prediction prediction() const override {
     Environment environment{.dispatched = experts_.dispatched(),
+                            .expert_ranks_per_node = experts_.ranks_per_node(),
                             .computes_on_host = computes_on_host(context_.ledger),
                             .multiplies_bf16 = multiplies_bf16(context_.ledger)};
     for (const Replicated& own : sets_) environment.replicas[own.set] = own.data->facts();

@@ -2,6 +2,8 @@
 // against counts made by hand. New memory holds NaNs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "collectives/base/device.h"
 #include "models/ops/device_backend.h"
 #include "parallel/expert/experts.h"
@@ -139,11 +141,18 @@ struct Divided {
   Outcome outcome;
   std::map<std::string, Volume, std::less<>> traffic;
 };
+// How rows travel, on nodes of so many ranks; 0: all share one.
+struct Way {
+  const char* method = "all_to_all";
+  int ranks_per_node = 0;
+};
 // `split.ranks` ranks divide the experts; for each of them, `split.tensor_ranks` split these.
-std::vector<Divided> on_ranks(const ExpertSplit& split, Choice choice) {
+std::vector<Divided> on_ranks(const ExpertSplit& split, Choice choice, Way way = {}) {
   const int parts = split.tensor_ranks, all_ranks = split.ranks * parts;
   std::vector<Divided> all(static_cast<std::size_t>(all_ranks));
-  launch({.ranks = all_ranks, .timeout_s = 30, .fault = {}}, [&](RankContext& context) {
+  LaunchOptions world{.ranks = all_ranks, .timeout_s = 30, .fault = {}};
+  world.links.ranks_per_node = way.ranks_per_node;
+  launch(world, [&](RankContext& context) {
     const int number = context.world.rank();
     const auto group = [&](int first, int stride, int count) {
       std::vector<int> members;
@@ -155,12 +164,14 @@ std::vector<Divided> on_ranks(const ExpertSplit& split, Choice choice) {
     here.most_tokens = tokens_of_rank;
     const auto between = group(here.tensor_rank, parts, split.ranks),
                tensor = group(here.rank * parts, 1, parts);
-    ExpertRanks ranks(*between, *tensor, here, context.ledger);
+    GptConfig config = config_of_experts();
+    // All tokens may choose the same expert.
+    if (std::string_view(way.method) == "padded") config.experts.capacity = experts;
+    ExpertRanks ranks(*between, *tensor, here, config.experts, way.method, context.ledger);
     Parameters parameters(
         DType::f64, context.ledger,
         place_in_split(
             {.ranks = parts, .rank = here.tensor_rank, .by_sequence = split.by_sequence}));
-    const GptConfig config = config_of_experts();
     const DividedExperts layer(parameters, "", config, ranks);
     set_weights(parameters);
     Divided& own = all[static_cast<std::size_t>(number)];
@@ -172,8 +183,8 @@ std::vector<Divided> on_ranks(const ExpertSplit& split, Choice choice) {
   });
   return all;
 }
-std::vector<Divided> on_ranks(int ranks, Choice choice) {
-  return on_ranks({.ranks = ranks}, choice);
+std::vector<Divided> on_ranks(int ranks, Choice choice, Way way = {}) {
+  return on_ranks(ExpertSplit{.ranks = ranks}, choice, way);
 }
 
 class DividedExperts : public testing::Test {
@@ -297,6 +308,116 @@ TEST_F(DividedExperts, SendWhatTheirRowsSay) {
   }
 }
 
+// The rows from one rank to the experts of another.
+Count rows_between(Choice choice, int ranks, int from, int to) {
+  Count rows = 0;
+  for (int t = from * tokens_of_rank; t < (from + 1) * tokens_of_rank; ++t)
+    for (const int e : choice(t)) rows += e / (experts / ranks) == to;
+  return rows;
+}
+
+TEST_F(DividedExperts, HaveTheSameBitsHoweverTheirRowsTravel) {
+  for (const Choice choice : {in_steps, the_same, without_some})
+    for (const int ranks : {1, 2, 4, 8}) {
+      const std::vector<Divided> direct = on_ranks(ranks, choice);
+      for (const Way way : {Way{"two_level", 1}, Way{"two_level", 2}, Way{"two_level", 4},
+                            Way{"two_level", 0}, Way{"padded", 0}}) {
+        if (ranks % std::max(way.ranks_per_node, 1) != 0) continue;
+        int compared = 0;
+        const std::vector<Divided> other = on_ranks(ranks, choice, way);
+        for (std::size_t rank = 0; rank < direct.size(); ++rank)
+          expect_same_bits(other[rank].outcome, direct[rank].outcome, compared);
+        EXPECT_GT(compared, experts * 2 * width * hidden) << way.method;
+      }
+    }
+}
+
+// On two nodes of two ranks, all send equally much on both levels, though not by the direct way.
+TEST_F(DividedExperts, SendFourRowsInsideAndFourBetweenNodes) {
+  const std::vector<Divided> ranks = on_ranks(4, in_steps, {"two_level", 2});
+  constexpr Count row = width * sizeof(double);
+  for (const Divided& rank : ranks) {
+    EXPECT_EQ(rank.traffic.at("dispatch forward, in nodes"),
+              (Volume{2 * 4 * row, 2 * 4 * row, 2, 2}));
+    EXPECT_EQ(rank.traffic.at("dispatch forward, between nodes"),
+              (Volume{2 * 4 * row, 2 * 4 * row, 2, 2}));
+    // Two experts of each rank; forward ran twice, and its counts travelled once.
+    EXPECT_EQ(rank.traffic.at("expert counts, in nodes"), (Volume{2 * 2 * 8, 2 * 2 * 8, 1, 1}));
+    EXPECT_EQ(rank.traffic.at("expert counts, between nodes"),
+              (Volume{2 * 2 * 8, 2 * 2 * 8, 1, 1}));
+    EXPECT_FALSE(rank.traffic.contains("dispatch forward"));
+  }
+}
+
+// Inside nodes, rank (i, a) sends (i, b) the rows for rank b of every node; between nodes, it sends
+// (j, a) those of its whole node. Back, what it had received.
+TEST_F(DividedExperts, SendOnTwoLevelsWhatTheirRowsSay) {
+  constexpr int ranks = 8;
+  constexpr Count row = width * sizeof(double);
+  for (const Choice choice : {in_steps, the_same, without_some})
+    for (const int places : {2, 4}) {
+      const std::vector<Divided> all = on_ranks(ranks, choice, {"two_level", places});
+      for (int rank = 0; rank < ranks; ++rank) {
+        Count inside = 0, back_inside = 0, between = 0, back_between = 0;
+        const auto node = [&](int r) { return r / places; };
+        const auto place = [&](int r) { return r % places; };
+        for (int from = 0; from < ranks; ++from)
+          for (int to = 0; to < ranks; ++to) {
+            const Count rows = rows_between(choice, ranks, from, to);
+            const bool to_place = place(to) == place(rank), of_node = node(from) == node(rank);
+            if (from == rank && !to_place) inside += rows;
+            if (from != rank && of_node && to_place) back_inside += rows;
+            if (of_node && to_place && node(to) != node(rank)) between += rows;
+            if (to == rank && !of_node) back_between += rows;
+          }
+        const auto& traffic = all[static_cast<std::size_t>(rank)].traffic;
+        const auto sent = [&](const char* label) { return traffic.at(label).sent_bytes; };
+        EXPECT_EQ(sent("dispatch forward, in nodes"), 2 * inside * row);
+        EXPECT_EQ(sent("dispatch forward, between nodes"), 2 * between * row);
+        EXPECT_EQ(sent("combine backward, between nodes"), between * row);
+        EXPECT_EQ(sent("dispatch backward, in nodes"), back_inside * row);
+        EXPECT_EQ(sent("combine forward, between nodes"), 2 * back_between * row);
+        const Count messages = traffic.at("dispatch backward, in nodes").sent_messages;
+        EXPECT_EQ(messages, places - 1);
+      }
+    }
+}
+
+TEST_F(DividedExperts, SendEqualMessagesIfPadded) {
+  for (const Choice choice : {in_steps, the_same, without_some})
+    for (const Divided& rank : on_ranks(4, choice, {"padded", 0})) {
+      // Two experts of each rank, each of which takes at most four rows.
+      constexpr Count bytes = 3 * 2 * 4 * width * sizeof(double);
+      EXPECT_EQ(rank.traffic.at("dispatch forward"), (Volume{2 * bytes, 2 * bytes, 6, 6}));
+      EXPECT_EQ(rank.traffic.at("combine backward"), (Volume{bytes, bytes, 3, 3}));
+      EXPECT_EQ(rank.traffic.at("dispatch backward"), (Volume{bytes, bytes, 3, 3}));
+    }
+}
+
+TEST_F(DividedExperts, AreRefusedOnUnequalNodesWithTwoLevels) {
+  try {
+    on_ranks(4, in_steps, {"two_level", 3});
+    FAIL() << "nodes of three ranks and of one";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_status(), 2);
+    EXPECT_NE(std::string(error.what()).find("--token-dispatcher-type two_level needs"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(TokenDispatchers, HaveTheNamesOfTheOption) {
+  TrainOptions options;
+  const OptionGroup group = describe_expert_axis(options);
+  const auto option = std::ranges::find(group.options, "token-dispatcher-type", &Option::flag);
+  ASSERT_NE(option, group.options.end());
+  std::vector<std::string> names;
+  for (const DispatchMethod& method : dispatch_methods()) names.emplace_back(method.name);
+  EXPECT_EQ(option->choices, names);
+  EXPECT_EQ(options.token_dispatcher, names.front());
+  EXPECT_THROW(dispatch_method("ring"), Error);
+}
+
 TEST(DividedExpertsPlan, AreRefusedWhereTheyDoNotFit) {
   int refused = 0;
   const auto expect = [&](int ranks, void (*set)(TrainOptions&), const char* said) {
@@ -326,7 +447,13 @@ TEST(DividedExpertsPlan, AreRefusedWhereTheyDoNotFit) {
   expect(
       8, [](TrainOptions& o) { o.mesh_lengths[Axis::tp] = 4, o.expert_tensor_ranks = 2; },
       "--etp 2 with --tp 4; the ranks that split an expert are all tensor-parallel ranks, or one");
-  EXPECT_EQ(refused, 7);
+  expect(
+      4, [](TrainOptions& o) { o.token_dispatcher = "padded"; },
+      "--token-dispatcher-type padded without a capacity");
+  expect(
+      4, [](TrainOptions& o) { o.token_dispatcher = "ring"; },
+      "--token-dispatcher-type 'ring'; choose all_to_all, two_level or padded");
+  EXPECT_EQ(refused, 9);
 }
 
 }  // namespace

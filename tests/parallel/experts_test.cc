@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/base/device.h"
+#include "parallel/tags/with_tags.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {
@@ -110,6 +111,71 @@ INSTANTIATE_TEST_SUITE_P(
            o.mesh_lengths[Axis::tp] = o.mesh_lengths[Axis::pp] = o.micro_batches = 2;
            o.zero_stage = 1, o.schedule = "zb-h1";
          }},
+    }),
+    [](const auto& test) { return std::to_string(test.index); });
+
+// Plans in which rows travel otherwise, on nodes of two ranks; and the same with all-to-all.
+struct OtherWay {
+  const char* dispatcher;
+  int ranks;
+  void (*set)(TrainOptions&);
+};
+void PrintTo(const OtherWay& way, std::ostream* out) {
+  *out << way.dispatcher << " on " << way.ranks;
+}
+
+// With checks of tags.
+class OtherWays : public WithPoison, public testing::WithParamInterface<OtherWay> {
+ protected:
+  OtherWays() { check_tags(true); }
+};
+
+TEST_P(OtherWays, HaveTheSameBits) {
+  const auto& [dispatcher, ranks, set] = GetParam();
+  TrainOptions options = run_with_experts("moe");
+  options.steps = 3;
+  options.validation_fraction = 0.2;
+  // A batch that nothing divides, so that ranks have different numbers of rows.
+  options.global_batch = 7;
+  options.expert_capacity = 1.5;
+  set(options);
+  LaunchOptions world{.ranks = ranks, .timeout_s = 30, .fault = {}};
+  world.links.ranks_per_node = 2;
+  const TrainResult direct = run(world, options);
+  options.token_dispatcher = dispatcher;
+  const TrainResult other = run(world, options);
+  EXPECT_TRUE(theory_holds(direct));
+  EXPECT_TRUE(theory_holds(other));
+  EXPECT_GT(other.theory.size(), 5);
+  ASSERT_EQ(other.steps.size(), 3);
+  for (std::size_t i = 0; i < direct.steps.size(); ++i) {
+    EXPECT_EQ(other.steps[i].loss, direct.steps[i].loss);
+    EXPECT_EQ(other.steps[i].grad_norm, direct.steps[i].grad_norm);
+  }
+  EXPECT_EQ(other.validation.at(0).loss, direct.validation.at(0).loss);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Experts, OtherWays,
+    test::sampled<OtherWay>({
+        {"two_level", 4, [](TrainOptions&) {}},
+        {"padded", 4, [](TrainOptions& o) { o.recompute = "full"; }},
+        {"two_level", 8,
+         [](TrainOptions& o) {
+           o.mesh_lengths[Axis::cp] = 2, o.expert_ranks = 4, o.zero_stage = 3;
+           o.recompute = "full";
+         }},
+        {"two_level", 4,
+         [](TrainOptions& o) {
+           o.expert_ranks = 2, o.micro_batches = 3, o.expert_capacity = 0, o.zero_stage = 1;
+           o.global_batch = 13;
+         }},
+        {"padded", 4,
+         [](TrainOptions& o) {
+           o.mesh_lengths[Axis::pp] = 2, o.micro_batches = 4, o.schedule = "dualpipe-v";
+           o.global_batch = 9;
+         }},
+        {"padded", 2, [](TrainOptions& o) { o.dtype = DType::bf16, o.micro_batches = 2; }},
     }),
     [](const auto& test) { return std::to_string(test.index); });
 

@@ -1,0 +1,90 @@
+// The ways in which rows travel between the ranks that divide experts. Each is a class in a file of its
+// own, next to its closed forms, and a line in the table of dispatcher.cc.
+//
+// The rows of a rank's tokens lie by the rank that has their expert, and those of its experts by the
+// rank that has their token; both then by expert, then by token. A method only moves rows, so that
+// results have the same bits with any of them.
+//
+// P ranks, E experts, C: columns of a row.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/all_to_all_v/all_to_all_v.h"
+#include "collectives/ring_order.h"
+#include "models/expert_config.h"
+#include "models/routing.h"
+#include "parallel/plan/environment.h"
+
+namespace lockstep {
+
+// The ranks of an exchange, and what bounds its rows.
+struct ExpertGroup {
+  ExpertSplit split = {};
+  ExpertConfig experts = {};
+  int ranks_per_node = 1;  // consecutive ones
+
+  Count own_experts() const { return split.experts(experts.number); }
+};
+
+// One way of some rows. dispatch() reads `of_tokens` and fills `of_experts`, combine() the other way.
+struct RowExchange {
+  std::string label;  // of its traffic
+  Slice of_tokens, of_experts;
+  std::array<Slice, 2> scratch;  // for as many rows as the method asks for
+  const Routing& routing;
+  Count columns;
+};
+
+class TokenDispatcher {
+ public:
+  virtual ~TokenDispatcher() = default;
+
+  // Every rank learns which rows arrive, and which pass through it: fills routing.arriving and
+  // routing.passing. All ranks call this, dispatch() and combine() at the same time, even without
+  // a row. `label` is that of the traffic.
+  virtual void exchange_counts(const std::string& label, Routing& routing) = 0;
+  virtual void dispatch(const RowExchange& rows) = 0;
+  virtual void combine(const RowExchange& rows) = 0;
+};
+
+// A part of a way, with traffic that is counted apart, in formulas of 8 bytes or of C beta.
+struct DispatchLeg {
+  std::string_view name;  // added to the label
+  Traffic traffic;
+  std::string_view sent_formula, received_formula;
+};
+
+struct DispatchMethod {
+  std::string_view name;
+  // Throws Error (bad_input) if it cannot be used on these ranks.
+  std::unique_ptr<TokenDispatcher> (*make)(Communicator& comm, const ExpertGroup& group);
+  // In numbers of 8 bytes, and in rows from tokens to experts. The way back is the reverse.
+  std::vector<DispatchLeg> (*counts)(const ExpertGroup& group);
+  std::vector<DispatchLeg> (*rows)(const ExpertGroup& group, const DispatchedRows& rows);
+  // Rows of each scratch; none needs neither.
+  std::array<Count, 2> (*scratch)(const ExpertGroup& group);
+  std::string_view messages_formula;  // of an exchange
+};
+const std::vector<DispatchMethod>& dispatch_methods();
+// Throws Error (bad_input) that lists the names.
+const DispatchMethod& dispatch_method(std::string_view name);
+
+DispatchMethod all_to_all_dispatch();
+DispatchMethod two_level_dispatch();
+DispatchMethod padded_dispatch();
+
+// The rows of one dispatch, from what its router and its counts say.
+DispatchedRows dispatched_rows(const Routing& routing, int ranks);
+// counts * columns
+std::vector<Count> in_elements(std::vector<Count> counts, Count columns);
+// Within a collective: part i of `from` goes to the i-th of these ranks, whose part for this rank
+// becomes part i of `into`. In pairs, as all_to_all_v does.
+void exchange_parts(Communicator& comm, const RingOrder& ranks, const UnevenChunks& into,
+                    const UnevenChunks& from);
+
+}  // namespace lockstep
