@@ -22,7 +22,8 @@ class CollectiveObserver {
   // Messages outside a collective have the effect of this operation on `from`, with the result
   // `into`. For send_recv, either slice may be on another rank; it is then empty.
   virtual void announce(const void* group, Operation operation, Slice from, Slice into) = 0;
-  // The ranks' parts of a norm have been summed.
+  // A rank begins to count its part of a norm; the ranks' parts have been summed over a group.
+  virtual void begin_norm() = 0;
   virtual void added_norm(const void* group) = 0;
 
   // The calling thread begins, and has ended, the work of this number on a stream; and another

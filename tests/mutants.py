@@ -170,7 +170,7 @@ MUTANTS = [
     ("parallel/plan/plan.cc", ".copy = copy(rank) / apart", ".copy = copy(rank) % apart"),
     ("parallel/train/runtime.cc", "communicate([&] { sum_of_norm(*model_.ranks.expert_group, square); });", ""),
     ("parallel/sharded/sharding.cc", "if (set == ParameterSet::experts) sharding.group_ranks /= plan.expert_ranks();", ""),
-    ("parallel/tags/tag_check.cc", "norm_.squared.insert(gradients.data);", ""),
+    ("parallel/train/runtime.cc", "begin_norm(context_.world);", ""),
     ("models/layers/mixture.cc", "    begun = dx;\n", ""),
     ("models/data/dataset.h", "loss_scale / batch.global_batch", "loss_scale / batch.sequences"),
     ("models/gpt/gpt_stage.cc", "rows.in_training() && !rows.again", "rows.in_training()"),

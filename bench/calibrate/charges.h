@@ -93,6 +93,7 @@ class ChargedCollectives final : public CollectiveObserver {
   }
   void end() override { charges_.end_collective(); }
   void announce(const void*, Operation, Slice, Slice) override {}
+  void begin_norm() override {}
   void added_norm(const void*) override {}
   void begin_work(const void*, std::int64_t) override {}
   void end_work() override {}

@@ -4,6 +4,10 @@
 
 namespace lockstep {
 
+void begin_norm(const Communicator& world) {
+  if (CollectiveObserver* const observer = world.records().observer) observer->begin_norm();
+}
+
 // lab: sum_of_norm
 void sum_of_norm(Communicator& ranks, double& square) {
   if (ranks.size() == 1) return;

@@ -12,6 +12,8 @@ namespace lockstep {
 inline constexpr std::string_view norm_algorithm = "recursive_doubling";
 inline constexpr const char* norm_label = "norm";
 
+// To call before a rank squares its first gradient.
+void begin_norm(const Communicator& world);
 // `square` becomes its sum over the ranks.
 void sum_of_norm(Communicator& ranks, double& square);
 

@@ -5,7 +5,6 @@
 
 #include <map>
 #include <mutex>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +24,7 @@ class TagCheck final : public CollectiveObserver {
   void begin(const void* group, Operation operation, Slice data) override;
   void end() override { TagState::resume(); }
   void announce(const void* group, Operation operation, Slice from, Slice into) override;
+  void begin_norm() override { norm_ = {}; }
   void added_norm(const void* group) override;
   void begin_work(const void* stream, std::int64_t number) override {
     state_.begin_work(stream, number);
@@ -40,7 +40,6 @@ class TagCheck final : public CollectiveObserver {
   struct Norm {
     unsigned owed = 0;                            // axes along which it is not yet summed
     std::map<std::size_t, std::string> repeated;  // by axis: a gradient that every rank counts
-    std::set<const std::byte*> squared;  // gradients; one that comes again is of a new norm
   };
 
   std::vector<int> ranks_of(const void* group) const;

@@ -104,6 +104,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   }
   std::vector<LayerRouter> routers() override { return model_.routers(); }
   double gradient_norm() override {
+    begin_norm(context_.world);
     double square = 0;
     for (Replicated& own : std::views::reverse(sets_)) {
       square += own.data->squared_norm();
