@@ -84,7 +84,8 @@ void DividedExperts::dispatch(Backend& backend, Labels labels, Slice here, Slice
                               const Routing& routing, const Routes& routes) const {
   const Count rows = routes.rows();
   const Slice by_rank = first_rows(scratch(ExpertRanks::Use::by_rank, most_rows_here()), rows);
-  ranks_.dispatch(labels.between_experts, own_part(by_rank, routes), leaving, routing, width());
+  ranks_.dispatch(labels.between_experts, own_part(by_rank, routes), leaving, routing, width(),
+                  by_rank);
   ranks_.parts().gather(labels.of_split_experts, by_rank, routes.of_parts);
   if (rows > 0) backend.gather_rows(first_rows(here, rows), by_rank, routes.by_expert, {});
 }

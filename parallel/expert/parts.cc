@@ -41,8 +41,9 @@ void ExpertParts::gather(const char* label, Slice rows, std::span<const Count> c
   if (!comm_ || split_.gathered_ranks() == 1) return;
   const UnevenChunks part = in_parts(rows, counts);
   const int p = comm_->size(), rank = comm_->rank();
-  comm_->announce(Operation::all_gather, part[rank], rows);
+  comm_->announce(Operation::all_gather, rows, rows);
   wait(label, [&] {
+    const CollectiveCall call(*comm_, Operation::all_gather, "ring", rows.first(0));
     for (int step = 0; step < p - 1; ++step)
       comm_->send_recv(part[(rank - step + p) % p], comm_->right(), part[(rank - 1 - step + p) % p],
                        comm_->left());
@@ -56,6 +57,7 @@ void ExpertParts::sum(const char* label, Slice rows, std::span<const Count> coun
   const UnevenChunks part = in_parts(rows, counts);
   const int p = comm_->size(), rank = comm_->rank();
   wait(label, [&] {
+    const CollectiveCall call(*comm_, Operation::reduce_scatter, "ring", rows.first(0));
     for (int step = 0; step < p - 1; ++step)
       comm_->send_recv_reduce(part[(rank - 1 - step + p) % p], comm_->right(),
                               part[(rank - 2 - step + 2 * p) % p], comm_->left(), ReduceOp::sum);

@@ -43,9 +43,10 @@ class ExpertRanks {
   // get that split these.
   void exchange_counts(Routing& routing);
   // Rows of `columns` elements travel to the ranks that have their experts, or back. They lie as
-  // dispatcher.h says.
+  // dispatcher.h says. `with_parts` are the rows among which those that split experts gather their own:
+  // checks learn of all of them, because this rank may get none.
   void dispatch(const char* label, Slice of_experts, Slice of_tokens, const Routing& routing,
-                Count columns);
+                Count columns, Slice with_parts);
   void combine(const char* label, Slice of_tokens, Slice of_experts, const Routing& routing,
                Count columns);
   ExpertParts& parts() { return parts_; }

@@ -85,13 +85,14 @@ void draw_division(Random& random, FuzzPlan& plan, int experts) {
   o.router_z_loss = one_of(random, {0.0, 0.0, 0.01});
   o.router_bias_rate = one_of(random, {0.0, 0.0, 0.1});
   if (!technique(o.technique).has_mesh) return;
-  o.mesh_lengths[Axis::tp] = 1;
-  plan.ranks = o.mesh_ranks(axes());
+  if (o.mesh_lengths[Axis::tp].value_or(1) > 1 && random() % 3 == 0) o.expert_tensor_ranks = 1;
   std::vector<int> divide_both;
   for (int ranks = 1; ranks <= experts; ++ranks)
     if (std::gcd(experts, o.mesh_ranks(replica_axes())) % ranks == 0) divide_both.push_back(ranks);
   o.expert_ranks =
       random() % 2 == 0 ? divide_both.back() : divide_both[random() % divide_both.size()];
+  if (*o.expert_ranks > 1)
+    o.token_dispatcher = one_of<const char*>(random, {"all_to_all", "all_to_all", "two_level"});
 }
 
 int pipeline_ranks(const FuzzPlan& plan) {
@@ -200,9 +201,11 @@ void take_training(TrainOptions& into, const TrainOptions& from) {
   static_cast<PrecisionOptions&>(into) = from;
   static_cast<RegularizationOptions&>(into) = from;
   static_cast<OptimizerOptions&>(into) = from;
-  const std::optional<int> expert_ranks = into.expert_ranks;
+  const ExpertOptions own = into;
   static_cast<ExpertOptions&>(into) = from;
-  into.expert_ranks = expert_ranks;
+  into.expert_ranks = own.expert_ranks;
+  into.expert_tensor_ranks = own.expert_tensor_ranks;
+  into.token_dispatcher = own.token_dispatcher;
   into.global_batch = from.global_batch;
   into.sequence_length = from.sequence_length;
   into.validation_fraction = from.validation_fraction;

@@ -114,6 +114,8 @@ std::vector<FuzzCase> simpler_cases(const FuzzCase& from) {
     });
   if (from.last().options.expert_ranks.value_or(1) > 1)
     changed([](FuzzCase& next) { next.last().options.expert_ranks = 1; });
+  if (from.last().options.expert_tensor_ranks)
+    changed([](FuzzCase& next) { next.last().options.expert_tensor_ranks.reset(); });
   simplify(from, &GptConfig::vocabulary, {123, 128}, simpler);
   if (from.last().options.sequence_length != 0)
     changed([](FuzzCase& next) { next.last().options.sequence_length = 0; });

@@ -166,6 +166,19 @@ Tag TagState::of_gradient(Slice gradient) {
   return memory ? of_parameter(memory->parameter) : Tag{};
 }
 
+Tag TagState::without_rows(Slice gradient, Tag tag) {
+  const Memory* const memory = memory_of(gradient);
+  for (std::size_t axis = 0; axis < axes_.count(); ++axis) {
+    tag[axis] = row_sum_of(tag[axis]);
+    if (!memory || axes_[axis].kind != TagAxis::Kind::layers) continue;
+    const Region& region = parameter(memory->parameter).region;
+    tag[axis] = region.columns.front().placement[axes_[axis].axis].placed == Placed::partial
+                    ? Along::partial
+                    : of_parameter(memory->parameter)[axis];
+  }
+  return tag;
+}
+
 Tag TagState::read(const Matrix& matrix, const char* role) {
   Tag tag = read(matrix.slice, role);
   if (matrix.transposed)

@@ -66,6 +66,8 @@ class TagState {
     return of_parameters_[static_cast<std::size_t>(parameter)];
   }
   Tag of_gradient(Slice gradient);
+  // That of a gradient which is complete without a row of a tensor with this tag.
+  Tag without_rows(Slice gradient, Tag tag);
   using Rule = std::optional<Along> (*)(Along, Along);
   // Whether ranks along the axis have different experts, and the parameter is one of those.
   bool is_divided(int parameter, std::size_t axis) const;

@@ -169,13 +169,7 @@ void TaggedBackend::row_products(Slice products, Slice dout, Slice x,
 
 void TaggedBackend::add_no_rows(Slice gradient, Slice x) {
   TagUse use(state_, "add_no_rows");
-  Tag tag = use.row_sum(use.any(x, "x"));
-  const Tag own = state_.of_gradient(gradient);
-  for (std::size_t axis = 0; axis < state_.axes().count(); ++axis)
-    if (state_.axes()[axis].kind == AxisKind::layers &&
-        (own[axis] == Along::rows || own[axis] == Along::columns))
-      tag[axis] = own[axis];
-  use.add(gradient, tag);
+  use.add(gradient, state_.without_rows(gradient, use.any(x, "x")));
   inner_.add_no_rows(gradient, x);
 }
 
