@@ -94,9 +94,10 @@ class RankTerms {
                 .bytes = most.in_training * message,
                 .formula = fmt::format("{} messages", all),
                 .exact = is_even()});
+    // The last sequences to validate may be fewer, on one rank or on all.
     terms.hold({.use = MemoryUse::communication,
                 .bytes = (all - most.in_training) * message,
-                .exact = is_even(),
+                .exact = all == most.in_training,
                 .moment = Moment::after_validation});
     return terms;
   }
