@@ -94,6 +94,7 @@ TEST(NodeTimes, EqualTheClosedFormsThatKnowNodes) {
                                         "all_reduce/ring",
                                         "all_reduce/segmented_ring",
                                         "all_reduce/torus",
+                                        "all_to_all_v/pairwise",
                                         "broadcast/binomial_tree",
                                         "reduce/binomial_tree",
                                         "reduce_scatter/recursive_halving",
