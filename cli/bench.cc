@@ -176,6 +176,7 @@ void add_bench(CLI::App& program, Command& chosen) {
     add_bench_sharded(*bench, chosen);
     add_bench_context(*bench, chosen);
     add_bench_factorings(*bench, chosen);
+    add_bench_moe(*bench, chosen);
     add_bench_model(*bench, chosen);
     add_bench_attention(*bench, chosen);
     add_bench_examples(*bench);

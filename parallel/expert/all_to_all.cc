@@ -3,6 +3,7 @@
 //   expert counts       (P - 1) E / P numbers
 //   to the experts      sum over q != r of n(r, q) rows, in P - 1 messages
 //   back                sum over q != r of n(q, r) rows
+//   time                P - 1 messages, of n(r, q) rows each, if these are equal
 //   scratch             none
 //
 // where n(r, q) rows go from rank r to the experts of rank q. A pair without rows still exchanges an
@@ -72,6 +73,7 @@ DispatchMethod all_to_all_dispatch() {
       .counts = counts_to_all,
       .rows = rows_to_all,
       .scratch = [](const ExpertGroup&) { return std::array<Count, 2>{}; },
+      .seconds = all_to_all_seconds,
       .messages_formula = "(P-1) for each exchange of experts' rows"};
 }
 

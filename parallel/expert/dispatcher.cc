@@ -38,14 +38,12 @@ std::vector<Count> in_elements(std::vector<Count> counts, Count columns) {
   return counts;
 }
 
-void exchange_parts(Communicator& comm, const RingOrder& ranks, const UnevenChunks& into,
-                    const UnevenChunks& from) {
-  comm.copy(into[ranks.rank], from[ranks.rank]);
-  for (int distance = 1; distance < ranks.size; ++distance) {
-    const int to = (ranks.rank + distance) % ranks.size,
-              source = (ranks.rank - distance + ranks.size) % ranks.size;
-    comm.send_recv(from[to], ranks.at(to), into[source], ranks.at(source));
-  }
+double all_to_all_seconds(const ExpertGroup& group, Count pair_bytes, const LinkModel& links) {
+  return all_to_all_v_pairwise().seconds({.ranks = group.split.ranks,
+                                          .count = pair_bytes * group.split.ranks,
+                                          .element_bytes = 1,
+                                          .ranks_per_node = group.ranks_per_node},
+                                         links);
 }
 
 }  // namespace lockstep

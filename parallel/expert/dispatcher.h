@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "collectives/all_to_all_v/all_to_all_v.h"
-#include "collectives/ring_order.h"
 #include "models/expert_config.h"
 #include "models/routing.h"
 #include "parallel/plan/environment.h"
@@ -68,6 +67,8 @@ struct DispatchMethod {
   std::vector<DispatchLeg> (*rows)(const ExpertGroup& group, const DispatchedRows& rows);
   // Rows of each scratch; none needs neither.
   std::array<Count, 2> (*scratch)(const ExpertGroup& group);
+  // Of one way, if all pairs of ranks have rows of so many bytes, without the counts.
+  double (*seconds)(const ExpertGroup& group, Count pair_bytes, const LinkModel& links);
   std::string_view messages_formula;  // of an exchange
 };
 const std::vector<DispatchMethod>& dispatch_methods();
@@ -82,9 +83,6 @@ DispatchMethod padded_dispatch();
 DispatchedRows dispatched_rows(const Routing& routing, int ranks);
 // counts * columns
 std::vector<Count> in_elements(std::vector<Count> counts, Count columns);
-// Within a collective: part i of `from` goes to the i-th of these ranks, whose part for this rank
-// becomes part i of `into`. In pairs, as all_to_all_v does.
-void exchange_parts(Communicator& comm, const RingOrder& ranks, const UnevenChunks& into,
-                    const UnevenChunks& from);
-
+// The time of an all-to-all with equal parts: see DispatchMethod::seconds.
+double all_to_all_seconds(const ExpertGroup& group, Count pair_bytes, const LinkModel& links);
 }  // namespace lockstep

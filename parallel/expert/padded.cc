@@ -4,6 +4,7 @@
 //   expert counts       (P - 1) E / P numbers: how many rows are none
 //   to the experts      (P - 1) E / P capacity rows, in P - 1 messages
 //   back                the same
+//   time                as all_to_all, whatever the routers choose
 //   scratch             2 E capacity rows
 //
 // of a micro-batch of as many tokens as any has. Experts get no row that is none. Lepikhin et al.,
@@ -45,7 +46,7 @@ class PaddedDispatcher final : public TokenDispatcher {
     const std::vector<Count> parts(leaving.size(), part),
         messages(static_cast<std::size_t>(group_.split.ranks), group_.own_experts() * part);
     copy_rows({padded, parts}, {from, in_elements(leaving, x.columns)});
-    exchange_parts(comm_, whole_ring(comm_), {received, messages}, {padded, messages});
+    all_to_all_v_pairwise().run(comm_, received, padded, {.in = messages, .out = messages});
     copy_rows({into, in_elements(arriving, x.columns)}, {received, parts});
   }
   // Copies as much of each part as both have: the rows.

@@ -7,6 +7,7 @@
 //   to the experts, in nodes       sum over b != a and all j of n((i, a), (j, b)) rows
 //   to the experts, between nodes  sum over j != i and all x of n((i, x), (j, a)) rows
 //   back                           the same ways, reversed: between nodes first
+//   time                           M - 1 messages of N pairs' rows inside, and N - 1 of M between
 //   scratch                        2 M N' min(K, N E / P) rows, N' tokens of a micro-batch; or less
 //                                  with a capacity
 //
@@ -15,6 +16,7 @@
 // exactly if the latency between nodes is above S / P bytes' time inside. Hwang et al., "Tutel", 2022.
 #include <fmt/format.h>
 
+#include "collectives/ring_order.h"
 #include "parallel/expert/dispatcher.h"
 
 namespace lockstep {
@@ -60,6 +62,17 @@ void transpose_blocks(Communicator& comm, Slice into, Slice from, const Blocks& 
     for (int column = 0; column < blocks.columns; ++column)
       if (blocks(row, column) > 0)
         comm.copy(target[column * blocks.rows + row], source[row * blocks.columns + column]);
+}
+
+// Part i of `from` goes to the i-th of these ranks, whose part for this rank becomes part i of `into`.
+void exchange_parts(Communicator& comm, const RingOrder& ranks, const UnevenChunks& into,
+                    const UnevenChunks& from) {
+  comm.copy(into[ranks.rank], from[ranks.rank]);
+  for (int distance = 1; distance < ranks.size; ++distance) {
+    const int to = (ranks.rank + distance) % ranks.size,
+              source = (ranks.rank - distance + ranks.size) % ranks.size;
+    comm.send_recv(from[to], ranks.at(to), into[source], ranks.at(source));
+  }
 }
 
 // What travels: in elements, by node and place of the destination, by place of the source and node of
@@ -199,6 +212,13 @@ std::array<Count, 2> rows_through_a_node(const ExpertGroup& group) {
   return {most, most};
 }
 
+double two_level_seconds(const ExpertGroup& group, Count pair_bytes, const LinkModel& links) {
+  const Grid grid = nodes_of(group);
+  const auto bytes = static_cast<double>(pair_bytes);
+  return (grid.columns - 1) * links.inside.seconds(grid.rows * bytes) +
+         (grid.rows - 1) * links.between.seconds(grid.columns * bytes);
+}
+
 }  // namespace
 
 DispatchMethod two_level_dispatch() {
@@ -207,6 +227,7 @@ DispatchMethod two_level_dispatch() {
           .counts = counts_on_two_levels,
           .rows = rows_on_two_levels,
           .scratch = rows_through_a_node,
+          .seconds = two_level_seconds,
           .messages_formula = "(M-1) + (N-1) for each exchange of experts' rows"};
 }
 
