@@ -4,6 +4,7 @@ import pathlib
 from dataclasses import dataclass
 
 from collective_points import BenchPoint
+from moe_points import MoeCrossover, MoePrice, moe_point
 from technique_points import (
     AXES, ContextCrossover, ContextError, ContextLimit, ContextMask, Crossover, context_point, factoring, from_entry, pipeline_point,
     sharded_point, tensor_point,
@@ -107,6 +108,18 @@ class BenchRun:
         if any(len(mask.pairs) != mask.ranks or set(mask.owners) != set(range(mask.ranks)) for mask in masks):
             raise ValueError("a mask without all of its ranks")
         return masks
+
+    def moe_points(self):
+        for entry in self.data["benchmarks"]:
+            if entry["name"].startswith("moe/") and entry["run_type"] == "iteration":
+                self.model  # required: raises KeyError
+                yield moe_point(entry)
+
+    def moe_crossovers(self):
+        return [from_entry(MoeCrossover, {"expected": None, **entry}) for entry in self.data.get("moe_crossovers", [])]
+
+    def moe_prices(self):
+        return [from_entry(MoePrice, entry) for entry in self.data.get("moe_prices", [])]
 
     def links(self):
         """The links between pairs of ranks, by the places of these in `ranks`."""

@@ -56,6 +56,7 @@ TRAINING = {
     "bubble?": Map(NUMBER),
     "updates?": [{"server": COUNT, "rank": COUNT, "seconds": SPAN, "lead": NUMBER, "delay": NUMBER}],
 }
+_MOE_SETTING = {"method": WORD, "skew": WORD, "link": TEXT, **{key: COUNT for key in ("ranks", "per_token", "tokens")}}
 BENCHMARK = {
     "context": {"lockstep.environment": TEXT, "lockstep.clock?": WORD, "lockstep.link?": TEXT, "lockstep.layer?": TEXT,
                 "lockstep.roofline?": TEXT, "lockstep.model?": TEXT},
@@ -68,6 +69,8 @@ BENCHMARK = {
     "fastest?": {key: COUNT for key in ("tp", "cp", "pp", "dp")},
     **{key: [{**{axis: COUNT for axis in ("tp", "cp", "pp", "dp")}, "reason": TEXT}] for key in ("refused?", "not_chosen?")},
     "context_masks?": [{"layout": WORD, "ranks": COUNT, "owners": [COUNT], "pairs": [COUNT]}],
+    "moe_crossovers?": [{**_MOE_SETTING, "over": WORD, "at": SPAN, "is_faster_above": FLAG, "expected?": SPAN}],
+    "moe_prices?": [{**_MOE_SETTING, "times": SPAN}],
     "benchmarks": [{"name": WORD, "run_type": WORD}],
     "ranks?": [{"rank": COUNT, "host": TEXT, "device": TEXT}],
     "links?": [{**{key: COUNT for key in ("from", "to", "class", "classes")}, "in_host": FLAG,
@@ -89,7 +92,10 @@ MEASUREMENT = {**_COUNTERS, "in_flight?": [COUNT], "peak_activation_bytes?": [CO
                **{f"{key}?": Map(COUNT) for key in ("sent_bytes", "expected_sent_bytes", "peak_bytes", "kept_bytes")},
                **{f"{key}?": SPAN for key in ("step_seconds", "link_bytes_per_s", "whole_blocks", "exposed_seconds", "scores_bytes",
                                               "output_error", "gradient_error")},
-               "method?": WORD, "link?": TEXT, "accumulation?": WORD, "expected_peak_bytes?": Map(COUNT),
+               **{f"{key}?": SPAN for key in ("counts_seconds", "dispatch_seconds", "combine_seconds", "expected_dispatch_seconds",
+                                              "latency_seconds", "dropped_share")},
+               **{f"{key}?": COUNT for key in ("per_token", "tokens", "dispatch_bytes", "mean_dispatch_bytes", "dispatch_messages")},
+               "skew?": WORD, "method?": WORD, "link?": TEXT, "accumulation?": WORD, "expected_peak_bytes?": Map(COUNT),
                **{f"{key}?": COUNT for key in ("tp", "cp", "pp", "dp", "busiest_rank", "kinds_of_ranks")},
                "bubble_seconds?": SPAN, "exposed_by_axis?": Map(SPAN),
                **{f"{key}?": [COUNT] for key in ("pairs", "expected_pairs")},

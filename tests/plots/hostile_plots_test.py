@@ -36,6 +36,8 @@ FILES = {
                 "ring-contiguous,ring-zig-zag,ulysses", "--json"],
     "context_error": ["bench", "cp", "--error", "--lengths", "16", "--ranks", "1,4", "--json"],
     "factorings": ["bench", "3d", "--ranks", "4", "--cp", "1", "--memory-limit", "8M", "--json"],
+    "moe": ["bench", "moe", "--ranks", "4,8", "--per-token", "2", "--tokens", "64", "--skew", "even,zipf:1", "--link",
+            "alpha=9us,beta=25GB/s,node=2,node-alpha=1us,node-beta=100GB/s", "--json"],
     "pairs": ["bench", "pairs", "--ranks", "3", "--clock", "unit", "--link", "hdr", "--json"],
     "schedule": ["schedule", "1f1b", "-p", "2", "-m", "2", "--json"],
     "contributions": ["contributions", "all_reduce", "--ranks", "2", "--json"],
