@@ -103,15 +103,18 @@ TEST_F(Fuzz, PlansWithExpertsEqualOneRank) {
 
 TEST_F(Fuzz, DrawsExpertsAndTheirDivision) {
   std::map<int, int> plans;  // by ranks that divide experts
+  std::map<std::string, int> dispatchers;
   std::set<std::string> models;
   for (int number = 0; number < 200; ++number) {
     const FuzzCase drawn = draw_case(1, number, {.experts = true});
     ASSERT_TRUE(drawn.model.experts.exist());
     ++plans[drawn.last().options.expert_ranks.value_or(1)];
+    ++dispatchers[drawn.last().options.token_dispatcher];
     models.insert(gpt_config_json(drawn.model));
   }
   EXPECT_GT(models.size(), 150U);
   for (const int ranks : {1, 2, 4}) EXPECT_GE(plans[ranks], 3) << ranks;
+  for (const char* name : {"all_to_all", "two_level"}) EXPECT_GE(dispatchers[name], 10) << name;
 }
 
 TEST_F(Fuzz, SchedulesOfItsOwnCanBeRun) {
