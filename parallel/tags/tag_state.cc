@@ -161,20 +161,14 @@ Tag TagState::read(Slice slice, const char* role) {
   return tag;
 }
 
-Tag TagState::of_gradient(Slice gradient) {
-  const Memory* const memory = memory_of(gradient);
-  return memory ? of_parameter(memory->parameter) : Tag{};
-}
-
 Tag TagState::without_rows(Slice gradient, Tag tag) {
   const Memory* const memory = memory_of(gradient);
   for (std::size_t axis = 0; axis < axes_.count(); ++axis) {
     tag[axis] = row_sum_of(tag[axis]);
     if (!memory || axes_[axis].kind != TagAxis::Kind::layers) continue;
     const Region& region = parameter(memory->parameter).region;
-    tag[axis] = region.columns.front().placement[axes_[axis].axis].placed == Placed::partial
-                    ? Along::partial
-                    : of_parameter(memory->parameter)[axis];
+    const Placed placed = region.columns.front().placement[axes_[axis].axis].placed;
+    tag[axis] = placed == Placed::partial ? Along::partial : of_gradient(gradient)[axis];
   }
   return tag;
 }

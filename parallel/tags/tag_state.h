@@ -65,7 +65,10 @@ class TagState {
   const Tag& of_parameter(int parameter) const {
     return of_parameters_[static_cast<std::size_t>(parameter)];
   }
-  Tag of_gradient(Slice gradient);
+  Tag of_gradient(Slice gradient) {
+    const Memory* const memory = memory_of(gradient);
+    return memory ? of_parameter(memory->parameter) : Tag{};
+  }
   // That of a gradient which is complete without a row of a tensor with this tag.
   Tag without_rows(Slice gradient, Tag tag);
   using Rule = std::optional<Along> (*)(Along, Along);
