@@ -1,12 +1,21 @@
-"""Tokens of each expert, and how many times the mean the busiest ones have, over steps."""
+"""Tokens of each expert, and how many times the mean the busiest ones have, over steps; of a trace, the bytes that experts' rows
+take from each rank to each other."""
 
+import matrix
 from chart import INK, Chart, legend_above, line_styles, new_figure
+
+EXCHANGES = ("dispatch", "combine")  # how the labels of experts' rows begin
 
 
 def charts(results):
-    runs = [(name, run.data["steps"]) for run, name in zip(results.trainings, results.run_names())
+    runs = [(name, run.data["steps"]) for run, name in runs_with_experts(results)]
+    exchanged = [between_ranks(trace, len(results.traces) > 1) for trace in results.traces if matrix.is_training(trace)]
+    return [*([_over_steps(runs), _of_last_step(runs)] if runs else []), *(chart for chart in exchanged if chart)]
+
+
+def runs_with_experts(results):
+    return [(run, name) for run, name in zip(results.trainings, results.run_names())
             if all("tokens_of_experts" in step for step in run.data["steps"])]
-    return [_over_steps(runs), _of_last_step(runs)] if runs else []
 
 
 def busiest(tokens):
@@ -63,4 +72,36 @@ def _of_last_step(runs):
         alt="Tokens of each expert in the last step: " + "; ".join(f"{row[0]}, layer {row[1]}: {row[2]}" for row in rows) + ".",
         figure=figure,
         columns=("run", "layer with experts", "tokens of each expert"),
+        rows=rows)
+
+
+def between_ranks(trace, several=False):
+    """The chart of the exchanges in a trace's last step, a panel for each; None without one."""
+    exchanges = {}
+    for message in matrix.messages(trace):
+        if message.label.startswith(EXCHANGES) and message.bytes:
+            pair = exchanges.setdefault(message.label, {}).setdefault((message.source, message.target), [0, 0])
+            pair[0] += 1
+            pair[1] += message.bytes
+    if not exchanges:
+        return None
+    ranks = 1 + max(rank for pairs in exchanges.values() for pair in pairs for rank in pair)
+    columns = min(len(exchanges), 4)
+    lines = -(-len(exchanges) // columns)
+    figure = new_figure(width=2.9 * columns + 0.6, height=3.2 * lines + 0.3)
+    rows, busiest_ranks = [], []
+    for place, (label, pairs) in enumerate(exchanges.items()):
+        axes = figure.add_subplot(lines, columns, place + 1)
+        matrix.draw_cells(figure, axes, pairs, ranks)
+        axes.set_title(label, fontsize=9)
+        rows += [(label, source, target, count, total) for (source, target), (count, total) in sorted(pairs.items())]
+        sent = [sum(total for (source, _), (_, total) in pairs.items() if source == rank) for rank in range(ranks)]
+        busiest_ranks.append(f"{label} {max(sent)} bytes of rank {sent.index(max(sent))}, {min(sent)} of rank {sent.index(min(sent))}")
+    return Chart(
+        title="Rows of experts between ranks" + (f" ({trace.path.name})" if several else ""),
+        explanation="Bytes of rows that each rank (row) sends to each other (column) in the last step. A column is what the experts of a "
+                    "rank are sent; combine is dispatch with rows and columns swapped. A rank's rows for its own experts do not travel.",
+        alt="Rows of experts between ranks, most and least that one sends: " + "; ".join(busiest_ranks) + ".",
+        figure=figure,
+        columns=("exchange", "from rank", "to rank", "messages", "bytes"),
         rows=rows)

@@ -136,7 +136,7 @@ def chart_of(trace, several=False):
     rows = []
     for place, (title, pairs) in enumerate(chosen):
         axes = figure.add_subplot(lines, columns, place + 1)
-        _draw(figure, axes, pairs, ranks)
+        draw_cells(figure, axes, pairs, ranks)
         axes.set_title("\n".join(textwrap.fill(part, 40) for part in title.split("; ")), fontsize=9)
     for title, pairs in found:
         rows += [(title, source, target, f"{count:g}", f"{total:.0f}")
@@ -161,7 +161,8 @@ def _sums(pairs, end):
     return sums.values()
 
 
-def _draw(figure, axes, pairs, ranks):
+def draw_cells(figure, axes, pairs, ranks):
+    """A panel: `pairs` are {(from, to): (messages, bytes)}."""
     cells = [[pairs.get((source, target), (0, 0))[1] or float("nan") for target in range(ranks)] for source in range(ranks)]
     most = max(total for _, total in pairs.values())
     image = axes.imshow(cells, cmap="Blues", vmin=0, vmax=most * 1.3)
