@@ -158,7 +158,7 @@ MUTANTS = [
     ("parallel/train/runtime.cc", "return split.by_sequence || split.rank == 0 ? all : RoutingTotals{};", "return all;"),
     ("parallel/plan/plan.cc", "if (plan.split(rank).by_sequence) along.push_back(tp);", ""),
     ("models/layers/mixture.cc", "Masks({}, split_), layer", "masks, layer"),
-    ("parallel/expert/experts.cc", "begins[place(part, rank, e)] + i", "begins[place(part, rank, 0)] + i"),
+    ("parallel/expert/experts.cc", "begins[from], end", "begins[place(part, source, 0)], end"),
     ("parallel/expert/experts.cc", "  if (!tokens.again) ranks_.exchange_counts(routing);", "  ranks_.exchange_counts(routing);"),
     ("parallel/expert/experts.cc", "here, rows), routes.by_rank", "here, rows), routes.by_expert"),
     ("parallel/expert/experts.cc", "if (tokens.in_training() && !tokens.again)", "if (!tokens.again)"),

@@ -49,8 +49,7 @@ class ByDispatcher final : public MoeExchange {
   void counts() override { ranks_.exchange_counts(routing_); }
   void dispatch() override {
     const auto [of_tokens, of_experts] = rows();
-    ranks_.dispatch(ExpertRanks::dispatch_label, of_experts, of_tokens, routing_, world_.columns,
-                    of_experts);
+    ranks_.dispatch(ExpertRanks::dispatch_label, of_experts, of_tokens, routing_, world_.columns);
   }
   void combine() override {
     const auto [of_tokens, of_experts] = rows();

@@ -18,6 +18,7 @@ DividedExperts::DividedExperts(Parameters& parameters, const std::string& name,
                                const GptConfig& config, ExpertRanks& ranks)
     : Experts(parameters, name, config, part_of(config, ranks.split())), ranks_(ranks) {}
 
+// lab: routes_of
 // Rows come from all ranks that divide experts, for each of the ranks that split them.
 struct DividedExperts::Routes {
   std::vector<Count> of_parts;   // rows that the ranks that split experts have got
@@ -59,20 +60,26 @@ DividedExperts::Routes DividedExperts::routes_of(const Routing& routing) const {
         rows += count;
       }
   routes.by_rank.resize(static_cast<std::size_t>(rows));
-  for (std::size_t e = 0; e < own; ++e)
-    for (std::size_t rank = 0; rank < ranks; ++rank)
+  // lab: solution
+  // lesson: orders
+  for (std::size_t expert = 0; expert < own; ++expert)
+    for (std::size_t source = 0; source < ranks; ++source)
       for (std::size_t part = 0; part < parts; ++part) {
-        const Count count = routing.arriving_of_parts[place(part, rank, e)];
-        if (part == routes.own_part)
-          routes.own_by_expert.push_back({.expert = e, .first = routes.rows(), .count = count});
-        for (Count i = 0; i < count; ++i) {
-          const Count here = begins[place(part, rank, e)] + i;
+        const std::size_t from = place(part, source, expert);
+        const Count begin = begins[from], end = begin + routing.arriving_of_parts[from];
+        if (routes.own_part == part)
+          routes.own_by_expert.push_back(
+              {.expert = expert, .first = routes.rows(), .count = end - begin});
+        for (Count here = begin; here < end; ++here) {
           routes.by_rank[static_cast<std::size_t>(here)] = static_cast<std::int32_t>(routes.rows());
           routes.by_expert.push_back(static_cast<std::int32_t>(here));
         }
       }
+  // lesson: end
+  // lab: given
   return routes;
 }
+// lab: end
 
 Slice DividedExperts::own_part(Slice by_rank, const Routes& routes) const {
   const auto before = routes.of_parts.begin() + static_cast<std::ptrdiff_t>(routes.own_part);
@@ -80,29 +87,42 @@ Slice DividedExperts::own_part(Slice by_rank, const Routes& routes) const {
   return by_rank.part(first * width(), *before * width());
 }
 
+// lab: dispatch
 void DividedExperts::dispatch(Backend& backend, Labels labels, Slice here, Slice leaving,
                               const Routing& routing, const Routes& routes) const {
   const Count rows = routes.rows();
   const Slice by_rank = first_rows(scratch(ExpertRanks::Use::by_rank, most_rows_here()), rows);
-  ranks_.dispatch(labels.between_experts, own_part(by_rank, routes), leaving, routing, width(),
-                  by_rank);
+  ranks_.announce(by_rank, leaving);
+  // lab: solution
+  ranks_.dispatch(labels.between_experts, own_part(by_rank, routes), leaving, routing, width());
+  // lab: given
   ranks_.parts().gather(labels.of_split_experts, by_rank, routes.of_parts);
+  // lab: solution
   if (rows > 0) backend.gather_rows(first_rows(here, rows), by_rank, routes.by_expert, {});
+  // lab: given
 }
+// lab: end
 
+// lab: combine
 template <typename Complete>
 void DividedExperts::combine(Backend& backend, Labels labels, Slice returning, Slice here,
                              const Routing& routing, const Routes& routes,
                              Complete complete) const {
   const Count rows = routes.rows();
   const Slice by_rank = first_rows(scratch(ExpertRanks::Use::by_rank, most_rows_here()), rows);
+  // lab: solution
   if (rows > 0) backend.gather_rows(by_rank, first_rows(here, rows), routes.by_rank, {});
+  // lab: given
   ranks_.parts().sum(labels.of_split_experts, by_rank, routes.of_parts);
   const Slice own = own_part(by_rank, routes);
   complete(own);
+  // lab: solution
   ranks_.combine(labels.between_experts, returning, own, routing, width());
+  // lab: given
 }
+// lab: end
 
+// lab: passes
 Slice DividedExperts::input(LayerStash&, const Routing& routing, Ledger&) const {
   return scratch(ExpertRanks::Use::leaving, most_rows(routing));
 }
@@ -156,5 +176,6 @@ void DividedExperts::backward_weight(Backend& backend, Slice, const LayerStash& 
     ranks_.parts().announce_own(d.made.slice().part(rows.first * width(), rows.count * width()));
   backward_biases(backend, d.made.slice(), routes.own_by_expert);
 }
+// lab: end
 
 }  // namespace lockstep

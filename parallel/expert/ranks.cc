@@ -35,11 +35,9 @@ void ExpertRanks::exchange_counts(Routing& routing) {
 }
 
 void ExpertRanks::dispatch(const char* label, Slice of_experts, Slice of_tokens,
-                           const Routing& routing, Count columns, Slice with_parts) {
+                           const Routing& routing, Count columns) {
   const RowExchange rows{label,   of_tokens, of_experts, dispatcher_scratch(of_tokens, columns),
                          routing, columns};
-  // From the tokens' tags, before anything is written.
-  if (comm_) comm_->announce(Operation::all_to_all_v, of_tokens, with_parts);
   wait([&] { dispatcher_->dispatch(rows); });
 }
 

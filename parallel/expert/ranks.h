@@ -43,12 +43,16 @@ class ExpertRanks {
   // get that split these.
   void exchange_counts(Routing& routing);
   // Rows of `columns` elements travel to the ranks that have their experts, or back. They lie as
-  // dispatcher.h says. `with_parts` are the rows among which those that split experts gather their own:
-  // checks learn of all of them, because this rank may get none.
+  // dispatcher.h says.
   void dispatch(const char* label, Slice of_experts, Slice of_tokens, const Routing& routing,
-                Count columns, Slice with_parts);
+                Count columns);
   void combine(const char* label, Slice of_tokens, Slice of_experts, const Routing& routing,
                Count columns);
+  // Tells checks that rows of tokens will arrive here, before anything is written: all that will be
+  // there at the end of a dispatch, because this rank itself may get none.
+  void announce(Slice arriving, Slice leaving) const {
+    if (comm_) comm_->announce(Operation::all_to_all_v, leaving, arriving);
+  }
   ExpertParts& parts() { return parts_; }
   // Memory for [rows, columns], valid until the next call for the same use.
   enum class Use : std::uint8_t { leaving, by_rank, by_expert, dispatcher, dispatcher_too };
