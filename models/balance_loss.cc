@@ -92,9 +92,11 @@ double Router::balance_loss(Numbers scores, const Routing& routing, Part part) c
 
 // Probabilities are a_e / sum of all a, so their gradient is (f_e - sum_i f_i p_i) / sum, times that
 // of a_e by its score.
+// lab: balance_gradient
 void Router::add_balance_gradient(std::span<double> dscores, Numbers scores, const Routing& routing,
                                   Part part, double scale) const {
   const std::vector<double> share = shares(routing, part);
+  // lab: solution
   const double factor = scale * static_cast<double>(experts()) / part.tokens;
   for (Count t = part.first; t < part.first + part.count; ++t) {
     const std::vector<double> affinity = affinities(of_token(scores, t, experts()), config_.router);
@@ -106,6 +108,8 @@ void Router::add_balance_gradient(std::span<double> dscores, Numbers scores, con
       dscores[t * experts() + e] += factor * slope / sum * (share[e] - mean);
     }
   }
+  // lab: given
 }
+// lab: end
 
 }  // namespace lockstep

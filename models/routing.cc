@@ -181,6 +181,7 @@ void Router::sort_rows(Routing& routing) const {
   }
 }
 
+// lab: backward
 // Of the chosen experts c with affinities a: w_c = a_c / sum of the chosen a, or a_c.
 void Router::backward(std::span<double> dscores, Numbers scores, Numbers products,
                       const Routing& routing, Count sequences, double scale) const {
@@ -189,6 +190,7 @@ void Router::backward(std::span<double> dscores, Numbers scores, Numbers product
     const Numbers own = of_token(scores, t, experts());
     const std::vector<double> affinity = affinities(own, config_.router);
     const auto d = dscores.subspan(static_cast<std::size_t>(t * experts()), own.size());
+    // lab: solution
     double mean = 0, sum = 0;  // of the chosen: products by their weights, affinities
     for (Count k = t * per_token(); k < (t + 1) * per_token(); ++k) {
       mean += products[k] * routing.weights[k];
@@ -211,6 +213,7 @@ void Router::backward(std::span<double> dscores, Numbers scores, Numbers product
           break;
       }
     }
+    // lab: given
   }
   if (scale == 0) return;
   if (config_.balance > 0)
@@ -222,6 +225,7 @@ void Router::backward(std::span<double> dscores, Numbers scores, Numbers product
                    scale * config_.z_loss * static_cast<double>(sequences) /
                        static_cast<double>(n * sharers_.ranks));
 }
+// lab: end
 
 void Router::add_z_gradient(std::span<double> dscores, Numbers scores, double scale) const {
   for (Count first = 0; first < std::ssize(scores); first += experts()) {
