@@ -69,7 +69,7 @@ void draw_experts(Random& random, GptConfig& model) {
   model.experts = {.number = one_of(random, {2, 4, 4, 6, 8}),
                    .per_token = 1 + static_cast<int>(random() % 3),
                    .every = one_of(random, {1, 1, 2}),
-                   .width = one_of(random, {3, 8, 16}),
+                   .width = one_of(random, {6, 8, 16}),
                    .shared = one_of(random, {0, 0, 1, 2}),
                    .router = one_of(random, {softmax, softmax_unnormalized, sigmoid}),
                    .balance = one_of(random, {0.0, 0.1})};
