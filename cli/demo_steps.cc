@@ -21,6 +21,7 @@ class Planner {
 
   std::vector<DemoStep> steps() {
     plan_trainings();
+    plan_experts();
     plan_virtual_time();
     plan_real_time();
     return std::move(steps_);
@@ -60,6 +61,25 @@ class Planner {
       if (run.traced)
         train(name + ".trace", {"--steps", "3", "--trace", file(name + ".trace.json")});
     }
+  }
+
+  // A model of its own, so one rank trains it, too: the report compares both.
+  void plan_experts() {
+    const auto train = [&](const std::string& name, Words words, const Words& more) {
+      for (const Words& part : {Words{"--model", "nano-moe"}, time_flags(), more})
+        words.insert(words.end(), part.begin(), part.end());
+      words.insert(words.begin(), "train");
+      plan(name, std::move(words));
+    };
+    const Words one = {"serial"}, divided = {"moe", "--ranks", "4", "--ep", "4"};
+    const auto checked = [&](const std::string& name) -> Words {
+      return {"--dtype", "f64", "--steps", "5", "--json", file(name + ".json")};
+    };
+    train("check_experts_1", one, checked("check_experts_1"));
+    train("check_experts_4", divided, checked("check_experts_4"));
+    train("experts_4", divided,
+          {"--steps", std::to_string(optimizer_steps_), "--json", file("experts_4.json")});
+    train("experts_4.trace", divided, {"--steps", "3", "--trace", file("experts_4.trace.json")});
   }
 
   // Runs in virtual time that take a second: many ranks, and schedules with equal passes.

@@ -8,9 +8,14 @@ EXCHANGES = ("dispatch", "combine")  # how the labels of experts' rows begin
 
 
 def charts(results):
-    runs = [(name, run.data["steps"]) for run, name in runs_with_experts(results)]
-    exchanged = [between_ranks(trace, len(results.traces) > 1) for trace in results.traces if matrix.is_training(trace)]
-    return [*([_over_steps(runs), _of_last_step(runs)] if runs else []), *(chart for chart in exchanged if chart)]
+    exchanged = [between_ranks(trace, len(results.traces) > 1) for trace in results.traces]
+    return [*charts_of_runs(runs_with_experts(results)), *(chart for chart in exchanged if chart)]
+
+
+def charts_of_runs(found):
+    """Of [(run, name)]."""
+    runs = [(name, run.data["steps"]) for run, name in found]
+    return [_over_steps(runs), _of_last_step(runs)] if runs else []
 
 
 def runs_with_experts(results):
@@ -78,7 +83,7 @@ def _of_last_step(runs):
 def between_ranks(trace, several=False):
     """The chart of the exchanges in a trace's last step, a panel for each; None without one."""
     exchanges = {}
-    for message in matrix.messages(trace):
+    for message in matrix.messages(trace) if matrix.is_training(trace) else []:
         if message.label.startswith(EXCHANGES) and message.bytes:
             pair = exchanges.setdefault(message.label, {}).setdefault((message.source, message.target), [0, 0])
             pair[0] += 1

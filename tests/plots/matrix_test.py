@@ -12,7 +12,6 @@ import unittest
 
 from plots_setting import PROGRAM, SOURCE  # first: it adds the plots to the path
 
-import experts
 import matrix
 import results
 
@@ -68,23 +67,6 @@ class Matrices(unittest.TestCase):
                         self.assertEqual(received.get(number, 0), rank["received_bytes"]["total"])
                         labels = {label: count for label, count in rank["sent_bytes"].items() if label != "total" and count}
                         self.assertEqual({label: count for (source, label), count in by_label.items() if source == number}, labels)
-
-    def test_rows_of_experts_have_a_panel_for_each_exchange(self):
-        trace, run = self.train("moe", "unit")
-        chart = experts.between_ranks(trace)
-        labels = ["dispatch forward", "combine forward", "combine backward", "dispatch backward"]
-        self.assertEqual([axes.get_title() for axes in chart.figure.axes], labels)
-        for rank in run["ranks"]:
-            for label in labels:
-                sent = sum(row[4] for row in chart.rows if row[:2] == (label, rank["rank"]))
-                received = sum(row[4] for row in chart.rows if (row[0], row[2]) == (label, rank["rank"]))
-                self.assertEqual((sent, received), (rank["sent_bytes"][label], rank["received_bytes"][label]))
-                self.assertGreater(sent, 0)
-        self.assertTrue(all(abs(row[1] - row[2]) == 1 and row[1] // 2 == row[2] // 2 for row in chart.rows))  # in groups of two
-        cells = {label: {row[1:3]: row[4] for row in chart.rows if row[0] == label} for label in labels}
-        self.assertEqual(cells["combine forward"], {(target, source): total for (source, target), total in cells["dispatch forward"].items()})
-        trace, _ = self.train("ddp", "unit")
-        self.assertIsNone(experts.between_ranks(trace))
 
     def test_every_axis_of_a_mesh_has_its_own_panel(self):
         trace, _ = self.train("3d", "unit")
