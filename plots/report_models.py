@@ -1,4 +1,4 @@
-"""The report's sections on pipelines, tensor, sharded data and context parallelism, and the mesh."""
+"""The report's sections on pipelines, tensor, sharded data, context and expert parallelism, and the mesh."""
 
 import pathlib
 from dataclasses import replace
@@ -6,6 +6,7 @@ from html import escape
 
 import context
 import context_documents
+import dispatch
 import factorings
 import matrix
 import pipeline
@@ -150,6 +151,14 @@ def context_section(results):
     shown_here = [chart for chart in charts if chart.title.startswith(first_ones)] or charts
     return Section("Context parallelism", " ".join(sentences) or charts[0].alt, " ".join(chart.explanation for chart in shown_here),
                    shown_here, "lockstep bench cp --simulate --ranks 4 --lengths 65536 --json FILE", "parallel/plan/context_split.h")
+
+
+def dispatch_section(results):
+    charts = dispatch.charts(results)
+    if not charts:
+        return None
+    return Section("Rows to experts", " ".join(chart.alt for chart in charts), " ".join(chart.explanation for chart in charts), charts,
+                   "lockstep bench moe --ranks 16 --json FILE", "parallel/expert/dispatcher.h")
 
 
 def factorings_section(results):

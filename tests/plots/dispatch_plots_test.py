@@ -13,6 +13,7 @@ import unittest
 from plots_setting import PROGRAM, SOURCE  # first: it adds the plots to the path
 
 import dispatch
+import report
 import results
 
 LINKS = [f"alpha={latency}us,beta=20GB/s,node=4,node-alpha=1us,node-beta=80GB/s" for latency in (1, 10)]
@@ -72,6 +73,12 @@ class Dispatch(unittest.TestCase):
         self.assertEqual([label.get_text() for label in axes.get_xticklabels()], ["zipf:0", "zipf:1"])
         worst = max(self.data["moe_prices"], key=lambda price: price["times"])
         self.assertIn(f"{worst['method']}: {worst['times']:.2f} times", chart.alt)
+
+    def test_the_report_says_what_was_found(self):
+        first, second = self.charts("--ranks", "8", "--per-token", "2", "--skew", "even,zipf:1", "--link", LINKS[0], "--link", LINKS[1])
+        section = report.dispatch_section(results.read([self.path]))
+        self.assertEqual(section.finding, f"{first.alt} {second.alt}")
+        self.assertIn(section.title, [own.title for own in report.sections(results.read([self.path]))])
 
     def test_the_program_draws_it(self):
         self.charts("--ranks", "4", "--per-token", "2", "--link", LINKS[0])
