@@ -1,5 +1,4 @@
-"""Tokens of each expert, and how many times the mean the busiest ones have, over steps; of a trace, the bytes that experts' rows
-take from each rank to each other."""
+"""Tokens of each expert over steps, and how many times the mean the busiest have; of a trace, the bytes of their rows."""
 
 import matrix
 from chart import INK, Chart, legend_above, line_styles, new_figure
