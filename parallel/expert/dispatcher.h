@@ -85,4 +85,5 @@ DispatchedRows dispatched_rows(const Routing& routing, int ranks);
 std::vector<Count> in_elements(std::vector<Count> counts, Count columns);
 // The time of an all-to-all with equal parts: see DispatchMethod::seconds.
 double all_to_all_seconds(const ExpertGroup& group, Count pair_bytes, const LinkModel& links);
+
 }  // namespace lockstep

@@ -175,6 +175,10 @@ INSTANTIATE_TEST_SUITE_P(
            o.mesh_lengths[Axis::pp] = 2, o.micro_batches = 4, o.schedule = "dualpipe-v";
            o.global_batch = 9;
          }},
+        {"two_level", 8,
+         [](TrainOptions& o) {
+           o.mesh_lengths[Axis::tp] = 2, o.sequence_parallel = true, o.expert_ranks = 2;
+         }},
         {"padded", 2, [](TrainOptions& o) { o.dtype = DType::bf16, o.micro_batches = 2; }},
     }),
     [](const auto& test) { return std::to_string(test.index); });
