@@ -240,6 +240,10 @@ class WrappedLayers : public LayerFactory {
                                    const GptConfig& config) const override {
     return inner_.experts(parameters, name, config);
   }
+  std::unique_ptr<Mlp> mlp(Parameters& parameters, int layer, const GptConfig& config,
+                           const MaskOptions& masks) const override {
+    return inner_.mlp(parameters, layer, config, masks);
+  }
 
  protected:
   const LayerFactory& inner() const { return inner_; }

@@ -72,6 +72,11 @@ class ExpertLayers final : public WrappedLayers {
                                    const GptConfig& config) const override {
     return std::make_unique<DividedExperts>(experts_, name, config, ranks_);
   }
+  std::unique_ptr<Mlp> mlp(Parameters& parameters, int layer, const GptConfig& config,
+                           const MaskOptions& masks) const override {
+    return config.experts.in_layer(layer) ? LayerFactory::mlp(parameters, layer, config, masks)
+                                          : inner().mlp(parameters, layer, config, masks);
+  }
 
  private:
   Parameters& experts_;
