@@ -100,12 +100,14 @@ void add_choices_of_sequences(Terms& terms, const Plan& plan, int rank, Count la
   }
   terms.send(SequenceSharers::label, all, element);
   terms.bytes_formula = terms.messages_formula = SequenceSharers::label;
-  // A first step's forward passes come before other memory for communication.
+  // A first step's forward passes come before other memory for communication. Shards may be exchanged in
+  // the background meanwhile.
   const bool has_others = plan.options.steps > 1 && plan.options.resume.empty();
+  const bool is_apart = plan.zero_stage() == 0 || !plan.options.overlap;
   terms.hold({.use = MemoryUse::communication,
               .bytes = scratch,
-              .exact = scratch == 0 || has_others,
-              .moment = Moment::choices_of_sequences});
+              .exact = scratch == 0 || (has_others && is_apart),
+              .moment = is_apart ? Moment::choices_of_sequences : Moment::always});
 }
 
 }  // namespace
