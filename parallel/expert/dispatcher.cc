@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+
 namespace lockstep {
 
 const std::vector<DispatchMethod>& dispatch_methods() {
@@ -18,6 +21,24 @@ const DispatchMethod& dispatch_method(std::string_view name) {
   }
   throw Error(ErrorKind::bad_input, fmt::format("no token dispatcher '{}'", name),
               {.hint = fmt::format("choose one of {}", known)});
+}
+
+void choose_alike(const ExpertGroup& group, Routing& routing) {
+  const auto ranks = static_cast<std::size_t>(group.split.ranks),
+             own = static_cast<std::size_t>(group.own_experts()),
+             here = static_cast<std::size_t>(group.split.rank);
+  const auto mine = std::span(routing.counts).subspan(here * own, own);
+  routing.arriving.clear();
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    routing.arriving.insert(routing.arriving.end(), mine.begin(), mine.end());
+  // From each rank of the node, for the rank with this place in each node.
+  const auto places = static_cast<std::size_t>(std::max(group.ranks_per_node, 1));
+  routing.passing.clear();
+  for (std::size_t from = 0; from < places; ++from)
+    for (std::size_t to = here % places; to < ranks; to += places) {
+      const auto of_rank = std::span(routing.counts).subspan(to * own, own);
+      routing.passing.push_back(std::reduce(of_rank.begin(), of_rank.end()));
+    }
 }
 
 DispatchedRows dispatched_rows(const Routing& routing, int ranks) {

@@ -79,6 +79,8 @@ DispatchMethod all_to_all_dispatch();
 DispatchMethod two_level_dispatch();
 DispatchMethod padded_dispatch();
 
+// Sets what arrives and passes as if all ranks chose like this one, from routing.counts.
+void choose_alike(const ExpertGroup& group, Routing& routing);
 // The rows of one dispatch, from what its router and its counts say.
 DispatchedRows dispatched_rows(const Routing& routing, int ranks);
 // counts * columns

@@ -26,14 +26,17 @@ void ExpertParts::wait(const char* label, Exchange exchange) {
   waiting_->time(exchange);
 }
 
-void ExpertParts::gather_counts(const char* label, Routing& routing) {
-  routing.arriving_of_parts.clear();
-  // Without the others, each is taken to get as much as this rank.
-  for (int rank = 0; rank < split_.gathered_ranks(); ++rank)
-    routing.arriving_of_parts.insert(routing.arriving_of_parts.end(), routing.arriving.begin(),
-                                     routing.arriving.end());
+void ExpertParts::gather_counts(const char* label, Routing& routing, bool has_data) {
+  const auto choose_alike = [&] {
+    routing.arriving_of_parts.clear();
+    for (int rank = 0; rank < split_.gathered_ranks(); ++rank)
+      routing.arriving_of_parts.insert(routing.arriving_of_parts.end(), routing.arriving.begin(),
+                                       routing.arriving.end());
+  };
+  choose_alike();
   if (!comm_ || split_.gathered_ranks() == 1) return;
   wait(label, [&] { all_gather(*comm_, host_slice(std::span(routing.arriving_of_parts))); });
+  if (!has_data) choose_alike();
 }
 
 // A ring: each rank's rows travel once around it.

@@ -21,17 +21,11 @@ void ExpertRanks::wait(Exchange exchange) {
 }
 
 void ExpertRanks::exchange_counts(Routing& routing) {
-  const ExpertSplit& split = group_.split;
-  const Count all = std::ssize(routing.counts);
-  // Without the others, each is taken to send as much as this rank.
-  const auto mine = std::span(routing.counts)
-                        .subspan(static_cast<std::size_t>(split.first_expert(all)),
-                                 static_cast<std::size_t>(split.experts(all)));
-  routing.arriving.clear();
-  for (int rank = 0; rank < split.ranks; ++rank)
-    routing.arriving.insert(routing.arriving.end(), mine.begin(), mine.end());
+  choose_alike(group_, routing);
   wait([&] { dispatcher_->exchange_counts(counts_label, routing); });
-  parts_.gather_counts(counts_label, routing);
+  // A rank alone hears from nobody.
+  if (!has_data(ledger_)) choose_alike(group_, routing);
+  parts_.gather_counts(counts_label, routing, has_data(ledger_));
 }
 
 void ExpertRanks::dispatch(const char* label, Slice of_experts, Slice of_tokens,

@@ -10,19 +10,11 @@ namespace {
 
 // Those of tokens that choose all experts in turn, if all ranks have as many.
 DispatchedRows rows_in_turn(const ExpertGroup& group, Count tokens) {
-  const Routing routing = Router(group.experts).choose_in_turn(tokens, 1);
-  const auto ranks = static_cast<std::size_t>(group.split.ranks),
-             own = routing.counts.size() / ranks, here = static_cast<std::size_t>(group.split.rank);
-  DispatchedRows rows{.sent = std::vector<Count>(ranks), .received = {}};
-  for (std::size_t e = 0; e < routing.counts.size(); ++e) rows.sent[e / own] += routing.counts[e];
-  rows.received.assign(ranks, rows.sent[here]);
+  Routing routing = Router(group.experts).choose_in_turn(tokens, 1);
+  choose_alike(group, routing);
+  DispatchedRows rows = dispatched_rows(routing, group.split.ranks);
   rows.of_parts.assign(static_cast<std::size_t>(group.split.gathered_ranks()),
                        std::reduce(rows.received.begin(), rows.received.end()));
-  // From each rank of the node, for the rank with this place in each node.
-  const auto places = static_cast<std::size_t>(std::max(group.ranks_per_node, 1));
-  for (std::size_t from = 0; from < places; ++from)
-    for (std::size_t to = here % places; to < ranks; to += places)
-      rows.passing.push_back(rows.sent[to]);
   return rows;
 }
 

@@ -25,10 +25,11 @@ TrainResult dry(const Plan& plan, int rank, const LinkModel& links = {}) {
 }
 
 // Every closed form that predict() states exactly, compared with what the rank has counted.
-void expect_predicted(const Plan& plan, const TrainResult& result) {
+void expect_predicted(const Plan& plan, const TrainResult& result,
+                      const Environment& environment = {}) {
   const RankRecord& rank = result.ranks.front();
   EXPECT_TRUE(theory_holds(result)) << rank.rank;
-  const Prediction prediction = predict(plan, rank.rank);
+  const Prediction prediction = predict(plan, rank.rank, environment);
   EXPECT_EQ(rank.traffic, prediction.traffic) << rank.rank;
   for (int use = 0; use < memory_uses; ++use) {
     const auto& figure = prediction.peak_bytes[static_cast<std::size_t>(use)];
@@ -165,6 +166,33 @@ TEST(DryRunOfALargePlan, EqualsItsClosedForms) {
 
 // With nodes, `auto` chooses by bucket or by exchange of a unit, and the closed forms follow its
 // choices. Replicas of shards have nodes of their own: their ranks are not neighbours.
+// A rank alone takes all others to choose like itself.
+TEST(DryRunOfExperts, SendsWhatExpertsInTurnGet) {
+  const auto options = [](void (*set)(TrainOptions&)) {
+    TrainOptions run = test::run_with_experts("moe");
+    run.steps = 2;
+    set(run);
+    return run;
+  };
+  for (const auto& [ranks, set] : std::vector<std::pair<int, void (*)(TrainOptions&)>>{
+           {4, [](TrainOptions&) {}},
+           {8, [](TrainOptions& o) { o.expert_ranks = 2, o.zero_stage = 1, o.recompute = "full"; }},
+           {8, [](TrainOptions& o) { o.mesh_lengths[Axis::tp] = 2, o.sequence_parallel = true; }},
+           {8, [](TrainOptions& o) { o.mesh_lengths[Axis::tp] = o.mesh_lengths[Axis::cp] = 2; }},
+           {4, [](TrainOptions& o) { o.token_dispatcher = "two_level"; }}}) {
+    const Plan plan = plan_of(options(set), ranks);
+    for (const int rank : {0, ranks - 1}) {
+      constexpr int of_node = 2;
+      const TrainResult result = dry(plan, rank, {.ranks_per_node = of_node});
+      Environment environment;
+      environment.expert_ranks_per_node = of_node;
+      expect_predicted(plan, result, environment);
+      if (plan.options.token_dispatcher != "all_to_all") continue;
+      EXPECT_GT(result.ranks.front().traffic.at("combine forward").sent_bytes, 0);
+    }
+  }
+}
+
 TEST(DryRunOnNodes, FollowsTheChoicesOfAuto) {
   for (const std::map<std::string, std::string>& options :
        {std::map<std::string, std::string>{{"algorithm", "auto"}},
