@@ -121,6 +121,8 @@ class Communicator {
   // The label under which traffic is counted from now on. Empty: the operation's name.
   void set_label(std::string label) { label_ = std::move(label); }
 
+  // Whether the other ranks exist: see launch_alone().
+  bool has_peers() const { return transport_->capabilities().has_peers; }
   Transport& transport() { return *transport_; }
   const Transport& transport() const { return *transport_; }
   RankRecords records() const { return records_; }

@@ -54,6 +54,7 @@ struct Capabilities {
   ReceiveWindows* windows = nullptr;
   VendorCollectives* vendor = nullptr;
   WaitTimes* waits = nullptr;  // this rank's, in all groups of its world
+  bool has_peers = true;       // otherwise all that a rank receives is zero
 };
 
 class Transport;

@@ -26,7 +26,7 @@ void ExpertParts::wait(const char* label, Exchange exchange) {
   waiting_->time(exchange);
 }
 
-void ExpertParts::gather_counts(const char* label, Routing& routing, bool has_data) {
+void ExpertParts::gather_counts(const char* label, Routing& routing) {
   const auto choose_alike = [&] {
     routing.arriving_of_parts.clear();
     for (int rank = 0; rank < split_.gathered_ranks(); ++rank)
@@ -36,7 +36,7 @@ void ExpertParts::gather_counts(const char* label, Routing& routing, bool has_da
   choose_alike();
   if (!comm_ || split_.gathered_ranks() == 1) return;
   wait(label, [&] { all_gather(*comm_, host_slice(std::span(routing.arriving_of_parts))); });
-  if (!has_data) choose_alike();
+  if (!comm_->has_peers()) choose_alike();
 }
 
 // A ring: each rank's rows travel once around it.

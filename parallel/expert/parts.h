@@ -29,9 +29,9 @@ class ExpertParts {
   // One rank without the others: nothing is exchanged.
   explicit ExpertParts(const ExpertSplit& split) : split_(split) {}
 
-  // Fills routing.arriving_of_parts from what has arrived at each rank; or, if the others have no data,
-  // as if each had got as much as this rank.
-  void gather_counts(const char* label, Routing& routing, bool has_data);
+  // Fills routing.arriving_of_parts from what has arrived at each rank; or, without the others, as if
+  // each had got as much as this rank.
+  void gather_counts(const char* label, Routing& routing);
   // `rows` are those of all ranks, counts[i] rows of rank i, in order; one count if all have the same
   // rows. gather(): this rank's are there, and then those of all. sum(): each rank has a part of the sum
   // of every row; then it is complete in this rank's rows.

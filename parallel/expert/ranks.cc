@@ -23,9 +23,8 @@ void ExpertRanks::wait(Exchange exchange) {
 void ExpertRanks::exchange_counts(Routing& routing) {
   choose_alike(group_, routing);
   wait([&] { dispatcher_->exchange_counts(counts_label, routing); });
-  // A rank alone hears from nobody.
-  if (!has_data(ledger_)) choose_alike(group_, routing);
-  parts_.gather_counts(counts_label, routing, has_data(ledger_));
+  if (comm_ && !comm_->has_peers()) choose_alike(group_, routing);
+  parts_.gather_counts(counts_label, routing);
 }
 
 void ExpertRanks::dispatch(const char* label, Slice of_experts, Slice of_tokens,

@@ -56,7 +56,9 @@ class AbsentPeers final : public Transport {
         rank_(rank),
         world_ranks_(std::move(world_ranks)),
         links_(links),
-        network_(links, world_ranks_) {}
+        network_(links, world_ranks_) {
+    capabilities_.has_peers = false;
+  }
 
   std::string_view name() const override { return "absent"; }
   int rank() const override { return rank_; }
