@@ -127,8 +127,8 @@ class RankTerms {
       for (const auto& [label, traffic] : tensor_traffic(work))
         terms.send(label, traffic, element_bytes_of(label, dtype_));
     }
-    terms.send(TensorRanks::forward_label, {}, 0, forward_formula(options));
-    terms.send(TensorRanks::backward_label, {}, 0, backward_formula(split_));
+    terms.send(TensorRanks::forward_label, {}, 0, forward_formula(plan_.model, options));
+    terms.send(TensorRanks::backward_label, {}, 0, backward_formula(plan_.model, split_));
     for (const ParameterTerms& set : sets_)
       terms.send(SharedGradients::label,
                  shared_gradients_traffic(set.parameters(), split_, held_count(set)), element());

@@ -69,14 +69,23 @@ Count tensor_scratch_bytes(const GptConfig& config, const LayerSplit& split, Cou
   return gathered + partial + (has_last_stage ? statistics : 0);
 }
 
-std::string forward_formula(const ModelOptions& options) {
-  return fmt::format("{}(t-1)/t * tokens * C * beta * layers",
-                     options.recompute == Recompute::full ? 8 : 4);
+namespace {
+
+// `times` of a layer: half of it for the attention, half for the mlp.
+std::string formula_of_layers(const GptConfig& config, int times) {
+  const bool differ = config.experts.exist() && config.experts.shared == 0;
+  return fmt::format("{}(t-1)/t * tokens * C * beta * {}", differ ? times / 2 : times,
+                     differ ? "(attentions + mlps without experts)" : "layers");
 }
 
-std::string backward_formula(const LayerSplit& split) {
-  return fmt::format("{}(t-1)/t * tokens * C * beta * layers",
-                     split.by_sequence && !split.keeps_gathered ? 6 : 4);
+}  // namespace
+
+std::string forward_formula(const GptConfig& config, const ModelOptions& options) {
+  return formula_of_layers(config, options.recompute == Recompute::full ? 8 : 4);
+}
+
+std::string backward_formula(const GptConfig& config, const LayerSplit& split) {
+  return formula_of_layers(config, split.by_sequence && !split.keeps_gathered ? 6 : 4);
 }
 
 }  // namespace lockstep

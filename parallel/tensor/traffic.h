@@ -7,8 +7,8 @@
 //   backward   the same                    the same and 2 all-gathers of inputs, 6(t-1)/t E,
 //                                          or without those if they are kept, 4(t-1)/t E
 //
-// per layer, or half of it if the layer has experts, but no shared ones, instead of an mlp; forward counts again if it is recomputed. If a kept input is cut into parts, they are
-// gathered before: (t-1)/t E.
+// per layer, or half of it if the layer has experts and no shared ones; forward counts again if it is
+// recomputed. If a kept input is cut into parts, they are gathered before: (t-1)/t E.
 #pragma once
 
 #include <map>
@@ -43,7 +43,7 @@ Count tensor_scratch_bytes(const GptConfig& config, const LayerSplit& split, Cou
                            DType dtype, bool smooths_labels, bool has_first_stage,
                            bool has_last_stage);
 // The formula of a layer's traffic in one direction, in bytes.
-std::string forward_formula(const ModelOptions& options);
-std::string backward_formula(const LayerSplit& split);
+std::string forward_formula(const GptConfig& config, const ModelOptions& options);
+std::string backward_formula(const GptConfig& config, const LayerSplit& split);
 
 }  // namespace lockstep
