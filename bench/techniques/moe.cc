@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// One rank's figures.
+// The figures of a rank.
 struct MoeRank {
   double counts = 0, dispatch = 0, combine = 0;  // seconds
   Volume sent;                                   // to the experts

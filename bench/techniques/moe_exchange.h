@@ -1,4 +1,4 @@
-// One rank's exchanges in the benchmark of dispatchers, by any of its methods.
+// The exchanges of a rank in the benchmark of dispatchers, by any of its methods.
 #pragma once
 
 #include <map>

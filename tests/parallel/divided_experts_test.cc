@@ -386,7 +386,7 @@ TEST_F(DividedExperts, SendOnTwoLevelsWhatTheirRowsSay) {
 TEST_F(DividedExperts, SendEqualMessagesIfPadded) {
   for (const Choice choice : {in_steps, the_same, without_some})
     for (const Divided& rank : on_ranks(4, choice, {"padded", 0})) {
-      // Two experts of each rank, each of which takes at most four rows.
+      // Two experts of each rank; each takes at most four rows.
       constexpr Count bytes = 3 * 2 * 4 * width * sizeof(double);
       EXPECT_EQ(rank.traffic.at("dispatch forward"), (Volume{2 * bytes, 2 * bytes, 6, 6}));
       EXPECT_EQ(rank.traffic.at("combine backward"), (Volume{bytes, bytes, 3, 3}));
