@@ -2,7 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+
 namespace lockstep {
+namespace {
+
+// Without the memory for rows that were dropped.
+Slice used(const Routing& routing, Slice slice, Count columns) {
+  return slice.first(std::ssize(routing.tokens) * columns);
+}
+
+}  // namespace
 
 Expert::Expert(Parameters& parameters, const std::string& name, Count width, Range hidden,
                bool is_split)
@@ -32,6 +42,43 @@ void Experts::for_each_expert(Counts counts, Run run) const {
     });
     first += count;
   }
+}
+
+void Experts::mix(Backend& backend, Slice out, Slice base, Slice x, LayerStash& kept,
+                  Routing& routing, const Rows& rows, Ledger& ledger,
+                  const Meanwhile& meanwhile) const {
+  auto& a = kept.own<Mixed>();
+  const Slice gathered = used(routing, input(a.rows, routing, ledger), width_);
+  backend.gather_rows(gathered, x, routing.tokens, {});
+  const Slice made = make(a.made, most_rows(routing), width_, ledger);
+  forward(backend, made, a.rows, routing, rows, ledger);
+  run(meanwhile);
+  backend.combine_rows(out, base, made, routing.rows, routing.weights, out.count / width_);
+}
+
+void Experts::mix_backward_input(Backend& backend, Slice dx, Slice base, Slice products, Slice dout,
+                                 const LayerStash& kept, LayerStash& gradients,
+                                 const Routing& routing, Ledger& ledger,
+                                 const Meanwhile& meanwhile) const {
+  const auto& a = kept.own<Mixed>();
+  auto& d = gradients.own<GradientsOfMixed>();
+  const Count n = dx.count / width_;
+  backend.row_products(products, dout, a.made.slice(), routing.rows, n);
+  std::vector<double> factors(routing.tokens.size());
+  for (std::size_t choice = 0; choice < routing.rows.size(); ++choice)
+    if (routing.rows[choice] >= 0) factors[routing.rows[choice]] = routing.weights[choice];
+  const Slice dmade = make(d.made, most_rows(routing), width_, ledger);
+  backend.gather_rows(used(routing, dmade, width_), dout, routing.tokens, factors);
+  const Slice dgathered = make(d.gathered, most_rows(routing), width_, ledger);
+  backward_input(backend, dgathered, dmade, a.rows, d.rows, routing, ledger);
+  run(meanwhile);
+  backend.combine_rows(dx, base, dgathered, routing.rows, {}, n);
+}
+
+void Experts::mix_backward_weight(Backend& backend, const LayerStash& kept,
+                                  const LayerStash& gradients, const Routing& routing) const {
+  const auto& d = gradients.own<GradientsOfMixed>();
+  backward_weight(backend, d.made.slice(), kept.own<Mixed>().rows, d.rows, routing);
 }
 
 Slice Experts::input(LayerStash& kept, const Routing& routing, Ledger& ledger) const {
@@ -83,6 +130,26 @@ void Experts::own_backward_input(Backend& backend, Slice dinput, Slice dmade, co
   });
 }
 
+void Experts::own_backward_weighted(Backend& backend, Slice products, Slice dinput, Slice dmade,
+                                    std::span<const double> weights, const Activations& a,
+                                    Gradients& d, Counts counts, Count most, Ledger& ledger) const {
+  const Slice dhidden = make(d.hidden, most, hidden_, ledger);
+  for_each_expert(counts, [&](const Expert& expert, Count count, auto rows) {
+    if (count == 0) return;
+    std::vector<std::int32_t> all(static_cast<std::size_t>(count));
+    std::iota(all.begin(), all.end(), 0);
+    const auto own_weights = weights.first(all.size());
+    weights = weights.subspan(all.size());
+    const Slice own = rows(dhidden, hidden_), dout = rows(dmade, width_);
+    expert.contract.backward_input(backend, own, dout, count);
+    backend.row_products(rows(products, 1), own, rows(a.activated.slice(), hidden_), all, count);
+    backend.gather_rows(own, own, all, own_weights);
+    backend.gelu_backward(own, own, rows(a.hidden.slice(), hidden_));
+    expert.expand.backward_input(backend, rows(dinput, width_), own, count);
+    backend.gather_rows(dout, dout, all, own_weights);
+  });
+}
+
 void Experts::own_backward_weight(Backend& backend, Slice dmade, const Activations& a,
                                   const Gradients& d, Counts counts) const {
   const auto gradient = [this](int parameter) { return parameters_.gradient(parameter); };
@@ -105,6 +172,12 @@ void Experts::own_backward_weight(Backend& backend, Slice dmade, const Activatio
     expert.expand.backward_bias(backend, dhidden, count);
   });
   if (!are_split()) backward_biases(backend, dmade, all);
+}
+
+void Experts::copy_biases(Backend& backend, Slice table) const {
+  for (Count e = 0; e < std::ssize(experts_); ++e)
+    backend.copy({table.part(e * width_, width_), 1, width_},
+                 {experts_[e].contract.bias_value(), 1, width_}, 0);
 }
 
 void Experts::add_biases(Backend& backend, Slice made, std::span<const RowsOfExpert> all) const {

@@ -2,7 +2,7 @@
 // then in the order of the tokens, so that an expert sums its gradients in the same order wherever it
 // is. Here a rank has all experts; parallel/expert divides them between ranks.
 //
-// N tokens, K experts for each, f: hidden columns of an expert on this rank.
+// n tokens of this rank, K experts for each, f: hidden columns of an expert on this rank.
 #pragma once
 
 #include <string>
@@ -12,6 +12,7 @@
 #include "models/gpt_config.h"
 #include "models/layers/layer_stash.h"
 #include "models/layers/linear.h"
+#include "models/layers/meanwhile.h"
 #include "models/routing.h"
 
 namespace lockstep {
@@ -36,6 +37,23 @@ class Experts {
           const ExpertPart& part);
   virtual ~Experts() = default;
 
+  // Of tokens: out[n, C] = base + what the chosen experts make of x[n, C], times the router's weights.
+  // base may be empty; out may be base. `meanwhile` runs when x is not needed anymore, before base is
+  // read.
+  virtual void mix(Backend& backend, Slice out, Slice base, Slice x, LayerStash& kept,
+                   Routing& routing, const Rows& rows, Ledger& ledger,
+                   const Meanwhile& meanwhile) const;
+  // dx[n, C] = base + the gradient of x, given dout[n, C]. products[n, K]: see Router::backward().
+  virtual void mix_backward_input(Backend& backend, Slice dx, Slice base, Slice products,
+                                  Slice dout, const LayerStash& kept, LayerStash& gradients,
+                                  const Routing& routing, Ledger& ledger,
+                                  const Meanwhile& meanwhile) const;
+  // Adds to the gradients of the weights, after mix_backward_input().
+  virtual void mix_backward_weight(Backend& backend, const LayerStash& kept,
+                                   const LayerStash& gradients, const Routing& routing) const;
+
+  // The same of rows that were gathered, where the router's weights multiply them afterwards.
+  //
   // Memory for the rows of the routed tokens, as many as there may be, for the caller to fill before
   // forward().
   virtual Slice input(LayerStash& kept, const Routing& routing, Ledger& ledger) const;
@@ -80,6 +98,13 @@ class Experts {
                           Gradients& d, Counts counts, Count most, Ledger& ledger) const;
   void own_backward_weight(Backend& backend, Slice dmade, const Activations& a, const Gradients& d,
                            Counts counts) const;
+  // The same as own_backward_input(), if each row of what experts make is multiplied by its weight
+  // afterwards. products[rows] = <dmade, the row without biases of c_proj>; then dmade is multiplied.
+  void own_backward_weighted(Backend& backend, Slice products, Slice dinput, Slice dmade,
+                             std::span<const double> weights, const Activations& a, Gradients& d,
+                             Counts counts, Count most, Ledger& ledger) const;
+  // table[e, C] = the biases of c_proj
+  void copy_biases(Backend& backend, Slice table) const;
   // For those biases: adds them to rows whose sums are complete; adds the rows of dmade to their
   // gradients.
   void add_biases(Backend& backend, Slice made, std::span<const RowsOfExpert> all) const;
@@ -91,10 +116,19 @@ class Experts {
     return config_.most_rows(std::ssize(routing.experts) / config_.per_token);
   }
   Count width() const { return width_; }
+  Count hidden() const { return hidden_; }
   // Whether this rank has only some hidden columns.
   bool are_split() const { return hidden_ < config_.width; }
 
  private:
+  struct Mixed {
+    Tensor made;  // [rows, C], the experts' outputs
+    LayerStash rows;
+  };
+  struct GradientsOfMixed {
+    Tensor made, gathered;  // [rows, C]
+    LayerStash rows;
+  };
   // Calls run(expert, rows, count), where rows(slice) are its rows of a tensor.
   template <typename Run>
   void for_each_expert(Counts counts, Run run) const;

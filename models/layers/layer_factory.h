@@ -5,7 +5,6 @@
 // sequence parallelism. See LayerSplit.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,17 +16,12 @@
 #include "models/layers/layer_norm.h"
 #include "models/layers/layer_stash.h"
 #include "models/layers/masks.h"
+#include "models/layers/meanwhile.h"
 #include "models/parameters.h"
 #include "models/routing.h"
 #include "models/split.h"
 
 namespace lockstep {
-
-// Work to do while a layer waits for other ranks; may be empty. Called once.
-using Meanwhile = std::function<void()>;
-inline void run(const Meanwhile& meanwhile) {
-  if (meanwhile) meanwhile();
-}
 
 // x W + b; this rank computes some columns. The gradient of x is summed over the ranks.
 class ColumnLinear {

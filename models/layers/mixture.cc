@@ -3,14 +3,6 @@
 #include "models/ops/narrow_types.h"
 
 namespace lockstep {
-namespace {
-
-// Without the memory for rows that were dropped.
-Slice used(const Routing& routing, Slice slice, Count all) {
-  return slice.first(std::ssize(routing.tokens) * (slice.count / all));
-}
-
-}  // namespace
 
 Mixture::Mixture(const LayerFactory& factory, Parameters& parameters, const std::string& name,
                  const GptConfig& config, const Masks& masks, int layer)
@@ -46,7 +38,7 @@ void Mixture::forward(Backend& backend, Slice out, Slice base, MlpStash& kept, c
                       Ledger& ledger) const {
   auto& a = kept.tensors.own<Activations>();
   const ExpertConfig& config = router_.config();
-  const Count n = own_tokens(rows), all = chosen(rows);
+  const Count n = own_tokens(rows);
   const Slice x = own_input(a);
   const auto make = [&](Tensor& tensor, Count count, Count columns, DType dtype) {
     ensure(tensor, {count, columns}, dtype, ledger, MemoryUse::activations);
@@ -57,19 +49,14 @@ void Mixture::forward(Backend& backend, Slice out, Slice base, MlpStash& kept, c
                {scores, n, config.number}, 0);
   if (!rows.again) kept.routing = backend.route(router_, scores, rows.sequences);
 
-  const Slice gathered = experts_->input(a.experts, kept.routing, ledger);
-  backend.gather_rows(used(kept.routing, gathered, all), x, kept.routing.tokens, {});
-  const Slice made = make(a.made, all, width_, x.dtype);
-  experts_->forward(backend, made, a.experts, kept.routing, rows, ledger);
-
   // Without dropout the sums begin with `base`; otherwise it is added to what dropout leaves.
   const Dropout dropout = mask(rows);
-  Slice begun = dropout.rate == 0 ? base : Slice{};
-  if (shared_) {
-    shared_->forward(backend, out, begun, a.shared, rows, ledger);
-    begun = out;
-  }
-  backend.combine_rows(out, begun, made, kept.routing.rows, kept.routing.weights, n);
+  const Slice begun = dropout.rate == 0 ? base : Slice{};
+  const auto compute_shared = [&] {
+    if (shared_) shared_->forward(backend, out, begun, a.shared, rows, ledger);
+  };
+  experts_->mix(backend, out, shared_ ? out : begun, x, a.experts, kept.routing, rows, ledger,
+                compute_shared);
   if (dropout.rate == 0) return;
   backend.dropout(out, out, n, dropout);
   backend.copy({out, n, width_}, {base, n, width_}, 1);
@@ -81,7 +68,7 @@ void Mixture::backward_input(Backend& backend, Slice dx, Slice dout, const MlpSt
   const auto& a = kept.tensors.own<Activations>();
   auto& d = gradients.own<Gradients>();
   const ExpertConfig& config = router_.config();
-  const Count n = own_tokens(rows), all = chosen(rows);
+  const Count n = own_tokens(rows);
   const auto make = [&](Tensor& tensor, Count count, Count columns, DType dtype) {
     ensure(tensor, {count, columns}, dtype, ledger, MemoryUse::activations);
     return tensor.slice();
@@ -90,27 +77,15 @@ void Mixture::backward_input(Backend& backend, Slice dx, Slice dout, const MlpSt
     backend.dropout(make(d.undropped, n, width_, dout.dtype), dout, n, dropout);
   const Slice dsum = undropped(dout, d);
 
+  const auto backward_shared = [&] {
+    if (shared_) shared_->backward_input(backend, dx, dsum, a.shared, d.shared, rows, ledger, {});
+  };
   const Slice products = make(d.products, n, config.per_token, a.scores.dtype());
-  backend.row_products(products, dsum, a.made.slice(), kept.routing.rows, n);
+  experts_->mix_backward_input(backend, dx, shared_ ? dx : Slice{}, products, dsum, a.experts,
+                               d.experts, kept.routing, ledger, backward_shared);
   const Slice dscores = make(d.scores, n, config.number, dx.dtype);
   backend.route_backward(router_, dscores, a.scores.slice(), products, kept.routing, rows.sequences,
                          rows.router_scale);
-
-  std::vector<double> factors(kept.routing.tokens.size());
-  for (std::size_t choice = 0; choice < kept.routing.rows.size(); ++choice)
-    if (kept.routing.rows[choice] >= 0)
-      factors[kept.routing.rows[choice]] = kept.routing.weights[choice];
-  const Slice dmade = make(d.made, all, width_, dx.dtype);
-  backend.gather_rows(used(kept.routing, dmade, all), dsum, kept.routing.tokens, factors);
-  const Slice dgathered = make(d.gathered, all, width_, dx.dtype);
-  experts_->backward_input(backend, dgathered, dmade, a.experts, d.experts, kept.routing, ledger);
-
-  Slice begun;
-  if (shared_) {
-    shared_->backward_input(backend, dx, dsum, a.shared, d.shared, rows, ledger, {});
-    begun = dx;
-  }
-  backend.combine_rows(dx, begun, dgathered, kept.routing.rows, {}, n);
   backend.gemm({dscores, n, config.number}, router(parameters_.value(router_weight_)).t(),
                {dx, n, width_}, 1);
   run(meanwhile);
@@ -122,7 +97,7 @@ void Mixture::backward_weight(Backend& backend, Slice dout, const MlpStash& kept
   const auto& d = gradients.own<Gradients>();
   const Count n = own_tokens(rows);
   if (shared_) shared_->backward_weight(backend, undropped(dout, d), a.shared, d.shared, rows);
-  experts_->backward_weight(backend, d.made.slice(), a.experts, d.experts, kept.routing);
+  experts_->mix_backward_weight(backend, a.experts, d.experts, kept.routing);
   backend.gemm(Matrix(own_input(a), n, width_).t(), {d.scores.slice(), n, router_.config().number},
                router(parameters_.gradient(router_weight_)), 1);
 }

@@ -38,13 +38,11 @@ class Mixture final : public Mlp {
   struct Activations {
     Tensor input;   // [n, C], unless the shared experts keep it
     Tensor scores;  // [n, E], of statistics_type()
-    Tensor made;    // [n K, C], the experts' outputs
     MlpStash shared;
     LayerStash experts;
   };
   struct Gradients {
     Tensor undropped;         // [n, C], with dropout
-    Tensor made, gathered;    // [n K, C]
     Tensor products, scores;  // [n, K] of statistics_type(), [n, E]
     LayerStash shared, experts;
   };
@@ -60,8 +58,6 @@ class Mixture final : public Mlp {
   }
   Dropout mask(const Rows& rows) const { return masks_.hidden(rows, layer_, Dropped::mlp); }
   Count own_tokens(const Rows& rows) const { return split_.outer_rows(rows.count()); }
-  // Rows of all experts, at most.
-  Count chosen(const Rows& rows) const { return router_.config().most_rows(own_tokens(rows)); }
 
   Parameters& parameters_;
   LayerSplit split_;
