@@ -33,6 +33,12 @@ struct Routing {
   // Where rows first travel inside nodes: rows of each rank of the node that this rank passes on to
   // each node.
   std::vector<Count> passing;
+  // Rows that travel to and from each rank, and to each of those that split this rank's experts.
+  std::vector<Count> sent, received, received_of_parts;
+  // If weights travel, of all rows that these have got: the experts of each, by their numbers on this
+  // rank, and the weights; -1: none. As many for each row as the dispatcher says.
+  std::vector<std::int32_t> arriving_experts;
+  std::vector<double> arriving_weights;
   // The balancing loss, times its sequences: see Router::choose().
   double balance = 0;
   // [E], added up over its tokens, for a loss of the global batch.

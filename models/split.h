@@ -15,6 +15,8 @@ struct ExpertSplit {
   int tensor_ranks = 1, tensor_rank = 0;
   bool by_sequence = false;  // tensor-parallel ranks also have different tokens
   Count most_tokens = 0;     // of a rank's own in a micro-batch
+  // The router's weights multiply what experts have made where these are, not where the tokens are.
+  bool weights_at_experts = false;
 
   bool is_divided() const { return ranks > 1 || tensor_ranks > 1; }
   Count experts(Count all) const { return all / ranks; }

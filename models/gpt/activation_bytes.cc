@@ -91,8 +91,13 @@ std::vector<TensorBytes> ActivationBytes::mlp(bool has_experts) const {
       of_experts("experts.input", width_, "R C"),
       of_experts("experts.hidden", hidden, "R f"),
       of_experts("experts.activated", hidden, "R f"),
-      of_chosen("made"),
   };
+  if (split_.experts.weights_at_experts)
+    tensors.push_back({.name = "experts.biases",
+                       .shape = "E/P C",
+                       .bytes = split_.experts.experts(e.number) * width_ * element_});
+  else
+    tensors.push_back(of_chosen("made"));
   if (e.shared > 0)
     for (const char* name : {"shared.hidden", "shared.activated"})
       tensors.push_back(of_all(name, e.shared_width() / split_.ranks, "N S f/t"));
@@ -132,10 +137,10 @@ std::vector<TensorBytes> ActivationBytes::mlp_gradients(bool has_experts) const 
   std::vector<TensorBytes> tensors = {
       statistics("products", outer_rows_ * e.per_token, "n K"),
       {.name = "scores", .shape = "n E", .bytes = outer_rows_ * e.number * element_},
-      of_chosen("made"),
       of_experts("experts.hidden", split_.experts.hidden(e.width), "R f"),
-      of_chosen("gathered"),
   };
+  if (!split_.experts.weights_at_experts)
+    for (const char* name : {"made", "gathered"}) tensors.push_back(of_chosen(name));
   if (split_.experts.is_divided()) tensors.push_back(of_experts("experts.made", width_, "R C"));
   if (e.shared > 0) {
     tensors.push_back(of_all("shared.hidden", e.shared_width() / split_.ranks, "N S f/t"));

@@ -35,7 +35,7 @@ class AllToAllDispatcher final : public TokenDispatcher {
  private:
   // Of tokens and of experts, by rank.
   std::pair<std::vector<Count>, std::vector<Count>> elements(const RowExchange& x) const {
-    DispatchedRows rows = dispatched_rows(x.routing, group_.split.ranks);
+    DispatchedRows rows = dispatched_rows(x.routing);
     return {in_elements(std::move(rows.sent), x.columns),
             in_elements(std::move(rows.received), x.columns)};
   }

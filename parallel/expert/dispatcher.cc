@@ -9,7 +9,8 @@ namespace lockstep {
 
 const std::vector<DispatchMethod>& dispatch_methods() {
   static const std::vector<DispatchMethod> methods = {all_to_all_dispatch(), two_level_dispatch(),
-                                                      padded_dispatch()};
+                                                      padded_dispatch(), deduplicated_dispatch(),
+                                                      all_gather_dispatch()};
   return methods;
 }
 
@@ -23,7 +24,27 @@ const DispatchMethod& dispatch_method(std::string_view name) {
               {.hint = fmt::format("choose one of {}", known)});
 }
 
-void choose_alike(const ExpertGroup& group, Routing& routing) {
+SentRows sent_choices(const ExpertGroup& group, const Routing& routing) {
+  const Count own = group.own_experts();
+  SentRows sent{.counts = {},
+                .first_own = std::reduce(routing.counts.begin(),
+                                         routing.counts.begin() + group.split.rank * own),
+                .tokens = routing.tokens,
+                .rows = routing.rows,
+                .places = routing.rows};
+  for (Count rank = 0; rank < group.split.ranks; ++rank) {
+    const auto first = routing.counts.begin() + rank * own;
+    sent.counts.push_back(std::reduce(first, first + own));
+  }
+  return sent;
+}
+
+void choose_alike(const ExpertGroup& group, const DispatchMethod& method, Routing& routing) {
+  if (method.sends_tokens) {
+    routing.sent = method.sent(group, routing).counts;
+    routing.received.assign(routing.sent.size(), routing.sent[group.split.rank]);
+    return;
+  }
   const auto ranks = static_cast<std::size_t>(group.split.ranks),
              own = static_cast<std::size_t>(group.own_experts()),
              here = static_cast<std::size_t>(group.split.rank);
@@ -39,19 +60,25 @@ void choose_alike(const ExpertGroup& group, Routing& routing) {
       const auto of_rank = std::span(routing.counts).subspan(to * own, own);
       routing.passing.push_back(std::reduce(of_rank.begin(), of_rank.end()));
     }
+  count_rows(routing, group.split.ranks);
 }
 
-DispatchedRows dispatched_rows(const Routing& routing, int ranks) {
-  DispatchedRows rows{.sent = std::vector<Count>(static_cast<std::size_t>(ranks)),
-                      .received = {},
-                      .passing = routing.passing};
-  rows.received = rows.sent;
-  const std::size_t own = routing.counts.size() / rows.sent.size();
+void count_rows(Routing& routing, int ranks) {
+  routing.sent.assign(static_cast<std::size_t>(ranks), 0);
+  routing.received = routing.sent;
+  const std::size_t own = routing.counts.size() / routing.sent.size();
   for (std::size_t i = 0; i < routing.counts.size(); ++i) {
-    rows.sent[i / own] += routing.counts[i];
-    rows.received[i / own] += routing.arriving[i];
+    routing.sent[i / own] += routing.counts[i];
+    routing.received[i / own] += routing.arriving[i];
   }
-  return rows;
+}
+
+DispatchedRows dispatched_rows(const Routing& routing) {
+  return {.sent = routing.sent, .received = routing.received, .passing = routing.passing};
+}
+
+std::vector<DispatchLeg> one_count_each(const ExpertGroup& group) {
+  return {{"", (group.split.ranks - 1) * Traffic{1, 1, 1, 1}, "(P-1)", "(P-1)"}};
 }
 
 std::vector<Count> in_elements(std::vector<Count> counts, Count columns) {

@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "parallel/expert/weighted_experts.h"
+
 namespace lockstep {
 namespace {
 
@@ -17,6 +19,14 @@ ExpertPart part_of(const GptConfig& config, const ExpertSplit& split) {
 DividedExperts::DividedExperts(Parameters& parameters, const std::string& name,
                                const GptConfig& config, ExpertRanks& ranks)
     : Experts(parameters, name, config, part_of(config, ranks.split())), ranks_(ranks) {}
+
+std::unique_ptr<Experts> make_divided_experts(Parameters& parameters, const std::string& name,
+                                              const GptConfig& config, ExpertRanks& ranks) {
+  if (!ranks.split().weights_at_experts)
+    return std::make_unique<DividedExperts>(parameters, name, config, ranks);
+  return std::make_unique<WeightedExperts>(parameters, name, config, part_of(config, ranks.split()),
+                                           ranks);
+}
 
 // lab: routes_of
 // Rows come from all ranks that divide experts, for each of the ranks that split them.
@@ -132,7 +142,7 @@ void DividedExperts::forward(Backend& backend, Slice made, LayerStash& kept, Rou
   if (!tokens.again) ranks_.exchange_counts(routing);
   const Routes routes = routes_of(routing);
   if (tokens.in_training() && !tokens.again) {
-    DispatchedRows dispatched = dispatched_rows(routing, ranks_.split().ranks);
+    DispatchedRows dispatched = dispatched_rows(routing);
     dispatched.of_parts = routes.of_parts;
     ranks_.record(std::move(dispatched));
   }

@@ -62,6 +62,10 @@ class DividedExperts final : public Experts {
   ExpertRanks& ranks_;
 };
 
+// Those of the rank, which multiply by the router's weights where the split says.
+std::unique_ptr<Experts> make_divided_experts(Parameters& parameters, const std::string& name,
+                                              const GptConfig& config, ExpertRanks& ranks);
+
 // The layers of another factory, but with experts that ranks divide. Their parameters are `experts`.
 class ExpertLayers final : public WrappedLayers {
  public:
@@ -70,7 +74,7 @@ class ExpertLayers final : public WrappedLayers {
 
   std::unique_ptr<Experts> experts(Parameters&, const std::string& name,
                                    const GptConfig& config) const override {
-    return std::make_unique<DividedExperts>(experts_, name, config, ranks_);
+    return make_divided_experts(experts_, name, config, ranks_);
   }
   std::unique_ptr<Mlp> mlp(Parameters& parameters, int layer, const GptConfig& config,
                            const MaskOptions& masks) const override {

@@ -5,16 +5,20 @@
 #include "collectives/all_gather/all_gather.h"
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/all_to_all_v/all_to_all_v.h"
+#include "parallel/expert/uneven_ring.h"
 
 namespace lockstep {
 namespace {
 
-// Elements of each rank, if all rows have equally many.
+std::vector<Count> elements_of(std::span<const Count> rows, Count columns) {
+  std::vector<Count> elements(rows.begin(), rows.end());
+  for (Count& count : elements) count *= columns;
+  return elements;
+}
+
 UnevenChunks in_parts(Slice rows, std::span<const Count> counts) {
-  const Count all = std::accumulate(counts.begin(), counts.end(), Count{0});
-  std::vector<Count> elements(counts.begin(), counts.end());
-  for (Count& count : elements) count = all > 0 ? count * (rows.count / all) : 0;
-  return {rows, elements};
+  const Count all = std::reduce(counts.begin(), counts.end());
+  return {rows, elements_of(counts, all > 0 ? rows.count / all : 0)};
 }
 
 }  // namespace
@@ -26,73 +30,62 @@ void ExpertParts::wait(const char* label, Exchange exchange) {
   waiting_->time(exchange);
 }
 
-void ExpertParts::gather_counts(const char* label, Routing& routing) {
-  const auto choose_alike = [&] {
-    routing.arriving_of_parts.clear();
+void ExpertParts::gather_counts(const char* label, const std::vector<Count>& own,
+                                std::vector<Count>& of_parts) {
+  const auto repeat = [&] {
+    of_parts.clear();
     for (int rank = 0; rank < split_.gathered_ranks(); ++rank)
-      routing.arriving_of_parts.insert(routing.arriving_of_parts.end(), routing.arriving.begin(),
-                                       routing.arriving.end());
+      of_parts.insert(of_parts.end(), own.begin(), own.end());
   };
-  choose_alike();
+  repeat();
   if (!comm_ || split_.gathered_ranks() == 1) return;
-  wait(label, [&] { all_gather(*comm_, host_slice(std::span(routing.arriving_of_parts))); });
-  if (!comm_->has_peers()) choose_alike();
+  wait(label, [&] { all_gather(*comm_, host_slice(std::span(of_parts))); });
+  if (!comm_->has_peers()) repeat();
 }
 
-// A ring: each rank's rows travel once around it.
 void ExpertParts::gather(const char* label, Slice rows, std::span<const Count> counts) {
   if (!comm_ || split_.gathered_ranks() == 1) return;
   const UnevenChunks part = in_parts(rows, counts);
-  const int p = comm_->size(), rank = comm_->rank();
   comm_->announce(Operation::all_gather, rows, rows);
   wait(label, [&] {
     const CollectiveCall call(*comm_, Operation::all_gather, "ring", rows.first(0));
-    for (int step = 0; step < p - 1; ++step)
-      comm_->send_recv(part[(rank - step + p) % p], comm_->right(), part[(rank - 1 - step + p) % p],
-                       comm_->left());
+    ring_gather(*comm_, part);
   });
 }
 
-// The same, but every rank adds its part of the sum.
 void ExpertParts::sum(const char* label, Slice rows, std::span<const Count> counts) {
   if (!comm_ || split_.tensor_ranks == 1) return;
   if (!split_.by_sequence) return wait(label, [&] { all_reduce(*comm_, rows); });
   const UnevenChunks part = in_parts(rows, counts);
-  const int p = comm_->size(), rank = comm_->rank();
   wait(label, [&] {
     const CollectiveCall call(*comm_, Operation::reduce_scatter, "ring", rows.first(0));
-    for (int step = 0; step < p - 1; ++step)
-      comm_->send_recv_reduce(part[(rank - 1 - step + p) % p], comm_->right(),
-                              part[(rank - 2 - step + 2 * p) % p], comm_->left(), ReduceOp::sum);
+    ring_add_up(*comm_, part);
   });
-  comm_->announce(Operation::reduce_scatter, rows, part[rank]);
+  comm_->announce(Operation::reduce_scatter, rows, part[comm_->rank()]);
 }
 
 void ExpertParts::announce_own(Slice rows) {
   if (comm_ && split_.by_sequence) comm_->announce(Operation::scatter, rows, rows);
 }
 
-Traffic ExpertParts::traffic_of_counts(const ExpertSplit& split, Count experts) {
+Traffic ExpertParts::traffic_of_counts(const ExpertSplit& split, Count own) {
   const int others = split.gathered_ranks() - 1;
-  const Count gathered = others * split.ranks * split.experts(experts);
-  return {others, gathered, others, gathered};
+  return {others, others * own, others, others * own};
 }
 
-Traffic ExpertParts::traffic_of_rows(const ExpertSplit& split, std::span<const Count> counts,
-                                     Count columns) {
-  const int t = split.tensor_ranks, here = split.tensor_rank;
-  if (t == 1) return {};
-  if (!split.by_sequence)
-    return find_algorithm(all_reduce_algorithms(), "all_reduce", "ring")
-        .traffic({.ranks = t, .count = counts.front() * columns}, here);
-  const Count all = std::accumulate(counts.begin(), counts.end(), Count{0});
-  // Gathering, a rank does not send what its right neighbour provides. Adding up, it keeps its own, and
-  // its left neighbour's are complete elsewhere.
-  const auto without = [&](int rank) {
-    return (all - counts[static_cast<std::size_t>((rank + t) % t)]) * columns;
-  };
-  return Traffic{t - 1, without(here + 1), t - 1, without(here)} +
-         Traffic{t - 1, without(here), t - 1, without(here - 1)};
+Traffic ExpertParts::traffic_of_gather(const ExpertSplit& split, std::span<const Count> counts,
+                                       Count columns) {
+  return split.gathered_ranks() == 1
+             ? Traffic{}
+             : ring_gather_traffic(elements_of(counts, columns), split.tensor_rank);
+}
+
+Traffic ExpertParts::traffic_of_sum(const ExpertSplit& split, std::span<const Count> counts,
+                                    Count columns) {
+  if (split.by_sequence) return reversed(traffic_of_gather(split, counts, columns));
+  if (split.tensor_ranks == 1) return {};
+  return find_algorithm(all_reduce_algorithms(), "all_reduce", "ring")
+      .traffic({.ranks = split.tensor_ranks, .count = counts.front() * columns}, split.tensor_rank);
 }
 
 }  // namespace lockstep

@@ -8,7 +8,7 @@
 //
 //   split experts     S - c(i + 1) rows in t - 1 messages, to gather them; S - c(i) rows in as many, to
 //                     scatter the sums; or, if all have the same c rows, 2 (t - 1) / t c C elements
-//   expert counts     (t - 1) E numbers, to know what the others got
+//   expert counts     (t - 1) E numbers, to know what the others got; (t - 1) P if rows are of tokens
 #pragma once
 
 #include <optional>
@@ -29,9 +29,10 @@ class ExpertParts {
   // One rank without the others: nothing is exchanged.
   explicit ExpertParts(const ExpertSplit& split) : split_(split) {}
 
-  // Fills routing.arriving_of_parts from what has arrived at each rank; or, without the others, as if
-  // each had got as much as this rank.
-  void gather_counts(const char* label, Routing& routing);
+  // `of_parts`: the counts of each rank, `own` are this one's; or, without the others, as if each had
+  // the same.
+  void gather_counts(const char* label, const std::vector<Count>& own,
+                     std::vector<Count>& of_parts);
   // `rows` are those of all ranks, counts[i] rows of rank i, in order; one count if all have the same
   // rows. gather(): this rank's are there, and then those of all. sum(): each rank has a part of the sum
   // of every row; then it is complete in this rank's rows.
@@ -42,11 +43,13 @@ class ExpertParts {
 
   double waiting_seconds() const { return waiting_ ? waiting_->seconds() : 0; }
 
-  // What a rank sends for the counts of a layer, in numbers, and for its rows in one direction, in
+  // What a rank sends for so many counts of its own, in numbers, and to gather rows and add them up, in
   // elements.
-  static Traffic traffic_of_counts(const ExpertSplit& split, Count experts);
-  static Traffic traffic_of_rows(const ExpertSplit& split, std::span<const Count> counts,
-                                 Count columns);
+  static Traffic traffic_of_counts(const ExpertSplit& split, Count own);
+  static Traffic traffic_of_gather(const ExpertSplit& split, std::span<const Count> counts,
+                                   Count columns);
+  static Traffic traffic_of_sum(const ExpertSplit& split, std::span<const Count> counts,
+                                Count columns);
 
  private:
   template <typename Exchange>

@@ -1,5 +1,7 @@
 #include "parallel/expert/ranks.h"
 
+#include <numeric>
+
 namespace lockstep {
 
 ExpertRanks::ExpertRanks(Communicator& comm, Communicator& tensor, const ExpertSplit& split,
@@ -13,6 +15,14 @@ ExpertRanks::ExpertRanks(Communicator& comm, Communicator& tensor, const ExpertS
   dispatcher_ = method_.make(comm, group_);
 }
 
+std::vector<Count> rows_of_parts(const Routing& routing, const ExpertSplit& split) {
+  std::vector<Count> parts;
+  for (auto first = routing.received_of_parts.begin(); first != routing.received_of_parts.end();
+       first += split.ranks)
+    parts.push_back(std::reduce(first, first + split.ranks));
+  return parts;
+}
+
 template <typename Exchange>
 void ExpertRanks::wait(Exchange exchange) {
   if (!dispatcher_) return;
@@ -21,32 +31,127 @@ void ExpertRanks::wait(Exchange exchange) {
 }
 
 void ExpertRanks::exchange_counts(Routing& routing) {
-  choose_alike(group_, routing);
-  wait([&] { dispatcher_->exchange_counts(counts_label, routing); });
-  if (comm_ && !comm_->has_peers()) choose_alike(group_, routing);
-  parts_.gather_counts(counts_label, routing);
+  choose_alike(group_, method_, routing);
+  wait([&] {
+    dispatcher_->exchange_counts(counts_label, routing);
+    if (!method_.sends_tokens) count_rows(routing, group_.split.ranks);
+  });
+  if (comm_ && !comm_->has_peers()) choose_alike(group_, method_, routing);
+  if (method_.sends_tokens)
+    return parts_.gather_counts(counts_label, routing.received, routing.received_of_parts);
+  parts_.gather_counts(counts_label, routing.arriving, routing.arriving_of_parts);
+  const Count own = group_.own_experts();
+  routing.received_of_parts.clear();
+  for (auto first = routing.arriving_of_parts.begin(); first != routing.arriving_of_parts.end();
+       first += own)
+    routing.received_of_parts.push_back(std::reduce(first, first + own));
+}
+
+// Of all rows that have arrived at this rank and those that split its experts, its own.
+Range ExpertRanks::own_rows(const Routing& routing) const {
+  const auto ranks = static_cast<std::ptrdiff_t>(group_.split.ranks);
+  const auto first = routing.received_of_parts.begin() +
+                     (group_.split.by_sequence ? group_.split.tensor_rank * ranks : 0);
+  return {std::reduce(routing.received_of_parts.begin(), first), std::reduce(first, first + ranks)};
+}
+
+template <typename T>
+void ExpertRanks::exchange_numbers(const char* label, std::vector<T>& arriving,
+                                   const std::vector<T>& leaving, const SentRows& sent,
+                                   const Routing& routing) {
+  const Count columns = experts_per_row();
+  const auto [first, count] = own_rows(routing);
+  const auto choose_alike = [&] {
+    const auto own = std::span(leaving).subspan(
+        static_cast<std::size_t>(sent.first_own * columns),
+        static_cast<std::size_t>(sent.counts[group_.split.rank] * columns));
+    arriving.clear();
+    for (std::size_t source = 0; source < routing.received_of_parts.size(); ++source)
+      arriving.insert(arriving.end(), own.begin(), own.end());
+  };
+  const Count all = std::reduce(routing.received_of_parts.begin(), routing.received_of_parts.end());
+  arriving.resize(static_cast<std::size_t>(all * columns));
+  if (!comm_) return choose_alike();
+  const auto [one, other] = method_.scratch(group_);
+  std::vector<T> room(static_cast<std::size_t>(one * columns)),
+      more_room(static_cast<std::size_t>(other * columns));
+  const Slice into = host_slice(std::span(arriving));
+  const RowExchange rows{label,
+                         host_slice(std::span(const_cast<std::vector<T>&>(leaving))),
+                         into.part(first * columns, count * columns),
+                         {host_slice(std::span(room)), host_slice(std::span(more_room))},
+                         routing,
+                         columns};
+  wait([&] { dispatcher_->dispatch(rows); });
+  parts_.gather(label, into, rows_of_parts(routing, group_.split));
+  if (!comm_->has_peers()) choose_alike();
+}
+
+template <typename T>
+std::vector<double> ExpertRanks::exchanged_weights(const std::vector<double>& leaving,
+                                                   const SentRows& sent, const Routing& routing) {
+  std::vector<T> arriving;
+  exchange_numbers(weights_label, arriving, std::vector<T>(leaving.begin(), leaving.end()), sent,
+                   routing);
+  return {arriving.begin(), arriving.end()};
+}
+
+void ExpertRanks::exchange_weights(const SentRows& sent, DType type, Routing& routing) {
+  const auto all = sent.tokens.size() * static_cast<std::size_t>(experts_per_row());
+  std::vector<std::int32_t> experts(all, -1);
+  std::vector<double> weights(all);
+  for (std::size_t choice = 0; choice < sent.places.size(); ++choice)
+    if (const std::int32_t place = sent.places[choice]; place >= 0) {
+      experts[place] = routing.experts[choice];
+      weights[place] = routing.weights[choice];
+    }
+  routing.arriving_weights = type == DType::f64 ? exchanged_weights<double>(weights, sent, routing)
+                                                : exchanged_weights<float>(weights, sent, routing);
+  const auto own = static_cast<std::int32_t>(group_.own_experts());
+  if (method_.sends_tokens) {
+    exchange_numbers(choices_label, routing.arriving_experts, experts, sent, routing);
+    for (std::int32_t& expert : routing.arriving_experts)
+      expert = expert >= 0 && expert / own == group_.split.rank ? expert % own : -1;
+    return;
+  }
+  routing.arriving_experts.clear();
+  for (std::size_t i = 0; i < routing.arriving_of_parts.size(); ++i)
+    routing.arriving_experts.insert(routing.arriving_experts.end(), routing.arriving_of_parts[i],
+                                    static_cast<std::int32_t>(i) % own);
 }
 
 void ExpertRanks::dispatch(const char* label, Slice of_experts, Slice of_tokens,
                            const Routing& routing, Count columns) {
-  const RowExchange rows{label,   of_tokens, of_experts, dispatcher_scratch(of_tokens, columns),
-                         routing, columns};
+  const auto scratch = dispatcher_scratch(Use::dispatcher, Use::dispatcher_too, of_tokens, columns);
+  const RowExchange rows{label, of_tokens, of_experts, scratch, routing, columns};
   wait([&] { dispatcher_->dispatch(rows); });
 }
 
 void ExpertRanks::combine(const char* label, Slice of_tokens, Slice of_experts,
                           const Routing& routing, Count columns) {
-  const RowExchange rows{label,   of_tokens, of_experts, dispatcher_scratch(of_tokens, columns),
-                         routing, columns};
-  if (comm_) comm_->announce(Operation::all_to_all_v, of_experts, of_tokens);
+  combine({label, of_tokens, of_experts,
+           dispatcher_scratch(Use::dispatcher, Use::dispatcher_too, of_tokens, columns), routing,
+           columns});
+}
+
+void ExpertRanks::combine_weights(Slice of_tokens, Slice of_experts, const Routing& routing) {
+  const Count columns = experts_per_row();
+  combine(
+      {weights_backward_label, of_tokens, of_experts,
+       dispatcher_scratch(Use::weights_dispatcher, Use::weights_dispatcher_too, of_tokens, columns),
+       routing, columns});
+}
+
+void ExpertRanks::combine(const RowExchange& rows) {
+  if (comm_) comm_->announce(Operation::all_to_all_v, rows.of_experts, rows.of_tokens);
   wait([&] { dispatcher_->combine(rows); });
 }
 
-std::array<Slice, 2> ExpertRanks::dispatcher_scratch(Slice like, Count columns) {
+std::array<Slice, 2> ExpertRanks::dispatcher_scratch(Use first, Use second, Slice like,
+                                                     Count columns) {
   const auto [one, other] = method_.scratch(group_);
   if (one == 0) return {};
-  return {scratch(Use::dispatcher, one, columns, like.dtype),
-          scratch(Use::dispatcher_too, other, columns, like.dtype)};
+  return {scratch(first, one, columns, like.dtype), scratch(second, other, columns, like.dtype)};
 }
 
 Slice ExpertRanks::scratch(Use use, Count rows, Count columns, DType dtype) {

@@ -14,6 +14,9 @@
 
 namespace lockstep {
 
+// Rows that this rank and each of those that split its experts have got.
+std::vector<Count> rows_of_parts(const Routing& routing, const ExpertSplit& split);
+
 class ExpertRanks {
  public:
   // Labels for the traffic.
@@ -24,6 +27,10 @@ class ExpertRanks {
   static constexpr const char* dispatch_backward_label = "dispatch backward";
   static constexpr const char* split_forward_label = "split experts forward";
   static constexpr const char* split_backward_label = "split experts backward";
+  // If weights travel.
+  static constexpr const char* choices_label = "router choices";
+  static constexpr const char* weights_label = "router weights forward";
+  static constexpr const char* weights_backward_label = "router weights backward";
 
   // Rows travel as the method says. Memory for rows on their way is charged to `ledger` as
   // communication. `tensor` are the ranks that split each expert, if any do. All ranks of `comm` create
@@ -42,12 +49,22 @@ class ExpertRanks {
   // Every rank learns how many rows it gets from each rank for each of its experts, and how many those
   // get that split these.
   void exchange_counts(Routing& routing);
+  // And then for which of its experts each row is, and with which weights, numbers of this type.
+  void exchange_weights(const SentRows& sent, DType type, Routing& routing);
+  SentRows sent(const Routing& routing) const { return method_.sent(group_, routing); }
+  Count experts_per_row() const { return method_.experts_per_row(group_); }
+  // Rows that so many tokens send at most, and that arrive here and at the ranks that split this rank's
+  // experts.
+  Count most_sent(Count tokens) const { return method_.most_sent(group_, tokens); }
+  Count most_received() const { return method_.most_received(group_); }
   // Rows of `columns` elements travel to the ranks that have their experts, or back. They lie as
   // dispatcher.h says.
   void dispatch(const char* label, Slice of_experts, Slice of_tokens, const Routing& routing,
                 Count columns);
   void combine(const char* label, Slice of_tokens, Slice of_experts, const Routing& routing,
                Count columns);
+  // Gradients of weights, experts_per_row() for each row, travel back.
+  void combine_weights(Slice of_tokens, Slice of_experts, const Routing& routing);
   // Tells checks that rows of tokens will arrive here, before anything is written: all that will be
   // there at the end of a dispatch, because this rank itself may get none.
   void announce(Slice arriving, Slice leaving) const {
@@ -55,7 +72,19 @@ class ExpertRanks {
   }
   ExpertParts& parts() { return parts_; }
   // Memory for [rows, columns], valid until the next call for the same use.
-  enum class Use : std::uint8_t { leaving, by_rank, by_expert, dispatcher, dispatcher_too };
+  enum class Use : std::uint8_t {
+    leaving,
+    by_rank,
+    by_expert,
+    dispatcher,
+    dispatcher_too,
+    weights_leaving,
+    weights_by_rank,
+    weights_by_expert,
+    weights_of_biases,
+    weights_dispatcher,
+    weights_dispatcher_too
+  };
   Slice scratch(Use use, Count rows, Count columns, DType dtype);
 
   // The rows of each dispatch since begin_step(), in training and the first time only.
@@ -67,7 +96,16 @@ class ExpertRanks {
   }
 
  private:
-  std::array<Slice, 2> dispatcher_scratch(Slice like, Count columns);
+  std::array<Slice, 2> dispatcher_scratch(Use one, Use other, Slice like, Count columns);
+  void combine(const RowExchange& rows);
+  // Numbers on the host, experts_per_row() for each row. `arriving` are those of all parts.
+  template <typename T>
+  void exchange_numbers(const char* label, std::vector<T>& arriving, const std::vector<T>& leaving,
+                        const SentRows& sent, const Routing& routing);
+  template <typename T>
+  std::vector<double> exchanged_weights(const std::vector<double>& leaving, const SentRows& sent,
+                                        const Routing& routing);
+  Range own_rows(const Routing& routing) const;
   // Does nothing without the others.
   template <typename Exchange>
   void wait(Exchange exchange);
@@ -79,7 +117,7 @@ class ExpertRanks {
   std::unique_ptr<TokenDispatcher> dispatcher_;  // null without others
   Ledger& ledger_;
   std::optional<Stopwatch> waiting_;
-  std::array<Tensor, 5> scratch_;
+  std::array<Tensor, 11> scratch_;
   std::vector<DispatchedRows> dispatched_;
 };
 

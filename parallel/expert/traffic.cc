@@ -1,18 +1,21 @@
 #include "parallel/expert/traffic.h"
 
+#include <fmt/format.h>
+
 #include <numeric>
 
 #include "models/routing.h"
 #include "parallel/expert/ranks.h"
+#include "parallel/expert/uneven_ring.h"
 
 namespace lockstep {
 namespace {
 
 // Those of tokens that choose all experts in turn, if all ranks have as many.
-DispatchedRows rows_in_turn(const ExpertGroup& group, Count tokens) {
+DispatchedRows rows_in_turn(const ExpertGroup& group, const DispatchMethod& method, Count tokens) {
   Routing routing = Router(group.experts).choose_in_turn(tokens, 1);
-  choose_alike(group, routing);
-  DispatchedRows rows = dispatched_rows(routing, group.split.ranks);
+  choose_alike(group, method, routing);
+  DispatchedRows rows = dispatched_rows(routing);
   rows.of_parts.assign(static_cast<std::size_t>(group.split.gathered_ranks()),
                        std::reduce(rows.received.begin(), rows.received.end()));
   return rows;
@@ -26,7 +29,7 @@ void add_legs(std::vector<DispatchLeg>& sums, std::vector<DispatchLeg> legs) {
 
 std::vector<DispatchLeg> way_back(std::vector<DispatchLeg> legs) {
   for (auto& [name, t, sent_formula, received_formula] : legs) {
-    t = {t.received_messages, t.received_elements, t.sent_messages, t.sent_elements};
+    t = reversed(t);
     std::swap(sent_formula, received_formula);
   }
   return legs;
@@ -51,44 +54,72 @@ Terms expert_terms(const Plan& plan, int rank, int layers, const Environment& en
   if (all.empty())
     for (const Count rows : plan.rows(rank))
       all.insert(all.end(), static_cast<std::size_t>(layers),
-                 rows_in_turn(group, split.outer_rows(rows)));
+                 rows_in_turn(group, method, split.outer_rows(rows)));
 
-  const Count width = plan.model.width, element = element_bytes(plan.options.dtype);
+  const Count width = plan.model.width, element = element_bytes(plan.options.dtype),
+              experts_per_row = method.experts_per_row(group),
+              numbers = method.sends_tokens ? group.split.ranks : group.experts.number;
   std::vector<DispatchLeg> counts, leaving;  // of all layers and micro-batches, once
-  Traffic counts_of_parts, between_parts;
+  Traffic counts_of_parts, gather, sum, gather_of_weights, sum_of_weights;
   for (const DispatchedRows& rows : all) {
-    counts_of_parts += ExpertParts::traffic_of_counts(group.split, group.experts.number);
-    between_parts += ExpertParts::traffic_of_rows(group.split, rows.of_parts, width);
+    counts_of_parts += ExpertParts::traffic_of_counts(group.split, numbers);
+    gather += ExpertParts::traffic_of_gather(group.split, rows.of_parts, width);
+    sum += ExpertParts::traffic_of_sum(group.split, rows.of_parts, width);
+    gather_of_weights +=
+        ExpertParts::traffic_of_gather(group.split, rows.of_parts, experts_per_row);
+    sum_of_weights += ExpertParts::traffic_of_sum(group.split, rows.of_parts, experts_per_row);
     add_legs(counts, method.counts(group));
     add_legs(leaving, method.rows(group, rows));
   }
   const std::vector<DispatchLeg> returning = way_back(leaving);
   send_legs(terms, ExpertRanks::counts_label, counts, sizeof(Count), " * 8 of each dispatch");
-  const std::string in_bytes =
-      environment.dispatched.empty() ? " * C * beta, if experts are chosen in turn" : " * C * beta";
+  const std::string assumed =
+      environment.dispatched.empty() ? ", if experts are chosen in turn" : "";
+  const std::string in_bytes = " * C * beta" + assumed;
   const Count row = width * element;
   terms.send(ExpertRanks::counts_label, counts_of_parts, sizeof(Count));
   const std::string added = "2(t-1)/t * rows of these experts" + in_bytes;
   const int times = model_options(plan.options).recompute == Recompute::full ? 2 : 1;
   for (int i = 0; i < times; ++i) {
     send_legs(terms, ExpertRanks::dispatch_label, leaving, row, in_bytes);
-    terms.send(ExpertRanks::split_forward_label, between_parts, element, added);
+    terms.send(ExpertRanks::split_forward_label, gather + sum, element, added);
     send_legs(terms, ExpertRanks::combine_label, returning, row, in_bytes);
   }
   send_legs(terms, ExpertRanks::combine_backward_label, leaving, row, in_bytes);
-  terms.send(ExpertRanks::split_backward_label, between_parts, element, added);
+  terms.send(ExpertRanks::split_backward_label, gather + sum, element, added);
   send_legs(terms, ExpertRanks::dispatch_backward_label, returning, row, in_bytes);
   terms.bytes_formula = "rows of experts * C * beta + counts";
   terms.messages_formula = method.messages_formula;
 
   const auto [scratch, more_scratch] = method.scratch(group);
-  const Count rows = group.experts.most_rows(group.split);
+  const Count experts_rows = group.experts.most_rows(group.split),
+              sent = method.most_sent(group, split.outer_rows(std::ranges::max(plan.rows(rank)))),
+              received = method.most_received(group);
+  terms.hold({.use = MemoryUse::communication,
+              .bytes = (sent + received + experts_rows + scratch + more_scratch) * row,
+              .formula = "experts' rows on their way"});
+  if (!group.split.weights_at_experts) return terms;
+
+  const Count number = element_bytes(statistics_type(plan.options.dtype));
+  const auto each_row = [&](Count bytes) {
+    return fmt::format(" * {} * {}{}", experts_per_row, bytes, assumed);
+  };
+  constexpr Count choice = sizeof(std::int32_t);
+  if (method.sends_tokens) {
+    send_legs(terms, ExpertRanks::choices_label, leaving, experts_per_row * choice,
+              each_row(choice));
+    terms.send(ExpertRanks::choices_label, gather_of_weights, choice);
+  }
+  send_legs(terms, ExpertRanks::weights_label, leaving, experts_per_row * number, each_row(number));
+  terms.send(ExpertRanks::weights_label, gather_of_weights, number);
+  send_legs(terms, ExpertRanks::weights_backward_label, returning, experts_per_row * number,
+            each_row(number));
+  terms.send(ExpertRanks::weights_backward_label, sum_of_weights, number);
   terms.hold(
       {.use = MemoryUse::communication,
-       .bytes = (group.experts.most_rows(split.outer_rows(std::ranges::max(plan.rows(rank)))) +
-                 2 * rows + scratch + more_scratch) *
-                row,
-       .formula = "experts' rows on their way"});
+       .bytes = ((sent + 2 * received + scratch + more_scratch) * experts_per_row + experts_rows) *
+                number,
+       .formula = "gradients of the router's weights on their way"});
   return terms;
 }
 

@@ -123,8 +123,8 @@ class TwoLevelDispatcher final : public TokenDispatcher {
             {grid_.rows, grid_.columns, elements(rows.received)}};
   }
   BlocksOnTheirWay blocks_of(const RowExchange& x) const {
-    return blocks(x.label, x.of_tokens, x.of_experts, x.scratch,
-                  dispatched_rows(x.routing, group_.split.ranks), x.columns);
+    return blocks(x.label, x.of_tokens, x.of_experts, x.scratch, dispatched_rows(x.routing),
+                  x.columns);
   }
 
   void to_experts(const BlocksOnTheirWay& x) {

@@ -91,9 +91,12 @@ void draw_division(Random& random, FuzzPlan& plan, int experts) {
     if (std::gcd(experts, o.mesh_ranks(replica_axes())) % ranks == 0) divide_both.push_back(ranks);
   o.expert_ranks =
       random() % 2 == 0 ? divide_both.back() : divide_both[random() % divide_both.size()];
+  if (*o.expert_ranks == 1) return;
+  o.router_weights = one_of<const char*>(random, {"source", "expert"});
   // Not padded: it needs a capacity, and what that drops depends on the plan.
-  if (*o.expert_ranks > 1)
-    o.token_dispatcher = one_of<const char*>(random, {"all_to_all", "two_level"});
+  o.token_dispatcher = one_of<const char*>(random, {"all_to_all", "two_level"});
+  if (o.router_weights == "expert" && random() % 2 == 0)
+    o.token_dispatcher = one_of<const char*>(random, {"deduplicated", "all_gather"});
 }
 
 int pipeline_ranks(const FuzzPlan& plan) {
@@ -207,6 +210,7 @@ void take_training(TrainOptions& into, const TrainOptions& from) {
   into.expert_ranks = own.expert_ranks;
   into.expert_tensor_ranks = own.expert_tensor_ranks;
   into.token_dispatcher = own.token_dispatcher;
+  into.router_weights = own.router_weights;
   into.global_batch = from.global_batch;
   into.sequence_length = from.sequence_length;
   into.validation_fraction = from.validation_fraction;

@@ -8,31 +8,40 @@
 namespace lockstep {
 
 OptionGroup describe_expert_axis(ExpertOptions& o) {
-  return {
-      .title = "expert-parallel axis",
-      .techniques = {"3d"},
-      .options = {{.flag = "ep",
-                   .value = &o.expert_ranks,
-                   .help = "ranks that divide the experts of a layer, among the replicas; "
-                           "default: 1, in moe all replicas",
-                   .bounds = Bounds{.least = 1}},
-                  {.flag = "etp",
-                   .value = &o.expert_tensor_ranks,
-                   .help = "ranks that split each expert: all tensor-parallel ranks, which is the "
-                           "default, or 1",
-                   .bounds = Bounds{.least = 1}},
-                  {.flag = "token-dispatcher-type",
-                   .value = &o.token_dispatcher,
-                   .help = "how the rows of tokens travel to the ranks that have their experts: "
-                           "directly; inside nodes, then between them; or padded to the "
-                           "capacity of experts, so that all messages are equal",
-                   .choices = {"all_to_all", "two_level", "padded"},
-                   .has_effect =
-                       [](const TrainOptions& all) {
-                         return all.expert_ranks ? *all.expert_ranks > 1
-                                                 : technique(all.technique).divides_experts;
-                       },
-                   .needs = "ranks that divide experts: --ep above 1"}}};
+  const auto divides_experts = [](const TrainOptions& all) {
+    return all.expert_ranks ? *all.expert_ranks > 1 : technique(all.technique).divides_experts;
+  };
+  const char* const needs = "ranks that divide experts: --ep above 1";
+  return {.title = "expert-parallel axis",
+          .techniques = {"3d"},
+          .options = {
+              {.flag = "ep",
+               .value = &o.expert_ranks,
+               .help = "ranks that divide the experts of a layer, among the replicas; "
+                       "default: 1, in moe all replicas",
+               .bounds = Bounds{.least = 1}},
+              {.flag = "etp",
+               .value = &o.expert_tensor_ranks,
+               .help = "ranks that split each expert: all tensor-parallel ranks, which is the "
+                       "default, or 1",
+               .bounds = Bounds{.least = 1}},
+              {.flag = "token-dispatcher-type",
+               .value = &o.token_dispatcher,
+               .help = "how the rows of tokens travel to the ranks that have their experts: "
+                       "directly; inside nodes, then between them; padded to the capacity of "
+                       "experts, so that all messages are equal; a token once to each rank with "
+                       "some of its experts; or all tokens to all ranks",
+               .choices = {"all_to_all", "two_level", "padded", "deduplicated", "all_gather"},
+               .has_effect = divides_experts,
+               .needs = needs},
+              {.flag = "router-weights-at",
+               .value = &o.router_weights,
+               .help = "where the router's weights multiply what experts have made: on the rank "
+                       "of the token, which keeps it for the weights' gradients; or on that of "
+                       "the expert, to which the weights travel",
+               .choices = {"source", "expert"},
+               .has_effect = divides_experts,
+               .needs = needs}}};
 }
 
 OptionGroup describe(ExpertOptions& o) {
@@ -141,6 +150,13 @@ void check_experts(const Plan& plan) {
   require(plan.options.token_dispatcher != "padded" || experts.capacity > 0,
           "--token-dispatcher-type padded without a capacity: rows have no size to be padded to",
           "add --expert-capacity-factor");
+  const std::string& dispatcher = plan.options.token_dispatcher;
+  require((dispatcher != "deduplicated" && dispatcher != "all_gather") ||
+              plan.options.router_weights == "expert",
+          fmt::format("--token-dispatcher-type {} with --router-weights-at source: a rank adds up "
+                      "what its experts make of a token, so it needs the weights",
+                      dispatcher),
+          "add --router-weights-at expert");
   require(experts.exist(), fmt::format("--ep {} of a model without experts", ranks),
           "name a --model that has experts, such as nano-moe");
   const std::string divides = fmt::format(

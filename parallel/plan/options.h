@@ -139,6 +139,7 @@ struct ExpertOptions {
   // That split each expert; not given: all tensor-parallel ranks.
   std::optional<int> expert_tensor_ranks;
   std::string token_dispatcher = "all_to_all";  // how rows travel to experts: see dispatcher.h
+  std::string router_weights = "source";        // where they multiply; or expert
   double router_z_loss = 0;
   int router_groups = 1, router_chosen_groups = 1;
   double expert_capacity = 0;

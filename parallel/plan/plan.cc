@@ -60,7 +60,8 @@ LayerSplit Plan::split(int rank) const {
                    .tensor_ranks = parts,
                    .tensor_rank = split.rank % parts,
                    .by_sequence = split.by_sequence,
-                   .most_tokens = split.outer_rows(most_tokens())};
+                   .most_tokens = split.outer_rows(most_tokens()),
+                   .weights_at_experts = expert_ranks() > 1 && options.router_weights == "expert"};
   return split;
 }
 

@@ -163,7 +163,10 @@ void TaggedBackend::combine_rows(Slice out, Slice base, Slice x, std::span<const
 void TaggedBackend::row_products(Slice products, Slice dout, Slice x,
                                  std::span<const std::int32_t> rows, Count tokens) {
   TagUse use(state_, "row_products");
-  use.write(products, use.product(use.any(dout, "dout"), use.whole_rows(x, "x"), "dout * x"));
+  Tag tag = use.product(use.any(dout, "dout"), use.whole(x, "x"), "dout * x");
+  for (Along& along : tag.along)
+    if (along == Along::columns) along = Along::partial;
+  use.write(products, tag);
   inner_.row_products(products, dout, x, rows, tokens);
 }
 

@@ -452,8 +452,12 @@ TEST(DividedExpertsPlan, AreRefusedWhereTheyDoNotFit) {
       "--token-dispatcher-type padded without a capacity");
   expect(
       4, [](TrainOptions& o) { o.token_dispatcher = "ring"; },
-      "--token-dispatcher-type 'ring'; choose all_to_all, two_level or padded");
-  EXPECT_EQ(refused, 9);
+      "--token-dispatcher-type 'ring'; choose all_to_all, two_level, padded, deduplicated or "
+      "all_gather");
+  for (const auto set : {+[](TrainOptions& o) { o.token_dispatcher = "deduplicated"; },
+                         +[](TrainOptions& o) { o.token_dispatcher = "all_gather"; }})
+    expect(4, set, "so it needs the weights; add --router-weights-at expert");
+  EXPECT_EQ(refused, 11);
 }
 
 }  // namespace

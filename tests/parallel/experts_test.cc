@@ -91,6 +91,21 @@ INSTANTIATE_TEST_SUITE_P(
            o.mesh_lengths[Axis::pp] = 2, o.micro_batches = 2, o.expert_ranks = 2, o.zero_stage = 3;
            o.sharding = "per-parameter", o.recompute = "full";
          }},
+        {"moe", 4,
+         [](TrainOptions& o) {
+           o.router_weights = "expert", o.token_dispatcher = "deduplicated", o.recompute = "full";
+         }},
+        {"moe", 4,
+         [](TrainOptions& o) {
+           o.router_weights = "expert", o.token_dispatcher = "all_gather", o.micro_batches = 2;
+           o.zero_stage = 1;
+         }},
+        {"moe", 8,
+         [](TrainOptions& o) {
+           o.router_weights = "expert", o.token_dispatcher = "deduplicated";
+           o.mesh_lengths[Axis::tp] = 2, o.sequence_parallel = true, o.zero_stage = 3;
+         }},
+        {"moe", 4, [](TrainOptions& o) { o.router_weights = "expert", o.micro_batches = 2; }},
         {"tp", 2, [](TrainOptions& o) { o.micro_batches = 2; }},
         {"sp", 4, [](TrainOptions& o) { o.keep_gathered = true; }},
         {"moe", 4,
@@ -182,6 +197,31 @@ INSTANTIATE_TEST_SUITE_P(
         {"padded", 2, [](TrainOptions& o) { o.dtype = DType::bf16, o.micro_batches = 2; }},
     }),
     [](const auto& test) { return std::to_string(test.index); });
+
+// They add up in another order than where the weights multiply at the tokens.
+TEST_P(OtherWays, AreNearIfWeightsMultiplyAtExperts) {
+  const auto& [dispatcher, ranks, set] = GetParam();
+  if (std::string_view(dispatcher) != "two_level") GTEST_SKIP() << "the other method of the plan";
+  for (const char* once : {"deduplicated", "all_gather"}) {
+    TrainOptions options = run_with_experts("moe");
+    options.steps = 3;
+    options.validation_fraction = 0.2;
+    options.global_batch = 7;
+    options.expert_capacity = 1.5;
+    set(options);
+    const TrainResult direct = run(ranks, options);
+    options.router_weights = "expert";
+    options.token_dispatcher = once;
+    const TrainResult other = run(ranks, options);
+    EXPECT_TRUE(theory_holds(other));
+    ASSERT_EQ(other.steps.size(), 3);
+    for (std::size_t i = 0; i < direct.steps.size(); ++i) {
+      EXPECT_NEAR(other.steps[i].loss, direct.steps[i].loss, 1e-10);
+      EXPECT_NEAR(other.steps[i].grad_norm, direct.steps[i].grad_norm, 1e-9);
+    }
+    EXPECT_NEAR(other.validation.at(0).loss, direct.validation.at(0).loss, 1e-10);
+  }
+}
 
 // A balancing loss, shared experts, dropout, batches that nothing divides.
 class OtherExperts : public WithPoison, public testing::WithParamInterface<const char*> {
