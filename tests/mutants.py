@@ -31,7 +31,7 @@ MUTANTS = [
     ("collectives/all_to_all_v/all_to_all_v.cc", "std::max(own.sent_elements, own.received_elements)", "own.sent_elements"),
     ("collectives/transport/nccl/vendor.cc", "received += counts.out[other];", "received += counts.in[other];"),
     ("bench/collectives/skew.cc", "std::pow(j + 1, -skew.zipf)", "std::pow(j + 1, skew.zipf)"),
-    ("bench/techniques/moe_choices.cc", "-skew.zipf * std::log", "skew.zipf * std::log"),
+    ("models/zipf_experts.cc", "-exponent * std::log", "exponent * std::log"),
     ("bench/techniques/moe_table.cc", "was / (was - is)", "is / (was - is)"),
     ("bench/calibrate/charges.cc", "std::min(ranks, static", "std::max(ranks, static"),
     ("bench/calibrate/charges.cc", "std::ranges::min_element(free_at_)", "std::ranges::max_element(free_at_)"),

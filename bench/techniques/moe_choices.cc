@@ -2,55 +2,31 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <numeric>
-
 #include "collectives/base/error.h"
-#include "models/random.h"
+#include "models/zipf_experts.h"
 
 namespace lockstep {
 
 MoeSkew moe_skew(std::string_view name) {
   if (name == "even") return {};
-  constexpr std::string_view begin = "zipf:";
-  MoeSkew skew{.is_even = false};
-  const std::string_view number = name.starts_with(begin) ? name.substr(begin.size()) : "";
-  const auto [stop, error] =
-      std::from_chars(number.data(), number.data() + number.size(), skew.zipf);
-  require(error == std::errc() && stop == number.data() + number.size() && skew.zipf >= 0 &&
-              skew.zipf <= 10,
-          fmt::format("no skew '{}'", name), "use even, or zipf:Z with Z from 0 to 10");
-  return skew;
+  const std::optional<double> zipf = zipf_exponent(name);
+  require(zipf.has_value(), fmt::format("no skew '{}'", name),
+          "use even, or zipf:Z with Z from 0 to 10");
+  return {.is_even = false, .zipf = *zipf};
 }
 
 MoeChoices choices_of_rank(const MoeSkew& skew, int rank, int ranks, int experts, int per_token,
                            int tokens, std::uint64_t seed) {
-  const auto number = static_cast<std::size_t>(experts);
-  MoeChoices choices{std::vector<Count>(number),
+  MoeChoices choices{std::vector<Count>(static_cast<std::size_t>(experts)),
                      std::vector<Count>(static_cast<std::size_t>(ranks))};
-  std::vector<double> logs(number), keys(number);  // of the weights
-  for (std::size_t e = 0; e < number; ++e)
-    logs[e] = -skew.zipf * std::log(static_cast<double>(e + 1));
-  std::vector<int> chosen(number);
+  ZipfExperts zipf(skew.zipf, experts, per_token, seed);
+  std::vector<std::int32_t> evenly(static_cast<std::size_t>(per_token));
   std::vector<int> last(choices.ranks.size(), -1);  // token with some of its experts there
   for (int t = 0; t < tokens; ++t) {
-    std::iota(chosen.begin(), chosen.end(), 0);
-    if (skew.is_even) {
-      for (int k = 0; k < per_token; ++k)
-        chosen[static_cast<std::size_t>(k)] = (t + k * (experts / per_token)) % experts;
-    } else {
-      // The largest of log(weight) plus a Gumbel number are such a draw: Efraimidis and Spirakis,
-      // 2006.
-      for (std::size_t e = 0; e < number; ++e)
-        keys[e] = logs[e] - std::log(-std::log(random_uniform(
-                                seed, rank, Count{t} * experts + static_cast<Count>(e))));
-      std::ranges::partial_sort(chosen, chosen.begin() + per_token, std::greater(),
-                                [&](int e) { return keys[static_cast<std::size_t>(e)]; });
-    }
-    for (int k = 0; k < per_token; ++k) {
-      const int e = chosen[static_cast<std::size_t>(k)];
+    for (int k = 0; k < per_token; ++k)
+      evenly[static_cast<std::size_t>(k)] = (t + k * (experts / per_token)) % experts;
+    for (const std::int32_t e :
+         skew.is_even ? std::span<const std::int32_t>(evenly) : zipf.draw(rank, t)) {
       const auto of = static_cast<std::size_t>(e / (experts / ranks));
       ++choices.experts[static_cast<std::size_t>(e)];
       if (last[of] == t) continue;

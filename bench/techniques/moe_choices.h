@@ -11,8 +11,8 @@
 namespace lockstep {
 
 // even: choice k of token t is expert t + k (E / K), so that all experts have equally many if E divides
-// the tokens. zipf:Z: a token draws its K experts one after another without replacement, expert e
-// with a weight of (e + 1)^-Z; zipf:0 is uniform.
+// the tokens. zipf:Z: tokens draw their experts as models/zipf_experts.h says, each rank from a stream of
+// its own.
 struct MoeSkew {
   bool is_even = true;
   double zipf = 0;
