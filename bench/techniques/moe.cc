@@ -48,7 +48,7 @@ Volume checked_traffic(const MoePoint& point, RankContext& context, const MoeExc
 
 MoeRank run_rank(const MoePoint& point, RankContext& context, const MoeWorld& world) {
   Transport& clock = context.world.transport();
-  const auto exchange = moe_exchange(point.method, context, world);
+  MoeExchange exchange(point.method, context, world);
   const auto timed = [&](auto work) {
     clock.align();
     const double begin = clock.now_seconds();
@@ -56,10 +56,10 @@ MoeRank run_rank(const MoePoint& point, RankContext& context, const MoeWorld& wo
     return clock.now_seconds() - begin;
   };
   MoeRank rank;
-  rank.counts = timed([&] { exchange->counts(); });
-  rank.dispatch = timed([&] { exchange->dispatch(); });
-  rank.combine = timed([&] { exchange->combine(); });
-  rank.sent = checked_traffic(point, context, *exchange, world.row_bytes());
+  rank.counts = timed([&] { exchange.counts(); });
+  rank.dispatch = timed([&] { exchange.dispatch(); });
+  rank.combine = timed([&] { exchange.combine(); });
+  rank.sent = checked_traffic(point, context, exchange, world.row_bytes());
   return rank;
 }
 
@@ -148,7 +148,6 @@ const std::vector<std::string>& moe_methods() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
     for (const DispatchMethod& method : dispatch_methods()) all.emplace_back(method.name);
-    all.insert(all.end(), {"deduplicated", "all_gather"});
     return all;
   }();
   return names;

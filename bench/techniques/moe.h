@@ -13,9 +13,7 @@
 
 namespace lockstep {
 
-// The dispatchers of parallel/expert, and two ways that no training has, rows only: `deduplicated`
-// sends a token once to each rank with some of its experts; `all_gather` sends all tokens to all ranks,
-// and reduce-scatters what their experts have made.
+// The dispatchers of parallel/expert.
 const std::vector<std::string>& moe_methods();
 
 struct MoeBenchOptions {
@@ -31,7 +29,8 @@ struct MoeBenchOptions {
 struct MoePoint {
   std::string method, skew, link;
   int ranks = 1, per_token = 1, tokens = 0;
-  // Of the slowest rank: the counts, the rows to the experts, and back.
+  // Of the slowest rank: the counts, with the routers' choices and weights where rows need them; the rows
+  // to the experts, and back.
   double counts_seconds = 0, dispatch_seconds = 0, combine_seconds = 0;
   std::optional<double> expected_dispatch_seconds;  // where the closed form is exact
   // To the experts: what the busiest rank sends, the ranks' mean, and messages of a rank.

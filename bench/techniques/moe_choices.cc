@@ -17,8 +17,9 @@ MoeSkew moe_skew(std::string_view name) {
 
 MoeChoices choices_of_rank(const MoeSkew& skew, int rank, int ranks, int experts, int per_token,
                            int tokens, std::uint64_t seed) {
-  MoeChoices choices{std::vector<Count>(static_cast<std::size_t>(experts)),
-                     std::vector<Count>(static_cast<std::size_t>(ranks))};
+  MoeChoices choices{.experts = std::vector<Count>(static_cast<std::size_t>(experts)),
+                     .ranks = std::vector<Count>(static_cast<std::size_t>(ranks)),
+                     .chosen = {}};
   ZipfExperts zipf(skew.zipf, experts, per_token, seed);
   std::vector<std::int32_t> evenly(static_cast<std::size_t>(per_token));
   std::vector<int> last(choices.ranks.size(), -1);  // token with some of its experts there
@@ -29,6 +30,7 @@ MoeChoices choices_of_rank(const MoeSkew& skew, int rank, int ranks, int experts
          skew.is_even ? std::span<const std::int32_t>(evenly) : zipf.draw(rank, t)) {
       const auto of = static_cast<std::size_t>(e / (experts / ranks));
       ++choices.experts[static_cast<std::size_t>(e)];
+      choices.chosen.push_back(e);
       if (last[of] == t) continue;
       last[of] = t;
       ++choices.ranks[of];

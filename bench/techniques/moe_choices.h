@@ -21,8 +21,9 @@ struct MoeSkew {
 MoeSkew moe_skew(std::string_view name);
 
 struct MoeChoices {
-  std::vector<Count> experts;  // [E], choices of each
-  std::vector<Count> ranks;    // [P], tokens with some of their experts there
+  std::vector<Count> experts;        // [E], choices of each
+  std::vector<Count> ranks;          // [P], tokens with some of their experts there
+  std::vector<std::int32_t> chosen;  // [tokens, K]
 };
 MoeChoices choices_of_rank(const MoeSkew& skew, int rank, int ranks, int experts, int per_token,
                            int tokens, std::uint64_t seed);

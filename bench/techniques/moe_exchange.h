@@ -25,18 +25,30 @@ struct MoeWorld {
   Count row_bytes() const { return columns * element_bytes(dtype); }
 };
 
+// All ranks create it at the same time. `world` must outlive it.
 class MoeExchange {
  public:
-  virtual ~MoeExchange() = default;
-  virtual void counts() = 0;
-  virtual void dispatch() = 0;
-  virtual void combine() = 0;
+  MoeExchange(const std::string& method, RankContext& context, const MoeWorld& world);
+
+  // With the choices and weights of routers, if the method needs them.
+  void counts();
+  void dispatch();
+  void combine();
   // Of dispatch(), in rows; after counts().
-  virtual std::vector<DispatchLeg> expected() const = 0;
+  std::vector<DispatchLeg> expected() const;
+
+ private:
+  // Of tokens and of experts.
+  std::pair<Slice, Slice> rows();
+
+  Ledger& ledger_;
+  const MoeWorld& world_;
+  const DispatchMethod& method_;
+  ExpertGroup group_;
+  ExpertRanks ranks_;
+  Routing routing_;
+  Tensor of_tokens_, of_experts_;
 };
-// All ranks create it at the same time. `world` must outlive it.
-std::unique_ptr<MoeExchange> moe_exchange(const std::string& method, RankContext& context,
-                                          const MoeWorld& world);
 
 // The time of dispatch() by its closed form; none where it is not exact, because pairs of ranks have
 // different numbers of rows.

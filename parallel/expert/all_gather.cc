@@ -66,6 +66,17 @@ std::vector<DispatchLeg> all_rows(const ExpertGroup& group, const DispatchedRows
            "rows of all ranks but the next one's", "rows of the other ranks"}};
 }
 
+std::optional<double> all_gather_seconds(const ExpertGroup& group, Count pair_bytes,
+                                         const LinkModel& links) {
+  const Estimate time = estimate(all_gather_ring(),
+                                 {.ranks = group.split.ranks,
+                                  .count = pair_bytes * group.split.ranks,
+                                  .element_bytes = 1,
+                                  .ranks_per_node = group.ranks_per_node},
+                                 links);
+  return time.is_exact ? std::optional(time.seconds) : std::nullopt;
+}
+
 }  // namespace
 
 DispatchMethod all_gather_dispatch() {
@@ -77,14 +88,7 @@ DispatchMethod all_gather_dispatch() {
       .counts = one_count_each,
       .rows = all_rows,
       .scratch = [](const ExpertGroup&) { return std::array<Count, 2>{}; },
-      .seconds =
-          [](const ExpertGroup& group, Count pair_bytes, const LinkModel& links) {
-            return all_gather_ring().seconds({.ranks = group.split.ranks,
-                                              .count = pair_bytes * group.split.ranks,
-                                              .element_bytes = 1,
-                                              .ranks_per_node = group.ranks_per_node},
-                                             links);
-          },
+      .seconds = all_gather_seconds,
       .messages_formula = "(P-1) for each exchange of experts' rows",
       .sends_tokens = true,
       .sent = all_tokens,

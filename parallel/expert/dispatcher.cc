@@ -86,7 +86,8 @@ std::vector<Count> in_elements(std::vector<Count> counts, Count columns) {
   return counts;
 }
 
-double all_to_all_seconds(const ExpertGroup& group, Count pair_bytes, const LinkModel& links) {
+std::optional<double> all_to_all_seconds(const ExpertGroup& group, Count pair_bytes,
+                                         const LinkModel& links) {
   return all_to_all_v_pairwise().seconds({.ranks = group.split.ranks,
                                           .count = pair_bytes * group.split.ranks,
                                           .element_bytes = 1,

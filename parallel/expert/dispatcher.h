@@ -12,6 +12,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -80,8 +81,10 @@ struct DispatchMethod {
   std::vector<DispatchLeg> (*rows)(const ExpertGroup& group, const DispatchedRows& rows);
   // Rows of each scratch; none needs neither.
   std::array<Count, 2> (*scratch)(const ExpertGroup& group);
-  // Of one way, if all pairs of ranks have rows of so many bytes, without the counts.
-  double (*seconds)(const ExpertGroup& group, Count pair_bytes, const LinkModel& links);
+  // Of one way, if all pairs of ranks have rows of so many bytes, without the counts; none where no
+  // closed form is exact.
+  std::optional<double> (*seconds)(const ExpertGroup& group, Count pair_bytes,
+                                   const LinkModel& links);
   std::string_view messages_formula;  // of an exchange
   // A row is for all of its token's experts on a rank, as many as experts_per_row at most, and needs
   // the router's weights there. Otherwise it is for one choice.
@@ -117,6 +120,7 @@ std::vector<DispatchLeg> one_count_each(const ExpertGroup& group);
 // counts * columns
 std::vector<Count> in_elements(std::vector<Count> counts, Count columns);
 // The time of an all-to-all with equal parts: see DispatchMethod::seconds.
-double all_to_all_seconds(const ExpertGroup& group, Count pair_bytes, const LinkModel& links);
+std::optional<double> all_to_all_seconds(const ExpertGroup& group, Count pair_bytes,
+                                         const LinkModel& links);
 
 }  // namespace lockstep

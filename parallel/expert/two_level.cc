@@ -212,7 +212,8 @@ std::array<Count, 2> rows_through_a_node(const ExpertGroup& group) {
   return {most, most};
 }
 
-double two_level_seconds(const ExpertGroup& group, Count pair_bytes, const LinkModel& links) {
+std::optional<double> two_level_seconds(const ExpertGroup& group, Count pair_bytes,
+                                        const LinkModel& links) {
   const Grid grid = nodes_of(group);
   const auto bytes = static_cast<double>(pair_bytes);
   return (grid.columns - 1) * links.inside.seconds(grid.rows * bytes) +
