@@ -51,8 +51,9 @@ void Experts::mix(Backend& backend, Slice out, Slice base, Slice x, LayerStash& 
   const Slice gathered = used(routing, input(a.rows, routing, ledger), width_);
   backend.gather_rows(gathered, x, routing.tokens, {});
   const Slice made = make(a.made, most_rows(routing), width_, ledger);
+  const Meanwhile rest = begin_meanwhile(meanwhile);
   forward(backend, made, a.rows, routing, rows, ledger);
-  run(meanwhile);
+  run(rest);
   backend.combine_rows(out, base, made, routing.rows, routing.weights, out.count / width_);
 }
 
@@ -70,8 +71,9 @@ void Experts::mix_backward_input(Backend& backend, Slice dx, Slice base, Slice p
   const Slice dmade = make(d.made, most_rows(routing), width_, ledger);
   backend.gather_rows(used(routing, dmade, width_), dout, routing.tokens, factors);
   const Slice dgathered = make(d.gathered, most_rows(routing), width_, ledger);
+  const Meanwhile rest = begin_meanwhile(meanwhile);
   backward_input(backend, dgathered, dmade, a.rows, d.rows, routing, ledger);
-  run(meanwhile);
+  run(rest);
   backend.combine_rows(dx, base, dgathered, routing.rows, {}, n);
 }
 

@@ -72,6 +72,9 @@ class Experts {
   int last_parameter() const { return experts_.back().contract.bias(); }
 
  protected:
+  // What remains of it for after forward() or backward_input(), if those do the rest while rows travel.
+  virtual Meanwhile begin_meanwhile(const Meanwhile& meanwhile) const { return meanwhile; }
+
   // The tensors of so many rows at most.
   struct Activations {
     Tensor input, hidden, activated;  // [rows, C], [rows, f], [rows, f]

@@ -31,6 +31,11 @@ class DividedExperts final : public Experts {
   void backward_weight(Backend& backend, Slice dmade, const LayerStash& kept,
                        const LayerStash& gradients, const Routing& routing) const override;
 
+ protected:
+  Meanwhile begin_meanwhile(const Meanwhile& meanwhile) const override {
+    return ranks_.run_during_dispatch(meanwhile);
+  }
+
  private:
   struct GradientsOfRows {
     Gradients hidden;

@@ -1,11 +1,18 @@
 #include "parallel/expert/ranks.h"
 
 #include <numeric>
+#include <utility>
 
 namespace lockstep {
+namespace {
+
+constexpr int experts_track = 5;
+
+}  // namespace
 
 ExpertRanks::ExpertRanks(Communicator& comm, Communicator& tensor, const ExpertSplit& split,
-                         const ExpertConfig& experts, std::string_view method, Ledger& ledger)
+                         const ExpertConfig& experts, std::string_view method, bool overlap,
+                         Ledger& ledger)
     : comm_(&comm),
       group_{split, experts, comm.ranks_per_node()},
       method_(dispatch_method(method)),
@@ -13,6 +20,15 @@ ExpertRanks::ExpertRanks(Communicator& comm, Communicator& tensor, const ExpertS
       ledger_(ledger),
       waiting_(comm) {
   dispatcher_ = method_.make(comm, group_);
+  if (!overlap) return;
+  stream_.emplace(comm, experts_track, "experts");
+  overlapped_ = method_.make(stream_->communicator(), group_);
+}
+
+Meanwhile ExpertRanks::run_during_dispatch(const Meanwhile& meanwhile) {
+  if (!stream_) return meanwhile;
+  meanwhile_ = meanwhile;
+  return {};
 }
 
 std::vector<Count> rows_of_parts(const Routing& routing, const ExpertSplit& split) {
@@ -124,7 +140,11 @@ void ExpertRanks::dispatch(const char* label, Slice of_experts, Slice of_tokens,
                            const Routing& routing, Count columns) {
   const auto scratch = dispatcher_scratch(Use::dispatcher, Use::dispatcher_too, of_tokens, columns);
   const RowExchange rows{label, of_tokens, of_experts, scratch, routing, columns};
-  wait([&] { dispatcher_->dispatch(rows); });
+  if (!meanwhile_) return wait([&] { dispatcher_->dispatch(rows); });
+  const Stream::Handle sent =
+      stream_->enqueue([this, rows](Communicator&) { overlapped_->dispatch(rows); });
+  run(std::exchange(meanwhile_, {}));
+  wait([&] { sent.wait(); });
 }
 
 void ExpertRanks::combine(const char* label, Slice of_tokens, Slice of_experts,

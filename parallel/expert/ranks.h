@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "collectives/stopwatch.h"
+#include "collectives/stream.h"
+#include "models/layers/meanwhile.h"
 #include "models/tensor.h"
 #include "parallel/expert/dispatcher.h"
 #include "parallel/expert/parts.h"
@@ -32,11 +34,11 @@ class ExpertRanks {
   static constexpr const char* weights_label = "router weights forward";
   static constexpr const char* weights_backward_label = "router weights backward";
 
-  // Rows travel as the method says. Memory for rows on their way is charged to `ledger` as
-  // communication. `tensor` are the ranks that split each expert, if any do. All ranks of `comm` create
+  // Rows travel as the method says; with `overlap`, those of a dispatch while other work runs. Memory
+  // for rows on their way is charged to `ledger` as communication. `tensor` are the ranks that split each expert, if any do. All ranks of `comm` create
   // it at the same time.
   ExpertRanks(Communicator& comm, Communicator& tensor, const ExpertSplit& split,
-              const ExpertConfig& experts, std::string_view method, Ledger& ledger);
+              const ExpertConfig& experts, std::string_view method, bool overlap, Ledger& ledger);
   // One rank without the others, for tensors without storage: nothing is exchanged.
   ExpertRanks(const ExpertSplit& split, const ExpertConfig& experts, std::string_view method,
               Ledger& ledger)
@@ -65,6 +67,8 @@ class ExpertRanks {
                Count columns);
   // Gradients of weights, experts_per_row() for each row, travel back.
   void combine_weights(Slice of_tokens, Slice of_experts, const Routing& routing);
+  // Runs it during the next dispatch(), or returns it if nothing overlaps.
+  Meanwhile run_during_dispatch(const Meanwhile& meanwhile);
   // Tells checks that rows of tokens will arrive here, before anything is written: all that will be
   // there at the end of a dispatch, because this rank itself may get none.
   void announce(Slice arriving, Slice leaving) const {
@@ -115,6 +119,9 @@ class ExpertRanks {
   const DispatchMethod& method_;
   ExpertParts parts_;
   std::unique_ptr<TokenDispatcher> dispatcher_;  // null without others
+  std::optional<Stream> stream_;
+  std::unique_ptr<TokenDispatcher> overlapped_;  // on the stream
+  Meanwhile meanwhile_;
   Ledger& ledger_;
   std::optional<Stopwatch> waiting_;
   std::array<Tensor, 11> scratch_;

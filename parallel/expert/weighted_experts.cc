@@ -127,6 +127,7 @@ void WeightedExperts::mix(Backend& backend, Slice out, Slice base, Slice x, Laye
   auto& a = kept.own<Kept>();
   const Slice leaving = rows(Use::leaving, most_sent(routing), std::ssize(sent.tokens));
   backend.gather_rows(leaving, x, sent.tokens, {});
+  const Meanwhile rest = ranks_.run_during_dispatch(meanwhile);
   dispatch(backend, {ExpertRanks::dispatch_label, ExpertRanks::split_forward_label},
            make(a.rows.input, most_rows_here(), width(), ledger), leaving, routing, routes);
   const Slice made = rows(Use::by_expert, most_rows_here(), routes.rows());
@@ -139,7 +140,7 @@ void WeightedExperts::mix(Backend& backend, Slice out, Slice base, Slice x, Laye
     backend.combine_rows(sums, sums, biases, routes.own_of(routing.arriving_experts),
                          routes.own_of(routing.arriving_weights), routes.own.count);
   ranks_.combine(ExpertRanks::combine_label, leaving, sums, routing, width());
-  run(meanwhile);
+  run(rest);
   backend.combine_rows(out, base, leaving, sent.rows, {}, out.count / width());
 }
 
@@ -153,6 +154,7 @@ void WeightedExperts::mix_backward_input(Backend& backend, Slice dx, Slice base,
   auto& d = gradients.own<GradientsOfRows>();
   const Slice leaving = rows(Use::leaving, most_sent(routing), std::ssize(sent.tokens));
   backend.gather_rows(leaving, dout, sent.tokens, {});
+  const Meanwhile rest = ranks_.run_during_dispatch(meanwhile);
   const Slice dmade = make(d.made, most_rows_here(), width(), ledger);
   const Slice arrived =
       dispatch(backend, {ExpertRanks::combine_backward_label, ExpertRanks::split_backward_label},
@@ -169,7 +171,7 @@ void WeightedExperts::mix_backward_input(Backend& backend, Slice dx, Slice base,
                         routes.of_expert, most_rows_here(), ledger);
   const Slice sums = add_up(backend, ExpertRanks::split_backward_label, dinput, routes, {});
   ranks_.combine(ExpertRanks::dispatch_backward_label, leaving, sums, routing, width());
-  run(meanwhile);
+  run(rest);
   backend.combine_rows(dx, base, leaving, sent.rows, {}, dx.count / width());
   return_products(backend, products, of_rows, of_biases, sent, routing, routes);
 }

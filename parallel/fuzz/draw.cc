@@ -76,7 +76,7 @@ void draw_experts(Random& random, GptConfig& model) {
 }
 
 // How a model with so many experts is trained, and divided in this plan.
-void draw_division(Random& random, FuzzPlan& plan, int experts) {
+void draw_division(Random& random, FuzzPlan& plan, const ExpertConfig& experts) {
   TrainOptions& o = plan.options;
   // Rounding decides between scores that are nearly equal: f64 has the fewest.
   o.dtype = DType::f64;
@@ -87,16 +87,19 @@ void draw_division(Random& random, FuzzPlan& plan, int experts) {
   if (!technique(o.technique).has_mesh) return;
   if (o.mesh_lengths[Axis::tp].value_or(1) > 1 && random() % 3 == 0) o.expert_tensor_ranks = 1;
   std::vector<int> divide_both;
-  for (int ranks = 1; ranks <= experts; ++ranks)
-    if (std::gcd(experts, o.mesh_ranks(replica_axes())) % ranks == 0) divide_both.push_back(ranks);
+  for (int ranks = 1; ranks <= experts.number; ++ranks)
+    if (std::gcd(experts.number, o.mesh_ranks(replica_axes())) % ranks == 0)
+      divide_both.push_back(ranks);
   o.expert_ranks =
       random() % 2 == 0 ? divide_both.back() : divide_both[random() % divide_both.size()];
   if (*o.expert_ranks == 1) return;
   o.router_weights = one_of<const char*>(random, {"source", "expert"});
+  o.shared_expert_overlap = experts.shared > 0 && random() % 2 == 0;
   // Not padded: it needs a capacity, and what that drops depends on the plan.
-  o.token_dispatcher = one_of<const char*>(random, {"all_to_all", "two_level"});
-  if (o.router_weights == "expert" && random() % 2 == 0)
-    o.token_dispatcher = one_of<const char*>(random, {"deduplicated", "all_gather"});
+  o.token_dispatcher =
+      o.router_weights == "source"
+          ? one_of<const char*>(random, {"all_to_all", "two_level"})
+          : one_of<const char*>(random, {"all_to_all", "two_level", "deduplicated", "all_gather"});
 }
 
 int pipeline_ranks(const FuzzPlan& plan) {
@@ -164,7 +167,7 @@ void draw_before(Random& random, FuzzCase& drawn, const DrawLimits& limits) {
   for (int tries = 0; static_cast<int>(drawn.plans.size()) <= others && tries < most_tries;
        ++tries) {
     FuzzPlan plan = draw_plan(random);
-    if (limits.experts) draw_division(random, plan, drawn.model.experts.number);
+    if (limits.experts) draw_division(random, plan, drawn.model.experts);
     take_training(plan.options, last.options);
     const int next = drawn.plans.front().options.steps;
     const int wanted = others - static_cast<int>(drawn.plans.size());  // plans before this one
@@ -212,6 +215,7 @@ void take_training(TrainOptions& into, const TrainOptions& from) {
   into.expert_tensor_ranks = own.expert_tensor_ranks;
   into.token_dispatcher = own.token_dispatcher;
   into.router_weights = own.router_weights;
+  into.shared_expert_overlap = own.shared_expert_overlap;
   into.global_batch = from.global_batch;
   into.sequence_length = from.sequence_length;
   into.validation_fraction = from.validation_fraction;
@@ -238,7 +242,7 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
     drawn.plans = {draw_plan(random)};
     if (limits.experts) {
       draw_experts(random, drawn.model);
-      draw_division(random, drawn.last(), drawn.model.experts.number);
+      draw_division(random, drawn.last(), drawn.model.experts);
     }
     TrainOptions& o = drawn.last().options;
     o.sequence_length = length;

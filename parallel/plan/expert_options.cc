@@ -41,6 +41,11 @@ OptionGroup describe_expert_axis(ExpertOptions& o) {
                        "the expert, to which the weights travel",
                .choices = {"source", "expert"},
                .has_effect = divides_experts,
+               .needs = needs},
+              {.flag = "shared-expert-overlap",
+               .value = &o.shared_expert_overlap,
+               .help = "compute shared experts while the rows of the others travel",
+               .has_effect = divides_experts,
                .needs = needs}}};
 }
 
@@ -150,6 +155,9 @@ void check_experts(const Plan& plan) {
   require(plan.options.token_dispatcher != "padded" || experts.capacity > 0,
           "--token-dispatcher-type padded without a capacity: rows have no size to be padded to",
           "add --expert-capacity-factor");
+  require(!plan.options.shared_expert_overlap || experts.shared > 0 || !experts.exist(),
+          "--shared-expert-overlap of a model without shared experts",
+          "leave it out, or name a --model with n_shared_experts");
   const std::string& dispatcher = plan.options.token_dispatcher;
   require((dispatcher != "deduplicated" && dispatcher != "all_gather") ||
               plan.options.router_weights == "expert",

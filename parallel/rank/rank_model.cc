@@ -11,7 +11,7 @@ LayerRanks::LayerRanks(const Plan& plan, Communicator& world, Ledger& ledger)
       context(*context_group, plan.context(rank), ledger),
       sharers(world.subgroup(plan.sequence_group_of_routers(rank))),
       experts(*expert_group, *tensor_group, plan.split(rank).experts, plan.model.experts,
-              plan.options.token_dispatcher, ledger) {}
+              plan.options.token_dispatcher, plan.options.shared_expert_overlap, ledger) {}
 
 LayerRanks::LayerRanks(const Plan& plan, int of, Ledger& ledger)
     : rank(of),

@@ -272,6 +272,34 @@ TEST_P(OtherExperts, EqualOneRank) {
   }
 }
 
+// Shared experts that run while the rows of the others travel.
+TEST_P(OtherExperts, OverlapWithTheSameBits) {
+  TrainOptions one_after_another = options("moe");
+  if (std::string_view(GetParam()).find("n_shared_experts") == std::string_view::npos) {
+    one_after_another.shared_expert_overlap = true;
+    const std::string refusal = test::refusal(4, one_after_another);
+    EXPECT_TRUE(refusal.starts_with("--shared-expert-overlap of a model without shared experts"))
+        << refusal;
+    return;
+  }
+  int compared = 0;
+  for (const char* weights_at : {"source", "expert"})
+    for (const bool split : {false, true}) {
+      one_after_another.router_weights = weights_at;
+      one_after_another.mesh_lengths[Axis::tp] = split ? 2 : 1;
+      one_after_another.sequence_parallel = split;
+      TrainOptions overlapped = one_after_another;
+      overlapped.shared_expert_overlap = true;
+      const TrainResult is = run(4, overlapped), was = run(4, one_after_another);
+      EXPECT_TRUE(theory_holds(is));
+      for (std::size_t i = 0; i < was.steps.size(); ++i, ++compared) {
+        EXPECT_EQ(is.steps[i].loss, was.steps[i].loss);
+        EXPECT_EQ(is.steps[i].grad_norm, was.steps[i].grad_norm);
+      }
+    }
+  EXPECT_EQ(compared, 12);
+}
+
 TEST_P(OtherExperts, TrainInSixteenBits) {
   const TrainResult exact = run(1, options("serial"));
   for (const char* technique : {"ddp", "moe"})

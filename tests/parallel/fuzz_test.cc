@@ -127,12 +127,14 @@ TEST_F(Fuzz, DrawsExpertsAndTheirDivision) {
   std::map<int, int> plans;  // by ranks that divide experts
   std::map<std::string, int> dispatchers;
   std::map<bool, int> split;  // between ranks along tp; with whole experts on each
+  int overlapped = 0;
   std::set<std::string> models;
   for (int number = 0; number < 300; ++number) {
     const FuzzCase drawn = draw_case(1, number, {.experts = true});
     ASSERT_TRUE(drawn.model.experts.exist());
     ++plans[drawn.last().options.expert_ranks.value_or(1)];
     ++dispatchers[drawn.last().options.token_dispatcher];
+    overlapped += drawn.last().options.shared_expert_overlap;
     if (drawn.last().options.mesh_lengths[Axis::tp].value_or(1) > 1)
       ++split[!drawn.last().options.expert_tensor_ranks];
     models.insert(gpt_config_json(drawn.model));
@@ -140,7 +142,9 @@ TEST_F(Fuzz, DrawsExpertsAndTheirDivision) {
   EXPECT_GT(models.size(), 150U);
   for (const bool all : {false, true}) EXPECT_GE(split[all], 5) << all;
   for (const int ranks : {1, 2, 4}) EXPECT_GE(plans[ranks], 3) << ranks;
-  for (const char* name : {"all_to_all", "two_level"}) EXPECT_GE(dispatchers[name], 10) << name;
+  for (const char* name : {"all_to_all", "two_level", "deduplicated", "all_gather"})
+    EXPECT_GE(dispatchers[name], 5) << name;
+  EXPECT_GE(overlapped, 5);
 }
 
 TEST_F(Fuzz, SchedulesOfItsOwnCanBeRun) {
