@@ -235,6 +235,7 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
   const auto allows = [&](int ranks) {
     return limits.all_ranks ? ranks == limits.most_ranks : ranks <= limits.most_ranks;
   };
+  const bool divides_experts = limits.experts && random() % 3 != 0;
   for (int tries = 0; tries < limits.most_tries; ++tries) {
     FuzzCase drawn{.seed = random() % 1'000'000, .model = draw_model(random), .plans = {}};
     const int context = drawn.model.context;
@@ -245,6 +246,7 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
       draw_division(random, drawn.last(), drawn.model.experts);
     }
     TrainOptions& o = drawn.last().options;
+    if (divides_experts && o.expert_ranks.value_or(1) == 1) continue;
     o.sequence_length = length;
     // Such plans are trained several times, and processes are started once.
     if (limits.all_ranks) o.dropout_streams = "place";

@@ -20,10 +20,12 @@ Terms sharded_exchange_terms(const Plan& plan, int rank, const Sharding& shardin
               .bytes = norm_scratch_bytes(units.replicas.shards(), units.replicas.shard()),
               .moment = norm});
   const Count scratch = sharded_scratch_bytes(plan, sharding, units);
-  // Units are also gathered before the rest of a first step has its memory.
+  // Units are also gathered before the rest of a first step has its memory. A resumed run may have no
+  // other.
+  const bool runs_again = plan.options.steps > 1 && plan.options.resume.empty();
   terms.hold({.use = MemoryUse::communication,
               .bytes = scratch,
-              .exact = scratch == 0 || (!plan.options.overlap && plan.options.steps > 1),
+              .exact = scratch == 0 || (!plan.options.overlap && runs_again),
               .moment = reduction});
   const auto traffic = sharded_traffic(plan, rank, sharding, units, facts);
   terms.has_unknown_traffic = !traffic;
