@@ -16,8 +16,11 @@ void print_result(const Plan& plan, const TrainResult& result) {
   const RankRecord& record = result.ranks.front();
   fmt::print("{}: dry run of rank {} of {}, {} parameters, steps of {} tokens\n", plan.technique(),
              record.rank, result.world_size, result.parameters, result.tokens_per_step);
-  fmt::print("{} bytes of memory at peak; without data, so without losses and times\n\n",
-             record.peak_bytes.at("total"));
+  fmt::print("{} bytes of memory at peak; without data, so without losses and times{}\n\n",
+             record.peak_bytes.at("total"),
+             plan.split(record.rank).experts.is_divided()
+                 ? "; assumed: " + plan.choices->assumption()
+                 : "");
   print_theory(result.theory);
 }
 
@@ -35,6 +38,8 @@ void DryRunFlags::check(const PlanOptions& plan, const std::string& device) cons
   if (device != "none") {
     require(!is_given("rank"), fmt::format("--rank with --device {}", device),
             "all ranks of a training run; add --device none to run this one alone");
+    require(!is_given("expert-choices"), fmt::format("--expert-choices with --device {}", device),
+            "routers choose experts in training; omit it, or add --device none");
     return;
   }
   const auto refuse = [&](const std::string& flag) {

@@ -148,7 +148,8 @@ void add_plan_examples(CLI::App& plan) {
                 "plan search gpt3 --gpus 1024 --why-not tp=8,pp=8",
                 "plan search gpt3 --gpus 1024 --html plans.html"});
   add_examples(*plan.get_subcommand("validate"), {"plan validate", "plan validate --short"});
-  add_examples(plan, {"plan ddp --ranks 4", "plan 3d --ranks 8 --tp 2 --pp 2 --micro-batches 3"});
+  add_examples(plan, {"plan ddp --ranks 4", "plan 3d --ranks 8 --tp 2 --pp 2 --micro-batches 3",
+                      "plan moe --ranks 4 --expert-choices zipf:1.2"});
 }
 
 void add_bench_examples(CLI::App& bench) {

@@ -18,6 +18,8 @@
 #include "collectives/base/file.h"
 #include "collectives/base/json_text.h"
 #include "collectives/base/printable.h"
+#include "models/data/documents.h"
+#include "parallel/expert/assumed_rows.h"
 #include "parallel/predict/predict.h"
 #include "parallel/train/dry_run.h"
 
@@ -64,7 +66,8 @@ std::int64_t total_peak(const Prediction& prediction) {
   return sum;
 }
 
-std::string members_text(const Mesh::Group& group) {
+template <typename Number>
+std::string list_text(const std::vector<Number>& group) {
   constexpr std::size_t most = 8;
   if (group.size() <= most) return fmt::format("[{}]", fmt::join(group, ","));
   return fmt::format("[{},{},{},...,{}]", group[0], group[1], group[2], group.back());
@@ -89,10 +92,10 @@ void print_plan(const Plan& plan) {
   for (const Axis axis : plan.mesh.order())
     if (plan.length(axis) > 1)
       fmt::print("{:<12} {} of rank 0: {}\n", "group", name_of(axis),
-                 members_text(plan.mesh.group_of(0, {axis})));
+                 list_text(plan.mesh.group_of(0, {axis})));
   if (plan.expert_ranks() > 1)
     fmt::print("{:<12} ep of rank 0: {}, which divide {} experts\n", "group",
-               members_text(plan.expert_group(0)), plan.model.experts.number);
+               list_text(plan.expert_group(0)), plan.model.experts.number);
 }
 
 void print_memory(const Plan& plan, const std::vector<RankPlan>& ranks) {
@@ -131,6 +134,20 @@ void print_traffic(const RankPlan& rank) {
                bytes_text(static_cast<double>(volume.received_bytes)), volume.sent_messages,
                formula == rank.prediction.formulas.end() ? "" : formula->second);
   }
+}
+
+// How evenly the work of experts lies on the ranks that divide them. Their memory does not depend on it.
+void print_loads(const Plan& plan, int rank) {
+  if (plan.expert_ranks() == 1) return;
+  const std::vector<Count> loads = AssumedRows(plan, rank).loads();
+  const Mesh::Group ranks = plan.expert_group(rank);
+  const auto busiest = std::ranges::max_element(loads) - loads.begin();
+  const double times = imbalance(loads);
+  fmt::print(
+      "if {}: the experts of ranks {} get {} rows; the busiest, rank {}, {:.2f} times the mean "
+      "(MaxVio {:.2f})\n",
+      plan.choices->assumption(), list_text(ranks), list_text(loads),
+      ranks[static_cast<std::size_t>(busiest)], times, times - 1);
 }
 
 // Checks the first and the last rank of each stage, which differ along every axis, or the given
@@ -213,6 +230,7 @@ int run(PlanCommand& c) {
       ranks.push_back({rank, predict(plan, rank)});
     print_memory(plan, ranks);
     print_traffic(ranks.front());
+    print_loads(plan, ranks.front().rank);
     print_placements(plan, ranks.front().rank);
     if (const auto bubble = ranks.front().prediction.bubble_fraction)
       file["bubble"] = {{"expected_fraction", *bubble}};

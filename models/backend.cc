@@ -17,7 +17,7 @@ std::vector<double> on_host(Slice slice) {
 
 Routing Backend::route(const Router& router, Slice scores, Count sequences) {
   if (!scores.device->stores())
-    return router.choose_in_turn(scores.count / router.config().number, sequences);
+    return router.choose_as_assumed(scores.count / router.config().number, sequences);
   return router.choose(on_host(scores), sequences);
 }
 

@@ -230,7 +230,7 @@ class Backend {
   // gradients come from sees that this one is complete.
   virtual void add_no_rows(Slice /*gradient*/, Slice /*x*/) {}
   // Router::choose() for scores[N, E], and Router::backward() to dscores[N, E]. Waits for a device
-  // to compute the scores. Devices that compute nothing choose all experts in turn.
+  // to compute the scores. Devices that compute nothing choose as assumed.
   virtual Routing route(const Router& router, Slice scores, Count sequences);
   virtual void route_backward(const Router& router, Slice dscores, Slice scores, Slice products,
                               const Routing& routing, Count sequences, double scale);

@@ -113,10 +113,13 @@ Routing Router::choose(Numbers scores, Count sequences) const {
   return routing;
 }
 
-Routing Router::choose_in_turn(Count tokens, Count sequences) const {
+Routing Router::choose_as_assumed(Count tokens, Count sequences) const {
   Routing routing;
-  for (Count choice = 0; choice < tokens * per_token(); ++choice)
-    routing.experts.push_back(static_cast<std::int32_t>(choice % experts()));
+  if (assumed_)
+    routing.experts = assumed_(layer_, tokens);
+  else
+    for (Count choice = 0; choice < tokens * per_token(); ++choice)
+      routing.experts.push_back(static_cast<std::int32_t>(choice % experts()));
   routing.weights.assign(routing.experts.size(), 1.0 / static_cast<double>(per_token()));
   if (config_.balance_level == BalanceLevel::global_batch)
     routing.probabilities.resize(static_cast<std::size_t>(experts()));
@@ -162,6 +165,7 @@ std::vector<bool> Router::kept(const Routing& routing) const {
 }
 
 void Router::sort_rows(Routing& routing) const {
+  routing.layer = layer_;
   const std::vector<bool> is_kept = kept(routing);
   routing.counts.assign(static_cast<std::size_t>(experts()), 0);
   routing.choices = routing.counts;

@@ -45,6 +45,7 @@ struct Routing {
   std::vector<double> probabilities;
   double z = 0;        // lse(scores)^2 of its tokens, added up
   double entropy = 0;  // of the probabilities of its tokens, nats, added up
+  int layer = 0;       // of the router
 };
 
 // Of several micro-batches, by layer.
@@ -60,8 +61,11 @@ struct RoutingTotals {
 
 class Router {
  public:
-  explicit Router(const ExpertConfig& config)
-      : config_(config), bias_(static_cast<std::size_t>(config.has_bias() ? config.number : 0)) {}
+  // `layer` is its number in the whole model.
+  explicit Router(const ExpertConfig& config, int layer = 0)
+      : config_(config),
+        layer_(layer),
+        bias_(static_cast<std::size_t>(config.has_bias() ? config.number : 0)) {}
 
   // The ranks that share a micro-batch's sequences. They cut each of them into equally many tokens; with
   // `row_ranks`, so many of them cut the rows of all sequences instead, into equally many in order, and
@@ -95,8 +99,11 @@ class Router {
   // balancing loss is added up over the sequences, or is that of the micro-batch times its
   // sequences; that of the global batch is not known yet.
   Routing choose(std::span<const double> scores, Count sequences) const;
-  // All experts in turn, for devices that compute no scores.
-  Routing choose_in_turn(Count tokens, Count sequences) const;
+  // For devices that compute no scores: the experts[tokens, K] of a layer's tokens, in place of all
+  // experts in turn.
+  using Assumed = std::function<std::vector<std::int32_t>(int layer, Count tokens)>;
+  void assume(Assumed assumed) { assumed_ = std::move(assumed); }
+  Routing choose_as_assumed(Count tokens, Count sequences) const;
   // dscores[N, E], given products[N, K] = <dout of the token, output of its expert>. The choice
   // itself has no gradient. `scale` is the factor of the losses of each sequence: the balancing loss
   // and the mean of its z-losses (Zoph et al., "ST-MoE", 2022), which have their own factors, too.
@@ -136,9 +143,11 @@ class Router {
   Count per_token() const { return config_.per_token; }
 
   ExpertConfig config_;
+  int layer_;
   std::vector<double> bias_;
   std::vector<double> shares_;  // of the global batch
   Sharers sharers_;
+  Assumed assumed_;
 };
 
 // The router of a layer, by the layer's number in the whole model.

@@ -9,7 +9,7 @@ Mixture::Mixture(const LayerFactory& factory, Parameters& parameters, const std:
     : parameters_(parameters),
       split_(factory.split()),
       width_(config.width),
-      router_(config.experts),
+      router_(config.experts, layer),
       router_weight_(parameters.add({.name = name + "router.weight",
                                      .shape = {width_, config.experts.number},
                                      .initial = Initial::normal})),

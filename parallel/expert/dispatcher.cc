@@ -60,17 +60,23 @@ void choose_alike(const ExpertGroup& group, const DispatchMethod& method, Routin
       const auto of_rank = std::span(routing.counts).subspan(to * own, own);
       routing.passing.push_back(std::reduce(of_rank.begin(), of_rank.end()));
     }
-  count_rows(routing, group.split.ranks);
 }
 
+namespace {
+
+std::vector<Count> sums_of(const std::vector<Count>& counts, std::size_t neighbours) {
+  std::vector<Count> sums(counts.size() / neighbours);
+  for (std::size_t i = 0; i < counts.size(); ++i) sums[i / neighbours] += counts[i];
+  return sums;
+}
+
+}  // namespace
+
 void count_rows(Routing& routing, int ranks) {
-  routing.sent.assign(static_cast<std::size_t>(ranks), 0);
-  routing.received = routing.sent;
-  const std::size_t own = routing.counts.size() / routing.sent.size();
-  for (std::size_t i = 0; i < routing.counts.size(); ++i) {
-    routing.sent[i / own] += routing.counts[i];
-    routing.received[i / own] += routing.arriving[i];
-  }
+  const std::size_t own = routing.counts.size() / static_cast<std::size_t>(ranks);
+  routing.sent = sums_of(routing.counts, own);
+  routing.received = sums_of(routing.arriving, own);
+  routing.received_of_parts = sums_of(routing.arriving_of_parts, own);
 }
 
 DispatchedRows dispatched_rows(const Routing& routing) {

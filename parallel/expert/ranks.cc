@@ -48,19 +48,15 @@ void ExpertRanks::wait(Exchange exchange) {
 
 void ExpertRanks::exchange_counts(Routing& routing) {
   choose_alike(group_, method_, routing);
-  wait([&] {
-    dispatcher_->exchange_counts(counts_label, routing);
-    if (!method_.sends_tokens) count_rows(routing, group_.split.ranks);
-  });
-  if (comm_ && !comm_->has_peers()) choose_alike(group_, method_, routing);
-  if (method_.sends_tokens)
-    return parts_.gather_counts(counts_label, routing.received, routing.received_of_parts);
-  parts_.gather_counts(counts_label, routing.arriving, routing.arriving_of_parts);
-  const Count own = group_.own_experts();
-  routing.received_of_parts.clear();
-  for (auto first = routing.arriving_of_parts.begin(); first != routing.arriving_of_parts.end();
-       first += own)
-    routing.received_of_parts.push_back(std::reduce(first, first + own));
+  wait([&] { dispatcher_->exchange_counts(counts_label, routing); });
+  if (is_alone()) choose_alike(group_, method_, routing);
+  if (method_.sends_tokens) {
+    parts_.gather_counts(counts_label, routing.received, routing.received_of_parts);
+  } else {
+    parts_.gather_counts(counts_label, routing.arriving, routing.arriving_of_parts);
+    count_rows(routing, group_.split.ranks);
+  }
+  if (is_alone() && others_) others_(group_, routing);
 }
 
 // Of all rows that have arrived at this rank and those that split its experts, its own.
@@ -73,21 +69,12 @@ Range ExpertRanks::own_rows(const Routing& routing) const {
 
 template <typename T>
 void ExpertRanks::exchange_numbers(const char* label, std::vector<T>& arriving,
-                                   const std::vector<T>& leaving, const SentRows& sent,
-                                   const Routing& routing) {
+                                   const std::vector<T>& leaving, const Routing& routing) {
   const Count columns = experts_per_row();
   const auto [first, count] = own_rows(routing);
-  const auto choose_alike = [&] {
-    const auto own = std::span(leaving).subspan(
-        static_cast<std::size_t>(sent.first_own * columns),
-        static_cast<std::size_t>(sent.counts[group_.split.rank] * columns));
-    arriving.clear();
-    for (std::size_t source = 0; source < routing.received_of_parts.size(); ++source)
-      arriving.insert(arriving.end(), own.begin(), own.end());
-  };
   const Count all = std::reduce(routing.received_of_parts.begin(), routing.received_of_parts.end());
   arriving.resize(static_cast<std::size_t>(all * columns));
-  if (!comm_) return choose_alike();
+  if (!comm_) return;
   const auto [one, other] = method_.scratch(group_);
   std::vector<T> room(static_cast<std::size_t>(one * columns)),
       more_room(static_cast<std::size_t>(other * columns));
@@ -100,14 +87,13 @@ void ExpertRanks::exchange_numbers(const char* label, std::vector<T>& arriving,
                          columns};
   wait([&] { dispatcher_->dispatch(rows); });
   parts_.gather(label, into, rows_of_parts(routing, group_.split));
-  if (!comm_->has_peers()) choose_alike();
 }
 
 template <typename T>
 std::vector<double> ExpertRanks::exchanged_weights(const std::vector<double>& leaving,
-                                                   const SentRows& sent, const Routing& routing) {
+                                                   const Routing& routing) {
   std::vector<T> arriving;
-  exchange_numbers(weights_label, arriving, std::vector<T>(leaving.begin(), leaving.end()), sent,
+  exchange_numbers(weights_label, arriving, std::vector<T>(leaving.begin(), leaving.end()),
                    routing);
   return {arriving.begin(), arriving.end()};
 }
@@ -121,15 +107,21 @@ void ExpertRanks::exchange_weights(const SentRows& sent, DType type, Routing& ro
       experts[place] = routing.experts[choice];
       weights[place] = routing.weights[choice];
     }
-  routing.arriving_weights = type == DType::f64 ? exchanged_weights<double>(weights, sent, routing)
-                                                : exchanged_weights<float>(weights, sent, routing);
+  routing.arriving_weights = type == DType::f64 ? exchanged_weights<double>(weights, routing)
+                                                : exchanged_weights<float>(weights, routing);
+  if (!method_.sends_tokens) return list_arriving_choices(routing);
+  const std::vector<std::int32_t> assumed = routing.arriving_experts;  // if this rank is alone
+  exchange_numbers(choices_label, routing.arriving_experts, experts, routing);
   const auto own = static_cast<std::int32_t>(group_.own_experts());
-  if (method_.sends_tokens) {
-    exchange_numbers(choices_label, routing.arriving_experts, experts, sent, routing);
-    for (std::int32_t& expert : routing.arriving_experts)
-      expert = expert >= 0 && expert / own == group_.split.rank ? expert % own : -1;
-    return;
-  }
+  for (std::int32_t& expert : routing.arriving_experts)
+    expert = expert >= 0 && expert / own == group_.split.rank ? expert % own : -1;
+  if (!is_alone()) return;
+  routing.arriving_experts = assumed;
+  routing.arriving_experts.resize(routing.arriving_weights.size());
+}
+
+void ExpertRanks::list_arriving_choices(Routing& routing) const {
+  const auto own = static_cast<std::int32_t>(group_.own_experts());
   routing.arriving_experts.clear();
   for (std::size_t i = 0; i < routing.arriving_of_parts.size(); ++i)
     routing.arriving_experts.insert(routing.arriving_experts.end(), routing.arriving_of_parts[i],

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -91,6 +92,11 @@ class ExpertRanks {
   };
   Slice scratch(Use use, Count rows, Count columns, DType dtype);
 
+  // What others choose where they do not exist: sets what arrives and passes, and for which experts.
+  // Without it, they send as many rows as this rank, for its first expert.
+  using Others = std::function<void(const ExpertGroup& group, Routing& routing)>;
+  void assume(Others others) { others_ = std::move(others); }
+
   // The rows of each dispatch since begin_step(), in training and the first time only.
   void begin_step() { dispatched_.clear(); }
   void record(DispatchedRows rows) { dispatched_.push_back(std::move(rows)); }
@@ -105,11 +111,14 @@ class ExpertRanks {
   // Numbers on the host, experts_per_row() for each row. `arriving` are those of all parts.
   template <typename T>
   void exchange_numbers(const char* label, std::vector<T>& arriving, const std::vector<T>& leaving,
-                        const SentRows& sent, const Routing& routing);
+                        const Routing& routing);
   template <typename T>
-  std::vector<double> exchanged_weights(const std::vector<double>& leaving, const SentRows& sent,
-                                        const Routing& routing);
+  std::vector<double> exchanged_weights(const std::vector<double>& leaving, const Routing& routing);
   Range own_rows(const Routing& routing) const;
+  // The experts of rows for one choice each, from the counts.
+  void list_arriving_choices(Routing& routing) const;
+  // Whether the other ranks do not exist.
+  bool is_alone() const { return !comm_ || !comm_->has_peers(); }
   // Does nothing without the others.
   template <typename Exchange>
   void wait(Exchange exchange);
@@ -118,6 +127,7 @@ class ExpertRanks {
   ExpertGroup group_;
   const DispatchMethod& method_;
   ExpertParts parts_;
+  Others others_;
   std::unique_ptr<TokenDispatcher> dispatcher_;  // null without others
   std::optional<Stream> stream_;
   std::unique_ptr<TokenDispatcher> overlapped_;  // on the stream

@@ -2,24 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
-
-#include "models/routing.h"
+#include "parallel/expert/assumed_rows.h"
 #include "parallel/expert/ranks.h"
 #include "parallel/expert/uneven_ring.h"
 
 namespace lockstep {
 namespace {
-
-// Those of tokens that choose all experts in turn, if all ranks have as many.
-DispatchedRows rows_in_turn(const ExpertGroup& group, const DispatchMethod& method, Count tokens) {
-  Routing routing = Router(group.experts).choose_in_turn(tokens, 1);
-  choose_alike(group, method, routing);
-  DispatchedRows rows = dispatched_rows(routing);
-  rows.of_parts.assign(static_cast<std::size_t>(group.split.gathered_ranks()),
-                       std::reduce(rows.received.begin(), rows.received.end()));
-  return rows;
-}
 
 // Of the legs of several exchanges, which are the same.
 void add_legs(std::vector<DispatchLeg>& sums, std::vector<DispatchLeg> legs) {
@@ -51,10 +39,7 @@ Terms expert_terms(const Plan& plan, int rank, int layers, const Environment& en
   const ExpertGroup group{split.experts, plan.model.experts, environment.expert_ranks_per_node};
   const DispatchMethod& method = dispatch_method(plan.options.token_dispatcher);
   std::vector<DispatchedRows> all = environment.dispatched;
-  if (all.empty())
-    for (const Count rows : plan.rows(rank))
-      all.insert(all.end(), static_cast<std::size_t>(layers),
-                 rows_in_turn(group, method, split.outer_rows(rows)));
+  if (all.empty()) all = AssumedRows(plan, rank).of_step(group);
 
   const Count width = plan.model.width, element = element_bytes(plan.options.dtype),
               experts_per_row = method.experts_per_row(group),
@@ -74,7 +59,7 @@ Terms expert_terms(const Plan& plan, int rank, int layers, const Environment& en
   const std::vector<DispatchLeg> returning = way_back(leaving);
   send_legs(terms, ExpertRanks::counts_label, counts, sizeof(Count), " * 8 of each dispatch");
   const std::string assumed =
-      environment.dispatched.empty() ? ", if experts are chosen in turn" : "";
+      environment.dispatched.empty() ? ", if " + plan.choices->assumption() : "";
   const std::string in_bytes = " * C * beta" + assumed;
   const Count row = width * element;
   terms.send(ExpertRanks::counts_label, counts_of_parts, sizeof(Count));

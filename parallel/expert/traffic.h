@@ -12,7 +12,7 @@
 namespace lockstep {
 
 // For a rank whose stages have so many layers with experts. The environment's rows are those of all
-// layers and micro-batches of a step; none: each rank's tokens choose all experts in turn.
+// layers and micro-batches of a step; none: the tokens choose as the plan assumes.
 Terms expert_terms(const Plan& plan, int rank, int layers, const Environment& environment);
 
 }  // namespace lockstep

@@ -31,7 +31,7 @@ struct DispatchedRows {
 // Facts that a plan does not determine before ranks are connected.
 struct Environment {
   BySet<ReplicaFacts> replicas = {};
-  // What routers have chosen in the step that was counted. Empty: all experts in turn.
+  // What routers have chosen in the step that was counted. Empty: what the plan assumes.
   std::vector<DispatchedRows> dispatched = {};
   int expert_ranks_per_node = 1;  // of the ranks that divide experts
   bool computes_on_host = true;

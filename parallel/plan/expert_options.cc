@@ -6,11 +6,15 @@
 #include "parallel/plan/make_plan.h"
 
 namespace lockstep {
+namespace {
+
+bool divides_experts(const TrainOptions& all) {
+  return all.expert_ranks ? *all.expert_ranks > 1 : technique(all.technique).divides_experts;
+}
+
+}  // namespace
 
 OptionGroup describe_expert_axis(ExpertOptions& o) {
-  const auto divides_experts = [](const TrainOptions& all) {
-    return all.expert_ranks ? *all.expert_ranks > 1 : technique(all.technique).divides_experts;
-  };
   const char* const needs = "ranks that divide experts: --ep above 1";
   return {.title = "expert-parallel axis",
           .techniques = {"3d"},
@@ -46,7 +50,17 @@ OptionGroup describe_expert_axis(ExpertOptions& o) {
                .value = &o.shared_expert_overlap,
                .help = "compute shared experts while the rows of the others travel",
                .has_effect = divides_experts,
-               .needs = needs}}};
+               .needs = needs},
+              {.flag = "expert-choices",
+               .value = &o.expert_choices,
+               .help = "which experts tokens choose in predictions and dry runs: in_turn; zipf:Z, "
+                       "expert e with a weight of (e + 1)^-Z; or as often as in the last step of a "
+                       "run whose result (train --json) is this file",
+               .has_effect =
+                   [](const TrainOptions& all) {
+                     return divides_experts(all) || all.mesh_lengths[Axis::tp].value_or(1) > 1;
+                   },
+               .needs = "ranks that divide or split experts: --ep or --tp above 1"}}};
 }
 
 OptionGroup describe(ExpertOptions& o) {
@@ -143,6 +157,13 @@ void check_split_of_experts(const Plan& plan) {
 }
 
 }  // namespace
+
+void complete_experts(Plan& plan, bool all_replicas) {
+  TrainOptions& o = plan.options;
+  if (!o.expert_ranks) o.expert_ranks = all_replicas ? plan.copies() : 1;
+  if (plan.model.experts.exist())
+    plan.choices = expert_choices(o.expert_choices, plan.model, o.seed);
+}
 
 void check_experts(const Plan& plan) {
   const ExpertConfig& experts = plan.model.experts;

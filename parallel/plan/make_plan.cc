@@ -278,8 +278,7 @@ Plan plan_of(const TrainOptions& options, int ranks, const GptConfig& model) {
     plan.options.schedule_file.clear();
     plan.options.virtual_stages = plan.options.group_size = 0;
   }
-  if (!plan.options.expert_ranks)
-    plan.options.expert_ranks = entry.divides_experts ? plan.copies() : 1;
+  complete_experts(plan, entry.divides_experts);
   check_batch(plan);
   plan.schedule = schedule_of(plan.options, plan.shape());
   check_schedule(plan);

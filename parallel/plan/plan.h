@@ -8,6 +8,7 @@
 // `lockstep train TECHNIQUE` is a preset: a plan with some axes free.
 #pragma once
 
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "parallel/pipeline/schedules/schedule.h"
 #include "parallel/pipeline/schedules/schedules.h"
 #include "parallel/plan/context_split.h"
+#include "parallel/plan/expert_choices.h"
 #include "parallel/plan/mesh.h"
 #include "parallel/plan/options.h"
 #include "parallel/plan/share.h"
@@ -37,6 +39,8 @@ struct Plan {
   GptConfig model;
   Mesh mesh;          // of the ranks that compute: the first ranks of the world
   Schedule schedule;  // of each pipeline
+  // Where nothing computes scores; null for a model without experts.
+  std::shared_ptr<const ExpertChoices> choices = {};
 
   const std::string& technique() const { return options.technique; }
   // Parameter servers keep the optimizer outside of the mesh; the runtime does not run them.

@@ -1,5 +1,7 @@
 #include "parallel/rank/rank_model.h"
 
+#include "parallel/expert/assumed_rows.h"
+
 namespace lockstep {
 
 LayerRanks::LayerRanks(const Plan& plan, Communicator& world, Ledger& ledger)
@@ -62,6 +64,7 @@ void RankModel::add_stages(const Plan& plan, Backend& backend, Ledger& ledger) {
                          layers_of_stage(plan.model.layers, plan.schedule.stages, s), backend,
                          ledger, plan.stage_options(), factory);
   share_sequences(plan);
+  if (plan.choices) assume_choices(plan);
   const auto [first, last] = plan.ends_of_pipeline();
   if (first == last) return;
   const EmbeddingCopies copies = embedding_copies();
@@ -76,6 +79,15 @@ void RankModel::share_sequences(const Plan& plan) {
       .add_up = [this](std::span<double> numbers) { ranks.sharers.add_up(numbers); }};
   if (split.by_sequence) sharers.row_ranks = split.ranks, sharers.row_rank = split.rank;
   for (const LayerRouter& layer : routers()) layer.router->share_sequences(sharers);
+}
+
+// For devices without data, and where the other ranks do not exist.
+void RankModel::assume_choices(const Plan& plan) {
+  const auto rows = std::make_shared<const AssumedRows>(plan, ranks.rank);
+  for (const LayerRouter& layer : routers())
+    layer.router->assume([rows](int of, Count tokens) { return rows->experts(of, tokens); });
+  ranks.experts.assume(
+      [rows](const ExpertGroup& group, Routing& routing) { rows->set_others(group, routing); });
 }
 
 std::vector<ParameterSet> RankModel::sets() const {

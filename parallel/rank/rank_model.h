@@ -65,6 +65,7 @@ struct RankModel {
  private:
   void add_stages(const Plan& plan, Backend& backend, Ledger& ledger);
   void share_sequences(const Plan& plan);
+  void assume_choices(const Plan& plan);
 };
 
 // The same without memory or other ranks: determines which parameters a rank holds.

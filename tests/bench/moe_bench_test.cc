@@ -12,6 +12,7 @@
 
 #include "bench/techniques/moe_choices.h"
 #include "collectives/base/error.h"
+#include "parallel/plan/expert_choices.h"
 
 namespace lockstep {
 namespace {
@@ -153,6 +154,16 @@ TEST(MoeChoices, FollowTheirWeights) {
   const MoeChoices whole = choices_of_rank(moe_skew("zipf:3"), 1, 2, 4, 4, 10, 7);
   EXPECT_EQ(whole.experts, std::vector<Count>(4, 10));
   EXPECT_EQ(whole.ranks, std::vector<Count>(2, 10));
+}
+
+// Predictions draw the same experts for the rank's tokens.
+TEST(MoeChoices, AreThoseOfPredictions) {
+  GptConfig model;
+  model.experts = {.number = 16, .per_token = 2};
+  const auto predicted = expert_choices("zipf:1.2", model, 5);
+  for (const int rank : {0, 3, 7})
+    EXPECT_EQ(predicted->counts(0, {rank, 8}, 100),
+              choices_of_rank(moe_skew("zipf:1.2"), rank, 8, 16, 2, 100, 5).experts);
 }
 
 TEST(MoeBench, SaysWhatItSkipsAndRefuses) {

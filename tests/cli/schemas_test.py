@@ -70,7 +70,7 @@ COMMANDS = (
     ("train", "fsdp", "--ranks", "8", "--global-batch", "8", "--device", "none", "--json", "dry_run.json"),
     ("plan", "3d", "--ranks", "16", "--tp", "2", "--cp", "2", "--pp", "2", "--global-batch", "8", "--micro-batches", "4", "--check-tags",
      "--json", "plan.json"),
-    ("plan", "moe", "--ranks", "4", "--token-dispatcher-type", "two_level", "--json", "moe_plan.json"),
+    ("plan", "moe", "--ranks", "4", "--token-dispatcher-type", "two_level", "--expert-choices", "zipf:1.2", "--json", "moe_plan.json"),
     ("calibrate", "--ranks", "2", "--global-batch", "2", "--sequence-length", "8", "--most-bytes", "4K", "--json", "machine.json"),
     ("plan", "ddp", "--ranks", "2", "--global-batch", "2", "--sequence-length", "8", "--profile", "machine.json", "--json", "seconds.json"),
     ("plan", "--batch", "cases.json", "--json", "predictions.json"),

@@ -167,7 +167,7 @@ TEST(Routing, ExpertsTakeAsManyTokensAsTheirCapacity) {
 }
 
 TEST(Routing, WithoutScoresAllAreChosenInTurn) {
-  const Routing routing = Router(experts(4, 3, sigmoid)).choose_in_turn(8, 1);
+  const Routing routing = Router(experts(4, 3, sigmoid)).choose_as_assumed(8, 1);
   EXPECT_EQ(routing.counts, (std::vector<Count>{6, 6, 6, 6}));
   EXPECT_EQ(std::ssize(routing.weights), 24);
 }
