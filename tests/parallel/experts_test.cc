@@ -200,8 +200,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // They add up in another order than where the weights multiply at the tokens.
 TEST_P(OtherWays, AreNearIfWeightsMultiplyAtExperts) {
-  const auto& [dispatcher, ranks, set] = GetParam();
-  if (std::string_view(dispatcher) != "two_level") GTEST_SKIP() << "the other method of the plan";
+  const auto& [_, ranks, set] = GetParam();
   for (const char* once : {"deduplicated", "all_gather"}) {
     TrainOptions options = run_with_experts("moe");
     options.steps = 3;
@@ -215,11 +214,12 @@ TEST_P(OtherWays, AreNearIfWeightsMultiplyAtExperts) {
     const TrainResult other = run(ranks, options);
     EXPECT_TRUE(theory_holds(other));
     ASSERT_EQ(other.steps.size(), 3);
+    const double tolerance = options.dtype == DType::f64 ? 1e-10 : 0.01;
     for (std::size_t i = 0; i < direct.steps.size(); ++i) {
-      EXPECT_NEAR(other.steps[i].loss, direct.steps[i].loss, 1e-10);
-      EXPECT_NEAR(other.steps[i].grad_norm, direct.steps[i].grad_norm, 1e-9);
+      EXPECT_NEAR(other.steps[i].loss, direct.steps[i].loss, tolerance);
+      EXPECT_NEAR(other.steps[i].grad_norm / direct.steps[i].grad_norm, 1, tolerance);
     }
-    EXPECT_NEAR(other.validation.at(0).loss, direct.validation.at(0).loss, 1e-10);
+    EXPECT_NEAR(other.validation.at(0).loss, direct.validation.at(0).loss, tolerance);
   }
 }
 
