@@ -58,8 +58,8 @@ class TokenDispatcher {
   virtual ~TokenDispatcher() = default;
 
   // Every rank learns which rows arrive, and which pass through it: fills routing.arriving and
-  // routing.passing; or, if rows are of tokens, routing.received from routing.sent. All ranks call this, dispatch() and combine() at the same time, even without
-  // a row. `label` is that of the traffic.
+  // routing.passing; or, if rows are of tokens, routing.received from routing.sent. All ranks call this,
+  // dispatch() and combine() at the same time, even without a row. `label` is that of the traffic.
   virtual void exchange_counts(const std::string& label, Routing& routing) = 0;
   virtual void dispatch(const RowExchange& rows) = 0;
   virtual void combine(const RowExchange& rows) = 0;

@@ -36,8 +36,8 @@ class ExpertRanks {
   static constexpr const char* weights_backward_label = "router weights backward";
 
   // Rows travel as the method says; with `overlap`, those of a dispatch while other work runs. Memory
-  // for rows on their way is charged to `ledger` as communication. `tensor` are the ranks that split each expert, if any do. All ranks of `comm` create
-  // it at the same time.
+  // for rows on their way is charged to `ledger` as communication. `tensor` are the ranks that split
+  // each expert, if any do. All ranks of `comm` create it at the same time.
   ExpertRanks(Communicator& comm, Communicator& tensor, const ExpertSplit& split,
               const ExpertConfig& experts, std::string_view method, bool overlap, Ledger& ledger);
   // One rank without the others, for tensors without storage: nothing is exchanged.
@@ -106,7 +106,7 @@ class ExpertRanks {
   }
 
  private:
-  std::array<Slice, 2> dispatcher_scratch(Use one, Use other, Slice like, Count columns);
+  std::array<Slice, 2> dispatcher_scratch(Use first, Use second, Slice like, Count columns);
   void combine(const RowExchange& rows);
   // Numbers on the host, experts_per_row() for each row. `arriving` are those of all parts.
   template <typename T>
@@ -128,13 +128,13 @@ class ExpertRanks {
   const DispatchMethod& method_;
   ExpertParts parts_;
   Others others_;
+  std::array<Tensor, 11> scratch_;
   std::unique_ptr<TokenDispatcher> dispatcher_;  // null without others
-  std::optional<Stream> stream_;
+  std::optional<Stream> stream_;                 // ends before the memory that it uses
   std::unique_ptr<TokenDispatcher> overlapped_;  // on the stream
   Meanwhile meanwhile_;
   Ledger& ledger_;
   std::optional<Stopwatch> waiting_;
-  std::array<Tensor, 11> scratch_;
   std::vector<DispatchedRows> dispatched_;
 };
 
