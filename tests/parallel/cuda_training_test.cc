@@ -77,6 +77,14 @@ TEST_F(CudaTraining, Experts) {
   const TrainResult result = run(2, experts);
   test::expect_golden_experts(result, 1e-10);
   EXPECT_TRUE(theory_holds(result));
+  for (const char* dispatcher : {"", "all_to_all", "deduplicated", "all_gather"}) {
+    experts = test::run_with_experts("moe");
+    experts.steps = 2;
+    if (*dispatcher != '\0') experts.router_weights = "expert", experts.token_dispatcher = dispatcher;
+    const TrainResult divided = run(2, experts);
+    test::expect_golden_experts(divided, 1e-10);
+    EXPECT_TRUE(theory_holds(divided)) << dispatcher;
+  }
   experts = test::run_with_experts("serial", DType::bf16);
   experts.steps = 1;
   EXPECT_NEAR(run(1, experts).steps[0].loss / result.steps[0].loss, 1, 0.01);
