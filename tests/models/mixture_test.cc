@@ -234,7 +234,8 @@ TEST_P(ModelWithExperts, GradientsEqualFiniteDifferences) {
     Count rows = 0;
     for (const auto& [layer, counts] : routing.tokens)
       for (const Count count : counts) rows += count;
-    EXPECT_EQ(rows, 8 * experts.per_token * std::ssize(routing.tokens));
+    EXPECT_EQ(rows + routing.dropped, 8 * experts.per_token * std::ssize(routing.tokens));
+    EXPECT_EQ(routing.dropped > 0, experts.capacity > 0);
     return cross_entropy + experts.balance * routing.balance / 2;
   };
   model.parameters().zero_gradients();
@@ -272,7 +273,14 @@ INSTANTIATE_TEST_SUITE_P(
                                .width = 2,
                                .shared = 2,
                                .router = sigmoid,
-                               .balance = 2}}));
+                               .balance = 2}},
+                    // The last tokens of the experts that most chose are dropped.
+                    ModelCase{{.number = 3,
+                               .per_token = 2,
+                               .width = 2,
+                               .balance = 0.5,
+                               .capacity = 0.75,
+                               .drops_by_position = true}}));
 
 }  // namespace
 }  // namespace lockstep

@@ -166,6 +166,19 @@ TEST(Routing, ExpertsTakeAsManyTokensAsTheirCapacity) {
   EXPECT_EQ(totals.chosen, 5);
 }
 
+// Memory is for so many rows, so the bound is counted here by hand.
+TEST(Routing, BoundsTheRowsOfSomeExperts) {
+  ExpertConfig config{.number = 8, .per_token = 2};
+  EXPECT_EQ(config.most_rows(10), 20);
+  EXPECT_EQ(config.most_rows(10, 4), 20);
+  EXPECT_EQ(config.most_rows(10, 1), 10);  // a token chooses an expert once
+  // The capacity of each is 3 rows, and four ranks have two experts each.
+  config.capacity = 1;
+  EXPECT_EQ(config.most_rows(10, 2), 6);
+  EXPECT_EQ(config.most_rows(ExpertSplit{.ranks = 4, .most_tokens = 10}), 24);
+  EXPECT_EQ(config.most_rows(10), 20);
+}
+
 TEST(Routing, WithoutScoresAllAreChosenInTurn) {
   const Routing routing = Router(experts(4, 3, sigmoid)).choose_as_assumed(8, 1);
   EXPECT_EQ(routing.counts, (std::vector<Count>{6, 6, 6, 6}));
