@@ -101,6 +101,26 @@ TEST_F(BalanceLevels, TheGlobalBatchAndBiasesAddUpTheChoicesOnce) {
   EXPECT_EQ(sent(0, "global_aux_loss"), sent(0.1, "aux_loss"));
 }
 
+// A scale that is a power of two changes no bit, if it is that of all losses.
+TEST_F(BalanceLevels, AreScaledAsTheLossIs) {
+  for (const auto& [technique, ranks, type] :
+       {std::tuple("serial", 1, "seq_aux_loss"), std::tuple("pipeline", 2, "aux_loss"),
+        std::tuple("moe", 2, "global_aux_loss")}) {
+    TrainOptions plain = level_run(technique, type);
+    plain.router_z_loss = 0.1;
+    TrainOptions scaled = plain;
+    scaled.loss_scaling = "torch";
+    scaled.initial_loss_scale = 1024;
+    const TrainResult expected = run(ranks, plain), result = run(ranks, scaled);
+    ASSERT_EQ(result.steps.size(), expected.steps.size());
+    for (std::size_t i = 0; i < expected.steps.size(); ++i) {
+      EXPECT_EQ(result.steps[i].loss_scale, 1024) << technique;
+      EXPECT_EQ(result.steps[i].loss, expected.steps[i].loss) << technique;
+      EXPECT_EQ(result.steps[i].grad_norm, expected.steps[i].grad_norm) << technique;
+    }
+  }
+}
+
 TEST_F(BalanceLevels, OfMicroBatchesDependOnTheCutAlone) {
   TrainOptions two = level_run("serial", "aux_loss");
   two.global_batch = 8;
