@@ -49,24 +49,35 @@ class WaitTimes {
 
  private:
   using Seconds = std::atomic<double>;
-  // Most ranks wait for few peers, so memory is taken for neighbouring peers together, when needed.
+  struct Place {
+    std::atomic<int> holder = 0;  // peer + 1; 0: free
+    Seconds seconds = 0;
+  };
+  // Most ranks wait for few peers. The first of them have their places here; for others memory is
+  // taken for neighbouring peers together, when needed.
+  static constexpr std::size_t first_peers = 14;
   static constexpr int block_peers = 64;
   using Block = std::array<Seconds, block_peers>;
   using Table = std::vector<std::atomic<Block*>>;
 
   Seconds& of(int peer) {
-    const Table* const table = table_.load(std::memory_order_acquire);
-    Block* const block =
-        table ? (*table)[static_cast<std::size_t>(peer / block_peers)].load() : nullptr;
-    return (block ? *block : added(peer))[static_cast<std::size_t>(peer % block_peers)];
+    for (Place& place : first_) {
+      int holder = place.holder.load(std::memory_order_relaxed);
+      // Another thread of the rank may take the place first, even for the same peer.
+      if (holder == 0 && place.holder.compare_exchange_strong(holder, peer + 1)) holder = peer + 1;
+      if (holder == peer + 1) return place.seconds;
+    }
+    return of_later(peer);
   }
-  Block& added(int peer);
+  Seconds& of_later(int peer);
+  Block& added(std::size_t number);
 
+  std::atomic<WaitTimes*> account_ = this;
+  Seconds sum_ = 0, late_ = 0;
+  std::array<Place, first_peers> first_{};
+  std::atomic<Table*> table_ = nullptr;
   int ranks_;
   std::mutex mutex_;
-  std::atomic<Table*> table_ = nullptr;
-  Seconds sum_ = 0, late_ = 0;
-  std::atomic<WaitTimes*> account_ = this;
 };
 
 }  // namespace lockstep
