@@ -135,14 +135,15 @@ class Communicator {
   // Returns the transport of a subgroup, and tells the observer of it.
   std::unique_ptr<Transport> made_group(std::span<const int> members);
 
+  // What every message reads comes first.
   std::unique_ptr<Transport> transport_;
-  int rank_, size_;  // cached: every message reads them, and decorators make the call slow
+  int rank_, size_;  // cached: decorators make the call slow
+  bool in_collective_ = false;
+  Call call_{};
   RankRecords records_;
   int track_;
   std::string label_;
   std::int64_t next_sequence_ = 0;
-  bool in_collective_ = false;
-  Call call_{};
 };
 
 // A collective operation from its first to its last message. While it lives, every message carries

@@ -34,11 +34,11 @@ class Counters {
   void add(std::string_view label, const Volume& message);
 
   mutable std::mutex mutex_;
-  std::map<std::string, Volume, std::less<>> volumes_;  // without the newest
+  bool is_paused_ = false;
   // Most messages have the label of the one before them, and need no search for it.
   std::string newest_label_;
   Volume newest_;
-  bool is_paused_ = false;
+  std::map<std::string, Volume, std::less<>> volumes_;  // without the newest
 };
 
 }  // namespace lockstep
