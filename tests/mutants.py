@@ -394,7 +394,7 @@ MUTANTS = [
     ("parallel/parameter_server/asynchronous.cc", "clip_factor(options_, push.gradient_norm)", "1"),
     ("parallel/plan/roles.h", "return !colocated || two_ends;", "return !colocated;"),
     ("collectives/transport/decorators/counting.cc", "if (to != other_end_)", "if (true)"),
-    ("collectives/transport/virtual/virtual_world.cc", "to_other_end ? Link{} : world", "world"),
+    ("collectives/transport/virtual/virtual_group.h", "to_other_end ? Link{} : world", "world"),
     ("parallel/pipeline/schedules/one_f_one_b.cc", "x.ranks - 1 - stage", "x.ranks - stage"),
     ("parallel/pipeline/schedules/interleaved.cc", "2 * (x.ranks - rank - 1)", "(x.ranks - rank - 1)"),
     ("parallel/pipeline/schedules/zero_bubble.cc", ".weight_gradients = stage}", ".weight_gradients = stage + 1}"),

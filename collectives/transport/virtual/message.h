@@ -111,16 +111,22 @@ class VirtualChannel final : public Counted<VirtualChannel> {
 };
 using ChannelPointer = boost::intrusive_ptr<VirtualChannel>;
 
+// How the messages of one rank to another travel.
+struct Route {
+  VirtualChannel* channel;
+  RankPorts *sender, *receiver;  // whose egress and whose ingress they occupy
+  Link link;
+};
+
 // An event that happens when the first byte reaches the receiver. A rank may have a thousand sends
 // in flight, so messages are small, and live only until they are taken.
 class VirtualMessage final : public VirtualTime::Event {
  public:
-  VirtualMessage(ChannelPointer channel, RankPorts& receiver, const Link& link,
-                 SignaturePointer of_operation, Slice slice)
+  VirtualMessage(const Route& route, SignaturePointer of_operation, Slice slice)
       : data(slice),
-        channel_(std::move(channel)),
-        receiver_(receiver),
-        on_link_s_(static_cast<double>(slice.bytes()) * link.beta_s_per_byte),
+        channel_(route.channel),
+        receiver_(*route.receiver),
+        on_link_s_(static_cast<double>(slice.bytes()) * route.link.beta_s_per_byte),
         signature_(std::move(of_operation)) {}
   VirtualMessage(const VirtualMessage&) = delete;
   ~VirtualMessage() override {

@@ -41,11 +41,20 @@ class VirtualGroup {
   }
   // A message to a rank that does not run arrives at its stand-in, which treats it as the message
   // of the rank from which it receives.
-  const ChannelPointer& channel(int from, int to) {
+  VirtualChannel& channel(int from, int to) {
     const std::int64_t sender = stand_ins_[static_cast<std::size_t>(from)];
     auto& channel = channels_[sender * board.size() + stand_ins_[static_cast<std::size_t>(to)]];
     if (!channel) channel = new VirtualChannel(world->time);
-    return channel;
+    return *channel;
+  }
+  Route route(int from, int to) {
+    const int sender = board.world_rank(from), receiver = board.world_rank(to);
+    const bool to_other_end = sender == receiver && from != to;
+    auto& ports = to_other_end ? world->between_ends : world->ports(sender, receiver);
+    return {.channel = &channel(from, to),
+            .sender = &ports[static_cast<std::size_t>(sender)],
+            .receiver = &ports[static_cast<std::size_t>(stand_in_of_world(to))],
+            .link = to_other_end ? Link{} : world->link(sender, receiver)};
   }
   std::shared_ptr<VirtualGroup> subgroup(int rank, const std::vector<int>& members) {
     return subgroups_.join(rank, members, [&] {
@@ -107,20 +116,26 @@ class VirtualGroup {
   Subgroups<VirtualGroup> subgroups_;
 };
 
-// The channel that a rank used last: most algorithms stay with one peer for a while.
-class LastChannel {
+// What one rank knows of the peers with which it exchanged messages last: most algorithms stay with
+// a few for a while.
+template <typename Known>
+class RecentPeers {
  public:
-  VirtualChannel& channel(VirtualGroup& group, int from, int to) {
-    if (from != from_ || to != to_) {
-      channel_ = group.channel(from, to);
-      from_ = from, to_ = to;
-    }
-    return *channel_;
+  // `look_up()` is called for a peer that is not among them.
+  template <typename LookUp>
+  const Known& find(int peer, LookUp look_up) {
+    for (const auto& [other, known] : recent_)
+      if (other == peer) return known;
+    if (recent_.size() < most) return recent_.emplace_back(peer, look_up()).second;
+    next_ = (next_ + 1) % most;
+    recent_[next_] = {peer, look_up()};
+    return recent_[next_].second;
   }
 
  private:
-  int from_ = -1, to_ = -1;
-  ChannelPointer channel_;
+  static constexpr std::size_t most = 16;
+  std::vector<std::pair<int, Known>> recent_;
+  std::size_t next_ = 0;  // the one to forget
 };
 
 }  // namespace lockstep

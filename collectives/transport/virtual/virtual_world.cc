@@ -50,12 +50,12 @@ class VirtualTransport final : public Transport,
     return std::make_unique<VirtualSend>(group_->world->time, sent(call, data, to));
   }
   Request irecv(const Call& call, Slice data, int from) override {
-    return std::make_unique<VirtualReceive>(*group_, from_.channel(*group_, from, rank_), rank_,
-                                            from, call, data, std::nullopt);
+    return std::make_unique<VirtualReceive>(*group_, channel_from(from), rank_, from, call, data,
+                                            std::nullopt);
   }
   Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) override {
-    return std::make_unique<VirtualReceive>(*group_, from_.channel(*group_, from, rank_), rank_,
-                                            from, call, growing, op);
+    return std::make_unique<VirtualReceive>(*group_, channel_from(from), rank_, from, call, growing,
+                                            op);
   }
   void send_recv(const Call& call, Slice leaving, int to, Slice arriving, int from) override {
     exchange(call, leaving, to, arriving, from, std::nullopt);
@@ -83,9 +83,9 @@ class VirtualTransport final : public Transport,
       board().check_notice(rank_, from.front(), call);
       if (!std::isfinite(arrival(*first))) board().check_departed(rank_, from, call);
       const Board::Waiting waiting(board(), rank_, from.front(), call);
-      for (const int peer : from) group_->channel(peer, rank_)->receiver = &time.thread();
+      for (const int peer : from) group_->channel(peer, rank_).receiver = &time.thread();
       const bool goes_on = time.wait(arrival(*first));
-      for (const int peer : from) group_->channel(peer, rank_)->receiver = nullptr;
+      for (const int peer : from) group_->channel(peer, rank_).receiver = nullptr;
       if (!goes_on) board().give_up(rank_, from, call);
     }
   }
@@ -159,28 +159,24 @@ class VirtualTransport final : public Transport,
     return signature_;
   }
 
+  VirtualChannel& channel_from(int from) {
+    return *from_.find(from, [&] { return &group_->channel(from, rank_); });
+  }
   InFlight sent(const Call& call, Slice data, int to) {
-    VirtualWorld& world = *group_->world;
-    const AtWork work(world.time);
-    world.time.catch_up();
-    const int own = board().world_rank(rank_), other = board().world_rank(to);
-    const bool to_other_end = own == other && rank_ != to;
-    const Link link = to_other_end ? Link{} : world.link(own, other);
-    auto& ports = to_other_end ? world.between_ends : world.ports(own, other);
-    VirtualChannel& channel = to_.channel(*group_, rank_, to);
-    RankPorts& receiver = ports[world.stand_ins[static_cast<std::size_t>(other)]];
-    auto owned =
-        std::make_unique<VirtualMessage>(&channel, receiver, link, shared(call.signature), data);
+    VirtualTime& time = group_->world->time;
+    const AtWork work(time);
+    time.catch_up();
+    const Route& route = to_.find(to, [&] { return group_->route(rank_, to); });
+    auto owned = std::make_unique<VirtualMessage>(route, shared(call.signature), data);
     VirtualMessage& message = *owned;
-    channel.add(std::move(owned));
-    return {&message, message.leave(world.time.thread().now(), ports[own], link.alpha_s)};
+    route.channel->add(std::move(owned));
+    return {&message, message.leave(time.thread().now(), *route.sender, route.link.alpha_s)};
   }
   // Both transfers on the stack.
   void exchange(const Call& call, Slice leaving, int to, Slice arriving, int from,
                 std::optional<ReduceOp> op) {
     VirtualSend sending(group_->world->time, sent(call, leaving, to));
-    VirtualReceive receiving(*group_, from_.channel(*group_, from, rank_), rank_, from, call,
-                             arriving, op);
+    VirtualReceive receiving(*group_, channel_from(from), rank_, from, call, arriving, op);
     receiving.wait();
     sending.wait();
   }
@@ -188,7 +184,8 @@ class VirtualTransport final : public Transport,
   std::shared_ptr<VirtualGroup> group_;
   int rank_;
   SignaturePointer signature_;
-  LastChannel to_, from_;
+  RecentPeers<Route> to_;
+  RecentPeers<VirtualChannel*> from_;
 };
 
 }  // namespace
