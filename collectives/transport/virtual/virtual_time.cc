@@ -16,8 +16,23 @@ double processor_seconds() {
 
 }  // namespace
 
-void VirtualTime::push(double time, VirtualThread* thread, Event* event) {
-  events_[time].entries.push_back({next_number_++, thread, event});
+VirtualTime::Moment& VirtualTime::moment_at(double time) {
+  const auto place = events_.lower_bound(time);
+  if (place != events_.end() && place->first == time) return place->second;
+  if (spare_.empty()) return events_.emplace_hint(place, time, Moment{})->second;
+  Moments::node_type node = std::move(spare_.back());
+  spare_.pop_back();
+  node.key() = time;
+  return events_.insert(place, std::move(node))->second;
+}
+
+void VirtualTime::forget(Moments::iterator passed) {
+  constexpr std::size_t most = 64;
+  Moments::node_type node = events_.extract(passed);
+  if (spare_.size() == most) return;
+  node.mapped().entries.clear();
+  node.mapped().begun = 0;
+  spare_.push_back(std::move(node));
 }
 
 // Thousands of ranks do not fit into a cache. What the events of one time will use is fetched while
@@ -32,21 +47,21 @@ void VirtualTime::fetch_ahead(const Moment& moment) {
   };
   if (moment.begun + far < moment.entries.size()) {
     const Entry& entry = moment.entries[moment.begun + far];
-    fetch(entry.thread ? static_cast<const void*>(entry.thread) : entry.event, event_lines);
+    fetch(entry.is_event() ? static_cast<const void*>(entry.event) : entry.thread, event_lines);
   }
   if (moment.begun + near < moment.entries.size()) {
-    const VirtualThread* const thread = moment.entries[moment.begun + near].thread;
-    if (!thread || !thread->suspended_at_) return;
-    fetch(thread->suspended_at_ - below * line_bytes, below + inner_lines);
-    fetch(thread->began_at_ - outer_lines * line_bytes, outer_lines);
+    const Entry& entry = moment.entries[moment.begun + near];
+    if (entry.is_event() || !entry.thread->suspended_at_) return;
+    fetch(entry.thread->suspended_at_ - below * line_bytes, below + inner_lines);
+    fetch(entry.thread->began_at_ - outer_lines * line_bytes, outer_lines);
   }
 }
 
 // Replaces the event that would have resumed it later.
 void VirtualTime::resume_at(double time, VirtualThread& thread) {
-  thread.resumed_by_ = next_number_;
+  thread.resumed_by_ = resumptions_++;
   thread.resumed_at_ = time;
-  push(time, &thread, nullptr);
+  moment_at(time).entries.push_back({.resumption = thread.resumed_by_, .thread = &thread});
 }
 
 VirtualThread& VirtualTime::add(std::function<void()> body, double start) {
@@ -84,10 +99,10 @@ void VirtualTime::run_events() {
                            moment.entries.begin() + static_cast<std::ptrdiff_t>(moment.begun));
       moment.begun = 0;
     }
-    if (moment.begun == moment.entries.size()) events_.erase(first);
-    if (next.event) {
+    if (moment.begun == moment.entries.size()) forget(first);
+    if (next.is_event()) {
       next.event->happen(time);
-    } else if (next.thread->resumed_by_ == next.number) {
+    } else if (next.thread->resumed_by_ == next.resumption) {
       next.thread->now_ = std::max(next.thread->now_, time);
       resume(*next.thread);
     }
@@ -106,7 +121,7 @@ void VirtualTime::run() {
   }
   for (const auto& [time, moment] : std::exchange(events_, {}))
     for (std::size_t i = moment.begun; i < moment.entries.size(); ++i)
-      if (moment.entries[i].event) moment.entries[i].event->drop();
+      if (moment.entries[i].is_event()) moment.entries[i].event->drop();
 }
 
 void VirtualTime::suspend(VirtualThread& self) {
@@ -150,6 +165,8 @@ void VirtualTime::wake_all() {
   for (const auto& other : threads_) wake(*other, running_->now_);
 }
 
-void VirtualTime::schedule(double time, Event& event) { push(time, nullptr, &event); }
+void VirtualTime::schedule(double time, Event& event) {
+  moment_at(time).entries.push_back({.resumption = -1, .event = &event});
+}
 
 }  // namespace lockstep

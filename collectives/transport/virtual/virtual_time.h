@@ -35,7 +35,7 @@ class VirtualThread {
   const char* began_at_ = nullptr;
   const char* suspended_at_ = nullptr;
   bool waiting_ = false;
-  // The event that will resume it, if any: its number and its time.
+  // What will resume it, if anything: its number and its time.
   std::int64_t resumed_by_ = -1;
   double resumed_at_ = 0;
   bool stuck_ = false;
@@ -81,16 +81,22 @@ class VirtualTime {
 
  private:
   struct Entry {
-    std::int64_t number;
-    VirtualThread* thread;  // to resume,
-    Event* event;           // or event to run
+    std::int64_t resumption;  // its number; -1 for an event
+    union {
+      VirtualThread* thread;  // to resume,
+      Event* event;           // or event to run
+    };
+    bool is_event() const { return resumption < 0; }
   };
   // The events of one time, in order of creation.
   struct Moment {
     std::vector<Entry> entries;
     std::size_t begun = 0;  // how many of them have happened, or are about to
   };
-  void push(double time, VirtualThread* thread, Event* event);
+  using Moments = std::map<double, Moment>;  // by time
+  // The one at `time`, which may be new.
+  Moment& moment_at(double time);
+  void forget(Moments::iterator passed);
   void resume_at(double time, VirtualThread& thread);
   void resume(VirtualThread& thread);
   void suspend(VirtualThread& self);
@@ -99,9 +105,10 @@ class VirtualTime {
 
   bool measures_compute_;
   VirtualThread* running_ = nullptr;
-  std::int64_t next_number_ = 0;
+  std::int64_t resumptions_ = 0;
   std::int64_t unfinished_ = 0;
-  std::map<double, Moment> events_;  // by time
+  Moments events_;
+  std::vector<Moments::node_type> spare_;  // passed moments, whose memory is used again
   std::vector<std::unique_ptr<VirtualThread>> threads_;
 };
 
