@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <boost/smart_ptr/intrusive_ptr.hpp>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "collectives/base/link_slowdown.h"
 #include "collectives/base/links.h"
 #include "collectives/transport/failure/board.h"
+#include "collectives/transport/virtual/recycled.h"
 #include "collectives/transport/virtual/virtual_concurrency.h"
 
 namespace lockstep {
@@ -76,8 +78,8 @@ class Counted {
   int holders_ = 0;
 };
 
-// The signature of an operation, which all its messages share.
-struct SharedSignature final : Counted<SharedSignature> {
+// The signature of an operation, which the messages of all its ranks share.
+struct SharedSignature final : Counted<SharedSignature>, Recycled<SharedSignature> {
   explicit SharedSignature(const Signature& of_operation) : signature(of_operation) {}
   const Signature signature;
 };
@@ -120,10 +122,13 @@ struct Route {
 
 // An event that happens when the first byte reaches the receiver. A rank may have a thousand sends
 // in flight, so messages are small, and live only until they are taken.
-class VirtualMessage final : public VirtualTime::Event {
+class VirtualMessage final : public VirtualTime::Event, public Recycled<VirtualMessage> {
  public:
   VirtualMessage(const Route& route, SignaturePointer of_operation, Slice slice)
-      : data(slice),
+      : data_(slice.data),
+        count_(slice.count),
+        device_(slice.device),
+        dtype_(slice.dtype),
         channel_(route.channel),
         receiver_(*route.receiver),
         on_link_s_(static_cast<double>(slice.bytes()) * route.link.beta_s_per_byte),
@@ -141,42 +146,51 @@ class VirtualMessage final : public VirtualTime::Event {
     return sender.egress_free;
   }
   void happen(double now) override {
-    arrives_at = receiver_.ingress_free = std::max(now, receiver_.ingress_free) + on_link_s_;
-    if (channel_->receiver) channel_->time.wake(*channel_->receiver, *arrives_at);
+    arrives_at_ = receiver_.ingress_free = std::max(now, receiver_.ingress_free) + on_link_s_;
+    has_arrived_ = true;
+    if (channel_->receiver) channel_->time.wake(*channel_->receiver, arrives_at_);
     drop();
   }
   void drop() override {
     // May destroy the channel, and this message with it.
     const ChannelPointer channel = std::move(channel_);
   }
+  // It will never be received.
+  void cancel() { is_cancelled_ = true; }
+  // When the last byte arrives, once that is known.
+  std::optional<double> arrives_at() const {
+    return has_arrived_ && !is_cancelled_ ? std::optional(arrives_at_) : std::nullopt;
+  }
   // `holder` points to this message, and to nothing once the message is gone.
   void hold(VirtualMessage** holder) { held_by_ = holder; }
+  Slice data() const { return {data_, count_, dtype_, device_}; }
   // Copies the data, because the sender continues and may overwrite them.
   void keep_data() {
-    if (data.count == 0 || !data.device->stores()) return;
-    memory_ =
-        std::make_unique<Memory>(*data.device, nullptr, MemoryUse::communication, data.bytes());
-    const Slice copy = memory_->slice(data.count, data.dtype);
-    data.device->copy(copy, data);
-    data = copy;
+    if (count_ == 0 || !device_->stores()) return;
+    memory_ = std::make_unique<Memory>(*device_, nullptr, MemoryUse::communication, data().bytes());
+    device_->copy(memory_->slice(count_, dtype_), data());
+    data_ = memory_->data();
   }
-  const Signature& signature() const { return signature_->signature; }
-
-  Slice data;
-  std::optional<double> arrives_at;
-  bool cancelled = false;
+  const SignaturePointer& signature() const { return signature_; }
 
  private:
   friend class VirtualChannel;
 
-  ChannelPointer channel_;  // until it has happened
+  // A slice, and what fits behind its type.
+  std::byte* data_;
+  Count count_;
+  Device* device_;
+  DType dtype_;
+  bool has_arrived_ = false, is_cancelled_ = false;
+  std::uint32_t number_ = 0;  // in the channel; its low bits tell apart all that wait there
+  MessagePointer next_;       // in the channel
+  ChannelPointer channel_;    // until it has happened
   RankPorts& receiver_;
   double on_link_s_;
+  double arrives_at_ = 0;
   SignaturePointer signature_;
-  std::unique_ptr<Memory> memory_;
   VirtualMessage** held_by_ = nullptr;
-  MessagePointer next_;  // in the channel
-  std::int64_t number_ = 0;
+  std::unique_ptr<Memory> memory_;
 };
 
 // One by one: destroyed recursively, a long list would overflow the stack.
@@ -185,7 +199,7 @@ inline VirtualChannel::~VirtualChannel() {
 }
 
 inline void VirtualChannel::add(MessagePointer message) {
-  message->number_ = sent_++;
+  message->number_ = static_cast<std::uint32_t>(sent_++);
   VirtualMessage* const added = message.get();
   (first_ ? last_->next_ : first_) = std::move(message);
   last_ = added;
@@ -194,14 +208,16 @@ inline void VirtualChannel::add(MessagePointer message) {
 inline VirtualMessage* VirtualChannel::find(std::int64_t number) const {
   if (number >= sent_) return nullptr;
   VirtualMessage* message = first_.get();
-  while (message && message->number_ != number) message = message->next_.get();
+  while (message && message->number_ != static_cast<std::uint32_t>(number))
+    message = message->next_.get();
   return message;
 }
 
 inline MessagePointer VirtualChannel::take(std::int64_t number) {
   VirtualMessage* before = nullptr;
   MessagePointer* place = &first_;
-  while ((*place)->number_ != number) before = place->get(), place = &before->next_;
+  while ((*place)->number_ != static_cast<std::uint32_t>(number))
+    before = place->get(), place = &before->next_;
   MessagePointer message = std::move(*place);
   *place = std::move(message->next_);
   if (last_ == message.get()) last_ = before;

@@ -27,7 +27,7 @@ struct InFlight {
   double left_at;
 };
 
-class VirtualSend final : public Transfer {
+class VirtualSend final : public Transfer, public Recycled<VirtualSend> {
  public:
   VirtualSend(VirtualTime& time, InFlight sent)
       : time_(time), message_(sent.message), left_at_(sent.left_at) {
@@ -35,7 +35,7 @@ class VirtualSend final : public Transfer {
   }
   ~VirtualSend() override {
     if (!message_) return;
-    message_->cancelled = true;
+    message_->cancel();
     message_->hold(nullptr);
   }
   void wait() override {
@@ -53,16 +53,18 @@ class VirtualSend final : public Transfer {
   double left_at_;
 };
 
-class VirtualReceive final : public Transfer {
+class VirtualReceive final : public Transfer, public Recycled<VirtualReceive> {
  public:
   // With an operation, reduces the message into `into`; without one, copies it there.
-  VirtualReceive(VirtualGroup& group, VirtualChannel& channel, int rank, int from, const Call& call,
-                 Slice into, std::optional<ReduceOp> op)
+  VirtualReceive(VirtualGroup& group, VirtualChannel& channel, int rank, int from,
+                 SignaturePointer of_operation, std::string_view label, Slice into,
+                 std::optional<ReduceOp> op)
       : group_(group),
         channel_(channel),
         rank_(rank),
         from_(from),
-        call_(call),
+        signature_(std::move(of_operation)),
+        label_(label),
         into_(into),
         op_(op),
         number_(channel_.receives++) {}
@@ -71,17 +73,19 @@ class VirtualReceive final : public Transfer {
     if (finished_) return;
     const MessagePointer message = arrived();
     if (op_)
-      into_.device->reduce(into_, message->data, *op_);
+      into_.device->reduce(into_, message->data(), *op_);
     else
-      into_.device->copy(into_, message->data);
+      into_.device->copy(into_, message->data());
     finished_ = true;
   }
   std::optional<double> arrives_at() override {
     const VirtualMessage* message = channel_.find(number_);
-    return message && !message->cancelled ? message->arrives_at : std::nullopt;
+    return message ? message->arrives_at() : std::nullopt;
   }
 
  private:
+  Call call() const { return {signature_->signature, label_}; }
+
   MessagePointer arrived() {
     VirtualTime& time = group_.world->time;
     const AtWork work(time);
@@ -91,29 +95,31 @@ class VirtualReceive final : public Transfer {
     time.sleep_until(*arrives_at());
     group_.count_wait(rank_, from_, begin);
     MessagePointer message = channel_.take(number_);
-    group_.board.match(rank_, from_, call_, message->signature());
+    if (message->signature() != signature_)
+      group_.board.match(rank_, from_, call(), message->signature()->signature);
     // Shares of ranks that stand for others may differ by an element.
-    if (group_.runs(from_)) group_.board.match_size(rank_, from_, call_, into_, message->data);
+    if (group_.runs(from_)) group_.board.match_size(rank_, from_, call(), into_, message->data());
     return message;
   }
 
   void wait_for_sender() {
     VirtualWorld& world = *group_.world;
-    group_.board.check_notice(rank_, from_, call_);
-    const Board::Waiting waiting(group_.board, rank_, from_, call_);
+    group_.board.check_notice(rank_, from_, call());
+    const Board::Waiting waiting(group_.board, rank_, from_, call());
     channel_.receiver = &world.time.thread();
     const bool goes_on = world.time.wait();
     channel_.receiver = nullptr;
     const std::span peers(&from_, 1);
-    if (!goes_on) group_.board.give_up(rank_, peers, call_);
-    group_.board.check_notice(rank_, from_, call_);
-    if (!arrives_at()) group_.board.check_departed(rank_, peers, call_);
+    if (!goes_on) group_.board.give_up(rank_, peers, call());
+    group_.board.check_notice(rank_, from_, call());
+    if (!arrives_at()) group_.board.check_departed(rank_, peers, call());
   }
 
   VirtualGroup& group_;
   VirtualChannel& channel_;
   int rank_, from_;
-  Call call_;
+  SignaturePointer signature_;
+  std::string_view label_;
   Slice into_;
   std::optional<ReduceOp> op_;
   std::int64_t number_;

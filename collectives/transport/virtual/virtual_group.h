@@ -56,6 +56,11 @@ class VirtualGroup {
             .receiver = &ports[static_cast<std::size_t>(stand_in_of_world(to))],
             .link = to_other_end ? Link{} : world->link(sender, receiver)};
   }
+  // Ranks in the same operation share its signature.
+  const SignaturePointer& shared(const Signature& signature) {
+    if (!newest_ || newest_->signature != signature) newest_ = new SharedSignature(signature);
+    return newest_;
+  }
   std::shared_ptr<VirtualGroup> subgroup(int rank, const std::vector<int>& members) {
     return subgroups_.join(rank, members, [&] {
       std::vector<int> world_ranks;
@@ -113,6 +118,7 @@ class VirtualGroup {
 
   std::vector<int> stand_ins_;  // by rank of this group
   std::unordered_map<std::int64_t, ChannelPointer> channels_;
+  SignaturePointer newest_;
   Subgroups<VirtualGroup> subgroups_;
 };
 
@@ -124,18 +130,19 @@ class RecentPeers {
   // `look_up()` is called for a peer that is not among them.
   template <typename LookUp>
   const Known& find(int peer, LookUp look_up) {
-    for (const auto& [other, known] : recent_)
-      if (other == peer) return known;
-    if (recent_.size() < most) return recent_.emplace_back(peer, look_up()).second;
-    next_ = (next_ + 1) % most;
-    recent_[next_] = {peer, look_up()};
-    return recent_[next_].second;
+    const auto is_it = [peer](const auto& recent) { return recent.first == peer; };
+    auto place = std::ranges::find_if(recent_, is_it);
+    if (place == recent_.end()) {
+      if (recent_.size() == most) recent_.pop_back();
+      place = recent_.insert(recent_.end(), {peer, look_up()});
+    }
+    std::swap(*place, recent_.front());  // keeps those in use together
+    return recent_.front().second;
   }
 
  private:
   static constexpr std::size_t most = 16;
   std::vector<std::pair<int, Known>> recent_;
-  std::size_t next_ = 0;  // the one to forget
 };
 
 }  // namespace lockstep

@@ -50,12 +50,10 @@ class VirtualTransport final : public Transport,
     return std::make_unique<VirtualSend>(group_->world->time, sent(call, data, to));
   }
   Request irecv(const Call& call, Slice data, int from) override {
-    return std::make_unique<VirtualReceive>(*group_, channel_from(from), rank_, from, call, data,
-                                            std::nullopt);
+    return Request(new VirtualReceive(received(call, data, from, std::nullopt)));
   }
   Request irecv_reduce(const Call& call, Slice growing, int from, ReduceOp op) override {
-    return std::make_unique<VirtualReceive>(*group_, channel_from(from), rank_, from, call, growing,
-                                            op);
+    return Request(new VirtualReceive(received(call, growing, from, op)));
   }
   void send_recv(const Call& call, Slice leaving, int to, Slice arriving, int from) override {
     exchange(call, leaving, to, arriving, from, std::nullopt);
@@ -154,13 +152,14 @@ class VirtualTransport final : public Transport,
 
   // One for the messages of an operation that follow each other.
   const SignaturePointer& shared(const Signature& signature) {
-    if (!signature_ || signature_->signature != signature)
-      signature_ = new SharedSignature(signature);
+    if (!signature_ || signature_->signature != signature) signature_ = group_->shared(signature);
     return signature_;
   }
 
-  VirtualChannel& channel_from(int from) {
-    return *from_.find(from, [&] { return &group_->channel(from, rank_); });
+  VirtualReceive received(const Call& call, Slice into, int from, std::optional<ReduceOp> op) {
+    VirtualChannel& channel = *from_.find(from, [&] { return &group_->channel(from, rank_); });
+    return VirtualReceive(*group_, channel, rank_, from, shared(call.signature), call.label, into,
+                          op);
   }
   InFlight sent(const Call& call, Slice data, int to) {
     VirtualTime& time = group_->world->time;
@@ -176,7 +175,7 @@ class VirtualTransport final : public Transport,
   void exchange(const Call& call, Slice leaving, int to, Slice arriving, int from,
                 std::optional<ReduceOp> op) {
     VirtualSend sending(group_->world->time, sent(call, leaving, to));
-    VirtualReceive receiving(*group_, channel_from(from), rank_, from, call, arriving, op);
+    VirtualReceive receiving = received(call, arriving, from, op);
     receiving.wait();
     sending.wait();
   }
