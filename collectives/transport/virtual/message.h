@@ -148,12 +148,19 @@ class VirtualMessage final : public VirtualTime::Event, public Recycled<VirtualM
   void happen(double now) override {
     arrives_at_ = receiver_.ingress_free = std::max(now, receiver_.ingress_free) + on_link_s_;
     has_arrived_ = true;
-    if (channel_->receiver) channel_->time.wake(*channel_->receiver, arrives_at_);
+    if (VirtualThread* const receiver = channel_->receiver) {
+      receiver->will_use(this);
+      channel_->time.wake(*receiver, arrives_at_);
+    }
     drop();
   }
   void drop() override {
     // May destroy the channel, and this message with it.
     const ChannelPointer channel = std::move(channel_);
+  }
+  void fetch_ahead() const override {
+    __builtin_prefetch(channel_.get());
+    __builtin_prefetch(&receiver_);
   }
   // It will never be received.
   void cancel() { is_cancelled_ = true; }
@@ -221,6 +228,7 @@ inline MessagePointer VirtualChannel::take(std::int64_t number) {
   MessagePointer message = std::move(*place);
   *place = std::move(message->next_);
   if (last_ == message.get()) last_ = before;
+  __builtin_prefetch(place->get());  // probably received next
   return message;
 }
 

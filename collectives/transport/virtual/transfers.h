@@ -107,6 +107,7 @@ class VirtualReceive final : public Transfer, public Recycled<VirtualReceive> {
     group_.board.check_notice(rank_, from_, call());
     const Board::Waiting waiting(group_.board, rank_, from_, call());
     channel_.receiver = &world.time.thread();
+    world.time.thread().will_use(this);
     const bool goes_on = world.time.wait();
     channel_.receiver = nullptr;
     const std::span peers(&from_, 1);

@@ -139,6 +139,8 @@ class RecentPeers {
     std::swap(*place, recent_.front());  // keeps those in use together
     return recent_.front().second;
   }
+  // The one found last; null before that.
+  const Known* newest() const { return recent_.empty() ? nullptr : &recent_.front().second; }
 
  private:
   static constexpr std::size_t most = 16;

@@ -36,8 +36,9 @@ void VirtualTime::forget(Moments::iterator passed) {
 }
 
 // Thousands of ranks do not fit into a cache. What the events of one time will use is fetched while
-// those before them run: first the thread or the message, later both ends of the thread's stack. At
-// the outer end are the rank's communicator and counters.
+// those before them run: first the thread or the message; later what the message leads to, or what
+// the thread has announced and both ends of its stack. At the outer end are the rank's communicator
+// and counters.
 void VirtualTime::fetch_ahead(const Moment& moment) {
   constexpr std::size_t far = 8, near = 4;
   constexpr int line_bytes = 64, event_lines = 4, below = 4, inner_lines = 16, outer_lines = 18;
@@ -51,7 +52,9 @@ void VirtualTime::fetch_ahead(const Moment& moment) {
   }
   if (moment.begun + near < moment.entries.size()) {
     const Entry& entry = moment.entries[moment.begun + near];
-    if (entry.is_event() || !entry.thread->suspended_at_) return;
+    if (entry.is_event()) return entry.event->fetch_ahead();
+    for (const void* const place : entry.thread->used_next_) fetch(place, 2);
+    if (!entry.thread->suspended_at_) return;
     fetch(entry.thread->suspended_at_ - below * line_bytes, below + inner_lines);
     fetch(entry.thread->began_at_ - outer_lines * line_bytes, outer_lines);
   }

@@ -5,6 +5,7 @@
 // shared state, all earlier events have happened.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -23,6 +24,9 @@ class VirtualThread {
  public:
   double now() const { return now_; }
   bool finished() const { return fiber_.finished(); }
+  // Memory that it will use when it goes on: the last few places are fetched into the caches before.
+  // Nothing else depends on it.
+  void will_use(const void* place) { used_next_[uses_++ % used_next_.size()] = place; }
 
  private:
   friend class VirtualTime;
@@ -34,6 +38,8 @@ class VirtualThread {
   // The ends of its stack: where it began, and where it was suspended.
   const char* began_at_ = nullptr;
   const char* suspended_at_ = nullptr;
+  std::array<const void*, 8> used_next_{};
+  std::size_t uses_ = 0;
   bool waiting_ = false;
   // What will resume it, if anything: its number and its time.
   std::int64_t resumed_by_ = -1;
@@ -50,6 +56,8 @@ class VirtualTime {
     virtual void happen(double now) = 0;
     // The event will not happen: all threads have ended.
     virtual void drop() = 0;
+    // Fetches what happen() will use into the caches.
+    virtual void fetch_ahead() const {}
   };
 
   // Whether the CPU time of a thread's own code advances its clock.

@@ -156,8 +156,17 @@ class VirtualTransport final : public Transport,
     return signature_;
   }
 
+  // What the rank uses when it goes on after a receive from that channel.
+  void announce_uses(const VirtualChannel& receiving) {
+    VirtualThread& thread = group_->world->time.thread();
+    thread.will_use(&receiving);
+    thread.will_use(capabilities().waits);
+    thread.will_use(&group_);
+    if (const Route* const route = to_.newest()) thread.will_use(route->channel);
+  }
   VirtualReceive received(const Call& call, Slice into, int from, std::optional<ReduceOp> op) {
     VirtualChannel& channel = *from_.find(from, [&] { return &group_->channel(from, rank_); });
+    announce_uses(channel);
     return VirtualReceive(*group_, channel, rank_, from, shared(call.signature), call.label, into,
                           op);
   }
