@@ -94,6 +94,7 @@ void run(Communicator& comm, Slice data, ReduceOp op) {
   const int leaf = tree[0].is_leaf() ? 0 : 1;
 
   std::vector<Request> sent;
+  sent.reserve(2 * static_cast<std::size_t>(segments));
   for (const int t : {leaf, 1 - leaf}) up(comm, tree[t], segment[t], segments, op, sent);
   // Data sent up must have left before data from above overwrite them.
   for (const Request& send : sent) send->wait();
