@@ -80,7 +80,8 @@ TEST_F(CudaTraining, Experts) {
   for (const char* dispatcher : {"", "all_to_all", "deduplicated", "all_gather"}) {
     experts = test::run_with_experts("moe");
     experts.steps = 2;
-    if (*dispatcher != '\0') experts.router_weights = "expert", experts.token_dispatcher = dispatcher;
+    if (*dispatcher != '\0')
+      experts.router_weights = "expert", experts.token_dispatcher = dispatcher;
     const TrainResult divided = run(2, experts);
     test::expect_golden_experts(divided, 1e-10);
     EXPECT_TRUE(theory_holds(divided)) << dispatcher;
