@@ -177,7 +177,7 @@ MUTANTS = [
     ("models/layers/experts.cc", "    backend.gather_rows(own, own, all, own_weights);\n", ""),
     ("parallel/expert/weighted_experts.cc", "= routing.arriving_weights[place];", "= 1;"),
     ("parallel/expert/weighted_experts.cc", "sums, sums, biases", "sums, {}, biases"),
-    ("parallel/expert/weighted_experts.cc", "combine_rows(own, own, of_biases, in_order(own.count), {}, own.count)", "copy({own, 1, own.count}, {own, 1, own.count}, 0)"),
+    ("parallel/expert/weighted_experts.cc", "in_order(own.count), {}, own.count", "in_order(own.count), std::vector<double>(static_cast<std::size_t>(own.count)), own.count"),
     ("parallel/expert/weighted_experts.cc", "(expert * ranks + source) * parts + part", "(expert * parts + part) * ranks + source"),
     ("parallel/expert/weighted_experts.cc", "if (!tokens.again) ranks_.exchange_counts(routing);", "ranks_.exchange_counts(routing);"),
     ("parallel/expert/deduplicated.cc", "row * of_row + experts++", "row * of_row"),
