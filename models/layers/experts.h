@@ -52,7 +52,7 @@ class Experts {
   virtual void mix_backward_weight(Backend& backend, const LayerStash& kept,
                                    const LayerStash& gradients, const Routing& routing) const;
 
-  // The same of rows that were gathered, where the router's weights multiply them afterwards.
+  // What the three above do between gathering rows of tokens and adding them up by weight.
   //
   // Memory for the rows of the routed tokens, as many as there may be, for the caller to fill before
   // forward().
@@ -72,7 +72,8 @@ class Experts {
   int last_parameter() const { return experts_.back().contract.bias(); }
 
  protected:
-  // What remains of it for after forward() or backward_input(), if those do the rest while rows travel.
+  // Returns what is left to run after forward() or backward_input(): nothing, if they run it while rows
+  // travel.
   virtual Meanwhile begin_meanwhile(const Meanwhile& meanwhile) const { return meanwhile; }
 
   // The tensors of so many rows at most.
@@ -119,7 +120,6 @@ class Experts {
     return config_.most_rows(std::ssize(routing.experts) / config_.per_token);
   }
   Count width() const { return width_; }
-  Count hidden() const { return hidden_; }
   // Whether this rank has only some hidden columns.
   bool are_split() const { return hidden_ < config_.width; }
 

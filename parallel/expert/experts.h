@@ -44,10 +44,7 @@ class DividedExperts final : public Experts {
   // The rows of one dispatch, counted and in both orders.
   struct Routes;
   Routes routes_of(const Routing& routing) const;
-  // The labels of both exchanges of a dispatch or a combine.
-  struct Labels {
-    const char *between_experts, *of_split_experts;
-  };
+  using Labels = ExpertRanks::Labels;
   // Rows of this rank's tokens travel to the ranks that have their experts, into [rows, C] by expert;
   // and the other way around, when complete() has been called with the sums [rows, C] by rank.
   void dispatch(Backend& backend, Labels labels, Slice here, Slice leaving, const Routing& routing,

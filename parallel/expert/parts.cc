@@ -5,20 +5,15 @@
 #include "collectives/all_gather/all_gather.h"
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/all_to_all_v/all_to_all_v.h"
+#include "parallel/expert/dispatcher.h"
 #include "parallel/expert/uneven_ring.h"
 
 namespace lockstep {
 namespace {
 
-std::vector<Count> elements_of(std::span<const Count> rows, Count columns) {
-  std::vector<Count> elements(rows.begin(), rows.end());
-  for (Count& count : elements) count *= columns;
-  return elements;
-}
-
 UnevenChunks in_parts(Slice rows, std::span<const Count> counts) {
   const Count all = std::reduce(counts.begin(), counts.end());
-  return {rows, elements_of(counts, all > 0 ? rows.count / all : 0)};
+  return {rows, in_elements({counts.begin(), counts.end()}, all > 0 ? rows.count / all : 0)};
 }
 
 }  // namespace
@@ -77,7 +72,8 @@ Traffic ExpertParts::traffic_of_gather(const ExpertSplit& split, std::span<const
                                        Count columns) {
   return split.gathered_ranks() == 1
              ? Traffic{}
-             : ring_gather_traffic(elements_of(counts, columns), split.tensor_rank);
+             : ring_gather_traffic(in_elements({counts.begin(), counts.end()}, columns),
+                                   split.tensor_rank);
 }
 
 Traffic ExpertParts::traffic_of_sum(const ExpertSplit& split, std::span<const Count> counts,

@@ -69,7 +69,7 @@ Range ExpertRanks::own_rows(const Routing& routing) const {
 
 template <typename T>
 void ExpertRanks::exchange_numbers(const char* label, std::vector<T>& arriving,
-                                   const std::vector<T>& leaving, const Routing& routing) {
+                                   std::vector<T> leaving, const Routing& routing) {
   const Count columns = experts_per_row();
   const auto [first, count] = own_rows(routing);
   const Count all = std::reduce(routing.received_of_parts.begin(), routing.received_of_parts.end());
@@ -80,7 +80,7 @@ void ExpertRanks::exchange_numbers(const char* label, std::vector<T>& arriving,
       more_room(static_cast<std::size_t>(other * columns));
   const Slice into = host_slice(std::span(arriving));
   const RowExchange rows{label,
-                         host_slice(std::span(const_cast<std::vector<T>&>(leaving))),
+                         host_slice(std::span(leaving)),
                          into.part(first * columns, count * columns),
                          {host_slice(std::span(room)), host_slice(std::span(more_room))},
                          routing,

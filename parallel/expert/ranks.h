@@ -30,6 +30,10 @@ class ExpertRanks {
   static constexpr const char* dispatch_backward_label = "dispatch backward";
   static constexpr const char* split_forward_label = "split experts forward";
   static constexpr const char* split_backward_label = "split experts backward";
+  // Those of both exchanges of a dispatch or a combine.
+  struct Labels {
+    const char *between_experts, *of_split_experts;
+  };
   // If weights travel.
   static constexpr const char* choices_label = "router choices";
   static constexpr const char* weights_label = "router weights forward";
@@ -110,7 +114,7 @@ class ExpertRanks {
   void combine(const RowExchange& rows);
   // Numbers on the host, experts_per_row() for each row. `arriving` are those of all parts.
   template <typename T>
-  void exchange_numbers(const char* label, std::vector<T>& arriving, const std::vector<T>& leaving,
+  void exchange_numbers(const char* label, std::vector<T>& arriving, std::vector<T> leaving,
                         const Routing& routing);
   template <typename T>
   std::vector<double> exchanged_weights(const std::vector<double>& leaving, const Routing& routing);

@@ -8,7 +8,7 @@
 //
 // Nothing of what experts have made is kept: the gradient of a weight is <g, h> + <dout, b>, where h goes
 // into the expert's second product, whose gradient without the weight is g, and b is its bias. Megatron-LM
-// weighs its experts in the same place.
+// multiplies on the experts' ranks, too, but before the second product.
 #pragma once
 
 #include "models/layers/mixture.h"
@@ -44,10 +44,7 @@ class WeightedExperts final : public Experts {
   // The rows that have arrived here, by rank, and those of the experts.
   struct Routes;
   Routes routes_of(const Routing& routing) const;
-  // The labels of both exchanges of a dispatch or a combine.
-  struct Labels {
-    const char *between_experts, *of_split_experts;
-  };
+  using Labels = ExpertRanks::Labels;
   // `leaving` become the experts' rows, in `here`. Returns those that have arrived at this rank.
   Slice dispatch(Backend& backend, Labels labels, Slice here, Slice leaving, const Routing& routing,
                  const Routes& routes) const;

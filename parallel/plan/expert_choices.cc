@@ -151,7 +151,7 @@ class RecordedChoices final : public ExpertChoices {
   RecordedCounts recorded_;
 };
 
-// A result of lockstep train, of which everything may be wrong.
+// A result of lockstep train. Nothing in it is taken for granted.
 class RecordedFile {
  public:
   RecordedFile(const std::string& name, const GptConfig& model) : name_(name), model_(model) {}

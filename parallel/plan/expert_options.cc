@@ -169,7 +169,7 @@ void check_experts(const Plan& plan) {
   const ExpertConfig& experts = plan.model.experts;
   const int ranks = plan.expert_ranks();
   require(!experts.exist() || !plan.has_servers(),
-          "experts with parameter servers are not implemented yet",
+          "parameter servers do not train models with experts",
           "use another technique, or a model without experts");
   check_split_of_experts(plan);
   if (ranks == 1) return;

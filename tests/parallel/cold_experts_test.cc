@@ -36,7 +36,7 @@ class ColdExperts : public testing::TestWithParam<ColdPlan> {
     check_tags(false);
   }
 
-  // Four experts of which the first two have a bias that no score outweighs: every token chooses both.
+  // The first two of four experts have a bias that no score outweighs: every token chooses both.
   TrainOptions cold_run(const std::string& technique) const {
     TrainOptions options = test::run_with_experts(technique);
     options.model = folder_.file("config.json");

@@ -9,23 +9,17 @@
 #include "parallel/expert/experts.h"
 #include "parallel/plan/plan.h"
 #include "tests/models/numbers.h"
+#include "tests/parallel/expert_weights.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int experts = 8, per_token = 2, tokens_of_rank = 4;
-constexpr Count width = 8, hidden = 6;
+constexpr Count width = test::width_of_experts, hidden = test::hidden_of_experts;
 
 // The experts of token t of all ranks' tokens.
 using Choice = std::array<int, per_token> (*)(int token);
-
-GptConfig config_of_experts() {
-  GptConfig config{.layers = 1, .heads = 1, .width = width, .context = 16, .vocabulary = 7};
-  config.experts = {
-      .number = experts, .per_token = per_token, .every = 1, .width = static_cast<int>(hidden)};
-  return config;
-}
 
 // What the router of some tokens has chosen.
 Routing routing_of(Choice choice, int first, int tokens) {
@@ -56,30 +50,6 @@ std::vector<double> numbers_of_row(int token, int k, double scale) {
   std::vector<double> row = normals(width, static_cast<std::uint64_t>(100 + token));
   for (double& x : row) x *= scale * (k + 1);
   return row;
-}
-
-// Calls run(first in the whole parameter, first in the rank's part, number) for neighbouring elements.
-template <typename Run>
-void for_each_part(const Parameter& parameter, Run run) {
-  const Count columns = parameter.name.find("c_fc") != std::string::npos ? hidden : width;
-  for_each_run(parameter.region, columns,
-               [&](const Region::Columns&, Count whole, Count own, Count number) {
-                 run(whole, own, number);
-               });
-}
-
-// A weight's initial value depends on its name and its place in the whole parameter.
-void set_weights(Parameters& parameters) {
-  parameters.allocate();
-  for (const Parameter& parameter : parameters.list()) {
-    std::uint64_t seed = 7;
-    for (const char c : parameter.name) seed = seed * 31 + static_cast<std::uint64_t>(c);
-    const std::vector<double> values = normals(width * hidden, seed);
-    const auto own = host_span<double>(parameters.value(parameters.index(parameter.name)));
-    for_each_part(parameter, [&](Count in_whole, Count in_part, Count number) {
-      std::copy_n(values.begin() + in_whole, number, own.begin() + in_part);
-    });
-  }
 }
 
 // Forward, forward again and backward of the experts for some tokens.
@@ -120,7 +90,7 @@ Outcome pass_through(const Experts& layer, Parameters& parameters, Choice choice
   for (int i = 0; i < static_cast<int>(parameters.list().size()); ++i) {
     const Parameter& parameter = parameters.list()[static_cast<std::size_t>(i)];
     const auto all = host_span<double>(parameters.gradient(i));
-    for_each_part(parameter, [&](Count in_whole, Count in_part, Count number) {
+    test::for_each_part(parameter, [&](Count in_whole, Count in_part, Count number) {
       for (Count j = 0; j < number; ++j)
         outcome.gradients[{parameter.name, in_whole + j}] = {all[in_part + j]};
     });
@@ -131,9 +101,9 @@ Outcome pass_through(const Experts& layer, Parameters& parameters, Choice choice
 Outcome on_one_rank(Choice choice, int tokens) {
   Ledger ledger;
   Parameters parameters(DType::f64, ledger);
-  const GptConfig config = config_of_experts();
+  const GptConfig config = test::config_of_experts(per_token);
   const Experts layer(parameters, "", config, {.experts = {0, experts}, .hidden = {0, hidden}});
-  set_weights(parameters);
+  test::set_weights(parameters);
   return pass_through(layer, parameters, choice, 0, tokens, ledger);
 }
 
@@ -164,7 +134,7 @@ std::vector<Divided> on_ranks(const ExpertSplit& split, Choice choice, Way way =
     here.most_tokens = tokens_of_rank;
     const auto between = group(here.tensor_rank, parts, split.ranks),
                tensor = group(here.rank * parts, 1, parts);
-    GptConfig config = config_of_experts();
+    GptConfig config = test::config_of_experts(per_token);
     // All tokens may choose the same expert.
     if (std::string_view(way.method) == "padded") config.experts.capacity = experts;
     ExpertRanks ranks(*between, *tensor, here, config.experts, way.method, false, context.ledger);
@@ -173,7 +143,7 @@ std::vector<Divided> on_ranks(const ExpertSplit& split, Choice choice, Way way =
         place_in_split(
             {.ranks = parts, .rank = here.tensor_rank, .by_sequence = split.by_sequence}));
     const DividedExperts layer(parameters, "", config, ranks);
-    set_weights(parameters);
+    test::set_weights(parameters);
     Divided& own = all[static_cast<std::size_t>(number)];
     const int source = split.by_sequence ? number : here.rank;
     own.outcome = pass_through(layer, parameters, choice, source * tokens_of_rank, tokens_of_rank,

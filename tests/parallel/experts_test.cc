@@ -139,6 +139,17 @@ void PrintTo(const OtherWay& way, std::ostream* out) {
   *out << way.dispatcher << " on " << way.ranks;
 }
 
+// A batch that nothing divides, so that ranks have different numbers of rows.
+TrainOptions uneven_run(void (*set)(TrainOptions&)) {
+  TrainOptions options = run_with_experts("moe");
+  options.steps = 3;
+  options.validation_fraction = 0.2;
+  options.global_batch = 7;
+  options.expert_capacity = 1.5;
+  set(options);
+  return options;
+}
+
 // With checks of tags.
 class OtherWays : public WithPoison, public testing::WithParamInterface<OtherWay> {
  protected:
@@ -147,13 +158,7 @@ class OtherWays : public WithPoison, public testing::WithParamInterface<OtherWay
 
 TEST_P(OtherWays, HaveTheSameBits) {
   const auto& [dispatcher, ranks, set] = GetParam();
-  TrainOptions options = run_with_experts("moe");
-  options.steps = 3;
-  options.validation_fraction = 0.2;
-  // A batch that nothing divides, so that ranks have different numbers of rows.
-  options.global_batch = 7;
-  options.expert_capacity = 1.5;
-  set(options);
+  TrainOptions options = uneven_run(set);
   LaunchOptions world{.ranks = ranks, .timeout_s = 30, .fault = {}};
   world.links.ranks_per_node = 2;
   const TrainResult direct = run(world, options);
@@ -202,12 +207,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(OtherWays, AreNearIfWeightsMultiplyAtExperts) {
   const auto& [_, ranks, set] = GetParam();
   for (const char* once : {"deduplicated", "all_gather"}) {
-    TrainOptions options = run_with_experts("moe");
-    options.steps = 3;
-    options.validation_fraction = 0.2;
-    options.global_batch = 7;
-    options.expert_capacity = 1.5;
-    set(options);
+    TrainOptions options = uneven_run(set);
     const TrainResult direct = run(ranks, options);
     options.router_weights = "expert";
     options.token_dispatcher = once;
@@ -381,7 +381,8 @@ TEST(Experts, RefuseOptionsOfRoutersThatCannotBe) {
 }
 
 TEST(Experts, AreRefusedWithParameterServers) {
-  EXPECT_NE(test::refusal(2, run_with_experts("ps")).find("experts with parameter servers"),
+  EXPECT_NE(test::refusal(2, run_with_experts("ps"))
+                .find("parameter servers do not train models with experts"),
             std::string::npos);
 }
 

@@ -13,13 +13,14 @@
 #include "parallel/expert/experts.h"
 #include "parallel/expert/uneven_ring.h"
 #include "tests/models/numbers.h"
+#include "tests/parallel/expert_weights.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int experts = 8, per_token = 3, tokens_of_rank = 4;
-constexpr Count width = 8, hidden = 6;
+constexpr Count width = test::width_of_experts, hidden = test::hidden_of_experts;
 
 // The experts of token t of all ranks' tokens.
 using Choice = std::array<int, per_token> (*)(int token);
@@ -32,9 +33,7 @@ std::array<int, 3> without_some(int t) { return {4 + t % 4, 1, 4 + (t + 1) % 4};
 bool is_dropped(int token, int k) { return token == 2 || (token == 1 && k == 0); }
 
 GptConfig config_of_experts(std::string_view method) {
-  GptConfig config{.layers = 1, .heads = 1, .width = width, .context = 16, .vocabulary = 7};
-  config.experts = {
-      .number = experts, .per_token = per_token, .every = 1, .width = static_cast<int>(hidden)};
+  GptConfig config = test::config_of_experts(per_token);
   // All tokens may choose the same expert.
   if (method == "padded") config.experts.capacity = experts;
   return config;
@@ -59,29 +58,6 @@ Routing routing_of(Choice choice, int first, int tokens) {
       ++routing.counts[static_cast<std::size_t>(e)];
     }
   return routing;
-}
-
-// Calls run(first in the whole parameter, first in the rank's part, number) for neighbouring elements.
-template <typename Run>
-void for_each_part(const Parameter& parameter, Run run) {
-  const Count columns = parameter.name.find("c_fc") != std::string::npos ? hidden : width;
-  for_each_run(parameter.region, columns,
-               [&](const Region::Columns&, Count whole, Count own, Count number) {
-                 run(whole, own, number);
-               });
-}
-
-void set_weights(Parameters& parameters) {
-  parameters.allocate();
-  for (const Parameter& parameter : parameters.list()) {
-    std::uint64_t seed = 7;
-    for (const char c : parameter.name) seed = seed * 31 + static_cast<std::uint64_t>(c);
-    const std::vector<double> values = normals(width * hidden, seed);
-    const auto own = host_span<double>(parameters.value(parameters.index(parameter.name)));
-    for_each_part(parameter, [&](Count in_whole, Count in_part, Count number) {
-      std::copy_n(values.begin() + in_whole, number, own.begin() + in_part);
-    });
-  }
 }
 
 struct Outcome {
@@ -125,7 +101,7 @@ Outcome pass_through(const Experts& layer, Parameters& parameters, Choice choice
   for (int i = 0; i < static_cast<int>(parameters.list().size()); ++i) {
     const Parameter& parameter = parameters.list()[static_cast<std::size_t>(i)];
     const auto all = host_span<double>(parameters.gradient(i));
-    for_each_part(parameter, [&](Count in_whole, Count in_part, Count number) {
+    test::for_each_part(parameter, [&](Count in_whole, Count in_part, Count number) {
       for (Count j = 0; j < number; ++j)
         outcome.gradients[{parameter.name, in_whole + j}] = all[in_part + j];
     });
@@ -138,7 +114,7 @@ Outcome on_one_rank(Choice choice, int tokens) {
   Parameters parameters(DType::f64, ledger);
   const Experts layer(parameters, "", config_of_experts(""),
                       {.experts = {0, experts}, .hidden = {0, hidden}});
-  set_weights(parameters);
+  test::set_weights(parameters);
   return pass_through(layer, parameters, choice, 0, tokens, ledger);
 }
 
@@ -171,7 +147,7 @@ std::vector<Weighted> on_ranks(const ExpertSplit& split, Choice choice, const st
         place_in_split(
             {.ranks = parts, .rank = here.tensor_rank, .by_sequence = split.by_sequence}));
     const auto layer = make_divided_experts(parameters, "", config, ranks);
-    set_weights(parameters);
+    test::set_weights(parameters);
     Weighted& own = all[static_cast<std::size_t>(number)];
     const int source = split.by_sequence ? number : here.rank;
     own.outcome = pass_through(*layer, parameters, choice, source * tokens_of_rank, tokens_of_rank,
