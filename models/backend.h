@@ -266,6 +266,12 @@ class Backend {
                      const AdamWStep& step) = 0;
   // Stochastic gradient descent: see models/optimizers/sgd.h. Without momentum its slice is empty.
   virtual void sgd(Slice value, Slice gradient, Slice momentum, const SgdStep& step) = 0;
+  // Nesterov's direction d of a gradient g, and the momentum m it needs: m = keep m + (1 - keep) g,
+  // then d = keep m + (1 - keep) g, with g times `gradient_scale` in both.
+  virtual void nesterov(Slice direction, Slice gradient, Slice momentum, double keep,
+                        double gradient_scale) = 0;
+  // out = a x + b y for operands of one type, f32 or f64. out may be x or y; y may be empty.
+  virtual void axpby(const Matrix& out, double a, const Matrix& x, double b, const Matrix& y) = 0;
   // Sum of squares in f64. The bits do not depend on the number of threads.
   virtual double squared_norm(Slice x) = 0;
 };

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <ranges>
 #include <set>
+#include <utility>
 
 #include "collectives/base/error.h"
 
@@ -53,6 +55,11 @@ int Parameters::add(Parameter parameter) {
 void Parameters::place_along(Axis axis, int i, PlacedAlong placed) {
   for (Region::Columns& columns : list_[index_of(i)].region.columns)
     columns.placement[axis] = placed;
+}
+
+void Parameters::make_hidden(std::string_view name, Count rows, std::vector<Count> columns) {
+  std::ranges::find(list_ | std::views::reverse, name, &Parameter::name)->hidden = {
+      rows, std::move(columns)};
 }
 
 void Parameters::allocate() {

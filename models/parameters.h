@@ -37,12 +37,22 @@ struct Region {
 // residual branch, divided by sqrt(2 layers); ones; zeros.
 enum class Initial : std::uint8_t { normal, branch_end, ones, zeros };
 
+// The matrices of a hidden layer of which a whole parameter consists: next to each other, so many
+// columns each. None for vectors, embeddings and heads.
+struct HiddenMatrices {
+  Count rows = 0;
+  std::vector<Count> columns = {};
+
+  bool exist() const { return !columns.empty(); }
+};
+
 struct Parameter {
   std::string name;  // as in Hugging Face's GPT-2: "h.0.attn.c_attn.weight"
   std::vector<Count> shape = {};
   Initial initial = Initial::zeros;
   Region region = {};        // not given: all elements, on every rank along all axes but pp
   std::string tied_to = {};  // the parameter on another stage that this one duplicates
+  HiddenMatrices hidden = {};
   Count offset = 0;          // elements from the start of the flat buffers; no padding
   Count count = 0;
 
@@ -79,6 +89,9 @@ class Parameters {
   int add(Parameter parameter);
   // Changes how a registered parameter lies along an axis.
   void place_along(Axis axis, int i, PlacedAlong placed);
+  // Says that a parameter, registered just now, consists of matrices with `rows` inputs and so many
+  // columns each, of which ranks may have parts.
+  void make_hidden(std::string_view name, Count rows, std::vector<Count> columns);
   // Allocates both flat buffers: values undefined, gradients zero.
   void allocate();
   // Instead of the flat buffers: places the value or the gradient of one parameter in `memory`, or

@@ -111,7 +111,7 @@ void expect(ShardedPoint& point, const Plan& plan, const Environment& environmen
   point.kept_bytes = {{"parameters", (stage >= 3 ? shards : psi) * element},
                       {"gradients", (stage >= 2 ? shards : psi) * element},
                       {"optimizer", shards * optimizer_bytes(optimizer_settings(plan.options),
-                                                             plan.options.dtype)}};
+                                                             plan.options.dtype, Parameter{})}};
   // The paper's formulas are those of replicas.
   if (technique(plan.technique()).free_axis == Axis::dp)
     point.paper_bytes = zero_bytes(stage, static_cast<double>(psi), plan.ranks, plan.options.dtype);
@@ -210,7 +210,7 @@ double zero_bytes(int stage, double psi, int ranks, DType dtype) {
   const auto element = static_cast<double>(element_bytes(dtype));
   const auto held = [&](int from_stage) { return stage >= from_stage ? psi / ranks : psi; };
   return held(3) * element + held(2) * element +
-         held(1) * static_cast<double>(optimizer_bytes({}, dtype));
+         held(1) * static_cast<double>(optimizer_bytes({}, dtype, Parameter{}));
 }
 
 std::vector<ShardedPoint> bench_sharded(const ShardedBenchOptions& options) {

@@ -50,7 +50,7 @@ class GroupedStates final : public StateStorage {
     for (const Tensor* moment : {&first_, &second_}) host_device().zero(moment->slice());
   }
 
-  void visit(StateAccess, const std::function<void(const StateGroup&)>& use) override {
+  void visit(StateAccess, Range, const std::function<void(const StateGroup&)>& use) override {
     const Chunks first(first_.slice(), groups_), second(second_.slice(), groups_);
     Count begin = 0;
     for (int i = 0; i < groups_; begin += values_[i++].count)

@@ -8,7 +8,10 @@ DenseMlp::DenseMlp(const LayerFactory& factory, Parameters& parameters, const st
       contract_(factory.row(parameters, name + "c_proj", hidden, width)),
       hidden_(hidden / factory.split().ranks),
       masks_(masks),
-      layer_(layer) {}
+      layer_(layer) {
+  parameters.make_hidden(name + "c_fc.weight", width, {hidden});
+  parameters.make_hidden(name + "c_proj.weight", hidden, {width});
+}
 
 Slice DenseMlp::input(MlpStash& kept, const Rows& rows, Ledger& ledger) const {
   return expand_->input(kept.tensors.own<Activations>().input, rows.count(), ledger);

@@ -27,9 +27,12 @@ Experts::Experts(Parameters& parameters, const std::string& name, const GptConfi
       width_(config.width),
       hidden_(part.hidden.count),
       config_(config.experts) {
-  for (Count e = part.experts.first; e < part.experts.first + part.experts.count; ++e)
-    experts_.emplace_back(parameters, fmt::format("{}experts.{}.", name, e), width_, part.hidden,
-                          are_split());
+  for (Count e = part.experts.first; e < part.experts.first + part.experts.count; ++e) {
+    const std::string of_expert = fmt::format("{}experts.{}.", name, e);
+    experts_.emplace_back(parameters, of_expert, width_, part.hidden, are_split());
+    parameters.make_hidden(of_expert + "c_fc.weight", width_, {config_.width});
+    parameters.make_hidden(of_expert + "c_proj.weight", config_.width, {width_});
+  }
 }
 
 template <typename Run>

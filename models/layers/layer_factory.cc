@@ -13,6 +13,9 @@ AttentionParts attention_parts(const LayerFactory& factory, Parameters& paramete
   const std::string name = fmt::format("h.{}.attn.", layer);
   auto products = factory.queries_keys_values(parameters, name + "c_attn", config);
   auto projection = factory.row(parameters, name + "c_proj", config.width, config.width);
+  const Count of_keys = config.key_value_heads() * config.head_size();
+  parameters.make_hidden(name + "c_attn.weight", config.width, {config.width, of_keys, of_keys});
+  parameters.make_hidden(name + "c_proj.weight", config.width, {config.width});
   return {.queries_keys_values = std::move(products),
           .projection = std::move(projection),
           .heads = factory.split().heads(config.heads),

@@ -12,7 +12,8 @@ Mixture::Mixture(const LayerFactory& factory, Parameters& parameters, const std:
       router_(config.experts, layer),
       router_weight_(parameters.add({.name = name + "router.weight",
                                      .shape = {width_, config.experts.number},
-                                     .initial = Initial::normal})),
+                                     .initial = Initial::normal,
+                                     .hidden = {width_, {config.experts.number}}})),
       masks_(masks),
       layer_(layer) {
   if (config.experts.shared > 0)

@@ -248,6 +248,19 @@ void DescribedBackend::sgd(Slice value, Slice gradient, Slice momentum, const Sg
   run(moving("sgd", {value, value, gradient, momentum, momentum}),
       [&] { inner_->sgd(value, gradient, momentum, step); });
 }
+void DescribedBackend::nesterov(Slice direction, Slice gradient, Slice momentum, double keep,
+                                double gradient_scale) {
+  run(moving("nesterov", {direction, gradient, momentum, momentum}),
+      [&] { inner_->nesterov(direction, gradient, momentum, keep, gradient_scale); });
+}
+void DescribedBackend::axpby(const Matrix& out, double a, const Matrix& x, double b,
+                             const Matrix& y) {
+  const auto elements = [](const Matrix& matrix) {
+    return Slice{.count = matrix.rows * matrix.columns, .dtype = matrix.slice.dtype};
+  };
+  run(moving("axpby", {elements(out), elements(x), elements(y)}),
+      [&] { inner_->axpby(out, a, x, b, y); });
+}
 double DescribedBackend::squared_norm(Slice x) {
   double result = 0;
   run(moving("squared_norm", {x}), [&] { result = inner_->squared_norm(x); });

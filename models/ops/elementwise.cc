@@ -81,6 +81,46 @@ void sgd(T* value, const T* gradient, T* momentum, Count count, const SgdStep& s
 }
 
 template <typename T>
+void nesterov(T* direction, const T* gradient, T* momentum, Count count, double keep,
+              double scale) {
+  const T kept = static_cast<T>(keep), added = static_cast<T>((1 - keep) * scale);
+#pragma omp parallel for simd schedule(static)
+  for (Count i = 0; i < count; ++i) {
+    const T part = added * gradient[i];
+    momentum[i] = kept * momentum[i] + part;
+    direction[i] = kept * momentum[i] + part;
+  }
+}
+
+template <typename T>
+void axpby(const Matrix& out, double a, const Matrix& x, double b, const Matrix& y) {
+  const bool has_y = y.slice.count > 0;
+  const bool is_dense = out.stride == out.columns && x.stride == x.columns &&
+                        (!has_y || y.stride == y.columns);
+  const Count rows = is_dense ? 1 : out.rows, columns = is_dense ? out.rows * out.columns : out.columns;
+  const T of_x = static_cast<T>(a), of_y = static_cast<T>(b);
+  // Few long rows or many short ones: both are cut into the same blocks.
+  constexpr Count block = 16384;
+  const Count blocks = (columns + block - 1) / block;
+#pragma omp parallel for collapse(2) schedule(static)
+  for (Count row = 0; row < rows; ++row)
+    for (Count part = 0; part < blocks; ++part) {
+      const Count first = part * block, end = std::min(columns, first + block);
+      T* const o = reinterpret_cast<T*>(out.slice.data) + row * out.stride;
+      const T* const from_x = reinterpret_cast<const T*>(x.slice.data) + row * x.stride;
+      const T* const from_y =
+          has_y ? reinterpret_cast<const T*>(y.slice.data) + row * y.stride : nullptr;
+      if (has_y) {
+#pragma omp simd
+        for (Count i = first; i < end; ++i) o[i] = of_x * from_x[i] + of_y * from_y[i];
+      } else {
+#pragma omp simd
+        for (Count i = first; i < end; ++i) o[i] = of_x * from_x[i];
+      }
+    }
+}
+
+template <typename T>
 double squared_norm(const T* x, Count count) {
   constexpr Count part = 16384;
   const Count parts = (count + part - 1) / part;
@@ -106,6 +146,10 @@ template void adamw(float*, const float*, float*, float*, Count, const AdamWStep
 template void adamw(double*, const double*, double*, double*, Count, const AdamWStep&);
 template void sgd(float*, const float*, float*, Count, const SgdStep&);
 template void sgd(double*, const double*, double*, Count, const SgdStep&);
+template void nesterov(float*, const float*, float*, Count, double, double);
+template void nesterov(double*, const double*, double*, Count, double, double);
+template void axpby<float>(const Matrix&, double, const Matrix&, double, const Matrix&);
+template void axpby<double>(const Matrix&, double, const Matrix&, double, const Matrix&);
 template double squared_norm(const float*, Count);
 template double squared_norm(const double*, Count);
 

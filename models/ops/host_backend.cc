@@ -226,6 +226,16 @@ class HostBackend final : public Backend {
       host::sgd<T>(at<T>(value), at<T>(gradient), at<T>(momentum), value.count, step);
     });
   }
+  void nesterov(Slice direction, Slice gradient, Slice momentum, double keep,
+                double gradient_scale) override {
+    with_real(direction.dtype, [&]<typename T>(T) {
+      host::nesterov<T>(at<T>(direction), at<T>(gradient), at<T>(momentum), direction.count, keep,
+                        gradient_scale);
+    });
+  }
+  void axpby(const Matrix& out, double a, const Matrix& x, double b, const Matrix& y) override {
+    with_real(out.slice.dtype, [&]<typename T>(T) { host::axpby<T>(out, a, x, b, y); });
+  }
   double squared_norm(Slice x) override {
     double sum = 0;
     with_real(x.dtype, [&]<typename T>(T) { sum = host::squared_norm<T>(at<T>(x), x.count); });

@@ -100,6 +100,10 @@ void adamw(T* value, const T* gradient, T* first, T* second, Count count, const 
 template <typename T>
 void sgd(T* value, const T* gradient, T* momentum, Count count, const SgdStep& step);
 template <typename T>
+void nesterov(T* direction, const T* gradient, T* momentum, Count count, double keep, double scale);
+template <typename T>
+void axpby(const Matrix& out, double a, const Matrix& x, double b, const Matrix& y);
+template <typename T>
 double squared_norm(const T* x, Count count);
 
 }  // namespace lockstep::host

@@ -275,6 +275,21 @@ void NarrowBackend::sgd(Slice value, Slice gradient, Slice momentum, const SgdSt
   });
 }
 
+void NarrowBackend::nesterov(Slice direction, Slice gradient, Slice momentum, double keep,
+                             double gradient_scale) {
+  if (!is_narrow(gradient.dtype))
+    return wide_.nesterov(direction, gradient, momentum, keep, gradient_scale);
+  for_each_block(gradient.count, [&](Count begin, Count count) {
+    wide_.nesterov(direction.part(begin, count), widened(0, gradient.part(begin, count)),
+                   momentum.part(begin, count), keep, gradient_scale);
+  });
+}
+
+void NarrowBackend::axpby(const Matrix& out, double a, const Matrix& x, double b,
+                          const Matrix& y) {
+  wide_.axpby(out, a, x, b, y);
+}
+
 double NarrowBackend::squared_norm(Slice x) {
   if (!is_narrow(x.dtype)) return wide_.squared_norm(x);
   double sum = 0;

@@ -78,6 +78,9 @@ class NarrowBackend : public Backend {
   void adamw(Slice value, Slice gradient, Slice first_moment, Slice second_moment,
              const AdamWStep& step) override;
   void sgd(Slice value, Slice gradient, Slice momentum, const SgdStep& step) override;
+  void nesterov(Slice direction, Slice gradient, Slice momentum, double keep,
+                double gradient_scale) override;
+  void axpby(const Matrix& out, double a, const Matrix& x, double b, const Matrix& y) override;
   double squared_norm(Slice x) override;
 
  private:

@@ -19,6 +19,14 @@ struct OptimizerSettings {
   double weight_decay = 0.1;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double momentum = 0.9;
+  double muon_momentum = 0.95;
+  double muon_rate = 20;  // the rate of hidden matrices, in rates of the rest
+};
+
+// Consecutive elements with the same states.
+struct StateRange {
+  Range range;
+  std::vector<std::string_view> names;  // of the states
 };
 
 // Consecutive elements of the values that an optimizer steps, and its states for them.
@@ -26,7 +34,7 @@ struct StateGroup {
   Range range;  // among those values
   Slice values;
   Slice master;               // f32 copy of 16-bit values, which takes the steps; else empty
-  std::vector<Slice> states;  // in the order of their names in optimizers.h
+  std::vector<Slice> states;  // in the order of state_ranges()
 };
 
 // The access to groups: `read` changes nothing; `change` may change everything; `step` may also
@@ -37,15 +45,17 @@ enum class StateAccess : std::uint8_t { read, change, step };
 class StateStorage {
  public:
   virtual ~StateStorage() = default;
-  // Calls use() for each group in order. Its memory is valid during the call. The result of a
-  // change or a step is stored, at the latest before the next access to the group. States begin as
-  // zero.
-  virtual void visit(StateAccess access, const std::function<void(const StateGroup&)>& use) = 0;
+  // Calls use() for each group in order, or for those that have elements of `within`. Its memory is
+  // valid during the call. The result of a change or a step is stored, at the latest before the next
+  // access to the group. States begin as zero.
+  virtual void visit(StateAccess access, Range within,
+                     const std::function<void(const StateGroup&)>& use) = 0;
 };
 
-// All states of these values in memory, as one group, charged as optimizer. States have the values'
-// type. For 16-bit values they are f32, and an f32 copy of the values takes the steps.
-std::unique_ptr<StateStorage> resident_states(Slice values, std::size_t states, Ledger& ledger);
+// All states of these values in memory, a group for each range, charged as optimizer. States have the
+// values' type. For 16-bit values they are f32, and an f32 copy of the values takes the steps.
+std::unique_ptr<StateStorage> resident_states(Slice values, std::vector<StateRange> ranges,
+                                              Ledger& ledger);
 
 class Optimizer {
  public:
@@ -58,8 +68,15 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
 
   // One step with gradients times `gradient_scale` (the clipping factor). Matrices decay, vectors do
-  // not.
+  // not. Hidden matrices that the rule needs whole have been stepped before: see whole_matrices.h.
   virtual void step(double learning_rate, double gradient_scale) = 0;
+
+  // Such a matrix, by its place in the list, takes a step in three parts. First `direction` gets the
+  // direction of this rank's elements, and states change. Then a rank that has the directions of all
+  // elements changes them together. At last this rank's elements step along theirs.
+  virtual bool needs_whole(const Parameter&) const { return false; }
+  virtual void begin_matrix(std::size_t, double /*gradient_scale*/, Slice /*direction*/) {}
+  virtual void end_matrix(std::size_t, double /*learning_rate*/, Slice /*direction*/) {}
 
   // Reads or changes the state, group by group in order, wherever it lies. Call it after the weights
   // are loaded: masters begin as copies of them.
@@ -67,6 +84,8 @@ class Optimizer {
   // The flat buffer that contains the range it steps.
   std::span<const Parameter> list() const { return list_; }
   Range range() const { return {first_, gradients_.count}; }
+  // How many elements of a parameter of the list that range has.
+  Count own_elements(std::size_t number) const;
   // Steps taken so far.
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
@@ -80,6 +99,8 @@ class Optimizer {
   };
   // Counts a step, and calls use() for all parts.
   void step_parts(const std::function<void(const Part&)>& use);
+  // Calls use() for its elements of one parameter, if it has any.
+  void step_part(std::size_t number, const std::function<void(const Part&)>& use);
 
   std::span<const Parameter> list_;
   Count first_;
@@ -89,6 +110,10 @@ class Optimizer {
   std::int64_t steps_ = 0;
 
  private:
+  void visit_within(StateAccess access, Range within,
+                    const std::function<void(const StateGroup&)>& use);
+  void visit_parts(Range within, const std::function<void(const Part&)>& use);
+
   std::unique_ptr<StateStorage> storage_;
   bool has_masters_ = false;  // masters were copied from the values
 };

@@ -8,6 +8,7 @@
 #include "collectives/base/error.h"
 #include "models/ops/narrow_types.h"
 #include "models/optimizers/adamw.h"
+#include "models/optimizers/muon.h"
 #include "models/optimizers/sgd.h"
 
 namespace lockstep {
@@ -17,6 +18,9 @@ struct OptimizerEntry {
   std::string_view name, summary;
   std::vector<std::string_view> flags;  // of its own options
   std::vector<std::string_view> (*states)(const OptimizerSettings&);
+  // Whether it keeps a state of this name for a parameter's elements. None: each for all.
+  bool (*keeps)(std::string_view state, const Parameter&) = nullptr;
+  bool needs_hidden_whole = false;
   std::unique_ptr<Optimizer> (*make)(std::span<const Parameter>, Count first, Slice gradients,
                                      const OptimizerSettings&, Backend&,
                                      std::unique_ptr<StateStorage>);
@@ -41,6 +45,13 @@ const std::vector<OptimizerEntry>& optimizers() {
        .flags = {"momentum"},
        .states = Sgd::states,
        .make = make<Sgd>},
+      {.name = "muon",
+       .summary = "with orthogonal steps for the matrices of hidden layers, AdamW for the rest",
+       .flags = {"beta1", "beta2", "eps", "muon-lr", "muon-momentum"},
+       .states = Muon::states,
+       .keeps = Muon::keeps,
+       .needs_hidden_whole = true,
+       .make = make<Muon>},
   };
   return entries;
 }
@@ -89,17 +100,74 @@ std::vector<std::string_view> all_states() {
   return all;
 }
 
-Count optimizer_bytes(const OptimizerSettings& settings, DType dtype) {
-  const auto numbers = std::ssize(states_of(settings)) + (is_narrow(dtype) ? 1 : 0);
+bool keeps_state(std::string_view optimizer, std::string_view state, const Parameter& parameter) {
+  const auto keeps = find_optimizer(optimizer).keeps;
+  return !keeps || keeps(state, parameter);
+}
+
+std::vector<std::string_view> states_of(const OptimizerSettings& settings,
+                                        const Parameter& parameter) {
+  std::vector<std::string_view> states = states_of(settings);
+  std::erase_if(states, [&](std::string_view state) {
+    return !keeps_state(settings.name, state, parameter);
+  });
+  return states;
+}
+
+std::vector<StateRange> state_ranges(const OptimizerSettings& settings,
+                                     std::span<const Parameter> list, Range range) {
+  std::vector<StateRange> ranges;
+  for (const Parameter& parameter : list) {
+    const Count begin = std::max(parameter.offset, range.first);
+    const Count end = std::min(parameter.offset + parameter.count, range.first + range.count);
+    if (begin >= end) continue;
+    std::vector<std::string_view> names = states_of(settings, parameter);
+    if (!ranges.empty() && ranges.back().names == names)
+      ranges.back().range.count += end - begin;
+    else
+      ranges.push_back({{begin - range.first, end - begin}, std::move(names)});
+  }
+  return ranges;
+}
+
+Count optimizer_bytes(const OptimizerSettings& settings, DType dtype, const Parameter& parameter) {
+  const auto numbers = std::ssize(states_of(settings, parameter)) + (is_narrow(dtype) ? 1 : 0);
+  return numbers * element_bytes(statistics_type(dtype));
+}
+
+Count optimizer_bytes(const OptimizerSettings& settings, DType dtype,
+                      std::span<const Parameter> list, Range range) {
+  Count numbers = is_narrow(dtype) ? range.count : 0;
+  for (const StateRange& part : state_ranges(settings, list, range))
+    numbers += std::ssize(part.names) * part.range.count;
   return numbers * element_bytes(statistics_type(dtype));
 }
 
 std::string optimizer_formula(const OptimizerSettings& settings, DType dtype,
                               std::string_view psi) {
-  if (is_narrow(dtype)) return fmt::format("{} * {}", optimizer_bytes(settings, dtype), psi);
-  const auto states = std::ssize(states_of(settings));
-  if (states == 0) return "0";
-  return states == 1 ? fmt::format("{} * beta", psi) : fmt::format("{} * {} * beta", states, psi);
+  const Parameter vector{.name = "vector"}, hidden{.name = "hidden", .hidden = {1, {1}}};
+  const Count element = element_bytes(statistics_type(dtype));
+  const Count all = optimizer_bytes(settings, dtype, vector) / element,
+              less = all - optimizer_bytes(settings, dtype, hidden) / element;
+  // 16-bit values have states of 4 bytes; others have states of their own type.
+  const auto times = [&](Count number, std::string_view what) {
+    if (is_narrow(dtype)) return fmt::format("{} * {}", number * element, what);
+    return number == 1 ? std::string(what) : fmt::format("{} * {}", number, what);
+  };
+  if (all == 0) return "0";
+  const std::string hidden_psi = fmt::format("{}_hidden", psi);
+  const std::string beta = is_narrow(dtype) ? "" : " * beta";
+  if (less == 0) return times(all, psi) + beta;
+  const std::string rest = fmt::format("{} - {}", times(all, psi), times(less, hidden_psi));
+  return is_narrow(dtype) ? rest : fmt::format("({}){}", rest, beta);
+}
+
+bool needs_whole_matrices(std::string_view optimizer) {
+  return find_optimizer(optimizer).needs_hidden_whole;
+}
+
+bool needs_whole(const OptimizerSettings& settings, const Parameter& parameter) {
+  return needs_whole_matrices(settings.name) && parameter.hidden.exist();
 }
 
 std::unique_ptr<Optimizer> new_optimizer(const OptimizerSettings& settings,
@@ -114,7 +182,8 @@ std::unique_ptr<Optimizer> new_optimizer(const OptimizerSettings& settings,
                                          std::span<const Parameter> list, Count first, Slice values,
                                          Slice gradients, Backend& backend, Ledger& ledger) {
   return new_optimizer(settings, list, first, gradients, backend,
-                       resident_states(values, states_of(settings).size(), ledger));
+                       resident_states(values, state_ranges(settings, list, {first, values.count}),
+                                       ledger));
 }
 
 std::unique_ptr<Optimizer> new_optimizer(const OptimizerSettings& settings, Parameters& parameters,

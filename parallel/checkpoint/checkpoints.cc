@@ -183,7 +183,7 @@ void Checkpoints::prepare() {
   if (world.rank() == 0)
     folder_ = std::make_unique<OwnFolder>(options().checkpoint, options().resume);
   const std::uint64_t run = folder_ ? std::stoull(folder_->branch().run, nullptr, 16) : 0;
-  const RankPart part(rank_.states(), stored_states(optimizer_settings(options())), whole_,
+  const RankPart part(rank_.states(), optimizer_settings(options()), whole_,
                       world.rank());
   // Sums over all ranks: the tensors, and the halves of rank 0's run, which are exact as doubles.
   std::array<double, 3> sums = {static_cast<double>(part.file().tensors.size()),
@@ -228,7 +228,7 @@ void Checkpoints::begin(int steps_taken) {
   Unfinished& checkpoint = *unfinished_;
   if (training_.context().world.rank() == 0) checkpoint.place.make();
   wait_for_all();
-  const RankPart part(rank_.states(), stored_states(optimizer_settings(options())), whole_,
+  const RankPart part(rank_.states(), optimizer_settings(options()), whole_,
                       training_.context().world.rank());
   checkpoint.file = part.file();
   if (!options().checkpoint_async)

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <vector>
@@ -66,10 +67,13 @@ void convert_checkpoint(const std::string& folder, const CheckpointIndex& index,
   for (int number = 0; number < files; ++number) {
     StoredFile file{.name = file_name(number)};
     for (const PlacedBox& placed :
-         boxes_of(list, {parts.offset(number), parts[number]}, whole, nullptr))
+         boxes_of(list, {parts.offset(number), parts[number]}, whole, nullptr)) {
+      const Parameter& parameter = *std::ranges::find(list, placed.parameter, &Parameter::name);
       for (const std::string_view state : index.states)
-        file.add(
-            {.parameter = placed.parameter, .state = state, .box = placed.box, .dtype = dtype});
+        if (is_stored(index.optimizer, state, parameter))
+          file.add(
+              {.parameter = placed.parameter, .state = state, .box = placed.box, .dtype = dtype});
+    }
     if (file.tensors.empty()) continue;
     FileWriter writer(place.path(), file);
     for (std::size_t t = 0; t < file.tensors.size(); ++t) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "models/ops/narrow_types.h"
 #include "parallel/plan/environment.h"
@@ -34,16 +35,21 @@ Slice StateCopy::slice(std::size_t tensor) const {
 
 namespace {
 
-// Returns the elements of a flat buffer that this rank counts, without padding and tied copies.
-std::vector<Range> real_ranges(const Plan& plan, const Parameters& parameters) {
-  std::vector<Range> ranges;
-  for (const PlacedBox& placed :
-       boxes_of(parameters.list(), {0, parameters.count()}, whole_boxes(plan.model), &parameters)) {
-    const bool is_one_run = placed.box.columns.count == placed.stride;
-    const Count rows = is_one_run ? placed.box.rows.count : 1;
-    for (Count row = 0; row < placed.box.rows.count; row += rows)
-      ranges.push_back({placed.place + row * placed.stride, rows * placed.box.columns.count});
-  }
+// The elements of a flat buffer that this rank counts, without padding and tied copies, by how many
+// numbers a checkpoint holds for each.
+std::map<Count, std::vector<Range>> counted_ranges(const Plan& plan, const Parameters& parameters) {
+  const OptimizerSettings settings = optimizer_settings(plan.options);
+  const WholeBoxes whole = whole_boxes(plan.model);
+  std::map<Count, std::vector<Range>> ranges;
+  for (const Parameter& parameter : parameters.list())
+    for (const PlacedBox& placed : boxes_of(
+             std::span(&parameter, 1), {parameter.offset, parameter.count}, whole, &parameters)) {
+      const bool is_one_run = placed.box.columns.count == placed.stride;
+      const Count rows = is_one_run ? placed.box.rows.count : 1;
+      for (Count row = 0; row < placed.box.rows.count; row += rows)
+        ranges[std::ssize(stored_states(settings, parameter))].push_back(
+            {placed.place + row * placed.stride, rows * placed.box.columns.count});
+    }
   return ranges;
 }
 
@@ -53,24 +59,20 @@ Count in_share(Range range, Count all, int copies, int copy) {
   return std::max<Count>(0, intersection(range, Range{shares.offset(copy), shares[copy]}).count);
 }
 
-Count written_elements(const Plan& plan, const ReplicaGroup& replicas, const Parameters& parameters,
-                       const RankUnits* units) {
-  const std::vector<Range> ranges = real_ranges(plan, parameters);
-  Count elements = 0;
-  if (!units) {
-    for (const Range& range : ranges)
-      elements += in_share(range, parameters.count(), replicas.copies, replicas.copy);
-    return elements;
-  }
+Count written_numbers(const Plan& plan, const ReplicaGroup& replicas, const Parameters& parameters,
+                      const RankUnits* units) {
+  Count written = 0;
   const int shards = replicas.shards(), shard = replicas.shard();
-  for (const OwnPart& part : own_parts(parameters, *units, shards, shard, ranges))
-    elements += in_share(part.range, units->all[part.unit].layout(shards).shard(shard),
-                         replicas.replicas, replicas.replica());
-  return elements;
-}
-
-Count states_copied(const Plan& plan) {
-  return std::ssize(stored_states(optimizer_settings(plan.options)));
+  for (const auto& [numbers, ranges] : counted_ranges(plan, parameters)) {
+    if (!units)
+      for (const Range& range : ranges)
+        written += numbers * in_share(range, parameters.count(), replicas.copies, replicas.copy);
+    else
+      for (const OwnPart& part : own_parts(parameters, *units, shards, shard, ranges))
+        written += numbers * in_share(part.range, units->all[part.unit].layout(shards).shard(shard),
+                                      replicas.replicas, replicas.replica());
+  }
+  return written;
 }
 
 bool copies_states(const Plan& plan) {
@@ -80,14 +82,20 @@ bool copies_states(const Plan& plan) {
 }  // namespace
 
 Count checkpoint_copy_bytes(const Plan& plan, Count elements) {
+  const Count numbers = std::ssize(stored_states(optimizer_settings(plan.options), Parameter{}));
   return copies_states(plan)
-             ? states_copied(plan) * elements * element_bytes(statistics_type(plan.options.dtype))
+             ? numbers * elements * element_bytes(statistics_type(plan.options.dtype))
              : 0;
 }
 
 std::string checkpoint_copy_formula(const Plan& plan, std::string_view psi) {
-  return fmt::format("{} * {} * {}", states_copied(plan), psi,
-                     element_bytes(statistics_type(plan.options.dtype)));
+  const OptimizerSettings settings = optimizer_settings(plan.options);
+  const auto all = std::ssize(stored_states(settings, Parameter{}));
+  const auto less =
+      all - std::ssize(stored_states(settings, Parameter{.name = "", .hidden = {1, {1}}}));
+  const Count element = element_bytes(statistics_type(plan.options.dtype));
+  if (less == 0) return fmt::format("{} * {} * {}", all, psi, element);
+  return fmt::format("({} * {} - {} * {}_hidden) * {}", all, psi, less, psi, element);
 }
 
 Terms checkpoint_terms(const Plan& plan, const ReplicaGroup& replicas, const Parameters& parameters,
@@ -95,8 +103,8 @@ Terms checkpoint_terms(const Plan& plan, const ReplicaGroup& replicas, const Par
   Terms terms{.part = PlanPart::checkpoints};
   const bool copies = copies_states(plan) && computes_on_host;
   terms.hold({.use = MemoryUse::checkpoints,
-              .bytes = copies ? checkpoint_copy_bytes(
-                                    plan, written_elements(plan, replicas, parameters, units))
+              .bytes = copies ? written_numbers(plan, replicas, parameters, units) *
+                                    element_bytes(statistics_type(plan.options.dtype))
                               : 0,
               .formula = copies ? checkpoint_copy_formula(plan, "Psi_written") : "0"});
   return terms;

@@ -23,8 +23,8 @@ class StateCopy {
   Memory memory_;
 };
 
-// Bytes of a copy of `elements` elements; 0 if the plan makes none. The formula, for `psi` elements,
-// is that of a plan that makes one.
+// Bytes of a copy of `elements` elements that have all states; 0 if the plan makes none. The formula, for
+// `psi` elements, is that of a plan that makes one.
 Count checkpoint_copy_bytes(const Plan& plan, Count elements);
 std::string checkpoint_copy_formula(const Plan& plan, std::string_view psi);
 

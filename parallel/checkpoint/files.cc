@@ -46,23 +46,35 @@ std::string_view bytes_of(Slice on_host) {
 
 }  // namespace
 
-RankPart::RankPart(std::vector<TrainingState> sets, std::span<const std::string_view> states,
+namespace {
+
+// The parameter to which an element of a flat buffer belongs.
+const Parameter& parameter_at(std::span<const Parameter> list, Count element) {
+  return *std::prev(std::ranges::upper_bound(list, element, {}, &Parameter::offset));
+}
+
+}  // namespace
+
+RankPart::RankPart(std::vector<TrainingState> sets, const OptimizerSettings& settings,
                    const WholeBoxes& whole, int rank)
-    : states_(states.size()), whole_(whole) {
+    : whole_(whole) {
   file_.name = file_name(rank);
   for (const TrainingState& state : sets)
     for (Optimizer* optimizer : state.optimizers) {
       const Range all = optimizer->range();
       const Parts shares(all.count, state.copies);
       const Range own{all.first + shares.offset(state.copy), shares[state.copy]};
-      pieces_.push_back({optimizer, state.parameters, own, {}, file_.tensors.size()});
-      pieces_.back().boxes = boxes_in(pieces_.back(), own);
-      for (const PlacedBox& placed : pieces_.back().boxes)
-        for (const std::string_view stored : states)
+      Piece& piece = pieces_.emplace_back(optimizer, state.parameters, own);
+      piece.boxes = boxes_in(piece, own);
+      for (const PlacedBox& placed : piece.boxes) {
+        piece.first_tensors.push_back(file_.tensors.size());
+        for (const std::string_view stored :
+             stored_states(settings, parameter_at(optimizer->list(), placed.place)))
           file_.add({.parameter = placed.parameter,
                      .state = stored,
                      .box = placed.box,
                      .dtype = statistics_type(state.parameters->dtype())});
+      }
     }
 }
 
@@ -83,8 +95,8 @@ void RankPart::copy(const TakeElements& take) const {
                  intersection(box.box, placed.box) == placed.box;
         });
         const std::size_t tensor =
-            piece.first_tensor + static_cast<std::size_t>(holder - piece.boxes.begin()) * states_;
-        for (std::size_t number = 0; number < states_; ++number) {
+            piece.first_tensors[static_cast<std::size_t>(holder - piece.boxes.begin())];
+        for (std::size_t number = 0; number < 1 + group.states.size(); ++number) {
           const Slice flat = part_of(group, number);
           in_blocks(placed.box, [&](const Box& block) {
             memory.resize(static_cast<std::size_t>(block.count() * element_bytes(flat.dtype)));
@@ -181,15 +193,19 @@ void CheckpointReader::restore(const TrainingState& state, const WholeBoxes& who
   for (Optimizer* optimizer : state.optimizers) {
     optimizer->visit(StateAccess::change, [&](const StateGroup& group) {
       const Count begin = optimizer->range().first + group.range.first;
-      for (std::size_t number = 0; number < index_.states.size(); ++number) {
-        const Slice flat = part_of(group, number);
+      std::size_t number = 0;
+      for (const std::string_view stored : index_.states) {
+        if (group.values.count == 0 ||
+            !is_stored(index_.optimizer, stored, parameter_at(optimizer->list(), begin)))
+          continue;
+        const Slice flat = part_of(group, number++);
         flat.device->zero(flat);  // the padding
         for (const PlacedBox& placed :
              boxes_of(optimizer->list(), {begin, flat.count}, whole, nullptr))
           in_blocks(placed.box, [&](const Box& block) {
             memory.resize(static_cast<std::size_t>(block.count() * element_bytes(flat.dtype)));
             const Slice dense{memory.data(), block.count(), flat.dtype, &host_device()};
-            read(placed.parameter, index_.states[number], block, dense);
+            read(placed.parameter, stored, block, dense);
             copy_rows(placed, block, flat, begin, dense, true);
           });
       }

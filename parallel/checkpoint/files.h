@@ -33,8 +33,8 @@ using TakeElements = std::function<void(std::size_t tensor, Count first, Slice v
 // same. All ranks together write each state of each element once.
 class RankPart {
  public:
-  // Of all sets of parameters. `whole` must outlive it. `states`: see stored_states().
-  RankPart(std::vector<TrainingState> sets, std::span<const std::string_view> states,
+  // Of all sets of parameters. `whole` must outlive it.
+  RankPart(std::vector<TrainingState> sets, const OptimizerSettings& settings,
            const WholeBoxes& whole, int rank);
   // This rank's file, without checksums.
   const StoredFile& file() const { return file_; }
@@ -42,17 +42,16 @@ class RankPart {
   void copy(const TakeElements& take) const;
 
  private:
-  // Boxes of an optimizer's elements; each has a tensor for each state.
+  // Boxes of an optimizer's elements; each has a tensor for each state of its parameter.
   struct Piece {
     Optimizer* optimizer;
     const Parameters* parameters;
     Range range;  // of its elements
     std::vector<PlacedBox> boxes;
-    std::size_t first_tensor;
+    std::vector<std::size_t> first_tensors;  // of the boxes
   };
   std::vector<PlacedBox> boxes_in(const Piece& piece, Range range) const;
 
-  const std::size_t states_;  // of each element
   const WholeBoxes& whole_;
   std::vector<Piece> pieces_;
   StoredFile file_;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "collectives/base/checksum.h"
+#include "models/gpt/weights.h"
 #include "parallel/checkpoint/index_fields.h"
 #include "parallel/checkpoint/index_file.h"
 
@@ -19,15 +20,17 @@ namespace {
 
 constexpr const char* index_schema = "lockstep.checkpoint/1";
 
-// Every element of every parameter has each state once: the boxes fill the whole, and no two overlap.
-void check_complete(const std::vector<StoredFile>& files, const WholeBoxes& whole,
-                    std::span<const std::string_view> states) {
+// Every element of every parameter has each of its states once: the boxes fill the whole, and no two
+// overlap.
+void check_complete(const CheckpointIndex& index) {
   std::map<std::pair<std::string, std::string_view>, std::vector<const StoredBox*>> boxes;
-  for (const StoredFile& file : files)
+  for (const StoredFile& file : index.files)
     for (const StoredBox& stored : file.tensors)
       boxes[{stored.parameter, stored.state}].push_back(&stored);
-  for (const auto& [name, all] : whole)
-    for (const std::string_view state : states) {
+  for (const Parameter& parameter : whole_parameters(index.model))
+    for (const std::string_view state : index.states) {
+      const std::string& name = parameter.name;
+      const Count all = is_stored(index.optimizer, state, parameter) ? parameter.count : 0;
       const std::vector<const StoredBox*>& parts = boxes[{name, state}];
       std::vector<Box> each;
       Count count = 0;
@@ -38,8 +41,8 @@ void check_complete(const std::vector<StoredFile>& files, const WholeBoxes& whol
       if (const auto both = overlapping(each))
         refuse(fmt::format("{} and {} overlap", parts[both->first]->tensor_name(),
                            parts[both->second]->tensor_name()));
-      if (count != all.count())
-        refuse(fmt::format("{} of {} elements of '{}' have a {}", count, all.count(), name, state));
+      if (count != all)
+        refuse(fmt::format("{} of {} elements of '{}' have a {}", count, all, name, state));
     }
 }
 
@@ -175,7 +178,7 @@ CheckpointIndex index_from(ordered_json fields) {
   const WholeBoxes whole = whole_boxes(index.model);
   for (const auto& entry : field(fields, "files"))
     index.files.push_back(file_from_json(entry, whole, index.states));
-  check_complete(index.files, whole, index.states);
+  check_complete(index);
   if (fields.contains("branch")) index.branch = branch_from_json(fields["branch"]);
   index.checksum = hexadecimal(fields, "checksum");
   return index;
@@ -187,6 +190,19 @@ std::vector<std::string_view> stored_states(const OptimizerSettings& settings) {
   std::vector<std::string_view> states = states_of(settings);
   states.insert(states.begin(), value_state);
   return states;
+}
+
+std::vector<std::string_view> stored_states(const OptimizerSettings& settings,
+                                            const Parameter& parameter) {
+  std::vector<std::string_view> states = stored_states(settings);
+  std::erase_if(states, [&](std::string_view state) {
+    return !is_stored(settings.name, state, parameter);
+  });
+  return states;
+}
+
+bool is_stored(std::string_view optimizer, std::string_view state, const Parameter& parameter) {
+  return state == value_state || keeps_state(optimizer, state, parameter);
 }
 
 std::int64_t CheckpointIndex::bytes() const {

@@ -26,9 +26,12 @@ inline constexpr std::int64_t most_index_tensors = 300'000;
 // The state that every element has: its value, or the f32 copy if the parameters have 16 bits: they
 // are its rounded values.
 inline constexpr std::string_view value_state = "value";
-// The names of all states that a checkpoint holds of an element: its value, and the optimizer's
-// states.
+// The names of all states that a checkpoint holds: values, and the optimizer's states; and of those that
+// it holds for the elements of one parameter.
 std::vector<std::string_view> stored_states(const OptimizerSettings& settings);
+std::vector<std::string_view> stored_states(const OptimizerSettings& settings,
+                                            const Parameter& parameter);
+bool is_stored(std::string_view optimizer, std::string_view state, const Parameter& parameter);
 
 // A tensor in a file.
 struct StoredBox {

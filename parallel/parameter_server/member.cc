@@ -101,7 +101,7 @@ Terms Member::states() const {
   terms.hold({.use = MemoryUse::parameters, .bytes = kept, .formula = all_or_part});
   terms.hold({.use = MemoryUse::gradients, .bytes = kept, .formula = all_or_part});
   terms.hold({.use = MemoryUse::optimizer,
-              .bytes = own / element() * optimizer_bytes(settings, dtype),
+              .bytes = own / element() * optimizer_bytes(settings, dtype, Parameter{}),
               .formula = server ? optimizer_formula(settings, dtype, "Psi/S") : "0"});
   const bool copies = server && computes_on_host(context_.ledger);
   terms.hold({.use = MemoryUse::checkpoints,

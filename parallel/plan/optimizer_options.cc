@@ -70,7 +70,17 @@ OptionGroup describe(OptimizerOptions& o) {
                            .value = &o.momentum,
                            .help = "decay of the sum of past gradients; 0: none is kept",
                            .bounds = below_1,
-                           .drawn = {"0.9", "0", "0.5"}})}};
+                           .drawn = {"0.9", "0", "0.5"}}),
+                      own({.flag = "muon-lr",
+                           .value = &o.muon_learning_rate,
+                           .help = "peak learning rate of hidden layers' matrices",
+                           .bounds = not_negative,
+                           .drawn = {"0.02", "0.005"}}),
+                      own({.flag = "muon-momentum",
+                           .value = &o.muon_momentum,
+                           .help = "decay of their mean of past gradients",
+                           .bounds = below_1,
+                           .drawn = {"0.95", "0", "0.5"}})}};
 }
 
 }  // namespace lockstep

@@ -41,7 +41,9 @@ OptimizerSettings optimizer_settings(const TrainOptions& options) {
           .beta1 = options.beta1,
           .beta2 = options.beta2,
           .eps = options.eps,
-          .momentum = options.momentum};
+          .momentum = options.momentum,
+          .muon_momentum = options.muon_momentum,
+          .muon_rate = options.muon_learning_rate / options.learning_rate};
 }
 
 std::string loss_scaling(const TrainOptions& options) {

@@ -60,6 +60,7 @@ struct OptimizerOptions {
   std::string optimizer = OptimizerSettings{}.name;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double momentum = 0.9;
+  double muon_learning_rate = 0.02, muon_momentum = 0.95;
 };
 
 // Lengths of the axes. Not given: 1, or, for the technique's free axis, the remaining ranks.

@@ -22,6 +22,7 @@ enum class PlanPart : std::uint8_t {
   gradients,  // and parameters, exchanged with replicas or servers
   norm,
   router_balance,
+  matrices,  // that a step needs whole
   states,  // parameters, gradients, and the optimizer's states
   activations,
   workspace,

@@ -2,6 +2,7 @@
 
 #include "parallel/checkpoint/copy.h"
 #include "parallel/data/ddp.h"
+#include "parallel/matrices/owners.h"
 #include "parallel/rank/norm.h"
 #include "parallel/sharded/offload.h"
 #include "parallel/sharded/sharded_terms.h"
@@ -25,6 +26,7 @@ std::vector<Terms> ParameterTerms::all() const {
   std::vector<Terms> all = {checkpoint_terms(
       plan_, replicas_, parameters_, sharding_ ? &units_ : nullptr, environment_.computes_on_host)};
   if (are_experts()) all.push_back(norm_of_experts());
+  all.push_back(matrix_terms(plan_, rank_, parameters_, set_));
   add_exchange(all);
   return all;
 }
@@ -41,7 +43,7 @@ void ParameterTerms::add_exchange(std::vector<Terms>& all) const {
     return;
   }
   all.push_back(sharded_exchange_terms(plan_, rank_, *sharding_, units_, facts, reduction, norm));
-  all.push_back(sharded_state_terms(plan_, rank_, *sharding_, units_));
+  all.push_back(sharded_state_terms(plan_, rank_, *sharding_, units_, parameters_));
   all.push_back(offload_terms(plan_, rank_, *sharding_, units_, environment_.computes_on_host));
 }
 
@@ -78,7 +80,7 @@ Terms ParameterTerms::states() const {
   for (const MemoryUse use : {MemoryUse::parameters, MemoryUse::gradients})
     terms.hold({.use = use, .bytes = count * element_bytes(dtype), .formula = psi + " * beta"});
   terms.hold({.use = MemoryUse::optimizer,
-              .bytes = count * optimizer_bytes(settings, dtype),
+              .bytes = optimizer_bytes(settings, dtype, parameters_.list(), {0, count}),
               .formula = optimizer_formula(settings, dtype, psi)});
   return terms;
 }

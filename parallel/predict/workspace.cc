@@ -23,27 +23,45 @@ void pass_through(GptStage& stage, const Plan& plan, const Batch& batch, Ledger&
   stage.backward_weight(stash, batch.inputs);
 }
 
-// Takes the gradient norm and the optimizer's step, for this rank's shards or for everything.
+// A part of a matrix takes a step without being changed as a whole.
+void step_matrix(Optimizer& optimizer, std::size_t number, Ledger& ledger) {
+  const Tensor direction({optimizer.own_elements(number)}, DType::f32, ledger,
+                         MemoryUse::optimizer);
+  optimizer.begin_matrix(number, 1, direction.slice());
+  optimizer.end_matrix(number, 0, direction.slice());
+}
+
+// Takes the gradient norm and the optimizer's step, for this rank's shards or for everything. Whole
+// matrices have no 16-bit operands but their gradients.
 void update(RankModel& model, ParameterSet set, const Plan& plan, Backend& backend,
             Ledger& ledger) {
   const OptimizerSettings settings = optimizer_settings(plan.options);
   Parameters& parameters = model.of(set);
+  std::deque<ShardedUnit> units;
+  std::vector<Optimizer*> optimizers;
+  std::unique_ptr<Optimizer> of_all;
   if (const auto sharding = sharding_of(plan, set)) {
     const RankUnits layout = sharded_units(model, *sharding, set);
     const int shards = layout.replicas.shards(), shard = layout.replicas.shard();
-    std::deque<ShardedUnit> units;
     for (const UnitParameters& unit : layout.all)
-      units.emplace_back(parameters, unit, shards, shard, *sharding, settings, backend, ledger)
-          .optimizer()
-          .step(0, 1);
+      optimizers.push_back(&units
+                                .emplace_back(parameters, unit, shards, shard, *sharding, settings,
+                                              backend, ledger)
+                                .optimizer());
     for (const OwnPart& part : own_parts(parameters, layout, shards, shard, parameters.counted()))
       backend.squared_norm(
           units[part.unit].own_gradients().part(part.range.first, part.range.count));
-    return;
+  } else {
+    for (const Range& range : parameters.counted())
+      backend.squared_norm(parameters.gradients().part(range.first, range.count));
+    of_all = new_optimizer(settings, parameters, backend, ledger);
+    optimizers.push_back(of_all.get());
   }
-  for (const Range& range : parameters.counted())
-    backend.squared_norm(parameters.gradients().part(range.first, range.count));
-  new_optimizer(settings, parameters, backend, ledger)->step(0, 1);
+  for (Optimizer* const optimizer : optimizers) {
+    for (std::size_t i = 0; i < optimizer->list().size(); ++i)
+      if (optimizer->needs_whole(optimizer->list()[i])) step_matrix(*optimizer, i, ledger);
+    optimizer->step(0, 1);
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "models/gpt/gpt.h"
+#include "models/optimizers/whole_matrices.h"
 #include "models/gpt/weights.h"
 #include "parallel/plan/environment.h"
 #include "parallel/predict/predict.h"
@@ -24,7 +25,8 @@ class Serial final : public TrainingRank, public PassObserver {
         balance_(nullptr, context.ledger, plan, model_.routers()),
         compute_clock_(context.world, plan.options),
         optimizer_(new_optimizer(optimizer_settings(plan.options), model_.parameters(), backend,
-                                 context.ledger)) {
+                                 context.ledger)),
+        matrices_(optimizer_settings(plan.options), model_.parameters(), backend, context.ledger) {
     model_.observe(*this);
   }
 
@@ -58,6 +60,7 @@ class Serial final : public TrainingRank, public PassObserver {
   }
   void update(double learning_rate, double gradient_scale) override {
     balance_.step(model_.routing());
+    matrices_.step({optimizer_.get()}, learning_rate, gradient_scale);
     optimizer_->step(learning_rate, gradient_scale);
   }
   double loss_sum(const Batch& batch) override { return model_.loss_sum(batch); }
@@ -85,6 +88,7 @@ class Serial final : public TrainingRank, public PassObserver {
   RouterBalance balance_;
   ComputeClock compute_clock_;
   std::unique_ptr<Optimizer> optimizer_;
+  WholeMatrices matrices_;
 };
 
 }  // namespace

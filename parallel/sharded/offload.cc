@@ -11,7 +11,7 @@ namespace {
 
 // Bytes of states and masters per parameter.
 Count state_bytes(const Plan& plan) {
-  return optimizer_bytes(optimizer_settings(plan.options), plan.options.dtype);
+  return optimizer_bytes(optimizer_settings(plan.options), plan.options.dtype, Parameter{});
 }
 
 bool reads_values(DType dtype, StateAccess access) {
@@ -117,7 +117,9 @@ class Offload::Storage final : public StateStorage {
  public:
   Storage(Offload& offload, std::size_t unit, Slice values)
       : offload_(offload), unit_(unit), values_(values) {}
-  void visit(StateAccess access, const std::function<void(const StateGroup&)>& use) override {
+  // All groups: no rule with offloaded states needs some of them.
+  void visit(StateAccess access, Range,
+             const std::function<void(const StateGroup&)>& use) override {
     offload_.visit(unit_, access, values_, use);
   }
 

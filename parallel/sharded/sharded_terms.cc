@@ -39,8 +39,25 @@ Terms sharded_exchange_terms(const Plan& plan, int rank, const Sharding& shardin
   return terms;
 }
 
+namespace {
+
+// Bytes of the optimizer's states of a rank's shards.
+Count shard_state_bytes(const OptimizerSettings& settings, DType dtype, const RankUnits& units,
+                        const Parameters& parameters) {
+  Count bytes = 0;
+  for (const UnitParameters& unit : units.all)
+    for (const ShardLayout::Piece& piece :
+         unit.layout(units.replicas.shards()).pieces(units.replicas.shard())) {
+      const auto number = static_cast<std::size_t>(unit.parameters[piece.parameter]);
+      bytes += piece.range.count * optimizer_bytes(settings, dtype, parameters.list()[number]);
+    }
+  return bytes;
+}
+
+}  // namespace
+
 Terms sharded_state_terms(const Plan& plan, int rank, const Sharding& sharding,
-                          const RankUnits& units) {
+                          const RankUnits& units, const Parameters& parameters) {
   Terms terms{.part = PlanPart::states};
   const DType dtype = plan.options.dtype;
   const ShardedElements elements = sharded_elements(plan, rank, sharding, units);
@@ -59,7 +76,7 @@ Terms sharded_state_terms(const Plan& plan, int rank, const Sharding& sharding,
   const OptimizerSettings settings = optimizer_settings(plan.options);
   if (!offloads_states(plan))
     terms.hold({.use = MemoryUse::optimizer,
-                .bytes = elements.shards * optimizer_bytes(settings, dtype),
+                .bytes = shard_state_bytes(settings, dtype, units, parameters),
                 .formula = optimizer_formula(settings, dtype, "Psi/P")});
   return terms;
 }

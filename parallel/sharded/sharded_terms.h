@@ -15,6 +15,6 @@ Terms sharded_exchange_terms(const Plan& plan, int rank, const Sharding& shardin
                              Moment norm);
 // Parameters, gradients and the optimizer's states, as far as the tier does not hold them.
 Terms sharded_state_terms(const Plan& plan, int rank, const Sharding& sharding,
-                          const RankUnits& units);
+                          const RankUnits& units, const Parameters& parameters);
 
 }  // namespace lockstep

@@ -241,6 +241,23 @@ void TaggedBackend::sgd(Slice value, Slice gradient, Slice momentum, const SgdSt
   inner_.sgd(value, gradient, momentum, step);
 }
 
+// A direction is no gradient any more: what becomes of it has no tags.
+void TaggedBackend::nesterov(Slice direction, Slice gradient, Slice momentum, double keep,
+                             double gradient_scale) {
+  TagUse use(state_, "nesterov");
+  check_.stepped(direction, gradient);
+  use.write(direction, {});
+  inner_.nesterov(direction, gradient, momentum, keep, gradient_scale);
+}
+
+// Of directions, or of a value, which keeps its tags.
+void TaggedBackend::axpby(const Matrix& out, double a, const Matrix& x, double b,
+                          const Matrix& y) {
+  TagUse use(state_, "axpby");
+  if (out.slice.data != x.slice.data) use.write(out.slice, {});
+  inner_.axpby(out, a, x, b, y);
+}
+
 double TaggedBackend::squared_norm(Slice x) {
   TagUse use(state_, "squared_norm");
   check_.squared(x);

@@ -7,6 +7,7 @@
 
 #include "collectives/all_reduce/all_reduce.h"
 #include "collectives/stopwatch.h"
+#include "parallel/matrices/owners.h"
 #include "parallel/pipeline/execution/bubble.h"
 #include "parallel/pipeline/execution/executor.h"
 #include "parallel/pipeline/execution/kept_inputs.h"
@@ -31,6 +32,7 @@ struct Replicated {
   std::unique_ptr<Communicator> replicas;
   std::unique_ptr<DataParallel> data = {};
   std::optional<SharedGradients> shared = {};
+  std::optional<WholeMatrices> matrices = {};
 };
 
 class Runtime final : public TrainingRank, public ScheduleObserver {
@@ -58,6 +60,10 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
       own.shared.emplace(
           *model_.ranks.tensor_group, model_.of(set),
           [&own](const auto& ranges) { return own.data->own_gradients(ranges); }, context.ledger);
+      own.matrices.emplace(optimizer_settings(plan.options), model_.of(set), backend,
+                           context.ledger,
+                           make_matrix_exchange(plan, context.world, model_.of(set), set, backend,
+                                                context.ledger));
     }
     if (plan.stage_options().kept_input != KeptInput::whole && !plan.recomputes_stages())
       for (auto& [number, stage] : model_.stages) stage.keep_inputs_in(inputs_);
@@ -118,6 +124,10 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   void update(double learning_rate, double gradient_scale) override {
     // Before the step: its gathers may still be under way afterwards.
     balance_.step(model_.routing());
+    communicate([&] {
+      for (Replicated& own : sets_)
+        own.matrices->step(own.data->state().optimizers, learning_rate, gradient_scale);
+    });
     for (Replicated& own : sets_) own.data->step(learning_rate, gradient_scale);
   }
   void wait_for_parameters() override {

@@ -83,7 +83,7 @@ TEST_P(Optimizers, StatesCanBeReadAndChanged) {
       }
     }
     const auto from = new_optimizer(GetParam(), source, backend, ledger);
-    EXPECT_EQ(ledger.bytes(MemoryUse::optimizer), 20 * optimizer_bytes(GetParam(), dtype));
+    EXPECT_EQ(ledger.bytes(MemoryUse::optimizer), 20 * optimizer_bytes(GetParam(), dtype, Parameter{}));
     const auto into = new_optimizer(GetParam(), target, backend, ledger);
     // Masters begin as the values.
     from->visit(StateAccess::read, [&](const StateGroup& group) {
@@ -174,12 +174,12 @@ TEST(Sgd, FirstStepsEqualTheAlgorithmWrittenOut) {
 
 TEST(OptimizerBytes, AreThoseOfTheirFormulas) {
   const OptimizerSettings plain{.name = "sgd", .momentum = 0};
-  EXPECT_EQ(optimizer_bytes({}, DType::f32), 8);
-  EXPECT_EQ(optimizer_bytes({}, DType::bf16), 12);
-  EXPECT_EQ(optimizer_bytes({.name = "sgd"}, DType::f64), 8);
-  EXPECT_EQ(optimizer_bytes({.name = "sgd"}, DType::f16), 8);
-  EXPECT_EQ(optimizer_bytes(plain, DType::f32), 0);
-  EXPECT_EQ(optimizer_bytes(plain, DType::bf16), 4);
+  EXPECT_EQ(optimizer_bytes({}, DType::f32, Parameter{}), 8);
+  EXPECT_EQ(optimizer_bytes({}, DType::bf16, Parameter{}), 12);
+  EXPECT_EQ(optimizer_bytes({.name = "sgd"}, DType::f64, Parameter{}), 8);
+  EXPECT_EQ(optimizer_bytes({.name = "sgd"}, DType::f16, Parameter{}), 8);
+  EXPECT_EQ(optimizer_bytes(plain, DType::f32, Parameter{}), 0);
+  EXPECT_EQ(optimizer_bytes(plain, DType::bf16, Parameter{}), 4);
   EXPECT_EQ(optimizer_formula({}, DType::f32, "Psi"), "2 * Psi * beta");
   EXPECT_EQ(optimizer_formula({}, DType::bf16, "Psi/P"), "12 * Psi/P");
   EXPECT_EQ(optimizer_formula({.name = "sgd"}, DType::f32, "Psi"), "Psi * beta");

@@ -277,6 +277,15 @@ void CudaBackend::sgd(Slice value, Slice gradient, Slice momentum, const SgdStep
   cuda::sgd(stream_(), value, gradient, momentum, step);
 }
 
+void CudaBackend::nesterov(Slice direction, Slice gradient, Slice momentum, double keep,
+                           double gradient_scale) {
+  cuda::nesterov(stream_(), direction, gradient, momentum, keep, gradient_scale);
+}
+
+void CudaBackend::axpby(const Matrix& out, double a, const Matrix& x, double b, const Matrix& y) {
+  cuda::axpby(stream_(), out, a, x, b, y);
+}
+
 double CudaBackend::squared_norm(Slice x) {
   double* const total = room<double>(sum, 1);
   cuda::squared_norm(stream_(), total, x, room<double>(losses, squared_norm_parts));

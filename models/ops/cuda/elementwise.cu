@@ -135,6 +135,42 @@ __global__ void sgd_kernel(W* value, const G* gradient, W* momentum, Count count
   });
 }
 
+template <typename W, typename G>
+__global__ void nesterov_kernel(W* direction, const G* gradient, W* momentum, Count count, W keep,
+                                W added, bool whole) {
+  constexpr int size = Pack<W>::size;
+  for_groups<size>(count, whole, [&](Count i, Count here, bool all) {
+    Pack<W> m = load(momentum + i, here, all), d = {};
+    const Group<G, size> raw(gradient + i, here, all);
+    for (int k = 0; k < size; ++k) {
+      const W part = added * widen(raw.x[k]);
+      m.x[k] = keep * m.x[k] + part;
+      d.x[k] = keep * m.x[k] + part;
+    }
+    store(momentum + i, m, here, all);
+    store(direction + i, d, here, all);
+  });
+}
+
+// Rows of a matrix, `stride` elements apart.
+template <typename T>
+struct Strided {
+  T* data;
+  Count stride;
+};
+
+// `y.data` may be null.
+template <typename W>
+__global__ void axpby_kernel(Strided<W> out, W a, Strided<const W> x, W b, Strided<const W> y,
+                             Count rows, Count columns) {
+  for_groups<1>(rows * columns, true, [&](Count i, Count, bool) {
+    const Count row = i / columns, column = i % columns;
+    W sum = a * x.data[row * x.stride + column];
+    if (y.data) sum += b * y.data[row * y.stride + column];
+    out.data[row * out.stride + column] = sum;
+  });
+}
+
 template <typename Into, typename From>
 __global__ void convert_kernel(Into* into, const From* from, Count count, bool whole) {
   // As many elements as fit into 16 bytes in the wider type.
@@ -242,6 +278,29 @@ void sgd(cudaStream_t stream, Slice value, Slice gradient, Slice momentum, const
            static_cast<W>(step.momentum), static_cast<W>(step.weight_decay),
            static_cast<W>(step.gradient_scale),
            in_packs_with<W, G>({at<W>(value), at<W>(momentum)}, gradient.data));
+  });
+}
+
+void nesterov(cudaStream_t stream, Slice direction, Slice gradient, Slice momentum, double keep,
+              double gradient_scale) {
+  check_types(direction, gradient);
+  with_type(gradient.dtype, [&]<typename G>(G*) {
+    using W = Wide<G>;
+    launch(nesterov_kernel<W, G>, over_elements(direction.count, pack_size<W>), stream,
+           at<W>(direction), at<G>(gradient), at<W>(momentum), direction.count,
+           static_cast<W>(keep), static_cast<W>((1 - keep) * gradient_scale),
+           in_packs_with<W, G>({at<W>(direction), at<W>(momentum)}, gradient.data));
+  });
+}
+
+void axpby(cudaStream_t stream, const Matrix& out, double a, const Matrix& x, double b,
+           const Matrix& y) {
+  with_type(out.slice.dtype, [&]<typename T>(T*) {
+    using W = Wide<T>;
+    launch(axpby_kernel<W>, over_elements(out.rows * out.columns, 1), stream,
+           Strided<W>{at<W>(out.slice), out.stride}, static_cast<W>(a),
+           Strided<const W>{at<W>(x.slice), x.stride}, static_cast<W>(b),
+           Strided<const W>{at<W>(y.slice), y.stride}, out.rows, out.columns);
   });
 }
 

@@ -81,6 +81,10 @@ void gelu_backward(cudaStream_t stream, Slice dx, Slice dout, Slice x);
 void adamw(cudaStream_t stream, Slice value, Slice gradient, Slice first_moment,
            Slice second_moment, const AdamWStep& step);
 void sgd(cudaStream_t stream, Slice value, Slice gradient, Slice momentum, const SgdStep& step);
+void nesterov(cudaStream_t stream, Slice direction, Slice gradient, Slice momentum, double keep,
+              double gradient_scale);
+void axpby(cudaStream_t stream, const Matrix& out, double a, const Matrix& x, double b,
+           const Matrix& y);
 // into = from, between any two of the four types.
 void convert(cudaStream_t stream, Slice into, Slice from);
 // *sum = the sum of squares; `parts` is memory of squared_norm_parts doubles. Both on the device.

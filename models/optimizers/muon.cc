@@ -1,0 +1,47 @@
+#include "models/optimizers/muon.h"
+
+#include <utility>
+
+#include "collectives/base/error.h"
+
+namespace lockstep {
+
+void Muon::step(double learning_rate, double gradient_scale) {
+  Count hidden = 0;
+  step_parts([&](const Part& part) {
+    if (part.parameter.hidden.exist()) {
+      hidden += part.values.count;
+      return;
+    }
+    backend_.adamw(part.values, part.gradients, part.states[0], part.states[1],
+                   {.learning_rate = learning_rate,
+                    .beta1 = options_.beta1,
+                    .beta2 = options_.beta2,
+                    .eps = options_.eps,
+                    .weight_decay = part.parameter.decays() ? options_.weight_decay : 0,
+                    .gradient_scale = gradient_scale,
+                    .step = steps_});
+  });
+  if (std::exchange(stepped_, 0) != hidden)
+    throw Error(ErrorKind::wrong_result, "not all hidden matrices have taken a step of Muon",
+                {.hint = "this is a bug in Lockstep; please report it"});
+}
+
+void Muon::begin_matrix(std::size_t number, double gradient_scale, Slice direction) {
+  step_part(number, [&](const Part& part) {
+    backend_.nesterov(direction, part.gradients, part.states[0], options_.muon_momentum,
+                      gradient_scale);
+  });
+}
+
+void Muon::end_matrix(std::size_t number, double learning_rate, Slice direction) {
+  const double rate = learning_rate * options_.muon_rate;
+  step_part(number, [&](const Part& part) {
+    const auto row = [](Slice slice) { return Matrix(slice, 1, slice.count); };
+    backend_.axpby(row(part.values), 1 - rate * options_.weight_decay, row(part.values), -rate,
+                   row(direction));
+    stepped_ += part.values.count;
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,76 @@
+// Steps of matrices by rules that need all elements in one place. Matrices take their steps in rounds:
+// in each, a rank has at most one whole matrix. Where ranks have parts of matrices, an exchange
+// brings the directions of one matrix's elements to a rank that owns it, and takes them back.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "models/optimizers/newton_schulz.h"
+#include "models/optimizers/optimizers.h"
+
+namespace lockstep {
+
+// Where a rank's elements of matrices come together.
+class MatrixExchange {
+ public:
+  struct Round {
+    struct Piece {
+      std::size_t matrix;  // by its place in the rank's list of parameters
+      Range range;         // of the rank's elements in its buffer of pieces
+    };
+    std::vector<Piece> pieces;
+    std::optional<std::size_t> own;  // the matrix that this rank changes as a whole
+  };
+
+  virtual ~MatrixExchange() = default;
+  virtual const std::vector<Round>& rounds() const = 0;
+  // Brings all ranks' pieces of this rank's own matrix to `whole`, row by row; and back. Every rank
+  // calls it for each round. `whole` is empty without an own matrix.
+  virtual void gather(std::size_t round, Slice pieces, Slice whole) = 0;
+  virtual void scatter(std::size_t round, Slice whole, Slice pieces) = 0;
+};
+
+class WholeMatrices {
+ public:
+  using Rounds = std::vector<MatrixExchange::Round>;
+
+  // Of a rank's parameters. Without an exchange this rank has all matrices whole. Takes memory if a
+  // matrix needs it. All arguments must outlive it.
+  WholeMatrices(const OptimizerSettings& settings, const Parameters& parameters, Backend& backend,
+                Ledger& ledger, std::unique_ptr<MatrixExchange> exchange = {});
+
+  // A step of all matrices that need it, with gradients times `gradient_scale`. To call before the
+  // optimizers' own step. They have the parameters, each has some, and are the same in each call.
+  void step(const std::vector<Optimizer*>& optimizers, double learning_rate,
+            double gradient_scale);
+
+  // The rounds of a rank that has all matrices whole.
+  static Rounds own_rounds(const OptimizerSettings& settings, std::span<const Parameter> list);
+  // Elements of the memory for whole matrices, charged as optimizer, and of this rank's pieces, if
+  // there is an exchange, charged as communication.
+  struct Kept {
+    Count whole = 0, pieces = 0;
+  };
+  static Kept kept_elements(std::span<const Parameter> list, const Rounds& rounds);
+
+ private:
+  void find(const std::vector<Optimizer*>& optimizers);
+  void change(const Parameter& parameter, Slice whole);
+
+  std::span<const Parameter> list_;
+  Backend& backend_;
+  std::unique_ptr<MatrixExchange> exchange_;
+  const Rounds rounds_;
+  // The optimizer that has a parameter, and its place there.
+  std::map<std::string_view, std::pair<Optimizer*, std::size_t>> places_;
+  Tensor whole_, pieces_;
+  std::optional<NewtonSchulz> newton_schulz_;
+};
+
+}  // namespace lockstep
