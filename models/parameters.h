@@ -53,7 +53,7 @@ struct Parameter {
   Region region = {};        // not given: all elements, on every rank along all axes but pp
   std::string tied_to = {};  // the parameter on another stage that this one duplicates
   HiddenMatrices hidden = {};
-  Count offset = 0;          // elements from the start of the flat buffers; no padding
+  Count offset = 0;  // elements from the start of the flat buffers; no padding
   Count count = 0;
 
   const std::string& whole_name() const { return tied_to.empty() ? name : tied_to; }

@@ -95,9 +95,10 @@ void nesterov(T* direction, const T* gradient, T* momentum, Count count, double 
 template <typename T>
 void axpby(const Matrix& out, double a, const Matrix& x, double b, const Matrix& y) {
   const bool has_y = y.slice.count > 0;
-  const bool is_dense = out.stride == out.columns && x.stride == x.columns &&
-                        (!has_y || y.stride == y.columns);
-  const Count rows = is_dense ? 1 : out.rows, columns = is_dense ? out.rows * out.columns : out.columns;
+  const bool is_dense =
+      out.stride == out.columns && x.stride == x.columns && (!has_y || y.stride == y.columns);
+  const Count rows = is_dense ? 1 : out.rows,
+              columns = is_dense ? out.rows * out.columns : out.columns;
   const T of_x = static_cast<T>(a), of_y = static_cast<T>(b);
   // Few long rows or many short ones: both are cut into the same blocks.
   constexpr Count block = 16384;

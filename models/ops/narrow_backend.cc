@@ -285,8 +285,7 @@ void NarrowBackend::nesterov(Slice direction, Slice gradient, Slice momentum, do
   });
 }
 
-void NarrowBackend::axpby(const Matrix& out, double a, const Matrix& x, double b,
-                          const Matrix& y) {
+void NarrowBackend::axpby(const Matrix& out, double a, const Matrix& x, double b, const Matrix& y) {
   wide_.axpby(out, a, x, b, y);
 }
 

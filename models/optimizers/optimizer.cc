@@ -40,7 +40,8 @@ class ResidentStates final : public StateStorage {
                        .master = cut(master_.slice()),
                        .states = {}};
       for (std::size_t i = 0; i < range.names.size(); ++i)
-        group.states.push_back(states_.at(range.names[i]).slice().part(here[static_cast<std::ptrdiff_t>(i)], count));
+        group.states.push_back(
+            states_.at(range.names[i]).slice().part(here[static_cast<std::ptrdiff_t>(i)], count));
       use(group);
     }
   }

@@ -181,9 +181,9 @@ std::unique_ptr<Optimizer> new_optimizer(const OptimizerSettings& settings,
 std::unique_ptr<Optimizer> new_optimizer(const OptimizerSettings& settings,
                                          std::span<const Parameter> list, Count first, Slice values,
                                          Slice gradients, Backend& backend, Ledger& ledger) {
-  return new_optimizer(settings, list, first, gradients, backend,
-                       resident_states(values, state_ranges(settings, list, {first, values.count}),
-                                       ledger));
+  return new_optimizer(
+      settings, list, first, gradients, backend,
+      resident_states(values, state_ranges(settings, list, {first, values.count}), ledger));
 }
 
 std::unique_ptr<Optimizer> new_optimizer(const OptimizerSettings& settings, Parameters& parameters,

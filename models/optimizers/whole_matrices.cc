@@ -52,8 +52,8 @@ WholeMatrices::WholeMatrices(const OptimizerSettings& settings, const Parameters
   const DType dtype = statistics_type(parameters.dtype());
   whole_ = Tensor({largest_own(list_, rounds_)}, dtype, ledger, MemoryUse::optimizer);
   if (exchange_)
-    pieces_ = Tensor({kept_elements(list_, rounds_).pieces}, dtype, ledger,
-                     MemoryUse::communication);
+    pieces_ =
+        Tensor({kept_elements(list_, rounds_).pieces}, dtype, ledger, MemoryUse::communication);
   newton_schulz_.emplace(shapes_of(list_, rounds_), dtype, ledger);
 }
 
@@ -68,8 +68,8 @@ WholeMatrices::Rounds WholeMatrices::own_rounds(const OptimizerSettings& setting
 
 WholeMatrices::Kept WholeMatrices::kept_elements(std::span<const Parameter> list,
                                                  const Rounds& rounds) {
-  Kept kept{.whole = largest_own(list, rounds) +
-                     NewtonSchulz::kept_elements(shapes_of(list, rounds))};
+  Kept kept{.whole =
+                largest_own(list, rounds) + NewtonSchulz::kept_elements(shapes_of(list, rounds))};
   for (const MatrixExchange::Round& round : rounds)
     kept.pieces = std::max(kept.pieces, elements_of(round));
   return kept;

@@ -47,8 +47,7 @@ class WholeMatrices {
 
   // A step of all matrices that need it, with gradients times `gradient_scale`. To call before the
   // optimizers' own step. They have the parameters, each has some, and are the same in each call.
-  void step(const std::vector<Optimizer*>& optimizers, double learning_rate,
-            double gradient_scale);
+  void step(const std::vector<Optimizer*>& optimizers, double learning_rate, double gradient_scale);
 
   // The rounds of a rank that has all matrices whole.
   static Rounds own_rounds(const OptimizerSettings& settings, std::span<const Parameter> list);

@@ -183,8 +183,7 @@ void Checkpoints::prepare() {
   if (world.rank() == 0)
     folder_ = std::make_unique<OwnFolder>(options().checkpoint, options().resume);
   const std::uint64_t run = folder_ ? std::stoull(folder_->branch().run, nullptr, 16) : 0;
-  const RankPart part(rank_.states(), optimizer_settings(options()), whole_,
-                      world.rank());
+  const RankPart part(rank_.states(), optimizer_settings(options()), whole_, world.rank());
   // Sums over all ranks: the tensors, and the halves of rank 0's run, which are exact as doubles.
   std::array<double, 3> sums = {static_cast<double>(part.file().tensors.size()),
                                 static_cast<double>(run >> 32),

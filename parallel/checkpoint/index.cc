@@ -195,9 +195,8 @@ std::vector<std::string_view> stored_states(const OptimizerSettings& settings) {
 std::vector<std::string_view> stored_states(const OptimizerSettings& settings,
                                             const Parameter& parameter) {
   std::vector<std::string_view> states = stored_states(settings);
-  std::erase_if(states, [&](std::string_view state) {
-    return !is_stored(settings.name, state, parameter);
-  });
+  std::erase_if(
+      states, [&](std::string_view state) { return !is_stored(settings.name, state, parameter); });
   return states;
 }
 

@@ -25,17 +25,15 @@ class OwnersExchange final : public MatrixExchange {
     const auto [to_owners, of_own] = owners_.counts(round);
     const Slice received = received_of(of_own);
     all_to_all_v(*ranks_, received, pieces, {.in = to_owners, .out = of_own});
-    for_each_box(round, received, whole, [&](const Matrix& there, const Matrix& here) {
-      backend_.copy(there, here, 0);
-    });
+    for_each_box(round, received, whole,
+                 [&](const Matrix& there, const Matrix& here) { backend_.copy(there, here, 0); });
   }
 
   void scatter(std::size_t round, Slice whole, Slice pieces) override {
     const auto [to_owners, of_own] = owners_.counts(round);
     const Slice received = received_of(of_own);
-    for_each_box(round, received, whole, [&](const Matrix& there, const Matrix& here) {
-      backend_.copy(here, there, 0);
-    });
+    for_each_box(round, received, whole,
+                 [&](const Matrix& there, const Matrix& here) { backend_.copy(here, there, 0); });
     all_to_all_v(*ranks_, pieces, received, {.in = of_own, .out = to_owners});
   }
 

@@ -79,9 +79,9 @@ void MatrixOwners::deal(const OptimizerSettings& settings) {
   const std::size_t owners = ranks_.size();
   for (std::size_t first = 0; first < matrices.size(); first += owners) {
     const std::size_t number = std::min(owners, matrices.size() - first);
-    std::vector<std::size_t>& of_round = owned_.emplace_back(
-        matrices.begin() + static_cast<std::ptrdiff_t>(first),
-        matrices.begin() + static_cast<std::ptrdiff_t>(first + number));
+    std::vector<std::size_t>& of_round =
+        owned_.emplace_back(matrices.begin() + static_cast<std::ptrdiff_t>(first),
+                            matrices.begin() + static_cast<std::ptrdiff_t>(first + number));
     if (rounds_.size() % 2 == 1 && number == owners) std::ranges::reverse(of_round);
     MatrixExchange::Round& round = rounds_.emplace_back();
     if (place_ < number) round.own = of_round[place_];
@@ -136,8 +136,8 @@ Traffic MatrixOwners::traffic() const {
   for (std::size_t round = 0; round < rounds_.size(); ++round) {
     const auto [to_owners, of_own] = counts(round);
     for (std::size_t other = 0; other < ranks_.size(); ++other)
-      if (other != place_) traffic += {2, to_owners[other] + of_own[other], 2,
-                                       to_owners[other] + of_own[other]};
+      if (other != place_)
+        traffic += {2, to_owners[other] + of_own[other], 2, to_owners[other] + of_own[other]};
   }
   return traffic;
 }
@@ -153,12 +153,10 @@ Terms matrix_terms(const Plan& plan, int rank, const Parameters& parameters, Par
   Terms terms{.part = PlanPart::matrices};
   if (!has_whole_matrices(plan, parameters)) return terms;
   const MatrixOwners owners(plan, rank, set);
-  const WholeMatrices::Kept kept =
-      WholeMatrices::kept_elements(parameters.list(), owners.rounds());
+  const WholeMatrices::Kept kept = WholeMatrices::kept_elements(parameters.list(), owners.rounds());
   const Count element = element_bytes(statistics_type(plan.options.dtype));
-  terms.hold({.use = MemoryUse::optimizer,
-              .bytes = kept.whole * element,
-              .formula = "a whole matrix"});
+  terms.hold(
+      {.use = MemoryUse::optimizer, .bytes = kept.whole * element, .formula = "a whole matrix"});
   if (owners.ranks().size() == 1) return terms;
   const std::string formula = "2(G-1)/G * Psi_hidden/G * " + std::to_string(element);
   terms.send(matrices_label, owners.traffic(), element, formula);

@@ -23,7 +23,7 @@ enum class PlanPart : std::uint8_t {
   norm,
   router_balance,
   matrices,  // that a step needs whole
-  states,  // parameters, gradients, and the optimizer's states
+  states,    // parameters, gradients, and the optimizer's states
   activations,
   workspace,
   offload,

@@ -44,10 +44,9 @@ void update(RankModel& model, ParameterSet set, const Plan& plan, Backend& backe
     const RankUnits layout = sharded_units(model, *sharding, set);
     const int shards = layout.replicas.shards(), shard = layout.replicas.shard();
     for (const UnitParameters& unit : layout.all)
-      optimizers.push_back(&units
-                                .emplace_back(parameters, unit, shards, shard, *sharding, settings,
-                                              backend, ledger)
-                                .optimizer());
+      optimizers.push_back(
+          &units.emplace_back(parameters, unit, shards, shard, *sharding, settings, backend, ledger)
+               .optimizer());
     for (const OwnPart& part : own_parts(parameters, layout, shards, shard, parameters.counted()))
       backend.squared_norm(
           units[part.unit].own_gradients().part(part.range.first, part.range.count));

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "models/gpt/gpt.h"
-#include "models/optimizers/whole_matrices.h"
 #include "models/gpt/weights.h"
+#include "models/optimizers/whole_matrices.h"
 #include "parallel/plan/environment.h"
 #include "parallel/predict/predict.h"
 #include "parallel/rank/compute_clock.h"

@@ -251,8 +251,7 @@ void TaggedBackend::nesterov(Slice direction, Slice gradient, Slice momentum, do
 }
 
 // Of directions, or of a value, which keeps its tags.
-void TaggedBackend::axpby(const Matrix& out, double a, const Matrix& x, double b,
-                          const Matrix& y) {
+void TaggedBackend::axpby(const Matrix& out, double a, const Matrix& x, double b, const Matrix& y) {
   TagUse use(state_, "axpby");
   if (out.slice.data != x.slice.data) use.write(out.slice, {});
   inner_.axpby(out, a, x, b, y);

@@ -60,10 +60,9 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
       own.shared.emplace(
           *model_.ranks.tensor_group, model_.of(set),
           [&own](const auto& ranges) { return own.data->own_gradients(ranges); }, context.ledger);
-      own.matrices.emplace(optimizer_settings(plan.options), model_.of(set), backend,
-                           context.ledger,
-                           make_matrix_exchange(plan, context.world, model_.of(set), set, backend,
-                                                context.ledger));
+      own.matrices.emplace(
+          optimizer_settings(plan.options), model_.of(set), backend, context.ledger,
+          make_matrix_exchange(plan, context.world, model_.of(set), set, backend, context.ledger));
     }
     if (plan.stage_options().kept_input != KeptInput::whole && !plan.recomputes_stages())
       for (auto& [number, stage] : model_.stages) stage.keep_inputs_in(inputs_);

@@ -9,25 +9,28 @@
 #include "models/gpt/gpt.h"
 #include "models/gpt/safetensors.h"
 #include "models/gpt/weights.h"
-#include "models/optimizers/optimizers.h"
+#include "models/optimizers/whole_matrices.h"
 
 namespace lockstep {
 namespace {
 
-// tiny, and tiny_moe with experts.
-void reproduce(const std::string& golden, DType dtype, double tolerance, double weight_tolerance) {
+// tiny, tiny_moe with experts, and tiny_muon with another optimizer.
+void reproduce(const std::string& golden, DType dtype, double tolerance, double weight_tolerance,
+               OptimizerSettings settings = {}) {
   const auto expected = nlohmann::json::parse(std::ifstream(golden + "/expected.json"));
   Ledger ledger;
   Gpt model(read_gpt_config(golden + "/config.json"), host_backend(), dtype, ledger);
   WeightsReader(golden + "/init.safetensors", model.parameters().list()).read(model.parameters());
   const Dataset data(golden + "/tokens.bin", model.config().vocabulary, 0);
-  const auto optimizer =
-      new_optimizer({.weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8},
-                    model.parameters(), host_backend(), ledger);
+  settings.weight_decay = 0.1, settings.beta1 = 0.9, settings.beta2 = 0.95, settings.eps = 1e-8;
+  const auto optimizer = new_optimizer(settings, model.parameters(), host_backend(), ledger);
+  WholeMatrices matrices(settings, model.parameters(), host_backend(), ledger);
 
-  for (int step = 0; step < 10; ++step) {
+  const int steps = static_cast<int>(expected["losses"].size());
+  ASSERT_GE(steps, 8);
+  for (int step = 0; step < steps; ++step) {
     model.parameters().zero_gradients();
-    const int length = model.config().experts.exist() ? 32 : 16;
+    const int length = model.config().context;
     const Batch batch = data.batch({Order::sequential, 8, length, 0}, step, 0, 8);
     const double loss = model.forward_backward(batch, Count{8} * length);
     const double norm = std::sqrt(host_backend().squared_norm(model.parameters().gradients()));
@@ -42,7 +45,9 @@ void reproduce(const std::string& golden, DType dtype, double tolerance, double 
       for (const auto& [layer, of_experts] : routing.tokens) counts.push_back(of_experts);
       EXPECT_EQ(nlohmann::json(counts), expected["tokens_of_experts"][step]);
     }
-    optimizer->step(1e-3, std::min(1.0, 1.0 / (norm + 1e-6)));
+    const double clip = std::min(1.0, 1.0 / (norm + 1e-6));
+    matrices.step({optimizer.get()}, 1e-3, clip);
+    optimizer->step(1e-3, clip);
   }
 
   const SafetensorsFile final_weights(golden + "/final.safetensors");
@@ -62,6 +67,10 @@ void reproduce(const std::string& golden, DType dtype, double tolerance, double 
 // The reference's weights are stored in f32, so their relative error is up to 2^-24.
 TEST(Golden, SerialInDouble) { reproduce(LOCKSTEP_GOLDEN, DType::f64, 1e-9, 1.2e-7); }
 TEST(Golden, SerialInFloat) { reproduce(LOCKSTEP_GOLDEN, DType::f32, 1e-5, 2e-3); }
+TEST(Golden, MuonInDouble) {
+  reproduce(LOCKSTEP_GOLDEN "_muon", DType::f64, 1e-9, 1.2e-7,
+            {.name = "muon", .muon_momentum = 0.95, .muon_rate = 20});
+}
 TEST(Golden, ExpertsInDouble) { reproduce(LOCKSTEP_GOLDEN "_moe", DType::f64, 1e-9, 1.2e-7); }
 
 }  // namespace

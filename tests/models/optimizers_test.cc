@@ -83,7 +83,8 @@ TEST_P(Optimizers, StatesCanBeReadAndChanged) {
       }
     }
     const auto from = new_optimizer(GetParam(), source, backend, ledger);
-    EXPECT_EQ(ledger.bytes(MemoryUse::optimizer), 20 * optimizer_bytes(GetParam(), dtype, Parameter{}));
+    EXPECT_EQ(ledger.bytes(MemoryUse::optimizer),
+              20 * optimizer_bytes(GetParam(), dtype, Parameter{}));
     const auto into = new_optimizer(GetParam(), target, backend, ledger);
     // Masters begin as the values.
     from->visit(StateAccess::read, [&](const StateGroup& group) {

@@ -14,18 +14,41 @@ namespace {
 using test::Case;
 using testing::HasSubstr;
 
-// The plans of checkpoints, with SGD: its momentum is in `momentum`, none is kept for 0.
-std::vector<Case> sgd_cases(double momentum) {
+// The plans of checkpoints that take an optimizer.
+std::vector<Case> cases_with(const OptimizerOptions& optimizer) {
   std::vector<Case> all = test::cases();
-  for (Case& one : all) {
-    one.options.optimizer = "sgd";
-    one.options.momentum = momentum;
-    one.options.learning_rate = 0.05;
-  }
+  for (Case& one : all) static_cast<OptimizerOptions&>(one.options) = optimizer;
+  if (needs_whole_matrices(optimizer.optimizer))
+    std::erase_if(all, [](const Case& one) {
+      return one.options.technique == "ps" || one.options.offload != "none";
+    });
   return all;
 }
 
-class Sgd : public testing::TestWithParam<double> {
+// SGD, whose momentum is in `momentum`; none is kept for 0.
+OptimizerOptions sgd(double momentum) {
+  OptimizerOptions options;
+  options.optimizer = "sgd";
+  options.momentum = momentum;
+  options.learning_rate = 0.05;
+  return options;
+}
+
+OptimizerOptions muon() {
+  OptimizerOptions options;
+  options.optimizer = "muon";
+  return options;
+}
+
+struct OptimizerCase {
+  std::string name;
+  OptimizerOptions options;
+  int plans;                          // besides one rank
+  void (*change)(OptimizerOptions&);  // an option of its own
+};
+void PrintTo(const OptimizerCase& one, std::ostream* out) { *out << one.name; }
+
+class OtherOptimizer : public testing::TestWithParam<OptimizerCase> {
  protected:
   std::vector<double> weights(const Case& one, TrainResult& result) {
     TrainOptions options = one.options;
@@ -35,12 +58,15 @@ class Sgd : public testing::TestWithParam<double> {
   }
   const test::Folder folder_;
 };
-INSTANTIATE_TEST_SUITE_P(Momentum, Sgd, testing::Values(0.9, 0.0), [](const auto& test_info) {
-  return std::string(test_info.param > 0 ? "kept" : "none");
-});
+INSTANTIATE_TEST_SUITE_P(
+    , OtherOptimizer,
+    testing::Values(OptimizerCase{"sgd", sgd(0.9), 11, [](auto& o) { o.momentum = 0.5; }},
+                    OptimizerCase{"plain_sgd", sgd(0), 11, [](auto& o) { o.momentum = 0.5; }},
+                    OptimizerCase{"muon", muon(), 8, [](auto& o) { o.muon_momentum = 0.5; }}),
+    [](const auto& test_info) { return test_info.param.name; });
 
-TEST_P(Sgd, EqualsOneRankUnderEveryPlan) {
-  const std::vector<Case> all = sgd_cases(GetParam());
+TEST_P(OtherOptimizer, EqualsOneRankUnderEveryPlan) {
+  const std::vector<Case> all = cases_with(GetParam().options);
   TrainResult serial;
   const std::vector<double> expected = weights(all[0], serial);
   EXPECT_TRUE(theory_holds(serial));
@@ -59,17 +85,17 @@ TEST_P(Sgd, EqualsOneRankUnderEveryPlan) {
     EXPECT_LT(furthest, 1e-10);
     ++compared;
   }
-  EXPECT_EQ(compared, 11);
-  // The momentum changes the weights.
+  EXPECT_EQ(compared, GetParam().plans);
+  // The option changes the weights.
   Case other = all[0];
-  other.options.momentum = 0.5;
+  GetParam().change(other.options);
   TrainResult ignored;
   EXPECT_NE(weights(other, ignored), expected);
 }
 
 // A checkpoint of each plan, taken by the next one.
-TEST_P(Sgd, ResumesUnderAnotherPlan) {
-  const std::vector<Case> all = sgd_cases(GetParam());
+TEST_P(OtherOptimizer, ResumesUnderAnotherPlan) {
+  const std::vector<Case> all = cases_with(GetParam().options);
   const TrainResult whole = test::run(1, all[0].options);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Case& next = all[(i + 1) % all.size()];
@@ -80,23 +106,24 @@ TEST_P(Sgd, ResumesUnderAnotherPlan) {
   }
 }
 
-TEST_P(Sgd, WithSixteenBitsHasMasters) {
-  Case one{"bf16", 2, test::few_steps("zero", DType::bf16)};
-  one.options.optimizer = "sgd";
-  one.options.momentum = GetParam();
-  const TrainResult result = test::run(one.ranks, one.options);
-  EXPECT_TRUE(theory_holds(result));
-  const Count each = GetParam() > 0 ? 8 : 4;
-  Count held = 0;
-  for (const RankRecord& rank : result.ranks) held += rank.peak_bytes.at("optimizer");
-  EXPECT_EQ(held, each * result.parameters);
+TEST(SixteenBits, HaveMasters) {
+  for (const double momentum : {0.9, 0.0}) {
+    Case one{"bf16", 2, test::few_steps("zero", DType::bf16)};
+    static_cast<OptimizerOptions&>(one.options) = sgd(momentum);
+    const TrainResult result = test::run(one.ranks, one.options);
+    EXPECT_TRUE(theory_holds(result));
+    const Count each = momentum > 0 ? 8 : 4;
+    Count held = 0;
+    for (const RankRecord& rank : result.ranks) held += rank.peak_bytes.at("optimizer");
+    EXPECT_EQ(held, each * result.parameters);
+  }
 }
 
 TEST(OtherOptimizers, AreRefusedWhenResumed) {
   const test::Folder folder;
-  const std::vector<Case> sgd = sgd_cases(0.9), plain = sgd_cases(0);
-  const Case adamw = test::cases()[1];
-  test::save(sgd[1], folder.file("sgd"));
+  const Case with_momentum = cases_with(sgd(0.9))[1], plain = cases_with(sgd(0))[1],
+             adamw = test::cases()[1], orthogonal = cases_with(muon())[1];
+  test::save(with_momentum, folder.file("sgd"));
   test::save(adamw, folder.file("adamw"));
   const auto refused = [&](Case one, const char* saved) {
     one.options.resume = folder.file(saved) + "/step-00000002";
@@ -104,9 +131,10 @@ TEST(OtherOptimizers, AreRefusedWhenResumed) {
   };
   EXPECT_THAT(refused(adamw, "sgd"),
               HasSubstr("has the states of --optimizer sgd: value, momentum"));
-  EXPECT_THAT(refused(plain[1], "sgd"), HasSubstr("has the states of --optimizer sgd"));
-  EXPECT_THAT(refused(sgd[1], "adamw"),
+  EXPECT_THAT(refused(plain, "sgd"), HasSubstr("has the states of --optimizer sgd"));
+  EXPECT_THAT(refused(with_momentum, "adamw"),
               HasSubstr("--optimizer adamw: value, first_moment, second_moment"));
+  EXPECT_THAT(refused(orthogonal, "adamw"), HasSubstr("has the states of --optimizer adamw"));
   TrainOptions unknown = test::few_steps("serial");
   unknown.optimizer = "adam";
   EXPECT_THAT(test::refusal(1, unknown), HasSubstr("--optimizer"));

@@ -168,8 +168,9 @@ TEST(ShardedMemory, RecomputesThePapersFigure) {
     if (const auto sharding = sharding_of(plan))
       shards = static_cast<double>(
           sharded_elements(plan, 0, *sharding, sharded_units(outline.model(), *sharding)).shards);
-    const double bytes = 2 * (stage >= 3 ? shards : psi) + 2 * (stage >= 2 ? shards : psi) +
-                         static_cast<double>(optimizer_bytes({}, DType::bf16, Parameter{})) * shards;
+    const double bytes =
+        2 * (stage >= 3 ? shards : psi) + 2 * (stage >= 2 ? shards : psi) +
+        static_cast<double>(optimizer_bytes({}, DType::bf16, Parameter{})) * shards;
     return bytes / psi * 7.5;
   };
   EXPECT_NEAR(gigabytes(0), 120, 0.05);

@@ -298,6 +298,34 @@ TEST_P(GpuKernels, Sgd) {
     }
 }
 
+TEST_P(GpuKernels, Nesterov) {
+  for (const Count count : {1, 3, 1003}) {
+    Both gradient = random(count), direction = statistics(count), momentum = statistics(count);
+    gpu_.nesterov(direction.on_gpu(), gradient.on_gpu(), momentum.on_gpu(), 0.95, 0.7);
+    host_.nesterov(direction.on_host(), gradient.on_host(), momentum.on_host(), 0.95, 0.7);
+    const double factor = dtype() == DType::f64 ? 1 : 2e-5 / tolerance();
+    expect_same(direction, factor);
+    expect_same(momentum, factor);
+  }
+}
+
+// Dense, and columns of wider matrices.
+TEST_P(GpuKernels, Axpby) {
+  for (const Count first : {0, 2})
+    for (const bool has_y : {true, false}) {
+      Both out = statistics(5 * 9), x = statistics(5 * 9), y = statistics(5 * 9);
+      const auto part = [&](Slice slice) {
+        return Matrix(slice, 5, 9).columns_from(first, 9 - 2 * first);
+      };
+      const auto empty = [&](Slice slice) {
+        return has_y ? part(slice) : Matrix(Slice{.dtype = slice.dtype}, 0, 0);
+      };
+      gpu_.axpby(part(out.on_gpu()), 0.3, part(x.on_gpu()), -1.5, empty(y.on_gpu()));
+      host_.axpby(part(out.on_host()), 0.3, part(x.on_host()), -1.5, empty(y.on_host()));
+      expect_same(out, dtype() == DType::f64 ? 1 : 2e-5 / tolerance());
+    }
+}
+
 TEST_P(GpuKernels, SquaredNorm) {
   for (const Count count : {1, 1000, 100003}) {
     Both x = random(count);

@@ -1,0 +1,132 @@
+// Matrices that a step needs whole: who owns them, what travels, and which plans do without.
+#include "parallel/matrices/owners.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "models/gpt/weights.h"
+#include "parallel/rank/rank_model.h"
+#include "tests/parallel/checkpoint_runs.h"
+
+namespace lockstep {
+namespace {
+
+using test::Case;
+using testing::HasSubstr;
+
+TrainOptions with_muon(TrainOptions options) {
+  options.optimizer = "muon";
+  return options;
+}
+
+// Each matrix has one owner, to which the ranks' elements are all of it.
+void expect_all_owned(const TrainOptions& options, int ranks, std::size_t group) {
+  const Plan plan = plan_of(options, ranks);
+  std::map<std::string, std::set<int>> owners;
+  Count matrices = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const MatrixOwners own(plan, rank, ParameterSet::dense);
+    ASSERT_EQ(own.ranks().size(), group);
+    ASSERT_EQ(own.ranks()[own.place()], rank);
+    const RankOutline outline(plan, rank);
+    for (std::size_t r = 0; r < own.rounds().size(); ++r) {
+      const auto matrix = own.rounds()[r].own;
+      if (!matrix) continue;
+      const Parameter& parameter = outline.parameters().list()[*matrix];
+      owners[parameter.name].insert(rank);
+      std::set<std::pair<Count, Count>> elements;
+      for (std::size_t holder = 0; holder < group; ++holder)
+        for (const PlacedBox& placed : own.boxes_of_own(r, holder))
+          for (Count row = 0; row < placed.box.rows.count; ++row)
+            for (Count column = 0; column < placed.box.columns.count; ++column)
+              elements.insert({placed.box.rows.first + row, placed.box.columns.first + column});
+      Count columns = 0;
+      for (const Count each : parameter.hidden.columns) columns += each;
+      EXPECT_EQ(std::ssize(elements), parameter.hidden.rows * columns) << parameter.name;
+      ++matrices;
+    }
+  }
+  // Groups have the same matrices as others of their stage.
+  for (const auto& [name, of_matrix] : owners)
+    EXPECT_EQ(std::ssize(of_matrix) * std::ssize(std::vector<int>(group)),
+              ranks / plan.length(Axis::pp))
+        << name;
+  EXPECT_EQ(std::ssize(owners), 4 * plan.model.layers);
+  EXPECT_GT(matrices, 0);
+}
+
+TEST(MatrixOwners, HaveEveryMatrixOnce) {
+  expect_all_owned(with_muon(test::few_steps("ddp")), 3, 1);
+  expect_all_owned(with_muon(test::few_steps("fsdp")), 4, 4);
+  expect_all_owned(with_muon(test::few_steps("tp")), 2, 2);
+  TrainOptions rows = with_muon(test::few_steps("fsdp"));
+  rows.sharding = "per-parameter";
+  expect_all_owned(rows, 3, 3);
+  TrainOptions hybrid = with_muon(test::few_steps("fsdp"));
+  hybrid.replicas = 2;
+  expect_all_owned(hybrid, 4, 2);
+  TrainOptions mesh = with_muon(test::mesh(2, 2, 2));
+  expect_all_owned(mesh, 8, 2);
+  mesh.zero_stage = 2;
+  expect_all_owned(mesh, 8, 4);
+}
+
+// If each rank has the same part of every matrix, all ranks send 2 (G-1)/G of what they hold together.
+TEST(MatrixOwners, SendWhatIsNotTheirs) {
+  TrainOptions options = with_muon(test::few_steps("fsdp", DType::f64));
+  options.sharding = "per-parameter";
+  options.steps = 1;
+  constexpr int ranks = 2;
+  const TrainResult result = test::run(ranks, options);
+  EXPECT_TRUE(theory_holds(result));
+  Count hidden = 0;
+  for (const Parameter& parameter : whole_parameters(gpt_config(options.model)))
+    if (parameter.hidden.exist()) hidden += parameter.count;
+  std::int64_t sent = 0, messages = 0;
+  for (const TheoryRecord& row : result.theory) {
+    if (row.quantity == "sent_bytes.matrices") sent += std::llround(row.measured);
+    if (row.quantity == "sent_messages.matrices") messages += std::llround(row.measured);
+  }
+  EXPECT_EQ(sent, 2 * (ranks - 1) * hidden / ranks * 8);
+  // Four matrices a layer in rounds of two, there and back.
+  const int layers = gpt_config(options.model).layers;
+  EXPECT_EQ(messages, ranks * 2 * (ranks - 1) * (4 * layers / ranks));
+}
+
+// With fewer key/value heads than ranks, two ranks hold the same columns of a matrix.
+TEST(MatrixOwners, TakeSharedHeadsTwice) {
+  const test::Folder folder;
+  GptConfig model = gpt_config(test::few_steps("serial").model);
+  model.heads = 4;
+  model.kv_heads = 2;
+  write_file(folder.file("config.json"), gpt_config_json(model));
+  TrainOptions options = with_muon(test::few_steps("serial"));
+  options.model = folder.file("config.json");
+  options.init.clear();
+  TrainResult serial;
+  const std::vector<double> expected =
+      test::trained_weights({"serial", 1, options}, folder.file("a.safetensors"), serial);
+  options.technique = "tp";
+  test::expect_equals_serial({"tp", 4, options}, serial, expected, folder.file("b.safetensors"));
+}
+
+TEST(MatrixOwners, RefusePlansThatCutMatricesAndStates) {
+  const auto refused = [](TrainOptions options, int ranks) {
+    return test::refusal(ranks, with_muon(std::move(options)));
+  };
+  EXPECT_THAT(refused(test::few_steps("ps"), 2), HasSubstr("parameter servers, which cut them"));
+  TrainOptions offload = test::few_steps("fsdp");
+  offload.offload = "optimizer";
+  EXPECT_THAT(refused(offload, 2),
+              HasSubstr("--offload optimizer, whose groups of states cut them"));
+  TrainOptions still = test::few_steps("serial");
+  still.learning_rate = 0;
+  EXPECT_THAT(refused(still, 1), HasSubstr("--optimizer muon with --lr 0"));
+}
+
+}  // namespace
+}  // namespace lockstep
