@@ -26,7 +26,7 @@ Largest largest_of(std::span<const NewtonSchulz::Shape> shapes) {
 NewtonSchulz::NewtonSchulz(std::span<const Shape> shapes, DType dtype, Ledger& ledger) {
   const auto [whole, side] = largest_of(shapes);
   const auto room = [&](Count elements) {
-    return Tensor({elements}, dtype, ledger, MemoryUse::optimizer);
+    return Tensor({elements}, dtype, ledger, MemoryUse::workspace);
   };
   x_ = room(whole), next_ = room(whole), square_ = room(side * side), fourth_ = room(side * side);
 }

@@ -22,7 +22,7 @@ class NewtonSchulz {
     Count rows = 0, columns = 0;
   };
 
-  // With memory for matrices of these shapes, charged as optimizer.
+  // With memory for matrices of these shapes, charged as workspace.
   NewtonSchulz(std::span<const Shape> shapes, DType dtype, Ledger& ledger);
   // The elements of that memory.
   static Count kept_elements(std::span<const Shape> shapes);

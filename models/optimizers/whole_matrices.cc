@@ -50,7 +50,7 @@ WholeMatrices::WholeMatrices(const OptimizerSettings& settings, const Parameters
       rounds_(exchange_ ? exchange_->rounds() : own_rounds(settings, list_)) {
   if (rounds_.empty()) return;
   const DType dtype = statistics_type(parameters.dtype());
-  whole_ = Tensor({largest_own(list_, rounds_)}, dtype, ledger, MemoryUse::optimizer);
+  whole_ = Tensor({largest_own(list_, rounds_)}, dtype, ledger, MemoryUse::workspace);
   if (exchange_)
     pieces_ =
         Tensor({kept_elements(list_, rounds_).pieces}, dtype, ledger, MemoryUse::communication);

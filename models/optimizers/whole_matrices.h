@@ -51,7 +51,7 @@ class WholeMatrices {
 
   // The rounds of a rank that has all matrices whole.
   static Rounds own_rounds(const OptimizerSettings& settings, std::span<const Parameter> list);
-  // Elements of the memory for whole matrices, charged as optimizer, and of this rank's pieces, if
+  // Elements of the memory for whole matrices, charged as workspace, and of this rank's pieces, if
   // there is an exchange, charged as communication.
   struct Kept {
     Count whole = 0, pieces = 0;

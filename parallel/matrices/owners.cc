@@ -149,14 +149,17 @@ bool has_whole_matrices(const Plan& plan, const Parameters& parameters) {
   });
 }
 
-Terms matrix_terms(const Plan& plan, int rank, const Parameters& parameters, ParameterSet set) {
+Terms matrix_terms(const Plan& plan, int rank, const Parameters& parameters, ParameterSet set,
+                   bool computes_on_host) {
   Terms terms{.part = PlanPart::matrices};
   if (!has_whole_matrices(plan, parameters)) return terms;
   const MatrixOwners owners(plan, rank, set);
   const WholeMatrices::Kept kept = WholeMatrices::kept_elements(parameters.list(), owners.rounds());
   const Count element = element_bytes(statistics_type(plan.options.dtype));
-  terms.hold(
-      {.use = MemoryUse::optimizer, .bytes = kept.whole * element, .formula = "a whole matrix"});
+  // A device accounts for its kernels' workspace and this one together.
+  if (computes_on_host)
+    terms.hold(
+        {.use = MemoryUse::workspace, .bytes = kept.whole * element, .formula = "a whole matrix"});
   if (owners.ranks().size() == 1) return terms;
   const std::string formula = "2(G-1)/G * Psi_hidden/G * " + std::to_string(element);
   terms.send(matrices_label, owners.traffic(), element, formula);

@@ -78,6 +78,7 @@ std::unique_ptr<MatrixExchange> make_matrix_exchange(const Plan& plan, Communica
                                                      Backend& backend, Ledger& ledger);
 
 // What a rank sends and holds for them.
-Terms matrix_terms(const Plan& plan, int rank, const Parameters& parameters, ParameterSet set);
+Terms matrix_terms(const Plan& plan, int rank, const Parameters& parameters, ParameterSet set,
+                   bool computes_on_host);
 
 }  // namespace lockstep

@@ -26,7 +26,7 @@ std::vector<Terms> ParameterTerms::all() const {
   std::vector<Terms> all = {checkpoint_terms(
       plan_, replicas_, parameters_, sharding_ ? &units_ : nullptr, environment_.computes_on_host)};
   if (are_experts()) all.push_back(norm_of_experts());
-  all.push_back(matrix_terms(plan_, rank_, parameters_, set_));
+  all.push_back(matrix_terms(plan_, rank_, parameters_, set_, environment_.computes_on_host));
   add_exchange(all);
   return all;
 }

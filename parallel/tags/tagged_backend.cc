@@ -246,14 +246,14 @@ void TaggedBackend::nesterov(Slice direction, Slice gradient, Slice momentum, do
                              double gradient_scale) {
   TagUse use(state_, "nesterov");
   check_.stepped(direction, gradient);
-  use.write(direction, {});
+  state_.tags().forget(direction.data, direction.bytes());
   inner_.nesterov(direction, gradient, momentum, keep, gradient_scale);
 }
 
 // Of directions, or of a value, which keeps its tags.
 void TaggedBackend::axpby(const Matrix& out, double a, const Matrix& x, double b, const Matrix& y) {
   TagUse use(state_, "axpby");
-  if (out.slice.data != x.slice.data) use.write(out.slice, {});
+  if (out.slice.data != x.slice.data) state_.tags().forget(out.slice.data, out.slice.bytes());
   inner_.axpby(out, a, x, b, y);
 }
 

@@ -59,7 +59,7 @@ Dense orthogonalized(Dense x, double factor = 1) {
   Ledger ledger;
   const NewtonSchulz::Shape shape{x.rows, x.columns};
   NewtonSchulz newton_schulz(std::span(&shape, 1), DType::f64, ledger);
-  EXPECT_EQ(ledger.bytes(MemoryUse::optimizer),
+  EXPECT_EQ(ledger.bytes(MemoryUse::workspace),
             8 * NewtonSchulz::kept_elements(std::span(&shape, 1)));
   newton_schulz.run(host_backend(), {host_slice(std::span(x.values)), x.rows, x.columns}, factor);
   return x;

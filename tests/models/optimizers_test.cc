@@ -88,7 +88,7 @@ TEST_P(Optimizers, StatesCanBeReadAndChanged) {
     const auto into = new_optimizer(GetParam(), target, backend, ledger);
     // Masters begin as the values.
     from->visit(StateAccess::read, [&](const StateGroup& group) {
-      EXPECT_EQ(group.states.size(), states_of(GetParam()).size());
+      EXPECT_EQ(group.states.size(), states_of(GetParam(), Parameter{}).size());
       EXPECT_EQ(group.master.device != nullptr, is_narrow(dtype));
       for (Count i = 0; i < group.master.count; ++i)
         EXPECT_EQ(host_span<float>(group.master)[i],

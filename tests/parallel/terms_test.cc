@@ -81,7 +81,7 @@ TEST(Terms, EveryStateIsStatedByOnePart) {
               Parts{offloads_all ? PlanPart::offload : PlanPart::states});
     EXPECT_EQ(parts_of_use[MemoryUse::gradients], Parts{PlanPart::states});
   }
-  EXPECT_EQ(seen.size(), 14U);
+  EXPECT_EQ(seen.size(), 15U);
 }
 
 TEST(Terms, OfTwoPartsAreBothInTheSum) {
