@@ -285,10 +285,6 @@ void NarrowBackend::nesterov(Slice direction, Slice gradient, Slice momentum, do
   });
 }
 
-void NarrowBackend::axpby(const Matrix& out, double a, const Matrix& x, double b, const Matrix& y) {
-  wide_.axpby(out, a, x, b, y);
-}
-
 double NarrowBackend::squared_norm(Slice x) {
   if (!is_narrow(x.dtype)) return wide_.squared_norm(x);
   double sum = 0;

@@ -80,7 +80,9 @@ class NarrowBackend : public Backend {
   void sgd(Slice value, Slice gradient, Slice momentum, const SgdStep& step) override;
   void nesterov(Slice direction, Slice gradient, Slice momentum, double keep,
                 double gradient_scale) override;
-  void axpby(const Matrix& out, double a, const Matrix& x, double b, const Matrix& y) override;
+  void axpby(const Matrix& out, double a, const Matrix& x, double b, const Matrix& y) override {
+    wide_.axpby(out, a, x, b, y);
+  }
   double squared_norm(Slice x) override;
 
  private:

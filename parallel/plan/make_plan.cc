@@ -174,25 +174,6 @@ void check_run(const TrainOptions& o, int ranks) {
   model_options(o);
 }
 
-// A rule that steps whole matrices needs their states and gradients on the ranks that compute.
-void check_optimizer(const Plan& plan) {
-  const TrainOptions& o = plan.options;
-  if (!needs_whole_matrices(o.optimizer)) return;
-  const std::string flag = fmt::format("--optimizer {}", o.optimizer);
-  require(
-      !plan.has_servers(),
-      fmt::format("{}, which steps whole matrices, with parameter servers, which cut them", flag),
-      "train ddp, zero or fsdp, or use --optimizer adamw or sgd");
-  require(
-      o.offload == "none" || plan.zero_stage() == 0,
-      fmt::format("{}, which steps whole matrices, with --offload {}, whose groups of states cut "
-                  "them",
-                  flag, o.offload),
-      "use --offload none, or --optimizer adamw or sgd");
-  require(o.learning_rate > 0, fmt::format("{} with --lr 0", flag),
-          "--muon-lr rises and falls with --lr: use a small number");
-}
-
 // Divides the ranks along cp into groups.
 void divide_context(TrainOptions& o, int ranks) {
   o.mesh_lengths[Axis::cp] = ranks;

@@ -16,5 +16,7 @@ void complete_experts(Plan& plan, bool all_replicas);
 void check_experts(const Plan& plan);
 // Throws Error (bad_input) if the balancing loss needs choices that the schedule makes too late.
 void check_balance_level(const Plan& plan);
+// A rule that steps whole matrices needs their states and gradients on the ranks that compute.
+void check_optimizer(const Plan& plan);
 
 }  // namespace lockstep

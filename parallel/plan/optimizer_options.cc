@@ -1,5 +1,8 @@
 // The options of the optimizer.
-#include "parallel/plan/options.h"
+#include <fmt/format.h>
+
+#include "collectives/base/error.h"
+#include "parallel/plan/make_plan.h"
 
 namespace lockstep {
 namespace {
@@ -81,6 +84,24 @@ OptionGroup describe(OptimizerOptions& o) {
                            .help = "decay of their mean of past gradients",
                            .bounds = below_1,
                            .drawn = {"0.95", "0", "0.5"}})}};
+}
+
+void check_optimizer(const Plan& plan) {
+  const TrainOptions& o = plan.options;
+  if (!needs_whole_matrices(o.optimizer)) return;
+  const std::string flag = fmt::format("--optimizer {}", o.optimizer);
+  require(
+      !plan.has_servers(),
+      fmt::format("{}, which steps whole matrices, with parameter servers, which cut them", flag),
+      "train ddp, zero or fsdp, or use --optimizer adamw or sgd");
+  require(
+      o.offload == "none" || plan.zero_stage() == 0,
+      fmt::format("{}, which steps whole matrices, with --offload {}, whose groups of states cut "
+                  "them",
+                  flag, o.offload),
+      "use --offload none, or --optimizer adamw or sgd");
+  require(o.learning_rate > 0, fmt::format("{} with --lr 0", flag),
+          "--muon-lr rises and falls with --lr: use a small number");
 }
 
 }  // namespace lockstep

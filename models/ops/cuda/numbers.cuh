@@ -151,4 +151,13 @@ T* at(Slice slice) {
   return reinterpret_cast<T*>(slice.data);
 }
 
+// Calls function(first, here, whole) for this thread's groups of `size` elements.
+template <int size, typename Function>
+__device__ __forceinline__ void for_groups(Count count, bool in_packs, Function function) {
+  const Count stride = static_cast<Count>(gridDim.x) * blockDim.x * size;
+  for (Count i = (static_cast<Count>(blockIdx.x) * blockDim.x + threadIdx.x) * size; i < count;
+       i += stride)
+    function(i, count - i, in_packs && count - i >= size);
+}
+
 }  // namespace lockstep::cuda
