@@ -10,7 +10,9 @@
 #include "collectives/broadcast/broadcast.h"
 #include "collectives/stopwatch.h"
 #include "collectives/stream.h"
+#include "models/ops/narrow_types.h"
 #include "parallel/data/bucket.h"
+#include "parallel/exchange/compressed_sum.h"
 #include "parallel/plan/algorithms.h"
 #include "parallel/rank/first_weights.h"
 #include "parallel/rank/gradient_exchange.h"
@@ -24,10 +26,26 @@ std::vector<Bucket> buckets_of(const Plan& plan, const Parameters& parameters) {
   return make_buckets(parameters, plan.options.first_bucket_bytes, plan.options.bucket_bytes);
 }
 
+bool compresses(const Plan& plan) { return plan.compresses_gradients(); }
+
 Count largest_count(const std::vector<Bucket>& buckets) {
   Count largest = 0;
   for (const Bucket& bucket : buckets) largest = std::max(largest, bucket.count);
   return largest;
+}
+
+std::vector<ExchangedBucket> exchanged_buckets(const Parameters& parameters,
+                                               const std::vector<Bucket>& buckets) {
+  std::vector<ExchangedBucket> all;
+  for (const Bucket& bucket : buckets) {
+    ExchangedBucket& exchanged = all.emplace_back();
+    exchanged.range = {bucket.offset, bucket.count};
+    for (int i = bucket.first; i <= bucket.last; ++i) {
+      exchanged.parameters.push_back(parameters.list()[static_cast<std::size_t>(i)]);
+      exchanged.parameters.back().offset -= bucket.offset;
+    }
+  }
+  return all;
 }
 
 class Ddp final : public DataParallel {
@@ -49,8 +67,11 @@ class Ddp final : public DataParallel {
       algorithms_.push_back(&usable_algorithm(all_reduce_algorithms(), Operation::all_reduce,
                                               algorithm_of(plan, Operation::all_reduce),
                                               communicator(), view(bucket)));
-    exchange_.emplace(plan, replicas.size(), communicator(), parameters.gradients(),
-                      largest_count(queue_.buckets()));
+    if (compresses(plan))
+      compress(plan);
+    else
+      exchange_.emplace(plan, replicas.size(), communicator(), parameters.gradients(),
+                        largest_count(queue_.buckets()));
   }
 
   void load(const std::function<void()>& read) override {
@@ -133,7 +154,31 @@ class Ddp final : public DataParallel {
     return parameters_.gradients().part(bucket.offset, bucket.count);
   }
 
+  void compress(const Plan& plan) {
+    const Slice gradients = parameters_.gradients();
+    require(computes_on_host(context_.ledger) || !has_data(context_.ledger),
+            fmt::format("--exchange {} in the memory of a GPU", plan.options.exchange),
+            "gradients are encoded by the processor: use --device host, or --exchange bf16");
+    const DType type = statistics_type(gradients.dtype);
+    if (type != gradients.dtype)
+      widened_ = communicator().scratch({.dtype = type, .device = gradients.device},
+                                        largest_count(queue_.buckets()));
+    compressed_ = make_compressed_sum(exchange_from_text(plan.options.exchange), type,
+                                      exchanged_buckets(parameters_, queue_.buckets()),
+                                      communicator(), *gradients.device);
+  }
+
   void reduce(Communicator& comm, std::size_t bucket) {
+    if (compressed_) {
+      const Slice own = view(queue_.buckets()[bucket]);
+      if (widened_.bytes() == 0) return compressed_->run(comm, bucket, own);
+      const Slice wide = widened_.slice(own.count, statistics_type(own.dtype));
+      own.device->convert(wide, own);
+      compressed_->run(comm, bucket, wide);
+      own.device->convert(own, wide);
+      comm.announce(Operation::all_reduce, own, own);
+      return;
+    }
     exchange_->run(view(queue_.buckets()[bucket]), [&](Slice encoded) {
       all_reduce(comm, encoded, ReduceOp::sum, algorithms_[bucket]->name);
     });
@@ -147,6 +192,8 @@ class Ddp final : public DataParallel {
   BucketQueue queue_;
   std::vector<const AllReduceAlgorithm*> algorithms_;  // by bucket
   std::optional<GradientExchange> exchange_;           // none without other replicas
+  std::unique_ptr<CompressedSum> compressed_;          // instead, if the plan says so
+  Memory widened_;                                     // 16-bit gradients of a bucket, for it
   std::vector<Stream::Handle> in_flight_;
   Stopwatch exposed_;
   std::optional<Stream> stream_;
@@ -160,6 +207,34 @@ std::unique_ptr<DataParallel> make_ddp(RankContext& context, Communicator& repli
 }
 
 namespace {
+
+// The traffic of compressed buckets, and the memory that compressing takes.
+void compress_buckets(Terms& terms, const Plan& plan, const ReplicaGroup& replicas,
+                      const Parameters& parameters, const std::vector<Bucket>& buckets,
+                      Moment moment) {
+  const ExchangeMethod method = exchange_from_text(plan.options.exchange);
+  const DType dtype = plan.options.dtype, type = statistics_type(dtype);
+  const std::vector<ExchangedBucket> exchanged = exchanged_buckets(parameters, buckets);
+  Traffic sum;
+  Count scratch = 0;
+  for (const ExchangedBucket& bucket : exchanged) {
+    sum += exchange_traffic(method, type, bucket, replicas.copies, replicas.copy);
+    scratch = std::max(
+        scratch, exchange_scratch_bytes(method, type, bucket, replicas.copies, replicas.copy));
+  }
+  terms.bytes_formula = exchange_formula(method);
+  terms.messages_formula = plan.options.exchange + " messages * buckets";
+  terms.send("gradients", sum, 1, terms.bytes_formula);
+  terms.hold(
+      {.use = MemoryUse::communication,
+       .bytes = exchange_memory_bytes(method, type, exchanged, replicas.copies, replicas.copy) +
+                (type == dtype ? 0 : largest_count(buckets) * element_bytes(type)),
+       .formula = "what " + method.name + " keeps"});
+  terms.hold({.use = MemoryUse::communication,
+              .bytes = scratch,
+              .exact = scratch == 0 || !plan.options.overlap,
+              .moment = moment});
+}
 
 // Adds the traffic of all buckets, unless it is unknown.
 void send_buckets(Terms& terms, const Plan& plan, const ReplicaGroup& replicas,
@@ -214,6 +289,10 @@ Terms ddp_terms(const Plan& plan, const ReplicaGroup& replicas, const Parameters
   Terms terms{.part = PlanPart::gradients};
   if (replicas.copies == 1) return terms;
   const std::vector<Bucket> buckets = buckets_of(plan, parameters);
+  if (compresses(plan)) {
+    compress_buckets(terms, plan, replicas, parameters, buckets, moment);
+    return terms;
+  }
   send_buckets(terms, plan, replicas, buckets, facts);
   terms.hold(
       {.use = MemoryUse::communication,

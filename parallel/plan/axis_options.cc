@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "collectives/operations/operations.h"
+#include "parallel/exchange/compressed_sum.h"
 #include "parallel/pipeline/schedules/schedules.h"
 #include "parallel/plan/options.h"
 
@@ -56,29 +57,35 @@ OptionGroup describe(DataParallelOptions& o) {
     return fmt::format("{} ({})", collective,
                        fmt::join(names_of(find_operation(collective).algorithms), ", "));
   };
-  return {.title = "data parallelism",
-          .techniques = {"ddp", "zero", "fsdp", "ring-attention", "ulysses", "cp", "3d"},
-          .options = {{.flag = "reduce-dtype",
-                       .value = &o.reduce_dtype,
-                       .help = "type to which gradients are rounded for the sum over replicas: "
-                               "f64, f32, bf16 or f16; default: their own type",
-                       .drawn = {"", "", "", "f32", "bf16"}},
-                      {.flag = "overlap",
-                       .value = &o.overlap,
-                       .help = "communicate between passes instead of overlapping with them",
-                       .drawn = {"true", "false"}},
-                      // Every text has a name for each collective, and so is valid in every plan.
-                      {.flag = "algorithm",
-                       .value = &o.algorithm,
-                       .help = fmt::format(
-                           "how replicas exchange gradients, {}, and with sharding {}, and "
-                           "parameters, {}: a name that these collectives have, or auto, which "
-                           "chooses for each exchange; or several names joined by '+': each "
-                           "collective takes the first that it has, as in pairwise+bruck",
-                           names("all_reduce"), names("reduce_scatter"), names("all_gather")),
-                       .drawn = {"ring", "segmented_ring+pairwise+bruck", "bidirectional_ring+auto",
-                                 "bruck+recursive_doubling+pairwise", "binomial_tree+bruck+ring",
-                                 "double_binary_tree+pairwise+ring", "linear+ring"}}}};
+  return {
+      .title = "data parallelism",
+      .techniques = {"ddp", "zero", "fsdp", "ring-attention", "ulysses", "cp", "3d"},
+      .options = {
+          {.flag = "reduce-dtype",
+           .value = &o.reduce_dtype,
+           .help = "type to which gradients are rounded for the sum over replicas: "
+                   "f64, f32, bf16 or f16; default: their own type",
+           .drawn = {"", "", "", "f32", "bf16"}},
+          {.flag = "exchange",
+           .value = &o.exchange,
+           .help = "how replicas compress the gradients that they exchange: none; bf16, "
+                   "as --reduce-dtype bf16; " +
+                   exchange_summaries()},
+          {.flag = "overlap",
+           .value = &o.overlap,
+           .help = "communicate between passes instead of overlapping with them",
+           .drawn = {"true", "false"}},
+          // Every text has a name for each collective, and so is valid in every plan.
+          {.flag = "algorithm",
+           .value = &o.algorithm,
+           .help = fmt::format("how replicas exchange gradients, {}, and with sharding {}, and "
+                               "parameters, {}: a name that these collectives have, or auto, which "
+                               "chooses for each exchange; or several names joined by '+': each "
+                               "collective takes the first that it has, as in pairwise+bruck",
+                               names("all_reduce"), names("reduce_scatter"), names("all_gather")),
+           .drawn = {"ring", "segmented_ring+pairwise+bruck", "bidirectional_ring+auto",
+                     "bruck+recursive_doubling+pairwise", "binomial_tree+bruck+ring",
+                     "double_binary_tree+pairwise+ring", "linear+ring"}}}};
 }
 
 OptionGroup describe_buckets(DataParallelOptions& o) {

@@ -237,6 +237,7 @@ void fill_in(Plan& plan) {
   o.loss_scaling = loss_scaling(o);
   o.initial_loss_scale = scaler.scale();
   o.loss_scale_window = scaler.window();
+  if (o.exchange == "bf16") o.reduce_dtype = DType::bf16;
   if (!o.reduce_dtype) o.reduce_dtype = o.dtype;
   if (!o.dropout) o.dropout = dropout_of(plan.model);
   if (plan.has_servers()) return;
@@ -293,6 +294,7 @@ Plan plan_of(const TrainOptions& options, int ranks, const GptConfig& model) {
   check_split(plan.model, plan.tokens_of_sequence() / plan.length(cp), plan.split(0));
   check_data(plan);
   check_optimizer(plan);
+  check_exchange(plan, options);
   check_experts(plan);
   return plan;
 }

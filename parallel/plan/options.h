@@ -75,6 +75,7 @@ struct MeshOptions {
 struct DataParallelOptions {
   std::string algorithm = "ring";     // of exchanges between replicas: see algorithms.h
   std::optional<DType> reduce_dtype;  // type in which gradients are sent; not given: their own
+  std::string exchange = "none";      // how they are compressed: see exchange/compressed_sum.h
   bool overlap = true;                // all-reduce buckets during backward
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20;
   std::int64_t bucket_bytes = std::int64_t{25} << 20;

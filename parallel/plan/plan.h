@@ -82,6 +82,10 @@ struct Plan {
   int group_ranks() const;
   // Whether replicas all-reduce gradients. Otherwise the ranks with shards reduce-scatter them.
   bool all_reduces_gradients() const;
+  // Whether they send fewer bytes than their gradients have, not merely another type.
+  bool compresses_gradients() const {
+    return options.exchange != "none" && options.exchange != "bf16";
+  }
   int computing_ranks() const { return mesh.size(); }
   bool computes(int rank) const { return rank < computing_ranks(); }
   int length(Axis axis) const { return mesh.length(axis); }

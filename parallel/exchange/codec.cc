@@ -1,0 +1,167 @@
+#include "parallel/exchange/codec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "collectives/base/error.h"
+#include "collectives/base/float8.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Count quantized_together = 256, scaled_together = 32;
+
+Count blocks_of(Count count, Count block) { return (count + block - 1) / block; }
+
+// Eight signs a byte, the first in the lowest bit.
+template <typename T>
+void put_signs(std::span<const T> x, std::byte* out) {
+  for (std::size_t first = 0; first < x.size(); first += 8) {
+    unsigned bits = 0;
+    for (std::size_t i = first; i < std::min(first + 8, x.size()); ++i)
+      bits |= static_cast<unsigned>(x[i] >= 0) << (i - first);
+    out[first / 8] = static_cast<std::byte>(bits);
+  }
+}
+
+template <typename T>
+void take_signs(const std::byte* in, T size, std::span<T> x) {
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = (static_cast<unsigned>(in[i / 8]) >> (i % 8) & 1U) != 0 ? size : -size;
+}
+
+Count sign_bytes(Count count) { return blocks_of(count, 8); }
+
+template <typename T>
+class OneBit final : public Codec<T> {
+ public:
+  Count bytes(Count count) const override {
+    return sign_bytes(count) + static_cast<Count>(sizeof(float));
+  }
+  double scale(std::span<const T> all) const override {
+    double squares = 0;
+    for (const T x : all) squares += static_cast<double>(x) * static_cast<double>(x);
+    return all.empty() ? 0 : std::sqrt(squares / static_cast<double>(all.size()));
+  }
+  void encode(std::span<const T> x, double scale, std::byte* out) const override {
+    const auto sent = static_cast<float>(scale);
+    std::memcpy(out, &sent, sizeof sent);
+    put_signs(x, out + sizeof sent);
+  }
+  void decode(const std::byte* in, std::span<T> x) const override {
+    float scale = 0;
+    std::memcpy(&scale, in, sizeof scale);
+    take_signs(in + sizeof scale, static_cast<T>(scale), x);
+  }
+};
+
+template <typename T>
+class Sign final : public Codec<T> {
+ public:
+  Count bytes(Count count) const override { return sign_bytes(count); }
+  void encode(std::span<const T> x, double, std::byte* out) const override { put_signs(x, out); }
+  void decode(const std::byte* in, std::span<T> x) const override { take_signs(in, T{1}, x); }
+};
+
+template <typename T>
+T largest_of(std::span<const T> x) {
+  T largest = 0;
+  for (const T each : x) largest = std::max(largest, std::abs(each));
+  return largest;
+}
+
+// Calls run(first number, how many, place of the block's bytes) for each block.
+template <typename Run>
+void for_each_block(std::size_t count, Count block, Count head_bytes, Run run) {
+  const auto size = static_cast<std::size_t>(block), head = static_cast<std::size_t>(head_bytes);
+  for (std::size_t first = 0; first < count; first += size)
+    run(first, std::min(size, count - first), first + first / size * head);
+}
+
+template <typename T>
+class Int8 final : public Codec<T> {
+ public:
+  Count bytes(Count count) const override {
+    return count + static_cast<Count>(sizeof(float)) * blocks_of(count, quantized_together);
+  }
+  void encode(std::span<const T> x, double, std::byte* out) const override {
+    for_each_block(x.size(), quantized_together, sizeof(float),
+                   [&](std::size_t first, std::size_t count, std::size_t at) {
+                     const auto step =
+                         static_cast<float>(largest_of(x.subspan(first, count)) / 127);
+                     std::memcpy(out + at, &step, sizeof step);
+                     const T inverse = step > 0 ? T{1} / static_cast<T>(step) : T{0};
+                     for (std::size_t i = 0; i < count; ++i)
+                       out[at + sizeof step + i] = static_cast<std::byte>(static_cast<std::int8_t>(
+                           std::clamp(std::nearbyint(x[first + i] * inverse), T{-127}, T{127})));
+                   });
+  }
+  void decode(const std::byte* in, std::span<T> x) const override {
+    for_each_block(x.size(), quantized_together, sizeof(float),
+                   [&](std::size_t first, std::size_t count, std::size_t at) {
+                     float step = 0;
+                     std::memcpy(&step, in + at, sizeof step);
+                     for (std::size_t i = 0; i < count; ++i)
+                       x[first + i] =
+                           static_cast<T>(step) *
+                           static_cast<T>(static_cast<std::int8_t>(in[at + sizeof step + i]));
+                   });
+  }
+};
+
+// The power of two by which the largest of a block, divided, has e4m3's largest exponent, 8. Stored as
+// E8M0: the exponent plus 127.
+int shared_exponent(double largest) {
+  if (largest == 0) return -127;
+  return std::clamp(std::ilogb(largest) - 8, -127, 127);
+}
+
+template <typename T>
+class MxFp8 final : public Codec<T> {
+ public:
+  Count bytes(Count count) const override { return count + blocks_of(count, scaled_together); }
+  void encode(std::span<const T> x, double, std::byte* out) const override {
+    for_each_block(x.size(), scaled_together, 1,
+                   [&](std::size_t first, std::size_t count, std::size_t at) {
+                     const int exponent =
+                         shared_exponent(static_cast<double>(largest_of(x.subspan(first, count))));
+                     out[at] = static_cast<std::byte>(exponent + 127);
+                     for (std::size_t i = 0; i < count; ++i) {
+                       const Float8E4M3 rounded = float8_from_float<Float8E4M3>(
+                           static_cast<float>(std::ldexp(x[first + i], -exponent)));
+                       std::memcpy(out + at + 1 + i, &rounded, 1);
+                     }
+                   });
+  }
+  void decode(const std::byte* in, std::span<T> x) const override {
+    for_each_block(x.size(), scaled_together, 1,
+                   [&](std::size_t first, std::size_t count, std::size_t at) {
+                     const int exponent = static_cast<int>(in[at]) - 127;
+                     for (std::size_t i = 0; i < count; ++i) {
+                       Float8E4M3 rounded;
+                       std::memcpy(&rounded, in + at + 1 + i, 1);
+                       x[first + i] = std::ldexp(static_cast<T>(to_float(rounded)), exponent);
+                     }
+                   });
+  }
+};
+
+}  // namespace
+
+template <typename T>
+std::unique_ptr<Codec<T>> make_codec(std::string_view name) {
+  if (name == "onebit") return std::make_unique<OneBit<T>>();
+  if (name == "sign") return std::make_unique<Sign<T>>();
+  if (name == "int8") return std::make_unique<Int8<T>>();
+  require(name == "mxfp8", [&] { return "no codec '" + std::string(name) + "'"; });
+  return std::make_unique<MxFp8<T>>();
+}
+template std::unique_ptr<Codec<float>> make_codec(std::string_view);
+template std::unique_ptr<Codec<double>> make_codec(std::string_view);
+
+Count encoded_bytes(std::string_view name, Count count) {
+  return make_codec<float>(name)->bytes(count);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,15 @@
+// The largest gradients of each rank, with their places, gathered on all ranks and added up there.
+#pragma once
+
+#include "parallel/exchange/compressed_sum.h"
+
+namespace lockstep {
+
+std::unique_ptr<CompressedSum> make_top_k(double share, DType dtype,
+                                          const std::vector<ExchangedBucket>& buckets,
+                                          Communicator& comm, Device& device);
+Traffic top_k_traffic(double share, DType dtype, Count count, int ranks);
+Count top_k_memory_bytes(double share, DType dtype, const std::vector<ExchangedBucket>& buckets,
+                         int ranks);
+
+}  // namespace lockstep
